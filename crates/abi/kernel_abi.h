@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause OR Apache-2.0 OR MIT */
+/*
+ * The contract between rtscope's eBPF programs and its user space: every byte that crosses that border is described
+ * here and nowhere else. The eBPF programs include this header; bindgen turns the same header into Rust (crates/abi),
+ * and the assertions at the end hold on both sides.
+ *
+ * Rules: fixed-width fields, natural alignment, no hidden padding, sizes a multiple of 8 bytes. A change of any layout
+ * is a change of RTS_ABI_VERSION.
+ *
+ * Shape of the data:
+ *
+ *   bank      one flight-recorder ring. Each CPU has two; one is written, the other is frozen or old history.
+ *             A position ("pos") is a byte count that only grows; pos & (size-1) is the offset in the bank.
+ *             A record may run past the end of the ring into RTS_BANK_SLACK bytes, so that no record is ever split.
+ *   record    struct rts_record + payload. The first word is stored twice: with RTS_OPEN before the payload and with
+ *             RTS_COMMITTED after it, so that a reader can step over a record whose writer was interrupted.
+ *             lap = (pos >> log2(size)) + 1, so that a reader can tell this lap's record from an old one.
+ *   first[]   for each sub-buffer (RTS_SUB_BUFFERS equal parts of a bank) the position of the first record that begins
+ *             in it: where a reader starts, and where it finds the way again.
+ */
+#ifndef RTSCOPE_KERNEL_ABI_H
+#define RTSCOPE_KERNEL_ABI_H
+
+typedef unsigned char rts_u8;
+typedef unsigned short rts_u16;
+typedef short rts_s16;
+typedef unsigned int rts_u32;
+typedef int rts_s32;
+typedef unsigned long long rts_u64;
+typedef long long rts_s64;
+
+#define RTS_ABI_VERSION 1
+
+#define RTS_COMM_LEN 16
+#define RTS_FILENAME_LEN 64
+#define RTS_BANKS 2
+#define RTS_SUB_BUFFERS 128
+#define RTS_BANK_SLACK 256
+#define RTS_NEVER 0xffffffffffffffffULL
+
+/* ---- records -------------------------------------------------------------------------------------------------- */
+
+/* State byte of the record word. Neither is 0, so that untouched memory is never a record. */
+#define RTS_OPEN 0x5a
+#define RTS_COMMITTED 0xa5
+
+/* word = length_in_8_bytes | type << 8 | state << 16 | flags << 24 | lap << 32 */
+#define RTS_WORD(len8, type, state, flags, lap) \
+	((rts_u64)(len8) | (rts_u64)(type) << 8 | (rts_u64)(state) << 16 | (rts_u64)(flags) << 24 | (rts_u64)(lap) << 32)
+
+struct rts_record {
+	rts_u64 word;
+	rts_u64 time_ns; /* CLOCK_MONOTONIC */
+};
+
+enum rts_record_type {
+	RTS_SCHED_SWITCH = 1,
+	RTS_SCHED_WAKING = 2,
+	RTS_SCHED_WAKEUP_NEW = 3,
+	RTS_SCHED_MIGRATE_TASK = 4,
+	RTS_SCHED_PI_SETPRIO = 5,
+	RTS_PROCESS_FORK = 6,
+	RTS_PROCESS_EXEC = 7,
+	RTS_PROCESS_EXIT = 8,
+	RTS_TASK_RENAME = 9,
+	RTS_IRQ_ENTRY = 10,
+	RTS_IRQ_EXIT = 11,
+	RTS_VECTOR_ENTRY = 12,
+	RTS_VECTOR_EXIT = 13,
+	RTS_SOFTIRQ_RAISE = 14,
+	RTS_SOFTIRQ_ENTRY = 15,
+	RTS_SOFTIRQ_EXIT = 16,
+	RTS_HRTIMER_ENTRY = 17,
+	RTS_HRTIMER_EXIT = 18,
+	RTS_CPU_IDLE = 19,
+	RTS_NMI_HANDLER = 20,
+	RTS_IPI_SEND = 21,
+	RTS_LATE_RESPONSE = 22,
+	RTS_RECORD_TYPES
+};
+
+/* Flags byte of the record word, by type. */
+#define RTS_SWITCH_PREEMPT 0x01	     /* sched_switch: prev was preempted, so it is runnable whatever its state says */
+#define RTS_SWITCH_PREV_KTHREAD 0x02 /* sched_switch */
+#define RTS_SWITCH_NEXT_KTHREAD 0x04 /* sched_switch */
+#define RTS_WAKING_KTHREAD 0x01	     /* sched_waking, sched_wakeup_new */
+
+/* prio fields are the kernel's task->prio: -1 deadline, 0..98 = real-time 99..1, 100..139 = nice -20..19. */
+struct rts_sched_switch {
+	struct rts_record record;
+	rts_u32 prev_tid, next_tid;
+	rts_s16 prev_prio, next_prio;
+	rts_u32 prev_state; /* task->__state as the tracepoint got it: 0 runnable, 1 interruptible, ... */
+};
+
+struct rts_sched_waking { /* also sched_wakeup_new */
+	struct rts_record record;
+	rts_u32 tid;
+	rts_s16 prio;
+	rts_u16 target_cpu; /* where the task last ran; sched_migrate_task says when it goes elsewhere */
+};
+
+struct rts_sched_migrate_task {
+	struct rts_record record;
+	rts_u32 tid;
+	rts_s16 prio;
+	rts_u16 pad;
+	rts_u32 orig_cpu, dest_cpu;
+};
+
+struct rts_sched_pi_setprio {
+	struct rts_record record;
+	rts_u32 tid;
+	rts_s16 old_prio, new_prio;
+};
+
+struct rts_process_fork {
+	struct rts_record record;
+	rts_u32 parent_tid, parent_pid, child_tid, child_pid;
+	char child_comm[RTS_COMM_LEN];
+};
+
+struct rts_process_exec {
+	struct rts_record record;
+	rts_u32 tid, old_tid;
+	char filename[RTS_FILENAME_LEN];
+};
+
+struct rts_process_exit {
+	struct rts_record record;
+	rts_u32 tid, pid;
+	rts_s16 prio;
+	rts_u16 pad0;
+	rts_u32 pad1;
+	char comm[RTS_COMM_LEN];
+};
+
+struct rts_task_rename {
+	struct rts_record record;
+	rts_u32 tid, pid;
+	char old_comm[RTS_COMM_LEN], new_comm[RTS_COMM_LEN];
+};
+
+struct rts_irq_entry {
+	struct rts_record record;
+	rts_u32 irq, pad;
+};
+
+struct rts_irq_exit {
+	struct rts_record record;
+	rts_u32 irq;
+	rts_s32 ret; /* bit 1 (value 2): IRQ_WAKE_THREAD */
+};
+
+/* x86 system vectors with entry/exit tracepoints. */
+enum rts_vector_kind {
+	RTS_VECTOR_LOCAL_TIMER = 1,
+	RTS_VECTOR_RESCHEDULE = 2,
+	RTS_VECTOR_CALL_FUNCTION = 3,
+	RTS_VECTOR_CALL_FUNCTION_SINGLE = 4,
+	RTS_VECTOR_IRQ_WORK = 5,
+	RTS_VECTOR_THERMAL = 6,
+	RTS_VECTOR_THRESHOLD = 7,
+	RTS_VECTOR_DEFERRED_ERROR = 8,
+	RTS_VECTOR_ERROR = 9,
+	RTS_VECTOR_SPURIOUS = 10,
+	RTS_VECTOR_PLATFORM_IPI = 11,
+	RTS_VECTOR_KINDS
+};
+
+struct rts_vector { /* entry and exit */
+	struct rts_record record;
+	rts_u32 kind, vector;
+};
+
+struct rts_softirq { /* raise, entry and exit */
+	struct rts_record record;
+	rts_u32 vec, pad;
+};
+
+struct rts_hrtimer_entry {
+	struct rts_record record;
+	rts_u64 timer, function; /* addresses: only their equality means something */
+	rts_s64 softexpires_ns;	 /* CLOCK_MONOTONIC, whatever the timer's own clock: what the program asked for */
+	rts_s64 expires_ns;	 /* softexpires + slack: when the hardware was asked to interrupt */
+};
+
+struct rts_hrtimer_exit {
+	struct rts_record record;
+	rts_u64 timer;
+};
+
+#define RTS_IDLE_EXIT 0xffffffffU
+
+struct rts_cpu_idle {
+	struct rts_record record;
+	rts_u32 state, cpu; /* state RTS_IDLE_EXIT: the CPU left idle */
+};
+
+struct rts_nmi_handler { /* fires at the handler's end */
+	struct rts_record record;
+	rts_u64 handler;
+	rts_s64 duration_ns;
+	rts_s32 handled;
+	rts_u32 pad;
+};
+
+struct rts_ipi_send {
+	struct rts_record record;
+	rts_u32 target_cpu;
+	rts_u32 call; /* 1: a function call interrupt, 0: reschedule */
+	rts_u64 callsite, callback;
+};
+
+/* ---- response chains ------------------------------------------------------------------------------------------ */
+
+enum rts_origin_kind {
+	RTS_ORIGIN_NONE = 0,
+	RTS_ORIGIN_TIMER = 1,  /* origin_ns is softexpires; id 0 */
+	RTS_ORIGIN_IRQ = 2,    /* origin_ns is irq_handler_entry; id is the interrupt number */
+	RTS_ORIGIN_VECTOR = 3, /* origin_ns is the vector's entry; id is enum rts_vector_kind */
+};
+
+/* A step is the time until the event that ends it, since the step before ended. Steps add up to the response. */
+enum rts_step_kind {
+	RTS_STEP_TIMER_SLACK = 1,     /* softexpires -> expires. */
+	RTS_STEP_TIMER_LATENESS = 2,  /* expires -> the interrupt is being handled */
+	RTS_STEP_TIMER_INTERRUPT = 3, /* vector entry -> this timer's handler (other timers were served first) */
+	RTS_STEP_HANDLER = 4,	      /* handler entry -> raise, IPI or waking. id: interrupt, vector kind, or 0 for a timer */
+	RTS_STEP_SOFTIRQ_WAIT = 5,    /* raise -> softirq entry. id: vec */
+	RTS_STEP_SOFTIRQ = 6,	      /* softirq entry -> raise, IPI or waking. id: vec */
+	RTS_STEP_IPI = 7,	      /* IPI sent -> vector entry on the other CPU. id: vector kind */
+	RTS_STEP_WAKEUP = 8,	      /* waking -> switch in. id: tid of the task woken */
+	RTS_STEP_RUN = 9,	      /* switch in -> waking of the next, out, or blocked. id: tid */
+	RTS_STEP_PREEMPTED = 10,      /* switched out runnable -> switch in. id: tid */
+	RTS_STEP_BUSY = 11,	      /* the waking met a task that had not left its CPU: no wait. id: tid */
+	RTS_STEP_MORE = 12,	      /* the chain had more steps than fit: the time of all further ones. id: their number */
+};
+
+struct rts_step {
+	rts_u64 duration_ns;
+	rts_u32 id;
+	rts_u16 cpu; /* where the step ended */
+	rts_u8 kind;
+	rts_u8 pad;
+};
+
+#define RTS_CHAIN_STEPS 12
+#define RTS_CHAIN_OTHERS 2
+
+#define RTS_CHAIN_BUSY 0x01 /* its last waking met a task that had not left its CPU */
+
+/* Another origin that was merged into a chain that is older. */
+struct rts_other_origin {
+	rts_u64 origin_ns;
+	rts_u32 id;
+	rts_u8 kind;
+	rts_u8 pad[3];
+};
+
+struct rts_chain {
+	rts_u64 origin_ns;
+	rts_u64 last_ns; /* origin_ns + the sum of the steps */
+	rts_u32 origin_id;
+	rts_u16 origin_cpu;
+	rts_u8 origin_kind;
+	rts_u8 steps_len;
+	rts_u32 merged; /* origins that were merged into this one; the first RTS_CHAIN_OTHERS are listed */
+	rts_u8 others_len;
+	rts_u8 flags;
+	rts_u16 pad;
+	struct rts_other_origin others[RTS_CHAIN_OTHERS];
+	struct rts_step steps[RTS_CHAIN_STEPS];
+};
+
+enum rts_end {
+	RTS_END_RUNNING = 1, /* the target was switched in */
+	RTS_END_BLOCKED = 2, /* the target went back to waiting */
+	RTS_END_REWOKEN = 3, /* the target had declared its wait and was woken again before it left the CPU */
+};
+
+/* A finished late response: the tracker's full account, in the per-CPU ring of late responses. */
+struct rts_late {
+	rts_u64 sequence; /* per CPU, from 1, stored last: a slot is valid when sequence == position + 1 */
+	rts_u64 end_ns;
+	rts_u64 threshold_ns;
+	rts_u64 trigger_generation; /* of the snapshot that this response triggered, 0 when it triggered none */
+	rts_u32 tid, pid;
+	rts_s16 prio;
+	rts_u16 cpu;
+	rts_u8 end; /* enum rts_end */
+	rts_u8 pad[3];
+	char comm[RTS_COMM_LEN];
+	struct rts_chain chain;
+};
+
+/* The same detection as an event in the trace: the entry point for analysis. */
+struct rts_late_response {
+	struct rts_record record;
+	rts_u64 origin_ns, response_ns, threshold_ns;
+	rts_u64 sequence; /* of the struct rts_late on this CPU */
+	rts_u32 tid, pid;
+	rts_u32 origin_id;
+	rts_u8 origin_kind, end;
+	rts_u16 pad;
+};
+
+/* ---- control, mapped by user space ---------------------------------------------------------------------------- */
+
+/* One per CPU. Written by that CPU only (with interrupts off or atomically), except late_tail (user space). */
+struct rts_cpu_control {
+	rts_u64 head[RTS_BANKS]; /* next position to reserve */
+	rts_u32 active;		 /* bank being written */
+	rts_u32 flipped;	 /* trigger generation of the last flip */
+	rts_u64 flip_ns;	 /* when */
+	rts_u64 late_head;	 /* late responses written */
+	rts_u64 late_tail;	 /* late responses read */
+	rts_u64 late_lost;	 /* late responses that found the ring full */
+	rts_u64 pad;
+	rts_u64 reserved[8];
+};
+
+#define RTS_LATE_SLOTS 64
+
+#define RTS_TRIGGER_IDLE 0
+#define RTS_TRIGGER_ARMED 1
+
+/* One for all CPUs: the trigger of the flight recorder. */
+struct rts_trigger {
+	rts_u64 stop_at_ns; /* RTS_NEVER, or when each CPU leaves its bank; stored last */
+	rts_u64 generation; /* +1 for each snapshot */
+	rts_u64 detected_ns;
+	rts_u64 next_allowed_ns;
+	rts_u32 state; /* RTS_TRIGGER_ARMED until user space has copied the frozen banks */
+	rts_u32 enabled; /* 0: programs return at once (benchmarks toggle it; a stopped recorder) */
+	rts_u64 suppressed_rate; /* triggers that came too soon after the last snapshot */
+	rts_u64 suppressed_busy; /* triggers that came while no bank was free */
+	rts_u64 pad;
+};
+
+/* ---- statistics of the response tracker, one per CPU ---------------------------------------------------------- */
+
+/*
+ * Response histogram: values below RTS_HIST_SUB are their own bucket; above, each power of two has RTS_HIST_SUB
+ * buckets, so a bucket is at most 1/32 = 3.2 % wide. The last bucket takes all that is larger than 2^40 ns (18 min).
+ */
+#define RTS_HIST_SUB_BITS 5
+#define RTS_HIST_SUB (1 << RTS_HIST_SUB_BITS)
+#define RTS_HIST_BUCKETS ((40 - RTS_HIST_SUB_BITS + 1) * RTS_HIST_SUB)
+
+struct rts_stats {
+	rts_u64 seen;	  /* responses of the target that ended, whatever their length */
+	rts_u64 late;
+	rts_u64 filtered; /* responses whose origin the --irq / --timer filter left out */
+	rts_u64 merged;	  /* origins merged into an older chain */
+	rts_u64 unlinked; /* wake-ups of the target that no interrupt or timer could be linked to */
+	rts_u64 untracked; /* wakings and switches of tasks for which no state could be had (table full) */
+	rts_u64 busy;	  /* wakings that met a task which had not left its CPU */
+	rts_u64 healed;	  /* interrupt states found open where they cannot be: an exit event was missed */
+	rts_u64 folded;	  /* chains with more than RTS_CHAIN_STEPS steps */
+	rts_u64 sum_ns, min_ns, max_ns;
+	rts_u64 flips;
+	rts_u64 pad[3];
+	rts_u64 histogram[RTS_HIST_BUCKETS];
+};
+
+/* ---- state dump (task iterator) ------------------------------------------------------------------------------- */
+
+struct rts_task_dump {
+	rts_u32 tid, pid, ppid;
+	rts_u32 state;	/* task->__state */
+	rts_u32 policy; /* SCHED_OTHER 0, FIFO 1, RR 2, BATCH 3, IDLE 5, DEADLINE 6, EXT 7 */
+	rts_s16 prio;
+	rts_u16 cpu;
+	rts_u32 kthread;
+	rts_u32 pad;
+	char comm[RTS_COMM_LEN];
+};
+
+/* ---- both sides check ----------------------------------------------------------------------------------------- */
+
+#define RTS_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type " changed its size")
+RTS_ASSERT_SIZE(struct rts_record, 16);
+RTS_ASSERT_SIZE(struct rts_sched_switch, 32);
+RTS_ASSERT_SIZE(struct rts_sched_waking, 24);
+RTS_ASSERT_SIZE(struct rts_sched_migrate_task, 32);
+RTS_ASSERT_SIZE(struct rts_sched_pi_setprio, 24);
+RTS_ASSERT_SIZE(struct rts_process_fork, 48);
+RTS_ASSERT_SIZE(struct rts_process_exec, 88);
+RTS_ASSERT_SIZE(struct rts_process_exit, 48);
+RTS_ASSERT_SIZE(struct rts_task_rename, 56);
+RTS_ASSERT_SIZE(struct rts_irq_entry, 24);
+RTS_ASSERT_SIZE(struct rts_irq_exit, 24);
+RTS_ASSERT_SIZE(struct rts_vector, 24);
+RTS_ASSERT_SIZE(struct rts_softirq, 24);
+RTS_ASSERT_SIZE(struct rts_hrtimer_entry, 48);
+RTS_ASSERT_SIZE(struct rts_hrtimer_exit, 24);
+RTS_ASSERT_SIZE(struct rts_cpu_idle, 24);
+RTS_ASSERT_SIZE(struct rts_nmi_handler, 40);
+RTS_ASSERT_SIZE(struct rts_ipi_send, 40);
+RTS_ASSERT_SIZE(struct rts_step, 16);
+RTS_ASSERT_SIZE(struct rts_other_origin, 16);
+RTS_ASSERT_SIZE(struct rts_chain, 256);
+RTS_ASSERT_SIZE(struct rts_late, 320);
+RTS_ASSERT_SIZE(struct rts_late_response, 64);
+RTS_ASSERT_SIZE(struct rts_cpu_control, 128);
+RTS_ASSERT_SIZE(struct rts_trigger, 64);
+RTS_ASSERT_SIZE(struct rts_task_dump, 48);
+
+#endif /* RTSCOPE_KERNEL_ABI_H */

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Response chains: from the interrupt or timer to the end of the response, in typed steps that add up.
+
+use crate::{Comm, CpuId, MonotonicNs, Pid, Priority, Tid};
+use serde::{Deserialize, Serialize};
+
+/// What a chain begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OriginKind {
+    /// A timer that a program asked for; the chain begins at the time asked for (`softexpires`).
+    Timer,
+    /// A device interrupt; the chain begins at `irq_handler_entry`.
+    Irq,
+    /// A system vector; the chain begins at its entry.
+    Vector,
+}
+
+/// The beginning of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// What it was.
+    pub kind: OriginKind,
+    /// Interrupt number, or vector kind number ([`crate::VectorKind::number`]), or 0 for a timer.
+    pub id: u32,
+    /// Where it arrived.
+    pub cpu: CpuId,
+    /// When it arrived (for a timer: when it should have).
+    pub time_ns: MonotonicNs,
+}
+
+/// An origin that was merged into an older chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherOrigin {
+    /// What it was.
+    pub kind: OriginKind,
+    /// As in [`Origin::id`].
+    pub id: u32,
+    /// When it arrived.
+    pub time_ns: MonotonicNs,
+}
+
+/// The nature of a step: what the chain was doing or waiting for. The meaning of `id` is said with each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepKind {
+    /// From the time asked for to the time the hardware was programmed for.
+    TimerSlack,
+    /// From there until the interrupt was being handled.
+    TimerLateness,
+    /// From the vector's entry to this timer's handler (other timers were served first).
+    TimerInterrupt,
+    /// Handler entry to the raise, IPI or waking it made. Id: interrupt number, vector kind number, or 0 for a timer.
+    Handler,
+    /// Softirq raised, not yet entered. Id: softirq vector.
+    SoftirqWait,
+    /// Softirq entry to the raise, IPI or waking it made. Id: softirq vector.
+    Softirq,
+    /// IPI sent, not yet entered on the other CPU. Id: vector kind number.
+    Ipi,
+    /// Task woken, not yet switched in. Id: its tid.
+    Wakeup,
+    /// Task running. Id: its tid.
+    Run,
+    /// Task switched out while runnable. Id: its tid.
+    Preempted,
+    /// The waking met a task that had not left its CPU; takes no time. Id: its tid.
+    Busy,
+    /// All further steps of a chain that had too many. Id: their number.
+    More,
+}
+
+impl StepKind {
+    /// Every kind, in the order of `enum rts_step_kind` (which starts at 1).
+    pub const ALL: [StepKind; 12] = [
+        StepKind::TimerSlack,
+        StepKind::TimerLateness,
+        StepKind::TimerInterrupt,
+        StepKind::Handler,
+        StepKind::SoftirqWait,
+        StepKind::Softirq,
+        StepKind::Ipi,
+        StepKind::Wakeup,
+        StepKind::Run,
+        StepKind::Preempted,
+        StepKind::Busy,
+        StepKind::More,
+    ];
+
+    /// The kind with this number in `enum rts_step_kind`.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<StepKind> {
+        Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
+    }
+}
+
+/// One step. Its interval ends where the next one begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// What it was.
+    pub kind: StepKind,
+    /// See [`StepKind`].
+    pub id: u32,
+    /// The CPU on which it ended.
+    pub cpu: CpuId,
+    /// How long it took.
+    pub duration_ns: u64,
+}
+
+/// A chain. Invariant: `origin.time_ns` + the sum of the steps = [`Chain::end_ns`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chain {
+    /// Where it began.
+    pub origin: Origin,
+    /// What happened since, in order.
+    pub steps: Vec<Step>,
+    /// How many other origins were merged into this one.
+    pub merged: u32,
+    /// The first of them.
+    pub others: Vec<OtherOrigin>,
+    /// Its last waking met a task that had not left its CPU.
+    pub busy: bool,
+}
+
+impl Chain {
+    /// When the last step ended.
+    #[must_use]
+    pub fn end_ns(&self) -> MonotonicNs {
+        self.origin.time_ns.plus(self.duration_ns())
+    }
+
+    /// The sum of the steps: the response so far.
+    #[must_use]
+    pub fn duration_ns(&self) -> u64 {
+        self.steps.iter().map(|step| step.duration_ns).sum()
+    }
+}
+
+/// Why a response ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// The target was switched in.
+    Running,
+    /// The target went back to waiting.
+    Blocked,
+    /// The target had declared its wait and was woken again before it left the CPU.
+    Rewoken,
+}
+
+impl End {
+    /// The end with this number in `enum rts_end`.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<End> {
+        match number {
+            1 => Some(End::Running),
+            2 => Some(End::Blocked),
+            3 => Some(End::Rewoken),
+            _ => None,
+        }
+    }
+
+    /// The number in `enum rts_end`.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            End::Running => 1,
+            End::Blocked => 2,
+            End::Rewoken => 3,
+        }
+    }
+}
+
+/// A response that ended after its deadline, as the tracker reports it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LateResponse {
+    /// Number of the report on its CPU, from 1.
+    pub sequence: u64,
+    /// The CPU on which the response ended.
+    pub cpu: CpuId,
+    /// When it ended.
+    pub end_ns: MonotonicNs,
+    /// How it ended.
+    pub end: End,
+    /// The limit it broke.
+    pub threshold_ns: u64,
+    /// The thread that responded.
+    pub tid: Tid,
+    /// Its process.
+    pub pid: Pid,
+    /// Its effective priority at the end.
+    pub prio: Priority,
+    /// Its name at the end.
+    pub comm: Comm,
+    /// Number of the snapshot this response triggered, if it did.
+    pub snapshot: Option<u64>,
+    /// From where to where, step by step.
+    pub chain: Chain,
+}
+
+impl LateResponse {
+    /// The response time.
+    #[must_use]
+    pub fn response_ns(&self) -> u64 {
+        self.end_ns.since(self.chain.origin.time_ns)
+    }
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The event model: what rtscope knows, in the form every later stage works on.
+//!
+//! Everything is an [`Event`] on a CPU at a [`MonotonicNs`]. Names (of tasks, of interrupts) are kept beside the events
+//! in [`Names`], because the kernel records carry ids only: that keeps a record at 24 to 48 bytes, so that a bank holds
+//! more history. Response chains ([`Chain`]) are the second vocabulary: the tracker in the kernel reports them, and the
+//! pure state machine in `rtscope-analyze` computes the same type from events.
+#![forbid(unsafe_code)]
+
+mod chain;
+mod kernel;
+mod names;
+mod recording;
+mod units;
+
+pub use chain::{Chain, End, LateResponse, Origin, OriginKind, OtherOrigin, Step, StepKind};
+pub use kernel::{Event, EventKind, TaskState, VectorKind, softirq_name, step_vector_name};
+pub use names::{Comm, Names, Policy, TaskInfo};
+pub use recording::{CpuHistory, Loss, LossCause, Recording};
+pub use units::{CpuId, Irq, MonotonicNs, Pid, Priority, Tid};

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A bounded piece of recorded history: what a snapshot holds and what analyses work on.
+
+use crate::{CpuId, Event, MonotonicNs, Names};
+use serde::{Deserialize, Serialize};
+
+/// Why events are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LossCause {
+    /// The kernel skipped a tracepoint program because the same program was already running on that CPU.
+    RecursionMiss,
+    /// The record's writer had been interrupted and had not finished when the bank was copied.
+    Unfinished,
+    /// The bytes were not a record; the reader went on at the next known one.
+    Unreadable,
+    /// The record was overwritten while it was copied.
+    Overwritten,
+}
+
+/// A number of lost events of one cause. `cpu` is `None` where the kernel does not say which.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// The CPU, where known.
+    pub cpu: Option<CpuId>,
+    /// Why.
+    pub cause: LossCause,
+    /// How many; `None` when that could not be read. Never 0 in place of unknown.
+    pub count: Option<u64>,
+}
+
+/// What one CPU's banks really held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuHistory {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// From this time on nothing was overwritten; `None` when the CPU recorded nothing at all.
+    pub complete_since: Option<MonotonicNs>,
+    /// Number of events in the recording.
+    pub events: u64,
+}
+
+/// Events of all CPUs in time order, with the names that go with them and an account of what is missing.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    /// In time order; events with the same time are ordered by CPU.
+    pub events: Vec<Event>,
+    /// Names of tasks and interrupts.
+    pub names: Names,
+    /// What is missing, by cause.
+    pub losses: Vec<Loss>,
+    /// Per CPU, how far back the events go.
+    pub history: Vec<CpuHistory>,
+}
+
+impl Recording {
+    /// Whether everything that happened on `cpu` since `time` is in the recording, as far as overwriting goes.
+    #[must_use]
+    pub fn covers(&self, cpu: CpuId, time: MonotonicNs) -> bool {
+        self.history
+            .iter()
+            .find(|history| history.cpu == cpu)
+            .is_some_and(|history| history.complete_since.is_none_or(|since| since <= time))
+    }
+}
