@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! CTF 1.8 in the LTTng kernel layout: writer and reader.
