@@ -155,6 +155,14 @@ impl Names {
         }
     }
 
+    /// Takes in a name that an event of a trace carried beside its tid. Feed them in time order, each after
+    /// [`Names::observe`] of its event and before any state dump.
+    pub fn saw(&mut self, tid: Tid, time: MonotonicNs, comm: Comm) {
+        if self.comm(tid, time) != Some(comm) {
+            self.name(tid, time, comm);
+        }
+    }
+
     fn name(&mut self, tid: Tid, from: MonotonicNs, comm: Comm) {
         self.comms.entry(tid).or_default().insert(from, comm);
     }

@@ -16,6 +16,8 @@ pub enum LossCause {
     Unreadable,
     /// The record was overwritten while it was copied.
     Overwritten,
+    /// Whoever wrote the trace counted them as discarded and did not say why.
+    Discarded,
 }
 
 /// A number of lost events of one cause. `cpu` is `None` where the kernel does not say which.
