@@ -1,2 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Workloads and event builders for tests, demo and benchmarks.
+//! Real workloads for tests, the demo and benchmarks.
+//!
+//! A latency tracer cannot be tested against itself: somebody else has to know what really happened. The programs in
+//! `src/bin` make late responses, or the disturbances that cause them, and write down with their own clock readings what
+//! they did. Tests and the demo compare what rtscope says with those notes.
+//!
+//! All programs keep the same manners:
+//! - standard output is JSON, one object a line; the first line, `{"ready":true,...}`, comes after everything is set up;
+//! - they stop on SIGTERM, SIGINT, after `--duration`, or when standard input is a pipe that its writer closes;
+//! - nothing is written or allocated while the load runs: notes are kept in memory and printed at the end;
+//! - time stamps are CLOCK_MONOTONIC nanoseconds, the clock of the kernel's traces.
+
+pub mod disturber;
+pub mod notes;
+pub mod process;
+pub mod sched;
+pub mod stop;
+pub mod time;

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Running the workloads from tests and from the demo.
+//!
+//! Nothing here sleeps and hopes: a test waits for the line that says that the program is ready, with one generous
+//! deadline after which the program counts as broken.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::Value;
+
+/// How long a program may take to get ready, or to end, before it counts as broken.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where one of this workspace's programs is: in the folder of the running program's own build.
+///
+/// `env!("CARGO_BIN_EXE_...")` only works inside the package that owns the program; this works everywhere.
+pub fn program(name: &str) -> Result<PathBuf> {
+    let own = env::current_exe().context("path of the running program")?;
+    let folder = build_folder(&own).with_context(|| format!("{} is in no folder", own.display()))?;
+    let path = folder.join(name);
+    if !path.is_file() {
+        bail!("{} is not built; ./x build makes it (or: cargo build --workspace)", path.display());
+    }
+    Ok(path)
+}
+
+/// `target/debug` for both `target/debug/rtscope-demo` and the test `target/debug/deps/catch-0123abcd`.
+fn build_folder(program: &Path) -> Option<&Path> {
+    let folder = program.parent()?;
+    if folder.ends_with("deps") || folder.ends_with("examples") { folder.parent() } else { Some(folder) }
+}
+
+/// A running workload. Dropping it kills the program.
+#[derive(Debug)]
+pub struct Workload {
+    child: Child,
+    name: String,
+    lines: Receiver<Value>,
+    ready: Value,
+}
+
+/// What a workload left behind.
+#[derive(Debug)]
+pub struct Finished {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// Its `{"ready":true,...}` line.
+    pub ready: Value,
+    /// All lines after it.
+    pub lines: Vec<Value>,
+}
+
+impl Workload {
+    /// Starts one of this package's programs and returns when it says that it is ready.
+    pub fn start<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(name: &str, arguments: I) -> Result<Self> {
+        let mut command = Command::new(program(name)?);
+        command.args(arguments);
+        Self::start_command(name, command)
+    }
+
+    /// The same for any command that prints JSON lines and keeps the manners of this package.
+    pub fn start_command(name: &str, mut command: Command) -> Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
+        let lines = read_lines(&mut child)?;
+        let mut workload = Workload { child, name: name.to_owned(), lines, ready: Value::Null };
+        match workload.lines.recv_timeout(PATIENCE) {
+            Ok(line) if line.get("ready") == Some(&Value::Bool(true)) => workload.ready = line,
+            Ok(line) => bail!("{name}: its first line is not the ready line: {line}"),
+            Err(RecvTimeoutError::Timeout) => bail!("{name} was not ready after {PATIENCE:?}"),
+            Err(RecvTimeoutError::Disconnected) => {
+                let status = workload.child.wait()?;
+                bail!("{name} ended before it was ready ({status}); it says why above");
+            }
+        }
+        Ok(workload)
+    }
+
+    /// The ready line.
+    pub fn ready(&self) -> &Value {
+        &self.ready
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Asks the program to stop by closing its input, and collects what it says.
+    pub fn stop(mut self) -> Result<Finished> {
+        drop(self.child.stdin.take());
+        self.collect()
+    }
+
+    /// Waits until the program ends by itself (`--duration`), and collects what it says.
+    pub fn finish(mut self) -> Result<Finished> {
+        self.collect()
+    }
+
+    fn collect(&mut self) -> Result<Finished> {
+        let mut lines = Vec::new();
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(line) => lines.push(line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => bail!("{} did not end within {PATIENCE:?}", self.name),
+            }
+        }
+        let status = self.child.wait()?;
+        Ok(Finished { status, ready: self.ready.take(), lines })
+    }
+}
+
+impl Drop for Workload {
+    fn drop(&mut self) {
+        // Both fail only for a program that has ended and was waited for: nothing to do then.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Finished {
+    /// All values that are printed under `key`, in order.
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.lines.iter().filter_map(move |line| line.get(key))
+    }
+
+    /// The first summary.
+    pub fn summary(&self) -> Result<&Value> {
+        self.all("summary").next().ok_or_else(|| anyhow!("no summary line ({})", self.status))
+    }
+}
+
+/// A thread reads the program's output, so that a full pipe never blocks the program.
+fn read_lines(child: &mut Child) -> Result<Receiver<Value>> {
+    let stdout = child.stdout.take().context("its output was asked for as a pipe")?;
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            let value = serde_json::from_str(&line).unwrap_or(Value::String(line));
+            if sender.send(value).is_err() {
+                break;
+            }
+        }
+    });
+    Ok(receiver)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_beside_the_tests_that_use_them() {
+        for (own, folder) in
+            [("/t/debug/deps/catch-01", "/t/debug"), ("/t/release/rtscope-demo", "/t/release")]
+        {
+            assert_eq!(build_folder(Path::new(own)), Some(Path::new(folder)));
+        }
+        let error = program("rtscope-never-built").map(|_| ()).expect_err("it does not exist");
+        assert!(error.to_string().contains("./x build"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_ends_early_is_an_error_and_not_a_wait() {
+        let error =
+            Workload::start_command("false", Command::new("false")).map(|_| ()).expect_err("no ready line");
+        assert!(error.to_string().contains("ended before it was ready"), "{error}");
+    }
+}

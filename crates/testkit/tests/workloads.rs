@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The workloads do what they say, by their own accounts.
+
+use std::process::Command;
+
+use rtscope_testkit::notes::Burst;
+use rtscope_testkit::process::{Finished, Workload, program};
+use rtscope_testkit::sched::{self, Policy};
+use serde_json::Value;
+
+fn number(value: &Value, key: &str) -> u64 {
+    value.get(key).and_then(Value::as_u64).unwrap_or_else(|| panic!("no number '{key}' in {value}"))
+}
+
+fn bursts(finished: &Finished) -> Vec<Burst> {
+    finished.lines.iter().filter_map(Burst::from_json).collect()
+}
+
+/// True when this process may use real-time policies; otherwise says that the test is skipped.
+fn real_time(test: &str) -> bool {
+    let allowed =
+        std::thread::spawn(|| sched::set_policy(Policy::Fifo(1))).join().expect("it does not panic");
+    if let Err(error) = &allowed {
+        println!("SKIP: {test}: {error:#}");
+    }
+    allowed.is_ok()
+}
+
+#[test]
+fn the_victim_counts_every_turn() {
+    let arguments = ["--policy", "other", "--duration", "300ms", "--period", "5ms", "--deadline", "1s"];
+    let victim = Workload::start("rtscope-victim", arguments).expect("starts");
+    let finished = victim.finish().expect("ends by itself");
+    assert!(finished.status.success());
+    let summary = finished.summary().expect("it prints one");
+    let turns = number(summary, "loops") + number(summary, "skipped");
+    assert!((50..=70).contains(&turns), "{summary}");
+    assert_eq!(number(summary, "late"), 0);
+    assert!(number(summary, "min_ns") >= 100_000, "{summary}");
+    assert!(number(summary, "max_ns") >= number(summary, "mean_ns"), "{summary}");
+}
+
+#[test]
+fn a_victim_with_a_hog_above_it_is_late_root() {
+    if !real_time("a_victim_with_a_hog_above_it_is_late_root") {
+        return;
+    }
+    let hog = Workload::start("rtscope-hog", ["--burst", "3ms", "--every", "30ms"]).expect("starts");
+    let victim = Workload::start("rtscope-victim", ["--duration", "500ms"]).expect("starts");
+    let victim = victim.finish().expect("ends by itself");
+    let bursts = bursts(&hog.stop().expect("stops when its input ends"));
+    assert!(bursts.len() >= 15, "{bursts:?}");
+    let late: Vec<&Value> = victim.all("late").collect();
+    assert_eq!(late.len() as u64, number(victim.summary().expect("it prints one"), "late"));
+    let by_hog = late.iter().filter(|l| {
+        let (asked, done) = (number(l, "asked_ns"), number(l, "done_ns"));
+        let share: u64 = bursts.iter().map(|b| b.overlap_ns(asked, done)).sum();
+        share * 2 > done - asked
+    });
+    assert!(by_hog.count() >= 10, "{late:?}");
+}
+
+#[test]
+fn the_flood_keeps_its_cpu() {
+    let flood = Workload::start("rtscope-flood", ["--burst", "1ms", "--duration", "200ms"]).expect("starts");
+    let finished = flood.finish().expect("ends by itself");
+    let mut lengths: Vec<u64> = bursts(&finished).iter().map(|b| b.end_ns - b.start_ns).collect();
+    lengths.sort_unstable();
+    assert!(lengths.len() >= 5, "{lengths:?}");
+    assert!(lengths[lengths.len() / 2] >= 250_000, "{lengths:?}");
+}
+
+#[test]
+fn a_burst_starts_when_it_was_asked_to() {
+    let start = rtscope_testkit::time::now_ns() + 200_000_000;
+    let start_text = start.to_string();
+    let arguments = ["--policy", "other", "--start-at", &start_text, "--duration", "300ms", "--every", "1s"];
+    let finished = Workload::start("rtscope-hog", arguments).and_then(Workload::finish).expect("runs");
+    let bursts = bursts(&finished);
+    assert_eq!(bursts.len(), 1);
+    assert!(bursts[0].start_ns >= start, "{bursts:?}");
+}
+
+#[test]
+fn the_counter_counts() {
+    let arguments = ["--every", "50us", "--duration", "100ms"];
+    let finished = Workload::start("rtscope-counter", arguments).and_then(Workload::finish).expect("runs");
+    let summary = finished.summary().expect("it prints one");
+    assert!(number(summary, "last") > 100, "{summary}");
+}
+
+#[test]
+fn threads_share_their_moments_and_end_early() {
+    let arguments = ["--policy", "other", "--threads", "20", "--exit-after", "3", "--duration", "500ms"];
+    let finished = Workload::start("rtscope-threads", arguments).and_then(Workload::finish).expect("runs");
+    assert_eq!(number(finished.summary().expect("it prints one"), "responses"), 60);
+    assert_eq!(finished.all("thread").count(), 20);
+}
+
+#[test]
+fn wrong_options_are_errors_with_words() {
+    for (name, arguments, words) in [
+        ("rtscope-victim", ["--policy", "fifo:100"], "priority 1 to 99"),
+        ("rtscope-victim", ["--period", "2"], "write it like 500us"),
+        ("rtscope-hog", ["--burst", "1s"], "--every must be longer"),
+        ("rtscope-hog", ["--cpu", "1000"], "is it online"),
+    ] {
+        let output = Command::new(program(name).expect("built")).args(arguments).output().expect("runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(words), "{name} {arguments:?}: {error}");
+    }
+}
