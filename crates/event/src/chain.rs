@@ -87,6 +87,25 @@ impl StepKind {
         StepKind::More,
     ];
 
+    /// In words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            StepKind::TimerSlack => "timer slack",
+            StepKind::TimerLateness => "timer lateness",
+            StepKind::TimerInterrupt => "timer interrupt",
+            StepKind::Handler => "handler",
+            StepKind::SoftirqWait => "softirq wait",
+            StepKind::Softirq => "softirq",
+            StepKind::Ipi => "ipi",
+            StepKind::Wakeup => "wakeup",
+            StepKind::Run => "run",
+            StepKind::Preempted => "preempted",
+            StepKind::Busy => "busy",
+            StepKind::More => "more",
+        }
+    }
+
     /// The kind with this number in `enum rts_step_kind`.
     #[must_use]
     pub fn from_number(number: u8) -> Option<StepKind> {
@@ -149,6 +168,16 @@ pub enum End {
 }
 
 impl End {
+    /// In one word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            End::Running => "running",
+            End::Blocked => "blocked",
+            End::Rewoken => "rewoken",
+        }
+    }
+
     /// The end with this number in `enum rts_end`.
     #[must_use]
     pub fn from_number(number: u8) -> Option<End> {

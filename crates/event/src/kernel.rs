@@ -131,7 +131,10 @@ pub fn softirq_name(vec: u32) -> &'static str {
 
 /// What happened. Field meanings are those of the kernel's tracepoints; times are nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the variants and fields are the kernel's tracepoints and arguments of the same names")]
+#[allow(
+    missing_docs,
+    reason = "the variants and fields are the kernel's tracepoints and arguments of the same names"
+)]
 pub enum EventKind {
     SchedSwitch {
         prev_tid: Tid,
@@ -144,32 +147,107 @@ pub enum EventKind {
         next_prio: Priority,
         next_kthread: bool,
     },
-    SchedWaking { tid: Tid, prio: Priority, target_cpu: CpuId, kthread: bool },
-    SchedWakeupNew { tid: Tid, prio: Priority, target_cpu: CpuId, kthread: bool },
-    SchedMigrateTask { tid: Tid, prio: Priority, orig_cpu: CpuId, dest_cpu: CpuId },
-    SchedPiSetprio { tid: Tid, old_prio: Priority, new_prio: Priority },
-    ProcessFork { parent_tid: Tid, parent_pid: Pid, child_tid: Tid, child_pid: Pid, child_comm: Comm },
+    SchedWaking {
+        tid: Tid,
+        prio: Priority,
+        target_cpu: CpuId,
+        kthread: bool,
+    },
+    SchedWakeupNew {
+        tid: Tid,
+        prio: Priority,
+        target_cpu: CpuId,
+        kthread: bool,
+    },
+    SchedMigrateTask {
+        tid: Tid,
+        prio: Priority,
+        orig_cpu: CpuId,
+        dest_cpu: CpuId,
+    },
+    SchedPiSetprio {
+        tid: Tid,
+        old_prio: Priority,
+        new_prio: Priority,
+    },
+    ProcessFork {
+        parent_tid: Tid,
+        parent_pid: Pid,
+        child_tid: Tid,
+        child_pid: Pid,
+        child_comm: Comm,
+    },
     /// `filename` is cut at 63 bytes.
-    ProcessExec { tid: Tid, old_tid: Tid, filename: String },
-    ProcessExit { tid: Tid, pid: Pid, prio: Priority, comm: Comm },
-    TaskRename { tid: Tid, pid: Pid, old_comm: Comm, new_comm: Comm },
-    IrqHandlerEntry { irq: Irq },
+    ProcessExec {
+        tid: Tid,
+        old_tid: Tid,
+        filename: String,
+    },
+    ProcessExit {
+        tid: Tid,
+        pid: Pid,
+        prio: Priority,
+        comm: Comm,
+    },
+    TaskRename {
+        tid: Tid,
+        pid: Pid,
+        old_comm: Comm,
+        new_comm: Comm,
+    },
+    IrqHandlerEntry {
+        irq: Irq,
+    },
     /// `ret` bit 1 (value 2) is `IRQ_WAKE_THREAD`.
-    IrqHandlerExit { irq: Irq, ret: i32 },
-    VectorEntry { kind: VectorKind, vector: u32 },
-    VectorExit { kind: VectorKind, vector: u32 },
-    SoftirqRaise { vec: u32 },
-    SoftirqEntry { vec: u32 },
-    SoftirqExit { vec: u32 },
+    IrqHandlerExit {
+        irq: Irq,
+        ret: i32,
+    },
+    VectorEntry {
+        kind: VectorKind,
+        vector: u32,
+    },
+    VectorExit {
+        kind: VectorKind,
+        vector: u32,
+    },
+    SoftirqRaise {
+        vec: u32,
+    },
+    SoftirqEntry {
+        vec: u32,
+    },
+    SoftirqExit {
+        vec: u32,
+    },
     /// Both times are on `CLOCK_MONOTONIC`, whatever the timer's own clock.
-    HrtimerExpireEntry { timer: u64, function: u64, softexpires_ns: i64, expires_ns: i64 },
-    HrtimerExpireExit { timer: u64 },
+    HrtimerExpireEntry {
+        timer: u64,
+        function: u64,
+        softexpires_ns: i64,
+        expires_ns: i64,
+    },
+    HrtimerExpireExit {
+        timer: u64,
+    },
     /// `state` is `None` when the CPU leaves idle.
-    CpuIdle { state: Option<u32>, cpu: CpuId },
+    CpuIdle {
+        state: Option<u32>,
+        cpu: CpuId,
+    },
     /// Fires at the handler's end.
-    NmiHandler { handler: u64, duration_ns: i64, handled: i32 },
+    NmiHandler {
+        handler: u64,
+        duration_ns: i64,
+        handled: i32,
+    },
     /// `call`: a function call interrupt; else a reschedule.
-    IpiSend { target_cpu: CpuId, call: bool, callsite: u64, callback: u64 },
+    IpiSend {
+        target_cpu: CpuId,
+        call: bool,
+        callsite: u64,
+        callback: u64,
+    },
     /// rtscope's own: the tracker found a late response.
     LateResponse {
         tid: Tid,

@@ -142,7 +142,9 @@ impl Names {
     /// Takes in what an event says of names. Feed a recording's events in time order, before any state dump.
     pub fn observe(&mut self, event: &Event) {
         match &event.kind {
-            EventKind::ProcessFork { child_tid, child_comm, .. } => self.name(*child_tid, event.time, *child_comm),
+            EventKind::ProcessFork { child_tid, child_comm, .. } => {
+                self.name(*child_tid, event.time, *child_comm)
+            }
             EventKind::TaskRename { tid, old_comm, new_comm, .. } => {
                 self.comms.entry(*tid).or_default().entry(MonotonicNs(0)).or_insert(*old_comm);
                 self.name(*tid, event.time, *new_comm);

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A chain that still grows, held by value by a task, a pending softirq or a pending IPI.
+//!
+//! Its size is bounded as it is in the kernel: [`MAX_STEPS`] steps and [`MAX_OTHERS`] other origins.
+
+use rtscope_event::{Chain, CpuId, MonotonicNs, Origin, OtherOrigin, Step, StepKind};
+
+/// Steps before a chain is folded.
+pub(super) const MAX_STEPS: usize = 12;
+/// Origins listed beside a chain's own.
+pub(super) const MAX_OTHERS: usize = 2;
+
+#[derive(Clone, Debug)]
+pub(super) struct Growing {
+    chain: Chain,
+    /// The origin's time plus the sum of the steps.
+    last: MonotonicNs,
+}
+
+impl Growing {
+    pub(super) fn begin(origin: Origin) -> Growing {
+        let chain = Chain { origin, steps: Vec::new(), merged: 0, others: Vec::new(), busy: false };
+        Growing { chain, last: origin.time_ns }
+    }
+
+    pub(super) fn last(&self) -> MonotonicNs {
+        self.last
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.chain.busy
+    }
+
+    pub(super) fn set_busy(&mut self, busy: bool) {
+        self.chain.busy = busy;
+    }
+
+    /// Pushes a step that ends at `t`. True when this is the step that folds the chain.
+    pub(super) fn push(&mut self, kind: StepKind, id: u32, cpu: CpuId, t: MonotonicNs) -> bool {
+        let duration_ns = t.since(self.last);
+        self.last = self.last.plus(duration_ns);
+        let full = self.chain.steps.len() >= MAX_STEPS;
+        match self.chain.steps.last_mut() {
+            Some(entry) if full => {
+                let first_fold = entry.kind != StepKind::More;
+                entry.id = if first_fold { 2 } else { entry.id.saturating_add(1) };
+                entry.kind = StepKind::More;
+                entry.cpu = cpu;
+                entry.duration_ns += duration_ns;
+                first_fold
+            }
+            _ => {
+                self.chain.steps.push(Step { kind, id, cpu, duration_ns });
+                false
+            }
+        }
+    }
+
+    /// Merges another chain that waits for the same thing. False when it has the same origin: then nothing was merged.
+    pub(super) fn merge(&mut self, mut other: Growing) -> bool {
+        let origin = |growing: &Growing| {
+            let Origin { kind, id, time_ns, .. } = growing.chain.origin;
+            OtherOrigin { kind, id, time_ns }
+        };
+        if origin(self) == origin(&other) {
+            return false;
+        }
+        if other.chain.origin.time_ns < self.chain.origin.time_ns {
+            std::mem::swap(self, &mut other);
+        }
+        self.chain.merged += 1;
+        if self.chain.others.len() < MAX_OTHERS {
+            self.chain.others.push(origin(&other));
+        }
+        true
+    }
+
+    pub(super) fn finish(self) -> Chain {
+        self.chain
+    }
+}

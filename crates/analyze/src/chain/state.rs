@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The state that the rules name: slots of a CPU and of a task.
+
+use super::growing::Growing;
+use rtscope_event::{Comm, CpuId, Irq, MonotonicNs, Tid, VectorKind};
+use std::collections::BTreeMap;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IrqSlot {
+    pub(super) irq: Irq,
+    pub(super) entry: MonotonicNs,
+    /// The handler is over, but what it asked for (waking its thread) comes after its exit.
+    pub(super) linger: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct VectorSlot {
+    pub(super) kind: VectorKind,
+    pub(super) entry: MonotonicNs,
+    pub(super) chain: Option<Growing>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HrtimerSlot {
+    pub(super) softexpires: i64,
+    pub(super) expires: i64,
+    pub(super) entry: MonotonicNs,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct SoftirqSlot {
+    pub(super) vec: u32,
+    /// The thread that runs it; `None` while nothing has said who is current.
+    pub(super) tid: Option<Tid>,
+    pub(super) chain: Option<Growing>,
+}
+
+/// A softirq that was raised and not yet entered; it may have a chain.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Raise {
+    pub(super) chain: Option<Growing>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cpu {
+    pub(super) irq: Option<IrqSlot>,
+    pub(super) vector: Option<VectorSlot>,
+    pub(super) hrtimer: Option<HrtimerSlot>,
+    pub(super) softirq: Option<SoftirqSlot>,
+    pub(super) raises: BTreeMap<u32, Raise>,
+    pub(super) ipi_call: Option<Growing>,
+    pub(super) ipi_reschedule: Option<Growing>,
+    /// `None` until something has said it.
+    pub(super) current: Option<Tid>,
+}
+
+impl Cpu {
+    pub(super) fn end_linger(&mut self) {
+        if self.irq.is_some_and(|slot| slot.linger) {
+            self.irq = None;
+        }
+    }
+
+    /// The pending chain of the IPI class that `kind` delivers.
+    pub(super) fn ipi_of(&mut self, kind: VectorKind) -> Option<Growing> {
+        match kind {
+            VectorKind::CallFunction | VectorKind::CallFunctionSingle => self.ipi_call.take(),
+            VectorKind::Reschedule => self.ipi_reschedule.take(),
+            _ => None,
+        }
+    }
+}
+
+/// What our own last `sched_switch` said of a task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Sched {
+    #[default]
+    Unknown,
+    Running,
+    Runnable,
+    Blocked,
+}
+
+impl Sched {
+    /// A waking finds the task waiting, as far as we know.
+    pub(super) fn waits(self) -> bool {
+        matches!(self, Sched::Unknown | Sched::Blocked)
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) enum Link {
+    #[default]
+    None,
+    Waking(Growing),
+    Running(Growing),
+    Preempted(Growing),
+    /// Blocked at `at` on `cpu` while its last waking was busy. The run step is not pushed yet: the next waking
+    /// confirms it, a switch-in without one takes it back.
+    Ended {
+        chain: Growing,
+        at: MonotonicNs,
+        cpu: CpuId,
+    },
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Task {
+    pub(super) comm: Option<Comm>,
+    pub(super) kthread: Option<bool>,
+    pub(super) sched: Sched,
+    pub(super) link: Link,
+    /// The last waking had no chain and the task has not been switched in since.
+    pub(super) unlinked: bool,
+}

@@ -1,0 +1,521 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The state machine. Read it beside `docs/response-chains.md`: the order of the functions is the order of the page.
+
+use super::config::{Config, EndCondition, Target};
+use super::growing::Growing;
+use super::state::{Cpu, HrtimerSlot, IrqSlot, Link, Raise, Sched, SoftirqSlot, Task, VectorSlot};
+use rtscope_event::{
+    Chain, Comm, CpuId, End, Event, EventKind, MonotonicNs, Origin, OriginKind, StepKind, TaskState, Tid,
+    VectorKind,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+/// A response that ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Response {
+    /// The thread that responded.
+    pub tid: Tid,
+    /// How it ended.
+    pub end: End,
+    /// When it ended.
+    pub end_ns: MonotonicNs,
+    /// The CPU on which it ended.
+    pub cpu: CpuId,
+    /// It took longer than the threshold.
+    pub late: bool,
+    /// From where to where, step by step.
+    pub chain: Chain,
+}
+
+impl fmt::Display for Response {
+    /// One line, as the test vectors have it: `tid=7 end=blocked at=900/1 origin=irq:36@100/0 handler:36=20/0 ...`;
+    /// a time or duration is followed by its CPU.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = |kind| match kind {
+            OriginKind::Timer => "timer",
+            OriginKind::Irq => "irq",
+            OriginKind::Vector => "vector",
+        };
+        let Response { tid, end, end_ns, cpu, chain, .. } = self;
+        let Origin { time_ns, id, cpu: origin_cpu, .. } = chain.origin;
+        write!(f, "tid={tid} end={} at={}/{cpu} ", end.name(), end_ns.0)?;
+        write!(f, "origin={}:{id}@{}/{origin_cpu}", kind(chain.origin.kind), time_ns.0)?;
+        for step in &chain.steps {
+            write!(
+                f,
+                " {}:{}={}/{}",
+                step.kind.name().replace(' ', "-"),
+                step.id,
+                step.duration_ns,
+                step.cpu
+            )?;
+        }
+        if chain.merged > 0 {
+            write!(f, " merged={}", chain.merged)?;
+        }
+        for other in &chain.others {
+            write!(f, " other={}:{}@{}", kind(other.kind), other.id, other.time_ns.0)?;
+        }
+        if chain.busy {
+            f.write_str(" busy")?;
+        }
+        if self.late { f.write_str(" late") } else { Ok(()) }
+    }
+}
+
+/// What the tracker counted, in the words of `struct rts_stats`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Responses that ended.
+    pub seen: u64,
+    /// Of them, how many were late.
+    pub late: u64,
+    /// Responses that the origin filter left out.
+    pub filtered: u64,
+    /// Origins merged into a waiting chain.
+    pub merged: u64,
+    /// Switch-ins of a target whose waking no interrupt or timer could be linked to.
+    pub unlinked: u64,
+    /// Wakings that met a task which had not left its CPU.
+    pub busy: u64,
+    /// Interrupt states found open where they cannot be.
+    pub healed: u64,
+    /// Chains that had too many steps.
+    pub folded: u64,
+}
+
+/// The replayable twin of the tracker in the kernel.
+#[derive(Clone, Debug)]
+pub struct Tracker {
+    config: Config,
+    cpus: BTreeMap<CpuId, Cpu>,
+    tasks: HashMap<Tid, Task>,
+    counters: Counters,
+}
+
+impl Tracker {
+    /// A tracker that knows nothing yet.
+    #[must_use]
+    pub fn new(config: Config) -> Tracker {
+        Tracker { config, cpus: BTreeMap::new(), tasks: HashMap::new(), counters: Counters::default() }
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Says what is known of a task from elsewhere (a state dump).
+    pub fn prime_task(&mut self, tid: Tid, comm: Option<Comm>, kthread: Option<bool>) {
+        let task = self.tasks.entry(tid).or_default();
+        task.comm = comm.or(task.comm);
+        task.kthread = kthread.or(task.kthread);
+    }
+
+    /// Says that `tid` runs on `cpu` now, unless an event has said so or otherwise.
+    pub fn prime_running(&mut self, cpu: CpuId, tid: Tid) {
+        let slots = self.cpus.entry(cpu).or_default();
+        if slots.current.is_some() {
+            return;
+        }
+        slots.current = Some(tid);
+        if tid == Tid(0) {
+            return;
+        }
+        let task = self.tasks.entry(tid).or_default();
+        if task.sched == Sched::Unknown {
+            task.sched = Sched::Running;
+        }
+    }
+
+    /// Takes in one event; `out` gets the responses that it ends. Events must come in time order.
+    pub fn feed(&mut self, event: &Event, out: &mut dyn FnMut(Response)) {
+        let (cpu, t) = (event.cpu, event.time);
+        match &event.kind {
+            EventKind::SchedSwitch { .. } => self.sched_switch(event, out),
+            EventKind::SchedWaking { tid, kthread, .. } | EventKind::SchedWakeupNew { tid, kthread, .. } => {
+                self.sched_waking(cpu, t, *tid, *kthread, out);
+            }
+            EventKind::ProcessFork { child_tid, child_comm, .. } => {
+                self.tasks.insert(*child_tid, Task { comm: Some(*child_comm), ..Task::default() });
+            }
+            EventKind::TaskRename { tid, new_comm, .. } => self.task_rename(*tid, *new_comm),
+            EventKind::SoftirqRaise { vec } => self.softirq_raise(cpu, t, *vec),
+            EventKind::IpiSend { target_cpu, call, .. } => self.ipi_send(cpu, t, *target_cpu, *call),
+            EventKind::VectorEntry { kind, .. } => self.vector_entry(cpu, t, *kind),
+            EventKind::SoftirqEntry { vec } => self.softirq_entry(cpu, t, *vec),
+            kind => self.cpus.entry(cpu).or_default().slot_event(t, kind),
+        }
+    }
+
+    fn is_target(&self, tid: Tid) -> bool {
+        let task = self.tasks.get(&tid);
+        match &self.config.target {
+            Target::AnyUser => task.is_some_and(|task| task.kthread == Some(false)),
+            Target::Comm(glob) => {
+                task.and_then(|task| task.comm).is_some_and(|comm| glob.matches(comm.as_bytes()))
+            }
+            Target::Tids(tids) => tids.contains(&tid),
+        }
+    }
+
+    fn push(&mut self, chain: &mut Growing, kind: StepKind, id: u32, cpu: CpuId, t: MonotonicNs) {
+        self.counters.folded += u64::from(chain.push(kind, id, cpu, t));
+    }
+
+    /// The chain that what runs on `cpu` at `t` belongs to, innermost context first.
+    fn context(&mut self, cpu: CpuId, t: MonotonicNs) -> Option<Growing> {
+        let slots = self.cpus.entry(cpu).or_default();
+        let hrtimer = slots.hrtimer.map(|slot| slot.entry);
+        let irq = slots.irq.map(|slot| slot.entry);
+        let vector = slots.vector.as_ref().map(|slot| slot.entry);
+        if hrtimer.is_some() && hrtimer >= irq && hrtimer >= vector {
+            return self.hrtimer_context(cpu, t);
+        }
+        if let Some(slot) = slots.irq.filter(|_| irq >= vector) {
+            let origin = Origin { kind: OriginKind::Irq, id: slot.irq.0, cpu, time_ns: slot.entry };
+            return Some(self.handler(Growing::begin(origin), slot.irq.0, cpu, t));
+        }
+        if let Some(slot) = &slots.vector {
+            let id = slot.kind.number();
+            let origin = Origin { kind: OriginKind::Vector, id, cpu, time_ns: slot.entry };
+            let chain = slot.chain.clone().unwrap_or_else(|| Growing::begin(origin));
+            return Some(self.handler(chain, id, cpu, t));
+        }
+        let current = slots.current;
+        if let Some(slot) = slots.softirq.as_ref().filter(|slot| slot.tid == current) {
+            let vec = slot.vec;
+            let mut chain = slot.chain.clone()?;
+            self.push(&mut chain, StepKind::Softirq, vec, cpu, t);
+            return Some(chain);
+        }
+        self.task_context(current?, cpu, t)
+    }
+
+    fn handler(&mut self, mut chain: Growing, id: u32, cpu: CpuId, t: MonotonicNs) -> Growing {
+        self.push(&mut chain, StepKind::Handler, id, cpu, t);
+        chain
+    }
+
+    fn hrtimer_context(&mut self, cpu: CpuId, t: MonotonicNs) -> Option<Growing> {
+        let slots = self.cpus.get(&cpu)?;
+        let slot = slots.hrtimer?;
+        let handler = slot.entry;
+        let asked = u64::try_from(slot.softexpires).ok().filter(|ns| (1..=handler.0).contains(ns));
+        let origin_ns = asked.map_or(handler, MonotonicNs);
+        let expires = MonotonicNs(u64::try_from(slot.expires).unwrap_or(0)).max(origin_ns);
+        let in_irq = slots.irq.filter(|slot| !slot.linger).map(|slot| slot.entry);
+        let interrupt = slots.vector.as_ref().map(|slot| slot.entry).or(in_irq).unwrap_or(handler);
+
+        let mut chain = Growing::begin(Origin { kind: OriginKind::Timer, id: 0, cpu, time_ns: origin_ns });
+        let programmed = expires.min(handler);
+        if programmed > origin_ns {
+            self.push(&mut chain, StepKind::TimerSlack, 0, cpu, programmed);
+        }
+        if interrupt > expires {
+            self.push(&mut chain, StepKind::TimerLateness, 0, cpu, interrupt);
+            self.push(&mut chain, StepKind::TimerInterrupt, 0, cpu, handler);
+        } else {
+            let end = handler.max(chain.last());
+            self.push(&mut chain, StepKind::TimerLateness, 0, cpu, end);
+        }
+        Some(self.handler(chain, 0, cpu, t))
+    }
+
+    fn task_context(&mut self, tid: Tid, cpu: CpuId, t: MonotonicNs) -> Option<Growing> {
+        let task = self.tasks.get(&tid).filter(|_| tid != Tid(0))?;
+        let Link::Running(chain) = &task.link else { return None };
+        if self.config.target == Target::AnyUser && task.kthread == Some(false) {
+            return None; // The chain ends at its first user-space task.
+        }
+        let mut chain = chain.clone();
+        self.push(&mut chain, StepKind::Run, tid.0, cpu, t);
+        chain.set_busy(false);
+        Some(chain)
+    }
+
+    fn vector_entry(&mut self, cpu: CpuId, t: MonotonicNs, kind: VectorKind) {
+        let slots = self.cpus.entry(cpu).or_default();
+        slots.end_linger();
+        slots.hrtimer = None;
+        let mut chain = slots.ipi_of(kind);
+        if let Some(chain) = &mut chain {
+            self.push(chain, StepKind::Ipi, kind.number(), cpu, t);
+        }
+        self.cpus.entry(cpu).or_default().vector = Some(VectorSlot { kind, entry: t, chain });
+    }
+
+    fn softirq_raise(&mut self, cpu: CpuId, t: MonotonicNs, vec: u32) {
+        let context = self.context(cpu, t);
+        let raises = &mut self.cpus.entry(cpu).or_default().raises;
+        match (raises.get_mut(&vec), context) {
+            (Some(Raise { chain: Some(waiting) }), Some(chain)) => {
+                self.counters.merged += u64::from(waiting.merge(chain));
+            }
+            (Some(Raise { chain: Some(_) }), None) => {}
+            (_, chain) => {
+                raises.insert(vec, Raise { chain });
+            }
+        }
+    }
+
+    fn softirq_entry(&mut self, cpu: CpuId, t: MonotonicNs, vec: u32) {
+        let slots = self.cpus.entry(cpu).or_default();
+        slots.end_linger();
+        let tid = slots.current;
+        let mut chain = slots.raises.remove(&vec).and_then(|raise| raise.chain);
+        if let Some(chain) = &mut chain {
+            self.push(chain, StepKind::SoftirqWait, vec, cpu, t);
+        }
+        self.cpus.entry(cpu).or_default().softirq = Some(SoftirqSlot { vec, tid, chain });
+    }
+
+    fn ipi_send(&mut self, cpu: CpuId, t: MonotonicNs, target: CpuId, call: bool) {
+        if target == cpu {
+            return;
+        }
+        let Some(chain) = self.context(cpu, t) else { return };
+        let slots = self.cpus.entry(target).or_default();
+        let pending = if call { &mut slots.ipi_call } else { &mut slots.ipi_reschedule };
+        pending.get_or_insert(chain);
+    }
+
+    fn sched_waking(
+        &mut self,
+        cpu: CpuId,
+        t: MonotonicNs,
+        tid: Tid,
+        kthread: bool,
+        out: &mut dyn FnMut(Response),
+    ) {
+        let current = self.cpus.entry(cpu).or_default().current;
+        if tid == Tid(0) || current == Some(tid) {
+            return;
+        }
+        let context = self.context(cpu, t);
+        let task = self.tasks.entry(tid).or_default();
+        task.kthread = Some(kthread);
+        task.unlinked = task.sched.waits() && context.is_none();
+        if !task.sched.waits() {
+            if let Some(chain) = context {
+                self.busy_waking(cpu, t, tid, chain, out);
+            }
+            return;
+        }
+        let next = context.map_or(Link::None, Link::Waking);
+        if let Link::Ended { chain, at, cpu } = std::mem::replace(&mut task.link, next) {
+            self.end_blocked(tid, chain, at, cpu, out);
+        }
+    }
+
+    /// The task had declared that it waits, but has not left its CPU.
+    fn busy_waking(
+        &mut self,
+        cpu: CpuId,
+        t: MonotonicNs,
+        tid: Tid,
+        mut chain: Growing,
+        out: &mut dyn FnMut(Response),
+    ) {
+        self.counters.busy += 1;
+        let responds = self.config.end == EndCondition::Blocked && self.is_target(tid);
+        let task = self.tasks.entry(tid).or_default();
+        let running = task.sched == Sched::Running;
+        let before = match std::mem::take(&mut task.link) {
+            Link::Running(chain) => Some((chain, StepKind::Run)),
+            Link::Preempted(chain) => Some((chain, StepKind::Preempted)),
+            _ => None,
+        };
+        if let Some((mut ended, step)) = before.filter(|_| responds) {
+            self.push(&mut ended, step, tid.0, cpu, t);
+            self.complete(tid, End::Rewoken, cpu, ended, out);
+        }
+        self.push(&mut chain, StepKind::Busy, tid.0, cpu, t);
+        chain.set_busy(true);
+        let link = if running { Link::Running(chain) } else { Link::Preempted(chain) };
+        self.tasks.entry(tid).or_default().link = link;
+    }
+
+    fn sched_switch(&mut self, event: &Event, out: &mut dyn FnMut(Response)) {
+        let EventKind::SchedSwitch {
+            prev_tid,
+            prev_state,
+            preempt,
+            prev_kthread,
+            next_tid,
+            next_kthread,
+            ..
+        } = event.kind
+        else {
+            return;
+        };
+        let (cpu, t) = (event.cpu, event.time);
+        let slots = self.cpus.entry(cpu).or_default();
+        self.counters.healed += u64::from(slots.heal());
+        slots.prev_leaves(prev_tid, prev_kthread);
+        slots.current = Some(next_tid);
+        if prev_tid != Tid(0) {
+            self.tasks.entry(prev_tid).or_default().kthread = Some(prev_kthread);
+            let blocked = !preempt && prev_state != TaskState::RUNNABLE;
+            if blocked && prev_state.is_dead() {
+                self.tasks.remove(&prev_tid);
+            } else {
+                self.switch_out(cpu, t, prev_tid, blocked, out);
+            }
+        }
+        if next_tid != Tid(0) {
+            self.tasks.entry(next_tid).or_default().kthread = Some(next_kthread);
+            self.switch_in(cpu, t, next_tid, out);
+        }
+    }
+
+    fn switch_out(
+        &mut self,
+        cpu: CpuId,
+        t: MonotonicNs,
+        tid: Tid,
+        blocked: bool,
+        out: &mut dyn FnMut(Response),
+    ) {
+        let task = self.tasks.entry(tid).or_default();
+        task.sched = if blocked { Sched::Blocked } else { Sched::Runnable };
+        let link = match (std::mem::take(&mut task.link), blocked) {
+            (Link::Running(mut chain), false) => {
+                self.push(&mut chain, StepKind::Run, tid.0, cpu, t);
+                Link::Preempted(chain)
+            }
+            (Link::Running(chain), true) if chain.is_busy() => Link::Ended { chain, at: t, cpu },
+            (Link::Running(chain), true) => {
+                self.end_blocked(tid, chain, t, cpu, out);
+                Link::None
+            }
+            (_, true) => Link::None,
+            (other, false) => other,
+        };
+        self.tasks.entry(tid).or_default().link = link;
+    }
+
+    fn switch_in(&mut self, cpu: CpuId, t: MonotonicNs, tid: Tid, out: &mut dyn FnMut(Response)) {
+        let target = self.is_target(tid);
+        let task = self.tasks.entry(tid).or_default();
+        task.sched = Sched::Running;
+        let unlinked = std::mem::take(&mut task.unlinked);
+        let (mut chain, step, ends) = match std::mem::take(&mut task.link) {
+            Link::None => {
+                self.counters.unlinked += u64::from(target && unlinked);
+                return;
+            }
+            Link::Waking(chain) => (chain, StepKind::Wakeup, true),
+            Link::Preempted(chain) => {
+                let busy = chain.is_busy();
+                (chain, StepKind::Preempted, busy)
+            }
+            Link::Ended { mut chain, .. } => {
+                chain.set_busy(false);
+                (chain, StepKind::Wakeup, true)
+            }
+            // A switch-out was missed: the next run step covers the time since.
+            running @ Link::Running(_) => {
+                task.link = running;
+                return;
+            }
+        };
+        self.push(&mut chain, step, tid.0, cpu, t);
+        if ends && target && self.config.end == EndCondition::Running {
+            self.complete(tid, End::Running, cpu, chain, out);
+        } else {
+            self.tasks.entry(tid).or_default().link = Link::Running(chain);
+        }
+    }
+
+    fn task_rename(&mut self, tid: Tid, comm: Comm) {
+        let was = self.is_target(tid);
+        self.tasks.entry(tid).or_default().comm = Some(comm);
+        if was && !self.is_target(tid) {
+            self.tasks.entry(tid).or_default().link = Link::None;
+        }
+    }
+
+    /// `tid` blocked at `at` with a chain: a response if it is a target and that is the end asked for.
+    fn end_blocked(
+        &mut self,
+        tid: Tid,
+        mut chain: Growing,
+        at: MonotonicNs,
+        cpu: CpuId,
+        out: &mut dyn FnMut(Response),
+    ) {
+        if self.config.end == EndCondition::Blocked && self.is_target(tid) {
+            self.push(&mut chain, StepKind::Run, tid.0, cpu, at);
+            self.complete(tid, End::Blocked, cpu, chain, out);
+        }
+    }
+
+    fn complete(&mut self, tid: Tid, end: End, cpu: CpuId, chain: Growing, out: &mut dyn FnMut(Response)) {
+        let end_ns = chain.last();
+        let chain = chain.finish();
+        if !self.config.origins.accepts(&chain.origin) {
+            self.counters.filtered += 1;
+            return;
+        }
+        let late = chain.duration_ns() > self.config.threshold_ns;
+        self.counters.seen += 1;
+        self.counters.late += u64::from(late);
+        out(Response { tid, end, end_ns, cpu, late, chain });
+    }
+}
+
+impl Cpu {
+    /// The events that only set or clear a slot.
+    fn slot_event(&mut self, t: MonotonicNs, kind: &EventKind) {
+        match kind {
+            EventKind::IrqHandlerEntry { irq } => {
+                self.irq = Some(IrqSlot { irq: *irq, entry: t, linger: false });
+                self.hrtimer = None;
+            }
+            EventKind::IrqHandlerExit { ret, .. } => {
+                const IRQ_WAKE_THREAD: i32 = 2;
+                match &mut self.irq {
+                    Some(slot) if ret & IRQ_WAKE_THREAD != 0 => slot.linger = true,
+                    slot => *slot = None,
+                }
+            }
+            EventKind::VectorExit { .. } => {
+                self.vector = None;
+                self.hrtimer = None;
+            }
+            EventKind::HrtimerExpireEntry { softexpires_ns, expires_ns, .. } => {
+                self.hrtimer =
+                    Some(HrtimerSlot { softexpires: *softexpires_ns, expires: *expires_ns, entry: t });
+            }
+            EventKind::HrtimerExpireExit { .. } => self.hrtimer = None,
+            EventKind::SoftirqExit { .. } => self.softirq = None,
+            EventKind::CpuIdle { .. } => self.end_linger(),
+            _ => {}
+        }
+    }
+
+    /// A switch cannot happen inside a hard interrupt. True when the state said otherwise.
+    fn heal(&mut self) -> bool {
+        let open =
+            self.irq.is_some_and(|slot| !slot.linger) || self.vector.is_some() || self.hrtimer.is_some();
+        (self.irq, self.vector, self.hrtimer) = (None, None, None);
+        open
+    }
+
+    /// Only kernel threads can be preempted inside a softirq and come back to it.
+    fn prev_leaves(&mut self, prev: Tid, kthread: bool) {
+        let unknown = self.current.is_none();
+        if let Some(slot) = &mut self.softirq {
+            if unknown && slot.tid.is_none() {
+                slot.tid = Some(prev);
+            }
+            if slot.tid == Some(prev) && !kthread {
+                self.softirq = None;
+            }
+        }
+    }
+}
