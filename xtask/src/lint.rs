@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `./x lint`: formatting, compiler lints, scripts and the project's own rules.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::outcome::{Outcome, Tally};
+use crate::{cargo, root, tidy};
+
+/// Folders with C files that clang-format keeps.
+const C_FOLDERS: [&str; 3] = ["crates/abi", "crates/kernel/bpf", "crates/testkit"];
+/// Shell scripts.
+const SCRIPTS: [&str; 2] = ["x", ".ci/run"];
+
+/// All checks, and the account.
+pub fn run() -> Result<ExitCode> {
+    let mut tally = Tally::default();
+    add_all(&mut tally)?;
+    Ok(tally.finish())
+}
+
+/// The project's own rules only.
+pub fn run_tidy() -> Result<ExitCode> {
+    let mut tally = Tally::default();
+    tidy::add_all(&root(), &mut tally)?;
+    Ok(tally.finish())
+}
+
+/// Adds the results of all checks.
+pub fn add_all(tally: &mut Tally) -> Result<()> {
+    tally.add("rustfmt", rustfmt());
+    tally.add("clippy", clippy());
+    tally.add("clang-format", clang_format()?);
+    tally.add("bash -n", scripts(&["bash", "-n"]));
+    tally.add("shellcheck", scripts(&["shellcheck"]));
+    tidy::add_all(&root(), tally)
+}
+
+/// Formats everything in place.
+pub fn format() -> Result<ExitCode> {
+    let status = cargo().args(["fmt", "--all"]).status().context("cargo fmt")?;
+    if !status.success() {
+        bail!("cargo fmt failed");
+    }
+    let status = Command::new("clang-format-19").arg("-i").args(c_files()?).current_dir(root()).status();
+    if !status.context("clang-format-19 (./x setup installs it)")?.success() {
+        bail!("clang-format-19 failed");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rustfmt() -> Outcome {
+    if !works(cargo().args(["fmt", "--version"])) {
+        return Outcome::Skip("this Rust has no rustfmt (rustup component add rustfmt)".into());
+    }
+    judge(cargo().args(["fmt", "--all", "--check"]))
+}
+
+fn clippy() -> Outcome {
+    if !works(cargo().args(["clippy", "--version"])) {
+        return Outcome::Skip("this Rust has no clippy (rustup component add clippy)".into());
+    }
+    judge(cargo().args(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+}
+
+fn clang_format() -> Result<Outcome> {
+    if !works(Command::new("clang-format-19").arg("--version")) {
+        return Ok(Outcome::Skip("clang-format-19 is not installed (./x setup)".into()));
+    }
+    let mut command = Command::new("clang-format-19");
+    Ok(judge(command.args(["--dry-run", "--Werror"]).args(c_files()?).current_dir(root())))
+}
+
+fn scripts(checker: &[&str]) -> Outcome {
+    if !works(Command::new(checker[0]).arg("--version")) {
+        return Outcome::Skip(format!("{} is not installed", checker[0]));
+    }
+    for script in SCRIPTS {
+        let result = judge(Command::new(checker[0]).args(&checker[1..]).arg(script).current_dir(root()));
+        if result != Outcome::Pass {
+            return result;
+        }
+    }
+    Outcome::Pass
+}
+
+fn c_files() -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for folder in C_FOLDERS {
+        let path = root().join(folder);
+        if path.is_dir() {
+            files.extend(tidy::files_below(&path)?);
+        }
+    }
+    files.retain(|f| f.extension().is_some_and(|e| e == "c" || e == "h"));
+    files.sort();
+    Ok(files)
+}
+
+/// Whether a tool can be run at all.
+fn works(command: &mut Command) -> bool {
+    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+}
+
+/// Runs a checker; what it says goes to the terminal.
+fn judge(command: &mut Command) -> Outcome {
+    match command.status() {
+        Ok(status) if status.success() => Outcome::Pass,
+        Ok(status) => Outcome::Fail(format!("see above ({status})")),
+        Err(error) => Outcome::Fail(error.to_string()),
+    }
+}

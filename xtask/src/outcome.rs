@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The three results of a check, and the account of all of them.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// How a check ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// All is well.
+    Pass,
+    /// Something is wrong; the text says what.
+    Fail(String),
+    /// It could not be checked here; the text says why.
+    Skip(String),
+}
+
+/// Counts results. A skip is a result of its own: it is listed with its reason, never counted as passed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Checks that passed.
+    pub passed: u64,
+    /// What failed.
+    pub failures: Vec<String>,
+    /// What was skipped, and why.
+    pub skips: Vec<String>,
+}
+
+impl Tally {
+    /// Adds one named check and says how it went.
+    pub fn add(&mut self, name: &str, outcome: Outcome) {
+        match outcome {
+            Outcome::Pass => {
+                println!("pass {name}");
+                self.passed += 1;
+            }
+            Outcome::Fail(what) => {
+                println!("FAIL {name}: {what}");
+                self.failures.push(name.to_owned());
+            }
+            Outcome::Skip(why) => {
+                println!("skip {name}: {why}");
+                self.skips.push(format!("{name}: {why}"));
+            }
+        }
+    }
+
+    /// Lists what failed and what was skipped, then the sums in one plain line.
+    pub fn finish(&self) -> ExitCode {
+        for skip in &self.skips {
+            println!("SKIPPED {skip}");
+        }
+        for failure in &self.failures {
+            println!("FAILED {failure}");
+        }
+        println!("{self}");
+        if self.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failures.len(), self.skips.len())
+    }
+}

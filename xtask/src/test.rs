@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `./x test`: lint, build once, run every test program, and account for each result.
+//!
+//! The test programs are run one by one and not through `cargo test`, for three reasons: the time of each is known, a
+//! test that is skipped can be told from one that passed, and the integration tests, which load real CPUs with real-time
+//! tasks, run one test at a time while the others use all CPUs.
+//!
+//! A test says that it is skipped by printing a line `SKIP: name: reason` and returning.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::cargo;
+use crate::kernel_log::KernelLog;
+use crate::lint;
+use crate::outcome::{Outcome, Tally};
+
+/// One built test program.
+#[derive(Debug, PartialEq, Eq)]
+struct TestProgram {
+    name: String,
+    executable: PathBuf,
+    package_folder: PathBuf,
+    /// An integration test: its tests run one after the other.
+    integration: bool,
+}
+
+/// Runs everything and prints the account.
+pub fn run() -> Result<ExitCode> {
+    let mut tally = Tally::default();
+    let mut times = Vec::new();
+    timed(&mut times, "lint", || lint::add_all(&mut tally))?;
+    let programs = timed(&mut times, "build", build)?;
+    let log = KernelLog::read();
+    for program in &programs {
+        timed(&mut times, &program.name, || run_program(program, &mut tally))?;
+    }
+    timed(&mut times, "documentation examples", || run_doc_tests(&mut tally))?;
+    tally.add("kernel log", log.check());
+    print_times(times);
+    Ok(tally.finish())
+}
+
+fn timed<T>(times: &mut Vec<(String, Duration)>, name: &str, work: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = work();
+    times.push((name.to_owned(), start.elapsed()));
+    result
+}
+
+fn print_times(mut times: Vec<(String, Duration)>) {
+    let total: Duration = times.iter().map(|(_, t)| *t).sum();
+    times.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+    println!("\nWhere the time went ({:.1} s in all):", total.as_secs_f64());
+    for (name, time) in times.iter().filter(|(_, t)| t.as_millis() >= 100) {
+        println!("{:>8.1} s  {name}", time.as_secs_f64());
+    }
+    println!();
+}
+
+/// Builds all programs and tests in one profile, so that nothing is compiled twice.
+fn build() -> Result<Vec<TestProgram>> {
+    let mut child = cargo()
+        .args(["test", "--workspace", "--no-run", "--bins", "--lib", "--tests"])
+        .args(["--message-format", "json-render-diagnostics"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cargo test --no-run")?;
+    let stdout = child.stdout.take().context("cargo's output was asked for as a pipe")?;
+    let messages = BufReader::new(stdout).lines().map_while(Result::ok);
+    let programs = messages.filter_map(|line| test_program(&line)).collect();
+    if !child.wait()?.success() {
+        bail!("the build failed; see above");
+    }
+    Ok(programs)
+}
+
+/// Reads one of cargo's messages: is it about a test program?
+fn test_program(line: &str) -> Option<TestProgram> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    let is_test = message.get("profile")?.get("test")?.as_bool()?;
+    let executable = message.get("executable")?.as_str().filter(|_| is_test)?;
+    let target = message.get("target")?;
+    let integration = target.get("kind")?.as_array()?.iter().any(|kind| kind == "test");
+    let package_folder = PathBuf::from(message.get("manifest_path")?.as_str()?).parent()?.to_owned();
+    let package = package_folder.file_name()?.to_string_lossy().into_owned();
+    let name = format!("{package}: {}", target.get("name")?.as_str()?);
+    Some(TestProgram { name, executable: executable.into(), package_folder, integration })
+}
+
+fn run_program(program: &TestProgram, tally: &mut Tally) -> Result<()> {
+    let mut command = Command::new(&program.executable);
+    command.arg("--show-output").current_dir(&program.package_folder);
+    if program.integration {
+        command.arg("--test-threads=1");
+    }
+    run_tests(&program.name, &mut command, tally)
+}
+
+fn run_doc_tests(tally: &mut Tally) -> Result<()> {
+    run_tests("documentation examples", cargo().args(["test", "--quiet", "--workspace", "--doc"]), tally)
+}
+
+/// Runs a libtest program, passes its output on and counts.
+fn run_tests(name: &str, command: &mut Command, tally: &mut Tally) -> Result<()> {
+    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| name.to_owned())?;
+    let stdout = child.stdout.take().context("the test's output was asked for as a pipe")?;
+    let mut counts = Counts::default();
+    let mut heading = Some(name);
+    for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+        counts.read(&line);
+        if is_noise(&line) {
+            continue;
+        }
+        if let Some(name) = heading.take() {
+            println!("\n{name}");
+        }
+        println!("{line}");
+    }
+    let status = child.wait()?;
+    tally.passed += counts.passed.saturating_sub(counts.skips.len() as u64);
+    tally.failures.extend(counts.failures.iter().map(|test| format!("{name}: {test}")));
+    tally.skips.extend(counts.skips);
+    if !status.success() && counts.failures.is_empty() {
+        tally.add(name, Outcome::Fail(format!("the test program ended without an account ({status})")));
+    }
+    Ok(())
+}
+
+/// Lines that say nothing: empty programs and libtest's frame around the output of passed tests.
+fn is_noise(line: &str) -> bool {
+    line.is_empty()
+        || line == "running 0 tests"
+        || line == "successes:"
+        || line.starts_with("test result: ok. 0 passed; 0 failed; 0 ignored")
+        || line.starts_with("all doctests ran in")
+}
+
+/// What libtest's lines say.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: u64,
+    failures: Vec<String>,
+    skips: Vec<String>,
+}
+
+impl Counts {
+    fn read(&mut self, line: &str) {
+        if let Some(skip) = line.strip_prefix("SKIP: ") {
+            self.skips.push(skip.to_owned());
+        } else if let Some(result) = line.strip_prefix("test result: ") {
+            self.passed += result.split(' ').zip(result.split(' ').skip(1)).find_map(passed).unwrap_or(0);
+        } else if let Some(test) = line.strip_prefix("test ") {
+            if let Some(test) = test.strip_suffix(" ... FAILED") {
+                self.failures.push(test.to_owned());
+            } else if let Some((test, _)) = test.split_once(" ... ignored") {
+                // Not among libtest's passed tests, so it is made to cancel out.
+                self.passed += 1;
+                self.skips.push(format!("{test}: marked #[ignore]"));
+            }
+        }
+    }
+}
+
+fn passed((number, word): (&str, &str)) -> Option<u64> {
+    if word == "passed;" { number.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libtest_output_is_counted() {
+        let mut counts = Counts::default();
+        let output = "running 4 tests\ntest a ... ok\ntest b ... FAILED\ntest c ... ignored, slow\n\
+            test d ... ok\nSKIP: d: needs root\ntest result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured;";
+        output.lines().for_each(|line| counts.read(line));
+        let skips = vec!["c: marked #[ignore]".to_owned(), "d: needs root".to_owned()];
+        assert_eq!(counts, Counts { passed: 3, failures: vec!["b".to_owned()], skips });
+        assert_eq!(counts.passed - counts.skips.len() as u64, 1);
+    }
+
+    #[test]
+    fn cargo_messages_name_the_test_programs() {
+        let line = r#"{"manifest_path":"/p/crates/ring/Cargo.toml","target":{"kind":["test"],"name":"bank"},
+            "profile":{"test":true},"executable":"/t/bank-1"}"#;
+        let program = test_program(line).expect("a test program");
+        assert_eq!((program.name.as_str(), program.integration), ("ring: bank", true));
+        assert_eq!(test_program(&line.replace("true", "false")), None);
+        assert_eq!(test_program(r#"{"reason":"build-finished","success":true}"#), None);
+    }
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Rules about single files, and the rule about which crate may know which.
+
+use super::File;
+
+/// A file longer than this draws a warning.
+const LONG_LINES: usize = 600;
+/// A file longer than this is an error.
+const TOO_LONG_LINES: usize = 1000;
+/// An `ORDER:` comment belongs at most this many lines above the line that it explains.
+const ORDER_LINES_ABOVE: usize = 6;
+/// The flow. A crate may depend on those before it.
+const FLOW: [&str; 9] = ["abi", "event", "ring", "kernel", "collect", "ctf", "analyze", "view", "cli"];
+/// Crates beside the flow: they may depend on everything, and every crate's tests may use them.
+const BESIDE_THE_FLOW: [&str; 2] = ["testkit", "bench"];
+/// Words that do not belong in the tree; taken apart here so that this file does not contain them.
+const UNWANTED: [&str; 5] =
+    [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), "/wo\u{72}k/", "/ro\u{6f}t/"];
+
+/// A rule returns its complaints about a file.
+type Rule = fn(&File) -> Vec<String>;
+
+/// Rules that look at one file at a time.
+pub const FILE_RULES: [(&str, Rule); 5] = [
+    ("source files begin with their licence", licence),
+    ("files have at most 1000 lines", too_long),
+    ("atomic orders are explained", orders),
+    ("no unwanted words", unwanted_words),
+    ("modules begin with their documentation", module_docs),
+];
+
+fn is_source(file: &File) -> bool {
+    [".rs", ".c", ".h", ".sh"].iter().any(|end| file.path.ends_with(end)) || file.text.starts_with("#!")
+}
+
+fn licence(file: &File) -> Vec<String> {
+    let mut lines = file.text.lines().skip_while(|line| line.starts_with("#!/"));
+    let has = lines.next().is_some_and(|line| line.contains("SPDX-License-Identifier: "));
+    if is_source(file) && !has { vec![format!("{}: no SPDX line", file.path)] } else { vec![] }
+}
+
+fn lines_of_code(file: &File) -> usize {
+    if is_source(file) { file.text.lines().count() } else { 0 }
+}
+
+/// What to say about a file that is long, but not too long.
+pub fn long_file_warning(file: &File) -> Option<String> {
+    let lines = lines_of_code(file);
+    (lines > LONG_LINES && lines <= TOO_LONG_LINES).then(|| format!("{}: {lines} lines", file.path))
+}
+
+fn too_long(file: &File) -> Vec<String> {
+    let lines = lines_of_code(file);
+    if lines > TOO_LONG_LINES { vec![format!("{}: {lines} lines", file.path)] } else { vec![] }
+}
+
+fn is_test_file(path: &str) -> bool {
+    path.contains("/tests/") || path.ends_with("_tests.rs") || path.ends_with("/tests.rs")
+}
+
+/// Production code only: the part of a Rust file before its test module.
+fn production_lines(file: &File) -> Vec<&str> {
+    if !file.path.ends_with(".rs") || is_test_file(&file.path) {
+        return vec![];
+    }
+    file.text.lines().take_while(|line| line.trim() != "#[cfg(test)]").collect()
+}
+
+fn orders(file: &File) -> Vec<String> {
+    let names = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"].map(|name| format!("Ordering::{name}"));
+    let lines = production_lines(file);
+    let uses_order = |line: &&str| names.iter().any(|name| line.contains(name.as_str()));
+    let explained =
+        |at: usize| lines[at.saturating_sub(ORDER_LINES_ABOVE)..=at].iter().any(|l| l.contains("ORDER:"));
+    let unexplained = lines.iter().enumerate().filter(|(at, line)| uses_order(line) && !explained(*at));
+    unexplained.map(|(at, _)| format!("{}:{}: no ORDER: comment", file.path, at + 1)).collect()
+}
+
+fn unwanted_words(file: &File) -> Vec<String> {
+    let complain = |(at, line): (usize, &str)| {
+        let word = UNWANTED.iter().find(|word| line.contains(*word))?;
+        Some(format!("{}:{}: '{word}'", file.path, at + 1))
+    };
+    file.text.lines().enumerate().filter_map(complain).collect()
+}
+
+fn module_docs(file: &File) -> Vec<String> {
+    let in_src = file.path.ends_with(".rs") && file.path.contains("/src/");
+    let documented = file.text.lines().take(3).any(|line| line.starts_with("//!"));
+    if in_src && !documented {
+        vec![format!("{}: no //! documentation at its top", file.path)]
+    } else {
+        vec![]
+    }
+}
+
+/// The crates that a manifest depends on, except for its tests.
+fn dependencies(manifest: &str) -> Vec<&str> {
+    let mut section = "";
+    let mut names = Vec::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line;
+        } else if section.ends_with("dependencies]") && section != "[dev-dependencies]" {
+            let name = line.split(['.', ' ', '=']).next().unwrap_or_default();
+            names.extend(name.strip_prefix("rtscope-"));
+        }
+    }
+    names
+}
+
+/// Each crate may only know crates to its left in the flow.
+pub fn layers(files: &[File]) -> Vec<String> {
+    let place = |name: &str| FLOW.iter().position(|f| *f == name);
+    let mut problems = Vec::new();
+    for file in files {
+        let Some(name) = file.path.strip_prefix("crates/").and_then(|p| p.strip_suffix("/Cargo.toml")) else {
+            continue;
+        };
+        if BESIDE_THE_FLOW.contains(&name) {
+            continue;
+        }
+        let Some(own) = place(name) else {
+            problems.push(format!("crates/{name} has no place in the flow (xtask/src/tidy/rules.rs)"));
+            continue;
+        };
+        let wrong =
+            dependencies(&file.text).into_iter().filter(|d| place(d).is_none_or(|place| place >= own));
+        problems.extend(wrong.map(|d| format!("crates/{name} must not depend on {d}")));
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> File {
+        File { path: path.into(), text: text.into() }
+    }
+
+    #[test]
+    fn licences() {
+        let line = "// SPDX-License-Identifier: Apache-2.0 OR MIT\n";
+        assert!(licence(&file("crates/a/src/lib.rs", line)).is_empty());
+        assert!(licence(&file("x", "#!/usr/bin/env bash\n# SPDX-License-Identifier: MIT\n")).is_empty());
+        assert!(licence(&file("README.md", "hello")).is_empty());
+        assert_eq!(licence(&file("crates/a/src/lib.rs", "//! hello\n")).len(), 1);
+    }
+
+    #[test]
+    fn long_files() {
+        let (long, too_long_text) = ("\n".repeat(700), "\n".repeat(1001));
+        assert!(long_file_warning(&file("a.rs", &long)).is_some());
+        assert!(too_long(&file("a.rs", &long)).is_empty());
+        assert_eq!(too_long(&file("a.rs", &too_long_text)).len(), 1);
+        assert!(too_long(&file("a.md", &too_long_text)).is_empty());
+    }
+
+    #[test]
+    fn orders_need_an_explanation_outside_tests() {
+        let text = "a.load(Ordering::Acquire);\n";
+        assert_eq!(orders(&file("crates/ring/src/a.rs", text)).len(), 1);
+        assert!(orders(&file("crates/ring/src/a.rs", &format!("// ORDER: pairs with b\n{text}"))).is_empty());
+        assert!(orders(&file("crates/ring/src/a.rs", &format!("#[cfg(test)]\n{text}"))).is_empty());
+        assert!(orders(&file("crates/ring/tests/a.rs", text)).is_empty());
+        assert!(orders(&file("crates/ring/src/a.rs", "Ordering::Less")).is_empty());
+    }
+
+    #[test]
+    fn words_and_documentation() {
+        assert_eq!(unwanted_words(&file("a.md", &format!("{} later", UNWANTED[0]))).len(), 1);
+        assert!(unwanted_words(&file("a.md", "done")).is_empty());
+        assert_eq!(module_docs(&file("crates/a/src/b.rs", "fn f() {}")).len(), 1);
+        assert!(module_docs(&file("crates/a/src/b.rs", "// SPDX\n//! What it is.")).is_empty());
+    }
+
+    #[test]
+    fn the_flow_has_a_direction() {
+        let manifest = |name: &str, text: &str| file(&format!("crates/{name}/Cargo.toml"), text);
+        let ring =
+            "[dependencies]\nrtscope-abi.workspace = true\n[dev-dependencies]\nrtscope-cli.workspace = true";
+        assert!(layers(&[manifest("ring", ring)]).is_empty());
+        assert_eq!(layers(&[manifest("event", "[dependencies]\nrtscope-view.workspace = true")]).len(), 1);
+        assert_eq!(layers(&[manifest("new", "")]).len(), 1);
+        assert!(layers(&[manifest("testkit", "[dependencies]\nrtscope-view.workspace = true")]).is_empty());
+    }
+}
