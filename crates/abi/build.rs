@@ -16,6 +16,8 @@ fn main() {
         .prepend_enum_name(false)
         .derive_default(true)
         .use_core()
+        // bindgen reads it as -1.
+        .blocklist_item("RTS_NEVER")
         .blocklist_type("rts_(u8|u16|u32|u64|s16|s32|s64)")
         .generate()
         .expect("bindgen reads kernel_abi.h (libclang is needed: ./x setup installs it)")

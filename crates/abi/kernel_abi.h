@@ -309,15 +309,17 @@ struct rts_late_response {
 
 /* One per CPU. Written by that CPU only (with interrupts off or atomically), except late_tail (user space). */
 struct rts_cpu_control {
-	rts_u64 head[RTS_BANKS]; /* next position to reserve */
-	rts_u32 active;		 /* bank being written */
-	rts_u32 flipped;	 /* trigger generation of the last flip */
-	rts_u64 flip_ns;	 /* when */
-	rts_u64 late_head;	 /* late responses written */
-	rts_u64 late_tail;	 /* late responses read */
-	rts_u64 late_lost;	 /* late responses that found the ring full */
-	rts_u64 pad;
-	rts_u64 reserved[8];
+	rts_u64 head[RTS_BANKS];     /* next position to reserve */
+	rts_u64 start[RTS_BANKS];    /* position at which the bank was last switched to */
+	rts_u64 start_ns[RTS_BANKS]; /* and when; 0 before the first flip */
+	rts_u64 previous_start[RTS_BANKS];    /* the same of the time before that: a bank that is written again still */
+	rts_u64 previous_start_ns[RTS_BANKS]; /* holds what is older than its new start */
+	rts_u32 active;		     /* bank being written */
+	rts_u32 flipped;	     /* trigger generation of the last flip */
+	rts_u64 late_head;	     /* late responses written */
+	rts_u64 late_tail;	     /* late responses read */
+	rts_u64 late_lost;	     /* late responses that found the ring full */
+	rts_u64 reserved[2];
 };
 
 #define RTS_LATE_SLOTS 64
@@ -336,6 +338,38 @@ struct rts_trigger {
 	rts_u64 suppressed_rate; /* triggers that came too soon after the last snapshot */
 	rts_u64 suppressed_busy; /* triggers that came while no bank was free */
 	rts_u64 pad;
+};
+
+/* ---- configuration, constant while the programs are loaded ------------------------------------------------------ */
+
+#define RTS_GLOB_MAX 31 /* pattern characters other than '*' */
+
+struct rts_config {
+	rts_u64 bank_size; /* bytes, a power of two */
+	rts_u32 bank_shift, sub_buffer_shift;
+	rts_u64 threshold_ns;
+	rts_u64 post_ns;      /* recording goes on for so long after a detection */
+	rts_u64 rate_ns;      /* least time between two snapshots */
+	rts_u32 set_mask;     /* number of task sets - 1 */
+	rts_u32 target_pid;   /* 0: any process */
+	rts_u8 record;	      /* the flight recorder is on */
+	rts_u8 track;	      /* the response tracker is on */
+	rts_u8 snapshot;      /* late responses pull the trigger */
+	rts_u8 end;	      /* RTS_END_RUNNING or RTS_END_BLOCKED */
+	rts_u8 match_comm;    /* targets are tasks whose name matches the pattern below */
+	rts_u8 match_any;     /* no filter: every user-space task is a target */
+	rts_u8 origin_filter; /* only origins that are listed below count */
+	rts_u8 origin_timer;
+	rts_u32 origin_irqs; /* number of entries of irqs that are used */
+	rts_u32 irqs[16];
+	/*
+	 * The name pattern as a bit-parallel automaton: bit i of the state means "the first i pattern characters matched".
+	 * glob_any: states with a '*', which take any character and stay. glob_accept: the final state's bit.
+	 * glob[c]: states that take character c and go on. (Shift-and, Baeza-Yates and Gonnet, 1992.)
+	 */
+	rts_u32 glob_any, glob_accept;
+	rts_u32 glob_pad;
+	rts_u32 glob[256];
 };
 
 /* ---- statistics of the response tracker, one per CPU ---------------------------------------------------------- */

@@ -14,4 +14,7 @@ type rts_s32 = i32;
 type rts_u64 = u64;
 type rts_s64 = i64;
 
+/// A point in time that never comes.
+pub const RTS_NEVER: u64 = u64::MAX;
+
 include!(concat!(env!("OUT_DIR"), "/kernel_abi.rs"));

@@ -1,2 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the kernel can do, and rtscope's eBPF programs in it.
+//! The kernel side: what this kernel can do, rtscope's eBPF programs, and what is read from `/proc` and `/sys`.
+//!
+//! `caps` finds facts and turns them into sentences, `plan` says which programs a configuration needs, `session` loads and
+//! attaches them and hands out the memory they share with us (as types of `rtscope-ring`). Everything that is left in the
+//! kernel hangs on file descriptors of this process, so nothing stays when it ends, however it ends.
+
+pub mod caps;
+mod glob;
+mod irqs;
+mod program_info;
+mod programs;
+mod session;
+mod tasks;
+
+pub use glob::{Glob, GlobError};
+pub use irqs::{interrupts, irq_number};
+pub use programs::{PROGRAMS, ProgramSpec};
+pub use session::{Error, Memory, OriginFilter, Recorder, Session, SessionConfig, SnapshotConfig, Target, TrackerConfig};
+pub use tasks::proc_tasks;

@@ -1,2 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reading the mapped banks of the flight recorder: snapshot, frame, resynchronise.
+//! Reading the kernel's rings: map, look at the control words, copy out, frame.
+//!
+//! This is the only crate that touches memory which the kernel writes at the same time. It copies whatever it wants to
+//! look at into private memory first, word by word with atomic loads, and trusts no length in it. What leaves this crate is
+//! private: [`BankImage`]s with [`Frame`]s in them, and plain numbers.
+//!
+//! The layout is that of `kernel_abi.h` (crate `rtscope-abi`); offsets are taken from there, never written by hand.
+
+mod bank;
+mod control;
+mod late;
+mod shared;
+
+pub use bank::{BankImage, Frame, Gaps};
+pub use control::{Controls, Trigger, TriggerState};
+pub use late::{LateRings, RawLate};
+pub use shared::SharedMemory;

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The tracker's statistics, summed over the CPUs.
+
+use rtscope_abi as abi;
+use rtscope_ring::{Controls, SharedMemory};
+use std::mem::{offset_of, size_of};
+
+/// Sums of `struct rts_stats`; the fields are described there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of struct rts_stats")]
+pub struct TrackerStats {
+    pub seen: u64,
+    pub late: u64,
+    pub filtered: u64,
+    pub merged: u64,
+    pub unlinked: u64,
+    pub untracked: u64,
+    pub busy: u64,
+    pub healed: u64,
+    pub folded: u64,
+    /// Late responses whose account found the ring full.
+    pub late_lost: u64,
+    pub sum_ns: u64,
+    /// `None` while nothing was seen.
+    pub min_ns: Option<u64>,
+    pub max_ns: Option<u64>,
+    /// Log-linear buckets, see `RTS_HIST_SUB_BITS`.
+    pub histogram: Vec<u64>,
+}
+
+impl TrackerStats {
+    /// Reads them all. The CPUs go on counting meanwhile, so sums of different fields may differ by the newest few.
+    #[must_use]
+    pub fn read(memory: &SharedMemory, controls: &Controls) -> TrackerStats {
+        let at = |cpu: usize, field: usize| memory.load(cpu * size_of::<abi::rts_stats>() + field);
+        let cpus = 0..controls.cpus();
+        let sum = |field: usize| cpus.clone().map(|cpu| at(cpu, field)).sum();
+        let seen_on = |cpu: &usize| at(*cpu, offset_of!(abi::rts_stats, seen)) > 0;
+        let histogram_at = offset_of!(abi::rts_stats, histogram);
+        TrackerStats {
+            seen: sum(offset_of!(abi::rts_stats, seen)),
+            late: sum(offset_of!(abi::rts_stats, late)),
+            filtered: sum(offset_of!(abi::rts_stats, filtered)),
+            merged: sum(offset_of!(abi::rts_stats, merged)),
+            unlinked: sum(offset_of!(abi::rts_stats, unlinked)),
+            untracked: sum(offset_of!(abi::rts_stats, untracked)),
+            busy: sum(offset_of!(abi::rts_stats, busy)),
+            healed: sum(offset_of!(abi::rts_stats, healed)),
+            folded: sum(offset_of!(abi::rts_stats, folded)),
+            late_lost: cpus.clone().map(|cpu| controls.late_lost(cpu)).sum(),
+            sum_ns: sum(offset_of!(abi::rts_stats, sum_ns)),
+            min_ns: cpus.clone().filter(seen_on).map(|cpu| at(cpu, offset_of!(abi::rts_stats, min_ns))).min(),
+            max_ns: cpus.clone().filter(seen_on).map(|cpu| at(cpu, offset_of!(abi::rts_stats, max_ns))).max(),
+            histogram: (0..abi::RTS_HIST_BUCKETS as usize).map(|bucket| sum(histogram_at + bucket * 8)).collect(),
+        }
+    }
+}

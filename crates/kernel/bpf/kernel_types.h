@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The few kernel types that the programs read, each with only the fields that they read. Offsets are relocated when the
+ * object is loaded (CO-RE), so these need not match any kernel's layout: no generated vmlinux.h of 130 000 lines, and
+ * what rtscope depends on can be read in a minute. `rtscope caps` checks the presence of each field.
+ */
+#ifndef RTSCOPE_KERNEL_TYPES_H
+#define RTSCOPE_KERNEL_TYPES_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef short __s16;
+typedef unsigned int __u32;
+typedef int __s32;
+typedef unsigned long long __u64;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+typedef _Bool bool;
+#define true 1
+#define false 0
+#define NULL ((void *)0)
+
+enum { BPF_ANY = 0 };
+enum bpf_map_type_used { BPF_MAP_TYPE_ARRAY = 2 };
+#define BPF_F_MMAPABLE (1U << 10)
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct thread_info {
+	__u32 cpu;
+};
+
+struct task_struct {
+	struct thread_info thread_info;
+	int pid;
+	int tgid;
+	int prio;
+	int normal_prio;
+	unsigned int __state;
+	unsigned int flags;
+	unsigned int policy;
+	struct task_struct *real_parent;
+	char comm[16];
+};
+
+struct linux_binprm {
+	const char *filename;
+};
+
+struct timerqueue_node {
+	__s64 expires;
+};
+
+struct hrtimer_clock_base {
+	__s64 offset;
+};
+
+struct hrtimer {
+	struct timerqueue_node node;
+	__s64 _softexpires;
+	void *function;
+	struct hrtimer_clock_base *base;
+};
+
+struct seq_file;
+struct irqaction;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+};
+
+#pragma clang attribute pop
+
+#define PF_KTHREAD 0x00200000 /* include/linux/sched.h, unchanged since 2.6.27 */
+
+#endif

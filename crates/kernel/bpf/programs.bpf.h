@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What all programs share: the configuration, the maps, and the prologue of every program.
+ *
+ * All memory is made before the first program is attached; nothing is allocated afterwards. Maps are sized by user space
+ * (crates/kernel/src/session.rs) from the number of CPUs and the buffer size asked for.
+ */
+#ifndef RTSCOPE_PROGRAMS_BPF_H
+#define RTSCOPE_PROGRAMS_BPF_H
+
+#include "kernel_types.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#include "kernel_abi.h"
+
+/* Constant while loaded: the verifier removes what a configuration does not use. */
+const volatile struct rts_config config = {};
+
+/* The flight recorder's trigger, in a map of its own so that user space can map just this. */
+struct rts_trigger trigger SEC(".data.trigger") = { .stop_at_ns = RTS_NEVER };
+
+struct bank {
+	__u64 first[RTS_SUB_BUFFERS];
+	__u8 data[];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(key_size, 4);
+	__uint(value_size, sizeof(struct bank) + (1 << 16) + RTS_BANK_SLACK); /* set before loading */
+	__uint(max_entries, RTS_BANKS);					      /* CPUs * RTS_BANKS */
+} banks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct rts_cpu_control);
+	__uint(max_entries, 1); /* CPUs */
+} controls SEC(".maps");
+
+/* What a program knows of the moment it runs in. */
+struct here {
+	__u32 cpu;
+	__u64 now_ns;
+	struct rts_cpu_control *control;
+};
+
+/*
+ * The prologue: false when the recorder is off or this CPU has no memory. Costs one clock read, 10 to 25 ns of TSC and
+ * multiplication, which is the largest part of a record.
+ */
+static __always_inline bool enter(struct here *here)
+{
+	if (!trigger.enabled)
+		return false;
+	here->cpu = bpf_get_smp_processor_id();
+	here->control = bpf_map_lookup_elem(&controls, &here->cpu);
+	if (!here->control)
+		return false;
+	here->now_ns = bpf_ktime_get_ns();
+	return true;
+}
+
+/* Where a task is queued or last ran: in thread_info since Linux 5.16 on x86 (bcf9033e5449), before on arm64. */
+static __always_inline __u32 task_cpu(const struct task_struct *task)
+{
+	return task->thread_info.cpu;
+}
+
+static __always_inline bool is_kthread(const struct task_struct *task)
+{
+	return task->flags & PF_KTHREAD;
+}
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* High-resolution timers: where the chains of periodic programs begin. */
+
+/* What turns the timer's own clock into CLOCK_MONOTONIC: 0 for monotonic, else the base's offset (REALTIME, TAI, BOOTTIME). */
+static __always_inline __s64 clock_offset(struct hrtimer *timer)
+{
+	return timer->base->offset;
+}
+
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(hrtimer_expire_entry, struct hrtimer *timer, __s64 *now)
+{
+	struct here here;
+	__s64 offset, softexpires_ns, expires_ns;
+
+	if (!enter(&here))
+		return 0;
+	offset = clock_offset(timer);
+	softexpires_ns = timer->_softexpires - offset;
+	expires_ns = timer->node.expires - offset;
+	RECORD(&here, RTS_HRTIMER_ENTRY, rts_hrtimer_entry, 0, {
+		r->timer = (__u64)timer;
+		r->function = (__u64)timer->function;
+		r->softexpires_ns = softexpires_ns;
+		r->expires_ns = expires_ns;
+	});
+	if (config.track)
+		track_hrtimer_entry(&here, softexpires_ns, expires_ns);
+	return 0;
+}
+
+SEC("tp_btf/hrtimer_expire_exit")
+int BPF_PROG(hrtimer_expire_exit, struct hrtimer *timer)
+{
+	struct here here;
+
+	if (!enter(&here))
+		return 0;
+	RECORD(&here, RTS_HRTIMER_EXIT, rts_hrtimer_exit, 0, { r->timer = (__u64)timer; });
+	if (config.track)
+		track_hrtimer_exit(&here);
+	return 0;
+}

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The response tracker: the rules of docs/response-chains.md, one function an event, in the order of that page.
+ *
+ * Nearly all events change nothing ("no transition"): they cost one or two array look-ups. A branch that has a chain copies
+ * it, 256 bytes.
+ */
+#ifndef RTSCOPE_TRACKER_BPF_H
+#define RTSCOPE_TRACKER_BPF_H
+
+#include "response.bpf.h"
+
+static __always_inline struct cpu_state *state_of(__u32 cpu)
+{
+	return bpf_map_lookup_elem(&cpu_states, &cpu);
+}
+
+/* ---- interrupts ---- */
+
+static __always_inline void track_irq_entry(struct here *here, __u32 irq)
+{
+	struct cpu_state *state = state_of(here->cpu);
+
+	if (!state)
+		return;
+	state->in = (state->in & ~(IN_IRQ_LINGER | IN_HRTIMER)) | IN_IRQ;
+	state->irq = irq;
+	state->irq_ns = here->now_ns;
+}
+
+static __always_inline void track_irq_exit(struct here *here, __s32 ret)
+{
+	struct cpu_state *state = state_of(here->cpu);
+
+	if (!state)
+		return;
+	if (state->in & IN_IRQ && ret & 2 /* IRQ_WAKE_THREAD */)
+		state->in |= IN_IRQ_LINGER;
+	state->in &= ~IN_IRQ;
+}
+
+/* Takes the chain that an IPI brought. Rare: only when the sender had one. */
+static __noinline int take_ipi(struct here *here, struct cpu_state *state, __u32 call)
+{
+	struct ipi_chain *ipi = &state->ipi[call & 1];
+
+	/* ORDER: full -> being read -> empty, each by an atomic; pairs with track_ipi_send() on the sender's CPU. */
+	if (__sync_val_compare_and_swap(&ipi->state, 2, 1) != 2)
+		return 0;
+	state->vector_chain = ipi->chain;
+	__sync_lock_test_and_set(&ipi->state, 0);
+	push(here, &state->vector_chain, RTS_STEP_IPI, state->vector_kind, here->now_ns);
+	state->vector_has_chain = true;
+	return 0;
+}
+
+static __always_inline void track_vector_entry(struct here *here, __u32 kind)
+{
+	struct cpu_state *state = state_of(here->cpu);
+	__u32 call = kind == RTS_VECTOR_CALL_FUNCTION || kind == RTS_VECTOR_CALL_FUNCTION_SINGLE;
+
+	if (!state)
+		return;
+	state->in = (state->in & ~(IN_IRQ_LINGER | IN_HRTIMER)) | IN_VECTOR;
+	state->vector_kind = kind;
+	state->vector_ns = here->now_ns;
+	state->vector_has_chain = false;
+	if ((call || kind == RTS_VECTOR_RESCHEDULE) && state->ipi[call].state == 2)
+		take_ipi(here, state, call);
+}
+
+static __always_inline void track_vector_exit(struct here *here)
+{
+	struct cpu_state *state = state_of(here->cpu);
+
+	if (state)
+		state->in &= ~(IN_VECTOR | IN_HRTIMER);
+}
+
+static __always_inline void track_hrtimer_entry(struct here *here, __s64 softexpires_ns, __s64 expires_ns)
+{
+	struct cpu_state *state = state_of(here->cpu);
+
+	if (!state)
+		return;
+	state->in |= IN_HRTIMER;
+	state->hrtimer_ns = here->now_ns;
+	state->softexpires_ns = softexpires_ns;
+	state->expires_ns = expires_ns;
+}
+
+static __always_inline void track_hrtimer_exit(struct here *here)
+{
+	struct cpu_state *state = state_of(here->cpu);
+
+	if (state)
+		state->in &= ~IN_HRTIMER;
+}
+
+static __always_inline void track_idle(struct here *here)
+{
+	struct cpu_state *state = state_of(here->cpu);
+
+	if (state)
+		state->in &= ~IN_IRQ_LINGER;
+}
+
+/* ---- softirqs and IPIs ---- */
+
+static __noinline int raise_with_chain(struct here *here, struct cpu_state *state, __u32 vec)
+{
+	__u16 bit = 1 << vec;
+	struct rts_chain *pending;
+
+	if (vec >= SOFTIRQS)
+		return 0;
+	pending = &state->raise_chain[vec];
+	if (state->raised_chain & bit) {
+		if (context_chain(here, state, &state->scratch))
+			merge(pending, &state->scratch);
+	} else if (context_chain(here, state, pending)) {
+		state->raised_chain |= bit;
+	}
+	return 0;
+}
+
+static __always_inline void track_softirq_raise(struct here *here, __u32 vec)
+{
+	struct cpu_state *state = state_of(here->cpu);
+
+	if (!state || vec >= SOFTIRQS)
+		return;
+	if (!(state->raised & (1 << vec))) {
+		state->raised |= 1 << vec;
+		state->raised_chain &= ~(1 << vec);
+	}
+	if (has_context(state))
+		raise_with_chain(here, state, vec);
+}
+
+static __always_inline void track_softirq_entry(struct here *here, __u32 vec)
+{
+	struct cpu_state *state = state_of(here->cpu);
+
+	if (!state || vec >= SOFTIRQS)
+		return;
+	state->in = (state->in & ~IN_IRQ_LINGER) | IN_SOFTIRQ;
+	state->softirq_vec = vec;
+	state->softirq_ns = here->now_ns;
+	state->softirq_tid = state->current_tid;
+	state->softirq_has_chain = false;
+	if (state->raised_chain & (1 << vec)) {
+		state->softirq_chain = state->raise_chain[vec];
+		push(here, &state->softirq_chain, RTS_STEP_SOFTIRQ_WAIT, vec, here->now_ns);
+		state->softirq_has_chain = true;
+	}
+	state->raised &= ~(1 << vec);
+	state->raised_chain &= ~(1 << vec);
+}
+
+static __always_inline void track_softirq_exit(struct here *here)
+{
+	struct cpu_state *state = state_of(here->cpu);
+
+	if (state)
+		state->in &= ~IN_SOFTIRQ;
+}
+
+static __noinline int send_chain(struct here *here, struct cpu_state *state, __u32 target_cpu, __u32 call)
+{
+	struct cpu_state *target = state_of(target_cpu);
+	struct ipi_chain *ipi;
+
+	if (!target)
+		return 0;
+	ipi = &target->ipi[call & 1];
+	/* ORDER: empty -> being written -> full; pairs with take_ipi() on the target's CPU. */
+	if (__sync_val_compare_and_swap(&ipi->state, 0, 1) != 0)
+		return 0;
+	__sync_lock_test_and_set(&ipi->state, context_chain(here, state, &ipi->chain) ? 2 : 0);
+	return 0;
+}
+
+static __always_inline void track_ipi_send(struct here *here, __u32 target_cpu, __u32 call)
+{
+	struct cpu_state *state = state_of(here->cpu);
+
+	if (state && target_cpu != here->cpu && has_context(state))
+		send_chain(here, state, target_cpu, call);
+}
+
+/* ---- wakings ---- */
+
+/* The task that was thought to have ended its response did: this waking confirms it. */
+static __always_inline void confirm_end(struct here *here, struct slot *slot, struct task_struct *task)
+{
+	struct rts_chain *chain = bpf_map_lookup_elem(&task_chains, &slot->index);
+
+	if (chain && slot->way->flags & TASK_TARGET)
+		complete(here, chain, task, RTS_END_BLOCKED);
+	slot->way->link = LINK_NONE;
+}
+
+/* A waking with a chain meets a task that has declared its wait but has not left its CPU. */
+static __noinline int busy_waking(struct here *here, struct cpu_state *state, struct slot *slot, struct task_struct *task)
+{
+	struct rts_chain *chain = bpf_map_lookup_elem(&task_chains, &slot->index);
+	struct task_way *way = slot->way;
+	__u32 tid = way->tid;
+
+	if (!chain)
+		return 0;
+	COUNT(here, busy);
+	if (config.end == RTS_END_BLOCKED && way->flags & TASK_TARGET &&
+	    (way->link == LINK_RUNNING || way->link == LINK_PREEMPTED)) {
+		push(here, chain, way->link == LINK_RUNNING ? RTS_STEP_RUN : RTS_STEP_PREEMPTED, tid, here->now_ns);
+		complete(here, chain, task, RTS_END_REWOKEN);
+	}
+	if (!context_chain(here, state, chain)) {
+		way->link = LINK_NONE;
+		return 0;
+	}
+	push(here, chain, RTS_STEP_BUSY, tid, here->now_ns);
+	chain->flags |= RTS_CHAIN_BUSY;
+	way->link = way->sched == SCHED_RUNNING ? LINK_RUNNING : LINK_PREEMPTED;
+	return 0;
+}
+
+static __noinline int chained_waking(struct here *here, struct cpu_state *state, struct slot *slot, struct task_struct *task)
+{
+	struct task_way *way = slot->way;
+	struct rts_chain *chain;
+
+	if (way->sched == SCHED_RUNNING || way->sched == SCHED_RUNNABLE)
+		return busy_waking(here, state, slot, task);
+	if (way->link == LINK_ENDED)
+		confirm_end(here, slot, task);
+	chain = bpf_map_lookup_elem(&task_chains, &slot->index);
+	if (chain && context_chain(here, state, chain)) {
+		way->flags &= ~TASK_UNLINKED;
+		way->link = LINK_WAKING;
+	} else {
+		way->flags |= TASK_UNLINKED;
+		way->link = LINK_NONE;
+	}
+	return 0;
+}
+
+static __always_inline void track_waking(struct here *here, struct task_struct *task)
+{
+	struct cpu_state *state = state_of(here->cpu);
+	__u32 tid = task->pid;
+	struct slot slot;
+
+	if (!state || !tid || tid == state->current_tid)
+		return;
+	if (!find_task(tid, &slot)) {
+		COUNT(here, untracked);
+		return;
+	}
+	if (has_context(state)) {
+		chained_waking(here, state, &slot, task);
+		return;
+	}
+	if (slot.way->sched == SCHED_RUNNING || slot.way->sched == SCHED_RUNNABLE)
+		return;
+	if (slot.way->link == LINK_ENDED)
+		confirm_end(here, &slot, task);
+	slot.way->link = LINK_NONE;
+	slot.way->flags |= TASK_UNLINKED;
+}
+
+/* ---- switches ---- */
+
+static __always_inline bool ends_here(struct task_way *way, __u32 end)
+{
+	return config.end == end && way->flags & TASK_TARGET;
+}
+
+static __noinline int leave_with_chain(struct here *here, struct slot *slot, struct task_struct *prev, bool blocked)
+{
+	struct rts_chain *chain = bpf_map_lookup_elem(&task_chains, &slot->index);
+	struct task_way *way = slot->way;
+
+	if (!chain)
+		return 0;
+	push(here, chain, RTS_STEP_RUN, way->tid, here->now_ns);
+	if (!blocked) {
+		way->link = LINK_PREEMPTED;
+	} else if (ends_here(way, RTS_END_BLOCKED)) {
+		if (chain->flags & RTS_CHAIN_BUSY) {
+			way->link = LINK_ENDED;
+			return 0;
+		}
+		way->link = LINK_NONE;
+		complete(here, chain, prev, RTS_END_BLOCKED);
+	} else {
+		way->link = LINK_NONE;
+	}
+	return 0;
+}
+
+/* Takes the last step back: the run that was pushed when a response seemed to have ended. A folded one stays. */
+static __always_inline void take_back_run(struct rts_chain *chain)
+{
+	__u32 last = chain->steps_len - 1;
+
+	if (last < RTS_CHAIN_STEPS && chain->steps[last].kind == RTS_STEP_RUN) {
+		chain->last_ns -= chain->steps[last].duration_ns;
+		chain->steps_len = last;
+	}
+}
+
+static __noinline int arrive_with_chain(struct here *here, struct slot *slot, struct task_struct *next)
+{
+	struct rts_chain *chain = bpf_map_lookup_elem(&task_chains, &slot->index);
+	struct task_way *way = slot->way;
+	__u32 tid = way->tid;
+	bool answer = way->link == LINK_WAKING;
+
+	if (!chain)
+		return 0;
+	if (way->link == LINK_WAKING) {
+		push(here, chain, RTS_STEP_WAKEUP, tid, here->now_ns);
+	} else if (way->link == LINK_PREEMPTED) {
+		push(here, chain, RTS_STEP_PREEMPTED, tid, here->now_ns);
+		answer = chain->flags & RTS_CHAIN_BUSY;
+	} else if (way->link == LINK_ENDED) {
+		take_back_run(chain);
+		push(here, chain, RTS_STEP_WAKEUP, tid, here->now_ns);
+		chain->flags &= ~RTS_CHAIN_BUSY;
+		answer = true;
+	}
+	way->link = LINK_RUNNING;
+	if (answer && ends_here(way, RTS_END_RUNNING)) {
+		way->link = LINK_NONE;
+		complete(here, chain, next, RTS_END_RUNNING);
+	}
+	return 0;
+}
+
+/* A switch cannot happen inside an interrupt: what is still open lost its exit event. */
+static __always_inline void heal(struct here *here, struct cpu_state *state, bool prev_is_kthread)
+{
+	if (state->in & (IN_IRQ | IN_VECTOR | IN_HRTIMER))
+		COUNT(here, healed);
+	state->in &= IN_SOFTIRQ;
+	if (state->in && state->softirq_tid == state->current_tid && !prev_is_kthread)
+		state->in = 0;
+}
+
+static __always_inline void track_leave(struct here *here, struct cpu_state *state, struct task_struct *prev, bool blocked,
+					bool dead)
+{
+	__u32 tid = prev->pid;
+	struct slot slot;
+
+	if (!tid)
+		return;
+	if (!find_task(tid, &slot)) {
+		COUNT(here, untracked);
+		return;
+	}
+	if (dead) {
+		free_task(slot.way);
+		return;
+	}
+	slot.way->sched = blocked ? SCHED_BLOCKED : SCHED_RUNNABLE;
+	if (slot.way->link == LINK_RUNNING)
+		leave_with_chain(here, &slot, prev, blocked);
+}
+
+static __always_inline void track_arrive(struct here *here, struct cpu_state *state, struct task_struct *next)
+{
+	__u32 tid = next->pid;
+	struct slot slot;
+
+	state->current_tid = tid;
+	state->current_slot = 0;
+	if (!tid)
+		return;
+	if (!find_task(tid, &slot)) {
+		COUNT(here, untracked);
+		return;
+	}
+	state->current_slot = slot.index + 1;
+	slot.way->sched = SCHED_RUNNING;
+	if (slot.way->link != LINK_NONE)
+		arrive_with_chain(here, &slot, next);
+	else if (slot.way->flags & TASK_UNLINKED && slot.way->flags & TASK_TARGET)
+		COUNT(here, unlinked);
+	slot.way->flags &= ~TASK_UNLINKED;
+}
+
+#define TASK_STATE_DEAD (0x10 | 0x20 | 0x80) /* EXIT_DEAD, EXIT_ZOMBIE, TASK_DEAD */
+
+static __always_inline void track_switch(struct here *here, bool preempt, struct task_struct *prev,
+					 struct task_struct *next, __u32 prev_state)
+{
+	struct cpu_state *state = state_of(here->cpu);
+	bool blocked = !preempt && prev_state;
+
+	if (!state)
+		return;
+	heal(here, state, is_kthread(prev));
+	track_leave(here, state, prev, blocked, blocked && prev_state & TASK_STATE_DEAD);
+	track_arrive(here, state, next);
+}
+
+/* ---- tasks come and change their names ---- */
+
+static __always_inline void track_task(struct task_struct *task, const char *comm, bool is_new)
+{
+	__u32 index = 0;
+	struct task_way *way = task->pid ? claim_task(task->pid, &index) : NULL;
+
+	if (!way)
+		return;
+	if (is_new) {
+		way->sched = SCHED_UNKNOWN;
+		way->link = LINK_NONE;
+		way->flags = 0;
+	}
+	if (is_target(task, comm)) {
+		way->flags |= TASK_TARGET;
+	} else if (way->flags & TASK_TARGET) {
+		/* Another task's chain may still go through it; a response of its own does not count any more. */
+		way->flags &= ~TASK_TARGET;
+		way->link = LINK_NONE;
+	}
+}
+
+#endif

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The response tracker's state: one slot a task, one set of contexts a CPU.
+ *
+ * Tasks are found by tid in a set-associative table (4 ways of 8 bytes): one cache line and no helper call for a look-up,
+ * nothing to allocate, nothing that a kernel can refuse (task storage cannot be created in scheduler context on PREEMPT_RT,
+ * and a hash costs more: docs/adr/0002). A way belongs to a task from its fork, or from the start of the tracker, until its
+ * last switch. When all ways of a set are taken the task is untracked, and counted.
+ *
+ * Who writes a task's slot: the CPU that wakes it (holding its pi_lock) and the CPU that switches it in or out (holding
+ * the run queue's lock). The scheduler orders the two, except a waking that meets a task on its way out; the rules of
+ * "busy" and "ended" in docs/response-chains.md are for that.
+ */
+#ifndef RTSCOPE_TRACKER_STATE_BPF_H
+#define RTSCOPE_TRACKER_STATE_BPF_H
+
+#include "recorder.bpf.h"
+
+#define TASK_WAYS 4
+
+enum task_sched { SCHED_UNKNOWN, SCHED_RUNNING, SCHED_RUNNABLE, SCHED_BLOCKED };
+
+enum task_link { LINK_NONE, LINK_WAKING, LINK_RUNNING, LINK_PREEMPTED, LINK_ENDED };
+
+#define TASK_TARGET 0x01
+#define TASK_UNLINKED 0x02 /* its last waking had no chain */
+
+struct task_way {
+	__u32 tid; /* 0: free. A way is claimed by compare-and-swap */
+	__u8 sched, link, flags, pad;
+};
+
+struct task_set {
+	struct task_way ways[TASK_WAYS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, __u32);
+	__type(value, struct task_set);
+	__uint(max_entries, 1); /* sets; set before loading */
+} tasks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, __u32);
+	__type(value, struct rts_chain);
+	__uint(max_entries, TASK_WAYS); /* sets * TASK_WAYS */
+} task_chains SEC(".maps");
+
+/* A chain on its way to another CPU. state: 0 empty, 1 being written, 2 full; taken and filled by compare-and-swap. */
+struct ipi_chain {
+	__u32 state, pad;
+	struct rts_chain chain;
+};
+
+#define IN_IRQ 0x01
+#define IN_IRQ_LINGER 0x02 /* after an exit that returned IRQ_WAKE_THREAD: the thread is woken next */
+#define IN_VECTOR 0x04
+#define IN_HRTIMER 0x08
+#define IN_SOFTIRQ 0x10
+
+#define SOFTIRQS 10
+
+struct cpu_state {
+	__u32 in;	       /* which contexts are open: IN_... */
+	__u32 current_tid;     /* 0: idle or not known yet */
+	__u32 current_slot;    /* index into task_chains + 1, 0: idle or untracked */
+	__u32 irq;
+	__u64 irq_ns;
+	__u64 vector_ns;
+	__u64 hrtimer_ns;
+	__s64 softexpires_ns, expires_ns;
+	__u64 softirq_ns;
+	__u32 vector_kind;
+	__u32 softirq_vec;
+	__u32 softirq_tid;
+	__u8 vector_has_chain, softirq_has_chain;
+	__u16 raised;	       /* softirq vectors raised and not yet entered */
+	__u16 raised_chain;    /* of these, those with a chain */
+	__u16 pad[3];
+	struct rts_chain vector_chain, softirq_chain;
+	struct rts_chain raise_chain[SOFTIRQS];
+	struct rts_chain scratch; /* for a merge; used with interrupts off */
+	struct ipi_chain ipi[2];  /* reschedule, function call */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, __u32);
+	__type(value, struct cpu_state);
+	__uint(max_entries, 1); /* CPUs */
+} cpu_states SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct rts_stats);
+	__uint(max_entries, 1); /* CPUs */
+} stats SEC(".maps");
+
+struct late_ring {
+	struct rts_late slots[RTS_LATE_SLOTS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct late_ring);
+	__uint(max_entries, 1); /* CPUs */
+} late_rings SEC(".maps");
+
+/* Counters of this CPU. They are written by this CPU only, so a plain increment does; a nested one may be lost by one. */
+#define COUNT(here, counter)                                                          \
+	do {                                                                          \
+		struct rts_stats *s_ = bpf_map_lookup_elem(&stats, &(here)->cpu);     \
+		if (s_)                                                               \
+			s_->counter++;                                                \
+	} while (0)
+
+/* A task's slot: where its state and its chain are. */
+struct slot {
+	struct task_way *way;
+	__u32 index; /* into task_chains */
+};
+
+/* Finds a task. One look-up in an array, four comparisons. */
+static __always_inline bool find_task(__u32 tid, struct slot *slot)
+{
+	__u32 set_index = tid & config.set_mask;
+	struct task_set *set = bpf_map_lookup_elem(&tasks, &set_index);
+
+	if (!set)
+		return false;
+#pragma unroll
+	for (int i = 0; i < TASK_WAYS; i++) {
+		if (set->ways[i].tid == tid) {
+			slot->way = &set->ways[i];
+			slot->index = set_index * TASK_WAYS + i;
+			return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * Finds or makes a task's slot. ORDER: the claim is a compare-and-swap because two CPUs may fill the same set at once; a
+ * free way's other fields are zero (free_task), so nothing needs to be published with it.
+ */
+static __noinline struct task_way *claim_task(__u32 tid, __u32 *index)
+{
+	__u32 set_index = tid & config.set_mask;
+	struct task_set *set = bpf_map_lookup_elem(&tasks, &set_index);
+	struct slot slot;
+
+	if (!set)
+		return NULL;
+	if (find_task(tid, &slot)) {
+		*index = slot.index;
+		return slot.way;
+	}
+#pragma unroll
+	for (int i = 0; i < TASK_WAYS; i++) {
+		if (set->ways[i].tid == 0 && __sync_val_compare_and_swap(&set->ways[i].tid, 0, tid) == 0) {
+			*index = set_index * TASK_WAYS + i;
+			return &set->ways[i];
+		}
+	}
+	return NULL;
+}
+
+static __always_inline void free_task(struct task_way *way)
+{
+	way->sched = SCHED_UNKNOWN;
+	way->link = LINK_NONE;
+	way->flags = 0;
+	STORE_RELEASE(&way->tid, 0);
+}
+
+/* ---- chains ---- */
+
+/* Appends a step that ends at now; a chain that is full is folded (see docs/response-chains.md). */
+static __always_inline void push(struct here *here, struct rts_chain *chain, __u32 kind, __u32 id, __u64 until_ns)
+{
+	__u64 duration = until_ns > chain->last_ns ? until_ns - chain->last_ns : 0;
+	__u32 length = chain->steps_len;
+	struct rts_step *step;
+
+	if (length < RTS_CHAIN_STEPS) {
+		step = &chain->steps[length];
+		step->duration_ns = duration;
+		step->id = id;
+		step->kind = kind;
+		chain->steps_len = length + 1;
+	} else {
+		step = &chain->steps[RTS_CHAIN_STEPS - 1];
+		if (step->kind != RTS_STEP_MORE) {
+			step->kind = RTS_STEP_MORE;
+			step->id = 1;
+			COUNT(here, folded);
+		}
+		step->id++;
+		step->duration_ns += duration;
+	}
+	step->cpu = here->cpu;
+	chain->last_ns += duration;
+}
+
+static __always_inline void begin(struct rts_chain *chain, __u32 kind, __u32 id, __u32 cpu, __u64 origin_ns)
+{
+	__builtin_memset(chain, 0, 64); /* all but the steps, which steps_len bounds */
+	chain->origin_ns = origin_ns;
+	chain->last_ns = origin_ns;
+	chain->origin_id = id;
+	chain->origin_cpu = cpu;
+	chain->origin_kind = kind;
+}
+
+/* Merges two chains that now share one future: the older origin wins, the other is listed. */
+static __noinline int merge(struct rts_chain *into, struct rts_chain *other)
+{
+	__u64 origin_ns = other->origin_ns;
+	__u32 id = other->origin_id;
+	__u8 kind = other->origin_kind;
+	__u32 merged = into->merged + other->merged + 1;
+	__u32 length;
+
+	if (other->origin_ns < into->origin_ns) {
+		origin_ns = into->origin_ns;
+		id = into->origin_id;
+		kind = into->origin_kind;
+		*into = *other;
+	}
+	into->merged = merged;
+	length = into->others_len;
+	if (length < RTS_CHAIN_OTHERS) {
+		into->others[length].origin_ns = origin_ns;
+		into->others[length].id = id;
+		into->others[length].kind = kind;
+		into->others_len = length + 1;
+	}
+	return 0;
+}
+
+/* The chain of a timer's handler: from what the program asked for to the handler's own time. */
+static __always_inline void hrtimer_chain(struct here *here, struct cpu_state *state, struct rts_chain *to)
+{
+	__u64 handler_ns = state->hrtimer_ns;
+	__u64 interrupt_ns = state->in & IN_VECTOR ? state->vector_ns : state->in & IN_IRQ ? state->irq_ns : handler_ns;
+	__u64 origin_ns = state->softexpires_ns > 0 && (__u64)state->softexpires_ns <= handler_ns ?
+				  (__u64)state->softexpires_ns :
+				  handler_ns;
+	__u64 expires_ns = state->expires_ns > (__s64)origin_ns ? (__u64)state->expires_ns : origin_ns;
+
+	begin(to, RTS_ORIGIN_TIMER, 0, here->cpu, origin_ns);
+	if (expires_ns > handler_ns)
+		expires_ns = handler_ns;
+	if (expires_ns > origin_ns)
+		push(here, to, RTS_STEP_TIMER_SLACK, 0, expires_ns);
+	if (interrupt_ns > expires_ns) {
+		push(here, to, RTS_STEP_TIMER_LATENESS, 0, interrupt_ns);
+		push(here, to, RTS_STEP_TIMER_INTERRUPT, 0, handler_ns);
+	} else {
+		push(here, to, RTS_STEP_TIMER_LATENESS, 0, handler_ns);
+	}
+	push(here, to, RTS_STEP_HANDLER, 0, here->now_ns);
+}
+
+static __always_inline void hard_interrupt_chain(struct here *here, struct cpu_state *state, struct rts_chain *to)
+{
+	__u64 irq_ns = state->in & (IN_IRQ | IN_IRQ_LINGER) ? state->irq_ns : 0;
+	__u64 vector_ns = state->in & IN_VECTOR ? state->vector_ns : 0;
+
+	if (state->in & IN_HRTIMER && state->hrtimer_ns >= irq_ns && state->hrtimer_ns >= vector_ns) {
+		hrtimer_chain(here, state, to);
+	} else if (state->in & (IN_IRQ | IN_IRQ_LINGER) && irq_ns >= vector_ns) {
+		begin(to, RTS_ORIGIN_IRQ, state->irq, here->cpu, irq_ns);
+		push(here, to, RTS_STEP_HANDLER, state->irq, here->now_ns);
+	} else if (state->vector_has_chain) {
+		*to = state->vector_chain;
+		push(here, to, RTS_STEP_HANDLER, state->vector_kind, here->now_ns);
+	} else {
+		begin(to, RTS_ORIGIN_VECTOR, state->vector_kind, here->cpu, vector_ns);
+		push(here, to, RTS_STEP_HANDLER, state->vector_kind, here->now_ns);
+	}
+}
+
+/* The way of a slot index that was valid when it was stored: a task's way does not move while the task lives. */
+static __always_inline struct task_way *way_at(__u32 index)
+{
+	__u32 set_index = index / TASK_WAYS;
+	struct task_set *set = bpf_map_lookup_elem(&tasks, &set_index);
+
+	return set ? &set->ways[index % TASK_WAYS] : NULL;
+}
+
+/* The way of the task that runs here; it is asked, not cached, because a busy waking elsewhere may give it a chain. */
+static __always_inline struct task_way *current_way(struct cpu_state *state)
+{
+	return state->current_slot ? way_at(state->current_slot - 1) : NULL;
+}
+
+/* True when the code that runs here and now may belong to a chain: the cheap question, asked at every waking. */
+static __always_inline bool has_context(struct cpu_state *state)
+{
+	struct task_way *way;
+
+	if (state->in)
+		return true;
+	way = current_way(state);
+	return way && way->link == LINK_RUNNING;
+}
+
+/*
+ * The chain of the code that runs here and now, copied to `to` with the step it is in; false when there is none. The
+ * innermost context wins. Costs a copy of 256 bytes, and only on a branch that has a chain.
+ */
+static __noinline bool context_chain(struct here *here, struct cpu_state *state, struct rts_chain *to)
+{
+	if (state->in & (IN_HRTIMER | IN_IRQ | IN_IRQ_LINGER | IN_VECTOR)) {
+		hard_interrupt_chain(here, state, to);
+		return true;
+	}
+	if (state->in & IN_SOFTIRQ && state->softirq_tid == state->current_tid) {
+		if (!state->softirq_has_chain)
+			return false;
+		*to = state->softirq_chain;
+		push(here, to, RTS_STEP_SOFTIRQ, state->softirq_vec, here->now_ns);
+		return true;
+	}
+	if (state->current_slot) {
+		__u32 index = state->current_slot - 1;
+		struct task_way *way = way_at(index);
+		struct rts_chain *chain = bpf_map_lookup_elem(&task_chains, &index);
+
+		if (!way || way->link != LINK_RUNNING || !chain)
+			return false;
+		*to = *chain;
+		push(here, to, RTS_STEP_RUN, state->current_tid, here->now_ns);
+		return true;
+	}
+	return false;
+}
+
+#endif

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What rtscope needs of the kernel and of its privileges: found or not, how it was probed, what is lost without it, and
+//! how to get it. Features are probed, never kernel versions. The sentence made here is the one every command prints.
+
+use crate::programs::PROGRAMS;
+use crate::session::{Recorder, Session, SessionConfig};
+use libbpf_rs::{MapCore, MapHandle, MapType, PrintLevel, btf};
+use serde::Serialize;
+use std::collections::HashSet;
+use std::fs;
+use std::sync::Mutex;
+
+/// Something that rtscope needs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Capability {
+    /// A short stable name, for programs.
+    pub id: String,
+    /// What it is.
+    pub what: String,
+    /// `None`: could not be found out.
+    pub found: Option<bool>,
+    /// Nothing works without it.
+    pub required: bool,
+    /// How this was found out.
+    pub probed: String,
+    /// What is lost without it.
+    pub lost: String,
+    /// How to get it.
+    pub remedy: String,
+}
+
+impl Capability {
+    fn new(id: &str, what: &str, found: Option<bool>, probed: &str) -> Capability {
+        Capability {
+            id: id.to_string(),
+            what: what.to_string(),
+            found,
+            required: true,
+            probed: probed.to_string(),
+            lost: "rtscope cannot watch anything".to_string(),
+            remedy: String::new(),
+        }
+    }
+
+    fn optional(mut self) -> Capability {
+        self.required = false;
+        self
+    }
+
+    fn lost(mut self, lost: &str) -> Capability {
+        self.lost = lost.to_string();
+        self
+    }
+
+    fn remedy(mut self, remedy: &str) -> Capability {
+        self.remedy = remedy.to_string();
+        self
+    }
+
+    /// The one sentence for a missing feature.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let state = match self.found {
+            Some(true) => "found",
+            Some(false) => "missing",
+            None => "unknown",
+        };
+        let remedy = if self.remedy.is_empty() { String::new() } else { format!("; {}", self.remedy) };
+        format!("{}: {state} ({}). Without it: {}{remedy}.", self.what, self.probed, self.lost)
+    }
+}
+
+/// The effective capabilities we need, by bit (`include/uapi/linux/capability.h`).
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_PERFMON: u32 = 38;
+const CAP_BPF: u32 = 39;
+
+fn effective_capabilities() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+fn privilege() -> Capability {
+    let found = effective_capabilities().map(|set| {
+        let has = |bit: u32| set & (1 << bit) != 0;
+        has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON))
+    });
+    Capability::new("privilege", "the privilege to load tracing programs", found, "CapEff in /proc/self/status")
+        .remedy("run as root, or give the program CAP_BPF and CAP_PERFMON (setcap cap_bpf,cap_perfmon+ep rtscope)")
+}
+
+fn kernel_types() -> Capability {
+    let path = "/sys/kernel/btf/vmlinux";
+    Capability::new("btf", "the kernel's type information (BTF)", Some(fs::File::open(path).is_ok()), path)
+        .remedy("use a kernel built with CONFIG_DEBUG_INFO_BTF=y (every Debian kernel since 11 is)")
+}
+
+fn lockdown() -> Capability {
+    let path = "/sys/kernel/security/lockdown";
+    let state = fs::read_to_string(path);
+    let free = state.as_ref().map_or(true, |text| !text.contains("[confidentiality]"));
+    Capability::new("lockdown", "a kernel that lets tracing programs read its memory", Some(free), path)
+        .remedy("boot without lockdown=confidentiality")
+}
+
+fn task_iterator(types: Option<&btf::Btf<'_>>) -> Capability {
+    let found = types.map(|types| types.type_by_name::<btf::types::Struct<'_>>("bpf_iter__task").is_some());
+    Capability::new("task_iterator", "the task iterator", found, "struct bpf_iter__task in the kernel's BTF")
+        .remedy("use a kernel with CONFIG_BPF_EVENTS=y (Linux 5.8)")
+}
+
+fn mappable_arrays() -> Capability {
+    Capability::new("mmap", "array maps that can be mapped", Some(trial_map(4096)), "making one of 4 KiB")
+        .remedy("use a kernel with CONFIG_BPF_SYSCALL=y (Linux 5.5)")
+}
+
+fn large_values() -> Capability {
+    Capability::new("large_maps", "map values larger than 4 MiB", Some(trial_map(9 << 20)), "making one of 9 MiB")
+        .optional()
+        .lost("a bank holds at most 2 MiB (--buffer 2M), so history is shorter")
+        .remedy("use a newer kernel")
+}
+
+fn trial_map(bytes: u32) -> bool {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        map_flags: libbpf_sys::BPF_F_MMAPABLE,
+        ..Default::default()
+    };
+    MapHandle::create(MapType::Array, Some("rtscope_trial"), 4, bytes, 1, &options)
+        .is_ok_and(|map| map.value_size() == bytes)
+}
+
+/// The kernel's tracepoints that typed programs can be attached to.
+#[derive(Debug, Default)]
+pub struct Tracepoints {
+    names: HashSet<String>,
+}
+
+impl Tracepoints {
+    /// Reads them from the kernel's BTF.
+    #[must_use]
+    pub fn read() -> Tracepoints {
+        let Ok(types) = btf::Btf::from_vmlinux() else { return Tracepoints::default() };
+        Tracepoints::of(&types)
+    }
+
+    fn of(types: &btf::Btf<'_>) -> Tracepoints {
+        let has = |name: &str| types.type_by_name::<btf::types::Typedef<'_>>(&format!("btf_trace_{name}")).is_some();
+        let names = PROGRAMS.iter().map(|spec| spec.tracepoint).filter(|name| has(name)).map(str::to_string);
+        Tracepoints { names: names.collect() }
+    }
+
+    /// Whether the kernel has this one (of those rtscope uses).
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+}
+
+fn tracepoints(types: Option<&btf::Btf<'_>>) -> Vec<Capability> {
+    let present = types.map(Tracepoints::of);
+    let capability = |spec: &crate::programs::ProgramSpec| {
+        let found = present.as_ref().map(|present| present.has(spec.tracepoint));
+        let id = format!("tracepoint:{}", spec.tracepoint);
+        let what = format!("the tracepoint {}", spec.tracepoint);
+        let probed = format!("btf_trace_{} in the kernel's BTF", spec.tracepoint);
+        let capability = Capability::new(&id, &what, found, &probed)
+            .lost(spec.lost)
+            .remedy("use a kernel that has it (some exist on x86 only)");
+        if spec.required { capability } else { capability.optional() }
+    };
+    PROGRAMS.iter().map(capability).collect()
+}
+
+/// Everything that is cheap to find out, in the order in which it is needed.
+fn quick() -> Vec<Capability> {
+    let types = btf::Btf::from_vmlinux().ok();
+    let mut found = vec![privilege(), lockdown(), kernel_types(), task_iterator(types.as_ref())];
+    found.extend(tracepoints(types.as_ref()));
+    found
+}
+
+/// The first required thing that is not there.
+pub(crate) fn first_missing() -> Option<Capability> {
+    quick().into_iter().find(|capability| capability.required && capability.found == Some(false))
+}
+
+/// Everything, including a trial run of the programs with small buffers.
+#[must_use]
+pub fn probe() -> Vec<Capability> {
+    let mut all = quick();
+    let log = capture_libbpf_log();
+    all.push(mappable_arrays());
+    all.push(large_values());
+    let blocked = all.iter().any(|capability| capability.required && capability.found == Some(false));
+    let config = SessionConfig {
+        recorder: Some(Recorder { bank_bytes: 1 << 16, snapshot: None }),
+        ..SessionConfig::default()
+    };
+    let trial = if blocked { None } else { Some(Session::start(&config)) };
+    let how = match &trial {
+        None => "not tried, because of what is missing above".to_string(),
+        Some(Ok(_)) => "loaded and attached all, for a moment".to_string(),
+        Some(Err(error)) => format!("tried: {error}"),
+    };
+    let works = trial.as_ref().map(Result::is_ok);
+    all.push(Capability::new("programs", "rtscope's programs run", works, &how).remedy("report this with its text"));
+    let misses = trial
+        .and_then(Result::ok)
+        .map(|session| session.recursion_misses().iter().all(|(_, misses)| misses.is_some()));
+    all.push(
+        Capability::new("misses", "the count of skipped programs", misses, "recursion_misses in bpf_prog_info")
+            .optional()
+            .lost("events that the kernel skips are not counted, and losses are said to be unknown")
+            .remedy("use Linux 5.12 or newer"),
+    );
+    drop(log);
+    all
+}
+
+/// Number of CPU numbers that can come into use: the highest present one + 1. Offline ones that are present count, since
+/// they can be switched on while we watch; sizing by "possible" ones would waste memory in virtual machines.
+#[must_use]
+pub(crate) fn present_cpus() -> usize {
+    let last = |path: &str| {
+        let text = fs::read_to_string(path).ok()?;
+        let number = text.trim().rsplit([',', '-']).next()?.parse::<usize>().ok()?;
+        Some(number + 1)
+    };
+    last("/sys/devices/system/cpu/present")
+        .or_else(|| std::thread::available_parallelism().ok().map(std::num::NonZero::get))
+        .unwrap_or(1)
+}
+
+static LIBBPF_LOG: Mutex<String> = Mutex::new(String::new());
+
+/// libbpf's log, kept for error messages instead of being printed.
+pub(crate) struct LibbpfLog;
+
+/// Takes libbpf's messages from now on.
+pub(crate) fn capture_libbpf_log() -> LibbpfLog {
+    libbpf_rs::set_print(Some((PrintLevel::Warn, keep_message)));
+    LibbpfLog
+}
+
+impl LibbpfLog {
+    /// The last lines of what was said since the last time.
+    pub(crate) fn take(&self) -> String {
+        let mut log = LIBBPF_LOG.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let text = std::mem::take(&mut *log);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(12)..].join("\n")
+    }
+}
+
+fn keep_message(_: PrintLevel, message: String) {
+    let mut log = LIBBPF_LOG.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    // A verifier log can be megabytes: keep the end.
+    if log.len() > 1 << 20 {
+        log.clear();
+    }
+    log.push_str(&message);
+}

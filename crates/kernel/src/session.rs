@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One run of the programs in the kernel: size the memory, load, attach, and hand out what is shared.
+//!
+//! Order matters: memory first, then attach with everything switched off, then tell the tracker which tasks there are, then
+//! switch on, then tell it again (for tasks that were born in between). Attaching while the programs are off keeps the
+//! first events from being half-tracked.
+
+use crate::caps::{self, Capability};
+use crate::program_info::recursion_misses;
+use crate::programs::{DUMP_TASKS, EMPTY, PROGRAMS, ProgramSpec};
+use crate::{Glob, tasks};
+use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder, OpenObject};
+use rtscope_abi as abi;
+use rtscope_event::{End, Irq, Pid, TaskInfo};
+use rtscope_ring::{BankImage, Controls, LateRings, SharedMemory, Trigger};
+use std::io::Read;
+use std::mem::size_of;
+use std::os::fd::AsFd;
+
+static OBJECT: &[u8] = include_bytes!(env!("RTSCOPE_BPF_OBJECT"));
+
+/// What to run.
+#[derive(Clone, Debug, Default)]
+pub struct SessionConfig {
+    /// The flight recorder.
+    pub recorder: Option<Recorder>,
+    /// The response tracker.
+    pub tracker: Option<TrackerConfig>,
+    /// Load only these programs (benchmarks); empty: all.
+    pub only: Vec<&'static str>,
+}
+
+/// The flight recorder's memory and its trigger.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    /// Bytes of each bank: a power of two, at least 64 KiB. Each CPU has two.
+    pub bank_bytes: usize,
+    /// Late responses pull the trigger.
+    pub snapshot: Option<SnapshotConfig>,
+}
+
+/// When a late response becomes a snapshot.
+#[derive(Clone, Copy, Debug)]
+pub struct SnapshotConfig {
+    /// Recording goes on for so long after a detection.
+    pub post_ns: u64,
+    /// Least time between two snapshots.
+    pub interval_ns: u64,
+}
+
+/// What the response tracker follows.
+#[derive(Clone, Debug)]
+pub struct TrackerConfig {
+    /// Whose responses.
+    pub target: Target,
+    /// When a response ends: [`End::Running`] or [`End::Blocked`].
+    pub end: End,
+    /// A response longer than this is late.
+    pub threshold_ns: u64,
+    /// Which origins count; `None`: all.
+    pub origins: Option<OriginFilter>,
+}
+
+/// Whose responses count.
+#[derive(Clone, Debug, Default)]
+pub struct Target {
+    /// Tasks with a name that matches. Neither name nor process: all user-space tasks.
+    pub name: Option<Glob>,
+    /// Tasks of this process.
+    pub pid: Option<Pid>,
+}
+
+/// Origins that count.
+#[derive(Clone, Debug, Default)]
+pub struct OriginFilter {
+    /// Timers.
+    pub timer: bool,
+    /// Device interrupts, at most 16.
+    pub irqs: Vec<Irq>,
+}
+
+/// Why a session could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel or our privileges lack something that is needed.
+    #[error("{}", .0.sentence())]
+    Missing(Box<Capability>),
+    /// A value that cannot be used.
+    #[error("{0}")]
+    Config(String),
+    /// libbpf or the kernel refused.
+    #[error("{doing}: {error}{}", log_note(.log))]
+    Bpf {
+        /// What was being done.
+        doing: String,
+        /// What libbpf said.
+        error: libbpf_rs::Error,
+        /// The last lines of libbpf's log.
+        log: String,
+    },
+    /// Memory could not be mapped, or a file could not be read.
+    #[error("{doing}: {error}")]
+    Io {
+        /// What was being done.
+        doing: String,
+        /// What the kernel said.
+        error: std::io::Error,
+    },
+}
+
+fn log_note(log: &str) -> String {
+    if log.is_empty() { String::new() } else { format!("\nlibbpf said:\n{log}") }
+}
+
+/// Programs in the kernel. Dropping it takes them out.
+#[derive(Debug)]
+pub struct Session {
+    trigger: Trigger,
+    dump: Option<Link>,
+    links: Vec<Link>,
+    object: Object,
+    cpus: usize,
+    absent: Vec<&'static ProgramSpec>,
+}
+
+/// The memory that the programs and we share, for the readers.
+#[derive(Debug)]
+pub struct Memory {
+    /// All banks of all CPUs; `None` when there is no recorder.
+    pub banks: Option<SharedMemory>,
+    /// Bytes of one bank.
+    pub bank_bytes: usize,
+    /// The per-CPU control words.
+    pub controls: Controls,
+    /// Late responses.
+    pub late: LateRings,
+    /// `struct rts_stats` of each CPU.
+    pub stats: SharedMemory,
+    /// The trigger.
+    pub trigger: Trigger,
+}
+
+impl Session {
+    /// Loads and attaches everything, and switches it on.
+    ///
+    /// # Errors
+    /// See [`Error`]; a missing feature is the same sentence that `rtscope caps` prints.
+    pub fn start(config: &SessionConfig) -> Result<Session, Error> {
+        let mut session = Session::prepare(config)?;
+        session.attach()?;
+        session.dump_tasks()?;
+        session.enable(true);
+        session.dump_tasks()?;
+        Ok(session)
+    }
+
+    /// Loads everything, attaches nothing.
+    ///
+    /// # Errors
+    /// As [`Session::start`].
+    pub fn prepare(config: &SessionConfig) -> Result<Session, Error> {
+        if let Some(missing) = caps::first_missing() {
+            return Err(Error::Missing(Box::new(missing)));
+        }
+        let cpus = caps::present_cpus();
+        let log = caps::capture_libbpf_log();
+        let mut open = ObjectBuilder::default()
+            .open_memory(OBJECT)
+            .map_err(|error| bpf("opening the eBPF object", error, &log.take()))?;
+        let absent = choose_programs(&mut open, config);
+        size_maps(&mut open, config, cpus).map_err(|error| bpf("sizing the eBPF maps", error, &log.take()))?;
+        store_config(&mut open, config)?;
+        let object =
+            open.load().map_err(|error| bpf("loading the eBPF programs", error, &log.take()))?;
+        let trigger = Trigger::new(map_memory(&object, ".data.trigger", Trigger::bytes(), true)?);
+        Ok(Session { trigger, dump: None, links: Vec::new(), object, cpus, absent })
+    }
+
+    /// Attaches what was loaded, still switched off.
+    ///
+    /// # Errors
+    /// When the kernel refuses an attachment.
+    pub fn attach(&mut self) -> Result<(), Error> {
+        let log = caps::capture_libbpf_log();
+        for program in self.object.progs_mut() {
+            let name = program.name().to_string_lossy().into_owned();
+            if !program.autoload() {
+                continue;
+            }
+            let link = program
+                .attach()
+                .map_err(|error| bpf(&format!("attaching the eBPF program {name}"), error, &log.take()))?;
+            if name == DUMP_TASKS {
+                self.dump = Some(link);
+            } else {
+                self.links.push(link);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the programs off their tracepoints; the memory stays.
+    pub fn detach(&mut self) {
+        self.links.clear();
+    }
+
+    /// Switches all programs on or off, without detaching them.
+    pub fn enable(&self, on: bool) {
+        self.trigger.enable(on);
+    }
+
+    /// Number of CPUs for which there is memory.
+    #[must_use]
+    pub fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    /// Optional programs that were left out because the kernel lacks their tracepoint.
+    #[must_use]
+    pub fn absent(&self) -> &[&'static ProgramSpec] {
+        &self.absent
+    }
+
+    /// Maps the shared memory. `config` is the one the session was started with.
+    ///
+    /// # Errors
+    /// When the kernel refuses a mapping.
+    pub fn memory(&self, config: &SessionConfig) -> Result<Memory, Error> {
+        let bank_bytes = config.recorder.as_ref().map_or(0, |recorder| recorder.bank_bytes);
+        let banks_bytes = self.cpus * abi::RTS_BANKS as usize * BankImage::bytes(bank_bytes);
+        Ok(Memory {
+            banks: match bank_bytes {
+                0 => None,
+                _ => Some(map_memory(&self.object, "banks", banks_bytes, false)?),
+            },
+            bank_bytes,
+            controls: Controls::new(map_memory(&self.object, "controls", Controls::bytes(self.cpus), true)?, self.cpus),
+            late: LateRings::new(map_memory(&self.object, "late_rings", LateRings::bytes(self.cpus), false)?, self.cpus),
+            stats: map_memory(&self.object, "stats", self.cpus * size_of::<abi::rts_stats>(), false)?,
+            trigger: Trigger::new(map_memory(&self.object, ".data.trigger", Trigger::bytes(), true)?),
+        })
+    }
+
+    /// All tasks there are now; the tracker takes in those it does not know.
+    ///
+    /// # Errors
+    /// When the iterator cannot be read.
+    pub fn dump_tasks(&self) -> Result<Vec<TaskInfo>, Error> {
+        let Some(link) = &self.dump else { return Ok(Vec::new()) };
+        let io = |error| Error::Io { doing: "reading the task iterator".to_string(), error };
+        let mut bytes = Vec::with_capacity(1 << 16);
+        let mut iter = Iter::new(link).map_err(|error| bpf("making a task iterator", error, ""))?;
+        iter.read_to_end(&mut bytes).map_err(io)?;
+        Ok(tasks::parse_dump(&bytes))
+    }
+
+    /// How often each program was skipped because it was running already; `None` where the kernel does not say.
+    #[must_use]
+    pub fn recursion_misses(&self) -> Vec<(String, Option<u64>)> {
+        self.object
+            .progs()
+            .filter(|program| program.autoload() && program.name() != DUMP_TASKS)
+            .map(|program| {
+                let name = program.name().to_string_lossy().into_owned();
+                (name, recursion_misses(program.as_fd()).ok())
+            })
+            .collect()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Off before the links go: taking 40 links off takes a while, and half a set would record nonsense.
+        self.enable(false);
+    }
+}
+
+fn bpf(doing: &str, error: libbpf_rs::Error, log: &str) -> Error {
+    Error::Bpf { doing: doing.to_string(), error, log: log.to_string() }
+}
+
+/// Leaves out what the kernel does not have, what the configuration does not use, and the benchmarks' programs.
+fn choose_programs(open: &mut OpenObject, config: &SessionConfig) -> Vec<&'static ProgramSpec> {
+    let mut absent = Vec::new();
+    let tracepoints = caps::Tracepoints::read();
+    for mut program in open.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        let spec = PROGRAMS.iter().find(|spec| spec.name == name);
+        let wanted = if config.only.is_empty() {
+            match spec {
+                Some(spec) if !tracepoints.has(spec.tracepoint) => {
+                    absent.push(spec);
+                    false
+                }
+                Some(spec) => config.recorder.is_some() || spec.tracks,
+                None => !EMPTY.contains(&name.as_str()),
+            }
+        } else {
+            config.only.contains(&name.as_str())
+        };
+        program.set_autoload(wanted);
+    }
+    absent
+}
+
+fn size_maps(open: &mut OpenObject, config: &SessionConfig, cpus: usize) -> Result<(), libbpf_rs::Error> {
+    let sets = u32::try_from(task_sets()).unwrap_or(u32::MAX);
+    let cpus = cpus as u32;
+    for mut map in open.maps_mut() {
+        match map.name().to_string_lossy().as_ref() {
+            "banks" => {
+                let bytes = config.recorder.as_ref().map_or(1 << 16, |recorder| recorder.bank_bytes);
+                map.set_value_size(u32::try_from(BankImage::bytes(bytes)).unwrap_or(u32::MAX))?;
+                map.set_max_entries(if config.recorder.is_some() { cpus } else { 1 } * abi::RTS_BANKS)?;
+            }
+            "controls" | "cpu_states" | "stats" | "late_rings" => map.set_max_entries(cpus)?,
+            "tasks" if config.tracker.is_some() => map.set_max_entries(sets)?,
+            "task_chains" if config.tracker.is_some() => map.set_max_entries(sets * 4)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Sets of the tracker's task table: as many as make a collision impossible where pids are few, 16 384 (16 MiB) at most.
+fn task_sets() -> usize {
+    let pid_max: usize = std::fs::read_to_string("/proc/sys/kernel/pid_max")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(1 << 22);
+    (pid_max / 4).next_power_of_two().clamp(1 << 10, 1 << 14)
+}
+
+fn store_config(open: &mut OpenObject, config: &SessionConfig) -> Result<(), Error> {
+    let values = rodata(config)?;
+    let mut map = open
+        .maps_mut()
+        .find(|map| map.name().to_string_lossy().ends_with(".rodata"))
+        .ok_or_else(|| Error::Config("the eBPF object has no configuration section".to_string()))?;
+    let target = map.initial_value_mut().unwrap_or_default();
+    let bytes = size_of::<abi::rts_config>();
+    if target.len() < bytes {
+        return Err(Error::Config("the eBPF object's configuration has another size than ours".to_string()));
+    }
+    // SAFETY: `rts_config` is plain data without padding (kernel_abi.h), so each of its bytes may be read.
+    let source = unsafe { std::slice::from_raw_parts((&raw const values).cast::<u8>(), bytes) };
+    // The configuration is the only object in the section, so it is at its beginning.
+    target[..bytes].copy_from_slice(source);
+    Ok(())
+}
+
+/// The configuration as the programs see it.
+fn rodata(config: &SessionConfig) -> Result<abi::rts_config, Error> {
+    let mut values = abi::rts_config::default();
+    values.bank_size = 1 << 16;
+    if let Some(recorder) = &config.recorder {
+        if !recorder.bank_bytes.is_power_of_two() || !(1 << 16..=1 << 28).contains(&recorder.bank_bytes) {
+            return Err(Error::Config(format!(
+                "a buffer of {} bytes: it must be a power of two from 64K to 256M",
+                recorder.bank_bytes
+            )));
+        }
+        values.record = 1;
+        values.bank_size = recorder.bank_bytes as u64;
+        if let Some(snapshot) = recorder.snapshot {
+            values.snapshot = 1;
+            values.post_ns = snapshot.post_ns;
+            values.rate_ns = snapshot.interval_ns;
+        }
+    }
+    values.bank_shift = values.bank_size.trailing_zeros();
+    values.sub_buffer_shift = (values.bank_size / u64::from(abi::RTS_SUB_BUFFERS)).trailing_zeros();
+    if let Some(tracker) = &config.tracker {
+        store_tracker(&mut values, tracker)?;
+    }
+    Ok(values)
+}
+
+fn store_tracker(values: &mut abi::rts_config, tracker: &TrackerConfig) -> Result<(), Error> {
+    values.track = 1;
+    values.set_mask = task_sets() as u32 - 1;
+    values.threshold_ns = tracker.threshold_ns;
+    values.end = tracker.end.number();
+    values.target_pid = tracker.target.pid.map_or(0, |pid| pid.0);
+    values.match_any = u8::from(tracker.target.name.is_none() && tracker.target.pid.is_none());
+    if let Some(name) = &tracker.target.name {
+        values.match_comm = 1;
+        name.store(values);
+    }
+    if let Some(origins) = &tracker.origins {
+        if origins.irqs.len() > values.irqs.len() {
+            return Err(Error::Config(format!("at most {} interrupts can be followed at once", values.irqs.len())));
+        }
+        values.origin_filter = 1;
+        values.origin_timer = u8::from(origins.timer);
+        values.origin_irqs = origins.irqs.len() as u32;
+        for (slot, irq) in values.irqs.iter_mut().zip(&origins.irqs) {
+            *slot = irq.0;
+        }
+    }
+    Ok(())
+}
+
+fn map_memory(object: &Object, name: &str, bytes: usize, writable: bool) -> Result<SharedMemory, Error> {
+    let io = |error| Error::Io { doing: format!("mapping the eBPF map {name}"), error };
+    let map = object
+        .maps()
+        .find(|map| map.name().to_string_lossy() == name)
+        .ok_or_else(|| io(std::io::Error::from(std::io::ErrorKind::NotFound)))?;
+    SharedMemory::map(map.as_fd(), bytes, writable).map_err(io)
+}

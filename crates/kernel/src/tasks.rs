@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Tasks: the records of the task iterator, and a look at `/proc` for what is asked before anything is loaded.
+
+use rtscope_abi as abi;
+use rtscope_event::{Comm, Pid, Policy, Priority, TaskInfo, Tid};
+use std::fs;
+use std::mem::{offset_of, size_of};
+
+/// Name and tid of every thread that `/proc` shows now.
+#[must_use]
+pub fn proc_tasks() -> Vec<(Pid, Tid, Comm)> {
+    let numbers = |path: String| {
+        fs::read_dir(path)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+            .collect::<Vec<_>>()
+    };
+    let mut tasks = Vec::new();
+    for pid in numbers("/proc".to_string()) {
+        for tid in numbers(format!("/proc/{pid}/task")) {
+            if let Ok(comm) = fs::read(format!("/proc/{pid}/task/{tid}/comm")) {
+                let comm = comm.strip_suffix(b"\n").unwrap_or(&comm);
+                tasks.push((Pid(pid), Tid(tid), Comm::from_bytes(comm)));
+            }
+        }
+    }
+    tasks
+}
+
+/// The iterator's output: a sequence of `struct rts_task_dump`. A cut last one is left out.
+pub(crate) fn parse_dump(bytes: &[u8]) -> Vec<TaskInfo> {
+    bytes.chunks_exact(size_of::<abi::rts_task_dump>()).map(parse_task).collect()
+}
+
+fn parse_task(bytes: &[u8]) -> TaskInfo {
+    let u32_at = |offset: usize| {
+        let mut word = [0; 4];
+        word.copy_from_slice(&bytes[offset..offset + 4]);
+        u32::from_ne_bytes(word)
+    };
+    let prio_at = offset_of!(abi::rts_task_dump, prio);
+    let comm_at = offset_of!(abi::rts_task_dump, comm);
+    TaskInfo {
+        tid: Tid(u32_at(offset_of!(abi::rts_task_dump, tid))),
+        pid: Pid(u32_at(offset_of!(abi::rts_task_dump, pid))),
+        ppid: Pid(u32_at(offset_of!(abi::rts_task_dump, ppid))),
+        comm: Comm::from_bytes(&bytes[comm_at..comm_at + abi::RTS_COMM_LEN as usize]),
+        prio: Priority(i16::from_ne_bytes([bytes[prio_at], bytes[prio_at + 1]])),
+        policy: Policy(u32_at(offset_of!(abi::rts_task_dump, policy))),
+        kthread: u32_at(offset_of!(abi::rts_task_dump, kthread)) != 0,
+    }
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The control words: where each CPU writes, and the trigger of the flight recorder.
+
+use crate::SharedMemory;
+use rtscope_abi as abi;
+use std::mem::{offset_of, size_of};
+
+/// `struct rts_cpu_control` of every CPU.
+#[derive(Debug)]
+pub struct Controls {
+    memory: SharedMemory,
+    cpus: usize,
+}
+
+/// A 32-bit field: the word that holds it, shifted. Both ends are little-endian or both are not, so this is exact.
+fn half(word: u64, byte_offset: usize) -> u32 {
+    let high = (byte_offset % 8 != 0) != cfg!(target_endian = "big");
+    (if high { word >> 32 } else { word }) as u32
+}
+
+impl Controls {
+    /// Over a mapping of the map `controls` (writable, because readers say how far they have read).
+    #[must_use]
+    pub fn new(memory: SharedMemory, cpus: usize) -> Controls {
+        Controls { memory, cpus }
+    }
+
+    /// Bytes to map for so many CPUs.
+    #[must_use]
+    pub fn bytes(cpus: usize) -> usize {
+        cpus * size_of::<abi::rts_cpu_control>()
+    }
+
+    /// Number of CPUs.
+    #[must_use]
+    pub fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    fn at(&self, cpu: usize, field: usize) -> usize {
+        cpu * size_of::<abi::rts_cpu_control>() + field
+    }
+
+    fn banked(&self, cpu: usize, field: usize, bank: usize) -> u64 {
+        self.memory.load_acquire(self.at(cpu, field) + (bank & 1) * 8)
+    }
+
+    /// Next position to reserve in a bank.
+    #[must_use]
+    pub fn head(&self, cpu: usize, bank: usize) -> u64 {
+        self.banked(cpu, offset_of!(abi::rts_cpu_control, head), bank)
+    }
+
+    /// Position and time at which a bank was last switched to: its epoch's start.
+    #[must_use]
+    pub fn start(&self, cpu: usize, bank: usize) -> (u64, u64) {
+        (
+            self.banked(cpu, offset_of!(abi::rts_cpu_control, start), bank),
+            self.banked(cpu, offset_of!(abi::rts_cpu_control, start_ns), bank),
+        )
+    }
+
+    /// The same of the bank's epoch before.
+    #[must_use]
+    pub fn previous_start(&self, cpu: usize, bank: usize) -> (u64, u64) {
+        (
+            self.banked(cpu, offset_of!(abi::rts_cpu_control, previous_start), bank),
+            self.banked(cpu, offset_of!(abi::rts_cpu_control, previous_start_ns), bank),
+        )
+    }
+
+    /// The bank being written, and the trigger generation at which the CPU switched to it.
+    #[must_use]
+    pub fn active(&self, cpu: usize) -> (usize, u32) {
+        // `active` and `flipped` share a word, so this is one consistent look at both.
+        let word = self.memory.load_acquire(self.at(cpu, offset_of!(abi::rts_cpu_control, active)));
+        let active = half(word, offset_of!(abi::rts_cpu_control, active));
+        let flipped = half(word, offset_of!(abi::rts_cpu_control, flipped));
+        (active as usize & 1, flipped)
+    }
+
+    /// Late responses written so far.
+    #[must_use]
+    pub fn late_head(&self, cpu: usize) -> u64 {
+        self.memory.load_acquire(self.at(cpu, offset_of!(abi::rts_cpu_control, late_head)))
+    }
+
+    /// Says how many late responses have been read, so that their slots can be used again.
+    pub fn set_late_tail(&self, cpu: usize, tail: u64) {
+        self.memory.store_release(self.at(cpu, offset_of!(abi::rts_cpu_control, late_tail)), tail);
+    }
+
+    /// Late responses that found the ring full.
+    #[must_use]
+    pub fn late_lost(&self, cpu: usize) -> u64 {
+        self.memory.load(self.at(cpu, offset_of!(abi::rts_cpu_control, late_lost)))
+    }
+}
+
+/// `struct rts_trigger`.
+#[derive(Debug)]
+pub struct Trigger {
+    memory: SharedMemory,
+}
+
+/// One look at the trigger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TriggerState {
+    /// A late response has pulled it, and the banks have not been given back yet.
+    pub armed: bool,
+    /// Number of the snapshot.
+    pub generation: u64,
+    /// When the late response was detected.
+    pub detected_ns: u64,
+    /// When each CPU leaves its bank.
+    pub stop_at_ns: u64,
+}
+
+impl Trigger {
+    /// Over a writable mapping of the map `.data.trigger`.
+    #[must_use]
+    pub fn new(memory: SharedMemory) -> Trigger {
+        Trigger { memory }
+    }
+
+    /// Bytes to map.
+    #[must_use]
+    pub fn bytes() -> usize {
+        size_of::<abi::rts_trigger>()
+    }
+
+    /// The poll: three loads, no system call.
+    #[must_use]
+    pub fn state(&self) -> TriggerState {
+        // stop_at_ns first: it is stored last, so when it is set, the others belong to it.
+        let stop_at_ns = self.memory.load_acquire(offset_of!(abi::rts_trigger, stop_at_ns));
+        let word = self.memory.load_acquire(offset_of!(abi::rts_trigger, state));
+        TriggerState {
+            armed: half(word, offset_of!(abi::rts_trigger, state)) == abi::RTS_TRIGGER_ARMED
+                && stop_at_ns != abi::RTS_NEVER,
+            generation: self.memory.load(offset_of!(abi::rts_trigger, generation)),
+            detected_ns: self.memory.load(offset_of!(abi::rts_trigger, detected_ns)),
+            stop_at_ns,
+        }
+    }
+
+    /// Gives the frozen banks back: the next late response may pull the trigger again.
+    pub fn re_arm(&self) {
+        // stop_at_ns is taken back before the state is freed: pairs with pull_trigger() (response.bpf.h), which claims the
+        // state and then sets a new stop_at_ns, which must not be wiped out by ours.
+        self.memory.store_release(offset_of!(abi::rts_trigger, stop_at_ns), abi::RTS_NEVER);
+        self.set_word(abi::RTS_TRIGGER_IDLE, self.enabled());
+    }
+
+    /// Switches all programs on or off. Off, each returns at its first instruction.
+    pub fn enable(&self, on: bool) {
+        let word = self.memory.load(offset_of!(abi::rts_trigger, state));
+        self.set_word(half(word, offset_of!(abi::rts_trigger, state)), on);
+    }
+
+    fn enabled(&self) -> bool {
+        let word = self.memory.load(offset_of!(abi::rts_trigger, enabled));
+        half(word, offset_of!(abi::rts_trigger, enabled)) != 0
+    }
+
+    /// `state` and `enabled` share a word. Only user space writes `enabled`; `state` is written by the kernel side only
+    /// while it is idle, and by us only while it is armed or the programs are off, so no write is lost.
+    fn set_word(&self, state: u32, enabled: bool) {
+        let (state, enabled) = (u64::from(state), u64::from(u32::from(enabled)));
+        let word = if cfg!(target_endian = "big") { state << 32 | enabled } else { enabled << 32 | state };
+        self.memory.store_release(offset_of!(abi::rts_trigger, state), word);
+    }
+
+    /// Snapshots not taken because the last one was too recent, and because no bank was free.
+    #[must_use]
+    pub fn suppressed(&self) -> (u64, u64) {
+        (
+            self.memory.load(offset_of!(abi::rts_trigger, suppressed_rate)),
+            self.memory.load(offset_of!(abi::rts_trigger, suppressed_busy)),
+        )
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The per-CPU rings of late responses: the tracker writes, user space polls and says how far it has read.
+
+use crate::{Controls, SharedMemory};
+use rtscope_abi as abi;
+use std::mem::size_of;
+
+const SLOT_WORDS: usize = size_of::<abi::rts_late>() / 8;
+const SLOTS: u64 = abi::RTS_LATE_SLOTS as u64;
+
+/// A private copy of one `struct rts_late`.
+#[derive(Clone, Debug)]
+pub struct RawLate {
+    words: [u64; SLOT_WORDS],
+}
+
+impl RawLate {
+    /// The bytes of the structure.
+    #[must_use]
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+}
+
+/// The map `late_rings`, and how far each ring has been read.
+#[derive(Debug)]
+pub struct LateRings {
+    memory: SharedMemory,
+    tails: Vec<u64>,
+}
+
+impl LateRings {
+    /// Over a mapping of the map `late_rings`.
+    #[must_use]
+    pub fn new(memory: SharedMemory, cpus: usize) -> LateRings {
+        LateRings { memory, tails: vec![0; cpus] }
+    }
+
+    /// Bytes to map for so many CPUs.
+    #[must_use]
+    pub fn bytes(cpus: usize) -> usize {
+        cpus * SLOTS as usize * size_of::<abi::rts_late>()
+    }
+
+    /// Takes all that is new, CPU by CPU. Without news: one load a CPU.
+    pub fn drain(&mut self, controls: &Controls) -> Vec<RawLate> {
+        let mut taken = Vec::new();
+        for (cpu, tail) in self.tails.iter_mut().enumerate() {
+            let head = controls.late_head(cpu);
+            // The kernel side never goes further than SLOTS beyond what we have read; should the words say so
+            // nevertheless, only the slots that can be valid are looked at.
+            *tail = (*tail).max(head.saturating_sub(SLOTS));
+            if *tail == head {
+                continue;
+            }
+            while *tail < head {
+                let slot = cpu * SLOTS as usize + (*tail % SLOTS) as usize;
+                let mut words = [0; SLOT_WORDS];
+                self.memory.copy(slot * size_of::<abi::rts_late>(), &mut words);
+                taken.push(RawLate { words });
+                *tail += 1;
+            }
+            controls.set_late_tail(cpu, *tail);
+        }
+        taken
+    }
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory that the kernel writes while we read it.
+//!
+//! Every access is an aligned 64-bit atomic one, so a race gives an old or a new word, never a torn one, and never
+//! undefined behaviour. Copying 8 MiB this way takes about as long as memcpy: memory bandwidth is the limit.
+
+use memmap2::{MmapOptions, MmapRaw};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A mapped eBPF array map (or data section).
+#[derive(Debug)]
+pub struct SharedMemory {
+    map: MmapRaw,
+    words: usize,
+}
+
+impl SharedMemory {
+    /// Maps `bytes` of the map behind `fd`, with its pages present, so that reading never faults later. `bytes` is
+    /// rounded down to whole words.
+    ///
+    /// # Errors
+    /// What `mmap` says: `EINVAL` when the map is not mappable or `bytes` is larger than the map.
+    pub fn map(fd: BorrowedFd<'_>, bytes: usize, writable: bool) -> io::Result<SharedMemory> {
+        let mut options = MmapOptions::new();
+        options.len(bytes).populate();
+        let map = if writable {
+            options.map_raw(fd.as_raw_fd())?
+        } else {
+            options.map_raw_read_only(fd.as_raw_fd())?
+        };
+        Ok(SharedMemory { map, words: bytes / 8 })
+    }
+
+    /// Anonymous memory of the same kind, for tests of the readers.
+    ///
+    /// # Errors
+    /// What `mmap` says.
+    pub fn anonymous(bytes: usize) -> io::Result<SharedMemory> {
+        let map = MmapRaw::from(MmapOptions::new().len(bytes).map_anon()?);
+        Ok(SharedMemory { map, words: bytes / 8 })
+    }
+
+    /// The word at `byte_offset`.
+    ///
+    /// # Panics
+    /// When the offset is not aligned or lies outside: a bug in this crate, since no offset comes from the memory.
+    fn word(&self, byte_offset: usize) -> &AtomicU64 {
+        assert!(byte_offset % 8 == 0 && byte_offset / 8 < self.words, "offset {byte_offset} outside of the map");
+        // SAFETY: the offset is inside the mapping, which lives as long as `self`.
+        let pointer = unsafe { self.map.as_mut_ptr().add(byte_offset) }.cast::<u64>();
+        // SAFETY: the pointer is valid and aligned (the mapping is page-aligned); all accesses of this process to the
+        // mapping are atomic ones through this function, and the kernel's are aligned 64-bit (or narrower) stores.
+        unsafe { AtomicU64::from_ptr(pointer) }
+    }
+
+    /// A word whose neighbours do not matter.
+    #[must_use]
+    pub fn load(&self, byte_offset: usize) -> u64 {
+        // ORDER: relaxed; the value is used by itself (a counter, a hint), nothing is read because of it.
+        self.word(byte_offset).load(Ordering::Relaxed)
+    }
+
+    /// A word that says that others are ready.
+    #[must_use]
+    pub fn load_acquire(&self, byte_offset: usize) -> u64 {
+        // ORDER: acquire; pairs with the kernel side's STORE_RELEASE of the same word (recorder.bpf.h).
+        self.word(byte_offset).load(Ordering::Acquire)
+    }
+
+    /// Publishes a word after all that was written before.
+    pub fn store_release(&self, byte_offset: usize, value: u64) {
+        // ORDER: release; pairs with the loads of the eBPF programs, which act on the word and then on what it guards.
+        self.word(byte_offset).store(value, Ordering::Release);
+    }
+
+    /// Copies `into.len()` words from `byte_offset` on.
+    pub fn copy(&self, byte_offset: usize, into: &mut [u64]) {
+        for (index, word) in into.iter_mut().enumerate() {
+            *word = self.load(byte_offset + index * 8);
+        }
+    }
+
+    /// Number of whole words that are mapped.
+    #[must_use]
+    pub fn words(&self) -> usize {
+        self.words
+    }
+}
