@@ -82,7 +82,8 @@ static __always_inline __u64 pull_trigger(__u64 now_ns)
 }
 
 /* The full account of a late response, for user space, which polls late_head. */
-static __always_inline __u64 report(struct here *here, struct rts_chain *chain, struct task_struct *task, __u32 end)
+static __always_inline __u64 report(struct here *here, struct rts_chain *chain, struct task_struct *task, __u32 end,
+				    __u32 end_cpu)
 {
 	struct rts_cpu_control *control = here->control;
 	__u64 position = control->late_head;
@@ -103,7 +104,7 @@ static __always_inline __u64 report(struct here *here, struct rts_chain *chain, 
 	late->tid = task->pid;
 	late->pid = task->tgid;
 	late->prio = task->prio;
-	late->cpu = here->cpu;
+	late->cpu = end_cpu;
 	late->end = end;
 	copy_comm(late->comm, task);
 	late->chain = *chain;
@@ -113,8 +114,9 @@ static __always_inline __u64 report(struct here *here, struct rts_chain *chain, 
 	return position + 1;
 }
 
-/* A target's response has ended: chain->last_ns is its end. */
-static __noinline int complete(struct here *here, struct rts_chain *chain, struct task_struct *task, __u32 end)
+/* A target's response has ended: chain->last_ns is its end. Five arguments are what a BPF function can have. */
+static __noinline int complete(struct here *here, struct rts_chain *chain, struct task_struct *task, __u32 end,
+			       __u32 end_cpu)
 {
 	struct rts_stats *s = bpf_map_lookup_elem(&stats, &here->cpu);
 	__u64 response_ns = chain->last_ns - chain->origin_ns;
@@ -139,7 +141,7 @@ static __noinline int complete(struct here *here, struct rts_chain *chain, struc
 	if (response_ns <= config.threshold_ns)
 		return 0;
 	s->late++;
-	sequence = report(here, chain, task, end);
+	sequence = report(here, chain, task, end, end_cpu);
 	RECORD(here, RTS_LATE_RESPONSE, rts_late_response, 0, {
 		r->origin_ns = chain->origin_ns;
 		r->response_ns = response_ns;

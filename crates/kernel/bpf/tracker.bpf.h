@@ -191,30 +191,38 @@ static __always_inline void track_ipi_send(struct here *here, __u32 target_cpu, 
 
 /* ---- wakings ---- */
 
+static __always_inline bool ends_here(struct task_way *way, __u32 end)
+{
+	return config.end == end && way->flags & TASK_TARGET;
+}
+
 /* The task that was thought to have ended its response did: this waking confirms it. */
 static __always_inline void confirm_end(struct here *here, struct slot *slot, struct task_struct *task)
 {
-	struct rts_chain *chain = bpf_map_lookup_elem(&task_chains, &slot->index);
+	struct task_chain *ended = bpf_map_lookup_elem(&task_chains, &slot->index);
 
-	if (chain && slot->way->flags & TASK_TARGET)
-		complete(here, chain, task, RTS_END_BLOCKED);
+	if (ended && ends_here(slot->way, RTS_END_BLOCKED)) {
+		push_at(here, &ended->chain, RTS_STEP_RUN, slot->way->tid, ended->ended_ns, ended->ended_cpu);
+		complete(here, &ended->chain, task, RTS_END_BLOCKED, ended->ended_cpu);
+	}
 	slot->way->link = LINK_NONE;
 }
 
 /* A waking with a chain meets a task that has declared its wait but has not left its CPU. */
 static __noinline int busy_waking(struct here *here, struct cpu_state *state, struct slot *slot, struct task_struct *task)
 {
-	struct rts_chain *chain = bpf_map_lookup_elem(&task_chains, &slot->index);
+	struct task_chain *holder = bpf_map_lookup_elem(&task_chains, &slot->index);
 	struct task_way *way = slot->way;
+	struct rts_chain *chain;
 	__u32 tid = way->tid;
 
-	if (!chain)
+	if (!holder)
 		return 0;
+	chain = &holder->chain;
 	COUNT(here, busy);
-	if (config.end == RTS_END_BLOCKED && way->flags & TASK_TARGET &&
-	    (way->link == LINK_RUNNING || way->link == LINK_PREEMPTED)) {
+	if (ends_here(way, RTS_END_BLOCKED) && (way->link == LINK_RUNNING || way->link == LINK_PREEMPTED)) {
 		push(here, chain, way->link == LINK_RUNNING ? RTS_STEP_RUN : RTS_STEP_PREEMPTED, tid, here->now_ns);
-		complete(here, chain, task, RTS_END_REWOKEN);
+		complete(here, chain, task, RTS_END_REWOKEN, here->cpu);
 	}
 	if (!context_chain(here, state, chain)) {
 		way->link = LINK_NONE;
@@ -229,14 +237,14 @@ static __noinline int busy_waking(struct here *here, struct cpu_state *state, st
 static __noinline int chained_waking(struct here *here, struct cpu_state *state, struct slot *slot, struct task_struct *task)
 {
 	struct task_way *way = slot->way;
-	struct rts_chain *chain;
+	struct task_chain *holder;
 
 	if (way->sched == SCHED_RUNNING || way->sched == SCHED_RUNNABLE)
 		return busy_waking(here, state, slot, task);
 	if (way->link == LINK_ENDED)
 		confirm_end(here, slot, task);
-	chain = bpf_map_lookup_elem(&task_chains, &slot->index);
-	if (chain && context_chain(here, state, chain)) {
+	holder = bpf_map_lookup_elem(&task_chains, &slot->index);
+	if (holder && context_chain(here, state, &holder->chain)) {
 		way->flags &= ~TASK_UNLINKED;
 		way->link = LINK_WAKING;
 	} else {
@@ -272,69 +280,44 @@ static __always_inline void track_waking(struct here *here, struct task_struct *
 
 /* ---- switches ---- */
 
-static __always_inline bool ends_here(struct task_way *way, __u32 end)
-{
-	return config.end == end && way->flags & TASK_TARGET;
-}
-
 static __noinline int leave_with_chain(struct here *here, struct slot *slot, struct task_struct *prev, bool blocked)
 {
-	struct rts_chain *chain = bpf_map_lookup_elem(&task_chains, &slot->index);
+	struct task_chain *holder = bpf_map_lookup_elem(&task_chains, &slot->index);
 	struct task_way *way = slot->way;
 
-	if (!chain)
+	if (!holder)
 		return 0;
-	push(here, chain, RTS_STEP_RUN, way->tid, here->now_ns);
-	if (!blocked) {
-		way->link = LINK_PREEMPTED;
-	} else if (ends_here(way, RTS_END_BLOCKED)) {
-		if (chain->flags & RTS_CHAIN_BUSY) {
-			way->link = LINK_ENDED;
-			return 0;
-		}
-		way->link = LINK_NONE;
-		complete(here, chain, prev, RTS_END_BLOCKED);
-	} else {
-		way->link = LINK_NONE;
+	if (blocked && holder->chain.flags & RTS_CHAIN_BUSY) {
+		/* Wait for what comes next: a waking confirms this end, a switch in refutes it. */
+		holder->ended_ns = here->now_ns;
+		holder->ended_cpu = here->cpu;
+		way->link = LINK_ENDED;
+		return 0;
 	}
+	push(here, &holder->chain, RTS_STEP_RUN, way->tid, here->now_ns);
+	way->link = blocked ? LINK_NONE : LINK_PREEMPTED;
+	if (blocked && ends_here(way, RTS_END_BLOCKED))
+		complete(here, &holder->chain, prev, RTS_END_BLOCKED, here->cpu);
 	return 0;
-}
-
-/* Takes the last step back: the run that was pushed when a response seemed to have ended. A folded one stays. */
-static __always_inline void take_back_run(struct rts_chain *chain)
-{
-	__u32 last = chain->steps_len - 1;
-
-	if (last < RTS_CHAIN_STEPS && chain->steps[last].kind == RTS_STEP_RUN) {
-		chain->last_ns -= chain->steps[last].duration_ns;
-		chain->steps_len = last;
-	}
 }
 
 static __noinline int arrive_with_chain(struct here *here, struct slot *slot, struct task_struct *next)
 {
-	struct rts_chain *chain = bpf_map_lookup_elem(&task_chains, &slot->index);
+	struct task_chain *holder = bpf_map_lookup_elem(&task_chains, &slot->index);
 	struct task_way *way = slot->way;
-	__u32 tid = way->tid;
-	bool answer = way->link == LINK_WAKING;
+	__u32 step = way->link == LINK_PREEMPTED ? RTS_STEP_PREEMPTED : RTS_STEP_WAKEUP;
+	bool answer;
 
-	if (!chain)
+	if (!holder || way->link == LINK_RUNNING)
 		return 0;
-	if (way->link == LINK_WAKING) {
-		push(here, chain, RTS_STEP_WAKEUP, tid, here->now_ns);
-	} else if (way->link == LINK_PREEMPTED) {
-		push(here, chain, RTS_STEP_PREEMPTED, tid, here->now_ns);
-		answer = chain->flags & RTS_CHAIN_BUSY;
-	} else if (way->link == LINK_ENDED) {
-		take_back_run(chain);
-		push(here, chain, RTS_STEP_WAKEUP, tid, here->now_ns);
-		chain->flags &= ~RTS_CHAIN_BUSY;
-		answer = true;
-	}
+	answer = way->link != LINK_PREEMPTED || holder->chain.flags & RTS_CHAIN_BUSY;
+	if (way->link == LINK_ENDED)
+		holder->chain.flags &= ~RTS_CHAIN_BUSY;
+	push(here, &holder->chain, step, way->tid, here->now_ns);
 	way->link = LINK_RUNNING;
 	if (answer && ends_here(way, RTS_END_RUNNING)) {
 		way->link = LINK_NONE;
-		complete(here, chain, next, RTS_END_RUNNING);
+		complete(here, &holder->chain, next, RTS_END_RUNNING, here->cpu);
 	}
 	return 0;
 }
@@ -368,6 +351,8 @@ static __always_inline void track_leave(struct here *here, struct cpu_state *sta
 	slot.way->sched = blocked ? SCHED_BLOCKED : SCHED_RUNNABLE;
 	if (slot.way->link == LINK_RUNNING)
 		leave_with_chain(here, &slot, prev, blocked);
+	else if (blocked)
+		slot.way->link = LINK_NONE;
 }
 
 static __always_inline void track_arrive(struct here *here, struct cpu_state *state, struct task_struct *next)

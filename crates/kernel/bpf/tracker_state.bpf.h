@@ -41,10 +41,17 @@ struct {
 	__uint(max_entries, 1); /* sets; set before loading */
 } tasks SEC(".maps");
 
+/* The chain of a task whose link is not none. */
+struct task_chain {
+	struct rts_chain chain;
+	__u64 ended_ns; /* LINK_ENDED: when and where it was switched out */
+	__u32 ended_cpu, pad;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__type(key, __u32);
-	__type(value, struct rts_chain);
+	__type(value, struct task_chain);
 	__uint(max_entries, TASK_WAYS); /* sets * TASK_WAYS */
 } task_chains SEC(".maps");
 
@@ -181,8 +188,9 @@ static __always_inline void free_task(struct task_way *way)
 
 /* ---- chains ---- */
 
-/* Appends a step that ends at now; a chain that is full is folded (see docs/response-chains.md). */
-static __always_inline void push(struct here *here, struct rts_chain *chain, __u32 kind, __u32 id, __u64 until_ns)
+/* Appends a step that ended then and there; a chain that is full is folded (see docs/response-chains.md). */
+static __always_inline void push_at(struct here *here, struct rts_chain *chain, __u32 kind, __u32 id, __u64 until_ns,
+				    __u32 cpu)
 {
 	__u64 duration = until_ns > chain->last_ns ? until_ns - chain->last_ns : 0;
 	__u32 length = chain->steps_len;
@@ -204,8 +212,13 @@ static __always_inline void push(struct here *here, struct rts_chain *chain, __u
 		step->id++;
 		step->duration_ns += duration;
 	}
-	step->cpu = here->cpu;
+	step->cpu = cpu;
 	chain->last_ns += duration;
+}
+
+static __always_inline void push(struct here *here, struct rts_chain *chain, __u32 kind, __u32 id, __u64 until_ns)
+{
+	push_at(here, chain, kind, id, until_ns, here->cpu);
 }
 
 static __always_inline void begin(struct rts_chain *chain, __u32 kind, __u32 id, __u32 cpu, __u64 origin_ns)
@@ -218,22 +231,26 @@ static __always_inline void begin(struct rts_chain *chain, __u32 kind, __u32 id,
 	chain->origin_kind = kind;
 }
 
-/* Merges two chains that now share one future: the older origin wins, the other is listed. */
+/*
+ * Merges two chains that now share one future: the older origin wins, the other is listed with it. Two branches of one
+ * origin are no merge.
+ */
 static __noinline int merge(struct rts_chain *into, struct rts_chain *other)
 {
 	__u64 origin_ns = other->origin_ns;
 	__u32 id = other->origin_id;
 	__u8 kind = other->origin_kind;
-	__u32 merged = into->merged + other->merged + 1;
 	__u32 length;
 
-	if (other->origin_ns < into->origin_ns) {
+	if (origin_ns == into->origin_ns && id == into->origin_id && kind == into->origin_kind)
+		return 0;
+	if (origin_ns < into->origin_ns) {
 		origin_ns = into->origin_ns;
 		id = into->origin_id;
 		kind = into->origin_kind;
 		*into = *other;
 	}
-	into->merged = merged;
+	into->merged++;
 	length = into->others_len;
 	if (length < RTS_CHAIN_OTHERS) {
 		into->others[length].origin_ns = origin_ns;
@@ -333,11 +350,15 @@ static __noinline bool context_chain(struct here *here, struct cpu_state *state,
 	if (state->current_slot) {
 		__u32 index = state->current_slot - 1;
 		struct task_way *way = way_at(index);
-		struct rts_chain *chain = bpf_map_lookup_elem(&task_chains, &index);
+		struct task_chain *from = bpf_map_lookup_elem(&task_chains, &index);
 
-		if (!way || way->link != LINK_RUNNING || !chain)
+		if (!way || way->link != LINK_RUNNING || !from)
 			return false;
-		*to = *chain;
+		/* Without a target filter a chain ends at the first user-space task. */
+		if (config.match_any && way->flags & TASK_TARGET)
+			return false;
+		*to = from->chain;
+		to->flags &= ~RTS_CHAIN_BUSY;
 		push(here, to, RTS_STEP_RUN, state->current_tid, here->now_ns);
 		return true;
 	}
