@@ -140,8 +140,9 @@ impl Finished {
     }
 }
 
-/// A thread reads the program's output, so that a full pipe never blocks the program.
-fn read_lines(child: &mut Child) -> Result<Receiver<Value>> {
+/// The lines of a program's standard output as they come. A thread reads them, so that a full pipe never blocks the
+/// program; a line that is not JSON comes as a string.
+pub fn read_lines(child: &mut Child) -> Result<Receiver<Value>> {
     let stdout = child.stdout.take().context("its output was asked for as a pipe")?;
     let (sender, receiver) = channel();
     thread::spawn(move || {
