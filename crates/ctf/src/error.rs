@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What can go wrong, said so that the reader of the message knows what to do.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a trace could not be written or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The system refused something.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was being done, as a verb.
+        action: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The place of the trace is taken.
+    #[error("{} exists already: choose another folder or remove it", .0.display())]
+    Exists(PathBuf),
+    /// The path has no last part that could be a folder's name.
+    #[error("{} cannot be the name of a folder: end the path with a name", .0.display())]
+    NoName(PathBuf),
+    /// The recording is not in time order.
+    #[error(
+        "event {index} is older than the one before it (CPU {cpu}): sort the recording by time before writing it"
+    )]
+    Unordered {
+        /// Index into the recording's events.
+        index: usize,
+        /// The CPU.
+        cpu: u32,
+    },
+    /// There is no trace here.
+    #[error("{} holds no CTF trace: name the folder that has a file `metadata`, or the one above it", .0.display())]
+    NoTrace(PathBuf),
+    /// The metadata cannot be used.
+    #[error("{}: line {line}: {what}", path.display())]
+    Metadata {
+        /// The metadata file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u32,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+        let path = path.to_owned();
+        move |source| Error::Io { action, path, source }
+    }
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a recording holds that CTF has no place for, as `env` entries beginning with `rtscope_`.
+//!
+//! Losses: CTF knows one counter per stream; rtscope knows causes, and losses of no known CPU. History: CTF has no word
+//! for "nothing is missing since". Each entry is one short text, so that people can read it in babeltrace2's details, too.
+
+use rtscope_event::{CpuId, Loss, LossCause, MonotonicNs, Recording};
+use std::collections::BTreeMap;
+
+const FORMAT: &str = "rtscope_format";
+const FORMAT_VERSION: &str = "1";
+const HISTORY: &str = "rtscope_complete_since_";
+const LOSS: &str = "rtscope_loss_";
+const NEVER: &str = "none";
+const UNKNOWN: &str = "?";
+
+/// What the entries say.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct PrivateEnv {
+    /// Each CPU of the history, with `complete_since`.
+    pub(crate) history: BTreeMap<CpuId, Option<MonotonicNs>>,
+    pub(crate) losses: Vec<Loss>,
+}
+
+/// The entries for a recording.
+pub(crate) fn entries(recording: &Recording) -> Vec<(String, String)> {
+    let mut entries = vec![(FORMAT.to_owned(), FORMAT_VERSION.to_owned())];
+    for history in &recording.history {
+        let since = history.complete_since.map_or(NEVER.to_owned(), |since| since.0.to_string());
+        entries.push((format!("{HISTORY}{}", history.cpu), since));
+    }
+    for (index, loss) in recording.losses.iter().enumerate() {
+        let cpu = loss.cpu.map_or(UNKNOWN.to_owned(), |cpu| cpu.to_string());
+        let count = loss.count.map_or(UNKNOWN.to_owned(), |count| count.to_string());
+        let text = format!("cpu={cpu} cause={} count={count}", cause_name(loss.cause));
+        entries.push((format!("{LOSS}{index}"), text));
+    }
+    entries
+}
+
+/// Reads the entries back; `None` when the trace is not ours or of a format that this version does not know.
+pub(crate) fn parse(env: &BTreeMap<String, String>) -> Option<PrivateEnv> {
+    if env.get(FORMAT).map(String::as_str) != Some(FORMAT_VERSION) {
+        return None;
+    }
+    let mut private = PrivateEnv::default();
+    let mut losses = BTreeMap::new();
+    for (key, value) in env {
+        if let Some(cpu) = key.strip_prefix(HISTORY).and_then(|cpu| cpu.parse().ok()) {
+            private.history.insert(CpuId(cpu), value.parse().ok().map(MonotonicNs));
+        } else if let Some(index) = key.strip_prefix(LOSS).and_then(|index| index.parse::<u64>().ok()) {
+            losses.insert(index, parse_loss(value)?);
+        }
+    }
+    private.losses = losses.into_values().collect();
+    Some(private)
+}
+
+fn parse_loss(text: &str) -> Option<Loss> {
+    let mut parts = text.split(' ');
+    let mut value = |key: &str| parts.next()?.strip_prefix(key)?.strip_prefix('=');
+    let cpu = optional(value("cpu")?)?;
+    let cause = value("cause")?;
+    let cause = CAUSES.into_iter().find(|known| cause_name(*known) == cause)?;
+    let count = optional(value("count")?)?;
+    Some(Loss { cpu: cpu.map(CpuId), cause, count })
+}
+
+/// `Some(None)` for the sign of the unknown, `None` for what is no number.
+fn optional<T: std::str::FromStr>(text: &str) -> Option<Option<T>> {
+    if text == UNKNOWN { Some(None) } else { text.parse().ok().map(Some) }
+}
+
+const CAUSES: [LossCause; 5] = [
+    LossCause::RecursionMiss,
+    LossCause::Unfinished,
+    LossCause::Unreadable,
+    LossCause::Overwritten,
+    LossCause::Discarded,
+];
+
+fn cause_name(cause: LossCause) -> &'static str {
+    match cause {
+        LossCause::RecursionMiss => "recursion_miss",
+        LossCause::Unfinished => "unfinished",
+        LossCause::Unreadable => "unreadable",
+        LossCause::Overwritten => "overwritten",
+        LossCause::Discarded => "discarded",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rtscope_event::CpuHistory;
+
+    #[test]
+    fn losses_and_history_survive() {
+        let losses: Vec<Loss> = CAUSES
+            .into_iter()
+            .enumerate()
+            .map(|(i, cause)| Loss {
+                cpu: (i % 2 == 0).then_some(CpuId(i as u32)),
+                cause,
+                count: (i % 3 != 0).then_some(u64::MAX),
+            })
+            .collect();
+        let history = vec![
+            CpuHistory { cpu: CpuId(0), complete_since: Some(MonotonicNs(5)), events: 0 },
+            CpuHistory { cpu: CpuId(10), complete_since: None, events: 0 },
+        ];
+        let recording = Recording { losses: losses.clone(), history, ..Recording::default() };
+        let private = parse(&entries(&recording).into_iter().collect()).unwrap();
+        assert_eq!(private.losses, losses);
+        let expected = BTreeMap::from([(CpuId(0), Some(MonotonicNs(5))), (CpuId(10), None)]);
+        assert_eq!(private.history, expected);
+    }
+
+    #[test]
+    fn another_trace_is_not_ours() {
+        assert_eq!(parse(&BTreeMap::from([("hostname".to_owned(), "here".to_owned())])), None);
+    }
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which files a trace has, and the metadata's text from either of its two forms.
+
+use crate::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// First word of each packet of packetized metadata.
+const METADATA_MAGIC: u32 = 0x75d1_1d57;
+const METADATA_HEADER_BYTES: usize = 37;
+
+/// The folder with the metadata: `dir`, or `dir/kernel` (a snapshot's folder, or an LTTng session's).
+pub(super) fn trace_dir(dir: &Path) -> Result<PathBuf, Error> {
+    let inside = dir.join("kernel");
+    let candidates = [dir.to_owned(), inside];
+    let found = candidates.into_iter().find(|candidate| candidate.join("metadata").is_file());
+    found.ok_or_else(|| Error::NoTrace(dir.to_owned()))
+}
+
+/// The data streams' files by name: every regular file that is not hidden, as other readers have it.
+pub(super) fn stream_files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).map_err(Error::io("list", dir))? {
+        let entry = entry.map_err(Error::io("list", dir))?;
+        let name = entry.file_name();
+        let hidden = name.as_encoded_bytes().starts_with(b".");
+        if !hidden && name != "metadata" && entry.path().is_file() {
+            files.push(entry.path());
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The metadata's text.
+pub(super) fn metadata_text(path: &Path) -> Result<String, Error> {
+    let bytes = fs::read(path).map_err(Error::io("read", path))?;
+    let fault = |what: &str| Error::Metadata { path: path.to_owned(), line: 1, what: what.to_owned() };
+    let text = if bytes.starts_with(&METADATA_MAGIC.to_le_bytes()) {
+        unpack(&bytes, u32::from_le_bytes).ok_or_else(|| fault("a packet of the metadata is cut short"))?
+    } else if bytes.starts_with(&METADATA_MAGIC.to_be_bytes()) {
+        unpack(&bytes, u32::from_be_bytes).ok_or_else(|| fault("a packet of the metadata is cut short"))?
+    } else if bytes.first() == Some(&0x1e) {
+        return Err(fault("this is CTF 2; only CTF 1.8 is supported"));
+    } else {
+        bytes
+    };
+    String::from_utf8(text).map_err(|_| fault("the metadata is not UTF-8 text"))
+}
+
+/// Joins the text of metadata packets: magic, uuid (16), checksum (4), content and packet size in bits (4 each), ...
+fn unpack(bytes: &[u8], word: impl Fn([u8; 4]) -> u32) -> Option<Vec<u8>> {
+    let mut text = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let size_at = |at: usize| Some(word(rest.get(at..at + 4)?.try_into().ok()?) as usize / 8);
+        let content = size_at(24)?;
+        let packet = size_at(28)?;
+        if packet < METADATA_HEADER_BYTES {
+            return None;
+        }
+        text.extend_from_slice(rest.get(METADATA_HEADER_BYTES..content)?);
+        rest = rest.get(packet..)?;
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_of_metadata_are_joined() {
+        let mut bytes = Vec::new();
+        for text in ["abc", "de"] {
+            let mut packet = vec![0; 64];
+            packet[..4].copy_from_slice(&METADATA_MAGIC.to_be_bytes());
+            packet[24..28].copy_from_slice(&((37 + text.len() as u32) * 8).to_be_bytes());
+            packet[28..32].copy_from_slice(&(64u32 * 8).to_be_bytes());
+            packet[37..37 + text.len()].copy_from_slice(text.as_bytes());
+            bytes.extend(packet);
+        }
+        assert_eq!(unpack(&bytes, u32::from_be_bytes).unwrap(), b"abcde");
+        assert_eq!(unpack(&bytes[..100], u32::from_be_bytes), None);
+        bytes[28..32].fill(0);
+        assert_eq!(unpack(&bytes, u32::from_be_bytes), None);
+    }
+}

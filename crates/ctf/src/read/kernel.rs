@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Decoded values → kernel events, by the table in `layout`.
+//!
+//! An event class of a trace is bound once: the layout of its name is looked up, and for each field of the layout the
+//! place of that field among the trace's. Taking values then follows the table's order, and never compares names.
+//! A field that the trace lacks is `None`: what is needed makes the event *malformed*, what LTTng does not write has
+//! the value that claims least.
+
+use super::class::EventClass;
+use super::decode::Value;
+use crate::layout::{EventLayout, id, vector_of};
+use rtscope_event::{
+    Comm, CpuId, End, EventKind, Irq, OriginKind, Pid, Policy, Priority, TaskInfo, TaskState, Tid,
+};
+use std::collections::HashMap;
+
+/// What an event says.
+#[derive(Debug)]
+pub(crate) enum Said {
+    Event(EventKind),
+    /// From a state dump.
+    Task(TaskInfo),
+    Nothing,
+}
+
+/// What an event says in passing: names of the tasks and of the interrupt in it.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    pub(crate) tasks: [Option<(Tid, Comm)>; 2],
+    pub(crate) irq: Option<(Irq, String)>,
+}
+
+impl Names {
+    fn task(tid: Tid, comm: Option<Comm>) -> Names {
+        Names { tasks: [named(tid, comm), None], irq: None }
+    }
+}
+
+/// The idle threads have one name of their own in the event model; an empty name is none.
+fn named(tid: Tid, comm: Option<Comm>) -> Option<(Tid, Comm)> {
+    comm.filter(|comm| tid != Tid(0) && !comm.as_bytes().is_empty()).map(|comm| (tid, comm))
+}
+
+/// How to take an event class of a trace.
+#[derive(Debug)]
+pub(crate) struct Binding {
+    id: u32,
+    /// For each field of the layout, its place in the trace's event.
+    places: Vec<Option<usize>>,
+}
+
+impl Binding {
+    /// `None` when the layout has no event of that name.
+    pub(crate) fn of(
+        class: &EventClass,
+        layouts: &[EventLayout],
+        by_name: &HashMap<&str, u32>,
+    ) -> Option<Binding> {
+        let id = *by_name.get(class.name.as_str())?;
+        let fields = layouts.get(id as usize)?.fields.iter();
+        Some(Binding { id, places: fields.map(|(name, _)| class.fields.find(name)).collect() })
+    }
+
+    /// What the event says; `None` when a field that it needs is missing or of no sense.
+    pub(crate) fn take(&self, values: &[Value<'_>]) -> Option<(Said, Names)> {
+        let mut fields = Fields { places: self.places.iter(), values };
+        match self.id {
+            id::SCHED_SWITCH => switch(&mut fields),
+            id::SCHED_WAKING..=id::TASK_RENAME => task_event(self.id, &mut fields),
+            id::IRQ_ENTRY => irq_entry(&mut fields),
+            id::LATE_RESPONSE => late_response(&mut fields),
+            id::DUMP_PROCESS => dump_process(&mut fields),
+            id::DUMP_INTERRUPT => dump_interrupt(&mut fields),
+            id::DUMP_START | id::DUMP_END => Some((Said::Nothing, Names::default())),
+            other => Some((Said::Event(cpu_event(other, &mut fields)?), Names::default())),
+        }
+    }
+}
+
+/// Takes values in the order of the layout.
+struct Fields<'v, 'a> {
+    places: std::slice::Iter<'v, Option<usize>>,
+    values: &'v [Value<'a>],
+}
+
+impl<'a> Fields<'_, 'a> {
+    fn value(&mut self) -> Option<Value<'a>> {
+        self.values.get((*self.places.next()?)?).copied()
+    }
+
+    fn number(&mut self) -> Option<i128> {
+        match self.value()? {
+            Value::Unsigned(value) => Some(value.into()),
+            Value::Signed(value) => Some(value.into()),
+            _ => None,
+        }
+    }
+
+    /// 32 bits, whether the trace has them signed or not.
+    fn u32(&mut self) -> Option<u32> {
+        let number = self.number()?;
+        u32::try_from(number).or_else(|_| i32::try_from(number).map(|number| number as u32)).ok()
+    }
+
+    fn i32(&mut self) -> Option<i32> {
+        let number = self.number()?;
+        i32::try_from(number).or_else(|_| u32::try_from(number).map(|number| number as i32)).ok()
+    }
+
+    /// 64 bits, whether the trace has them signed or not.
+    fn u64(&mut self) -> Option<u64> {
+        Some(self.number()? as u64)
+    }
+
+    fn i64(&mut self) -> Option<i64> {
+        Some(self.number()? as i64)
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        Some(self.number()? != 0)
+    }
+
+    fn tid(&mut self) -> Option<Tid> {
+        self.u32().map(Tid)
+    }
+
+    fn pid(&mut self) -> Option<Pid> {
+        self.u32().map(Pid)
+    }
+
+    fn cpu(&mut self) -> Option<CpuId> {
+        self.u32().map(CpuId)
+    }
+
+    fn irq(&mut self) -> Option<Irq> {
+        self.u32().map(Irq)
+    }
+
+    /// LTTng counts priorities from the first that is not real-time.
+    fn prio(&mut self) -> Option<Priority> {
+        i16::try_from(self.number()?.checked_add(100)?).ok().map(Priority)
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        match self.value()? {
+            Value::Bytes(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    fn comm(&mut self) -> Option<Comm> {
+        self.bytes().map(Comm::from_bytes)
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let bytes = self.bytes()?;
+        let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+        Some(String::from_utf8_lossy(bytes).into_owned())
+    }
+}
+
+fn switch(fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
+    let prev_comm = fields.comm();
+    let prev_tid = fields.tid()?;
+    let prev_prio = fields.prio()?;
+    let shown_state = fields.i64()?;
+    let next_comm = fields.comm();
+    let next_tid = fields.tid()?;
+    let next_prio = fields.prio()?;
+    // Without our own fields: lttng-modules has 0 or 256 (TASK_REPORT_MAX) for a task that stays runnable.
+    const REPORT_MAX: i64 = 256;
+    let raw = fields.u32();
+    let prev_state = raw.unwrap_or((shown_state & (REPORT_MAX - 1)) as u32);
+    let preempt = fields.flag().unwrap_or(raw.is_none() && shown_state & REPORT_MAX != 0);
+    let prev_kthread = fields.flag().unwrap_or(false);
+    let next_kthread = fields.flag().unwrap_or(false);
+    let event = EventKind::SchedSwitch {
+        prev_tid,
+        prev_prio,
+        prev_state: TaskState(prev_state),
+        preempt,
+        prev_kthread,
+        next_tid,
+        next_prio,
+        next_kthread,
+    };
+    let tasks = [named(prev_tid, prev_comm), named(next_tid, next_comm)];
+    Some((Said::Event(event), Names { tasks, irq: None }))
+}
+
+/// The other events about tasks.
+fn task_event(id: u32, fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
+    match id {
+        id::PROCESS_FORK => return fork(fields),
+        id::PROCESS_EXEC => {
+            let filename = fields.text()?;
+            let (tid, old_tid) = (fields.tid()?, fields.tid());
+            let event = EventKind::ProcessExec { tid, old_tid: old_tid.unwrap_or(tid), filename };
+            return Some((Said::Event(event), Names::default()));
+        }
+        id::TASK_RENAME => {
+            let (tid, pid) = (fields.tid()?, fields.pid()?);
+            let (old_comm, new_comm) = (fields.comm()?, fields.comm()?);
+            let event = EventKind::TaskRename { tid, pid, old_comm, new_comm };
+            return Some((Said::Event(event), Names::default()));
+        }
+        _ => {}
+    }
+    let comm = fields.comm();
+    let tid = fields.tid()?;
+    let prio = fields.prio()?;
+    let event = match id {
+        id::SCHED_WAKING | id::SCHED_WAKEUP_NEW => {
+            let (target_cpu, kthread) = (fields.cpu()?, fields.flag().unwrap_or(false));
+            if id == id::SCHED_WAKING {
+                EventKind::SchedWaking { tid, prio, target_cpu, kthread }
+            } else {
+                EventKind::SchedWakeupNew { tid, prio, target_cpu, kthread }
+            }
+        }
+        id::SCHED_MIGRATE_TASK => {
+            EventKind::SchedMigrateTask { tid, prio, orig_cpu: fields.cpu()?, dest_cpu: fields.cpu()? }
+        }
+        id::SCHED_PI_SETPRIO => EventKind::SchedPiSetprio { tid, old_prio: prio, new_prio: fields.prio()? },
+        id::PROCESS_EXIT => {
+            // LTTng does not say the process. The name is the event's own.
+            let pid = fields.pid().unwrap_or(Pid(tid.0));
+            let event = EventKind::ProcessExit { tid, pid, prio, comm: comm? };
+            return Some((Said::Event(event), Names::default()));
+        }
+        _ => return None,
+    };
+    Some((Said::Event(event), Names::task(tid, comm)))
+}
+
+fn fork(fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
+    let parent_comm = fields.comm();
+    let parent_tid = fields.tid()?;
+    let parent_pid = fields.pid().unwrap_or(Pid(parent_tid.0));
+    let child_comm = fields.comm()?;
+    let child_tid = fields.tid()?;
+    let child_pid = fields.pid().unwrap_or(Pid(child_tid.0));
+    let event = EventKind::ProcessFork { parent_tid, parent_pid, child_tid, child_pid, child_comm };
+    Some((Said::Event(event), Names::task(parent_tid, parent_comm)))
+}
+
+fn irq_entry(fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
+    let irq = fields.irq()?;
+    let name = fields.text().filter(|name| !name.is_empty());
+    let names = Names { irq: name.map(|name| (irq, name)), ..Names::default() };
+    Some((Said::Event(EventKind::IrqHandlerEntry { irq }), names))
+}
+
+/// Interrupts, timers and the CPU's own events.
+fn cpu_event(id: u32, fields: &mut Fields<'_, '_>) -> Option<EventKind> {
+    if let Some((kind, entry)) = vector_of(id) {
+        let vector = fields.u32()?;
+        return Some(match entry {
+            true => EventKind::VectorEntry { kind, vector },
+            false => EventKind::VectorExit { kind, vector },
+        });
+    }
+    Some(match id {
+        id::IRQ_EXIT => EventKind::IrqHandlerExit { irq: fields.irq()?, ret: fields.i32()? },
+        id::SOFTIRQ_RAISE => EventKind::SoftirqRaise { vec: fields.u32()? },
+        id::SOFTIRQ_ENTRY => EventKind::SoftirqEntry { vec: fields.u32()? },
+        id::SOFTIRQ_EXIT => EventKind::SoftirqExit { vec: fields.u32()? },
+        id::HRTIMER_ENTRY => {
+            let timer = fields.u64()?;
+            let now = fields.i64();
+            let function = fields.u64()?;
+            // LTTng does not say for when the timer was set. With the time of its handling it is neither early nor late.
+            let softexpires_ns = fields.i64().or(now)?;
+            let expires_ns = fields.i64().or(now)?;
+            EventKind::HrtimerExpireEntry { timer, function, softexpires_ns, expires_ns }
+        }
+        id::HRTIMER_EXIT => EventKind::HrtimerExpireExit { timer: fields.u64()? },
+        id::CPU_IDLE => {
+            let state = fields.u32()?;
+            EventKind::CpuIdle { state: (state != u32::MAX).then_some(state), cpu: fields.cpu()? }
+        }
+        id::NMI_HANDLER => {
+            let handler = fields.u64()?;
+            EventKind::NmiHandler { handler, duration_ns: fields.i64()?, handled: fields.i32()? }
+        }
+        id::IPI_SEND => {
+            let target_cpu = fields.cpu()?;
+            let (callsite, callback) = (fields.u64()?, fields.u64()?);
+            // Elsewhere: a reschedule has no callback.
+            let call = fields.flag().unwrap_or(callback != 0);
+            EventKind::IpiSend { target_cpu, call, callsite, callback }
+        }
+        _ => return None,
+    })
+}
+
+fn late_response(fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
+    let comm = fields.comm();
+    let tid = fields.tid()?;
+    let event = EventKind::LateResponse {
+        tid,
+        pid: fields.pid()?,
+        origin_kind: match fields.number()? {
+            1 => OriginKind::Timer,
+            2 => OriginKind::Irq,
+            3 => OriginKind::Vector,
+            _ => return None,
+        },
+        origin_id: fields.u32()?,
+        origin_ns: fields.u64()?,
+        response_ns: fields.u64()?,
+        threshold_ns: fields.u64()?,
+        sequence: fields.u64()?,
+        end: End::from_number(u8::try_from(fields.number()?).ok()?)?,
+    };
+    Some((Said::Event(event), Names::task(tid, comm)))
+}
+
+fn dump_process(fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
+    let tid = fields.tid()?;
+    let _vtid = fields.number();
+    let pid = fields.pid()?;
+    let _vpid = fields.number();
+    let ppid = fields.pid()?;
+    let _vppid = fields.number();
+    let comm = fields.comm()?;
+    let kthread = fields.number() == Some(1);
+    let [_mode, _submode, _status, _cpu] = [(); 4].map(|()| fields.number());
+    // LTTng says neither; 120 and 0 are what a task has that asked for nothing.
+    let prio = fields.prio().unwrap_or(Priority(120));
+    let policy = Policy(fields.u32().unwrap_or(0));
+    Some((Said::Task(TaskInfo { tid, pid, ppid, comm, prio, policy, kthread }), Names::default()))
+}
+
+fn dump_interrupt(fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
+    let irq = fields.irq()?;
+    let chip = fields.text();
+    let name = fields.text().filter(|name| !name.is_empty()).or(chip)?;
+    Some((Said::Nothing, Names { irq: Some((irq, name)), ..Names::default() }))
+}

@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! TSDL → class model: the part about types. (`blocks` has the part about traces, streams and events.)
+//!
+//! Recursive descent with three limits against hostile metadata: nesting depth, the number of classes in one field
+//! class, and the number of classes altogether (a struct named twice in a struct that is named twice ... doubles with
+//! each level; the text does not).
+
+use super::class::{ByteOrder, Choice, FieldClass, IntegerClass, IntegerUse, Mapping, Slot, StructClass};
+use super::lexer::{Fault, Lexer, Token};
+use std::collections::HashMap;
+
+/// LTTng nests 4 deep.
+const MAX_DEPTH: u32 = 24;
+/// Classes in one type. The largest system calls of LTTng have about 50.
+const MAX_NODES: usize = 4096;
+
+pub(super) struct Parser<'t> {
+    lexer: Lexer<'t>,
+    peeked: Option<Token<'t>>,
+    pub(super) order: ByteOrder,
+    aliases: HashMap<String, FieldClass>,
+    /// Fields so far of each struct being parsed, outermost first: where references are looked up.
+    scopes: Vec<Vec<(String, FieldClass)>>,
+    pub(super) slots: Slot,
+    nodes_left: usize,
+    depth: u32,
+}
+
+pub(super) type Parsed<T> = Result<T, Fault>;
+
+impl<'t> Parser<'t> {
+    pub(super) fn new(text: &'t str, order: ByteOrder) -> Parser<'t> {
+        Parser {
+            lexer: Lexer::new(text),
+            peeked: None,
+            order,
+            aliases: HashMap::new(),
+            scopes: Vec::new(),
+            slots: 0,
+            // A class takes more than one byte of text, unless it is copied by name.
+            nodes_left: text.len().saturating_add(MAX_NODES),
+            depth: 0,
+        }
+    }
+
+    pub(super) fn fault<T>(&self, what: impl Into<String>) -> Parsed<T> {
+        Err(self.lexer.fault(what))
+    }
+
+    pub(super) fn peek(&mut self) -> Parsed<&Token<'t>> {
+        if self.peeked.is_none() {
+            self.peeked = Some(self.lexer.next()?);
+        }
+        Ok(self.peeked.as_ref().unwrap_or(&Token::End))
+    }
+
+    pub(super) fn next(&mut self) -> Parsed<Token<'t>> {
+        match self.peeked.take() {
+            Some(token) => Ok(token),
+            None => self.lexer.next(),
+        }
+    }
+
+    /// Takes the sign if it comes next.
+    pub(super) fn accept(&mut self, sign: &str) -> Parsed<bool> {
+        let found = matches!(self.peek()?, Token::Sign(next) if *next == sign);
+        if found {
+            self.peeked = None;
+        }
+        Ok(found)
+    }
+
+    pub(super) fn expect(&mut self, sign: &str) -> Parsed<()> {
+        match self.next()? {
+            Token::Sign(next) if next == sign => Ok(()),
+            other => self.fault(format!("expected `{sign}`, found {}", other.shown())),
+        }
+    }
+
+    pub(super) fn word(&mut self) -> Parsed<&'t str> {
+        match self.next()? {
+            Token::Word(word) => Ok(word),
+            other => self.fault(format!("expected a name, found {}", other.shown())),
+        }
+    }
+
+    pub(super) fn number(&mut self) -> Parsed<u64> {
+        match self.next()? {
+            Token::Number(number) => Ok(number),
+            other => self.fault(format!("expected a number, found {}", other.shown())),
+        }
+    }
+
+    /// `typealias TYPE := NAME ;`, the first word taken already.
+    pub(super) fn typealias(&mut self) -> Parsed<()> {
+        let class = self.field_class()?;
+        self.expect(":=")?;
+        let mut name = self.word()?.to_owned();
+        while !self.accept(";")? {
+            name.push(' ');
+            name.push_str(self.word()?);
+        }
+        self.aliases.insert(name, class);
+        Ok(())
+    }
+
+    /// A type.
+    pub(super) fn field_class(&mut self) -> Parsed<FieldClass> {
+        let word = self.word()?;
+        self.field_class_from(word)
+    }
+
+    pub(super) fn field_class_from(&mut self, word: &'t str) -> Parsed<FieldClass> {
+        if self.depth >= MAX_DEPTH {
+            return self.fault(format!("types are nested more than {MAX_DEPTH} deep"));
+        }
+        self.depth += 1;
+        let class = match word {
+            "integer" => self.integer().map(FieldClass::Integer),
+            "floating_point" => self.float(),
+            "string" => self.string(),
+            "struct" => self.structure(),
+            "variant" => self.variant(),
+            "enum" => self.enumeration(),
+            name => self.named(name),
+        }?;
+        self.depth -= 1;
+        let nodes = class.nodes();
+        if nodes > MAX_NODES {
+            return self.fault(format!("a type has more than {MAX_NODES} parts"));
+        }
+        match self.nodes_left.checked_sub(nodes) {
+            Some(left) => self.nodes_left = left,
+            None => return self.fault("the types have more parts than the text could describe"),
+        }
+        Ok(class)
+    }
+
+    /// The alias that these words name. Names may have several words (`unsigned long`); the last word before a sign is
+    /// a field's own name then, which the caller wants, so only known aliases are taken here.
+    fn named(&mut self, first: &str) -> Parsed<FieldClass> {
+        if let Some(class) = self.aliases.get(first) {
+            return Ok(class.clone());
+        }
+        let mut name = first.to_owned();
+        while let Token::Word(word) = *self.peek()? {
+            if name.len() > 256 {
+                break;
+            }
+            self.peeked = None;
+            name.push(' ');
+            name.push_str(word);
+            if let Some(class) = self.aliases.get(&name) {
+                return Ok(class.clone());
+            }
+        }
+        self.fault(format!("`{name}` is no known type"))
+    }
+
+    fn integer(&mut self) -> Parsed<IntegerClass> {
+        let (mut bits, mut align) = (None, None);
+        let (mut signed, mut text, mut clock) = (false, false, false);
+        let mut order = self.order;
+        self.expect("{")?;
+        while !self.accept("}")? {
+            let key = self.word()?;
+            self.expect("=")?;
+            match key {
+                "size" => bits = Some(self.number()?),
+                "align" => align = Some(self.number()?),
+                "signed" => signed = self.truth()?,
+                "byte_order" => order = self.byte_order()?,
+                "encoding" => text = self.word()? != "none",
+                "map" => {
+                    self.path()?;
+                    clock = true;
+                }
+                _ => {
+                    self.next()?;
+                }
+            }
+            self.expect(";")?;
+        }
+        let bits = match bits {
+            Some(bits @ 1..=64) => bits as u32,
+            Some(bits) => return self.fault(format!("an integer of {bits} bits: 1 to 64 are supported")),
+            None => return self.fault("an integer without `size`"),
+        };
+        let align = self.alignment(align, bits)?;
+        let uses = IntegerUse { clock, ..IntegerUse::default() };
+        Ok(IntegerClass { bits, align, signed, order, text, uses, mappings: Vec::new() })
+    }
+
+    fn alignment(&self, align: Option<u64>, bits: u32) -> Parsed<u32> {
+        match align {
+            None if bits % 8 == 0 => Ok(8),
+            None => Ok(1),
+            Some(align) if align.is_power_of_two() && align <= 4096 => Ok(align as u32),
+            Some(align) => {
+                self.fault(format!("an alignment of {align}: powers of two up to 4096 are supported"))
+            }
+        }
+    }
+
+    fn truth(&mut self) -> Parsed<bool> {
+        match self.next()? {
+            Token::Number(number) => Ok(number != 0),
+            Token::Word(word) => Ok(word.eq_ignore_ascii_case("true")),
+            other => self.fault(format!("expected true or false, found {}", other.shown())),
+        }
+    }
+
+    pub(super) fn byte_order(&mut self) -> Parsed<ByteOrder> {
+        match self.word()? {
+            "le" => Ok(ByteOrder::Little),
+            "be" | "network" => Ok(ByteOrder::Big),
+            "native" => Ok(self.order),
+            other => self.fault(format!("unknown byte order `{other}`")),
+        }
+    }
+
+    /// A dotted name.
+    pub(super) fn path(&mut self) -> Parsed<String> {
+        let mut path = self.word()?.to_owned();
+        while self.accept(".")? {
+            path.push('.');
+            path.push_str(self.word()?);
+        }
+        Ok(path)
+    }
+
+    fn float(&mut self) -> Parsed<FieldClass> {
+        let (mut exponent, mut mantissa, mut align) = (0, 0, None);
+        self.expect("{")?;
+        while !self.accept("}")? {
+            let key = self.word()?;
+            self.expect("=")?;
+            match key {
+                "exp_dig" => exponent = self.number()?,
+                "mant_dig" => mantissa = self.number()?,
+                "align" => align = Some(self.number()?),
+                _ => {
+                    self.next()?;
+                }
+            }
+            self.expect(";")?;
+        }
+        let bits = match exponent.saturating_add(mantissa) {
+            bits @ (32 | 64 | 128) => bits as u32,
+            bits => return self.fault(format!("a floating point number of {bits} bits")),
+        };
+        Ok(FieldClass::Float { bits, align: self.alignment(align, bits)? })
+    }
+
+    fn string(&mut self) -> Parsed<FieldClass> {
+        if self.accept("{")? {
+            while !self.accept("}")? {
+                self.next_inside("a string's attributes")?;
+            }
+        }
+        Ok(FieldClass::Text)
+    }
+
+    /// The next token, which must not be the end.
+    pub(super) fn next_inside(&mut self, what: &str) -> Parsed<Token<'t>> {
+        match self.next()? {
+            Token::End => self.fault(format!("the text ends within {what}")),
+            token => Ok(token),
+        }
+    }
+
+    /// `[NAME] [: TYPE] { LABEL [= VALUE [... VALUE]], ... }`, or `NAME` of one declared before.
+    fn enumeration(&mut self) -> Parsed<FieldClass> {
+        let name = self.optional_name()?;
+        let container = if self.accept(":")? { Some(self.field_class()?) } else { None };
+        if !self.accept("{")? {
+            return self.declared("enum", name);
+        }
+        let container = container.or_else(|| self.aliases.get("int").cloned());
+        let Some(FieldClass::Integer(mut class)) = container else {
+            return self.fault("an enumeration needs an integer type after `:`");
+        };
+        class.mappings = self.mappings()?;
+        self.declare("enum", name, FieldClass::Integer(class))
+    }
+
+    fn mappings(&mut self) -> Parsed<Vec<Mapping>> {
+        let mut mappings = Vec::new();
+        let mut following = 0;
+        while !self.accept("}")? {
+            let label = match self.next()? {
+                Token::Word(label) => label.to_owned(),
+                Token::Text(label) => label.into_owned(),
+                other => return self.fault(format!("expected a label, found {}", other.shown())),
+            };
+            let first = if self.accept("=")? { self.signed_number()? } else { following };
+            let last = if self.accept("...")? { self.signed_number()? } else { first };
+            following = last + 1;
+            mappings.push(Mapping { label, first, last });
+            self.accept(",")?;
+        }
+        Ok(mappings)
+    }
+
+    fn signed_number(&mut self) -> Parsed<i128> {
+        let negative = self.accept("-")?;
+        let number = i128::from(self.number()?);
+        Ok(if negative { -number } else { number })
+    }
+
+    fn optional_name(&mut self) -> Parsed<Option<&'t str>> {
+        match *self.peek()? {
+            Token::Word(name) => {
+                self.peeked = None;
+                Ok(Some(name))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn declared(&self, kind: &str, name: Option<&str>) -> Parsed<FieldClass> {
+        let name = format!("{kind} {}", name.unwrap_or_default());
+        match self.aliases.get(&name) {
+            Some(class) => Ok(class.clone()),
+            None => self.fault(format!("`{name}` has not been declared")),
+        }
+    }
+
+    fn declare(&mut self, kind: &str, name: Option<&str>, class: FieldClass) -> Parsed<FieldClass> {
+        if let Some(name) = name {
+            self.aliases.insert(format!("{kind} {name}"), class.clone());
+        }
+        Ok(class)
+    }
+
+    /// `[NAME] { FIELDS } [align(N)]`, or `NAME` of one declared before.
+    fn structure(&mut self) -> Parsed<FieldClass> {
+        let name = self.optional_name()?;
+        if !self.accept("{")? {
+            return self.declared("struct", name);
+        }
+        self.scopes.push(Vec::new());
+        while !self.accept("}")? {
+            let word = self.word()?;
+            if word == "typealias" {
+                self.typealias()?;
+                continue;
+            }
+            let class = self.field_class_from(word)?;
+            let name = self.word()?.to_owned();
+            let class = self.dimensions(class)?;
+            self.expect(";")?;
+            if let Some(fields) = self.scopes.last_mut() {
+                fields.push((name, class));
+            }
+        }
+        let fields = self.scopes.pop().unwrap_or_default();
+        let mut align = 1;
+        if matches!(self.peek()?, Token::Word("align")) {
+            self.next()?;
+            self.expect("(")?;
+            let number = self.number()?;
+            align = self.alignment(Some(number), 8)?;
+            self.expect(")")?;
+        }
+        let align = fields.iter().map(|(_, class)| class.align()).max().unwrap_or(1).max(align);
+        self.declare("struct", name, FieldClass::Struct(StructClass { fields, align }))
+    }
+
+    /// `[8]` or `[length_field]` after a field's name, any number of times; the last one is the innermost.
+    fn dimensions(&mut self, element: FieldClass) -> Parsed<FieldClass> {
+        if !self.accept("[")? {
+            return Ok(element);
+        }
+        if self.depth >= MAX_DEPTH {
+            return self.fault("an array of too many dimensions");
+        }
+        let fixed = match *self.peek()? {
+            Token::Number(length) => {
+                self.peeked = None;
+                Ok(length)
+            }
+            _ => Err(self.path()?),
+        };
+        self.expect("]")?;
+        self.depth += 1;
+        let element = self.dimensions(element)?;
+        self.depth -= 1;
+        if element.min_bits() == 0 {
+            return self.fault("an array of elements that may take no space is not supported");
+        }
+        let element = Box::new(element);
+        Ok(match fixed {
+            Ok(length) => FieldClass::Array { element, length },
+            Err(path) => FieldClass::Sequence { element, length: self.refer(&path)?.0 },
+        })
+    }
+
+    /// The slot of an integer declared before in the structs around, and its labels.
+    fn refer(&mut self, path: &str) -> Parsed<(Slot, Vec<Mapping>)> {
+        let fields = self.scopes.iter_mut().rev().flat_map(|fields| fields.iter_mut().rev());
+        for (name, class) in fields {
+            if let (true, FieldClass::Integer(class)) = (name == path, class) {
+                let slot = *class.uses.slot.get_or_insert(self.slots);
+                self.slots = self.slots.max(slot + 1);
+                return Ok((slot, class.mappings.clone()));
+            }
+        }
+        self.fault(format!("`{path}` is no integer field before this one in the structs around it"))
+    }
+
+    /// `[NAME] < TAG > { OPTIONS }`
+    fn variant(&mut self) -> Parsed<FieldClass> {
+        self.optional_name()?;
+        if !self.accept("<")? {
+            return self.fault("a variant needs its tag here: `variant <tag> { ... }`");
+        }
+        let path = self.path()?;
+        self.expect(">")?;
+        let (tag, labels) = self.refer(&path)?;
+        self.expect("{")?;
+        let mut choices = Vec::new();
+        let mut copies: usize = 0;
+        while !self.accept("}")? {
+            let class = self.field_class()?;
+            let name = self.word()?;
+            let class = self.dimensions(class)?;
+            self.expect(";")?;
+            for label in labels.iter().filter(|label| label.label == name) {
+                copies = copies.saturating_add(class.nodes());
+                if copies > MAX_NODES {
+                    return self.fault(format!("a variant has more than {MAX_NODES} parts"));
+                }
+                choices.push(Choice { first: label.first, last: label.last, class: class.clone() });
+            }
+        }
+        Ok(FieldClass::Variant { tag, choices })
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Folders that appear whole or not at all.
+//!
+//! babeltrace2 refuses a whole trace for one packet that is cut short, so a trace that a full disk or a kill left half
+//! written must never be found under its final name. A folder is therefore filled under a hidden name beside it (same
+//! file system, so that the rename is atomic) and renamed at the end. The files are synced before: without that, ext4
+//! may bring back a renamed folder with empty files after a power cut.
+
+use crate::Error;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+/// A folder being filled under a hidden name (`.NAME.ID.partial`). Dropping it without [`StagedDir::publish`] removes
+/// it with all that is in it. A killed process leaves the hidden folder behind; it is safe to remove.
+#[derive(Debug)]
+pub struct StagedDir {
+    temporary: PathBuf,
+    target: PathBuf,
+    published: bool,
+}
+
+impl StagedDir {
+    /// Makes the hidden folder. The folder that `target` is to be in must exist, `target` itself must not.
+    ///
+    /// # Errors
+    /// When `target` exists, has no name, or the folder cannot be made.
+    pub fn new(target: &Path) -> Result<StagedDir, Error> {
+        let name = target.file_name().ok_or_else(|| Error::NoName(target.to_owned()))?;
+        refuse_existing(target)?;
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        hidden.push(format!(".{}.partial", Uuid::new_v4().simple()));
+        let temporary = target.with_file_name(hidden);
+        fs::create_dir(&temporary).map_err(Error::io("make the folder", &temporary))?;
+        Ok(StagedDir { temporary, target: target.to_owned(), published: false })
+    }
+
+    /// Where to put the files for now.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.temporary
+    }
+
+    /// Gives the folder its name.
+    ///
+    /// # Errors
+    /// When something else has taken the name meanwhile, or the system refuses; the hidden folder is then removed.
+    pub fn publish(mut self) -> Result<(), Error> {
+        sync(&self.temporary)?;
+        refuse_existing(&self.target)?;
+        // A rename replaces at most an empty folder: one that appeared since the check above loses nothing.
+        fs::rename(&self.temporary, &self.target).map_err(|source| match source.kind() {
+            io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
+                Error::Exists(self.target.clone())
+            }
+            _ => Error::io("rename the finished folder to", &self.target)(source),
+        })?;
+        self.published = true;
+        match self.target.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => sync(parent),
+            _ => sync(Path::new(".")),
+        }
+    }
+}
+
+impl Drop for StagedDir {
+    fn drop(&mut self) {
+        if !self.published {
+            // Nothing sensible can be done about a failure here: the error that led here is already on its way up.
+            let _ = fs::remove_dir_all(&self.temporary);
+        }
+    }
+}
+
+fn refuse_existing(target: &Path) -> Result<(), Error> {
+    match fs::symlink_metadata(target) {
+        Ok(_) => Err(Error::Exists(target.to_owned())),
+        Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(Error::io("look at", target)(source)),
+    }
+}
+
+fn sync(folder: &Path) -> Result<(), Error> {
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        // Some file systems (FUSE, network) do not sync folders; the rename is no less atomic for that.
+        Err(source) if source.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        result => result.map_err(Error::io("sync", folder)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_folder_appears_when_it_is_published() {
+        let root = tempfile::tempdir().unwrap();
+        let staged = StagedDir::new(&root.path().join("final")).unwrap();
+        fs::write(staged.path().join("file"), "text").unwrap();
+        assert!(names(root.path())[0].starts_with(".final."));
+        staged.publish().unwrap();
+        assert_eq!(names(root.path()), ["final"]);
+        assert_eq!(names(&root.path().join("final")), ["file"]);
+    }
+
+    #[test]
+    fn a_dropped_folder_leaves_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let staged = StagedDir::new(&root.path().join("final")).unwrap();
+        fs::write(staged.path().join("file"), "text").unwrap();
+        drop(staged);
+        assert!(names(root.path()).is_empty());
+    }
+
+    #[test]
+    fn a_taken_name_is_refused_early_and_late() {
+        let root = tempfile::tempdir().unwrap();
+        let target = root.path().join("final");
+        let staged = StagedDir::new(&target).unwrap();
+        fs::create_dir(&target).unwrap();
+        fs::write(target.join("other"), "theirs").unwrap();
+        assert!(matches!(staged.publish(), Err(Error::Exists(_))));
+        assert!(matches!(StagedDir::new(&target), Err(Error::Exists(_))));
+        assert_eq!(names(root.path()), ["final"]);
+        assert_eq!(names(&target), ["other"]);
+    }
+}

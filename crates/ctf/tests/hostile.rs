@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Damaged traces: no panic, no endless loop, and what is whole is read.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use common::{Random, every_variant, info};
+use rtscope_ctf::{Error, read_trace, write_trace};
+use rtscope_event::{Loss, LossCause};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+struct Files {
+    _root: tempfile::TempDir,
+    dir: PathBuf,
+}
+
+fn written(recording: &rtscope_event::Recording) -> Files {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("trace");
+    write_trace(&dir, recording, &info()).unwrap();
+    Files { dir, _root: root }
+}
+
+/// Reads; both outcomes are fine, a panic is not.
+fn read(dir: &Path) {
+    if let Ok(trace) = read_trace(dir) {
+        assert!(trace.recording.events.len() < 1_000_000);
+    }
+}
+
+#[test]
+fn every_byte_of_a_stream_may_be_wrong() {
+    let files = written(&every_variant());
+    let path = files.dir.join("kernel_0");
+    let whole = fs::read(&path).unwrap();
+    for at in 0..whole.len() {
+        for flip in [0xff, 0x01, 0x80] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= flip;
+            fs::write(&path, &bytes).unwrap();
+            read(&files.dir);
+        }
+    }
+}
+
+#[test]
+fn any_byte_of_the_metadata_may_be_wrong() {
+    let files = written(&every_variant());
+    let path = files.dir.join("metadata");
+    let whole = fs::read(&path).unwrap();
+    let mut random = Random(7);
+    // Every third, because each try parses the whole text.
+    for at in (0..whole.len()).step_by(3) {
+        let mut bytes = whole.clone();
+        bytes[at] = b"{}[]<>;:=.,\"/*09 zA-"[random.below(20) as usize];
+        fs::write(&path, &bytes).unwrap();
+        read(&files.dir);
+    }
+}
+
+#[test]
+fn metadata_may_end_anywhere() {
+    let files = written(&every_variant());
+    let path = files.dir.join("metadata");
+    let whole = fs::read(&path).unwrap();
+    for end in (0..whole.len()).step_by(7) {
+        fs::write(&path, &whole[..end]).unwrap();
+        read(&files.dir);
+    }
+}
+
+#[test]
+fn whole_regions_may_be_noise() {
+    let files = written(&Random(3).recording(400));
+    let path = files.dir.join("kernel_1");
+    let whole = fs::read(&path).unwrap();
+    let mut random = Random(4);
+    for _ in 0..500 {
+        let mut bytes = whole.clone();
+        let start = random.below(bytes.len() as u64) as usize;
+        let length = (1 + random.below(200)) as usize;
+        for byte in bytes.iter_mut().skip(start).take(length) {
+            *byte = random.next() as u8;
+        }
+        fs::write(&path, &bytes).unwrap();
+        read(&files.dir);
+    }
+}
+
+#[test]
+fn a_stream_may_end_anywhere() {
+    let recording = every_variant();
+    let files = written(&recording);
+    let path = files.dir.join("kernel_1");
+    let whole = fs::read(&path).unwrap();
+    let others = recording.events.iter().filter(|event| event.cpu.0 != 1).count();
+    for end in 1..whole.len() {
+        fs::write(&path, &whole[..end]).unwrap();
+        let trace = read_trace(&files.dir).unwrap();
+        assert_eq!(trace.recording.events.len(), others);
+        assert_eq!(trace.warnings.len(), 1, "{end}: {:?}", trace.warnings);
+        let loss = Loss { cpu: None, cause: LossCause::Unreadable, count: None };
+        assert_eq!(trace.recording.losses, [loss]);
+    }
+}
+
+#[test]
+fn packets_before_one_cut_short_are_kept() {
+    let recording = Random(99).recording(90_000);
+    let files = written(&recording);
+    let path = files.dir.join("kernel_0");
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    let trace = read_trace(&files.dir).unwrap();
+    let missing = recording.events.len() - trace.recording.events.len();
+    assert!(missing > 0 && missing < recording.events.len() / 4, "{missing}");
+    let loss = trace.recording.losses.last().unwrap();
+    assert_eq!((loss.cpu.map(|cpu| cpu.0), loss.cause, loss.count), (Some(0), LossCause::Unreadable, None));
+    assert!(trace.warnings[0].contains("cut short"), "{:?}", trace.warnings);
+}
+
+#[test]
+fn metadata_of_no_use_is_named() {
+    let files = written(&every_variant());
+    for (text, word) in [
+        (&b"/* CTF 1.8 */\n\nnonsense"[..], "line 3"),
+        (&b"\x1e{\"type\":\"preamble\"}"[..], "CTF 2"),
+        (&b"\xff\xfe"[..], "not UTF-8"),
+    ] {
+        fs::write(files.dir.join("metadata"), text).unwrap();
+        let error = read_trace(&files.dir).unwrap_err();
+        assert!(matches!(error, Error::Metadata { .. }) && error.to_string().contains(word), "{error}");
+    }
+}
+
+/// An event of one bit and no fields, for which a file of noise has millions.
+#[test]
+fn events_without_size_end_the_packet() {
+    let files = written(&every_variant());
+    let metadata = "/* CTF 1.8 */ stream { event.header := struct { }; };
+        event { name = \"irq_softirq_raise\"; fields := struct { }; };";
+    fs::write(files.dir.join("metadata"), metadata).unwrap();
+    let trace = read_trace(&files.dir).unwrap();
+    let ended = trace.warnings.iter().filter(|warning| warning.contains("smaller than a byte"));
+    assert_eq!(ended.count(), 4, "{:?}", trace.warnings);
+    assert!(trace.recording.events.is_empty());
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is written is what is read.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use common::{Random, START, every_variant, info, tids};
+use rtscope_ctf::{Error, Trace, TraceInfo, read_trace, write_trace};
+use rtscope_event::{
+    Comm, CpuHistory, CpuId, Event, EventKind, MonotonicNs, Names, Priority, Recording, TaskInfo, TaskState,
+    Tid,
+};
+use std::fs;
+
+fn round_trip(recording: &Recording, info: &TraceInfo) -> Trace {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("trace");
+    let summary = write_trace(&dir, recording, info).unwrap();
+    assert_eq!(summary.events, recording.events.len() as u64);
+    let on_disk: u64 = fs::read_dir(&dir).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum();
+    assert_eq!(summary.bytes, on_disk);
+    read_trace(&dir).unwrap()
+}
+
+fn assert_same(recording: &Recording, trace: &Trace) {
+    let read = &trace.recording;
+    for (index, (written, read)) in recording.events.iter().zip(&read.events).enumerate() {
+        assert_eq!(written, read, "event {index}");
+    }
+    assert_eq!(read.events.len(), recording.events.len());
+    assert_eq!(read.losses, recording.losses);
+    assert_eq!(read.history, recording.history);
+    for event in &recording.events {
+        for tid in tids(&event.kind) {
+            let name = |names: &Names| names.comm(tid, event.time);
+            assert_eq!(name(&read.names), name(&recording.names), "{event:?}: {tid}");
+        }
+    }
+    assert!(read.names.tasks().eq(recording.names.tasks()));
+    assert!(read.names.irqs().eq(recording.names.irqs()));
+    assert!(trace.skipped.is_empty());
+    assert!(trace.warnings.is_empty(), "{:?}", trace.warnings);
+}
+
+#[test]
+fn every_variant_survives() {
+    let recording = every_variant();
+    let trace = round_trip(&recording, &info());
+    assert_same(&recording, &trace);
+    assert_eq!(trace.info, info());
+}
+
+#[test]
+fn random_recordings_survive() {
+    for seed in 0..40 {
+        let mut random = Random(seed);
+        let events = random.below(600);
+        let recording = random.recording(events);
+        assert_same(&recording, &round_trip(&recording, &info()));
+    }
+}
+
+#[test]
+fn many_packets_survive() {
+    let recording = Random(99).recording(90_000);
+    let root = tempfile::tempdir().unwrap();
+    let summary = write_trace(&root.path().join("trace"), &recording, &info()).unwrap();
+    assert!(summary.packets > 4, "{summary:?}");
+    assert_same(&recording, &read_trace(&root.path().join("trace")).unwrap());
+}
+
+#[test]
+fn an_empty_recording_survives() {
+    let recording = Recording::default();
+    let trace = round_trip(&recording, &TraceInfo { window_begin: None, ..info() });
+    assert_same(&recording, &trace);
+    assert_eq!(trace.info.window_begin, None);
+}
+
+#[test]
+fn a_cpu_that_recorded_nothing_has_a_stream() {
+    let history = [3, 70].map(|cpu| CpuHistory { cpu: CpuId(cpu), complete_since: None, events: 0 });
+    let recording = Recording { history: history.to_vec(), ..Recording::default() };
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("trace");
+    write_trace(&dir, &recording, &info()).unwrap();
+    assert!(dir.join("kernel_3").is_file() && dir.join("kernel_70").is_file());
+    assert_same(&recording, &read_trace(&dir).unwrap());
+}
+
+fn switch(time: u64, cpu: u32, prev: u32, next: u32) -> Event {
+    let kind = EventKind::SchedSwitch {
+        prev_tid: Tid(prev),
+        prev_prio: Priority(i16::MIN),
+        prev_state: TaskState(u32::MAX),
+        preempt: false,
+        prev_kthread: true,
+        next_tid: Tid(next),
+        next_prio: Priority(i16::MAX),
+        next_kthread: false,
+    };
+    Event { time: MonotonicNs(time), cpu: CpuId(cpu), kind }
+}
+
+/// Names that nothing but the switches' own comms carries: neither dump nor rename is in the window.
+#[test]
+fn names_are_restored_from_switches_alone() {
+    let mut earlier = Names::default();
+    earlier.add_task(TaskInfo {
+        tid: Tid(5),
+        pid: Tid(5).0.into_pid(),
+        ppid: 1.into_pid(),
+        comm: Comm::from_bytes(b"caf\xe9"),
+        prio: Priority(120),
+        policy: rtscope_event::Policy(0),
+        kthread: false,
+    });
+    let events = vec![switch(START, 0, 5, 6), switch(START + 1, 0, 6, 5)];
+    let recording = Recording { events, names: earlier, ..Recording::default() };
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("trace");
+    write_trace(&dir, &recording, &info()).unwrap();
+    // Cut the dump's process event out of the reader's sight by giving it an unknown name.
+    let metadata = fs::read_to_string(dir.join("metadata")).unwrap();
+    fs::write(dir.join("metadata"), metadata.replace("lttng_statedump_process_state", "something_else"))
+        .unwrap();
+    let trace = read_trace(&dir).unwrap();
+    assert_eq!(trace.recording.events, recording.events);
+    assert_eq!(trace.recording.names.comm(Tid(5), MonotonicNs(START)), Some(Comm::from_bytes(b"caf\xe9")));
+    assert_eq!(trace.recording.names.comm(Tid(6), MonotonicNs(START)), None);
+    assert_eq!(trace.skipped.get("something_else"), Some(&1));
+}
+
+trait IntoPid {
+    fn into_pid(self) -> rtscope_event::Pid;
+}
+
+impl IntoPid for u32 {
+    fn into_pid(self) -> rtscope_event::Pid {
+        rtscope_event::Pid(self)
+    }
+}
+
+#[test]
+fn equal_times_keep_their_order() {
+    let events: Vec<Event> = (0..40).map(|i| switch(START, i / 10, i, i + 1)).collect();
+    let recording = common::finish(events, Vec::new(), Vec::new());
+    assert_same(&recording, &round_trip(&recording, &info()));
+}
+
+#[test]
+fn a_recording_out_of_order_is_refused_and_leaves_nothing() {
+    let events = vec![switch(START + 1, 0, 1, 2), switch(START, 1, 1, 2)];
+    let recording = Recording { events, ..Recording::default() };
+    let root = tempfile::tempdir().unwrap();
+    let result = write_trace(&root.path().join("trace"), &recording, &info());
+    assert!(matches!(result, Err(Error::Unordered { index: 1, cpu: 1 })), "{result:?}");
+    assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn an_existing_folder_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let result = write_trace(root.path(), &Recording::default(), &info());
+    assert!(matches!(result, Err(Error::Exists(_))), "{result:?}");
+}
+
+#[test]
+fn the_folder_above_will_do() {
+    let root = tempfile::tempdir().unwrap();
+    assert!(matches!(read_trace(root.path()), Err(Error::NoTrace(_))));
+    fs::write(root.path().join("trigger.json"), "{}").unwrap();
+    write_trace(&root.path().join("kernel"), &every_variant(), &info()).unwrap();
+    assert_same(&every_variant(), &read_trace(root.path()).unwrap());
+}
