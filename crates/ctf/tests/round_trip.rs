@@ -7,8 +7,8 @@ mod common;
 use common::{Random, START, every_variant, info, tids};
 use rtscope_ctf::{Error, Trace, TraceInfo, read_trace, write_trace};
 use rtscope_event::{
-    Comm, CpuHistory, CpuId, Event, EventKind, MonotonicNs, Names, Priority, Recording, TaskInfo, TaskState,
-    Tid,
+    Comm, CpuHistory, CpuId, Event, EventKind, Loss, LossCause, MonotonicNs, Names, Pid, Policy, Priority,
+    Recording, TaskInfo, TaskState, Tid,
 };
 use std::fs;
 
@@ -108,11 +108,11 @@ fn names_are_restored_from_switches_alone() {
     let mut earlier = Names::default();
     earlier.add_task(TaskInfo {
         tid: Tid(5),
-        pid: Tid(5).0.into_pid(),
-        ppid: 1.into_pid(),
+        pid: Pid(5),
+        ppid: Pid(1),
         comm: Comm::from_bytes(b"caf\xe9"),
         prio: Priority(120),
-        policy: rtscope_event::Policy(0),
+        policy: Policy(0),
         kthread: false,
     });
     let events = vec![switch(START, 0, 5, 6), switch(START + 1, 0, 6, 5)];
@@ -129,16 +129,6 @@ fn names_are_restored_from_switches_alone() {
     assert_eq!(trace.recording.names.comm(Tid(5), MonotonicNs(START)), Some(Comm::from_bytes(b"caf\xe9")));
     assert_eq!(trace.recording.names.comm(Tid(6), MonotonicNs(START)), None);
     assert_eq!(trace.skipped.get("something_else"), Some(&1));
-}
-
-trait IntoPid {
-    fn into_pid(self) -> rtscope_event::Pid;
-}
-
-impl IntoPid for u32 {
-    fn into_pid(self) -> rtscope_event::Pid {
-        rtscope_event::Pid(self)
-    }
 }
 
 #[test]
@@ -172,4 +162,54 @@ fn the_folder_above_will_do() {
     fs::write(root.path().join("trigger.json"), "{}").unwrap();
     write_trace(&root.path().join("kernel"), &every_variant(), &info()).unwrap();
     assert_same(&every_variant(), &read_trace(root.path()).unwrap());
+}
+
+/// Changes the metadata of a written trace and reads it.
+fn read_with_metadata(recording: &Recording, change: impl Fn(String) -> String) -> Trace {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("trace");
+    write_trace(&dir, recording, &info()).unwrap();
+    let metadata = fs::read_to_string(dir.join("metadata")).unwrap();
+    fs::write(dir.join("metadata"), change(metadata)).unwrap();
+    read_trace(&dir).unwrap()
+}
+
+/// The shape of a trace by LTTng: none of our extra fields and entries.
+#[test]
+fn a_trace_without_our_extras_is_read_as_far_as_it_goes() {
+    let mut preempted = switch(START, 0, 5, 6);
+    if let EventKind::SchedSwitch { prev_state, preempt, .. } = &mut preempted.kind {
+        (*prev_state, *preempt) = (TaskState(1), true);
+    }
+    let losses = vec![Loss { cpu: Some(CpuId(0)), cause: LossCause::Overwritten, count: Some(4) }];
+    let recording = common::finish(vec![preempted], losses, Vec::new());
+    let trace = read_with_metadata(&recording, |text| {
+        let text = text.replace("_prev_state_raw", "_x1").replace("_preempt", "_x2");
+        text.replace("_prev_kthread", "_x3").replace("rtscope_format", "x4")
+    });
+    let EventKind::SchedSwitch { prev_state, preempt, prev_kthread, .. } = trace.recording.events[0].kind
+    else {
+        panic!("{:?}", trace.recording.events);
+    };
+    // The shown state of a preempted task is 0, which says no more than that it stays runnable.
+    assert_eq!((prev_state, preempt, prev_kthread), (TaskState(0), false, false));
+    let loss = Loss { cpu: Some(CpuId(0)), cause: LossCause::Discarded, count: Some(4) };
+    assert_eq!(trace.recording.losses, [loss]);
+    let begin = trace.recording.history.iter().map(|history| (history.cpu.0, history.complete_since));
+    assert_eq!(begin.collect::<Vec<_>>(), [0, 1, 2, 3].map(|cpu| (cpu, Some(MonotonicNs(START - 1000)))));
+}
+
+#[test]
+fn an_event_without_a_field_it_needs_is_left_out_with_a_warning() {
+    let recording = common::finish(vec![switch(START, 0, 5, 6)], Vec::new(), Vec::new());
+    let trace = read_with_metadata(&recording, |text| text.replace("_next_tid", "_other"));
+    assert!(trace.recording.events.is_empty());
+    assert!(trace.warnings[0].contains("1 events sched_switch"), "{:?}", trace.warnings);
+}
+
+#[test]
+fn another_frequency_is_converted() {
+    let recording = common::finish(vec![switch(START, 0, 5, 6)], Vec::new(), Vec::new());
+    let trace = read_with_metadata(&recording, |text| text.replace("freq = 1000000000", "freq = 2500000000"));
+    assert_eq!(trace.recording.events[0].time, MonotonicNs(START / 5 * 2));
 }

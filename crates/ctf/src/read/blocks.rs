@@ -249,6 +249,7 @@ mod tests {
             ("integer { size = 8; align = 3; } a;", "alignment of 3"),
             ("nothing a;", "no known type"),
             ("u8 a", "expected `;`"),
+            (&"u8 a; ".repeat(5000), "4096 fields"),
             (&"struct { ".repeat(1000), "nested"),
             (&format!("u8 a{};", "[1]".repeat(1000)), "dimensions"),
         ] {

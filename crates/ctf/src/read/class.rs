@@ -5,6 +5,7 @@
 //! the field referred to gets a *slot*, the decoder notes its value there, and nobody compares names per event.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// Order of bytes, and of bits in bytes.
@@ -47,8 +48,8 @@ pub(crate) struct IntegerClass {
     /// Has an encoding: arrays of it are text.
     pub(crate) text: bool,
     pub(crate) uses: IntegerUse,
-    /// An enumeration's, else empty.
-    pub(crate) mappings: Vec<Mapping>,
+    /// An enumeration's, else empty. Shared, because each variant that refers to it takes a copy.
+    pub(crate) mappings: Arc<[Mapping]>,
 }
 
 impl IntegerClass {

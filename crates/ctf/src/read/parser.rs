@@ -8,6 +8,7 @@
 use super::class::{ByteOrder, Choice, FieldClass, IntegerClass, IntegerUse, Mapping, Slot, StructClass};
 use super::lexer::{Fault, Lexer, Token};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// LTTng nests 4 deep.
 const MAX_DEPTH: u32 = 24;
@@ -188,7 +189,7 @@ impl<'t> Parser<'t> {
         };
         let align = self.alignment(align, bits)?;
         let uses = IntegerUse { clock, ..IntegerUse::default() };
-        Ok(IntegerClass { bits, align, signed, order, text, uses, mappings: Vec::new() })
+        Ok(IntegerClass { bits, align, signed, order, text, uses, mappings: Arc::default() })
     }
 
     fn alignment(&self, align: Option<u64>, bits: u32) -> Parsed<u32> {
@@ -284,7 +285,7 @@ impl<'t> Parser<'t> {
         self.declare("enum", name, FieldClass::Integer(class))
     }
 
-    fn mappings(&mut self) -> Parsed<Vec<Mapping>> {
+    fn mappings(&mut self) -> Parsed<Arc<[Mapping]>> {
         let mut mappings = Vec::new();
         let mut following = 0;
         while !self.accept("}")? {
@@ -299,7 +300,7 @@ impl<'t> Parser<'t> {
             mappings.push(Mapping { label, first, last });
             self.accept(",")?;
         }
-        Ok(mappings)
+        Ok(mappings.into())
     }
 
     fn signed_number(&mut self) -> Parsed<i128> {
@@ -352,6 +353,10 @@ impl<'t> Parser<'t> {
             self.expect(";")?;
             if let Some(fields) = self.scopes.last_mut() {
                 fields.push((name, class));
+                // Here already, since each reference looks through all fields before it.
+                if fields.len() > MAX_NODES {
+                    return self.fault(format!("a struct has more than {MAX_NODES} fields"));
+                }
             }
         }
         let fields = self.scopes.pop().unwrap_or_default();
@@ -397,13 +402,13 @@ impl<'t> Parser<'t> {
     }
 
     /// The slot of an integer declared before in the structs around, and its labels.
-    fn refer(&mut self, path: &str) -> Parsed<(Slot, Vec<Mapping>)> {
+    fn refer(&mut self, path: &str) -> Parsed<(Slot, Arc<[Mapping]>)> {
         let fields = self.scopes.iter_mut().rev().flat_map(|fields| fields.iter_mut().rev());
         for (name, class) in fields {
             if let (true, FieldClass::Integer(class)) = (name == path, class) {
                 let slot = *class.uses.slot.get_or_insert(self.slots);
                 self.slots = self.slots.max(slot + 1);
-                return Ok((slot, class.mappings.clone()));
+                return Ok((slot, Arc::clone(&class.mappings)));
             }
         }
         self.fault(format!("`{path}` is no integer field before this one in the structs around it"))
