@@ -52,10 +52,8 @@ fn cargo() -> Command {
 }
 
 fn docs() -> Result<ExitCode> {
-    let status = cargo()
-        .args(["doc", "--workspace", "--no-deps", "--document-private-items"])
-        .env("RUSTDOCFLAGS", "-D warnings")
-        .status()?;
+    let status =
+        cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").status()?;
     if !status.success() {
         bail!("the documentation has errors");
     }

@@ -85,7 +85,7 @@ fn unwanted_words(file: &File) -> Vec<String> {
 }
 
 fn module_docs(file: &File) -> Vec<String> {
-    let in_src = file.path.ends_with(".rs") && file.path.contains("/src/");
+    let in_src = file.path.ends_with(".rs") && file.path.contains("/src/") && !is_test_file(&file.path);
     let documented = file.text.lines().take(3).any(|line| line.starts_with("//!"));
     if in_src && !documented {
         vec![format!("{}: no //! documentation at its top", file.path)]
