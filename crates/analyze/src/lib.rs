@@ -3,6 +3,15 @@
 //!
 //! - [`chain`]: which interrupt or timer did a thread respond to, and in which steps? The same state machine as the
 //!   tracker in the kernel, replayable on recorded events.
+//! - [`timeline`]: what did a CPU do in an interval, net of what nested in it?
+//! - [`explain`]: why was a response late? Every nanosecond of it goes to a cause, or to "unknown".
+//! - [`summary`]: what do many late responses have in common?
+//! - [`histogram`]: what do the counts of the tracker say of the distribution?
 #![forbid(unsafe_code)]
 
 pub mod chain;
+pub mod explain;
+pub mod histogram;
+pub mod share;
+pub mod summary;
+pub mod timeline;

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Explanations of short hand-made recordings: who is blamed, who is not, and that everything adds up.
+
+use super::{Actor, CauseKind, Explainer, Explanation, Note};
+use crate::chain::{Config, Glob, Target, replay};
+use crate::share;
+use rtscope_event::{
+    Comm, CpuHistory, CpuId, Event, EventKind, Irq, MonotonicNs, Pid, Policy, Priority, Recording, TaskInfo,
+    TaskState, Tid, VectorKind, parse_event,
+};
+use std::fmt::Write;
+
+fn recording(since: u64, text: &str) -> Recording {
+    let events: Vec<_> =
+        text.lines().filter(|line| !line.trim().is_empty()).map(|line| parse_event(line).unwrap()).collect();
+    let mut recording = Recording { events, ..Recording::default() };
+    for cpu in 0..2 {
+        let complete_since = Some(MonotonicNs(since));
+        recording.history.push(CpuHistory { cpu: CpuId(cpu), complete_since, events: 1 });
+    }
+    for (tid, comm, kthread) in [
+        (7, "ctl", false),
+        (8, "hog", false),
+        (9, "shell", false),
+        (14, "ksoftirqd/0", true),
+        (40, "irq/36-eth0", true),
+    ] {
+        recording.names.add_task(TaskInfo {
+            tid: Tid(tid),
+            pid: Pid(tid),
+            ppid: Pid(1),
+            comm: Comm::from(comm),
+            prio: Priority(120),
+            policy: Policy(0),
+            kthread,
+        });
+    }
+    recording.names.add_irq(Irq(36), "virtio1-req.0".to_owned());
+    recording
+}
+
+fn explain_all(recording: &Recording) -> Vec<Explanation> {
+    let mut config = Config::new(0);
+    config.target = Target::Comm(Glob::new("ctl"));
+    let explainer = Explainer::new(recording);
+    let (responses, _) = replay(recording, &config);
+    responses.iter().map(|response| explainer.explain(&explainer.report(response, 0, 1))).collect()
+}
+
+fn actor(actor: Option<&Actor>) -> String {
+    match actor {
+        Some(Actor::Thread(thread)) => thread.comm.map_or("?".to_owned(), |comm| comm.to_string()),
+        Some(Actor::Irq { irq, .. }) => format!("irq{irq}"),
+        Some(Actor::Vector { vector }) => vector.name().to_owned(),
+        Some(Actor::Softirq { vec }) => format!("softirq{vec}"),
+        Some(Actor::Timer) => "timer".to_owned(),
+        Some(Actor::Idle) => "idle".to_owned(),
+        None => "-".to_owned(),
+    }
+}
+
+/// One line a step: `wakeup 70: blocking thread hog 50, ...`.
+fn show(explanation: &Explanation) -> String {
+    let mut text = String::new();
+    for step in &explanation.steps {
+        write!(text, "{} {}:", step.kind.name(), step.duration_ns).unwrap();
+        for cause in &step.causes {
+            write!(text, " {} {} {},", cause.kind.name(), actor(cause.actor.as_ref()), cause.time_ns)
+                .unwrap();
+        }
+        for note in &step.notes {
+            write!(text, " {note:?}").unwrap();
+        }
+        text.push('\n');
+    }
+    if let Some(culprit) = &explanation.culprit {
+        let (kind, who) = (culprit.kind.name(), actor(culprit.actor.as_ref()));
+        writeln!(text, "culprit: {kind} {who} {} in {}", culprit.time_ns, culprit.step).unwrap();
+    }
+    text
+}
+
+fn adds_up(explanation: &Explanation) {
+    let steps: u64 = explanation.steps.iter().map(|step| step.duration_ns).sum();
+    assert_eq!(steps, explanation.response_ns);
+    for step in &explanation.steps {
+        let causes: u64 = step.causes.iter().map(|cause| cause.time_ns).sum();
+        assert_eq!(causes, step.duration_ns, "{}", show(explanation));
+        let shares: u32 = step.causes.iter().map(|cause| cause.share_permille).sum();
+        assert_eq!(shares, step.share_permille, "{}", show(explanation));
+    }
+    let shares: u32 = explanation.steps.iter().map(|step| step.share_permille).sum();
+    assert_eq!(shares, if explanation.response_ns == 0 { 0 } else { share::WHOLE });
+}
+
+fn check(since: u64, events: &str, expected: &str) -> Explanation {
+    let explanation = explain_all(&recording(since, events)).pop().expect("one response");
+    adds_up(&explanation);
+    let expected: String = expected.lines().map(|line| format!("{}\n", line.trim())).collect();
+    let shown: String =
+        show(&explanation).lines().map(|line| format!("{}\n", line.trim_end_matches(','))).collect();
+    assert_eq!(shown, expected);
+    explanation
+}
+
+#[test]
+fn a_thread_that_keeps_its_cpu_blocks_and_one_that_is_switched_in_interferes() {
+    let explanation = check(
+        0,
+        "50 0 sched_switch prev_tid=0 next_tid=9
+         90 0 vector_entry kind=local_timer
+         95 0 hrtimer_expire_entry softexpires=80 expires=80
+         100 0 sched_waking tid=7 prio=49 target_cpu=0
+         105 0 vector_exit kind=local_timer
+         200 0 sched_switch prev_tid=9 preempt=1 next_tid=8 next_prio=19
+         210 0 irq_handler_entry irq=36
+         220 0 irq_handler_exit irq=36 ret=1
+         220 0 softirq_entry vec=3
+         225 0 softirq_exit vec=3
+         900 0 sched_switch prev_tid=8 prev_prio=19 prev_state=1 next_tid=7 next_prio=49
+         950 0 sched_switch prev_tid=7 prev_prio=49 prev_state=1 next_tid=0",
+        "timer lateness 10: unknown - 10, NotTaken { cpu: CpuId(0), current: Thread(Thread { tid: Tid(9), comm: Some(\"shell\"), prio: Some(Priority(120)), policy: Some(Policy(0)) }), time_ns: 10 }
+         timer interrupt 5: earlier timers - 5
+         handler 5: handler timer 5
+         wakeup 800: thread interference hog 685, blocking thread shell 95, IRQ interference irq36 10, IRQ interference local_timer 5, softirq interference softirq3 5
+         run 50: own work ctl 50
+         culprit: thread interference hog 685 in 3",
+    );
+    let culprit = explanation.culprit.unwrap();
+    let Some(Actor::Thread(hog)) = culprit.actor else { panic!("a thread") };
+    assert_eq!(hog.prio, Some(Priority(19)));
+    assert_eq!(actor(explanation.woken_by.unwrap().actor.as_ref()), "timer");
+    assert_eq!(explanation.unknown_ns, 10);
+}
+
+#[test]
+fn exit_from_idle_and_handlers_can_be_blamed_for_a_late_interrupt() {
+    check(
+        0,
+        "10 0 cpu_idle state=2
+         90 0 cpu_idle state=exit
+         95 0 irq_handler_entry irq=36
+         150 0 nmi_handler duration=20
+         195 0 irq_handler_exit irq=36 ret=1
+         200 0 vector_entry kind=local_timer
+         205 0 hrtimer_expire_entry softexpires=60 expires=80
+         210 0 sched_waking tid=7
+         215 0 vector_exit kind=local_timer
+         220 0 sched_switch prev_tid=0 next_tid=7
+         230 0 sched_switch prev_tid=7 prev_state=1 next_tid=0",
+        "timer slack 20: timer slack - 20, LargeSlack
+         timer lateness 120: IRQ interference irq36 80, exit from idle - 20, NMI interference - 20
+         timer interrupt 5: earlier timers - 5
+         handler 5: handler timer 5
+         wakeup 10: IRQ interference local_timer 5, exit from idle - 5
+         run 10: own work ctl 10
+         culprit: IRQ interference irq36 80 in 1",
+    );
+}
+
+#[test]
+fn the_wait_follows_the_thread_from_queue_to_queue() {
+    let explanation = check(
+        0,
+        "10 1 sched_switch prev_tid=0 next_tid=8
+         20 0 sched_switch prev_tid=0 next_tid=9
+         100 0 irq_handler_entry irq=36
+         110 0 sched_waking tid=7 target_cpu=0
+         112 0 sched_migrate_task tid=7 orig_cpu=0 dest_cpu=1
+         120 0 irq_handler_exit irq=36 ret=1
+         200 0 sched_switch prev_tid=9 prev_state=1 next_tid=0
+         210 0 sched_migrate_task tid=7 orig_cpu=1 dest_cpu=0
+         220 0 sched_switch prev_tid=0 next_tid=7
+         240 0 sched_switch prev_tid=7 preempt=1 next_tid=9 next_prio=10
+         300 0 sched_switch prev_tid=9 prev_state=1 next_tid=7
+         310 0 sched_switch prev_tid=7 prev_state=1 next_tid=0",
+        "handler 10: handler irq36 10
+         wakeup 110: blocking thread hog 100, exit from idle - 10
+         run 20: own work ctl 20
+         preempted 60: thread interference shell 60
+         run 10: own work ctl 10
+         culprit: blocking thread hog 100 in 1",
+    );
+    let preemption = &explanation.preemptions[0];
+    assert_eq!(preemption.by.as_ref().unwrap().tid, Tid(9));
+    assert_eq!(preemption.by.as_ref().unwrap().prio, Some(Priority(10)));
+    assert_eq!((preemption.cpu, preemption.duration_ns), (Some(CpuId(0)), 60));
+}
+
+#[test]
+fn what_the_recording_does_not_cover_is_nobodys() {
+    let explanation = check(
+        150,
+        "100 0 irq_handler_entry irq=36
+         110 0 sched_waking tid=7 target_cpu=0
+         120 0 irq_handler_exit irq=36 ret=1
+         200 0 sched_switch prev_tid=8 preempt=1 next_tid=7
+         240 0 sched_switch prev_tid=7 prev_state=1 next_tid=0",
+        "handler 10: unknown - 10, NotRecorded { cpu: CpuId(0), time_ns: 10 }
+         wakeup 90: thread interference hog 50, unknown - 40, NotRecorded { cpu: CpuId(0), time_ns: 40 }
+         run 40: own work ctl 40
+         culprit: unknown - 50 in 1",
+    );
+    assert_eq!((explanation.unknown_ns, explanation.unknown_permille), (50, 357));
+}
+
+#[test]
+fn nobody_is_blamed_when_nobody_disturbed() {
+    check(
+        0,
+        "100 0 irq_handler_entry irq=36
+         110 0 sched_waking tid=7 target_cpu=0
+         120 0 irq_handler_exit irq=36 ret=1
+         130 0 sched_switch prev_tid=0 next_tid=7
+         500 0 vector_entry kind=local_timer
+         520 0 vector_exit kind=local_timer
+         900 0 sched_switch prev_tid=7 prev_state=1 next_tid=0",
+        "handler 10: handler irq36 10
+         wakeup 20: IRQ interference irq36 10, exit from idle - 10
+         run 770: own work ctl 750, IRQ interference local_timer 20
+         culprit: own work ctl 750 in 2",
+    );
+}
+
+#[test]
+fn softirqs_wait_for_their_thread_and_ipis_fly() {
+    check(
+        0,
+        "10 0 sched_switch prev_tid=0 next_tid=8
+         20 1 cpu_idle state=1
+         100 0 irq_handler_entry irq=36
+         110 0 softirq_raise vec=3
+         120 0 irq_handler_exit irq=36 ret=1
+         300 0 sched_switch prev_tid=8 preempt=1 next_tid=14 next_kthread=1
+         310 0 softirq_entry vec=3
+         320 0 vector_entry kind=local_timer
+         325 0 vector_exit kind=local_timer
+         330 0 sched_switch prev_tid=14 prev_kthread=1 preempt=1 next_tid=9
+         350 0 sched_switch prev_tid=9 prev_state=1 next_tid=14 next_kthread=1
+         360 0 ipi_send target_cpu=1 call=1
+         370 1 cpu_idle state=exit
+         390 1 vector_entry kind=call_function_single
+         400 1 sched_waking tid=7 target_cpu=1
+         405 1 vector_exit kind=call_function_single
+         410 1 sched_switch prev_tid=0 next_tid=7
+         450 1 sched_switch prev_tid=7 prev_state=1 next_tid=0",
+        "handler 10: handler irq36 10
+         softirq wait 200: blocking thread hog 180, IRQ interference irq36 10, work of the chain ksoftirqd/0 10
+         softirq 50: softirq of the chain softirq3 25, thread interference shell 20, IRQ interference local_timer 5
+         ipi 30: exit from idle - 30
+         handler 10: handler call_function_single 10
+         wakeup 10: IRQ interference call_function_single 5, exit from idle - 5
+         run 40: own work ctl 40
+         culprit: blocking thread hog 180 in 1",
+    );
+}
+
+#[test]
+fn a_timer_left_to_ktimers_is_late_because_of_threads() {
+    check(
+        0,
+        "10 0 sched_switch prev_tid=0 next_tid=8
+         100 0 vector_entry kind=local_timer
+         110 0 softirq_raise vec=8
+         120 0 vector_exit kind=local_timer
+         300 0 sched_switch prev_tid=8 preempt=1 next_tid=14 next_kthread=1
+         300 0 softirq_entry vec=8
+         310 0 hrtimer_expire_entry softexpires=100 expires=100
+         320 0 sched_waking tid=7
+         330 0 softirq_exit vec=8
+         340 0 sched_switch prev_tid=14 prev_kthread=1 prev_state=1 next_tid=7
+         350 0 sched_switch prev_tid=7 prev_state=1 next_tid=0",
+        "timer lateness 210: thread interference hog 180, IRQ interference local_timer 20, softirq interference softirq8 10
+         timer interrupt 0:
+         handler 10: handler timer 10
+         wakeup 20: softirq interference softirq8 10, blocking thread ksoftirqd/0 10
+         run 10: own work ctl 10
+         culprit: thread interference hog 180 in 0",
+    );
+}
+
+#[test]
+fn a_rewoken_thread_ran_on_its_own_cpu() {
+    let text = "10 0 irq_handler_entry irq=36
+                13 0 sched_waking tid=7
+                15 0 irq_handler_exit irq=36 ret=1
+                20 0 sched_switch prev_tid=0 next_tid=7
+                30 1 sched_switch prev_tid=0 next_tid=8
+                100 1 irq_handler_entry irq=36
+                130 1 sched_waking tid=7
+                150 1 irq_handler_exit irq=36 ret=1";
+    let explanations = explain_all(&recording(0, text));
+    let run = explanations[0].steps.last().unwrap();
+    assert_eq!((run.causes[0].kind, run.causes[0].time_ns), (CauseKind::OwnWork, 110));
+}
+
+#[test]
+fn folded_steps_and_missing_wakings_are_unknown() {
+    let text = "100 0 irq_handler_entry irq=36
+                110 0 sched_waking tid=7
+                120 0 irq_handler_exit irq=36 ret=1
+                130 0 sched_switch prev_tid=0 next_tid=7
+                150 0 sched_switch prev_tid=7 prev_state=1 next_tid=0";
+    let mut recording = recording(0, text);
+    let (responses, _) = replay(&recording, &Config::new(0));
+    recording.events.remove(1);
+    let explainer = Explainer::new(&recording);
+    let explanation = explainer.explain(&explainer.report(&responses[0], 0, 1));
+    adds_up(&explanation);
+    assert_eq!(explanation.steps[1].notes, [Note::PlaceUnknown]);
+    assert_eq!(explanation.unknown_ns, 20);
+}
+
+/// A deterministic source of numbers (splitmix64), so that a failure repeats.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit
+    }
+}
+
+/// Any event in any order: a recording with every kind of contradiction that lost events can leave.
+fn chaos(numbers: &mut Numbers) -> Recording {
+    let mut recording = recording(0, "");
+    let mut time = 1000;
+    let mut current = [Tid(0); 2];
+    for _ in 0..400 {
+        time += numbers.below(50);
+        let cpu = numbers.below(2) as usize;
+        let tid = Tid([7, 7, 8, 9, 14][numbers.below(5) as usize]);
+        let irq = Irq(36);
+        let vec = [3, 8][numbers.below(2) as usize];
+        let vector = [VectorKind::LocalTimer, VectorKind::CallFunctionSingle][numbers.below(2) as usize];
+        let (prio, other) = (Priority(120), CpuId(1 - cpu as u32));
+        let kind = match numbers.below(15) {
+            0 => EventKind::IrqHandlerEntry { irq },
+            1 => EventKind::IrqHandlerExit { irq, ret: numbers.below(4) as i32 },
+            2 => EventKind::VectorEntry { kind: vector, vector: 1 },
+            3 => EventKind::VectorExit { kind: vector, vector: 1 },
+            4 => EventKind::SoftirqRaise { vec },
+            5 => EventKind::SoftirqEntry { vec },
+            6 => EventKind::SoftirqExit { vec },
+            7 => EventKind::HrtimerExpireEntry {
+                timer: 1,
+                function: 1,
+                softexpires_ns: time as i64 - numbers.below(200) as i64,
+                expires_ns: time as i64 - numbers.below(100) as i64,
+            },
+            8 => EventKind::NmiHandler { handler: 1, duration_ns: numbers.below(80) as i64, handled: 1 },
+            9 => EventKind::IpiSend { target_cpu: other, call: true, callsite: 0, callback: 0 },
+            10 => EventKind::SchedMigrateTask { tid, prio, orig_cpu: other, dest_cpu: CpuId(cpu as u32) },
+            11 | 12 => EventKind::SchedWaking {
+                tid,
+                prio,
+                target_cpu: CpuId(numbers.below(2) as u32),
+                kthread: tid.0 == 14,
+            },
+            _ => {
+                let prev_tid = if numbers.below(20) == 0 { tid } else { current[cpu] };
+                let next_tid = Tid([0, 7, 7, 8, 9, 14][numbers.below(6) as usize]);
+                current[cpu] = next_tid;
+                EventKind::SchedSwitch {
+                    prev_tid,
+                    prev_prio: prio,
+                    prev_state: TaskState(numbers.below(2) as u32),
+                    preempt: numbers.below(4) == 0,
+                    prev_kthread: [0, 14].contains(&prev_tid.0),
+                    next_tid,
+                    next_prio: prio,
+                    next_kthread: [0, 14].contains(&next_tid.0),
+                }
+            }
+        };
+        if numbers.below(10) > 0 {
+            recording.events.push(Event { time: MonotonicNs(time), cpu: CpuId(cpu as u32), kind });
+        }
+    }
+    for history in &mut recording.history {
+        history.complete_since = Some(MonotonicNs(1000 + numbers.below(3000)));
+    }
+    recording
+}
+
+#[test]
+fn everything_adds_up_whatever_was_recorded() {
+    let mut numbers = Numbers(1);
+    let mut explained = 0;
+    for _ in 0..300 {
+        let recording = chaos(&mut numbers);
+        for explanation in explain_all(&recording) {
+            adds_up(&explanation);
+            explained += 1;
+        }
+    }
+    assert!(explained > 1000, "only {explained} responses");
+}

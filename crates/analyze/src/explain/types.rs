@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an explanation says. Written to files and read back, so every type is plain data.
+
+use rtscope_event::{
+    Comm, CpuId, End, Irq, Loss, MonotonicNs, OriginKind, Pid, Policy, Priority, StepKind, Tid, VectorKind,
+    softirq_name,
+};
+use serde::{Deserialize, Serialize};
+
+/// A thread with all that is known of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Its id.
+    pub tid: Tid,
+    /// Its name then.
+    pub comm: Option<Comm>,
+    /// Its effective priority then.
+    pub prio: Option<Priority>,
+    /// Its policy, from the last state dump.
+    pub policy: Option<Policy>,
+}
+
+/// Who did something.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Actor {
+    /// A thread.
+    Thread(Thread),
+    /// A device interrupt's handler.
+    Irq {
+        /// Its number.
+        irq: Irq,
+        /// The device's name for it.
+        name: Option<String>,
+    },
+    /// A system vector.
+    Vector {
+        /// Which.
+        vector: VectorKind,
+    },
+    /// A softirq.
+    Softirq {
+        /// Its vector number.
+        vec: u32,
+    },
+    /// A timer.
+    Timer,
+    /// The idle thread.
+    Idle,
+}
+
+impl Actor {
+    /// Whether both are the same thread, interrupt or softirq, whatever else is known of them.
+    #[must_use]
+    pub fn is_same(&self, other: &Actor) -> bool {
+        match (self, other) {
+            (Actor::Thread(one), Actor::Thread(two)) => one.tid == two.tid,
+            (Actor::Irq { irq: one, .. }, Actor::Irq { irq: two, .. }) => one == two,
+            (one, two) => one == two,
+        }
+    }
+}
+
+impl Actor {
+    /// The name under which many of a kind are grouped: a thread's name without its id.
+    #[must_use]
+    pub fn group_name(&self) -> String {
+        match self {
+            Actor::Thread(Thread { comm: Some(comm), .. }) => comm.to_string(),
+            Actor::Thread(thread) => format!("thread {}", thread.tid),
+            Actor::Irq { irq, name: Some(name) } => format!("{name} (irq {irq})"),
+            Actor::Irq { irq, name: None } => format!("irq {irq}"),
+            Actor::Vector { vector } => vector.name().to_owned(),
+            Actor::Softirq { vec } => softirq_name(*vec).to_owned(),
+            Actor::Timer => "timer".to_owned(),
+            Actor::Idle => "idle".to_owned(),
+        }
+    }
+}
+
+/// Why time passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CauseKind {
+    /// The target itself ran.
+    OwnWork,
+    /// Another thread of the chain ran: a handler thread, a server.
+    ChainWork,
+    /// The handler of the interrupt or timer that the chain came by.
+    Handler,
+    /// The softirq that the chain came by.
+    Softirq,
+    /// The timer was programmed later than asked for, as its slack allows.
+    TimerSlack,
+    /// The interrupt served other timers first.
+    EarlierTimers,
+    /// The CPU was idle and had to come back.
+    ExitFromIdle,
+    /// A thread that was current when the wait began, until it was switched out.
+    BlockingThread,
+    /// A thread that was switched in during the wait.
+    ThreadInterference,
+    /// An interrupt handler.
+    IrqInterference,
+    /// A softirq.
+    SoftirqInterference,
+    /// A non-maskable interrupt.
+    NmiInterference,
+    /// An interrupt from CPU to CPU on its way.
+    IpiFlight,
+    /// Not recorded, or not to be told from what was.
+    Unknown,
+}
+
+impl CauseKind {
+    /// In words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            CauseKind::OwnWork => "own work",
+            CauseKind::ChainWork => "work of the chain",
+            CauseKind::Handler => "handler",
+            CauseKind::Softirq => "softirq of the chain",
+            CauseKind::TimerSlack => "timer slack",
+            CauseKind::EarlierTimers => "earlier timers",
+            CauseKind::ExitFromIdle => "exit from idle",
+            CauseKind::BlockingThread => "blocking thread",
+            CauseKind::ThreadInterference => "thread interference",
+            CauseKind::IrqInterference => "IRQ interference",
+            CauseKind::SoftirqInterference => "softirq interference",
+            CauseKind::NmiInterference => "NMI interference",
+            CauseKind::IpiFlight => "IPI flight",
+            CauseKind::Unknown => "unknown",
+        }
+    }
+
+    /// Something from outside the chain kept it from going on.
+    #[must_use]
+    pub fn is_disturbance(self) -> bool {
+        matches!(
+            self,
+            CauseKind::EarlierTimers
+                | CauseKind::ExitFromIdle
+                | CauseKind::BlockingThread
+                | CauseKind::ThreadInterference
+                | CauseKind::IrqInterference
+                | CauseKind::SoftirqInterference
+                | CauseKind::NmiInterference
+                | CauseKind::IpiFlight
+        )
+    }
+}
+
+/// A cause within a step, net of all other causes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cause {
+    /// Why.
+    pub kind: CauseKind,
+    /// Who, where someone did it.
+    pub actor: Option<Actor>,
+    /// How long.
+    pub time_ns: u64,
+    /// Share of the response in thousandths. The shares of all causes add up to 1000.
+    pub share_permille: u32,
+}
+
+/// What cannot be said by a cause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Note {
+    /// The recording's history on this CPU does not reach over this time, or events were lost in it.
+    NotRecorded {
+        /// The CPU.
+        cpu: CpuId,
+        /// How long.
+        time_ns: u64,
+    },
+    /// Where a task waited is not recorded.
+    PlaceUnknown,
+    /// An interrupt was due and not taken. Who was current then is named, not blamed: interrupts may have been
+    /// disabled there, or a hypervisor may have had the CPU.
+    NotTaken {
+        /// The CPU.
+        cpu: CpuId,
+        /// Who was current.
+        current: Actor,
+        /// How long.
+        time_ns: u64,
+    },
+    /// The step stands for several that did not fit.
+    Folded {
+        /// How many.
+        steps: u32,
+    },
+    /// Timer slack is a large part: `prctl(PR_SET_TIMERSLACK)` or a real-time policy removes it.
+    LargeSlack,
+}
+
+/// A step of the chain and where its time went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepExplanation {
+    /// What it was.
+    pub kind: StepKind,
+    /// Who handled, ran or waited.
+    pub actor: Option<Actor>,
+    /// The CPU on which it ended.
+    pub cpu: CpuId,
+    /// When it began.
+    pub from_ns: MonotonicNs,
+    /// How long it took.
+    pub duration_ns: u64,
+    /// Share of the response in thousandths. The shares of all steps add up to 1000.
+    pub share_permille: u32,
+    /// Where the time went, largest first. Their times add up to the step's.
+    pub causes: Vec<Cause>,
+    /// What else is to be said.
+    pub notes: Vec<Note>,
+}
+
+/// What the chain began with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OriginExplanation {
+    /// What it was.
+    pub kind: OriginKind,
+    /// Interrupt or vector; [`Actor::Timer`] for a timer.
+    pub actor: Option<Actor>,
+    /// Where it arrived.
+    pub cpu: CpuId,
+    /// When it arrived, or should have.
+    pub time_ns: MonotonicNs,
+    /// Other origins that were merged into the chain.
+    pub merged: u32,
+}
+
+/// Who woke the target the last time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WokenBy {
+    /// A timer, interrupt, softirq or thread; `None` when folded away.
+    pub actor: Option<Actor>,
+    /// Where.
+    pub cpu: CpuId,
+    /// It had declared its wait but had not left its CPU.
+    pub busy: bool,
+}
+
+/// A thread of the chain was switched out though it could run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preemption {
+    /// When.
+    pub time_ns: MonotonicNs,
+    /// Where, when the recording tells.
+    pub cpu: Option<CpuId>,
+    /// Who lost the CPU.
+    pub thread: Thread,
+    /// Who got it.
+    pub by: Option<Thread>,
+    /// For how long.
+    pub duration_ns: u64,
+}
+
+/// The one thing to look at first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Culprit {
+    /// How it cost most. [`CauseKind::OwnWork`], [`CauseKind::TimerSlack`] and [`CauseKind::Unknown`] blame nobody.
+    pub kind: CauseKind,
+    /// Who, where someone did it.
+    pub actor: Option<Actor>,
+    /// Over all steps.
+    pub time_ns: u64,
+    /// Share of the response in thousandths.
+    pub share_permille: u32,
+    /// Index of the step in which it cost most.
+    pub step: usize,
+}
+
+/// Why a response was late. Every nanosecond of it is in exactly one cause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Number of the report on its CPU.
+    pub sequence: u64,
+    /// Number of the snapshot that explains it.
+    pub snapshot: Option<u64>,
+    /// The thread that responded.
+    pub thread: Thread,
+    /// Its process.
+    pub pid: Pid,
+    /// The CPU on which the response ended.
+    pub cpu: CpuId,
+    /// How it ended.
+    pub end: End,
+    /// When it ended.
+    pub end_ns: MonotonicNs,
+    /// The response time.
+    pub response_ns: u64,
+    /// The limit it broke.
+    pub threshold_ns: u64,
+    /// What it responded to.
+    pub origin: OriginExplanation,
+    /// Step by step.
+    pub steps: Vec<StepExplanation>,
+    /// The largest cause, or the reason why there is none.
+    pub culprit: Option<Culprit>,
+    /// Who woke the target.
+    pub woken_by: Option<WokenBy>,
+    /// When threads of the chain lost their CPU.
+    pub preemptions: Vec<Preemption>,
+    /// Time without a known cause.
+    pub unknown_ns: u64,
+    /// Its share in thousandths.
+    pub unknown_permille: u32,
+    /// Events that are missing from the recording. They may make any of this wrong.
+    pub losses: Vec<Loss>,
+}
+
+impl Explanation {
+    /// The longest step.
+    #[must_use]
+    pub fn longest_step(&self) -> Option<&StepExplanation> {
+        self.steps.iter().rev().max_by_key(|step| step.duration_ns)
+    }
+}

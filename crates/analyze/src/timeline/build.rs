@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Flattening the events of one CPU.
+//!
+//! The recording starts in the middle, so the first events tell backwards: the first `sched_switch` says who had run,
+//! an exit without an entry says what had been entered. A context that an event proves to be over without its exit is
+//! relabelled `Unknown` from its entry on, because nothing says how long it lasted.
+
+use super::{Activity, Segment};
+use rtscope_event::{Event, EventKind, MonotonicNs, Tid};
+
+#[derive(Clone, Copy)]
+struct Piece {
+    segment: Segment,
+    /// An event was lost here: later events must not give it a name.
+    lost: bool,
+}
+
+pub(super) struct Builder {
+    pieces: Vec<Piece>,
+    start: MonotonicNs,
+    /// Up to where `pieces` reach.
+    closed: MonotonicNs,
+    /// Last event of this CPU; `None` before the first.
+    last_event: Option<MonotonicNs>,
+    thread: Option<Tid>,
+    /// Since when `thread` runs.
+    thread_since: MonotonicNs,
+    softirq: Option<(u32, Option<Tid>)>,
+    /// A softirq was entered or left since `thread_since`.
+    softirq_seen: bool,
+    hard: Option<(Activity, MonotonicNs)>,
+}
+
+impl Builder {
+    pub(super) fn new(start: MonotonicNs) -> Builder {
+        Builder {
+            pieces: Vec::new(),
+            start,
+            closed: start,
+            last_event: None,
+            thread: None,
+            thread_since: start,
+            softirq: None,
+            softirq_seen: false,
+            hard: None,
+        }
+    }
+
+    pub(super) fn finish(mut self, end: MonotonicNs) -> Vec<Segment> {
+        self.close(end);
+        self.pieces.into_iter().map(|piece| piece.segment).collect()
+    }
+
+    pub(super) fn feed(&mut self, event: &Event) {
+        let t = event.time;
+        if t < self.start {
+            return;
+        }
+        self.close(t);
+        match &event.kind {
+            EventKind::SchedSwitch { prev_tid, prev_kthread, next_tid, .. } => {
+                self.switch(t, *prev_tid, *prev_kthread, *next_tid);
+            }
+            EventKind::IrqHandlerEntry { irq } => self.enter_hard(t, Activity::Irq(*irq)),
+            EventKind::IrqHandlerExit { irq, .. } => self.leave_hard(Activity::Irq(*irq)),
+            EventKind::VectorEntry { kind, .. } => self.enter_hard(t, Activity::Vector(*kind)),
+            EventKind::VectorExit { kind, .. } => self.leave_hard(Activity::Vector(*kind)),
+            EventKind::SoftirqEntry { vec } => {
+                self.heal_hard();
+                self.softirq = Some((*vec, self.thread));
+                self.softirq_seen = true;
+            }
+            EventKind::SoftirqExit { vec } => self.leave_softirq(*vec),
+            EventKind::CpuIdle { .. } => self.idle(t),
+            EventKind::NmiHandler { duration_ns, .. } => {
+                self.nmi(t, u64::try_from(*duration_ns).unwrap_or(0));
+            }
+            _ => {}
+        }
+        self.last_event = Some(t);
+    }
+
+    /// The innermost context now.
+    fn top(&self) -> Activity {
+        if let Some((activity, _)) = self.hard {
+            return activity;
+        }
+        match self.softirq {
+            Some((vec, tid)) if tid == self.thread => Activity::Softirq(vec),
+            _ => thread_activity(self.thread),
+        }
+    }
+
+    fn close(&mut self, t: MonotonicNs) {
+        if t <= self.closed {
+            return;
+        }
+        let segment = Segment { from: self.closed, to: t, what: self.top(), thread: self.thread };
+        self.closed = t;
+        match self.pieces.last_mut() {
+            Some(Piece { segment: last, lost: false })
+                if (last.what, last.thread, last.to) == (segment.what, segment.thread, segment.from) =>
+            {
+                last.to = t;
+            }
+            _ => self.pieces.push(Piece { segment, lost: false }),
+        }
+    }
+
+    /// Changes the pieces that began at `since` or later.
+    fn revise(&mut self, since: MonotonicNs, mut change: impl FnMut(&mut Piece)) {
+        self.split(since);
+        for piece in self.pieces.iter_mut().rev().take_while(|piece| piece.segment.from >= since) {
+            change(piece);
+        }
+    }
+
+    /// Makes a piece boundary at `at`.
+    fn split(&mut self, at: MonotonicNs) {
+        let index = self.pieces.partition_point(|piece| piece.segment.to <= at);
+        if let Some(piece) = self.pieces.get_mut(index).filter(|piece| piece.segment.from < at) {
+            let mut tail = *piece;
+            piece.segment.to = at;
+            tail.segment.from = at;
+            self.pieces.insert(index + 1, tail);
+        }
+    }
+
+    /// What was taken for `wrong` since then is unknown.
+    fn disown(&mut self, since: MonotonicNs, wrong: Activity) {
+        self.revise(since, |piece| {
+            if piece.segment.what == wrong {
+                piece.segment.what = Activity::Unknown;
+                piece.lost = true;
+            }
+        });
+    }
+
+    fn heal_hard(&mut self) {
+        if let Some((activity, since)) = self.hard.take() {
+            self.disown(since, activity);
+        }
+    }
+
+    fn enter_hard(&mut self, t: MonotonicNs, activity: Activity) {
+        self.heal_hard();
+        self.hard = Some((activity, t));
+    }
+
+    fn leave_hard(&mut self, activity: Activity) {
+        match self.hard {
+            Some((open, _)) if open == activity => self.hard = None,
+            Some(_) => self.heal_hard(),
+            None => {
+                // Entered before the history began, or the entry was lost some time after the last event.
+                let first = self.last_event.is_none();
+                let below = self.top();
+                self.revise(self.last_event.unwrap_or(self.start), |piece| {
+                    if piece.segment.what == below {
+                        piece.segment.what = if first { activity } else { Activity::Unknown };
+                        piece.lost |= !first;
+                    }
+                });
+            }
+        }
+    }
+
+    fn leave_softirq(&mut self, vec: u32) {
+        let open = self.softirq.take();
+        self.heal_hard();
+        match open {
+            Some((entered, _)) if entered == vec => {}
+            Some((entered, _)) => self.disown(self.thread_since, Activity::Softirq(entered)),
+            None => {
+                // It was entered before the history began, or its thread was switched in inside it; unless another
+                // softirq came in between: then the entry was lost, and nothing says when it was.
+                let resumed = !self.softirq_seen;
+                let since = if resumed { self.thread_since } else { self.last_event.unwrap_or(self.start) };
+                let below = thread_activity(self.thread);
+                self.revise(since, |piece| {
+                    if piece.segment.what == below && !piece.lost {
+                        piece.segment.what = if resumed { Activity::Softirq(vec) } else { Activity::Unknown };
+                        piece.lost = !resumed;
+                    }
+                });
+            }
+        }
+        self.softirq_seen = true;
+    }
+
+    /// An event says that `thread` was current until now.
+    fn was_current(&mut self, thread: Tid) {
+        match self.thread {
+            Some(known) if known == thread => {}
+            Some(known) => self.disown(self.thread_since, thread_activity(Some(known))),
+            None => {
+                self.revise(self.thread_since, |piece| {
+                    piece.segment.thread = Some(thread);
+                    if piece.segment.what == Activity::Unknown && !piece.lost {
+                        piece.segment.what = thread_activity(Some(thread));
+                    }
+                });
+                if let Some((_, tid @ None)) = &mut self.softirq {
+                    *tid = Some(thread);
+                }
+            }
+        }
+        self.thread = Some(thread);
+    }
+
+    fn switch(&mut self, t: MonotonicNs, prev: Tid, prev_kthread: bool, next: Tid) {
+        self.heal_hard();
+        self.was_current(prev);
+        // Only kernel threads are preempted inside a softirq and known to come back to it; idle never is.
+        if let Some((vec, _)) =
+            self.softirq.filter(|(_, tid)| *tid == Some(prev) && (!prev_kthread || prev == Tid(0)))
+        {
+            self.softirq = None;
+            if prev == Tid(0) {
+                self.disown(self.thread_since, Activity::Softirq(vec));
+            }
+        }
+        self.thread = Some(next);
+        self.thread_since = t;
+        self.softirq_seen = false;
+    }
+
+    fn idle(&mut self, t: MonotonicNs) {
+        self.heal_hard();
+        let known = self.thread;
+        self.was_current(Tid(0));
+        if known.is_some_and(|tid| tid != Tid(0)) {
+            self.thread_since = t;
+        }
+    }
+
+    /// An NMI that ends now. It began after the last event of this CPU, since nothing else runs inside it.
+    fn nmi(&mut self, t: MonotonicNs, duration_ns: u64) {
+        let from = t.minus(duration_ns).max(self.last_event.unwrap_or(self.start));
+        if from < t {
+            self.revise(from, |piece| {
+                piece.segment.what = Activity::Nmi;
+                piece.lost = false;
+            });
+        }
+    }
+}
+
+fn thread_activity(thread: Option<Tid>) -> Activity {
+    match thread {
+        Some(Tid(0)) => Activity::Idle,
+        Some(tid) => Activity::Thread(tid),
+        None => Activity::Unknown,
+    }
+}
