@@ -193,3 +193,34 @@ fn a_loss_of_no_cpu_is_not_in_any_stream() {
     let Some(complaints) = losses(vec![nowhere]) else { return };
     assert!(complaints.is_empty(), "{complaints}");
 }
+
+/// The other way round: our reader and a writer that we did not write. Its packets, headers and metadata are laid out
+/// otherwise than ours.
+#[test]
+fn what_babeltrace2_writes_is_read() {
+    for seed in [1, 2] {
+        let recording = Random(seed).recording(3000);
+        let (root, _) = snapshot(&recording);
+        let copies = tempfile::tempdir().unwrap();
+        let arguments = ["-o", "ctf", "-w", copies.path().to_str().unwrap()];
+        if babeltrace2(root.path(), &arguments).is_none() {
+            return;
+        }
+        let copy = fs::read_dir(copies.path()).unwrap().next().unwrap().unwrap().path();
+        let trace = read_trace(&copy).unwrap();
+        assert!(
+            trace.warnings.is_empty() && trace.skipped.is_empty(),
+            "{:?} {:?}",
+            trace.warnings,
+            trace.skipped
+        );
+        for (written, read) in recording.events.iter().zip(&trace.recording.events) {
+            assert_eq!(written, read);
+        }
+        assert_eq!(trace.recording.events.len(), recording.events.len());
+        assert_eq!(trace.recording.losses, recording.losses);
+        assert!(trace.recording.names.tasks().eq(recording.names.tasks()));
+        assert_eq!(trace.info.hostname, info().hostname);
+        assert_eq!(trace.info.realtime_offset_ns, info().realtime_offset_ns);
+    }
+}
