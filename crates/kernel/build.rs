@@ -24,7 +24,17 @@ fn main() {
         COMPILERS.into_iter().find(|name| works(name)).unwrap_or(COMPILERS[0]).to_string()
     });
     let status = Command::new(&compiler)
-        .args(["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"])
+        .args([
+            "-g",
+            "-O2",
+            "-target",
+            "bpf",
+            "-mcpu=v3",
+            "-Wall",
+            "-Wextra",
+            "-Wno-unused-parameter",
+            "-Werror",
+        ])
         .arg(format!("-D__TARGET_ARCH_{arch}"))
         .arg(format!("-I{}", var("DEP_RTSCOPE_ABI_INCLUDE")))
         .arg(format!("-I{}", var("DEP_BPF_INCLUDE")))

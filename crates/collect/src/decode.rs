@@ -4,8 +4,8 @@
 
 use rtscope_abi as abi;
 use rtscope_event::{
-    Chain, Comm, CpuId, End, Event, EventKind, Irq, LateResponse, MonotonicNs, Origin, OriginKind, OtherOrigin, Pid,
-    Priority, Step, StepKind, TaskState, Tid, VectorKind,
+    Chain, Comm, CpuId, End, Event, EventKind, Irq, LateResponse, MonotonicNs, Origin, OriginKind,
+    OtherOrigin, Pid, Priority, Step, StepKind, TaskState, Tid, VectorKind,
 };
 use rtscope_ring::{Frame, RawLate};
 use std::mem::{offset_of, size_of};
@@ -82,7 +82,9 @@ fn record_size(kind: u8) -> Option<usize> {
         abi::RTS_IRQ_ENTRY => size_of::<abi::rts_irq_entry>(),
         abi::RTS_IRQ_EXIT => size_of::<abi::rts_irq_exit>(),
         abi::RTS_VECTOR_ENTRY | abi::RTS_VECTOR_EXIT => size_of::<abi::rts_vector>(),
-        abi::RTS_SOFTIRQ_RAISE | abi::RTS_SOFTIRQ_ENTRY | abi::RTS_SOFTIRQ_EXIT => size_of::<abi::rts_softirq>(),
+        abi::RTS_SOFTIRQ_RAISE | abi::RTS_SOFTIRQ_ENTRY | abi::RTS_SOFTIRQ_EXIT => {
+            size_of::<abi::rts_softirq>()
+        }
         abi::RTS_HRTIMER_ENTRY => size_of::<abi::rts_hrtimer_entry>(),
         abi::RTS_HRTIMER_EXIT => size_of::<abi::rts_hrtimer_exit>(),
         abi::RTS_CPU_IDLE => size_of::<abi::rts_cpu_idle>(),
@@ -192,7 +194,8 @@ fn process_event(frame: &Frame<'_>, f: Fields<'_>) -> Option<EventKind> {
             child_comm: at!(comm, f, rts_process_fork.child_comm),
         },
         abi::RTS_PROCESS_EXEC => {
-            let name: [u8; abi::RTS_FILENAME_LEN as usize] = f.array(offset_of!(abi::rts_process_exec, filename));
+            let name: [u8; abi::RTS_FILENAME_LEN as usize] =
+                f.array(offset_of!(abi::rts_process_exec, filename));
             let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
             EventKind::ProcessExec {
                 tid: at!(tid, f, rts_process_exec.tid),

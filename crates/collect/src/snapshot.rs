@@ -6,7 +6,9 @@
 //! gap; so history reaches back at least one bank's worth however often the trigger is pulled.
 
 use crate::decode::decode;
-use rtscope_event::{CpuHistory, CpuId, Event, Irq, Loss, LossCause, MonotonicNs, Names, Recording, TaskInfo};
+use rtscope_event::{
+    CpuHistory, CpuId, Event, Irq, Loss, LossCause, MonotonicNs, Names, Recording, TaskInfo,
+};
 use rtscope_ring::{BankImage, Gaps};
 use std::ops::Range;
 
@@ -67,7 +69,9 @@ impl Snapshot {
             let (gaps, complete_since) = self.decode_cpu(cpu, epochs, window, &mut recording.events);
             let events = (recording.events.len() - first) as u64;
             recording.history.push(CpuHistory { cpu, complete_since, events });
-            for (cause, count) in [(LossCause::Unfinished, gaps.unfinished), (LossCause::Unreadable, gaps.unreadable)] {
+            for (cause, count) in
+                [(LossCause::Unfinished, gaps.unfinished), (LossCause::Unreadable, gaps.unreadable)]
+            {
                 if count > 0 {
                     recording.losses.push(Loss { cpu: Some(cpu), cause, count: Some(count) });
                 }

@@ -51,7 +51,9 @@ impl TrackerStats {
             sum_ns: sum(offset_of!(abi::rts_stats, sum_ns)),
             min_ns: cpus.clone().filter(seen_on).map(|cpu| at(cpu, offset_of!(abi::rts_stats, min_ns))).min(),
             max_ns: cpus.clone().filter(seen_on).map(|cpu| at(cpu, offset_of!(abi::rts_stats, max_ns))).max(),
-            histogram: (0..abi::RTS_HIST_BUCKETS as usize).map(|bucket| sum(histogram_at + bucket * 8)).collect(),
+            histogram: (0..abi::RTS_HIST_BUCKETS as usize)
+                .map(|bucket| sum(histogram_at + bucket * 8))
+                .collect(),
         }
     }
 }

@@ -86,8 +86,15 @@ fn privilege() -> Capability {
         let has = |bit: u32| set & (1 << bit) != 0;
         has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON))
     });
-    Capability::new("privilege", "the privilege to load tracing programs", found, "CapEff in /proc/self/status")
-        .remedy("run as root, or give the program CAP_BPF and CAP_PERFMON (setcap cap_bpf,cap_perfmon+ep rtscope)")
+    Capability::new(
+        "privilege",
+        "the privilege to load tracing programs",
+        found,
+        "CapEff in /proc/self/status",
+    )
+    .remedy(
+        "run as root, or give the program CAP_BPF and CAP_PERFMON (setcap cap_bpf,cap_perfmon+ep rtscope)",
+    )
 }
 
 fn kernel_types() -> Capability {
@@ -116,10 +123,15 @@ fn mappable_arrays() -> Capability {
 }
 
 fn large_values() -> Capability {
-    Capability::new("large_maps", "map values larger than 4 MiB", Some(trial_map(9 << 20)), "making one of 9 MiB")
-        .optional()
-        .lost("a bank holds at most 2 MiB (--buffer 2M), so history is shorter")
-        .remedy("use a newer kernel")
+    Capability::new(
+        "large_maps",
+        "map values larger than 4 MiB",
+        Some(trial_map(9 << 20)),
+        "making one of 9 MiB",
+    )
+    .optional()
+    .lost("a bank holds at most 2 MiB (--buffer 2M), so history is shorter")
+    .remedy("use a newer kernel")
 }
 
 fn trial_map(bytes: u32) -> bool {
@@ -147,7 +159,9 @@ impl Tracepoints {
     }
 
     fn of(types: &btf::Btf<'_>) -> Tracepoints {
-        let has = |name: &str| types.type_by_name::<btf::types::Typedef<'_>>(&format!("btf_trace_{name}")).is_some();
+        let has = |name: &str| {
+            types.type_by_name::<btf::types::Typedef<'_>>(&format!("btf_trace_{name}")).is_some()
+        };
         let names = PROGRAMS.iter().map(|spec| spec.tracepoint).filter(|name| has(name)).map(str::to_string);
         Tracepoints { names: names.collect() }
     }
@@ -206,15 +220,23 @@ pub fn probe() -> Vec<Capability> {
         Some(Err(error)) => format!("tried: {error}"),
     };
     let works = trial.as_ref().map(Result::is_ok);
-    all.push(Capability::new("programs", "rtscope's programs run", works, &how).remedy("report this with its text"));
+    all.push(
+        Capability::new("programs", "rtscope's programs run", works, &how)
+            .remedy("report this with its text"),
+    );
     let misses = trial
         .and_then(Result::ok)
         .map(|session| session.recursion_misses().iter().all(|(_, misses)| misses.is_some()));
     all.push(
-        Capability::new("misses", "the count of skipped programs", misses, "recursion_misses in bpf_prog_info")
-            .optional()
-            .lost("events that the kernel skips are not counted, and losses are said to be unknown")
-            .remedy("use Linux 5.12 or newer"),
+        Capability::new(
+            "misses",
+            "the count of skipped programs",
+            misses,
+            "recursion_misses in bpf_prog_info",
+        )
+        .optional()
+        .lost("events that the kernel skips are not counted, and losses are said to be unknown")
+        .remedy("use Linux 5.12 or newer"),
     );
     drop(log);
     all

@@ -69,9 +69,9 @@ impl Glob {
     /// What the eBPF side does, here: for tasks that are there before the programs are.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
-        let end = name.iter().fold(1_u32, |state, byte| {
-            (state & self.any) | (state & self.takes[usize::from(*byte)]) << 1
-        });
+        let end = name
+            .iter()
+            .fold(1_u32, |state, byte| (state & self.any) | (state & self.takes[usize::from(*byte)]) << 1);
         end & self.accept != 0
     }
 

@@ -18,7 +18,8 @@ pub fn interrupts() -> Vec<(Irq, String)> {
         })
         .collect();
     if found.is_empty() {
-        found = fs::read_to_string("/proc/interrupts").map(|text| parse_interrupts(&text)).unwrap_or_default();
+        found =
+            fs::read_to_string("/proc/interrupts").map(|text| parse_interrupts(&text)).unwrap_or_default();
     }
     found.sort();
     found

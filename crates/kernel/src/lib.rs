@@ -16,5 +16,7 @@ mod tasks;
 pub use glob::{Glob, GlobError};
 pub use irqs::{interrupts, irq_number};
 pub use programs::{PROGRAMS, ProgramSpec};
-pub use session::{Error, Memory, OriginFilter, Recorder, Session, SessionConfig, SnapshotConfig, Target, TrackerConfig};
+pub use session::{
+    Error, Memory, OriginFilter, Recorder, Session, SessionConfig, SnapshotConfig, Target, TrackerConfig,
+};
 pub use tasks::proc_tasks;

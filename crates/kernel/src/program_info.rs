@@ -16,6 +16,7 @@ pub(crate) fn recursion_misses(program: BorrowedFd<'_>) -> io::Result<u64> {
     let info_pointer = (&raw mut info).cast();
     // SAFETY: `info` is a plain structure of `length` bytes, all zero, so the kernel is asked to fill no other buffer;
     // the file descriptor is borrowed for the call.
-    let result = unsafe { libbpf_sys::bpf_obj_get_info_by_fd(program.as_raw_fd(), info_pointer, &raw mut length) };
+    let result =
+        unsafe { libbpf_sys::bpf_obj_get_info_by_fd(program.as_raw_fd(), info_pointer, &raw mut length) };
     if result == 0 { Ok(info.recursion_misses) } else { Err(io::Error::last_os_error()) }
 }

@@ -29,7 +29,8 @@ const fn recorded(name: &'static str, lost: &'static str) -> ProgramSpec {
 }
 
 const VECTOR: &str = "this vector's time is seen as the time of what it interrupted";
-const TIMER_VECTOR: &str = "the timer interrupt itself is not seen; timers are still followed from their handlers";
+const TIMER_VECTOR: &str =
+    "the timer interrupt itself is not seen; timers are still followed from their handlers";
 
 /// Every program of the hot set.
 pub const PROGRAMS: &[ProgramSpec] = &[

@@ -168,10 +168,10 @@ impl Session {
             .open_memory(OBJECT)
             .map_err(|error| bpf("opening the eBPF object", error, &log.take()))?;
         let absent = choose_programs(&mut open, config);
-        size_maps(&mut open, config, cpus).map_err(|error| bpf("sizing the eBPF maps", error, &log.take()))?;
+        size_maps(&mut open, config, cpus)
+            .map_err(|error| bpf("sizing the eBPF maps", error, &log.take()))?;
         store_config(&mut open, config)?;
-        let object =
-            open.load().map_err(|error| bpf("loading the eBPF programs", error, &log.take()))?;
+        let object = open.load().map_err(|error| bpf("loading the eBPF programs", error, &log.take()))?;
         let trigger = Trigger::new(map_memory(&object, ".data.trigger", Trigger::bytes(), true)?);
         Ok(Session { trigger, dump: None, links: Vec::new(), object, cpus, absent })
     }
@@ -234,8 +234,14 @@ impl Session {
                 _ => Some(map_memory(&self.object, "banks", banks_bytes, false)?),
             },
             bank_bytes,
-            controls: Controls::new(map_memory(&self.object, "controls", Controls::bytes(self.cpus), true)?, self.cpus),
-            late: LateRings::new(map_memory(&self.object, "late_rings", LateRings::bytes(self.cpus), false)?, self.cpus),
+            controls: Controls::new(
+                map_memory(&self.object, "controls", Controls::bytes(self.cpus), true)?,
+                self.cpus,
+            ),
+            late: LateRings::new(
+                map_memory(&self.object, "late_rings", LateRings::bytes(self.cpus), false)?,
+                self.cpus,
+            ),
             stats: map_memory(&self.object, "stats", self.cpus * size_of::<abi::rts_stats>(), false)?,
             trigger: Trigger::new(map_memory(&self.object, ".data.trigger", Trigger::bytes(), true)?),
         })
@@ -389,7 +395,10 @@ fn store_tracker(values: &mut abi::rts_config, tracker: &TrackerConfig) -> Resul
     }
     if let Some(origins) = &tracker.origins {
         if origins.irqs.len() > values.irqs.len() {
-            return Err(Error::Config(format!("at most {} interrupts can be followed at once", values.irqs.len())));
+            return Err(Error::Config(format!(
+                "at most {} interrupts can be followed at once",
+                values.irqs.len()
+            )));
         }
         values.origin_filter = 1;
         values.origin_timer = u8::from(origins.timer);

@@ -75,7 +75,14 @@ impl BankImage {
     }
 
     /// Copies bank `bank` of `cpu` into this image, whose memory is used again.
-    pub fn copy_from(&mut self, memory: &SharedMemory, controls: &Controls, cpu: usize, bank: usize, size: usize) {
+    pub fn copy_from(
+        &mut self,
+        memory: &SharedMemory,
+        controls: &Controls,
+        cpu: usize,
+        bank: usize,
+        size: usize,
+    ) {
         let base = (cpu * abi::RTS_BANKS as usize + bank) * Self::bytes(size);
         self.size = size as u64;
         self.sub_shift = (size as u64 / SUBS).trailing_zeros();
@@ -84,7 +91,8 @@ impl BankImage {
         self.head_before = controls.head(cpu, bank);
         memory.copy(base, &mut self.first);
         // Only what was ever written.
-        let used = if self.head_before >= self.size { self.words.len() } else { (self.head_before / 8) as usize };
+        let used =
+            if self.head_before >= self.size { self.words.len() } else { (self.head_before / 8) as usize };
         memory.copy(base + SUBS as usize * 8, &mut self.words[..used]);
         self.head_after = controls.head(cpu, bank);
     }

@@ -18,7 +18,12 @@ impl Writer {
         let control_bytes = Controls::bytes(1);
         let head_memory = SharedMemory::anonymous(control_bytes).unwrap();
         let controls = Controls::new(SharedMemory::anonymous(control_bytes).unwrap(), 1);
-        Writer { memory: SharedMemory::anonymous(BankImage::bytes(SIZE) * 2).unwrap(), controls, head: 0, head_memory }
+        Writer {
+            memory: SharedMemory::anonymous(BankImage::bytes(SIZE) * 2).unwrap(),
+            controls,
+            head: 0,
+            head_memory,
+        }
     }
 
     fn write(&mut self, kind: u8, time_ns: u64, payload_words: usize, state: u32) {
@@ -41,10 +46,8 @@ impl Writer {
 
     fn image(&mut self) -> BankImage {
         self.head_memory.store_release(offset_of!(abi::rts_cpu_control, head), self.head);
-        let memory = std::mem::replace(
-            &mut self.head_memory,
-            SharedMemory::anonymous(Controls::bytes(1)).unwrap(),
-        );
+        let memory =
+            std::mem::replace(&mut self.head_memory, SharedMemory::anonymous(Controls::bytes(1)).unwrap());
         self.controls = Controls::new(memory, 1);
         let mut image = BankImage::default();
         image.copy_from(&self.memory, &self.controls, 0, 0, SIZE);

@@ -47,7 +47,10 @@ impl SharedMemory {
     /// # Panics
     /// When the offset is not aligned or lies outside: a bug in this crate, since no offset comes from the memory.
     fn word(&self, byte_offset: usize) -> &AtomicU64 {
-        assert!(byte_offset % 8 == 0 && byte_offset / 8 < self.words, "offset {byte_offset} outside of the map");
+        assert!(
+            byte_offset % 8 == 0 && byte_offset / 8 < self.words,
+            "offset {byte_offset} outside of the map"
+        );
         // SAFETY: the offset is inside the mapping, which lives as long as `self`.
         let pointer = unsafe { self.map.as_mut_ptr().add(byte_offset) }.cast::<u64>();
         // SAFETY: the pointer is valid and aligned (the mapping is page-aligned); all accesses of this process to the

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The same rules twice: what the tracker in the kernel reported must be what the pure state machine finds in the events
+//! that the recorder kept. With a limit of 1 ns every response is "late", so every chain is compared, step by step.
+
+use rtscope_analyze::chain::{self, Comparison, Config, EndCondition, compare, replay};
+use rtscope_collect::FlightRecorder;
+use rtscope_event::{End, LateResponse, MonotonicNs};
+use rtscope_kernel::{Glob, Recorder, Session, SessionConfig, Target, TrackerConfig, caps};
+use rtscope_testkit::process::Workload;
+use std::time::{Duration, Instant};
+
+fn session_config(name: Option<&str>, end: End) -> SessionConfig {
+    SessionConfig {
+        recorder: Some(Recorder { bank_bytes: 16 << 20, snapshot: None }),
+        tracker: Some(TrackerConfig {
+            target: Target { name: name.map(|name| Glob::new(name).unwrap()), pid: None },
+            end,
+            threshold_ns: 1,
+            origins: None,
+        }),
+        only: Vec::new(),
+    }
+}
+
+fn pure_config(name: Option<&str>, end: End) -> Config {
+    let mut config = Config::new(1);
+    config.end = if end == End::Running { EndCondition::Running } else { EndCondition::Blocked };
+    if let Some(name) = name {
+        config.target = chain::Target::Comm(chain::Glob::new(name));
+    }
+    config
+}
+
+/// Records until enough responses were reported, then replays the recording.
+fn record_and_compare(name: Option<&str>, end: End, enough: usize) -> Comparison {
+    let config = session_config(name, end);
+    let session = Session::start(&config).unwrap();
+    let mut recorder = FlightRecorder::new(session.memory(&config).unwrap());
+    let mut reported: Vec<LateResponse> = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while reported.len() < enough {
+        assert!(Instant::now() < deadline, "only {} responses in 30 s", reported.len());
+        std::thread::sleep(Duration::from_millis(2));
+        reported.extend(recorder.late_responses());
+    }
+    session.enable(false);
+    reported.extend(recorder.late_responses());
+    let snapshot = recorder.peek(MonotonicNs(0));
+    let recording =
+        snapshot.decode(snapshot.window(u64::MAX, None), session.dump_tasks().unwrap(), Vec::new());
+    assert!(recording.losses.is_empty(), "{:?}", recording.losses);
+    let misses: u64 = session.recursion_misses().iter().map(|(_, misses)| misses.unwrap()).sum();
+    assert_eq!(misses, 0, "skipped programs make a comparison meaningless");
+    let stats = recorder.stats();
+    let (replayed, counters) = replay(&recording, &pure_config(name, end));
+    println!(
+        "{name:?} {end:?}: {} events, reported {}, replayed {}",
+        recording.events.len(),
+        reported.len(),
+        replayed.len()
+    );
+    println!(
+        "kernel: seen {} unlinked {} busy {} healed {} folded {} merged {} untracked {}",
+        stats.seen, stats.unlinked, stats.busy, stats.healed, stats.folded, stats.merged, stats.untracked
+    );
+    println!("replay: {counters:?}");
+    compare(&recording, &reported, &replayed)
+}
+
+fn check(name: Option<&str>, end: End, enough: usize) {
+    let comparison = record_and_compare(name, end, enough);
+    for difference in comparison.different.iter().take(3) {
+        println!("DIFFERENT\n  kernel {:?}\n  replay {:?}", difference.reported, difference.replayed);
+    }
+    for missing in comparison.missing.iter().take(3) {
+        println!("MISSING {missing:?}");
+    }
+    println!(
+        "equal {} different {} missing {} not covered {}",
+        comparison.equal,
+        comparison.different.len(),
+        comparison.missing.len(),
+        comparison.not_covered
+    );
+    assert!(comparison.agrees());
+    assert!(comparison.equal as usize > enough / 2);
+}
+
+#[test]
+fn root_kernel_and_replay_find_the_same_chains() {
+    if let Some(missing) = caps::probe().into_iter().find(|c| c.required && c.found == Some(false)) {
+        println!("SKIP: {}", missing.sentence());
+        return;
+    }
+    let _victim =
+        Workload::start("rtscope-victim", ["--period", "2ms", "--work", "100us", "--duration", "60s"])
+            .unwrap();
+    let _hog =
+        Workload::start("rtscope-hog", ["--burst", "1ms", "--every", "17ms", "--duration", "60s"]).unwrap();
+    let _threads = Workload::start("rtscope-threads", ["--threads", "20", "--duration", "60s"]).unwrap();
+    check(Some("control*"), End::Blocked, 500);
+    check(Some("control*"), End::Running, 500);
+    check(None, End::Blocked, 500);
+    check(None, End::Running, 500);
+}
