@@ -393,7 +393,7 @@ struct rts_stats {
 	rts_u64 healed;	  /* interrupt states found open where they cannot be: an exit event was missed */
 	rts_u64 folded;	  /* chains with more than RTS_CHAIN_STEPS steps */
 	rts_u64 sum_ns, min_ns, max_ns;
-	rts_u64 flips;
+	rts_u64 too_long; /* branches not followed because their chain was full */
 	rts_u64 pad[3];
 	rts_u64 histogram[RTS_HIST_BUCKETS];
 };

@@ -64,6 +64,12 @@ impl FlightRecorder {
         (state.armed && monotonic_now().0 >= state.stop_at_ns).then_some(state)
     }
 
+    /// A late response has pulled the trigger and its snapshot has not been taken yet.
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        self.memory.trigger.state().armed
+    }
+
     /// Copies the frozen banks and gives them back. `wanted_since`: how far back the caller wants to see; the bank of the
     /// epoch before is copied only when that is needed.
     pub fn take(&mut self, trigger: TriggerState, wanted_since: MonotonicNs) -> Snapshot {

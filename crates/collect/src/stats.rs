@@ -18,6 +18,7 @@ pub struct TrackerStats {
     pub busy: u64,
     pub healed: u64,
     pub folded: u64,
+    pub too_long: u64,
     /// Late responses whose account found the ring full.
     pub late_lost: u64,
     pub sum_ns: u64,
@@ -47,6 +48,7 @@ impl TrackerStats {
             busy: sum(offset_of!(abi::rts_stats, busy)),
             healed: sum(offset_of!(abi::rts_stats, healed)),
             folded: sum(offset_of!(abi::rts_stats, folded)),
+            too_long: sum(offset_of!(abi::rts_stats, too_long)),
             late_lost: cpus.clone().map(|cpu| controls.late_lost(cpu)).sum(),
             sum_ns: sum(offset_of!(abi::rts_stats, sum_ns)),
             min_ns: cpus.clone().filter(seen_on).map(|cpu| at(cpu, offset_of!(abi::rts_stats, min_ns))).min(),

@@ -285,7 +285,23 @@ static __always_inline void hrtimer_chain(struct here *here, struct cpu_state *s
 	push(here, to, RTS_STEP_HANDLER, 0, here->now_ns);
 }
 
-static __always_inline void hard_interrupt_chain(struct here *here, struct cpu_state *state, struct rts_chain *to)
+/*
+ * Copies a chain to a new branch, with the step it is in. One that is full goes no further: two tasks that wake each other
+ * for ever would carry it about for ever.
+ */
+static __noinline bool pass_on(struct here *here, const struct rts_chain *from, struct rts_chain *to, __u32 kind, __u32 id)
+{
+	if (from->steps_len >= RTS_CHAIN_STEPS) {
+		COUNT(here, too_long);
+		return false;
+	}
+	*to = *from;
+	to->flags &= ~RTS_CHAIN_BUSY;
+	push(here, to, kind, id, here->now_ns);
+	return true;
+}
+
+static __always_inline bool hard_interrupt_chain(struct here *here, struct cpu_state *state, struct rts_chain *to)
 {
 	__u64 irq_ns = state->in & (IN_IRQ | IN_IRQ_LINGER) ? state->irq_ns : 0;
 	__u64 vector_ns = state->in & IN_VECTOR ? state->vector_ns : 0;
@@ -296,12 +312,12 @@ static __always_inline void hard_interrupt_chain(struct here *here, struct cpu_s
 		begin(to, RTS_ORIGIN_IRQ, state->irq, here->cpu, irq_ns);
 		push(here, to, RTS_STEP_HANDLER, state->irq, here->now_ns);
 	} else if (state->vector_has_chain) {
-		*to = state->vector_chain;
-		push(here, to, RTS_STEP_HANDLER, state->vector_kind, here->now_ns);
+		return pass_on(here, &state->vector_chain, to, RTS_STEP_HANDLER, state->vector_kind);
 	} else {
 		begin(to, RTS_ORIGIN_VECTOR, state->vector_kind, here->cpu, vector_ns);
 		push(here, to, RTS_STEP_HANDLER, state->vector_kind, here->now_ns);
 	}
+	return true;
 }
 
 /* The way of a slot index that was valid when it was stored: a task's way does not move while the task lives. */
@@ -327,7 +343,7 @@ static __always_inline bool has_context(struct cpu_state *state)
 	if (state->in)
 		return true;
 	way = current_way(state);
-	return way && way->link == LINK_RUNNING;
+	return way && way->link == LINK_RUNNING && !(way->flags & TASK_TARGET);
 }
 
 /*
@@ -336,31 +352,20 @@ static __always_inline bool has_context(struct cpu_state *state)
  */
 static __noinline bool context_chain(struct here *here, struct cpu_state *state, struct rts_chain *to)
 {
-	if (state->in & (IN_HRTIMER | IN_IRQ | IN_IRQ_LINGER | IN_VECTOR)) {
-		hard_interrupt_chain(here, state, to);
-		return true;
-	}
-	if (state->in & IN_SOFTIRQ && state->softirq_tid == state->current_tid) {
-		if (!state->softirq_has_chain)
-			return false;
-		*to = state->softirq_chain;
-		push(here, to, RTS_STEP_SOFTIRQ, state->softirq_vec, here->now_ns);
-		return true;
-	}
+	if (state->in & (IN_HRTIMER | IN_IRQ | IN_IRQ_LINGER | IN_VECTOR))
+		return hard_interrupt_chain(here, state, to);
+	if (state->in & IN_SOFTIRQ && state->softirq_tid == state->current_tid)
+		return state->softirq_has_chain &&
+		       pass_on(here, &state->softirq_chain, to, RTS_STEP_SOFTIRQ, state->softirq_vec);
 	if (state->current_slot) {
 		__u32 index = state->current_slot - 1;
 		struct task_way *way = way_at(index);
 		struct task_chain *from = bpf_map_lookup_elem(&task_chains, &index);
 
-		if (!way || way->link != LINK_RUNNING || !from)
+		/* A target passes nothing on: what it wakes are responses to it, not to the interrupt. */
+		if (!way || way->link != LINK_RUNNING || way->flags & TASK_TARGET || !from)
 			return false;
-		/* Without a target filter a chain ends at the first user-space task. */
-		if (config.match_any && way->flags & TASK_TARGET)
-			return false;
-		*to = from->chain;
-		to->flags &= ~RTS_CHAIN_BUSY;
-		push(here, to, RTS_STEP_RUN, state->current_tid, here->now_ns);
-		return true;
+		return pass_on(here, &from->chain, to, RTS_STEP_RUN, state->current_tid);
 	}
 	return false;
 }

@@ -27,6 +27,10 @@ impl Growing {
         self.last
     }
 
+    pub(super) fn is_full(&self) -> bool {
+        self.chain.steps.len() >= MAX_STEPS
+    }
+
     pub(super) fn is_busy(&self) -> bool {
         self.chain.busy
     }

@@ -84,6 +84,9 @@ pub struct Counters {
     pub healed: u64,
     /// Chains that had too many steps.
     pub folded: u64,
+    /// Branches not followed because their chain was full.
+    #[serde(default)]
+    pub too_long: u64,
 }
 
 /// The replayable twin of the tracker in the kernel.
@@ -182,15 +185,16 @@ impl Tracker {
         if let Some(slot) = &slots.vector {
             let id = slot.kind.number();
             let origin = Origin { kind: OriginKind::Vector, id, cpu, time_ns: slot.entry };
-            let chain = slot.chain.clone().unwrap_or_else(|| Growing::begin(origin));
-            return Some(self.handler(chain, id, cpu, t));
+            return match slot.chain.clone() {
+                Some(chain) => self.pass_on(chain, StepKind::Handler, id, cpu, t),
+                None => Some(self.handler(Growing::begin(origin), id, cpu, t)),
+            };
         }
         let current = slots.current;
         if let Some(slot) = slots.softirq.as_ref().filter(|slot| slot.tid == current) {
             let vec = slot.vec;
-            let mut chain = slot.chain.clone()?;
-            self.push(&mut chain, StepKind::Softirq, vec, cpu, t);
-            return Some(chain);
+            let chain = slot.chain.clone()?;
+            return self.pass_on(chain, StepKind::Softirq, vec, cpu, t);
         }
         self.task_context(current?, cpu, t)
     }
@@ -228,13 +232,29 @@ impl Tracker {
     fn task_context(&mut self, tid: Tid, cpu: CpuId, t: MonotonicNs) -> Option<Growing> {
         let task = self.tasks.get(&tid).filter(|_| tid != Tid(0))?;
         let Link::Running(chain) = &task.link else { return None };
-        if self.config.target == Target::AnyUser && task.kthread == Some(false) {
-            return None; // The chain ends at its first user-space task.
+        if self.is_target(tid) {
+            return None; // What a target wakes are responses to it, not to the interrupt.
         }
-        let mut chain = chain.clone();
-        self.push(&mut chain, StepKind::Run, tid.0, cpu, t);
-        chain.set_busy(false);
-        Some(chain)
+        self.pass_on(chain.clone(), StepKind::Run, tid.0, cpu, t)
+    }
+
+    /// A copy of a chain for a new branch, with the step it is in. One that is full goes no further: two tasks that wake
+    /// each other for ever would carry it about for ever.
+    fn pass_on(
+        &mut self,
+        mut copy: Growing,
+        kind: StepKind,
+        id: u32,
+        cpu: CpuId,
+        t: MonotonicNs,
+    ) -> Option<Growing> {
+        if copy.is_full() {
+            self.counters.too_long += 1;
+            return None;
+        }
+        self.push(&mut copy, kind, id, cpu, t);
+        copy.set_busy(false);
+        Some(copy)
     }
 
     fn vector_entry(&mut self, cpu: CpuId, t: MonotonicNs, kind: VectorKind) {
