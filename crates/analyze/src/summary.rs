@@ -4,8 +4,10 @@
 //! A late response whose history was not kept (snapshots are rate limited) is grouped by its longest step alone: the
 //! chain says where the time went, but only the recording says who took it.
 
+use crate::chain::Counters;
 use crate::explain::{CauseKind, Explanation};
-use rtscope_event::{CpuId, LateResponse, StepKind};
+use crate::histogram::Statistics;
+use rtscope_event::{CpuId, LateResponse, Loss, StepKind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -28,6 +30,27 @@ pub struct Group {
     pub worst_cpu: CpuId,
     /// Under which number.
     pub worst_sequence: u64,
+}
+
+/// All that is said at the end of a watch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// How long the watch took.
+    pub elapsed_ns: u64,
+    /// A response that took longer was late.
+    pub threshold_ns: u64,
+    /// What the tracker counted.
+    pub counters: Counters,
+    /// Wakings and switches of tasks for which the tracker had no state.
+    pub untracked: u64,
+    /// Snapshots that were not taken: rate limit or no free bank.
+    pub suppressed: u64,
+    /// The distribution of all response times; `None` when there was none.
+    pub statistics: Option<Statistics>,
+    /// The late ones by what they have in common.
+    pub groups: Vec<Group>,
+    /// Events that were lost over the whole watch.
+    pub losses: Vec<Loss>,
 }
 
 type Key = (Option<StepKind>, Option<CauseKind>, Option<String>);

@@ -114,6 +114,7 @@ fn parse_count(counters: &mut Counters, text: &str) {
             "busy" => &mut counters.busy,
             "healed" => &mut counters.healed,
             "folded" => &mut counters.folded,
+            "too_long" => &mut counters.too_long,
             other => panic!("count: {other}"),
         };
         *slot = value.parse().unwrap();

@@ -1,2 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reports as text and JSON.
+//! Reports as text for people and as JSON for programs.
+//!
+//! Both say the same: what a text rounds or leaves out is in the JSON in nanoseconds. Nothing here reads a clock or
+//! writes anywhere; a [`WallClock`] is handed in by who has looked at one.
+#![forbid(unsafe_code)]
+
+mod explanation;
+mod json;
+mod label;
+mod late;
+mod style;
+mod summary;
+mod units;
+
+pub use explanation::explanation_text;
+pub use json::{SCHEMA, explanation_json, late_json, summary_json};
+pub use label::{actor_label, cause_label, origin_label, thread_label};
+pub use late::late_line;
+pub use style::Style;
+pub use summary::summary_text;
+pub use units::{WallClock, count_text, duration_text, share_text};

@@ -60,14 +60,14 @@ impl Growing {
         }
     }
 
-    /// Merges another chain that waits for the same thing. False when it has the same origin: then nothing was merged.
-    pub(super) fn merge(&mut self, mut other: Growing) -> bool {
+    /// Merges another chain that waits for the same thing. Nothing to do when it has the same origin.
+    pub(super) fn merge(&mut self, mut other: Growing) {
         let origin = |growing: &Growing| {
             let Origin { kind, id, time_ns, .. } = growing.chain.origin;
             OtherOrigin { kind, id, time_ns }
         };
         if origin(self) == origin(&other) {
-            return false;
+            return;
         }
         if other.chain.origin.time_ns < self.chain.origin.time_ns {
             std::mem::swap(self, &mut other);
@@ -76,7 +76,6 @@ impl Growing {
         if self.chain.others.len() < MAX_OTHERS {
             self.chain.others.push(origin(&other));
         }
-        true
     }
 
     pub(super) fn finish(self) -> Chain {

@@ -74,7 +74,7 @@ pub struct Counters {
     pub late: u64,
     /// Responses that the origin filter left out.
     pub filtered: u64,
-    /// Origins merged into a waiting chain.
+    /// Origins that were merged into the chains of these responses.
     pub merged: u64,
     /// Switch-ins of a target whose waking no interrupt or timer could be linked to.
     pub unlinked: u64,
@@ -273,7 +273,7 @@ impl Tracker {
         let raises = &mut self.cpus.entry(cpu).or_default().raises;
         match (raises.get_mut(&vec), context) {
             (Some(Raise { chain: Some(waiting) }), Some(chain)) => {
-                self.counters.merged += u64::from(waiting.merge(chain));
+                waiting.merge(chain);
             }
             (Some(Raise { chain: Some(_) }), None) => {}
             (_, chain) => {
@@ -483,6 +483,7 @@ impl Tracker {
         }
         let late = chain.duration_ns() > self.config.threshold_ns;
         self.counters.seen += 1;
+        self.counters.merged += u64::from(chain.merged);
         self.counters.late += u64::from(late);
         out(Response { tid, end, end_ns, cpu, late, chain });
     }

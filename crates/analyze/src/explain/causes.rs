@@ -154,15 +154,21 @@ impl Explainer<'_> {
         }
     }
 
-    /// From the interrupt's entry to this timer's handler.
+    /// From the interrupt's entry to this timer's handler: other timers, once one of them is served.
     fn timer_interrupt(&self, at: &StepAt<'_>, tally: &mut Tally) {
         let cpu = at.step.cpu;
-        for segment in self.timeline.slice(cpu, at.from, at.to) {
-            let ns = segment.duration_ns();
-            match segment.what {
-                Activity::Unknown => tally.unknown(Self::not_recorded(cpu, &segment), ns),
-                Activity::Nmi => tally.add(CauseKind::NmiInterference, None, ns),
-                _ => tally.add(CauseKind::EarlierTimers, None, ns),
+        let others_from = self.first_timer(cpu, at.from, at.to).unwrap_or(at.to);
+        for (from, to, kind) in
+            [(at.from, others_from, CauseKind::Handler), (others_from, at.to, CauseKind::EarlierTimers)]
+        {
+            let actor = (kind == CauseKind::Handler).then_some(Actor::Timer);
+            for segment in self.timeline.slice(cpu, from, to) {
+                let ns = segment.duration_ns();
+                match segment.what {
+                    Activity::Unknown => tally.unknown(Self::not_recorded(cpu, &segment), ns),
+                    Activity::Nmi => tally.add(CauseKind::NmiInterference, None, ns),
+                    _ => tally.add(kind, actor.clone(), ns),
+                }
             }
         }
     }

@@ -22,6 +22,13 @@ impl Explainer<'_> {
         self.recording.events[self.index_at(time)..].iter().take_while(move |event| event.time == time)
     }
 
+    /// When a timer's handler first began on `cpu` in this time.
+    pub(super) fn first_timer(&self, cpu: CpuId, from: MonotonicNs, to: MonotonicNs) -> Option<MonotonicNs> {
+        let events = self.recording.events[self.index_at(from)..].iter().take_while(|event| event.time < to);
+        let timer = |event: &&Event| matches!(event.kind, EventKind::HrtimerExpireEntry { .. });
+        events.filter(|event| event.cpu == cpu).find(timer).map(|event| event.time)
+    }
+
     /// Where `tid` was switched out at `time`, and for whom.
     pub(super) fn switch_out(&self, tid: Tid, time: MonotonicNs) -> Option<(CpuId, Tid)> {
         self.events_at(time).find_map(|event| match event.kind {

@@ -120,7 +120,7 @@ fn a_thread_that_keeps_its_cpu_blocks_and_one_that_is_switched_in_interferes() {
          900 0 sched_switch prev_tid=8 prev_prio=19 prev_state=1 next_tid=7 next_prio=49
          950 0 sched_switch prev_tid=7 prev_prio=49 prev_state=1 next_tid=0",
         "timer lateness 10: unknown - 10, NotTaken { cpu: CpuId(0), current: Thread(Thread { tid: Tid(9), comm: Some(\"shell\"), prio: Some(Priority(120)), policy: Some(Policy(0)) }), time_ns: 10 }
-         timer interrupt 5: earlier timers - 5
+         timer interrupt 5: handler timer 5
          handler 5: handler timer 5
          wakeup 800: thread interference hog 685, blocking thread shell 95, IRQ interference irq36 10, IRQ interference local_timer 5, softirq interference softirq3 5
          run 50: own work ctl 50
@@ -150,11 +150,33 @@ fn exit_from_idle_and_handlers_can_be_blamed_for_a_late_interrupt() {
          230 0 sched_switch prev_tid=7 prev_state=1 next_tid=0",
         "timer slack 20: timer slack - 20, LargeSlack
          timer lateness 120: IRQ interference irq36 80, exit from idle - 20, NMI interference - 20
-         timer interrupt 5: earlier timers - 5
+         timer interrupt 5: handler timer 5
          handler 5: handler timer 5
          wakeup 10: IRQ interference local_timer 5, exit from idle - 5
          run 10: own work ctl 10
          culprit: IRQ interference irq36 80 in 1",
+    );
+}
+
+#[test]
+fn timers_served_first_are_told_from_the_interrupt_itself() {
+    check(
+        0,
+        "10 0 cpu_idle state=2
+         100 0 vector_entry kind=local_timer
+         105 0 hrtimer_expire_entry timer=0x1 softexpires=90 expires=90
+         130 0 hrtimer_expire_exit timer=0x1
+         131 0 hrtimer_expire_entry timer=0x2 softexpires=90 expires=90
+         140 0 sched_waking tid=7
+         145 0 vector_exit kind=local_timer
+         150 0 sched_switch prev_tid=0 next_tid=7
+         170 0 sched_switch prev_tid=7 prev_state=1 next_tid=0",
+        "timer lateness 10: exit from idle - 10
+         timer interrupt 31: earlier timers - 26, handler timer 5
+         handler 9: handler timer 9
+         wakeup 10: IRQ interference local_timer 5, exit from idle - 5
+         run 20: own work ctl 20
+         culprit: earlier timers - 26 in 1",
     );
 }
 

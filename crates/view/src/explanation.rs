@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An explanation for a terminal: the chain step by step, below each step what took its time, then the culprit.
+
+use crate::label::{actor_label, label_of, short_thread, thread_label};
+use crate::style::{Style, WIDTH, bar, wrap};
+use crate::units::{duration_text, share_text};
+use rtscope_analyze::explain::{
+    Actor, Cause, CauseKind, Culprit, Explanation, Note, Preemption, StepExplanation, WokenBy,
+};
+use rtscope_event::{End, Loss, LossCause, StepKind};
+
+/// Columns for names of steps and causes: as many as the longest needs, within these.
+const NAMES: std::ops::RangeInclusive<usize> = 30..=60;
+/// Columns for a share as a bar.
+const BAR: usize = 10;
+/// Causes shown for a step before the rest is added up.
+const CAUSES: usize = 5;
+/// Preemptions listed one by one.
+const PREEMPTIONS: usize = 4;
+
+/// The whole explanation, several lines, each ended.
+#[must_use]
+pub fn explanation_text(explanation: &Explanation, style: Style) -> String {
+    let mut text = head(explanation, style);
+    let table = Table::new(explanation);
+    for step in shown_steps(explanation) {
+        text.push_str(&table.step_rows(step, style));
+    }
+    text.push_str(&culprit_lines(explanation, style));
+    text.push_str(&wrap(&woken_line(explanation.woken_by.as_ref()), 2, 4));
+    text.push_str(&preemption_lines(&explanation.preemptions));
+    if explanation.unknown_ns > 0 {
+        let (time, share) = (duration_text(explanation.unknown_ns), share_text(explanation.unknown_permille));
+        text.push_str(&format!("  unknown: {time}, {share} of the response\n"));
+    }
+    for loss in &explanation.losses {
+        text.push_str(&wrap(&loss_line(loss), 2, 4));
+    }
+    text
+}
+
+fn head(explanation: &Explanation, style: Style) -> String {
+    let origin = explanation.origin.actor.as_ref().map_or_else(|| "unknown origin".to_owned(), actor_label);
+    let end = match explanation.end {
+        End::Running => "running",
+        End::Blocked => "blocked",
+        End::Rewoken => "woken again",
+    };
+    let merged = match explanation.origin.merged {
+        0 => String::new(),
+        1 => " (1 other merged into it)".to_owned(),
+        others => format!(" ({others} others merged into it)"),
+    };
+    let line = format!(
+        "{} on cpu {}: response {}, limit {}, from {origin}{merged} to {end}",
+        thread_label(&explanation.thread),
+        explanation.cpu,
+        duration_text(explanation.response_ns),
+        duration_text(explanation.threshold_ns),
+    );
+    let wrapped = wrap(&format!("LATE {line}"), 0, 5);
+    wrapped.replacen("LATE", &style.alarm("LATE"), 1)
+}
+
+/// Steps that took time, and those that say something without.
+fn shown_steps(explanation: &Explanation) -> impl Iterator<Item = &StepExplanation> {
+    explanation.steps.iter().filter(|step| step.duration_ns > 0 || step.kind == StepKind::Busy)
+}
+
+/// The rows of steps and causes, in columns.
+struct Table<'a> {
+    explanation: &'a Explanation,
+    /// Width of the column of names.
+    names: usize,
+}
+
+impl<'a> Table<'a> {
+    fn new(explanation: &'a Explanation) -> Table<'a> {
+        let longest = |step: &StepExplanation| {
+            let causes = step.causes.iter().map(|cause| label_of(cause).chars().count() + 4);
+            causes.max().unwrap_or(0).max(step_name(step, explanation).chars().count() + 2)
+        };
+        let names = shown_steps(explanation).map(longest).max().unwrap_or(0);
+        Table { explanation, names: names.clamp(*NAMES.start(), *NAMES.end()) }
+    }
+
+    fn columns(&self, name: &str, time_ns: u64, permille: u32) -> String {
+        let pad = self.names.saturating_sub(name.chars().count());
+        format!("{name}{:pad$} {:>9}  {:>7}", "", duration_text(time_ns), share_text(permille))
+    }
+
+    fn step_rows(&self, step: &StepExplanation, style: Style) -> String {
+        let name = format!("  {}", step_name(step, self.explanation));
+        let drawn = bar(f64::from(step.share_permille) / 1000.0, BAR);
+        let mut row = format!("{}  {drawn}", self.columns(&name, step.duration_ns, step.share_permille));
+        let mut below = String::new();
+        match &step.causes[..] {
+            // "own work" beside "run" is worth saying, "timer slack" beside "timer slack" is not.
+            [only] if label_of(only) != step.kind.name() => {
+                let pad = BAR.saturating_sub(drawn.chars().count());
+                let wide = format!("{row}{:pad$}  {}", "", label_of(only));
+                if wide.chars().count() > WIDTH {
+                    below = self.cause_rows(&step.causes);
+                } else {
+                    row = wide;
+                }
+            }
+            [_] | [] => {}
+            causes => below = self.cause_rows(causes),
+        }
+        let mut text = format!("{}\n{below}", row.trim_end());
+        for note in &step.notes {
+            text.push_str(&style.faint(wrap(&note_line(note), 4, 2).trim_end()));
+            text.push('\n');
+        }
+        text
+    }
+
+    fn cause_rows(&self, causes: &[Cause]) -> String {
+        let shown = if causes.len() > CAUSES { CAUSES - 1 } else { causes.len() };
+        let mut text = String::new();
+        for cause in &causes[..shown] {
+            let row = self.columns(&format!("    {}", label_of(cause)), cause.time_ns, cause.share_permille);
+            text.push_str(&format!("{row}\n"));
+        }
+        if let rest @ [_, ..] = &causes[shown..] {
+            let time = rest.iter().map(|cause| cause.time_ns).sum();
+            let share = rest.iter().map(|cause| cause.share_permille).sum();
+            let row = self.columns(&format!("    {} others", rest.len()), time, share);
+            text.push_str(&format!("{row}\n"));
+        }
+        text
+    }
+}
+
+/// The step, with who it is about unless that is the target itself or plain from the step.
+fn step_name(step: &StepExplanation, explanation: &Explanation) -> String {
+    let kind = step.kind.name();
+    match (&step.actor, step.kind) {
+        (_, StepKind::More) => "further steps".to_owned(),
+        (_, StepKind::Busy) => "busy (woken before it had left its CPU)".to_owned(),
+        (Some(Actor::Thread(thread)), _) if thread.tid == explanation.thread.tid => kind.to_owned(),
+        (Some(Actor::Thread(thread)), _) => format!("{kind} {}", short_thread(thread)),
+        (Some(Actor::Timer), StepKind::Handler) => "timer handler".to_owned(),
+        (Some(Actor::Timer) | None, _) => kind.to_owned(),
+        (Some(actor), _) => format!("{kind} {}", actor_label(actor)),
+    }
+}
+
+fn note_line(note: &Note) -> String {
+    match note {
+        Note::NotRecorded { cpu, time_ns } => {
+            format!("note: {} on cpu {cpu} are not in the recording", duration_text(*time_ns))
+        }
+        Note::PlaceUnknown => "note: where it waited is not in the recording".to_owned(),
+        Note::NotTaken { cpu, current, time_ns } => format!(
+            "note: cpu {cpu} did not take the interrupt for {} while {} was current: interrupts were disabled, or a \
+             hypervisor had the CPU; the recording cannot tell which",
+            duration_text(*time_ns),
+            match current {
+                Actor::Softirq { .. } => format!("softirq {}", actor_label(current)),
+                _ => actor_label(current),
+            },
+        ),
+        Note::Folded { steps } => format!("note: {steps} steps that did not fit into the chain"),
+        Note::LargeSlack => {
+            "note: prctl(PR_SET_TIMERSLACK) or a real-time policy removes timer slack".to_owned()
+        }
+    }
+}
+
+fn culprit_lines(explanation: &Explanation, style: Style) -> String {
+    let Some(culprit) = &explanation.culprit else { return String::new() };
+    let (time, share) = (duration_text(culprit.time_ns), share_text(culprit.share_permille));
+    let line = if culprit.kind.is_disturbance() {
+        let label = crate::label::cause_label(culprit.kind, culprit.actor.as_ref());
+        let kind = match culprit.actor {
+            Some(_) => format!("{} ", culprit.kind.name()),
+            None => String::new(),
+        };
+        let mostly = if in_one_step(culprit, explanation) { "" } else { "mostly " };
+        format!("{label}: {time} ({share}), {kind}{mostly}{}", when(culprit, explanation))
+    } else {
+        format!("nobody; {} is the largest part: {time} ({share})", harmless(culprit))
+    };
+    wrap(&format!("culprit: {line}"), 2, 4).replacen("culprit:", &style.strong("culprit:"), 1)
+}
+
+fn in_one_step(culprit: &Culprit, explanation: &Explanation) -> bool {
+    let step = explanation.steps.get(culprit.step);
+    step.is_some_and(|step| step.causes.iter().any(|cause| cause.time_ns == culprit.time_ns))
+}
+
+fn harmless(culprit: &Culprit) -> String {
+    match (culprit.kind, &culprit.actor) {
+        (CauseKind::Unknown, _) => "what is unknown".to_owned(),
+        (CauseKind::Handler, Some(actor)) => format!("the handler of {}", actor_label(actor)),
+        (CauseKind::Softirq, Some(actor)) => format!("the softirq {}", actor_label(actor)),
+        (kind, actor) => crate::label::cause_label(kind, actor.as_ref()),
+    }
+}
+
+/// During what the culprit cost most.
+fn when(culprit: &Culprit, explanation: &Explanation) -> String {
+    let Some(step) = explanation.steps.get(culprit.step) else { return String::new() };
+    let who = match &step.actor {
+        Some(Actor::Thread(thread)) => short_thread(thread),
+        Some(actor) => actor_label(actor),
+        None => "the chain".to_owned(),
+    };
+    match step.kind {
+        StepKind::Wakeup => format!("while {who} was woken and waited for a CPU"),
+        StepKind::Preempted => format!("while {who} was preempted"),
+        StepKind::Run | StepKind::Busy => format!("while {who} ran"),
+        StepKind::TimerSlack | StepKind::TimerLateness | StepKind::TimerInterrupt => {
+            "while the timer was due".to_owned()
+        }
+        StepKind::Handler => "while the handler ran".to_owned(),
+        StepKind::SoftirqWait => format!("while softirq {who} was pending"),
+        StepKind::Softirq => format!("while softirq {who} ran"),
+        StepKind::Ipi => "while an IPI was on its way".to_owned(),
+        StepKind::More => "in further steps".to_owned(),
+    }
+}
+
+fn woken_line(woken: Option<&WokenBy>) -> String {
+    let Some(woken) = woken else { return "woken by: not known".to_owned() };
+    let by = match &woken.actor {
+        Some(Actor::Timer) => "a timer".to_owned(),
+        Some(actor @ Actor::Softirq { .. }) => format!("softirq {}", actor_label(actor)),
+        Some(actor) => actor_label(actor),
+        None => "a step that was folded away".to_owned(),
+    };
+    let busy = if woken.busy { ", before it had left its CPU" } else { "" };
+    format!("woken by: {by} on cpu {}{busy}", woken.cpu)
+}
+
+fn preemption_lines(preemptions: &[Preemption]) -> String {
+    let mut text = String::new();
+    for preemption in preemptions.iter().take(PREEMPTIONS) {
+        let by = preemption.by.as_ref().map_or_else(|| "not known".to_owned(), thread_label);
+        let cpu = preemption.cpu.map_or(String::new(), |cpu| format!(" on cpu {cpu}"));
+        let (thread, time) = (short_thread(&preemption.thread), duration_text(preemption.duration_ns));
+        text.push_str(&wrap(&format!("preempted: {thread}{cpu} by {by}, for {time}"), 2, 4));
+    }
+    if let rest @ [_, ..] = preemptions.get(PREEMPTIONS..).unwrap_or_default() {
+        let time = rest.iter().map(|preemption| preemption.duration_ns).sum();
+        text.push_str(&format!("  preempted: {} times more, for {}\n", rest.len(), duration_text(time)));
+    }
+    text
+}
+
+/// One loss in words. "Unknown" is never 0.
+pub(crate) fn loss_line(loss: &Loss) -> String {
+    let count = loss.count.map_or_else(|| "an unknown number of".to_owned(), |count| count.to_string());
+    let cpu = loss.cpu.map_or(String::new(), |cpu| format!(" on cpu {cpu}"));
+    let why = match loss.cause {
+        LossCause::RecursionMiss => "skipped by the kernel (tracepoint program already running)",
+        LossCause::Unfinished => "unfinished when the bank was copied",
+        LossCause::Unreadable => "unreadable",
+        LossCause::Overwritten => "overwritten while they were copied",
+        LossCause::Discarded => "discarded by the writer of the trace",
+    };
+    format!("lost: {count} events{cpu} {why}; any of this may be incomplete")
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One object a line, each with the schema's name and version.
+//!
+//! A field is never renamed or given another meaning within a version; new fields may come. Times are nanoseconds of
+//! `CLOCK_MONOTONIC`; `unix_ns` is added where the caller knows the wall clock.
+
+use crate::units::WallClock;
+use rtscope_analyze::explain::Explanation;
+use rtscope_analyze::summary::Report;
+use rtscope_event::{LateResponse, MonotonicNs};
+use serde::Serialize;
+
+/// Name and version of the objects of a watch.
+pub const SCHEMA: &str = "rtscope.watch/1";
+
+#[derive(Serialize)]
+struct Line<'a, T> {
+    schema: &'static str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unix_ns: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_ns: Option<u64>,
+    #[serde(flatten)]
+    body: &'a T,
+}
+
+fn line<T: Serialize>(
+    kind: &'static str,
+    at: Option<(MonotonicNs, &WallClock)>,
+    response_ns: Option<u64>,
+    body: &T,
+) -> serde_json::Result<String> {
+    let unix_ns = at.map(|(time, clock)| clock.unix_ns(time));
+    serde_json::to_string(&Line { schema: SCHEMA, kind, unix_ns, response_ns, body })
+}
+
+/// A late response at the moment of detection: `"type":"late"`.
+///
+/// # Errors
+/// When serde_json refuses, which none of these types gives it reason to.
+pub fn late_json(late: &LateResponse, clock: Option<&WallClock>) -> serde_json::Result<String> {
+    line("late", clock.map(|clock| (late.end_ns, clock)), Some(late.response_ns()), late)
+}
+
+/// An explanation: `"type":"explanation"`.
+///
+/// # Errors
+/// As [`late_json`].
+pub fn explanation_json(explanation: &Explanation, clock: Option<&WallClock>) -> serde_json::Result<String> {
+    line("explanation", clock.map(|clock| (explanation.end_ns, clock)), None, explanation)
+}
+
+/// The end of a watch: `"type":"summary"`.
+///
+/// # Errors
+/// As [`late_json`].
+pub fn summary_json(report: &Report) -> serde_json::Result<String> {
+    line("summary", None, None, report)
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What threads, interrupts, origins and causes are called. Task names come from hostile hands: `Comm` escapes what would
+//! drive a terminal, and interrupt names are treated alike here.
+
+use rtscope_analyze::explain::{Actor, Cause, CauseKind, Thread};
+use rtscope_event::{Irq, Names, Origin, OriginKind, softirq_name, step_vector_name};
+
+/// `hog/1240`, or `thread 1240` when nothing told its name.
+pub(crate) fn short_thread(thread: &Thread) -> String {
+    match thread.comm {
+        Some(comm) => format!("{comm}/{}", thread.tid),
+        None => format!("thread {}", thread.tid),
+    }
+}
+
+/// `hog/1240 (rt 80, FIFO)`: as much as is known.
+#[must_use]
+pub fn thread_label(thread: &Thread) -> String {
+    let policy = thread.policy.filter(|policy| policy.0 != 0).map(|policy| policy.name().to_owned());
+    let known: Vec<String> = thread.prio.map(|prio| prio.to_string()).into_iter().chain(policy).collect();
+    if known.is_empty() {
+        short_thread(thread)
+    } else {
+        format!("{} ({})", short_thread(thread), known.join(", "))
+    }
+}
+
+fn irq_label(irq: Irq, name: Option<&str>) -> String {
+    match name {
+        Some(name) => {
+            let clean: String = name.chars().flat_map(clean).collect();
+            format!("{clean} (irq {irq})")
+        }
+        None => format!("irq {irq}"),
+    }
+}
+
+fn clean(character: char) -> impl Iterator<Item = char> {
+    let control = character.is_control();
+    control.then(|| character.escape_default()).into_iter().flatten().chain((!control).then_some(character))
+}
+
+/// A thread, interrupt or softirq by name: `hog/1240 (rt 80)`, `virtio1-req.0 (irq 36)`, `local_timer`, `NET_RX`.
+#[must_use]
+pub fn actor_label(actor: &Actor) -> String {
+    match actor {
+        Actor::Thread(thread) => thread_label(thread),
+        Actor::Irq { irq, name } => irq_label(*irq, name.as_deref()),
+        Actor::Vector { vector } => vector.name().to_owned(),
+        Actor::Softirq { vec } => softirq_name(*vec).to_owned(),
+        Actor::Timer => "timer".to_owned(),
+        Actor::Idle => "the idle thread".to_owned(),
+    }
+}
+
+/// What a chain began with: `timer`, `virtio1-req.0 (irq 36)`, `irq_work`.
+#[must_use]
+pub fn origin_label(origin: &Origin, names: &Names) -> String {
+    match origin.kind {
+        OriginKind::Timer => "timer".to_owned(),
+        OriginKind::Irq => irq_label(Irq(origin.id), names.irq(Irq(origin.id))),
+        OriginKind::Vector => step_vector_name(origin.id).to_owned(),
+    }
+}
+
+/// A cause with its actor: `thread hog/1240 (rt 80)`, `IRQ local_timer`, `own work`.
+#[must_use]
+pub fn cause_label(kind: CauseKind, actor: Option<&Actor>) -> String {
+    let who = actor.map_or_else(|| "unknown".to_owned(), actor_label);
+    match kind {
+        CauseKind::ChainWork => format!("work of {who}"),
+        CauseKind::Handler => "handler".to_owned(),
+        CauseKind::Softirq => "softirq".to_owned(),
+        CauseKind::BlockingThread => format!("blocking thread {who}"),
+        CauseKind::ThreadInterference => format!("thread {who}"),
+        CauseKind::IrqInterference => format!("IRQ {who}"),
+        CauseKind::SoftirqInterference => format!("softirq {who}"),
+        CauseKind::NmiInterference => "NMI".to_owned(),
+        CauseKind::OwnWork
+        | CauseKind::TimerSlack
+        | CauseKind::EarlierTimers
+        | CauseKind::ExitFromIdle
+        | CauseKind::IpiFlight
+        | CauseKind::Unknown => kind.name().to_owned(),
+    }
+}
+
+pub(crate) fn label_of(cause: &Cause) -> String {
+    cause_label(cause.kind, cause.actor.as_ref())
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Numbers as people read them.
+
+use rtscope_event::MonotonicNs;
+
+const UNITS: [(u64, &str); 4] = [(1, "ns"), (1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s")];
+
+/// A duration with a sensible unit and four significant digits: `4.102 us`. An exact value has no trailing zeros
+/// (`500 us` is exactly that, `500.0 us` is rounded).
+#[must_use]
+pub fn duration_text(ns: u64) -> String {
+    let mut index = UNITS.iter().rposition(|(size, _)| ns >= *size).unwrap_or(0);
+    loop {
+        let (size, unit) = UNITS[index];
+        let whole = ns / size;
+        let decimals = match whole {
+            _ if size == 1 => 0,
+            0..10 => 3,
+            10..100 => 2,
+            100..1000 => 1,
+            _ => 0,
+        };
+        let scale = 10_u128.pow(decimals);
+        let scaled = (u128::from(ns) * scale + u128::from(size) / 2) / u128::from(size);
+        if scaled >= 1000 * scale && index + 1 < UNITS.len() && whole < 1000 {
+            index += 1; // 999.96 us rounds to 1.000 ms.
+            continue;
+        }
+        let exact = scaled * u128::from(size) == u128::from(ns) * scale;
+        let mut text = format!("{}", scaled / scale);
+        if decimals > 0 {
+            let fraction = format!("{:0width$}", scaled % scale, width = decimals as usize);
+            let fraction = if exact { fraction.trim_end_matches('0') } else { &fraction };
+            if !fraction.is_empty() {
+                text = format!("{text}.{fraction}");
+            }
+        }
+        return format!("{text} {unit}");
+    }
+}
+
+/// A share in thousandths as `12.3 %`.
+#[must_use]
+pub fn share_text(permille: u32) -> String {
+    format!("{}.{} %", permille / 10, permille % 10)
+}
+
+/// A count with blanks between thousands: `1 234 567`.
+#[must_use]
+pub fn count_text(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// How the clock of the events relates to the clock on the wall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WallClock {
+    /// Unix time minus monotonic time, in nanoseconds.
+    pub unix_offset_ns: i64,
+    /// Local time minus UTC, in seconds.
+    pub utc_offset_s: i32,
+}
+
+impl WallClock {
+    /// Nanoseconds since 1970, UTC.
+    #[must_use]
+    pub fn unix_ns(&self, time: MonotonicNs) -> i64 {
+        i64::try_from(time.0).unwrap_or(i64::MAX).saturating_add(self.unix_offset_ns)
+    }
+
+    /// Local time of day: `23:41:07.123456`.
+    #[must_use]
+    pub fn time_of_day(&self, time: MonotonicNs) -> String {
+        let local_us =
+            self.unix_ns(time).div_euclid(1000).saturating_add(i64::from(self.utc_offset_s) * 1_000_000);
+        let us = local_us.rem_euclid(24 * 3600 * 1_000_000);
+        let seconds = us / 1_000_000;
+        format!("{:02}:{:02}:{:02}.{:06}", seconds / 3600, seconds / 60 % 60, seconds % 60, us % 1_000_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_four_digits_and_no_false_precision() {
+        for (ns, text) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1 us"),
+            (4_102, "4.102 us"),
+            (31_049, "31.05 us"),
+            (310_500, "310.5 us"),
+            (500_000, "500 us"),
+            (500_010, "500.0 us"),
+            (999_960, "1.000 ms"),
+            (3_412_345, "3.412 ms"),
+            (1_234_567_890, "1.235 s"),
+            (86_400_000_000_000, "86400 s"),
+        ] {
+            assert_eq!(duration_text(ns), text);
+        }
+    }
+
+    #[test]
+    fn counts_are_grouped() {
+        assert_eq!(count_text(7), "7");
+        assert_eq!(count_text(1_234_567), "1 234 567");
+    }
+
+    #[test]
+    fn the_clock_on_the_wall() {
+        let clock = WallClock { unix_offset_ns: 1_700_000_000_000_000_000, utc_offset_s: 3600 };
+        assert_eq!(clock.time_of_day(MonotonicNs(123_456_789)), "23:13:20.123456");
+        let early = WallClock { unix_offset_ns: -1, utc_offset_s: 0 };
+        assert_eq!(early.time_of_day(MonotonicNs(0)), "23:59:59.999999");
+    }
+}
