@@ -70,7 +70,7 @@ fn disturb(
     stop: &StopFlag,
 ) -> Result<(i32, Notes<Burst>)> {
     sched::set_name(&plan.name);
-    sched::pin_to_cpu(plan.cpu.map_or_else(sched::last_online_cpu, Ok)?)?;
+    sched::pin_to_cpu(plan.cpu.map_or_else(sched::last_cpu, Ok)?)?;
     sched::set_policy(plan.policy)?;
     let (details, make_burst) = prepare()?;
     let tid = sched::tid();

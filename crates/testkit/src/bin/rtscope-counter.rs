@@ -51,7 +51,7 @@ fn run(options: &Options) -> Result<()> {
     let (thread_options, thread_stop) = (options.clone(), stop.clone());
     let (ready, is_ready) = channel();
     let thread = thread::spawn(move || -> Result<_> {
-        sched::pin_to_cpu(thread_options.cpu.map_or_else(sched::last_online_cpu, Ok)?)?;
+        sched::pin_to_cpu(thread_options.cpu.map_or_else(sched::last_cpu, Ok)?)?;
         sched::set_policy(thread_options.policy)?;
         sched::set_name("c000000000001");
         let tid = sched::tid();

@@ -114,7 +114,7 @@ fn run_thread(
     progress: &Progress,
 ) -> Result<Account> {
     let mut account = Account { index, tid: sched::tid(), responses: 0, skipped: 0, max_ns: 0 };
-    let cpu = options.cpu.map_or_else(sched::last_online_cpu, Ok);
+    let cpu = options.cpu.map_or_else(sched::last_cpu, Ok);
     let prepared = cpu.and_then(sched::pin_to_cpu).and_then(|()| sched::set_policy(options.policy));
     if prepared.is_err() {
         // ORDER: relaxed: only tells the main thread to stop waiting; the error itself comes through join.

@@ -158,8 +158,8 @@ fn control_loop(options: &Options, first_ns: u64, stop: &StopFlag, progress: &Pr
 }
 
 fn run_thread(options: &Options, first_ns: u64, stop: &StopFlag, progress: &Progress) -> Result<Account> {
-    let cpu = options.cpu.map_or_else(sched::last_online_cpu, Ok)?;
-    let prepared = sched::pin_to_cpu(cpu).and_then(|()| sched::set_policy(options.policy));
+    let cpu = options.cpu.map_or_else(sched::last_cpu, Ok);
+    let prepared = cpu.and_then(sched::pin_to_cpu).and_then(|()| sched::set_policy(options.policy));
     if prepared.is_err() {
         // ORDER: relaxed: only tells the main thread to stop waiting; the error itself comes through join.
         progress.failed.fetch_add(1, Ordering::Relaxed);

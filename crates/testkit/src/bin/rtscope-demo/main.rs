@@ -53,7 +53,7 @@ fn run(options: &Options) -> Result<bool> {
     let temporary =
         tempfile::Builder::new().prefix("rtscope-demo-").tempdir().context("a temporary folder")?;
     let folder = options.keep.clone().unwrap_or_else(|| temporary.path().to_owned());
-    let cpu = options.cpu.map_or_else(sched::last_online_cpu, Ok)?;
+    let cpu = options.cpu.map_or_else(sched::last_cpu, Ok)?;
     let setting = Setting { rtscope, folder, cpu, duration: options.phase, quiet: options.json };
     let mut verdicts = Vec::new();
     for (number, phase) in (1..).zip(&PHASES) {
