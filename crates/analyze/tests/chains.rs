@@ -75,6 +75,13 @@ fn parse_config(config: &mut Config, text: &str) {
             ("end", "blocked") => config.end = EndCondition::Blocked,
             ("target", "any") => config.target = Target::AnyUser,
             ("target", glob) => config.target = Target::Comm(Glob::new(glob)),
+            ("pid", pid) => {
+                let comm = match &config.target {
+                    Target::Comm(glob) if glob.to_string() != "ctl" => Some(glob.clone()),
+                    _ => None,
+                };
+                config.target = Target::Process { pid: Pid(pid.parse().unwrap()), comm };
+            }
             ("tids", list) => {
                 config.target = Target::Tids(list.split(',').map(|tid| Tid(tid.parse().unwrap())).collect());
             }

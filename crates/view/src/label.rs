@@ -28,16 +28,23 @@ pub fn thread_label(thread: &Thread) -> String {
 fn irq_label(irq: Irq, name: Option<&str>) -> String {
     match name {
         Some(name) => {
-            let clean: String = name.chars().flat_map(clean).collect();
-            format!("{clean} (irq {irq})")
+            format!("{} (irq {irq})", clean(name))
         }
         None => format!("irq {irq}"),
     }
 }
 
-fn clean(character: char) -> impl Iterator<Item = char> {
-    let control = character.is_control();
-    control.then(|| character.escape_default()).into_iter().flatten().chain((!control).then_some(character))
+/// Names from outside, without what would drive a terminal.
+pub(crate) fn clean(name: &str) -> String {
+    let mut text = String::new();
+    for character in name.chars() {
+        if character.is_control() {
+            text.extend(character.escape_default());
+        } else {
+            text.push(character);
+        }
+    }
+    text
 }
 
 /// A thread, interrupt or softirq by name: `hog/1240 (rt 80)`, `virtio1-req.0 (irq 36)`, `local_timer`, `NET_RX`.

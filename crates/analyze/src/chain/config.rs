@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the tracker is asked to follow: whose responses, until when, from which origins, and how late is late.
 
-use rtscope_event::{Irq, Origin, OriginKind, Tid};
+use rtscope_event::{Irq, Origin, OriginKind, Pid, Tid};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -68,6 +68,13 @@ pub enum Target {
     AnyUser,
     /// Tasks of this name.
     Comm(Glob),
+    /// Threads of this process, all or those of this name.
+    Process {
+        /// Its id.
+        pid: Pid,
+        /// Names of threads that count.
+        comm: Option<Glob>,
+    },
     /// These threads.
     Tids(BTreeSet<Tid>),
 }

@@ -29,7 +29,7 @@ pub fn replay(recording: &Recording, config: &Config) -> (Vec<Response>, Counter
 /// Each task gets the name it had when the recording first speaks of it; rename events do the rest.
 fn prime_names(tracker: &mut Tracker, recording: &Recording) {
     for task in recording.names.tasks() {
-        tracker.prime_task(task.tid, None, Some(task.kthread));
+        tracker.prime_task(task.tid, None, Some(task.pid), Some(task.kthread));
     }
     let start = recording.events.first().map_or(MonotonicNs(0), |event| event.time);
     let dumped = recording.names.tasks().map(|task| task.tid);
@@ -37,7 +37,7 @@ fn prime_names(tracker: &mut Tracker, recording: &Recording) {
     for tid in dumped.chain(recording.events.iter().flat_map(|event| tasks_of(event).into_iter().flatten())) {
         if known.insert(tid) {
             // Before the first event of all, so that a rename later in the recording finds the older name.
-            tracker.prime_task(tid, recording.names.comm(tid, start.minus(1)), None);
+            tracker.prime_task(tid, recording.names.comm(tid, start.minus(1)), None, None);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! The state that the rules name: slots of a CPU and of a task.
 
 use super::growing::Growing;
-use rtscope_event::{Comm, CpuId, Irq, MonotonicNs, Tid, VectorKind};
+use rtscope_event::{Comm, CpuId, Irq, MonotonicNs, Pid, Tid, VectorKind};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +107,7 @@ pub(super) enum Link {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Task {
     pub(super) comm: Option<Comm>,
+    pub(super) pid: Option<Pid>,
     pub(super) kthread: Option<bool>,
     pub(super) sched: Sched,
     pub(super) link: Link,

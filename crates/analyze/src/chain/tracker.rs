@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state machine. Read it beside `docs/response-chains.md`: the order of the functions is the order of the page.
 
-use super::config::{Config, EndCondition, Target};
+use super::config::{Config, EndCondition, Glob, Target};
 use super::growing::Growing;
 use super::state::{Cpu, HrtimerSlot, IrqSlot, Link, Raise, Sched, SoftirqSlot, Task, VectorSlot};
 use rtscope_event::{
-    Chain, Comm, CpuId, End, Event, EventKind, MonotonicNs, Origin, OriginKind, StepKind, TaskState, Tid,
-    VectorKind,
+    Chain, Comm, CpuId, End, Event, EventKind, MonotonicNs, Origin, OriginKind, Pid, StepKind, TaskState,
+    Tid, VectorKind,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -112,8 +112,9 @@ impl Tracker {
     }
 
     /// Says what is known of a task from elsewhere (a state dump).
-    pub fn prime_task(&mut self, tid: Tid, comm: Option<Comm>, kthread: Option<bool>) {
+    pub fn prime_task(&mut self, tid: Tid, comm: Option<Comm>, pid: Option<Pid>, kthread: Option<bool>) {
         let task = self.tasks.entry(tid).or_default();
+        task.pid = pid.or(task.pid);
         task.comm = comm.or(task.comm);
         task.kthread = kthread.or(task.kthread);
     }
@@ -142,10 +143,11 @@ impl Tracker {
             EventKind::SchedWaking { tid, kthread, .. } | EventKind::SchedWakeupNew { tid, kthread, .. } => {
                 self.sched_waking(cpu, t, *tid, *kthread, out);
             }
-            EventKind::ProcessFork { child_tid, child_comm, .. } => {
-                self.tasks.insert(*child_tid, Task { comm: Some(*child_comm), ..Task::default() });
+            EventKind::ProcessFork { child_tid, child_pid, child_comm, .. } => {
+                let (comm, pid) = (Some(*child_comm), Some(*child_pid));
+                self.tasks.insert(*child_tid, Task { comm, pid, ..Task::default() });
             }
-            EventKind::TaskRename { tid, new_comm, .. } => self.task_rename(*tid, *new_comm),
+            EventKind::TaskRename { tid, pid, new_comm, .. } => self.task_rename(*tid, *pid, *new_comm),
             EventKind::SoftirqRaise { vec } => self.softirq_raise(cpu, t, *vec),
             EventKind::IpiSend { target_cpu, call, .. } => self.ipi_send(cpu, t, *target_cpu, *call),
             EventKind::VectorEntry { kind, .. } => self.vector_entry(cpu, t, *kind),
@@ -156,10 +158,13 @@ impl Tracker {
 
     fn is_target(&self, tid: Tid) -> bool {
         let task = self.tasks.get(&tid);
+        let named =
+            |glob: &Glob| task.and_then(|task| task.comm).is_some_and(|comm| glob.matches(comm.as_bytes()));
         match &self.config.target {
             Target::AnyUser => task.is_some_and(|task| task.kthread == Some(false)),
-            Target::Comm(glob) => {
-                task.and_then(|task| task.comm).is_some_and(|comm| glob.matches(comm.as_bytes()))
+            Target::Comm(glob) => named(glob),
+            Target::Process { pid, comm } => {
+                task.is_some_and(|task| task.pid == Some(*pid)) && comm.as_ref().is_none_or(named)
             }
             Target::Tids(tids) => tids.contains(&tid),
         }
@@ -451,9 +456,10 @@ impl Tracker {
         }
     }
 
-    fn task_rename(&mut self, tid: Tid, comm: Comm) {
+    fn task_rename(&mut self, tid: Tid, pid: Pid, comm: Comm) {
         let was = self.is_target(tid);
-        self.tasks.entry(tid).or_default().comm = Some(comm);
+        let task = self.tasks.entry(tid).or_default();
+        (task.comm, task.pid) = (Some(comm), Some(pid));
         if was && !self.is_target(tid) {
             self.tasks.entry(tid).or_default().link = Link::None;
         }

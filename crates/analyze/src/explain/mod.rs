@@ -16,8 +16,8 @@ mod place;
 mod types;
 
 pub use types::{
-    Actor, Cause, CauseKind, Culprit, Explanation, Note, OriginExplanation, Preemption, StepExplanation,
-    Thread, WokenBy,
+    Actor, Cause, CauseKind, Culprit, Explanation, MergedOrigin, Note, OriginExplanation, Preemption,
+    StepExplanation, Thread, WokenBy,
 };
 
 use crate::chain::Response;
@@ -152,16 +152,26 @@ impl<'a> Explainer<'a> {
     }
 
     fn origin(&self, late: &LateResponse) -> OriginExplanation {
-        let Origin { kind, cpu, time_ns, .. } = late.chain.origin;
-        let actor = self.origin_actor(&late.chain.origin);
-        OriginExplanation { kind, actor, cpu, time_ns, merged: late.chain.merged }
+        let Origin { kind, id, cpu, time_ns } = late.chain.origin;
+        let others = late.chain.others.iter().map(|other| MergedOrigin {
+            actor: self.origin_actor(other.kind, other.id),
+            later_ns: other.time_ns.since(time_ns),
+        });
+        OriginExplanation {
+            kind,
+            actor: self.origin_actor(kind, id),
+            cpu,
+            time_ns,
+            merged: late.chain.merged,
+            others: others.collect(),
+        }
     }
 
-    fn origin_actor(&self, origin: &Origin) -> Option<Actor> {
-        match origin.kind {
+    fn origin_actor(&self, kind: OriginKind, id: u32) -> Option<Actor> {
+        match kind {
             OriginKind::Timer => Some(Actor::Timer),
-            OriginKind::Irq => Some(self.irq_actor(Irq(origin.id))),
-            OriginKind::Vector => VectorKind::from_number(origin.id).map(|vector| Actor::Vector { vector }),
+            OriginKind::Irq => Some(self.irq_actor(Irq(id))),
+            OriginKind::Vector => VectorKind::from_number(id).map(|vector| Actor::Vector { vector }),
         }
     }
 
@@ -176,7 +186,7 @@ impl<'a> Explainer<'a> {
                 if earlier.iter().any(|step| step.kind == StepKind::Ipi) {
                     VectorKind::from_number(id).map(|vector| Actor::Vector { vector })
                 } else {
-                    self.origin_actor(&at.late.chain.origin)
+                    self.origin_actor(at.late.chain.origin.kind, at.late.chain.origin.id)
                 }
             }
             StepKind::SoftirqWait | StepKind::Softirq => Some(Actor::Softirq { vec: id }),

@@ -228,8 +228,19 @@ pub struct OriginExplanation {
     pub cpu: CpuId,
     /// When it arrived, or should have.
     pub time_ns: MonotonicNs,
-    /// Other origins that were merged into the chain.
+    /// How many other origins were merged into the chain.
     pub merged: u32,
+    /// The first of them.
+    pub others: Vec<MergedOrigin>,
+}
+
+/// An origin that was merged into the chain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergedOrigin {
+    /// What it was.
+    pub actor: Option<Actor>,
+    /// How much later than the chain's own it arrived.
+    pub later_ns: u64,
 }
 
 /// Who woke the target the last time.
