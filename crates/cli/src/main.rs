@@ -1,3 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The rtscope command.
-fn main() {}
+//! The `rtscope` command: typed arguments, then a plan, then the stages, then an exit code.
+
+mod args;
+mod caps;
+mod exit;
+mod explain;
+mod generate;
+mod output;
+mod units;
+mod wall_clock;
+mod watch;
+
+use args::{Args, Command, WatchCommand};
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let result = match args.command {
+        Command::Watch(WatchCommand::Response(options)) => watch::run(options),
+        Command::Explain(options) => explain::run(&options),
+        Command::Caps(options) => caps::run(&options),
+        Command::Completions { shell } => generate::completions(shell),
+        Command::Man { dir } => generate::man_pages(&dir),
+    };
+    exit::report(result)
+}

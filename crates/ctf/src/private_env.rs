@@ -71,12 +71,13 @@ fn optional<T: std::str::FromStr>(text: &str) -> Option<Option<T>> {
     if text == UNKNOWN { Some(None) } else { text.parse().ok().map(Some) }
 }
 
-const CAUSES: [LossCause; 5] = [
+const CAUSES: [LossCause; 6] = [
     LossCause::RecursionMiss,
     LossCause::Unfinished,
     LossCause::Unreadable,
     LossCause::Overwritten,
     LossCause::Discarded,
+    LossCause::ReportRingFull,
 ];
 
 fn cause_name(cause: LossCause) -> &'static str {
@@ -86,6 +87,7 @@ fn cause_name(cause: LossCause) -> &'static str {
         LossCause::Unreadable => "unreadable",
         LossCause::Overwritten => "overwritten",
         LossCause::Discarded => "discarded",
+        LossCause::ReportRingFull => "report_ring_full",
     }
 }
 

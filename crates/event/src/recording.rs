@@ -18,6 +18,8 @@ pub enum LossCause {
     Overwritten,
     /// Whoever wrote the trace counted them as discarded and did not say why.
     Discarded,
+    /// A late response's account found its ring of reports full.
+    ReportRingFull,
 }
 
 /// A number of lost events of one cause. `cpu` is `None` where the kernel does not say which.

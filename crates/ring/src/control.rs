@@ -159,8 +159,9 @@ impl Trigger {
     }
 
     fn enabled(&self) -> bool {
-        let word = self.memory.load(offset_of!(abi::rts_trigger, enabled));
-        half(word, offset_of!(abi::rts_trigger, enabled)) != 0
+        // `enabled` is in the word of `state` (see set_word).
+        half(self.memory.load(offset_of!(abi::rts_trigger, state)), offset_of!(abi::rts_trigger, enabled))
+            != 0
     }
 
     /// `state` and `enabled` share a word. Only user space writes `enabled`; `state` is written by the kernel side only
@@ -178,5 +179,27 @@ impl Trigger {
             self.memory.load(offset_of!(abi::rts_trigger, suppressed_rate)),
             self.memory.load(offset_of!(abi::rts_trigger, suppressed_busy)),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn giving_back_disarms_and_leaves_the_programs_on() {
+        let memory = SharedMemory::anonymous(Trigger::bytes()).unwrap();
+        memory.store_release(offset_of!(abi::rts_trigger, stop_at_ns), 77);
+        memory.store_release(offset_of!(abi::rts_trigger, generation), 3);
+        let trigger = Trigger::new(memory);
+        trigger.set_word(abi::RTS_TRIGGER_ARMED, true);
+        let state = trigger.state();
+        assert_eq!((state.armed, state.generation, state.stop_at_ns), (true, 3, 77));
+        trigger.re_arm();
+        assert!(!trigger.state().armed);
+        assert_eq!(trigger.state().stop_at_ns, abi::RTS_NEVER);
+        assert!(trigger.enabled());
+        trigger.enable(false);
+        assert!(!trigger.enabled());
     }
 }

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope caps`: what is needed, and whether it is there.
+
+use crate::args::CapsOptions;
+use crate::exit::Failure;
+use crate::output;
+use rtscope_kernel::caps::{Capability, probe};
+
+/// Prints the list; fails when something is missing without which nothing works.
+pub fn run(options: &CapsOptions) -> Result<(), Failure> {
+    let all = probe();
+    if options.json {
+        let report = serde_json::json!({ "schema": "rtscope.caps/1", "capabilities": all });
+        output::result(&report.to_string());
+    } else {
+        output::result(&text(&all, options.verbose));
+    }
+    match all.iter().find(|capability| capability.required && capability.found != Some(true)) {
+        None => Ok(()),
+        Some(missing) => Err(Failure::Missing(missing.sentence())),
+    }
+}
+
+fn text(all: &[Capability], verbose: bool) -> String {
+    let mut text = String::new();
+    for capability in all {
+        let state = match capability.found {
+            Some(true) => "found  ",
+            Some(false) => "MISSING",
+            None => "unknown",
+        };
+        let what = &capability.what;
+        match capability.found {
+            Some(true) if !verbose => text.push_str(&format!("{state}  {what}\n")),
+            Some(true) => text.push_str(&format!("{state}  {what}  ({})\n", capability.probed)),
+            _ => {
+                let need = if capability.required { "needed" } else { "optional" };
+                text.push_str(&format!("{state}  {what}  [{need}]\n"));
+                text.push_str(&format!("           probed by:  {}\n", capability.probed));
+                text.push_str(&format!("           without it: {}\n", capability.lost));
+                text.push_str(&format!("           to get it:  {}\n", capability.remedy));
+            }
+        }
+    }
+    text
+}

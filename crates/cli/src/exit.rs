@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Exit codes: the one place where errors become numbers. `rtscope --help` lists them.
+
+use std::process::ExitCode;
+
+/// Why a command ended without success.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Something went wrong while it ran.
+    #[error("{0}")]
+    Failed(String),
+    /// An argument cannot be used.
+    #[error("{0}")]
+    Usage(String),
+    /// The kernel or our privileges lack something.
+    #[error("{0}")]
+    Missing(String),
+    /// Late responses were found, and `--fail-if-late` was given.
+    #[error("{0} late responses")]
+    Late(u64),
+}
+
+impl Failure {
+    /// Says what was being done when a lower error came.
+    pub fn doing(what: impl std::fmt::Display, error: impl std::fmt::Display) -> Failure {
+        Failure::Failed(format!("{what}: {error}"))
+    }
+
+    fn code(&self) -> u8 {
+        match self {
+            Failure::Failed(_) => 1,
+            Failure::Usage(_) => 2,
+            Failure::Missing(_) => 3,
+            Failure::Late(_) => 4,
+        }
+    }
+}
+
+impl From<rtscope_kernel::Error> for Failure {
+    fn from(error: rtscope_kernel::Error) -> Failure {
+        match error {
+            rtscope_kernel::Error::Missing(_) => Failure::Missing(error.to_string()),
+            rtscope_kernel::Error::Config(_) => Failure::Usage(error.to_string()),
+            _ => Failure::Failed(error.to_string()),
+        }
+    }
+}
+
+/// Text for `--help`.
+pub const HELP: &str = "Exit codes:
+  0  it did what was asked
+  1  it failed while running
+  2  an argument cannot be used
+  3  the kernel or our privileges lack something (rtscope caps tells more)
+  4  late responses were found, with --fail-if-late";
+
+/// Prints the error, if any, and gives the code.
+pub fn report(result: Result<(), Failure>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // Nothing more can be done when standard error is closed.
+            let _ = crate::output::try_note(&format!("rtscope: {failure}"));
+            ExitCode::from(failure.code())
+        }
+    }
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope explain FOLDER`: the explanation of a saved late response, made again from its files alone.
+
+use crate::args::ExplainOptions;
+use crate::exit::Failure;
+use crate::output::result;
+use crate::watch::files;
+use crate::watch::report::explanation_file;
+use rtscope_analyze::explain::{Explainer, Explanation};
+
+/// Reads, explains, prints.
+pub fn run(options: &ExplainOptions) -> Result<(), Failure> {
+    let (trigger, recording) = files::read(&options.folder)?;
+    let explainer = Explainer::new(&recording);
+    let explanations: Vec<Explanation> = trigger.late.iter().map(|late| explainer.explain(late)).collect();
+    if !options.json {
+        result(&explanation_file(&trigger, &explanations));
+        return Ok(());
+    }
+    for explanation in &explanations {
+        let line = rtscope_view::explanation_json(explanation, None);
+        result(&line.map_err(|error| Failure::doing("writing JSON", error))?);
+    }
+    Ok(())
+}

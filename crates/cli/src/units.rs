@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Durations, sizes and rates as people write them: `500us`, `8M`, `1/s`.
+
+use std::str::FromStr;
+
+/// A duration in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DurationNs(pub u64);
+
+/// A size in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes(pub usize);
+
+/// The least time between two events of a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IntervalNs(pub u64);
+
+/// Splits `12.5ms` into 12.5 and `ms`.
+fn split(text: &str) -> Result<(f64, &str), String> {
+    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let number = number.parse().map_err(|_| format!("'{text}' does not begin with a number"))?;
+    Ok((number, unit.trim()))
+}
+
+impl FromStr for DurationNs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DurationNs, String> {
+        let (number, unit) = split(text)?;
+        let factor = match unit {
+            "ns" => 1.0,
+            "us" | "µs" => 1e3,
+            "ms" => 1e6,
+            "s" => 1e9,
+            "m" | "min" => 60e9,
+            "h" => 3600e9,
+            "" => {
+                return Err(format!("'{text}' has no unit; write for instance {text}us, {text}ms or {text}s"));
+            }
+            other => return Err(format!("'{other}' is no unit of time; there are ns, us, ms, s, min, h")),
+        };
+        let ns = number * factor;
+        if ns > 1e18 {
+            return Err(format!("'{text}' is longer than 30 years"));
+        }
+        Ok(DurationNs(ns.round() as u64))
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Bytes, String> {
+        let (number, unit) = split(text)?;
+        let shift = match unit {
+            "" | "B" => 0,
+            "K" | "KiB" | "k" => 10,
+            "M" | "MiB" => 20,
+            "G" | "GiB" => 30,
+            other => return Err(format!("'{other}' is no unit of size; there are K, M, G (powers of 1024)")),
+        };
+        let bytes = number * f64::from(1_u32 << shift);
+        if bytes > 256.0 * 1024.0 * 1024.0 {
+            return Err(format!("'{text}' is more than 256M"));
+        }
+        let bytes = bytes as usize;
+        if !bytes.is_power_of_two() || bytes < 64 << 10 {
+            let near = bytes.clamp(64 << 10, 256 << 20).next_power_of_two();
+            return Err(format!(
+                "a buffer has a power of two of bytes, from 64K to 256M; the next is {}K",
+                near >> 10
+            ));
+        }
+        Ok(Bytes(bytes))
+    }
+}
+
+impl FromStr for IntervalNs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<IntervalNs, String> {
+        let (number, unit) =
+            text.split_once('/').ok_or_else(|| format!("'{text}' is no rate; write for instance 1/s"))?;
+        let number: f64 = number.trim().parse().map_err(|_| format!("'{number}' is no number"))?;
+        let unit = match unit.trim() {
+            "s" => 1e9,
+            "min" | "m" => 60e9,
+            "h" => 3600e9,
+            other => return Err(format!("'{other}' is no unit of a rate; there are /s, /min, /h")),
+        };
+        if number.is_nan() || number <= 0.0 {
+            return Err(format!("'{text}': a rate is greater than 0"));
+        }
+        Ok(IntervalNs((unit / number).round() as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        let parse = |text: &str| text.parse::<DurationNs>().map(|d| d.0);
+        assert_eq!(parse("500us"), Ok(500_000));
+        assert_eq!(parse("1.5ms"), Ok(1_500_000));
+        assert_eq!(parse("2s"), Ok(2_000_000_000));
+        assert_eq!(parse("10min"), Ok(600_000_000_000));
+        for wrong in ["", "ms", "5", "5parsecs", "-1s", "1e999s", "99999999999999h"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        let parse = |text: &str| text.parse::<Bytes>().map(|d| d.0);
+        assert_eq!(parse("8M"), Ok(8 << 20));
+        assert_eq!(parse("64K"), Ok(64 << 10));
+        for wrong in ["", "3M", "1K", "1T", "512M", "0"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn rates() {
+        let parse = |text: &str| text.parse::<IntervalNs>().map(|d| d.0);
+        assert_eq!(parse("1/s"), Ok(1_000_000_000));
+        assert_eq!(parse("4/s"), Ok(250_000_000));
+        assert_eq!(parse("2/min"), Ok(30_000_000_000));
+        for wrong in ["", "1", "0/s", "-1/s", "x/s", "1/year", "nan/s"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From the clock of the events to the clock on the wall.
+
+use crate::exit::Failure;
+use rtscope_ctf::TraceInfo;
+use rtscope_event::MonotonicNs;
+use rtscope_view::WallClock;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// How the two relate now.
+pub fn now() -> Result<WallClock, Failure> {
+    let info = TraceInfo::of_this_machine(env!("CARGO_PKG_VERSION"))
+        .map_err(|error| Failure::doing("reading the clocks", error))?;
+    Ok(WallClock {
+        unix_offset_ns: i64::try_from(info.realtime_offset_ns).unwrap_or(0),
+        utc_offset_s: utc_offset_s(),
+    })
+}
+
+/// Local time minus UTC, now.
+fn utc_offset_s() -> i32 {
+    let seconds = std::time::SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let seconds = seconds as libc::time_t;
+    let mut parts = std::mem::MaybeUninit::<libc::tm>::zeroed();
+    // SAFETY: both pointers are to live objects of the right types for the length of the call.
+    let filled = unsafe { libc::localtime_r(&raw const seconds, parts.as_mut_ptr()) };
+    // SAFETY: `tm` is plain data, all zero before the call, so it is initialised whether or not the call filled it.
+    let parts = unsafe { parts.assume_init() };
+    if filled.is_null() { 0 } else { parts.tm_gmtoff as i32 }
+}
+
+fn unix(clock: &WallClock, time: MonotonicNs) -> std::time::SystemTime {
+    UNIX_EPOCH + Duration::from_nanos(u64::try_from(clock.unix_ns(time)).unwrap_or(0))
+}
+
+/// `2026-11-20T23:41:07.123456Z`.
+pub fn rfc3339(clock: &WallClock, time: MonotonicNs) -> String {
+    humantime::format_rfc3339_micros(unix(clock, time)).to_string()
+}
+
+/// `20261120T234107Z`.
+pub fn file_stamp(clock: &WallClock, time: MonotonicNs) -> String {
+    humantime::format_rfc3339_seconds(unix(clock, time)).to_string().replace(['-', ':'], "")
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! COMMAND: started, but held before its first instruction until the watch is on.
+
+use crate::exit::Failure;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, execvp, fork, pipe2};
+use std::ffi::{CString, OsString};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+
+/// A child process.
+#[derive(Debug)]
+pub struct Child {
+    pid: Pid,
+    gate: Option<OwnedFd>,
+    ended: Option<WaitStatus>,
+}
+
+impl Child {
+    /// Forks; the child waits at the gate. Call this before any other thread is started.
+    pub fn held(command: &[OsString]) -> Result<Child, Failure> {
+        let failed = |error: Errno| Failure::doing("starting COMMAND", error.desc());
+        let words: Vec<CString> = command
+            .iter()
+            .map(|word| CString::new(word.clone().into_vec()))
+            .collect::<Result<_, _>>()
+            .map_err(|_| Failure::Usage("a word of COMMAND has a NUL byte in it".to_string()))?;
+        let (wait_end, gate) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(failed)?;
+        // SAFETY: this process has one thread at this point (see above), so the child may do all that we may.
+        match unsafe { fork() }.map_err(failed)? {
+            ForkResult::Parent { child } => Ok(Child { pid: child, gate: Some(gate), ended: None }),
+            ForkResult::Child => {
+                drop(gate);
+                run(&wait_end, &words)
+            }
+        }
+    }
+
+    /// Lets it go.
+    pub fn release(&mut self) {
+        self.gate = None;
+    }
+
+    /// Its process number.
+    pub fn pid(&self) -> rtscope_event::Pid {
+        rtscope_event::Pid(self.pid.as_raw().unsigned_abs())
+    }
+
+    /// Whether it has ended. Asks the kernel once, and remembers.
+    pub fn has_ended(&mut self) -> bool {
+        if self.ended.is_none() {
+            match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => {}
+                Ok(status) => self.ended = Some(status),
+                Err(_) => self.ended = Some(WaitStatus::Exited(self.pid, 0)),
+            }
+        }
+        self.ended.is_some()
+    }
+
+    /// A sentence when it did not end well.
+    pub fn complaint(&self) -> Option<String> {
+        match self.ended? {
+            WaitStatus::Exited(_, 0) => None,
+            WaitStatus::Exited(_, 127) => {
+                Some("COMMAND could not be started, or ended with status 127".to_string())
+            }
+            WaitStatus::Exited(_, status) => Some(format!("COMMAND ended with status {status}")),
+            WaitStatus::Signaled(_, signal, _) => Some(format!("COMMAND was ended by {signal}")),
+            _ => None,
+        }
+    }
+
+    /// Asks it to end.
+    pub fn terminate(&mut self) {
+        if !self.has_ended() {
+            // It may have ended in between: nothing to do then.
+            let _ = kill(self.pid, Signal::SIGTERM);
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Behind a gate that never opens it would wait for ever; closing it lets it run, so end it first.
+        if self.gate.is_some() {
+            let _ = kill(self.pid, Signal::SIGKILL);
+        }
+    }
+}
+
+/// The child: waits for the gate to close, becomes COMMAND.
+fn run(wait_end: &OwnedFd, words: &[CString]) -> ! {
+    let mut byte = [0];
+    while nix::unistd::read(wait_end, &mut byte) == Err(Errno::EINTR) {}
+    let error = execvp(&words[0], words).map_or_else(|errno| errno, |never| match never {});
+    crate::output::note(&format!("rtscope: cannot start {}: {}", words[0].to_string_lossy(), error.desc()));
+    // SAFETY: ends the child without running what belongs to the parent (destructors, buffers).
+    unsafe { libc::_exit(127) }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The listener: polls a few mapped words, drains the reports, copies frozen banks. Between two polls it sleeps.
+//!
+//! It needs no priority and no wakeup: what was detected waits in memory. Its only deadline is that a ring of reports
+//! (64 per CPU) is not overrun, which would be counted.
+
+use super::command::Child;
+use super::plan::Plan;
+use super::report::{Report, Summary};
+use super::stop::Stop;
+use super::writer::{Done, Job, Settings, Writer, in_window};
+use crate::exit::Failure;
+use rtscope_collect::{FlightRecorder, MissCounter, monotonic_now};
+use rtscope_event::{LateResponse, MonotonicNs};
+use rtscope_kernel::{Session, interrupts};
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two polls. 4 ms is a quarter of a percent of a CPU at 10 µs a poll.
+const POLL: Duration = Duration::from_millis(4);
+/// Between two readings of the counters of skipped programs, which cost a system call each.
+const SLOW_NS: u64 = 1_000_000_000;
+/// Late responses remembered for the next snapshot.
+const RECENT: usize = 4096;
+
+/// A watch under way.
+#[derive(Debug)]
+pub struct Listener {
+    session: Session,
+    recorder: FlightRecorder,
+    writer: Writer,
+    report: Arc<Report>,
+    misses: MissCounter,
+    recent: VecDeque<LateResponse>,
+    explained: HashSet<(MonotonicNs, u32)>,
+    summary: Summary,
+    plan: Plan,
+    started: MonotonicNs,
+    next_slow: MonotonicNs,
+}
+
+impl Listener {
+    /// Over a session that has just been started.
+    pub fn new(plan: Plan, session: Session, report: Report) -> Result<Listener, Failure> {
+        let recorder = FlightRecorder::new(session.memory(&plan.session)?);
+        let report = Arc::new(report);
+        let settings = Settings {
+            dir: plan.snapshot_dir.clone(),
+            pre_ns: plan.pre_ns,
+            post_ns: plan.post_ns,
+            watched: plan.target_text(),
+        };
+        let writer = Writer::start(settings, Arc::clone(&report))?;
+        let mut misses = MissCounter::default();
+        let started = monotonic_now();
+        misses.add(started, &session.recursion_misses());
+        Ok(Listener {
+            session,
+            recorder,
+            writer,
+            report,
+            misses,
+            recent: VecDeque::new(),
+            explained: HashSet::new(),
+            summary: Summary::default(),
+            plan,
+            started,
+            next_slow: started.plus(SLOW_NS),
+        })
+    }
+
+    /// Until somebody asks us to stop, the time is over, or COMMAND has ended.
+    pub fn listen(&mut self, stop: &Stop, child: &mut Option<Child>) {
+        loop {
+            let now = monotonic_now();
+            let over = self.plan.duration_ns.is_some_and(|duration| now.since(self.started) >= duration);
+            if stop.asked() || over || child.as_mut().is_some_and(Child::has_ended) {
+                return;
+            }
+            if let Err(failure) = self.turn(now) {
+                crate::output::note(&format!("rtscope: {failure}"));
+                return;
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn turn(&mut self, now: MonotonicNs) -> Result<(), Failure> {
+        self.take_reports();
+        if let Some(done) = self.writer.poll()? {
+            self.take_done(done);
+        }
+        if now >= self.next_slow {
+            self.next_slow = now.plus(SLOW_NS);
+            self.misses.add(now, &self.session.recursion_misses());
+            self.report.every_second(&self.plan, &self.recorder);
+        }
+        if self.writer.is_free() {
+            self.take_snapshot()?;
+        }
+        Ok(())
+    }
+
+    fn take_reports(&mut self) {
+        for late in self.recorder.late_responses() {
+            self.report.late(&late);
+            if self.recent.len() == RECENT {
+                self.forget_oldest();
+            }
+            self.recent.push_back(late);
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(late) = self.recent.pop_front() {
+            if !self.explained.remove(&(late.end_ns, late.tid.0)) {
+                self.summary.unexplained(&late);
+            }
+        }
+    }
+
+    fn take_snapshot(&mut self) -> Result<(), Failure> {
+        let Some(trigger) = self.recorder.ready() else { return Ok(()) };
+        // The report of the late response that pulled this trigger was published before the trigger.
+        self.take_reports();
+        let detected = MonotonicNs(trigger.detected_ns);
+        let origin = self
+            .recent
+            .iter()
+            .find(|late| late.snapshot == Some(trigger.generation))
+            .map(|late| late.chain.origin.time_ns);
+        let wanted = origin.unwrap_or(detected).min(detected.minus(self.plan.pre_ns));
+        let snapshot = self.recorder.take(trigger, wanted);
+        let tasks = self.session.dump_tasks()?;
+        self.misses.add(monotonic_now(), &self.session.recursion_misses());
+        let window = snapshot.window(self.plan.pre_ns, origin);
+        let late = in_window(self.recent.iter().cloned(), trigger.generation, window)
+            .into_iter()
+            .filter(|late| !self.explained.contains(&(late.end_ns, late.tid.0)))
+            .collect();
+        let misses = self.misses.since(window.from);
+        self.writer.give(Job { snapshot, window, tasks, irqs: interrupts(), misses, late })
+    }
+
+    fn take_done(&mut self, done: Done) {
+        self.summary.snapshots += 1;
+        self.summary.failed_snapshots += u64::from(done.failed);
+        self.recorder.recycle(done.snapshot);
+        for explanation in &done.explanations {
+            self.explained.insert((explanation.end_ns, explanation.thread.tid.0));
+            self.summary.explained(explanation);
+        }
+    }
+
+    /// Takes what is still under way, prints the summary, and gives the number of late responses.
+    pub fn finish(mut self) -> Result<u64, Failure> {
+        let deadline = monotonic_now().plus(self.plan.post_ns + 1_000_000_000);
+        while self.recorder.is_armed() && monotonic_now() < deadline {
+            self.turn(monotonic_now())?;
+            std::thread::sleep(POLL);
+        }
+        self.session.enable(false);
+        self.take_reports();
+        for done in self.writer.finish() {
+            self.take_done(done);
+        }
+        self.misses.add(monotonic_now(), &self.session.recursion_misses());
+        while !self.recent.is_empty() {
+            self.forget_oldest();
+        }
+        let stats = self.recorder.stats();
+        let late = stats.late;
+        self.report.summary(
+            &self.summary,
+            &stats,
+            &self.recorder,
+            self.misses.total(),
+            monotonic_now().since(self.started),
+        );
+        Ok(late)
+    }
+}

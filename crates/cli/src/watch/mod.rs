@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope watch response`: catch what is late, explain it, keep the evidence.
+//!
+//! `plan` resolves what was typed; `listener` polls the kernel's words and copies what is frozen; `writer`, on a thread of its
+//! own, decodes, explains and saves; `report` prints. The kernel side does the catching: the listener may be late.
+
+mod command;
+pub mod files;
+mod listener;
+mod plan;
+pub mod report;
+mod stop;
+mod writer;
+
+use crate::args::ResponseOptions;
+use crate::exit::Failure;
+use command::Child;
+use listener::Listener;
+use plan::Plan;
+use report::Report;
+use rtscope_kernel::Session;
+use stop::Stop;
+
+/// Watches until a signal, the duration, or COMMAND's end.
+pub fn run(options: Box<ResponseOptions>) -> Result<(), Failure> {
+    let mut plan = Plan::new(*options)?;
+    let fail_if_late = plan.fail_if_late;
+    let mut child = if plan.command.is_empty() { None } else { Some(Child::held(&plan.command)?) };
+    if let Some(child) = &child {
+        plan.target_command(child.pid());
+    }
+    let stop = Stop::on_signals()?;
+    let session = Session::start(&plan.session)?;
+    let report = Report::new(&plan)?;
+    report.started(&plan, &session);
+    let mut listener = Listener::new(plan, session, report)?;
+    if let Some(child) = &mut child {
+        child.release();
+    }
+    listener.listen(&stop, &mut child);
+    if let Some(child) = &mut child {
+        child.terminate();
+    }
+    let late = listener.finish()?;
+    if let Some(complaint) = child.as_ref().and_then(Child::complaint) {
+        crate::output::note(&format!("rtscope: {complaint}"));
+    }
+    if fail_if_late && late > 0 { Err(Failure::Late(late)) } else { Ok(()) }
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From what was typed to what will be done. Everything that can be refused is refused here, before anything is started.
+
+use crate::args::ResponseOptions;
+use crate::exit::Failure;
+use nix::unistd::{AccessFlags, access};
+use rtscope_event::{End, Irq, Pid};
+use rtscope_kernel::{
+    Glob, OriginFilter, Recorder, SessionConfig, SnapshotConfig, Target, TrackerConfig, irq_number,
+    proc_tasks,
+};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A watch that can be started, but for the process of COMMAND.
+#[derive(Debug)]
+pub struct Plan {
+    /// What runs in the kernel.
+    pub session: SessionConfig,
+    /// Whose responses: a name pattern, as typed.
+    pub task: Option<String>,
+    /// The interrupts that count, with the names they were asked for by.
+    pub irqs: Vec<Irq>,
+    /// Timers count (also when nothing was said).
+    pub timer: bool,
+    /// When a response ends.
+    pub end: End,
+    /// The limit.
+    pub threshold_ns: u64,
+    /// History wanted before a detection.
+    pub pre_ns: u64,
+    /// Recording goes on for so long after a detection.
+    pub post_ns: u64,
+    /// Where snapshots go.
+    pub snapshot_dir: Option<PathBuf>,
+    /// When to stop.
+    pub duration_ns: Option<u64>,
+    /// JSON instead of text.
+    pub json: bool,
+    /// Late responses make a failure.
+    pub fail_if_late: bool,
+    /// A program to start.
+    pub command: Vec<OsString>,
+}
+
+impl Plan {
+    /// Resolves names and checks values.
+    pub fn new(options: ResponseOptions) -> Result<Plan, Failure> {
+        let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
+        let name = options.task.as_deref().map(Glob::new).transpose().map_err(|error| usage(&error))?;
+        if let Some(pid) = options.pid {
+            if !Path::new(&format!("/proc/{pid}")).exists() {
+                return Err(Failure::Usage(format!("there is no process {pid} (--pid)")));
+            }
+        }
+        let irqs: Vec<Irq> = options
+            .irq
+            .iter()
+            .map(|text| irq_number(text))
+            .collect::<Result<_, _>>()
+            .map_err(Failure::Usage)?;
+        if let Some(dir) = &options.snapshot_dir {
+            prepare_dir(dir)?;
+        }
+        let origins = (options.timer || !irqs.is_empty())
+            .then(|| OriginFilter { timer: options.timer, irqs: irqs.clone() });
+        let end = End::from(options.end);
+        let snapshot = SnapshotConfig { post_ns: options.post.0, interval_ns: options.rate.0 };
+        let session = SessionConfig {
+            recorder: Some(Recorder { bank_bytes: options.buffer.0, snapshot: Some(snapshot) }),
+            tracker: Some(TrackerConfig {
+                target: Target { name, pid: options.pid.map(Pid) },
+                end,
+                threshold_ns: options.threshold.0,
+                origins,
+            }),
+            only: Vec::new(),
+        };
+        Ok(Plan {
+            session,
+            task: options.task,
+            timer: options.timer || irqs.is_empty(),
+            irqs,
+            end,
+            threshold_ns: options.threshold.0,
+            pre_ns: options.pre.0,
+            post_ns: options.post.0,
+            snapshot_dir: options.snapshot_dir,
+            duration_ns: options.duration.map(|duration| duration.0),
+            json: options.json,
+            fail_if_late: options.fail_if_late,
+            command: options.command,
+        })
+    }
+
+    /// The process of COMMAND is the target, unless the user named one.
+    pub fn target_command(&mut self, pid: Pid) {
+        if let Some(tracker) = &mut self.session.tracker {
+            if tracker.target.name.is_none() && tracker.target.pid.is_none() {
+                tracker.target.pid = Some(pid);
+            }
+        }
+    }
+
+    /// The process that is the target, if one is.
+    pub fn target_pid(&self) -> Option<Pid> {
+        self.session.tracker.as_ref().and_then(|tracker| tracker.target.pid)
+    }
+
+    /// Bytes of one bank of the flight recorder.
+    pub fn bank_bytes(&self) -> usize {
+        self.session.recorder.as_ref().map_or(0, |recorder| recorder.bank_bytes)
+    }
+
+    /// Whose responses, in words.
+    pub fn target_text(&self) -> String {
+        match (&self.task, self.target_pid()) {
+            (Some(task), None) => format!("tasks named '{task}'"),
+            (Some(task), Some(pid)) => format!("tasks of process {pid} named '{task}'"),
+            (None, Some(pid)) => format!("tasks of process {pid}"),
+            (None, None) => "any user-space task".to_string(),
+        }
+    }
+
+    /// How many tasks there are now that match the name or the process.
+    pub fn matching_tasks(&self) -> usize {
+        let Some(tracker) = &self.session.tracker else { return 0 };
+        let matches = |pid: Pid, comm: &[u8]| {
+            tracker.target.pid.is_none_or(|wanted| wanted == pid)
+                && tracker.target.name.as_ref().is_none_or(|name| name.matches(comm))
+        };
+        proc_tasks().iter().filter(|(pid, _, comm)| matches(*pid, comm.as_bytes())).count()
+    }
+}
+
+/// Makes the folder for snapshots, or says why that will not do. Finding that out at the first late response would be late.
+fn prepare_dir(dir: &Path) -> Result<(), Failure> {
+    let refuse = |why: &dyn std::fmt::Display| {
+        Failure::Usage(format!("cannot save snapshots in {} (--snapshot-dir): {why}", dir.display()))
+    };
+    if dir.exists() && !dir.is_dir() {
+        return Err(refuse(&"it is not a folder; name another one"));
+    }
+    fs::create_dir_all(dir).map_err(|error| refuse(&error))?;
+    access(dir, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|error| refuse(&error.desc()))
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Signals that end a watch. The first one ends it in order (a snapshot under way is finished); a second one ends it at once.
+
+use crate::exit::Failure;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether somebody asked us to stop.
+#[derive(Debug)]
+pub struct Stop {
+    asked: Arc<AtomicBool>,
+}
+
+impl Stop {
+    /// From now on.
+    pub fn on_signals() -> Result<Stop, Failure> {
+        let asked = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            // In this order: the second signal finds the flag set and ends the process.
+            flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))
+                .and_then(|_| flag::register(signal, Arc::clone(&asked)))
+                .map_err(|error| Failure::doing("installing signal handlers", error))?;
+        }
+        Ok(Stop { asked })
+    }
+
+    /// The question.
+    pub fn asked(&self) -> bool {
+        // ORDER: relaxed; the flag stands for itself, nothing is read because of it.
+        self.asked.load(Ordering::Relaxed)
+    }
+}
