@@ -43,6 +43,10 @@ pub struct Report {
     pub counters: Counters,
     /// Wakings and switches of tasks for which the tracker had no state.
     pub untracked: u64,
+    /// Snapshots that were taken.
+    pub snapshots: u64,
+    /// Of them, those that could not be saved.
+    pub snapshots_failed: u64,
     /// Snapshots that were not taken: rate limit or no free bank.
     pub suppressed: u64,
     /// The distribution of all response times; `None` when there was none.

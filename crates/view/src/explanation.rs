@@ -5,7 +5,8 @@ use crate::label::{actor_label, label_of, short_thread, thread_label};
 use crate::style::{Style, WIDTH, bar, wrap};
 use crate::units::{duration_text, share_text};
 use rtscope_analyze::explain::{
-    Actor, Cause, CauseKind, Culprit, Explanation, Note, Preemption, StepExplanation, WokenBy,
+    Actor, Cause, CauseKind, Culprit, Explanation, Note, OriginExplanation, Preemption, StepExplanation,
+    WokenBy,
 };
 use rtscope_event::{End, Loss, LossCause, StepKind};
 
@@ -27,13 +28,16 @@ pub fn explanation_text(explanation: &Explanation, style: Style) -> String {
         text.push_str(&table.step_rows(step, style));
     }
     text.push_str(&culprit_lines(explanation, style));
+    if explanation.origin.merged > 0 {
+        text.push_str(&wrap(&merged_line(&explanation.origin), 2, 4));
+    }
     text.push_str(&wrap(&woken_line(explanation.woken_by.as_ref()), 2, 4));
     text.push_str(&preemption_lines(&explanation.preemptions));
     if explanation.unknown_ns > 0 {
         let (time, share) = (duration_text(explanation.unknown_ns), share_text(explanation.unknown_permille));
         text.push_str(&format!("  unknown: {time}, {share} of the response\n"));
     }
-    for loss in &explanation.losses {
+    for loss in explanation.losses.iter().filter(|loss| loss.count != Some(0)) {
         text.push_str(&wrap(&loss_line(loss), 2, 4));
     }
     text
@@ -46,13 +50,8 @@ fn head(explanation: &Explanation, style: Style) -> String {
         End::Blocked => "blocked",
         End::Rewoken => "woken again",
     };
-    let merged = match explanation.origin.merged {
-        0 => String::new(),
-        1 => " (1 other merged into it)".to_owned(),
-        others => format!(" ({others} others merged into it)"),
-    };
     let line = format!(
-        "{} on cpu {}: response {}, limit {}, from {origin}{merged} to {end}",
+        "{} on cpu {}: response {}, limit {}, from {origin} to {end}",
         thread_label(&explanation.thread),
         explanation.cpu,
         duration_text(explanation.response_ns),
@@ -223,6 +222,23 @@ fn when(culprit: &Culprit, explanation: &Explanation) -> String {
     }
 }
 
+/// Other origins that the same work answered.
+fn merged_line(origin: &OriginExplanation) -> String {
+    let listed: Vec<String> = origin
+        .others
+        .iter()
+        .map(|other| {
+            let name = other.actor.as_ref().map_or_else(|| "unknown origin".to_owned(), actor_label);
+            format!("{name} {} later", duration_text(other.later_ns))
+        })
+        .collect();
+    let rest = match (origin.merged as usize).saturating_sub(listed.len()) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("merged into it: {}{rest}", listed.join(", "))
+}
+
 fn woken_line(woken: Option<&WokenBy>) -> String {
     let Some(woken) = woken else { return "woken by: not known".to_owned() };
     let by = match &woken.actor {
@@ -251,15 +267,17 @@ fn preemption_lines(preemptions: &[Preemption]) -> String {
 }
 
 /// One loss in words. "Unknown" is never 0.
-pub(crate) fn loss_line(loss: &Loss) -> String {
+#[must_use]
+pub fn loss_line(loss: &Loss) -> String {
     let count = loss.count.map_or_else(|| "an unknown number of".to_owned(), |count| count.to_string());
     let cpu = loss.cpu.map_or(String::new(), |cpu| format!(" on cpu {cpu}"));
-    let why = match loss.cause {
-        LossCause::RecursionMiss => "skipped by the kernel (tracepoint program already running)",
-        LossCause::Unfinished => "unfinished when the bank was copied",
-        LossCause::Unreadable => "unreadable",
-        LossCause::Overwritten => "overwritten while they were copied",
-        LossCause::Discarded => "discarded by the writer of the trace",
+    let (what, why) = match loss.cause {
+        LossCause::RecursionMiss => ("events", "skipped by the kernel (tracepoint program already running)"),
+        LossCause::Unfinished => ("events", "unfinished when the bank was copied"),
+        LossCause::Unreadable => ("events", "unreadable"),
+        LossCause::Overwritten => ("events", "overwritten while they were copied"),
+        LossCause::Discarded => ("events", "discarded by the writer of the trace"),
+        LossCause::ReportRingFull => ("accounts of late responses", "that found their ring full"),
     };
-    format!("lost: {count} events{cpu} {why}; any of this may be incomplete")
+    format!("lost: {count} {what}{cpu} {why}; any of this may be incomplete")
 }

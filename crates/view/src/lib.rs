@@ -13,7 +13,7 @@ mod style;
 mod summary;
 mod units;
 
-pub use explanation::explanation_text;
+pub use explanation::{explanation_text, loss_line};
 pub use json::{SCHEMA, explanation_json, late_json, summary_json};
 pub use label::{actor_label, cause_label, origin_label, thread_label};
 pub use late::late_line;

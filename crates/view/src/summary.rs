@@ -2,6 +2,7 @@
 //! The end of a watch: how many, how long, and what the late ones have in common.
 
 use crate::explanation::loss_line;
+use crate::label::clean;
 use crate::style::{Style, bar, wrap};
 use crate::units::{count_text, duration_text};
 use rtscope_analyze::histogram::{Percentile, Row, Statistics};
@@ -19,7 +20,10 @@ pub fn summary_text(report: &Report, style: Style) -> String {
         text.push_str(&statistics_text(statistics, report.threshold_ns, style));
     }
     text.push_str(&groups_text(&report.groups, style));
-    for loss in &report.losses {
+    if report.losses.iter().all(|loss| loss.count == Some(0)) {
+        text.push_str("lost: nothing\n");
+    }
+    for loss in report.losses.iter().filter(|loss| loss.count != Some(0)) {
         text.push_str(&wrap(&loss_line(loss), 0, 4));
     }
     text
@@ -42,7 +46,10 @@ fn head(report: &Report, style: Style) -> String {
         (counters.folded, "chains too long to be shown in full"),
         (counters.healed, "interrupt exits missed"),
         (report.untracked, "events of tasks without tracker state"),
-        (report.suppressed, "snapshots not taken (rate limit or no free bank)"),
+        (counters.too_long, "branches not followed because their chain was full"),
+        (report.snapshots, "snapshots"),
+        (report.snapshots_failed, "snapshots that could not be saved"),
+        (report.suppressed, "late responses without a snapshot of their own (rate limit or no free bank)"),
     ] {
         if count > 0 {
             parts.push(format!("{words}: {}", count_text(count)));
@@ -137,7 +144,7 @@ fn groups_text(groups: &[Group], style: Style) -> String {
 fn because(group: &Group) -> String {
     match (group.cause, &group.actor) {
         (None, _) => "no recording kept".to_owned(),
-        (Some(cause), Some(actor)) if cause.is_disturbance() => format!("{}: {actor}", cause.name()),
+        (Some(cause), Some(actor)) if cause.is_disturbance() => format!("{}: {}", cause.name(), clean(actor)),
         (Some(cause), _) => cause.name().to_owned(),
     }
 }

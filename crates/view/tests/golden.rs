@@ -131,6 +131,30 @@ fn nobody_is_blamed_in_words_either() {
     golden("own-work.txt", &texts.join("\n"));
 }
 
+/// Two device interrupts for one softirq on a CPU that a name tries to paint red, and a waking too early to wait for.
+const MERGED: &str = "
+    1000 0 cpu_idle state=2
+    2000 1 sched_switch prev_tid=0 next_tid=1234 next_prio=49
+    1000000 0 irq_handler_entry irq=36
+    1001000 0 softirq_raise vec=3
+    1002000 0 irq_handler_exit irq=36 ret=1
+    1002500 0 irq_handler_entry irq=37
+    1003000 0 softirq_raise vec=3
+    1003500 0 irq_handler_exit irq=37 ret=1
+    1004000 0 softirq_entry vec=3
+    1006000 0 sched_waking tid=1234 prio=49 target_cpu=1
+    1007000 0 softirq_exit vec=3
+    1700000 1 sched_switch prev_tid=1234 prev_prio=49 prev_state=1 next_tid=0
+    2000000 0 sched_waking tid=1234 prio=49 target_cpu=1
+";
+
+#[test]
+fn merged_origins_and_busy_wakings() {
+    let mut recording = recording(MERGED);
+    recording.names.add_irq(Irq(37), "red\x1b[31m".to_owned());
+    golden("merged.txt", &explanation_text(&explained(&recording)[0].1, PLAIN));
+}
+
 #[test]
 fn shares_shown_add_up() {
     for events in [HOG, OWN_WORK] {

@@ -36,6 +36,14 @@ impl Tally {
         }
     }
 
+    pub(super) fn note(&mut self, note: Note) {
+        self.notes.push(note);
+    }
+
+    pub(super) fn unknown_time(&mut self, time_ns: u64) {
+        self.add(CauseKind::Unknown, None, time_ns);
+    }
+
     fn unknown(&mut self, note: Note, time_ns: u64) {
         self.add(CauseKind::Unknown, None, time_ns);
         match (self.notes.iter_mut().find(|known| is_alike(known, &note)), &note) {
@@ -73,7 +81,7 @@ impl Explainer<'_> {
                 tally.add(CauseKind::TimerSlack, None, at.step.duration_ns);
                 let response = at.late.chain.duration_ns();
                 if at.step.duration_ns.saturating_mul(100) > response.saturating_mul(LARGE_SLACK_PERCENT) {
-                    tally.notes.push(Note::LargeSlack);
+                    tally.note(Note::LargeSlack);
                 }
             }
             StepKind::TimerLateness => self.lateness(at, tally),
@@ -90,7 +98,7 @@ impl Explainer<'_> {
             }
             StepKind::Run => self.run(at, tid, tally),
             StepKind::Busy => self.unknown_if_any(at, tally),
-            StepKind::More => tally.unknown(Note::Folded { steps: at.step.id }, at.step.duration_ns),
+            StepKind::More => self.folded(at, tally),
         }
     }
 

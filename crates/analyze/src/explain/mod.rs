@@ -12,6 +12,7 @@
 
 mod causes;
 mod culprit;
+mod folded;
 mod place;
 mod types;
 
@@ -87,7 +88,7 @@ impl<'a> Explainer<'a> {
             origin: self.origin(late),
             culprit: culprit::find(&steps),
             woken_by: self.woken_by(late),
-            preemptions: placed.iter().filter_map(|at| self.preemption(at)).collect(),
+            preemptions: self.preemptions(&placed),
             unknown_ns,
             unknown_permille,
             losses: self.recording.losses.clone(),
@@ -207,6 +208,14 @@ impl<'a> Explainer<'a> {
         let first = placed[..waking].iter().rposition(|at| !wakes(at))?;
         let busy = placed[first + 1].step.kind == StepKind::Busy;
         Some(WokenBy { actor: self.step_actor(&placed[first]), cpu: placed[first].step.cpu, busy })
+    }
+
+    fn preemptions(&self, placed: &[StepAt<'_>]) -> Vec<Preemption> {
+        let unfolded = placed.iter().flat_map(|at| match at.step.kind {
+            StepKind::More => self.unfold(at),
+            _ => vec![*at],
+        });
+        unfolded.filter_map(|at| self.preemption(&at)).collect()
     }
 
     fn preemption(&self, at: &StepAt<'_>) -> Option<Preemption> {

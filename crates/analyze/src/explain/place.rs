@@ -22,6 +22,11 @@ impl Explainer<'_> {
         self.recording.events[self.index_at(time)..].iter().take_while(move |event| event.time == time)
     }
 
+    /// The events from `from` to `to`, both included.
+    pub(super) fn events_between(&self, from: MonotonicNs, to: MonotonicNs) -> impl Iterator<Item = &Event> {
+        self.recording.events[self.index_at(from)..].iter().take_while(move |event| event.time <= to)
+    }
+
     /// When a timer's handler first began on `cpu` in this time.
     pub(super) fn first_timer(&self, cpu: CpuId, from: MonotonicNs, to: MonotonicNs) -> Option<MonotonicNs> {
         let events = self.recording.events[self.index_at(from)..].iter().take_while(|event| event.time < to);

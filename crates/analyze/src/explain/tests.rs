@@ -333,6 +333,33 @@ fn folded_steps_and_missing_wakings_are_unknown() {
     assert_eq!(explanation.unknown_ns, 20);
 }
 
+#[test]
+fn the_steps_of_a_folded_chain_are_found_again() {
+    let mut text = String::from(
+        "10 0 sched_switch prev_tid=0 next_tid=8
+         100 0 irq_handler_entry irq=36
+         110 0 sched_waking tid=7 target_cpu=0
+         120 0 irq_handler_exit irq=36 ret=1
+         130 0 sched_switch prev_tid=8 preempt=1 next_tid=7\n",
+    );
+    for round in 0..8 {
+        let start = 200 + round * 100;
+        writeln!(text, "{start} 0 sched_switch prev_tid=7 preempt=1 next_tid=8").unwrap();
+        writeln!(text, "{} 0 sched_switch prev_tid=8 preempt=1 next_tid=7", start + 60).unwrap();
+    }
+    text.push_str("1000 0 sched_switch prev_tid=7 prev_state=1 next_tid=0");
+    let explanation = explain_all(&recording(0, &text)).pop().unwrap();
+    adds_up(&explanation);
+    let last = explanation.steps.last().unwrap();
+    assert_eq!((last.duration_ns, last.notes.len()), (400, 1));
+    let causes: Vec<_> = last.causes.iter().map(|cause| (cause.kind, cause.time_ns)).collect();
+    assert_eq!(causes, [(CauseKind::ThreadInterference, 240), (CauseKind::OwnWork, 160)]);
+    assert_eq!(explanation.preemptions.len(), 8);
+    assert_eq!(explanation.unknown_ns, 0);
+    let culprit = explanation.culprit.unwrap();
+    assert_eq!((actor(culprit.actor.as_ref()), culprit.time_ns), ("hog".to_owned(), 8 * 60 + 10));
+}
+
 /// A deterministic source of numbers (splitmix64), so that a failure repeats.
 struct Numbers(u64);
 
