@@ -36,7 +36,9 @@ impl FromStr for DurationNs {
             "m" | "min" => 60e9,
             "h" => 3600e9,
             "" => {
-                return Err(format!("'{text}' has no unit; write for instance {text}us, {text}ms or {text}s"));
+                return Err(format!(
+                    "'{text}' has no unit; write for instance {text}us, {text}ms or {text}s"
+                ));
             }
             other => return Err(format!("'{other}' is no unit of time; there are ns, us, ms, s, min, h")),
         };

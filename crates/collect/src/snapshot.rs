@@ -7,9 +7,11 @@
 
 use crate::decode::decode;
 use rtscope_event::{
-    CpuHistory, CpuId, Event, Irq, Loss, LossCause, MonotonicNs, Names, Recording, TaskInfo,
+    CpuHistory, CpuId, Event, EventKind, Irq, Loss, LossCause, MonotonicNs, Names, Recording, TaskInfo, Tid,
 };
+use rtscope_kernel::proc_comm;
 use rtscope_ring::{BankImage, Gaps};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// The time that a snapshot is to cover.
@@ -122,5 +124,24 @@ fn names(events: &[Event], tasks: Vec<TaskInfo>, irqs: Vec<(Irq, String)>) -> Na
     events.iter().for_each(|event| names.observe(event));
     tasks.into_iter().for_each(|task| names.add_task(task));
     irqs.into_iter().for_each(|(irq, name)| names.add_irq(irq, name));
+    name_the_rest(&mut names, events);
     names
+}
+
+/// Asks `/proc` for the names of tasks that ran and that nothing has named: the task iterator need not see all.
+fn name_the_rest(names: &mut Names, events: &[Event]) {
+    let ran: BTreeSet<Tid> = events
+        .iter()
+        .filter_map(|event| match event.kind {
+            EventKind::SchedSwitch { next_tid, .. } => Some(next_tid),
+            _ => None,
+        })
+        .collect();
+    for tid in ran {
+        if names.comm(tid, MonotonicNs(0)).is_none() {
+            if let Some(comm) = proc_comm(tid) {
+                names.saw(tid, MonotonicNs(0), comm);
+            }
+        }
+    }
 }

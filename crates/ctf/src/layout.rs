@@ -11,6 +11,10 @@
 use rtscope_event::{EventKind, VectorKind};
 use std::borrow::Cow;
 
+/// Stands for a name that nothing told. Not an empty text: babeltrace2 2.0 shows an empty character array as whatever
+/// the event before had in that place, and would so name the wrong task.
+pub(crate) const UNKNOWN_COMM: &str = "<unknown>";
+
 /// How a field is stored. All are aligned to bytes and little-endian, as LTTng's are on x86.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Type {

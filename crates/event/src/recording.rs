@@ -58,6 +58,15 @@ pub struct Recording {
 }
 
 impl Recording {
+    /// Drops what happened before `time`.
+    pub fn cut_before(&mut self, time: MonotonicNs) {
+        let first = self.events.partition_point(|event| event.time < time);
+        self.events.drain(..first);
+        for history in &mut self.history {
+            history.events = self.events.iter().filter(|event| event.cpu == history.cpu).count() as u64;
+        }
+    }
+
     /// Whether everything that happened on `cpu` since `time` is in the recording, as far as overwriting goes.
     #[must_use]
     pub fn covers(&self, cpu: CpuId, time: MonotonicNs) -> bool {

@@ -189,6 +189,45 @@ static __always_inline void track_ipi_send(struct here *here, __u32 target_cpu, 
 		send_chain(here, state, target_cpu, call);
 }
 
+/* ---- tasks come and change their names ---- */
+
+static __always_inline void track_task(struct task_struct *task, const char *comm, bool is_new)
+{
+	__u32 index = 0;
+	struct task_way *way = task->pid ? claim_task(task->pid, &index) : NULL;
+
+	if (!way)
+		return; /* counted when it is met on a CPU */
+	if (is_new) {
+		way->sched = SCHED_UNKNOWN;
+		way->link = LINK_NONE;
+		way->flags = 0;
+	}
+	if (is_target(task, comm)) {
+		way->flags |= TASK_TARGET;
+	} else if (way->flags & TASK_TARGET) {
+		/* Another task's chain may still go through it; a response of its own does not count any more. */
+		way->flags &= ~TASK_TARGET;
+		way->link = LINK_NONE;
+	}
+}
+
+/*
+ * A task that nobody told us of (the iterator need not see all, and one can be met before its fork is): taken in when it is
+ * first met, with its name as it is then. Once a task, not once an event.
+ */
+static __noinline bool adopt(struct here *here, struct task_struct *task, struct slot *slot)
+{
+	char comm[RTS_COMM_LEN] __attribute__((aligned(8)));
+
+	copy_comm(comm, task);
+	track_task(task, comm, false);
+	if (find_task(task->pid, slot))
+		return true;
+	COUNT(here, untracked);
+	return false;
+}
+
 /* ---- wakings ---- */
 
 static __always_inline bool ends_here(struct task_way *way, __u32 end)
@@ -262,10 +301,8 @@ static __always_inline void track_waking(struct here *here, struct task_struct *
 
 	if (!state || !tid || tid == state->current_tid)
 		return;
-	if (!find_task(tid, &slot)) {
-		COUNT(here, untracked);
+	if (!find_task(tid, &slot) && !adopt(here, task, &slot))
 		return;
-	}
 	if (has_context(state)) {
 		chained_waking(here, state, &slot, task);
 		return;
@@ -341,8 +378,9 @@ static __always_inline void track_leave(struct here *here, struct cpu_state *sta
 	if (!tid)
 		return;
 	if (!find_task(tid, &slot)) {
-		COUNT(here, untracked);
-		return;
+		/* A task that leaves for the last time needs no slot any more. */
+		if (dead || !adopt(here, prev, &slot))
+			return;
 	}
 	if (dead) {
 		free_task(slot.way);
@@ -364,10 +402,8 @@ static __always_inline void track_arrive(struct here *here, struct cpu_state *st
 	state->current_slot = 0;
 	if (!tid)
 		return;
-	if (!find_task(tid, &slot)) {
-		COUNT(here, untracked);
+	if (!find_task(tid, &slot) && !adopt(here, next, &slot))
 		return;
-	}
 	state->current_slot = slot.index + 1;
 	slot.way->sched = SCHED_RUNNING;
 	if (slot.way->link != LINK_NONE)
@@ -390,29 +426,6 @@ static __always_inline void track_switch(struct here *here, bool preempt, struct
 	heal(here, state, is_kthread(prev));
 	track_leave(here, state, prev, blocked, blocked && prev_state & TASK_STATE_DEAD);
 	track_arrive(here, state, next);
-}
-
-/* ---- tasks come and change their names ---- */
-
-static __always_inline void track_task(struct task_struct *task, const char *comm, bool is_new)
-{
-	__u32 index = 0;
-	struct task_way *way = task->pid ? claim_task(task->pid, &index) : NULL;
-
-	if (!way)
-		return;
-	if (is_new) {
-		way->sched = SCHED_UNKNOWN;
-		way->link = LINK_NONE;
-		way->flags = 0;
-	}
-	if (is_target(task, comm)) {
-		way->flags |= TASK_TARGET;
-	} else if (way->flags & TASK_TARGET) {
-		/* Another task's chain may still go through it; a response of its own does not count any more. */
-		way->flags &= ~TASK_TARGET;
-		way->link = LINK_NONE;
-	}
 }
 
 #endif

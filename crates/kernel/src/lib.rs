@@ -19,4 +19,4 @@ pub use programs::{PROGRAMS, ProgramSpec};
 pub use session::{
     Error, Memory, OriginFilter, Recorder, Session, SessionConfig, SnapshotConfig, Target, TrackerConfig,
 };
-pub use tasks::proc_tasks;
+pub use tasks::{proc_comm, proc_tasks};

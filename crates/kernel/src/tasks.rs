@@ -29,6 +29,13 @@ pub fn proc_tasks() -> Vec<(Pid, Tid, Comm)> {
     tasks
 }
 
+/// The name of a thread that runs now, from `/proc`.
+#[must_use]
+pub fn proc_comm(tid: Tid) -> Option<Comm> {
+    let comm = fs::read(format!("/proc/{tid}/comm")).ok()?;
+    Some(Comm::from_bytes(comm.strip_suffix(b"\n").unwrap_or(&comm)))
+}
+
 /// The iterator's output: a sequence of `struct rts_task_dump`. A cut last one is left out.
 pub(crate) fn parse_dump(bytes: &[u8]) -> Vec<TaskInfo> {
     bytes.chunks_exact(size_of::<abi::rts_task_dump>()).map(parse_task).collect()

@@ -8,9 +8,9 @@ use super::command::Child;
 use super::plan::Plan;
 use super::report::{Report, Summary};
 use super::stop::Stop;
-use super::writer::{Done, Job, Settings, Writer, in_window};
+use super::writer::{Done, Job, Settings, Writer, in_order};
 use crate::exit::Failure;
-use rtscope_collect::{FlightRecorder, MissCounter, monotonic_now};
+use rtscope_collect::{FlightRecorder, MissCounter, Snapshot, Window, monotonic_now};
 use rtscope_event::{LateResponse, MonotonicNs};
 use rtscope_kernel::{Session, interrupts};
 use std::collections::{HashSet, VecDeque};
@@ -114,7 +114,7 @@ impl Listener {
 
     fn forget_oldest(&mut self) {
         if let Some(late) = self.recent.pop_front() {
-            if !self.explained.remove(&(late.end_ns, late.tid.0)) {
+            if !self.explained.remove(&key(&late)) {
                 self.summary.unexplained(&late);
             }
         }
@@ -124,27 +124,37 @@ impl Listener {
         let Some(trigger) = self.recorder.ready() else { return Ok(()) };
         // The report of the late response that pulled this trigger was published before the trigger.
         self.take_reports();
-        let detected = MonotonicNs(trigger.detected_ns);
-        let origin = self
-            .recent
-            .iter()
-            .find(|late| late.snapshot == Some(trigger.generation))
-            .map(|late| late.chain.origin.time_ns);
-        let wanted = origin.unwrap_or(detected).min(detected.minus(self.plan.pre_ns));
-        let snapshot = self.recorder.take(trigger, wanted);
+        let late = self.not_explained();
+        let pulled = late.iter().find(|late| late.snapshot == Some(trigger.generation));
+        let origin = pulled.map(|late| late.chain.origin.time_ns);
+        let wanted = MonotonicNs(trigger.detected_ns).minus(self.plan.pre_ns);
+        let snapshot = self.recorder.take(trigger, earliest(&late, wanted));
+        let trace = snapshot.window(self.plan.pre_ns, origin);
+        self.give(snapshot, Some(trace), late)
+    }
+
+    /// Late responses that no snapshot has explained yet.
+    fn not_explained(&self) -> Vec<LateResponse> {
+        self.recent.iter().filter(|late| !self.explained.contains(&key(late))).cloned().collect()
+    }
+
+    fn give(
+        &mut self,
+        snapshot: Snapshot,
+        trace: Option<Window>,
+        late: Vec<LateResponse>,
+    ) -> Result<(), Failure> {
         let tasks = self.session.dump_tasks()?;
         self.misses.add(monotonic_now(), &self.session.recursion_misses());
-        let window = snapshot.window(self.plan.pre_ns, origin);
-        let late = in_window(self.recent.iter().cloned(), trigger.generation, window)
-            .into_iter()
-            .filter(|late| !self.explained.contains(&(late.end_ns, late.tid.0)))
-            .collect();
+        let mut window = trace.unwrap_or_else(|| snapshot.window(0, None));
+        window.from = earliest(&late, window.from);
+        let late = in_order(late, snapshot.generation, trace);
         let misses = self.misses.since(window.from);
-        self.writer.give(Job { snapshot, window, tasks, irqs: interrupts(), misses, late })
+        self.writer.give(Job { snapshot, trace, window, tasks, irqs: interrupts(), misses, late })
     }
 
     fn take_done(&mut self, done: Done) {
-        self.summary.snapshots += 1;
+        self.summary.snapshots += u64::from(done.snapshot.generation != 0);
         self.summary.failed_snapshots += u64::from(done.failed);
         self.recorder.recycle(done.snapshot);
         for explanation in &done.explanations {
@@ -162,9 +172,7 @@ impl Listener {
         }
         self.session.enable(false);
         self.take_reports();
-        for done in self.writer.finish() {
-            self.take_done(done);
-        }
+        self.explain_the_rest()?;
         self.misses.add(monotonic_now(), &self.session.recursion_misses());
         while !self.recent.is_empty() {
             self.forget_oldest();
@@ -180,4 +188,30 @@ impl Listener {
         );
         Ok(late)
     }
+
+    /// At the end: what the banks still hold explains the late responses since the last snapshot.
+    fn explain_the_rest(&mut self) -> Result<(), Failure> {
+        if let Some(done) = self.writer.wait()? {
+            self.take_done(done);
+        }
+        let late = self.not_explained();
+        if !late.is_empty() {
+            let snapshot = self.recorder.peek(earliest(&late, monotonic_now()));
+            self.give(snapshot, None, late)?;
+        }
+        for done in self.writer.finish() {
+            self.take_done(done);
+        }
+        Ok(())
+    }
+}
+
+/// What tells late responses apart.
+fn key(late: &LateResponse) -> (MonotonicNs, u32) {
+    (late.end_ns, late.tid.0)
+}
+
+/// How far back to look in order to see all of these from their origins on.
+fn earliest(late: &[LateResponse], or: MonotonicNs) -> MonotonicNs {
+    late.iter().map(|late| late.chain.origin.time_ns.minus(1_000_000)).fold(or, MonotonicNs::min)
 }

@@ -190,6 +190,15 @@ impl Report {
         result(&text);
     }
 
+    /// Late responses were explained without a snapshot of their own.
+    pub fn explained(&self, explanations: &[Explanation]) {
+        if self.json {
+            for explanation in explanations {
+                self.print(String::new, || rtscope_view::explanation_json(explanation, Some(&self.clock)));
+            }
+        }
+    }
+
     /// A snapshot could not be saved.
     pub fn not_saved(&self, trigger: &TriggerFile, failure: &Failure) {
         note(&format!("rtscope: snapshot {} is lost: {failure}; watching goes on", trigger.number));
@@ -197,11 +206,6 @@ impl Report {
             let line = json!({"schema": SCHEMA, "type": "snapshot_lost", "number": trigger.number, "why": failure.to_string()});
             result(&line.to_string());
         }
-    }
-
-    /// The text of `explain.txt`.
-    pub fn explanation_file(&self, trigger: &TriggerFile, explanations: &[Explanation]) -> String {
-        explanation_file(trigger, explanations)
     }
 
     /// UTC, RFC 3339.

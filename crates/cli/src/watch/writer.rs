@@ -5,13 +5,13 @@
 //! side goes on recording in the other banks and counts the triggers that found none free.
 
 use super::files::{self, TriggerFile};
-use super::report::Report;
+use super::report::{Report, explanation_file};
 use crate::exit::Failure;
 use rtscope_analyze::explain::{Explainer, Explanation};
 use rtscope_collect::{Snapshot, Window};
 use rtscope_ctf::TraceInfo;
-use rtscope_event::{Irq, LateResponse, Loss, MonotonicNs, Recording, TaskInfo};
-use std::path::PathBuf;
+use rtscope_event::{Irq, LateResponse, Loss, Recording, TaskInfo};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
@@ -21,7 +21,9 @@ use std::thread::JoinHandle;
 pub struct Job {
     /// The copied banks.
     pub snapshot: Snapshot,
-    /// What the trace shall cover.
+    /// What the trace shall cover; `None`: this is for explanations only, nothing is saved.
+    pub trace: Option<Window>,
+    /// What is decoded: the trace, and before it the late responses since the last snapshot.
     pub window: Window,
     /// State dump.
     pub tasks: Vec<TaskInfo>,
@@ -29,7 +31,7 @@ pub struct Job {
     pub irqs: Vec<(Irq, String)>,
     /// Events that the kernel skipped in that time.
     pub misses: Loss,
-    /// The late response that pulled the trigger (if its account was not lost), then the others in the window.
+    /// The late response that pulled the trigger (if its account was not lost), then the others to be explained.
     pub late: Vec<LateResponse>,
 }
 
@@ -112,6 +114,16 @@ impl Writer {
         }
     }
 
+    /// Waits for what is under way.
+    pub fn wait(&mut self) -> Result<Option<Done>, Failure> {
+        if !self.under_way {
+            return Ok(None);
+        }
+        self.under_way = false;
+        let died = |_| Failure::Failed("the thread that saves snapshots has died".to_string());
+        self.done.recv().map(Some).map_err(died)
+    }
+
     /// Waits for what is under way, and ends the thread.
     pub fn finish(&mut self) -> Vec<Done> {
         self.jobs = None;
@@ -126,42 +138,73 @@ impl Writer {
 }
 
 fn work(mut job: Job, settings: &Settings, report: &Report) -> Done {
-    let recording = {
+    let mut recording = {
         let (tasks, irqs) = (std::mem::take(&mut job.tasks), std::mem::take(&mut job.irqs));
-        let mut recording = job.snapshot.decode(job.window, tasks, irqs);
-        if job.misses.count != Some(0) {
-            recording.losses.push(job.misses.clone());
-        }
-        recording
+        job.snapshot.decode(job.window, tasks, irqs)
     };
+    if job.misses.count != Some(0) {
+        recording.losses.push(job.misses.clone());
+    }
     let explainer = Explainer::new(&recording);
     let explanations: Vec<Explanation> = job.late.iter().map(|late| explainer.explain(late)).collect();
-    let trigger = trigger_file(&job, settings, &recording, report);
-    let text = report.explanation_file(&trigger, &explanations);
-    let mut saved = None;
-    let mut failed = false;
-    if let Some(dir) = &settings.dir {
-        let target =
-            files::free_name(dir, &report.file_stamp(job.snapshot.detected), job.snapshot.generation);
-        let info = TraceInfo::of_this_machine(env!("CARGO_PKG_VERSION"))
-            .map_err(|error| Failure::Failed(error.to_string()));
-        let result = info.and_then(|mut info| {
-            info.window_begin = Some(trigger.from_ns);
-            files::write(&target, &trigger, &text, &recording, &info)
-        });
-        match result {
-            Ok(()) => saved = Some(target),
-            Err(failure) => {
-                failed = true;
-                report.not_saved(&trigger, &failure);
-            }
+    drop(explainer);
+    let failed = match job.trace {
+        Some(trace) => {
+            recording.cut_before(trace.from);
+            !keep(&job, trace, &recording, &explanations, settings, report)
         }
-    }
-    report.snapshot(&trigger, &explanations, saved.as_deref());
+        None => {
+            report.explained(&explanations);
+            false
+        }
+    };
     Done { snapshot: job.snapshot, explanations, failed }
 }
 
-fn trigger_file(job: &Job, settings: &Settings, recording: &Recording, report: &Report) -> TriggerFile {
+/// Saves a snapshot, if that was asked for, and prints it. False when it could not be saved.
+fn keep(
+    job: &Job,
+    trace: Window,
+    recording: &Recording,
+    explanations: &[Explanation],
+    settings: &Settings,
+    report: &Report,
+) -> bool {
+    let trigger = trigger_file(job, trace, settings, recording, report);
+    let saved = settings.dir.as_ref().map(|dir| save(dir, &trigger, recording, explanations, report));
+    if let Some(Err(failure)) = &saved {
+        report.not_saved(&trigger, failure);
+    }
+    let path = saved.as_ref().and_then(|saved| saved.as_ref().ok());
+    report.snapshot(&trigger, explanations, path.map(PathBuf::as_path));
+    !matches!(saved, Some(Err(_)))
+}
+
+fn save(
+    dir: &Path,
+    trigger: &TriggerFile,
+    recording: &Recording,
+    explanations: &[Explanation],
+    report: &Report,
+) -> Result<PathBuf, Failure> {
+    let target = files::free_name(dir, &report.file_stamp(trigger.detected_ns), trigger.number);
+    let mut info = TraceInfo::of_this_machine(env!("CARGO_PKG_VERSION"))
+        .map_err(|error| Failure::doing("reading the clocks", error))?;
+    info.window_begin = Some(trigger.from_ns);
+    // The saved text is what `rtscope explain` makes of the saved files: only what the trace covers.
+    let kept = explanations.iter().take(trigger.late.len());
+    let text = explanation_file(trigger, kept.cloned().collect::<Vec<_>>().as_slice());
+    files::write(&target, trigger, &text, recording, &info)?;
+    Ok(target)
+}
+
+fn trigger_file(
+    job: &Job,
+    trace: Window,
+    settings: &Settings,
+    recording: &Recording,
+    report: &Report,
+) -> TriggerFile {
     let wanted = job.snapshot.detected.minus(settings.pre_ns);
     TriggerFile {
         schema: files::SCHEMA.to_string(),
@@ -171,8 +214,8 @@ fn trigger_file(job: &Job, settings: &Settings, recording: &Recording, report: &
         detected_at: report.wall_clock(job.snapshot.detected),
         pre_ns: settings.pre_ns,
         post_ns: settings.post_ns,
-        from_ns: job.window.from,
-        until_ns: job.window.until,
+        from_ns: trace.from,
+        until_ns: trace.until,
         pre_met: recording
             .history
             .iter()
@@ -181,19 +224,26 @@ fn trigger_file(job: &Job, settings: &Settings, recording: &Recording, report: &
         losses: recording.losses.clone(),
         copied_ns: job.snapshot.copied_ns,
         watched: settings.watched.clone(),
-        late: job.late.clone(),
+        late: job
+            .late
+            .iter()
+            .take_while(|late| is_inside(late, job.snapshot.generation, trace))
+            .cloned()
+            .collect(),
     }
 }
 
-/// The late responses that belong to a snapshot: the one that pulled the trigger first, then those whose end is in the window.
-pub fn in_window(
-    all: impl Iterator<Item = LateResponse>,
-    generation: u64,
-    window: Window,
-) -> Vec<LateResponse> {
-    let inside = |at: MonotonicNs| window.from <= at && at <= window.until;
-    let mut late: Vec<LateResponse> =
-        all.filter(|late| late.snapshot == Some(generation) || inside(late.end_ns)).collect();
-    late.sort_by_key(|late| (late.snapshot != Some(generation), late.end_ns));
+/// Whether a saved trace tells the whole story of a late response.
+fn is_inside(late: &LateResponse, generation: u64, trace: Window) -> bool {
+    late.snapshot == Some(generation)
+        || (trace.from <= late.chain.origin.time_ns && late.end_ns <= trace.until)
+}
+
+/// The late responses in the order that a job has them: the one that pulled the trigger, those that the trace covers, the rest.
+pub fn in_order(mut late: Vec<LateResponse>, generation: u64, trace: Option<Window>) -> Vec<LateResponse> {
+    late.sort_by_key(|late| {
+        let inside = trace.is_some_and(|trace| is_inside(late, generation, trace));
+        (late.snapshot != Some(generation), !inside, late.end_ns)
+    });
     late
 }

@@ -8,7 +8,7 @@
 
 use super::class::EventClass;
 use super::decode::Value;
-use crate::layout::{EventLayout, id, vector_of};
+use crate::layout::{EventLayout, UNKNOWN_COMM, id, vector_of};
 use rtscope_event::{
     Comm, CpuId, End, EventKind, Irq, OriginKind, Pid, Policy, Priority, TaskInfo, TaskState, Tid,
 };
@@ -38,7 +38,8 @@ impl Names {
 
 /// The idle threads have one name of their own in the event model; an empty name is none.
 fn named(tid: Tid, comm: Option<Comm>) -> Option<(Tid, Comm)> {
-    comm.filter(|comm| tid != Tid(0) && !comm.as_bytes().is_empty()).map(|comm| (tid, comm))
+    let known = |comm: &Comm| !comm.as_bytes().is_empty() && comm.as_bytes() != UNKNOWN_COMM.as_bytes();
+    comm.filter(|comm| tid != Tid(0) && known(comm)).map(|comm| (tid, comm))
 }
 
 /// How to take an event class of a trace.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Event → payload bytes, field by field in the layout's order.
 
-use crate::layout::{Field, Type};
+use crate::layout::{Field, Type, UNKNOWN_COMM};
 use rtscope_event::{Comm, CpuId, End, Event, EventKind, Names, OriginKind, Priority, TaskState, Tid};
 
 /// Longest text written, so that an event always fits a packet. (Linux' PATH_MAX.)
@@ -109,9 +109,9 @@ fn shown_state(state: TaskState, preempt: bool) -> i64 {
     }
 }
 
-/// Appends the payload of an event. Names are those of the event's time; an unknown one is an empty string.
+/// Appends the payload of an event. Names are those of the event's time; an unknown one is [`UNKNOWN_COMM`].
 pub(super) fn event(event: &Event, names: &Names, out: &mut Payload<'_>) {
-    let comm = |tid: Tid| names.comm(tid, event.time).unwrap_or_default();
+    let comm = |tid: Tid| names.comm(tid, event.time).unwrap_or_else(|| Comm::from(UNKNOWN_COMM));
     match &event.kind {
         EventKind::SchedSwitch { prev_tid, next_tid, .. } => {
             switch(&event.kind, comm(*prev_tid), comm(*next_tid), out);
