@@ -6,7 +6,7 @@ use crate::style::{Style, WIDTH, bar, wrap};
 use crate::units::{duration_text, share_text};
 use rtscope_analyze::explain::{
     Actor, Cause, CauseKind, Culprit, Explanation, Note, OriginExplanation, Preemption, StepExplanation,
-    WokenBy,
+    Thread, WokenBy,
 };
 use rtscope_event::{End, Loss, LossCause, StepKind};
 
@@ -16,6 +16,9 @@ const NAMES: std::ops::RangeInclusive<usize> = 30..=60;
 const BAR: usize = 10;
 /// Causes shown for a step before the rest is added up.
 const CAUSES: usize = 5;
+/// A late interrupt gets a note from this share of the response on (thousandths): a few microseconds for its delivery are
+/// in every response, and a remark on who was current then would be taken for blame.
+const NOTABLE: u64 = 10;
 /// Preemptions listed one by one.
 const PREEMPTIONS: usize = 4;
 
@@ -108,7 +111,14 @@ impl<'a> Table<'a> {
             causes => below = self.cause_rows(causes),
         }
         let mut text = format!("{}\n{below}", row.trim_end());
-        for note in &step.notes {
+        let response_ns = self.explanation.response_ns;
+        let notable = |note: &&Note| match note {
+            Note::NotTaken { time_ns, .. } => {
+                time_ns.saturating_mul(1000) >= response_ns.saturating_mul(NOTABLE)
+            }
+            _ => true,
+        };
+        for note in step.notes.iter().filter(notable) {
             text.push_str(&style.faint(wrap(&note_line(note), 4, 2).trim_end()));
             text.push('\n');
         }
@@ -172,17 +182,32 @@ fn culprit_lines(explanation: &Explanation, style: Style) -> String {
     let Some(culprit) = &explanation.culprit else { return String::new() };
     let (time, share) = (duration_text(culprit.time_ns), share_text(culprit.share_permille));
     let line = if culprit.kind.is_disturbance() {
-        let label = crate::label::cause_label(culprit.kind, culprit.actor.as_ref());
+        let mostly = if in_one_step(culprit, explanation) { "" } else { "mostly " };
+        let (who, how) = match &culprit.actor {
+            Some(actor @ Actor::Thread(thread)) => {
+                (format!("thread {}", actor_label(actor)), rank(thread, &explanation.thread))
+            }
+            _ => (crate::label::cause_label(culprit.kind, culprit.actor.as_ref()), ""),
+        };
         let kind = match culprit.actor {
             Some(_) => format!("{} ", culprit.kind.name()),
             None => String::new(),
         };
-        let mostly = if in_one_step(culprit, explanation) { "" } else { "mostly " };
-        format!("{label}: {time} ({share}), {kind}{mostly}{}", when(culprit, explanation))
+        format!("{who}: {time} ({share}), {kind}{mostly}{}{how}", when(culprit, explanation))
     } else {
         format!("nobody; {} is the largest part: {time} ({share})", harmless(culprit))
     };
     wrap(&format!("culprit: {line}"), 2, 4).replacen("culprit:", &style.strong("culprit:"), 1)
+}
+
+/// Whether the scheduler was right: smaller numbers are higher priorities.
+fn rank(culprit: &Thread, target: &Thread) -> &'static str {
+    match (culprit.prio, target.prio) {
+        (Some(culprit), Some(target)) if culprit < target => "; its priority is higher",
+        (Some(culprit), Some(target)) if culprit > target => "; its priority is lower",
+        (Some(_), Some(_)) => "; its priority is the same",
+        _ => "",
+    }
 }
 
 fn in_one_step(culprit: &Culprit, explanation: &Explanation) -> bool {

@@ -15,6 +15,10 @@ struct Piece {
     lost: bool,
 }
 
+/// Softirqs run at an interrupt's exit, 1 to 3 us behind its last tracepoint. A softirq that is entered much later than
+/// that was kept waiting by a thread with softirqs disabled.
+const EXIT_PATH_NS: u64 = 10_000;
+
 pub(super) struct Builder {
     pieces: Vec<Piece>,
     start: MonotonicNs,
@@ -29,6 +33,8 @@ pub(super) struct Builder {
     /// A softirq was entered or left since `thread_since`.
     softirq_seen: bool,
     hard: Option<(Activity, MonotonicNs)>,
+    /// The last event was the exit of this handler or softirq.
+    just_left: Option<Activity>,
 }
 
 impl Builder {
@@ -43,6 +49,7 @@ impl Builder {
             softirq: None,
             softirq_seen: false,
             hard: None,
+            just_left: None,
         }
     }
 
@@ -57,6 +64,7 @@ impl Builder {
             return;
         }
         self.close(t);
+        let just_left = self.just_left.take();
         match &event.kind {
             EventKind::SchedSwitch { prev_tid, prev_kthread, next_tid, .. } => {
                 self.switch(t, *prev_tid, *prev_kthread, *next_tid);
@@ -67,6 +75,7 @@ impl Builder {
             EventKind::VectorExit { kind, .. } => self.leave_hard(Activity::Vector(*kind)),
             EventKind::SoftirqEntry { vec } => {
                 self.heal_hard();
+                self.interrupt_exit(t, just_left);
                 self.softirq = Some((*vec, self.thread));
                 self.softirq_seen = true;
             }
@@ -147,7 +156,23 @@ impl Builder {
         self.hard = Some((activity, t));
     }
 
+    /// Between a handler's exit and the softirq that it raised (and between softirqs of one round), the CPU was on its way
+    /// out of the interrupt: whatever was interrupted did not run.
+    fn interrupt_exit(&mut self, t: MonotonicNs, left: Option<Activity>) {
+        let (Some(left), Some(since)) = (left, self.last_event) else { return };
+        if t.since(since) > EXIT_PATH_NS {
+            return;
+        }
+        let below = self.top();
+        self.revise(since, |piece| {
+            if piece.segment.what == below {
+                piece.segment.what = left;
+            }
+        });
+    }
+
     fn leave_hard(&mut self, activity: Activity) {
+        self.just_left = Some(activity);
         match self.hard {
             Some((open, _)) if open == activity => self.hard = None,
             Some(_) => self.heal_hard(),
@@ -167,6 +192,7 @@ impl Builder {
 
     fn leave_softirq(&mut self, vec: u32) {
         let open = self.softirq.take();
+        self.just_left = Some(Activity::Softirq(vec)); // The next softirq of the same round follows at once.
         self.heal_hard();
         match open {
             Some((entered, _)) if entered == vec => {}

@@ -53,7 +53,7 @@ fn inner_contexts_are_taken_out_of_outer_ones() {
     );
     assert_eq!(
         show(&timeline, 0, 80),
-        "idle 10, t7 20, irq5 30, t7 31, softirq3 40, local_timer 45, nmi 48, local_timer 50, softirq3 60, t7 70, ? 80"
+        "idle 10, t7 20, irq5 30, irq5 31, softirq3 40, local_timer 45, nmi 48, local_timer 50, softirq3 60, t7 70, ? 80"
     );
     assert_eq!(show(&timeline, 22, 26), "irq5 26");
     assert_eq!(timeline.at(CpuId(0), MonotonicNs(31)).unwrap().what, Activity::Softirq(3));
@@ -113,6 +113,23 @@ fn a_softirq_thread_that_is_preempted_comes_back_to_its_softirq() {
          60 0 softirq_raise vec=3",
     );
     assert_eq!(show(&timeline, 10, 60), "t14 20, softirq3 30, t8 40, softirq3 50, t14 60");
+}
+
+#[test]
+fn the_way_from_a_handler_to_its_softirq_is_the_interrupts() {
+    let text = "10 0 sched_switch prev_tid=0 next_tid=7
+                20 0 irq_handler_entry irq=5
+                30 0 irq_handler_exit irq=5 ret=1
+                2030 0 softirq_entry vec=4
+                2040 0 softirq_exit vec=4
+                3000 0 irq_handler_entry irq=5
+                3010 0 irq_handler_exit irq=5 ret=1
+                90010 0 softirq_entry vec=4
+                90020 0 softirq_exit vec=4";
+    let shown = show(&timeline(0, text), 20, 90_020);
+    // The second softirq waited for the thread to enable softirqs again.
+    let expected = "irq5 30, irq5 2030, softirq4 2040, t7 3000, irq5 3010, t7 90010, softirq4 90020";
+    assert_eq!(shown, expected);
 }
 
 #[test]
