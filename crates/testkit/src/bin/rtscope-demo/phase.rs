@@ -11,13 +11,16 @@ use rtscope_testkit::process::{Finished, Workload};
 use crate::trace::{self, SavedTrace};
 use crate::watch::{Observations, Watch};
 
+/// The softirq that receives from the network.
+const NET_RX: u32 = 3;
+
 /// What is to be seen in a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Culprit {
     /// The disturbing thread itself.
     Thread,
-    /// A softirq vector, in the context of the disturbing thread.
-    Softirq(&'static str),
+    /// A softirq vector, by number, in the context of the disturbing thread.
+    Softirq(u32),
 }
 
 /// A disturber and how to start it.
@@ -55,7 +58,7 @@ pub const PHASES: [Phase; 4] = [
         disturber: Some(Disturber {
             program: "rtscope-flood",
             arguments: &["--name", "flood", "--policy", "other", "--burst", "2ms", "--every", "71.3ms"],
-            culprit: Culprit::Softirq("NET_RX"),
+            culprit: Culprit::Softirq(NET_RX),
         }),
     },
     Phase {

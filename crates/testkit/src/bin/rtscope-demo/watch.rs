@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs `rtscope watch --json` and reads what it says.
 //!
-//! What the demo needs of its lines, each a JSON object with a `type`:
-//!
-//! - `watching`: everything is attached; a target that starts now misses nothing.
-//! - `late`: a late response, when it happens.
-//! - `explanation`: one of them explained: `origin_ns`, `response_ns` and `culprits`, a list of
-//!   `{kind, name, tid, ns}` with the largest first. Kinds are `thread`, `softirq`, `irq` and others.
-//! - `summary`: at the end, with `late`, the number of late responses.
-//!
-//! A `text` in an object is what people read instead of it; the demo shows that.
+//! It is asked for JSON, so that the demo can check it, and the demo prints what rtscope prints for people: the same
+//! objects through the same code.
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -19,34 +12,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rtscope_analyze::explain::Explanation;
+use rtscope_analyze::summary::Report;
+use rtscope_event::{LateResponse, Names};
 use rtscope_testkit::process::{PATIENCE, read_lines};
+use rtscope_view::Style;
+use serde::Deserialize;
 use serde_json::Value;
 
-/// Late responses and explanations shown per phase; the rest is only counted.
-const SHOWN: usize = 2;
-
-/// Somebody who ran while the target waited.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
-    pub kind: String,
-    pub name: String,
-    pub tid: Option<i64>,
-    pub ns: u64,
-}
-
-/// An explained late response.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Explanation {
-    pub origin_ns: u64,
-    pub response_ns: u64,
-    /// The largest first.
-    pub culprits: Vec<Named>,
-}
+/// Late responses and explanations shown per phase; all are checked.
+const SHOWN: usize = 1;
 
 /// What rtscope said in a phase.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Observations {
-    pub late: u64,
+    pub report: Report,
     pub explanations: Vec<Explanation>,
 }
 
@@ -56,7 +36,7 @@ pub struct Watch {
     child: Child,
     lines: Receiver<Value>,
     explanations: Vec<Explanation>,
-    summary: Option<Value>,
+    report: Option<Report>,
     late_lines: usize,
     quiet: bool,
 }
@@ -75,7 +55,7 @@ impl Watch {
             .spawn()
             .with_context(|| format!("cannot start {}", rtscope.display()))?;
         let lines = read_lines(&mut child)?;
-        let mut watch = Watch { child, lines, explanations: Vec::new(), summary: None, late_lines: 0, quiet };
+        let mut watch = Watch { child, lines, explanations: Vec::new(), report: None, late_lines: 0, quiet };
         watch.wait_until_watching()?;
         Ok(watch)
     }
@@ -86,7 +66,7 @@ impl Watch {
             match self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(line) => {
                     self.take(&line)?;
-                    if kind(&line) == "watching" {
+                    if kind(&line) == "start" {
                         return Ok(());
                     }
                 }
@@ -118,11 +98,8 @@ impl Watch {
         if !status.success() {
             bail!("rtscope watch ended with {status}");
         }
-        let summary = self.summary.take().ok_or_else(|| anyhow!("rtscope watch printed no summary"))?;
-        Ok(Observations {
-            late: number(&summary, "late")?,
-            explanations: std::mem::take(&mut self.explanations),
-        })
+        let report = self.report.take().ok_or_else(|| anyhow!("rtscope watch printed no summary"))?;
+        Ok(Observations { report, explanations: std::mem::take(&mut self.explanations) })
     }
 
     fn read_to_end(&mut self) -> Result<ExitStatus> {
@@ -137,25 +114,33 @@ impl Watch {
     }
 
     fn take(&mut self, line: &Value) -> Result<()> {
-        let show = match kind(line) {
+        match kind(line) {
             "late" => {
                 self.late_lines += 1;
-                self.late_lines <= SHOWN
+                let late: LateResponse = read(line)?;
+                let text = rtscope_view::late_line(&late, &Names::default(), None, Style::default());
+                self.show(self.late_lines <= SHOWN, &text);
             }
             "explanation" => {
-                self.explanations.push(explanation(line)?);
-                self.explanations.len() <= SHOWN
+                let explanation: Explanation = read(line)?;
+                let text = rtscope_view::explanation_text(&explanation, Style::default());
+                self.explanations.push(explanation);
+                self.show(self.explanations.len() <= SHOWN, &text);
             }
             "summary" => {
-                self.summary = Some(line.clone());
-                true
+                let report: Report = read(line)?;
+                self.show(true, &rtscope_view::summary_text(&report, Style::default()));
+                self.report = Some(report);
             }
-            _ => true,
-        };
-        if show && !self.quiet {
-            println!("{}", text(line));
+            _ => {}
         }
         Ok(())
+    }
+
+    fn show(&self, wanted: bool, text: &str) {
+        if wanted && !self.quiet {
+            text.trim_end().lines().for_each(|line| println!("    {line}"));
+        }
     }
 }
 
@@ -171,53 +156,6 @@ fn kind(line: &Value) -> &str {
     line.get("type").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// What people read: the line's text, or the line itself.
-fn text(line: &Value) -> String {
-    let text = line.get("text").and_then(Value::as_str).or(line.as_str());
-    let text = text.map_or_else(|| line.to_string(), str::to_owned);
-    text.trim_end().lines().map(|l| format!("    {l}")).collect::<Vec<_>>().join("\n")
-}
-
-fn number(object: &Value, key: &str) -> Result<u64> {
-    object
-        .get(key)
-        .and_then(Value::as_u64)
-        .ok_or_else(|| anyhow!("rtscope's line has no number '{key}': {object}"))
-}
-
-fn word(object: &Value, key: &str) -> String {
-    object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
-}
-
-fn explanation(line: &Value) -> Result<Explanation> {
-    let list = line.get("culprits").and_then(Value::as_array);
-    let list = list.ok_or_else(|| anyhow!("rtscope's explanation has no list 'culprits': {line}"))?;
-    let named = |c: &Value| -> Result<Named> {
-        let tid = c.get("tid").and_then(Value::as_i64);
-        Ok(Named { kind: word(c, "kind"), name: word(c, "name"), tid, ns: number(c, "ns")? })
-    };
-    Ok(Explanation {
-        origin_ns: number(line, "origin_ns")?,
-        response_ns: number(line, "response_ns")?,
-        culprits: list.iter().map(named).collect::<Result<_>>()?,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn explanations_are_read() {
-        let line = json!({"type": "explanation", "origin_ns": 5, "response_ns": 10,
-            "culprits": [{"kind": "thread", "name": "hog", "tid": 7, "ns": 8}, {"kind": "irq", "name": "eth0", "ns": 1}]});
-        let read = explanation(&line).expect("complete");
-        assert_eq!((read.origin_ns, read.response_ns), (5, 10));
-        assert_eq!(
-            read.culprits[0],
-            Named { kind: "thread".into(), name: "hog".into(), tid: Some(7), ns: 8 }
-        );
-        assert!(explanation(&json!({"origin_ns": 5})).is_err());
-    }
+fn read<T: for<'a> Deserialize<'a>>(line: &Value) -> Result<T> {
+    T::deserialize(line).with_context(|| format!("rtscope printed what its own types do not fit: {line}"))
 }
