@@ -34,6 +34,7 @@ static __always_inline void track_irq_exit(struct here *here, __s32 ret)
 
 	if (!state)
 		return;
+	state->in &= ~IN_IRQ_LINGER;
 	if (state->in & IN_IRQ && ret & 2 /* IRQ_WAKE_THREAD */)
 		state->in |= IN_IRQ_LINGER;
 	state->in &= ~IN_IRQ;
@@ -255,7 +256,8 @@ static __noinline int busy_waking(struct here *here, struct cpu_state *state, st
 	struct rts_chain *chain;
 	__u32 tid = way->tid;
 
-	if (!holder)
+	/* Into scratch first (interrupts are off): without a chain this waking changes nothing. */
+	if (!holder || !context_chain(here, state, &state->scratch))
 		return 0;
 	chain = &holder->chain;
 	COUNT(here, busy);
@@ -263,10 +265,7 @@ static __noinline int busy_waking(struct here *here, struct cpu_state *state, st
 		push(here, chain, way->link == LINK_RUNNING ? RTS_STEP_RUN : RTS_STEP_PREEMPTED, tid, here->now_ns);
 		complete(here, chain, task, RTS_END_REWOKEN, here->cpu);
 	}
-	if (!context_chain(here, state, chain)) {
-		way->link = LINK_NONE;
-		return 0;
-	}
+	*chain = state->scratch;
 	push(here, chain, RTS_STEP_BUSY, tid, here->now_ns);
 	chain->flags |= RTS_CHAIN_BUSY;
 	way->link = way->sched == SCHED_RUNNING ? LINK_RUNNING : LINK_PREEMPTED;

@@ -6,7 +6,7 @@
 //! first events from being half-tracked.
 
 use crate::caps::{self, Capability};
-use crate::program_info::recursion_misses;
+use crate::program_info::{ProgramInfo, program_info};
 use crate::programs::{DUMP_TASKS, EMPTY, PROGRAMS, ProgramSpec};
 use crate::{Glob, tasks};
 use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder, OpenObject};
@@ -263,14 +263,21 @@ impl Session {
     /// How often each program was skipped because it was running already; `None` where the kernel does not say.
     #[must_use]
     pub fn recursion_misses(&self) -> Vec<(String, Option<u64>)> {
-        self.object
-            .progs()
-            .filter(|program| program.autoload() && program.name() != DUMP_TASKS)
-            .map(|program| {
-                let name = program.name().to_string_lossy().into_owned();
-                (name, recursion_misses(program.as_fd()).ok())
-            })
+        self.infos().map(|(name, info)| (name, info.map(|info| info.recursion_misses))).collect()
+    }
+
+    /// Nanoseconds and runs of each program, while the kernel's statistics are switched on.
+    #[must_use]
+    pub fn run_time(&self) -> Vec<(String, u64, u64)> {
+        self.infos()
+            .filter_map(|(name, info)| info.map(|info| (name, info.run_time_ns, info.run_count)))
             .collect()
+    }
+
+    fn infos(&self) -> impl Iterator<Item = (String, Option<ProgramInfo>)> {
+        self.object.progs().filter(|program| program.autoload() && program.name() != DUMP_TASKS).map(
+            |program| (program.name().to_string_lossy().into_owned(), program_info(program.as_fd()).ok()),
+        )
     }
 }
 

@@ -12,7 +12,7 @@ use rtscope_analyze::histogram::Histogram;
 use rtscope_analyze::summary;
 use rtscope_collect::{FlightRecorder, TrackerStats, monotonic_now};
 use rtscope_event::{CpuHistory, LateResponse, Loss, LossCause, MonotonicNs, Names};
-use rtscope_kernel::Session;
+use rtscope_kernel::{Session, interrupts};
 use rtscope_view::{SCHEMA, Style, WallClock, duration_text};
 use serde_json::json;
 use std::path::Path;
@@ -24,6 +24,8 @@ pub struct Report {
     json: bool,
     style: Style,
     clock: WallClock,
+    /// Of interrupts, for the line at the moment of detection.
+    names: Names,
     target: String,
     threshold_ns: u64,
     waits_for_target: AtomicBool,
@@ -55,10 +57,13 @@ impl Summary {
 impl Report {
     /// In the form that the plan asks for.
     pub fn new(plan: &Plan) -> Result<Report, Failure> {
+        let mut names = Names::default();
+        interrupts().into_iter().for_each(|(irq, name)| names.add_irq(irq, name));
         Ok(Report {
             json: plan.json,
             style: Style { color: !plan.json && crate::output::colour() },
             clock: wall_clock::now()?,
+            names,
             target: plan.target_text(),
             threshold_ns: plan.threshold_ns,
             waits_for_target: AtomicBool::new(false),
@@ -107,7 +112,7 @@ impl Report {
     /// A late response, at the moment of detection.
     pub fn late(&self, late: &LateResponse) {
         self.print(
-            || rtscope_view::late_line(late, &Names::default(), Some(&self.clock), self.style),
+            || rtscope_view::late_line(late, &self.names, Some(&self.clock), self.style),
             || rtscope_view::late_json(late, Some(&self.clock)),
         );
     }

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Paired blocks: base, tool, base, tool, ... in random order. A tool's cost in a block is the block minus the mean of
+//! the base blocks on both sides, so the drift of the machine falls out.
+
+use crate::pipe::{Pipe, Sample};
+use crate::table::Row;
+use anyhow::{Context, Result};
+use std::time::Duration;
+
+/// Something that can be switched on and off around a block.
+pub trait Tool {
+    /// For the table.
+    fn name(&self) -> String;
+    /// On; returns when it is at work.
+    fn on(&mut self) -> Result<()>;
+    /// Off; returns when nothing of it is left on the event path. Gets what the block saw, for checks.
+    fn off(&mut self, block: Sample) -> Result<()>;
+    /// What its own counters say about completeness.
+    fn check(&self) -> String {
+        String::new()
+    }
+}
+
+/// How long and how often.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Blocks of each tool.
+    pub rounds: usize,
+    /// Length of a block.
+    pub block: Duration,
+    /// Time for caches and RCU to settle after a change.
+    pub settle: Duration,
+}
+
+impl Plan {
+    /// The usual, or a short one that only shows that it works.
+    pub fn new(quick: bool) -> Plan {
+        Plan {
+            rounds: if quick { 3 } else { 25 },
+            block: Duration::from_millis(200),
+            settle: Duration::from_millis(30),
+        }
+    }
+}
+
+/// Nanoseconds per switch (one sched_switch and one sched_waking), net of the base, per tool, in the order of `tools`; the
+/// base itself comes first.
+pub fn measure(pipe: &Pipe, tools: &mut [Box<dyn Tool>], plan: Plan) -> Result<Vec<Row>> {
+    let mut order = Order::new();
+    let mut base = Vec::new();
+    let mut costs = vec![Vec::new(); tools.len()];
+    let look = |pipe: &Pipe| -> Result<Sample> {
+        std::thread::sleep(plan.settle);
+        pipe.sample(plan.block)
+    };
+    let mut before = look(pipe)?.ns_per_switch;
+    for round in 0..plan.rounds {
+        for index in order.shuffled(tools.len()) {
+            let tool = &mut tools[index];
+            tool.on().with_context(|| format!("switching {} on", tool.name()))?;
+            let with = look(pipe)?;
+            tool.off(with).with_context(|| format!("switching {} off", tool.name()))?;
+            let after = look(pipe)?.ns_per_switch;
+            // The first round warms everything up.
+            if round > 0 {
+                costs[index].push(with.ns_per_switch - (before + after) / 2.0);
+                base.push(after);
+            }
+            before = after;
+        }
+    }
+    let mut rows = vec![Row::new("nothing attached, absolute", base)];
+    rows.extend(tools.iter().zip(costs).map(|(tool, samples)| Row::new(&tool.name(), samples)));
+    Ok(rows)
+}
+
+/// Random orders. The seed is the clock: two runs shall differ.
+struct Order(u64);
+
+impl Order {
+    fn new() -> Order {
+        Order(rtscope_collect::monotonic_now().0 | 1)
+    }
+
+    fn next(&mut self) -> u64 {
+        // xorshift64 (Marsaglia, 2003).
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn shuffled(&mut self, length: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..length).collect();
+        for last in (1..length).rev() {
+            order.swap(last, (self.next() % (last as u64 + 1)) as usize);
+        }
+        order
+    }
+}

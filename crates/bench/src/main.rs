@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! rtscope's benchmarks. Each measures rtscope beside the tool that people use today, in one run, on one CPU, in random
+//! order, and subtracts what the machine does without either. Absolute times on a shared machine drift; the ratios are what counts.
+
+mod blocks;
+mod flip;
+mod host;
+mod idle;
+mod inside;
+mod kernel_events;
+mod peers;
+mod pipe;
+mod rtscope;
+mod table;
+mod tracker;
+
+use anyhow::{Result, bail};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match run(&words) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            println!("benchmark failed: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The CPU that loads are pinned to: the last one. The benchmark itself and its tools' readers stay on the others.
+fn pipe_cpu() -> usize {
+    std::thread::available_parallelism().map_or(0, |count| count.get() - 1)
+}
+
+/// True when every promise held.
+fn run(words: &[String]) -> Result<bool> {
+    let json = words.iter().any(|word| word == "--json");
+    let quick = words.iter().any(|word| word == "--quick");
+    let names: Vec<&str> = words.iter().map(String::as_str).filter(|word| !word.starts_with("--")).collect();
+    let report = match names.as_slice() {
+        ["kernel-events"] => kernel_events::run(quick)?,
+        ["tracker"] => tracker::run(quick)?,
+        ["flip"] => flip::run(quick)?,
+        ["idle"] => idle::run(quick)?,
+        _ => bail!("name one benchmark: kernel-events, tracker, flip, idle (and --json, --quick)"),
+    };
+    println!("{}", if json { serde_json::to_string(&report)? } else { report.text() });
+    Ok(report.promises.iter().all(|promise| promise.held))
+}
