@@ -16,8 +16,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a malformed vector should stop the test where it is read")]
 
-use rtscope_analyze::chain::{Config, Counters, EndCondition, Glob, Target, replay};
-use rtscope_event::{Comm, Irq, Pid, Policy, Priority, Recording, TaskInfo, Tid, parse_event};
+use rtscope_analyze::chain::{Config, Counters, EndCondition, Target, replay};
+use rtscope_event::{Comm, Glob, Irq, Pid, Policy, Priority, Recording, TaskInfo, Tid, parse_event};
 use std::fmt::Write;
 
 struct Case {
@@ -32,7 +32,7 @@ struct Case {
 impl Case {
     fn new(name: &str) -> Case {
         let mut config = Config::new(0);
-        config.target = Target::Comm(Glob::new("ctl"));
+        config.target = Target::Comm(Glob::new("ctl").unwrap());
         Case {
             name: name.to_owned(),
             config,
@@ -74,7 +74,7 @@ fn parse_config(config: &mut Config, text: &str) {
             ("end", "running") => config.end = EndCondition::Running,
             ("end", "blocked") => config.end = EndCondition::Blocked,
             ("target", "any") => config.target = Target::AnyUser,
-            ("target", glob) => config.target = Target::Comm(Glob::new(glob)),
+            ("target", glob) => config.target = Target::Comm(Glob::new(glob).unwrap()),
             ("pid", pid) => {
                 let comm = match &config.target {
                     Target::Comm(glob) if glob.to_string() != "ctl" => Some(glob.clone()),

@@ -5,8 +5,8 @@ use crate::host::Host;
 use crate::table::{Promise, Report, Row};
 use anyhow::{Result, bail, ensure};
 use rtscope_collect::{FlightRecorder, monotonic_now};
-use rtscope_event::{End, MonotonicNs};
-use rtscope_kernel::{Glob, Recorder, Session, SessionConfig, SnapshotConfig, Target, TrackerConfig};
+use rtscope_event::{End, Glob, MonotonicNs};
+use rtscope_kernel::{Recorder, Session, SessionConfig, SnapshotConfig, Target, TrackerConfig};
 use rtscope_testkit::process::Workload;
 use std::time::{Duration, Instant};
 

@@ -68,18 +68,17 @@ impl Tool for Ftrace {
         self.write("events/sched/sched_waking/enable", "0")?;
         let found = self.statistic(&["entries", "overrun"])? - self.before;
         let dropped = self.statistic(&["dropped events"])?;
-        ensure!(
-            dropped == 0 && found >= block.switches,
-            "ftrace lost events: {found} of {}",
-            block.switches
-        );
+        ensure!(dropped == 0 && found >= block.switches, "ftrace lost events: {found} of {}", block.switches);
         self.expected += block.switches;
         self.found += found;
         Ok(())
     }
 
     fn check(&self) -> String {
-        format!("ftrace: {} switches, {} events recorded with wakings and margins, dropped 0", self.expected, self.found)
+        format!(
+            "ftrace: {} switches, {} events recorded with wakings and margins, dropped 0",
+            self.expected, self.found
+        )
     }
 }
 

@@ -4,8 +4,8 @@
 use crate::blocks::Tool;
 use crate::pipe::Sample;
 use anyhow::{Result, ensure};
-use rtscope_event::End;
-use rtscope_kernel::{Glob, Memory, Recorder, Session, SessionConfig, Target, TrackerConfig};
+use rtscope_event::{End, Glob};
+use rtscope_kernel::{Memory, Recorder, Session, SessionConfig, Target, TrackerConfig};
 use std::mem::size_of;
 
 /// The two tracepoints of the pipe load.

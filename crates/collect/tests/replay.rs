@@ -4,8 +4,8 @@
 
 use rtscope_analyze::chain::{self, Comparison, Config, EndCondition, compare, replay};
 use rtscope_collect::FlightRecorder;
-use rtscope_event::{End, LateResponse, MonotonicNs};
-use rtscope_kernel::{Glob, Recorder, Session, SessionConfig, Target, TrackerConfig, caps};
+use rtscope_event::{End, Glob, LateResponse, MonotonicNs};
+use rtscope_kernel::{Recorder, Session, SessionConfig, Target, TrackerConfig, caps};
 use rtscope_testkit::process::Workload;
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ fn pure_config(name: Option<&str>, end: End) -> Config {
     let mut config = Config::new(1);
     config.end = if end == End::Running { EndCondition::Running } else { EndCondition::Blocked };
     if let Some(name) = name {
-        config.target = chain::Target::Comm(chain::Glob::new(name));
+        config.target = chain::Target::Comm(Glob::new(name).unwrap());
     }
     config
 }

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod chain;
+mod glob;
 mod kernel;
 mod names;
 mod recording;
@@ -15,6 +16,7 @@ mod text;
 mod units;
 
 pub use chain::{Chain, End, LateResponse, Origin, OriginKind, OtherOrigin, Step, StepKind};
+pub use glob::{Glob, GlobError};
 pub use kernel::{Event, EventKind, TaskState, VectorKind, softirq_name, step_vector_name};
 pub use names::{Comm, Names, Policy, TaskInfo};
 pub use recording::{CpuHistory, Loss, LossCause, Recording};

@@ -6,14 +6,12 @@
 //! kernel hangs on file descriptors of this process, so nothing stays when it ends, however it ends.
 
 pub mod caps;
-mod glob;
 mod irqs;
 mod program_info;
 mod programs;
 mod session;
 mod tasks;
 
-pub use glob::{Glob, GlobError};
 pub use irqs::{interrupts, irq_number};
 pub use programs::{PROGRAMS, ProgramSpec};
 pub use session::{

@@ -8,10 +8,10 @@
 use crate::caps::{self, Capability};
 use crate::program_info::{ProgramInfo, program_info};
 use crate::programs::{DUMP_TASKS, EMPTY, PROGRAMS, ProgramSpec};
-use crate::{Glob, tasks};
+use crate::tasks;
 use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder, OpenObject};
 use rtscope_abi as abi;
-use rtscope_event::{End, Irq, Pid, TaskInfo};
+use rtscope_event::{End, Glob, Irq, Pid, TaskInfo};
 use rtscope_ring::{BankImage, Controls, LateRings, SharedMemory, Trigger};
 use std::io::Read;
 use std::mem::size_of;
@@ -398,7 +398,8 @@ fn store_tracker(values: &mut abi::rts_config, tracker: &TrackerConfig) -> Resul
     values.match_any = u8::from(tracker.target.name.is_none() && tracker.target.pid.is_none());
     if let Some(name) = &tracker.target.name {
         values.match_comm = 1;
-        name.store(values);
+        let (any, accept, takes) = name.automaton();
+        (values.glob_any, values.glob_accept, values.glob) = (any, accept, *takes);
     }
     if let Some(origins) = &tracker.origins {
         if origins.irqs.len() > values.irqs.len() {

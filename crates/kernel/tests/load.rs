@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The programs on the running kernel: they load, attach, record, and leave nothing behind.
 
-use rtscope_event::End;
-use rtscope_kernel::{Glob, Recorder, Session, SessionConfig, SnapshotConfig, Target, TrackerConfig, caps};
+use rtscope_event::{End, Glob};
+use rtscope_kernel::{Recorder, Session, SessionConfig, SnapshotConfig, Target, TrackerConfig, caps};
 use rtscope_ring::BankImage;
 
 /// The reason why the programs cannot run here, if they cannot.

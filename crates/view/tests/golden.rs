@@ -5,12 +5,12 @@
 //! committed.
 #![allow(clippy::unwrap_used, reason = "a broken fixture should stop the test where it is read")]
 
-use rtscope_analyze::chain::{Config, Glob, Target, replay};
+use rtscope_analyze::chain::{Config, Target, replay};
 use rtscope_analyze::explain::{Explainer, Explanation};
 use rtscope_analyze::histogram::Histogram;
 use rtscope_analyze::summary::{Report, Summary};
 use rtscope_event::{
-    Comm, CpuHistory, CpuId, Irq, LateResponse, Loss, LossCause, MonotonicNs, Pid, Policy, Priority,
+    Comm, CpuHistory, CpuId, Glob, Irq, LateResponse, Loss, LossCause, MonotonicNs, Pid, Policy, Priority,
     Recording, TaskInfo, Tid, parse_event,
 };
 use rtscope_view::{
@@ -60,7 +60,7 @@ fn recording(text: &str) -> Recording {
 
 fn explained(recording: &Recording) -> Vec<(LateResponse, Explanation)> {
     let mut config = Config::new(500_000);
-    config.target = Target::Comm(Glob::new("control-*"));
+    config.target = Target::Comm(Glob::new("control-*").unwrap());
     let explainer = Explainer::new(recording);
     let (responses, _) = replay(recording, &config);
     let late = responses.iter().filter(|response| response.late).zip(1..);

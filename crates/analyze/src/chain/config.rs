@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the tracker is asked to follow: whose responses, until when, from which origins, and how late is late.
 
-use rtscope_event::{Irq, Origin, OriginKind, Pid, Tid};
+use rtscope_event::{Glob, Irq, Origin, OriginKind, Pid, Tid};
 use std::collections::BTreeSet;
-use std::fmt;
 
 /// When a response ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,53 +11,6 @@ pub enum EndCondition {
     Running,
     /// The target goes back to waiting.
     Blocked,
-}
-
-/// A pattern for task names: `*` is any text, `?` any one byte, all else itself, case-sensitive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Glob(String);
-
-impl Glob {
-    /// A pattern. Every text is one.
-    #[must_use]
-    pub fn new(pattern: impl Into<String>) -> Glob {
-        Glob(pattern.into())
-    }
-
-    /// Whether the pattern describes all of `name`.
-    #[must_use]
-    pub fn matches(&self, name: &[u8]) -> bool {
-        // Two positions and the last `*`: on a mismatch, that `*` takes one byte more. Linear in space, no recursion.
-        let pattern = self.0.as_bytes();
-        let (mut at, mut byte, mut retry) = (0, 0, None);
-        while byte < name.len() {
-            match pattern.get(at) {
-                Some(b'*') => {
-                    retry = Some((at, byte));
-                    at += 1;
-                }
-                Some(wanted) if *wanted == b'?' || *wanted == name[byte] => {
-                    at += 1;
-                    byte += 1;
-                }
-                _ => match retry {
-                    Some((star, from)) => {
-                        retry = Some((star, from + 1));
-                        at = star + 1;
-                        byte = from + 1;
-                    }
-                    None => return false,
-                },
-            }
-        }
-        pattern[at..].iter().all(|rest| *rest == b'*')
-    }
-}
-
-impl fmt::Display for Glob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 /// Whose responses are measured.
@@ -126,23 +78,5 @@ impl Config {
             origins: OriginFilter::default(),
             threshold_ns,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn globs() {
-        let matches = |pattern: &str, name: &str| Glob::new(pattern).matches(name.as_bytes());
-        assert!(matches("control-*", "control-loop"));
-        assert!(matches("*", ""));
-        assert!(matches("irq/??-*", "irq/36-virtio"));
-        assert!(matches("a*b*c", "a-b-b-c"));
-        assert!(!matches("a*b*c", "a-c-b"));
-        assert!(!matches("Control", "control"));
-        assert!(!matches("?", ""));
-        assert!(!matches("", "a"));
     }
 }

@@ -12,6 +12,6 @@ mod state;
 mod tracker;
 
 pub use compare::{Comparison, Difference, compare};
-pub use config::{Config, EndCondition, Glob, OriginFilter, Target};
+pub use config::{Config, EndCondition, OriginFilter, Target};
 pub use replay::replay;
 pub use tracker::{Counters, Response, Tracker};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state machine. Read it beside `docs/response-chains.md`: the order of the functions is the order of the page.
 
-use super::config::{Config, EndCondition, Glob, Target};
+use super::config::{Config, EndCondition, Target};
 use super::growing::Growing;
 use super::state::{Cpu, HrtimerSlot, IrqSlot, Link, Raise, Sched, SoftirqSlot, Task, VectorSlot};
 use rtscope_event::{
-    Chain, Comm, CpuId, End, Event, EventKind, MonotonicNs, Origin, OriginKind, Pid, StepKind, TaskState,
-    Tid, VectorKind,
+    Chain, Comm, CpuId, End, Event, EventKind, Glob, MonotonicNs, Origin, OriginKind, Pid, StepKind,
+    TaskState, Tid, VectorKind,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};

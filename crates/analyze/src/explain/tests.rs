@@ -2,11 +2,11 @@
 //! Explanations of short hand-made recordings: who is blamed, who is not, and that everything adds up.
 
 use super::{Actor, CauseKind, Explainer, Explanation, Note};
-use crate::chain::{Config, Glob, Target, replay};
+use crate::chain::{Config, Target, replay};
 use crate::share;
 use rtscope_event::{
-    Comm, CpuHistory, CpuId, Event, EventKind, Irq, MonotonicNs, Pid, Policy, Priority, Recording, TaskInfo,
-    TaskState, Tid, VectorKind, parse_event,
+    Comm, CpuHistory, CpuId, Event, EventKind, Glob, Irq, MonotonicNs, Pid, Policy, Priority, Recording,
+    TaskInfo, TaskState, Tid, VectorKind, parse_event,
 };
 use std::fmt::Write;
 
@@ -41,7 +41,7 @@ fn recording(since: u64, text: &str) -> Recording {
 
 fn explain_all(recording: &Recording) -> Vec<Explanation> {
     let mut config = Config::new(0);
-    config.target = Target::Comm(Glob::new("ctl"));
+    config.target = Target::Comm(Glob::new("ctl").unwrap());
     let explainer = Explainer::new(recording);
     let (responses, _) = replay(recording, &config);
     responses.iter().map(|response| explainer.explain(&explainer.report(response, 0, 1))).collect()

@@ -4,10 +4,9 @@
 use crate::args::ResponseOptions;
 use crate::exit::Failure;
 use nix::unistd::{AccessFlags, access};
-use rtscope_event::{End, Irq, Pid};
+use rtscope_event::{End, Glob, Irq, Pid};
 use rtscope_kernel::{
-    Glob, OriginFilter, Recorder, SessionConfig, SnapshotConfig, Target, TrackerConfig, irq_number,
-    proc_tasks,
+    OriginFilter, Recorder, SessionConfig, SnapshotConfig, Target, TrackerConfig, irq_number, proc_tasks,
 };
 use std::ffi::OsString;
 use std::fs;

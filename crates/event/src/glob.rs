@@ -2,8 +2,12 @@
 //! Name patterns, compiled to the bit-parallel automaton that the eBPF side runs (see `struct rts_config`).
 //!
 //! Matching happens in the kernel, at fork and rename, because a task must be known as a target before its first waking.
+//! The same automaton matches here: for tasks that are there before the programs are, and in the replay.
 
-use rtscope_abi as abi;
+use std::fmt;
+
+/// Characters of a pattern other than `*`: a task name has at most 15 bytes.
+const MAX: u32 = 15;
 
 /// A pattern over task names: `*` any number of characters, `?` one character, all else itself.
 #[derive(Clone, PartialEq, Eq)]
@@ -14,22 +18,42 @@ pub struct Glob {
     takes: [u32; 256],
 }
 
-impl std::fmt::Debug for Glob {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Glob").field(&self.text).finish()
     }
 }
 
+impl fmt::Display for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 /// A pattern that cannot be used.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GlobError {
     /// It is empty.
-    #[error("an empty name pattern matches no task; use '*' for all")]
     Empty,
     /// It is longer than any name.
-    #[error("the name pattern '{0}' can match no task: names have at most 15 bytes (the kernel cuts them)")]
     TooLong(String),
 }
+
+impl fmt::Display for GlobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GlobError::Empty => f.write_str("an empty name pattern matches no task; use '*' for all"),
+            GlobError::TooLong(text) => {
+                write!(
+                    f,
+                    "the name pattern '{text}' can match no task: names have at most 15 bytes (the kernel cuts them)"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for GlobError {}
 
 impl Glob {
     /// Compiles a pattern.
@@ -47,7 +71,7 @@ impl Glob {
                 any |= 1 << position;
                 continue;
             }
-            if position as usize >= abi::RTS_COMM_LEN as usize - 1 {
+            if position >= MAX {
                 return Err(GlobError::TooLong(text.to_string()));
             }
             if byte == b'?' {
@@ -66,7 +90,7 @@ impl Glob {
         &self.text
     }
 
-    /// What the eBPF side does, here: for tasks that are there before the programs are.
+    /// Whether the pattern describes all of `name`.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
         let end = name
@@ -75,11 +99,11 @@ impl Glob {
         end & self.accept != 0
     }
 
-    /// Writes the automaton into the configuration.
-    pub(crate) fn store(&self, config: &mut abi::rts_config) {
-        config.glob_any = self.any;
-        config.glob_accept = self.accept;
-        config.glob = self.takes;
+    /// The automaton, for `struct rts_config`: states that take any character and stay, the final state's bit, and for each
+    /// character the states that take it and go on.
+    #[must_use]
+    pub fn automaton(&self) -> (u32, u32, &[u32; 256]) {
+        (self.any, self.accept, &self.takes)
     }
 }
 
@@ -104,6 +128,9 @@ mod tests {
             ("exact", "exactly", false),
             ("a*b*c", "a-b-b-c", true),
             ("**a**", "bab", true),
+            ("a*b*c", "a-c-b", false),
+            ("Control", "control", false),
+            ("?", "", false),
             ("fifteen-bytes--", "fifteen-bytes--", true),
         ];
         for (pattern, name, expected) in cases {
