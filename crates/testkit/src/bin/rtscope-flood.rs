@@ -150,12 +150,23 @@ impl Flood {
     }
 }
 
+/// Follows a CPU whose speed changes, half of the way at each burst: one that was interrupted must not spoil the next.
+fn next_segments(segments: usize, send_ns: u64, burst_ns: u64) -> usize {
+    let fitting = (segments as u64 * burst_ns).checked_div(send_ns).unwrap_or(1).min(MOST_SEGMENTS as u64);
+    (segments + fitting as usize).div_ceil(2).clamp(1, MOST_SEGMENTS)
+}
+
 fn prepare(burst_ns: u64) -> Result<(Value, MakeBurst)> {
     let flood = Flood::new()?;
     let (segments, send_ns) = flood.tune(burst_ns)?;
     let details = json!({"segments": segments, "instructions": flood.filter_length, "send_ns": send_ns});
-    // A send that fails makes no burst; the notes then show bursts of a few microseconds.
-    let make_burst: MakeBurst = Box::new(move |_| drop(flood.send(segments)));
+    let mut segments = segments;
+    let make_burst: MakeBurst = Box::new(move |_| {
+        // A send that fails makes no burst; the notes then show one of a few microseconds.
+        if let Ok(send_ns) = flood.send(segments) {
+            segments = next_segments(segments, send_ns, burst_ns);
+        }
+    });
     Ok((details, make_burst))
 }
 
@@ -180,5 +191,19 @@ fn main() -> ExitCode {
             eprintln!("rtscope-flood: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_datagrams_follows_the_speed() {
+        assert_eq!(next_segments(20, 2_000_000, 2_000_000), 20);
+        assert_eq!(next_segments(20, 1_000_000, 2_000_000), 30);
+        assert_eq!(next_segments(20, 4_000_000, 2_000_000), 15);
+        assert_eq!(next_segments(1, 9_000_000, 2_000_000), 1);
+        assert_eq!(next_segments(64, 1, 2_000_000), 64);
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compares what rtscope said with what the programs noted.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use rtscope_analyze::explain::{Actor, Explanation};
 use rtscope_testkit::notes::Burst;
@@ -24,6 +26,8 @@ pub struct Verdict {
     named: String,
     /// In the phase without a disturber: who else is named.
     strangers: Vec<String>,
+    /// Time that a hypervisor took from the CPU.
+    pub stolen: Duration,
     /// Mean share of the culprit in the compared responses, by rtscope and by its own stamps.
     share: Option<f64>,
     own_share: Option<f64>,
@@ -76,7 +80,7 @@ impl Verdict {
     pub fn to_json(&self) -> Value {
         json!({"phase": self.phase, "ok": self.ok(), "victim_late": self.victim_late,
             "victim_margin": self.victim_margin, "rtscope_late": self.rtscope_late, "explained": self.explained,
-            "named": self.named, "strangers": self.strangers, "share": self.share, "own_share": self.own_share,
+            "named": self.named, "strangers": self.strangers, "stolen_ms": self.stolen.as_millis() as u64, "share": self.share, "own_share": self.own_share,
             "worst_difference": self.worst_difference, "traces": self.traces, "events": self.events,
             "problems": self.problems})
     }
@@ -101,6 +105,7 @@ pub fn judge(phase: &Phase, observed: &Observed) -> Result<Verdict> {
         explained: observed.seen.explanations.len(),
         named: "nobody".into(),
         traces: observed.traces.len(),
+        stolen: observed.stolen,
         events: observed.traces.iter().map(|t| t.events).sum(),
         ..Verdict::default()
     };
@@ -159,7 +164,16 @@ fn compare_blame(
         let Some((from, to)) = disturbed_part(&observed.victim, explanation, culprit) else { continue };
         let own_ns: u64 = bursts.iter().map(|b| b.overlap_ns(from, to)).sum();
         let own = own_ns as f64 / explanation.response_ns as f64;
-        let shares = Shares { rtscope: share(explanation, is_culprit), own };
+        // The sender's stamps also hold its own way to the softirq, and the interrupts that it suffered there.
+        let is_within_stamps = |actor: &Actor| {
+            let with_the_softirq = match actor {
+                Actor::Thread(thread) => Some(u64::from(thread.tid.0)) == tid,
+                Actor::Irq { .. } | Actor::Vector { .. } => true,
+                _ => false,
+            };
+            is_culprit(actor) || (own_ns > 0 && culprit != Culprit::Thread && with_the_softirq)
+        };
+        let shares = Shares { rtscope: share(explanation, is_within_stamps), own };
         if own > 0.5 {
             let actor = explanation.culprit.as_ref().and_then(|c| c.actor.as_ref());
             verdict.named = named(explanation);
@@ -269,6 +283,7 @@ mod tests {
             disturber: Some(finished(json!({"tid": 9, "name": "hog"}), vec![burst])),
             seen: Observations { report, explanations: vec![explanation] },
             traces: vec![],
+            stolen: Duration::ZERO,
         }
     }
 

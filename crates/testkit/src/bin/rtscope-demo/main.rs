@@ -80,6 +80,12 @@ fn report(verdicts: &[Verdict], ok: bool) -> String {
     for problem in verdicts.iter().flat_map(|v| &v.problems) {
         text.push_str(&format!("FAILED: {problem}\n"));
     }
+    for verdict in verdicts.iter().filter(|v| !v.ok() && !v.stolen.is_zero()) {
+        let (phase, stolen) = (verdict.phase, verdict.stolen);
+        text.push_str(&format!(
+            "{phase}: a hypervisor took {stolen:?} of the CPU's time; try again when it is quiet\n"
+        ));
+    }
     text.push_str(if ok { "\nOK\n" } else { "\nFAILED\n" });
     text
 }

@@ -2,6 +2,7 @@
 //! One phase: the control loop, perhaps a disturber, and rtscope watching.
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -91,6 +92,8 @@ pub struct Observed {
     pub disturber: Option<Finished>,
     pub seen: Observations,
     pub traces: Vec<SavedTrace>,
+    /// Time that a hypervisor took from the CPU meanwhile. Nobody in this machine can see what it was used for.
+    pub stolen: Duration,
 }
 
 impl Setting {
@@ -98,6 +101,7 @@ impl Setting {
     pub fn observe(&self, number: u32, phase: &Phase) -> Result<Observed> {
         self.say(&format!("\n--- {number} of {}: {}", PHASES.len(), phase.heading));
         let snapshots = self.folder.join(phase.name);
+        let stolen_before = stolen(self.cpu);
         let mut watch = Watch::start(&self.rtscope, &snapshots, self.duration, self.quiet)?;
         let disturber = phase.disturber.as_ref().map(|d| self.start(d.program, d.arguments)).transpose()?;
         let victim = self.start("rtscope-victim", &["--deadline", "500us"])?;
@@ -105,11 +109,12 @@ impl Setting {
         let victim = victim.stop().context("the control loop")?;
         let disturber = disturber.map(Workload::stop).transpose().context("the disturber")?;
         let seen = watch.stop()?;
+        let stolen = stolen(self.cpu).saturating_sub(stolen_before);
         let traces = trace::open_all(&snapshots)?;
         for trace in &traces {
             self.say(&format!("    {trace}"));
         }
-        Ok(Observed { victim, disturber, seen, traces })
+        Ok(Observed { victim, disturber, seen, traces, stolen })
     }
 
     fn start(&self, program: &str, arguments: &[&str]) -> Result<Workload> {
@@ -123,4 +128,12 @@ impl Setting {
             println!("{line}");
         }
     }
+}
+
+/// The eighth number of a CPU's line in /proc/stat, in ticks of 10 ms; 0 where there is none.
+fn stolen(cpu: usize) -> Duration {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu{cpu} "))).unwrap_or_default();
+    let ticks = line.split_whitespace().nth(7).and_then(|ticks| ticks.parse().ok()).unwrap_or(0);
+    Duration::from_millis(10 * ticks)
 }
