@@ -11,13 +11,14 @@ use crate::{cargo, root};
 const PACKAGE: &str = "rtscope-bench";
 
 /// Name and question of every benchmark.
-pub const BENCHMARKS: [(&str, &str); 4] = [
+pub const BENCHMARKS: [(&str, &str); 5] = [
     ("kernel-events", "cost of recording sched_switch and sched_waking, against ftrace and perf"),
     (
         "tracker",
         "cost of the response tracker, against a bpftrace script; and of recorder and tracker together",
     ),
     ("flip", "time from the flip of the banks to the private copy; events missed meanwhile"),
+    ("state", "where a tracker can keep its state: table, task storage, hash"),
     ("idle", "CPU time of `rtscope watch` while nothing is late"),
 ];
 

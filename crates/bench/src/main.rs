@@ -11,6 +11,7 @@ mod kernel_events;
 mod peers;
 mod pipe;
 mod rtscope;
+mod state;
 mod table;
 mod tracker;
 
@@ -44,7 +45,8 @@ fn run(words: &[String]) -> Result<bool> {
         ["tracker"] => tracker::run(quick)?,
         ["flip"] => flip::run(quick)?,
         ["idle"] => idle::run(quick)?,
-        _ => bail!("name one benchmark: kernel-events, tracker, flip, idle (and --json, --quick)"),
+        ["state"] => state::run(quick)?,
+        _ => bail!("name one benchmark: kernel-events, tracker, flip, idle, state (and --json, --quick)"),
     };
     println!("{}", if json { serde_json::to_string(&report)? } else { report.text() });
     Ok(report.promises.iter().all(|promise| promise.held))

@@ -23,8 +23,11 @@ typedef _Bool bool;
 #define NULL ((void *)0)
 
 enum { BPF_ANY = 0 };
-enum bpf_map_type_used { BPF_MAP_TYPE_ARRAY = 2 };
+/* From include/uapi/linux/bpf.h, which cannot be included beside our own types. */
+enum bpf_map_type_used { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE = 29 };
+#define BPF_F_NO_PREALLOC (1U << 0)
 #define BPF_F_MMAPABLE (1U << 10)
+#define BPF_LOCAL_STORAGE_GET_F_CREATE (1ULL << 0)
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 

@@ -79,5 +79,7 @@ pub const PROGRAMS: &[ProgramSpec] = &[
 
 /// The task iterator.
 pub(crate) const DUMP_TASKS: &str = "dump_tasks";
-/// Empty programs, for benchmarks only.
-pub(crate) const EMPTY: [&str; 2] = ["empty_sched_switch", "empty_sched_waking"];
+/// Programs and maps that only benchmarks use.
+pub(crate) fn is_for_benchmarks(name: &str) -> bool {
+    name.starts_with("empty_") || name.starts_with("bench_")
+}

@@ -7,7 +7,7 @@
 
 use crate::caps::{self, Capability};
 use crate::program_info::{ProgramInfo, program_info};
-use crate::programs::{DUMP_TASKS, EMPTY, PROGRAMS, ProgramSpec};
+use crate::programs::{DUMP_TASKS, PROGRAMS, ProgramSpec, is_for_benchmarks};
 use crate::tasks;
 use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder, OpenObject};
 use rtscope_abi as abi;
@@ -306,7 +306,7 @@ fn choose_programs(open: &mut OpenObject, config: &SessionConfig) -> Vec<&'stati
                     false
                 }
                 Some(spec) => config.recorder.is_some() || spec.tracks,
-                None => !EMPTY.contains(&name.as_str()),
+                None => !is_for_benchmarks(&name),
             }
         } else {
             config.only.contains(&name.as_str())
@@ -327,6 +327,8 @@ fn size_maps(open: &mut OpenObject, config: &SessionConfig, cpus: usize) -> Resu
                 map.set_max_entries(if config.recorder.is_some() { cpus } else { 1 } * abi::RTS_BANKS)?;
             }
             "controls" | "cpu_states" | "stats" | "late_rings" => map.set_max_entries(cpus)?,
+            // Made for a benchmark's programs only.
+            name if is_for_benchmarks(name) => map.set_autocreate(!config.only.is_empty())?,
             "tasks" if config.tracker.is_some() => map.set_max_entries(sets)?,
             "task_chains" if config.tracker.is_some() => map.set_max_entries(sets * 4)?,
             _ => {}
