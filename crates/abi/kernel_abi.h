@@ -45,8 +45,9 @@ typedef long long rts_s64;
 #define RTS_COMMITTED 0xa5
 
 /* word = length_in_8_bytes | type << 8 | state << 16 | flags << 24 | lap << 32 */
-#define RTS_WORD(len8, type, state, flags, lap) \
-	((rts_u64)(len8) | (rts_u64)(type) << 8 | (rts_u64)(state) << 16 | (rts_u64)(flags) << 24 | (rts_u64)(lap) << 32)
+#define RTS_WORD(len8, type, state, flags, lap)                                                     \
+	((rts_u64)(len8) | (rts_u64)(type) << 8 | (rts_u64)(state) << 16 | (rts_u64)(flags) << 24 | \
+	 (rts_u64)(lap) << 32)
 
 struct rts_record {
 	rts_u64 word;
@@ -226,15 +227,15 @@ enum rts_step_kind {
 	RTS_STEP_TIMER_SLACK = 1,     /* softexpires -> expires. */
 	RTS_STEP_TIMER_LATENESS = 2,  /* expires -> the interrupt is being handled */
 	RTS_STEP_TIMER_INTERRUPT = 3, /* vector entry -> this timer's handler (other timers were served first) */
-	RTS_STEP_HANDLER = 4,	      /* handler entry -> raise, IPI or waking. id: interrupt, vector kind, or 0 for a timer */
-	RTS_STEP_SOFTIRQ_WAIT = 5,    /* raise -> softirq entry. id: vec */
-	RTS_STEP_SOFTIRQ = 6,	      /* softirq entry -> raise, IPI or waking. id: vec */
-	RTS_STEP_IPI = 7,	      /* IPI sent -> vector entry on the other CPU. id: vector kind */
-	RTS_STEP_WAKEUP = 8,	      /* waking -> switch in. id: tid of the task woken */
-	RTS_STEP_RUN = 9,	      /* switch in -> waking of the next, out, or blocked. id: tid */
-	RTS_STEP_PREEMPTED = 10,      /* switched out runnable -> switch in. id: tid */
-	RTS_STEP_BUSY = 11,	      /* the waking met a task that had not left its CPU: no wait. id: tid */
-	RTS_STEP_MORE = 12,	      /* the chain had more steps than fit: the time of all further ones. id: their number */
+	RTS_STEP_HANDLER = 4, /* handler entry -> raise, IPI or waking. id: interrupt, vector kind, or 0 for a timer */
+	RTS_STEP_SOFTIRQ_WAIT = 5, /* raise -> softirq entry. id: vec */
+	RTS_STEP_SOFTIRQ = 6,	   /* softirq entry -> raise, IPI or waking. id: vec */
+	RTS_STEP_IPI = 7,	   /* IPI sent -> vector entry on the other CPU. id: vector kind */
+	RTS_STEP_WAKEUP = 8,	   /* waking -> switch in. id: tid of the task woken */
+	RTS_STEP_RUN = 9,	   /* switch in -> waking of the next, out, or blocked. id: tid */
+	RTS_STEP_PREEMPTED = 10,   /* switched out runnable -> switch in. id: tid */
+	RTS_STEP_BUSY = 11,	   /* the waking met a task that had not left its CPU: no wait. id: tid */
+	RTS_STEP_MORE = 12, /* the chain had more steps than fit: the time of all further ones. id: their number */
 };
 
 struct rts_step {
@@ -309,16 +310,16 @@ struct rts_late_response {
 
 /* One per CPU. Written by that CPU only (with interrupts off or atomically), except late_tail (user space). */
 struct rts_cpu_control {
-	rts_u64 head[RTS_BANKS];     /* next position to reserve */
-	rts_u64 start[RTS_BANKS];    /* position at which the bank was last switched to */
-	rts_u64 start_ns[RTS_BANKS]; /* and when; 0 before the first flip */
+	rts_u64 head[RTS_BANKS];	      /* next position to reserve */
+	rts_u64 start[RTS_BANKS];	      /* position at which the bank was last switched to */
+	rts_u64 start_ns[RTS_BANKS];	      /* and when; 0 before the first flip */
 	rts_u64 previous_start[RTS_BANKS];    /* the same of the time before that: a bank that is written again still */
 	rts_u64 previous_start_ns[RTS_BANKS]; /* holds what is older than its new start */
-	rts_u32 active;		     /* bank being written */
-	rts_u32 flipped;	     /* trigger generation of the last flip */
-	rts_u64 late_head;	     /* late responses written */
-	rts_u64 late_tail;	     /* late responses read */
-	rts_u64 late_lost;	     /* late responses that found the ring full */
+	rts_u32 active;			      /* bank being written */
+	rts_u32 flipped;		      /* trigger generation of the last flip */
+	rts_u64 late_head;		      /* late responses written */
+	rts_u64 late_tail;		      /* late responses read */
+	rts_u64 late_lost;		      /* late responses that found the ring full */
 	rts_u64 reserved[2];
 };
 
@@ -333,8 +334,8 @@ struct rts_trigger {
 	rts_u64 generation; /* +1 for each snapshot */
 	rts_u64 detected_ns;
 	rts_u64 next_allowed_ns;
-	rts_u32 state; /* RTS_TRIGGER_ARMED until user space has copied the frozen banks */
-	rts_u32 enabled; /* 0: programs return at once (benchmarks toggle it; a stopped recorder) */
+	rts_u32 state;		 /* RTS_TRIGGER_ARMED until user space has copied the frozen banks */
+	rts_u32 enabled;	 /* 0: programs return at once (benchmarks toggle it; a stopped recorder) */
 	rts_u64 suppressed_rate; /* triggers that came too soon after the last snapshot */
 	rts_u64 suppressed_busy; /* triggers that came while no bank was free */
 	rts_u64 pad;
@@ -383,15 +384,15 @@ struct rts_config {
 #define RTS_HIST_BUCKETS ((40 - RTS_HIST_SUB_BITS + 1) * RTS_HIST_SUB)
 
 struct rts_stats {
-	rts_u64 seen;	  /* responses of the target that ended, whatever their length */
+	rts_u64 seen; /* responses of the target that ended, whatever their length */
 	rts_u64 late;
-	rts_u64 filtered; /* responses whose origin the --irq / --timer filter left out */
-	rts_u64 merged;	  /* origins merged into an older chain */
-	rts_u64 unlinked; /* wake-ups of the target that no interrupt or timer could be linked to */
+	rts_u64 filtered;  /* responses whose origin the --irq / --timer filter left out */
+	rts_u64 merged;	   /* origins merged into an older chain */
+	rts_u64 unlinked;  /* wake-ups of the target that no interrupt or timer could be linked to */
 	rts_u64 untracked; /* wakings and switches of tasks for which no state could be had (table full) */
-	rts_u64 busy;	  /* wakings that met a task which had not left its CPU */
-	rts_u64 healed;	  /* interrupt states found open where they cannot be: an exit event was missed */
-	rts_u64 folded;	  /* chains with more than RTS_CHAIN_STEPS steps */
+	rts_u64 busy;	   /* wakings that met a task which had not left its CPU */
+	rts_u64 healed;	   /* interrupt states found open where they cannot be: an exit event was missed */
+	rts_u64 folded;	   /* chains with more than RTS_CHAIN_STEPS steps */
 	rts_u64 sum_ns, min_ns, max_ns;
 	rts_u64 too_long; /* branches not followed because their chain was full */
 	rts_u64 pad[3];

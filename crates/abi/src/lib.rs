@@ -5,6 +5,12 @@
 #![forbid(unsafe_op_in_unsafe_fn)]
 #![allow(non_camel_case_types, non_upper_case_globals, non_snake_case)]
 #![allow(missing_docs, reason = "generated; the documentation is in kernel_abi.h")]
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    clippy::multiple_unsafe_ops_per_block,
+    clippy::missing_safety_doc,
+    reason = "generated: bindgen's Default implementations"
+)]
 
 type rts_u8 = u8;
 type rts_u16 = u16;

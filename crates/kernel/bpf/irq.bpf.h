@@ -67,16 +67,16 @@ static __always_inline int vector_exit(__u32 kind, __u32 vector)
 }
 
 /* Optional programs: crates/kernel/src/session.rs leaves out those whose tracepoint the kernel does not have. */
-#define VECTOR(name, kind)                                    \
-	SEC("tp_btf/" #name "_entry")                         \
-	int BPF_PROG(name##_entry, int vector)                \
-	{                                                     \
-		return vector_entry(kind, vector);            \
-	}                                                     \
-	SEC("tp_btf/" #name "_exit")                          \
-	int BPF_PROG(name##_exit, int vector)                 \
-	{                                                     \
-		return vector_exit(kind, vector);             \
+#define VECTOR(name, kind)                         \
+	SEC("tp_btf/" #name "_entry")              \
+	int BPF_PROG(name##_entry, int vector)     \
+	{                                          \
+		return vector_entry(kind, vector); \
+	}                                          \
+	SEC("tp_btf/" #name "_exit")               \
+	int BPF_PROG(name##_exit, int vector)      \
+	{                                          \
+		return vector_exit(kind, vector);  \
 	}
 
 VECTOR(local_timer, RTS_VECTOR_LOCAL_TIMER)
@@ -91,10 +91,10 @@ VECTOR(error_apic, RTS_VECTOR_ERROR)
 VECTOR(spurious_apic, RTS_VECTOR_SPURIOUS)
 VECTOR(x86_platform_ipi, RTS_VECTOR_PLATFORM_IPI)
 
-#define RECORD_SOFTIRQ(here, type, number)                 \
-	RECORD(here, type, rts_softirq, 0, {               \
-		r->vec = number;                           \
-		r->pad = 0;                                \
+#define RECORD_SOFTIRQ(here, type, number)   \
+	RECORD(here, type, rts_softirq, 0, { \
+		r->vec = number;             \
+		r->pad = 0;                  \
 	})
 
 SEC("tp_btf/softirq_raise")

@@ -83,13 +83,13 @@ static __always_inline void *reserve(struct here *here, __u32 size, __u32 type, 
 /*
  * RECORD(here, RTS_IRQ_ENTRY, rts_irq_entry, flags, { r->irq = irq; ... }): one record, if there is a recorder.
  */
-#define RECORD(here, record_type, record_struct, record_flags, fill)                                              \
-	do {                                                                                                       \
-		__u64 commit_word;                                                                                 \
-		struct record_struct *r;                                                                           \
-		if (config.record && (r = reserve(here, sizeof(*r), record_type, record_flags, &commit_word))) {   \
-			fill STORE_RELEASE(&r->record.word, commit_word);                                          \
-		}                                                                                                  \
+#define RECORD(here, record_type, record_struct, record_flags, fill)                                             \
+	do {                                                                                                     \
+		__u64 commit_word;                                                                               \
+		struct record_struct *r;                                                                         \
+		if (config.record && (r = reserve(here, sizeof(*r), record_type, record_flags, &commit_word))) { \
+			fill STORE_RELEASE(&r->record.word, commit_word);                                        \
+		}                                                                                                \
 	} while (0)
 
 /* A comm as two words: the kernel's array is 16 bytes at an 8-byte boundary, and the verifier allows it. */

@@ -48,7 +48,8 @@ static __always_inline __u32 histogram_bucket(__u64 value)
 	if (value < RTS_HIST_SUB)
 		return value;
 	power = log2_floor(value);
-	bucket = (power - RTS_HIST_SUB_BITS + 1) * RTS_HIST_SUB + ((value >> (power - RTS_HIST_SUB_BITS)) & (RTS_HIST_SUB - 1));
+	bucket = (power - RTS_HIST_SUB_BITS + 1) * RTS_HIST_SUB +
+		 ((value >> (power - RTS_HIST_SUB_BITS)) & (RTS_HIST_SUB - 1));
 	return bucket < RTS_HIST_BUCKETS ? bucket : RTS_HIST_BUCKETS - 1;
 }
 

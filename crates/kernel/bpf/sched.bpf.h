@@ -23,11 +23,11 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	return 0;
 }
 
-#define RECORD_WAKING(here, type, p, cpu)                                                                    \
-	RECORD(here, type, rts_sched_waking, is_kthread(p) ? RTS_WAKING_KTHREAD : 0, {                       \
-		r->tid = (p)->pid;                                                                           \
-		r->prio = (p)->prio;                                                                         \
-		r->target_cpu = cpu;                                                                         \
+#define RECORD_WAKING(here, type, p, cpu)                                              \
+	RECORD(here, type, rts_sched_waking, is_kthread(p) ? RTS_WAKING_KTHREAD : 0, { \
+		r->tid = (p)->pid;                                                     \
+		r->prio = (p)->prio;                                                   \
+		r->target_cpu = cpu;                                                   \
 	})
 
 SEC("tp_btf/sched_waking")

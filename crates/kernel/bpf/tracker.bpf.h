@@ -249,7 +249,8 @@ static __always_inline void confirm_end(struct here *here, struct slot *slot, st
 }
 
 /* A waking with a chain meets a task that has declared its wait but has not left its CPU. */
-static __noinline int busy_waking(struct here *here, struct cpu_state *state, struct slot *slot, struct task_struct *task)
+static __noinline int busy_waking(struct here *here, struct cpu_state *state, struct slot *slot,
+				  struct task_struct *task)
 {
 	struct task_chain *holder = bpf_map_lookup_elem(&task_chains, &slot->index);
 	struct task_way *way = slot->way;
@@ -272,7 +273,8 @@ static __noinline int busy_waking(struct here *here, struct cpu_state *state, st
 	return 0;
 }
 
-static __noinline int chained_waking(struct here *here, struct cpu_state *state, struct slot *slot, struct task_struct *task)
+static __noinline int chained_waking(struct here *here, struct cpu_state *state, struct slot *slot,
+				     struct task_struct *task)
 {
 	struct task_way *way = slot->way;
 	struct task_chain *holder;
@@ -368,8 +370,8 @@ static __always_inline void heal(struct here *here, struct cpu_state *state, boo
 		state->in = 0;
 }
 
-static __always_inline void track_leave(struct here *here, struct cpu_state *state, struct task_struct *prev, bool blocked,
-					bool dead)
+static __always_inline void track_leave(struct here *here, struct cpu_state *state, struct task_struct *prev,
+					bool blocked, bool dead)
 {
 	__u32 tid = prev->pid;
 	struct slot slot;

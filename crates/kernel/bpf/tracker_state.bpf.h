@@ -70,9 +70,9 @@ struct ipi_chain {
 #define SOFTIRQS 10
 
 struct cpu_state {
-	__u32 in;	       /* which contexts are open: IN_... */
-	__u32 current_tid;     /* 0: idle or not known yet */
-	__u32 current_slot;    /* index into task_chains + 1, 0: idle or untracked */
+	__u32 in;	    /* which contexts are open: IN_... */
+	__u32 current_tid;  /* 0: idle or not known yet */
+	__u32 current_slot; /* index into task_chains + 1, 0: idle or untracked */
 	__u32 irq;
 	__u64 irq_ns;
 	__u64 vector_ns;
@@ -83,8 +83,8 @@ struct cpu_state {
 	__u32 softirq_vec;
 	__u32 softirq_tid;
 	__u8 vector_has_chain, softirq_has_chain;
-	__u16 raised;	       /* softirq vectors raised and not yet entered */
-	__u16 raised_chain;    /* of these, those with a chain */
+	__u16 raised;	    /* softirq vectors raised and not yet entered */
+	__u16 raised_chain; /* of these, those with a chain */
 	__u16 pad[3];
 	struct rts_chain vector_chain, softirq_chain;
 	struct rts_chain raise_chain[SOFTIRQS];
@@ -120,11 +120,11 @@ struct {
 } late_rings SEC(".maps");
 
 /* Counters of this CPU. They are written by this CPU only, so a plain increment does; a nested one may be lost by one. */
-#define COUNT(here, counter)                                                          \
-	do {                                                                          \
-		struct rts_stats *s_ = bpf_map_lookup_elem(&stats, &(here)->cpu);     \
-		if (s_)                                                               \
-			s_->counter++;                                                \
+#define COUNT(here, counter)                                                      \
+	do {                                                                      \
+		struct rts_stats *s_ = bpf_map_lookup_elem(&stats, &(here)->cpu); \
+		if (s_)                                                           \
+			s_->counter++;                                            \
 	} while (0)
 
 /* A task's slot: where its state and its chain are. */
@@ -289,7 +289,8 @@ static __always_inline void hrtimer_chain(struct here *here, struct cpu_state *s
  * Copies a chain to a new branch, with the step it is in. One that is full goes no further: two tasks that wake each other
  * for ever would carry it about for ever.
  */
-static __noinline bool pass_on(struct here *here, const struct rts_chain *from, struct rts_chain *to, __u32 kind, __u32 id)
+static __noinline bool pass_on(struct here *here, const struct rts_chain *from, struct rts_chain *to, __u32 kind,
+			       __u32 id)
 {
 	if (from->steps_len >= RTS_CHAIN_STEPS) {
 		COUNT(here, too_long);

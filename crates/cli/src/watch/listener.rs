@@ -124,7 +124,10 @@ impl Listener {
         let Some(trigger) = self.recorder.ready() else { return Ok(()) };
         // The report of the late response that pulled this trigger was published before the trigger.
         self.take_reports();
-        let late = self.not_explained();
+        // Those that ended after the flip are in the banks that are written now: the next snapshot's business.
+        let until = MonotonicNs(trigger.stop_at_ns);
+        let late: Vec<LateResponse> =
+            self.not_explained().into_iter().filter(|late| late.end_ns <= until).collect();
         let pulled = late.iter().find(|late| late.snapshot == Some(trigger.generation));
         let origin = pulled.map(|late| late.chain.origin.time_ns);
         let wanted = MonotonicNs(trigger.detected_ns).minus(self.plan.pre_ns);
