@@ -113,8 +113,7 @@ static __noinline int raise_with_chain(struct here *here, struct cpu_state *stat
 	__u16 bit = 1 << vec;
 	struct rts_chain *pending;
 
-	if (vec >= SOFTIRQS)
-		return 0;
+	vec &= SOFTIRQS - 1;
 	pending = &state->raise_chain[vec];
 	if (state->raised_chain & bit) {
 		if (context_chain(here, state, &state->scratch))
@@ -151,7 +150,7 @@ static __always_inline void track_softirq_entry(struct here *here, __u32 vec)
 	state->softirq_tid = state->current_tid;
 	state->softirq_has_chain = false;
 	if (state->raised_chain & (1 << vec)) {
-		state->softirq_chain = state->raise_chain[vec];
+		state->softirq_chain = state->raise_chain[vec & (SOFTIRQS - 1)];
 		push(here, &state->softirq_chain, RTS_STEP_SOFTIRQ_WAIT, vec, here->now_ns);
 		state->softirq_has_chain = true;
 	}

@@ -3,8 +3,9 @@
 //! how to get it. Features are probed, never kernel versions. The sentence made here is the one every command prints.
 
 use crate::programs::PROGRAMS;
-use crate::session::{Recorder, Session, SessionConfig};
+use crate::session::{Recorder, Session, SessionConfig, Target, TrackerConfig};
 use libbpf_rs::{MapCore, MapHandle, MapType, PrintLevel, btf};
+use rtscope_event::End;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::fs;
@@ -211,6 +212,7 @@ pub fn probe() -> Vec<Capability> {
     let blocked = all.iter().any(|capability| capability.required && capability.found == Some(false));
     let config = SessionConfig {
         recorder: Some(Recorder { bank_bytes: 1 << 16, snapshot: None }),
+        tracker: Some(TrackerConfig { target: Target::default(), end: End::Blocked, threshold_ns: u64::MAX, origins: None }),
         ..SessionConfig::default()
     };
     let trial = if blocked { None } else { Some(Session::start(&config)) };
