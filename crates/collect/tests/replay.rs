@@ -2,6 +2,8 @@
 //! The same rules twice: what the tracker in the kernel reported must be what the pure state machine finds in the events
 //! that the recorder kept. With a limit of 1 ns every response is "late", so every chain is compared, step by step.
 
+#![allow(clippy::unwrap_used, reason = "a test stops where something is missing")]
+
 use rtscope_analyze::chain::{self, Comparison, Config, EndCondition, compare, replay};
 use rtscope_collect::FlightRecorder;
 use rtscope_event::{End, Glob, LateResponse, MonotonicNs};

@@ -206,7 +206,7 @@ pub(crate) fn first_missing() -> Option<Capability> {
 #[must_use]
 pub fn probe() -> Vec<Capability> {
     let mut all = quick();
-    let log = capture_libbpf_log();
+    capture_libbpf_log();
     all.push(mappable_arrays());
     all.push(large_values());
     let blocked = all.iter().any(|capability| capability.required && capability.found == Some(false));
@@ -240,7 +240,6 @@ pub fn probe() -> Vec<Capability> {
         .lost("events that the kernel skips are not counted, and losses are said to be unknown")
         .remedy("use Linux 5.12 or newer"),
     );
-    drop(log);
     all
 }
 

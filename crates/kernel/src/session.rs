@@ -366,8 +366,7 @@ fn store_config(open: &mut OpenObject, config: &SessionConfig) -> Result<(), Err
 
 /// The configuration as the programs see it.
 fn rodata(config: &SessionConfig) -> Result<abi::rts_config, Error> {
-    let mut values = abi::rts_config::default();
-    values.bank_size = 1 << 16;
+    let mut values = abi::rts_config { bank_size: 1 << 16, ..Default::default() };
     if let Some(recorder) = &config.recorder {
         if !recorder.bank_bytes.is_power_of_two() || !(1 << 16..=1 << 28).contains(&recorder.bank_bytes) {
             return Err(Error::Config(format!(

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The programs on the running kernel: they load, attach, record, and leave nothing behind.
 
+#![allow(clippy::unwrap_used, reason = "a test stops where something is missing")]
+
 use rtscope_event::{End, Glob};
 use rtscope_kernel::{Recorder, Session, SessionConfig, SnapshotConfig, Target, TrackerConfig, caps};
 use rtscope_ring::BankImage;

@@ -127,6 +127,7 @@ impl Report {
                 note(&format!("rtscope: found {found} of {}", self.target));
             }
         }
+        // ORDER: relaxed, as above.
         if !self.history_said.swap(true, Ordering::Relaxed) {
             self.held_history(recorder, plan.pre_ns, plan.bank_bytes());
         }
@@ -233,6 +234,13 @@ impl Report {
         elapsed_ns: u64,
     ) {
         let (too_soon, busy) = recorder.suppressed();
+        // ORDER: relaxed; the same thread as in every_second().
+        if stats.seen == 0 && self.waits_for_target.load(Ordering::Relaxed) {
+            note(&format!(
+                "rtscope: {} never came; names are those of /proc/PID/comm (ps -eLo comm)",
+                self.target
+            ));
+        }
         let histogram = Histogram::new(
             &stats.histogram,
             stats.sum_ns,
