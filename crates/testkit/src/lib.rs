@@ -12,8 +12,10 @@
 //! - time stamps are CLOCK_MONOTONIC nanoseconds, the clock of the kernel's traces.
 
 pub mod disturber;
+pub mod machine;
 pub mod notes;
 pub mod process;
 pub mod sched;
 pub mod stop;
 pub mod time;
+pub mod watch;

@@ -23,13 +23,18 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// `env!("CARGO_BIN_EXE_...")` only works inside the package that owns the program; this works everywhere.
 pub fn program(name: &str) -> Result<PathBuf> {
-    let own = env::current_exe().context("path of the running program")?;
-    let folder = build_folder(&own).with_context(|| format!("{} is in no folder", own.display()))?;
-    let path = folder.join(name);
+    let path = own_folder()?.join(name);
     if !path.is_file() {
         bail!("{} is not built; ./x build makes it (or: cargo build --workspace)", path.display());
     }
     Ok(path)
+}
+
+/// The folder of the running program's own build.
+pub(crate) fn own_folder() -> Result<PathBuf> {
+    let own = env::current_exe().context("path of the running program")?;
+    let folder = build_folder(&own).with_context(|| format!("{} is in no folder", own.display()))?;
+    Ok(folder.to_owned())
 }
 
 /// `target/debug` for both `target/debug/rtscope-demo` and the test `target/debug/deps/catch-0123abcd`.

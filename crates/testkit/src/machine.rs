@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The machine as something that only one test at a time can use.
+//!
+//! Tests with real-time loads use the same CPUs: two at once would disturb each other and be right to complain. A lock on
+//! a file in the build folder keeps them apart, also across test programs and users; it goes with the process.
+
+use std::fs::{File, OpenOptions};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, anyhow};
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::process::program;
+
+/// The right to load the CPUs, until dropped.
+#[derive(Debug)]
+pub struct Cpus {
+    _lock: Flock<File>,
+}
+
+impl Cpus {
+    /// Waits until no other test of this build uses the CPUs.
+    pub fn take() -> Result<Cpus> {
+        let path = crate::process::own_folder()?.join("cpus.lock");
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = file.with_context(|| path.display().to_string())?;
+        let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| anyhow!(error))?;
+        Ok(Cpus { _lock: lock })
+    }
+
+    /// The beginning of a test that runs rtscope on the real kernel: `None`, and said why, when it cannot run here.
+    pub fn for_watching(test: &str) -> Option<Cpus> {
+        if let Some(reason) = cannot_watch() {
+            println!("SKIP: {test}: {reason}");
+            return None;
+        }
+        Some(Cpus::take().expect("the build folder can be written"))
+    }
+}
+
+/// Why rtscope cannot watch here, in its own words; `None` when it can.
+pub fn cannot_watch() -> Option<&'static str> {
+    static REASON: OnceLock<Option<String>> = OnceLock::new();
+    let ask = || {
+        let output =
+            Command::new(program("rtscope").expect("built")).arg("caps").output().expect("it can be run");
+        (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    };
+    REASON.get_or_init(ask).as_deref()
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Runs the real `rtscope` and reads what it says.
+//!
+//! A test waits for a line or a note, with one generous deadline. Everything that was said is kept, so that what came
+//! before is not lost on whoever asks later.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rtscope_analyze::explain::Explanation;
+use rtscope_analyze::summary::Report;
+use rtscope_event::LateResponse;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::process::{PATIENCE, program, read_lines};
+
+/// A running `rtscope`. Dropping it kills the program.
+#[derive(Debug)]
+pub struct Rtscope {
+    child: Child,
+    output: Receiver<Value>,
+    errors: Receiver<String>,
+    said: Said,
+}
+
+/// What it said so far, or in all.
+#[derive(Debug, Default)]
+pub struct Said {
+    /// Lines of standard output: JSON, or strings.
+    pub lines: Vec<Value>,
+    /// Lines of standard error.
+    pub notes: Vec<String>,
+    /// Once it has ended.
+    pub status: Option<ExitStatus>,
+}
+
+/// Only so that it ends by itself if the test is killed.
+const LIMIT: &str = "120s";
+
+/// `rtscope watch response --json ARGUMENTS`, with a limit of its time unless they have one.
+pub fn watch_command<S: AsRef<OsStr>>(arguments: &[S]) -> Result<Command> {
+    let mut command = Command::new(program("rtscope")?);
+    command.args(["watch", "response", "--json"]);
+    if !arguments.iter().any(|argument| argument.as_ref() == "--duration") {
+        command.args(["--duration", LIMIT]);
+    }
+    command.args(arguments);
+    Ok(command)
+}
+
+impl Rtscope {
+    /// Starts [`watch_command`], and returns when it watches.
+    pub fn watch<S: AsRef<OsStr>>(arguments: &[S]) -> Result<Rtscope> {
+        let mut rtscope = Rtscope::start(watch_command(arguments)?)?;
+        rtscope.wait_for_type("start")?;
+        Ok(rtscope)
+    }
+
+    /// Starts any command line of it.
+    pub fn start(mut command: Command) -> Result<Rtscope> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().context("cannot start rtscope")?;
+        let output = read_lines(&mut child)?;
+        let stderr = child.stderr.take().context("its errors were asked for as a pipe")?;
+        let (sender, errors) = channel();
+        thread::spawn(move || {
+            BufReader::new(stderr).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        Ok(Rtscope { child, output, errors, said: Said::default() })
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What was waited past so far.
+    pub fn said(&self) -> &Said {
+        &self.said
+    }
+
+    /// The next line of this type.
+    pub fn wait_for_type(&mut self, kind: &str) -> Result<Value> {
+        self.wait_for(kind, |line| type_of(line) == kind)
+    }
+
+    /// The next line that is as described.
+    pub fn wait_for(&mut self, what: &str, mut is_it: impl FnMut(&Value) -> bool) -> Result<Value> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self.output.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    self.said.lines.push(line.clone());
+                    if is_it(&line) {
+                        return Ok(line);
+                    }
+                }
+                Err(error) => return self.silent(what, error),
+            }
+        }
+    }
+
+    /// A note with these words, if it came already or when it comes.
+    pub fn wait_for_note(&mut self, words: &str) -> Result<String> {
+        if let Some(note) = self.said.notes.iter().find(|note| note.contains(words)) {
+            return Ok(note.clone());
+        }
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self.errors.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(note) => {
+                    self.said.notes.push(note.clone());
+                    if note.contains(words) {
+                        return Ok(note);
+                    }
+                }
+                Err(error) => return self.silent(words, error),
+            }
+        }
+    }
+
+    fn silent<T>(&mut self, what: &str, error: RecvTimeoutError) -> Result<T> {
+        self.said.notes.extend(self.errors.try_iter());
+        let how =
+            if error == RecvTimeoutError::Timeout { "did not say in time" } else { "ended without saying" };
+        bail!("rtscope {how}: {what}; its notes: {:?}", self.said.notes)
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        kill(Pid::from_raw(i32::try_from(self.pid())?), signal).context("signal to rtscope")
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_some())
+    }
+
+    /// Closes our end of its standard output.
+    pub fn close_output(&mut self) {
+        self.output = channel().1;
+    }
+
+    /// Ends it as Ctrl-C does.
+    pub fn stop(self) -> Result<Said> {
+        self.signal(Signal::SIGINT)?;
+        self.finish()
+    }
+
+    /// Waits until it ends, and hands over all that it said.
+    pub fn finish(mut self) -> Result<Said> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self.output.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(line) => self.said.lines.push(line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => bail!("rtscope does not end: {:?}", self.said.notes),
+            }
+        }
+        // COMMAND may outlive rtscope and keep its standard error open; but rtscope's own notes are all there by now.
+        self.said.status = Some(self.child.wait()?);
+        while let Ok(note) = self.errors.recv_timeout(std::time::Duration::from_millis(200)) {
+            self.said.notes.push(note);
+        }
+        Ok(std::mem::take(&mut self.said))
+    }
+}
+
+impl Drop for Rtscope {
+    fn drop(&mut self) {
+        // Both fail only for a program that has ended and was waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn type_of(line: &Value) -> &str {
+    line.get("type").and_then(Value::as_str).unwrap_or_default()
+}
+
+impl Said {
+    /// Its exit code; `None` when a signal ended it.
+    pub fn code(&self) -> Option<i32> {
+        self.status.and_then(|status| status.code())
+    }
+
+    /// Whether a note has these words.
+    pub fn noted(&self, words: &str) -> bool {
+        self.notes.iter().any(|note| note.contains(words))
+    }
+
+    /// All lines of a type.
+    pub fn of_type(&self, kind: &str) -> Vec<&Value> {
+        self.lines.iter().filter(|line| type_of(line) == kind).collect()
+    }
+
+    /// The late responses.
+    pub fn late(&self) -> Result<Vec<LateResponse>> {
+        self.read("late")
+    }
+
+    /// The explanations.
+    pub fn explanations(&self) -> Result<Vec<Explanation>> {
+        self.read("explanation")
+    }
+
+    /// The summary.
+    pub fn report(&self) -> Result<Report> {
+        self.read("summary")?.pop().with_context(|| format!("rtscope printed no summary: {:?}", self.notes))
+    }
+
+    fn read<T: for<'a> Deserialize<'a>>(&self, kind: &str) -> Result<Vec<T>> {
+        let read =
+            |line: &Value| T::deserialize(line).with_context(|| format!("not of its own type: {line}"));
+        self.of_type(kind).into_iter().map(read).collect()
+    }
+}
