@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What can be typed. Help, man pages and shell completions are made from these definitions.
 
-use crate::exit;
+use crate::exit::help;
 use crate::units::{Bytes, DurationNs, IntervalNs};
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 use rtscope_event::End;
@@ -10,28 +10,37 @@ use std::path::PathBuf;
 
 /// Catches late responses on the live kernel, explains them, keeps the evidence.
 #[derive(Debug, Parser)]
-#[command(name = "rtscope", version, after_help = exit::HELP, max_term_width = 110)]
+#[command(name = "rtscope", version, after_help = EXAMPLES, max_term_width = 110)]
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,
 }
 
+const EXAMPLES: &str = help!(
+    "Examples:
+  rtscope watch response --task 'control*' --threshold 500us --snapshot-dir late/
+      Report each response of these tasks that takes longer than 500 us, and save what happened around it.
+  rtscope explain late/20261120T234107Z-1
+      Explain a saved one again."
+);
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Watch the live kernel for what is late
-    #[command(subcommand)]
+    #[command(subcommand, after_help = WATCH_EXAMPLES)]
     Watch(WatchCommand),
     /// Explain a saved late response again, from its files alone
     Explain(ExplainOptions),
     /// List what rtscope needs of the kernel and of its privileges
     Caps(CapsOptions),
     /// Print completions for a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
     /// Write the man pages into a folder
-    #[command(hide = true)]
+    #[command(hide = true, after_help = help!("Example:\n  rtscope man share/man/man1"))]
     Man {
         /// The folder
         dir: PathBuf,
@@ -45,7 +54,18 @@ pub enum WatchCommand {
     Response(Box<ResponseOptions>),
 }
 
-const RESPONSE_EXAMPLES: &str = "Examples:
+const COMPLETIONS_EXAMPLES: &str = help!(
+    "Example:
+  rtscope completions bash > ~/.local/share/bash-completion/completions/rtscope"
+);
+
+const WATCH_EXAMPLES: &str = help!(
+    "Example:
+  rtscope watch response --task 'control*' --threshold 500us"
+);
+
+const RESPONSE_EXAMPLES: &str = help!(
+    "Examples:
   rtscope watch response --task 'control*' --threshold 500us
       Every response of tasks named control..., from its timer or interrupt until it waits again.
   rtscope watch response --task jackd --threshold 1ms --end running --snapshot-dir late/
@@ -56,7 +76,8 @@ const RESPONSE_EXAMPLES: &str = "Examples:
       Start a program and watch its tasks until it ends.
 
 A response begins at the time a timer was asked for, or at the first handler of a device interrupt, and ends when the
-target runs (--end running) or waits again (--end blocked). The rules are in docs/response-chains.md.";
+target runs (--end running) or waits again (--end blocked). The rules are in docs/response-chains.md."
+);
 
 /// When a response ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -127,7 +148,7 @@ pub struct ResponseOptions {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  rtscope explain late/20261120T234107Z-1")]
+#[command(after_help = help!("Example:\n  rtscope explain late/20261120T234107Z-1"))]
 pub struct ExplainOptions {
     /// The folder of a saved late response
     #[arg(value_hint = ValueHint::DirPath)]
@@ -138,6 +159,7 @@ pub struct ExplainOptions {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = help!("Example:\n  rtscope caps --verbose"))]
 pub struct CapsOptions {
     /// One JSON object on standard output
     #[arg(long)]

@@ -15,6 +15,9 @@ pub enum Failure {
     /// The kernel or our privileges lack something.
     #[error("{0}")]
     Missing(String),
+    /// COMMAND could not be started, or ended as a shell does then.
+    #[error("{0}")]
+    NoCommand(String),
     /// Late responses were found, and `--fail-if-late` was given.
     #[error("{0} late responses")]
     Late(u64),
@@ -32,6 +35,7 @@ impl Failure {
             Failure::Usage(_) => 2,
             Failure::Missing(_) => 3,
             Failure::Late(_) => 4,
+            Failure::NoCommand(_) => 127,
         }
     }
 }
@@ -46,13 +50,23 @@ impl From<rtscope_kernel::Error> for Failure {
     }
 }
 
-/// Text for `--help`.
-pub const HELP: &str = "Exit codes:
-  0  it did what was asked
-  1  it failed while running
-  2  an argument cannot be used
-  3  the kernel or our privileges lack something (rtscope caps tells more)
-  4  late responses were found, with --fail-if-late";
+/// The exit codes for `--help`, after a command's own examples. A macro, since only literals can be joined at compile time.
+macro_rules! help {
+    ($examples:literal) => {
+        concat!(
+            $examples,
+            "\n
+Exit codes:
+  0    it did what was asked
+  1    it failed while running
+  2    an argument cannot be used
+  3    the kernel or our privileges lack something (rtscope caps tells more)
+  4    late responses were found, with --fail-if-late
+  127  COMMAND could not be started"
+        )
+    };
+}
+pub(crate) use help;
 
 /// Prints the error, if any, and gives the code.
 pub fn report(result: Result<(), Failure>) -> ExitCode {

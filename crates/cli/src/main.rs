@@ -18,7 +18,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let args = Args::parse();
     let result = match args.command {
-        Command::Watch(WatchCommand::Response(options)) => watch::run(options),
+        Command::Watch(WatchCommand::Response(options)) => watch::run(*options),
         Command::Explain(options) => explain::run(&options),
         Command::Caps(options) => caps::run(&options),
         Command::Completions { shell } => generate::completions(shell),

@@ -3,12 +3,14 @@
 
 use crate::exit::Failure;
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, execvp, fork, pipe2};
 use std::ffi::{CString, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
+
+const NOT_STARTED: i32 = 127;
 
 /// A child process.
 #[derive(Debug)]
@@ -60,11 +62,16 @@ impl Child {
         self.ended.is_some()
     }
 
+    /// The status that shells and we have for a program that cannot be started.
+    pub fn could_not_start(&self) -> bool {
+        matches!(self.ended, Some(WaitStatus::Exited(_, NOT_STARTED)))
+    }
+
     /// A sentence when it did not end well.
     pub fn complaint(&self) -> Option<String> {
         match self.ended? {
             WaitStatus::Exited(_, 0) => None,
-            WaitStatus::Exited(_, 127) => {
+            WaitStatus::Exited(_, NOT_STARTED) => {
                 Some("COMMAND could not be started, or ended with status 127".to_string())
             }
             WaitStatus::Exited(_, status) => Some(format!("COMMAND ended with status {status}")),
@@ -95,8 +102,11 @@ impl Drop for Child {
 fn run(wait_end: &OwnedFd, words: &[CString]) -> ! {
     let mut byte = [0];
     while nix::unistd::read(wait_end, &mut byte) == Err(Errno::EINTR) {}
+    // Rust's runtime ignores SIGPIPE, and exec would pass that on: COMMAND shall find what a shell would give it.
+    // SAFETY: the default action is no handler, so no code of ours can run in a wrong moment.
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
     let error = execvp(&words[0], words).map_or_else(|errno| errno, |never| match never {});
     crate::output::note(&format!("rtscope: cannot start {}: {}", words[0].to_string_lossy(), error.desc()));
     // SAFETY: ends the child without running what belongs to the parent (destructors, buffers).
-    unsafe { libc::_exit(127) }
+    unsafe { libc::_exit(NOT_STARTED) }
 }

@@ -53,22 +53,29 @@ pub struct TriggerFile {
     pub late: Vec<LateResponse>,
 }
 
-/// Writes the folder; nothing is left of it when that fails.
+/// Writes the folder; nothing is left of it when that fails. False: somebody else (a second watch that saves in the same
+/// folder) has taken the name meanwhile.
 pub fn write(
     target: &Path,
     trigger: &TriggerFile,
     explanation: &str,
     recording: &Recording,
     info: &TraceInfo,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     let failed =
         |error: &dyn std::fmt::Display| Failure::doing(format!("saving {}", target.display()), error);
-    let staged = StagedDir::new(target).map_err(|error| failed(&error))?;
+    let staged = match StagedDir::new(target) {
+        Err(rtscope_ctf::Error::Exists(_)) => return Ok(false),
+        staged => staged.map_err(|error| failed(&error))?,
+    };
     let json = serde_json::to_string_pretty(trigger).map_err(|error| failed(&error))?;
     fs::write(staged.path().join("trigger.json"), json + "\n").map_err(|error| failed(&error))?;
     fs::write(staged.path().join("explain.txt"), explanation).map_err(|error| failed(&error))?;
     write_trace(&staged.path().join("kernel"), recording, info).map_err(|error| failed(&error))?;
-    staged.publish().map_err(|error| failed(&error))
+    match staged.publish() {
+        Err(rtscope_ctf::Error::Exists(_)) => Ok(false),
+        published => published.map(|()| true).map_err(|error| failed(&error)),
+    }
 }
 
 /// Reads a folder back: what was detected, and the events around it.

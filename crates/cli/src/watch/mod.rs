@@ -10,6 +10,7 @@ mod listener;
 mod plan;
 pub mod report;
 mod stop;
+mod sweep;
 mod writer;
 
 use crate::args::ResponseOptions;
@@ -20,11 +21,13 @@ use plan::Plan;
 use report::Report;
 use rtscope_kernel::Session;
 use stop::Stop;
+use sweep::InUse;
 
 /// Watches until a signal, the duration, or COMMAND's end.
-pub fn run(options: Box<ResponseOptions>) -> Result<(), Failure> {
-    let mut plan = Plan::new(*options)?;
+pub fn run(options: ResponseOptions) -> Result<(), Failure> {
+    let mut plan = Plan::new(options)?;
     let fail_if_late = plan.fail_if_late;
+    let _use = plan.snapshot_dir.as_deref().map(InUse::enter);
     let mut child = if plan.command.is_empty() { None } else { Some(Child::held(&plan.command)?) };
     if let Some(child) = &child {
         plan.target_command(child.pid());
@@ -43,6 +46,9 @@ pub fn run(options: Box<ResponseOptions>) -> Result<(), Failure> {
     }
     let late = listener.finish()?;
     if let Some(complaint) = child.as_ref().and_then(Child::complaint) {
+        if child.as_ref().is_some_and(Child::could_not_start) {
+            return Err(Failure::NoCommand(complaint));
+        }
         crate::output::note(&format!("rtscope: {complaint}"));
     }
     if fail_if_late && late > 0 { Err(Failure::Late(late)) } else { Ok(()) }

@@ -187,15 +187,19 @@ fn save(
     explanations: &[Explanation],
     report: &Report,
 ) -> Result<PathBuf, Failure> {
-    let target = files::free_name(dir, &report.file_stamp(trigger.detected_ns), trigger.number);
+    let stamp = report.file_stamp(trigger.detected_ns);
     let mut info = TraceInfo::of_this_machine(env!("CARGO_PKG_VERSION"))
         .map_err(|error| Failure::doing("reading the clocks", error))?;
     info.window_begin = Some(trigger.from_ns);
     // The saved text is what `rtscope explain` makes of the saved files: only what the trace covers.
     let kept = explanations.iter().take(trigger.late.len());
     let text = explanation_file(trigger, kept.cloned().collect::<Vec<_>>().as_slice());
-    files::write(&target, trigger, &text, recording, &info)?;
-    Ok(target)
+    loop {
+        let target = files::free_name(dir, &stamp, trigger.number);
+        if files::write(&target, trigger, &text, recording, &info)? {
+            return Ok(target);
+        }
+    }
 }
 
 fn trigger_file(
