@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How a watch ends: by signals, by its COMMAND, by nobody listening any more. Nothing stays in the kernel.
+
+use nix::sys::signal::Signal;
+use rtscope_testkit::machine::Cpus;
+use rtscope_testkit::process::{PATIENCE, Workload, program};
+use rtscope_testkit::watch::{Rtscope, Said, watch_command};
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+use std::time::Instant;
+
+const LATE: [&str; 4] = ["--task", "e2e-ends", "--threshold", "50us"];
+/// A victim that is late at every turn.
+const VICTIM: [&str; 6] = ["--name", "e2e-ends", "--period", "20ms", "--deadline", "50us"];
+
+fn victim() -> Workload {
+    Workload::start("rtscope-victim", VICTIM).expect("starts")
+}
+
+/// Numbers of the kernel's objects of a kind that a process holds, by what it has open.
+fn held(pid: u32, key: &str) -> BTreeSet<u64> {
+    let open = fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("it runs");
+    open.filter_map(|file| fs::read_to_string(file.ok()?.path()).ok())
+        .filter_map(|text| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok()))
+        .collect()
+}
+
+/// Whether any of these programs, maps or links is still in the kernel.
+fn are_there(kind: &str, numbers: &BTreeSet<u64>) -> bool {
+    let output = Command::new("bpftool").args(["-j", kind, "list"]).output().expect("it was there before");
+    let listed: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let listed = listed.as_array().expect("a list");
+    listed.iter().filter_map(|object| object["id"].as_u64()).any(|id| numbers.contains(&id))
+}
+
+/// Ends a watch in the middle of its work, and looks into the kernel before and after.
+fn end_by(test: &str, signal: Signal) -> Option<Said> {
+    let _cpus = Cpus::for_watching(test)?;
+    if Command::new("bpftool").arg("version").output().is_err() {
+        println!("SKIP: {test}: bpftool is missing (./x setup installs it)");
+        return None;
+    }
+    let mut watch = Rtscope::watch(&LATE).expect("watches");
+    let victim = victim();
+    watch.wait_for_type("late").expect("a late response");
+    let kinds = [("prog", "prog_id:"), ("map", "map_id:"), ("link", "link_id:")];
+    let held = kinds.map(|(kind, key)| (kind, held(watch.pid(), key)));
+    for (kind, numbers) in &held {
+        assert!(!numbers.is_empty() && are_there(kind, numbers), "{kind}");
+    }
+    watch.signal(signal).expect("it runs");
+    let said = watch.finish().expect("it ends");
+    drop(victim);
+    // The kernel frees them a moment later.
+    let end = Instant::now() + PATIENCE;
+    while held.iter().any(|(kind, numbers)| are_there(kind, numbers)) {
+        assert!(Instant::now() < end, "still in the kernel: {held:?}");
+    }
+    Some(said)
+}
+
+#[test]
+fn root_interrupted_it_prints_its_summary_and_leaves_the_kernel() {
+    let test = "root_interrupted_it_prints_its_summary_and_leaves_the_kernel";
+    let Some(said) = end_by(test, Signal::SIGINT) else { return };
+    assert_eq!(said.code(), Some(0), "{:?}", said.notes);
+    assert!(said.report().expect("it prints one").counters.late > 0);
+}
+
+#[test]
+fn root_terminated_it_prints_its_summary_and_leaves_the_kernel() {
+    let test = "root_terminated_it_prints_its_summary_and_leaves_the_kernel";
+    let Some(said) = end_by(test, Signal::SIGTERM) else { return };
+    assert_eq!(said.code(), Some(0), "{:?}", said.notes);
+    assert!(said.report().expect("it prints one").counters.late > 0);
+}
+
+#[test]
+fn root_killed_it_leaves_the_kernel() {
+    let Some(said) = end_by("root_killed_it_leaves_the_kernel", Signal::SIGKILL) else { return };
+    assert_eq!(said.code(), None);
+}
+
+#[test]
+fn root_a_second_signal_ends_it_at_once() {
+    let Some(_cpus) = Cpus::for_watching("root_a_second_signal_ends_it_at_once") else { return };
+    let post = [&LATE[..], &["--post", "10min"]].concat();
+    let mut watch = Rtscope::watch(&post).expect("watches");
+    let victim = victim();
+    watch.wait_for_type("late").expect("a late response");
+    watch.signal(Signal::SIGINT).expect("it runs");
+    // It now waits for the end of the recording: the second signal must not be taken for the first.
+    let end = Instant::now() + PATIENCE;
+    while watch.signal(Signal::SIGINT).is_ok() && Instant::now() < end && !watch.has_ended() {}
+    let said = watch.finish().expect("it ends");
+    drop(victim);
+    assert!(matches!(said.code(), Some(0 | 130)), "{:?}", said.status);
+}
+
+fn with_command(options: &[&str], words: &[&str]) -> Said {
+    let all = [&["--threshold", "1s"], options, &["--"], words].concat();
+    Rtscope::start(watch_command(&all).expect("built")).and_then(Rtscope::finish).expect("ends with COMMAND")
+}
+
+#[test]
+fn root_a_command_that_cannot_be_started_is_said() {
+    let Some(_cpus) = Cpus::for_watching("root_a_command_that_cannot_be_started_is_said") else { return };
+    let said = with_command(&[], &["/no/such/program"]);
+    assert_eq!(said.code(), Some(127));
+    assert!(said.noted("cannot start /no/such/program: No such file or directory"), "{:?}", said.notes);
+}
+
+#[test]
+fn root_a_command_that_ends_with_an_error_is_said_and_no_failure() {
+    let test = "root_a_command_that_ends_with_an_error_is_said_and_no_failure";
+    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let said = with_command(&[], &["sh", "-c", "exit 3"]);
+    assert!(said.code() == Some(0) && said.noted("COMMAND ended with status 3"), "{said:?}");
+    let said = with_command(&[], &["sh", "-c", "kill -SEGV $$"]);
+    assert!(said.code() == Some(0) && said.noted("COMMAND was ended by SIGSEGV"), "{said:?}");
+}
+
+#[test]
+fn root_a_command_finds_the_signals_that_a_shell_would_give_it() {
+    let test = "root_a_command_finds_the_signals_that_a_shell_would_give_it";
+    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let ask = ["grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"];
+    // Rust gives a child what it found itself, and so does a shell.
+    let direct = Command::new(ask[0]).args(&ask[1..]).output().expect("grep is everywhere");
+    let direct = String::from_utf8(direct.stdout).expect("plain");
+    let said = with_command(&[], &ask);
+    let lines: Vec<&str> = said.lines.iter().filter_map(|line| line.as_str()).collect();
+    assert_eq!(lines, direct.lines().collect::<Vec<_>>());
+}
+
+#[test]
+fn root_a_command_is_ended_when_the_time_is_over() {
+    let Some(_cpus) = Cpus::for_watching("root_a_command_is_ended_when_the_time_is_over") else { return };
+    let said = with_command(&["--duration", "200ms"], &["sleep", "1000"]);
+    assert_eq!(said.code(), Some(0), "{:?}", said.notes);
+}
+
+#[test]
+fn root_with_its_output_closed_it_goes_on_saving() {
+    let Some(_cpus) = Cpus::for_watching("root_with_its_output_closed_it_goes_on_saving") else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().to_str().expect("plain");
+    let often = ["--rate", "20/s", "--post", "1ms", "--snapshot-dir", path];
+    let mut watch = Rtscope::watch(&[&LATE[..], &often].concat()).expect("watches");
+    let victim = victim();
+    watch.wait_for_type("late").expect("a late response");
+    watch.close_output();
+    let saved = || fs::read_dir(folder.path()).expect("it is there").count();
+    let (before, end) = (saved(), Instant::now() + PATIENCE);
+    while saved() < before + 3 {
+        assert!(Instant::now() < end, "it stopped saving");
+    }
+    drop(victim);
+    let said = watch.stop().expect("stops");
+    assert_eq!(said.code(), Some(0), "{:?}", said.notes);
+}
+
+#[test]
+fn root_two_watches_at_once_count_the_same() {
+    let Some(_cpus) = Cpus::for_watching("root_two_watches_at_once_count_the_same") else { return };
+    let watches = [(); 2].map(|()| Rtscope::watch(&LATE).expect("watches"));
+    let victim = Workload::start("rtscope-victim", [&VICTIM[..], &["--duration", "1s"]].concat());
+    let victim = victim.and_then(Workload::finish).expect("ends by itself");
+    let late = victim.summary().expect("it prints one")["late"].as_u64().expect("a number");
+    for watch in watches {
+        assert_eq!(watch.stop().and_then(|said| said.report()).expect("it prints one").counters.late, late);
+    }
+}
+
+#[test]
+fn root_as_text_the_summary_says_that_nothing_was_lost() {
+    let test = "root_as_text_the_summary_says_that_nothing_was_lost";
+    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let mut command = Command::new(program("rtscope").expect("built"));
+    command.args(["watch", "response"]).args(LATE).arg("--").arg(program("rtscope-victim").expect("built"));
+    command.args(VICTIM).args(["--duration", "300ms"]);
+    let said = Rtscope::start(command).and_then(Rtscope::finish).expect("ends with COMMAND");
+    let line =
+        |words: &str| said.lines.iter().filter_map(|line| line.as_str()).any(|line| line.contains(words));
+    assert!(line(" LATE e2e-ends/") && line("culprit: ") && line("lost: nothing"), "{:?}", said.lines);
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is kept of late responses: whole folders that foreign programs can read, nothing missing between them, and nothing
+//! half when something goes wrong.
+
+use rtscope_testkit::machine::Cpus;
+use rtscope_testkit::process::{Workload, program};
+use rtscope_testkit::watch::{Rtscope, Said};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// Short windows, many snapshots.
+const OFTEN: [&str; 6] = ["--rate", "20/s", "--pre", "50ms", "--post", "5ms"];
+const LATE: [&str; 4] = ["--task", "e2e-evidence", "--threshold", "50us"];
+/// A victim that is late at every turn, 25 times a second.
+const VICTIM: [&str; 6] = ["--name", "e2e-evidence", "--period", "40ms", "--deadline", "50us"];
+
+fn temporary() -> (TempDir, String) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().to_str().expect("plain").to_owned();
+    (folder, path)
+}
+
+fn victim() -> Workload {
+    Workload::start("rtscope-victim", VICTIM).expect("starts")
+}
+
+/// Starts to save in this folder.
+fn save_in(folder: &str) -> Rtscope {
+    Rtscope::watch(&[&LATE[..], &OFTEN, &["--snapshot-dir", folder]].concat()).expect("watches")
+}
+
+/// Everything in a folder, hidden or not, by name.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let all = fs::read_dir(folder).expect("it can be read");
+    let mut all: Vec<PathBuf> = all.map(|entry| entry.expect("it can be read").path()).collect();
+    all.sort();
+    all
+}
+
+/// What babeltrace2 makes of a snapshot, which it has to read without a word.
+fn events(snapshot: &Path) -> String {
+    let output = Command::new("babeltrace2").arg(snapshot).output().expect("./x setup installs babeltrace2");
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && complaints.is_empty(), "{}: {complaints}", snapshot.display());
+    let text = String::from_utf8(output.stdout).expect("names are plain here");
+    assert!(!text.is_empty(), "{} has no events", snapshot.display());
+    text
+}
+
+/// Whole folders and nothing else; gives their number.
+fn check_all(folder: &Path) -> usize {
+    let all = entries(folder);
+    for snapshot in &all {
+        let name = snapshot.file_name().unwrap_or_default().to_string_lossy();
+        assert!(!name.starts_with('.'), "{name} is half a snapshot");
+        events(snapshot);
+    }
+    all.len()
+}
+
+fn trigger(snapshot: &Path) -> Value {
+    let text = fs::read_to_string(snapshot.join("trigger.json")).expect("it is in every snapshot");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// Watches a late victim until it has this many snapshots.
+fn save(folder: &str, snapshots: usize) -> Said {
+    let mut watch = save_in(folder);
+    let victim = victim();
+    (0..snapshots).for_each(|_| drop(watch.wait_for_type("snapshot").expect("a snapshot")));
+    drop(victim);
+    watch.stop().expect("stops")
+}
+
+#[test]
+fn root_every_snapshot_is_read_by_babeltrace2_with_its_detection() {
+    let test = "root_every_snapshot_is_read_by_babeltrace2_with_its_detection";
+    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let (folder, path) = temporary();
+    let report = save(&path, 5).report().expect("it prints one");
+    let snapshots = entries(folder.path());
+    assert_eq!(snapshots.len() as u64, report.snapshots);
+    for snapshot in &snapshots {
+        assert!(events(snapshot).contains("rtscope_late_response: "), "{}", snapshot.display());
+        let trigger = trigger(snapshot);
+        assert_eq!(trigger["schema"], "rtscope.snapshot/1");
+        assert!(trigger["late"].as_array().is_some_and(|late| !late.is_empty()), "{trigger}");
+        assert_eq!(trigger["losses"], Value::Array(vec![]), "{trigger}");
+    }
+}
+
+#[test]
+fn root_explain_says_what_the_watch_wrote() {
+    let Some(_cpus) = Cpus::for_watching("root_explain_says_what_the_watch_wrote") else { return };
+    let (folder, path) = temporary();
+    save(&path, 3);
+    for snapshot in entries(folder.path()) {
+        let rtscope = program("rtscope").expect("built");
+        let output = Command::new(rtscope).arg("explain").arg(&snapshot).output().expect("it can be run");
+        assert!(output.status.success(), "{output:?}");
+        let written = fs::read_to_string(snapshot.join("explain.txt")).expect("it is in every snapshot");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), written);
+    }
+}
+
+/// The numbers that a counter gave itself as names, in a text of babeltrace2.
+fn counted(events: &str) -> impl Iterator<Item = u64> {
+    let names = events.lines().filter_map(|line| line.split_once("newcomm = \"c0").map(|(_, rest)| rest));
+    names.filter_map(|rest| rest.split('"').next()?.parse().ok())
+}
+
+#[test]
+fn root_no_event_is_missed_while_the_banks_flip() {
+    let test = "root_no_event_is_missed_while_the_banks_flip";
+    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let (folder, path) = temporary();
+    let rest =
+        ["--rate", "20/s", "--pre", "10s", "--post", "5ms", "--buffer", "16M", "--snapshot-dir", &path];
+    let mut watch = Rtscope::watch(&[&LATE[..], &rest].concat()).expect("watches");
+    let counter = Workload::start("rtscope-counter", ["--every", "30us"]).expect("starts");
+    let victim = victim();
+    (0..20).for_each(|_| drop(watch.wait_for_type("snapshot").expect("a snapshot")));
+    let (victim, counter) = (victim.stop(), counter.stop());
+    victim.and(counter).expect("both stop");
+    let said = watch.stop().expect("stops");
+    let numbers: BTreeSet<u64> = entries(folder.path())
+        .iter()
+        .flat_map(|snapshot| counted(&events(snapshot)).collect::<Vec<_>>())
+        .collect();
+    let (first, last) = (numbers.first().expect("it counted"), numbers.last().expect("it counted"));
+    assert!(last - first > 10_000, "{first} to {last}");
+    let missing: Vec<u64> = (*first..=*last).filter(|number| !numbers.contains(number)).collect();
+    assert!(
+        missing.is_empty(),
+        "{} of {} missing: {:?}",
+        missing.len(),
+        last - first,
+        &missing[..10.min(missing.len())]
+    );
+    assert!(said.report().expect("it prints one").losses.iter().all(|loss| loss.count == Some(0)));
+}
+
+#[test]
+fn root_a_folder_with_content_is_added_to_and_nothing_in_it_changed() {
+    let test = "root_a_folder_with_content_is_added_to_and_nothing_in_it_changed";
+    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let (folder, path) = temporary();
+    fs::write(folder.path().join("notes.txt"), "mine").expect("there is room");
+    save(&path, 1);
+    let first = entries(folder.path());
+    let kept: Vec<String> = first.iter().filter(|path| path.is_dir()).map(|path| events(path)).collect();
+    save(&path, 1);
+    let all = entries(folder.path());
+    assert!(all.len() > first.len() && first.iter().all(|path| all.contains(path)), "{first:?} {all:?}");
+    assert_eq!(fs::read_to_string(folder.path().join("notes.txt")).expect("it is there"), "mine");
+    let still: Vec<String> = first.iter().filter(|path| path.is_dir()).map(|path| events(path)).collect();
+    assert!(kept == still, "an old snapshot was changed");
+}
+
+#[test]
+fn root_two_watches_that_save_in_one_folder_both_save_all() {
+    let test = "root_two_watches_that_save_in_one_folder_both_save_all";
+    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let (folder, path) = temporary();
+    let mut watches = [save_in(&path), save_in(&path)];
+    let victim = victim();
+    for watch in &mut watches {
+        (0..8).for_each(|_| drop(watch.wait_for_type("snapshot").expect("a snapshot")));
+    }
+    drop(victim);
+    let reports = watches.map(|watch| watch.stop().and_then(|said| said.report()).expect("it prints one"));
+    for report in &reports {
+        assert_eq!((report.snapshots_failed, report.untracked), (0, 0), "{report:?}");
+    }
+    let taken: u64 = reports.iter().map(|report| report.snapshots).sum();
+    assert_eq!(check_all(folder.path()) as u64, taken);
+}
+
+/// A small disk of its own, as long as this lives.
+struct SmallDisk {
+    folder: TempDir,
+}
+
+impl SmallDisk {
+    fn new(size: &str) -> Option<SmallDisk> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", size, "none"]).arg(folder.path());
+        mount.status().is_ok_and(|status| status.success()).then_some(SmallDisk { folder })
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // If it cannot be unmounted, the temporary folder cannot be removed either, which is where it can be seen.
+        let _ = Command::new("umount").arg(self.folder.path()).status();
+    }
+}
+
+#[test]
+fn root_a_full_disk_loses_a_snapshot_and_nothing_else() {
+    let test = "root_a_full_disk_loses_a_snapshot_and_nothing_else";
+    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(disk) = SmallDisk::new("size=600k") else {
+        println!("SKIP: {test}: a small disk cannot be mounted here");
+        return;
+    };
+    let mut watch = save_in(disk.folder.path().to_str().expect("plain"));
+    let victim = victim();
+    let lost = watch.wait_for_type("snapshot_lost").expect("600 KiB are soon full");
+    assert!(lost["why"].as_str().is_some_and(|why| why.contains("No space left")), "{lost}");
+    watch.wait_for_note("is lost").expect("it is said to people, too");
+    watch.wait_for_type("late").expect("watching goes on");
+    watch.wait_for_type("snapshot_lost").expect("and tries again");
+    drop(victim);
+    let said = watch.stop().expect("stops");
+    let report = said.report().expect("it prints one");
+    assert_eq!(said.code(), Some(0));
+    assert!(report.snapshots_failed >= 2, "{report:?}");
+    let saved = check_all(disk.folder.path()) as u64;
+    assert!(saved >= 1, "not one fits");
+    assert_eq!(saved, report.snapshots - report.snapshots_failed);
+}
+
+#[test]
+fn root_after_a_kill_earlier_snapshots_are_whole_and_leftovers_are_swept() {
+    let test = "root_after_a_kill_earlier_snapshots_are_whole_and_leftovers_are_swept";
+    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let (folder, path) = temporary();
+    let mut watch = save_in(&path);
+    let victim = victim();
+    (0..3).for_each(|_| drop(watch.wait_for_type("snapshot").expect("a snapshot")));
+    watch.signal(nix::sys::signal::Signal::SIGKILL).expect("it runs");
+    let said = watch.finish().expect("it ends");
+    assert_eq!(said.code(), None, "a signal ended it");
+    // A kill in the middle of saving cannot be had to order: this is what it leaves.
+    let leftover = folder.path().join(".20261120T234107Z-1.0123456789abcdef0123456789abcdef.partial");
+    let foreign = folder.path().join(".someone-elses.partial");
+    for path in [&leftover, &foreign] {
+        fs::create_dir_all(path.join("kernel")).expect("there is room");
+    }
+    let mut next = save_in(&path);
+    assert!(!leftover.exists(), "a folder that nobody will finish is removed");
+    assert!(foreign.exists(), "a folder that is not ours is not touched");
+    fs::remove_dir_all(&foreign).expect("it is there");
+    // A folder that a running watch may still be filling stays.
+    fs::create_dir_all(&leftover).expect("there is room");
+    let third = save_in(&path);
+    assert!(leftover.exists(), "another watch runs");
+    fs::remove_dir_all(&leftover).expect("it is there");
+    next.wait_for_type("snapshot").expect("a snapshot");
+    drop(victim);
+    for watch in [next, third] {
+        watch.stop().expect("stops");
+    }
+    assert!(check_all(folder.path()) >= 4);
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What cannot be done is refused before anything is started, with a sentence that helps and with the documented exit code;
+//! and what a command line tool owes its users: help, completions, man pages.
+
+use rtscope_testkit::machine::cannot_watch;
+use rtscope_testkit::process::program;
+use rtscope_testkit::watch::Rtscope;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// The user and group "nobody".
+const NOBODY: u32 = 65534;
+
+/// How a command ended.
+#[derive(Debug)]
+struct Outcome {
+    code: Option<i32>,
+    output: String,
+    error: String,
+}
+
+fn outcome(command: &mut Command) -> Outcome {
+    let output = command.stdin(Stdio::null()).output().expect("it can be run");
+    Outcome {
+        code: output.status.code(),
+        output: String::from_utf8_lossy(&output.stdout).into_owned(),
+        error: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+fn rtscope<S: AsRef<OsStr>>(arguments: &[S]) -> Outcome {
+    outcome(Command::new(program("rtscope").expect("built")).args(arguments))
+}
+
+/// With arguments that are fine but for these.
+fn watch(arguments: &[&str]) -> Outcome {
+    rtscope(&[&["watch", "response", "--threshold", "1ms", "--duration", "1ms"], arguments].concat())
+}
+
+#[track_caller]
+fn assert_refused(refused: &Outcome, words: &str) {
+    assert!(refused.code == Some(2) && refused.error.contains(words), "'{words}' is not in {refused:?}");
+    assert_eq!(refused.output, "", "nothing was done, so there is no result");
+}
+
+fn is_root() -> bool {
+    own_uid() == 0
+}
+
+fn own_uid() -> u32 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self").map_or(u32::MAX, |own| own.uid())
+}
+
+/// A folder that anybody may enter, with a copy of rtscope that anybody may run.
+fn public_copy() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let copy = folder.path().join("rtscope");
+    fs::copy(program("rtscope").expect("built"), &copy).expect("there is room");
+    (folder, copy)
+}
+
+fn as_nobody(program: &Path, arguments: &[&str]) -> Outcome {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir("/");
+    if is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    outcome(&mut command)
+}
+
+#[test]
+fn a_threshold_is_required() {
+    assert_refused(&rtscope(&["watch", "response", "--task", "x"]), "--threshold");
+}
+
+#[test]
+fn values_without_sense_are_refused_with_a_sentence() {
+    for (option, value, words) in [
+        ("--post", "5", "has no unit"),
+        ("--pre", "soon", "does not begin with a number"),
+        ("--pre", "5parsecs", "is no unit of time"),
+        ("--buffer", "3M", "power of two"),
+        ("--buffer", "1T", "no unit of size"),
+        ("--rate", "5", "is no rate"),
+        ("--rate", "0/s", "greater than 0"),
+        ("--end", "tomorrow", "running, blocked"),
+        ("--pid", "first", "invalid digit"),
+    ] {
+        assert_refused(&watch(&[option, value]), words);
+    }
+}
+
+#[test]
+fn an_unknown_option_is_refused() {
+    assert_refused(&watch(&["--treshold", "1ms"]), "--treshold");
+}
+
+#[test]
+fn a_name_longer_than_the_kernel_keeps_is_refused() {
+    assert_refused(&watch(&["--task", "sixteen-bytes-ab"]), "at most 15 bytes");
+}
+
+#[test]
+fn a_process_that_does_not_exist_is_refused() {
+    // The kernel's limit for process numbers is 2^22.
+    assert_refused(&watch(&["--pid", "4194305"]), "there is no process 4194305");
+}
+
+#[test]
+fn an_unknown_interrupt_is_refused_with_a_list_of_those_there_are() {
+    let refused = watch(&["--irq", "no-such-device"]);
+    assert_refused(&refused, "no interrupt 'no-such-device' on this machine; there are: ");
+    let known = rtscope_kernel::interrupts();
+    let (irq, name) = known.first().expect("every machine has interrupts");
+    assert!(refused.error.contains(&format!("{irq} {name}")), "{refused:?}");
+}
+
+#[test]
+fn a_snapshot_folder_that_is_a_file_is_refused() {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    let path = file.path().to_str().expect("plain");
+    assert_refused(&watch(&["--snapshot-dir", path]), "it is not a folder");
+}
+
+#[test]
+fn a_snapshot_folder_without_permission_is_refused() {
+    let (folder, copy) = public_copy();
+    let closed = folder.path().join("closed");
+    fs::create_dir(&closed).expect("there is room");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o555)).expect("it is ours");
+    let path = closed.to_str().expect("plain");
+    let all = ["watch", "response", "--threshold", "1ms", "--snapshot-dir", path];
+    assert_refused(&as_nobody(&copy, &all), "Permission denied");
+}
+
+#[test]
+fn root_a_read_only_snapshot_folder_is_refused() {
+    let test = "root_a_read_only_snapshot_folder_is_refused";
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let script = "mount -t tmpfs -o ro none \"$1\" && exec \"$0\" watch response --threshold 1ms --snapshot-dir \"$1\"";
+    let Some(refused) = in_private_mounts(test, script, &[folder.path().as_os_str()]) else { return };
+    assert_refused(&refused, "Read-only file system");
+}
+
+/// Runs a shell script, in which `$0` is rtscope, where mounts are its own. `None`, and said why, where that cannot be done.
+fn in_private_mounts(test: &str, script: &str, arguments: &[&OsStr]) -> Option<Outcome> {
+    if !Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success()) {
+        println!("SKIP: {test}: unshare -m needs root");
+        return None;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(program("rtscope").expect("built")).args(arguments);
+    Some(outcome(&mut command))
+}
+
+#[test]
+fn without_privilege_a_watch_says_what_caps_says() {
+    let (_folder, copy) = public_copy();
+    let watch = as_nobody(&copy, &["watch", "response", "--threshold", "1ms", "--duration", "1ms"]);
+    let caps = as_nobody(&copy, &["caps"]);
+    assert_eq!((watch.code, caps.code), (Some(3), Some(3)), "{watch:?} {caps:?}");
+    assert!(watch.error.contains("CAP_BPF and CAP_PERFMON"), "{watch:?}");
+    assert_eq!(watch.error, caps.error);
+    assert_eq!(watch.output, "");
+    assert!(caps.output.starts_with("MISSING  the privilege"), "{caps:?}");
+}
+
+#[test]
+fn without_privilege_a_command_is_not_started() {
+    let (folder, copy) = public_copy();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let proof = folder.path().join("proof");
+    let proof_text = proof.to_str().expect("plain");
+    let refused = as_nobody(&copy, &["watch", "response", "--threshold", "1ms", "--", "touch", proof_text]);
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert!(!proof.exists());
+}
+
+#[test]
+fn root_without_type_information_a_watch_says_what_caps_says() {
+    let test = "root_without_type_information_a_watch_says_what_caps_says";
+    let hidden = "mount -t tmpfs none /sys/kernel/btf && exec \"$0\" ";
+    let Some(caps) = in_private_mounts(test, &format!("{hidden} caps"), &[]) else { return };
+    let watch =
+        in_private_mounts(test, &format!("{hidden} watch response --threshold 1ms --duration 1ms"), &[]);
+    let watch = watch.expect("it worked before");
+    assert_eq!((watch.code, caps.code), (Some(3), Some(3)), "{watch:?} {caps:?}");
+    assert!(watch.error.contains("BTF") && watch.error.contains("CONFIG_DEBUG_INFO_BTF"), "{watch:?}");
+    assert_eq!(watch.error, caps.error);
+}
+
+#[test]
+fn root_the_two_capabilities_that_caps_asks_for_are_enough() {
+    let test = "root_the_two_capabilities_that_caps_asks_for_are_enough";
+    if let Some(reason) = cannot_watch() {
+        println!("SKIP: {test}: {reason}");
+        return;
+    }
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--bounding-set=-all,+bpf,+perfmon", "--inh-caps=-all"])
+        .arg(program("rtscope").expect("built"));
+    command.args(["watch", "response", "--threshold", "1s", "--json", "--duration", "100ms"]);
+    let said = Rtscope::start(command).and_then(Rtscope::finish).expect("ends by itself");
+    assert_eq!(said.code(), Some(0), "{:?}", said.notes);
+}
+
+#[test]
+fn caps_as_json_has_its_schema() {
+    let caps = rtscope(&["caps", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&caps.output).expect("one object");
+    assert_eq!(report["schema"], "rtscope.caps/1");
+    assert!(report["capabilities"].as_array().is_some_and(|all| all.len() > 10), "{caps:?}");
+}
+
+#[test]
+fn explaining_what_is_no_snapshot_fails_with_a_hint() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().to_str().expect("plain");
+    let failed = rtscope(&["explain", path]);
+    assert!(failed.code == Some(1) && failed.error.contains("is this the folder of a saved"), "{failed:?}");
+}
+
+#[test]
+fn explaining_a_snapshot_of_another_format_fails() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::write(folder.path().join("trigger.json"), "{\"schema\": \"rtscope.snapshot/99\"")
+        .expect("there is room");
+    let failed = rtscope(&["explain", folder.path().to_str().expect("plain")]);
+    assert!(failed.code == Some(1) && failed.error.contains("trigger.json"), "{failed:?}");
+}
+
+const COMMANDS: [&[&str]; 6] =
+    [&[], &["watch"], &["watch", "response"], &["explain"], &["caps"], &["completions"]];
+
+#[test]
+fn the_help_of_every_command_has_an_example_and_the_exit_codes() {
+    for command in COMMANDS {
+        let help = rtscope(&[command, &["--help"]].concat());
+        assert_eq!(help.code, Some(0));
+        let starts = |word: &str| help.output.lines().any(|line| line.trim_start().starts_with(word));
+        assert!(starts("Example") && starts("rtscope ") && starts("Exit codes:"), "{command:?}: {help:?}");
+        for code in ["0", "1", "2", "3", "4", "127"] {
+            assert!(starts(&format!("{code} ")), "{command:?}: {code} is not in {help:?}");
+        }
+    }
+}
+
+#[test]
+fn completions_are_made_for_three_shells() {
+    for shell in ["bash", "zsh", "fish"] {
+        let made = rtscope(&["completions", shell]);
+        assert!(made.code == Some(0) && made.output.contains("snapshot-dir"), "{shell}");
+        // A shell that is not installed cannot check them.
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("completions");
+        fs::write(&file, &made.output).expect("there is room");
+        if let Ok(checked) = Command::new(shell).arg("-n").arg(&file).output() {
+            assert!(checked.status.success() && checked.stderr.is_empty(), "{shell}: {checked:?}");
+        }
+    }
+}
+
+#[test]
+fn man_pages_are_made_for_every_command() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let dir = folder.path().join("new").join("man1");
+    assert_eq!(rtscope(&[OsStr::new("man"), dir.as_os_str()]).code, Some(0));
+    for page in ["rtscope", "rtscope-watch", "rtscope-watch-response", "rtscope-explain", "rtscope-caps"] {
+        let text = fs::read_to_string(dir.join(format!("{page}.1"))).expect("it was made");
+        assert!(text.contains(".SH SYNOPSIS") && text.contains("Exit codes"), "{page}: {text}");
+    }
+}
