@@ -73,29 +73,40 @@ fn told_ns(explanation: &Explanation, tid: u64) -> u64 {
 }
 
 /// The thread is blamed where it disturbed, with its share, and nowhere else. Gives the number of responses that it made late.
+///
+/// Some kernels hide a switch now and then from every tracer (ftrace misses the same ones). rtscope sees by the next switch
+/// that it does not know who ran, and must say so: then the thread's time is in what is unknown.
 fn check_blame(run: &Run, disturber: &Finished) -> usize {
-    let (mut blamed, tid) = (0, tid(disturber));
+    let (mut blamed, mut hidden, tid) = (0, 0, tid(disturber));
     for explanation in run.said.explanations().expect("of its own types") {
         let (own, told) = (own_ns(disturber, &explanation), told_ns(&explanation, tid));
         let what = || format!("{own} ns by its own stamps, {told} ns in {explanation:?}");
-        if own >= PLAINLY_NS {
-            assert!(told.abs_diff(own) * 20 <= own, "more than 5 % apart: {}", what());
-        } else {
-            assert!(told <= own + EDGES_NS, "{}", what());
-        }
         let culprit = explanation.culprit.as_ref().expect("there is always a largest part");
         let is_culprit = culprit.kind.is_disturbance() && is_thread(culprit.actor.as_ref(), tid);
+        assert!(!is_culprit || own > 0, "blamed for nothing: {}", what());
+        assert!(told <= own + own / 20 + EDGES_NS, "blamed for too much: {}", what());
+        if own >= PLAINLY_NS && explanation.unknown_ns * 20 > own {
+            assert!((told + explanation.unknown_ns) * 20 >= own * 19, "somebody else is blamed: {}", what());
+            hidden += 1;
+            continue;
+        }
+        if own >= PLAINLY_NS {
+            assert!(told.abs_diff(own) * 20 <= own, "more than 5 % apart: {}", what());
+        }
         if own * 2 > explanation.response_ns {
             assert!(is_culprit, "not blamed: {}", what());
             blamed += 1;
         }
-        assert!(!is_culprit || own > 0, "blamed for nothing: {}", what());
     }
+    if hidden > 0 {
+        println!("hidden by the kernel: who ran in {hidden} of {} late responses", hidden + blamed);
+    }
+    assert!(hidden * 5 <= blamed, "{hidden} late responses are mostly unknown, {blamed} are explained");
     blamed
 }
 
-/// Both counted the same late responses. Some kernels hide a switch now and then from every tracer (ftrace misses the same
-/// ones), and with it perhaps a turn: as many as are missing in the number of all may be missing in that of the late.
+/// Both counted the same late responses. With a switch, the kernel may hide a turn: as many as are missing in the number of
+/// all may be missing in that of the late.
 fn check_counts(victim: &Finished, said: &Said) {
     let (summary, report) = (victim.summary().expect("it prints one"), said.report().expect("it prints one"));
     let (own, margin, loops) =
@@ -186,9 +197,13 @@ fn root_a_hog_that_starts_right_after_the_response_is_not_blamed() {
     let disturbers = vec![right.stop().expect("stops"), wrong.stop().expect("stops")];
     let run = Run { victim, disturbers, said: watch.stop().expect("stops") };
     assert!(check_blame(&run, &run.disturbers[0]) >= 20);
-    check_blame(&run, &run.disturbers[1]);
-    let untouched: Vec<Explanation> = run.said.explanations().expect("of its own types");
-    let untouched = untouched.iter().filter(|explanation| own_ns(&run.disturbers[1], explanation) == 0);
+    let wrong = tid(&run.disturbers[1]);
+    let explanations = run.said.explanations().expect("of its own types");
+    for explanation in &explanations {
+        let own = own_ns(&run.disturbers[1], explanation);
+        assert!(told_ns(explanation, wrong) <= own + own / 20 + EDGES_NS, "{own} ns of {explanation:?}");
+    }
+    let untouched = explanations.iter().filter(|explanation| own_ns(&run.disturbers[1], explanation) == 0);
     assert!(untouched.count() >= 10, "the second hog did not stay behind the responses");
     check_counts(&run.victim, &run.said);
 }
@@ -219,6 +234,9 @@ fn root_a_flood_of_datagrams_is_named_as_the_network_softirq() {
         let own: u64 = bursts.map(|burst| burst.overlap_ns(asked_ns, number(turn, "woke_ns"))).sum();
         if own * 2 > explanation.response_ns {
             let culprit = explanation.culprit.as_ref().expect("there is always a largest part");
+            if explanation.unknown_ns * 20 > own {
+                continue; // See check_blame.
+            }
             assert_eq!(culprit.actor, Some(Actor::Softirq { vec: NET_RX }), "{own} ns of {explanation:?}");
             named += 1;
         }

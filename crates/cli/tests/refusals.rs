@@ -213,6 +213,19 @@ fn root_the_two_capabilities_that_caps_asks_for_are_enough() {
 }
 
 #[test]
+fn root_one_of_the_two_capabilities_is_not_enough_and_that_is_said() {
+    let test = "root_one_of_the_two_capabilities_is_not_enough_and_that_is_said";
+    if !is_root() {
+        println!("SKIP: {test}: capabilities can only be dropped by root");
+        return;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-all,+bpf", "--inh-caps=-all"]).arg(program("rtscope").expect("built"));
+    let refused = outcome(command.args(["watch", "response", "--threshold", "1s", "--duration", "1ms"]));
+    assert!(refused.code == Some(3) && refused.error.contains("CAP_BPF and CAP_PERFMON"), "{refused:?}");
+}
+
+#[test]
 fn caps_as_json_has_its_schema() {
     let caps = rtscope(&["caps", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&caps.output).expect("one object");

@@ -139,11 +139,6 @@ impl Rtscope {
         kill(Pid::from_raw(i32::try_from(self.pid())?), signal).context("signal to rtscope")
     }
 
-    /// Whether it has ended.
-    pub fn has_ended(&mut self) -> bool {
-        self.child.try_wait().is_ok_and(|status| status.is_some())
-    }
-
     /// Closes our end of its standard output.
     pub fn close_output(&mut self) {
         self.output = channel().1;

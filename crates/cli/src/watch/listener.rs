@@ -21,6 +21,8 @@ use std::time::Duration;
 const POLL: Duration = Duration::from_millis(4);
 /// Between two readings of the counters of skipped programs, which cost a system call each.
 const SLOW_NS: u64 = 1_000_000_000;
+/// A wait at the end that needs a word.
+const NOTABLE_WAIT_NS: u64 = 500_000_000;
 /// Late responses remembered for the next snapshot.
 const RECENT: usize = 4096;
 
@@ -169,6 +171,12 @@ impl Listener {
     /// Takes what is still under way, prints the summary, and gives the number of late responses.
     pub fn finish(mut self) -> Result<u64, Failure> {
         let deadline = monotonic_now().plus(self.plan.post_ns + 1_000_000_000);
+        if self.recorder.is_armed() && self.plan.post_ns > NOTABLE_WAIT_NS {
+            let post = rtscope_view::duration_text(self.plan.post_ns);
+            crate::output::note(&format!(
+                "rtscope: waiting for the end of the last recording (--post {post}); Ctrl-C again ends it without a summary"
+            ));
+        }
         while self.recorder.is_armed() && monotonic_now() < deadline {
             self.turn(monotonic_now())?;
             std::thread::sleep(POLL);
