@@ -70,7 +70,11 @@ pub(crate) use help;
 
 /// Prints the error, if any, and gives the code.
 pub fn report(result: Result<(), Failure>) -> ExitCode {
-    match result {
+    let printed = || match crate::output::failure() {
+        Some(error) => Err(Failure::doing("writing to standard output", error)),
+        None => Ok(()),
+    };
+    match result.and_then(|()| printed()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Nothing more can be done when standard error is closed.

@@ -2,9 +2,18 @@
 //! Standard output for results (text or one JSON object a line), standard error for notes.
 //!
 //! Two threads print (the listener and the writer of snapshots), so each result goes out whole, under a lock. A reader that
-//! went away (a closed pipe) is no error: the run goes on, since evidence on disk may be what matters.
+//! went away (a closed pipe) is no error: the run goes on, since evidence on disk may be what matters. Any other failure (a
+//! full disk) is remembered: the run goes on just so, but does not end as if all had been printed.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
+
+static FAILURE: OnceLock<io::Error> = OnceLock::new();
+
+/// Why results could not be written, if that happened.
+pub fn failure() -> Option<&'static io::Error> {
+    FAILURE.get()
+}
 
 /// A note to the user, on standard error. Fails only when that is closed.
 pub fn try_note(text: &str) -> io::Result<()> {
@@ -20,11 +29,17 @@ pub fn note(text: &str) {
 /// One result: lines of text, or one line of JSON.
 pub fn result(text: &str) {
     let mut out = io::stdout().lock();
-    // See the module's comment: a closed pipe is no error.
-    let _ = out
+    let written = out
         .write_all(text.as_bytes())
-        .and_then(|()| if text.ends_with('\n') { Ok(()) } else { writeln!(out) });
-    let _ = out.flush();
+        .and_then(|()| if text.ends_with('\n') { Ok(()) } else { writeln!(out) })
+        .and_then(|()| out.flush());
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            // Only the first one counts.
+            let _ = FAILURE.set(error);
+        }
+        _ => {}
+    }
 }
 
 /// Whether to use colours on standard output.

@@ -7,7 +7,9 @@ use rtscope_testkit::process::{Workload, program};
 use rtscope_testkit::watch::{Rtscope, Said};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -159,6 +161,22 @@ fn root_a_folder_with_content_is_added_to_and_nothing_in_it_changed() {
     assert_eq!(fs::read_to_string(folder.path().join("notes.txt")).expect("it is there"), "mine");
     let still: Vec<String> = first.iter().filter(|path| path.is_dir()).map(|path| events(path)).collect();
     assert!(kept == still, "an old snapshot was changed");
+}
+
+#[test]
+fn root_a_folder_whose_name_is_not_text_is_saved_in() {
+    let test = "root_a_folder_whose_name_is_not_text_is_saved_in";
+    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let (folder, _) = temporary();
+    let odd = folder.path().join(OsStr::from_bytes(b"odd-\xff"));
+    let options: Vec<&OsStr> = LATE.iter().chain(&OFTEN).map(OsStr::new).collect();
+    let dir = [OsStr::new("--snapshot-dir"), odd.as_os_str()];
+    let mut watch = Rtscope::watch(&[&options[..], &dir].concat()).expect("watches");
+    let victim = victim();
+    watch.wait_for_type("snapshot").expect("a snapshot");
+    drop(victim);
+    assert_eq!(watch.stop().expect("stops").code(), Some(0));
+    assert!(check_all(&odd) >= 1);
 }
 
 #[test]

@@ -234,6 +234,15 @@ fn caps_as_json_has_its_schema() {
 }
 
 #[test]
+fn results_that_cannot_be_written_are_a_failure() {
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("every Linux has it");
+    let mut command = Command::new(program("rtscope").expect("built"));
+    let output = command.args(["completions", "bash"]).stdout(full).output().expect("it can be run");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && error.contains("No space left"), "{error}");
+}
+
+#[test]
 fn explaining_what_is_no_snapshot_fails_with_a_hint() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().to_str().expect("plain");

@@ -45,7 +45,7 @@ pub struct Listener {
 impl Listener {
     /// Over a session that has just been started.
     pub fn new(plan: Plan, session: Session, report: Report) -> Result<Listener, Failure> {
-        let recorder = FlightRecorder::new(session.memory(&plan.session)?);
+        let recorder = FlightRecorder::new(session.memory(&plan.session)?, session.started());
         let report = Arc::new(report);
         let settings = Settings {
             dir: plan.snapshot_dir.clone(),

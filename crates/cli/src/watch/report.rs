@@ -168,8 +168,10 @@ impl Report {
             for explanation in explanations {
                 self.print(String::new, || rtscope_view::explanation_json(explanation, Some(&self.clock)));
             }
+            // JSON has no place for a path that is not UTF-8: its other bytes come as replacement characters.
+            let path = saved.map(Path::to_string_lossy);
             let line = json!({"schema": SCHEMA, "type": "snapshot", "number": trigger.number,
-                "detected_ns": trigger.detected_ns, "path": saved, "pre_met": trigger.pre_met,
+                "detected_ns": trigger.detected_ns, "path": path, "pre_met": trigger.pre_met,
                 "history": trigger.history, "losses": trigger.losses, "copied_ns": trigger.copied_ns});
             result(&line.to_string());
             return;
@@ -233,7 +235,6 @@ impl Report {
         misses: Option<u64>,
         elapsed_ns: u64,
     ) {
-        let (too_soon, busy) = recorder.suppressed();
         // ORDER: relaxed; the same thread as in every_second().
         if stats.seen == 0 && self.waits_for_target.load(Ordering::Relaxed) {
             note(&format!(
@@ -257,10 +258,10 @@ impl Report {
             elapsed_ns,
             threshold_ns: self.threshold_ns,
             counters: counters(stats),
-            untracked: stats.untracked,
+            untracked: stats.untracked + stats.raced,
             snapshots: summary.snapshots,
             snapshots_failed: summary.failed_snapshots,
-            suppressed: too_soon + busy,
+            suppressed: stats.suppressed_rate + stats.suppressed_busy,
             statistics: histogram.statistics(),
             groups: summary.groups.groups(),
             losses,
