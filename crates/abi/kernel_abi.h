@@ -55,6 +55,7 @@ struct rts_record {
 };
 
 enum rts_record_type {
+	RTS_PADDING = 0, /* a slot that its writer did not want any more */
 	RTS_SCHED_SWITCH = 1,
 	RTS_SCHED_WAKING = 2,
 	RTS_SCHED_WAKEUP_NEW = 3,
@@ -315,12 +316,13 @@ struct rts_cpu_control {
 	rts_u64 start_ns[RTS_BANKS];	      /* and when; 0 before the first flip */
 	rts_u64 previous_start[RTS_BANKS];    /* the same of the time before that: a bank that is written again still */
 	rts_u64 previous_start_ns[RTS_BANKS]; /* holds what is older than its new start */
-	rts_u32 active;			      /* bank being written */
-	rts_u32 flipped;		      /* trigger generation of the last flip */
-	rts_u64 late_head;		      /* late responses written */
-	rts_u64 late_tail;		      /* late responses read */
-	rts_u64 late_lost;		      /* late responses that found the ring full */
-	rts_u64 reserved[2];
+	/* One word, stored at once and after the starts: the bank being written, and the trigger generation of the last flip. */
+	rts_u32 active, flipped;
+	rts_u32 flip_claim, pad; /* generation whose flip has been begun: nested writers flip once */
+	rts_u64 late_head;	 /* late responses written */
+	rts_u64 late_tail;	 /* late responses read */
+	rts_u64 late_lost;	 /* late responses that found the ring full */
+	rts_u64 reserved;
 };
 
 #define RTS_LATE_SLOTS 64
@@ -334,11 +336,11 @@ struct rts_trigger {
 	rts_u64 generation; /* +1 for each snapshot */
 	rts_u64 detected_ns;
 	rts_u64 next_allowed_ns;
-	rts_u32 state;		 /* RTS_TRIGGER_ARMED until user space has copied the frozen banks */
-	rts_u32 enabled;	 /* 0: programs return at once (benchmarks toggle it; a stopped recorder) */
-	rts_u64 suppressed_rate; /* triggers that came too soon after the last snapshot */
-	rts_u64 suppressed_busy; /* triggers that came while no bank was free */
-	rts_u64 pad;
+	rts_u32 state;	 /* RTS_TRIGGER_ARMED until user space has copied the frozen banks */
+	rts_u32 enabled; /* 0: programs return at once (benchmarks toggle it; a stopped recorder) */
+	rts_u32 adopt;	 /* the task iterator takes tasks in; only while a session starts */
+	rts_u32 pad;
+	rts_u64 reserved[2];
 };
 
 /* ---- configuration, constant while the programs are loaded ------------------------------------------------------ */
@@ -394,8 +396,10 @@ struct rts_stats {
 	rts_u64 healed;	   /* interrupt states found open where they cannot be: an exit event was missed */
 	rts_u64 folded;	   /* chains with more than RTS_CHAIN_STEPS steps */
 	rts_u64 sum_ns, min_ns, max_ns;
-	rts_u64 too_long; /* branches not followed because their chain was full */
-	rts_u64 pad[3];
+	rts_u64 too_long;	 /* branches not followed because their chain was full */
+	rts_u64 suppressed_rate; /* triggers that came too soon after the last snapshot */
+	rts_u64 suppressed_busy; /* triggers that came while no bank was free */
+	rts_u64 raced;		 /* transitions given up because another CPU held the task's state for too long */
 	rts_u64 histogram[RTS_HIST_BUCKETS];
 };
 

@@ -33,7 +33,7 @@ pub fn run(quick: bool) -> Result<Report> {
     let cpus = std::thread::available_parallelism()?.get();
     let config = config()?;
     let session = Session::start(&config)?;
-    let mut recorder = FlightRecorder::new(session.memory(&config)?);
+    let mut recorder = FlightRecorder::new(session.memory(&config)?, session.started());
     // Fill the banks: a pair that wakes each other on every CPU.
     let pipes = (0..cpus).map(crate::pipe::Pipe::start).collect::<Result<Vec<_>>>()?;
     let _victim =

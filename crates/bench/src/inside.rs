@@ -53,8 +53,7 @@ fn mean_ns(session: &Session, length: Duration) -> Result<f64> {
 fn samples(config: &SessionConfig, rounds: usize) -> Result<Vec<f64>> {
     let mut session = Session::prepare(config)?;
     session.attach()?;
-    session.enable(true);
-    session.dump_tasks()?;
+    session.switch_on()?;
     (0..rounds).map(|_| mean_ns(&session, Duration::from_millis(200))).collect()
 }
 

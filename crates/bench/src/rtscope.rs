@@ -50,8 +50,7 @@ impl Tool for Rtscope {
 
     fn on(&mut self) -> Result<()> {
         self.session.attach()?;
-        self.session.enable(true);
-        self.session.dump_tasks()?;
+        self.session.switch_on()?;
         self.written_before = self.written();
         Ok(())
     }

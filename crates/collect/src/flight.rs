@@ -9,7 +9,8 @@ use crate::stats::TrackerStats;
 use crate::{late_response, monotonic_now};
 use rtscope_event::{LateResponse, MonotonicNs};
 use rtscope_kernel::Memory;
-use rtscope_ring::{BankImage, TriggerState};
+use rtscope_ring::{BankImage, Controls, TriggerState};
+use std::ops::Range;
 
 /// Reads the shared memory of one session.
 #[derive(Debug)]
@@ -23,11 +24,10 @@ pub struct FlightRecorder {
 }
 
 impl FlightRecorder {
-    /// Over the memory of a session that has just been started. Makes the private memory for a snapshot now.
+    /// Over the memory of a session that was switched on at `started`. Makes the private memory for a snapshot now.
     #[must_use]
-    pub fn new(memory: Memory) -> FlightRecorder {
-        let mut recorder =
-            FlightRecorder { memory, started: monotonic_now(), spare: Vec::new(), unreadable_reports: 0 };
+    pub fn new(memory: Memory, started: MonotonicNs) -> FlightRecorder {
+        let mut recorder = FlightRecorder { memory, started, spare: Vec::new(), unreadable_reports: 0 };
         if recorder.memory.banks.is_some() {
             // One copy of both banks of every CPU, touched, before the first trigger.
             for cpu in 0..recorder.memory.controls.cpus() {
@@ -112,12 +112,6 @@ impl FlightRecorder {
         TrackerStats::read(&self.memory.stats, &self.memory.controls)
     }
 
-    /// Snapshots not taken: too soon after the last, and because no bank was free.
-    #[must_use]
-    pub fn suppressed(&self) -> (u64, u64) {
-        self.memory.trigger.suppressed()
-    }
-
     /// Bytes recorded since the start, and the time since then: the rate from which the held history follows.
     #[must_use]
     pub fn written(&self) -> Vec<u64> {
@@ -153,26 +147,46 @@ impl FlightRecorder {
 
     /// The epoch that the trigger ended; on a CPU that has had no event since, the one that still goes on.
     fn copy_newest(&mut self, cpu: usize, generation: Option<u32>) -> Epoch {
-        let (active, flipped) = self.memory.controls.active(cpu);
-        let bank = if generation == Some(flipped) { active ^ 1 } else { active };
-        let mut image = self.spare.pop().unwrap_or_default();
-        self.copy(&mut image, cpu, bank);
-        let (start, began) = self.memory.controls.start(cpu, bank);
-        Epoch { positions: start..image.head(), image, began: MonotonicNs(began) }
+        let image = self.spare.pop().unwrap_or_default();
+        self.copy_consistently(cpu, image, |controls, active, flipped| {
+            let bank = if generation == Some(flipped) { active ^ 1 } else { active };
+            let (start, began) = controls.start(cpu, bank);
+            Some((bank, start..u64::MAX, began))
+        })
+        .unwrap_or_default()
     }
 
     /// The epoch before the one that began at `before`, in the other bank; that bank may be written again by now.
     fn copy_older(&mut self, cpu: usize, before: MonotonicNs) -> Option<Epoch> {
-        let controls = &self.memory.controls;
-        let bank = (0..2).find(|bank| controls.start(cpu, *bank).1 != before.0)?;
-        let mut image = self.spare.pop().unwrap_or_default();
-        self.copy(&mut image, cpu, bank);
-        let controls = &self.memory.controls;
-        let (start, began) = controls.start(cpu, bank);
-        if began < before.0 {
-            return Some(Epoch { positions: start..image.head(), image, began: MonotonicNs(began) });
+        let image = self.spare.pop().unwrap_or_default();
+        self.copy_consistently(cpu, image, |controls, _, _| {
+            let bank = (0..2).find(|bank| controls.start(cpu, *bank).1 != before.0)?;
+            let (start, began) = controls.start(cpu, bank);
+            if began < before.0 {
+                return Some((bank, start..u64::MAX, began));
+            }
+            let (previous, previous_began) = controls.previous_start(cpu, bank);
+            Some((bank, previous..start, previous_began))
+        })
+    }
+
+    /// Copies the bank that `choose` picks from the control words, again if the CPU flipped meanwhile: then the words that
+    /// were read need not belong together, and an epoch could seem whole that is not.
+    fn copy_consistently(
+        &self,
+        cpu: usize,
+        mut image: BankImage,
+        choose: impl Fn(&Controls, usize, u32) -> Option<(usize, Range<u64>, u64)>,
+    ) -> Option<Epoch> {
+        loop {
+            let controls = &self.memory.controls;
+            let word = controls.active(cpu);
+            let (bank, positions, began) = choose(controls, word.0, word.1)?;
+            self.copy(&mut image, cpu, bank);
+            if controls.active(cpu) == word {
+                let positions = positions.start..positions.end.min(image.head());
+                return Some(Epoch { image, positions, began: MonotonicNs(began) });
+            }
         }
-        let (previous, previous_began) = controls.previous_start(cpu, bank);
-        Some(Epoch { positions: previous..start, image, began: MonotonicNs(previous_began) })
     }
 }

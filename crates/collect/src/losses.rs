@@ -12,12 +12,15 @@ const READINGS: usize = 128;
 #[derive(Debug, Default)]
 pub struct MissCounter {
     readings: VecDeque<(MonotonicNs, Option<u64>)>,
+    /// The very first one: what is asked for a time before all that are kept is answered by it, as an upper bound.
+    first: Option<(MonotonicNs, Option<u64>)>,
 }
 
 impl MissCounter {
     /// Takes in the counters of all programs. One that could not be read makes the total unknown.
     pub fn add(&mut self, now: MonotonicNs, misses: &[(String, Option<u64>)]) {
         let total = misses.iter().map(|(_, count)| *count).sum::<Option<u64>>();
+        self.first.get_or_insert((now, total));
         if self.readings.len() == READINGS {
             self.readings.pop_front();
         }
@@ -33,7 +36,7 @@ impl MissCounter {
     /// Those since the last reading before `time`: an upper bound of what is missing after it.
     #[must_use]
     pub fn since(&self, time: MonotonicNs) -> Loss {
-        let before = self.readings.iter().rev().find(|(at, _)| *at <= time).or(self.readings.front());
+        let before = self.readings.iter().rev().find(|(at, _)| *at <= time).or(self.first.as_ref());
         let count = match (before, self.readings.back()) {
             (Some((_, Some(from))), Some((_, Some(to)))) => Some(to - from),
             _ => None,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Interrupts, system vectors, softirqs, IPIs, NMIs and idle. softirq_entry and softirq_exit fire with interrupts on, so an
- * interrupt's records may nest in theirs; the others fire with interrupts off.
+ * Interrupts, system vectors, softirqs, IPIs, NMIs and idle. softirq_entry, softirq_exit and (often) ipi_send_cpu fire with
+ * interrupts on, so an interrupt's records may nest in theirs, and an IPI that such an interrupt sends is skipped by the
+ * program's own guard (counted by the kernel as a recursion miss); the others fire with interrupts off.
  */
 
 SEC("tp_btf/irq_handler_entry")

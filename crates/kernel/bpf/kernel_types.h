@@ -2,7 +2,7 @@
 /*
  * The few kernel types that the programs read, each with only the fields that they read. Offsets are relocated when the
  * object is loaded (CO-RE), so these need not match any kernel's layout: no generated vmlinux.h of 130 000 lines, and
- * what rtscope depends on can be read in a minute. `rtscope caps` checks the presence of each field.
+ * what rtscope depends on can be read in a minute. `rtscope caps` tries whether they fit, by loading the programs.
  */
 #ifndef RTSCOPE_KERNEL_TYPES_H
 #define RTSCOPE_KERNEL_TYPES_H
@@ -43,6 +43,7 @@ struct task_struct {
 	int normal_prio;
 	unsigned int __state;
 	unsigned int flags;
+	int exit_state;
 	unsigned int policy;
 	struct task_struct *real_parent;
 	char comm[16];

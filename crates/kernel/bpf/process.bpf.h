@@ -41,6 +41,8 @@ int BPF_PROG(sched_process_exec, struct task_struct *task, int old_pid, struct l
 		__builtin_memset(r->filename, 0, sizeof(r->filename));
 		bpf_probe_read_kernel_str(r->filename, sizeof(r->filename), bprm->filename);
 	});
+	if (config.track)
+		track_exec(&here, task, old_pid);
 	return 0;
 }
 
@@ -99,7 +101,11 @@ int dump_tasks(struct bpf_iter__task *context)
 	dump.cpu = task_cpu(task);
 	dump.kthread = is_kthread(task);
 	copy_comm(dump.comm, task);
-	if (config.track)
+	/*
+	 * Only while a session starts: later, tasks are taken in at fork or when they are met, and one that is dying here
+	 * would take a way that nobody frees.
+	 */
+	if (config.track && trigger.adopt && !task->exit_state && !(task->__state & TASK_STATE_DEAD))
 		track_task(task, dump.comm, false);
 	bpf_seq_write(context->meta->seq, &dump, sizeof(dump));
 	return 0;

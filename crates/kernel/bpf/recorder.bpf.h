@@ -33,35 +33,47 @@
  * Leaves the current bank when a trigger's post window has passed: the first record after it, on each CPU, flips that CPU.
  * Nobody has to be woken in time for that. trigger.stop_at_ns is RTS_NEVER outside a trigger, so this costs one
  * comparison with a word on a line that is shared but hardly ever written.
+ *
+ * Programs nest (interrupts, NMIs), so the flip is claimed first; who nests between the claim and the publication still
+ * writes to the old bank, which is right: it is not frozen before it is published.
  */
-static __always_inline __u32 bank_for(struct here *here)
+static __noinline int flip(struct here *here)
 {
 	struct rts_cpu_control *control = here->control;
-	__u32 bank = control->active & 1;
+	__u32 generation = trigger.generation;
+	__u32 claimed = control->flip_claim;
+	__u32 bank;
 
-	if (here->now_ns >= trigger.stop_at_ns && control->flipped != (__u32)trigger.generation) {
-		bank ^= 1;
-		control->previous_start[bank] = control->start[bank];
-		control->previous_start_ns[bank] = control->start_ns[bank];
-		control->start[bank] = control->head[bank];
-		control->start_ns[bank] = here->now_ns;
-		control->active = bank;
-		/*
-		 * ORDER: flipped says "the other bank is frozen", so it comes after active. Pairs with the acquire load of
-		 * flipped in crates/ring/src/control.rs. A nested writer that still holds a slot of the old bank leaves an
-		 * open record there, which the reader counts.
-		 */
-		STORE_RELEASE(&control->flipped, (__u32)trigger.generation);
-	}
-	return bank;
+	/* Once more, after the generation: an old stop_at must not flip for a new generation. */
+	barrier();
+	if (here->now_ns < *(volatile __u64 *)&trigger.stop_at_ns || claimed == generation)
+		return 0;
+	if (__sync_val_compare_and_swap(&control->flip_claim, claimed, generation) != claimed)
+		return 0;
+	bank = (control->active & 1) ^ 1;
+	control->previous_start[bank] = control->start[bank];
+	control->previous_start_ns[bank] = control->start_ns[bank];
+	control->start[bank] = control->head[bank];
+	control->start_ns[bank] = here->now_ns;
+	/*
+	 * ORDER: one store for active and flipped, after the starts. Pairs with the acquire load of that word in
+	 * crates/ring/src/control.rs, which is repeated after a copy.
+	 */
+	STORE_RELEASE((__u64 *)(void *)&control->active, (__u64)generation << 32 | bank);
+	return 0;
 }
 
-/* Returns the record with its word marked open, or NULL when there is no bank for this CPU (it came after the start). */
-static __always_inline void *reserve(struct here *here, __u32 size, __u32 type, __u32 flags, __u64 *commit)
+static __always_inline struct bank *bank_at(struct here *here, __u32 bank)
 {
-	__u32 bank = bank_for(here);
-	__u32 index = here->cpu * RTS_BANKS + bank;
-	struct bank *memory = bpf_map_lookup_elem(&banks, &index);
+	__u32 index = here->cpu * RTS_BANKS + (bank & 1);
+
+	return bpf_map_lookup_elem(&banks, &index);
+}
+
+/* Reserves in one bank and marks the record open. */
+static __always_inline struct rts_record *reserve_in(struct here *here, __u32 bank, __u32 size, __u64 word)
+{
+	struct bank *memory = bank_at(here, bank);
 	struct rts_record *record;
 	__u64 position, offset, lap;
 
@@ -69,27 +81,57 @@ static __always_inline void *reserve(struct here *here, __u32 size, __u32 type, 
 		return NULL;
 	position = __sync_fetch_and_add(&here->control->head[bank & 1], size);
 	offset = position & (config.bank_size - 1);
-	lap = (position >> config.bank_shift) + 1;
+	lap = (__u32)((position >> config.bank_shift) + 1);
 	if ((position ^ (position + size)) >> config.sub_buffer_shift)
 		memory->first[((position + size) >> config.sub_buffer_shift) & (RTS_SUB_BUFFERS - 1)] = position + size;
 	record = (void *)memory->data + offset;
-	*(volatile __u64 *)&record->word = RTS_WORD(size / 8, type, RTS_OPEN, flags, (__u32)lap);
+	*(volatile __u64 *)&record->word = word | lap << 32;
 	barrier();
 	record->time_ns = here->now_ns;
-	*commit = RTS_WORD(size / 8, type, RTS_COMMITTED, flags, (__u32)lap);
 	return record;
+}
+
+#define STATE_BITS(state) ((__u64)(state) << 16)
+
+/* Returns the record with its word marked open, or NULL when there is no bank for this CPU (it came after the start). */
+static __always_inline void *reserve(struct here *here, __u32 size, __u32 type, __u32 flags)
+{
+	__u64 open = RTS_WORD(size / 8, type, RTS_OPEN, flags, 0);
+	struct rts_record *record;
+	__u32 bank;
+
+	if (here->now_ns >= trigger.stop_at_ns)
+		flip(here);
+	bank = here->control->active & 1;
+	record = reserve_in(here, bank, size, open);
+	if (record && (*(volatile __u32 *)&here->control->active & 1) != bank) {
+		/*
+		 * A nested writer flipped between the choice and the reservation: this slot is in a bank that may have been
+		 * copied already. It becomes padding; the record goes to the new bank.
+		 */
+		record->word = (record->word & ~(0xffULL << 8 | STATE_BITS(0xff))) | STATE_BITS(RTS_COMMITTED);
+		record = reserve_in(here, bank ^ 1, size, open);
+	}
+	return record;
+}
+
+/* The record is complete. */
+static __always_inline void commit(struct rts_record *record)
+{
+	__u64 word = record->word;
+
+	STORE_RELEASE(&record->word, (word & ~STATE_BITS(0xff)) | STATE_BITS(RTS_COMMITTED));
 }
 
 /*
  * RECORD(here, RTS_IRQ_ENTRY, rts_irq_entry, flags, { r->irq = irq; ... }): one record, if there is a recorder.
  */
-#define RECORD(here, record_type, record_struct, record_flags, fill)                                             \
-	do {                                                                                                     \
-		__u64 commit_word;                                                                               \
-		struct record_struct *r;                                                                         \
-		if (config.record && (r = reserve(here, sizeof(*r), record_type, record_flags, &commit_word))) { \
-			fill STORE_RELEASE(&r->record.word, commit_word);                                        \
-		}                                                                                                \
+#define RECORD(here, record_type, record_struct, record_flags, fill)                               \
+	do {                                                                                       \
+		struct record_struct *r;                                                           \
+		if (config.record && (r = reserve(here, sizeof(*r), record_type, record_flags))) { \
+			fill commit(&r->record);                                                   \
+		}                                                                                  \
 	} while (0)
 
 /* A comm as two words: the kernel's array is 16 bytes at an 8-byte boundary, and the verifier allows it. */

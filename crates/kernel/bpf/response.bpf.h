@@ -54,37 +54,44 @@ static __always_inline __u32 histogram_bucket(__u64 value)
 }
 
 /*
- * Pulls the trigger, unless it is too soon or a picture is still being taken. Returns the generation, 0 if not.
+ * Claims the trigger, unless it is too soon or a picture is still being taken. Returns the generation, 0 if not.
  *
- * ORDER: state is claimed by compare-and-swap (several CPUs may be late at once); stop_at_ns is published last, because
- * bank_for() acts on it and then reads generation. Pairs with re_arm() in crates/ring/src/control.rs, which takes
- * stop_at_ns back before it frees state.
+ * ORDER: state is claimed by compare-and-swap (several CPUs may be late at once). Nothing happens before stop_at_ns is
+ * published, by pull_trigger(), after the report and the event of the detection.
  */
-static __always_inline __u64 pull_trigger(__u64 now_ns)
+static __always_inline __u64 claim_trigger(struct here *here, struct rts_stats *s)
 {
 	__u64 generation;
 
 	if (!config.snapshot)
 		return 0;
-	if (now_ns < trigger.next_allowed_ns) {
-		__sync_fetch_and_add(&trigger.suppressed_rate, 1);
+	if (here->now_ns < trigger.next_allowed_ns) {
+		s->suppressed_rate++;
 		return 0;
 	}
 	if (__sync_val_compare_and_swap(&trigger.state, RTS_TRIGGER_IDLE, RTS_TRIGGER_ARMED) != RTS_TRIGGER_IDLE) {
-		__sync_fetch_and_add(&trigger.suppressed_busy, 1);
+		s->suppressed_busy++;
 		return 0;
 	}
 	generation = trigger.generation + 1;
 	trigger.generation = generation;
-	trigger.detected_ns = now_ns;
-	trigger.next_allowed_ns = now_ns + config.rate_ns;
-	STORE_RELEASE(&trigger.stop_at_ns, now_ns + config.post_ns);
+	trigger.detected_ns = here->now_ns;
+	trigger.next_allowed_ns = here->now_ns + config.rate_ns;
 	return generation;
+}
+
+/*
+ * ORDER: last of all, because flip() acts on stop_at_ns and then reads generation, and the listener on both. Pairs with
+ * re_arm() in crates/ring/src/control.rs, which takes stop_at_ns back before it frees state.
+ */
+static __always_inline void pull_trigger(struct here *here)
+{
+	STORE_RELEASE(&trigger.stop_at_ns, here->now_ns + config.post_ns);
 }
 
 /* The full account of a late response, for user space, which polls late_head. */
 static __always_inline __u64 report(struct here *here, struct rts_chain *chain, struct task_struct *task, __u32 end,
-				    __u32 end_cpu)
+				    __u32 end_cpu, __u64 generation)
 {
 	struct rts_cpu_control *control = here->control;
 	__u64 position = control->late_head;
@@ -95,13 +102,12 @@ static __always_inline __u64 report(struct here *here, struct rts_chain *chain, 
 		return 0;
 	if (position - *(volatile __u64 *)&control->late_tail >= RTS_LATE_SLOTS) {
 		control->late_lost++;
-		pull_trigger(here->now_ns);
 		return 0;
 	}
 	late = &ring->slots[position & (RTS_LATE_SLOTS - 1)];
 	late->end_ns = chain->last_ns;
 	late->threshold_ns = config.threshold_ns;
-	late->trigger_generation = pull_trigger(here->now_ns);
+	late->trigger_generation = generation;
 	late->tid = task->pid;
 	late->pid = task->tgid;
 	late->prio = task->prio;
@@ -122,7 +128,7 @@ static __noinline int complete(struct here *here, struct rts_chain *chain, struc
 	struct rts_stats *s = bpf_map_lookup_elem(&stats, &here->cpu);
 	__u64 response_ns = chain->last_ns - chain->origin_ns;
 	__u32 bucket = histogram_bucket(response_ns);
-	__u64 sequence;
+	__u64 sequence, generation;
 
 	if (!s)
 		return 0;
@@ -142,7 +148,8 @@ static __noinline int complete(struct here *here, struct rts_chain *chain, struc
 	if (response_ns <= config.threshold_ns)
 		return 0;
 	s->late++;
-	sequence = report(here, chain, task, end, end_cpu);
+	generation = claim_trigger(here, s);
+	sequence = report(here, chain, task, end, end_cpu, generation);
 	RECORD(here, RTS_LATE_RESPONSE, rts_late_response, 0, {
 		r->origin_ns = chain->origin_ns;
 		r->response_ns = response_ns;
@@ -155,6 +162,8 @@ static __noinline int complete(struct here *here, struct rts_chain *chain, struc
 		r->end = end;
 		r->pad = 0;
 	});
+	if (generation)
+		pull_trigger(here);
 	return 0;
 }
 

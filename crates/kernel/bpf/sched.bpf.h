@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The scheduler's tracepoints. All fire with interrupts off, so these programs never nest but for NMIs. */
+/*
+ * The scheduler's tracepoints. They fire with interrupts off, so these programs never nest but for NMIs; except the waking
+ * of the current task itself, which needs preemption off only, and which the tracker ignores.
+ */
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)

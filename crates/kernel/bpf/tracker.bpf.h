@@ -40,6 +40,9 @@ static __always_inline void track_irq_exit(struct here *here, __s32 ret)
 	state->in &= ~IN_IRQ;
 }
 
+/* A chain that has waited longer came with an IPI that was never delivered; what arrives now is another one. */
+#define IPI_FLIGHT_MAX_NS 10000000
+
 /* Takes the chain that an IPI brought. Rare: only when the sender had one. */
 static __noinline int take_ipi(struct here *here, struct cpu_state *state, __u32 call)
 {
@@ -50,6 +53,8 @@ static __noinline int take_ipi(struct here *here, struct cpu_state *state, __u32
 		return 0;
 	state->vector_chain = ipi->chain;
 	__sync_lock_test_and_set(&ipi->state, 0);
+	if (here->now_ns > state->vector_chain.last_ns + IPI_FLIGHT_MAX_NS)
+		return 0;
 	push(here, &state->vector_chain, RTS_STEP_IPI, state->vector_kind, here->now_ns);
 	state->vector_has_chain = true;
 	return 0;
@@ -110,7 +115,7 @@ static __always_inline void track_idle(struct here *here)
 
 static __noinline int raise_with_chain(struct here *here, struct cpu_state *state, __u32 vec)
 {
-	__u16 bit = 1 << vec;
+	__u32 bit = 1U << (vec & (SOFTIRQS - 1));
 	struct rts_chain *pending;
 
 	vec &= SOFTIRQS - 1;
@@ -154,8 +159,9 @@ static __always_inline void track_softirq_entry(struct here *here, __u32 vec)
 		push(here, &state->softirq_chain, RTS_STEP_SOFTIRQ_WAIT, vec, here->now_ns);
 		state->softirq_has_chain = true;
 	}
-	state->raised &= ~(1 << vec);
-	state->raised_chain &= ~(1 << vec);
+	/* Interrupts are on here, and one may raise another vector in the middle of a plain load and store. */
+	__sync_fetch_and_and(&state->raised, ~(1U << vec));
+	__sync_fetch_and_and(&state->raised_chain, ~(1U << vec));
 }
 
 static __always_inline void track_softirq_exit(struct here *here)
@@ -201,14 +207,19 @@ static __always_inline void track_task(struct task_struct *task, const char *com
 	if (is_new) {
 		way->sched = SCHED_UNKNOWN;
 		way->link = LINK_NONE;
-		way->flags = 0;
+		way->unlinked = 0;
 	}
 	if (is_target(task, comm)) {
-		way->flags |= TASK_TARGET;
-	} else if (way->flags & TASK_TARGET) {
-		/* Another task's chain may still go through it; a response of its own does not count any more. */
-		way->flags &= ~TASK_TARGET;
+		way->target = 1;
+		return;
+	}
+	if (!way->target)
+		return;
+	/* A response of its own does not count any more. Interrupts may be on here: try once, do not wait. */
+	way->target = 0;
+	if (__sync_val_compare_and_swap(&way->lock, 0, 1) == 0) {
 		way->link = LINK_NONE;
+		unlock_way(way);
 	}
 }
 
@@ -228,11 +239,29 @@ static __noinline bool adopt(struct here *here, struct task_struct *task, struct
 	return false;
 }
 
+/* A thread that is not the leader called exec: it goes on under the leader's tid, and its own is free. */
+static __always_inline void track_exec(struct here *here, struct task_struct *task, __u32 old_tid)
+{
+	struct cpu_state *state = state_of(here->cpu);
+	struct slot slot;
+
+	if (!state || old_tid == (__u32)task->pid)
+		return;
+	if (find_task(old_tid, &slot))
+		free_task(slot.way);
+	if (!find_task(task->pid, &slot) && !adopt(here, task, &slot))
+		return;
+	slot.way->sched = SCHED_RUNNING;
+	slot.way->link = LINK_NONE;
+	state->current_tid = task->pid;
+	state->current_slot = slot.index + 1;
+}
+
 /* ---- wakings ---- */
 
 static __always_inline bool ends_here(struct task_way *way, __u32 end)
 {
-	return config.end == end && way->flags & TASK_TARGET;
+	return config.end == end && way->target;
 }
 
 /* The task that was thought to have ended its response did: this waking confirms it. */
@@ -247,7 +276,7 @@ static __always_inline void confirm_end(struct here *here, struct slot *slot, st
 	slot->way->link = LINK_NONE;
 }
 
-/* A waking with a chain meets a task that has declared its wait but has not left its CPU. */
+/* A waking meets a task that has declared its wait but has not left its CPU. Under the way's lock. */
 static __noinline int busy_waking(struct here *here, struct cpu_state *state, struct slot *slot,
 				  struct task_struct *task)
 {
@@ -272,8 +301,9 @@ static __noinline int busy_waking(struct here *here, struct cpu_state *state, st
 	return 0;
 }
 
-static __noinline int chained_waking(struct here *here, struct cpu_state *state, struct slot *slot,
-				     struct task_struct *task)
+/* Under the way's lock. */
+static __noinline int locked_waking(struct here *here, struct cpu_state *state, struct slot *slot,
+				    struct task_struct *task)
 {
 	struct task_way *way = slot->way;
 	struct task_chain *holder;
@@ -284,10 +314,10 @@ static __noinline int chained_waking(struct here *here, struct cpu_state *state,
 		confirm_end(here, slot, task);
 	holder = bpf_map_lookup_elem(&task_chains, &slot->index);
 	if (holder && context_chain(here, state, &holder->chain)) {
-		way->flags &= ~TASK_UNLINKED;
+		way->unlinked = 0;
 		way->link = LINK_WAKING;
 	} else {
-		way->flags |= TASK_UNLINKED;
+		way->unlinked = 1;
 		way->link = LINK_NONE;
 	}
 	return 0;
@@ -303,20 +333,22 @@ static __always_inline void track_waking(struct here *here, struct task_struct *
 		return;
 	if (!find_task(tid, &slot) && !adopt(here, task, &slot))
 		return;
-	if (has_context(state)) {
-		chained_waking(here, state, &slot, task);
+	/* Most wakings: nobody's chain goes on, and the task has none. */
+	if (!has_context(state) && !slot.way->target && slot.way->link != LINK_ENDED)
 		return;
+	if (lock_way(slot.way)) {
+		locked_waking(here, state, &slot, task);
+		unlock_way(slot.way);
+	} else {
+		COUNT(here, raced);
 	}
-	if (slot.way->sched == SCHED_RUNNING || slot.way->sched == SCHED_RUNNABLE)
-		return;
-	if (slot.way->link == LINK_ENDED)
-		confirm_end(here, &slot, task);
-	slot.way->link = LINK_NONE;
-	slot.way->flags |= TASK_UNLINKED;
+	/* The one thread that was left to be woken after irq_handler_exit is this one. */
+	state->in &= ~IN_IRQ_LINGER;
 }
 
 /* ---- switches ---- */
 
+/* Under the way's lock. */
 static __noinline int leave_with_chain(struct here *here, struct slot *slot, struct task_struct *prev, bool blocked)
 {
 	struct task_chain *holder = bpf_map_lookup_elem(&task_chains, &slot->index);
@@ -338,6 +370,16 @@ static __noinline int leave_with_chain(struct here *here, struct slot *slot, str
 	return 0;
 }
 
+/* The waking that seemed to meet a busy task was an ordinary one: the step that said so goes. */
+static __always_inline void not_busy(struct rts_chain *chain)
+{
+	__u32 last = chain->steps_len - 1;
+
+	chain->flags &= ~RTS_CHAIN_BUSY;
+	if (last < RTS_CHAIN_STEPS && chain->steps[last].kind == RTS_STEP_BUSY)
+		chain->steps_len = last;
+}
+
 static __noinline int arrive_with_chain(struct here *here, struct slot *slot, struct task_struct *next)
 {
 	struct task_chain *holder = bpf_map_lookup_elem(&task_chains, &slot->index);
@@ -349,7 +391,7 @@ static __noinline int arrive_with_chain(struct here *here, struct slot *slot, st
 		return 0;
 	answer = way->link != LINK_PREEMPTED || holder->chain.flags & RTS_CHAIN_BUSY;
 	if (way->link == LINK_ENDED)
-		holder->chain.flags &= ~RTS_CHAIN_BUSY;
+		not_busy(&holder->chain);
 	push(here, &holder->chain, step, way->tid, here->now_ns);
 	way->link = LINK_RUNNING;
 	if (answer && ends_here(way, RTS_END_RUNNING)) {
@@ -365,7 +407,7 @@ static __always_inline void heal(struct here *here, struct cpu_state *state, boo
 	if (state->in & (IN_IRQ | IN_VECTOR | IN_HRTIMER))
 		COUNT(here, healed);
 	state->in &= IN_SOFTIRQ;
-	if (state->in && state->softirq_tid == state->current_tid && !prev_is_kthread)
+	if (state->in && state->softirq_tid == state->current_tid && (!prev_is_kthread || !state->current_tid))
 		state->in = 0;
 }
 
@@ -386,11 +428,18 @@ static __always_inline void track_leave(struct here *here, struct cpu_state *sta
 		free_task(slot.way);
 		return;
 	}
+	if (!lock_way(slot.way)) {
+		/* The waker's CPU stands still: what the tracker knew of this task is lost, and counted. */
+		COUNT(here, raced);
+		slot.way->sched = blocked ? SCHED_BLOCKED : SCHED_RUNNABLE;
+		return;
+	}
 	slot.way->sched = blocked ? SCHED_BLOCKED : SCHED_RUNNABLE;
 	if (slot.way->link == LINK_RUNNING)
 		leave_with_chain(here, &slot, prev, blocked);
 	else if (blocked)
 		slot.way->link = LINK_NONE;
+	unlock_way(slot.way);
 }
 
 static __always_inline void track_arrive(struct here *here, struct cpu_state *state, struct task_struct *next)
@@ -408,12 +457,10 @@ static __always_inline void track_arrive(struct here *here, struct cpu_state *st
 	slot.way->sched = SCHED_RUNNING;
 	if (slot.way->link != LINK_NONE)
 		arrive_with_chain(here, &slot, next);
-	else if (slot.way->flags & TASK_UNLINKED && slot.way->flags & TASK_TARGET)
+	else if (slot.way->unlinked && slot.way->target)
 		COUNT(here, unlinked);
-	slot.way->flags &= ~TASK_UNLINKED;
+	slot.way->unlinked = 0;
 }
-
-#define TASK_STATE_DEAD (0x10 | 0x20 | 0x80) /* EXIT_DEAD, EXIT_ZOMBIE, TASK_DEAD */
 
 static __always_inline void track_switch(struct here *here, bool preempt, struct task_struct *prev,
 					 struct task_struct *next, __u32 prev_state)

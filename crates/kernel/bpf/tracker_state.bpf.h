@@ -8,8 +8,9 @@
  * last switch. When all ways of a set are taken the task is untracked, and counted.
  *
  * Who writes a task's slot: the CPU that wakes it (holding its pi_lock) and the CPU that switches it in or out (holding
- * the run queue's lock). The scheduler orders the two, except a waking that meets a task on its way out; the rules of
- * "busy" and "ended" in docs/response-chains.md are for that.
+ * the run queue's lock). The scheduler orders a waking and the switch in that follows it, but not a waking and the switch
+ * out of the same task, which run at the same time on two CPUs: these two take the way's lock. Nobody holds it with
+ * interrupts on for long, and nobody waits for it for ever (lock_way).
  */
 #ifndef RTSCOPE_TRACKER_STATE_BPF_H
 #define RTSCOPE_TRACKER_STATE_BPF_H
@@ -22,12 +23,14 @@ enum task_sched { SCHED_UNKNOWN, SCHED_RUNNING, SCHED_RUNNABLE, SCHED_BLOCKED };
 
 enum task_link { LINK_NONE, LINK_WAKING, LINK_RUNNING, LINK_PREEMPTED, LINK_ENDED };
 
-#define TASK_TARGET 0x01
-#define TASK_UNLINKED 0x02 /* its last waking had no chain */
-
+/* 16 bytes: four of them are a cache line. Each field has one writer, or is written under the lock. */
 struct task_way {
-	__u32 tid; /* 0: free. A way is claimed by compare-and-swap */
-	__u8 sched, link, flags, pad;
+	__u32 tid;     /* 0: free. A way is claimed by compare-and-swap */
+	__u8 sched;    /* enum task_sched: of the last switch; written by the switching CPU */
+	__u8 link;     /* enum task_link: under the lock, but for the switch in */
+	__u8 target;   /* its responses are measured; written at fork, exec and rename */
+	__u8 unlinked; /* its last waking had no chain */
+	__u32 lock, pad;
 };
 
 struct task_set {
@@ -82,10 +85,10 @@ struct cpu_state {
 	__u32 vector_kind;
 	__u32 softirq_vec;
 	__u32 softirq_tid;
+	__u32 raised;	    /* softirq vectors raised and not yet entered: changed atomically where interrupts are on */
+	__u32 raised_chain; /* of these, those with a chain */
 	__u8 vector_has_chain, softirq_has_chain;
-	__u16 raised;	    /* softirq vectors raised and not yet entered */
-	__u16 raised_chain; /* of these, those with a chain */
-	__u16 pad[3];
+	__u8 pad[2];
 	struct rts_chain vector_chain, softirq_chain;
 	struct rts_chain raise_chain[SOFTIRQS];
 	struct rts_chain scratch; /* for a merge; used with interrupts off */
@@ -133,6 +136,8 @@ struct slot {
 	__u32 index; /* into task_chains */
 };
 
+#define TASK_STATE_DEAD (0x10 | 0x20 | 0x80) /* EXIT_DEAD, EXIT_ZOMBIE, TASK_DEAD */
+
 /* Finds a task. One look-up in an array, four comparisons. */
 static __always_inline bool find_task(__u32 tid, struct slot *slot)
 {
@@ -153,8 +158,9 @@ static __always_inline bool find_task(__u32 tid, struct slot *slot)
 }
 
 /*
- * Finds or makes a task's slot. ORDER: the claim is a compare-and-swap because two CPUs may fill the same set at once; a
- * free way's other fields are zero (free_task), so nothing needs to be published with it.
+ * Finds or makes a task's slot. ORDER: the claim is a compare-and-swap because several CPUs may fill a set at once; a free
+ * way's other fields are zero (free_task), so nothing needs to be published with it. Two CPUs that claim for the same task
+ * at once agree on the lower way.
  */
 static __noinline struct task_way *claim_task(__u32 tid, __u32 *index)
 {
@@ -170,7 +176,9 @@ static __noinline struct task_way *claim_task(__u32 tid, __u32 *index)
 	}
 #pragma unroll
 	for (int i = 0; i < TASK_WAYS; i++) {
-		if (set->ways[i].tid == 0 && __sync_val_compare_and_swap(&set->ways[i].tid, 0, tid) == 0) {
+		__u32 before = __sync_val_compare_and_swap(&set->ways[i].tid, 0, tid);
+
+		if (before == 0 || before == tid) {
 			*index = set_index * TASK_WAYS + i;
 			return &set->ways[i];
 		}
@@ -178,11 +186,35 @@ static __noinline struct task_way *claim_task(__u32 tid, __u32 *index)
 	return NULL;
 }
 
+/* A waking or a switch out never waits longer than this for the other; a hypervisor may have taken the other's CPU. */
+#define LOCK_TRIES 200
+
+static __noinline bool lock_way_slowly(struct task_way *way)
+{
+	for (int i = 0; i < LOCK_TRIES; i++) {
+		if (__sync_val_compare_and_swap(&way->lock, 0, 1) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* ORDER: acquire by compare-and-swap; pairs with the release in unlock_way(). */
+static __always_inline bool lock_way(struct task_way *way)
+{
+	return __sync_val_compare_and_swap(&way->lock, 0, 1) == 0 || lock_way_slowly(way);
+}
+
+static __always_inline void unlock_way(struct task_way *way)
+{
+	STORE_RELEASE(&way->lock, 0);
+}
+
 static __always_inline void free_task(struct task_way *way)
 {
 	way->sched = SCHED_UNKNOWN;
 	way->link = LINK_NONE;
-	way->flags = 0;
+	way->target = 0;
+	way->unlinked = 0;
 	STORE_RELEASE(&way->tid, 0);
 }
 
@@ -344,7 +376,7 @@ static __always_inline bool has_context(struct cpu_state *state)
 	if (state->in)
 		return true;
 	way = current_way(state);
-	return way && way->link == LINK_RUNNING && !(way->flags & TASK_TARGET);
+	return way && way->link == LINK_RUNNING && !way->target;
 }
 
 /*
@@ -364,7 +396,7 @@ static __noinline bool context_chain(struct here *here, struct cpu_state *state,
 		struct task_chain *from = bpf_map_lookup_elem(&task_chains, &index);
 
 		/* A target passes nothing on: what it wakes are responses to it, not to the interrupt. */
-		if (!way || way->link != LINK_RUNNING || way->flags & TASK_TARGET || !from)
+		if (!way || way->link != LINK_RUNNING || way->target || !from)
 			return false;
 		return pass_on(here, &from->chain, to, RTS_STEP_RUN, state->current_tid);
 	}

@@ -135,6 +135,19 @@ fn large_values() -> Capability {
     .remedy("use a newer kernel")
 }
 
+/// The sentence for a bank that this kernel cannot hold in one map value.
+pub(crate) fn check_bank(bank_bytes: usize) -> Result<(), Capability> {
+    let bytes = u32::try_from(rtscope_ring::BankImage::bytes(bank_bytes)).unwrap_or(u32::MAX);
+    if bank_bytes <= 2 << 20 || trial_map(bytes) {
+        return Ok(());
+    }
+    let mut missing = large_values();
+    missing.found = Some(false);
+    missing.probed = format!("making one of {bytes} bytes for a bank of {} MiB", bank_bytes >> 20);
+    missing.remedy = "ask for a smaller --buffer, or use a newer kernel".to_string();
+    Err(missing)
+}
+
 fn trial_map(bytes: u32) -> bool {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
@@ -212,7 +225,12 @@ pub fn probe() -> Vec<Capability> {
     let blocked = all.iter().any(|capability| capability.required && capability.found == Some(false));
     let config = SessionConfig {
         recorder: Some(Recorder { bank_bytes: 1 << 16, snapshot: None }),
-        tracker: Some(TrackerConfig { target: Target::default(), end: End::Blocked, threshold_ns: u64::MAX, origins: None }),
+        tracker: Some(TrackerConfig {
+            target: Target::default(),
+            end: End::Blocked,
+            threshold_ns: u64::MAX,
+            origins: None,
+        }),
         ..SessionConfig::default()
     };
     let trial = if blocked { None } else { Some(Session::start(&config)) };

@@ -48,7 +48,7 @@ pub const PROGRAMS: &[ProgramSpec] = &[
     required("task_rename", "a task that changes its name is not found by it"),
     recorded("sched_migrate_task", "where a task waited is known only as its last CPU"),
     recorded("sched_pi_setprio", "priority inheritance is not shown"),
-    recorded("sched_process_exec", "exec is not shown"),
+    optional("sched_process_exec", "exec is not shown, and a thread that execs is lost"),
     recorded("sched_process_exit", "names of tasks that ended are unknown"),
     optional("cpu_idle", "'exit from idle' cannot be told"),
     optional("ipi_send_cpu", "chains do not go on over inter-processor interrupts (Linux 6.4)"),

@@ -11,7 +11,7 @@ use crate::programs::{DUMP_TASKS, PROGRAMS, ProgramSpec, is_for_benchmarks};
 use crate::tasks;
 use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder, OpenObject};
 use rtscope_abi as abi;
-use rtscope_event::{End, Glob, Irq, Pid, TaskInfo};
+use rtscope_event::{End, Glob, Irq, MonotonicNs, Pid, TaskInfo};
 use rtscope_ring::{BankImage, Controls, LateRings, SharedMemory, Trigger};
 use std::io::Read;
 use std::mem::size_of;
@@ -121,6 +121,7 @@ pub struct Session {
     object: Object,
     cpus: usize,
     absent: Vec<&'static ProgramSpec>,
+    started_ns: MonotonicNs,
 }
 
 /// The memory that the programs and we share, for the readers.
@@ -148,9 +149,7 @@ impl Session {
     pub fn start(config: &SessionConfig) -> Result<Session, Error> {
         let mut session = Session::prepare(config)?;
         session.attach()?;
-        session.dump_tasks()?;
-        session.enable(true);
-        session.dump_tasks()?;
+        session.switch_on()?;
         Ok(session)
     }
 
@@ -161,6 +160,9 @@ impl Session {
     pub fn prepare(config: &SessionConfig) -> Result<Session, Error> {
         if let Some(missing) = caps::first_missing() {
             return Err(Error::Missing(Box::new(missing)));
+        }
+        if let Some(recorder) = &config.recorder {
+            caps::check_bank(recorder.bank_bytes).map_err(|missing| Error::Missing(Box::new(missing)))?;
         }
         let cpus = caps::present_cpus();
         let log = caps::capture_libbpf_log();
@@ -173,7 +175,15 @@ impl Session {
         store_config(&mut open, config)?;
         let object = open.load().map_err(|error| bpf("loading the eBPF programs", error, &log.take()))?;
         let trigger = Trigger::new(map_memory(&object, ".data.trigger", Trigger::bytes(), true)?);
-        Ok(Session { trigger, dump: None, links: Vec::new(), object, cpus, absent })
+        Ok(Session {
+            trigger,
+            dump: None,
+            links: Vec::new(),
+            object,
+            cpus,
+            absent,
+            started_ns: MonotonicNs(0),
+        })
     }
 
     /// Attaches what was loaded, still switched off.
@@ -197,6 +207,27 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Switches an attached session on, and tells the tracker which tasks there are: before, so that the first events find
+    /// them, and after, for those that were born in between.
+    ///
+    /// # Errors
+    /// When the task iterator cannot be read.
+    pub fn switch_on(&mut self) -> Result<(), Error> {
+        self.trigger.adopt_tasks(true);
+        self.dump_tasks()?;
+        self.enable(true);
+        self.started_ns = monotonic_ns();
+        self.dump_tasks()?;
+        self.trigger.adopt_tasks(false);
+        Ok(())
+    }
+
+    /// When it was switched on, `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub fn started(&self) -> MonotonicNs {
+        self.started_ns
     }
 
     /// Takes the programs off their tracepoints; the memory stays.
@@ -286,6 +317,13 @@ impl Drop for Session {
         // Off before the links go: taking 40 links off takes a while, and half a set would record nonsense.
         self.enable(false);
     }
+}
+
+fn monotonic_ns() -> MonotonicNs {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a live timespec; CLOCK_MONOTONIC exists everywhere, so the call cannot fail.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    MonotonicNs(now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs())
 }
 
 fn bpf(doing: &str, error: libbpf_rs::Error, log: &str) -> Error {

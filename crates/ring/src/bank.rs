@@ -94,6 +94,7 @@ impl BankImage {
         let used =
             if self.head_before >= self.size { self.words.len() } else { (self.head_before / 8) as usize };
         memory.copy(base + SUBS as usize * 8, &mut self.words[..used]);
+        memory.end_of_copy();
         self.head_after = controls.head(cpu, bank);
     }
 
@@ -134,11 +135,11 @@ impl BankImage {
         while let Some(at) = position.filter(|at| *at < end) {
             match self.record_at(at) {
                 Some((words, committed)) => {
-                    if committed {
-                        let (kind, flags) = ((words[0] >> 8) as u8, (words[0] >> 24) as u8);
-                        visit(Frame { kind, flags, time_ns: words[1], words });
-                    } else {
+                    let (kind, flags) = ((words[0] >> 8) as u8, (words[0] >> 24) as u8);
+                    if !committed {
                         gaps.unfinished += 1;
+                    } else if u32::from(kind) != abi::RTS_PADDING {
+                        visit(Frame { kind, flags, time_ns: words[1], words });
                     }
                     position = Some(at + words.len() as u64 * 8);
                 }

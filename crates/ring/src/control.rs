@@ -149,36 +149,17 @@ impl Trigger {
         // stop_at_ns is taken back before the state is freed: pairs with pull_trigger() (response.bpf.h), which claims the
         // state and then sets a new stop_at_ns, which must not be wiped out by ours.
         self.memory.store_release(offset_of!(abi::rts_trigger, stop_at_ns), abi::RTS_NEVER);
-        self.set_word(abi::RTS_TRIGGER_IDLE, self.enabled());
+        self.memory.store_release_u32(offset_of!(abi::rts_trigger, state), abi::RTS_TRIGGER_IDLE);
     }
 
     /// Switches all programs on or off. Off, each returns at its first instruction.
     pub fn enable(&self, on: bool) {
-        let word = self.memory.load(offset_of!(abi::rts_trigger, state));
-        self.set_word(half(word, offset_of!(abi::rts_trigger, state)), on);
+        self.memory.store_release_u32(offset_of!(abi::rts_trigger, enabled), u32::from(on));
     }
 
-    fn enabled(&self) -> bool {
-        // `enabled` is in the word of `state` (see set_word).
-        half(self.memory.load(offset_of!(abi::rts_trigger, state)), offset_of!(abi::rts_trigger, enabled))
-            != 0
-    }
-
-    /// `state` and `enabled` share a word. Only user space writes `enabled`; `state` is written by the kernel side only
-    /// while it is idle, and by us only while it is armed or the programs are off, so no write is lost.
-    fn set_word(&self, state: u32, enabled: bool) {
-        let (state, enabled) = (u64::from(state), u64::from(u32::from(enabled)));
-        let word = if cfg!(target_endian = "big") { state << 32 | enabled } else { enabled << 32 | state };
-        self.memory.store_release(offset_of!(abi::rts_trigger, state), word);
-    }
-
-    /// Snapshots not taken because the last one was too recent, and because no bank was free.
-    #[must_use]
-    pub fn suppressed(&self) -> (u64, u64) {
-        (
-            self.memory.load(offset_of!(abi::rts_trigger, suppressed_rate)),
-            self.memory.load(offset_of!(abi::rts_trigger, suppressed_busy)),
-        )
+    /// Whether the task iterator makes the tracker take tasks in.
+    pub fn adopt_tasks(&self, on: bool) {
+        self.memory.store_release_u32(offset_of!(abi::rts_trigger, adopt), u32::from(on));
     }
 }
 
@@ -192,14 +173,14 @@ mod tests {
         memory.store_release(offset_of!(abi::rts_trigger, stop_at_ns), 77);
         memory.store_release(offset_of!(abi::rts_trigger, generation), 3);
         let trigger = Trigger::new(memory);
-        trigger.set_word(abi::RTS_TRIGGER_ARMED, true);
+        trigger.memory.store_release_u32(offset_of!(abi::rts_trigger, state), abi::RTS_TRIGGER_ARMED);
+        trigger.enable(true);
         let state = trigger.state();
         assert_eq!((state.armed, state.generation, state.stop_at_ns), (true, 3, 77));
         trigger.re_arm();
         assert!(!trigger.state().armed);
         assert_eq!(trigger.state().stop_at_ns, abi::RTS_NEVER);
-        assert!(trigger.enabled());
-        trigger.enable(false);
-        assert!(!trigger.enabled());
+        let word = trigger.memory.load(offset_of!(abi::rts_trigger, state));
+        assert_eq!(half(word, offset_of!(abi::rts_trigger, enabled)), 1);
     }
 }

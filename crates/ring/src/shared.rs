@@ -7,7 +7,7 @@
 use memmap2::{MmapOptions, MmapRaw};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// A mapped eBPF array map (or data section).
 #[derive(Debug)]
@@ -76,6 +76,27 @@ impl SharedMemory {
     pub fn store_release(&self, byte_offset: usize, value: u64) {
         // ORDER: release; pairs with the loads of the eBPF programs, which act on the word and then on what it guards.
         self.word(byte_offset).store(value, Ordering::Release);
+    }
+
+    /// The same for half a word, whose other half is somebody else's.
+    pub fn store_release_u32(&self, byte_offset: usize, value: u32) {
+        assert!(
+            byte_offset % 4 == 0 && byte_offset / 8 < self.words,
+            "offset {byte_offset} outside of the map"
+        );
+        // SAFETY: the offset is inside the mapping, which lives as long as `self`.
+        let pointer = unsafe { self.map.as_mut_ptr().add(byte_offset) }.cast::<u32>();
+        // SAFETY: as in `word()`; the kernel side changes such halves by 32-bit operations, so neither wipes out the other.
+        let half = unsafe { AtomicU32::from_ptr(pointer) };
+        // ORDER: release; pairs with the eBPF programs' loads and compare-and-swaps of the same half.
+        half.store(value, Ordering::Release);
+    }
+
+    /// Orders all copies made so far before all loads that follow.
+    pub fn end_of_copy(&self) {
+        // ORDER: acquire fence; the relaxed loads of a copy must not sink below the look at the head that judges the copy.
+        // Pairs with the kernel side's fetch-and-add of the head, which precedes any store to the slot.
+        fence(Ordering::Acquire);
     }
 
     /// Copies `into.len()` words from `byte_offset` on.

@@ -39,6 +39,14 @@ impl Growing {
         self.chain.busy = busy;
     }
 
+    /// The waking that seemed to meet a busy task was an ordinary one: the step that said so goes.
+    pub(super) fn not_busy(&mut self) {
+        self.chain.busy = false;
+        if self.chain.steps.last().is_some_and(|step| step.kind == StepKind::Busy) {
+            self.chain.steps.pop();
+        }
+    }
+
     /// Pushes a step that ends at `t`. True when this is the step that folds the chain.
     pub(super) fn push(&mut self, kind: StepKind, id: u32, cpu: CpuId, t: MonotonicNs) -> bool {
         let duration_ns = t.since(self.last);

@@ -89,6 +89,9 @@ pub struct Counters {
     pub too_long: u64,
 }
 
+/// A chain that has waited longer came with an IPI that was never delivered; what arrives now is another one.
+const IPI_FLIGHT_MAX_NS: u64 = 10_000_000;
+
 /// The replayable twin of the tracker in the kernel.
 #[derive(Clone, Debug)]
 pub struct Tracker {
@@ -147,6 +150,7 @@ impl Tracker {
                 let (comm, pid) = (Some(*child_comm), Some(*child_pid));
                 self.tasks.insert(*child_tid, Task { comm, pid, ..Task::default() });
             }
+            EventKind::ProcessExec { tid, old_tid, .. } if tid != old_tid => self.exec(cpu, *tid, *old_tid),
             EventKind::TaskRename { tid, pid, new_comm, .. } => self.task_rename(*tid, *pid, *new_comm),
             EventKind::SoftirqRaise { vec } => self.softirq_raise(cpu, t, *vec),
             EventKind::IpiSend { target_cpu, call, .. } => self.ipi_send(cpu, t, *target_cpu, *call),
@@ -154,6 +158,15 @@ impl Tracker {
             EventKind::SoftirqEntry { vec } => self.softirq_entry(cpu, t, *vec),
             kind => self.cpus.entry(cpu).or_default().slot_event(t, kind),
         }
+    }
+
+    /// A thread that is not the leader called exec: it goes on under the leader's tid.
+    fn exec(&mut self, cpu: CpuId, tid: Tid, old_tid: Tid) {
+        self.tasks.remove(&old_tid);
+        let task = self.tasks.entry(tid).or_default();
+        task.sched = Sched::Running;
+        task.link = Link::None;
+        self.cpus.entry(cpu).or_default().current = Some(tid);
     }
 
     fn is_target(&self, tid: Tid) -> bool {
@@ -266,7 +279,7 @@ impl Tracker {
         let slots = self.cpus.entry(cpu).or_default();
         slots.end_linger();
         slots.hrtimer = None;
-        let mut chain = slots.ipi_of(kind);
+        let mut chain = slots.ipi_of(kind).filter(|chain| t <= chain.last().plus(IPI_FLIGHT_MAX_NS));
         if let Some(chain) = &mut chain {
             self.push(chain, StepKind::Ipi, kind.number(), cpu, t);
         }
@@ -321,6 +334,8 @@ impl Tracker {
             return;
         }
         let context = self.context(cpu, t);
+        // The one thread that was left to be woken after irq_handler_exit is this one.
+        self.cpus.entry(cpu).or_default().end_linger();
         let task = self.tasks.entry(tid).or_default();
         task.kthread = Some(kthread);
         task.unlinked = task.sched.waits() && context.is_none();
@@ -439,7 +454,7 @@ impl Tracker {
                 (chain, StepKind::Preempted, busy)
             }
             Link::Ended { mut chain, .. } => {
-                chain.set_busy(false);
+                chain.not_busy();
                 (chain, StepKind::Wakeup, true)
             }
             // A switch-out was missed: the next run step covers the time since.
@@ -533,14 +548,14 @@ impl Cpu {
         open
     }
 
-    /// Only kernel threads can be preempted inside a softirq and come back to it.
+    /// Only kernel threads can be preempted inside a softirq and come back to it; the idle task is not preempted in one.
     fn prev_leaves(&mut self, prev: Tid, kthread: bool) {
         let unknown = self.current.is_none();
         if let Some(slot) = &mut self.softirq {
             if unknown && slot.tid.is_none() {
                 slot.tid = Some(prev);
             }
-            if slot.tid == Some(prev) && !kthread {
+            if slot.tid == Some(prev) && (!kthread || prev == Tid(0)) {
                 self.softirq = None;
             }
         }
