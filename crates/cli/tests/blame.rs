@@ -4,7 +4,7 @@
 //!
 //! Every test has names of its own, so that nothing else on the machine is taken for its victim.
 
-use rtscope_analyze::explain::{Actor, Explanation};
+use rtscope_analyze::explain::{Actor, Explanation, StepExplanation};
 use rtscope_event::LossCause;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::notes::Burst;
@@ -72,6 +72,16 @@ fn told_ns(explanation: &Explanation, tid: u64) -> u64 {
     its.map(|cause| cause.time_ns).sum()
 }
 
+/// What interrupts took beside it, in the same steps: its own stamps cannot tell them from itself.
+fn interrupts_beside_ns(explanation: &Explanation, tid: u64) -> u64 {
+    let is_beside = |step: &&StepExplanation| step.causes.iter().any(|c| is_thread(c.actor.as_ref(), tid));
+    let causes = explanation.steps.iter().filter(is_beside).flat_map(|step| &step.causes);
+    let interrupts = causes.filter(|cause| {
+        matches!(cause.actor, Some(Actor::Irq { .. } | Actor::Vector { .. } | Actor::Softirq { .. }))
+    });
+    interrupts.map(|cause| cause.time_ns).sum()
+}
+
 /// The thread is blamed where it disturbed, with its share, and nowhere else. Gives the number of responses that it made late.
 ///
 /// Some kernels hide a switch now and then from every tracer (ftrace misses the same ones). rtscope sees by the next switch
@@ -91,7 +101,9 @@ fn check_blame(run: &Run, disturber: &Finished) -> usize {
             continue;
         }
         if own >= PLAINLY_NS {
-            assert!(told.abs_diff(own) * 20 <= own, "more than 5 % apart: {}", what());
+            let with_interrupts = told + interrupts_beside_ns(&explanation, tid);
+            assert!(told * 20 <= own * 21, "more than 5 % apart: {}", what());
+            assert!(with_interrupts * 20 >= own * 19, "more than 5 % apart: {}", what());
         }
         if own * 2 > explanation.response_ns {
             assert!(is_culprit, "not blamed: {}", what());
