@@ -57,6 +57,10 @@ pub struct Report {
     pub losses: Vec<Loss>,
 }
 
+/// Groups of their own; what comes later is put together by step and cause.
+const MAX_GROUPS: usize = 1000;
+const OTHERS: &str = "others";
+
 type Key = (Option<StepKind>, Option<CauseKind>, Option<String>);
 
 /// Collects late responses into groups.
@@ -93,6 +97,9 @@ impl Summary {
     }
 
     fn add(&mut self, key: Key, response_ns: u64, cpu: CpuId, sequence: u64) {
+        // A culprit that goes on changing its name must not make this grow for ever.
+        let full = self.groups.len() >= MAX_GROUPS && !self.groups.contains_key(&key);
+        let key = if full { (key.0, key.1, Some(OTHERS.to_owned())) } else { key };
         let (step, cause, actor) = key.clone();
         let group = self.groups.entry(key).or_insert(Group {
             step,

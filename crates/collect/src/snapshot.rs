@@ -11,7 +11,7 @@ use rtscope_event::{
 };
 use rtscope_kernel::proc_comm;
 use rtscope_ring::{BankImage, Gaps};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// The time that a snapshot is to cover.
@@ -81,6 +81,7 @@ impl Snapshot {
         }
         // Records are nearly in order already (nested writers stamp out of order), which this sort makes use of.
         recording.events.sort_by_key(|event| (event.time, event.cpu));
+        recording.losses.extend(gaps(&recording.events));
         recording.names = names(&recording.events, tasks, irqs);
         recording
     }
@@ -117,6 +118,21 @@ impl Snapshot {
         }
         (gaps, complete_since.or(Some(self.until)))
     }
+}
+
+/// Places where a CPU's switches do not follow each other, per CPU.
+fn gaps(events: &[Event]) -> Vec<Loss> {
+    let mut last: BTreeMap<CpuId, Tid> = BTreeMap::new();
+    let mut gaps: BTreeMap<CpuId, u64> = BTreeMap::new();
+    for event in events {
+        if let EventKind::SchedSwitch { prev_tid, next_tid, .. } = event.kind {
+            if last.insert(event.cpu, next_tid).is_some_and(|current| current != prev_tid) {
+                *gaps.entry(event.cpu).or_default() += 1;
+            }
+        }
+    }
+    let loss = |(cpu, count)| Loss { cpu: Some(cpu), cause: LossCause::Gap, count: Some(count) };
+    gaps.into_iter().map(loss).collect()
 }
 
 fn names(events: &[Event], tasks: Vec<TaskInfo>, irqs: Vec<(Irq, String)>) -> Names {

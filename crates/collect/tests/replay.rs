@@ -6,7 +6,7 @@
 
 use rtscope_analyze::chain::{self, Comparison, Config, EndCondition, compare, replay};
 use rtscope_collect::FlightRecorder;
-use rtscope_event::{End, Glob, LateResponse, MonotonicNs};
+use rtscope_event::{End, Glob, LateResponse, LossCause, MonotonicNs};
 use rtscope_kernel::{Recorder, Session, SessionConfig, Target, TrackerConfig};
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::Workload;
@@ -51,7 +51,9 @@ fn record_and_compare(name: Option<&str>, end: End, enough: usize) -> Comparison
     let snapshot = recorder.peek(MonotonicNs(0));
     let recording =
         snapshot.decode(snapshot.window(u64::MAX, None), session.dump_tasks().unwrap(), Vec::new());
-    assert!(recording.losses.is_empty(), "{:?}", recording.losses);
+    // Some hosts hide threads from tracing; that shows as gaps, and is not ours.
+    let ours: Vec<_> = recording.losses.iter().filter(|loss| loss.cause != LossCause::Gap).collect();
+    assert!(ours.is_empty(), "{ours:?}");
     let misses: u64 = session.recursion_misses().iter().map(|(_, misses)| misses.unwrap()).sum();
     assert_eq!(misses, 0, "skipped programs make a comparison meaningless");
     let stats = recorder.stats();

@@ -71,13 +71,14 @@ fn optional<T: std::str::FromStr>(text: &str) -> Option<Option<T>> {
     if text == UNKNOWN { Some(None) } else { text.parse().ok().map(Some) }
 }
 
-const CAUSES: [LossCause; 6] = [
+const CAUSES: [LossCause; 7] = [
     LossCause::RecursionMiss,
     LossCause::Unfinished,
     LossCause::Unreadable,
     LossCause::Overwritten,
     LossCause::Discarded,
     LossCause::ReportRingFull,
+    LossCause::Gap,
 ];
 
 fn cause_name(cause: LossCause) -> &'static str {
@@ -87,6 +88,7 @@ fn cause_name(cause: LossCause) -> &'static str {
         LossCause::Unreadable => "unreadable",
         LossCause::Overwritten => "overwritten",
         LossCause::Discarded => "discarded",
+        LossCause::Gap => "gap",
         LossCause::ReportRingFull => "report_ring_full",
     }
 }

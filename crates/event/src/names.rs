@@ -45,7 +45,7 @@ impl fmt::Display for Comm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.as_bytes().utf8_chunks() {
             for character in chunk.valid().chars() {
-                if character.is_control() {
+                if character.is_control() || is_invisible(character) {
                     write!(f, "{}", character.escape_default())?;
                 } else {
                     fmt::Write::write_char(f, character)?;
@@ -57,6 +57,11 @@ impl fmt::Display for Comm {
         }
         Ok(())
     }
+}
+
+/// Characters that change how the text around them is shown (direction, joining), or that are not shown at all.
+fn is_invisible(character: char) -> bool {
+    matches!(character, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 impl fmt::Debug for Comm {
@@ -232,6 +237,11 @@ mod tests {
     #[test]
     fn a_hostile_name_is_shown_escaped() {
         assert_eq!(Comm::from_bytes(b"a\x1b[2J\xff\0rest").to_string(), "a\\u{1b}[2J\\xff");
+    }
+
+    #[test]
+    fn a_name_cannot_turn_the_text_around() {
+        assert_eq!(Comm::from("a\u{202e}b").to_string(), "a\\u{202e}b");
     }
 
     #[test]

@@ -12,6 +12,9 @@ pub enum LossCause {
     RecursionMiss,
     /// The record's writer had been interrupted and had not finished when the bank was copied.
     Unfinished,
+    /// A CPU's switches do not follow each other: who left is not who came before. Something kept the tracepoints from firing
+    /// (or the programs from running) there, and counted nothing. The count is that of the gaps, not of the events.
+    Gap,
     /// The bytes were not a record; the reader went on at the next known one.
     Unreadable,
     /// The record was overwritten while it was copied.

@@ -302,6 +302,7 @@ pub fn loss_line(loss: &Loss) -> String {
         LossCause::Unreadable => ("events", "unreadable"),
         LossCause::Overwritten => ("events", "overwritten while they were copied"),
         LossCause::Discarded => ("events", "discarded by the writer of the trace"),
+        LossCause::Gap => ("gaps", "in the sequence of switches, which nobody counted"),
         LossCause::ReportRingFull => ("accounts of late responses", "that found their ring full"),
     };
     format!("lost: {count} {what}{cpu} {why}; any of this may be incomplete")
