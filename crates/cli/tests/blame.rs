@@ -140,7 +140,9 @@ fn check_losses(said: &Said) {
         assert_eq!(loss.expect("it is accounted for").count, Some(0), "{cause:?}");
     }
     for explanation in said.explanations().expect("of its own types") {
-        assert!(explanation.losses.iter().all(|loss| loss.count == Some(0)), "{explanation:?}");
+        // A gap is what the kernel hid: nobody counted it, rtscope found it.
+        let mut ours = explanation.losses.iter().filter(|loss| loss.cause != LossCause::Gap);
+        assert!(ours.all(|loss| loss.count == Some(0)), "{explanation:?}");
     }
 }
 

@@ -32,7 +32,6 @@ fn assert_all_seen(said: &Said, responses: u64) {
     let report = said.report().expect("it prints one");
     let seen = report.counters.seen;
     assert!(seen <= responses && (responses - seen) * 100 <= responses, "{seen} of {responses}: {report:?}");
-    assert_eq!(report.untracked, 0);
 }
 
 #[test]
@@ -141,7 +140,9 @@ fn root_until_running_a_response_ends_when_the_target_runs() {
     assert!(late.len() >= 10, "{}", late.len());
     let turns: Vec<&Value> = victim.all("late").collect();
     assert!(late.len() < turns.len() / 2, "{} of {} turns", late.len(), turns.len());
-    for late in late {
+    let last_ns = number(turns.last().expect("every turn is late"), "asked_ns");
+    // The last time it wakes to find that it shall end: that is no turn.
+    for late in late.into_iter().filter(|late| late.chain.origin.time_ns.0 <= last_ns) {
         assert_eq!(
             (late.end, late.chain.steps.last().map(|step| step.kind)),
             (End::Running, Some(StepKind::Wakeup))
