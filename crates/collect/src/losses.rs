@@ -8,6 +8,9 @@ use std::collections::VecDeque;
 /// Keeps this many readings: at one a second, more than any window.
 const READINGS: usize = 128;
 
+/// Between the readings that are kept, but for the newest.
+const SPACING_NS: u64 = 500_000_000;
+
 /// Totals of `recursion_misses` over time.
 #[derive(Debug, Default)]
 pub struct MissCounter {
@@ -21,6 +24,11 @@ impl MissCounter {
     pub fn add(&mut self, now: MonotonicNs, misses: &[(String, Option<u64>)]) {
         let total = misses.iter().map(|(_, count)| *count).sum::<Option<u64>>();
         self.first.get_or_insert((now, total));
+        // Snapshots read the counters too, as often as they come; what is kept is spaced out, so that it reaches back.
+        let crowded = |(last, _): &(MonotonicNs, Option<u64>)| now.since(*last) < SPACING_NS;
+        if self.readings.len() > 1 && self.readings.iter().rev().nth(1).is_some_and(crowded) {
+            self.readings.pop_back();
+        }
         if self.readings.len() == READINGS {
             self.readings.pop_front();
         }
@@ -56,13 +64,25 @@ mod tests {
     #[test]
     fn a_window_is_charged_with_what_was_missed_since_the_reading_before_it() {
         let mut counter = MissCounter::default();
-        counter.add(MonotonicNs(100), &misses(Some(0)));
-        counter.add(MonotonicNs(200), &misses(Some(5)));
-        counter.add(MonotonicNs(300), &misses(Some(7)));
+        let second = |number: u64| MonotonicNs(number * 1_000_000_000);
+        counter.add(second(10), &misses(Some(0)));
+        counter.add(second(20), &misses(Some(5)));
+        counter.add(second(30), &misses(Some(7)));
         assert_eq!(counter.total(), Some(8));
-        assert_eq!(counter.since(MonotonicNs(250)).count, Some(2));
-        assert_eq!(counter.since(MonotonicNs(150)).count, Some(7));
-        assert_eq!(counter.since(MonotonicNs(50)).count, Some(7));
+        assert_eq!(counter.since(second(25)).count, Some(2));
+        assert_eq!(counter.since(second(15)).count, Some(7));
+        assert_eq!(counter.since(second(5)).count, Some(7));
+    }
+
+    #[test]
+    fn many_readings_still_reach_back() {
+        let mut counter = MissCounter::default();
+        (0..10_000_u64).for_each(|turn| counter.add(MonotonicNs(turn * 10_000_000), &misses(Some(turn))));
+        // 100 s in all; 128 readings half a second apart hold a minute of it.
+        assert_eq!(counter.total(), Some(10_000));
+        let since = counter.since(MonotonicNs(60_000_000_000)).count.unwrap();
+        assert!((3999..=4060).contains(&since), "{since}");
+        assert_eq!(counter.since(MonotonicNs(5)).count, Some(9999));
     }
 
     #[test]

@@ -136,7 +136,7 @@ fn large_values() -> Capability {
 }
 
 /// The sentence for a bank that this kernel cannot hold in one map value.
-pub(crate) fn check_bank(bank_bytes: usize) -> Result<(), Capability> {
+pub(crate) fn check_bank(bank_bytes: usize) -> Result<(), Box<Capability>> {
     let bytes = u32::try_from(rtscope_ring::BankImage::bytes(bank_bytes)).unwrap_or(u32::MAX);
     if bank_bytes <= 2 << 20 || trial_map(bytes) {
         return Ok(());
@@ -145,7 +145,7 @@ pub(crate) fn check_bank(bank_bytes: usize) -> Result<(), Capability> {
     missing.found = Some(false);
     missing.probed = format!("making one of {bytes} bytes for a bank of {} MiB", bank_bytes >> 20);
     missing.remedy = "ask for a smaller --buffer, or use a newer kernel".to_string();
-    Err(missing)
+    Err(Box::new(missing))
 }
 
 fn trial_map(bytes: u32) -> bool {

@@ -162,7 +162,7 @@ impl Session {
             return Err(Error::Missing(Box::new(missing)));
         }
         if let Some(recorder) = &config.recorder {
-            caps::check_bank(recorder.bank_bytes).map_err(|missing| Error::Missing(Box::new(missing)))?;
+            caps::check_bank(recorder.bank_bytes).map_err(Error::Missing)?;
         }
         let cpus = caps::present_cpus();
         let log = caps::capture_libbpf_log();

@@ -4,6 +4,7 @@
 //! It needs no priority and no wakeup: what was detected waits in memory. Its only deadline is that a ring of reports
 //! (64 per CPU) is not overrun, which would be counted.
 
+use super::backlog::Backlog;
 use super::command::Child;
 use super::plan::Plan;
 use super::report::{Report, Summary};
@@ -13,7 +14,6 @@ use crate::exit::Failure;
 use rtscope_collect::{FlightRecorder, MissCounter, Snapshot, Window, monotonic_now};
 use rtscope_event::{LateResponse, MonotonicNs};
 use rtscope_kernel::{Session, interrupts};
-use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ const POLL: Duration = Duration::from_millis(4);
 const SLOW_NS: u64 = 1_000_000_000;
 /// A wait at the end that needs a word.
 const NOTABLE_WAIT_NS: u64 = 500_000_000;
-/// Late responses remembered for the next snapshot.
-const RECENT: usize = 4096;
+/// A late response that no snapshot has come for in this time is explained without one.
+const PATIENCE_NS: u64 = 1_500_000_000;
 
 /// A watch under way.
 #[derive(Debug)]
@@ -34,8 +34,7 @@ pub struct Listener {
     writer: Writer,
     report: Arc<Report>,
     misses: MissCounter,
-    recent: VecDeque<LateResponse>,
-    explained: HashSet<(MonotonicNs, u32)>,
+    backlog: Backlog,
     summary: Summary,
     plan: Plan,
     started: MonotonicNs,
@@ -63,8 +62,7 @@ impl Listener {
             writer,
             report,
             misses,
-            recent: VecDeque::new(),
-            explained: HashSet::new(),
+            backlog: Backlog::default(),
             summary: Summary::default(),
             plan,
             started,
@@ -101,23 +99,19 @@ impl Listener {
         if self.writer.is_free() {
             self.take_snapshot()?;
         }
+        if self.writer.is_free()
+            && self.backlog.oldest().is_some_and(|oldest| now.since(oldest) > PATIENCE_NS)
+        {
+            self.explain_without_snapshot()?;
+        }
         Ok(())
     }
 
     fn take_reports(&mut self) {
         for late in self.recorder.late_responses() {
             self.report.late(&late);
-            if self.recent.len() == RECENT {
-                self.forget_oldest();
-            }
-            self.recent.push_back(late);
-        }
-    }
-
-    fn forget_oldest(&mut self) {
-        if let Some(late) = self.recent.pop_front() {
-            if !self.explained.remove(&key(&late)) {
-                self.summary.unexplained(&late);
+            if let Some(oldest) = self.backlog.push(late) {
+                self.summary.unexplained(&oldest);
             }
         }
     }
@@ -127,9 +121,7 @@ impl Listener {
         // The report of the late response that pulled this trigger was published before the trigger.
         self.take_reports();
         // Those that ended after the flip are in the banks that are written now: the next snapshot's business.
-        let until = MonotonicNs(trigger.stop_at_ns);
-        let late: Vec<LateResponse> =
-            self.not_explained().into_iter().filter(|late| late.end_ns <= until).collect();
+        let late = self.backlog.take_until(MonotonicNs(trigger.stop_at_ns));
         let pulled = late.iter().find(|late| late.snapshot == Some(trigger.generation));
         let origin = pulled.map(|late| late.chain.origin.time_ns);
         let wanted = MonotonicNs(trigger.detected_ns).minus(self.plan.pre_ns);
@@ -138,9 +130,15 @@ impl Listener {
         self.give(snapshot, Some(trace), late)
     }
 
-    /// Late responses that no snapshot has explained yet.
-    fn not_explained(&self) -> Vec<LateResponse> {
-        self.recent.iter().filter(|late| !self.explained.contains(&key(late))).cloned().collect()
+    /// What the banks hold explains the late responses since the last snapshot, while recording goes on.
+    fn explain_without_snapshot(&mut self) -> Result<(), Failure> {
+        let now = monotonic_now();
+        let late = self.backlog.take_until(now);
+        if late.is_empty() {
+            return Ok(());
+        }
+        let snapshot = self.recorder.peek(earliest(&late, now));
+        self.give(snapshot, None, late)
     }
 
     fn give(
@@ -163,7 +161,6 @@ impl Listener {
         self.summary.failed_snapshots += u64::from(done.failed);
         self.recorder.recycle(done.snapshot);
         for explanation in &done.explanations {
-            self.explained.insert((explanation.end_ns, explanation.thread.tid.0));
             self.summary.explained(explanation);
         }
     }
@@ -177,7 +174,7 @@ impl Listener {
                 "rtscope: waiting for the end of the last recording (--post {post}); Ctrl-C again ends it without a summary"
             ));
         }
-        while self.recorder.is_armed() && monotonic_now() < deadline {
+        while self.recorder.is_armed() && (monotonic_now() < deadline || !self.writer.is_free()) {
             self.turn(monotonic_now())?;
             std::thread::sleep(POLL);
         }
@@ -185,9 +182,6 @@ impl Listener {
         self.take_reports();
         self.explain_the_rest()?;
         self.misses.add(monotonic_now(), &self.session.recursion_misses());
-        while !self.recent.is_empty() {
-            self.forget_oldest();
-        }
         let stats = self.recorder.stats();
         let late = stats.late;
         self.report.summary(
@@ -205,21 +199,12 @@ impl Listener {
         if let Some(done) = self.writer.wait()? {
             self.take_done(done);
         }
-        let late = self.not_explained();
-        if !late.is_empty() {
-            let snapshot = self.recorder.peek(earliest(&late, monotonic_now()));
-            self.give(snapshot, None, late)?;
-        }
+        self.explain_without_snapshot()?;
         for done in self.writer.finish() {
             self.take_done(done);
         }
         Ok(())
     }
-}
-
-/// What tells late responses apart.
-fn key(late: &LateResponse) -> (MonotonicNs, u32) {
-    (late.end_ns, late.tid.0)
 }
 
 /// How far back to look in order to see all of these from their origins on.

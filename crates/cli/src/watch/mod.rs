@@ -4,6 +4,7 @@
 //! `plan` resolves what was typed; `listener` polls the kernel's words and copies what is frozen; `writer`, on a thread of its
 //! own, decodes, explains and saves; `report` prints. The kernel side does the catching: the listener may be late.
 
+mod backlog;
 mod command;
 pub mod files;
 mod listener;

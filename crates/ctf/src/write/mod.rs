@@ -12,7 +12,7 @@ mod state;
 use crate::layout::{event_id, event_layouts, id};
 use crate::{Error, StagedDir, TraceInfo};
 use packet::PacketWriter;
-use rtscope_event::{CpuId, Event, MonotonicNs, Recording};
+use rtscope_event::{CpuId, Event, LossCause, MonotonicNs, Recording};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
@@ -102,7 +102,9 @@ struct Losses {
 
 impl Losses {
     fn of(recording: &Recording, cpu: CpuId) -> Losses {
-        let here = recording.losses.iter().filter(|loss| loss.cpu == Some(cpu));
+        // A gap's count is not one of events, and nobody discarded them: that stays in `env`, where it is said in words.
+        let here =
+            recording.losses.iter().filter(|loss| loss.cpu == Some(cpu) && loss.cause != LossCause::Gap);
         here.fold(Losses::default(), |sum, loss| Losses {
             known: sum.known.saturating_add(loss.count.unwrap_or(0)),
             unknown: sum.unknown || loss.count.is_none(),
