@@ -37,7 +37,7 @@ pub fn run(quick: bool) -> Result<Report> {
     ];
     let mut rows = {
         let pipe = Pipe::start(cpu)?;
-        measure(&pipe, &mut tools, Plan { rounds: if quick { 3 } else { 16 }, ..Plan::new(quick) })?
+        measure(&pipe, &mut tools, Plan::new(quick))?
     };
     let [_, empty, bpftrace_empty, alone, both, bpftrace] =
         [0, 1, 2, 3, 4, 5].map(|index| rows[index].median());

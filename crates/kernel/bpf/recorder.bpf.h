@@ -46,7 +46,7 @@ static __noinline int flip(struct here *here)
 
 	/* Once more, after the generation: an old stop_at must not flip for a new generation. */
 	barrier();
-	if (here->now_ns < *(volatile __u64 *)&trigger.stop_at_ns || claimed == generation)
+	if (now(here) < *(volatile __u64 *)&trigger.stop_at_ns || claimed == generation)
 		return 0;
 	if (__sync_val_compare_and_swap(&control->flip_claim, claimed, generation) != claimed)
 		return 0;
@@ -54,7 +54,7 @@ static __noinline int flip(struct here *here)
 	control->previous_start[bank] = control->start[bank];
 	control->previous_start_ns[bank] = control->start_ns[bank];
 	control->start[bank] = control->head[bank];
-	control->start_ns[bank] = here->now_ns;
+	control->start_ns[bank] = now(here);
 	/*
 	 * ORDER: one store for active and flipped, after the starts. Pairs with the acquire load of that word in
 	 * crates/ring/src/control.rs, which is repeated after a copy.
@@ -87,7 +87,7 @@ static __always_inline struct rts_record *reserve_in(struct here *here, __u32 ba
 	record = (void *)memory->data + offset;
 	*(volatile __u64 *)&record->word = word | lap << 32;
 	barrier();
-	record->time_ns = here->now_ns;
+	record->time_ns = now(here);
 	return record;
 }
 
@@ -100,7 +100,7 @@ static __always_inline void *reserve(struct here *here, __u32 size, __u32 type, 
 	struct rts_record *record;
 	__u32 bank;
 
-	if (here->now_ns >= trigger.stop_at_ns)
+	if (now(here) >= trigger.stop_at_ns)
 		flip(here);
 	bank = here->control->active & 1;
 	record = reserve_in(here, bank, size, open);

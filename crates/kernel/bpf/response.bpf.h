@@ -65,7 +65,7 @@ static __always_inline __u64 claim_trigger(struct here *here, struct rts_stats *
 
 	if (!config.snapshot)
 		return 0;
-	if (here->now_ns < trigger.next_allowed_ns) {
+	if (now(here) < trigger.next_allowed_ns) {
 		s->suppressed_rate++;
 		return 0;
 	}
@@ -75,8 +75,8 @@ static __always_inline __u64 claim_trigger(struct here *here, struct rts_stats *
 	}
 	generation = trigger.generation + 1;
 	trigger.generation = generation;
-	trigger.detected_ns = here->now_ns;
-	trigger.next_allowed_ns = here->now_ns + config.rate_ns;
+	trigger.detected_ns = now(here);
+	trigger.next_allowed_ns = now(here) + config.rate_ns;
 	return generation;
 }
 
@@ -86,7 +86,7 @@ static __always_inline __u64 claim_trigger(struct here *here, struct rts_stats *
  */
 static __always_inline void pull_trigger(struct here *here)
 {
-	STORE_RELEASE(&trigger.stop_at_ns, here->now_ns + config.post_ns);
+	STORE_RELEASE(&trigger.stop_at_ns, now(here) + config.post_ns);
 }
 
 /* The full account of a late response, for user space, which polls late_head. */

@@ -25,7 +25,7 @@ static __always_inline void track_irq_entry(struct here *here, __u32 irq)
 		return;
 	state->in = (state->in & ~(IN_IRQ_LINGER | IN_HRTIMER)) | IN_IRQ;
 	state->irq = irq;
-	state->irq_ns = here->now_ns;
+	state->irq_ns = now(here);
 }
 
 static __always_inline void track_irq_exit(struct here *here, __s32 ret)
@@ -53,9 +53,9 @@ static __noinline int take_ipi(struct here *here, struct cpu_state *state, __u32
 		return 0;
 	state->vector_chain = ipi->chain;
 	__sync_lock_test_and_set(&ipi->state, 0);
-	if (here->now_ns > state->vector_chain.last_ns + IPI_FLIGHT_MAX_NS)
+	if (now(here) > state->vector_chain.last_ns + IPI_FLIGHT_MAX_NS)
 		return 0;
-	push(here, &state->vector_chain, RTS_STEP_IPI, state->vector_kind, here->now_ns);
+	push(here, &state->vector_chain, RTS_STEP_IPI, state->vector_kind, now(here));
 	state->vector_has_chain = true;
 	return 0;
 }
@@ -69,7 +69,7 @@ static __always_inline void track_vector_entry(struct here *here, __u32 kind)
 		return;
 	state->in = (state->in & ~(IN_IRQ_LINGER | IN_HRTIMER)) | IN_VECTOR;
 	state->vector_kind = kind;
-	state->vector_ns = here->now_ns;
+	state->vector_ns = now(here);
 	state->vector_has_chain = false;
 	if ((call || kind == RTS_VECTOR_RESCHEDULE) && state->ipi[call].state == 2)
 		take_ipi(here, state, call);
@@ -90,7 +90,7 @@ static __always_inline void track_hrtimer_entry(struct here *here, __s64 softexp
 	if (!state)
 		return;
 	state->in |= IN_HRTIMER;
-	state->hrtimer_ns = here->now_ns;
+	state->hrtimer_ns = now(here);
 	state->softexpires_ns = softexpires_ns;
 	state->expires_ns = expires_ns;
 }
@@ -151,12 +151,12 @@ static __always_inline void track_softirq_entry(struct here *here, __u32 vec)
 		return;
 	state->in = (state->in & ~IN_IRQ_LINGER) | IN_SOFTIRQ;
 	state->softirq_vec = vec;
-	state->softirq_ns = here->now_ns;
+	state->softirq_ns = now(here);
 	state->softirq_tid = state->current_tid;
 	state->softirq_has_chain = false;
 	if (state->raised_chain & (1 << vec)) {
 		state->softirq_chain = state->raise_chain[vec & (SOFTIRQS - 1)];
-		push(here, &state->softirq_chain, RTS_STEP_SOFTIRQ_WAIT, vec, here->now_ns);
+		push(here, &state->softirq_chain, RTS_STEP_SOFTIRQ_WAIT, vec, now(here));
 		state->softirq_has_chain = true;
 	}
 	/* Interrupts are on here, and one may raise another vector in the middle of a plain load and store. */
@@ -291,11 +291,11 @@ static __noinline int busy_waking(struct here *here, struct cpu_state *state, st
 	chain = &holder->chain;
 	COUNT(here, busy);
 	if (ends_here(way, RTS_END_BLOCKED) && (way->link == LINK_RUNNING || way->link == LINK_PREEMPTED)) {
-		push(here, chain, way->link == LINK_RUNNING ? RTS_STEP_RUN : RTS_STEP_PREEMPTED, tid, here->now_ns);
+		push(here, chain, way->link == LINK_RUNNING ? RTS_STEP_RUN : RTS_STEP_PREEMPTED, tid, now(here));
 		complete(here, chain, task, RTS_END_REWOKEN, here->cpu);
 	}
 	*chain = state->scratch;
-	push(here, chain, RTS_STEP_BUSY, tid, here->now_ns);
+	push(here, chain, RTS_STEP_BUSY, tid, now(here));
 	chain->flags |= RTS_CHAIN_BUSY;
 	way->link = way->sched == SCHED_RUNNING ? LINK_RUNNING : LINK_PREEMPTED;
 	return 0;
@@ -358,12 +358,12 @@ static __noinline int leave_with_chain(struct here *here, struct slot *slot, str
 		return 0;
 	if (blocked && holder->chain.flags & RTS_CHAIN_BUSY) {
 		/* Wait for what comes next: a waking confirms this end, a switch in refutes it. */
-		holder->ended_ns = here->now_ns;
+		holder->ended_ns = now(here);
 		holder->ended_cpu = here->cpu;
 		way->link = LINK_ENDED;
 		return 0;
 	}
-	push(here, &holder->chain, RTS_STEP_RUN, way->tid, here->now_ns);
+	push(here, &holder->chain, RTS_STEP_RUN, way->tid, now(here));
 	way->link = blocked ? LINK_NONE : LINK_PREEMPTED;
 	if (blocked && ends_here(way, RTS_END_BLOCKED))
 		complete(here, &holder->chain, prev, RTS_END_BLOCKED, here->cpu);
@@ -392,7 +392,7 @@ static __noinline int arrive_with_chain(struct here *here, struct slot *slot, st
 	answer = way->link != LINK_PREEMPTED || holder->chain.flags & RTS_CHAIN_BUSY;
 	if (way->link == LINK_ENDED)
 		not_busy(&holder->chain);
-	push(here, &holder->chain, step, way->tid, here->now_ns);
+	push(here, &holder->chain, step, way->tid, now(here));
 	way->link = LINK_RUNNING;
 	if (answer && ends_here(way, RTS_END_RUNNING)) {
 		way->link = LINK_NONE;
@@ -411,6 +411,16 @@ static __always_inline void heal(struct here *here, struct cpu_state *state, boo
 		state->in = 0;
 }
 
+/* The task that leaves is the one that came: its slot is known, without a search. */
+static __always_inline bool find_current(struct cpu_state *state, __u32 tid, struct slot *slot)
+{
+	if (state->current_tid != tid || !state->current_slot)
+		return find_task(tid, slot);
+	slot->index = state->current_slot - 1;
+	slot->way = way_at(slot->index);
+	return slot->way && slot->way->tid == tid;
+}
+
 static __always_inline void track_leave(struct here *here, struct cpu_state *state, struct task_struct *prev,
 					bool blocked, bool dead)
 {
@@ -419,7 +429,7 @@ static __always_inline void track_leave(struct here *here, struct cpu_state *sta
 
 	if (!tid)
 		return;
-	if (!find_task(tid, &slot)) {
+	if (!find_current(state, tid, &slot)) {
 		/* A task that leaves for the last time needs no slot any more. */
 		if (dead || !adopt(here, prev, &slot))
 			return;

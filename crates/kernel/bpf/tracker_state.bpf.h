@@ -314,7 +314,7 @@ static __always_inline void hrtimer_chain(struct here *here, struct cpu_state *s
 	} else {
 		push(here, to, RTS_STEP_TIMER_LATENESS, 0, handler_ns);
 	}
-	push(here, to, RTS_STEP_HANDLER, 0, here->now_ns);
+	push(here, to, RTS_STEP_HANDLER, 0, now(here));
 }
 
 /*
@@ -330,7 +330,7 @@ static __noinline bool pass_on(struct here *here, const struct rts_chain *from, 
 	}
 	*to = *from;
 	to->flags &= ~RTS_CHAIN_BUSY;
-	push(here, to, kind, id, here->now_ns);
+	push(here, to, kind, id, now(here));
 	return true;
 }
 
@@ -343,12 +343,12 @@ static __always_inline bool hard_interrupt_chain(struct here *here, struct cpu_s
 		hrtimer_chain(here, state, to);
 	} else if (state->in & (IN_IRQ | IN_IRQ_LINGER) && irq_ns >= vector_ns) {
 		begin(to, RTS_ORIGIN_IRQ, state->irq, here->cpu, irq_ns);
-		push(here, to, RTS_STEP_HANDLER, state->irq, here->now_ns);
+		push(here, to, RTS_STEP_HANDLER, state->irq, now(here));
 	} else if (state->vector_has_chain) {
 		return pass_on(here, &state->vector_chain, to, RTS_STEP_HANDLER, state->vector_kind);
 	} else {
 		begin(to, RTS_ORIGIN_VECTOR, state->vector_kind, here->cpu, vector_ns);
-		push(here, to, RTS_STEP_HANDLER, state->vector_kind, here->now_ns);
+		push(here, to, RTS_STEP_HANDLER, state->vector_kind, now(here));
 	}
 	return true;
 }
@@ -359,7 +359,10 @@ static __always_inline struct task_way *way_at(__u32 index)
 	__u32 set_index = index / TASK_WAYS;
 	struct task_set *set = bpf_map_lookup_elem(&tasks, &set_index);
 
-	return set ? &set->ways[index % TASK_WAYS] : NULL;
+	if (!set)
+		return NULL;
+	barrier_var(set); /* or clang adds to the pointer before it has been checked, which the verifier refuses */
+	return &set->ways[index % TASK_WAYS];
 }
 
 /* The way of the task that runs here; it is asked, not cached, because a busy waking elsewhere may give it a chain. */

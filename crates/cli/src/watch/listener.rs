@@ -17,8 +17,12 @@ use rtscope_kernel::{Session, interrupts};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two polls. 4 ms is a quarter of a percent of a CPU at 10 µs a poll.
-const POLL: Duration = Duration::from_millis(4);
+/// Between two polls while nothing is late. A poll costs up to 25 µs in a virtual machine (timer, switch, loads).
+const POLL_IDLE: Duration = Duration::from_millis(10);
+/// Between two polls while a snapshot is to be taken, or soon after a late response.
+const POLL_BUSY: Duration = Duration::from_millis(2);
+/// How long after a late response more are expected.
+const BUSY_NS: u64 = 200_000_000;
 /// Between two readings of the counters of skipped programs, which cost a system call each.
 const SLOW_NS: u64 = 1_000_000_000;
 /// A wait at the end that needs a word.
@@ -39,6 +43,7 @@ pub struct Listener {
     plan: Plan,
     started: MonotonicNs,
     next_slow: MonotonicNs,
+    last_late: MonotonicNs,
 }
 
 impl Listener {
@@ -67,6 +72,7 @@ impl Listener {
             plan,
             started,
             next_slow: started.plus(SLOW_NS),
+            last_late: MonotonicNs(0),
         })
     }
 
@@ -82,8 +88,13 @@ impl Listener {
                 crate::output::note(&format!("rtscope: {failure}"));
                 return;
             }
-            std::thread::sleep(POLL);
+            std::thread::sleep(self.pause(now));
         }
+    }
+
+    fn pause(&self, now: MonotonicNs) -> Duration {
+        let busy = self.recorder.is_armed() || now.since(self.last_late) < BUSY_NS;
+        if busy { POLL_BUSY } else { POLL_IDLE }
     }
 
     fn turn(&mut self, now: MonotonicNs) -> Result<(), Failure> {
@@ -110,6 +121,7 @@ impl Listener {
     fn take_reports(&mut self) {
         for late in self.recorder.late_responses() {
             self.report.late(&late);
+            self.last_late = late.end_ns;
             if let Some(oldest) = self.backlog.push(late) {
                 self.summary.unexplained(&oldest);
             }
@@ -176,7 +188,7 @@ impl Listener {
         }
         while self.recorder.is_armed() && (monotonic_now() < deadline || !self.writer.is_free()) {
             self.turn(monotonic_now())?;
-            std::thread::sleep(POLL);
+            std::thread::sleep(POLL_BUSY);
         }
         self.session.enable(false);
         self.take_reports();
