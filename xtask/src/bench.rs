@@ -17,7 +17,7 @@ pub const BENCHMARKS: [(&str, &str); 5] = [
         "tracker",
         "cost of the response tracker, against a bpftrace script; and of recorder and tracker together",
     ),
-    ("flip", "time from the flip of the banks to the private copy; events missed meanwhile"),
+    ("flip", "time from the flip of the banks to the private copy"),
     ("state", "where a tracker can keep its state: table, task storage, hash"),
     ("idle", "CPU time of `rtscope watch` while nothing is late"),
 ];

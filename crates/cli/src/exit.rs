@@ -62,6 +62,7 @@ Exit codes:
   2    an argument cannot be used
   3    the kernel or our privileges lack something (rtscope caps tells more)
   4    late responses were found, with --fail-if-late
+  128+N  a second signal N ended the watch at once
   127  COMMAND could not be started"
         )
     };
@@ -78,7 +79,8 @@ pub fn report(result: Result<(), Failure>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Nothing more can be done when standard error is closed.
-            let _ = crate::output::try_note(&format!("rtscope: {failure}"));
+            let _ =
+                crate::output::try_note(&format!("rtscope: {}", rtscope_view::clean(&failure.to_string())));
             ExitCode::from(failure.code())
         }
     }

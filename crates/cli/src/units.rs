@@ -91,10 +91,11 @@ impl FromStr for IntervalNs {
             "h" => 3600e9,
             other => return Err(format!("'{other}' is no unit of a rate; there are /s, /min, /h")),
         };
-        if number.is_nan() || number <= 0.0 {
-            return Err(format!("'{text}': a rate is greater than 0"));
+        let interval_ns = unit / number;
+        if !(1.0..=1e18).contains(&interval_ns) {
+            return Err(format!("'{text}': a rate is greater than 0, and at most 1 000 000 000/s"));
         }
-        Ok(IntervalNs((unit / number).round() as u64))
+        Ok(IntervalNs(interval_ns.round() as u64))
     }
 }
 
@@ -130,7 +131,7 @@ mod tests {
         assert_eq!(parse("1/s"), Ok(1_000_000_000));
         assert_eq!(parse("4/s"), Ok(250_000_000));
         assert_eq!(parse("2/min"), Ok(30_000_000_000));
-        for wrong in ["", "1", "0/s", "-1/s", "x/s", "1/year", "nan/s"] {
+        for wrong in ["", "1", "0/s", "-1/s", "x/s", "1/year", "nan/s", "inf/s", "1e-12/h"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

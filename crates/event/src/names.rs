@@ -60,7 +60,8 @@ impl fmt::Display for Comm {
 }
 
 /// Characters that change how the text around them is shown (direction, joining), or that are not shown at all.
-fn is_invisible(character: char) -> bool {
+#[must_use]
+pub fn is_invisible(character: char) -> bool {
     matches!(character, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 

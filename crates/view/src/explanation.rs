@@ -162,6 +162,10 @@ fn note_line(note: &Note) -> String {
             format!("note: {} on cpu {cpu} are not in the recording", duration_text(*time_ns))
         }
         Note::PlaceUnknown => "note: where it waited is not in the recording".to_owned(),
+        Note::HeldBack { cpu, time_ns } => format!(
+            "cpu {cpu} was idle for {} although the thread could have run there: throttling of real-time tasks, or a CPU limit",
+            duration_text(*time_ns)
+        ),
         Note::NotTaken { cpu, current, time_ns } => format!(
             "note: cpu {cpu} did not take the interrupt for {} while {} was current: interrupts were disabled, or a \
              hypervisor had the CPU; the recording cannot tell which",

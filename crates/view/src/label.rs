@@ -3,7 +3,7 @@
 //! drive a terminal, and interrupt names are treated alike here.
 
 use rtscope_analyze::explain::{Actor, Cause, CauseKind, Thread};
-use rtscope_event::{Irq, Names, Origin, OriginKind, softirq_name, step_vector_name};
+use rtscope_event::{Irq, Names, Origin, OriginKind, is_invisible, softirq_name, step_vector_name};
 
 /// `hog/1240`, or `thread 1240` when nothing told its name.
 pub(crate) fn short_thread(thread: &Thread) -> String {
@@ -35,11 +35,12 @@ fn irq_label(irq: Irq, name: Option<&str>) -> String {
 }
 
 /// Names from outside, without what would drive a terminal.
-pub(crate) fn clean(name: &str) -> String {
+#[must_use]
+pub fn clean(name: &str) -> String {
     let mut text = String::new();
     for character in name.chars() {
-        if character.is_control() {
-            text.extend(character.escape_default());
+        if (character.is_control() && character != '\n') || is_invisible(character) {
+            text.extend(character.escape_unicode());
         } else {
             text.push(character);
         }

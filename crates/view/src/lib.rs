@@ -15,7 +15,7 @@ mod units;
 
 pub use explanation::{explanation_text, loss_line};
 pub use json::{SCHEMA, explanation_json, late_json, summary_json};
-pub use label::{actor_label, cause_label, origin_label, thread_label};
+pub use label::{actor_label, cause_label, clean, origin_label, thread_label};
 pub use late::late_line;
 pub use style::Style;
 pub use summary::summary_text;

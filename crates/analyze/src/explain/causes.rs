@@ -238,6 +238,7 @@ impl Explainer<'_> {
                     tally.add(kind, actor, ns);
                 }
                 (Activity::Idle, _) => tally.add(CauseKind::ExitFromIdle, None, ns),
+                (Activity::Unknown, _) => tally.unknown(Self::not_recorded(cpu, &segment), ns),
                 _ => tally.add(CauseKind::IpiFlight, None, ns),
             }
         }
@@ -287,8 +288,11 @@ impl Explainer<'_> {
         let segments = self.timeline.slice(cpu, from, to);
         let first = segments.first().and_then(|segment| segment.thread);
         let mut blocking = first.filter(|_| wait.first_blocks);
+        // Idle when the wait began: it comes back. Idle later on, with somebody runnable: the scheduler would not let it run.
+        let mut may_come_back = true;
         for segment in &segments {
             let ns = segment.duration_ns();
+            may_come_back &= segment.thread == Some(Tid(0));
             if segment.thread != blocking {
                 blocking = None; // It has been switched out; should it come back, it was scheduled to.
             }
@@ -303,12 +307,19 @@ impl Explainer<'_> {
                     let kind = if blocks { CauseKind::BlockingThread } else { CauseKind::ThreadInterference };
                     tally.add(kind, Some(self.thread_actor(tid, segment.from)), ns);
                 }
-                (Activity::Idle, _) => tally.add(CauseKind::ExitFromIdle, None, ns),
+                // A waking by IPI can also find a CPU that has just gone idle; that does not take long.
+                (Activity::Idle, _) if wait.first_blocks && (may_come_back || ns < HELD_BACK_NS) => {
+                    tally.add(CauseKind::ExitFromIdle, None, ns);
+                }
+                (Activity::Idle, _) => tally.unknown(Note::HeldBack { cpu, time_ns: ns }, ns),
                 _ => tally.unknown(Self::not_recorded(cpu, segment), ns),
             }
         }
     }
 }
+
+/// Idle for longer than this with somebody runnable is no coming back from idle.
+const HELD_BACK_NS: u64 = 1_000_000;
 
 /// Who waits for a CPU, and how whoever holds it is seen.
 #[derive(Clone, Copy)]

@@ -245,6 +245,26 @@ fn nobody_is_blamed_when_nobody_disturbed() {
 }
 
 #[test]
+fn a_throttled_thread_is_held_back_and_the_idle_cpu_is_no_culprit() {
+    check(
+        0,
+        "100 0 irq_handler_entry irq=36
+         110 0 sched_waking tid=7 target_cpu=0
+         120 0 irq_handler_exit irq=36 ret=1
+         130 0 sched_switch prev_tid=0 next_tid=7
+         200 0 sched_switch prev_tid=7 preempt=1 next_tid=0
+         5000200 0 sched_switch prev_tid=0 next_tid=7
+         5000300 0 sched_switch prev_tid=7 prev_state=1 next_tid=0",
+        "handler 10: handler irq36 10
+         wakeup 20: IRQ interference irq36 10, exit from idle - 10
+         run 70: own work ctl 70
+         preempted 5000000: unknown - 5000000, HeldBack { cpu: CpuId(0), time_ns: 5000000 }
+         run 100: own work ctl 100
+         culprit: unknown - 5000000 in 3",
+    );
+}
+
+#[test]
 fn softirqs_wait_for_their_thread_and_ipis_fly() {
     check(
         0,

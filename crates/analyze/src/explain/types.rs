@@ -177,6 +177,14 @@ pub enum Note {
     },
     /// Where a task waited is not recorded.
     PlaceUnknown,
+    /// The CPU was idle although the thread was runnable there: real-time throttling, a CPU limit of its cgroup, or the budget
+    /// of a deadline task held it back; the recording cannot tell which.
+    HeldBack {
+        /// The CPU.
+        cpu: CpuId,
+        /// How long.
+        time_ns: u64,
+    },
     /// An interrupt was due and not taken. Who was current then is named, not blamed: interrupts may have been
     /// disabled there, or a hypervisor may have had the CPU.
     NotTaken {

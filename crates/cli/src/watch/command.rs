@@ -42,7 +42,10 @@ impl Child {
 
     /// Lets it go.
     pub fn release(&mut self) {
-        self.gate = None;
+        if let Some(gate) = self.gate.take() {
+            // It can only fail when the child has been killed, which is seen later.
+            let _ = nix::unistd::write(&gate, b"!");
+        }
     }
 
     /// Its process number.
@@ -98,10 +101,19 @@ impl Drop for Child {
     }
 }
 
-/// The child: waits for the gate to close, becomes COMMAND.
+/// The child: waits for the word, becomes COMMAND. A gate that closes without the word means that rtscope has ended.
 fn run(wait_end: &OwnedFd, words: &[CString]) -> ! {
     let mut byte = [0];
-    while nix::unistd::read(wait_end, &mut byte) == Err(Errno::EINTR) {}
+    let told = loop {
+        match nix::unistd::read(wait_end, &mut byte) {
+            Err(Errno::EINTR) => {}
+            read => break read == Ok(1),
+        }
+    };
+    if !told {
+        // SAFETY: as below.
+        unsafe { libc::_exit(NOT_STARTED) }
+    }
     // Rust's runtime ignores SIGPIPE, and exec would pass that on: COMMAND shall find what a shell would give it.
     // SAFETY: the default action is no handler, so no code of ours can run in a wrong moment.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };

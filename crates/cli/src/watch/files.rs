@@ -13,6 +13,7 @@ use rtscope_ctf::{StagedDir, TraceInfo, read_trace, write_trace};
 use rtscope_event::{CpuHistory, LateResponse, Loss, MonotonicNs, Recording};
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// Version of `trigger.json`.
@@ -82,34 +83,83 @@ pub fn write(
 pub fn read(folder: &Path) -> Result<(TriggerFile, Recording), Failure> {
     let failed =
         |error: &dyn std::fmt::Display| Failure::doing(format!("reading {}", folder.display()), error);
-    let path = folder.join("trigger.json");
-    let text = fs::read_to_string(&path).map_err(|error| {
+    let text = trigger_text(&folder.join("trigger.json")).map_err(|error| {
         failed(&format!("trigger.json: {error} (is this the folder of a saved late response?)"))
     })?;
-    let trigger: TriggerFile =
-        serde_json::from_str(&text).map_err(|error| failed(&format!("trigger.json: {error}")))?;
-    if trigger.schema != SCHEMA {
+    let broken = |error: serde_json::Error| failed(&format!("trigger.json: {error}"));
+    let version: Version = serde_json::from_str(&text).map_err(broken)?;
+    if version.schema != SCHEMA {
         return Err(failed(&format!(
             "trigger.json has the format {}; this rtscope reads {SCHEMA}",
-            trigger.schema
+            version.schema
         )));
     }
+    let trigger: TriggerFile = serde_json::from_str(&text).map_err(broken)?;
+    check(&trigger).map_err(|why| failed(&format!("trigger.json: {why}")))?;
     let trace = read_trace(&folder.join("kernel")).map_err(|error| failed(&error))?;
+    for warning in &trace.warnings {
+        crate::output::note(&format!("rtscope: {}", rtscope_view::clean(warning)));
+    }
     let mut recording = trace.recording;
-    // The trace's format has no place for these; they are as exact as they were.
+    // What was lost when it was recorded, and what is damaged in these files.
+    let damaged =
+        recording.losses.drain(..).filter(|loss| !trigger.losses.contains(loss)).collect::<Vec<_>>();
+    recording.losses = trigger.losses.iter().cloned().chain(damaged).collect();
     recording.history.clone_from(&trigger.history);
-    recording.losses.clone_from(&trigger.losses);
     Ok((trigger, recording))
 }
+
+/// Just the version: another one may have other fields.
+#[derive(Deserialize)]
+struct Version {
+    schema: String,
+}
+
+/// The largest `trigger.json` that is read: ours have some kilobytes.
+const TRIGGER_BYTES_MAX: u64 = 64 << 20;
+
+/// The file may come from anybody: a regular file of a bounded size, or nothing.
+fn trigger_text(path: &Path) -> io::Result<String> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut text = String::new();
+    let length = fs::File::open(path)?.take(TRIGGER_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if length as u64 > TRIGGER_BYTES_MAX {
+        Err(io::Error::other("it is larger than 64 MiB"))
+    } else {
+        Ok(text)
+    }
+}
+
+/// Refuses what no watch has written: the explanations count on it.
+fn check(trigger: &TriggerFile) -> Result<(), String> {
+    if trigger.late.len() > LATE_MAX || trigger.losses.len() > LATE_MAX {
+        return Err(format!("more than {LATE_MAX} late responses or losses"));
+    }
+    for late in &trigger.late {
+        let sum = late.chain.steps.iter().try_fold(0_u64, |sum, step| sum.checked_add(step.duration_ns));
+        let end = sum.and_then(|sum| late.chain.origin.time_ns.0.checked_add(sum));
+        if late.chain.steps.len() > 12 || late.chain.others.len() > 2 || end != Some(late.end_ns.0) {
+            return Err("the steps of a late response do not lead to its end".to_string());
+        }
+    }
+    Ok(())
+}
+
+/// As many as a watch keeps for one snapshot.
+const LATE_MAX: usize = 4097;
 
 /// `DIR/20261120T234107Z-1`, or with a further number if that is taken.
 pub fn free_name(dir: &Path, stamp: &str, number: u64) -> PathBuf {
     let first = dir.join(format!("{stamp}-{number}"));
-    if !first.exists() {
+    // A link that leads nowhere is taken, too.
+    let is_free = |path: &Path| fs::symlink_metadata(path).is_err();
+    if is_free(&first) {
         return first;
     }
     (2..)
         .map(|again| dir.join(format!("{stamp}-{number}.{again}")))
-        .find(|path| !path.exists())
+        .find(|path| is_free(path))
         .unwrap_or(first)
 }

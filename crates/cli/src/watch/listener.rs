@@ -44,6 +44,8 @@ pub struct Listener {
     started: MonotonicNs,
     next_slow: MonotonicNs,
     last_late: MonotonicNs,
+    /// Why it ended before its time.
+    failure: Option<Failure>,
 }
 
 impl Listener {
@@ -73,6 +75,7 @@ impl Listener {
             started,
             next_slow: started.plus(SLOW_NS),
             last_late: MonotonicNs(0),
+            failure: None,
         })
     }
 
@@ -85,7 +88,8 @@ impl Listener {
                 return;
             }
             if let Err(failure) = self.turn(now) {
-                crate::output::note(&format!("rtscope: {failure}"));
+                crate::output::note(&format!("rtscope: {failure}; the watch ends here"));
+                self.failure = Some(failure);
                 return;
             }
             std::thread::sleep(self.pause(now));
@@ -203,7 +207,7 @@ impl Listener {
             self.misses.total(),
             monotonic_now().since(self.started),
         );
-        Ok(late)
+        self.failure.map_or(Ok(late), Err)
     }
 
     /// At the end: what the banks still hold explains the late responses since the last snapshot.

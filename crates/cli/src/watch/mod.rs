@@ -38,7 +38,7 @@ pub fn run(options: ResponseOptions) -> Result<(), Failure> {
     let report = Report::new(&plan)?;
     report.started(&plan, &session);
     let mut listener = Listener::new(plan, session, report)?;
-    if let Some(child) = &mut child {
+    if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
         child.release();
     }
     listener.listen(&stop, &mut child);

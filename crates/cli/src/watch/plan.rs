@@ -52,6 +52,11 @@ impl Plan {
             if !Path::new(&format!("/proc/{pid}")).exists() {
                 return Err(Failure::Usage(format!("there is no process {pid} (--pid)")));
             }
+            if !is_process(pid) {
+                return Err(Failure::Usage(format!(
+                    "{pid} is a thread; --pid takes its process, which /proc/{pid}/status calls Tgid"
+                )));
+            }
         }
         let irqs: Vec<Irq> = options
             .irq
@@ -131,6 +136,13 @@ impl Plan {
         };
         proc_tasks().iter().filter(|(pid, _, comm)| matches(*pid, comm.as_bytes())).count()
     }
+}
+
+/// `/proc/N` also exists for threads.
+fn is_process(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| {
+        status.lines().any(|line| line.split_whitespace().eq(["Tgid:", &pid.to_string()]))
+    })
 }
 
 /// Makes the folder for snapshots, or says why that will not do. Finding that out at the first late response would be late.

@@ -177,13 +177,13 @@ impl Report {
             return;
         }
         let mut text = String::new();
-        if let Some(first) = explanations.first() {
+        if let Some(first) = explanations.first().filter(|first| first.snapshot == Some(trigger.number)) {
             text.push_str(&rtscope_view::explanation_text(first, self.style));
         } else {
             text.push_str("  (the account of this late response was lost: its ring of reports was full)\n");
         }
-        if explanations.len() > 1 {
-            text.push_str(&format!("  also late in this snapshot: {}\n", explanations.len() - 1));
+        if trigger.late.len() > 1 {
+            text.push_str(&format!("  also late in this snapshot: {}\n", trigger.late.len() - 1));
         }
         if let Some(path) = saved {
             text.push_str(&format!(
@@ -312,8 +312,8 @@ pub fn explanation_file(trigger: &TriggerFile, explanations: &[Explanation]) -> 
     let mut text = format!(
         "Snapshot {} of {}, detected {}\n{}\n",
         trigger.number,
-        trigger.watched,
-        trigger.detected_at,
+        rtscope_view::clean(&trigger.watched),
+        rtscope_view::clean(&trigger.detected_at),
         history_text(&trigger.history, trigger.detected_ns)
     );
     if !trigger.pre_met {
