@@ -271,7 +271,9 @@ fn root_where_nothing_disturbs_nothing_is_late_and_nobody_blamed() {
         println!("the machine itself made {late} responses late");
     }
     for explanation in run.said.explanations().expect("of its own types") {
-        let named = explanation.culprit.and_then(|culprit| culprit.actor);
+        // Its own work, when a hypervisor takes the CPU in the middle of it, is nobody else's blame.
+        let disturber = explanation.culprit.filter(|culprit| culprit.kind.is_disturbance());
+        let named = disturber.and_then(|culprit| culprit.actor);
         let is_ours = matches!(&named, Some(Actor::Thread(thread)) if thread.comm.is_some_and(|c| c.to_string().starts_with("e2e-")));
         assert!(late > 0 && !is_ours, "{named:?} is blamed");
     }

@@ -309,10 +309,11 @@ mod tests {
     /// The hog kept the CPU from 900 to 1900, and rtscope says this.
     fn observed(explanation: Explanation) -> Observed {
         let late = json!({"late": {"asked_ns": 1000, "woke_ns": 1900, "done_ns": 2000}});
-        let summary = json!({"summary": {"late": 1, "late_margin": 0}});
+        let summary = json!({"summary": {"loops": 1000, "late": 1, "late_margin": 0}});
         let burst = Burst { start_ns: 900, end_ns: 1900, cpu_ns: 1000 }.to_json();
         let mut report = Report::default();
         report.counters.late = 1;
+        report.counters.seen = 1000;
         Observed {
             victim: finished(Value::Null, vec![late, summary]),
             disturber: Some(finished(json!({"tid": 9, "name": "hog"}), vec![burst])),
