@@ -73,7 +73,7 @@ impl Verdict {
             |share: Option<f64>| share.map_or_else(|| "-".into(), |s| format!("{:.1} %", s * 100.0));
         let hidden = match self.hidden {
             0 => String::new(),
-            count => format!(", {count} unknown: the host hid switches"),
+            count => format!(", {count} not compared: the host hid or took time"),
         };
         format!(
             "{:<8} {:>12}  {:>7}  {:<36}  {:>14}  {:>6}  {} ({}){hidden}",
@@ -141,7 +141,9 @@ fn compare_counts(verdict: &mut Verdict, loops: u64, seen: u64) {
     let (own, margin, late) = (verdict.victim_late, verdict.victim_margin, verdict.rtscope_late);
     let hidden = loops.saturating_sub(seen);
     verdict.demand(hidden * 100 <= loops, || format!("rtscope saw {seen} of {loops} turns"));
-    verdict.demand((own.saturating_sub(hidden)..=own + margin).contains(&late), || {
+    // A hypervisor may take the CPU between the loop's last stamp and its switch: late by rtscope, and not by its own count.
+    let stolen = loops / 200;
+    verdict.demand((own.saturating_sub(hidden)..=own + margin + stolen).contains(&late), || {
         format!("the control loop was late {own} times (and nearly, {margin} times), rtscope counted {late}")
     });
 }
@@ -165,6 +167,13 @@ fn nobody_is_blamed(verdict: &mut Verdict, observed: &Observed) {
 fn is_hidden(explanation: &Explanation) -> bool {
     let unknown = explanation.culprit.as_ref().is_some_and(|culprit| culprit.kind == CauseKind::Unknown);
     unknown && explanation.losses.iter().any(|loss| loss.cause == LossCause::Gap)
+}
+
+/// An interrupt inside the disturber's burst took more than the disturber itself: a hypervisor had the CPU in the middle of a
+/// handler. By the stamps that is the disturber's time.
+fn is_interrupted(explanation: &Explanation) -> bool {
+    let actor = explanation.culprit.as_ref().and_then(|culprit| culprit.actor.as_ref());
+    matches!(actor, Some(Actor::Irq { .. } | Actor::Vector { .. }))
 }
 
 fn compare_blame(
@@ -201,7 +210,7 @@ fn compare_blame(
                 || is_interrupt(cause.kind)
         });
         let shares = Shares { rtscope: named_share, with_interrupts, own };
-        if own > 0.5 && is_hidden(explanation) {
+        if own > 0.5 && (is_hidden(explanation) || is_interrupted(explanation)) {
             verdict.hidden += 1;
             continue;
         }
@@ -223,7 +232,9 @@ fn compare_blame(
         });
     }
     let (hidden, all) = (verdict.hidden, verdict.explained);
-    verdict.demand(hidden * 5 <= all, || format!("{hidden} of {all} explanations say unknown"));
+    verdict.demand(hidden * 5 <= all, || {
+        format!("{hidden} of {all} explanations are unknown or an interrupt's")
+    });
     verdict.demand(!compared.is_empty(), || "no explained response could be compared".into());
     let mean = |f: fn(&Shares) -> f64| compared.iter().map(f).sum::<f64>() / compared.len() as f64;
     if !compared.is_empty() {
@@ -340,7 +351,7 @@ mod tests {
             assert!(!verdict.ok(), "{verdict:?}");
         }
         let mut miscounted = observed(explanation(&hog(), 900));
-        miscounted.seen.report.counters.late = 2;
+        miscounted.seen.report.counters.late = 20;
         assert_eq!(judge(&PHASES[0], &miscounted).expect("complete").problems.len(), 1);
     }
 
