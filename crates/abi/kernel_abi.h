@@ -9,7 +9,9 @@
  *
  * Shape of the data:
  *
- *   bank      one flight-recorder ring. Each CPU has two; one is written, the other is frozen or old history.
+ *   bank      one ring of records. As a flight recorder each CPU has two: one is written in a circle, the other is frozen or
+ *             old history. As a stream (rtscope record) each CPU has one, which a reader empties: a record that finds
+ *             it full is not written, but counted by type.
  *             A position ("pos") is a byte count that only grows; pos & (size-1) is the offset in the bank.
  *             A record may run past the end of the ring into RTS_BANK_SLACK bytes, so that no record is ever split.
  *   record    struct rts_record + payload. The first word is stored twice: with RTS_OPEN before the payload and with
@@ -29,13 +31,13 @@ typedef int rts_s32;
 typedef unsigned long long rts_u64;
 typedef long long rts_s64;
 
-#define RTS_ABI_VERSION 1
+#define RTS_ABI_VERSION 2
 
 #define RTS_COMM_LEN 16
 #define RTS_FILENAME_LEN 64
 #define RTS_BANKS 2
 #define RTS_SUB_BUFFERS 128
-#define RTS_BANK_SLACK 256
+#define RTS_BANK_SLACK 1024
 #define RTS_NEVER 0xffffffffffffffffULL
 
 /* ---- records -------------------------------------------------------------------------------------------------- */
@@ -78,6 +80,7 @@ enum rts_record_type {
 	RTS_NMI_HANDLER = 20,
 	RTS_IPI_SEND = 21,
 	RTS_LATE_RESPONSE = 22,
+	RTS_SYSCALL_PATH = 23,
 	RTS_RECORD_TYPES
 };
 
@@ -214,6 +217,25 @@ struct rts_ipi_send {
 	rts_u64 callsite, callback;
 };
 
+/*
+ * The text behind a system call's argument: a path. The call itself is recorded elsewhere (by ftrace, which loses nothing
+ * where eBPF programs can be preempted); this is found by tid, pointer and time. The path itself
+ * follows the structure, with its NUL, filled up to whole words with zeros.
+ */
+struct rts_syscall_path {
+	struct rts_record record;
+	rts_u64 pointer;  /* the argument */
+	rts_u64 entry_ns; /* when the call was entered; record.time_ns is when the text was read */
+	rts_u32 tid;
+	rts_u16 syscall; /* its number */
+	rts_u8 arg;	 /* which argument, from 0 */
+	rts_u8 flags;	 /* RTS_PATH_... */
+};
+
+#define RTS_PATH_MAX 512	/* bytes of a path that are kept, with the NUL */
+#define RTS_PATH_TRUNCATED 0x01 /* it was longer */
+#define RTS_PATH_AT_EXIT 0x02	/* its memory was not there at the call's entry; read at the exit */
+
 /* ---- response chains ------------------------------------------------------------------------------------------ */
 
 enum rts_origin_kind {
@@ -309,7 +331,9 @@ struct rts_late_response {
 
 /* ---- control, mapped by user space ---------------------------------------------------------------------------- */
 
-/* One per CPU. Written by that CPU only (with interrupts off or atomically), except late_tail (user space). */
+#define RTS_LOST_TYPES 32
+
+/* One per CPU. Written by that CPU only (with interrupts off or atomically), except late_tail and tail (user space). */
 struct rts_cpu_control {
 	rts_u64 head[RTS_BANKS];	      /* next position to reserve */
 	rts_u64 start[RTS_BANKS];	      /* position at which the bank was last switched to */
@@ -318,11 +342,12 @@ struct rts_cpu_control {
 	rts_u64 previous_start_ns[RTS_BANKS]; /* holds what is older than its new start */
 	/* One word, stored at once and after the starts: the bank being written, and the trigger generation of the last flip. */
 	rts_u32 active, flipped;
-	rts_u32 flip_claim, pad; /* generation whose flip has been begun: nested writers flip once */
-	rts_u64 late_head;	 /* late responses written */
-	rts_u64 late_tail;	 /* late responses read */
-	rts_u64 late_lost;	 /* late responses that found the ring full */
-	rts_u64 reserved;
+	rts_u32 flip_claim, pad;      /* generation whose flip has been begun: nested writers flip once */
+	rts_u64 late_head;	      /* late responses written */
+	rts_u64 late_tail;	      /* late responses read */
+	rts_u64 late_lost;	      /* late responses that found the ring full */
+	rts_u64 tail;		      /* a stream's reader has read up to here */
+	rts_u64 lost[RTS_LOST_TYPES]; /* a stream's records that found the ring full, by type */
 };
 
 #define RTS_LATE_SLOTS 64
@@ -345,7 +370,9 @@ struct rts_trigger {
 
 /* ---- configuration, constant while the programs are loaded ------------------------------------------------------ */
 
-#define RTS_GLOB_MAX 31 /* pattern characters other than '*' */
+#define RTS_SYSCALLS 512
+#define RTS_PATH_ENTRY_ONLY 0x80 /* not to be read at the exit: the call replaces the memory */
+#define RTS_GLOB_MAX 31		 /* pattern characters other than '*' */
 
 struct rts_config {
 	rts_u64 bank_size; /* bytes, a power of two */
@@ -355,6 +382,8 @@ struct rts_config {
 	rts_u64 rate_ns;      /* least time between two snapshots */
 	rts_u32 set_mask;     /* number of task sets - 1 */
 	rts_u32 target_pid;   /* 0: any process */
+	rts_u32 own_pid;      /* rtscope's own process, whose system calls have no paths */
+	rts_u32 stream;	      /* a reader empties the rings: full means lost; else they are written in a circle */
 	rts_u8 record;	      /* the flight recorder is on */
 	rts_u8 track;	      /* the response tracker is on */
 	rts_u8 snapshot;      /* late responses pull the trigger */
@@ -373,6 +402,8 @@ struct rts_config {
 	rts_u32 glob_any, glob_accept;
 	rts_u32 glob_pad;
 	rts_u32 glob[256];
+	/* By system call number: bit i says that argument i (0 to 4) is a path to be read; and RTS_PATH_ENTRY_ONLY. */
+	rts_u8 paths[RTS_SYSCALLS];
 };
 
 /* ---- statistics of the response tracker, one per CPU ---------------------------------------------------------- */
@@ -442,7 +473,8 @@ RTS_ASSERT_SIZE(struct rts_other_origin, 16);
 RTS_ASSERT_SIZE(struct rts_chain, 256);
 RTS_ASSERT_SIZE(struct rts_late, 320);
 RTS_ASSERT_SIZE(struct rts_late_response, 64);
-RTS_ASSERT_SIZE(struct rts_cpu_control, 128);
+RTS_ASSERT_SIZE(struct rts_syscall_path, 40);
+RTS_ASSERT_SIZE(struct rts_cpu_control, 384);
 RTS_ASSERT_SIZE(struct rts_trigger, 64);
 RTS_ASSERT_SIZE(struct rts_task_dump, 48);
 

@@ -17,6 +17,7 @@ fn config() -> Result<SessionConfig> {
         recorder: Some(Recorder {
             bank_bytes: BANK,
             snapshot: Some(SnapshotConfig { post_ns: 5_000_000, interval_ns: 50_000_000 }),
+            stream: None,
         }),
         tracker: Some(TrackerConfig {
             target: Target { name: Some(Glob::new("control*")?), pid: None },

@@ -84,7 +84,7 @@ impl Tool for Rtscope {
 
 /// The recorder, all banks at their default size.
 pub fn recorder() -> Option<Recorder> {
-    Some(Recorder { bank_bytes: 8 << 20, snapshot: None })
+    Some(Recorder { bank_bytes: 8 << 20, snapshot: None, stream: None })
 }
 
 /// The tracker with a target that is not there: no chain matches, no response ends.

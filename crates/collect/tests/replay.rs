@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 fn session_config(name: Option<&str>, end: End) -> SessionConfig {
     SessionConfig {
-        recorder: Some(Recorder { bank_bytes: 16 << 20, snapshot: None }),
+        recorder: Some(Recorder { bank_bytes: 16 << 20, snapshot: None, stream: None }),
         tracker: Some(TrackerConfig {
             target: Target { name: name.map(|name| Glob::new(name).unwrap()), pid: None },
             end,

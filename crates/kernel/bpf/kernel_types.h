@@ -23,8 +23,15 @@ typedef _Bool bool;
 #define NULL ((void *)0)
 
 enum { BPF_ANY = 0 };
+enum { EFAULT = 14 };
 /* From include/uapi/linux/bpf.h, which cannot be included beside our own types. */
-enum bpf_map_type_used { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE = 29 };
+enum bpf_map_type_used {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_TASK_STORAGE = 29
+};
 #define BPF_F_NO_PREALLOC (1U << 0)
 #define BPF_F_MMAPABLE (1U << 10)
 #define BPF_LOCAL_STORAGE_GET_F_CREATE (1ULL << 0)
@@ -33,6 +40,7 @@ enum bpf_map_type_used { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_
 
 struct thread_info {
 	__u32 cpu;
+	__u32 status; /* x86 */
 };
 
 struct task_struct {
@@ -48,6 +56,20 @@ struct task_struct {
 	struct task_struct *real_parent;
 	char comm[16];
 };
+
+/* The registers of a system call, as each architecture hands over its arguments. */
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs {
+	unsigned long di, si, dx, r10, r8, r9;
+};
+#else
+struct user_pt_regs {
+	__u64 regs[31];
+};
+struct pt_regs {
+	struct user_pt_regs user_regs;
+};
+#endif
 
 struct linux_binprm {
 	const char *filename;
@@ -82,6 +104,7 @@ struct bpf_iter__task {
 
 #pragma clang attribute pop
 
+#define TS_COMPAT 0x0002      /* arch/x86/include/asm/thread_info.h: a 32-bit system call, with numbers of its own */
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h, unchanged since 2.6.27 */
 
 #endif

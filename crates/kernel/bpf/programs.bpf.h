@@ -31,7 +31,7 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(key_size, 4);
 	__uint(value_size, sizeof(struct bank) + (1 << 16) + RTS_BANK_SLACK); /* set before loading */
-	__uint(max_entries, RTS_BANKS);					      /* CPUs * RTS_BANKS */
+	__uint(max_entries, RTS_BANKS);					      /* CPUs * banks_each() */
 } banks SEC(".maps");
 
 struct {

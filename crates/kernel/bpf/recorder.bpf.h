@@ -65,7 +65,7 @@ static __noinline int flip(struct here *here)
 
 static __always_inline struct bank *bank_at(struct here *here, __u32 bank)
 {
-	__u32 index = here->cpu * RTS_BANKS + (bank & 1);
+	__u32 index = config.stream ? here->cpu : here->cpu * RTS_BANKS + (bank & 1);
 
 	return bpf_map_lookup_elem(&banks, &index);
 }
@@ -93,13 +93,40 @@ static __always_inline struct rts_record *reserve_in(struct here *here, __u32 ba
 
 #define STATE_BITS(state) ((__u64)(state) << 16)
 
-/* Returns the record with its word marked open, or NULL when there is no bank for this CPU (it came after the start). */
+/*
+ * A stream: one bank, which a reader empties; a record that finds it full is lost and counted by its type. The question
+ * and the reservation are two steps, and programs nest between them: so the ring counts as full a little early, by more
+ * than the records of all contexts that can nest (task, softirq, interrupt, NMI).
+ *
+ * ORDER: the tail is looked at before the slot is written. Pairs with the reader's release store of it, after its copy
+ * (crates/ring/src/stream.rs). A control dependency: no store goes ahead of the branch.
+ */
+#define STREAM_MARGIN (8 * RTS_BANK_SLACK)
+
+static __always_inline void *reserve_streamed(struct here *here, __u32 size, __u32 type, __u64 open)
+{
+	struct rts_cpu_control *control = here->control;
+	__u64 used = *(volatile __u64 *)&control->head[0] - *(volatile __u64 *)&control->tail;
+
+	if (used > config.bank_size - STREAM_MARGIN) {
+		__sync_fetch_and_add(&control->lost[type & (RTS_LOST_TYPES - 1)], 1);
+		return NULL;
+	}
+	return reserve_in(here, 0, size, open);
+}
+
+/*
+ * Returns the record with its word marked open, or NULL when there is no bank for this CPU (it came after the start), or no
+ * room in a stream.
+ */
 static __always_inline void *reserve(struct here *here, __u32 size, __u32 type, __u32 flags)
 {
 	__u64 open = RTS_WORD(size / 8, type, RTS_OPEN, flags, 0);
 	struct rts_record *record;
 	__u32 bank;
 
+	if (config.stream)
+		return reserve_streamed(here, size, type, open);
 	if (now(here) >= trigger.stop_at_ns)
 		flip(here);
 	bank = here->control->active & 1;

@@ -14,6 +14,7 @@
 #include "irq.bpf.h"
 #include "timer.bpf.h"
 #include "process.bpf.h"
+#include "syscall.bpf.h"
 #include "bench.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -224,7 +224,7 @@ pub fn probe() -> Vec<Capability> {
     all.push(large_values());
     let blocked = all.iter().any(|capability| capability.required && capability.found == Some(false));
     let config = SessionConfig {
-        recorder: Some(Recorder { bank_bytes: 1 << 16, snapshot: None }),
+        recorder: Some(Recorder { bank_bytes: 1 << 16, snapshot: None, stream: None }),
         tracker: Some(TrackerConfig {
             target: Target::default(),
             end: End::Blocked,

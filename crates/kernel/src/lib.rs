@@ -13,8 +13,9 @@ mod session;
 mod tasks;
 
 pub use irqs::{interrupts, irq_number};
-pub use programs::{PROGRAMS, ProgramSpec};
+pub use programs::{PROGRAMS, ProgramSpec, stream_programs};
 pub use session::{
-    Error, Memory, OriginFilter, Recorder, Session, SessionConfig, SnapshotConfig, Target, TrackerConfig,
+    Error, Memory, OriginFilter, Recorder, Session, SessionConfig, SnapshotConfig, StreamConfig, Target,
+    TrackerConfig,
 };
 pub use tasks::{proc_comm, proc_tasks};

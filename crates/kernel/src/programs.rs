@@ -8,6 +8,11 @@ pub struct ProgramSpec {
     pub name: &'static str,
     /// Its tracepoint; BTF has a type `btf_trace_` + this when the kernel has it.
     pub tracepoint: &'static str,
+    /// The subsystem that tracefs shows the tracepoint in.
+    pub system: &'static str,
+    /// The tracepoint fires with interrupts off, so nothing but an NMI can come between and be missed. `rtscope record`
+    /// takes only these by eBPF, all others by ftrace; the flight recorder takes all by eBPF and counts the misses.
+    pub interrupts_off: bool,
     /// rtscope cannot work without it.
     pub required: bool,
     /// The tracker needs it (else only the recorder does).
@@ -16,16 +21,22 @@ pub struct ProgramSpec {
     pub lost: &'static str,
 }
 
-const fn required(name: &'static str, lost: &'static str) -> ProgramSpec {
-    ProgramSpec { name, tracepoint: name, required: true, tracks: true, lost }
+const fn program(system: &'static str, name: &'static str, lost: &'static str) -> ProgramSpec {
+    ProgramSpec { name, tracepoint: name, system, interrupts_off: true, required: false, tracks: true, lost }
 }
 
-const fn optional(name: &'static str, lost: &'static str) -> ProgramSpec {
-    ProgramSpec { name, tracepoint: name, required: false, tracks: true, lost }
-}
+impl ProgramSpec {
+    const fn required(self) -> ProgramSpec {
+        ProgramSpec { required: true, ..self }
+    }
 
-const fn recorded(name: &'static str, lost: &'static str) -> ProgramSpec {
-    ProgramSpec { name, tracepoint: name, required: false, tracks: false, lost }
+    const fn only_recorded(self) -> ProgramSpec {
+        ProgramSpec { tracks: false, ..self }
+    }
+
+    const fn interrupts_on(self) -> ProgramSpec {
+        ProgramSpec { interrupts_off: false, ..self }
+    }
 }
 
 const VECTOR: &str = "this vector's time is seen as the time of what it interrupted";
@@ -34,51 +45,70 @@ const TIMER_VECTOR: &str =
 
 /// Every program of the hot set.
 pub const PROGRAMS: &[ProgramSpec] = &[
-    required("sched_switch", "nothing can be followed"),
-    required("sched_waking", "no waking can be linked to its cause"),
-    required("sched_wakeup_new", "chains do not go on in new threads"),
-    required("irq_handler_entry", "device interrupts start no chain"),
-    required("irq_handler_exit", "the end of an interrupt is not seen"),
-    required("softirq_raise", "chains do not go on in softirqs"),
-    required("softirq_entry", "chains do not go on in softirqs"),
-    required("softirq_exit", "the end of a softirq is not seen"),
-    required("hrtimer_expire_entry", "timers start no chain"),
-    required("hrtimer_expire_exit", "the end of a timer's handler is not seen"),
-    required("sched_process_fork", "new tasks are not tracked"),
-    required("task_rename", "a task that changes its name is not found by it"),
-    recorded("sched_migrate_task", "where a task waited is known only as its last CPU"),
-    recorded("sched_pi_setprio", "priority inheritance is not shown"),
-    optional("sched_process_exec", "exec is not shown, and a thread that execs is lost"),
-    recorded("sched_process_exit", "names of tasks that ended are unknown"),
-    optional("cpu_idle", "'exit from idle' cannot be told"),
-    optional("ipi_send_cpu", "chains do not go on over inter-processor interrupts (Linux 6.4)"),
-    recorded("nmi_handler", "NMI time is seen as the time of what it interrupted"),
-    optional("local_timer_entry", TIMER_VECTOR),
-    optional("local_timer_exit", TIMER_VECTOR),
-    optional("reschedule_entry", VECTOR),
-    optional("reschedule_exit", VECTOR),
-    optional("call_function_entry", VECTOR),
-    optional("call_function_exit", VECTOR),
-    optional("call_function_single_entry", VECTOR),
-    optional("call_function_single_exit", VECTOR),
-    optional("irq_work_entry", VECTOR),
-    optional("irq_work_exit", VECTOR),
-    optional("thermal_apic_entry", VECTOR),
-    optional("thermal_apic_exit", VECTOR),
-    optional("threshold_apic_entry", VECTOR),
-    optional("threshold_apic_exit", VECTOR),
-    optional("deferred_error_apic_entry", VECTOR),
-    optional("deferred_error_apic_exit", VECTOR),
-    optional("error_apic_entry", VECTOR),
-    optional("error_apic_exit", VECTOR),
-    optional("spurious_apic_entry", VECTOR),
-    optional("spurious_apic_exit", VECTOR),
-    optional("x86_platform_ipi_entry", VECTOR),
-    optional("x86_platform_ipi_exit", VECTOR),
+    program("sched", "sched_switch", "nothing can be followed").required(),
+    program("sched", "sched_waking", "no waking can be linked to its cause").required(),
+    program("sched", "sched_wakeup_new", "chains do not go on in new threads").required(),
+    program("irq", "irq_handler_entry", "device interrupts start no chain").required(),
+    program("irq", "irq_handler_exit", "the end of an interrupt is not seen").required(),
+    program("irq", "softirq_raise", "chains do not go on in softirqs").required(),
+    program("irq", "softirq_entry", "chains do not go on in softirqs").required().interrupts_on(),
+    program("irq", "softirq_exit", "the end of a softirq is not seen").required().interrupts_on(),
+    program("timer", "hrtimer_expire_entry", "timers start no chain").required(),
+    program("timer", "hrtimer_expire_exit", "the end of a timer's handler is not seen").required(),
+    program("sched", "sched_process_fork", "new tasks are not tracked").required().interrupts_on(),
+    program("task", "task_rename", "a task that changes its name is not found by it")
+        .required()
+        .interrupts_on(),
+    program("sched", "sched_migrate_task", "where a task waited is known only as its last CPU")
+        .only_recorded(),
+    program("sched", "sched_pi_setprio", "priority inheritance is not shown").only_recorded(),
+    program("sched", "sched_process_exec", "exec is not shown, and a thread that execs is lost")
+        .interrupts_on(),
+    program("sched", "sched_process_exit", "names of tasks that ended are unknown")
+        .only_recorded()
+        .interrupts_on(),
+    program("power", "cpu_idle", "'exit from idle' cannot be told"),
+    program("ipi", "ipi_send_cpu", "chains do not go on over inter-processor interrupts (Linux 6.4)")
+        .interrupts_on(),
+    program("nmi", "nmi_handler", "NMI time is seen as the time of what it interrupted")
+        .only_recorded()
+        .interrupts_on(),
+    program("irq_vectors", "local_timer_entry", TIMER_VECTOR),
+    program("irq_vectors", "local_timer_exit", TIMER_VECTOR),
+    program("irq_vectors", "reschedule_entry", VECTOR),
+    program("irq_vectors", "reschedule_exit", VECTOR),
+    program("irq_vectors", "call_function_entry", VECTOR),
+    program("irq_vectors", "call_function_exit", VECTOR),
+    program("irq_vectors", "call_function_single_entry", VECTOR),
+    program("irq_vectors", "call_function_single_exit", VECTOR),
+    program("irq_vectors", "irq_work_entry", VECTOR),
+    program("irq_vectors", "irq_work_exit", VECTOR),
+    program("irq_vectors", "thermal_apic_entry", VECTOR),
+    program("irq_vectors", "thermal_apic_exit", VECTOR),
+    program("irq_vectors", "threshold_apic_entry", VECTOR),
+    program("irq_vectors", "threshold_apic_exit", VECTOR),
+    program("irq_vectors", "deferred_error_apic_entry", VECTOR),
+    program("irq_vectors", "deferred_error_apic_exit", VECTOR),
+    program("irq_vectors", "error_apic_entry", VECTOR),
+    program("irq_vectors", "error_apic_exit", VECTOR),
+    program("irq_vectors", "spurious_apic_entry", VECTOR),
+    program("irq_vectors", "spurious_apic_exit", VECTOR),
+    program("irq_vectors", "x86_platform_ipi_entry", VECTOR),
+    program("irq_vectors", "x86_platform_ipi_exit", VECTOR),
 ];
 
 /// The task iterator.
 pub(crate) const DUMP_TASKS: &str = "dump_tasks";
+/// They read the paths that system calls are given, for a stream.
+pub(crate) const SYSCALL_PATHS: [&str; 2] = ["syscall_path_entry", "syscall_path_exit"];
+
+/// The programs of a stream that takes `hot`, and paths if they are wanted; for [`crate::SessionConfig::only`].
+#[must_use]
+pub fn stream_programs(hot: &[&ProgramSpec], paths: bool) -> Vec<&'static str> {
+    let paths = if paths { &SYSCALL_PATHS[..] } else { &[] };
+    hot.iter().map(|spec| spec.name).chain(paths.iter().copied()).chain([DUMP_TASKS]).collect()
+}
+
 /// Programs and maps that only benchmarks use.
 pub(crate) fn is_for_benchmarks(name: &str) -> bool {
     name.starts_with("empty_") || name.starts_with("bench_")

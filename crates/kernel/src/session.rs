@@ -7,7 +7,7 @@
 
 use crate::caps::{self, Capability};
 use crate::program_info::{ProgramInfo, program_info};
-use crate::programs::{DUMP_TASKS, PROGRAMS, ProgramSpec, is_for_benchmarks};
+use crate::programs::{DUMP_TASKS, PROGRAMS, ProgramSpec, SYSCALL_PATHS, is_for_benchmarks};
 use crate::tasks;
 use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder, OpenObject};
 use rtscope_abi as abi;
@@ -26,17 +26,32 @@ pub struct SessionConfig {
     pub recorder: Option<Recorder>,
     /// The response tracker.
     pub tracker: Option<TrackerConfig>,
-    /// Load only these programs (benchmarks); empty: all.
+    /// Load only these programs; empty: all that the recorder and the tracker need.
     pub only: Vec<&'static str>,
 }
 
 /// The flight recorder's memory and its trigger.
 #[derive(Clone, Debug)]
 pub struct Recorder {
-    /// Bytes of each bank: a power of two, at least 64 KiB. Each CPU has two.
+    /// Bytes of each bank: a power of two, at least 64 KiB. Each CPU has two; as a stream, one.
     pub bank_bytes: usize,
     /// Late responses pull the trigger.
     pub snapshot: Option<SnapshotConfig>,
+    /// A reader empties the banks all the time; else they are written in a circle.
+    pub stream: Option<StreamConfig>,
+}
+
+impl Recorder {
+    fn banks_each(&self) -> usize {
+        if self.stream.is_some() { 1 } else { abi::RTS_BANKS as usize }
+    }
+}
+
+/// A stream's own settings.
+#[derive(Clone, Debug, Default)]
+pub struct StreamConfig {
+    /// System calls whose paths are wanted: the number, and what `struct rts_config` has in `paths` for it.
+    pub paths: Vec<(usize, u8)>,
 }
 
 /// When a late response becomes a snapshot.
@@ -258,7 +273,8 @@ impl Session {
     /// When the kernel refuses a mapping.
     pub fn memory(&self, config: &SessionConfig) -> Result<Memory, Error> {
         let bank_bytes = config.recorder.as_ref().map_or(0, |recorder| recorder.bank_bytes);
-        let banks_bytes = self.cpus * abi::RTS_BANKS as usize * BankImage::bytes(bank_bytes);
+        let banks_each = config.recorder.as_ref().map_or(0, Recorder::banks_each);
+        let banks_bytes = self.cpus * banks_each * BankImage::bytes(bank_bytes);
         Ok(Memory {
             banks: match bank_bytes {
                 0 => None,
@@ -337,18 +353,14 @@ fn choose_programs(open: &mut OpenObject, config: &SessionConfig) -> Vec<&'stati
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         let spec = PROGRAMS.iter().find(|spec| spec.name == name);
-        let wanted = if config.only.is_empty() {
-            match spec {
-                Some(spec) if !tracepoints.has(spec.tracepoint) => {
-                    absent.push(spec);
-                    false
-                }
-                Some(spec) => config.recorder.is_some() || spec.tracks,
-                None => !is_for_benchmarks(&name),
-            }
-        } else {
-            config.only.contains(&name.as_str())
+        let asked_for = match spec {
+            _ if !config.only.is_empty() => config.only.contains(&name.as_str()),
+            Some(spec) => config.recorder.is_some() || spec.tracks,
+            None => !is_for_benchmarks(&name) && !SYSCALL_PATHS.contains(&name.as_str()),
         };
+        let there = spec.is_none_or(|spec| tracepoints.has(spec.tracepoint));
+        absent.extend(spec.filter(|_| asked_for && !there));
+        let wanted = asked_for && there;
         program.set_autoload(wanted);
     }
     absent
@@ -362,11 +374,14 @@ fn size_maps(open: &mut OpenObject, config: &SessionConfig, cpus: usize) -> Resu
             "banks" => {
                 let bytes = config.recorder.as_ref().map_or(1 << 16, |recorder| recorder.bank_bytes);
                 map.set_value_size(u32::try_from(BankImage::bytes(bytes)).unwrap_or(u32::MAX))?;
-                map.set_max_entries(if config.recorder.is_some() { cpus } else { 1 } * abi::RTS_BANKS)?;
+                let banks_each = config.recorder.as_ref().map(Recorder::banks_each);
+                map.set_max_entries(banks_each.map_or(1, |banks| cpus * banks as u32))?;
             }
             "controls" | "cpu_states" | "stats" | "late_rings" => map.set_max_entries(cpus)?,
             // Made for a benchmark's programs only.
-            name if is_for_benchmarks(name) => map.set_autocreate(!config.only.is_empty())?,
+            name if is_for_benchmarks(name) => {
+                map.set_autocreate(config.only.iter().any(|program| is_for_benchmarks(program)))?;
+            }
             "tasks" if config.tracker.is_some() => map.set_max_entries(sets)?,
             "task_chains" if config.tracker.is_some() => map.set_max_entries(sets * 4)?,
             _ => {}
@@ -418,6 +433,15 @@ fn rodata(config: &SessionConfig) -> Result<abi::rts_config, Error> {
             values.snapshot = 1;
             values.post_ns = snapshot.post_ns;
             values.rate_ns = snapshot.interval_ns;
+        }
+        if let Some(stream) = &recorder.stream {
+            values.stream = 1;
+            values.own_pid = std::process::id();
+            for (syscall, args) in &stream.paths {
+                if let Some(slot) = values.paths.get_mut(*syscall) {
+                    *slot = *args;
+                }
+            }
         }
     }
     values.bank_shift = values.bank_size.trailing_zeros();

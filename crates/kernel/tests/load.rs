@@ -17,6 +17,7 @@ fn config() -> SessionConfig {
         recorder: Some(Recorder {
             bank_bytes: 1 << 20,
             snapshot: Some(SnapshotConfig { post_ns: 50_000_000, interval_ns: 1_000_000_000 }),
+            stream: None,
         }),
         tracker: Some(TrackerConfig {
             target: Target { name: Some(Glob::new("control*").unwrap()), pid: None },

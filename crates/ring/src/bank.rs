@@ -12,8 +12,8 @@ use rtscope_abi as abi;
 use std::ops::Range;
 
 const SUBS: u64 = abi::RTS_SUB_BUFFERS as u64;
-const HEADER_WORDS: usize = 2;
-const MAX_RECORD_WORDS: usize = abi::RTS_BANK_SLACK as usize / 8;
+pub(crate) const HEADER_WORDS: usize = 2;
+pub(crate) const MAX_RECORD_WORDS: usize = abi::RTS_BANK_SLACK as usize / 8;
 
 /// A private copy of one bank.
 #[derive(Debug, Default)]
@@ -155,19 +155,23 @@ impl BankImage {
     /// The record at a position, and whether it is committed; `None` when there is no record of that lap.
     fn record_at(&self, position: u64) -> Option<(&[u64], bool)> {
         let index = ((position & (self.size - 1)) / 8) as usize;
-        let word = *self.words.get(index)?;
-        let length = (word & 0xff) as usize;
-        let state = (word >> 16) as u32 & 0xff;
-        let lap = (position >> self.size.trailing_zeros()).wrapping_add(1) as u32;
-        if (word >> 32) as u32 != lap || !(HEADER_WORDS..=MAX_RECORD_WORDS).contains(&length) {
-            return None;
-        }
-        let words = self.words.get(index..index + length)?;
-        match state {
-            abi::RTS_COMMITTED => Some((words, true)),
-            abi::RTS_OPEN => Some((words, false)),
-            _ => None,
-        }
+        let (length, committed) = record_word(*self.words.get(index)?, position, self.size)?;
+        Some((self.words.get(index..index + length)?, committed))
+    }
+}
+
+/// Length in words, and whether it is committed, of the record at `position` of a ring of `size` bytes that begins with
+/// `word`; `None` when that is no record of the position's lap.
+pub(crate) fn record_word(word: u64, position: u64, size: u64) -> Option<(usize, bool)> {
+    let length = (word & 0xff) as usize;
+    let lap = (position >> size.trailing_zeros()).wrapping_add(1) as u32;
+    if (word >> 32) as u32 != lap || !(HEADER_WORDS..=MAX_RECORD_WORDS).contains(&length) {
+        return None;
+    }
+    match (word >> 16) as u32 & 0xff {
+        abi::RTS_COMMITTED => Some((length, true)),
+        abi::RTS_OPEN => Some((length, false)),
+        _ => None,
     }
 }
 

@@ -79,6 +79,18 @@ impl Controls {
         (active as usize & 1, flipped)
     }
 
+    /// A stream's reader has read up to `position`: the kernel side may write there again.
+    pub fn set_tail(&self, cpu: usize, position: u64) {
+        self.memory.store_release(self.at(cpu, offset_of!(abi::rts_cpu_control, tail)), position);
+    }
+
+    /// A stream's records that found the ring full, by their type.
+    #[must_use]
+    pub fn lost(&self, cpu: usize) -> [u64; abi::RTS_LOST_TYPES as usize] {
+        let first = self.at(cpu, offset_of!(abi::rts_cpu_control, lost));
+        std::array::from_fn(|kind| self.memory.load(first + kind * 8))
+    }
+
     /// Late responses written so far.
     #[must_use]
     pub fn late_head(&self, cpu: usize) -> u64 {

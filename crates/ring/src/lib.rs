@@ -11,8 +11,10 @@ mod bank;
 mod control;
 mod late;
 mod shared;
+mod stream;
 
 pub use bank::{BankImage, Frame, Gaps};
 pub use control::{Controls, Trigger, TriggerState};
 pub use late::{LateRings, RawLate};
 pub use shared::SharedMemory;
+pub use stream::StreamReader;

@@ -7,12 +7,13 @@
 use memmap2::{MmapOptions, MmapRaw};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// A mapped eBPF array map (or data section).
 #[derive(Debug)]
 pub struct SharedMemory {
-    map: MmapRaw,
+    map: Arc<MmapRaw>,
     words: usize,
 }
 
@@ -30,7 +31,7 @@ impl SharedMemory {
         } else {
             options.map_raw_read_only(fd.as_raw_fd())?
         };
-        Ok(SharedMemory { map, words: bytes / 8 })
+        Ok(SharedMemory { map: Arc::new(map), words: bytes / 8 })
     }
 
     /// Anonymous memory of the same kind, for tests of the readers.
@@ -39,7 +40,13 @@ impl SharedMemory {
     /// What `mmap` says.
     pub fn anonymous(bytes: usize) -> io::Result<SharedMemory> {
         let map = MmapRaw::from(MmapOptions::new().len(bytes).map_anon()?);
-        Ok(SharedMemory { map, words: bytes / 8 })
+        Ok(SharedMemory { map: Arc::new(map), words: bytes / 8 })
+    }
+
+    /// Another handle to the same mapping, for another reader.
+    #[must_use]
+    pub fn share(&self) -> SharedMemory {
+        SharedMemory { map: Arc::clone(&self.map), words: self.words }
     }
 
     /// The word at `byte_offset`.

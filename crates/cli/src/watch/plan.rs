@@ -72,7 +72,7 @@ impl Plan {
         let end = End::from(options.end);
         let snapshot = SnapshotConfig { post_ns: options.post.0, interval_ns: options.rate.0 };
         let session = SessionConfig {
-            recorder: Some(Recorder { bank_bytes: options.buffer.0, snapshot: Some(snapshot) }),
+            recorder: Some(Recorder { bank_bytes: options.buffer.0, snapshot: Some(snapshot), stream: None }),
             tracker: Some(TrackerConfig {
                 target: Target { name, pid: options.pid.map(Pid) },
                 end,

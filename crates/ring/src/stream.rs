@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A bank as a stream: a reader follows the writer and takes out what is complete, in order; the writer never overwrites what
+//! has not been taken, but counts what it had to leave out.
+//!
+//! The reader stops at the first record that is not complete. Its writer is inside an eBPF program that was interrupted, or
+//! (on kernels that run them preemptible) preempted; it goes on soon, and the next call takes the record. Nothing is
+//! skipped, so nothing can be torn: what this yields is a clean sequence of whole records.
+
+use crate::bank::record_word;
+use crate::{BankImage, Controls, SharedMemory};
+use rtscope_abi as abi;
+
+/// Follows one CPU's ring.
+#[derive(Clone, Debug)]
+pub struct StreamReader {
+    cpu: usize,
+    size: usize,
+    tail: u64,
+    records: u64,
+}
+
+impl StreamReader {
+    /// For `cpu`, whose ring holds `size` bytes (a power of two).
+    #[must_use]
+    pub fn new(cpu: usize, size: usize) -> StreamReader {
+        StreamReader { cpu, size, tail: 0, records: 0 }
+    }
+
+    /// The CPU.
+    #[must_use]
+    pub fn cpu(&self) -> usize {
+        self.cpu
+    }
+
+    /// Records taken so far.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Bytes in the ring that have not been taken.
+    #[must_use]
+    pub fn waiting(&self, controls: &Controls) -> u64 {
+        controls.head(self.cpu, 0).saturating_sub(self.tail)
+    }
+
+    /// Appends to `words` all complete records that are there, up to about `limit` words, and gives their room back. Gives
+    /// how many words it took.
+    pub fn take(
+        &mut self,
+        memory: &SharedMemory,
+        controls: &Controls,
+        words: &mut Vec<u64>,
+        limit: usize,
+    ) -> usize {
+        let data = self.cpu * BankImage::bytes(self.size) + abi::RTS_SUB_BUFFERS as usize * 8;
+        let (head, before) = (controls.head(self.cpu, 0), words.len());
+        while self.tail < head && words.len() - before < limit {
+            let offset = data + (self.tail & (self.size as u64 - 1)) as usize;
+            // Acquire: pairs with the commit, so the words behind a committed one are the record's.
+            let first = memory.load_acquire(offset);
+            let Some((length, true)) = record_word(first, self.tail, self.size as u64) else { break };
+            if (first >> 8) as u32 & 0xff != abi::RTS_PADDING {
+                words.push(first);
+                words.extend((1..length).map(|word| memory.load(offset + word * 8)));
+                self.records += 1;
+            }
+            self.tail += length as u64 * 8;
+        }
+        // The store is a release: the loads above are done before the writer sees the room.
+        controls.set_tail(self.cpu, self.tail);
+        words.len() - before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: usize = 1 << 16;
+
+    /// A writer in user space that does what recorder.bpf.h does.
+    struct Writer {
+        memory: SharedMemory,
+        controls: SharedMemory,
+        head: u64,
+    }
+
+    impl Writer {
+        fn new() -> (Writer, Controls) {
+            let memory = SharedMemory::anonymous(2 * BankImage::bytes(SIZE)).unwrap();
+            let shared = SharedMemory::anonymous(Controls::bytes(2)).unwrap();
+            let controls = Controls::new(shared.share(), 2);
+            (Writer { memory, controls: shared, head: 0 }, controls)
+        }
+
+        fn word(&self, length: u64, state: u32) -> u64 {
+            let lap = (self.head >> SIZE.trailing_zeros()) + 1;
+            length | u64::from(abi::RTS_IRQ_ENTRY) << 8 | u64::from(state) << 16 | lap << 32
+        }
+
+        /// Writes on CPU 1.
+        fn write(&mut self, length: u64, state: u32, value: u64) -> u64 {
+            let at = BankImage::bytes(SIZE)
+                + abi::RTS_SUB_BUFFERS as usize * 8
+                + (self.head as usize & (SIZE - 1));
+            (1..length as usize).for_each(|word| self.memory.store_release(at + word * 8, value));
+            self.memory.store_release(at, self.word(length, state));
+            self.head += length * 8;
+            let head = std::mem::offset_of!(abi::rts_cpu_control, head);
+            self.controls.store_release(std::mem::size_of::<abi::rts_cpu_control>() + head, self.head);
+            at as u64
+        }
+    }
+
+    #[test]
+    fn whole_records_come_out_once_and_in_order_over_many_laps() {
+        let (mut writer, controls) = Writer::new();
+        let mut reader = StreamReader::new(1, SIZE);
+        let mut words = Vec::new();
+        for value in 0..20_000 {
+            writer.write(3 + value % 4, abi::RTS_COMMITTED, value);
+            if value % 7 == 0 {
+                reader.take(&writer.memory, &controls, &mut words, usize::MAX);
+            }
+        }
+        reader.take(&writer.memory, &controls, &mut words, usize::MAX);
+        let mut at = 0;
+        for value in 0..20_000 {
+            assert_eq!(words[at] & 0xff, 3 + value % 4);
+            assert_eq!(words[at + 1], value);
+            at += (words[at] & 0xff) as usize;
+        }
+        assert_eq!((at, reader.records()), (words.len(), 20_000));
+    }
+
+    #[test]
+    fn it_waits_for_a_record_that_is_not_complete() {
+        let (mut writer, controls) = Writer::new();
+        let mut reader = StreamReader::new(1, SIZE);
+        let mut words = Vec::new();
+        writer.write(3, abi::RTS_COMMITTED, 1);
+        let open = writer.write(3, abi::RTS_OPEN, 2);
+        writer.write(3, abi::RTS_COMMITTED, 3);
+        assert_eq!(reader.take(&writer.memory, &controls, &mut words, usize::MAX), 3);
+        assert_eq!(reader.waiting(&controls), 48);
+        let committed =
+            (writer.memory.load(open as usize) & !0xff_0000) | u64::from(abi::RTS_COMMITTED) << 16;
+        writer.memory.store_release(open as usize, committed);
+        assert_eq!(reader.take(&writer.memory, &controls, &mut words, usize::MAX), 6);
+        assert_eq!([words[1], words[4], words[7]], [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_limit_leaves_the_rest_for_the_next_call() {
+        let (mut writer, controls) = Writer::new();
+        let mut reader = StreamReader::new(1, SIZE);
+        for value in 0..10 {
+            writer.write(3, abi::RTS_COMMITTED, value);
+        }
+        let mut words = Vec::new();
+        assert_eq!(reader.take(&writer.memory, &controls, &mut words, 4), 6);
+        assert_eq!(reader.take(&writer.memory, &controls, &mut words, usize::MAX), 24);
+    }
+}
