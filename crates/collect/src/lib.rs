@@ -6,15 +6,14 @@
 //! another thread while the listener goes on.
 #![forbid(unsafe_code)]
 
-mod decode;
 mod flight;
 mod losses;
 mod snapshot;
 mod stats;
 
-pub use decode::{decode, late_response};
 pub use flight::FlightRecorder;
 pub use losses::MissCounter;
+pub use rtscope_ring::{decode, late_response};
 pub use snapshot::{Snapshot, Window};
 pub use stats::TrackerStats;
 

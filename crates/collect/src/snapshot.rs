@@ -5,12 +5,11 @@
 //! young (two triggers came soon after each other) the other bank still holds the one before, which joins it without a
 //! gap; so history reaches back at least one bank's worth however often the trigger is pulled.
 
-use crate::decode::decode;
 use rtscope_event::{
     CpuHistory, CpuId, Event, EventKind, Irq, Loss, LossCause, MonotonicNs, Names, Recording, TaskInfo, Tid,
 };
 use rtscope_kernel::proc_comm;
-use rtscope_ring::{BankImage, Gaps};
+use rtscope_ring::{BankImage, Gaps, decode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 

@@ -71,7 +71,7 @@ fn optional<T: std::str::FromStr>(text: &str) -> Option<Option<T>> {
     if text == UNKNOWN { Some(None) } else { text.parse().ok().map(Some) }
 }
 
-const CAUSES: [LossCause; 7] = [
+const CAUSES: [LossCause; 9] = [
     LossCause::RecursionMiss,
     LossCause::Unfinished,
     LossCause::Unreadable,
@@ -79,6 +79,8 @@ const CAUSES: [LossCause; 7] = [
     LossCause::Discarded,
     LossCause::ReportRingFull,
     LossCause::Gap,
+    LossCause::BufferFull,
+    LossCause::Overrun,
 ];
 
 fn cause_name(cause: LossCause) -> &'static str {
@@ -90,6 +92,8 @@ fn cause_name(cause: LossCause) -> &'static str {
         LossCause::Discarded => "discarded",
         LossCause::Gap => "gap",
         LossCause::ReportRingFull => "report_ring_full",
+        LossCause::BufferFull => "buffer_full",
+        LossCause::Overrun => "overrun",
     }
 }
 

@@ -23,6 +23,10 @@ pub enum LossCause {
     Discarded,
     /// A late response's account found its ring of reports full.
     ReportRingFull,
+    /// The recorder's buffer was full when the event came: the reader was too slow, or the buffer too small.
+    BufferFull,
+    /// The kernel's tracer overwrote the event before anybody had read it.
+    Overrun,
 }
 
 /// A number of lost events of one cause. `cpu` is `None` where the kernel does not say which.

@@ -35,7 +35,7 @@ pub struct Frame<'a> {
     pub flags: u8,
     /// `CLOCK_MONOTONIC`.
     pub time_ns: u64,
-    words: &'a [u64],
+    pub(crate) words: &'a [u64],
 }
 
 impl<'a> Frame<'a> {

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reading the kernel's rings: map, look at the control words, copy out, frame.
+//! Reading the kernel's rings: map, look at the control words, copy out, frame, decode.
 //!
 //! This is the only crate that touches memory which the kernel writes at the same time. It copies whatever it wants to
 //! look at into private memory first, word by word with atomic loads, and trusts no length in it. What leaves this crate is
-//! private: [`BankImage`]s with [`Frame`]s in them, and plain numbers.
+//! private: [`BankImage`]s with [`Frame`]s in them, events, and plain numbers.
 //!
 //! The layout is that of `kernel_abi.h` (crate `rtscope-abi`); offsets are taken from there, never written by hand.
 
 mod bank;
 mod control;
+mod decode;
 mod late;
+mod record;
 mod shared;
 mod stream;
 
 pub use bank::{BankImage, Frame, Gaps};
 pub use control::{Controls, Trigger, TriggerState};
+pub use decode::{decode, late_response};
 pub use late::{LateRings, RawLate};
+pub use record::{Found, first_record};
 pub use shared::SharedMemory;
 pub use stream::StreamReader;

@@ -307,6 +307,8 @@ pub fn loss_line(loss: &Loss) -> String {
         LossCause::Overwritten => ("events", "overwritten while they were copied"),
         LossCause::Discarded => ("events", "discarded by the writer of the trace"),
         LossCause::Gap => ("gaps", "in the sequence of switches, which nobody counted"),
+        LossCause::BufferFull => ("events", "that found the recorder's buffer full"),
+        LossCause::Overrun => ("events", "overwritten by the kernel's tracer before they were read"),
         LossCause::ReportRingFull => ("accounts of late responses", "that found their ring full"),
     };
     format!("lost: {count} {what}{cpu} {why}; any of this may be incomplete")

@@ -2,12 +2,12 @@
 //! Records to events. Field positions come from the record contract (`offset_of!`), so this cannot drift from the kernel
 //! side; a record of unknown kind or too short for its kind is `None` and counted by the caller.
 
+use crate::{Frame, RawLate};
 use rtscope_abi as abi;
 use rtscope_event::{
     Chain, Comm, CpuId, End, Event, EventKind, Irq, LateResponse, MonotonicNs, Origin, OriginKind,
     OtherOrigin, Pid, Priority, Step, StepKind, TaskState, Tid, VectorKind,
 };
-use rtscope_ring::{Frame, RawLate};
 use std::mem::{offset_of, size_of};
 
 /// Bytes of a record or structure, as the words they were copied in.

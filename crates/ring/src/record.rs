@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Records that were copied out of a bank and stand back to back, as a recording to disk keeps them.
+//!
+//! There is no lap to compare with: who copied them took whole records. Still nothing in them is trusted, since a file may
+//! be cut short or damaged.
+
+use crate::Frame;
+use rtscope_abi as abi;
+
+const HEADER_WORDS: usize = 2;
+
+/// What stands at the beginning of some words.
+#[derive(Clone, Copy, Debug)]
+pub enum Found<'a> {
+    /// A committed record; the next one follows its words.
+    Record(Frame<'a>),
+    /// So many words that are to be stepped over: a slot that its writer did not want any more.
+    Padding(usize),
+    /// So many words of a record whose writer had not finished.
+    Unfinished(usize),
+    /// No record, or one that is longer than what is left.
+    Garbage,
+}
+
+/// Looks at the first record in `words`.
+#[must_use]
+pub fn first_record(words: &[u64]) -> Found<'_> {
+    let Some(word) = words.first() else { return Found::Garbage };
+    let length = (word & 0xff) as usize;
+    let (kind, state, flags) = ((word >> 8) as u8, (word >> 16) as u32 & 0xff, (word >> 24) as u8);
+    let Some(record) = words.get(..length).filter(|record| record.len() >= HEADER_WORDS) else {
+        return Found::Garbage;
+    };
+    match state {
+        abi::RTS_COMMITTED if u32::from(kind) == abi::RTS_PADDING => Found::Padding(length),
+        abi::RTS_COMMITTED => Found::Record(Frame { kind, flags, time_ns: record[1], words: record }),
+        abi::RTS_OPEN => Found::Unfinished(length),
+        _ => Found::Garbage,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(length: u64, kind: u64, state: u32) -> u64 {
+        length | kind << 8 | u64::from(state) << 16 | 3 << 24 | 77 << 32
+    }
+
+    #[test]
+    fn a_record_is_found_whatever_its_lap() {
+        let words = [word(3, 14, abi::RTS_COMMITTED), 500, 9, 1];
+        let Found::Record(frame) = first_record(&words) else { panic!("no record") };
+        assert_eq!((frame.kind, frame.flags, frame.time_ns, frame.bytes_len()), (14, 3, 500, 24));
+    }
+
+    #[test]
+    fn what_is_no_record_is_told_apart() {
+        let is = |words: &[u64]| format!("{:?}", first_record(words));
+        assert_eq!(is(&[word(2, 0, abi::RTS_COMMITTED), 0]), "Padding(2)");
+        assert_eq!(is(&[word(4, 14, abi::RTS_OPEN), 0, 0, 0]), "Unfinished(4)");
+        for garbage in
+            [&[][..], &[0, 0], &[word(1, 14, abi::RTS_COMMITTED), 0], &[word(3, 14, abi::RTS_COMMITTED), 0]]
+        {
+            assert_eq!(is(garbage), "Garbage");
+        }
+    }
+}
