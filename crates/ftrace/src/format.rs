@@ -29,7 +29,8 @@ pub struct Field {
     pub offset: u32,
     /// Bytes in the record.
     pub size: u32,
-    /// How to read them.
+    /// How to read them. A scalar can be smaller than `size`: an argument `int dfd` of a system call is in the first four
+    /// of a register's eight bytes.
     pub kind: FieldKind,
 }
 
