@@ -3,9 +3,13 @@
 //!
 //! - [`format`]: what a tracepoint's `format` file says: fields, their offsets and sizes, names for their
 //!   numbers.
+//! - [`page`]: events out of the ring buffer's sub-buffers.
+//! - [`pattern`]: which tracepoints a user means.
 
 pub mod format;
+pub mod page;
 mod parse;
+pub mod pattern;
 mod symbols;
 
 pub use parse::ParseError;

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which tracepoints a user means: `sched:*,irq:*,syscalls,!sched:sched_stat_*`.
+//!
+//! - `SYSTEM:NAME`: both with `*` (any characters) and `?` (one character).
+//! - `syscalls`: all system calls; any other word without a colon is the name of a subsystem or of an event of any
+//!   subsystem, so `sched`, `sched_switch` and `*` do what they look like.
+//! - `syscalls:openat`: a system call, its entry and its exit. The names are the kernel's (`newfstatat`, not `fstatat`).
+//! - `!PATTERN`: without these. Exclusions count wherever they stand. Only exclusions: all but these.
+
+/// How the kernel names the events of a system call.
+const SYSCALL_PREFIXES: [&str; 2] = ["sys_enter_", "sys_exit_"];
+
+/// A list of patterns that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// Nothing between two commas, or nothing at all.
+    #[error(
+        "an empty event pattern in '{0}'; write SYSTEM:NAME (sched:*), a subsystem (irq), syscalls, or '*' for all"
+    )]
+    Empty(String),
+    /// A second colon, or a blank.
+    #[error(
+        "'{0}' is no event pattern; write SYSTEM:NAME (sched:sched_switch), with * and ? for any characters, and commas between"
+    )]
+    Form(String),
+}
+
+/// One pattern of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pattern {
+    text: String,
+    system: Option<String>,
+    name: String,
+    exclude: bool,
+}
+
+impl Pattern {
+    fn parse(text: &str, list: &str) -> Result<Pattern, PatternError> {
+        let (exclude, body) = match text.strip_prefix('!') {
+            Some(body) => (true, body.trim()),
+            None => (false, text),
+        };
+        let empty = || PatternError::Empty(list.to_string());
+        let form = || PatternError::Form(text.to_string());
+        let (system, name) = match body.split_once(':') {
+            Some((system, name)) => (Some(system.to_string()), name),
+            None => (None, body),
+        };
+        if name.is_empty() || system.as_deref() == Some("") {
+            return Err(empty());
+        }
+        if name.contains([':', '!']) || body.contains(char::is_whitespace) {
+            return Err(form());
+        }
+        Ok(Pattern { text: text.to_string(), system, name: name.to_string(), exclude })
+    }
+
+    fn matches(&self, system: &str, name: &str) -> bool {
+        match &self.system {
+            None => glob(&self.name, system) || glob(&self.name, name) || self.is_syscall(system, name),
+            Some(wanted) => glob(wanted, system) && (glob(&self.name, name) || self.is_syscall(system, name)),
+        }
+    }
+
+    /// `openat` for `sys_enter_openat` and `sys_exit_openat`.
+    fn is_syscall(&self, system: &str, name: &str) -> bool {
+        let call = || SYSCALL_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix));
+        system == "syscalls" && call().is_some_and(|call| glob(&self.name, call))
+    }
+}
+
+/// A list of patterns: which tracepoints are meant, and which not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Patterns {
+    list: Vec<Pattern>,
+}
+
+impl Patterns {
+    /// Reads a list with commas.
+    ///
+    /// # Errors
+    /// See [`PatternError`].
+    pub fn parse(list: &str) -> Result<Patterns, PatternError> {
+        let patterns = list.split(',').map(|text| Pattern::parse(text.trim(), list));
+        Ok(Patterns { list: patterns.collect::<Result<_, _>>()? })
+    }
+
+    /// Reads several lists, as from several arguments.
+    ///
+    /// # Errors
+    /// See [`PatternError`].
+    pub fn parse_all<T: AsRef<str>>(lists: impl IntoIterator<Item = T>) -> Result<Patterns, PatternError> {
+        let mut all = Patterns::default();
+        for list in lists {
+            all.list.extend(Patterns::parse(list.as_ref())?.list);
+        }
+        Ok(all)
+    }
+
+    /// Without any pattern no event is meant.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Whether this tracepoint is meant.
+    #[must_use]
+    pub fn matches(&self, system: &str, name: &str) -> bool {
+        let wanted = |exclude: bool| self.list.iter().filter(move |pattern| pattern.exclude == exclude);
+        let only_exclusions = !self.list.is_empty() && wanted(false).next().is_none();
+        let included = only_exclusions || wanted(false).any(|pattern| pattern.matches(system, name));
+        included && !wanted(true).any(|pattern| pattern.matches(system, name))
+    }
+
+    /// Patterns (other than exclusions) that match none of these events: most likely misspelled.
+    #[must_use]
+    pub fn without_match<'a>(&self, events: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Vec<&str> {
+        let unused = |pattern: &&Pattern| !events.clone().any(|(system, name)| pattern.matches(system, name));
+        self.list.iter().filter(|p| !p.exclude).filter(unused).map(|pattern| pattern.text.as_str()).collect()
+    }
+}
+
+/// Whether `pattern` describes all of `text`: `*` any characters, `?` one, all else itself.
+///
+/// Goes back only to the last `*`, which is enough (what an earlier one took can always be taken by the later one), so the
+/// time is at most the product of the lengths.
+#[must_use]
+pub fn glob(pattern: &str, text: &str) -> bool {
+    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(byte) if *byte == b'?' || *byte == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => match star {
+                Some((at, from)) => {
+                    star = Some((at, from + 1));
+                    p = at + 1;
+                    t = from + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|byte| *byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_match_as_in_a_shell() {
+        let cases = [
+            ("sched_*", "sched_switch", true),
+            ("*_*", "sched_switch", true),
+            ("*switch", "sched_switch_switch", true),
+            ("s?hed*", "sched_switch", true),
+            ("sched", "sched_switch", false),
+            ("*x*", "sched_switch", false),
+            ("*", "", true),
+            ("", "", true),
+            ("?", "", false),
+            ("**a**b", "xxaxxb", true),
+            ("a*b*c", "abxbc", true),
+        ];
+        for (pattern, text, expected) in cases {
+            assert_eq!(glob(pattern, text), expected, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn lists_mean_what_they_look_like() {
+        let meant = |list: &str| {
+            let patterns = Patterns::parse(list).unwrap();
+            let events = [
+                ("sched", "sched_switch"),
+                ("sched", "sched_stat_wait"),
+                ("irq", "irq_handler_entry"),
+                ("syscalls", "sys_enter_openat"),
+                ("syscalls", "sys_exit_openat"),
+                ("syscalls", "sys_enter_openat2"),
+                ("raw_syscalls", "sys_enter"),
+            ];
+            events.iter().enumerate().filter(|(_, (s, n))| patterns.matches(s, n)).map(|(i, _)| i).collect()
+        };
+        let cases: [(&str, Vec<usize>); 12] = [
+            ("sched:*", vec![0, 1]),
+            ("sched:*,!sched:sched_stat_*", vec![0]),
+            ("!sched:sched_stat_*,sched:*", vec![0]),
+            ("syscalls", vec![3, 4, 5]),
+            ("syscalls:openat", vec![3, 4]),
+            ("openat", vec![3, 4]),
+            ("syscalls:sys_enter_*", vec![3, 5]),
+            ("syscalls,!openat*", vec![]),
+            ("*", vec![0, 1, 2, 3, 4, 5, 6]),
+            ("!syscalls,!raw_syscalls", vec![0, 1, 2]),
+            ("sched_switch, irq", vec![0, 2]),
+            ("*:*_switch", vec![0]),
+        ];
+        for (list, expected) in cases {
+            let found: Vec<usize> = meant(list);
+            assert_eq!(found, expected, "{list}");
+        }
+        assert!(!Patterns::default().matches("sched", "sched_switch"));
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused() {
+        for text in ["", ",", "a,,b", "sched:", ":x", "!", "!sched:"] {
+            assert!(matches!(Patterns::parse(text), Err(PatternError::Empty(_))), "{text}");
+        }
+        for text in ["a:b:c", "sched switch", "!!x"] {
+            assert!(matches!(Patterns::parse(text), Err(PatternError::Form(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn misspelled_patterns_are_found() {
+        let patterns = Patterns::parse_all(["sched:*,shed:*", "!nothing"]).unwrap();
+        let events = [("sched", "sched_switch")];
+        assert_eq!(patterns.without_match(events.into_iter()), ["shed:*"]);
+    }
+}
