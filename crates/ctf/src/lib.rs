@@ -20,8 +20,9 @@
 //! `babeltrace2 SNAPSHOT` and [`read_trace`] both find the folder inside. [`StagedDir`] makes either level appear at
 //! once or not at all.
 //!
-//! Flow: [`write_trace`]: `state` (dump) + `encode` (events, as `layout` says) → `packet` → files; `metadata` prints the
-//! layout. [`read_trace`]: `tsdl` → `class` → `decode` (bits to values) → `stream` (packets to events, by `kernel`) →
+//! Writing: [`TraceWriter`] ([`write_trace`] for a whole recording): `state` (dump), `encode` (our own events, as `layout` says)
+//! and `tracepoint` (any of the kernel's, as its format says), then `packet`, then files; `metadata` prints the `classes`.
+//! Reading: [`read_trace`]: `tsdl` → `class` → `decode` (bits to values) → `stream` (packets to events, by `kernel`) →
 //! `reader` (merge, names, losses).
 #![forbid(unsafe_code)]
 
@@ -37,4 +38,7 @@ pub use error::Error;
 pub use info::TraceInfo;
 pub use read::{Trace, read_trace};
 pub use staged::StagedDir;
-pub use write::{WriteSummary, write_trace};
+pub use write::{
+    Classes, EventLoss, Evidence, GivenText, NameLookup, StreamDone, StreamWriter, TaskStatus, TraceWriter,
+    TracepointId, WriteSummary, write_trace,
+};

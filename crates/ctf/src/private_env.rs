@@ -4,13 +4,16 @@
 //! Losses: CTF knows one counter per stream; rtscope knows causes, and losses of no known CPU. History: CTF has no word
 //! for "nothing is missing since". Each entry is one short text, so that people can read it in babeltrace2's details, too.
 
-use rtscope_event::{CpuId, Loss, LossCause, MonotonicNs, Recording};
+use crate::{EventLoss, Evidence};
+use rtscope_event::{CpuId, Loss, LossCause, MonotonicNs};
 use std::collections::BTreeMap;
 
 const FORMAT: &str = "rtscope_format";
 const FORMAT_VERSION: &str = "1";
 const HISTORY: &str = "rtscope_complete_since_";
 const LOSS: &str = "rtscope_loss_";
+/// Not taken in by `parse`: these are parts of the losses, for people.
+const EVENT_LOSS: &str = "rtscope_event_loss_";
 const NEVER: &str = "none";
 const UNKNOWN: &str = "?";
 
@@ -22,20 +25,26 @@ pub(crate) struct PrivateEnv {
     pub(crate) losses: Vec<Loss>,
 }
 
-/// The entries for a recording.
-pub(crate) fn entries(recording: &Recording) -> Vec<(String, String)> {
+/// The entries of a trace.
+pub(crate) fn entries(evidence: &Evidence<'_>) -> Vec<(String, String)> {
     let mut entries = vec![(FORMAT.to_owned(), FORMAT_VERSION.to_owned())];
-    for history in &recording.history {
+    for history in evidence.history {
         let since = history.complete_since.map_or(NEVER.to_owned(), |since| since.0.to_string());
         entries.push((format!("{HISTORY}{}", history.cpu), since));
     }
-    for (index, loss) in recording.losses.iter().enumerate() {
-        let cpu = loss.cpu.map_or(UNKNOWN.to_owned(), |cpu| cpu.to_string());
-        let count = loss.count.map_or(UNKNOWN.to_owned(), |count| count.to_string());
-        let text = format!("cpu={cpu} cause={} count={count}", cause_name(loss.cause));
-        entries.push((format!("{LOSS}{index}"), text));
+    for (index, loss) in evidence.losses.iter().enumerate() {
+        entries.push((format!("{LOSS}{index}"), loss_text(loss)));
+    }
+    for (index, EventLoss { event, loss }) in evidence.by_event.iter().enumerate() {
+        entries.push((format!("{EVENT_LOSS}{index}"), format!("{} event={event}", loss_text(loss))));
     }
     entries
+}
+
+fn loss_text(loss: &Loss) -> String {
+    let cpu = loss.cpu.map_or(UNKNOWN.to_owned(), |cpu| cpu.to_string());
+    let count = loss.count.map_or(UNKNOWN.to_owned(), |count| count.to_string());
+    format!("cpu={cpu} cause={} count={count}", cause_name(loss.cause))
 }
 
 /// Reads the entries back; `None` when the trace is not ours or of a format that this version does not know.
@@ -117,8 +126,9 @@ mod tests {
             CpuHistory { cpu: CpuId(0), complete_since: Some(MonotonicNs(5)), events: 0 },
             CpuHistory { cpu: CpuId(10), complete_since: None, events: 0 },
         ];
-        let recording = Recording { losses: losses.clone(), history, ..Recording::default() };
-        let private = parse(&entries(&recording).into_iter().collect()).unwrap();
+        let part = EventLoss { event: "sched_switch".to_owned(), loss: losses[0].clone() };
+        let evidence = Evidence { losses: &losses, history: &history, by_event: &[part] };
+        let private = parse(&entries(&evidence).into_iter().collect()).unwrap();
         assert_eq!(private.losses, losses);
         let expected = BTreeMap::from([(CpuId(0), Some(MonotonicNs(5))), (CpuId(10), None)]);
         assert_eq!(private.history, expected);

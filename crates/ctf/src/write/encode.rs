@@ -2,10 +2,30 @@
 //! Event → payload bytes, field by field in the layout's order.
 
 use crate::layout::{Field, Type, UNKNOWN_COMM};
-use rtscope_event::{Comm, CpuId, End, Event, EventKind, Names, OriginKind, Priority, TaskState, Tid};
+use rtscope_event::{
+    Comm, CpuId, End, Event, EventKind, Irq, MonotonicNs, Names, OriginKind, Priority, TaskState, Tid,
+};
 
 /// Longest text written, so that an event always fits a packet. (Linux' PATH_MAX.)
 const TEXT_BYTES: usize = 4095;
+
+/// Who has what name; our own records have numbers only.
+pub trait NameLookup {
+    /// The name of a task at a time, if anything said it.
+    fn comm(&self, tid: Tid, time: MonotonicNs) -> Option<Comm>;
+    /// The name of an interrupt, if known.
+    fn irq(&self, irq: Irq) -> Option<&str>;
+}
+
+impl NameLookup for Names {
+    fn comm(&self, tid: Tid, time: MonotonicNs) -> Option<Comm> {
+        Names::comm(self, tid, time)
+    }
+
+    fn irq(&self, irq: Irq) -> Option<&str> {
+        Names::irq(self, irq)
+    }
+}
 
 /// Appends an event's fields and checks, in debug builds, that they are those of its layout.
 pub(super) struct Payload<'b> {
@@ -98,7 +118,7 @@ pub(crate) fn origin_number(kind: OriginKind) -> u8 {
 
 /// The `prev_state` that Trace Compass reads as what happened: 0 runnable, 1 and 2 waiting, 64 gone. lttng-modules
 /// writes 256 for a preempted task, which it shows as unknown; the kernel's 64 (parked) it would show as gone.
-fn shown_state(state: TaskState, preempt: bool) -> i64 {
+pub(super) fn shown_state(state: TaskState, preempt: bool) -> i64 {
     const INTERRUPTIBLE: u32 = 1;
     match state {
         _ if preempt => 0,
@@ -110,7 +130,7 @@ fn shown_state(state: TaskState, preempt: bool) -> i64 {
 }
 
 /// Appends the payload of an event. Names are those of the event's time; an unknown one is [`UNKNOWN_COMM`].
-pub(super) fn event(event: &Event, names: &Names, out: &mut Payload<'_>) {
+pub(super) fn event<N: NameLookup>(event: &Event, names: &N, out: &mut Payload<'_>) {
     let comm = |tid: Tid| names.comm(tid, event.time).unwrap_or_else(|| Comm::from(UNKNOWN_COMM));
     match &event.kind {
         EventKind::SchedSwitch { prev_tid, next_tid, .. } => {
@@ -181,7 +201,7 @@ fn switch(kind: &EventKind, prev_comm: Comm, next_comm: Comm, out: &mut Payload<
 }
 
 /// Interrupts, timers and the CPU's own events.
-fn interrupt(kind: &EventKind, event: &Event, names: &Names, out: &mut Payload<'_>) {
+fn interrupt<N: NameLookup>(kind: &EventKind, event: &Event, names: &N, out: &mut Payload<'_>) {
     match *kind {
         EventKind::IrqHandlerEntry { irq } => {
             out.id(irq.0);

@@ -6,37 +6,34 @@
 //! who we are in `producer`. (2.14: babeltrace2 works around faults of versions before 2.11.) Every payload field's name
 //! has a leading underscore, which readers strip: it keeps names such as `event` or `clock` apart from TSDL's keywords.
 
-use crate::layout::{EventLayout, Type};
-use crate::{TraceInfo, private_env};
-use rtscope_event::Recording;
+use super::classes::{Classes, Header};
+use super::tsdl::{self, quoted};
+use crate::{Evidence, TraceInfo, private_env};
 use std::fmt::Write;
 
 /// Whole text of the metadata file.
-pub(super) fn text(layouts: &[EventLayout], recording: &Recording, info: &TraceInfo) -> String {
+pub(super) fn text(classes: &Classes, evidence: &Evidence<'_>, info: &TraceInfo) -> String {
     let mut text = String::with_capacity(16 * 1024);
-    text.push_str(TYPES);
+    text.push_str("/* CTF 1.8 */\n\n");
+    text.push_str(tsdl::ALIASES);
     trace(&mut text, info);
-    env(&mut text, recording, info);
+    env(&mut text, evidence, info);
     clock(&mut text, info);
-    text.push_str(STREAM);
-    for (id, layout) in layouts.iter().enumerate() {
-        event(&mut text, id, layout);
+    stream(&mut text, classes.header);
+    for (id, layout) in classes.own_classes() {
+        let name = quoted(&layout.name);
+        let _ = write!(
+            text,
+            "event {{\n\tname = {name};\n\tid = {id};\n\tstream_id = 0;\n\tfields := struct {{\n"
+        );
+        layout.fields.iter().for_each(|(name, kind)| tsdl::own_field(&mut text, name, *kind));
+        text.push_str("\t};\n};\n\n");
+    }
+    for (id, class) in classes.tracepoint_classes() {
+        class.describe(id, &mut text);
     }
     text
 }
-
-const TYPES: &str = "/* CTF 1.8 */
-
-typealias integer { size = 8; align = 8; signed = false; } := uint8_t;
-typealias integer { size = 32; align = 8; signed = false; } := uint32_t;
-typealias integer { size = 64; align = 8; signed = false; } := uint64_t;
-typealias integer { size = 32; align = 8; signed = true; } := int32_t;
-typealias integer { size = 64; align = 8; signed = true; } := int64_t;
-typealias integer { size = 64; align = 8; signed = false; base = 16; } := address_t;
-typealias integer { size = 8; align = 8; signed = false; encoding = UTF8; } := char8_t;
-typealias integer { size = 5; align = 1; signed = false; } := uint5_t;
-
-";
 
 fn trace(text: &mut String, info: &TraceInfo) {
     // Writing to a String cannot fail, here and below.
@@ -60,7 +57,7 @@ fn trace(text: &mut String, info: &TraceInfo) {
     );
 }
 
-fn env(text: &mut String, recording: &Recording, info: &TraceInfo) {
+fn env(text: &mut String, evidence: &Evidence<'_>, info: &TraceInfo) {
     text.push_str("env {\n");
     let window = info.window_begin.map(|begin| begin.0.to_string());
     let texts = [
@@ -79,24 +76,10 @@ fn env(text: &mut String, recording: &Recording, info: &TraceInfo) {
     for (key, value) in [("tracer_major", 2), ("tracer_minor", 14), ("tracer_patchlevel", 0)] {
         let _ = writeln!(text, "\t{key} = {value};");
     }
-    for (key, value) in private_env::entries(recording) {
+    for (key, value) in private_env::entries(evidence) {
         let _ = writeln!(text, "\t{key} = {};", quoted(&value));
     }
     text.push_str("};\n\n");
-}
-
-/// A TSDL string. Control characters, which a host name or version cannot have anyway, become blanks.
-fn quoted(value: &str) -> String {
-    let mut text = String::from("\"");
-    for character in value.chars() {
-        match character {
-            '"' | '\\' => text.extend(['\\', character]),
-            c if c.is_control() => text.push(' '),
-            c => text.push(c),
-        }
-    }
-    text.push('"');
-    text
 }
 
 fn clock(text: &mut String, info: &TraceInfo) {
@@ -117,8 +100,26 @@ fn clock(text: &mut String, info: &TraceInfo) {
     );
 }
 
-const STREAM: &str =
+fn stream(text: &mut String, header: Header) {
+    let (header_name, header_type) = match header {
+        Header::Compact => ("event_header_compact", HEADER_COMPACT),
+        Header::Large => ("event_header_large", HEADER_LARGE),
+    };
+    let _ = write!(
+        text,
+        "{CONTEXT}{header_type}stream {{
+\tid = 0;
+\tevent.header := struct {header_name};
+\tpacket.context := struct packet_context;
+}};
+
+"
+    );
+}
+
+const CONTEXT: &str =
     "typealias integer { size = 27; align = 1; signed = false; map = clock.monotonic.value; } := time27_t;
+typealias integer { size = 32; align = 8; signed = false; map = clock.monotonic.value; } := time32_t;
 typealias integer { size = 64; align = 8; signed = false; map = clock.monotonic.value; } := time64_t;
 
 struct packet_context {
@@ -131,7 +132,9 @@ struct packet_context {
 \tuint32_t cpu_id;
 };
 
-struct event_header_compact {
+";
+
+const HEADER_COMPACT: &str = "struct event_header_compact {
 \tenum : uint5_t { compact = 0 ... 30, extended = 31 } id;
 \tvariant <id> {
 \t\tstruct {
@@ -144,47 +147,19 @@ struct event_header_compact {
 \t} v;
 } align(8);
 
-stream {
-\tid = 0;
-\tevent.header := struct event_header_compact;
-\tpacket.context := struct packet_context;
-};
-
 ";
 
-fn event(text: &mut String, id: usize, layout: &EventLayout) {
-    let _ = write!(
-        text,
-        "event {{\n\tname = \"{}\";\n\tid = {id};\n\tstream_id = 0;\n\tfields := struct {{\n",
-        layout.name
-    );
-    for (name, kind) in layout.fields {
-        let _ = match kind {
-            Type::U8 => writeln!(text, "\t\tuint8_t _{name};"),
-            Type::U32 => writeln!(text, "\t\tuint32_t _{name};"),
-            Type::S32 => writeln!(text, "\t\tint32_t _{name};"),
-            Type::U64 => writeln!(text, "\t\tuint64_t _{name};"),
-            Type::S64 => writeln!(text, "\t\tint64_t _{name};"),
-            Type::Address => writeln!(text, "\t\taddress_t _{name};"),
-            Type::Comm => writeln!(text, "\t\tchar8_t _{name}[16];"),
-            Type::Text => writeln!(text, "\t\tstring _{name};"),
-            Type::Origin => {
-                writeln!(text, "\t\tenum : uint8_t {{ timer = 1, irq = 2, vector = 3 }} _{name};")
-            }
-            Type::End => {
-                writeln!(text, "\t\tenum : uint8_t {{ running = 1, blocked = 2, rewoken = 3 }} _{name};")
-            }
-        };
-    }
-    text.push_str("\t};\n};\n\n");
-}
+const HEADER_LARGE: &str = "struct event_header_large {
+\tenum : uint16_t { compact = 0 ... 65534, extended = 65535 } id;
+\tvariant <id> {
+\t\tstruct {
+\t\t\ttime32_t timestamp;
+\t\t} compact;
+\t\tstruct {
+\t\t\tuint32_t id;
+\t\t\ttime64_t timestamp;
+\t\t} extended;
+\t} v;
+} align(8);
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_hostile_host_name_stays_inside_its_quotes() {
-        assert_eq!(quoted("a\"; }; \\ \n"), "\"a\\\"; }; \\\\  \"");
-    }
-}
+";

@@ -4,18 +4,25 @@
 //! One stream per CPU, written one after the other, so that memory stays at one packet however many CPUs there are.
 //! Each packet is written with one call and never holds part of an event: readers refuse a trace with a packet cut short.
 
+mod classes;
 mod encode;
 mod metadata;
 mod packet;
 mod state;
+mod trace;
+mod tracepoint;
+mod tsdl;
 
-use crate::layout::{event_id, event_layouts, id};
-use crate::{Error, StagedDir, TraceInfo};
-use packet::PacketWriter;
+pub use classes::{Classes, TracepointId};
+pub use encode::NameLookup;
+pub use state::TaskStatus;
+pub use trace::{EventLoss, Evidence, StreamDone, StreamWriter, TraceWriter};
+pub use tracepoint::GivenText;
+
+use crate::layout::event_id;
+use crate::{Error, TraceInfo};
 use rtscope_event::{CpuId, Event, LossCause, MonotonicNs, Recording};
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 /// What was written.
@@ -38,43 +45,32 @@ pub struct WriteSummary {
 /// # Errors
 /// When `dir` exists, the recording is not in time order, or the system refuses (a full disk); nothing is left then.
 pub fn write_trace(dir: &Path, recording: &Recording, info: &TraceInfo) -> Result<WriteSummary, Error> {
-    let staged = StagedDir::new(dir)?;
-    let mut summary = WriteSummary::default();
-    let text = metadata::text(&event_layouts(), recording, info);
-    write_file(&staged.path().join("metadata"), |file| file.write_all(text.as_bytes()))?;
-    summary.bytes += text.len() as u64;
-
+    let occurring: HashSet<u32> = recording.events.iter().map(|event| event_id(&event.kind)).collect();
+    let classes = Classes::new(|class| occurring.contains(&class), &[]);
+    let writer = TraceWriter::create(dir, classes, info.clone())?;
+    let states = state::initial_states(&recording.events);
     let window = Window::of(recording, info);
+    let mut done = Vec::new();
     for (index, (cpu, events)) in by_cpu(recording)?.into_iter().enumerate() {
-        let path = staged.path().join(format!("kernel_{cpu}"));
-        write_file(&path, |file| {
-            let mut packets =
-                PacketWriter::new(file, *info.trace_uuid.as_bytes(), cpu, window, Losses::of(recording, cpu));
-            packets.announce_losses()?;
+        let mut stream = writer.stream(cpu, window.begin)?;
+        let path = stream.path().to_owned();
+        let mut write = || {
+            stream.announce(Losses::of(recording, cpu))?;
             if index == 0 {
-                summary.dump_events = state::write_dump(&mut packets, recording, window.begin)?;
+                stream.dump(&recording.names, |tid| states.get(&tid).copied())?;
             }
             for &event in &events {
-                let event = &recording.events[event];
-                packets.event(event_id(&event.kind), event.time, |out| {
-                    encode::event(event, &recording.names, out)
-                })?;
+                stream.event(&recording.events[event], &recording.names)?;
             }
-            let done = packets.finish()?;
-            summary.packets += done.packets;
-            summary.bytes += done.bytes;
             Ok(())
-        })?;
-        summary.streams += 1;
-        summary.events += events.len() as u64;
+        };
+        write()
+            .and_then(|()| stream.finish(window.end))
+            .map(|stream| done.push(stream))
+            .map_err(Error::io("write", &path))?;
     }
-    staged.publish()?;
-    Ok(summary)
-}
-
-fn write_file(path: &Path, fill: impl FnOnce(&mut File) -> std::io::Result<()>) -> Result<(), Error> {
-    let mut file = File::create_new(path).map_err(Error::io("make the file", path))?;
-    fill(&mut file).and_then(|()| file.sync_all()).map_err(Error::io("write", path))
+    let evidence = Evidence { losses: &recording.losses, history: &recording.history, by_event: &[] };
+    writer.finish(&evidence, &done)
 }
 
 /// The time that all streams cover.
@@ -135,5 +131,3 @@ fn by_cpu(recording: &Recording) -> Result<BTreeMap<CpuId, Vec<usize>>, Error> {
     }
     Ok(streams)
 }
-
-const _: () = assert!(id::LATE_RESPONSE < packet::EXTENDED, "frequent events have compact headers");

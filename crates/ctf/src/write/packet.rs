@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Events → packets of one stream.
 //!
-//! Event headers are LTTng's compact ones: 5 bits of id and 27 bits of time, 4 bytes instead of 12. The reader
-//! completes the time from the event before (from the packet's begin for the first), so a larger step than 2^27 ns
-//! = 134 ms, and an id that does not fit, take the extended form.
+//! Event headers are LTTng's: 5 bits of id and 27 bits of time, 4 bytes instead of 12 (or 16 and 32 bits where there are
+//! many classes). The reader completes the time from the event before (from the packet's begin for the first), so a
+//! larger step than those bits hold (2^27 ns = 134 ms), and an id that does not fit, take the extended form.
 
-use super::encode::Payload;
-use super::{Losses, Window};
-use crate::layout::{EventLayout, event_layouts};
+use super::Losses;
+use super::classes::Header;
 use rtscope_event::{CpuId, MonotonicNs};
 use std::io::{self, Write};
 
 /// First word of every packet.
 pub(crate) const MAGIC: u32 = 0xc1fc_1fc1;
-/// The compact id that says: extended header.
-pub(crate) const EXTENDED: u32 = 31;
-/// Bits of time in a compact header.
-const TIME_BITS: u32 = 27;
-/// Packets are cut before they exceed this. Large enough that its 84 bytes of header do not matter, small enough that a
+/// Packets are cut when they exceed this. Large enough that its 84 bytes of header do not matter, small enough that a
 /// reader can seek and that one write never takes long.
 const PACKET_BYTES: usize = 512 * 1024;
 
@@ -25,16 +20,21 @@ const PACKET_BYTES: usize = 512 * 1024;
 const HEADER_BYTES: usize = 4 + 16 + 4 + 8;
 const CONTEXT_BYTES: usize = 6 * 8 + 4;
 
+/// A packet that begins with a loss is cut here already: the loss is known to lie before its end, so this is how precisely
+/// a reader learns where it was. Also how much has to lie between two losses that are told apart.
+const LOSS_PACKET_BYTES: usize = 16 * 1024;
+
 /// Cuts one stream into packets.
-pub(super) struct PacketWriter<'f, W> {
-    out: &'f mut W,
-    layouts: Vec<EventLayout>,
+#[derive(Debug)]
+pub(super) struct PacketWriter<W> {
+    out: W,
+    header: Header,
     uuid: [u8; 16],
     cpu: CpuId,
-    window: Window,
-    losses: Losses,
     /// events_discarded of the packet being filled.
     discarded: u64,
+    /// The packet being filled has more of them than the one before.
+    after_loss: bool,
     buffer: Vec<u8>,
     begin: MonotonicNs,
     /// The time a reader has in hand after what is in the buffer.
@@ -48,82 +48,125 @@ pub(super) struct PacketWriter<'f, W> {
 pub(super) struct Done {
     pub(super) packets: u64,
     pub(super) bytes: u64,
+    /// Events whose time was before that of the event before them; they have that one's time.
+    pub(super) moved: u64,
 }
 
-impl<'f, W: Write> PacketWriter<'f, W> {
-    pub(super) fn new(out: &'f mut W, uuid: [u8; 16], cpu: CpuId, window: Window, losses: Losses) -> Self {
+impl<W: Write> PacketWriter<W> {
+    /// A stream whose first packet begins at `begin`.
+    pub(super) fn new(out: W, header: Header, uuid: [u8; 16], cpu: CpuId, begin: MonotonicNs) -> Self {
         let mut writer = PacketWriter {
             out,
-            layouts: event_layouts(),
+            header,
             uuid,
             cpu,
-            window,
-            losses,
             discarded: 0,
-            buffer: Vec::with_capacity(PACKET_BYTES),
-            begin: window.begin,
-            clock: window.begin,
+            after_loss: false,
+            buffer: Vec::with_capacity(PACKET_BYTES + 8192),
+            begin,
+            clock: begin,
             empty: true,
             done: Done::default(),
         };
-        writer.open(window.begin);
+        writer.open(begin);
         writer
     }
 
-    /// Makes the losses visible. `events_discarded` counts since the beginning of the stream, and readers report its
-    /// growth from packet to packet; where in the window the losses were is not known. So an empty packet at the
-    /// window's begin has 0, and all others have the sum. When the number is unknown there is no such packet: a count
-    /// in a stream's first packet has nothing to be compared with, and readers report losses without a number.
-    pub(super) fn announce_losses(&mut self) -> io::Result<()> {
-        if self.losses.known == 0 && !self.losses.unknown {
+    /// Makes losses visible whose place in the stream is not known; to be called before the first event.
+    /// `events_discarded` counts since the beginning of the stream, and readers report its growth from packet to packet.
+    /// So an empty packet at the begin has 0, and all others have the sum. When the number is unknown there is no such
+    /// packet: a count in a stream's first packet has nothing to be compared with, and readers report losses without a
+    /// number.
+    pub(super) fn announce_losses(&mut self, losses: Losses) -> io::Result<()> {
+        if losses.known == 0 && !losses.unknown {
             return Ok(());
         }
-        if !self.losses.unknown {
-            self.close(self.window.begin)?;
-            self.open(self.window.begin);
+        if !losses.unknown {
+            self.close(self.begin)?;
+            self.open(self.begin);
         }
-        self.discarded = self.losses.known.max(1);
+        self.discarded = losses.known.max(1);
         Ok(())
     }
 
-    /// Adds one event. Times must not go back.
-    pub(super) fn event(
-        &mut self,
-        id: u32,
-        time: MonotonicNs,
-        encode: impl Fn(&mut Payload<'_>),
-    ) -> io::Result<()> {
-        let mark = self.buffer.len();
-        self.append(id, time, &encode);
-        if self.buffer.len() > PACKET_BYTES && !self.empty {
-            self.buffer.truncate(mark);
+    /// `count` events are missing between the last event and the next.
+    pub(super) fn lost(&mut self, count: u64) -> io::Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        // Close together, losses are one: packets must not become smaller than their headers are worth.
+        if !self.after_loss || self.buffer.len() >= LOSS_PACKET_BYTES {
+            self.close(self.clock)?;
+            self.open(self.clock);
+            self.after_loss = true;
+        }
+        self.discarded = self.discarded.saturating_add(count);
+        Ok(())
+    }
+
+    /// Begins an event: its payload is to be appended to [`PacketWriter::payload`]. A time that goes back is moved to the
+    /// time of the event before.
+    #[inline]
+    pub(super) fn begin_event(&mut self, id: u32, time: MonotonicNs) -> io::Result<()> {
+        let mut time = time;
+        if time < self.clock {
+            time = self.clock;
+            self.done.moved += 1;
+        }
+        if self.buffer.len() >= if self.after_loss { LOSS_PACKET_BYTES } else { PACKET_BYTES } {
             self.close(self.clock)?;
             self.open(time);
-            self.append(id, time, &encode);
+            self.after_loss = false;
+        }
+        let header = self.header;
+        let low = time.0 & ((1 << header.time_bits()) - 1);
+        if id < header.extended() && time.since(self.clock) < 1 << header.time_bits() {
+            match header {
+                Header::Compact => self.buffer.extend_from_slice(&(id | (low as u32) << 5).to_le_bytes()),
+                Header::Large => {
+                    let word = u64::from(id) | low << 16;
+                    self.buffer.extend_from_slice(&word.to_le_bytes()[..6]);
+                }
+            }
+        } else {
+            match header {
+                Header::Compact => self.buffer.push(header.extended() as u8),
+                Header::Large => self.buffer.extend_from_slice(&(header.extended() as u16).to_le_bytes()),
+            }
+            self.buffer.extend_from_slice(&id.to_le_bytes());
+            self.buffer.extend_from_slice(&time.0.to_le_bytes());
         }
         self.clock = time;
         self.empty = false;
         Ok(())
     }
 
-    fn append(&mut self, id: u32, time: MonotonicNs, encode: &impl Fn(&mut Payload<'_>)) {
-        if id < EXTENDED && time.since(self.clock) < 1 << TIME_BITS {
-            let low = time.0 as u32 & ((1 << TIME_BITS) - 1);
-            self.buffer.extend_from_slice(&(id | low << 5).to_le_bytes());
-        } else {
-            self.buffer.push(EXTENDED as u8);
-            self.buffer.extend_from_slice(&id.to_le_bytes());
-            self.buffer.extend_from_slice(&time.0.to_le_bytes());
-        }
-        let mut payload = Payload::new(&mut self.buffer, self.layouts[id as usize].fields);
-        encode(&mut payload);
-        payload.finish();
+    /// Where the payload of the event that was begun goes.
+    #[inline]
+    pub(super) fn payload(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer
     }
 
-    /// Writes the last packet.
-    pub(super) fn finish(mut self) -> io::Result<Done> {
-        self.close(self.window.end.max(self.clock))?;
-        Ok(self.done)
+    /// Where the next event would begin, for [`PacketWriter::take_back`].
+    #[inline]
+    pub(super) fn mark(&self) -> Mark {
+        Mark { packets: self.done.packets, length: self.buffer.len(), clock: self.clock, empty: self.empty }
+    }
+
+    /// Forgets the event that was begun after `mark`. A packet that was cut for it stays cut.
+    pub(super) fn take_back(&mut self, mark: Mark) {
+        if mark.packets == self.done.packets {
+            self.buffer.truncate(mark.length);
+            (self.clock, self.empty) = (mark.clock, mark.empty);
+        } else {
+            self.open(self.begin);
+        }
+    }
+
+    /// Writes the last packet, which ends at `end` at the earliest.
+    pub(super) fn finish(mut self, end: MonotonicNs) -> io::Result<(W, Done)> {
+        self.close(end.max(self.clock))?;
+        Ok((self.out, self.done))
     }
 
     fn open(&mut self, begin: MonotonicNs) {
@@ -134,7 +177,7 @@ impl<'f, W: Write> PacketWriter<'f, W> {
         self.empty = true;
     }
 
-    /// Fills in what is known only now, and writes.
+    /// Fills in what is known only now, and writes with one call.
     fn close(&mut self, end: MonotonicNs) -> io::Result<()> {
         let bits = self.buffer.len() as u64 * 8;
         let mut head = Vec::with_capacity(HEADER_BYTES + CONTEXT_BYTES);
@@ -155,29 +198,47 @@ impl<'f, W: Write> PacketWriter<'f, W> {
     }
 }
 
+/// A place in a stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    packets: u64,
+    length: usize,
+    clock: MonotonicNs,
+    empty: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::id;
+
+    fn stream(header: Header, fill: impl FnOnce(&mut PacketWriter<Vec<u8>>)) -> (Vec<u8>, Done) {
+        let mut writer = PacketWriter::new(Vec::new(), header, [7; 16], CpuId(1), MonotonicNs(0));
+        fill(&mut writer);
+        writer.finish(MonotonicNs(0)).unwrap()
+    }
+
+    fn event(writer: &mut PacketWriter<Vec<u8>>, time: u64) {
+        writer.begin_event(11, MonotonicNs(time)).unwrap();
+        writer.payload().extend_from_slice(&3_u32.to_le_bytes());
+    }
 
     fn packets(times: &[u64], losses: Losses) -> (Vec<u8>, Done) {
-        let mut out = Vec::new();
-        let window = Window { begin: MonotonicNs(0), end: MonotonicNs(*times.last().unwrap_or(&0)) };
-        let mut writer = PacketWriter::new(&mut out, [7; 16], CpuId(1), window, losses);
-        writer.announce_losses().unwrap();
-        for time in times {
-            writer.event(id::SOFTIRQ_RAISE, MonotonicNs(*time), |payload| payload.u32(3)).unwrap();
-        }
-        let done = writer.finish().unwrap();
-        (out, done)
+        stream(Header::Compact, |writer| {
+            writer.announce_losses(losses).unwrap();
+            times.iter().for_each(|time| event(writer, *time));
+        })
     }
+
+    const EMPTY: usize = HEADER_BYTES + CONTEXT_BYTES;
 
     #[test]
     fn a_long_pause_takes_the_extended_header() {
         let (short, _) = packets(&[0, (1 << 27) - 1], Losses::default());
         let (long, _) = packets(&[0, 1 << 27], Losses::default());
-        assert_eq!(short.len(), HEADER_BYTES + CONTEXT_BYTES + 2 * 8);
+        assert_eq!(short.len(), EMPTY + 2 * 8);
         assert_eq!(long.len(), short.len() + 9);
+        let large = |time| stream(Header::Large, |writer| event(writer, time)).0.len() - EMPTY;
+        assert_eq!((large((1 << 32) - 1), large(1 << 32)), (6 + 4, 14 + 4));
     }
 
     #[test]
@@ -185,12 +246,64 @@ mod tests {
         let times: Vec<u64> = (0..100_000).collect();
         let (bytes, done) = packets(&times, Losses::default());
         assert_eq!(done.packets, 2);
-        assert_eq!(bytes.len(), 2 * (HEADER_BYTES + CONTEXT_BYTES) + 100_000 * 8);
+        assert_eq!(bytes.len(), 2 * EMPTY + 100_000 * 8);
     }
 
     #[test]
     fn a_known_loss_has_an_empty_packet_before_it() {
         assert_eq!(packets(&[1], Losses { known: 5, unknown: false }).1.packets, 2);
         assert_eq!(packets(&[1], Losses { known: 5, unknown: true }).1.packets, 1);
+    }
+
+    /// begin, end, discarded of each packet
+    fn heads(bytes: &[u8]) -> Vec<(u64, u64, u64)> {
+        let mut heads = Vec::new();
+        let mut at = 0;
+        while at < bytes.len() {
+            let word = |index: usize| {
+                u64::from_le_bytes(bytes[at + HEADER_BYTES + index * 8..][..8].try_into().unwrap())
+            };
+            heads.push((word(0), word(1), word(5)));
+            at += (word(3) / 8) as usize;
+        }
+        heads
+    }
+
+    #[test]
+    fn a_loss_is_where_it_happened() {
+        let (bytes, _) = stream(Header::Compact, |writer| {
+            (0..100).for_each(|time| event(writer, time));
+            writer.lost(5).unwrap();
+            event(writer, 200);
+            writer.lost(2).unwrap();
+            (300..10_000).for_each(|time| event(writer, time));
+        });
+        let heads = heads(&bytes);
+        assert_eq!(heads[0], (0, 99, 0));
+        // The second loss is too near to the first to be told apart; after 16 KiB the packet ends.
+        let (begin, end, lost) = heads[1];
+        assert_eq!((begin, lost), (99, 7));
+        assert!((2200..2400).contains(&end), "{end}");
+        assert_eq!(heads[2].2, 7);
+        assert_eq!(heads.len(), 3);
+    }
+
+    #[test]
+    fn a_loss_before_all_events_has_something_to_be_compared_with() {
+        let (bytes, _) = stream(Header::Compact, |writer| writer.lost(9).unwrap());
+        assert_eq!(heads(&bytes), [(0, 0, 0), (0, 0, 9)]);
+    }
+
+    #[test]
+    fn time_does_not_go_back_and_an_event_can_be_taken_back() {
+        let (bytes, done) = stream(Header::Compact, |writer| {
+            event(writer, 500);
+            event(writer, 400);
+            let mark = writer.mark();
+            event(writer, 900);
+            writer.take_back(mark);
+        });
+        assert_eq!((bytes.len(), done.moved), (EMPTY + 16, 1));
+        assert_eq!(heads(&bytes), [(0, 500, 0)]);
     }
 }

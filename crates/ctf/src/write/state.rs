@@ -6,41 +6,44 @@
 //! task's first event says, had been so before.
 
 use super::encode::Payload;
-use super::packet::PacketWriter;
+use super::trace::StreamWriter;
 use crate::layout::id;
-use rtscope_event::{CpuId, Event, EventKind, Irq, MonotonicNs, Recording, TaskInfo, Tid};
+use rtscope_event::{CpuId, Event, EventKind, Irq, MonotonicNs, Names, TaskInfo, Tid};
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io;
 
 /// State of a task, by LTTng's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Status {
+pub enum TaskStatus {
+    /// It waits for a CPU.
     Runnable = 2,
+    /// It waits for something else.
     Waiting = 5,
+    /// It is on a CPU.
     Running = 6,
 }
 
 /// In what state, and on which CPU where it matters, each task was before its first event.
-pub(super) fn initial_states(events: &[Event]) -> HashMap<Tid, (Status, CpuId)> {
+pub(super) fn initial_states(events: &[Event]) -> HashMap<Tid, (TaskStatus, CpuId)> {
     let mut states = HashMap::new();
     for event in events {
-        let mut said = |tid: Tid, status: Status, cpu: CpuId| {
+        let mut said = |tid: Tid, status: TaskStatus, cpu: CpuId| {
             states.entry(tid).or_insert((status, cpu));
         };
         match &event.kind {
             EventKind::SchedSwitch { prev_tid, next_tid, .. } => {
-                said(*prev_tid, Status::Running, event.cpu);
-                said(*next_tid, Status::Runnable, event.cpu);
+                said(*prev_tid, TaskStatus::Running, event.cpu);
+                said(*next_tid, TaskStatus::Runnable, event.cpu);
             }
-            EventKind::SchedWaking { tid, target_cpu, .. } => said(*tid, Status::Waiting, *target_cpu),
-            EventKind::SchedWakeupNew { tid, target_cpu, .. } => said(*tid, Status::Waiting, *target_cpu),
+            EventKind::SchedWaking { tid, target_cpu, .. } => said(*tid, TaskStatus::Waiting, *target_cpu),
+            EventKind::SchedWakeupNew { tid, target_cpu, .. } => said(*tid, TaskStatus::Waiting, *target_cpu),
             EventKind::ProcessFork { parent_tid, child_tid, .. } => {
-                said(*parent_tid, Status::Running, event.cpu);
+                said(*parent_tid, TaskStatus::Running, event.cpu);
                 // It did not exist. No status that tools know says so; waiting claims least.
-                said(*child_tid, Status::Waiting, event.cpu);
+                said(*child_tid, TaskStatus::Waiting, event.cpu);
             }
             EventKind::ProcessExec { tid, .. } | EventKind::ProcessExit { tid, .. } => {
-                said(*tid, Status::Running, event.cpu);
+                said(*tid, TaskStatus::Running, event.cpu);
             }
             // A task may be renamed, boosted or moved by another, in any state.
             _ => {}
@@ -50,21 +53,21 @@ pub(super) fn initial_states(events: &[Event]) -> HashMap<Tid, (Status, CpuId)> 
 }
 
 /// Writes the dump and returns its number of events.
-pub(super) fn write_dump<W: Write>(
-    packets: &mut PacketWriter<'_, W>,
-    recording: &Recording,
+pub(super) fn write_dump(
+    stream: &mut StreamWriter,
+    names: &Names,
+    status: impl Fn(Tid) -> Option<(TaskStatus, CpuId)>,
     time: MonotonicNs,
 ) -> io::Result<u64> {
-    let states = initial_states(&recording.events);
-    packets.event(id::DUMP_START, time, |_| {})?;
+    stream.own(id::DUMP_START, time, |_| {})?;
     let mut events = 2;
-    for task in recording.names.tasks() {
-        let (status, cpu) = states.get(&task.tid).copied().unwrap_or((Status::Waiting, CpuId(0)));
-        packets.event(id::DUMP_PROCESS, time, |out| process(task, status, cpu, out))?;
+    for task in names.tasks() {
+        let (status, cpu) = status(task.tid).unwrap_or((TaskStatus::Waiting, CpuId(0)));
+        stream.own(id::DUMP_PROCESS, time, |out| process(task, status, cpu, out))?;
         events += 1;
     }
-    for (Irq(irq), name) in recording.names.irqs() {
-        packets.event(id::DUMP_INTERRUPT, time, |out| {
+    for (Irq(irq), name) in names.irqs() {
+        stream.own(id::DUMP_INTERRUPT, time, |out| {
             out.id(irq);
             // LTTng: the interrupt chip's name, then the handler's. We know the latter only.
             out.text("");
@@ -72,11 +75,11 @@ pub(super) fn write_dump<W: Write>(
         })?;
         events += 1;
     }
-    packets.event(id::DUMP_END, time, |_| {})?;
+    stream.own(id::DUMP_END, time, |_| {})?;
     Ok(events)
 }
 
-fn process(task: &TaskInfo, status: Status, cpu: CpuId, out: &mut Payload<'_>) {
+fn process(task: &TaskInfo, status: TaskStatus, cpu: CpuId, out: &mut Payload<'_>) {
     // The ids inside a pid namespace are not known; LTTng writes both, equal outside containers.
     for id in [task.tid.0, task.tid.0, task.pid.0, task.pid.0, task.ppid.0, task.ppid.0] {
         out.id(id);
@@ -114,9 +117,9 @@ mod tests {
             EventKind::SchedWaking { tid: Tid(3), prio: Priority(120), target_cpu: CpuId(4), kthread: false };
         let waking = Event { time: MonotonicNs(2), cpu: CpuId(0), kind: waking };
         let states = initial_states(&[switch(1, 7, 1, 2), waking, switch(3, 7, 2, 3), switch(4, 7, 3, 1)]);
-        assert_eq!(states[&Tid(1)], (Status::Running, CpuId(7)));
-        assert_eq!(states[&Tid(2)], (Status::Runnable, CpuId(7)));
-        assert_eq!(states[&Tid(3)], (Status::Waiting, CpuId(4)));
+        assert_eq!(states[&Tid(1)], (TaskStatus::Running, CpuId(7)));
+        assert_eq!(states[&Tid(2)], (TaskStatus::Runnable, CpuId(7)));
+        assert_eq!(states[&Tid(3)], (TaskStatus::Waiting, CpuId(4)));
         assert_eq!(states.get(&Tid(4)), None);
     }
 }

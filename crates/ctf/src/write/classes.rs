@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The event classes of one trace: those of our own events that occur in it, and one for each tracepoint.
+//!
+//! An event begins with its class's number and the lower bits of its time. With at most 31 frequent classes both fit four
+//! bytes; with more they take six. Numbers are given so that only the state dump, which comes once, has to do with the
+//! long form.
+
+use super::tracepoint::{GivenText, Tracepoint, name_all};
+use crate::layout::{EventLayout, event_layouts, id};
+use rtscope_ftrace::format::EventFormat;
+use std::collections::HashSet;
+
+/// A tracepoint of [`Classes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TracepointId(pub(super) u32);
+
+/// How event headers look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Header {
+    /// 5 bits of number, 27 bits of time.
+    Compact,
+    /// 16 bits of number, 32 bits of time.
+    Large,
+}
+
+impl Header {
+    /// The number that says: the long form.
+    pub(super) fn extended(self) -> u32 {
+        match self {
+            Header::Compact => 31,
+            Header::Large => 65_535,
+        }
+    }
+
+    pub(super) fn time_bits(self) -> u32 {
+        match self {
+            Header::Compact => 27,
+            Header::Large => 32,
+        }
+    }
+}
+
+/// The classes of a trace.
+#[derive(Debug)]
+pub struct Classes {
+    pub(super) header: Header,
+    layouts: Vec<EventLayout>,
+    /// For each layout, its number in this trace.
+    own: Vec<Option<u32>>,
+    first_tracepoint: u32,
+    tracepoints: Vec<Tracepoint>,
+}
+
+impl Classes {
+    /// The classes that `occurs` picks among our own (by the number that [`Classes::own_event`] gives; those of the state dump are always
+    /// there), and one for each format. With a format: which arguments of a system call are texts that will be given (bit i:
+    /// argument i).
+    #[must_use]
+    pub fn new(occurs: impl Fn(u32) -> bool, formats: &[(&EventFormat, u8)]) -> Classes {
+        let layouts = event_layouts();
+        let is_dump = |number: u32| (id::DUMP_START..=id::DUMP_END).contains(&number);
+        let mut own = vec![None; layouts.len()];
+        let numbers = 0..layouts.len() as u32;
+        let occurring = numbers.clone().filter(|number| !is_dump(*number) && occurs(*number));
+        let mut first_tracepoint = 0;
+        for (number, layout) in (0..).zip(occurring) {
+            own[layout as usize] = Some(number);
+            first_tracepoint = number + 1;
+        }
+        let first_dump = first_tracepoint + formats.len() as u32;
+        for (number, layout) in (first_dump..).zip(numbers.filter(|number| is_dump(*number))) {
+            own[layout as usize] = Some(number);
+        }
+        let taken: HashSet<&str> = layouts.iter().map(|layout| layout.name.as_ref()).collect();
+        let names = name_all(&formats.iter().map(|(format, _)| *format).collect::<Vec<_>>(), &taken);
+        let named = |((format, paths), name): (&(&EventFormat, u8), String)| {
+            let mut tracepoint = Tracepoint::new(format, *paths);
+            tracepoint.name = name;
+            tracepoint
+        };
+        let tracepoints: Vec<Tracepoint> = formats.iter().zip(names).map(named).collect();
+        let frequent = first_tracepoint + tracepoints.len() as u32;
+        let header = if frequent <= Header::Compact.extended() { Header::Compact } else { Header::Large };
+        Classes { header, layouts, own, first_tracepoint, tracepoints }
+    }
+
+    /// The number by which `Classes::new` asks for the class of an event.
+    #[must_use]
+    pub fn own_event(kind: &rtscope_event::EventKind) -> u32 {
+        crate::layout::event_id(kind)
+    }
+
+    /// The tracepoint made from the format at `index` of those given.
+    #[must_use]
+    pub fn tracepoint(&self, index: usize) -> Option<TracepointId> {
+        (index < self.tracepoints.len()).then_some(TracepointId(index as u32))
+    }
+
+    /// Its name in the trace.
+    #[must_use]
+    pub fn tracepoint_name(&self, id: TracepointId) -> &str {
+        self.tracepoints.get(id.0 as usize).map_or("", |class| &class.name)
+    }
+
+    /// The texts that its events want, in the order in which they are to be given.
+    #[must_use]
+    pub fn texts(&self, id: TracepointId) -> &[GivenText] {
+        self.tracepoints.get(id.0 as usize).map_or(&[], |class| &class.texts)
+    }
+
+    /// All names, by number in the trace.
+    pub(super) fn names(&self) -> Vec<&str> {
+        let mut names = vec![""; self.own.iter().flatten().count() + self.tracepoints.len()];
+        for (layout, number) in self.layouts.iter().zip(&self.own) {
+            if let Some(number) = number {
+                names[*number as usize] = layout.name.as_ref();
+            }
+        }
+        for (number, class) in (self.first_tracepoint..).zip(&self.tracepoints) {
+            names[number as usize] = &class.name;
+        }
+        names
+    }
+
+    /// Number and layout of one of our own classes.
+    #[inline]
+    pub(super) fn own(&self, layout: u32) -> Option<(u32, &EventLayout)> {
+        let number = (*self.own.get(layout as usize)?)?;
+        Some((number, &self.layouts[layout as usize]))
+    }
+
+    /// Number and class of a tracepoint.
+    #[inline]
+    pub(super) fn class(&self, id: TracepointId) -> Option<(u32, &Tracepoint)> {
+        self.tracepoints.get(id.0 as usize).map(|class| (self.first_tracepoint + id.0, class))
+    }
+
+    /// Our own classes that are in the trace, with their numbers.
+    pub(super) fn own_classes(&self) -> impl Iterator<Item = (u32, &EventLayout)> {
+        self.layouts.iter().zip(&self.own).filter_map(|(layout, number)| Some(((*number)?, layout)))
+    }
+
+    /// The tracepoints, with their numbers.
+    pub(super) fn tracepoint_classes(&self) -> impl Iterator<Item = (u32, &Tracepoint)> {
+        (self.first_tracepoint..).zip(&self.tracepoints)
+    }
+}

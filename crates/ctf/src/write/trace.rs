@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A trace being written: a folder that appears when it is complete, and a stream for each CPU in it.
+//!
+//! The streams are independent of each other and may be written by different threads. The metadata comes last, because
+//! what was lost is known only then; nobody looks for it before, since the folder has no name yet.
+
+use super::classes::{Classes, TracepointId};
+use super::encode::{self, NameLookup, Payload};
+use super::packet::PacketWriter;
+use super::state::{self, TaskStatus};
+use super::{Losses, WriteSummary, metadata};
+use crate::layout::event_id;
+use crate::{Error, StagedDir, TraceInfo};
+use rtscope_event::{CpuHistory, CpuId, Event, Loss, MonotonicNs, Names, Tid};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What a trace says of itself beside its events.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Evidence<'a> {
+    /// What is missing, by cause.
+    pub losses: &'a [Loss],
+    /// How far back each CPU's events reach.
+    pub history: &'a [CpuHistory],
+    /// Losses by event, where that is known: `(event, cpu, count)`; they are part of `losses`.
+    pub by_event: &'a [EventLoss],
+}
+
+/// How many events of one kind are missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventLoss {
+    /// The event's name, or that of the program which would have recorded it.
+    pub event: String,
+    /// The loss.
+    pub loss: Loss,
+}
+
+/// Writes a trace.
+#[derive(Debug)]
+pub struct TraceWriter {
+    staged: StagedDir,
+    classes: Arc<Classes>,
+    info: TraceInfo,
+}
+
+impl TraceWriter {
+    /// Begins the trace that is to become the new folder `dir`. Dropping the writer before [`TraceWriter::finish`] leaves nothing.
+    ///
+    /// # Errors
+    /// When `dir` exists or cannot be made.
+    pub fn create(dir: &Path, classes: Classes, info: TraceInfo) -> Result<TraceWriter, Error> {
+        Ok(TraceWriter { staged: StagedDir::new(dir)?, classes: Arc::new(classes), info })
+    }
+
+    /// The classes of the trace.
+    #[must_use]
+    pub fn classes(&self) -> &Arc<Classes> {
+        &self.classes
+    }
+
+    /// Begins the stream of a CPU; no event may be older than `begin`.
+    ///
+    /// # Errors
+    /// When there is one already, or it cannot be made.
+    pub fn stream(&self, cpu: CpuId, begin: MonotonicNs) -> Result<StreamWriter, Error> {
+        let path = self.staged.path().join(format!("kernel_{cpu}"));
+        let file = File::create_new(&path).map_err(Error::io("make the file", &path))?;
+        let uuid = *self.info.trace_uuid.as_bytes();
+        let packets = PacketWriter::new(file, self.classes.header, uuid, cpu, begin);
+        let counts = vec![0; self.classes.names().len()];
+        let classes = Arc::clone(&self.classes);
+        Ok(StreamWriter { path, begin, classes, packets, counts, dump_events: 0 })
+    }
+
+    /// Writes the metadata and lets the trace appear. All streams must have been finished.
+    ///
+    /// # Errors
+    /// When the system refuses (a full disk), or something else has taken the name; nothing is left then.
+    pub fn finish(self, evidence: &Evidence<'_>, streams: &[StreamDone]) -> Result<WriteSummary, Error> {
+        let text = metadata::text(&self.classes, evidence, &self.info);
+        let path = self.staged.path().join("metadata");
+        let write =
+            |file: &mut File| io::Write::write_all(file, text.as_bytes()).and_then(|()| file.sync_all());
+        let mut file = File::create_new(&path).map_err(Error::io("make the file", &path))?;
+        write(&mut file).map_err(Error::io("write", &path))?;
+        let mut summary = WriteSummary { bytes: text.len() as u64, ..WriteSummary::default() };
+        for stream in streams {
+            summary.events += stream.events;
+            summary.dump_events += stream.dump_events;
+            summary.streams += 1;
+            summary.packets += stream.packets;
+            summary.bytes += stream.bytes;
+        }
+        self.staged.publish()?;
+        Ok(summary)
+    }
+}
+
+/// Writes the stream of one CPU.
+#[derive(Debug)]
+pub struct StreamWriter {
+    path: PathBuf,
+    begin: MonotonicNs,
+    classes: Arc<Classes>,
+    packets: PacketWriter<File>,
+    /// Events by class.
+    counts: Vec<u64>,
+    dump_events: u64,
+}
+
+/// What became of a stream.
+#[derive(Clone, Debug, Default)]
+pub struct StreamDone {
+    /// Events, without those of the state dump.
+    pub events: u64,
+    /// Events of the state dump.
+    pub dump_events: u64,
+    /// Events by name, without those of the state dump.
+    pub by_name: BTreeMap<String, u64>,
+    /// Packets.
+    pub packets: u64,
+    /// Size of the file.
+    pub bytes: u64,
+    /// Events that were given too late: they have the time of the event before them.
+    pub moved: u64,
+}
+
+impl StreamWriter {
+    /// The state dump that a trace begins with; for one stream of a trace, before its events. `status`: how a task began.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn dump(
+        &mut self,
+        names: &Names,
+        status: impl Fn(Tid) -> Option<(TaskStatus, CpuId)>,
+    ) -> io::Result<()> {
+        self.dump_events = state::write_dump(self, names, status, self.begin)?;
+        Ok(())
+    }
+
+    /// Adds one of our own events.
+    ///
+    /// # Errors
+    /// When its class was not declared, or the system refuses.
+    #[inline]
+    pub fn event<N: NameLookup>(&mut self, event: &Event, names: &N) -> io::Result<()> {
+        self.own(event_id(&event.kind), event.time, |out| encode::event(event, names, out))
+    }
+
+    /// Adds the event of a tracepoint. `record` is as the kernel wrote it; `texts` are those that [`Classes::texts`] asks for.
+    /// False: the record is too short for its class, and nothing was added.
+    ///
+    /// # Errors
+    /// When the class is of another trace, or the system refuses.
+    #[inline]
+    pub fn tracepoint(
+        &mut self,
+        class: TracepointId,
+        time: MonotonicNs,
+        record: &[u8],
+        texts: &[Option<&[u8]>],
+    ) -> io::Result<bool> {
+        let Some((number, class)) = self.classes.class(class) else { return Err(undeclared()) };
+        let mark = self.packets.mark();
+        self.packets.begin_event(number, time)?;
+        if class.encode(record, texts, self.packets.payload()).is_none() {
+            self.packets.take_back(mark);
+            return Ok(false);
+        }
+        self.counts[number as usize] += 1;
+        Ok(true)
+    }
+
+    /// `count` events are missing between the last event and the next.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn lost(&mut self, count: u64) -> io::Result<()> {
+        self.packets.lost(count)
+    }
+
+    /// Losses anywhere in the stream; before its first event.
+    pub(super) fn announce(&mut self, losses: Losses) -> io::Result<()> {
+        self.packets.announce_losses(losses)
+    }
+
+    pub(super) fn own(
+        &mut self,
+        layout: u32,
+        time: MonotonicNs,
+        encode: impl FnOnce(&mut Payload<'_>),
+    ) -> io::Result<()> {
+        let Some((number, layout)) = self.classes.own(layout) else { return Err(undeclared()) };
+        self.packets.begin_event(number, time)?;
+        let mut payload = Payload::new(self.packets.payload(), layout.fields);
+        encode(&mut payload);
+        payload.finish();
+        self.counts[number as usize] += 1;
+        Ok(())
+    }
+
+    /// The file that is being written.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes what is left. The stream covers the time up to `end`.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn finish(self, end: MonotonicNs) -> io::Result<StreamDone> {
+        let (file, done) = self.packets.finish(end)?;
+        file.sync_all()?;
+        let names = self.classes.names();
+        let is_dump = |name: &str| name.starts_with("lttng_statedump_");
+        let counted = names.into_iter().zip(self.counts).filter(|(name, count)| *count > 0 && !is_dump(name));
+        let by_name: BTreeMap<String, u64> = counted.map(|(name, count)| (name.to_owned(), count)).collect();
+        Ok(StreamDone {
+            events: by_name.values().sum(),
+            dump_events: self.dump_events,
+            by_name,
+            packets: done.packets,
+            bytes: done.bytes,
+            moved: done.moved,
+        })
+    }
+}
+
+fn undeclared() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "an event of a class that the trace does not declare")
+}

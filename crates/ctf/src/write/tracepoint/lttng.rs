@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where LTTng calls a tracepoint or a field otherwise than the kernel does.
+//!
+//! LTTng's names are what Trace Compass, our own explanations and people's scripts know. Only events that they use are
+//! renamed; every other tracepoint keeps its name, so that the kernel's documentation applies.
+
+use rtscope_ftrace::format::{EventFormat, Field};
+use std::borrow::Cow;
+
+/// The name of an event; `true` when it is a name that LTTng gives, which nobody else may have.
+pub(super) fn event_name(format: &EventFormat) -> (String, bool) {
+    let name = format.name.as_str();
+    let renamed = match format.system.as_str() {
+        "irq" if name.starts_with("softirq_") => Some(format!("irq_{name}")),
+        "timer" if name.starts_with("hrtimer_") => Some(format!("timer_{name}")),
+        "irq_vectors" => Some(format!("x86_irq_vectors_{name}")),
+        "power" if matches!(name, "cpu_idle" | "cpu_frequency") => Some(format!("power_{name}")),
+        "kmem" if matches!(name, "mm_page_alloc" | "mm_page_free") => Some(format!("kmem_{name}")),
+        "syscalls" => (name.strip_prefix("sys_enter_").map(|call| format!("syscall_entry_{call}")))
+            .or_else(|| name.strip_prefix("sys_exit_").map(|call| format!("syscall_exit_{call}"))),
+        "sched" | "irq" | "nmi" | "ipi" | "task" => Some(name.to_owned()),
+        _ => None,
+    };
+    match renamed {
+        Some(renamed) => (renamed, true),
+        None => (name.to_owned(), false),
+    }
+}
+
+/// The name of a field.
+pub(super) fn field_name<'f>(format: &EventFormat, field: &'f Field) -> Cow<'f, str> {
+    let name = field.name.as_str();
+    let about_tasks = format.system == "sched" || (format.system == "task" && format.name == "task_rename");
+    let renamed = match name {
+        // What the kernel calls a pid is a thread; a process is a tgid there.
+        "pid" if about_tasks => "tid".to_owned(),
+        _ if about_tasks => match name.strip_suffix("_pid") {
+            Some(whose) => format!("{whose}_tid"),
+            None => return Cow::from(name),
+        },
+        _ => return Cow::from(name),
+    };
+    // An event that has both keeps both.
+    if format.fields.iter().any(|other| other.name == renamed) { Cow::from(name) } else { Cow::from(renamed) }
+}
+
+/// Whether a field is a priority, as the kernel counts it.
+pub(super) fn is_priority(format: &EventFormat, field: &Field) -> bool {
+    let name = field.name.as_str();
+    format.system == "sched"
+        && field.size == 4
+        && matches!(name, "prio" | "prev_prio" | "next_prio" | "oldprio" | "newprio")
+}
+
+/// Whether a field is the state in which a task leaves its CPU.
+pub(super) fn is_prev_state(format: &EventFormat, field: &Field) -> bool {
+    format.system == "sched"
+        && format.name == "sched_switch"
+        && field.name == "prev_state"
+        && matches!(field.size, 4 | 8)
+}
+
+/// For an event of a system call: whether it is the entry.
+pub(super) fn is_entry(format: &EventFormat) -> Option<bool> {
+    match format.name.as_str() {
+        _ if format.system != "syscalls" => None,
+        name if name.starts_with("sys_enter_") => Some(true),
+        name if name.starts_with("sys_exit_") => Some(false),
+        _ => None,
+    }
+}

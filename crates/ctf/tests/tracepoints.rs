@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Any tracepoint as an event class: what babeltrace2, a reader that we did not write, says of them, and what ours says.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use common::{Random, START, info};
+use rtscope_ctf::{Classes, Evidence, StreamDone, TraceWriter, read_trace};
+use rtscope_event::{CpuId, Event, EventKind, MonotonicNs, Names, TaskState, Tid};
+use rtscope_ftrace::format::{EventFormat, Field, FieldKind};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const COMMON: &str = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+";
+
+fn format(system: &str, name: &str, fields: &[(&str, u32, u32)]) -> EventFormat {
+    let mut text = format!("name: {name}\nID: 7\nformat:\n{COMMON}\n");
+    for (declaration, offset, size) in fields {
+        text.push_str(&format!("\tfield:{declaration};\toffset:{offset};\tsize:{size};\tsigned:0;\n"));
+    }
+    EventFormat::parse(system, &text).unwrap()
+}
+
+/// Standard output of babeltrace2, after checking that there were no complaints; `None` where it is not installed.
+fn babeltrace2(dir: &Path, arguments: &[&str]) -> Option<String> {
+    let output =
+        match Command::new("babeltrace2").arg(dir).args(arguments).env("HOME", "/nonexistent").output() {
+            Ok(output) => output,
+            Err(error) => {
+                println!("SKIP: babeltrace2 cannot be run: {error}");
+                return None;
+            }
+        };
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && complaints.is_empty(), "{:?}: {complaints}", output.status);
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn events_counted(dir: &Path) -> Option<u64> {
+    let text = babeltrace2(dir, &["-c", "sink.utils.counter"])?;
+    let line = text.lines().find(|line| line.contains(" Event messages")).unwrap_or("0");
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// A trace of `records`, each `(format, record)`, one microsecond apart on two CPUs.
+fn write(dir: &Path, formats: &[EventFormat], records: &[(usize, Vec<u8>)]) -> Vec<StreamDone> {
+    let given: Vec<(&EventFormat, u8)> = formats.iter().map(|format| (format, 0xff)).collect();
+    let classes = Classes::new(|_| false, &given);
+    let writer = TraceWriter::create(dir, classes, info()).unwrap();
+    let mut done = Vec::new();
+    for cpu in 0..2 {
+        let mut stream = writer.stream(CpuId(cpu), MonotonicNs(START)).unwrap();
+        if cpu == 0 {
+            stream.dump(&Names::default(), |_| None).unwrap();
+        }
+        for (index, (format, record)) in
+            records.iter().enumerate().filter(|(index, _)| index % 2 == cpu as usize)
+        {
+            let class = writer.classes().tracepoint(*format).unwrap();
+            let time = MonotonicNs(START + 1000 * index as u64);
+            assert!(stream.tracepoint(class, time, record, &[Some(b"/etc/ld.so.cache"), None]).unwrap());
+        }
+        done.push(stream.finish(MonotonicNs(START + 1000 * records.len() as u64)).unwrap());
+    }
+    writer.finish(&Evidence::default(), &done).unwrap();
+    done
+}
+
+/// Bytes of the fixed part of a record.
+fn fixed_bytes(format: &EventFormat) -> usize {
+    let end = |field: &Field| (field.offset + field.size) as usize;
+    format.common.iter().chain(&format.fields).map(end).max().unwrap_or(8)
+}
+
+/// A record with random content; what is dynamic lies behind its fixed part, or anywhere.
+fn random_record(format: &EventFormat, random: &mut Random, sane: bool) -> Vec<u8> {
+    let mut record: Vec<u8> = (0..fixed_bytes(format)).map(|_| random.next() as u8).collect();
+    if !sane {
+        return record;
+    }
+    for field in &format.fields {
+        if let FieldKind::Dynamic { relative, .. } = field.kind {
+            let length = random.below(40) as usize;
+            let base = if relative { (field.offset + field.size) as usize } else { 0 };
+            let word = (length << 16 | (record.len() - base)) as u32;
+            record[field.offset as usize..][..4].copy_from_slice(&word.to_le_bytes());
+            record.extend((0..length).map(|_| random.next() as u8));
+        }
+    }
+    record
+}
+
+fn records(formats: &[EventFormat], seed: u64) -> Vec<(usize, Vec<u8>)> {
+    let mut random = Random(seed);
+    let mut records = Vec::new();
+    for (index, format) in formats.iter().enumerate() {
+        records.push((index, vec![0; fixed_bytes(format)]));
+        records.push((index, random_record(format, &mut random, true)));
+        records.push((index, random_record(format, &mut random, false)));
+    }
+    records
+}
+
+fn nasty() -> Vec<EventFormat> {
+    let keywords = [
+        "int event",
+        "int struct",
+        "int string",
+        "int clock",
+        "int stream",
+        "int enum",
+        "int integer",
+        "int variant",
+        "int typealias",
+        "int align",
+        "int trace",
+        "int env",
+        "int id",
+        "int timestamp",
+        "int packet",
+    ];
+    let fields: Vec<(&str, u32, u32)> =
+        keywords.iter().zip(0..).map(|(field, place)| (*field, 8 + 4 * place, 4)).collect();
+    vec![
+        format("odd", "nothing", &[]),
+        format("odd", "keywords", &fields),
+        format(
+            "odd",
+            "duplicates",
+            &[("int a", 8, 4), ("int a", 12, 4), ("int _a", 16, 4), ("__data_loc u8[] a", 20, 4)],
+        ),
+        format(
+            "odd",
+            "texts",
+            &[("char empty[16]", 8, 16), ("__data_loc char[] name", 24, 4), ("char one", 28, 1)],
+        ),
+        format(
+            "odd",
+            "sequences",
+            &[("__data_loc u64[] words", 8, 4), ("__rel_loc u16[] near", 12, 4), ("int x", 16, 4)],
+        ),
+        format(
+            "odd",
+            "masks",
+            &[("__data_loc cpumask_t cpumask", 8, 4), ("struct foo f", 12, 7), ("char rest[]", 20, 0)],
+        ),
+        format("odd", "rest", &[("u32 buf[]", 8, 0)]),
+        format("odd", "with \"quotes\" and \\", &[("long long x", 8, 8)]),
+        format("one", "same", &[("int a", 8, 4)]),
+        format("two", "same", &[("int b", 8, 4)]),
+        format(
+            "syscalls",
+            "sys_enter_openat",
+            &[("int __syscall_nr", 8, 4), ("const char * filename", 16, 8)],
+        ),
+    ]
+}
+
+#[test]
+fn nasty_formats_and_records_are_printed_without_complaint() {
+    for seed in 0..4 {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("trace");
+        let formats = nasty();
+        let records = records(&formats, seed);
+        let done = write(&dir, &formats, &records);
+        let events: u64 = done.iter().map(|stream| stream.events).sum();
+        assert_eq!(events, records.len() as u64);
+        let Some(text) = babeltrace2(&dir, &["--fields=all"]) else { return };
+        assert!(text.contains("one_same: ") && text.contains("two_same: "), "{text}");
+        assert!(text.contains("filename = \"/etc/ld.so.cache\""), "{text}");
+        assert_eq!(events_counted(&dir), Some(events + 2));
+        let trace = read_trace(&dir).unwrap();
+        assert!(trace.warnings.is_empty(), "{:?}", trace.warnings);
+    }
+}
+
+#[test]
+fn an_empty_text_does_not_show_the_one_before_it() {
+    let formats = [format("odd", "text", &[("char name[16]", 8, 16)])];
+    let mut full = vec![0; 24];
+    full[8..13].copy_from_slice(b"stale");
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("trace");
+    write(&dir, &formats, &[(0, full.clone()), (0, full), (0, vec![0; 24]), (0, vec![0; 24])]);
+    let Some(text) = babeltrace2(&dir, &[]) else { return };
+    assert_eq!((text.matches("\"stale\"").count(), text.matches("name = \"\"").count()), (2, 2), "{text}");
+}
+
+#[test]
+fn more_classes_than_a_compact_header_holds_are_fine() {
+    let formats: Vec<EventFormat> =
+        (0..100).map(|number| format("many", &format!("event_{number}"), &[("int value", 8, 4)])).collect();
+    let records = records(&formats, 5);
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("trace");
+    write(&dir, &formats, &records);
+    let Some(counted) = events_counted(&dir) else { return };
+    assert_eq!(counted, records.len() as u64 + 2);
+    let text = babeltrace2(&dir, &["--clock-cycles"]).unwrap();
+    let times = text.lines().filter_map(|line| line.get(1..21)?.parse::<u64>().ok()).skip(2);
+    assert!(times.eq((0..records.len() as u64).map(|index| START + index * 1000)), "{text}");
+}
+
+/// A switch that ftrace recorded is the same event to our reader as one that we recorded.
+#[test]
+fn a_switch_of_ftrace_is_read_as_a_switch() {
+    let fields = [
+        ("char prev_comm[16]", 8, 16),
+        ("pid_t prev_pid", 24, 4),
+        ("int prev_prio", 28, 4),
+        ("long prev_state", 32, 8),
+        ("char next_comm[16]", 40, 16),
+        ("pid_t next_pid", 56, 4),
+        ("int next_prio", 60, 4),
+    ];
+    let formats = [format("sched", "sched_switch", &fields)];
+    let mut record = vec![0; 64];
+    record[8..13].copy_from_slice(b"motor");
+    record[24..32].copy_from_slice(&[41, 0, 0, 0, 19, 0, 0, 0]);
+    record[32] = 2;
+    record[40..43].copy_from_slice(b"log");
+    record[56..64].copy_from_slice(&[42, 0, 0, 0, 120, 0, 0, 0]);
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("trace");
+    write(&dir, &formats, &[(0, record)]);
+    let trace = read_trace(&dir).unwrap();
+    let EventKind::SchedSwitch { prev_tid, prev_prio, prev_state, preempt, next_tid, next_prio, .. } =
+        trace.recording.events[0].kind
+    else {
+        panic!("{:?}", trace.recording.events)
+    };
+    assert_eq!((prev_tid, next_tid, prev_state, preempt), (Tid(41), Tid(42), TaskState(2), false));
+    assert_eq!((prev_prio.0, next_prio.0), (19, 120));
+    let named = trace.recording.names.comm(Tid(41), MonotonicNs(START)).unwrap();
+    assert_eq!(named.to_string(), "motor");
+}
+
+/// Our own events and a tracepoint in one stream.
+#[test]
+fn both_recorders_share_a_stream() {
+    let formats = [format("block", "block_rq_issue", &[("dev_t dev", 8, 4)])];
+    let kind = EventKind::SoftirqRaise { vec: 3 };
+    let class = Classes::own_event(&kind);
+    let classes = Classes::new(|own| own == class, &[(&formats[0], 0)]);
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("trace");
+    let writer = TraceWriter::create(&dir, classes, info()).unwrap();
+    let point = writer.classes().tracepoint(0).unwrap();
+    let mut stream = writer.stream(CpuId(0), MonotonicNs(START)).unwrap();
+    for turn in 0..10 {
+        let time = MonotonicNs(START + turn * 1000);
+        stream.event(&Event { time, cpu: CpuId(0), kind: kind.clone() }, &Names::default()).unwrap();
+        assert!(stream.tracepoint(point, time, &[0; 12], &[]).unwrap());
+        assert!(!stream.tracepoint(point, time, &[0; 11], &[]).unwrap());
+        if turn == 5 {
+            stream.lost(7).unwrap();
+        }
+    }
+    let done = stream.finish(MonotonicNs(START + 20_000)).unwrap();
+    writer.finish(&Evidence::default(), &[done]).unwrap();
+    let output = match Command::new("babeltrace2").arg(&dir).output() {
+        Ok(output) => output,
+        Err(error) => return println!("SKIP: babeltrace2 cannot be run: {error}"),
+    };
+    let (text, complaints) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(text.matches("block_rq_issue: ").count(), 10);
+    assert_eq!(text.matches("irq_softirq_raise: ").count(), 10);
+    assert!(complaints.contains("discarded 7 events"), "{complaints}");
+    assert_eq!(complaints.matches("WARNING").count(), 1, "{complaints}");
+}
+
+/// All tracepoints that the running kernel has, three records of each.
+#[test]
+fn root_every_tracepoint_of_this_kernel_is_printed_without_complaint() {
+    let events = Path::new("/sys/kernel/tracing/events");
+    let Ok(systems) = fs::read_dir(events) else {
+        println!(
+            "SKIP: root_every_tracepoint_of_this_kernel_is_printed_without_complaint: no access to {}",
+            events.display()
+        );
+        return;
+    };
+    let mut formats = Vec::new();
+    for system in systems.flatten().filter(|entry| entry.path().is_dir()) {
+        let name = system.file_name().into_string().unwrap();
+        for event in fs::read_dir(system.path()).unwrap().flatten() {
+            if let Ok(text) = fs::read_to_string(event.path().join("format")) {
+                formats.push(EventFormat::parse(&name, &text).unwrap());
+            }
+        }
+    }
+    assert!(formats.len() > 100, "{}", formats.len());
+    let records = records(&formats, 77);
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("trace");
+    let done = write(&dir, &formats, &records);
+    let events: u64 = done.iter().map(|stream| stream.events).sum();
+    assert_eq!(events, records.len() as u64);
+    if let Some(counted) = events_counted(&dir) {
+        assert_eq!(counted, events + 2);
+        println!("{} tracepoints, {counted} events", formats.len());
+    }
+}
