@@ -11,6 +11,7 @@ mod program_info;
 mod programs;
 mod session;
 mod tasks;
+pub mod tracefs;
 
 pub use irqs::{interrupts, irq_number};
 pub use programs::{PROGRAMS, ProgramSpec, stream_programs};

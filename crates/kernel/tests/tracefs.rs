@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Instances on the real kernel: what is recorded is what happened, and nobody else notices.
+
+use rtscope_ftrace::page::{Page, PageLayout};
+use rtscope_kernel::tracefs::{EventName, Instance, InstanceConfig, RawReader, Tracefs, TracefsError};
+use std::fs::{self, File};
+use std::io::{Read, Seek};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// tracefs, or why the test cannot run.
+fn tracefs(test: &str) -> Option<Tracefs> {
+    let found = Tracefs::find().and_then(|tracefs| {
+        Instance::create(&tracefs, &InstanceConfig::default())?.remove()?;
+        Ok(tracefs)
+    });
+    match found {
+        Ok(tracefs) => Some(tracefs),
+        Err(error) if error.is_missing() => {
+            println!("SKIP: {test}: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn names(list: &[&str]) -> Vec<EventName> {
+    list.iter().map(|name| EventName::parse(name).expect("a name")).collect()
+}
+
+/// Makes a system call with a number that is nobody else's argument, so that its event can be told from others'.
+fn call(number: i32) {
+    // SAFETY: closing a descriptor that is not open changes nothing.
+    unsafe { libc::close(number) };
+}
+
+/// Everything that a reader has, as pages.
+fn drain(readers: Vec<RawReader>) -> Vec<(u32, Vec<u8>)> {
+    let read = |mut reader: RawReader| {
+        let mut file = tempfile();
+        let moved = reader.drain_to(&file).expect("the buffer can be read");
+        file.rewind().expect("a file");
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).expect("a file");
+        assert_eq!(bytes.len() as u64, moved);
+        assert_eq!(bytes.len() % reader.page_bytes(), 0);
+        (reader.cpu(), bytes)
+    };
+    readers.into_iter().map(read).collect()
+}
+
+fn tempfile() -> File {
+    tempfile::tempfile().expect("a temporary file")
+}
+
+/// Events in pages: their number by id, in order of time; missed ones.
+struct Decoded {
+    events: Vec<(u64, Vec<u8>)>,
+    missed: u64,
+}
+
+fn decode(layout: &PageLayout, bytes: &[u8]) -> Decoded {
+    let mut decoded = Decoded { events: Vec::new(), missed: 0 };
+    for page in bytes.chunks(layout.page_bytes()) {
+        let page = Page::new(layout, page).expect("a page of the kernel");
+        decoded.missed += page.missed().map_or(0, |missed| missed.count.expect("there is room for it"));
+        let mut events = page.events();
+        decoded.events.extend(events.by_ref().map(|event| (event.time_ns, event.payload.to_vec())));
+        assert_eq!(events.broken_at(), None);
+    }
+    assert!(decoded.events.is_sorted_by_key(|(time, _)| *time), "a CPU's events are in order");
+    decoded
+}
+
+#[test]
+fn root_recorded_events_are_those_that_happened() {
+    let Some(tracefs) = tracefs("root_recorded_events_are_those_that_happened") else { return };
+    let close = names(&["syscalls:sys_enter_close"]);
+    let instance = Instance::create(&tracefs, &InstanceConfig::default()).unwrap();
+    assert!(instance.enable(&close).unwrap().is_empty());
+    instance.set_filter(&close[0], "fd >= 100000 && fd < 300000").unwrap();
+    let before = now_ns();
+    call(100_001);
+    instance.start().unwrap();
+    for number in 0..50_000 {
+        call(200_000 + number);
+    }
+    instance.stop().unwrap();
+    call(100_002);
+    let after = now_ns();
+    let (layout, readers) = (instance.page_layout(), instance.readers().unwrap());
+    let id = tracefs.format(&close[0]).unwrap().id;
+    let mut numbers: Vec<(u64, u64)> = Vec::new();
+    for (cpu, bytes) in drain(readers) {
+        let decoded = decode(&layout, &bytes);
+        let stats = &instance.stats().unwrap()[cpu as usize];
+        assert_eq!((stats.read, stats.lost()), (Some(decoded.events.len() as u64), Some(0)), "{stats:?}");
+        assert_eq!((stats.entries, decoded.missed), (Some(0), 0));
+        for (time_ns, payload) in decoded.events {
+            assert_eq!(payload[..2], id.to_ne_bytes());
+            assert!((before..after).contains(&time_ns));
+            numbers.push((time_ns, u64::from_ne_bytes(payload[16..24].try_into().unwrap())));
+        }
+    }
+    numbers.sort_unstable();
+    let numbers: Vec<u64> = numbers.into_iter().map(|(_, number)| number).collect();
+    assert_eq!(numbers, (200_000..250_000).collect::<Vec<u64>>());
+}
+
+fn now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure lives here and has the type that the call writes.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+#[test]
+fn root_what_a_full_buffer_loses_is_counted() {
+    let Some(tracefs) = tracefs("root_what_a_full_buffer_loses_is_counted") else { return };
+    let close = names(&["syscalls:sys_enter_close"]);
+    for overwrite in [false, true] {
+        let config = InstanceConfig { buffer_kib_per_cpu: 64, overwrite, ..InstanceConfig::default() };
+        let instance = Instance::create(&tracefs, &config).unwrap();
+        assert!(instance.enable(&close).unwrap().is_empty());
+        instance.set_filter(&close[0], "fd >= 200000 && fd < 300000").unwrap();
+        instance.start().unwrap();
+        (0..50_000).for_each(|number| call(200_000 + number));
+        instance.stop().unwrap();
+        let (layout, readers) = (instance.page_layout(), instance.readers().unwrap());
+        let recorded: usize =
+            drain(readers).iter().map(|(_, bytes)| decode(&layout, bytes).events.len()).sum();
+        let stats = instance.stats().unwrap();
+        let lost: u64 = stats.iter().map(|stats| stats.lost().unwrap()).sum();
+        let by_cause: u64 = match overwrite {
+            true => stats.iter().map(|stats| stats.overrun.unwrap()).sum(),
+            false => stats.iter().map(|stats| stats.dropped.unwrap()).sum(),
+        };
+        assert_eq!((recorded as u64 + lost, by_cause), (50_000, lost), "{stats:?}");
+        assert!(recorded > 500 && lost > 10_000, "{recorded} {lost}");
+    }
+}
+
+#[test]
+fn root_all_tracepoints_start_and_stop_within_a_second() {
+    let Some(tracefs) = tracefs("root_all_tracepoints_start_and_stop_within_a_second") else { return };
+    let all = tracefs.events().unwrap();
+    let hot: Vec<&str> = rtscope_kernel::PROGRAMS.iter().map(|program| program.tracepoint).collect();
+    let rest: Vec<EventName> = all.iter().filter(|event| !hot.contains(&&*event.name)).cloned().collect();
+    assert!(rest.len() + 20 < all.len(), "the hot set is known to the kernel");
+    for wanted in [&all, &rest] {
+        let begin = Instant::now();
+        let instance = Instance::create(&tracefs, &InstanceConfig::default()).unwrap();
+        let created = begin.elapsed();
+        let refused = instance.enable(wanted).unwrap();
+        instance.start().unwrap();
+        let on = begin.elapsed();
+        assert!(refused.is_empty(), "{refused:?}");
+        assert_eq!(instance.enabled().unwrap(), wanted.iter().cloned().collect());
+        let begin = Instant::now();
+        instance.remove().unwrap();
+        let off = begin.elapsed();
+        println!(
+            "{} of {} tracepoints: created {created:?}, on {on:?}, off {off:?}",
+            wanted.len(),
+            all.len()
+        );
+        assert!(on < Duration::from_secs(1) && off < Duration::from_secs(1));
+    }
+}
+
+#[test]
+fn root_a_filter_that_cannot_be_used_is_explained() {
+    let Some(tracefs) = tracefs("root_a_filter_that_cannot_be_used_is_explained") else { return };
+    let switch = names(&["sched:sched_switch"]).remove(0);
+    let instance = Instance::create(&tracefs, &InstanceConfig::default()).unwrap();
+    let refusal = |expression: &str| instance.set_filter(&switch, expression).unwrap_err().to_string();
+    let text = refusal("next_prio < 100 && nobody == 1");
+    assert!(text.contains("sched:sched_switch") && text.contains("nobody"), "{text}");
+    assert!(text.contains("Field not found"), "{text}");
+    assert!(refusal("next_prio <").contains("sched:sched_switch"));
+    assert!(refusal("0").contains("empty"));
+    for fine in ["next_prio < 100 && next_comm ~ \"cyc*\"", "CPU == 1", "COMM == \"x\""] {
+        instance.set_filter(&switch, fine).unwrap();
+    }
+    instance.set_system_filter("sched", "common_pid != 1").unwrap();
+    let nobody = names(&["sched:nobody"]).remove(0);
+    assert!(matches!(instance.set_filter(&nobody, "a == 1"), Err(TracefsError::NoEvent(_))));
+}
+
+/// Somebody else's instance, removed at the end.
+struct Foreign(PathBuf);
+
+impl Foreign {
+    fn create(tracefs: &Tracefs, name: &str) -> Foreign {
+        let path = tracefs.instances().join(name);
+        fs::create_dir(&path).expect("an instance can be made");
+        Foreign(path)
+    }
+
+    /// All that rtscope could have changed.
+    fn state(&self) -> Vec<String> {
+        let files =
+            ["tracing_on", "set_event", "trace_clock", "trace_options", "set_event_pid", "tracing_cpumask"];
+        files.iter().map(|file| fs::read_to_string(self.0.join(file)).expect("readable")).collect()
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+fn state_of_the_top(tracefs: &Tracefs) -> Vec<String> {
+    let files =
+        ["tracing_on", "set_event", "trace_clock", "trace_options", "buffer_size_kb", "set_event_pid"];
+    files.iter().map(|file| fs::read_to_string(tracefs.root().join(file)).expect("readable")).collect()
+}
+
+#[test]
+fn root_two_instances_record_at_once_and_others_are_left_alone() {
+    let Some(tracefs) = tracefs("root_two_instances_record_at_once_and_others_are_left_alone") else {
+        return;
+    };
+    // A name that begins like ours, but is not.
+    let foreign = Foreign::create(&tracefs, &format!("rtscope-foreign-{}", std::process::id()));
+    fs::write(foreign.0.join("events/sched/sched_switch/enable"), "1").unwrap();
+    let (before, top) = (foreign.state(), state_of_the_top(&tracefs));
+    let close = names(&["syscalls:sys_enter_close"]);
+    let config = InstanceConfig::default();
+    let both = [(), ()].map(|()| Instance::create(&tracefs, &config).unwrap());
+    for (index, instance) in both.iter().enumerate() {
+        assert!(instance.enable(&close).unwrap().is_empty());
+        instance.set_filter(&close[0], &format!("fd >= {}", 400_000 + index * 10)).unwrap();
+        instance.start().unwrap();
+    }
+    (0..20).for_each(|number| call(400_000 + number));
+    assert_eq!(tracefs.sweep().unwrap(), Vec::<String>::new());
+    let counts = both.each_ref().map(|instance| {
+        instance.stop().unwrap();
+        let (layout, readers) = (instance.page_layout(), instance.readers().unwrap());
+        drain(readers).iter().map(|(_, bytes)| decode(&layout, bytes).events.len()).sum::<usize>()
+    });
+    assert_eq!(counts, [20, 10]);
+    let paths = both.each_ref().map(|instance| instance.path().to_path_buf());
+    drop(both);
+    assert!(!paths.iter().any(|path| path.exists()));
+    assert_eq!((foreign.state(), state_of_the_top(&tracefs)), (before, top));
+}
+
+#[test]
+fn root_threads_are_included_and_excluded() {
+    let Some(tracefs) = tracefs("root_threads_are_included_and_excluded") else { return };
+    let close = names(&["syscalls:sys_enter_close"]);
+    // SAFETY: the call has no arguments and cannot fail.
+    let own = unsafe { libc::gettid() }.unsigned_abs();
+    let recorded = |config: InstanceConfig| {
+        let instance = Instance::create(&tracefs, &config).unwrap();
+        assert!(instance.enable(&close).unwrap().is_empty());
+        instance.set_filter(&close[0], "fd >= 500000 && fd < 500020").unwrap();
+        instance.start().unwrap();
+        // Whether a running thread is left out is decided when it is next switched in.
+        let turn = || std::thread::sleep(Duration::from_millis(1));
+        let other = std::thread::spawn(move || {
+            turn();
+            (0..10).for_each(|number| call(500_000 + number));
+        });
+        other.join().unwrap();
+        turn();
+        (10..20).for_each(|number| call(500_000 + number));
+        instance.stop().unwrap();
+        let (layout, readers) = (instance.page_layout(), instance.readers().unwrap());
+        drain(readers).iter().map(|(_, bytes)| decode(&layout, bytes).events.len()).sum::<usize>()
+    };
+    let config = InstanceConfig::default;
+    assert_eq!(recorded(config()), 20);
+    assert_eq!(recorded(InstanceConfig { tids: vec![own], ..config() }), 10);
+    assert_eq!(recorded(InstanceConfig { tids: vec![own], follow_forks: true, ..config() }), 20);
+    assert_eq!(recorded(InstanceConfig { exclude_tids: vec![own], ..config() }), 10);
+    assert_eq!(recorded(InstanceConfig { exclude_tids: vec![own], follow_forks: true, ..config() }), 0);
+}
+
+fn exists(path: &Path) -> bool {
+    path.join("tracing_on").exists()
+}
+
+#[test]
+fn root_a_busy_instance_is_switched_off_and_stays_for_later() {
+    let Some(tracefs) = tracefs("root_a_busy_instance_is_switched_off_and_stays_for_later") else { return };
+    let instance = Instance::create(&tracefs, &InstanceConfig::default()).unwrap();
+    assert!(instance.enable(&names(&["syscalls:sys_enter_close"])).unwrap().is_empty());
+    instance.start().unwrap();
+    let path = instance.path().to_path_buf();
+    let open = File::open(path.join("trace_pipe")).unwrap();
+    assert!(matches!(instance.remove(), Err(TracefsError::Busy(_))));
+    assert!(exists(&path));
+    assert_eq!(fs::read_to_string(path.join("tracing_on")).unwrap().trim(), "0");
+    assert_eq!(fs::read_to_string(path.join("set_event")).unwrap().trim(), "");
+    drop(open);
+    fs::remove_dir(&path).unwrap();
+}
