@@ -39,7 +39,7 @@ impl KernelLog {
 }
 
 /// Lines of `after` that came after the last line of `before` and are complaints.
-fn complaints<'a>(before: &[String], after: &'a [String]) -> impl Iterator<Item = &'a str> + use<'a> {
+pub fn complaints<'a>(before: &[String], after: &'a [String]) -> impl Iterator<Item = &'a str> + use<'a> {
     let seen =
         before.last().and_then(|last| after.iter().rposition(|line| line == last)).map_or(0, |i| i + 1);
     after[seen..].iter().map(String::as_str).filter(|line| COMPLAINTS.iter().any(|c| line.contains(c)))

@@ -12,7 +12,7 @@ use crate::{cargo, root, tidy};
 /// Folders with C files that clang-format keeps.
 const C_FOLDERS: [&str; 3] = ["crates/abi", "crates/kernel/bpf", "crates/testkit"];
 /// Shell scripts.
-const SCRIPTS: [&str; 2] = ["x", ".ci/run"];
+const SCRIPTS: [&str; 3] = ["x", ".ci/run", "xtask/src/vm/init.sh"];
 
 /// All checks, and the account.
 pub fn run() -> Result<ExitCode> {

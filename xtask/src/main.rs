@@ -9,13 +9,14 @@ mod lint;
 mod outcome;
 mod test;
 mod tidy;
+mod vm;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Result, bail};
 
-const HELP: &str = "cargo xtask test | lint | tidy | fmt | docs | bench NAME [--json]";
+const HELP: &str = "cargo xtask test | lint | tidy | fmt | docs | bench NAME [--json] | vm [KERNEL…]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         ["fmt"] => lint::format(),
         ["docs"] => docs(),
         ["bench", rest @ ..] => bench::run(rest),
+        ["vm", rest @ ..] => vm::run(rest),
         _ => {
             eprintln!("{HELP}");
             return ExitCode::from(2);

@@ -8,7 +8,7 @@
 //! A test says that it is skipped by printing a line `SKIP: name: reason` and returning.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,15 +19,27 @@ use crate::cargo;
 use crate::kernel_log::KernelLog;
 use crate::lint;
 use crate::outcome::{Outcome, Tally};
+use crate::vm;
 
 /// One built test program.
 #[derive(Debug, PartialEq, Eq)]
-struct TestProgram {
-    name: String,
-    executable: PathBuf,
+pub struct TestProgram {
+    /// The crate and the file.
+    pub name: String,
+    /// Where it is.
+    pub executable: PathBuf,
     package_folder: PathBuf,
     /// An integration test: its tests run one after the other.
     integration: bool,
+}
+
+/// What cargo built.
+#[derive(Debug, Default)]
+pub struct Build {
+    /// The test programs.
+    pub tests: Vec<TestProgram>,
+    /// The workspace's other programs.
+    pub programs: Vec<PathBuf>,
 }
 
 /// Runs everything and prints the account.
@@ -35,13 +47,14 @@ pub fn run() -> Result<ExitCode> {
     let mut tally = Tally::default();
     let mut times = Vec::new();
     timed(&mut times, "lint", || lint::add_all(&mut tally))?;
-    let programs = timed(&mut times, "build", build)?;
+    let build = timed(&mut times, "build", build)?;
     let log = KernelLog::read();
-    for program in &programs {
+    for program in &build.tests {
         timed(&mut times, &program.name, || run_program(program, &mut tally))?;
     }
     timed(&mut times, "documentation examples", || run_doc_tests(&mut tally))?;
     tally.add("kernel log", log.check());
+    timed(&mut times, "virtual machines", || vm::add_all(&build, &mut tally))?;
     print_times(times);
     Ok(tally.finish())
 }
@@ -64,7 +77,7 @@ fn print_times(mut times: Vec<(String, Duration)>) {
 }
 
 /// Builds all programs and tests in one profile, so that nothing is compiled twice.
-fn build() -> Result<Vec<TestProgram>> {
+pub fn build() -> Result<Build> {
     let mut child = cargo()
         .args(["test", "--workspace", "--no-run", "--bins", "--lib", "--tests"])
         .args(["--message-format", "json-render-diagnostics"])
@@ -72,12 +85,29 @@ fn build() -> Result<Vec<TestProgram>> {
         .spawn()
         .context("cargo test --no-run")?;
     let stdout = child.stdout.take().context("cargo's output was asked for as a pipe")?;
-    let messages = BufReader::new(stdout).lines().map_while(Result::ok);
-    let programs = messages.filter_map(|line| test_program(&line)).collect();
+    let mut build = Build::default();
+    for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+        build.tests.extend(test_program(&line));
+        build.programs.extend(other_program(&line));
+    }
     if !child.wait()?.success() {
         bail!("the build failed; see above");
     }
-    Ok(programs)
+    Ok(build)
+}
+
+/// The folder of a build: `target/debug` for the program of a test in its `deps`.
+pub fn build_folder(program: &Path) -> Option<&Path> {
+    let folder = program.parent()?;
+    if folder.ends_with("deps") { folder.parent() } else { Some(folder) }
+}
+
+/// Reads one of cargo's messages: is it about a program that is no test?
+fn other_program(line: &str) -> Option<PathBuf> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    let is_test = message.get("profile")?.get("test")?.as_bool()?;
+    let is_program = message.get("target")?.get("kind")?.as_array()?.iter().any(|kind| kind == "bin");
+    message.get("executable")?.as_str().filter(|_| is_program && !is_test).map(PathBuf::from)
 }
 
 /// Reads one of cargo's messages: is it about a test program?
@@ -143,14 +173,18 @@ fn is_noise(line: &str) -> bool {
 
 /// What libtest's lines say.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Counts {
-    passed: u64,
-    failures: Vec<String>,
-    skips: Vec<String>,
+pub struct Counts {
+    /// Tests that did not fail; skipped ones are among them.
+    pub passed: u64,
+    /// Names.
+    pub failures: Vec<String>,
+    /// Names and reasons.
+    pub skips: Vec<String>,
 }
 
 impl Counts {
-    fn read(&mut self, line: &str) {
+    /// Takes the next line of a test program's output.
+    pub fn read(&mut self, line: &str) {
         if let Some(skip) = line.strip_prefix("SKIP: ") {
             self.skips.push(skip.to_owned());
         } else if let Some(result) = line.strip_prefix("test result: ") {
@@ -193,6 +227,9 @@ mod tests {
         let program = test_program(line).expect("a test program");
         assert_eq!((program.name.as_str(), program.integration), ("ring: bank", true));
         assert_eq!(test_program(&line.replace("true", "false")), None);
+        assert_eq!(other_program(line), None);
+        let other = line.replace("true", "false").replace(r#"["test"]"#, r#"["bin"]"#);
+        assert_eq!(other_program(&other), Some(PathBuf::from("/t/bank-1")));
         assert_eq!(test_program(r#"{"reason":"build-finished","success":true}"#), None);
     }
 }

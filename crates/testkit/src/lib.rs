@@ -16,6 +16,7 @@ pub mod machine;
 pub mod notes;
 pub mod process;
 pub mod sched;
+pub mod serial;
 pub mod stop;
 pub mod time;
 pub mod watch;

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One start of a kernel in QEMU.
+//!
+//! QEMU emulates the CPUs in software (TCG), so this runs everywhere, and its times mean nothing. `thread=single` makes
+//! one thread emulate all CPUs in turns: with a thread for each CPU, kernels hang or die of "int3" now and then when they
+//! change their own code, which is what attaching to a tracepoint does.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::serial;
+
+/// The emulator.
+pub const QEMU: &str = "qemu-system-x86_64";
+/// A guest that prints nothing for so long hangs. Longer than any test may take.
+const SILENCE: Duration = Duration::from_secs(200);
+
+/// How a guest ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// QEMU ended; whether all was done is in what the guest printed.
+    PowerOff,
+    /// Nothing came for [`SILENCE`].
+    Hung,
+    /// Its time was over.
+    OutOfTime,
+    /// QEMU could not run; its words.
+    Qemu(String),
+}
+
+/// Boots a kernel and gives every line that it prints to `on_line`, until it ends or its time is over.
+pub fn boot(kernel: &Path, initramfs: &Path, end: Instant, mut on_line: impl FnMut(&str)) -> Result<Ended> {
+    let socket = Socket::new();
+    let listener = UnixListener::bind(&socket.0).with_context(|| socket.0.display().to_string())?;
+    let mut child = command(kernel, initramfs, &socket.0).spawn().context(QEMU)?;
+    // It ends with QEMU, which closes the connection.
+    thread::spawn(move || listener.accept().map(|(stream, _)| serial::serve(stream)));
+    let lines = lines(&mut child)?;
+    let ended = loop {
+        let left = end.saturating_duration_since(Instant::now());
+        match lines.recv_timeout(left.min(SILENCE)) {
+            Ok(line) => on_line(&line),
+            Err(RecvTimeoutError::Disconnected) => break Ended::PowerOff,
+            Err(RecvTimeoutError::Timeout) if left <= SILENCE => break Ended::OutOfTime,
+            Err(RecvTimeoutError::Timeout) => break Ended::Hung,
+        }
+    };
+    if ended != Ended::PowerOff {
+        child.kill()?;
+    }
+    let mut said = String::new();
+    child.stderr.take().context("its errors were asked for as a pipe")?.read_to_string(&mut said)?;
+    let status = child.wait()?;
+    let failed = ended == Ended::PowerOff && !status.success();
+    Ok(if failed { Ended::Qemu(said.trim().to_owned()) } else { ended })
+}
+
+fn command(kernel: &Path, initramfs: &Path, socket: &Path) -> Command {
+    let mut command = Command::new(QEMU);
+    command.args(["-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2", "-m", "1536"]);
+    command.args(["-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot"]);
+    command.args(["-serial", "stdio", "-serial"]).arg(format!("unix:{}", socket.display()));
+    command.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
+    // An oops is the end, so that a broken kernel is not tested on. Only such last words go to the console by themselves.
+    command.args(["-append", "console=ttyS0 loglevel=1 oops=panic panic=-1 rdinit=/init"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// The lines of the guest's console as they come.
+fn lines(child: &mut Child) -> Result<Receiver<String>> {
+    let mut console = BufReader::new(child.stdout.take().context("its output was asked for as a pipe")?);
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        let mut line = Vec::new();
+        while console.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            line.clear();
+            if sender.send(text).is_err() {
+                break;
+            }
+        }
+    });
+    Ok(receiver)
+}
+
+/// The name of a socket, which goes when it is dropped. Not in the build folder: such names have at most 108 bytes.
+struct Socket(PathBuf);
+
+impl Socket {
+    fn new() -> Socket {
+        let thread = format!("{:?}", thread::current().id());
+        let number: String = thread.chars().filter(char::is_ascii_digit).collect();
+        let name = format!("rtscope-vm.{}.{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        // One that a killed run with our number left.
+        let _ = std::fs::remove_file(&path);
+        Socket(path)
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

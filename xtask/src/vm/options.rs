@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command line of `./x vm`.
+
+use anyhow::{Context, Result, bail};
+
+use super::kernels::{KERNELS, Kernel};
+
+/// What `./x vm --help` prints.
+pub const HELP: &str = "\
+./x vm [OPTIONS] [KERNEL…]
+
+Boots Debian kernels in emulated machines (QEMU without KVM), runs the privileged tests
+in them, and prints a table of kernels and tests. Without KERNEL: all of them.
+
+  --list          the kernels, and which release of each is here
+  --test TEXT     only tests with TEXT in their names
+  --timing        also the tests that need real CPUs (they may fail)
+  --update        look for newer packages; without it, what was fetched once is used
+  --jobs N        kernels at a time (default: one for each CPU, 4 at most)
+  --json          one line of JSON for each kernel instead of the table
+  --verbose       everything that the guests print
+
+Kernels are fetched once with apt, without installing anything, and kept in
+$XDG_CACHE_HOME/rtscope/vm (~/.cache/rtscope/vm).
+
+  ./x vm                              everything
+  ./x vm --test killed 6.12-rt        one test on one kernel
+  ./x vm --update newest newest-rt    what is current in Debian sid
+";
+
+/// The kernels of `./x test`.
+const FOR_TEST: [&str; 2] = ["6.12", "6.12-rt"];
+
+/// What to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    Help,
+    List,
+    Run(Options),
+}
+
+/// How to run.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Options {
+    pub kernels: Vec<Kernel>,
+    /// A part of the names of the tests to run.
+    pub filter: String,
+    pub timing: bool,
+    pub update: bool,
+    pub jobs: usize,
+    pub json: bool,
+    pub verbose: bool,
+}
+
+impl Options {
+    /// Those of `./x test`.
+    pub fn for_test() -> Options {
+        let kernels = KERNELS.iter().filter(|kernel| FOR_TEST.contains(&kernel.name)).copied().collect();
+        let jobs = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(4));
+        Options {
+            kernels,
+            filter: String::new(),
+            timing: false,
+            update: false,
+            jobs,
+            json: false,
+            verbose: false,
+        }
+    }
+}
+
+/// Reads the command line.
+pub fn parse(arguments: &[&str]) -> Result<Action> {
+    let mut options = Options { kernels: Vec::new(), ..Options::for_test() };
+    let mut arguments = arguments.iter();
+    while let Some(&argument) = arguments.next() {
+        match argument {
+            "-h" | "--help" => return Ok(Action::Help),
+            "--list" => return Ok(Action::List),
+            "--test" => {
+                options.filter = (*arguments.next().context("--test needs a part of a name")?).to_owned()
+            }
+            "--jobs" => {
+                let number = arguments.next().and_then(|number| number.parse().ok()).filter(|&jobs| jobs > 0);
+                options.jobs = number.context("--jobs needs a number from 1")?;
+            }
+            "--timing" => options.timing = true,
+            "--update" => options.update = true,
+            "--json" => options.json = true,
+            "--verbose" => options.verbose = true,
+            name => match KERNELS.iter().find(|kernel| kernel.name == name) {
+                Some(kernel) if !options.kernels.contains(kernel) => options.kernels.push(*kernel),
+                Some(_) => {}
+                None => {
+                    let names: Vec<&str> = KERNELS.iter().map(|kernel| kernel.name).collect();
+                    bail!(
+                        "there is no kernel or option '{name}'; kernels are: {} (./x vm --help)",
+                        names.join(" ")
+                    );
+                }
+            },
+        }
+    }
+    if options.kernels.is_empty() {
+        options.kernels.extend(KERNELS);
+    }
+    Ok(Action::Run(options))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(arguments: &[&str]) -> Options {
+        match parse(arguments).expect("a good command line") {
+            Action::Run(options) => options,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn command_lines() {
+        assert_eq!(options(&[]).kernels, KERNELS);
+        let some = options(&["--test", "killed", "6.12-rt", "--jobs", "1", "6.12-rt"]);
+        assert_eq!((some.kernels[0].name, some.kernels.len()), ("6.12-rt", 1));
+        assert_eq!((some.filter.as_str(), some.jobs), ("killed", 1));
+        assert_eq!(parse(&["--list"]).expect("good"), Action::List);
+        for wrong in [&["6.11"][..], &["--jobs", "0"], &["--test"]] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn the_tests_run_on_a_plain_and_on_a_real_time_kernel() {
+        assert_eq!(Options::for_test().kernels.len(), FOR_TEST.len());
+    }
+}

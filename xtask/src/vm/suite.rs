@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which tests run in the guests, and the file system that they need there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::initramfs::Initramfs;
+use super::timing::TIMING;
+use crate::test::{self, Build};
+
+/// What tests call and distributions have; what is not here, the tests that need it skip in the guest, too.
+const TOOLS: [&str; 6] = ["babeltrace2", "bpftool", "setpriv", "unshare", "strace", "trace-cmd"];
+/// Where babeltrace2 finds its formats.
+const PLUGIN_FOLDERS: [&str; 2] =
+    ["/usr/lib/x86_64-linux-gnu/babeltrace2/plugins", "/usr/lib/babeltrace2/plugins"];
+/// The first program of the guest.
+const INIT: &str = include_str!("init.sh");
+/// One test may take so long; then it is killed.
+const TEST_LIMIT_S: u32 = 150;
+
+/// A test for the guests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Test {
+    /// The crate and the file, as `./x test` names them.
+    pub program: String,
+    /// Its function.
+    pub name: String,
+    /// The program's file name.
+    file: String,
+    /// Why it cannot tell anything in an emulated machine.
+    pub timing: Option<&'static str>,
+}
+
+/// All tests for the guests, in the order of their programs.
+#[derive(Debug)]
+pub struct Suite {
+    /// The tests.
+    pub tests: Vec<Test>,
+    programs: Vec<PathBuf>,
+    /// Where archives are made.
+    folder: PathBuf,
+}
+
+impl Suite {
+    /// Takes the privileged tests from what was built; of these, those with a name that contains `filter`.
+    pub fn new(build: &Build, filter: &str) -> Result<Suite> {
+        let mut tests = Vec::new();
+        let mut programs: Vec<PathBuf> = build.programs.clone();
+        for program in &build.tests {
+            let names = privileged(&program.executable)?;
+            let file = file_name(&program.executable)?;
+            let wanted = names.into_iter().filter(|name| name.contains(filter));
+            let before = tests.len();
+            tests.extend(wanted.map(|name| Test {
+                program: program.name.clone(),
+                timing: TIMING.iter().find(|(timed, _)| *timed == name).map(|(_, why)| *why),
+                name,
+                file: file.clone(),
+            }));
+            if tests.len() > before {
+                programs.push(program.executable.clone());
+            }
+        }
+        if filter.is_empty() {
+            for (name, _) in TIMING {
+                ensure!(
+                    tests.iter().any(|test| test.name == name),
+                    "xtask/src/vm/timing.rs: there is no test {name}"
+                );
+            }
+        }
+        let any = programs.first().context("nothing was built")?;
+        let folder = test::build_folder(any).context("a program is in no folder")?.join("vm");
+        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        Ok(Suite { tests, programs, folder })
+    }
+
+    /// Makes the archive that all guests share.
+    pub fn pack(&self, busybox: &Path) -> Result<PathBuf> {
+        let path = self.folder.join("base.cpio");
+        let mut archive = Initramfs::create(&path)?;
+        archive.file("init", INIT.as_bytes())?;
+        archive.program("bin/busybox", busybox)?;
+        for program in &self.programs {
+            let guest = guest_path(program)?;
+            archive.program(&guest, &self.stripped(program)?)?;
+        }
+        for tool in TOOLS {
+            archive.tool(tool)?;
+        }
+        PLUGIN_FOLDERS.iter().try_for_each(|folder| archive.plugins(Path::new(folder)))?;
+        archive.file("etc/passwd", b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n")?;
+        archive.file("etc/group", b"root:x:0:\nnogroup:x:65534:\n")?;
+        // Mounted over by the guest: who looks for it finds the true one.
+        archive.link("etc/mtab", "/proc/mounts")?;
+        archive.finish()?;
+        Ok(path)
+    }
+
+    /// Makes the archive for one boot: what all share, and the list of the tests to run.
+    pub fn archive(&self, base: &Path, kernel: &str, numbers: &[usize]) -> Result<PathBuf> {
+        let mut list = String::new();
+        for number in numbers {
+            let test = &self.tests[*number];
+            list += &format!("{number} {TEST_LIMIT_S} /build/deps/{} {}\n", test.file, test.name);
+        }
+        // Archives may follow each other in one file.
+        let (path, extra) =
+            (self.folder.join(format!("{kernel}.cpio")), self.folder.join(format!("{kernel}.list")));
+        let mut archive = Initramfs::create(&extra)?;
+        archive.file("tests", list.as_bytes())?;
+        archive.finish()?;
+        let mut bytes = fs::read(base)?;
+        bytes.extend(fs::read(&extra)?);
+        fs::write(&path, bytes).with_context(|| path.display().to_string())?;
+        fs::remove_file(extra)?;
+        Ok(path)
+    }
+
+    /// A copy without what only debuggers need, which is most of it.
+    fn stripped(&self, program: &Path) -> Result<PathBuf> {
+        let copy = self.folder.join(file_name(program)?);
+        let done = Command::new("strip").arg("-o").arg(&copy).arg(program).status();
+        if !done.is_ok_and(|status| status.success()) {
+            return Ok(program.to_owned());
+        }
+        Ok(copy)
+    }
+}
+
+/// Programs lie in the guest as they do in a build: tests look for others beside themselves.
+fn guest_path(program: &Path) -> Result<String> {
+    let in_deps = program.parent().is_some_and(|folder| folder.ends_with("deps"));
+    Ok(format!("build/{}{}", if in_deps { "deps/" } else { "" }, file_name(program)?))
+}
+
+fn file_name(path: &Path) -> Result<String> {
+    Ok(path.file_name().context("a program without a name")?.to_string_lossy().into_owned())
+}
+
+/// The names of a test program's tests that need root.
+fn privileged(program: &Path) -> Result<Vec<String>> {
+    let output = Command::new(program).args(["--list", "--format", "terse"]).output();
+    let output = output.with_context(|| program.display().to_string())?;
+    Ok(privileged_names(&String::from_utf8_lossy(&output.stdout)))
+}
+
+fn privileged_names(list: &str) -> Vec<String> {
+    let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
+    let needs_root = |name: &&str| name.rsplit("::").next().is_some_and(|last| last.starts_with("root_"));
+    names.filter(needs_root).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_that_need_root_are_told_by_their_names() {
+        let list = "a_root_of_two: test\nroot_it_loads: test\ntests::root_it_runs: test\nroot_x: benchmark\n";
+        assert_eq!(privileged_names(list), ["root_it_loads", "tests::root_it_runs"]);
+    }
+
+    #[test]
+    fn programs_lie_as_in_a_build() {
+        assert_eq!(
+            guest_path(Path::new("/t/debug/deps/ends-01")).ok().as_deref(),
+            Some("build/deps/ends-01")
+        );
+        assert_eq!(guest_path(Path::new("/t/debug/rtscope")).ok().as_deref(), Some("build/rtscope"));
+    }
+}
