@@ -81,6 +81,10 @@ enum rts_record_type {
 	RTS_IPI_SEND = 21,
 	RTS_LATE_RESPONSE = 22,
 	RTS_SYSCALL_PATH = 23,
+	RTS_IPI_SEND_MASK = 24,
+	RTS_WORK_QUEUE = 25,
+	RTS_WORK_START = 26,
+	RTS_WORK_END = 27,
 	RTS_RECORD_TYPES
 };
 
@@ -236,6 +240,30 @@ struct rts_syscall_path {
 #define RTS_PATH_TRUNCATED 0x01 /* it was longer */
 #define RTS_PATH_AT_EXIT 0x02	/* its memory was not there at the call's entry; read at the exit */
 
+/* One IPI to many CPUs. CPUs from RTS_MASK_CPUS on are not in the mask, and flagged. */
+#define RTS_MASK_CPUS 256
+#define RTS_MASK_CUT 0x01 /* flag of ipi_send_mask: the machine has more CPUs than the mask */
+
+struct rts_ipi_send_mask {
+	struct rts_record record;
+	rts_u64 mask[RTS_MASK_CPUS / 64];
+	rts_u64 callsite, callback;
+	rts_u32 call; /* as in rts_ipi_send */
+	rts_u32 pad;
+};
+
+struct rts_work_queue {
+	struct rts_record record;
+	rts_u64 work, function; /* addresses: only their equality means something */
+	rts_u32 req_cpu;	/* which CPU was asked for: WORK_CPU_UNBOUND (the kernel's NR_CPUS) for any */
+	rts_u32 pad;
+};
+
+struct rts_work { /* workqueue_execute_start and _end, on the worker's CPU */
+	struct rts_record record;
+	rts_u64 work, function;
+};
+
 /* ---- response chains ------------------------------------------------------------------------------------------ */
 
 enum rts_origin_kind {
@@ -258,7 +286,9 @@ enum rts_step_kind {
 	RTS_STEP_RUN = 9,	   /* switch in -> waking of the next, out, or blocked. id: tid */
 	RTS_STEP_PREEMPTED = 10,   /* switched out runnable -> switch in. id: tid */
 	RTS_STEP_BUSY = 11,	   /* the waking met a task that had not left its CPU: no wait. id: tid */
-	RTS_STEP_MORE = 12, /* the chain had more steps than fit: the time of all further ones. id: their number */
+	RTS_STEP_MORE = 12,	 /* the chain had more steps than fit: the time of all further ones. id: their number */
+	RTS_STEP_WORK_WAIT = 13, /* work queued -> a worker begins with it. id: the worker's tid */
+	RTS_STEP_LOCK_WAIT = 14, /* PREEMPT_RT: switched out for a spinlock -> switch in. id: tid */
 };
 
 struct rts_step {
@@ -400,7 +430,7 @@ struct rts_config {
 	 * glob[c]: states that take character c and go on. (Shift-and, Baeza-Yates and Gonnet, 1992.)
 	 */
 	rts_u32 glob_any, glob_accept;
-	rts_u32 glob_pad;
+	rts_u32 cpus; /* CPUs that there is memory for */
 	rts_u32 glob[256];
 	/* By system call number: bit i says that argument i (0 to 4) is a path to be read; and RTS_PATH_ENTRY_ONLY. */
 	rts_u8 paths[RTS_SYSCALLS];
@@ -422,7 +452,7 @@ struct rts_stats {
 	rts_u64 filtered;  /* responses whose origin the --irq / --timer filter left out */
 	rts_u64 merged;	   /* origins merged into an older chain */
 	rts_u64 unlinked;  /* wake-ups of the target that no interrupt or timer could be linked to */
-	rts_u64 untracked; /* wakings and switches of tasks for which no state could be had (table full) */
+	rts_u64 untracked; /* wakings, switches, softirqs and work items for which no state could be had (table full) */
 	rts_u64 busy;	   /* wakings that met a task which had not left its CPU */
 	rts_u64 healed;	   /* interrupt states found open where they cannot be: an exit event was missed */
 	rts_u64 folded;	   /* chains with more than RTS_CHAIN_STEPS steps */
@@ -468,6 +498,9 @@ RTS_ASSERT_SIZE(struct rts_hrtimer_exit, 24);
 RTS_ASSERT_SIZE(struct rts_cpu_idle, 24);
 RTS_ASSERT_SIZE(struct rts_nmi_handler, 40);
 RTS_ASSERT_SIZE(struct rts_ipi_send, 40);
+RTS_ASSERT_SIZE(struct rts_ipi_send_mask, 72);
+RTS_ASSERT_SIZE(struct rts_work_queue, 40);
+RTS_ASSERT_SIZE(struct rts_work, 32);
 RTS_ASSERT_SIZE(struct rts_step, 16);
 RTS_ASSERT_SIZE(struct rts_other_origin, 16);
 RTS_ASSERT_SIZE(struct rts_chain, 256);

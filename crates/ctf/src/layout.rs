@@ -70,10 +70,14 @@ pub(crate) mod id {
     /// Entry and exit of each vector kind, in the order of `VectorKind::ALL`.
     pub(crate) const VECTORS: u32 = 20;
     pub(crate) const VECTORS_END: u32 = VECTORS + 2 * rtscope_event::VectorKind::ALL.len() as u32;
-    pub(crate) const DUMP_START: u32 = VECTORS_END;
-    pub(crate) const DUMP_PROCESS: u32 = VECTORS_END + 1;
-    pub(crate) const DUMP_INTERRUPT: u32 = VECTORS_END + 2;
-    pub(crate) const DUMP_END: u32 = VECTORS_END + 3;
+    pub(crate) const IPI_SEND_MASK: u32 = VECTORS_END;
+    pub(crate) const WORK_QUEUE: u32 = VECTORS_END + 1;
+    pub(crate) const WORK_START: u32 = VECTORS_END + 2;
+    pub(crate) const WORK_END: u32 = VECTORS_END + 3;
+    pub(crate) const DUMP_START: u32 = VECTORS_END + 4;
+    pub(crate) const DUMP_PROCESS: u32 = DUMP_START + 1;
+    pub(crate) const DUMP_INTERRUPT: u32 = DUMP_START + 2;
+    pub(crate) const DUMP_END: u32 = DUMP_START + 3;
 }
 
 const WAKE: &[Field] = &[
@@ -186,6 +190,25 @@ const FIXED: [(&str, &[Field]); 20] = [
     ),
 ];
 
+const WORK: &[Field] = &[("work", Type::Address), ("function", Type::Address)];
+
+/// The classes behind those of the vectors: what hands work on.
+const DEFERRALS: [(&str, &[Field]); 4] = [
+    (
+        "ipi_send_cpumask",
+        &[
+            // A list as the kernel prints one, `0-3,7`: of any length, and readable in every viewer.
+            ("cpumask", Type::Text),
+            ("callsite", Type::Address),
+            ("callback", Type::Address),
+            ("call", Type::U8),
+        ],
+    ),
+    ("workqueue_queue_work", &[("work", Type::Address), ("function", Type::Address), ("req_cpu", Type::U32)]),
+    ("workqueue_execute_start", WORK),
+    ("workqueue_execute_end", WORK),
+];
+
 /// The classes of the state dump, in the order of [`id`].
 const DUMP: [(&str, &[Field]); 4] = [
     ("lttng_statedump_start", &[]),
@@ -223,7 +246,8 @@ pub(crate) fn event_layouts() -> Vec<EventLayout> {
             fields: VECTOR,
         })
     });
-    FIXED.into_iter().map(fixed).chain(vectors).chain(DUMP.into_iter().map(fixed)).collect()
+    let behind = DEFERRALS.into_iter().chain(DUMP).map(fixed);
+    FIXED.into_iter().map(fixed).chain(vectors).chain(behind).collect()
 }
 
 /// The class of an event.
@@ -251,6 +275,10 @@ pub(crate) fn event_id(kind: &EventKind) -> u32 {
         EventKind::NmiHandler { .. } => id::NMI_HANDLER,
         EventKind::IpiSend { .. } => id::IPI_SEND,
         EventKind::LateResponse { .. } => id::LATE_RESPONSE,
+        EventKind::IpiSendMask { .. } => id::IPI_SEND_MASK,
+        EventKind::WorkQueue { .. } => id::WORK_QUEUE,
+        EventKind::WorkStart { .. } => id::WORK_START,
+        EventKind::WorkEnd { .. } => id::WORK_END,
     }
 }
 
@@ -270,6 +298,7 @@ mod tests {
         let name = |id: u32| layouts[id as usize].name.as_ref();
         assert_eq!(name(id::LATE_RESPONSE), "rtscope_late_response");
         assert_eq!(name(id::IRQ_EXIT), "irq_handler_exit");
+        assert_eq!(name(id::WORK_END), "workqueue_execute_end");
         assert_eq!(name(id::DUMP_START), "lttng_statedump_start");
         assert_eq!(name(id::DUMP_END), "lttng_statedump_end");
         assert_eq!(layouts.len() as u32, id::DUMP_END + 1);

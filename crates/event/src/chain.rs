@@ -68,11 +68,15 @@ pub enum StepKind {
     Busy,
     /// All further steps of a chain that had too many. Id: their number.
     More,
+    /// Work queued, not yet begun. Id: the tid of the worker that began it.
+    WorkWait,
+    /// Task switched out because it wants a spinlock, which can sleep on PREEMPT_RT. Id: its tid.
+    LockWait,
 }
 
 impl StepKind {
     /// Every kind, in the order of `enum rts_step_kind` (which starts at 1).
-    pub const ALL: [StepKind; 12] = [
+    pub const ALL: [StepKind; 14] = [
         StepKind::TimerSlack,
         StepKind::TimerLateness,
         StepKind::TimerInterrupt,
@@ -85,6 +89,8 @@ impl StepKind {
         StepKind::Preempted,
         StepKind::Busy,
         StepKind::More,
+        StepKind::WorkWait,
+        StepKind::LockWait,
     ];
 
     /// In words.
@@ -103,6 +109,8 @@ impl StepKind {
             StepKind::Preempted => "preempted",
             StepKind::Busy => "busy",
             StepKind::More => "more",
+            StepKind::WorkWait => "work wait",
+            StepKind::LockWait => "lock wait",
         }
     }
 

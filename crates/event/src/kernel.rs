@@ -2,7 +2,7 @@
 //! The kernel events of the hot set, one variant a tracepoint (entry and exit apart).
 
 use crate::names::Comm;
-use crate::{CpuId, End, Irq, MonotonicNs, OriginKind, Pid, Priority, Tid};
+use crate::{CpuId, CpuMask, End, Irq, MonotonicNs, OriginKind, Pid, Priority, Tid};
 use serde::{Deserialize, Serialize};
 
 /// One event on one CPU.
@@ -26,6 +26,15 @@ impl TaskState {
     pub const RUNNABLE: TaskState = TaskState(0);
     /// `EXIT_DEAD | EXIT_ZOMBIE | TASK_DEAD`: the task is switched out for the last time.
     const DEAD: u32 = 0x10 | 0x20 | 0x80;
+
+    /// `TASK_RTLOCK_WAIT`: only PREEMPT_RT has it, since Linux 5.15.
+    const RTLOCK_WAIT: u32 = 0x1000;
+
+    /// True when the task is switched out for a spinlock, whatever else it waits for.
+    #[must_use]
+    pub fn waits_for_lock(self) -> bool {
+        self.0 & Self::RTLOCK_WAIT != 0
+    }
 
     /// True when the task goes away with this switch.
     #[must_use]
@@ -247,6 +256,28 @@ pub enum EventKind {
         call: bool,
         callsite: u64,
         callback: u64,
+    },
+    /// One IPI to several CPUs; `call` as in [`EventKind::IpiSend`].
+    IpiSendMask {
+        targets: CpuMask,
+        call: bool,
+        callsite: u64,
+        callback: u64,
+    },
+    /// `work` and `function` are addresses: only their equality means something.
+    WorkQueue {
+        work: u64,
+        function: u64,
+        req_cpu: u32,
+    },
+    /// On the worker's CPU, as [`EventKind::WorkEnd`].
+    WorkStart {
+        work: u64,
+        function: u64,
+    },
+    WorkEnd {
+        work: u64,
+        function: u64,
     },
     /// rtscope's own: the tracker found a late response.
     LateResponse {

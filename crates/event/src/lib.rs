@@ -10,6 +10,7 @@
 mod chain;
 mod glob;
 mod kernel;
+mod mask;
 mod names;
 mod recording;
 mod text;
@@ -18,6 +19,7 @@ mod units;
 pub use chain::{Chain, End, LateResponse, Origin, OriginKind, OtherOrigin, Step, StepKind};
 pub use glob::{Glob, GlobError};
 pub use kernel::{Event, EventKind, TaskState, VectorKind, softirq_name, step_vector_name};
+pub use mask::{CpuMask, ParseCpuMaskError};
 pub use names::{Comm, Names, Policy, TaskInfo, is_invisible};
 pub use recording::{CpuHistory, Loss, LossCause, Recording};
 pub use text::{ParseEventError, event_line, parse_event};

@@ -89,6 +89,7 @@ impl Line {
 pub fn event_line(event: &Event) -> String {
     let fields = scheduling_fields(&event.kind)
         .or_else(|| interrupt_fields(&event.kind))
+        .or_else(|| deferral_fields(&event.kind))
         .map_or(String::new(), |l| l.0);
     format!("{} {} {fields}", event.time.0, event.cpu)
 }
@@ -218,6 +219,27 @@ fn interrupt_fields(kind: &EventKind) -> Option<Line> {
             .with("threshold", threshold_ns)
             .with("sequence", sequence)
             .with("end", end.name()),
+        _ => return None,
+    })
+}
+
+/// What hands work on: to other CPUs, to workers.
+fn deferral_fields(kind: &EventKind) -> Option<Line> {
+    Some(match kind {
+        EventKind::IpiSendMask { targets, call, callsite, callback } => Line::new("ipi_send_mask")
+            .with("targets", targets)
+            .flag("call", *call)
+            .hex("callsite", *callsite)
+            .hex("callback", *callback),
+        EventKind::WorkQueue { work, function, req_cpu } => {
+            Line::new("work_queue").hex("work", *work).hex("function", *function).with("req_cpu", req_cpu)
+        }
+        EventKind::WorkStart { work, function } => {
+            Line::new("work_start").hex("work", *work).hex("function", *function)
+        }
+        EventKind::WorkEnd { work, function } => {
+            Line::new("work_end").hex("work", *work).hex("function", *function)
+        }
         _ => return None,
     })
 }
@@ -412,6 +434,18 @@ fn parse_interrupt(
             callsite: fields.hex("callsite")?,
             callback: fields.hex("callback")?,
         },
+        "ipi_send_mask" => EventKind::IpiSendMask {
+            targets: number("targets", fields.required("targets")?)?,
+            call: fields.flag("call")?,
+            callsite: fields.hex("callsite")?,
+            callback: fields.hex("callback")?,
+        },
+        "work_queue" => {
+            let req_cpu = fields.or_zero("req_cpu")?;
+            EventKind::WorkQueue { work: fields.hex("work")?, function: fields.hex("function")?, req_cpu }
+        }
+        "work_start" => EventKind::WorkStart { work: fields.hex("work")?, function: fields.hex("function")? },
+        "work_end" => EventKind::WorkEnd { work: fields.hex("work")?, function: fields.hex("function")? },
         "late_response" => parse_late(fields)?,
         _ => return Ok(None),
     }))
@@ -469,6 +503,10 @@ mod tests {
             "9 0 cpu_idle state=exit cpu_id=0",
             "9 0 nmi_handler handler=0x99 duration=1000 handled=1",
             "9 0 ipi_send target_cpu=1 call=1 callsite=0x1 callback=0x2",
+            "9 0 ipi_send_mask targets=1-3,5 call=1 callsite=0x1 callback=0x2",
+            "9 0 work_queue work=0x5 function=0x6 req_cpu=8192",
+            "9 0 work_start work=0x5 function=0x6",
+            "9 0 work_end work=0x5 function=0x6",
             "9 0 late_response tid=2 pid=2 origin=irq origin_id=36 origin_ns=5 response=9 threshold=3 sequence=1 end=blocked",
         ];
         for line in lines {

@@ -5,7 +5,7 @@
 use crate::{Frame, RawLate};
 use rtscope_abi as abi;
 use rtscope_event::{
-    Chain, Comm, CpuId, End, Event, EventKind, Irq, LateResponse, MonotonicNs, Origin, OriginKind,
+    Chain, Comm, CpuId, CpuMask, End, Event, EventKind, Irq, LateResponse, MonotonicNs, Origin, OriginKind,
     OtherOrigin, Pid, Priority, Step, StepKind, TaskState, Tid, VectorKind,
 };
 use std::mem::{offset_of, size_of};
@@ -65,7 +65,10 @@ pub fn decode(cpu: CpuId, frame: &Frame<'_>) -> Option<Event> {
         return None;
     }
     let f = Fields(frame.words());
-    let kind = sched_event(frame, f).or_else(|| irq_event(frame, f)).or_else(|| process_event(frame, f))?;
+    let kind = sched_event(frame, f)
+        .or_else(|| irq_event(frame, f))
+        .or_else(|| process_event(frame, f))
+        .or_else(|| deferral_event(frame, f))?;
     Some(Event { time: MonotonicNs(frame.time_ns), cpu, kind })
 }
 
@@ -91,6 +94,9 @@ fn record_size(kind: u8) -> Option<usize> {
         abi::RTS_NMI_HANDLER => size_of::<abi::rts_nmi_handler>(),
         abi::RTS_IPI_SEND => size_of::<abi::rts_ipi_send>(),
         abi::RTS_LATE_RESPONSE => size_of::<abi::rts_late_response>(),
+        abi::RTS_IPI_SEND_MASK => size_of::<abi::rts_ipi_send_mask>(),
+        abi::RTS_WORK_QUEUE => size_of::<abi::rts_work_queue>(),
+        abi::RTS_WORK_START | abi::RTS_WORK_END => size_of::<abi::rts_work>(),
         _ => return None,
     })
 }
@@ -180,6 +186,35 @@ fn irq_event(frame: &Frame<'_>, f: Fields<'_>) -> Option<EventKind> {
             callsite: at!(u64, f, rts_ipi_send.callsite),
             callback: at!(u64, f, rts_ipi_send.callback),
         },
+        _ => return None,
+    })
+}
+
+/// What hands work on: to other CPUs, to workers.
+fn deferral_event(frame: &Frame<'_>, f: Fields<'_>) -> Option<EventKind> {
+    Some(match u32::from(frame.kind) {
+        abi::RTS_IPI_SEND_MASK => {
+            let at = |word: usize| f.u64(offset_of!(abi::rts_ipi_send_mask, mask) + word * 8);
+            let cut = u32::from(frame.flags) & abi::RTS_MASK_CUT != 0;
+            EventKind::IpiSendMask {
+                targets: CpuMask::new(std::array::from_fn(at), cut),
+                call: at!(u32, f, rts_ipi_send_mask.call) != 0,
+                callsite: at!(u64, f, rts_ipi_send_mask.callsite),
+                callback: at!(u64, f, rts_ipi_send_mask.callback),
+            }
+        }
+        abi::RTS_WORK_QUEUE => EventKind::WorkQueue {
+            work: at!(u64, f, rts_work_queue.work),
+            function: at!(u64, f, rts_work_queue.function),
+            req_cpu: at!(u32, f, rts_work_queue.req_cpu),
+        },
+        abi::RTS_WORK_START => EventKind::WorkStart {
+            work: at!(u64, f, rts_work.work),
+            function: at!(u64, f, rts_work.function),
+        },
+        abi::RTS_WORK_END => {
+            EventKind::WorkEnd { work: at!(u64, f, rts_work.work), function: at!(u64, f, rts_work.function) }
+        }
         _ => return None,
     })
 }

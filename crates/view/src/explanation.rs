@@ -148,6 +148,7 @@ fn step_name(step: &StepExplanation, explanation: &Explanation) -> String {
     match (&step.actor, step.kind) {
         (_, StepKind::More) => "further steps".to_owned(),
         (_, StepKind::Busy) => "busy (woken before it had left its CPU)".to_owned(),
+        (Some(Actor::Thread(thread)), StepKind::WorkWait) => format!("work for {}", short_thread(thread)),
         (Some(Actor::Thread(thread)), _) if thread.tid == explanation.thread.tid => kind.to_owned(),
         (Some(Actor::Thread(thread)), _) => format!("{kind} {}", short_thread(thread)),
         (Some(Actor::Timer), StepKind::Handler) => "timer handler".to_owned(),
@@ -247,6 +248,8 @@ fn when(culprit: &Culprit, explanation: &Explanation) -> String {
         StepKind::SoftirqWait => format!("while softirq {who} was pending"),
         StepKind::Softirq => format!("while softirq {who} ran"),
         StepKind::Ipi => "while an IPI was on its way".to_owned(),
+        StepKind::WorkWait => format!("while work was queued for {who}"),
+        StepKind::LockWait => format!("while {who} waited for a spinlock"),
         StepKind::More => "in further steps".to_owned(),
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, kind: CauseKind, actor: Option<Actor>, time_ns: u64) {
+    pub(super) fn add(&mut self, kind: CauseKind, actor: Option<Actor>, time_ns: u64) {
         if time_ns == 0 {
             return;
         }
@@ -44,7 +44,7 @@ impl Tally {
         self.add(CauseKind::Unknown, None, time_ns);
     }
 
-    fn unknown(&mut self, note: Note, time_ns: u64) {
+    pub(super) fn unknown(&mut self, note: Note, time_ns: u64) {
         self.add(CauseKind::Unknown, None, time_ns);
         match (self.notes.iter_mut().find(|known| is_alike(known, &note)), &note) {
             (Some(Note::NotRecorded { time_ns: sum, .. } | Note::NotTaken { time_ns: sum, .. }), _) => {
@@ -99,6 +99,8 @@ impl Explainer<'_> {
             StepKind::Run => self.run(at, tid, tally),
             StepKind::Busy => self.unknown_if_any(at, tally),
             StepKind::More => self.folded(at, tally),
+            StepKind::WorkWait => self.work_wait(at, tid, tally),
+            StepKind::LockWait => self.lock_wait(at, tid, tally),
         }
     }
 
@@ -115,7 +117,7 @@ impl Explainer<'_> {
     }
 
     /// What an interrupt, softirq or NMI does to whoever waits or runs. `None` for threads and what is unknown.
-    fn interference(&self, what: Activity) -> Option<(CauseKind, Option<Actor>)> {
+    pub(super) fn interference(&self, what: Activity) -> Option<(CauseKind, Option<Actor>)> {
         Some(match what {
             Activity::Nmi => (CauseKind::NmiInterference, None),
             Activity::Irq(irq) => (CauseKind::IrqInterference, Some(self.irq_actor(irq))),
@@ -125,7 +127,7 @@ impl Explainer<'_> {
         })
     }
 
-    fn not_recorded(cpu: CpuId, segment: &Segment) -> Note {
+    pub(super) fn not_recorded(cpu: CpuId, segment: &Segment) -> Note {
         Note::NotRecorded { cpu, time_ns: segment.duration_ns() }
     }
 
@@ -244,7 +246,7 @@ impl Explainer<'_> {
         }
     }
 
-    fn run(&self, at: &StepAt<'_>, tid: Tid, tally: &mut Tally) {
+    pub(super) fn run(&self, at: &StepAt<'_>, tid: Tid, tally: &mut Tally) {
         let cpu = self.running_on(tid, at.from, at.step.cpu);
         for segment in self.timeline.slice(cpu, at.from, at.to) {
             let ns = segment.duration_ns();
@@ -260,7 +262,14 @@ impl Explainer<'_> {
     }
 
     /// A thread waits for a CPU, on one run queue after another.
-    fn wait(&self, at: &StepAt<'_>, tid: Tid, stays: &[Stay], first_blocks: bool, tally: &mut Tally) {
+    pub(super) fn wait(
+        &self,
+        at: &StepAt<'_>,
+        tid: Tid,
+        stays: &[Stay],
+        first_blocks: bool,
+        tally: &mut Tally,
+    ) {
         for stay in stays {
             match stay.cpu {
                 Some(cpu) => {

@@ -12,6 +12,7 @@
 
 mod causes;
 mod culprit;
+mod deferral;
 mod folded;
 mod place;
 mod types;
@@ -183,8 +184,12 @@ impl<'a> Explainer<'a> {
             StepKind::TimerSlack | StepKind::TimerLateness | StepKind::TimerInterrupt => Some(Actor::Timer),
             StepKind::Handler => {
                 // The first handler of a chain is its origin's; a later one was reached by an IPI.
+                let origin = at.late.chain.origin.kind;
                 let earlier = &at.late.chain.steps[..at.index];
-                if earlier.iter().any(|step| step.kind == StepKind::Ipi) {
+                // A timer's own handler has no number: one with a number is the interrupt that raised its softirq.
+                if (origin == OriginKind::Timer && id != 0)
+                    || earlier.iter().any(|step| step.kind == StepKind::Ipi)
+                {
                     VectorKind::from_number(id).map(|vector| Actor::Vector { vector })
                 } else {
                     self.origin_actor(at.late.chain.origin.kind, at.late.chain.origin.id)
@@ -192,9 +197,12 @@ impl<'a> Explainer<'a> {
             }
             StepKind::SoftirqWait | StepKind::Softirq => Some(Actor::Softirq { vec: id }),
             StepKind::Ipi => VectorKind::from_number(id).map(|vector| Actor::Vector { vector }),
-            StepKind::Wakeup | StepKind::Run | StepKind::Preempted | StepKind::Busy => {
-                Some(self.thread_actor(Tid(id), at.from))
-            }
+            StepKind::Wakeup
+            | StepKind::Run
+            | StepKind::Preempted
+            | StepKind::Busy
+            | StepKind::WorkWait
+            | StepKind::LockWait => Some(self.thread_actor(Tid(id), at.from)),
             StepKind::More => None,
         }
     }

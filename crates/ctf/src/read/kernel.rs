@@ -291,6 +291,26 @@ fn cpu_event(id: u32, fields: &mut Fields<'_, '_>) -> Option<EventKind> {
             let call = fields.flag().unwrap_or(callback != 0);
             EventKind::IpiSend { target_cpu, call, callsite, callback }
         }
+        other => return deferral(other, fields),
+    })
+}
+
+/// What hands work on: to other CPUs, to workers.
+fn deferral(id: u32, fields: &mut Fields<'_, '_>) -> Option<EventKind> {
+    Some(match id {
+        id::IPI_SEND_MASK => {
+            let targets = fields.text()?.parse().ok()?;
+            let (callsite, callback) = (fields.u64()?, fields.u64()?);
+            let call = fields.flag().unwrap_or(callback != 0);
+            EventKind::IpiSendMask { targets, call, callsite, callback }
+        }
+        id::WORK_QUEUE => {
+            let (work, function) = (fields.u64()?, fields.u64()?);
+            EventKind::WorkQueue { work, function, req_cpu: fields.u32()? }
+        }
+        id::WORK_START => EventKind::WorkStart { work: fields.u64()?, function: fields.u64().unwrap_or(0) },
+        // LTTng did not always say the function.
+        id::WORK_END => EventKind::WorkEnd { work: fields.u64()?, function: fields.u64().unwrap_or(0) },
         _ => return None,
     })
 }

@@ -237,6 +237,18 @@ fn interrupt<N: NameLookup>(kind: &EventKind, event: &Event, names: &N, out: &mu
             [callsite, callback].into_iter().for_each(|address| out.address(address));
             out.flag(call);
         }
+        EventKind::IpiSendMask { targets, call, callsite, callback } => {
+            out.text(&targets.to_string());
+            [callsite, callback].into_iter().for_each(|address| out.address(address));
+            out.flag(call);
+        }
+        EventKind::WorkQueue { work, function, req_cpu } => {
+            [work, function].into_iter().for_each(|address| out.address(address));
+            out.u32(req_cpu);
+        }
+        EventKind::WorkStart { work, function } | EventKind::WorkEnd { work, function } => {
+            [work, function].into_iter().for_each(|address| out.address(address));
+        }
         // `event` has taken all others; `layout::event_id` is the match that names every variant.
         _ => debug_assert!(false, "no encoding for {kind:?}"),
     }

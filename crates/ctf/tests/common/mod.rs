@@ -4,8 +4,8 @@
 
 use rtscope_ctf::TraceInfo;
 use rtscope_event::{
-    Comm, CpuHistory, CpuId, End, Event, EventKind, Irq, Loss, LossCause, MonotonicNs, Names, OriginKind,
-    Pid, Policy, Priority, Recording, TaskInfo, TaskState, Tid, VectorKind,
+    Comm, CpuHistory, CpuId, CpuMask, End, Event, EventKind, Irq, Loss, LossCause, MonotonicNs, Names,
+    OriginKind, Pid, Policy, Priority, Recording, TaskInfo, TaskState, Tid, VectorKind,
 };
 use uuid::Uuid;
 
@@ -162,6 +162,17 @@ impl Random {
                 callsite: self.next(),
                 callback: self.next(),
             },
+            21 => EventKind::IpiSendMask {
+                targets: CpuMask::new([self.next(), self.next(), 0, self.next()], self.flag()),
+                call: self.flag(),
+                callsite: self.next(),
+                callback: self.next(),
+            },
+            22 => {
+                EventKind::WorkQueue { work: self.next(), function: self.next(), req_cpu: self.next() as u32 }
+            }
+            23 => EventKind::WorkStart { work: self.next(), function: self.next() },
+            24 => EventKind::WorkEnd { work: self.next(), function: self.next() },
             _ => EventKind::LateResponse {
                 tid: self.tid(),
                 pid: Pid(self.id()),
@@ -191,7 +202,7 @@ impl Random {
         let mut list: Vec<Event> = (0..events)
             .map(|_| {
                 time += self.step();
-                let variant = self.below(22);
+                let variant = self.below(26);
                 Event { time: MonotonicNs(time), cpu: self.cpu(), kind: self.kind(variant) }
             })
             .collect();
