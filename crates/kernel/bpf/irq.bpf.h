@@ -155,6 +155,43 @@ int BPF_PROG(ipi_send_cpu, const unsigned int cpu, unsigned long callsite, void 
 	return 0;
 }
 
+#define MASK_WORDS (RTS_MASK_CPUS / 64)
+
+/* The bits of the CPUs that there are: behind them, the kernel's mask may end. */
+static __always_inline void read_mask(__u64 *mask, const void *cpumask)
+{
+#pragma unroll
+	for (__u32 word = 0; word < MASK_WORDS; word++) {
+		mask[word] = 0;
+		if (word * 64 >= config.cpus)
+			continue;
+		bpf_probe_read_kernel(&mask[word], sizeof(mask[word]), (const __u64 *)cpumask + word);
+		if (config.cpus - word * 64 < 64)
+			mask[word] &= (1ULL << (config.cpus - word * 64)) - 1;
+	}
+}
+
+SEC("tp_btf/ipi_send_cpumask")
+int BPF_PROG(ipi_send_cpumask, const void *cpumask, unsigned long callsite, void *callback)
+{
+	__u64 mask[MASK_WORDS];
+	struct here here;
+
+	if (!enter(&here))
+		return 0;
+	read_mask(mask, cpumask);
+	RECORD(&here, RTS_IPI_SEND_MASK, rts_ipi_send_mask, config.cpus > RTS_MASK_CPUS ? RTS_MASK_CUT : 0, {
+		__builtin_memcpy(r->mask, mask, sizeof(mask));
+		r->callsite = callsite;
+		r->callback = (__u64)callback;
+		r->call = callback != NULL;
+		r->pad = 0;
+	});
+	if (config.track)
+		track_ipi_send_mask(&here, mask, callback != NULL);
+	return 0;
+}
+
 SEC("tp_btf/nmi_handler")
 int BPF_PROG(nmi_handler, void *handler, __s64 delta_ns, int handled)
 {

@@ -90,6 +90,10 @@ struct hrtimer {
 	struct hrtimer_clock_base *base;
 };
 
+struct work_struct {
+	void *func;
+};
+
 struct seq_file;
 struct irqaction;
 

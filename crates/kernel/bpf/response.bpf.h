@@ -7,7 +7,7 @@
 #ifndef RTSCOPE_RESPONSE_BPF_H
 #define RTSCOPE_RESPONSE_BPF_H
 
-#include "tracker_state.bpf.h"
+#include "tracker_context.bpf.h"
 
 static __always_inline bool origin_matches(const struct rts_chain *chain)
 {

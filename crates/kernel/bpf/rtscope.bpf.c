@@ -8,11 +8,12 @@
  * All are typed raw tracepoints: each has a recursion guard of its own, whose misses the kernel counts (recursion_misses),
  * while classic tracepoint programs share one guard per CPU and lose events without a trace.
  */
-#include "tracker.bpf.h"
+#include "tracker_work.bpf.h"
 
 #include "sched.bpf.h"
 #include "irq.bpf.h"
 #include "timer.bpf.h"
+#include "workqueue.bpf.h"
 #include "process.bpf.h"
 #include "syscall.bpf.h"
 #include "bench.bpf.h"

@@ -89,6 +89,18 @@ static __always_inline void track_hrtimer_entry(struct here *here, __s64 softexp
 
 	if (!state)
 		return;
+	/* Not in an interrupt, but in a softirq: this timer is that softirq's. */
+	if (!(state->in & (IN_IRQ | IN_VECTOR)) && state->in & IN_SOFTIRQS) {
+		struct softirq_slot *softirq = current_softirq(state);
+
+		if (softirq) {
+			softirq->hrtimer_ns = now(here);
+			softirq->softexpires_ns = softexpires_ns;
+			softirq->expires_ns = expires_ns;
+			softirq->in_hrtimer = true;
+			return;
+		}
+	}
 	state->in |= IN_HRTIMER;
 	state->hrtimer_ns = now(here);
 	state->softexpires_ns = softexpires_ns;
@@ -98,8 +110,13 @@ static __always_inline void track_hrtimer_entry(struct here *here, __s64 softexp
 static __always_inline void track_hrtimer_exit(struct here *here)
 {
 	struct cpu_state *state = state_of(here->cpu);
+	struct softirq_slot *softirq;
 
-	if (state)
+	if (!state)
+		return;
+	if (!(state->in & (IN_IRQ | IN_VECTOR)) && state->in & IN_SOFTIRQS && (softirq = current_softirq(state)))
+		softirq->in_hrtimer = false;
+	else
 		state->in &= ~IN_HRTIMER;
 }
 
@@ -143,23 +160,64 @@ static __always_inline void track_softirq_raise(struct here *here, __u32 vec)
 		raise_with_chain(here, state, vec);
 }
 
+/* The slot of the current task's softirq: its own, when an exit was missed, or a free one; NULL when there is none. */
+static __always_inline struct softirq_slot *claim_softirq(struct cpu_state *state)
+{
+	struct softirq_slot *softirq = current_softirq(state);
+
+	if (softirq)
+		return softirq;
+#pragma unroll
+	for (int i = 0; i < SOFTIRQ_SLOTS; i++) {
+		__u32 bit = IN_SOFTIRQ << i;
+
+		if (!(state->in & bit) && !(__sync_fetch_and_or(&state->in, bit) & bit)) {
+			state->softirqs[i].tid = state->current_tid;
+			return &state->softirqs[i];
+		}
+	}
+	return NULL;
+}
+
+/* The softirq takes over the chain of its raise. */
+static __noinline int softirq_begins(struct here *here, struct cpu_state *state, struct softirq_slot *softirq,
+				     __u32 vec)
+{
+	softirq->vec = vec;
+	softirq->in_hrtimer = false;
+	softirq->has_chain = state->raised_chain & 1U << (vec & (SOFTIRQS - 1));
+	if (!softirq->has_chain)
+		return 0;
+	softirq->chain = state->raise_chain[vec & (SOFTIRQS - 1)];
+	push(here, &softirq->chain, RTS_STEP_SOFTIRQ_WAIT, vec, now(here));
+	return 0;
+}
+
+/* A task's softirq is over. */
+static __always_inline void end_softirq(struct cpu_state *state, __u32 tid)
+{
+#pragma unroll
+	for (int i = 0; i < SOFTIRQ_SLOTS; i++) {
+		if (state->in & (IN_SOFTIRQ << i) && state->softirqs[i].tid == tid)
+			__sync_fetch_and_and(&state->in, ~(IN_SOFTIRQ << i));
+	}
+}
+
 static __always_inline void track_softirq_entry(struct here *here, __u32 vec)
 {
 	struct cpu_state *state = state_of(here->cpu);
+	struct softirq_slot *softirq;
 
 	if (!state || vec >= SOFTIRQS)
 		return;
-	state->in = (state->in & ~IN_IRQ_LINGER) | IN_SOFTIRQ;
-	state->softirq_vec = vec;
-	state->softirq_ns = now(here);
-	state->softirq_tid = state->current_tid;
-	state->softirq_has_chain = false;
-	if (state->raised_chain & (1 << vec)) {
-		state->softirq_chain = state->raise_chain[vec & (SOFTIRQS - 1)];
-		push(here, &state->softirq_chain, RTS_STEP_SOFTIRQ_WAIT, vec, now(here));
-		state->softirq_has_chain = true;
-	}
-	/* Interrupts are on here, and one may raise another vector in the middle of a plain load and store. */
+	/* Interrupts are on here, and from Linux 7 preemption too: so the bits are changed atomically. */
+	if (state->in & IN_IRQ_LINGER)
+		__sync_fetch_and_and(&state->in, ~IN_IRQ_LINGER);
+	softirq = claim_softirq(state);
+	if (!softirq)
+		COUNT(here, untracked);
+	else
+		softirq_begins(here, state, softirq, vec);
 	__sync_fetch_and_and(&state->raised, ~(1U << vec));
 	__sync_fetch_and_and(&state->raised_chain, ~(1U << vec));
 }
@@ -168,8 +226,8 @@ static __always_inline void track_softirq_exit(struct here *here)
 {
 	struct cpu_state *state = state_of(here->cpu);
 
-	if (state)
-		state->in &= ~IN_SOFTIRQ;
+	if (state && state->in & IN_SOFTIRQS)
+		end_softirq(state, state->current_tid);
 }
 
 static __noinline int send_chain(struct here *here, struct cpu_state *state, __u32 target_cpu, __u32 call)
@@ -193,6 +251,26 @@ static __always_inline void track_ipi_send(struct here *here, __u32 target_cpu, 
 
 	if (state && target_cpu != here->cpu && has_context(state))
 		send_chain(here, state, target_cpu, call);
+}
+
+/* The same for each CPU of a mask. */
+static __noinline int send_chains(struct here *here, struct cpu_state *state, const __u64 *mask, __u32 call)
+{
+	for (__u32 cpu = 0; cpu < RTS_MASK_CPUS; cpu++) {
+		if (cpu >= config.cpus)
+			break;
+		if (cpu != here->cpu && mask[cpu / 64] >> (cpu % 64) & 1)
+			send_chain(here, state, cpu, call);
+	}
+	return 0;
+}
+
+static __always_inline void track_ipi_send_mask(struct here *here, const __u64 *mask, __u32 call)
+{
+	struct cpu_state *state = state_of(here->cpu);
+
+	if (state && has_context(state))
+		send_chains(here, state, mask, call);
 }
 
 /* ---- tasks come and change their names ---- */
@@ -333,6 +411,9 @@ static __always_inline void track_waking(struct here *here, struct task_struct *
 		return;
 	if (!find_task(tid, &slot) && !adopt(here, task, &slot))
 		return;
+	/* A spinlock is handed over: no event of its own, and the one that the task waits for may come yet. */
+	if (slot.way->sched == SCHED_LOCKED)
+		return;
 	/* Most wakings: nobody's chain goes on, and the task has none. */
 	if (!has_context(state) && !slot.way->target && slot.way->link != LINK_ENDED)
 		return;
@@ -380,7 +461,7 @@ static __always_inline void not_busy(struct rts_chain *chain)
 		chain->steps_len = last;
 }
 
-static __noinline int arrive_with_chain(struct here *here, struct slot *slot, struct task_struct *next)
+static __noinline int arrive_with_chain(struct here *here, struct slot *slot, struct task_struct *next, bool locked)
 {
 	struct task_chain *holder = bpf_map_lookup_elem(&task_chains, &slot->index);
 	struct task_way *way = slot->way;
@@ -389,6 +470,8 @@ static __noinline int arrive_with_chain(struct here *here, struct slot *slot, st
 
 	if (!holder || way->link == LINK_RUNNING)
 		return 0;
+	if (step == RTS_STEP_PREEMPTED && locked)
+		step = RTS_STEP_LOCK_WAIT;
 	answer = way->link != LINK_PREEMPTED || holder->chain.flags & RTS_CHAIN_BUSY;
 	if (way->link == LINK_ENDED)
 		not_busy(&holder->chain);
@@ -401,14 +484,17 @@ static __noinline int arrive_with_chain(struct here *here, struct slot *slot, st
 	return 0;
 }
 
-/* A switch cannot happen inside an interrupt: what is still open lost its exit event. */
-static __always_inline void heal(struct here *here, struct cpu_state *state, bool prev_is_kthread)
+/*
+ * A switch cannot happen inside an interrupt, and nobody waits inside a softirq, nor does the idle task leave one: what is still
+ * open lost its exit event. (On PREEMPT_RT a softirq can be preempted, and can wait for a spinlock.)
+ */
+static __always_inline void heal(struct here *here, struct cpu_state *state, __u32 prev_tid, bool blocked)
 {
 	if (state->in & (IN_IRQ | IN_VECTOR | IN_HRTIMER))
 		COUNT(here, healed);
-	state->in &= IN_SOFTIRQ;
-	if (state->in && state->softirq_tid == state->current_tid && (!prev_is_kthread || !state->current_tid))
-		state->in = 0;
+	state->in &= IN_SOFTIRQS;
+	if (state->in && (blocked || !prev_tid))
+		end_softirq(state, prev_tid);
 }
 
 /* The task that leaves is the one that came: its slot is known, without a search. */
@@ -422,9 +508,10 @@ static __always_inline bool find_current(struct cpu_state *state, __u32 tid, str
 }
 
 static __always_inline void track_leave(struct here *here, struct cpu_state *state, struct task_struct *prev,
-					bool blocked, bool dead)
+					__u32 sched, bool dead)
 {
 	__u32 tid = prev->pid;
+	bool blocked = sched == SCHED_BLOCKED;
 	struct slot slot;
 
 	if (!tid)
@@ -441,10 +528,10 @@ static __always_inline void track_leave(struct here *here, struct cpu_state *sta
 	if (!lock_way(slot.way)) {
 		/* The waker's CPU stands still: what the tracker knew of this task is lost, and counted. */
 		COUNT(here, raced);
-		slot.way->sched = blocked ? SCHED_BLOCKED : SCHED_RUNNABLE;
+		slot.way->sched = sched;
 		return;
 	}
-	slot.way->sched = blocked ? SCHED_BLOCKED : SCHED_RUNNABLE;
+	slot.way->sched = sched;
 	if (slot.way->link == LINK_RUNNING)
 		leave_with_chain(here, &slot, prev, blocked);
 	else if (blocked)
@@ -456,6 +543,7 @@ static __always_inline void track_arrive(struct here *here, struct cpu_state *st
 {
 	__u32 tid = next->pid;
 	struct slot slot;
+	bool locked;
 
 	state->current_tid = tid;
 	state->current_slot = 0;
@@ -464,9 +552,10 @@ static __always_inline void track_arrive(struct here *here, struct cpu_state *st
 	if (!find_task(tid, &slot) && !adopt(here, next, &slot))
 		return;
 	state->current_slot = slot.index + 1;
+	locked = slot.way->sched == SCHED_LOCKED;
 	slot.way->sched = SCHED_RUNNING;
 	if (slot.way->link != LINK_NONE)
-		arrive_with_chain(here, &slot, next);
+		arrive_with_chain(here, &slot, next, locked);
 	else if (slot.way->unlinked && slot.way->target)
 		COUNT(here, unlinked);
 	slot.way->unlinked = 0;
@@ -476,12 +565,14 @@ static __always_inline void track_switch(struct here *here, bool preempt, struct
 					 struct task_struct *next, __u32 prev_state)
 {
 	struct cpu_state *state = state_of(here->cpu);
-	bool blocked = !preempt && prev_state;
+	bool locked = !preempt && prev_state & TASK_STATE_RTLOCK_WAIT;
+	bool blocked = !preempt && prev_state && !locked;
+	__u32 sched = blocked ? SCHED_BLOCKED : locked ? SCHED_LOCKED : SCHED_RUNNABLE;
 
 	if (!state)
 		return;
-	heal(here, state, is_kthread(prev));
-	track_leave(here, state, prev, blocked, blocked && prev_state & TASK_STATE_DEAD);
+	heal(here, state, prev->pid, blocked);
+	track_leave(here, state, prev, sched, blocked && prev_state & TASK_STATE_DEAD);
 	track_arrive(here, state, next);
 }
 

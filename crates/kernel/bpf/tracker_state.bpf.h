@@ -19,7 +19,8 @@
 
 #define TASK_WAYS 4
 
-enum task_sched { SCHED_UNKNOWN, SCHED_RUNNING, SCHED_RUNNABLE, SCHED_BLOCKED };
+/* SCHED_LOCKED: switched out for a spinlock, which sleeps on PREEMPT_RT; it has not gone to wait for anything else. */
+enum task_sched { SCHED_UNKNOWN, SCHED_RUNNING, SCHED_RUNNABLE, SCHED_BLOCKED, SCHED_LOCKED };
 
 enum task_link { LINK_NONE, LINK_WAKING, LINK_RUNNING, LINK_PREEMPTED, LINK_ENDED };
 
@@ -68,9 +69,27 @@ struct ipi_chain {
 #define IN_IRQ_LINGER 0x02 /* after an exit that returned IRQ_WAKE_THREAD: the thread is woken next */
 #define IN_VECTOR 0x04
 #define IN_HRTIMER 0x08
-#define IN_SOFTIRQ 0x10
+#define IN_SOFTIRQ 0x10 /* << number of a softirq slot */
+
+/*
+ * Softirqs that can be open on a CPU at once. It is one where softirqs do not preempt each other; on PREEMPT_RT each belongs to
+ * the thread that runs it, which can be preempted by another one with a softirq of its own.
+ */
+#define SOFTIRQ_SLOTS 4
+#define IN_SOFTIRQS (IN_SOFTIRQ * ((1 << SOFTIRQ_SLOTS) - 1))
 
 #define SOFTIRQS 16 /* 10 today; a power of two lets the verifier of Linux 6.1 follow an index */
+
+/* A softirq that is being served, and the timer of it that is. Written with interrupts on, by the thread that serves it. */
+struct softirq_slot {
+	__u32 tid; /* valid while its IN_SOFTIRQ bit is set; 0: the idle task */
+	__u32 vec;
+	__u8 has_chain, in_hrtimer;
+	__u8 pad[6];
+	__u64 hrtimer_ns;
+	__s64 softexpires_ns, expires_ns;
+	struct rts_chain chain;
+};
 
 struct cpu_state {
 	__u32 in;	    /* which contexts are open: IN_... */
@@ -81,15 +100,13 @@ struct cpu_state {
 	__u64 vector_ns;
 	__u64 hrtimer_ns;
 	__s64 softexpires_ns, expires_ns;
-	__u64 softirq_ns;
 	__u32 vector_kind;
-	__u32 softirq_vec;
-	__u32 softirq_tid;
 	__u32 raised;	    /* softirq vectors raised and not yet entered: changed atomically where interrupts are on */
 	__u32 raised_chain; /* of these, those with a chain */
-	__u8 vector_has_chain, softirq_has_chain;
-	__u8 pad[2];
-	struct rts_chain vector_chain, softirq_chain;
+	__u8 vector_has_chain;
+	__u8 pad[3];
+	struct rts_chain vector_chain;
+	struct softirq_slot softirqs[SOFTIRQ_SLOTS];
 	struct rts_chain raise_chain[SOFTIRQS];
 	struct rts_chain scratch; /* for a merge; used with interrupts off */
 	struct ipi_chain ipi[2];  /* reschedule, function call */
@@ -136,6 +153,7 @@ struct slot {
 	__u32 index; /* into task_chains */
 };
 
+#define TASK_STATE_RTLOCK_WAIT 0x1000	     /* since Linux 5.15; only PREEMPT_RT has it */
 #define TASK_STATE_DEAD (0x10 | 0x20 | 0x80) /* EXIT_DEAD, EXIT_ZOMBIE, TASK_DEAD */
 
 /* Finds a task. One look-up in an array, four comparisons. */
@@ -291,119 +309,6 @@ static __noinline int merge(struct rts_chain *into, struct rts_chain *other)
 		into->others_len = length + 1;
 	}
 	return 0;
-}
-
-/* The chain of a timer's handler: from what the program asked for to the handler's own time. */
-static __always_inline void hrtimer_chain(struct here *here, struct cpu_state *state, struct rts_chain *to)
-{
-	__u64 handler_ns = state->hrtimer_ns;
-	__u64 interrupt_ns = state->in & IN_VECTOR ? state->vector_ns : state->in & IN_IRQ ? state->irq_ns : handler_ns;
-	__u64 origin_ns = state->softexpires_ns > 0 && (__u64)state->softexpires_ns <= handler_ns ?
-				  (__u64)state->softexpires_ns :
-				  handler_ns;
-	__u64 expires_ns = state->expires_ns > (__s64)origin_ns ? (__u64)state->expires_ns : origin_ns;
-
-	begin(to, RTS_ORIGIN_TIMER, 0, here->cpu, origin_ns);
-	if (expires_ns > handler_ns)
-		expires_ns = handler_ns;
-	if (expires_ns > origin_ns)
-		push(here, to, RTS_STEP_TIMER_SLACK, 0, expires_ns);
-	if (interrupt_ns > expires_ns) {
-		push(here, to, RTS_STEP_TIMER_LATENESS, 0, interrupt_ns);
-		push(here, to, RTS_STEP_TIMER_INTERRUPT, 0, handler_ns);
-	} else {
-		push(here, to, RTS_STEP_TIMER_LATENESS, 0, handler_ns);
-	}
-	push(here, to, RTS_STEP_HANDLER, 0, now(here));
-}
-
-/*
- * Copies a chain to a new branch, with the step it is in. One that is full goes no further: two tasks that wake each other
- * for ever would carry it about for ever.
- */
-static __noinline bool pass_on(struct here *here, const struct rts_chain *from, struct rts_chain *to, __u32 kind,
-			       __u32 id)
-{
-	if (from->steps_len >= RTS_CHAIN_STEPS) {
-		COUNT(here, too_long);
-		return false;
-	}
-	*to = *from;
-	to->flags &= ~RTS_CHAIN_BUSY;
-	push(here, to, kind, id, now(here));
-	return true;
-}
-
-static __always_inline bool hard_interrupt_chain(struct here *here, struct cpu_state *state, struct rts_chain *to)
-{
-	__u64 irq_ns = state->in & (IN_IRQ | IN_IRQ_LINGER) ? state->irq_ns : 0;
-	__u64 vector_ns = state->in & IN_VECTOR ? state->vector_ns : 0;
-
-	if (state->in & IN_HRTIMER && state->hrtimer_ns >= irq_ns && state->hrtimer_ns >= vector_ns) {
-		hrtimer_chain(here, state, to);
-	} else if (state->in & (IN_IRQ | IN_IRQ_LINGER) && irq_ns >= vector_ns) {
-		begin(to, RTS_ORIGIN_IRQ, state->irq, here->cpu, irq_ns);
-		push(here, to, RTS_STEP_HANDLER, state->irq, now(here));
-	} else if (state->vector_has_chain) {
-		return pass_on(here, &state->vector_chain, to, RTS_STEP_HANDLER, state->vector_kind);
-	} else {
-		begin(to, RTS_ORIGIN_VECTOR, state->vector_kind, here->cpu, vector_ns);
-		push(here, to, RTS_STEP_HANDLER, state->vector_kind, now(here));
-	}
-	return true;
-}
-
-/* The way of a slot index that was valid when it was stored: a task's way does not move while the task lives. */
-static __always_inline struct task_way *way_at(__u32 index)
-{
-	__u32 set_index = index / TASK_WAYS;
-	struct task_set *set = bpf_map_lookup_elem(&tasks, &set_index);
-
-	if (!set)
-		return NULL;
-	barrier_var(set); /* or clang adds to the pointer before it has been checked, which the verifier refuses */
-	return &set->ways[index % TASK_WAYS];
-}
-
-/* The way of the task that runs here; it is asked, not cached, because a busy waking elsewhere may give it a chain. */
-static __always_inline struct task_way *current_way(struct cpu_state *state)
-{
-	return state->current_slot ? way_at(state->current_slot - 1) : NULL;
-}
-
-/* True when the code that runs here and now may belong to a chain: the cheap question, asked at every waking. */
-static __always_inline bool has_context(struct cpu_state *state)
-{
-	struct task_way *way;
-
-	if (state->in)
-		return true;
-	way = current_way(state);
-	return way && way->link == LINK_RUNNING && !way->target;
-}
-
-/*
- * The chain of the code that runs here and now, copied to `to` with the step it is in; false when there is none. The
- * innermost context wins. Costs a copy of 256 bytes, and only on a branch that has a chain.
- */
-static __noinline bool context_chain(struct here *here, struct cpu_state *state, struct rts_chain *to)
-{
-	if (state->in & (IN_HRTIMER | IN_IRQ | IN_IRQ_LINGER | IN_VECTOR))
-		return hard_interrupt_chain(here, state, to);
-	if (state->in & IN_SOFTIRQ && state->softirq_tid == state->current_tid)
-		return state->softirq_has_chain &&
-		       pass_on(here, &state->softirq_chain, to, RTS_STEP_SOFTIRQ, state->softirq_vec);
-	if (state->current_slot) {
-		__u32 index = state->current_slot - 1;
-		struct task_way *way = way_at(index);
-		struct task_chain *from = bpf_map_lookup_elem(&task_chains, &index);
-
-		/* A target passes nothing on: what it wakes are responses to it, not to the interrupt. */
-		if (!way || way->link != LINK_RUNNING || way->target || !from)
-			return false;
-		return pass_on(here, &from->chain, to, RTS_STEP_RUN, state->current_tid);
-	}
-	return false;
 }
 
 #endif

@@ -40,6 +40,8 @@ impl ProgramSpec {
 }
 
 const VECTOR: &str = "this vector's time is seen as the time of what it interrupted";
+const WORK: &str =
+    "a chain goes on in a worker thread only if it woke that thread, and for longer than its own work";
 const TIMER_VECTOR: &str =
     "the timer interrupt itself is not seen; timers are still followed from their handlers";
 
@@ -70,6 +72,16 @@ pub const PROGRAMS: &[ProgramSpec] = &[
     program("power", "cpu_idle", "'exit from idle' cannot be told"),
     program("ipi", "ipi_send_cpu", "chains do not go on over inter-processor interrupts (Linux 6.4)")
         .interrupts_on(),
+    program(
+        "ipi",
+        "ipi_send_cpumask",
+        "chains do not go on over interrupts to several processors (Linux 6.4)",
+    )
+    .interrupts_on(),
+    // Queueing fires with interrupts off; but all three belong together, and ftrace knows more of them.
+    program("workqueue", "workqueue_queue_work", WORK).interrupts_on(),
+    program("workqueue", "workqueue_execute_start", WORK).interrupts_on(),
+    program("workqueue", "workqueue_execute_end", WORK).interrupts_on(),
     program("nmi", "nmi_handler", "NMI time is seen as the time of what it interrupted")
         .only_recorded()
         .interrupts_on(),

@@ -400,7 +400,7 @@ fn task_sets() -> usize {
 }
 
 fn store_config(open: &mut OpenObject, config: &SessionConfig) -> Result<(), Error> {
-    let values = rodata(config)?;
+    let values = abi::rts_config { cpus: caps::present_cpus() as u32, ..rodata(config)? };
     let mut map = open
         .maps_mut()
         .find(|map| map.name().to_string_lossy().ends_with(".rodata"))

@@ -27,6 +27,23 @@ impl Growing {
         self.last
     }
 
+    pub(super) fn origin(&self) -> &Origin {
+        &self.chain.origin
+    }
+
+    pub(super) fn steps(&self) -> &[Step] {
+        &self.chain.steps
+    }
+
+    /// Both began with the same interrupt or timer.
+    pub(super) fn same_origin(&self, other: &Growing) -> bool {
+        let origin = |growing: &Growing| {
+            let Origin { kind, id, time_ns, .. } = growing.chain.origin;
+            (kind, id, time_ns)
+        };
+        origin(self) == origin(other)
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.chain.steps.len() >= MAX_STEPS
     }

@@ -6,10 +6,12 @@
 
 mod compare;
 mod config;
+mod context;
 mod growing;
 mod replay;
 mod state;
 mod tracker;
+mod work;
 
 pub use compare::{Comparison, Difference, compare};
 pub use config::{Config, EndCondition, OriginFilter, Target};

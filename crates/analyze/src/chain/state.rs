@@ -33,7 +33,12 @@ pub(super) struct SoftirqSlot {
     /// The thread that runs it; `None` while nothing has said who is current.
     pub(super) tid: Option<Tid>,
     pub(super) chain: Option<Growing>,
+    /// The timer whose handler it runs.
+    pub(super) hrtimer: Option<HrtimerSlot>,
 }
+
+/// Softirqs that can be open on a CPU at once. Without PREEMPT_RT it is one.
+pub(super) const SOFTIRQ_SLOTS: usize = 4;
 
 /// A softirq that was raised and not yet entered; it may have a chain.
 #[derive(Clone, Debug, Default)]
@@ -46,7 +51,8 @@ pub(super) struct Cpu {
     pub(super) irq: Option<IrqSlot>,
     pub(super) vector: Option<VectorSlot>,
     pub(super) hrtimer: Option<HrtimerSlot>,
-    pub(super) softirq: Option<SoftirqSlot>,
+    /// One for each thread that runs one, at most [`SOFTIRQ_SLOTS`].
+    pub(super) softirqs: Vec<SoftirqSlot>,
     pub(super) raises: BTreeMap<u32, Raise>,
     pub(super) ipi_call: Option<Growing>,
     pub(super) ipi_reschedule: Option<Growing>,
@@ -59,6 +65,17 @@ impl Cpu {
         if self.irq.is_some_and(|slot| slot.linger) {
             self.irq = None;
         }
+    }
+
+    /// Code that runs now runs in an interrupt.
+    pub(super) fn in_interrupt(&self) -> bool {
+        self.irq.is_some_and(|slot| !slot.linger) || self.vector.is_some()
+    }
+
+    /// The softirq that the current task is in.
+    pub(super) fn current_softirq(&mut self) -> Option<&mut SoftirqSlot> {
+        let current = self.current;
+        self.softirqs.iter_mut().find(|slot| slot.tid == current)
     }
 
     /// The pending chain of the IPI class that `kind` delivers.
@@ -79,6 +96,8 @@ pub(super) enum Sched {
     Running,
     Runnable,
     Blocked,
+    /// Switched out for a spinlock, which sleeps on PREEMPT_RT.
+    Locked,
 }
 
 impl Sched {

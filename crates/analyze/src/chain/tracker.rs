@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state machine. Read it beside `docs/response-chains.md`: the order of the functions is the order of the page.
+//! What chain a context has is in `context`.
 
 use super::config::{Config, EndCondition, Target};
 use super::growing::Growing;
-use super::state::{Cpu, HrtimerSlot, IrqSlot, Link, Raise, Sched, SoftirqSlot, Task, VectorSlot};
+use super::state::{
+    Cpu, HrtimerSlot, IrqSlot, Link, Raise, SOFTIRQ_SLOTS, Sched, SoftirqSlot, Task, VectorSlot,
+};
 use rtscope_event::{
     Chain, Comm, CpuId, End, Event, EventKind, Glob, MonotonicNs, Origin, OriginKind, Pid, StepKind,
     TaskState, Tid, VectorKind,
@@ -95,17 +98,25 @@ const IPI_FLIGHT_MAX_NS: u64 = 10_000_000;
 /// The replayable twin of the tracker in the kernel.
 #[derive(Clone, Debug)]
 pub struct Tracker {
-    config: Config,
-    cpus: BTreeMap<CpuId, Cpu>,
-    tasks: HashMap<Tid, Task>,
-    counters: Counters,
+    pub(super) config: Config,
+    pub(super) cpus: BTreeMap<CpuId, Cpu>,
+    pub(super) tasks: HashMap<Tid, Task>,
+    /// Chains of work items that were queued and have not begun, by address.
+    pub(super) works: HashMap<u64, Growing>,
+    pub(super) counters: Counters,
 }
 
 impl Tracker {
     /// A tracker that knows nothing yet.
     #[must_use]
     pub fn new(config: Config) -> Tracker {
-        Tracker { config, cpus: BTreeMap::new(), tasks: HashMap::new(), counters: Counters::default() }
+        Tracker {
+            config,
+            cpus: BTreeMap::new(),
+            tasks: HashMap::new(),
+            works: HashMap::new(),
+            counters: Counters::default(),
+        }
     }
 
     /// What was counted so far.
@@ -154,6 +165,12 @@ impl Tracker {
             EventKind::TaskRename { tid, pid, new_comm, .. } => self.task_rename(*tid, *pid, *new_comm),
             EventKind::SoftirqRaise { vec } => self.softirq_raise(cpu, t, *vec),
             EventKind::IpiSend { target_cpu, call, .. } => self.ipi_send(cpu, t, *target_cpu, *call),
+            EventKind::IpiSendMask { targets, call, .. } => {
+                targets.cpus().for_each(|target| self.ipi_send(cpu, t, target, *call));
+            }
+            EventKind::WorkQueue { work, .. } => self.work_queue(cpu, t, *work),
+            EventKind::WorkStart { work, .. } => self.work_start(cpu, t, *work),
+            EventKind::WorkEnd { .. } => self.work_end(cpu),
             EventKind::VectorEntry { kind, .. } => self.vector_entry(cpu, t, *kind),
             EventKind::SoftirqEntry { vec } => self.softirq_entry(cpu, t, *vec),
             kind => self.cpus.entry(cpu).or_default().slot_event(t, kind),
@@ -169,7 +186,7 @@ impl Tracker {
         self.cpus.entry(cpu).or_default().current = Some(tid);
     }
 
-    fn is_target(&self, tid: Tid) -> bool {
+    pub(super) fn is_target(&self, tid: Tid) -> bool {
         let task = self.tasks.get(&tid);
         let named =
             |glob: &Glob| task.and_then(|task| task.comm).is_some_and(|comm| glob.matches(comm.as_bytes()));
@@ -183,96 +200,8 @@ impl Tracker {
         }
     }
 
-    fn push(&mut self, chain: &mut Growing, kind: StepKind, id: u32, cpu: CpuId, t: MonotonicNs) {
+    pub(super) fn push(&mut self, chain: &mut Growing, kind: StepKind, id: u32, cpu: CpuId, t: MonotonicNs) {
         self.counters.folded += u64::from(chain.push(kind, id, cpu, t));
-    }
-
-    /// The chain that what runs on `cpu` at `t` belongs to, innermost context first.
-    fn context(&mut self, cpu: CpuId, t: MonotonicNs) -> Option<Growing> {
-        let slots = self.cpus.entry(cpu).or_default();
-        let hrtimer = slots.hrtimer.map(|slot| slot.entry);
-        let irq = slots.irq.map(|slot| slot.entry);
-        let vector = slots.vector.as_ref().map(|slot| slot.entry);
-        if hrtimer.is_some() && hrtimer >= irq && hrtimer >= vector {
-            return self.hrtimer_context(cpu, t);
-        }
-        if let Some(slot) = slots.irq.filter(|_| irq >= vector) {
-            let origin = Origin { kind: OriginKind::Irq, id: slot.irq.0, cpu, time_ns: slot.entry };
-            return Some(self.handler(Growing::begin(origin), slot.irq.0, cpu, t));
-        }
-        if let Some(slot) = &slots.vector {
-            let id = slot.kind.number();
-            let origin = Origin { kind: OriginKind::Vector, id, cpu, time_ns: slot.entry };
-            return match slot.chain.clone() {
-                Some(chain) => self.pass_on(chain, StepKind::Handler, id, cpu, t),
-                None => Some(self.handler(Growing::begin(origin), id, cpu, t)),
-            };
-        }
-        let current = slots.current;
-        if let Some(slot) = slots.softirq.as_ref().filter(|slot| slot.tid == current) {
-            let vec = slot.vec;
-            let chain = slot.chain.clone()?;
-            return self.pass_on(chain, StepKind::Softirq, vec, cpu, t);
-        }
-        self.task_context(current?, cpu, t)
-    }
-
-    fn handler(&mut self, mut chain: Growing, id: u32, cpu: CpuId, t: MonotonicNs) -> Growing {
-        self.push(&mut chain, StepKind::Handler, id, cpu, t);
-        chain
-    }
-
-    fn hrtimer_context(&mut self, cpu: CpuId, t: MonotonicNs) -> Option<Growing> {
-        let slots = self.cpus.get(&cpu)?;
-        let slot = slots.hrtimer?;
-        let handler = slot.entry;
-        let asked = u64::try_from(slot.softexpires).ok().filter(|ns| (1..=handler.0).contains(ns));
-        let origin_ns = asked.map_or(handler, MonotonicNs);
-        let expires = MonotonicNs(u64::try_from(slot.expires).unwrap_or(0)).max(origin_ns);
-        let in_irq = slots.irq.filter(|slot| !slot.linger).map(|slot| slot.entry);
-        let interrupt = slots.vector.as_ref().map(|slot| slot.entry).or(in_irq).unwrap_or(handler);
-
-        let mut chain = Growing::begin(Origin { kind: OriginKind::Timer, id: 0, cpu, time_ns: origin_ns });
-        let programmed = expires.min(handler);
-        if programmed > origin_ns {
-            self.push(&mut chain, StepKind::TimerSlack, 0, cpu, programmed);
-        }
-        if interrupt > expires {
-            self.push(&mut chain, StepKind::TimerLateness, 0, cpu, interrupt);
-            self.push(&mut chain, StepKind::TimerInterrupt, 0, cpu, handler);
-        } else {
-            let end = handler.max(chain.last());
-            self.push(&mut chain, StepKind::TimerLateness, 0, cpu, end);
-        }
-        Some(self.handler(chain, 0, cpu, t))
-    }
-
-    fn task_context(&mut self, tid: Tid, cpu: CpuId, t: MonotonicNs) -> Option<Growing> {
-        let task = self.tasks.get(&tid).filter(|_| tid != Tid(0))?;
-        let Link::Running(chain) = &task.link else { return None };
-        if self.is_target(tid) {
-            return None; // What a target wakes are responses to it, not to the interrupt.
-        }
-        self.pass_on(chain.clone(), StepKind::Run, tid.0, cpu, t)
-    }
-
-    /// A copy of a chain for a new branch, with the step it is in. One that is full goes no further: two tasks that wake
-    /// each other for ever would carry it about for ever.
-    fn pass_on(
-        &mut self,
-        mut copy: Growing,
-        kind: StepKind,
-        id: u32,
-        cpu: CpuId,
-        t: MonotonicNs,
-    ) -> Option<Growing> {
-        if copy.is_full() {
-            self.counters.too_long += 1;
-            return None;
-        }
-        self.push(&mut copy, kind, id, cpu, t);
-        copy.set_busy(false);
-        Some(copy)
     }
 
     fn vector_entry(&mut self, cpu: CpuId, t: MonotonicNs, kind: VectorKind) {
@@ -308,7 +237,11 @@ impl Tracker {
         if let Some(chain) = &mut chain {
             self.push(chain, StepKind::SoftirqWait, vec, cpu, t);
         }
-        self.cpus.entry(cpu).or_default().softirq = Some(SoftirqSlot { vec, tid, chain });
+        let slots = self.cpus.entry(cpu).or_default();
+        slots.softirqs.retain(|slot| slot.tid != tid);
+        if slots.softirqs.len() < SOFTIRQ_SLOTS {
+            slots.softirqs.push(SoftirqSlot { vec, tid, chain, hrtimer: None });
+        }
     }
 
     fn ipi_send(&mut self, cpu: CpuId, t: MonotonicNs, target: CpuId, call: bool) {
@@ -332,6 +265,9 @@ impl Tracker {
         let current = self.cpus.entry(cpu).or_default().current;
         if tid == Tid(0) || current == Some(tid) {
             return;
+        }
+        if self.tasks.get(&tid).is_some_and(|task| task.sched == Sched::Locked) {
+            return; // A spinlock is handed over: no event of its own.
         }
         let context = self.context(cpu, t);
         // The one thread that was left to be woken after irq_handler_exit is this one.
@@ -395,15 +331,23 @@ impl Tracker {
         let (cpu, t) = (event.cpu, event.time);
         let slots = self.cpus.entry(cpu).or_default();
         self.counters.healed += u64::from(slots.heal());
-        slots.prev_leaves(prev_tid, prev_kthread);
+        let locked = !preempt && prev_state.waits_for_lock();
+        let blocked = !preempt && prev_state != TaskState::RUNNABLE && !locked;
+        slots.prev_leaves(prev_tid, blocked);
         slots.current = Some(next_tid);
         if prev_tid != Tid(0) {
             self.tasks.entry(prev_tid).or_default().kthread = Some(prev_kthread);
-            let blocked = !preempt && prev_state != TaskState::RUNNABLE;
             if blocked && prev_state.is_dead() {
                 self.tasks.remove(&prev_tid);
             } else {
-                self.switch_out(cpu, t, prev_tid, blocked, out);
+                let sched = if locked {
+                    Sched::Locked
+                } else if blocked {
+                    Sched::Blocked
+                } else {
+                    Sched::Runnable
+                };
+                self.switch_out(cpu, t, prev_tid, sched, out);
             }
         }
         if next_tid != Tid(0) {
@@ -417,12 +361,12 @@ impl Tracker {
         cpu: CpuId,
         t: MonotonicNs,
         tid: Tid,
-        blocked: bool,
+        sched: Sched,
         out: &mut dyn FnMut(Response),
     ) {
         let task = self.tasks.entry(tid).or_default();
-        task.sched = if blocked { Sched::Blocked } else { Sched::Runnable };
-        let link = match (std::mem::take(&mut task.link), blocked) {
+        task.sched = sched;
+        let link = match (std::mem::take(&mut task.link), sched == Sched::Blocked) {
             (Link::Running(mut chain), false) => {
                 self.push(&mut chain, StepKind::Run, tid.0, cpu, t);
                 Link::Preempted(chain)
@@ -441,7 +385,7 @@ impl Tracker {
     fn switch_in(&mut self, cpu: CpuId, t: MonotonicNs, tid: Tid, out: &mut dyn FnMut(Response)) {
         let target = self.is_target(tid);
         let task = self.tasks.entry(tid).or_default();
-        task.sched = Sched::Running;
+        let locked = std::mem::replace(&mut task.sched, Sched::Running) == Sched::Locked;
         let unlinked = std::mem::take(&mut task.unlinked);
         let (mut chain, step, ends) = match std::mem::take(&mut task.link) {
             Link::None => {
@@ -451,7 +395,7 @@ impl Tracker {
             Link::Waking(chain) => (chain, StepKind::Wakeup, true),
             Link::Preempted(chain) => {
                 let busy = chain.is_busy();
-                (chain, StepKind::Preempted, busy)
+                (chain, if locked { StepKind::LockWait } else { StepKind::Preempted }, busy)
             }
             Link::Ended { mut chain, .. } => {
                 chain.not_busy();
@@ -530,13 +474,26 @@ impl Cpu {
                 self.hrtimer = None;
             }
             EventKind::HrtimerExpireEntry { softexpires_ns, expires_ns, .. } => {
-                self.hrtimer =
+                *self.hrtimer_slot() =
                     Some(HrtimerSlot { softexpires: *softexpires_ns, expires: *expires_ns, entry: t });
             }
-            EventKind::HrtimerExpireExit { .. } => self.hrtimer = None,
-            EventKind::SoftirqExit { .. } => self.softirq = None,
+            EventKind::HrtimerExpireExit { .. } => *self.hrtimer_slot() = None,
+            EventKind::SoftirqExit { .. } => {
+                let current = self.current;
+                self.softirqs.retain(|slot| slot.tid != current);
+            }
             EventKind::CpuIdle { .. } => self.end_linger(),
             _ => {}
+        }
+    }
+
+    /// Whose timer one is that is handled now: the softirq's when there is one and no interrupt, else the interrupt's.
+    fn hrtimer_slot(&mut self) -> &mut Option<HrtimerSlot> {
+        let current = self.current;
+        let served = self.softirqs.iter().position(|slot| slot.tid == current);
+        match served.filter(|_| !self.in_interrupt()) {
+            Some(index) => &mut self.softirqs[index].hrtimer,
+            None => &mut self.hrtimer,
         }
     }
 
@@ -548,16 +505,13 @@ impl Cpu {
         open
     }
 
-    /// Only kernel threads can be preempted inside a softirq and come back to it; the idle task is not preempted in one.
-    fn prev_leaves(&mut self, prev: Tid, kthread: bool) {
-        let unknown = self.current.is_none();
-        if let Some(slot) = &mut self.softirq {
-            if unknown && slot.tid.is_none() {
-                slot.tid = Some(prev);
-            }
-            if slot.tid == Some(prev) && (!kthread || prev == Tid(0)) {
-                self.softirq = None;
-            }
+    /// Nobody waits inside a softirq (but for a spinlock, on PREEMPT_RT), and the idle task does not leave one.
+    fn prev_leaves(&mut self, prev: Tid, blocked: bool) {
+        if self.current.is_none() {
+            self.softirqs.iter_mut().filter(|slot| slot.tid.is_none()).for_each(|slot| slot.tid = Some(prev));
+        }
+        if blocked || prev == Tid(0) {
+            self.softirqs.retain(|slot| slot.tid != Some(prev));
         }
     }
 }

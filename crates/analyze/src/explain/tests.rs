@@ -298,7 +298,7 @@ fn softirqs_wait_for_their_thread_and_ipis_fly() {
 }
 
 #[test]
-fn a_timer_left_to_ktimers_is_late_because_of_threads() {
+fn a_timer_left_to_ktimers_waits_for_its_softirq() {
     check(
         0,
         "10 0 sched_switch prev_tid=0 next_tid=8
@@ -312,12 +312,86 @@ fn a_timer_left_to_ktimers_is_late_because_of_threads() {
          330 0 softirq_exit vec=8
          340 0 sched_switch prev_tid=14 prev_kthread=1 prev_state=1 next_tid=7
          350 0 sched_switch prev_tid=7 prev_state=1 next_tid=0",
+        "timer lateness 0:
+         handler 10: handler local_timer 10
+         softirq wait 190: blocking thread hog 180, IRQ interference local_timer 10
+         softirq 10: softirq of the chain softirq8 10
+         handler 10: handler timer 10
+         wakeup 20: softirq interference softirq8 10, blocking thread ksoftirqd/0 10
+         run 10: own work ctl 10
+         culprit: blocking thread hog 180 in 2",
+    );
+}
+
+#[test]
+fn a_timer_that_waits_for_a_softirq_raised_before_is_late_because_of_threads() {
+    check(
+        0,
+        "10 0 sched_switch prev_tid=0 next_tid=8
+         50 0 irq_handler_entry irq=36
+         55 0 softirq_raise vec=8
+         60 0 irq_handler_exit irq=36 ret=1
+         100 0 vector_entry kind=local_timer
+         120 0 vector_exit kind=local_timer
+         300 0 sched_switch prev_tid=8 preempt=1 next_tid=14 next_kthread=1
+         300 0 softirq_entry vec=8
+         310 0 hrtimer_expire_entry softexpires=100 expires=100
+         320 0 sched_waking tid=7
+         330 0 softirq_exit vec=8
+         340 0 sched_switch prev_tid=14 prev_kthread=1 prev_state=1 next_tid=7
+         350 0 sched_switch prev_tid=7 prev_state=1 next_tid=0",
         "timer lateness 210: thread interference hog 180, IRQ interference local_timer 20, softirq interference softirq8 10
-         timer interrupt 0:
          handler 10: handler timer 10
          wakeup 20: softirq interference softirq8 10, blocking thread ksoftirqd/0 10
          run 10: own work ctl 10
          culprit: thread interference hog 180 in 0",
+    );
+}
+
+#[test]
+fn queued_work_waits_for_its_worker() {
+    check(
+        0,
+        "10 0 sched_switch prev_tid=0 next_tid=14 next_kthread=1
+         15 0 work_start work=0x1
+         100 0 irq_handler_entry irq=36
+         110 0 work_queue work=0x2
+         120 0 irq_handler_exit irq=36 ret=1
+         200 0 work_end work=0x1
+         210 0 work_start work=0x2
+         230 0 sched_waking tid=7
+         240 0 work_end work=0x2
+         250 0 sched_switch prev_tid=14 prev_kthread=1 prev_state=1 next_tid=7
+         300 0 sched_switch prev_tid=7 prev_state=1 next_tid=0",
+        "handler 10: handler irq36 10
+         work wait 100: work of the chain ksoftirqd/0 90, IRQ interference irq36 10
+         run 20: work of the chain ksoftirqd/0 20
+         wakeup 20: blocking thread ksoftirqd/0 20
+         run 50: own work ctl 50
+         culprit: work of the chain ksoftirqd/0 110 in 1",
+    );
+}
+
+#[test]
+fn a_spinlock_is_its_holders_blame() {
+    check(
+        0,
+        "10 0 sched_switch prev_tid=0 next_tid=9
+         20 1 sched_switch prev_tid=0 next_tid=8
+         100 0 irq_handler_entry irq=36
+         110 0 sched_waking tid=7
+         120 0 irq_handler_exit irq=36 ret=1
+         130 0 sched_switch prev_tid=9 preempt=1 next_tid=7
+         150 0 sched_switch prev_tid=7 prev_state=4096 next_tid=9
+         200 1 sched_waking tid=7
+         220 0 sched_switch prev_tid=9 preempt=1 next_tid=7
+         250 0 sched_switch prev_tid=7 prev_state=1 next_tid=9",
+        "handler 10: handler irq36 10
+         wakeup 20: IRQ interference irq36 10, blocking thread shell 10
+         run 20: own work ctl 20
+         lock wait 70: blocking thread hog 50, blocking thread shell 20
+         run 30: own work ctl 30
+         culprit: blocking thread hog 50 in 3",
     );
 }
 

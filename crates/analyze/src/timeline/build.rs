@@ -6,7 +6,7 @@
 //! relabelled `Unknown` from its entry on, because nothing says how long it lasted.
 
 use super::{Activity, Segment};
-use rtscope_event::{Event, EventKind, MonotonicNs, Tid};
+use rtscope_event::{Event, EventKind, MonotonicNs, TaskState, Tid};
 
 #[derive(Clone, Copy)]
 struct Piece {
@@ -29,7 +29,8 @@ pub(super) struct Builder {
     thread: Option<Tid>,
     /// Since when `thread` runs.
     thread_since: MonotonicNs,
-    softirq: Option<(u32, Option<Tid>)>,
+    /// Softirqs that are open, each with its thread: one a thread, and one in all without PREEMPT_RT.
+    softirqs: Vec<(u32, Option<Tid>)>,
     /// A softirq was entered or left since `thread_since`.
     softirq_seen: bool,
     hard: Option<(Activity, MonotonicNs)>,
@@ -46,7 +47,7 @@ impl Builder {
             last_event: None,
             thread: None,
             thread_since: start,
-            softirq: None,
+            softirqs: Vec::new(),
             softirq_seen: false,
             hard: None,
             just_left: None,
@@ -66,8 +67,9 @@ impl Builder {
         self.close(t);
         let just_left = self.just_left.take();
         match &event.kind {
-            EventKind::SchedSwitch { prev_tid, prev_kthread, next_tid, .. } => {
-                self.switch(t, *prev_tid, *prev_kthread, *next_tid);
+            EventKind::SchedSwitch { prev_tid, prev_state, preempt, next_tid, .. } => {
+                let waits = !preempt && *prev_state != TaskState::RUNNABLE && !prev_state.waits_for_lock();
+                self.switch(t, *prev_tid, waits, *next_tid);
             }
             EventKind::IrqHandlerEntry { irq } => self.enter_hard(t, Activity::Irq(*irq)),
             EventKind::IrqHandlerExit { irq, .. } => self.leave_hard(Activity::Irq(*irq)),
@@ -76,7 +78,9 @@ impl Builder {
             EventKind::SoftirqEntry { vec } => {
                 self.heal_hard();
                 self.interrupt_exit(t, just_left);
-                self.softirq = Some((*vec, self.thread));
+                let thread = self.thread;
+                self.softirqs.retain(|(_, tid)| *tid != thread);
+                self.softirqs.push((*vec, thread));
                 self.softirq_seen = true;
             }
             EventKind::SoftirqExit { vec } => self.leave_softirq(*vec),
@@ -94,10 +98,16 @@ impl Builder {
         if let Some((activity, _)) = self.hard {
             return activity;
         }
-        match self.softirq {
-            Some((vec, tid)) if tid == self.thread => Activity::Softirq(vec),
-            _ => thread_activity(self.thread),
+        match self.softirqs.iter().find(|(_, tid)| *tid == self.thread) {
+            Some((vec, _)) => Activity::Softirq(*vec),
+            None => thread_activity(self.thread),
         }
+    }
+
+    /// Takes out the softirq of a thread.
+    fn take_softirq(&mut self, thread: Option<Tid>) -> Option<u32> {
+        let index = self.softirqs.iter().position(|(_, tid)| *tid == thread)?;
+        Some(self.softirqs.swap_remove(index).0)
     }
 
     fn close(&mut self, t: MonotonicNs) {
@@ -191,12 +201,12 @@ impl Builder {
     }
 
     fn leave_softirq(&mut self, vec: u32) {
-        let open = self.softirq.take();
+        let open = self.take_softirq(self.thread);
         self.just_left = Some(Activity::Softirq(vec)); // The next softirq of the same round follows at once.
         self.heal_hard();
         match open {
-            Some((entered, _)) if entered == vec => {}
-            Some((entered, _)) => self.disown(self.thread_since, Activity::Softirq(entered)),
+            Some(entered) if entered == vec => {}
+            Some(entered) => self.disown(self.thread_since, Activity::Softirq(entered)),
             None => {
                 // It was entered before the history began, or its thread was switched in inside it; unless another
                 // softirq came in between: then the entry was lost, and nothing says when it was.
@@ -226,23 +236,19 @@ impl Builder {
                         piece.segment.what = thread_activity(Some(thread));
                     }
                 });
-                if let Some((_, tid @ None)) = &mut self.softirq {
-                    *tid = Some(thread);
-                }
+                let unnamed = self.softirqs.iter_mut().filter(|(_, tid)| tid.is_none());
+                unnamed.for_each(|(_, tid)| *tid = Some(thread));
             }
         }
         self.thread = Some(thread);
     }
 
-    fn switch(&mut self, t: MonotonicNs, prev: Tid, prev_kthread: bool, next: Tid) {
+    fn switch(&mut self, t: MonotonicNs, prev: Tid, waits: bool, next: Tid) {
         self.heal_hard();
         self.was_current(prev);
-        // Only kernel threads are preempted inside a softirq and known to come back to it; idle never is.
-        if let Some((vec, _)) =
-            self.softirq.filter(|(_, tid)| *tid == Some(prev) && (!prev_kthread || prev == Tid(0)))
-        {
-            self.softirq = None;
-            if prev == Tid(0) {
+        // A thread can be preempted inside a softirq, and come back to it; it does not wait there, and idle does not leave it.
+        if waits || prev == Tid(0) {
+            if let Some(vec) = self.take_softirq(Some(prev)) {
                 self.disown(self.thread_since, Activity::Softirq(vec));
             }
         }
