@@ -2,10 +2,14 @@
 //! Instances on the real kernel: what is recorded is what happened, and nobody else notices.
 
 use rtscope_ftrace::page::{Page, PageLayout};
-use rtscope_kernel::tracefs::{EventName, Instance, InstanceConfig, RawReader, Tracefs, TracefsError};
+use rtscope_kernel::tracefs::{
+    EventName, FlightInstances, Instance, InstanceConfig, RawReader, Tracefs, TracefsError,
+};
+use rtscope_testkit::machine::Cpus;
 use std::fs::{self, File};
-use std::io::{Read, Seek};
+use std::io::{BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// tracefs, or why the test cannot run.
@@ -235,7 +239,8 @@ fn root_two_instances_record_at_once_and_others_are_left_alone() {
         instance.start().unwrap();
     }
     (0..20).for_each(|number| call(400_000 + number));
-    assert_eq!(tracefs.sweep().unwrap(), Vec::<String>::new());
+    let swept = tracefs.sweep().unwrap();
+    assert!(both.iter().all(|instance| !swept.iter().any(|name| instance.path().ends_with(name))));
     let counts = both.each_ref().map(|instance| {
         instance.stop().unwrap();
         let (layout, readers) = (instance.page_layout(), instance.readers().unwrap());
@@ -298,4 +303,175 @@ fn root_a_busy_instance_is_switched_off_and_stays_for_later() {
     assert_eq!(fs::read_to_string(path.join("set_event")).unwrap().trim(), "");
     drop(open);
     fs::remove_dir(&path).unwrap();
+}
+
+/// With this variable the test below is the process that is to be killed.
+const TO_BE_KILLED: &str = "RTSCOPE_TEST_TO_BE_KILLED";
+
+#[test]
+fn root_what_a_killed_process_left_is_swept() {
+    const TEST: &str = "root_what_a_killed_process_left_is_swept";
+    let Some(tracefs) = tracefs(TEST) else { return };
+    if std::env::var_os(TO_BE_KILLED).is_some() {
+        let instance = Instance::create(&tracefs, &InstanceConfig::default()).unwrap();
+        instance.enable(&tracefs.events().unwrap()).unwrap();
+        instance.start().unwrap();
+        let readers = instance.readers().unwrap();
+        println!("\ninstance: {}", instance.path().display());
+        // Until somebody kills us.
+        let _ = std::io::stdin().read_line(&mut String::new());
+        drop(readers);
+        return;
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", TEST, "--nocapture"])
+        .env(TO_BE_KILLED, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let path =
+        lines.map_while(Result::ok).find_map(|line| Some(line.strip_prefix("instance: ")?.to_string()));
+    let path = PathBuf::from(path.expect("the child says its instance"));
+    tracefs.sweep().unwrap();
+    assert!(exists(&path), "a living process keeps its instance");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(exists(&path), "nobody cleans up after SIGKILL by itself");
+    let begin = Instant::now();
+    let swept = tracefs.sweep().unwrap();
+    println!("swept {swept:?} in {:?}", begin.elapsed());
+    assert!(swept.iter().any(|name| path.ends_with(name)));
+    assert!(!exists(&path));
+}
+
+/// A CPU that is switched off, and on again when dropped.
+struct Offline(&'static str);
+
+impl Offline {
+    const CPU1: &'static str = "/sys/devices/system/cpu/cpu1/online";
+
+    fn cpu1() -> std::io::Result<Offline> {
+        fs::write(Offline::CPU1, "0")?;
+        Ok(Offline(Offline::CPU1))
+    }
+}
+
+impl Drop for Offline {
+    fn drop(&mut self) {
+        fs::write(self.0, "1").expect("a CPU can be switched on");
+    }
+}
+
+#[test]
+fn root_a_cpu_that_comes_and_goes_while_recording_is_recorded() {
+    const TEST: &str = "root_a_cpu_that_comes_and_goes_while_recording_is_recorded";
+    let Some(tracefs) = tracefs(TEST) else { return };
+    let _cpus = Cpus::take().unwrap();
+    let offline = match Offline::cpu1() {
+        Ok(offline) => offline,
+        Err(error) => {
+            println!("SKIP: {TEST}: CPU 1 cannot be switched off: {error}");
+            return;
+        }
+    };
+    let instance = Instance::create(&tracefs, &InstanceConfig::default()).unwrap();
+    let events = names(&["sched:sched_switch", "cpuhp:cpuhp_enter"]);
+    assert!(instance.enable(&events).unwrap().is_empty());
+    let (layout, readers) = (instance.page_layout(), instance.readers().unwrap());
+    assert!(readers.iter().any(|reader| reader.cpu() == 1), "all possible CPUs have a reader");
+    instance.start().unwrap();
+    drop(offline);
+    // Something runs there: a thread that may run nowhere else.
+    let turns = |count: u32| {
+        std::thread::spawn(move || {
+            let mut set = cpu_set(1);
+            // SAFETY: the set lives here and its size is given.
+            unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw mut set) };
+            (0..count).for_each(|_| std::thread::sleep(Duration::from_micros(50)));
+        })
+        .join()
+        .unwrap();
+    };
+    turns(100);
+    let again = Offline::cpu1().unwrap();
+    instance.stop().unwrap();
+    let counts: Vec<(u32, u64)> = drain(readers)
+        .iter()
+        .map(|(cpu, bytes)| (*cpu, decode(&layout, bytes).events.len() as u64))
+        .collect();
+    let stats = instance.stats().unwrap();
+    drop(again);
+    println!("events by CPU: {counts:?}");
+    for (cpu, count) in &counts {
+        let stats = stats.iter().find(|stats| stats.cpu == *cpu).unwrap();
+        assert_eq!((stats.read, stats.entries, stats.lost()), (Some(*count), Some(0), Some(0)), "{stats:?}");
+    }
+    assert!(counts.iter().any(|(cpu, count)| *cpu == 1 && *count >= 200), "{counts:?}");
+}
+
+/// A set of one CPU.
+fn cpu_set(cpu: usize) -> libc::cpu_set_t {
+    // SAFETY: the set is plain bits; all zero is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: CPU numbers in tests are far below the set's 1024.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    set
+}
+
+#[test]
+fn root_no_event_is_missed_while_the_instances_swap() {
+    let Some(tracefs) = tracefs("root_no_event_is_missed_while_the_instances_swap") else { return };
+    let close = names(&["syscalls:sys_enter_close"]);
+    let config = InstanceConfig { buffer_kib_per_cpu: 8192, ..InstanceConfig::default() };
+    let filter = |instance: &Instance| instance.set_filter(&close[0], "fd >= 1000000 && fd < 2000000");
+    let (mut flight, refused) = FlightInstances::start(&tracefs, &config, &close, filter).unwrap();
+    assert!(refused.is_empty());
+    let layout = flight.page_layout();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let caller = std::thread::spawn(move || {
+        let mut number = 1_000_000;
+        while number < 1_990_000 && stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            call(number);
+            number += 1;
+        }
+        number
+    });
+    let mut seen = vec![0_u32; 1_000_000];
+    let mut note = |frozen: &[rtscope_kernel::tracefs::FrozenPages]| {
+        let mut count = 0;
+        for cpu in frozen {
+            assert_eq!(cpu.lost, Some(0));
+            let decoded = decode(&layout, &cpu.pages);
+            assert_eq!(decoded.missed, 0, "nothing was overwritten");
+            for (_, payload) in decoded.events {
+                let number = u64::from_ne_bytes(payload[16..24].try_into().unwrap());
+                seen[usize::try_from(number).unwrap() - 1_000_000] += 1;
+                count += 1;
+            }
+        }
+        count
+    };
+    let mut swaps = 0;
+    while swaps < 20 && !caller.is_finished() {
+        let begin = Instant::now();
+        let frozen = flight.swap().unwrap();
+        let took = begin.elapsed();
+        let count = note(&frozen);
+        // A swap counts when there was something to lose.
+        swaps += u32::from(count > 0);
+        if swaps == 20 {
+            println!("{count} events, swapped and read in {took:?}");
+        }
+    }
+    drop(stop);
+    let end = usize::try_from(caller.join().unwrap()).unwrap() - 1_000_000;
+    note(&flight.stop().unwrap());
+    let missing = seen[..end].iter().filter(|times| **times == 0).count();
+    let twice = seen[..end].iter().filter(|times| **times > 1).count();
+    println!("{end} events, {missing} missing, {twice} twice, {swaps} swaps");
+    assert_eq!(missing, 0);
+    assert!(swaps >= 5, "{swaps}");
+    assert!(twice < 20 * 1000, "{twice}");
 }

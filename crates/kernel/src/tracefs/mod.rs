@@ -11,6 +11,7 @@
 
 mod enable;
 mod error;
+mod flight;
 mod instance;
 mod mount;
 mod reader;
@@ -19,6 +20,7 @@ mod sweep;
 
 pub use enable::NotEnabled;
 pub use error::TracefsError;
+pub use flight::{FlightInstances, FrozenPages};
 pub use instance::{Instance, InstanceConfig};
 pub use mount::{EventName, Tracefs};
 pub use reader::RawReader;
