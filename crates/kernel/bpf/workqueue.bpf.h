@@ -4,6 +4,15 @@
  * worker that preempts it right there (from Linux 7) can be missed, and is counted by the kernel.
  */
 
+/* A pointer as a number: verifiers differ in what arithmetic they allow on a pointer, so it goes through memory. */
+static __always_inline __u64 address_of(const void *pointer)
+{
+	__u64 address = 0;
+
+	bpf_probe_read_kernel(&address, sizeof(address), &pointer);
+	return address;
+}
+
 SEC("tp_btf/workqueue_queue_work")
 int BPF_PROG(workqueue_queue_work, int req_cpu, void *pwq, struct work_struct *work)
 {
@@ -18,7 +27,7 @@ int BPF_PROG(workqueue_queue_work, int req_cpu, void *pwq, struct work_struct *w
 		r->pad = 0;
 	});
 	if (config.track)
-		track_work_queue(&here, (__u64)work);
+		track_work_queue(&here, address_of(work));
 	return 0;
 }
 
@@ -34,21 +43,26 @@ int BPF_PROG(workqueue_execute_start, struct work_struct *work)
 		r->function = (__u64)work->func;
 	});
 	if (config.track)
-		track_work_start(&here, (__u64)work);
+		track_work_start(&here, address_of(work));
 	return 0;
 }
 
-/* The item may be freed by now: only its address is used. */
+/*
+ * The item may be freed by now: only its address is used. The arguments are read as memory, because verifiers refuse to
+ * load a pointer to a function.
+ */
 SEC("tp_btf/workqueue_execute_end")
-int BPF_PROG(workqueue_execute_end, void *work, void *function)
+int workqueue_execute_end(void *context)
 {
+	__u64 arguments[2] = {};
 	struct here here;
 
 	if (!enter(&here))
 		return 0;
+	bpf_probe_read_kernel(arguments, sizeof(arguments), context);
 	RECORD(&here, RTS_WORK_END, rts_work, 0, {
-		r->work = (__u64)work;
-		r->function = (__u64)function;
+		r->work = arguments[0];
+		r->function = arguments[1];
 	});
 	if (config.track)
 		track_work_end(&here);
