@@ -18,5 +18,6 @@ pub mod process;
 pub mod sched;
 pub mod serial;
 pub mod stop;
+pub mod terminals;
 pub mod time;
 pub mod watch;
