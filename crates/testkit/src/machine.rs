@@ -39,6 +39,11 @@ impl Cpus {
     }
 }
 
+/// Whether this is one of the machines of `./x vm`, which emulate their CPUs: what takes how long says nothing there.
+pub fn is_emulated() -> bool {
+    std::env::var_os("RTSCOPE_VM").is_some()
+}
+
 /// Why rtscope cannot watch here, in its own words; `None` when it can.
 pub fn cannot_watch() -> Option<&'static str> {
     static REASON: OnceLock<Option<String>> = OnceLock::new();
