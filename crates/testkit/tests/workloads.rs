@@ -3,6 +3,8 @@
 
 use std::process::Command;
 
+use rtscope_testkit::count::{Counters, windows};
+use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::notes::Burst;
 use rtscope_testkit::process::{Finished, Workload, program};
 use rtscope_testkit::sched::{self, Policy};
@@ -109,4 +111,62 @@ fn wrong_options_are_errors_with_words() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && error.contains(words), "{name} {arguments:?}: {error}");
     }
+}
+
+/// Why nothing can be counted here, for a skip.
+fn cannot_count(events: &[&str]) -> Option<String> {
+    Counters::open(events).err().map(|error| format!("{error:#}"))
+}
+
+#[test]
+fn root_the_oracle_counts_what_the_load_did_and_perf_counts_the_same() {
+    let test = "root_the_oracle_counts_what_the_load_did_and_perf_counts_the_same";
+    let events = ["syscalls:sys_enter_getsid", "sched:sched_switch"];
+    if let Some(reason) = cannot_count(&events) {
+        println!("SKIP: {test}: {reason}");
+        return;
+    }
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    // Hardly any program asks for its session, so nobody else does meanwhile.
+    let counters = Counters::open(&events).expect("it just worked");
+    let from = counters.mark().expect("they can be read");
+    let calls =
+        Workload::start("rtscope-calls", ["--duration", "500ms"]).and_then(Workload::finish).expect("runs");
+    let until = counters.mark().expect("they can be read");
+    let sums: Vec<u64> = (0..events.len())
+        .map(|event| windows(from.clone(), until.clone()).iter().map(|window| window.count(event)).sum())
+        .collect();
+    let made = calls.summary().expect("it prints one")["getsid"].as_u64().expect("a number");
+    assert!(made > 1000, "{made}");
+    assert_eq!(sums[0], made);
+    assert!(sums[1] > 100, "{sums:?}");
+}
+
+#[test]
+fn root_perf_and_the_oracle_agree() {
+    let test = "root_perf_and_the_oracle_agree";
+    let event = "syscalls:sys_enter_getsid";
+    if let Some(reason) = cannot_count(&[event]) {
+        println!("SKIP: {test}: {reason}");
+        return;
+    }
+    if !Command::new("perf").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        println!("SKIP: {test}: perf is not installed (package linux-perf)");
+        return;
+    }
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    let mut perf = Command::new("perf");
+    perf.args(["stat", "--all-cpus", "--field-separator", ",", "--event", event, "--"]);
+    perf.arg(program("rtscope-count").expect("built")).args(["--event", event, "--"]);
+    perf.arg(program("rtscope-calls").expect("built")).args(["--duration", "500ms"]);
+    let output = perf.output().expect("perf was there a moment ago");
+    let lines = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<Value> = lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let by_perf: Option<u64> =
+        said.lines().find(|line| line.contains(event)).and_then(|line| line.split(',').next()?.parse().ok());
+    let ours = lines.iter().find_map(|line| line["summary"]["counts"][event].as_u64());
+    let made = lines.iter().find_map(|line| line["summary"]["getsid"].as_u64());
+    assert!(made.is_some_and(|made| made > 1000), "{lines:?}");
+    assert_eq!((by_perf, ours), (made, made), "{said}");
 }
