@@ -2,6 +2,7 @@
 //! What can be typed. Help, man pages and shell completions are made from these definitions.
 
 use crate::exit::help;
+use crate::list::options::ListOptions;
 use crate::units::{Bytes, DurationNs, IntervalNs};
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 use rtscope_event::End;
@@ -29,6 +30,9 @@ pub enum Command {
     /// Watch the live kernel for what is late
     #[command(subcommand, after_help = WATCH_EXAMPLES)]
     Watch(WatchCommand),
+    /// List what can be recorded: the kernel's tracepoints and system calls, with their fields
+    #[command(after_help = crate::list::options::EXAMPLES)]
+    List(ListOptions),
     /// Explain a saved late response again, from its files alone
     Explain(ExplainOptions),
     /// List what rtscope needs of the kernel and of its privileges

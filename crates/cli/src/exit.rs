@@ -50,6 +50,16 @@ impl From<rtscope_kernel::Error> for Failure {
     }
 }
 
+impl From<rtscope_kernel::tracefs::TracefsError> for Failure {
+    fn from(error: rtscope_kernel::tracefs::TracefsError) -> Failure {
+        match &error {
+            missing if missing.is_missing() => Failure::Missing(error.to_string()),
+            usage if usage.is_usage() => Failure::Usage(error.to_string()),
+            _ => Failure::Failed(error.to_string()),
+        }
+    }
+}
+
 /// The exit codes for `--help`, after a command's own examples. A macro, since only literals can be joined at compile time.
 macro_rules! help {
     ($examples:literal) => {

@@ -6,6 +6,7 @@ mod caps;
 mod exit;
 mod explain;
 mod generate;
+mod list;
 mod output;
 mod units;
 mod wall_clock;
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let result = match args.command {
         Command::Watch(WatchCommand::Response(options)) => watch::run(*options),
+        Command::List(options) => list::run(&options),
         Command::Explain(options) => explain::run(&options),
         Command::Caps(options) => caps::run(&options),
         Command::Completions { shell } => generate::completions(shell),

@@ -259,8 +259,8 @@ fn explaining_a_snapshot_of_another_format_fails() {
     assert!(failed.code == Some(1) && failed.error.contains("trigger.json"), "{failed:?}");
 }
 
-const COMMANDS: [&[&str]; 6] =
-    [&[], &["watch"], &["watch", "response"], &["explain"], &["caps"], &["completions"]];
+const COMMANDS: [&[&str]; 7] =
+    [&[], &["watch"], &["watch", "response"], &["list"], &["explain"], &["caps"], &["completions"]];
 
 #[test]
 fn the_help_of_every_command_has_an_example_and_the_exit_codes() {
@@ -295,7 +295,14 @@ fn man_pages_are_made_for_every_command() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let dir = folder.path().join("new").join("man1");
     assert_eq!(rtscope(&[OsStr::new("man"), dir.as_os_str()]).code, Some(0));
-    for page in ["rtscope", "rtscope-watch", "rtscope-watch-response", "rtscope-explain", "rtscope-caps"] {
+    for page in [
+        "rtscope",
+        "rtscope-watch",
+        "rtscope-watch-response",
+        "rtscope-list",
+        "rtscope-explain",
+        "rtscope-caps",
+    ] {
         let text = fs::read_to_string(dir.join(format!("{page}.1"))).expect("it was made");
         assert!(text.contains(".SH SYNOPSIS") && text.contains("Exit codes"), "{page}: {text}");
     }

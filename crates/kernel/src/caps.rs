@@ -4,6 +4,7 @@
 
 use crate::programs::PROGRAMS;
 use crate::session::{Recorder, Session, SessionConfig, Target, TrackerConfig};
+use crate::tracefs::{Instance, InstanceConfig, Tracefs};
 use libbpf_rs::{MapCore, MapHandle, MapType, PrintLevel, btf};
 use rtscope_event::End;
 use serde::Serialize;
@@ -220,6 +221,7 @@ pub(crate) fn first_missing() -> Option<Capability> {
 pub fn probe() -> Vec<Capability> {
     let mut all = quick();
     capture_libbpf_log();
+    all.extend(tracer());
     all.push(mappable_arrays());
     all.push(large_values());
     let blocked = all.iter().any(|capability| capability.required && capability.found == Some(false));
@@ -257,6 +259,47 @@ pub fn probe() -> Vec<Capability> {
         .optional()
         .lost("events that the kernel skips are not counted, and losses are said to be unknown")
         .remedy("use Linux 5.12 or newer"),
+    );
+    all
+}
+
+/// The kernel's own tracer: whether it can be read (for `list`), and used (for `record`).
+fn tracer() -> Vec<Capability> {
+    let tracefs = Tracefs::find();
+    let there = "tracefs in /proc/self/mounts";
+    let mut all = vec![
+        Capability::new("tracefs", "the kernel's trace file system", Some(tracefs.is_ok()), there)
+            .optional()
+            .lost("only what eBPF records can be recorded, and tracepoints cannot be listed")
+            .remedy("mount -t tracefs nodev /sys/kernel/tracing"),
+    ];
+    let Ok(tracefs) = tracefs else { return all };
+    let listed = tracefs.events();
+    let how = match &listed {
+        Ok(events) => format!("{} tracepoints in available_events", events.len()),
+        Err(error) => format!("tried: {error}"),
+    };
+    all.push(
+        Capability::new("tracepoint_list", "the right to list tracepoints", Some(listed.is_ok()), &how)
+            .optional()
+            .lost("tracepoints cannot be listed, and their fields are unknown")
+            .remedy(
+                "run as root, or let a group read: mount -o remount,gid=GROUP,mode=750 /sys/kernel/tracing",
+            ),
+    );
+    let config = InstanceConfig { buffer_kib_per_cpu: 64, ..InstanceConfig::default() };
+    let made = Instance::create(&tracefs, &config).and_then(Instance::remove);
+    let how = match &made {
+        Ok(()) => "made one and removed it".to_string(),
+        Err(error) => format!("tried: {error}"),
+    };
+    all.push(
+        Capability::new("trace_instance", "the right to record with ftrace", Some(made.is_ok()), &how)
+            .optional()
+            .lost("only what eBPF records can be recorded")
+            .remedy(
+                "run as root, or hand the files to a user: mount -o remount,uid=USER /sys/kernel/tracing",
+            ),
     );
     all
 }

@@ -70,15 +70,17 @@ pub enum TracefsError {
     },
 }
 
+/// Tried on Linux 6.18: a group may read, but not write, whatever the mode; a user to whom all was handed may do everything.
 fn remedy(path: &Path, write: bool) -> String {
-    if write {
-        return "run as root: recording with ftrace needs write access to its instances".to_string();
-    }
     let root = ["/sys/kernel/debug/tracing", "/sys/kernel/tracing"]
         .into_iter()
         .find(|root| path.starts_with(root))
         .unwrap_or("/sys/kernel/tracing");
-    format!("run as root, or let a group read it: mount -o remount,gid=GROUP,mode=750 {root}")
+    if write {
+        format!("run as root, or hand the files to a user: mount -o remount,uid=USER {root}")
+    } else {
+        format!("run as root, or let a group read: mount -o remount,gid=GROUP,mode=750 {root}")
+    }
 }
 
 impl TracefsError {

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope list -k`: the kernel's tracepoints, their fields, and which recorder takes each.
+//!
+//! The list is one file of tracefs; descriptions are only read of those whose fields are shown.
+
+pub mod options;
+mod text;
+
+use crate::exit::Failure;
+use crate::output;
+use options::ListOptions;
+use rtscope_ftrace::format::{EventFormat, Field, FieldKind, Meaning, Scalar};
+use rtscope_ftrace::pattern::Patterns;
+use rtscope_kernel::PROGRAMS;
+use rtscope_kernel::caps::Tracepoints;
+use rtscope_kernel::tracefs::{EventName, Tracefs};
+use serde_json::{Value, json};
+
+/// The version of `--json`.
+const SCHEMA: &str = "rtscope.list/1";
+/// So many tracepoints are shown with their fields without being asked.
+const FEW: usize = 10;
+
+/// Who records a tracepoint in `rtscope record`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordedBy {
+    Ebpf,
+    Ftrace,
+}
+
+impl RecordedBy {
+    /// The hot set is taken by eBPF, where the kernel's types know it; everything else by ftrace.
+    fn of(event: &EventName, tracepoints: &Tracepoints) -> RecordedBy {
+        let hot = PROGRAMS
+            .iter()
+            .any(|spec| spec.interrupts_off && spec.system == event.system && spec.tracepoint == event.name);
+        if hot && tracepoints.has(&event.name) { RecordedBy::Ebpf } else { RecordedBy::Ftrace }
+    }
+
+    pub fn label(self) -> &'static str {
+        match self {
+            RecordedBy::Ebpf => "eBPF",
+            RecordedBy::Ftrace => "ftrace",
+        }
+    }
+}
+
+/// Prints the list.
+pub fn run(options: &ListOptions) -> Result<(), Failure> {
+    let patterns = match options.patterns.is_empty() {
+        true => Patterns::parse("*"),
+        false => Patterns::parse_all(&options.patterns),
+    }
+    .map_err(|error| Failure::Usage(error.to_string()))?;
+    let tracefs = Tracefs::find()?;
+    let all = tracefs.events()?;
+    let pairs = all.iter().map(|event| (event.system.as_str(), event.name.as_str()));
+    let unknown = patterns.without_match(pairs);
+    let wanted: Vec<&EventName> =
+        all.iter().filter(|event| patterns.matches(&event.system, &event.name)).collect();
+    if wanted.is_empty() || !unknown.is_empty() {
+        let which = if unknown.is_empty() { options.patterns.join(" ") } else { unknown.join(" ") };
+        return Err(Failure::Usage(format!(
+            "no tracepoint of this kernel matches '{which}'; rtscope list -k shows all {}",
+            all.len()
+        )));
+    }
+    let tracepoints = Tracepoints::read();
+    let with_recorder =
+        wanted.into_iter().map(|event| (event, RecordedBy::of(event, &tracepoints))).collect::<Vec<_>>();
+    if options.json {
+        let events = with_recorder
+            .iter()
+            .map(|(event, by)| Ok(event_json(&tracefs.format(event)?, *by)))
+            .collect::<Result<Vec<Value>, Failure>>()?;
+        output::result(&json!({ "schema": SCHEMA, "events": events }).to_string());
+    } else if options.verbose || with_recorder.len() <= FEW {
+        let described = with_recorder
+            .iter()
+            .map(|(event, by)| Ok(text::described(&tracefs.format(event)?, *by, options.verbose)))
+            .collect::<Result<Vec<String>, Failure>>()?;
+        output::result(&described.join("\n"));
+    } else {
+        output::result(&text::names(&with_recorder));
+    }
+    Ok(())
+}
+
+fn event_json(format: &EventFormat, by: RecordedBy) -> Value {
+    let fields: Vec<Value> = format.fields.iter().map(|field| field_json(format, field)).collect();
+    json!({
+        "system": format.system,
+        "name": format.name,
+        "id": format.id,
+        "recorder": by.label().to_lowercase(),
+        "fields": fields,
+    })
+}
+
+fn field_json(format: &EventFormat, field: &Field) -> Value {
+    let mut value = json!({
+        "name": field.name,
+        "type": field.declaration,
+        "offset": field.offset,
+        "size": field.size,
+    });
+    match &field.kind {
+        FieldKind::Scalar(scalar) => value["scalar"] = scalar_json(scalar),
+        FieldKind::Array { element, len } => {
+            value["array"] = json!({ "element": scalar_json(element), "length": len });
+        }
+        FieldKind::Dynamic { element, .. } => value["dynamic"] = scalar_json(element),
+        FieldKind::Opaque => value["opaque"] = json!(true),
+    }
+    if let Some(symbols) = format.symbols(&field.name) {
+        let key = if symbols.flags { "flags" } else { "names" };
+        let names = symbols.names.iter().map(|(number, name)| json!({ "value": number, "name": name }));
+        value[key] = names.collect();
+    }
+    value
+}
+
+fn scalar_json(scalar: &Scalar) -> Value {
+    let meaning = match scalar.meaning {
+        Meaning::Number => "number",
+        Meaning::Hex => "hex",
+        Meaning::Text => "text",
+        Meaning::CpuMask => "cpus",
+        Meaning::UserText => "user-text",
+    };
+    json!({ "size": scalar.size, "signed": scalar.signed, "meaning": meaning })
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope list`: what it shows is what tracefs has, and who may not see it is told how to.
+
+use rtscope_testkit::process::program;
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
+
+const NOBODY: u32 = 65534;
+const TRACEFS: &str = "/sys/kernel/tracing";
+
+fn list(arguments: &[&str]) -> Output {
+    let mut command = Command::new(program("rtscope").expect("built"));
+    command.arg("list").args(arguments).stdin(Stdio::null()).output().expect("it can be run")
+}
+
+#[track_caller]
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+/// The kernel's own list, sorted, or why there is none.
+fn available(test: &str) -> Option<Vec<String>> {
+    match fs::read_to_string(format!("{TRACEFS}/available_events")) {
+        Ok(text) => {
+            let mut names: Vec<String> = text.lines().map(str::to_string).collect();
+            names.sort();
+            Some(names)
+        }
+        Err(error) => {
+            println!("SKIP: {test}: {TRACEFS}: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn root_every_tracepoint_of_the_kernel_is_listed_in_order() {
+    let Some(mut expected) = available("root_every_tracepoint_of_the_kernel_is_listed_in_order") else {
+        return;
+    };
+    let text = text(&list(&["-k"]));
+    let mut names: Vec<String> =
+        text.lines().filter_map(|line| Some(line.split_whitespace().next()?.to_string())).collect();
+    let recorders = |wanted: &str| text.lines().filter(|line| line.ends_with(wanted)).count();
+    assert_eq!(recorders("  eBPF") + recorders("  ftrace"), expected.len());
+    assert!(recorders("  eBPF") > 5, "{text}");
+    // Order by subsystem and name is not quite that of the text.
+    let by_name = |name: &String| name.split_once(':').map(|(s, n)| (s.to_string(), n.to_string()));
+    assert!(names.is_sorted_by_key(by_name));
+    names.sort();
+    expected.dedup();
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn root_a_few_tracepoints_are_listed_with_their_fields() {
+    if available("root_a_few_tracepoints_are_listed_with_their_fields").is_none() {
+        return;
+    }
+    let switch = text(&list(&["-k", "sched:sched_switch"]));
+    assert!(switch.starts_with("sched:sched_switch  (eBPF)\n"), "{switch}");
+    assert!(switch.lines().any(|line| line.split_whitespace().eq(["char[16]", "prev_comm"])), "{switch}");
+    let raise = text(&list(&["-k", "softirq_raise"]));
+    assert!(raise.contains("1=TIMER") && raise.contains("(-v)"), "{raise}");
+    assert!(text(&list(&["-k", "-v", "softirq_raise"])).contains("9=RCU"));
+    let call = text(&list(&["-k", "syscalls:openat"]));
+    assert!(call.contains("sys_enter_openat") && call.contains("sys_exit_openat"), "{call}");
+    assert!(!call.contains("openat2"), "{call}");
+}
+
+#[test]
+fn root_the_list_as_json_has_the_fields() {
+    let Some(expected) = available("root_the_list_as_json_has_the_fields") else { return };
+    let json: Value = serde_json::from_str(&text(&list(&["--json", "*"]))).unwrap();
+    assert_eq!(json["schema"], "rtscope.list/1");
+    let events = json["events"].as_array().unwrap();
+    assert_eq!(events.len(), expected.len());
+    let find = |name: &str| events.iter().find(|event| event["name"] == name).unwrap();
+    let switch = find("sched_switch");
+    assert_eq!((&switch["system"], &switch["recorder"]), (&Value::from("sched"), &Value::from("ebpf")));
+    let comm = &switch["fields"][0];
+    assert_eq!((&comm["name"], &comm["array"]["length"]), (&Value::from("prev_comm"), &Value::from(16)));
+    assert_eq!(comm["array"]["element"]["meaning"], "text");
+    assert_eq!(find("softirq_raise")["fields"][0]["names"][1]["name"], "TIMER");
+    let identity = |event: &Value| {
+        fs::read_to_string(format!("{TRACEFS}/events/sched/{}/id", event["name"].as_str().unwrap())).unwrap()
+    };
+    assert_eq!(switch["id"].to_string(), identity(switch).trim());
+}
+
+#[test]
+fn root_exclusions_leave_out_and_misspelled_patterns_are_refused() {
+    let Some(all) = available("root_exclusions_leave_out_and_misspelled_patterns_are_refused") else {
+        return;
+    };
+    let count = |arguments: &[&str]| text(&list(arguments)).lines().count();
+    let stat = all.iter().filter(|name| name.starts_with("sched:sched_stat_")).count();
+    let sched = all.iter().filter(|name| name.starts_with("sched:")).count();
+    assert!(stat > 0 && sched - stat > 10);
+    assert_eq!(count(&["sched:*,!sched:sched_stat_*"]), sched - stat);
+    assert_eq!(count(&["sched:*", "!sched:sched_stat_*"]), sched - stat);
+    for arguments in [&["sched:*,shed:*"][..], &["shed:*"], &["sched::x"], &[""], &["sched:*", "!sched:*"]] {
+        let refused = list(arguments);
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert!(refused.stdout.is_empty());
+    }
+    assert!(String::from_utf8_lossy(&list(&["sched:*,shed:*"]).stderr).contains("'shed:*'"));
+}
+
+/// rtscope as a user without any right.
+fn as_nobody() -> Output {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let copy = folder.path().join("rtscope");
+    fs::copy(program("rtscope").expect("built"), &copy).expect("there is room");
+    let mut command = Command::new(&copy);
+    command.args(["list", "-k", "sched:sched_switch"]).current_dir("/").stdin(Stdio::null());
+    command.uid(NOBODY).gid(NOBODY).output().expect("it can be run")
+}
+
+#[test]
+fn root_without_the_right_to_read_the_list_says_how_to_get_it_and_that_helps() {
+    const TEST: &str = "root_without_the_right_to_read_the_list_says_how_to_get_it_and_that_helps";
+    if available(TEST).is_none() {
+        return;
+    }
+    let refused = as_nobody();
+    if refused.status.success() {
+        println!("SKIP: {TEST}: everybody may read tracefs here");
+        return;
+    }
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(3), "{error}");
+    let advice = error.split_once("mount -o remount,gid=GROUP,mode=750 ").expect("it says what to do").1;
+    assert_eq!(advice.trim(), TRACEFS);
+    let remount = |options: &str| {
+        let status = Command::new("mount").args(["-o", options, TRACEFS]).status().expect("mount can be run");
+        assert!(status.success());
+    };
+    remount(&format!("remount,gid={NOBODY},mode=750"));
+    let listed = as_nobody();
+    remount("remount,gid=0,mode=700");
+    assert!(text(&listed).contains("prev_comm"));
+}
