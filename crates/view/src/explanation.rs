@@ -8,7 +8,7 @@ use rtscope_analyze::explain::{
     Actor, Cause, CauseKind, Culprit, Explanation, Note, OriginExplanation, Preemption, StepExplanation,
     Thread, WokenBy,
 };
-use rtscope_event::{End, Loss, LossCause, StepKind};
+use rtscope_event::{CpuId, End, Loss, LossCause, StepKind};
 
 /// Columns for names of steps and causes: as many as the longest needs, within these.
 const NAMES: std::ops::RangeInclusive<usize> = 30..=60;
@@ -153,8 +153,17 @@ fn step_name(step: &StepExplanation, explanation: &Explanation) -> String {
         (Some(Actor::Thread(thread)), _) => format!("{kind} {}", short_thread(thread)),
         (Some(Actor::Timer), StepKind::Handler) => "timer handler".to_owned(),
         (Some(Actor::Timer) | None, _) => kind.to_owned(),
+        (Some(actor), StepKind::Ipi) => {
+            format!("{kind} {} from cpu {}", actor_label(actor), sender(step, explanation))
+        }
         (Some(actor), _) => format!("{kind} {}", actor_label(actor)),
     }
+}
+
+/// The CPU that sent an IPI: the chain was there before.
+fn sender(ipi: &StepExplanation, explanation: &Explanation) -> CpuId {
+    let before = explanation.steps.iter().take_while(|step| !std::ptr::eq(*step, ipi)).last();
+    before.map_or(explanation.origin.cpu, |step| step.cpu)
 }
 
 fn note_line(note: &Note) -> String {

@@ -41,9 +41,13 @@ fn recording(text: &str) -> Recording {
         let complete_since = Some(MonotonicNs(1));
         recording.history.push(CpuHistory { cpu: CpuId(cpu), complete_since, events: 1 });
     }
-    for (tid, comm, policy) in
-        [(1234, "control-loop", 1), (1240, "hog", 1), (900, "shell", 0), (40, "irq/36-virtio1", 1)]
-    {
+    for (tid, comm, policy) in [
+        (1234, "control-loop", 1),
+        (1240, "hog", 1),
+        (900, "shell", 0),
+        (40, "irq/36-virtio1", 1),
+        (41, "kworker/1:0", 0),
+    ] {
         recording.names.add_task(TaskInfo {
             tid: Tid(tid),
             pid: Pid(tid),
@@ -51,7 +55,7 @@ fn recording(text: &str) -> Recording {
             comm: Comm::from(comm),
             prio: Priority(120),
             policy: Policy(policy),
-            kthread: comm.starts_with("irq"),
+            kthread: comm.starts_with("irq") || comm.starts_with("kworker"),
         });
     }
     recording.names.add_irq(Irq(36), "virtio1-req.0".to_owned());
@@ -153,6 +157,33 @@ fn merged_origins_and_busy_wakings() {
     let mut recording = recording(MERGED);
     recording.names.add_irq(Irq(37), "red\x1b[31m".to_owned());
     golden("merged.txt", &explanation_text(&explained(&recording)[0].1, PLAIN));
+}
+
+/// A chain that is handed from CPU to CPU, to a worker that is at work, and to a target that finds a spinlock held.
+const HANDED_ON: &str = "
+    1000 1 sched_switch prev_tid=0 next_tid=41 next_kthread=1
+    1100 0 sched_switch prev_tid=0 next_tid=1240
+    900000 1 work_start work=0x1
+    1000000 0 irq_handler_entry irq=36
+    1005000 0 ipi_send target_cpu=1 call=1
+    1006000 0 irq_handler_exit irq=36 ret=1
+    1009000 1 vector_entry kind=call_function_single
+    1012000 1 work_queue work=0x2
+    1013000 1 vector_exit kind=call_function_single
+    1400000 1 work_end work=0x1
+    1401000 1 work_start work=0x2
+    1450000 1 sched_waking tid=1234 prio=49 target_cpu=1
+    1451000 1 work_end work=0x2
+    1460000 1 sched_switch prev_tid=41 prev_kthread=1 prev_state=1026 next_tid=1234 next_prio=49
+    1500000 1 sched_switch prev_tid=1234 prev_prio=49 prev_state=4096 next_tid=0
+    1700000 0 sched_waking tid=1234 prio=49 target_cpu=1
+    1720000 1 sched_switch prev_tid=0 next_tid=1234 next_prio=49
+    1800000 1 sched_switch prev_tid=1234 prev_prio=49 prev_state=1 next_tid=0
+";
+
+#[test]
+fn what_is_handed_on_says_by_whom() {
+    golden("handed-on.txt", &explanation_text(&explained(&recording(HANDED_ON))[0].1, PLAIN));
 }
 
 #[test]
