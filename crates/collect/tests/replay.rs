@@ -39,11 +39,19 @@ fn pure_config(name: Option<&str>, end: End) -> Config {
 
 /// Records until enough responses were reported, then replays the recording. An event that the kernel skips (a timer interrupt in
 /// the program of another timer, on PREEMPT_RT) is missing on both sides, since recorder and tracker are one program.
-fn record_and_compare(name: Option<&str>, end: End, enough: usize) -> (Comparison, Vec<LateResponse>) {
+///
+/// `begin` is called when recording has begun.
+fn record_and_compare(
+    name: Option<&str>,
+    end: End,
+    enough: usize,
+    begin: impl FnOnce(),
+) -> (Comparison, Vec<LateResponse>) {
     let config = session_config(name, end);
     let session = Session::start(&config).unwrap();
     let mut recorder = FlightRecorder::new(session.memory(&config).unwrap(), session.started());
     let mut reported: Vec<LateResponse> = Vec::new();
+    begin();
     let deadline = Instant::now() + Duration::from_secs(30);
     while reported.len() < enough {
         assert!(Instant::now() < deadline, "only {} responses in 30 s", reported.len());
@@ -79,7 +87,11 @@ fn record_and_compare(name: Option<&str>, end: End, enough: usize) -> (Compariso
 }
 
 fn check(name: Option<&str>, end: End, enough: usize) -> Vec<LateResponse> {
-    let (comparison, reported) = record_and_compare(name, end, enough);
+    check_while(name, end, enough, || ())
+}
+
+fn check_while(name: Option<&str>, end: End, enough: usize, begin: impl FnOnce()) -> Vec<LateResponse> {
+    let (comparison, reported) = record_and_compare(name, end, enough, begin);
     for difference in comparison.different.iter().take(3) {
         println!("DIFFERENT\n  kernel {:?}\n  replay {:?}", difference.reported, difference.replayed);
     }
@@ -133,9 +145,9 @@ fn root_chains_from_a_serial_port_are_the_same() {
     let mut port = serial.port().try_clone().unwrap();
     let read = move || (0..BYTES).for_each(|_| port.read_exact(&mut [0]).unwrap());
     let reader = std::thread::Builder::new().name("control-serial".to_owned()).spawn(read).unwrap();
-    serial.ask(BYTES, Duration::from_millis(20)).unwrap();
-    let reported = check(Some("control*"), End::Blocked, 100);
     let irq = serial.irq().unwrap();
+    let ask = || serial.ask(BYTES, Duration::from_millis(20)).unwrap();
+    let reported = check_while(Some("control*"), End::Blocked, 100, ask);
     let from_port = |late: &&LateResponse| late.chain.origin.id == irq && late.chain.steps.len() >= 5;
     assert!(reported.iter().filter(from_port).count() >= 80, "{reported:?}");
     reader.join().unwrap();
@@ -151,7 +163,7 @@ fn root_wakings_that_race_with_the_switch_out_lose_nothing() {
     };
     let _relay = Workload::start("rtscope-relay", ["--duration", "120s"]).unwrap();
     for end in [End::Blocked, End::Running] {
-        let (comparison, _) = record_and_compare(Some("control*"), end, 8000);
+        let (comparison, _) = record_and_compare(Some("control*"), end, 8000, || ());
         let all = comparison.equal + comparison.different.len() as u64 + comparison.missing.len() as u64;
         for difference in comparison.different.iter().take(2) {
             println!("DIFFERENT\n  kernel {:?}\n  replay {:?}", difference.reported, difference.replayed);

@@ -185,7 +185,7 @@ static __noinline int softirq_begins(struct here *here, struct cpu_state *state,
 {
 	softirq->vec = vec;
 	softirq->in_hrtimer = false;
-	softirq->has_chain = state->raised_chain & 1U << (vec & (SOFTIRQS - 1));
+	softirq->has_chain = state->raised_chain >> (vec & (SOFTIRQS - 1)) & 1;
 	if (!softirq->has_chain)
 		return 0;
 	softirq->chain = state->raise_chain[vec & (SOFTIRQS - 1)];
