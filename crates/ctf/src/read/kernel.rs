@@ -10,7 +10,7 @@ use super::class::EventClass;
 use super::decode::Value;
 use crate::layout::{EventLayout, UNKNOWN_COMM, id, vector_of};
 use rtscope_event::{
-    Comm, CpuId, End, EventKind, Irq, OriginKind, Pid, Policy, Priority, TaskInfo, TaskState, Tid,
+    Comm, CpuId, CpuMask, End, EventKind, Irq, OriginKind, Pid, Policy, Priority, TaskInfo, TaskState, Tid,
 };
 use std::collections::HashMap;
 
@@ -299,7 +299,9 @@ fn cpu_event(id: u32, fields: &mut Fields<'_, '_>) -> Option<EventKind> {
 fn deferral(id: u32, fields: &mut Fields<'_, '_>) -> Option<EventKind> {
     Some(match id {
         id::IPI_SEND_MASK => {
-            let targets = fields.text()?.parse().ok()?;
+            // Other tracers write the bits themselves, which we do not read: then it is not known which CPUs.
+            let unknown = CpuMask::new([0; 4], true);
+            let targets = fields.text().and_then(|list| list.parse().ok()).unwrap_or(unknown);
             let (callsite, callback) = (fields.u64()?, fields.u64()?);
             let call = fields.flag().unwrap_or(callback != 0);
             EventKind::IpiSendMask { targets, call, callsite, callback }
