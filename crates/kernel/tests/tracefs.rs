@@ -285,6 +285,133 @@ fn root_threads_are_included_and_excluded() {
     assert_eq!(recorded(InstanceConfig { exclude_tids: vec![own], follow_forks: true, ..config() }), 0);
 }
 
+/// What the kernel itself prints of one CPU: microseconds since boot and the event's name, oldest first.
+fn printed(instance: &Instance, cpu: u32) -> Vec<(u64, String)> {
+    let text = fs::read_to_string(instance.path().join(format!("per_cpu/cpu{cpu}/trace"))).expect("readable");
+    // `task-123 [000] d..2. 1234.567890: sched_switch: prev_comm=...`; a task's name can hold anything.
+    let line = |line: &str| {
+        let behind = &line[line.find(&format!(" [{cpu:03}] "))?..];
+        let (seconds, micros, name) = behind.match_indices(": ").find_map(|(at, _)| {
+            let (seconds, micros) = behind[..at].rsplit_once(' ')?.1.split_once('.')?;
+            let name = behind[at + 2..].split(':').next()?.split('(').next()?.trim();
+            Some((seconds.parse::<u64>().ok()?, micros.parse::<u64>().ok()?, name.to_string()))
+        })?;
+        Some((seconds * 1_000_000 + micros, name))
+    };
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(line).collect()
+}
+
+#[test]
+fn root_decoded_pages_are_what_the_kernel_prints() {
+    let Some(tracefs) = tracefs("root_decoded_pages_are_what_the_kernel_prints") else { return };
+    for page_kib in [None, Some(16)] {
+        let config = InstanceConfig { buffer_kib_per_cpu: 16 << 10, page_kib, ..InstanceConfig::default() };
+        let instance = Instance::create(&tracefs, &config).unwrap();
+        let layout = instance.page_layout();
+        // Old kernels have no file for the size.
+        assert!([4096, 16384].contains(&layout.page_bytes()) || page_kib.is_none());
+        let wanted = tracefs.events().unwrap();
+        let systems = ["sched", "irq", "irq_vectors", "timer", "ipi", "workqueue", "kmem", "rcu"];
+        let wanted: Vec<EventName> =
+            wanted.into_iter().filter(|event| systems.contains(&&*event.system)).collect();
+        let names_by_id: std::collections::HashMap<u16, String> =
+            wanted.iter().map(|event| (tracefs.format(event).unwrap().id, event.name.clone())).collect();
+        assert!(instance.enable(&wanted).unwrap().is_empty());
+        instance.start().unwrap();
+        // Pauses longer than 2^27 ns need entries of their own.
+        for pause_ms in [1, 1, 1, 150, 1] {
+            (0..200).for_each(|_| drop(vec![1_u8; 1 << 20]));
+            std::thread::sleep(Duration::from_millis(pause_ms));
+        }
+        instance.stop().unwrap();
+        let texts: Vec<_> =
+            instance.stats().unwrap().iter().map(|stats| printed(&instance, stats.cpu)).collect();
+        for ((cpu, bytes), text) in drain(instance.readers().unwrap()).into_iter().zip(texts) {
+            let decoded = decode(&layout, &bytes).events.into_iter().map(|(time_ns, payload)| {
+                let id = u16::from_ne_bytes([payload[0], payload[1]]);
+                // The kernel prints rounded microseconds.
+                ((time_ns + 500) / 1000, names_by_id[&id].clone())
+            });
+            let decoded: Vec<(u64, String)> = decoded.collect();
+            println!("cpu {cpu}: {} events in pages of {}", decoded.len(), layout.page_bytes());
+            assert_eq!(decoded.len(), text.len());
+            let different = decoded.iter().zip(&text).find(|(decoded, text)| decoded != text);
+            assert_eq!(different, None);
+        }
+    }
+}
+
+#[test]
+fn root_reading_while_recording_loses_and_repeats_nothing() {
+    let Some(tracefs) = tracefs("root_reading_while_recording_loses_and_repeats_nothing") else { return };
+    const CALLS: i32 = 400_000;
+    let close = names(&["syscalls:sys_enter_close"]);
+    let instance = Instance::create(&tracefs, &InstanceConfig::default()).unwrap();
+    assert!(instance.enable(&close).unwrap().is_empty());
+    instance.set_filter(&close[0], "fd >= 1000000 && fd < 2000000").unwrap();
+    let mut readers: Vec<(RawReader, File)> =
+        instance.readers().unwrap().into_iter().map(|reader| (reader, tempfile())).collect();
+    instance.start().unwrap();
+    let callers = [0, 1]
+        .map(|half| std::thread::spawn(move || (0..CALLS / 2).for_each(|n| call(1_000_000 + 2 * n + half))));
+    let mut while_recording = 0;
+    while !callers.iter().all(std::thread::JoinHandle::is_finished) {
+        for (reader, file) in &mut readers {
+            while_recording += reader.splice_to(file).unwrap();
+        }
+        std::thread::yield_now();
+    }
+    callers.into_iter().for_each(|caller| caller.join().unwrap());
+    instance.stop().unwrap();
+    let mut seen = vec![false; CALLS as usize];
+    let stats = |instance: &Instance| instance.stats().unwrap();
+    for (mut reader, mut file) in readers {
+        reader.drain_to(&file).unwrap();
+        assert_eq!(reader.pending_bytes(), 0);
+        file.rewind().unwrap();
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).unwrap();
+        for (_, payload) in decode(&instance.page_layout(), &bytes).events {
+            let number = u64::from_ne_bytes(payload[16..24].try_into().unwrap());
+            let seen = &mut seen[usize::try_from(number).unwrap() - 1_000_000];
+            assert!(!*seen, "{number} twice");
+            *seen = true;
+        }
+    }
+    let recorded = seen.iter().filter(|seen| **seen).count() as u64;
+    let lost: u64 = stats(&instance).iter().map(|stats| stats.lost().unwrap()).sum();
+    println!("{recorded} recorded, {lost} lost, {while_recording} bytes read while recording");
+    assert_eq!(recorded + lost, u64::try_from(CALLS).unwrap());
+    assert!(while_recording > 1 << 20);
+}
+
+#[test]
+fn root_an_instance_whose_owner_cannot_be_seen_is_kept_while_it_holds_its_lock() {
+    let Some(tracefs) =
+        tracefs("root_an_instance_whose_owner_cannot_be_seen_is_kept_while_it_holds_its_lock")
+    else {
+        return;
+    };
+    // As of a process in another PID namespace: no process has this number here.
+    let name = format!("rtscope-{}-1-0", 1 << 30);
+    let hidden = Foreign::create(&tracefs, &name);
+    let lock = locked(&hidden.0.join("tracing_on"));
+    assert!(!tracefs.sweep().unwrap().contains(&name));
+    assert!(exists(&hidden.0));
+    drop(lock);
+    assert!(tracefs.sweep().unwrap().contains(&name));
+    assert!(!exists(&hidden.0));
+}
+
+/// A file with an exclusive lock.
+fn locked(path: &Path) -> File {
+    use std::os::fd::AsRawFd;
+    let file = File::open(path).expect("it can be read");
+    // SAFETY: the descriptor belongs to the file, and the call touches no memory of ours.
+    assert_eq!(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }, 0);
+    file
+}
+
 fn exists(path: &Path) -> bool {
     path.join("tracing_on").exists()
 }
