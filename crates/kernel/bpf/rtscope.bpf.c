@@ -17,5 +17,6 @@
 #include "process.bpf.h"
 #include "syscall.bpf.h"
 #include "bench.bpf.h"
+#include "test.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

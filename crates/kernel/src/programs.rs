@@ -121,6 +121,9 @@ pub fn stream_programs(hot: &[&ProgramSpec], paths: bool) -> Vec<&'static str> {
     hot.iter().map(|spec| spec.name).chain(paths.iter().copied()).chain([DUMP_TASKS]).collect()
 }
 
+/// The program that tests load beside the others, which the kernel has to skip: `test_miss` (bpf/test.bpf.h).
+pub(crate) const TEST_PROGRAM: &str = "test_miss";
+
 /// Programs and maps that only benchmarks use.
 pub(crate) fn is_for_benchmarks(name: &str) -> bool {
     name.starts_with("empty_") || name.starts_with("bench_")

@@ -7,7 +7,7 @@
 
 use crate::caps::{self, Capability};
 use crate::program_info::{ProgramInfo, program_info};
-use crate::programs::{DUMP_TASKS, PROGRAMS, ProgramSpec, SYSCALL_PATHS, is_for_benchmarks};
+use crate::programs::{DUMP_TASKS, PROGRAMS, ProgramSpec, SYSCALL_PATHS, TEST_PROGRAM, is_for_benchmarks};
 use crate::tasks;
 use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder, OpenObject};
 use rtscope_abi as abi;
@@ -354,6 +354,7 @@ fn choose_programs(open: &mut OpenObject, config: &SessionConfig) -> Vec<&'stati
         let name = program.name().to_string_lossy().into_owned();
         let spec = PROGRAMS.iter().find(|spec| spec.name == name);
         let asked_for = match spec {
+            _ if name == TEST_PROGRAM => tests_skips(),
             _ if !config.only.is_empty() => config.only.contains(&name.as_str()),
             Some(spec) => config.recorder.is_some() || spec.tracks,
             None => !is_for_benchmarks(&name) && !SYSCALL_PATHS.contains(&name.as_str()),
@@ -364,6 +365,12 @@ fn choose_programs(open: &mut OpenObject, config: &SessionConfig) -> Vec<&'stati
         program.set_autoload(wanted);
     }
     absent
+}
+
+/// Whether a test wants a program that is skipped, to see that skips are told to the user. Debug builds only: nobody's
+/// environment changes what a release does.
+fn tests_skips() -> bool {
+    cfg!(debug_assertions) && std::env::var_os("RTSCOPE_TEST_SKIPS").is_some()
 }
 
 fn size_maps(open: &mut OpenObject, config: &SessionConfig, cpus: usize) -> Result<(), libbpf_rs::Error> {
