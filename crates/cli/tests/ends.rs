@@ -3,7 +3,7 @@
 
 use nix::sys::signal::Signal;
 use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::process::{PATIENCE, Workload, program};
+use rtscope_testkit::process::{Workload, patience, program};
 use rtscope_testkit::watch::{Rtscope, Said, watch_command};
 use std::collections::BTreeSet;
 use std::fs;
@@ -53,7 +53,7 @@ fn end_by(test: &str, signal: Signal) -> Option<Said> {
     let said = watch.finish().expect("it ends");
     drop(victim);
     // The kernel frees them a moment later.
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + patience();
     while held.iter().any(|(kind, numbers)| are_there(kind, numbers)) {
         assert!(Instant::now() < end, "still in the kernel: {held:?}");
     }
@@ -150,7 +150,7 @@ fn root_with_its_output_closed_it_goes_on_saving() {
     watch.wait_for_type("late").expect("a late response");
     watch.close_output();
     let saved = || fs::read_dir(folder.path()).expect("it is there").count();
-    let (before, end) = (saved(), Instant::now() + PATIENCE);
+    let (before, end) = (saved(), Instant::now() + patience());
     while saved() < before + 3 {
         assert!(Instant::now() < end, "it stopped saving");
     }

@@ -19,6 +19,11 @@ use serde_json::Value;
 /// How long a program may take to get ready, or to end, before it counts as broken.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// [`PATIENCE`], or more where the CPUs are emulated.
+pub fn patience() -> Duration {
+    if crate::machine::is_emulated() { PATIENCE * 4 } else { PATIENCE }
+}
+
 /// Where one of this workspace's programs is: in the folder of the running program's own build.
 ///
 /// `env!("CARGO_BIN_EXE_...")` only works inside the package that owns the program; this works everywhere.
@@ -77,10 +82,10 @@ impl Workload {
         let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
         let lines = read_lines(&mut child)?;
         let mut workload = Workload { child, name: name.to_owned(), lines, ready: Value::Null };
-        match workload.lines.recv_timeout(PATIENCE) {
+        match workload.lines.recv_timeout(patience()) {
             Ok(line) if line.get("ready") == Some(&Value::Bool(true)) => workload.ready = line,
             Ok(line) => bail!("{name}: its first line is not the ready line: {line}"),
-            Err(RecvTimeoutError::Timeout) => bail!("{name} was not ready after {PATIENCE:?}"),
+            Err(RecvTimeoutError::Timeout) => bail!("{name} was not ready after {:?}", patience()),
             Err(RecvTimeoutError::Disconnected) => {
                 let status = workload.child.wait()?;
                 bail!("{name} ended before it was ready ({status}); it says why above");
@@ -112,12 +117,12 @@ impl Workload {
 
     fn collect(&mut self) -> Result<Finished> {
         let mut lines = Vec::new();
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + patience();
         loop {
             match self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(line) => lines.push(line),
                 Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => bail!("{} did not end within {PATIENCE:?}", self.name),
+                Err(RecvTimeoutError::Timeout) => bail!("{} did not end within {:?}", self.name, patience()),
             }
         }
         let status = self.child.wait()?;

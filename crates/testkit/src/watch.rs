@@ -20,7 +20,7 @@ use rtscope_event::LateResponse;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::process::{PATIENCE, program, read_lines};
+use crate::process::{patience, program, read_lines};
 
 /// A running `rtscope`. Dropping it kills the program.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl Rtscope {
 
     /// The next line that is as described.
     pub fn wait_for(&mut self, what: &str, mut is_it: impl FnMut(&Value) -> bool) -> Result<Value> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + patience();
         loop {
             match self.output.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(line) => {
@@ -113,7 +113,7 @@ impl Rtscope {
         if let Some(note) = self.said.notes.iter().find(|note| note.contains(words)) {
             return Ok(note.clone());
         }
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + patience();
         loop {
             match self.errors.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(note) => {
@@ -152,7 +152,7 @@ impl Rtscope {
 
     /// Waits until it ends, and hands over all that it said.
     pub fn finish(mut self) -> Result<Said> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + patience();
         loop {
             match self.output.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(line) => self.said.lines.push(line),
