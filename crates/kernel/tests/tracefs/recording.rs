@@ -1,80 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Instances on the real kernel: what is recorded is what happened, and nobody else notices.
+//! What is recorded is what happened: each event once, or counted as lost.
 
-use rtscope_ftrace::page::{Page, PageLayout};
+use super::{call, decode, drain, names, tempfile, tracefs};
 use rtscope_kernel::tracefs::{
-    EventName, FlightInstances, Instance, InstanceConfig, RawReader, Tracefs, TracefsError,
+    EventName, FlightInstances, FrozenPages, Instance, InstanceConfig, RawReader, TracefsError,
 };
-use rtscope_testkit::machine::Cpus;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Seek};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::io::{Read, Seek};
 use std::time::{Duration, Instant};
-
-/// tracefs, or why the test cannot run.
-fn tracefs(test: &str) -> Option<Tracefs> {
-    let found = Tracefs::find().and_then(|tracefs| {
-        Instance::create(&tracefs, &InstanceConfig::default())?.remove()?;
-        Ok(tracefs)
-    });
-    match found {
-        Ok(tracefs) => Some(tracefs),
-        Err(error) if error.is_missing() => {
-            println!("SKIP: {test}: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
-fn names(list: &[&str]) -> Vec<EventName> {
-    list.iter().map(|name| EventName::parse(name).expect("a name")).collect()
-}
-
-/// Makes a system call with a number that is nobody else's argument, so that its event can be told from others'.
-fn call(number: i32) {
-    // SAFETY: closing a descriptor that is not open changes nothing.
-    unsafe { libc::close(number) };
-}
-
-/// Everything that a reader has, as pages.
-fn drain(readers: Vec<RawReader>) -> Vec<(u32, Vec<u8>)> {
-    let read = |mut reader: RawReader| {
-        let mut file = tempfile();
-        let moved = reader.drain_to(&file).expect("the buffer can be read");
-        file.rewind().expect("a file");
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).expect("a file");
-        assert_eq!(bytes.len() as u64, moved);
-        assert_eq!(bytes.len() % reader.page_bytes(), 0);
-        (reader.cpu(), bytes)
-    };
-    readers.into_iter().map(read).collect()
-}
-
-fn tempfile() -> File {
-    tempfile::tempfile().expect("a temporary file")
-}
-
-/// Events in pages: their number by id, in order of time; missed ones.
-struct Decoded {
-    events: Vec<(u64, Vec<u8>)>,
-    missed: u64,
-}
-
-fn decode(layout: &PageLayout, bytes: &[u8]) -> Decoded {
-    let mut decoded = Decoded { events: Vec::new(), missed: 0 };
-    for page in bytes.chunks(layout.page_bytes()) {
-        let page = Page::new(layout, page).expect("a page of the kernel");
-        decoded.missed += page.missed().map_or(0, |missed| missed.count.expect("there is room for it"));
-        let mut events = page.events();
-        decoded.events.extend(events.by_ref().map(|event| (event.time_ns, event.payload.to_vec())));
-        assert_eq!(events.broken_at(), None);
-    }
-    assert!(decoded.events.is_sorted_by_key(|(time, _)| *time), "a CPU's events are in order");
-    decoded
-}
 
 #[test]
 fn root_recorded_events_are_those_that_happened() {
@@ -145,34 +78,6 @@ fn root_what_a_full_buffer_loses_is_counted() {
 }
 
 #[test]
-fn root_all_tracepoints_start_and_stop_within_a_second() {
-    let Some(tracefs) = tracefs("root_all_tracepoints_start_and_stop_within_a_second") else { return };
-    let all = tracefs.events().unwrap();
-    let hot: Vec<&str> = rtscope_kernel::PROGRAMS.iter().map(|program| program.tracepoint).collect();
-    let rest: Vec<EventName> = all.iter().filter(|event| !hot.contains(&&*event.name)).cloned().collect();
-    assert!(rest.len() + 20 < all.len(), "the hot set is known to the kernel");
-    for wanted in [&all, &rest] {
-        let begin = Instant::now();
-        let instance = Instance::create(&tracefs, &InstanceConfig::default()).unwrap();
-        let created = begin.elapsed();
-        let refused = instance.enable(wanted).unwrap();
-        instance.start().unwrap();
-        let on = begin.elapsed();
-        assert!(refused.is_empty(), "{refused:?}");
-        assert_eq!(instance.enabled().unwrap(), wanted.iter().cloned().collect());
-        let begin = Instant::now();
-        instance.remove().unwrap();
-        let off = begin.elapsed();
-        println!(
-            "{} of {} tracepoints: created {created:?}, on {on:?}, off {off:?}",
-            wanted.len(),
-            all.len()
-        );
-        assert!(on < Duration::from_secs(1) && off < Duration::from_secs(1));
-    }
-}
-
-#[test]
 fn root_a_filter_that_cannot_be_used_is_explained() {
     let Some(tracefs) = tracefs("root_a_filter_that_cannot_be_used_is_explained") else { return };
     let switch = names(&["sched:sched_switch"]).remove(0);
@@ -189,68 +94,6 @@ fn root_a_filter_that_cannot_be_used_is_explained() {
     instance.set_system_filter("sched", "common_pid != 1").unwrap();
     let nobody = names(&["sched:nobody"]).remove(0);
     assert!(matches!(instance.set_filter(&nobody, "a == 1"), Err(TracefsError::NoEvent(_))));
-}
-
-/// Somebody else's instance, removed at the end.
-struct Foreign(PathBuf);
-
-impl Foreign {
-    fn create(tracefs: &Tracefs, name: &str) -> Foreign {
-        let path = tracefs.instances().join(name);
-        fs::create_dir(&path).expect("an instance can be made");
-        Foreign(path)
-    }
-
-    /// All that rtscope could have changed.
-    fn state(&self) -> Vec<String> {
-        let files =
-            ["tracing_on", "set_event", "trace_clock", "trace_options", "set_event_pid", "tracing_cpumask"];
-        files.iter().map(|file| fs::read_to_string(self.0.join(file)).expect("readable")).collect()
-    }
-}
-
-impl Drop for Foreign {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
-fn state_of_the_top(tracefs: &Tracefs) -> Vec<String> {
-    let files =
-        ["tracing_on", "set_event", "trace_clock", "trace_options", "buffer_size_kb", "set_event_pid"];
-    files.iter().map(|file| fs::read_to_string(tracefs.root().join(file)).expect("readable")).collect()
-}
-
-#[test]
-fn root_two_instances_record_at_once_and_others_are_left_alone() {
-    let Some(tracefs) = tracefs("root_two_instances_record_at_once_and_others_are_left_alone") else {
-        return;
-    };
-    // A name that begins like ours, but is not.
-    let foreign = Foreign::create(&tracefs, &format!("rtscope-foreign-{}", std::process::id()));
-    fs::write(foreign.0.join("events/sched/sched_switch/enable"), "1").unwrap();
-    let (before, top) = (foreign.state(), state_of_the_top(&tracefs));
-    let close = names(&["syscalls:sys_enter_close"]);
-    let config = InstanceConfig::default();
-    let both = [(), ()].map(|()| Instance::create(&tracefs, &config).unwrap());
-    for (index, instance) in both.iter().enumerate() {
-        assert!(instance.enable(&close).unwrap().is_empty());
-        instance.set_filter(&close[0], &format!("fd >= {}", 400_000 + index * 10)).unwrap();
-        instance.start().unwrap();
-    }
-    (0..20).for_each(|number| call(400_000 + number));
-    let swept = tracefs.sweep().unwrap();
-    assert!(both.iter().all(|instance| !swept.iter().any(|name| instance.path().ends_with(name))));
-    let counts = both.each_ref().map(|instance| {
-        instance.stop().unwrap();
-        let (layout, readers) = (instance.page_layout(), instance.readers().unwrap());
-        drain(readers).iter().map(|(_, bytes)| decode(&layout, bytes).events.len()).sum::<usize>()
-    });
-    assert_eq!(counts, [20, 10]);
-    let paths = both.each_ref().map(|instance| instance.path().to_path_buf());
-    drop(both);
-    assert!(!paths.iter().any(|path| path.exists()));
-    assert_eq!((foreign.state(), state_of_the_top(&tracefs)), (before, top));
 }
 
 #[test]
@@ -386,168 +229,6 @@ fn root_reading_while_recording_loses_and_repeats_nothing() {
 }
 
 #[test]
-fn root_an_instance_whose_owner_cannot_be_seen_is_kept_while_it_holds_its_lock() {
-    let Some(tracefs) =
-        tracefs("root_an_instance_whose_owner_cannot_be_seen_is_kept_while_it_holds_its_lock")
-    else {
-        return;
-    };
-    // As of a process in another PID namespace: no process has this number here.
-    let name = format!("rtscope-{}-1-0", 1 << 30);
-    let hidden = Foreign::create(&tracefs, &name);
-    let lock = locked(&hidden.0.join("tracing_on"));
-    assert!(!tracefs.sweep().unwrap().contains(&name));
-    assert!(exists(&hidden.0));
-    drop(lock);
-    assert!(tracefs.sweep().unwrap().contains(&name));
-    assert!(!exists(&hidden.0));
-}
-
-/// A file with an exclusive lock.
-fn locked(path: &Path) -> File {
-    use std::os::fd::AsRawFd;
-    let file = File::open(path).expect("it can be read");
-    // SAFETY: the descriptor belongs to the file, and the call touches no memory of ours.
-    assert_eq!(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }, 0);
-    file
-}
-
-fn exists(path: &Path) -> bool {
-    path.join("tracing_on").exists()
-}
-
-#[test]
-fn root_a_busy_instance_is_switched_off_and_stays_for_later() {
-    let Some(tracefs) = tracefs("root_a_busy_instance_is_switched_off_and_stays_for_later") else { return };
-    let instance = Instance::create(&tracefs, &InstanceConfig::default()).unwrap();
-    assert!(instance.enable(&names(&["syscalls:sys_enter_close"])).unwrap().is_empty());
-    instance.start().unwrap();
-    let path = instance.path().to_path_buf();
-    let open = File::open(path.join("trace_pipe")).unwrap();
-    assert!(matches!(instance.remove(), Err(TracefsError::Busy(_))));
-    assert!(exists(&path));
-    assert_eq!(fs::read_to_string(path.join("tracing_on")).unwrap().trim(), "0");
-    assert_eq!(fs::read_to_string(path.join("set_event")).unwrap().trim(), "");
-    drop(open);
-    fs::remove_dir(&path).unwrap();
-}
-
-/// With this variable the test below is the process that is to be killed.
-const TO_BE_KILLED: &str = "RTSCOPE_TEST_TO_BE_KILLED";
-
-#[test]
-fn root_what_a_killed_process_left_is_swept() {
-    const TEST: &str = "root_what_a_killed_process_left_is_swept";
-    let Some(tracefs) = tracefs(TEST) else { return };
-    if std::env::var_os(TO_BE_KILLED).is_some() {
-        let instance = Instance::create(&tracefs, &InstanceConfig::default()).unwrap();
-        instance.enable(&tracefs.events().unwrap()).unwrap();
-        instance.start().unwrap();
-        let readers = instance.readers().unwrap();
-        println!("\ninstance: {}", instance.path().display());
-        // Until somebody kills us.
-        let _ = std::io::stdin().read_line(&mut String::new());
-        drop(readers);
-        return;
-    }
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", TEST, "--nocapture"])
-        .env(TO_BE_KILLED, "1")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let path =
-        lines.map_while(Result::ok).find_map(|line| Some(line.strip_prefix("instance: ")?.to_string()));
-    let path = PathBuf::from(path.expect("the child says its instance"));
-    tracefs.sweep().unwrap();
-    assert!(exists(&path), "a living process keeps its instance");
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert!(exists(&path), "nobody cleans up after SIGKILL by itself");
-    let begin = Instant::now();
-    let swept = tracefs.sweep().unwrap();
-    println!("swept {swept:?} in {:?}", begin.elapsed());
-    assert!(swept.iter().any(|name| path.ends_with(name)));
-    assert!(!exists(&path));
-}
-
-/// A CPU that is switched off, and on again when dropped.
-struct Offline(&'static str);
-
-impl Offline {
-    const CPU1: &'static str = "/sys/devices/system/cpu/cpu1/online";
-
-    fn cpu1() -> std::io::Result<Offline> {
-        fs::write(Offline::CPU1, "0")?;
-        Ok(Offline(Offline::CPU1))
-    }
-}
-
-impl Drop for Offline {
-    fn drop(&mut self) {
-        fs::write(self.0, "1").expect("a CPU can be switched on");
-    }
-}
-
-#[test]
-fn root_a_cpu_that_comes_and_goes_while_recording_is_recorded() {
-    const TEST: &str = "root_a_cpu_that_comes_and_goes_while_recording_is_recorded";
-    let Some(tracefs) = tracefs(TEST) else { return };
-    let _cpus = Cpus::take().unwrap();
-    let offline = match Offline::cpu1() {
-        Ok(offline) => offline,
-        Err(error) => {
-            println!("SKIP: {TEST}: CPU 1 cannot be switched off: {error}");
-            return;
-        }
-    };
-    let instance = Instance::create(&tracefs, &InstanceConfig::default()).unwrap();
-    let events = names(&["sched:sched_switch", "cpuhp:cpuhp_enter"]);
-    assert!(instance.enable(&events).unwrap().is_empty());
-    let (layout, readers) = (instance.page_layout(), instance.readers().unwrap());
-    assert!(readers.iter().any(|reader| reader.cpu() == 1), "all possible CPUs have a reader");
-    instance.start().unwrap();
-    drop(offline);
-    // Something runs there: a thread that may run nowhere else.
-    let turns = |count: u32| {
-        std::thread::spawn(move || {
-            let mut set = cpu_set(1);
-            // SAFETY: the set lives here and its size is given.
-            unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw mut set) };
-            (0..count).for_each(|_| std::thread::sleep(Duration::from_micros(50)));
-        })
-        .join()
-        .unwrap();
-    };
-    turns(100);
-    let again = Offline::cpu1().unwrap();
-    instance.stop().unwrap();
-    let counts: Vec<(u32, u64)> = drain(readers)
-        .iter()
-        .map(|(cpu, bytes)| (*cpu, decode(&layout, bytes).events.len() as u64))
-        .collect();
-    let stats = instance.stats().unwrap();
-    drop(again);
-    println!("events by CPU: {counts:?}");
-    for (cpu, count) in &counts {
-        let stats = stats.iter().find(|stats| stats.cpu == *cpu).unwrap();
-        assert_eq!((stats.read, stats.entries, stats.lost()), (Some(*count), Some(0), Some(0)), "{stats:?}");
-    }
-    assert!(counts.iter().any(|(cpu, count)| *cpu == 1 && *count >= 200), "{counts:?}");
-}
-
-/// A set of one CPU.
-fn cpu_set(cpu: usize) -> libc::cpu_set_t {
-    // SAFETY: the set is plain bits; all zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: CPU numbers in tests are far below the set's 1024.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    set
-}
-
-#[test]
 fn root_no_event_is_missed_while_the_instances_swap() {
     let Some(tracefs) = tracefs("root_no_event_is_missed_while_the_instances_swap") else { return };
     let close = names(&["syscalls:sys_enter_close"]);
@@ -566,7 +247,7 @@ fn root_no_event_is_missed_while_the_instances_swap() {
         number
     });
     let mut seen = vec![0_u32; 1_000_000];
-    let mut note = |frozen: &[rtscope_kernel::tracefs::FrozenPages]| {
+    let mut note = |frozen: &[FrozenPages]| {
         let mut count = 0;
         for cpu in frozen {
             assert_eq!(cpu.lost, Some(0));
@@ -601,4 +282,12 @@ fn root_no_event_is_missed_while_the_instances_swap() {
     assert_eq!(missing, 0);
     assert!(swaps >= 5, "{swaps}");
     assert!(twice < 20 * 1000, "{twice}");
+}
+
+#[test]
+fn root_buffers_larger_than_the_memory_are_refused() {
+    let Some(tracefs) = tracefs("root_buffers_larger_than_the_memory_are_refused") else { return };
+    let config = InstanceConfig { buffer_kib_per_cpu: 1 << 32, ..InstanceConfig::default() };
+    let refused = Instance::create(&tracefs, &config).unwrap_err();
+    assert!(refused.is_usage() && refused.to_string().contains("--buffer"), "{refused}");
 }
