@@ -40,5 +40,5 @@ pub use read::{Trace, read_trace};
 pub use staged::StagedDir;
 pub use write::{
     Classes, EventLoss, Evidence, GivenText, NameLookup, StreamDone, StreamWriter, TaskStatus, TraceWriter,
-    TracepointId, WriteSummary, write_trace,
+    TracepointId, WriteSummary, initial_states, write_trace,
 };

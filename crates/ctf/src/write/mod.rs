@@ -15,13 +15,13 @@ mod tsdl;
 
 pub use classes::{Classes, TracepointId};
 pub use encode::NameLookup;
-pub use state::TaskStatus;
+pub use state::{TaskStatus, initial_states};
 pub use trace::{EventLoss, Evidence, StreamDone, StreamWriter, TraceWriter};
 pub use tracepoint::GivenText;
 
 use crate::layout::event_id;
 use crate::{Error, TraceInfo};
-use rtscope_event::{CpuId, Event, LossCause, MonotonicNs, Recording};
+use rtscope_event::{CpuId, Event, Loss, LossCause, MonotonicNs, Recording};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
@@ -55,7 +55,7 @@ pub fn write_trace(dir: &Path, recording: &Recording, info: &TraceInfo) -> Resul
         let mut stream = writer.stream(cpu, window.begin)?;
         let path = stream.path().to_owned();
         let mut write = || {
-            stream.announce(Losses::of(recording, cpu))?;
+            stream.lost_somewhere(&recording.losses)?;
             if index == 0 {
                 stream.dump(&recording.names, |tid| states.get(&tid).copied())?;
             }
@@ -97,10 +97,9 @@ struct Losses {
 }
 
 impl Losses {
-    fn of(recording: &Recording, cpu: CpuId) -> Losses {
+    fn of(losses: &[Loss], cpu: CpuId) -> Losses {
         // A gap's count is not one of events, and nobody discarded them: that stays in `env`, where it is said in words.
-        let here =
-            recording.losses.iter().filter(|loss| loss.cpu == Some(cpu) && loss.cause != LossCause::Gap);
+        let here = losses.iter().filter(|loss| loss.cpu == Some(cpu) && loss.cause != LossCause::Gap);
         here.fold(Losses::default(), |sum, loss| Losses {
             known: sum.known.saturating_add(loss.count.unwrap_or(0)),
             unknown: sum.unknown || loss.count.is_none(),

@@ -24,7 +24,8 @@ pub enum TaskStatus {
 }
 
 /// In what state, and on which CPU where it matters, each task was before its first event.
-pub(super) fn initial_states(events: &[Event]) -> HashMap<Tid, (TaskStatus, CpuId)> {
+#[must_use]
+pub fn initial_states(events: &[Event]) -> HashMap<Tid, (TaskStatus, CpuId)> {
     let mut states = HashMap::new();
     for event in events {
         let mut said = |tid: Tid, status: TaskStatus, cpu: CpuId| {

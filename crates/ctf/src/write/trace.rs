@@ -72,7 +72,7 @@ impl TraceWriter {
         let packets = PacketWriter::new(file, self.classes.header, uuid, cpu, begin);
         let counts = vec![0; self.classes.names().len()];
         let classes = Arc::clone(&self.classes);
-        Ok(StreamWriter { path, begin, classes, packets, counts, dump_events: 0 })
+        Ok(StreamWriter { path, cpu, begin, classes, packets, counts, dump_events: 0 })
     }
 
     /// Writes the metadata and lets the trace appear. All streams must have been finished.
@@ -103,6 +103,7 @@ impl TraceWriter {
 #[derive(Debug)]
 pub struct StreamWriter {
     path: PathBuf,
+    cpu: CpuId,
     begin: MonotonicNs,
     classes: Arc<Classes>,
     packets: PacketWriter<File>,
@@ -183,9 +184,12 @@ impl StreamWriter {
         self.packets.lost(count)
     }
 
-    /// Losses anywhere in the stream; before its first event.
-    pub(super) fn announce(&mut self, losses: Losses) -> io::Result<()> {
-        self.packets.announce_losses(losses)
+    /// The losses of this CPU among `losses` happened somewhere in the stream; to be called before its first event.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn lost_somewhere(&mut self, losses: &[Loss]) -> io::Result<()> {
+        self.packets.announce_losses(Losses::of(losses, self.cpu))
     }
 
     pub(super) fn own(

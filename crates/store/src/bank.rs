@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reads a bank file, block by block.
+//!
+//! A kill or a full disk can have cut the file anywhere, so its last chunk may be shorter than its header says. What is
+//! no record ends its chunk: the next one begins at a place that the header tells.
+
+use crate::spool::{CHUNK_HEADER_BYTES, CHUNK_MAGIC};
+use rtscope_event::MonotonicNs;
+use rtscope_ring::{Found, Frame, first_record};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// How much is read at once.
+const BLOCK_WORDS: usize = 32 * 1024;
+/// Longest record: its length is one byte that counts words.
+const RECORD_WORDS: usize = 255;
+
+/// What stands in a bank file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Entry<'a> {
+    /// A record.
+    Record(Frame<'a>),
+    /// A record whose writer had not finished.
+    Unfinished,
+    /// Something that is no record, up to the end of its chunk.
+    Garbage,
+    /// So many records could not be kept, after those before this and before those that follow.
+    Lost(u64),
+}
+
+/// Reads one file.
+#[derive(Debug)]
+pub(crate) struct BankReader {
+    file: File,
+    /// Where the next block begins.
+    offset: u64,
+    bytes: u64,
+    /// Words of the current chunk that have not been read.
+    left: u64,
+    chunk_time: MonotonicNs,
+    lost: u64,
+    newly_lost: u64,
+    /// Read words; the first `carried` are the beginning of a record that the next block completes.
+    words: Vec<u64>,
+    carried: usize,
+    raw: Vec<u8>,
+}
+
+impl BankReader {
+    pub(crate) fn new(file: File) -> io::Result<BankReader> {
+        let bytes = file.metadata()?.len();
+        Ok(BankReader {
+            file,
+            offset: 0,
+            bytes,
+            left: 0,
+            chunk_time: MonotonicNs(0),
+            lost: 0,
+            newly_lost: 0,
+            words: vec![0; BLOCK_WORDS + RECORD_WORDS],
+            carried: 0,
+            raw: Vec::new(),
+        })
+    }
+
+    /// Bytes read so far.
+    pub(crate) fn position(&self) -> u64 {
+        self.offset
+    }
+
+    /// Gives what stands in the next block, each with the time at which its chunk was taken out of the ring. False: there is
+    /// nothing more.
+    pub(crate) fn block(&mut self, mut visit: impl FnMut(MonotonicNs, Entry<'_>)) -> io::Result<bool> {
+        if self.left == 0 && !self.chunk(&mut visit)? {
+            return Ok(false);
+        }
+        let wanted = self.left.min(BLOCK_WORDS as u64);
+        let there = (self.bytes - self.offset.min(self.bytes)) / 8;
+        let words = wanted.min(there) as usize;
+        self.read(words)?;
+        self.left = if (words as u64) < wanted { 0 } else { self.left - words as u64 };
+        let end = self.carried + words;
+        let mut at = 0;
+        while at < end {
+            let rest = &self.words[at..end];
+            match first_record(rest) {
+                Found::Record(frame) => {
+                    visit(self.chunk_time, Entry::Record(frame));
+                    at += frame.words().len();
+                }
+                Found::Padding(length) => at += length,
+                Found::Unfinished(length) => {
+                    visit(self.chunk_time, Entry::Unfinished);
+                    at += length;
+                }
+                Found::Garbage if self.left > 0 && rest.len() < (rest[0] & 0xff) as usize => break,
+                Found::Garbage => {
+                    visit(self.chunk_time, Entry::Garbage);
+                    self.offset += self.left * 8;
+                    self.left = 0;
+                    at = end;
+                }
+            }
+        }
+        self.words.copy_within(at..end, 0);
+        self.carried = end - at;
+        if self.left == 0 && self.newly_lost > 0 {
+            // They found the ring full, so they came after what was in it.
+            visit(self.chunk_time, Entry::Lost(std::mem::take(&mut self.newly_lost)));
+        }
+        Ok(true)
+    }
+
+    /// Reads the header of the next chunk; false at the end of the file.
+    fn chunk(&mut self, visit: &mut impl FnMut(MonotonicNs, Entry<'_>)) -> io::Result<bool> {
+        if self.offset + CHUNK_HEADER_BYTES as u64 > self.bytes {
+            return Ok(false);
+        }
+        let mut header = [0; CHUNK_HEADER_BYTES];
+        self.file.read_exact_at(&mut header, self.offset)?;
+        let word = |index: usize| u64::from_ne_bytes(std::array::from_fn(|byte| header[index * 8 + byte]));
+        let (bytes, lost) = (word(1), word(2));
+        if word(0) != CHUNK_MAGIC || bytes % 8 != 0 {
+            // From here on nothing tells where chunks begin.
+            visit(self.chunk_time, Entry::Garbage);
+            self.offset = self.bytes;
+            return Ok(false);
+        }
+        self.offset += CHUNK_HEADER_BYTES as u64;
+        self.left = bytes / 8;
+        self.chunk_time = MonotonicNs(word(3));
+        self.newly_lost += lost.saturating_sub(self.lost);
+        self.lost = lost.max(self.lost);
+        self.carried = 0;
+        Ok(true)
+    }
+
+    /// Reads so many words behind those that are carried over.
+    fn read(&mut self, words: usize) -> io::Result<()> {
+        self.raw.resize(words * 8, 0);
+        self.file.read_exact_at(&mut self.raw, self.offset)?;
+        let places = self.words[self.carried..].iter_mut();
+        for (place, bytes) in places.zip(self.raw.chunks_exact(8)) {
+            *place = u64::from_ne_bytes(std::array::from_fn(|byte| bytes[byte]));
+        }
+        self.offset += words as u64 * 8;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rtscope_abi as abi;
+    use std::io::Write;
+
+    fn record(length: u64, time: u64) -> Vec<u64> {
+        let word =
+            length | u64::from(abi::RTS_SOFTIRQ_ENTRY) << 8 | u64::from(abi::RTS_COMMITTED) << 16 | 1 << 32;
+        let mut words = vec![word, time];
+        words.resize(length as usize, time);
+        words
+    }
+
+    fn file(chunks: &[(u64, Vec<u64>)]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (lost, words) in chunks {
+            for word in [CHUNK_MAGIC, words.len() as u64 * 8, *lost, 9_000].iter().chain(words) {
+                bytes.extend_from_slice(&word.to_ne_bytes());
+            }
+        }
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Vec<String> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        let mut reader = BankReader::new(file).unwrap();
+        let mut found = Vec::new();
+        let mut blocks = 0;
+        while reader
+            .block(|_, entry| {
+                found.push(match entry {
+                    Entry::Record(frame) => frame.time_ns.to_string(),
+                    Entry::Unfinished => "unfinished".to_owned(),
+                    Entry::Garbage => "garbage".to_owned(),
+                    Entry::Lost(count) => format!("lost {count}"),
+                });
+            })
+            .unwrap()
+        {
+            blocks += 1;
+            assert!(blocks < 100_000);
+        }
+        found
+    }
+
+    #[test]
+    fn records_and_losses_are_in_order() {
+        let chunks = [
+            (0, [record(3, 1), record(2, 2)].concat()),
+            (4, record(3, 3)),
+            (4, Vec::new()),
+            (5, record(3, 4)),
+        ];
+        assert_eq!(read(&file(&chunks)), ["1", "2", "3", "lost 4", "4", "lost 1"]);
+    }
+
+    #[test]
+    fn records_across_blocks_are_whole() {
+        let many: Vec<u64> = (0..50_000).flat_map(|time| record(2 + time % 200, time)).collect();
+        let expected: Vec<String> = (0..50_000).map(|time| time.to_string()).collect();
+        assert_eq!(read(&file(&[(0, many)])), expected);
+    }
+
+    #[test]
+    fn a_cut_file_gives_its_whole_records() {
+        let whole = file(&[(0, record(3, 1)), (0, [record(4, 2), record(4, 3)].concat())]);
+        for cut in 0..=whole.len() {
+            let found = read(&whole[..cut]);
+            let times: Vec<&String> = found.iter().filter(|text| text.as_str() != "garbage").collect();
+            let expected = ["1", "2", "3"];
+            assert_eq!(times, expected[..times.len()].iter().collect::<Vec<_>>(), "{cut}");
+        }
+        assert_eq!(read(&whole).len(), 3);
+    }
+
+    #[test]
+    fn garbage_ends_its_chunk_and_no_other() {
+        let chunks = [(0, [record(3, 1), vec![0, 0, 0], record(3, 2)].concat()), (0, record(3, 3))];
+        assert_eq!(read(&file(&chunks)), ["1", "garbage", "3"]);
+        let mut bytes = file(&chunks);
+        bytes[0] = 0;
+        assert_eq!(read(&bytes), ["garbage"]);
+    }
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Spool to trace.
+//!
+//! The spool stays whole until the trace is: conversion that is killed, stopped or finds the disk full can begin again. So
+//! for a while there have to be both on the disk. Giving the spool's blocks back as they are read would save that room, but then
+//! a failure in the middle would lose the recording.
+
+use crate::bank::BankReader;
+use crate::formats::{Formats, Known};
+use crate::losses::{Account, by_event, rest};
+use crate::names::{AllNames, Lookup};
+use crate::pages::{From, PagesReader};
+use crate::paths::LatePaths;
+use crate::scan::Scan;
+use crate::stream::{Ahead, Limits, Met, PageEvents, Trouble, merge};
+use crate::{Error, Spool};
+use rtscope_ctf::{Classes, EventLoss, Evidence, StreamDone, TaskStatus, TraceWriter};
+use rtscope_event::{CpuHistory, CpuId, Loss, MonotonicNs, Names, Tid};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::UNIX_EPOCH;
+
+/// How to convert.
+#[derive(Clone, Copy, Default)]
+pub struct Options<'a> {
+    /// Threads; 0: one for each CPU that this process may use.
+    pub threads: usize,
+    /// Is told how far it is, by any of the threads.
+    pub progress: Option<&'a (dyn Fn(Progress) + Sync)>,
+    /// Ends the conversion when it becomes true.
+    pub cancel: Option<&'a AtomicBool>,
+}
+
+/// How far a conversion is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes read.
+    pub done: u64,
+    /// Bytes to be read: the banks twice.
+    pub total: u64,
+}
+
+/// What a conversion came to.
+#[derive(Clone, Debug, Default)]
+pub struct Converted {
+    /// Events, without those of the state dump.
+    pub events: u64,
+    /// Events by name.
+    pub by_event: BTreeMap<String, u64>,
+    /// Events by CPU.
+    pub by_cpu: BTreeMap<CpuId, u64>,
+    /// What is missing, by cause and CPU.
+    pub losses: Vec<Loss>,
+    /// The same by event, as far as that is known.
+    pub event_losses: Vec<EventLoss>,
+    /// Size of the trace.
+    pub bytes: u64,
+    /// Size of the spool that it was made from.
+    pub spool_bytes: u64,
+    /// What the trace covers.
+    pub from: MonotonicNs,
+    /// What the trace covers; without an orderly end: until the last event.
+    pub until: Option<MonotonicNs>,
+    /// Events from before everything was being recorded; they are left out.
+    pub early: u64,
+    /// Events that were given the time of the one before them.
+    pub moved: u64,
+    /// Paths that nobody could read.
+    pub without_text: u64,
+    /// Names of tasks that found no room.
+    pub names_dropped: u64,
+    /// The recording had no orderly end.
+    pub interrupted: bool,
+}
+
+/// Makes the trace `target` of a spool, and then removes the spool.
+///
+/// # Errors
+/// When `target` exists, the spool makes no sense, the system refuses (a full disk), or the caller stopped it: the spool is
+/// left as it was.
+pub fn convert(spool: Spool, target: &Path, options: &Options<'_>) -> Result<Converted, Error> {
+    let result = Conversion::new(&spool, options)?.run(target);
+    match result {
+        Ok(converted) => spool.remove().map(|()| converted),
+        Err(error) if error.is_no_room() => {
+            Err(Error::DiskFull { spool: spool.folder.clone(), target: target.to_owned() })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What is the same for all CPUs.
+struct Conversion<'a> {
+    spool: &'a Spool,
+    options: &'a Options<'a>,
+    cpus: Vec<CpuId>,
+    threads: usize,
+    limits: Limits,
+    total: u64,
+    done: AtomicU64,
+}
+
+/// What became of one CPU.
+#[derive(Debug)]
+struct CpuDone {
+    cpu: CpuId,
+    stream: StreamDone,
+    bank: Met,
+    pages: Met,
+}
+
+/// What the first pass has made.
+struct Prepared<'f> {
+    names: AllNames,
+    late: LatePaths,
+    known: Vec<Option<Known>>,
+    formats: Option<&'f Formats>,
+}
+
+impl<'a> Conversion<'a> {
+    fn new(spool: &'a Spool, options: &'a Options<'a>) -> Result<Conversion<'a>, Error> {
+        let mut cpus = spool.cpus();
+        if cpus.is_empty() {
+            // The state dump needs a stream to be in.
+            cpus.push(CpuId(0));
+        }
+        let bytes = |what: &str| cpus.iter().map(|cpu| spool.bytes(*cpu, what)).sum::<u64>();
+        let total = 2 * bytes("bank") + bytes("pages");
+        let available = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = if options.threads == 0 { available } else { options.threads };
+        let limits = Limits { from: spool.session.started, until: latest(spool, &cpus) };
+        Ok(Conversion { spool, options, threads, limits, total, done: AtomicU64::new(0), cpus })
+    }
+
+    fn run(&self, target: &Path) -> Result<Converted, Error> {
+        if std::fs::symlink_metadata(target).is_ok() {
+            return Err(Error::Exists(target.to_owned()));
+        }
+        let session = &self.spool.session;
+        let formats = match &session.ftrace {
+            Some(ftrace) => {
+                let broken = |what: String| Error::broken(&self.spool.folder.join("session.json"), what);
+                Some(Formats::new(ftrace, &session.paths).map_err(broken)?)
+            }
+            None => None,
+        };
+        let scan = self.scan()?;
+        let for_classes = formats.as_ref().map(Formats::for_classes).unwrap_or_default();
+        let classes = Classes::new(|class| scan.classes.contains(&class), &for_classes);
+        let known = formats.as_ref().map_or_else(|| vec![None; 1 << 16], |formats| formats.known(&classes));
+        let names_dropped = scan.names.dropped();
+        let prepared =
+            Prepared { names: scan.names.finish(), late: scan.late, known, formats: formats.as_ref() };
+        let writer = TraceWriter::create(target, classes, session.info())?;
+        let mut cpus = self.on_all(|cpu| self.cpu(cpu, &writer, &prepared))?;
+        cpus.sort_by_key(|done| done.cpu);
+        self.finish(writer, &cpus, names_dropped)
+    }
+
+    /// Runs `work` for each CPU, on so many threads as there are; largest first, so that no thread is left with the largest.
+    fn on_all<T: Send>(&self, work: impl Fn(CpuId) -> Result<T, Error> + Sync) -> Result<Vec<T>, Error> {
+        let size = |cpu: &CpuId| self.spool.bytes(*cpu, "bank") + self.spool.bytes(*cpu, "pages");
+        let mut queue = self.cpus.clone();
+        queue.sort_by_key(size);
+        let (queue, results) = (Mutex::new(queue), Mutex::new(Vec::new()));
+        let next = || queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop();
+        let keep = |result| results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(result);
+        let run = || {
+            while let Some(cpu) = next() {
+                let result = work(cpu);
+                let failed = result.is_err();
+                keep(result);
+                if failed {
+                    // The others find nothing more to do.
+                    queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..self.threads.min(self.cpus.len()) {
+                scope.spawn(run);
+            }
+            run();
+        });
+        results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).into_iter().collect()
+    }
+
+    /// Counts bytes as read; false when the caller wants no more.
+    fn advance(&self, bytes: u64) -> bool {
+        // ORDER: a sum that only the progress display reads, and a flag that carries nothing with it.
+        let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if let Some(progress) = self.options.progress {
+            progress(Progress { done: done.min(self.total), total: self.total });
+        }
+        !self.is_cancelled()
+    }
+
+    fn is_cancelled(&self) -> bool {
+        // ORDER: nothing is read on the strength of this flag.
+        self.options.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed))
+    }
+
+    fn stopped(&self) -> Error {
+        Error::Cancelled(self.spool.folder.clone())
+    }
+
+    fn open(&self, cpu: CpuId, what: &str) -> Result<Option<File>, Error> {
+        let path = self.spool.path(cpu, what);
+        match File::open(&path) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io("open", &path)(error)),
+        }
+    }
+
+    fn scan(&self) -> Result<Scan, Error> {
+        let scans = self.on_all(|cpu| {
+            let mut scan = Scan::default();
+            if let Some(file) = self.open(cpu, "bank")? {
+                let reader = BankReader::new(file);
+                reader
+                    .and_then(|reader| scan.bank(cpu, reader, |bytes| self.advance(bytes)))
+                    .map_err(Error::io("read", &self.spool.path(cpu, "bank")))?;
+            }
+            Ok(scan)
+        })?;
+        if self.is_cancelled() {
+            return Err(self.stopped());
+        }
+        let mut whole = Scan::default();
+        let session = &self.spool.session;
+        for task in &session.tasks {
+            whole.names.add(task.tid, MonotonicNs(0), task.comm);
+        }
+        scans.into_iter().for_each(|scan| whole.join(scan));
+        let end = self.spool.end.as_ref();
+        for task in end.into_iter().flat_map(|end| &end.tasks) {
+            whole.names.add_fallback(task.tid, MonotonicNs(u64::MAX), task.comm);
+        }
+        let irqs = session.irqs.iter().chain(end.into_iter().flat_map(|end| &end.irqs));
+        irqs.for_each(|(irq, name)| whole.names.add_irq(*irq, name));
+        Ok(whole)
+    }
+
+    fn cpu(&self, cpu: CpuId, writer: &TraceWriter, prepared: &Prepared<'_>) -> Result<CpuDone, Error> {
+        let mut stream = writer.stream(cpu, self.limits.from)?;
+        let path = stream.path().to_owned();
+        let writing = |error| Error::io("write", &path)(error);
+        let reading = |error| Error::io("read", &self.spool.folder)(error);
+        if Some(&cpu) == self.cpus.first() {
+            self.dump(&mut stream).map_err(writing)?;
+        }
+        let bank = self.open(cpu, "bank")?.map(BankReader::new).transpose().map_err(reading)?;
+        let pages = match (self.open(cpu, "pages")?, prepared.formats) {
+            (Some(file), Some(formats)) => {
+                let bytes = file.metadata().map_err(reading)?.len();
+                Some(PagesReader::new(From::File(file, bytes), formats.layout))
+            }
+            _ => None,
+        };
+        let mut own = Ahead::new(cpu, bank, self.limits);
+        let mut pages = PageEvents::new(pages, &prepared.known, writer.classes(), self.limits);
+        let names = Lookup::new(&prepared.names);
+        let mut before = 0;
+        let whole = merge(&mut own, &mut pages, &mut stream, &names, &prepared.late, |read| {
+            let more = read.saturating_sub(before);
+            before = before.max(read);
+            self.advance(more)
+        });
+        match whole {
+            Ok(true) => {}
+            Ok(false) => return Err(self.stopped()),
+            Err(Trouble::Reading(error)) => return Err(reading(error)),
+            Err(Trouble::Writing(error)) => return Err(writing(error)),
+        }
+        let end = self.spool.end.as_ref();
+        let until = end.map_or(self.limits.from, |end| end.ended);
+        let stream = stream
+            .lost(rest(end, cpu, &own.met, &pages.met))
+            .and_then(|()| stream.finish(until))
+            .map_err(writing)?;
+        Ok(CpuDone { cpu, stream, bank: own.met, pages: pages.met })
+    }
+
+    /// Tasks and interrupts as they were when the recording began.
+    fn dump(&self, stream: &mut rtscope_ctf::StreamWriter) -> io::Result<()> {
+        let session = &self.spool.session;
+        let mut names = Names::default();
+        session.tasks.iter().for_each(|task| names.add_task(task.info()));
+        session.irqs.iter().for_each(|(irq, name)| names.add_irq(*irq, name.clone()));
+        let status = |state: u32| if state == 0 { TaskStatus::Runnable } else { TaskStatus::Waiting };
+        let states: HashMap<Tid, (TaskStatus, CpuId)> = session
+            .tasks
+            .iter()
+            .filter_map(|task| Some((task.tid, (status(task.state?), task.cpu.unwrap_or(CpuId(0))))))
+            .collect();
+        stream.dump(&names, |tid| states.get(&tid).copied())
+    }
+
+    fn finish(&self, writer: TraceWriter, cpus: &[CpuDone], names_dropped: u64) -> Result<Converted, Error> {
+        let end = self.spool.end.as_ref();
+        let mut account = Account::default();
+        let mut converted = Converted {
+            from: self.limits.from,
+            until: end.map(|end| end.ended),
+            event_losses: by_event(end),
+            names_dropped,
+            interrupted: end.is_none(),
+            ..Converted::default()
+        };
+        let mut history = Vec::new();
+        for done in cpus {
+            account.cpu(end, done.cpu, &done.bank, &done.pages);
+            converted.events += done.stream.events;
+            converted.by_cpu.insert(done.cpu, done.stream.events);
+            converted.moved += done.stream.moved;
+            converted.early += done.bank.early + done.pages.early;
+            converted.without_text += done.pages.without_text;
+            for (name, count) in &done.stream.by_name {
+                *converted.by_event.entry(name.clone()).or_default() += count;
+            }
+            let complete_since = Some(self.limits.from);
+            history.push(CpuHistory { cpu: done.cpu, complete_since, events: done.stream.events });
+            converted.spool_bytes += self.spool.bytes(done.cpu, "bank") + self.spool.bytes(done.cpu, "pages");
+        }
+        account.end(end, &self.spool.session);
+        converted.losses = account.losses();
+        let evidence =
+            Evidence { losses: &converted.losses, history: &history, by_event: &converted.event_losses };
+        let streams: Vec<StreamDone> = cpus.iter().map(|done| done.stream.clone()).collect();
+        converted.bytes = writer.finish(&evidence, &streams)?.bytes;
+        Ok(converted)
+    }
+}
+
+/// After this no event can have happened. Without an orderly end: when a file was last written, with a wide margin because
+/// the wall clock may have been set.
+fn latest(spool: &Spool, cpus: &[CpuId]) -> MonotonicNs {
+    const MARGIN_NS: u64 = 10_000_000_000;
+    const WALL_MARGIN_NS: u64 = 3_600_000_000_000;
+    if let Some(end) = &spool.end {
+        return end.ended.plus(MARGIN_NS);
+    }
+    let written = |path: &Path| {
+        let modified = std::fs::metadata(path).ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+        u64::try_from(modified.as_nanos()).ok()?.checked_sub(spool.session.realtime_offset_ns)
+    };
+    let paths = cpus.iter().flat_map(|cpu| [spool.path(*cpu, "bank"), spool.path(*cpu, "pages")]);
+    let newest = paths.filter_map(|path| written(&path)).max();
+    newest.map_or(MonotonicNs(u64::MAX), |newest| MonotonicNs(newest).plus(WALL_MARGIN_NS))
+}

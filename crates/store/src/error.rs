@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What can go wrong, said so that the reader of the message knows what to do.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a spool could not be written, opened or converted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The system refused something.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was being done, as a verb.
+        action: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The place of the trace is taken.
+    #[error("{} exists already: choose another folder or remove it", .0.display())]
+    Exists(PathBuf),
+    /// An earlier recording to the same place was not finished.
+    #[error(
+        "{} is what an interrupted recording left: finish it with `rtscope record --recover {}`, or remove it",
+        spool.display(), target.display()
+    )]
+    Unfinished {
+        /// The spool.
+        spool: PathBuf,
+        /// The trace that it was to become.
+        target: PathBuf,
+    },
+    /// There is nothing to recover.
+    #[error("{} is no interrupted recording: it has no file session.json", .0.display())]
+    NoSpool(PathBuf),
+    /// Somebody is at it.
+    #[error("{} is in use: it is still being recorded or converted by another rtscope", .0.display())]
+    Busy(PathBuf),
+    /// The path has no last part that could be a folder's name.
+    #[error("{} cannot be the name of a folder: end the path with a name", .0.display())]
+    NoName(PathBuf),
+    /// A file of the spool makes no sense.
+    #[error("{}: {what}", path.display())]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// The trace could not be written.
+    #[error(transparent)]
+    Trace(#[from] rtscope_ctf::Error),
+    /// No room for the trace.
+    #[error(
+        "the disk is full: the recording stays in {}; make room there and run `rtscope record --recover {}`",
+        spool.display(), target.display()
+    )]
+    DiskFull {
+        /// The spool.
+        spool: PathBuf,
+        /// The trace that it was to become.
+        target: PathBuf,
+    },
+    /// The caller wanted it to end.
+    #[error("stopped: the recording stays in {}; `rtscope record --recover` finishes it", .0.display())]
+    Cancelled(PathBuf),
+}
+
+impl Error {
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+        let path = path.to_owned();
+        move |source| Error::Io { action, path, source }
+    }
+
+    pub(crate) fn broken(path: &Path, what: impl ToString) -> Error {
+        Error::Broken { path: path.to_owned(), what: what.to_string() }
+    }
+
+    /// Whether the disk is full (or the quota, or the largest size of a file).
+    pub(crate) fn is_no_room(&self) -> bool {
+        let source = match self {
+            Error::Io { source, .. } | Error::Trace(rtscope_ctf::Error::Io { source, .. }) => source,
+            _ => return false,
+        };
+        matches!(
+            source.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+        )
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The tracepoints of a session: formats by the numbers that records begin with.
+
+use crate::session::FtraceSession;
+use rtscope_ctf::{Classes, TracepointId};
+use rtscope_ftrace::format::EventFormat;
+use rtscope_ftrace::page::PageLayout;
+use std::collections::BTreeMap;
+
+/// Formats, and the layout of sub-buffers.
+#[derive(Debug)]
+pub(crate) struct Formats {
+    pub(crate) layout: PageLayout,
+    formats: Vec<(EventFormat, u8)>,
+    /// Place among the formats plus one, by number of the tracepoint.
+    by_id: Vec<u16>,
+}
+
+/// How to write a record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub(crate) class: TracepointId,
+    /// If texts are to be given: where the number of the system call is, and the thread's (4 bytes each).
+    pub(crate) call_at: Option<(u32, u32)>,
+}
+
+impl Formats {
+    /// Parses the texts of a session. The error says which makes no sense.
+    pub(crate) fn new(ftrace: &FtraceSession, paths: &BTreeMap<String, u8>) -> Result<Formats, String> {
+        let layout = PageLayout::parse(&ftrace.header_page).map_err(|error| error.to_string())?;
+        let mut formats = Vec::with_capacity(ftrace.formats.len());
+        let mut by_id = vec![0; 1 << 16];
+        for text in &ftrace.formats {
+            let format = EventFormat::parse(&text.system, &text.text).map_err(|error| error.to_string())?;
+            if formats.len() == usize::from(u16::MAX) - 1 {
+                return Err("more formats than records can have numbers".to_owned());
+            }
+            let call = format.name.strip_prefix("sys_enter_").filter(|_| format.system == "syscalls");
+            let paths = call.and_then(|call| paths.get(call)).copied().unwrap_or(0);
+            by_id[usize::from(format.id)] = formats.len() as u16 + 1;
+            formats.push((format, paths));
+        }
+        Ok(Formats { layout, formats, by_id })
+    }
+
+    /// What `Classes::new` takes.
+    pub(crate) fn for_classes(&self) -> Vec<(&EventFormat, u8)> {
+        self.formats.iter().map(|(format, paths)| (format, *paths)).collect()
+    }
+
+    /// What is known, by number of the tracepoint.
+    pub(crate) fn known(&self, classes: &Classes) -> Vec<Option<Known>> {
+        let known = |place: &u16| {
+            let index = usize::from(*place).checked_sub(1)?;
+            let class = classes.tracepoint(index)?;
+            let format = &self.formats[index].0;
+            let place = |name: &str| {
+                let mut fields = format.common.iter().chain(&format.fields);
+                fields.find(|field| field.name == name && field.size == 4).map(|field| field.offset)
+            };
+            let wants = !classes.texts(class).is_empty();
+            let call_at = place("__syscall_nr").zip(place("common_pid")).filter(|_| wants);
+            Some(Known { class, call_at })
+        };
+        self.by_id.iter().map(known).collect()
+    }
+}

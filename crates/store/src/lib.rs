@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A recording on disk: raw while it is made, one CTF trace when it is done.
+//!
+//! While events are recorded, each instruction spent on them slows down what is being recorded. So the recorder writes
+//! what the kernel gives it, as it is, to a *spool*: records of the eBPF programs in chunks, sub-buffers of ftrace whole. When the
+//! recording is over, [`convert()`] merges both by time into one trace, each CPU on its own, on all cores
+//! ([ADR 0005](../../../docs/adr/0005-spool-first-convert-after.md)).
+//!
+//! A killed recorder leaves its spool behind, and what is in it can be converted at any time. What only its end would have told
+//! (events that found no room at last, skipped programs) is then unknown, and said to be.
+//!
+//! - [`spool`]: the files, writing them, opening them.
+//! - [`convert()`]: spool to trace: `scan` (one cheap pass for what has to be known before: names, late paths, which events
+//!   there are), then for each CPU `bank` and `pages` → `stream` (merge) → `rtscope_ctf::StreamWriter`.
+//! - [`snapshot`]: the same merge for a snapshot of `watch`, whose eBPF events are in memory.
+#![forbid(unsafe_code)]
+
+mod bank;
+mod convert;
+mod error;
+mod formats;
+mod losses;
+mod names;
+mod pages;
+mod paths;
+mod scan;
+pub mod session;
+pub mod snapshot;
+pub mod spool;
+mod stream;
+
+pub use convert::{Converted, Options, Progress, convert};
+pub use error::Error;
+pub use session::{End, EndLoss, FormatText, FtraceSession, Session, Source, SpoolTask};
+pub use snapshot::{Pages, SnapshotDone, Tracepoints, write_snapshot};
+pub use spool::{BankWriter, Spool, SpoolWriter};

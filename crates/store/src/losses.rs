@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The account of what is missing: what was met on the way, and what the end of the recording told.
+//!
+//! The end's numbers are of the whole recording, so what chunks and sub-buffers have said before is part of them; the
+//! rest happened after the last of these, at the stream's end. Without an end, that rest is unknown.
+
+use crate::session::{End, EndLoss, Session, Source};
+use crate::stream::Met;
+use rtscope_ctf::EventLoss;
+use rtscope_event::{CpuId, Loss, LossCause};
+use std::collections::BTreeMap;
+
+/// Losses that the end told of one CPU and one source, beyond those whose place is known.
+pub(crate) fn rest(end: Option<&End>, cpu: CpuId, bank: &Met, pages: &Met) -> u64 {
+    let told = |source, cause| total(end, cpu, source, cause).unwrap_or(0);
+    let ebpf = told(Source::Ebpf, LossCause::BufferFull).saturating_sub(bank.lost);
+    let overrun = told(Source::Ftrace, LossCause::Overrun).saturating_sub(pages.lost);
+    let dropped = told(Source::Ftrace, LossCause::BufferFull);
+    let rest = ebpf.saturating_add(overrun).saturating_add(dropped);
+    // At least one is missing where the kernel could not say how many.
+    if pages.lost_unknown { rest.max(1) } else { rest }
+}
+
+/// `None`: the end told nothing of it, or could not read it.
+fn total(end: Option<&End>, cpu: CpuId, source: Source, cause: LossCause) -> Option<u64> {
+    let told =
+        end?.losses.iter().filter(|loss| (loss.cpu, loss.source, loss.cause) == (Some(cpu), source, cause));
+    told.map(|loss| loss.count).sum()
+}
+
+/// Sums by CPU and cause; `None` once a part of the sum is unknown.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    sums: BTreeMap<(Option<CpuId>, LossCause), Option<u64>>,
+}
+
+impl Account {
+    fn add(&mut self, cpu: Option<CpuId>, cause: LossCause, count: Option<u64>) {
+        if count == Some(0) {
+            return;
+        }
+        let sum = self.sums.entry((cpu, cause)).or_insert(Some(0));
+        *sum = sum.zip(count).map(|(sum, count)| sum.saturating_add(count));
+    }
+
+    /// What was met on one CPU.
+    pub(crate) fn cpu(&mut self, end: Option<&End>, cpu: CpuId, bank: &Met, pages: &Met) {
+        let place = Some(cpu);
+        for met in [bank, pages] {
+            self.add(place, LossCause::Unfinished, Some(met.unfinished));
+            self.add(place, LossCause::Unreadable, Some(met.unreadable + met.beyond));
+        }
+        let overrun = total(end, cpu, Source::Ftrace, LossCause::Overrun);
+        let is_told = end.is_some_and(|end| {
+            end.losses.iter().any(|loss| {
+                (loss.cpu, loss.source, loss.cause) == (place, Source::Ftrace, LossCause::Overrun)
+            })
+        });
+        // Sub-buffers that miss an unknown number: the end's total is the answer, if there is one.
+        match (is_told, pages.lost_unknown) {
+            (true, _) => self.add(place, LossCause::Overrun, overrun.map(|sum| sum.max(pages.lost))),
+            (false, true) => self.add(place, LossCause::Overrun, None),
+            (false, false) => self.add(place, LossCause::Overrun, Some(pages.lost)),
+        }
+        let told = end.map_or(Some(0), |end| {
+            let told = end.losses.iter().filter(|loss| {
+                (loss.cpu, loss.source, loss.cause) == (place, Source::Ebpf, LossCause::BufferFull)
+            });
+            told.map(|loss| loss.count).sum()
+        });
+        self.add(place, LossCause::BufferFull, told.map(|sum| sum.max(bank.lost)));
+    }
+
+    /// All other losses that the end told, or that it would have told.
+    pub(crate) fn end(&mut self, end: Option<&End>, session: &Session) {
+        let Some(end) = end else {
+            if session.ebpf {
+                self.add(None, LossCause::RecursionMiss, None);
+                self.add(None, LossCause::BufferFull, None);
+            }
+            if session.ftrace.is_some() {
+                self.add(None, LossCause::Overrun, None);
+            }
+            return;
+        };
+        for EndLoss { source, cpu, cause, count, .. } in &end.losses {
+            let counted = cpu.is_some()
+                && matches!(
+                    (source, cause),
+                    (Source::Ebpf, LossCause::BufferFull) | (Source::Ftrace, LossCause::Overrun)
+                );
+            if !counted {
+                self.add(*cpu, *cause, *count);
+            }
+        }
+    }
+
+    pub(crate) fn losses(self) -> Vec<Loss> {
+        self.sums.into_iter().map(|((cpu, cause), count)| Loss { cpu, cause, count }).collect()
+    }
+}
+
+/// Losses by event, as far as the end told them.
+pub(crate) fn by_event(end: Option<&End>) -> Vec<EventLoss> {
+    let losses = end.map_or(&[][..], |end| &end.losses);
+    let named = losses.iter().filter(|loss| loss.count != Some(0)).filter_map(|loss| {
+        let event = loss.event.clone()?;
+        Some(EventLoss { event, loss: Loss { cpu: loss.cpu, cause: loss.cause, count: loss.count } })
+    });
+    named.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rtscope_event::MonotonicNs;
+
+    fn told(source: Source, cause: LossCause, count: Option<u64>) -> EndLoss {
+        EndLoss { source, cpu: Some(CpuId(1)), cause, event: None, count }
+    }
+
+    fn account(end: Option<&End>, bank: Met, pages: Met) -> (Vec<Loss>, u64) {
+        let mut account = Account::default();
+        account.cpu(end, CpuId(1), &bank, &pages);
+        let rest = rest(end, CpuId(1), &bank, &pages);
+        (account.losses(), rest)
+    }
+
+    #[test]
+    fn what_has_a_place_is_not_counted_twice() {
+        let losses = vec![
+            told(Source::Ebpf, LossCause::BufferFull, Some(7)),
+            told(Source::Ebpf, LossCause::BufferFull, Some(3)),
+            told(Source::Ftrace, LossCause::Overrun, Some(100)),
+        ];
+        let end = End { ended: MonotonicNs(1), losses, ..End::default() };
+        let bank = Met { lost: 8, ..Met::default() };
+        let pages = Met { lost: 60, lost_unknown: true, ..Met::default() };
+        let (losses, rest) = account(Some(&end), bank, pages);
+        let loss = |cause, count| Loss { cpu: Some(CpuId(1)), cause, count: Some(count) };
+        assert_eq!(losses, [loss(LossCause::BufferFull, 10), loss(LossCause::Overrun, 100)]);
+        assert_eq!(rest, 2 + 40);
+    }
+
+    #[test]
+    fn after_a_kill_what_was_met_is_known_and_the_rest_is_not() {
+        let bank = Met { lost: 8, unreadable: 1, ..Met::default() };
+        let (losses, rest) = account(None, bank, Met { lost_unknown: true, ..Met::default() });
+        let loss = |cause, count| Loss { cpu: Some(CpuId(1)), cause, count };
+        let expected = [
+            loss(LossCause::Unreadable, Some(1)),
+            loss(LossCause::BufferFull, Some(8)),
+            loss(LossCause::Overrun, None),
+        ];
+        assert_eq!((losses, rest), (expected.to_vec(), 1));
+        let mut whole = Account::default();
+        let mut session = Session::of_this_machine("1").unwrap();
+        session.ebpf = true;
+        whole.end(None, &session);
+        assert!(whole.losses().iter().all(|loss| loss.count.is_none() && loss.cpu.is_none()));
+    }
+
+    #[test]
+    fn a_count_that_could_not_be_read_is_unknown() {
+        let losses = vec![
+            told(Source::Ebpf, LossCause::BufferFull, Some(7)),
+            told(Source::Ebpf, LossCause::BufferFull, None),
+        ];
+        let end = End { losses, ..End::default() };
+        let (losses, _) = account(Some(&end), Met::default(), Met::default());
+        assert_eq!(losses, [Loss { cpu: Some(CpuId(1)), cause: LossCause::BufferFull, count: None }]);
+    }
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reads a file of ftrace's sub-buffers, or the same in memory, event by event.
+
+use rtscope_event::MonotonicNs;
+use rtscope_ftrace::page::{Page, PageLayout};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+/// How much is read at once, at least one sub-buffer.
+const BLOCK_BYTES: usize = 256 * 1024;
+
+/// Where sub-buffers come from.
+#[derive(Debug)]
+pub(crate) enum From<'a> {
+    /// A file, and its size.
+    File(File, u64),
+    /// Whole sub-buffers in memory.
+    Memory(&'a [u8]),
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// An event; [`PagesReader::payload`] has it.
+    Event(MonotonicNs),
+    /// Events are missing before the next one; `None`: an unknown number.
+    Lost(Option<u64>),
+    /// Bytes that make no sense.
+    Broken,
+    /// That was all.
+    End,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Item {
+    Event { time_ns: u64, at: u32, bytes: u32 },
+    Lost(Option<u64>),
+    Broken,
+}
+
+/// Reads one CPU's sub-buffers.
+#[derive(Debug)]
+pub(crate) struct PagesReader<'a> {
+    from: From<'a>,
+    layout: PageLayout,
+    offset: u64,
+    block: Vec<u8>,
+    /// Where in the block the next sub-buffer begins, and how much of the block is filled.
+    next_page: usize,
+    filled: usize,
+    /// What the current sub-buffer holds; payloads are places in the block.
+    items: Vec<Item>,
+    cursor: usize,
+    payload: Range<usize>,
+}
+
+impl<'a> PagesReader<'a> {
+    pub(crate) fn new(from: From<'a>, layout: PageLayout) -> PagesReader<'a> {
+        let page = layout.page_bytes();
+        let block = (BLOCK_BYTES / page).max(1) * page;
+        PagesReader {
+            from,
+            layout,
+            offset: 0,
+            block: vec![0; block],
+            next_page: 0,
+            filled: 0,
+            items: Vec::new(),
+            cursor: 0,
+            payload: 0..0,
+        }
+    }
+
+    /// Bytes read so far.
+    pub(crate) fn position(&self) -> u64 {
+        self.offset
+    }
+
+    /// The record of the event that [`PagesReader::next`] gave last.
+    pub(crate) fn payload(&self) -> &[u8] {
+        &self.block[self.payload.clone()]
+    }
+
+    /// Steps on.
+    pub(crate) fn next(&mut self) -> io::Result<Next> {
+        loop {
+            if let Some(item) = self.items.get(self.cursor) {
+                self.cursor += 1;
+                return Ok(match *item {
+                    Item::Lost(count) => Next::Lost(count),
+                    Item::Broken => Next::Broken,
+                    Item::Event { time_ns, at, bytes } => {
+                        self.payload = at as usize..at as usize + bytes as usize;
+                        Next::Event(MonotonicNs(time_ns))
+                    }
+                });
+            }
+            if self.next_page >= self.filled && !self.fill()? {
+                return Ok(Next::End);
+            }
+            self.open_page();
+        }
+    }
+
+    /// Reads the next block; false at the end.
+    fn fill(&mut self) -> io::Result<bool> {
+        self.next_page = 0;
+        self.filled = match &self.from {
+            From::File(file, bytes) => {
+                let length = (bytes - self.offset.min(*bytes)).min(self.block.len() as u64) as usize;
+                file.read_exact_at(&mut self.block[..length], self.offset)?;
+                length
+            }
+            From::Memory(bytes) => {
+                let rest = bytes.get(self.offset as usize..).unwrap_or_default();
+                let length = rest.len().min(self.block.len());
+                self.block[..length].copy_from_slice(&rest[..length]);
+                length
+            }
+        };
+        self.offset += self.filled as u64;
+        Ok(self.filled > 0)
+    }
+
+    /// Takes the next sub-buffer apart. The last one of a file may be cut behind its part in use.
+    fn open_page(&mut self) {
+        let begin = self.next_page;
+        let end = (begin + self.layout.page_bytes()).min(self.filled);
+        self.next_page = end;
+        self.items.clear();
+        self.cursor = 0;
+        let bytes = &self.block[begin..end];
+        let Ok(page) = Page::new(&self.layout, bytes) else {
+            self.items.push(Item::Broken);
+            return;
+        };
+        if let Some(missed) = page.missed() {
+            self.items.push(Item::Lost(missed.count));
+        }
+        let mut events = page.events();
+        for event in events.by_ref() {
+            // The payload is a part of `bytes`: its place is the distance of the two.
+            let at = begin + (event.payload.as_ptr() as usize - bytes.as_ptr() as usize);
+            let (at, bytes) = (at as u32, event.payload.len() as u32);
+            self.items.push(Item::Event { time_ns: event.time_ns, at, bytes });
+        }
+        if events.broken_at().is_some() {
+            self.items.push(Item::Broken);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The first pass over the banks: what has to be known before the first event is written.
+//!
+//! Names, because a fork on one CPU names a task that runs on another one; texts of paths that were read late; and which of
+//! our events there are, since their numbers in the trace depend on that. Nothing is kept of other records, so this
+//! runs at the speed of memory.
+
+use crate::bank::{BankReader, Entry};
+use crate::names::NameLog;
+use crate::paths::{LatePaths, PathText};
+use rtscope_abi as abi;
+use rtscope_ctf::Classes;
+use rtscope_event::CpuId;
+use rtscope_ring::{Frame, decode};
+use std::collections::HashSet;
+use std::io;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Scan {
+    pub(crate) names: NameLog,
+    pub(crate) late: LatePaths,
+    /// Numbers that [`Classes::own_event`] gives.
+    pub(crate) classes: HashSet<u32>,
+    /// For each kind of record a bit for each kind of vector in it (bit 0 for all others) whose class is known.
+    seen: Vec<u64>,
+}
+
+impl Scan {
+    /// Takes in a bank. `go_on` is asked after each block with the bytes read; false ends the scan.
+    pub(crate) fn bank(
+        &mut self,
+        cpu: CpuId,
+        mut reader: BankReader,
+        mut go_on: impl FnMut(u64) -> bool,
+    ) -> io::Result<()> {
+        let mut before = 0;
+        loop {
+            let more = reader.block(|_, entry| {
+                if let Entry::Record(frame) = entry {
+                    self.record(cpu, &frame);
+                }
+            })?;
+            let read = reader.position() - before;
+            before = reader.position();
+            if !more || !go_on(read) {
+                return Ok(());
+            }
+        }
+    }
+
+    #[inline]
+    fn record(&mut self, cpu: CpuId, frame: &Frame<'_>) {
+        let kind = u32::from(frame.kind);
+        match kind {
+            abi::RTS_PROCESS_FORK | abi::RTS_TASK_RENAME | abi::RTS_PROCESS_EXIT => {
+                if let Some(event) = decode(cpu, frame) {
+                    self.names.observe(&event);
+                    self.classes.insert(Classes::own_event(&event.kind));
+                }
+            }
+            abi::RTS_SYSCALL_PATH => {
+                if let Some(path) = PathText::of(frame).filter(|path| path.is_late) {
+                    self.late.add(path);
+                }
+            }
+            _ => {
+                let vector = matches!(kind, abi::RTS_VECTOR_ENTRY | abi::RTS_VECTOR_EXIT);
+                let which = if vector { frame.words().get(2).map_or(0, |word| *word as u32) } else { 0 };
+                self.seen.resize(256, 0);
+                let bit = 1_u64.checked_shl(which).unwrap_or(0);
+                if self.seen[usize::from(frame.kind)] & bit != 0 {
+                    return;
+                }
+                if let Some(event) = decode(cpu, frame) {
+                    self.classes.insert(Classes::own_event(&event.kind));
+                    self.seen[usize::from(frame.kind)] |= bit;
+                }
+            }
+        }
+    }
+
+    /// What another CPU's scan found.
+    pub(crate) fn join(&mut self, other: Scan) {
+        self.names.join(other.names);
+        self.late.join(other.late);
+        self.classes.extend(other.classes);
+    }
+}

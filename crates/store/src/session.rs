@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a spool says of itself: at its start all that is needed to convert it on another day and by another process, at its
+//! end what only the end can tell.
+
+use rtscope_ctf::TraceInfo;
+use rtscope_event::{Comm, CpuId, Irq, LossCause, MonotonicNs, Pid, Policy, Priority, TaskInfo, Tid};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// Version of `session.json` and of the files beside it.
+pub const SCHEMA: &str = "rtscope.spool/1";
+
+/// `session.json`: written when the recording starts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Version of the record contract (`RTS_ABI_VERSION`) of the records in the banks.
+    pub abi_version: u32,
+    /// Version of the program that records.
+    pub producer_version: String,
+    /// The machine's name.
+    pub hostname: String,
+    /// As `uname -r` shows it.
+    pub kernel_release: String,
+    /// Identifies the clock.
+    pub boot_id: String,
+    /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`.
+    pub realtime_offset_ns: u64,
+    /// What the trace will be called by.
+    pub trace_id: String,
+    /// When everything was being recorded. What is older is left out of the trace.
+    pub started: MonotonicNs,
+    /// The CPUs that are recorded.
+    pub cpus: Vec<CpuId>,
+    /// rtscope's own process.
+    pub own_pid: u32,
+    /// The eBPF programs record.
+    pub ebpf: bool,
+    /// By system call (`openat`): bit i: argument i is a path, which `RTS_SYSCALL_PATH` records tell. Such an argument becomes a
+    /// text ("?" where it was not read); all other pointers stay addresses.
+    pub paths: BTreeMap<String, u8>,
+    /// ftrace records.
+    pub ftrace: Option<FtraceSession>,
+    /// All tasks.
+    pub tasks: Vec<SpoolTask>,
+    /// Interrupts and their names.
+    pub irqs: Vec<(Irq, String)>,
+    /// What the user asked for: kept, not interpreted.
+    pub config: serde_json::Value,
+}
+
+impl Session {
+    /// A session of this machine that records nothing yet.
+    ///
+    /// # Errors
+    /// When `/proc/sys/kernel` or a clock cannot be read.
+    pub fn of_this_machine(producer_version: &str) -> Result<Session, rtscope_ctf::Error> {
+        let info = TraceInfo::of_this_machine(producer_version)?;
+        Ok(Session {
+            schema: SCHEMA.to_owned(),
+            abi_version: rtscope_abi::RTS_ABI_VERSION,
+            producer_version: info.producer_version,
+            hostname: info.hostname,
+            kernel_release: info.kernel_release,
+            boot_id: info.clock_uuid.to_string(),
+            realtime_offset_ns: info.realtime_offset_ns,
+            trace_id: info.trace_uuid.to_string(),
+            started: MonotonicNs(0),
+            cpus: Vec::new(),
+            own_pid: std::process::id(),
+            ebpf: false,
+            paths: BTreeMap::new(),
+            ftrace: None,
+            tasks: Vec::new(),
+            irqs: Vec::new(),
+            config: serde_json::Value::Null,
+        })
+    }
+
+    pub(crate) fn info(&self) -> TraceInfo {
+        let id = |text: &str| Uuid::parse_str(text).unwrap_or(Uuid::nil());
+        TraceInfo {
+            hostname: self.hostname.clone(),
+            kernel_release: self.kernel_release.clone(),
+            clock_uuid: id(&self.boot_id),
+            realtime_offset_ns: self.realtime_offset_ns,
+            trace_uuid: id(&self.trace_id),
+            producer_version: self.producer_version.clone(),
+            window_begin: Some(self.started),
+        }
+    }
+}
+
+/// What is needed to read ftrace's sub-buffers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FtraceSession {
+    /// `events/header_page` of the instance.
+    pub header_page: String,
+    /// The tracepoints in use.
+    pub formats: Vec<FormatText>,
+}
+
+/// A tracepoint's `format` file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FormatText {
+    /// The subsystem, which is not in the file.
+    pub system: String,
+    /// The file.
+    pub text: String,
+}
+
+/// A task of a state dump.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpoolTask {
+    /// The thread.
+    pub tid: Tid,
+    /// Its process.
+    pub pid: Pid,
+    /// Its parent process.
+    pub ppid: Pid,
+    /// Its name, as the bytes they are.
+    #[serde(with = "comm_bytes")]
+    pub comm: Comm,
+    /// Its effective priority.
+    pub prio: Priority,
+    /// Its policy.
+    pub policy: Policy,
+    /// A kernel thread.
+    pub kthread: bool,
+    /// `task->__state`, where known.
+    pub state: Option<u32>,
+    /// Where it ran last, where known.
+    pub cpu: Option<CpuId>,
+}
+
+impl From<&TaskInfo> for SpoolTask {
+    fn from(task: &TaskInfo) -> SpoolTask {
+        SpoolTask {
+            tid: task.tid,
+            pid: task.pid,
+            ppid: task.ppid,
+            comm: task.comm,
+            prio: task.prio,
+            policy: task.policy,
+            kthread: task.kthread,
+            state: None,
+            cpu: None,
+        }
+    }
+}
+
+impl SpoolTask {
+    pub(crate) fn info(&self) -> TaskInfo {
+        TaskInfo {
+            tid: self.tid,
+            pid: self.pid,
+            ppid: self.ppid,
+            comm: self.comm,
+            prio: self.prio,
+            policy: self.policy,
+            kthread: self.kthread,
+        }
+    }
+}
+
+/// A name as text where it is text, else as numbers: what is shown escaped could not be turned back.
+mod comm_bytes {
+    use rtscope_event::Comm;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Stored {
+        Text(String),
+        Bytes(Vec<u8>),
+    }
+
+    pub(super) fn serialize<S: Serializer>(comm: &Comm, serializer: S) -> Result<S::Ok, S::Error> {
+        let bytes = comm.as_bytes().to_vec();
+        String::from_utf8(bytes)
+            .map_or_else(|error| Stored::Bytes(error.into_bytes()), Stored::Text)
+            .serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Comm, D::Error> {
+        Ok(match Stored::deserialize(deserializer)? {
+            Stored::Text(text) => Comm::from(text.as_str()),
+            Stored::Bytes(bytes) => Comm::from_bytes(&bytes),
+        })
+    }
+}
+
+/// `end.json`: written when the recording was ended in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// Until when was recorded.
+    pub ended: MonotonicNs,
+    /// What is missing from the whole recording.
+    pub losses: Vec<EndLoss>,
+    /// All tasks, for the names of those that nothing else names.
+    pub tasks: Vec<SpoolTask>,
+    /// Interrupts that came up meanwhile.
+    pub irqs: Vec<(Irq, String)>,
+}
+
+/// Who counted a loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// The eBPF programs.
+    Ebpf,
+    /// The kernel's tracer.
+    Ftrace,
+}
+
+/// A loss as counted over the whole recording. What chunks and sub-buffers said of their places is part of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndLoss {
+    /// Who counted.
+    pub source: Source,
+    /// Where, if known.
+    pub cpu: Option<CpuId>,
+    /// Why.
+    pub cause: LossCause,
+    /// What, if known: an event's name, or a program's.
+    pub event: Option<String>,
+    /// How many; `None` where that could not be read.
+    pub count: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_survives_its_file_with_names_that_are_no_text() {
+        let task = TaskInfo {
+            tid: Tid(7),
+            pid: Pid(7),
+            ppid: Pid(1),
+            comm: Comm::from_bytes(b"a\xff\x1b\\x"),
+            prio: Priority(120),
+            policy: Policy(0),
+            kthread: false,
+        };
+        let mut session = Session::of_this_machine("1").unwrap();
+        session.tasks = vec![SpoolTask::from(&task)];
+        let text = serde_json::to_string(&session).unwrap();
+        let back: Session = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, session);
+        assert_eq!(back.tasks[0].info(), task);
+    }
+}

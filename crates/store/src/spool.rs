@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The files of a recording that is not a trace yet.
+//!
+//! ```text
+//! TARGET.partial/
+//!   session.json   what is needed to convert the rest; written first, and locked while somebody is at it
+//!   cpuN.bank      eBPF: chunks, each a header and records as they are in memory
+//!   cpuN.pages     ftrace: sub-buffers, as they were spliced
+//!   end.json       what only the end can tell; missing after a kill
+//! ```
+//!
+//! The folder has a name that people see, because it is all they have after a crash. Whether its recorder lives is told by
+//! a lock on `session.json`, which the kernel drops with the process, however that ends.
+
+use crate::Error;
+use crate::session::{End, SCHEMA, Session};
+use nix::fcntl::{Flock, FlockArg};
+use rtscope_event::{CpuId, MonotonicNs};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// What a chunk in a bank file begins with.
+pub(crate) const CHUNK_MAGIC: u64 = u64::from_le_bytes(*b"RTSCHNK1");
+/// magic, bytes of records, records lost so far, time.
+pub(crate) const CHUNK_HEADER_BYTES: usize = 32;
+/// The largest `session.json` and `end.json` that are read. All formats of a kernel have some megabytes.
+const JSON_BYTES_MAX: u64 = 256 << 20;
+
+/// Where the spool of a trace is while it is being recorded.
+fn folder_of(target: &Path) -> Result<PathBuf, Error> {
+    let mut name = target.file_name().ok_or_else(|| Error::NoName(target.to_owned()))?.to_owned();
+    name.push(OsString::from(".partial"));
+    Ok(target.with_file_name(name))
+}
+
+/// Writes a spool.
+#[derive(Debug)]
+pub struct SpoolWriter {
+    folder: PathBuf,
+    target: PathBuf,
+    lock: Flock<File>,
+}
+
+impl SpoolWriter {
+    /// Makes the folder `TARGET.partial` with the session in it.
+    ///
+    /// # Errors
+    /// When `target` or the folder exist, or the folder cannot be made.
+    pub fn create(target: &Path, session: &Session) -> Result<SpoolWriter, Error> {
+        let folder = folder_of(target)?;
+        if fs::symlink_metadata(target).is_ok() {
+            return Err(Error::Exists(target.to_owned()));
+        }
+        match fs::create_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(Error::Unfinished { spool: folder, target: target.to_owned() });
+            }
+            made => made.map_err(Error::io("make the folder", &folder))?,
+        }
+        let path = folder.join("session.json");
+        let made = File::create_new(&path).map_err(Error::io("make the file", &path));
+        let written = made.and_then(|file| lock(file, &folder)).and_then(|mut file| {
+            write_json(&mut file, session).map_err(Error::io("write", &path)).map(|()| file)
+        });
+        match written {
+            Ok(lock) => Ok(SpoolWriter { folder, target: target.to_owned(), lock }),
+            Err(error) => {
+                // Nothing has been recorded: nothing to keep. The error says more than a failure to remove would.
+                let _ = fs::remove_dir_all(&folder);
+                Err(error)
+            }
+        }
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The file for the records of a CPU.
+    ///
+    /// # Errors
+    /// When it exists or cannot be made.
+    pub fn bank(&self, cpu: CpuId) -> Result<BankWriter, Error> {
+        Ok(BankWriter { file: self.file(cpu, "bank")?, buffer: Vec::new() })
+    }
+
+    /// The file for the sub-buffers of a CPU. Write whole ones, in order, one behind the other.
+    ///
+    /// # Errors
+    /// When it exists or cannot be made.
+    pub fn pages(&self, cpu: CpuId) -> Result<File, Error> {
+        self.file(cpu, "pages")
+    }
+
+    fn file(&self, cpu: CpuId, what: &str) -> Result<File, Error> {
+        let path = self.folder.join(format!("cpu{cpu}.{what}"));
+        File::create_new(&path).map_err(Error::io("make the file", &path))
+    }
+
+    /// The recording has ended in order.
+    ///
+    /// # Errors
+    /// When the system refuses. The spool can be opened as if the recorder had been killed.
+    pub fn finish(self, end: &End) -> Result<Spool, Error> {
+        let path = self.folder.join("end.json");
+        // Under its name only when it is whole: half of it would say less than none.
+        let partial = self.folder.join("end.json.partial");
+        let written = File::create(&partial).and_then(|mut file| write_json(&mut file, end));
+        written.and_then(|()| fs::rename(&partial, &path)).map_err(Error::io("write", &path))?;
+        Spool::read(self.folder, self.target, self.lock)
+    }
+
+    /// Nothing worth keeping was recorded: removes the spool.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn discard(self) -> Result<(), Error> {
+        fs::remove_dir_all(&self.folder).map_err(Error::io("remove", &self.folder))
+    }
+}
+
+/// Writes the records of one CPU.
+#[derive(Debug)]
+pub struct BankWriter {
+    file: File,
+    buffer: Vec<u8>,
+}
+
+impl BankWriter {
+    /// Appends whole records, with one call. `time`: when they were taken out of the ring; no record is newer. `lost`: how many
+    /// this CPU has had to leave out since the start, as of then. Without records and with nothing newly lost there is no need to
+    /// call it.
+    ///
+    /// # Errors
+    /// When the system refuses (a full disk). The file may then end within the chunk, and no more may be appended.
+    pub fn chunk(&mut self, time: MonotonicNs, lost: u64, words: &[u64]) -> io::Result<()> {
+        let bytes = words.len() * 8;
+        self.buffer.resize(CHUNK_HEADER_BYTES + bytes, 0);
+        let header = [CHUNK_MAGIC, bytes as u64, lost, time.0];
+        for (place, word) in self.buffer.chunks_exact_mut(8).zip(header.iter().chain(words)) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        self.file.write_all(&self.buffer)
+    }
+}
+
+/// A recording that waits for its conversion. While it is open, nobody else can open it.
+#[derive(Debug)]
+pub struct Spool {
+    pub(crate) folder: PathBuf,
+    pub(crate) target: PathBuf,
+    pub(crate) session: Session,
+    pub(crate) end: Option<End>,
+    _lock: Flock<File>,
+}
+
+impl Spool {
+    /// The spool of an interrupted recording to `target`, if there is one.
+    #[must_use]
+    pub fn find(target: &Path) -> Option<PathBuf> {
+        let folder = folder_of(target).ok()?;
+        folder.join("session.json").is_file().then_some(folder)
+    }
+
+    /// Opens what an interrupted recording left: `path` is the folder itself, or the trace that it was to become.
+    ///
+    /// # Errors
+    /// When there is none, its recorder lives, or it makes no sense.
+    pub fn open(path: &Path) -> Result<Spool, Error> {
+        let folder = if path.join("session.json").is_file() {
+            path.to_owned()
+        } else {
+            Spool::find(path).ok_or_else(|| Error::NoSpool(path.to_owned()))?
+        };
+        let target = folder.file_stem().map_or_else(|| folder.clone(), |name| folder.with_file_name(name));
+        let json = folder.join("session.json");
+        let file = OpenOptions::new().read(true).open(&json).map_err(Error::io("open", &json))?;
+        let lock = lock(file, &folder)?;
+        Spool::read(folder, target, lock)
+    }
+
+    fn read(folder: PathBuf, target: PathBuf, lock: Flock<File>) -> Result<Spool, Error> {
+        let path = folder.join("session.json");
+        let text = read_json(&path)?;
+        let version: Version = serde_json::from_str(&text).map_err(|error| Error::broken(&path, error))?;
+        if version.schema != SCHEMA {
+            let what = format!("its format is {}; this rtscope converts {SCHEMA}", version.schema);
+            return Err(Error::broken(&path, what));
+        }
+        let session: Session = serde_json::from_str(&text).map_err(|error| Error::broken(&path, error))?;
+        if session.ebpf && session.abi_version != rtscope_abi::RTS_ABI_VERSION {
+            let what = "its records are those of another version of rtscope: convert it with that version";
+            return Err(Error::broken(&path, what));
+        }
+        let path = folder.join("end.json");
+        let end = match fs::exists(&path) {
+            Ok(true) => {
+                let text = read_json(&path)?;
+                Some(serde_json::from_str(&text).map_err(|error| Error::broken(&path, error))?)
+            }
+            _ => None,
+        };
+        Ok(Spool { folder, target, session, end, _lock: lock })
+    }
+
+    /// What was recorded.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// What its end told; `None`: there was no orderly end.
+    #[must_use]
+    pub fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where the trace was to be.
+    #[must_use]
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// All CPUs of the session or of a file.
+    pub(crate) fn cpus(&self) -> Vec<CpuId> {
+        let mut cpus = self.session.cpus.clone();
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix("cpu")?.split_once('.'));
+            if let Some(Ok(cpu)) = number.map(|(cpu, _)| cpu.parse()) {
+                cpus.push(CpuId(cpu));
+            }
+        }
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus
+    }
+
+    pub(crate) fn path(&self, cpu: CpuId, what: &str) -> PathBuf {
+        self.folder.join(format!("cpu{cpu}.{what}"))
+    }
+
+    /// Size of a file; 0 when there is none.
+    pub(crate) fn bytes(&self, cpu: CpuId, what: &str) -> u64 {
+        fs::metadata(self.path(cpu, what)).map_or(0, |file| file.len())
+    }
+
+    /// The trace is complete: the spool is not needed any more.
+    pub(crate) fn remove(self) -> Result<(), Error> {
+        fs::remove_dir_all(&self.folder).map_err(Error::io("remove", &self.folder))
+    }
+}
+
+/// Just the version: another one may have other fields.
+#[derive(serde::Deserialize)]
+struct Version {
+    schema: String,
+}
+
+fn lock(file: File, folder: &Path) -> Result<Flock<File>, Error> {
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+        nix::Error::EWOULDBLOCK => Error::Busy(folder.to_owned()),
+        other => Error::io("lock", folder)(io::Error::from(other)),
+    })
+}
+
+fn write_json(file: &mut File, value: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_string(value).map_err(io::Error::other)?;
+    file.write_all(text.as_bytes())?;
+    file.write_all(b"\n")
+}
+
+/// A regular file of a bounded size, or nothing.
+fn read_json(path: &Path) -> Result<String, Error> {
+    let file = File::open(path).map_err(Error::io("open", path))?;
+    if !file.metadata().is_ok_and(|file| file.is_file() && file.len() <= JSON_BYTES_MAX) {
+        return Err(Error::broken(path, "it is no regular file, or larger than 256 MiB"));
+    }
+    let mut text = String::new();
+    file.take(JSON_BYTES_MAX).read_to_string(&mut text).map_err(Error::io("read", path))?;
+    Ok(text)
+}

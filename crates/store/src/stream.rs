@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One CPU's events of both recorders, in order of time.
+//!
+//! ftrace's sub-buffers are in order. Records of the eBPF programs are nearly so: a program that was interrupted after it
+//! had read the clock reserves its room after those that interrupted it, by up to 3 ms where programs can be preempted. So the banks
+//! are read ahead by a horizon, and what is read is sorted in on the way; texts of paths are found in the same time.
+
+use crate::bank::{BankReader, Entry};
+use crate::formats::Known;
+use crate::pages::{Next, PagesReader};
+use crate::paths::{APART_NS, Key, LatePaths, PathText, RecentPaths};
+use rtscope_abi as abi;
+use rtscope_ctf::{Classes, NameLookup, StreamWriter};
+use rtscope_event::{CpuId, Event, MonotonicNs};
+use rtscope_ring::decode;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+/// How far the banks are read ahead: several times the disorder that was ever seen.
+const HORIZON_NS: u64 = APART_NS;
+/// Events that are read ahead at most, whatever their times say.
+const AHEAD_MAX: usize = 1 << 18;
+/// A record cannot be newer than the taking out of its chunk; the clocks of two CPUs may differ by a little.
+const CLOCKS_APART_NS: u64 = 1_000_000_000;
+/// Texts that an event can want: a system call has six arguments.
+const TEXTS: usize = 6;
+/// What stands for the text behind an address that is 0.
+const NULL: &[u8] = b"(null)";
+
+/// What can be true of an event's time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// What is older is left out: not everything was being recorded then.
+    pub(crate) from: MonotonicNs,
+    /// What is newer makes no sense, or is not wanted.
+    pub(crate) until: MonotonicNs,
+}
+
+/// What was met beside events that were written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Met {
+    /// Events from before the recording began.
+    pub(crate) early: u64,
+    /// Events from after its end (a snapshot's) or of a time that cannot be.
+    pub(crate) beyond: u64,
+    /// Records whose writer had not finished.
+    pub(crate) unfinished: u64,
+    /// Places where there should have been a record; each may stand for several.
+    pub(crate) unreadable: u64,
+    /// Those of them that were single events.
+    pub(crate) unreadable_events: u64,
+    /// Losses whose place is known.
+    pub(crate) lost: u64,
+    /// There were losses without a number.
+    pub(crate) lost_unknown: bool,
+    /// Paths that nobody could read.
+    pub(crate) without_text: u64,
+}
+
+/// The eBPF records of a CPU, sorted.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    cpu: CpuId,
+    limits: Limits,
+    reader: Option<BankReader>,
+    pending: VecDeque<Pending>,
+    newest: MonotonicNs,
+    recent: RecentPaths,
+    pub(crate) met: Met,
+}
+
+#[derive(Debug)]
+struct Pending {
+    time: MonotonicNs,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Event(Event),
+    Lost(u64),
+}
+
+impl Ahead {
+    pub(crate) fn new(cpu: CpuId, reader: Option<BankReader>, limits: Limits) -> Ahead {
+        Ahead {
+            cpu,
+            limits,
+            reader,
+            pending: VecDeque::new(),
+            newest: MonotonicNs(0),
+            recent: RecentPaths::default(),
+            met: Met::default(),
+        }
+    }
+
+    /// The time of the next event; after this nothing older comes.
+    #[inline]
+    pub(crate) fn peek(&mut self) -> io::Result<Option<MonotonicNs>> {
+        loop {
+            let front = self.pending.front().map(|pending| pending.time);
+            let is_sure =
+                |time: MonotonicNs| time.plus(HORIZON_NS) <= self.newest || self.pending.len() >= AHEAD_MAX;
+            if self.reader.is_none() || front.is_some_and(is_sure) {
+                return Ok(front);
+            }
+            self.read()?;
+        }
+    }
+
+    /// Bytes read so far; `None` when all is.
+    pub(crate) fn position(&self) -> Option<u64> {
+        self.reader.as_ref().map(BankReader::position)
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        let Some(mut reader) = self.reader.take() else { return Ok(()) };
+        let more = reader.block(|chunk_time, entry| self.take_in(chunk_time, entry))?;
+        if more {
+            self.reader = Some(reader);
+        }
+        if let Some(front) = self.pending.front() {
+            self.recent.forget_before(front.time.0);
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, chunk_time: MonotonicNs, entry: Entry<'_>) {
+        let frame = match entry {
+            Entry::Record(frame) => frame,
+            Entry::Unfinished => return self.met.unfinished += 1,
+            Entry::Garbage => return self.met.unreadable += 1,
+            Entry::Lost(count) => {
+                self.met.lost += count;
+                let time = self.newest.max(self.limits.from);
+                return self.pending.push_back(Pending { time, what: What::Lost(count) });
+            }
+        };
+        let time = MonotonicNs(frame.time_ns);
+        if time < self.limits.from {
+            return self.met.early += 1;
+        }
+        if time > self.limits.until || time > chunk_time.plus(CLOCKS_APART_NS) {
+            return self.met.beyond += 1;
+        }
+        self.newest = self.newest.max(time);
+        if u32::from(frame.kind) == abi::RTS_SYSCALL_PATH {
+            match PathText::of(&frame) {
+                Some(path) if !path.is_late => self.recent.add(path),
+                Some(_) => {}
+                None => self.met.unreadable += 1,
+            }
+            return;
+        }
+        let Some(event) = decode(self.cpu, &frame) else { return self.met.unreadable += 1 };
+        let pending = Pending { time, what: What::Event(event) };
+        if self.pending.back().is_none_or(|last| last.time <= time) {
+            self.pending.push_back(pending);
+        } else {
+            let after = self.pending.iter().rev().take_while(|other| other.time > time).count();
+            self.pending.insert(self.pending.len() - after, pending);
+        }
+    }
+
+    /// Writes what [`Ahead::peek`] saw.
+    #[inline]
+    pub(crate) fn write<N: NameLookup>(&mut self, stream: &mut StreamWriter, names: &N) -> io::Result<()> {
+        match self.pending.pop_front().map(|pending| pending.what) {
+            Some(What::Event(event)) => stream.event(&event, names),
+            Some(What::Lost(count)) => stream.lost(count),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The events of ftrace's sub-buffers of a CPU.
+#[derive(Debug)]
+pub(crate) struct PageEvents<'a> {
+    reader: Option<PagesReader<'a>>,
+    known: &'a [Option<Known>],
+    classes: &'a Classes,
+    limits: Limits,
+    peeked: Option<MonotonicNs>,
+    /// Lost before the event that was peeked at: how many, and whether there were more of an unknown number.
+    lost: u64,
+    lost_unknown: bool,
+    pub(crate) met: Met,
+}
+
+impl<'a> PageEvents<'a> {
+    pub(crate) fn new(
+        reader: Option<PagesReader<'a>>,
+        known: &'a [Option<Known>],
+        classes: &'a Classes,
+        limits: Limits,
+    ) -> PageEvents<'a> {
+        PageEvents {
+            reader,
+            known,
+            classes,
+            limits,
+            peeked: None,
+            lost: 0,
+            lost_unknown: false,
+            met: Met::default(),
+        }
+    }
+
+    /// The time of the next event.
+    #[inline]
+    pub(crate) fn peek(&mut self) -> io::Result<Option<MonotonicNs>> {
+        while self.peeked.is_none() {
+            let Some(reader) = &mut self.reader else { return Ok(None) };
+            match reader.next()? {
+                Next::Event(time) if time < self.limits.from => {
+                    self.met.early += 1;
+                    // What was lost before it was so before the recording began, too.
+                    (self.lost, self.lost_unknown) = (0, false);
+                }
+                Next::Event(time) if time > self.limits.until => self.met.beyond += 1,
+                Next::Event(time) => self.peeked = Some(time),
+                Next::Lost(Some(count)) => self.lost += count,
+                Next::Lost(None) => self.lost_unknown = true,
+                Next::Broken => self.met.unreadable += 1,
+                Next::End => self.reader = None,
+            }
+        }
+        Ok(self.peeked)
+    }
+
+    /// Bytes read so far; `None` when all is.
+    pub(crate) fn position(&self) -> Option<u64> {
+        self.reader.as_ref().map(PagesReader::position)
+    }
+
+    /// Writes what [`PageEvents::peek`] saw.
+    #[inline]
+    pub(crate) fn write(
+        &mut self,
+        stream: &mut StreamWriter,
+        recent: &mut RecentPaths,
+        late: &LatePaths,
+    ) -> io::Result<()> {
+        let (Some(time), Some(reader)) = (self.peeked.take(), &self.reader) else { return Ok(()) };
+        if self.lost > 0 || self.lost_unknown {
+            self.met.lost += self.lost;
+            self.met.lost_unknown |= std::mem::take(&mut self.lost_unknown);
+            stream.lost(std::mem::take(&mut self.lost))?;
+        }
+        let record = reader.payload();
+        let id = record.first_chunk().map_or(0, |bytes| u16::from_ne_bytes(*bytes));
+        let Some(known) = &self.known[usize::from(id)] else {
+            self.met.unreadable += 1;
+            self.met.unreadable_events += 1;
+            return Ok(());
+        };
+        let written = match known.call_at {
+            None => stream.tracepoint(known.class, time, record, &[])?,
+            Some(call_at) => {
+                let mut texts: [Option<Arc<[u8]>>; TEXTS] = Default::default();
+                let wanted = self.classes.texts(known.class).iter().zip(&mut texts);
+                for (given, text) in wanted {
+                    *text = key(record, call_at, given.argument, given.offset).and_then(|key| {
+                        if key.pointer == 0 { Some(Arc::from(NULL)) } else { recent.take(&key, time.0, late) }
+                    });
+                    self.met.without_text += u64::from(text.is_none());
+                }
+                let texts: [Option<&[u8]>; TEXTS] = std::array::from_fn(|index| texts[index].as_deref());
+                stream.tracepoint(known.class, time, record, &texts)?
+            }
+        };
+        self.met.unreadable += u64::from(!written);
+        self.met.unreadable_events += u64::from(!written);
+        Ok(())
+    }
+
+    /// Steps to the oldest event in the window and forgets what was lost before it. Its time, if something was:
+    /// from there on nothing is missing.
+    pub(crate) fn skip_to_oldest(&mut self) -> io::Result<Option<MonotonicNs>> {
+        let first = self.peek()?;
+        let lost = self.lost > 0 || self.lost_unknown;
+        (self.lost, self.lost_unknown) = (0, false);
+        Ok(first.filter(|_| lost))
+    }
+
+    /// Losses behind the last event.
+    pub(crate) fn finish(&mut self, stream: &mut StreamWriter) -> io::Result<()> {
+        self.met.lost += self.lost;
+        self.met.lost_unknown |= self.lost_unknown;
+        stream.lost(std::mem::take(&mut self.lost))
+    }
+}
+
+fn key(record: &[u8], (syscall_at, tid_at): (u32, u32), argument: u8, pointer_at: u32) -> Option<Key> {
+    let word = |at: u32| record.get(at as usize..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
+    Some(Key {
+        tid: word(tid_at)?,
+        syscall: u16::try_from(word(syscall_at)?).ok()?,
+        argument,
+        pointer: u64::from_ne_bytes(*record.get(pointer_at as usize..)?.first_chunk()?),
+    })
+}
+
+/// Writes both by time. `each` is called now and then with the bytes read in all; false ends it early.
+pub(crate) fn merge<N: NameLookup>(
+    own: &mut Ahead,
+    pages: &mut PageEvents<'_>,
+    stream: &mut StreamWriter,
+    names: &N,
+    late: &LatePaths,
+    mut each: impl FnMut(u64) -> bool,
+) -> Result<bool, Trouble> {
+    /// Events between two looks at the caller.
+    const TURN: u32 = 4096;
+    let mut turn = 0;
+    loop {
+        let (mine, theirs) = (own.peek().map_err(Trouble::Reading)?, pages.peek().map_err(Trouble::Reading)?);
+        match (mine, theirs) {
+            (None, None) => break,
+            (Some(mine), theirs) if theirs.is_none_or(|theirs| mine <= theirs) => {
+                own.write(stream, names).map_err(Trouble::Writing)?;
+            }
+            _ => pages.write(stream, &mut own.recent, late).map_err(Trouble::Writing)?,
+        }
+        turn += 1;
+        if turn % TURN == 0 {
+            let read = own.position().unwrap_or(0) + pages.position().unwrap_or(0);
+            if !each(read) {
+                return Ok(false);
+            }
+        }
+    }
+    pages.finish(stream).map_err(Trouble::Writing)?;
+    Ok(true)
+}
+
+/// On which side the system refused.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    Reading(io::Error),
+    Writing(io::Error),
+}
