@@ -183,6 +183,24 @@ impl RawEvent<'_> {
     }
 }
 
+/// `common_flags` of an event in a hard interrupt, in a softirq, in an NMI (`enum trace_flag_type`).
+const IN_INTERRUPT: u8 = 0x08 | 0x10 | 0x40;
+
+impl RawEvent<'_> {
+    /// The thread that ran, or was interrupted (`common_pid`).
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        let bytes = self.payload.get(4..8)?.first_chunk()?;
+        Some(u32::from_ne_bytes(*bytes))
+    }
+
+    /// It happened in a hard interrupt, a softirq or an NMI (`common_flags`): not by the thread that is named, but to it.
+    #[must_use]
+    pub fn in_interrupt(&self) -> bool {
+        self.payload.get(2).is_some_and(|flags| flags & IN_INTERRUPT != 0)
+    }
+}
+
 /// The events of one sub-buffer, in order of time.
 #[derive(Clone, Debug)]
 pub struct Events<'a> {

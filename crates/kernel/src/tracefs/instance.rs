@@ -22,12 +22,13 @@ pub struct InstanceConfig {
     pub buffer_kib_per_cpu: u64,
     /// A full buffer loses its oldest events (a flight recorder), not the newest.
     pub overwrite: bool,
-    /// Only events of these threads; empty: of all. Changes nothing for events in interrupts, which count for the
-    /// interrupted thread.
+    /// Only events of these threads; empty: of all. An event in an interrupt counts for the interrupted thread.
     pub tids: Vec<u32>,
     /// What these threads start is recorded too, and what excluded ones start is excluded.
     pub follow_forks: bool,
-    /// Not the events of these threads (our own).
+    /// Not the events of these threads. Hides the interrupts that hit them, too: who wants those has to record all, and
+    /// leave out by [`RawEvent::pid`](rtscope_ftrace::page::RawEvent::pid) what is not
+    /// [`in an interrupt`](rtscope_ftrace::page::RawEvent::in_interrupt).
     pub exclude_tids: Vec<u32>,
     /// Only these CPUs; `None`: all.
     pub cpus: Option<Vec<u32>>,

@@ -2,6 +2,7 @@
 //! What is recorded is what happened: each event once, or counted as lost.
 
 use super::{call, decode, drain, names, tempfile, tracefs};
+use rtscope_ftrace::page::RawEvent;
 use rtscope_kernel::tracefs::{
     EventName, FlightInstances, FrozenPages, Instance, InstanceConfig, RawReader, TracefsError,
 };
@@ -163,7 +164,7 @@ fn root_decoded_pages_are_what_the_kernel_prints() {
         instance.start().unwrap();
         // Pauses longer than 2^27 ns need entries of their own.
         for pause_ms in [1, 1, 1, 150, 1] {
-            (0..200).for_each(|_| drop(vec![1_u8; 1 << 20]));
+            (0..20).for_each(|_| drop(vec![1_u8; 1 << 20]));
             std::thread::sleep(Duration::from_millis(pause_ms));
         }
         instance.stop().unwrap();
@@ -187,7 +188,7 @@ fn root_decoded_pages_are_what_the_kernel_prints() {
 #[test]
 fn root_reading_while_recording_loses_and_repeats_nothing() {
     let Some(tracefs) = tracefs("root_reading_while_recording_loses_and_repeats_nothing") else { return };
-    const CALLS: i32 = 400_000;
+    const CALLS: i32 = 100_000;
     let close = names(&["syscalls:sys_enter_close"]);
     let instance = Instance::create(&tracefs, &InstanceConfig::default()).unwrap();
     assert!(instance.enable(&close).unwrap().is_empty());
@@ -290,4 +291,45 @@ fn root_buffers_larger_than_the_memory_are_refused() {
     let config = InstanceConfig { buffer_kib_per_cpu: 1 << 32, ..InstanceConfig::default() };
     let refused = Instance::create(&tracefs, &config).unwrap_err();
     assert!(refused.is_usage() && refused.to_string().contains("--buffer"), "{refused}");
+}
+
+#[test]
+fn root_interrupts_of_an_excluded_thread_are_hidden_too_and_can_be_told_apart() {
+    const TEST: &str = "root_interrupts_of_an_excluded_thread_are_hidden_too_and_can_be_told_apart";
+    let Some(tracefs) = tracefs(TEST) else { return };
+    let timer = names(&["irq_vectors:local_timer_entry", "syscalls:sys_enter_close"]);
+    if timer.iter().any(|event| tracefs.format(event).is_err()) {
+        println!("SKIP: {TEST}: this kernel has no event for its timer's interrupt");
+        return;
+    }
+    // SAFETY: the call has no arguments and cannot fail.
+    let own = unsafe { libc::gettid() }.unsigned_abs();
+    // Events in interrupts and others of this thread, while it runs for a while.
+    let own_events = |config: InstanceConfig| {
+        let instance = Instance::create(&tracefs, &config).unwrap();
+        assert!(instance.enable(&timer).unwrap().is_empty());
+        std::thread::sleep(Duration::from_millis(1));
+        instance.start().unwrap();
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(500) {
+            call(700_000);
+        }
+        instance.stop().unwrap();
+        let (layout, readers) = (instance.page_layout(), instance.readers().unwrap());
+        let mut counts = [0, 0];
+        for (_, bytes) in drain(readers) {
+            for (time_ns, payload) in decode(&layout, &bytes).events {
+                let event = RawEvent { time_ns, payload: &payload };
+                if event.pid() == Some(own) {
+                    counts[usize::from(event.in_interrupt())] += 1;
+                }
+            }
+        }
+        counts
+    };
+    let all = own_events(InstanceConfig::default());
+    let excluded = own_events(InstanceConfig { exclude_tids: vec![own], ..InstanceConfig::default() });
+    println!("calls and interrupts: {all:?}, excluded {excluded:?}");
+    assert!(all[0] > 100 && all[1] > 5, "{all:?}");
+    assert_eq!(excluded, [0, 0]);
 }
