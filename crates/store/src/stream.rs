@@ -138,14 +138,15 @@ impl Ahead {
             }
         };
         let time = MonotonicNs(frame.time_ns);
+        let is_path = u32::from(frame.kind) == abi::RTS_SYSCALL_PATH;
         if time < self.limits.from {
-            return self.met.early += 1;
+            return self.met.early += u64::from(!is_path);
         }
         if time > self.limits.until || time > chunk_time.plus(CLOCKS_APART_NS) {
             return self.met.beyond += 1;
         }
         self.newest = self.newest.max(time);
-        if u32::from(frame.kind) == abi::RTS_SYSCALL_PATH {
+        if is_path {
             match PathText::of(&frame) {
                 Some(path) if !path.is_late => self.recent.add(path),
                 Some(_) => {}
