@@ -36,7 +36,7 @@ mod write;
 
 pub use error::Error;
 pub use info::TraceInfo;
-pub use read::{Trace, read_trace};
+pub use read::*;
 pub use staged::StagedDir;
 pub use write::{
     Classes, EventLoss, Evidence, GivenText, NameLookup, StreamDone, StreamWriter, TaskStatus, TraceWriter,

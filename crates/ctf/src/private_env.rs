@@ -48,13 +48,14 @@ fn loss_text(loss: &Loss) -> String {
 }
 
 /// Reads the entries back; `None` when the trace is not ours or of a format that this version does not know.
-pub(crate) fn parse(env: &BTreeMap<String, String>) -> Option<PrivateEnv> {
-    if env.get(FORMAT).map(String::as_str) != Some(FORMAT_VERSION) {
+pub(crate) fn parse<V: ToString>(env: &BTreeMap<String, V>) -> Option<PrivateEnv> {
+    if env.get(FORMAT).map(ToString::to_string).as_deref() != Some(FORMAT_VERSION) {
         return None;
     }
     let mut private = PrivateEnv::default();
     let mut losses = BTreeMap::new();
     for (key, value) in env {
+        let value = &value.to_string();
         if let Some(cpu) = key.strip_prefix(HISTORY).and_then(|cpu| cpu.parse().ok()) {
             private.history.insert(CpuId(cpu), value.parse().ok().map(MonotonicNs));
         } else if let Some(index) = key.strip_prefix(LOSS).and_then(|index| index.parse::<u64>().ok()) {

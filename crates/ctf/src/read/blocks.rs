@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! TSDL → class model: the blocks `trace`, `env`, `clock`, `stream` and `event`.
 
-use super::class::{ByteOrder, ClockClass, EventClass, FieldClass, StreamClass, StructClass, TraceClass};
+use super::class::{
+    ByteOrder, ClockClass, EnvValue, EventClass, FieldClass, StreamClass, StructClass, TraceClass, shown_name,
+};
 use super::lexer::{Fault, Lexer, Token};
 use super::parser::{Parsed, Parser};
+use super::resolve;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
@@ -20,9 +23,10 @@ pub(crate) fn parse(text: &str) -> Result<TraceClass, Fault> {
         };
         match word {
             "typealias" => parser.typealias()?,
+            "typedef" => parser.typedef()?,
             "trace" => trace_block(&mut parser, &mut trace)?,
             "env" => env_block(&mut parser, &mut trace.env)?,
-            "clock" => trace.clock = clock_block(&mut parser)?,
+            "clock" => trace.clocks.push(clock_block(&mut parser)?),
             "stream" => trace.streams.push(stream_block(&mut parser)?),
             "event" => trace.events.push(event_block(&mut parser)?),
             "callsite" => drop(block(&mut parser)?),
@@ -32,8 +36,14 @@ pub(crate) fn parse(text: &str) -> Result<TraceClass, Fault> {
             other => return parser.fault(format!("`{other}` is no declaration of CTF 1.8")),
         }
     }
-    trace.slots = parser.slots;
-    Ok(trace)
+    if trace.streams.is_empty() {
+        // All of a stream's parts may be left out, and so may the stream.
+        trace.streams.push(StreamClass::default());
+    }
+    match resolve::resolve(&mut trace) {
+        Ok(()) => Ok(trace),
+        Err(what) => parser.fault(what),
+    }
 }
 
 /// The trace block's byte order. Types declared before that block need it already.
@@ -63,21 +73,36 @@ fn native_order(text: &str) -> Result<ByteOrder, Fault> {
 /// What a block assigns: values as text, types by their path.
 #[derive(Default)]
 struct Block {
-    values: BTreeMap<String, String>,
+    values: BTreeMap<String, EnvValue>,
     types: BTreeMap<String, StructClass>,
 }
 
 impl Block {
+    /// A number; one that is too large for the sign is kept as its bits.
+    fn signed(&self, key: &str) -> Option<i64> {
+        match self.values.get(key)? {
+            EnvValue::Number(number) => Some(*number),
+            EnvValue::Text(_) => None,
+        }
+    }
+
     fn number(&self, key: &str) -> u64 {
-        self.values.get(key).and_then(|value| value.parse().ok()).unwrap_or(0)
+        self.signed(key).unwrap_or(0) as u64
+    }
+
+    fn text(&self, key: &str) -> Option<&str> {
+        match self.values.get(key)? {
+            EnvValue::Text(text) => Some(text),
+            EnvValue::Number(_) => None,
+        }
     }
 
     fn uuid(&self) -> Option<Uuid> {
-        Uuid::parse_str(self.values.get("uuid")?).ok()
+        Uuid::parse_str(self.text("uuid")?).ok()
     }
 
-    fn structure(&mut self, key: &str) -> StructClass {
-        self.types.remove(key).unwrap_or_default()
+    fn structure(&mut self, key: &str) -> Option<StructClass> {
+        self.types.remove(key)
     }
 }
 
@@ -85,13 +110,18 @@ impl Block {
 fn block(parser: &mut Parser<'_>) -> Parsed<Block> {
     let mut block = Block::default();
     parser.expect("{")?;
+    let mark = parser.enter();
     while !parser.accept("}")? {
         let key = match parser.next()? {
             Token::Word("typealias") => {
                 parser.typealias()?;
                 continue;
             }
-            Token::Word(word @ ("struct" | "enum")) => {
+            Token::Word("typedef") => {
+                parser.typedef()?;
+                continue;
+            }
+            Token::Word(word @ ("struct" | "enum" | "variant")) => {
                 parser.field_class_from(word)?;
                 parser.expect(";")?;
                 continue;
@@ -111,6 +141,7 @@ fn block(parser: &mut Parser<'_>) -> Parsed<Block> {
         }
         parser.expect(";")?;
     }
+    parser.leave(mark);
     Ok(block)
 }
 
@@ -123,12 +154,21 @@ fn dotted(parser: &mut Parser<'_>, first: &str) -> Parsed<String> {
     Ok(path)
 }
 
-fn value(parser: &mut Parser<'_>) -> Parsed<String> {
+fn value(parser: &mut Parser<'_>) -> Parsed<EnvValue> {
     match parser.next_inside("a block")? {
-        Token::Text(text) => Ok(text.into_owned()),
-        Token::Number(number) => Ok(number.to_string()),
-        Token::Sign("-") => Ok(format!("-{}", parser.number()?)),
-        Token::Word(word) => dotted(parser, word),
+        Token::Text(text) => Ok(EnvValue::Text(text.into_owned())),
+        Token::Number(number) => Ok(EnvValue::Number(number as i64)),
+        Token::Sign("+") => Ok(EnvValue::Number(parser.number()? as i64)),
+        Token::Sign("-") => Ok(EnvValue::Number((parser.number()? as i64).wrapping_neg())),
+        Token::Word(word) => {
+            let mut text = dotted(parser, word)?;
+            // Such as the UUID of a clock without its quotes.
+            while matches!(parser.peek()?, Token::Word(_)) {
+                text.push(' ');
+                text.push_str(parser.word()?);
+            }
+            Ok(EnvValue::Text(text))
+        }
         other => parser.fault(format!("expected a value, found {}", other.shown())),
     }
 }
@@ -140,7 +180,7 @@ fn trace_block(parser: &mut Parser<'_>, trace: &mut TraceClass) -> Parsed<()> {
     Ok(())
 }
 
-fn env_block(parser: &mut Parser<'_>, env: &mut BTreeMap<String, String>) -> Parsed<()> {
+fn env_block(parser: &mut Parser<'_>, env: &mut BTreeMap<String, EnvValue>) -> Parsed<()> {
     env.append(&mut block(parser)?.values);
     Ok(())
 }
@@ -151,42 +191,38 @@ fn clock_block(parser: &mut Parser<'_>) -> Parsed<ClockClass> {
     if frequency == 0 {
         return parser.fault("a clock of frequency 0");
     }
+    let truth = |key: &str| match block.values.get(key) {
+        Some(EnvValue::Number(number)) => *number != 0,
+        Some(EnvValue::Text(text)) => text.eq_ignore_ascii_case("true"),
+        None => false,
+    };
     Ok(ClockClass {
+        name: block.text("name").unwrap_or_default().to_owned(),
         uuid: block.uuid(),
+        description: block.text("description").unwrap_or_default().to_owned(),
         frequency,
-        offset_seconds: block.number("offset_s"),
-        offset: block.number("offset"),
+        offset_s: block.signed("offset_s").unwrap_or(0),
+        offset_cycles: block.number("offset"),
+        absolute: truth("absolute"),
     })
 }
 
 fn stream_block(parser: &mut Parser<'_>) -> Parsed<StreamClass> {
     let mut block = block(parser)?;
-    let mut event_header = block.structure("event.header");
-    mark_event_ids(&mut event_header);
-    Ok(StreamClass {
-        id: block.number("id"),
-        packet_context: block.structure("packet.context"),
-        event_header,
-        event_context: block.structure("event.context"),
-    })
-}
-
-/// Marks the header's fields named `id`. In LTTng's headers there are two, and the second, if it is there, counts.
-fn mark_event_ids(header: &mut StructClass) {
-    for (name, class) in &mut header.fields {
-        match class {
-            FieldClass::Integer(integer) if name == "id" => integer.uses.event_id = true,
-            FieldClass::Struct(class) => mark_event_ids(class),
-            FieldClass::Variant { choices, .. } => {
-                for choice in choices {
-                    if let FieldClass::Struct(class) = &mut choice.class {
-                        mark_event_ids(class);
-                    }
-                }
-            }
-            _ => {}
+    let mut packet_context = block.structure("packet.context");
+    for (name, field) in packet_context.iter_mut().flat_map(|class| &mut class.fields) {
+        // A packet's end is said at its beginning, so it must not move the clock.
+        if let (FieldClass::Integer(integer), "timestamp_end") = (field, shown_name(name)) {
+            integer.clock = None;
         }
     }
+    Ok(StreamClass {
+        id: block.number("id"),
+        packet_context,
+        event_header: block.structure("event.header"),
+        event_context: block.structure("event.context"),
+        clock: None,
+    })
 }
 
 fn event_block(parser: &mut Parser<'_>) -> Parsed<EventClass> {
@@ -196,20 +232,21 @@ fn event_block(parser: &mut Parser<'_>) -> Parsed<EventClass> {
         stream_id: block.number("stream_id"),
         context: block.structure("context"),
         fields: block.structure("fields"),
-        name: block.values.remove("name").unwrap_or_default(),
+        loglevel: block.signed("loglevel"),
+        name: block.values.remove("name").map(|name| name.to_string()).unwrap_or_default(),
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::class::{Base, NO_SLOT};
     use super::*;
 
-    const HEADER: &str =
-        "typealias integer { size = 8; } := u8; typealias integer { size = 32; align = 8; } := unsigned int;";
+    const HEADER: &str = "clock { name = c; }; typealias integer { size = 8; } := u8; typealias integer { size = 32; align = 8; } := unsigned int;";
 
     fn fields(body: &str) -> Result<StructClass, Fault> {
         let text = format!("{HEADER} event {{ name = \"e\"; id = 3; fields := struct {{ {body} }}; }};");
-        parse(&text).map(|mut trace| trace.events.remove(0).fields)
+        parse(&text).map(|mut trace| trace.events.remove(0).fields.unwrap())
     }
 
     #[test]
@@ -221,13 +258,35 @@ mod tests {
         let class = fields(body).unwrap();
         assert_eq!(class.fields.len(), 12);
         assert_eq!(class.find("a"), Some(0));
-        assert_eq!(class.fields[3].1.min_bits(), 64);
+        let FieldClass::Array { length: 4, element } = &class.fields[3].1 else { panic!() };
+        assert!(matches!(**element, FieldClass::Array { length: 2, .. }));
+        let FieldClass::Integer(n) = &class.fields[4].1 else { panic!() };
+        let FieldClass::Sequence { length, .. } = &class.fields[5].1 else { panic!() };
+        assert!(n.slot != NO_SLOT && n.slot == length.slot);
         let FieldClass::Integer(h) = &class.fields[8].1 else { panic!() };
-        assert_eq!(h.mappings.iter().map(|m| m.first).collect::<Vec<_>>(), [0, 5, 10]);
-        let FieldClass::Variant { choices, tag } = &class.fields[9].1 else { panic!() };
-        assert_eq!((choices.len(), Some(*tag)), (2, h.uses.slot));
+        let firsts: Vec<i128> = h.mappings.as_ref().unwrap().iter().map(|m| m.first).collect();
+        assert_eq!(firsts, [0, 5, 10]);
+        let FieldClass::Variant(variant) = &class.fields[9].1 else { panic!() };
+        let choices: Vec<_> = variant.choices.iter().map(|c| (c.first, c.last, c.option)).collect();
+        assert_eq!(choices, [(0, 0, 0), (10, 10, 1)]);
+        assert_eq!(variant.tag.as_ref().unwrap().slot, h.slot);
         let FieldClass::Integer(k) = &class.fields[11].1 else { panic!() };
-        assert!(k.signed && k.uses.clock && k.align == 1);
+        assert!(k.signed && k.clock.as_deref() == Some("c") && k.align == 1 && k.base == Base::Hexadecimal);
+    }
+
+    #[test]
+    fn references_may_name_their_scope() {
+        let text = format!(
+            "{HEADER} trace {{ packet.header := struct {{ u8 n; }}; }};
+            stream {{ id = 1; packet.context := struct {{ u8 m; }};
+                event.header := struct {{ enum : u8 {{ a, b }} id; }}; event.context := struct {{ u8 c; }}; }};
+            event {{ id = 0; stream_id = 1; context := struct {{ u8 s; }};
+                fields := struct {{ u8 q[trace.packet.header.n]; u8 r[stream.packet.context.m];
+                    variant <stream.event.header.id> {{ u8 a; string b; }} v;
+                    struct {{ u8 x; }} t; u8 u[event.fields.t.x]; u8 w[event.context.s]; u8 y[stream.event.context.c]; }}; }};"
+        );
+        let trace = parse(&text).unwrap();
+        assert_eq!(trace.slots, 6);
     }
 
     #[test]
@@ -236,14 +295,13 @@ mod tests {
             "{HEADER} struct s {{ u8 a; }}; trace {{ byte_order = be; }}; event {{ fields := struct s; }};"
         );
         let trace = parse(&text).unwrap();
-        let FieldClass::Integer(a) = &trace.events[0].fields.fields[0].1 else { panic!() };
+        let FieldClass::Integer(a) = &trace.events[0].fields.as_ref().unwrap().fields[0].1 else { panic!() };
         assert_eq!(a.order, ByteOrder::Big);
     }
 
     #[test]
     fn hostile_types_are_refused() {
         for (body, word) in [
-            ("struct { } a[4000000000];", "no space"),
             ("u8 a[b];", "`b` is no integer"),
             ("integer { size = 65; } a;", "65 bits"),
             ("integer { size = 8; align = 3; } a;", "alignment of 3"),
@@ -272,9 +330,11 @@ mod tests {
         let trace =
             parse("env { a = \"b\"; c = 2; d = -3; }; clock { freq = 1000; offset = 7; offset_s = 1; };")
                 .unwrap();
-        assert_eq!(trace.env["a"], "b");
-        assert_eq!((trace.env["c"].as_str(), trace.env["d"].as_str()), ("2", "-3"));
-        assert_eq!((trace.clock.frequency, trace.clock.offset, trace.clock.offset_seconds), (1000, 7, 1));
+        assert_eq!(trace.env["a"], EnvValue::Text("b".to_owned()));
+        assert_eq!((&trace.env["c"], &trace.env["d"]), (&EnvValue::Number(2), &EnvValue::Number(-3)));
+        let clock = &trace.clocks[0];
+        assert_eq!((clock.frequency, clock.offset_cycles, clock.offset_s), (1000, 7, 1));
+        assert_eq!(clock.ns(3), 1_010_000_000);
         assert!(parse("clock { freq = 0; };").is_err());
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a trace's metadata says: field, event and stream classes.
+//! What a trace's metadata says: field, event, stream and clock classes.
 //!
-//! References between fields (the length of a sequence, the tag of a variant) are resolved when the metadata is parsed:
-//! the field referred to gets a *slot*, the decoder notes its value there, and nobody compares names per event.
+//! References between fields (the length of a sequence, the tag of a variant) are paths after parsing. `resolve` gives
+//! each field that is referred to a *slot*: the decoder notes its value there, and nobody compares names per event.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,26 +10,34 @@ use uuid::Uuid;
 
 /// Order of bytes, and of bits in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ByteOrder {
+pub enum ByteOrder {
+    /// From the lowest.
     Little,
+    /// From the highest.
     Big,
+}
+
+/// How a number is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Base {
+    /// 0b101
+    Binary,
+    /// 017
+    Octal,
+    /// 17
+    #[default]
+    Decimal,
+    /// 0x1F
+    Hexadecimal,
 }
 
 /// A place where the decoder notes a value that a later field's length or choice depends on.
 pub(crate) type Slot = u32;
 
-/// What the decoder has to do with an integer beyond decoding it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct IntegerUse {
-    /// Somebody refers to it.
-    pub(crate) slot: Option<Slot>,
-    /// It updates the stream's clock.
-    pub(crate) clock: bool,
-    /// It is the event's id (set in event headers only).
-    pub(crate) event_id: bool,
-}
+/// A field that nothing refers to.
+pub(crate) const NO_SLOT: Slot = Slot::MAX;
 
-/// An enumeration's label for a range of values.
+/// The labels of an enumeration, each with its ranges.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Mapping {
     pub(crate) label: String,
@@ -45,11 +53,17 @@ pub(crate) struct IntegerClass {
     pub(crate) align: u32,
     pub(crate) signed: bool,
     pub(crate) order: ByteOrder,
+    pub(crate) base: Base,
     /// Has an encoding: arrays of it are text.
     pub(crate) text: bool,
-    pub(crate) uses: IntegerUse,
-    /// An enumeration's, else empty. Shared, because each variant that refers to it takes a copy.
-    pub(crate) mappings: Arc<[Mapping]>,
+    /// It updates the clock of this name.
+    pub(crate) clock: Option<Arc<str>>,
+    /// Where its value is noted, if somebody refers to it.
+    pub(crate) slot: Slot,
+    /// Tells integers of one trace class from each other while references are resolved.
+    pub(crate) node: u32,
+    /// An enumeration's. Shared, because a type that is used twice is copied.
+    pub(crate) mappings: Option<Arc<[Mapping]>>,
 }
 
 impl IntegerClass {
@@ -77,13 +91,29 @@ pub(crate) fn shown_name(name: &str) -> &str {
     name.strip_prefix('_').unwrap_or(name)
 }
 
+/// A path to a field that decides about another.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Reference {
+    pub(crate) path: String,
+    pub(crate) slot: Slot,
+    /// The field's `node`, once resolved.
+    pub(crate) target: u32,
+}
+
+impl Reference {
+    pub(crate) fn new(path: String) -> Reference {
+        Reference { path, slot: NO_SLOT, target: 0 }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FieldClass {
     Integer(IntegerClass),
-    /// Size and alignment in bits. Decoded by nobody yet, only passed over.
+    /// Size and alignment in bits.
     Float {
         bits: u32,
         align: u32,
+        order: ByteOrder,
     },
     /// NUL-terminated.
     Text,
@@ -94,20 +124,27 @@ pub(crate) enum FieldClass {
     },
     Sequence {
         element: Box<FieldClass>,
-        length: Slot,
+        length: Reference,
     },
-    Variant {
-        tag: Slot,
-        choices: Vec<Choice>,
-    },
+    Variant(VariantClass),
 }
 
-/// One option of a variant, with the tag values that choose it.
+/// One of several classes, as a tag says.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct VariantClass {
+    /// `None` while it is only declared: the tag comes where it is used.
+    pub(crate) tag: Option<Reference>,
+    pub(crate) options: Vec<(String, FieldClass)>,
+    /// Which tag values choose which option, once resolved.
+    pub(crate) choices: Vec<Choice>,
+}
+
+/// Tag values that choose an option.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Choice {
     pub(crate) first: i128,
     pub(crate) last: i128,
-    pub(crate) class: FieldClass,
+    pub(crate) option: usize,
 }
 
 impl FieldClass {
@@ -119,25 +156,7 @@ impl FieldClass {
             FieldClass::Text => 8,
             FieldClass::Struct(class) => class.align,
             FieldClass::Array { element, .. } | FieldClass::Sequence { element, .. } => element.align(),
-            FieldClass::Variant { .. } => 1,
-        }
-    }
-
-    /// The least bits a value takes. A lower bound that must not be 0 for array elements: else a few bytes of a
-    /// hostile trace could keep the decoder busy for ever.
-    pub(crate) fn min_bits(&self) -> u64 {
-        match self {
-            FieldClass::Integer(integer) => integer.bits.into(),
-            FieldClass::Float { bits, .. } => (*bits).into(),
-            FieldClass::Text => 8,
-            FieldClass::Struct(class) => {
-                class.fields.iter().fold(0, |sum: u64, (_, field)| sum.saturating_add(field.min_bits()))
-            }
-            FieldClass::Array { element, length } => element.min_bits().saturating_mul(*length),
-            FieldClass::Sequence { .. } => 0,
-            FieldClass::Variant { choices, .. } => {
-                choices.iter().map(|choice| choice.class.min_bits()).min().unwrap_or(0)
-            }
+            FieldClass::Variant(_) => 1,
         }
     }
 
@@ -146,8 +165,8 @@ impl FieldClass {
         1 + match self {
             FieldClass::Struct(class) => class.fields.iter().map(|(_, field)| field.nodes()).sum(),
             FieldClass::Array { element, .. } | FieldClass::Sequence { element, .. } => element.nodes(),
-            FieldClass::Variant { choices, .. } => choices.iter().map(|choice| choice.class.nodes()).sum(),
-            FieldClass::Integer(integer) => integer.mappings.len(),
+            FieldClass::Variant(class) => class.options.iter().map(|(_, option)| option.nodes()).sum(),
+            FieldClass::Integer(integer) => integer.mappings.as_ref().map_or(0, |mappings| mappings.len()),
             FieldClass::Float { .. } | FieldClass::Text => 0,
         }
     }
@@ -158,29 +177,103 @@ pub(crate) struct EventClass {
     pub(crate) id: u64,
     pub(crate) stream_id: u64,
     pub(crate) name: String,
-    pub(crate) context: StructClass,
-    pub(crate) fields: StructClass,
+    pub(crate) loglevel: Option<i64>,
+    pub(crate) context: Option<StructClass>,
+    pub(crate) fields: Option<StructClass>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct StreamClass {
     pub(crate) id: u64,
-    pub(crate) packet_context: StructClass,
-    pub(crate) event_header: StructClass,
-    pub(crate) event_context: StructClass,
+    pub(crate) packet_context: Option<StructClass>,
+    pub(crate) event_header: Option<StructClass>,
+    pub(crate) event_context: Option<StructClass>,
+    /// Index of the clock that its integers update.
+    pub(crate) clock: Option<usize>,
 }
 
+/// A clock, and how its values become nanoseconds since its origin.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ClockClass {
-    pub(crate) uuid: Option<Uuid>,
-    pub(crate) frequency: u64,
-    pub(crate) offset_seconds: u64,
-    pub(crate) offset: u64,
+pub struct ClockClass {
+    /// Its name.
+    pub name: String,
+    /// Identifies clocks that count together.
+    pub uuid: Option<Uuid>,
+    /// What it is, for people.
+    pub description: String,
+    /// Cycles in a second.
+    pub frequency: u64,
+    /// Of the clock's zero, in seconds.
+    pub offset_s: i64,
+    /// Of the clock's zero, in cycles, added to the seconds.
+    pub offset_cycles: u64,
+    /// The origin is known to others: 1970, normally.
+    pub absolute: bool,
 }
 
 impl Default for ClockClass {
     fn default() -> ClockClass {
-        ClockClass { uuid: None, frequency: 1_000_000_000, offset_seconds: 0, offset: 0 }
+        ClockClass {
+            name: String::new(),
+            uuid: None,
+            description: String::new(),
+            frequency: NANOSECONDS,
+            offset_s: 0,
+            offset_cycles: 0,
+            absolute: false,
+        }
+    }
+}
+
+/// In a second.
+const NANOSECONDS: u64 = 1_000_000_000;
+
+impl ClockClass {
+    /// Cycles as nanoseconds. Like babeltrace2 (`bt_util_ns_from_value`, 2.0.4) in floating point when the clock does not
+    /// count nanoseconds, so that times agree with it to the last digit.
+    #[must_use]
+    pub fn cycles_ns(&self, cycles: u64) -> i64 {
+        if self.frequency == NANOSECONDS {
+            return i64::try_from(cycles).unwrap_or(i64::MAX);
+        }
+        let scaled = 1e9 * cycles as f64 / self.frequency as f64;
+        // Saturates.
+        scaled as i64
+    }
+
+    /// A value of the clock as nanoseconds since its origin.
+    #[must_use]
+    pub fn ns(&self, cycles: u64) -> i64 {
+        self.base_ns().saturating_add(self.cycles_ns(cycles))
+    }
+
+    /// Nanoseconds from the origin to the clock's zero.
+    #[must_use]
+    pub fn base_ns(&self) -> i64 {
+        let carried = (self.offset_cycles / self.frequency.max(1)) as i64;
+        let rest = self.offset_cycles % self.frequency.max(1);
+        self.offset_s
+            .saturating_add(carried)
+            .saturating_mul(NANOSECONDS as i64)
+            .saturating_add(self.cycles_ns(rest))
+    }
+}
+
+/// A value of the environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EnvValue {
+    /// Text.
+    Text(String),
+    /// A number.
+    Number(i64),
+}
+
+impl std::fmt::Display for EnvValue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            EnvValue::Text(text) => f.write_str(text),
+            EnvValue::Number(number) => number.fmt(f),
+        }
     }
 }
 
@@ -188,10 +281,9 @@ impl Default for ClockClass {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TraceClass {
     pub(crate) uuid: Option<Uuid>,
-    pub(crate) packet_header: StructClass,
-    /// Values as text, numbers in decimal.
-    pub(crate) env: BTreeMap<String, String>,
-    pub(crate) clock: ClockClass,
+    pub(crate) packet_header: Option<StructClass>,
+    pub(crate) env: BTreeMap<String, EnvValue>,
+    pub(crate) clocks: Vec<ClockClass>,
     pub(crate) streams: Vec<StreamClass>,
     pub(crate) events: Vec<EventClass>,
     /// Number of slots that the field classes refer to.

@@ -17,6 +17,39 @@ pub(super) fn trace_dir(dir: &Path) -> Result<PathBuf, Error> {
     found.ok_or_else(|| Error::NoTrace(dir.to_owned()))
 }
 
+/// The folders of all traces in `path`: itself, or all below it with metadata, as babeltrace2 has it.
+pub(super) fn trace_dirs(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut found = Vec::new();
+    if path.join("metadata").is_file() {
+        found.push(path.to_owned());
+    } else if path.is_dir() {
+        below(path, 0, &mut found)?;
+    }
+    found.sort();
+    if found.is_empty() { Err(Error::NoTrace(path.to_owned())) } else { Ok(found) }
+}
+
+/// Deeper than any session's folders are.
+const MAX_DEPTH: u32 = 16;
+
+fn below(dir: &Path, depth: u32, found: &mut Vec<PathBuf>) -> Result<(), Error> {
+    for entry in fs::read_dir(dir).map_err(Error::io("list", dir))? {
+        let entry = entry.map_err(Error::io("list", dir))?;
+        let path = entry.path();
+        // A link may lead back up.
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        if path.join("metadata").is_file() {
+            found.push(path.clone());
+        }
+        if depth < MAX_DEPTH {
+            below(&path, depth + 1, found)?;
+        }
+    }
+    Ok(())
+}
+
 /// The data streams' files by name: every regular file that is not hidden, as other readers have it.
 pub(super) fn stream_files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
@@ -24,7 +57,8 @@ pub(super) fn stream_files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
         let entry = entry.map_err(Error::io("list", dir))?;
         let name = entry.file_name();
         let hidden = name.as_encoded_bytes().starts_with(b".");
-        if !hidden && name != "metadata" && entry.path().is_file() {
+        let has_data = || fs::metadata(entry.path()).is_ok_and(|data| data.is_file() && data.len() > 0);
+        if !hidden && name != "metadata" && has_data() {
             files.push(entry.path());
         }
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the streams of a trace come to: one recording.
 
-use super::Trace;
-use super::class::TraceClass;
+use super::class::{ClockClass, TraceClass};
+use super::recording::Trace;
 use crate::TraceInfo;
 use crate::private_env;
 use rtscope_event::{
@@ -160,15 +160,15 @@ impl Gathered {
 }
 
 fn info(trace: &TraceClass) -> TraceInfo {
-    let text = |key: &str| trace.env.get(key).cloned().unwrap_or_default();
-    let clock = &trace.clock;
-    let offset = u128::from(clock.offset) * 1_000_000_000 / u128::from(clock.frequency.max(1))
-        + u128::from(clock.offset_seconds) * 1_000_000_000;
+    let text = |key: &str| trace.env.get(key).map(ToString::to_string).unwrap_or_default();
+    let none = ClockClass::default();
+    let used = trace.streams.iter().find_map(|stream| trace.clocks.get(stream.clock?));
+    let clock = used.or(trace.clocks.first()).unwrap_or(&none);
     TraceInfo {
         hostname: text("hostname"),
         kernel_release: text("kernel_release"),
         clock_uuid: clock.uuid.unwrap_or(Uuid::nil()),
-        realtime_offset_ns: u64::try_from(offset).unwrap_or(u64::MAX),
+        realtime_offset_ns: u64::try_from(clock.base_ns()).unwrap_or(0),
         trace_uuid: trace.uuid.unwrap_or(Uuid::nil()),
         producer_version: text("producer_version"),
         window_begin: text("rtscope_window_begin").parse().ok().map(MonotonicNs),

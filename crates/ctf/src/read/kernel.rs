@@ -6,8 +6,8 @@
 //! A field that the trace lacks is `None`: what is needed makes the event *malformed*, what LTTng does not write has
 //! the value that claims least.
 
-use super::class::EventClass;
-use super::decode::Value;
+use super::plan::{Plan, Scope};
+use super::values::{Value, Values};
 use crate::layout::{EventLayout, UNKNOWN_COMM, id, vector_of};
 use rtscope_event::{
     Comm, CpuId, CpuMask, End, EventKind, Irq, OriginKind, Pid, Policy, Priority, TaskInfo, TaskState, Tid,
@@ -53,17 +53,21 @@ pub(crate) struct Binding {
 impl Binding {
     /// `None` when the layout has no event of that name.
     pub(crate) fn of(
-        class: &EventClass,
+        name: &str,
+        plan: &Plan,
         layouts: &[EventLayout],
         by_name: &HashMap<&str, u32>,
     ) -> Option<Binding> {
-        let id = *by_name.get(class.name.as_str())?;
+        let id = *by_name.get(name)?;
+        let place = |name: &str| {
+            plan.fields.iter().position(|field| field.scope == Scope::Fields && field.path == name)
+        };
         let fields = layouts.get(id as usize)?.fields.iter();
-        Some(Binding { id, places: fields.map(|(name, _)| class.fields.find(name)).collect() })
+        Some(Binding { id, places: fields.map(|(name, _)| place(name)).collect() })
     }
 
     /// What the event says; `None` when a field that it needs is missing or of no sense.
-    pub(crate) fn take(&self, values: &[Value<'_>]) -> Option<(Said, Names)> {
+    pub(crate) fn take(&self, values: &Values) -> Option<(Said, Names)> {
         let mut fields = Fields { places: self.places.iter(), values };
         match self.id {
             id::SCHED_SWITCH => switch(&mut fields),
@@ -79,14 +83,14 @@ impl Binding {
 }
 
 /// Takes values in the order of the layout.
-struct Fields<'v, 'a> {
+struct Fields<'v> {
     places: std::slice::Iter<'v, Option<usize>>,
-    values: &'v [Value<'a>],
+    values: &'v Values,
 }
 
-impl<'a> Fields<'_, 'a> {
-    fn value(&mut self) -> Option<Value<'a>> {
-        self.values.get((*self.places.next()?)?).copied()
+impl<'v> Fields<'v> {
+    fn value(&mut self) -> Option<Value> {
+        Some(self.values.get((*self.places.next()?)?))
     }
 
     fn number(&mut self) -> Option<i128> {
@@ -142,11 +146,9 @@ impl<'a> Fields<'_, 'a> {
         i16::try_from(self.number()?.checked_add(100)?).ok().map(Priority)
     }
 
-    fn bytes(&mut self) -> Option<&'a [u8]> {
-        match self.value()? {
-            Value::Bytes(bytes) => Some(bytes),
-            _ => None,
-        }
+    fn bytes(&mut self) -> Option<&'v [u8]> {
+        let value = self.value()?;
+        self.values.bytes(value)
     }
 
     fn comm(&mut self) -> Option<Comm> {
@@ -160,7 +162,7 @@ impl<'a> Fields<'_, 'a> {
     }
 }
 
-fn switch(fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
+fn switch(fields: &mut Fields<'_>) -> Option<(Said, Names)> {
     let prev_comm = fields.comm();
     let prev_tid = fields.tid()?;
     let prev_prio = fields.prio()?;
@@ -190,7 +192,7 @@ fn switch(fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
 }
 
 /// The other events about tasks.
-fn task_event(id: u32, fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
+fn task_event(id: u32, fields: &mut Fields<'_>) -> Option<(Said, Names)> {
     match id {
         id::PROCESS_FORK => return fork(fields),
         id::PROCESS_EXEC => {
@@ -234,7 +236,7 @@ fn task_event(id: u32, fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
     Some((Said::Event(event), Names::task(tid, comm)))
 }
 
-fn fork(fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
+fn fork(fields: &mut Fields<'_>) -> Option<(Said, Names)> {
     let parent_comm = fields.comm();
     let parent_tid = fields.tid()?;
     let parent_pid = fields.pid().unwrap_or(Pid(parent_tid.0));
@@ -245,7 +247,7 @@ fn fork(fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
     Some((Said::Event(event), Names::task(parent_tid, parent_comm)))
 }
 
-fn irq_entry(fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
+fn irq_entry(fields: &mut Fields<'_>) -> Option<(Said, Names)> {
     let irq = fields.irq()?;
     let name = fields.text().filter(|name| !name.is_empty());
     let names = Names { irq: name.map(|name| (irq, name)), ..Names::default() };
@@ -253,7 +255,7 @@ fn irq_entry(fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
 }
 
 /// Interrupts, timers and the CPU's own events.
-fn cpu_event(id: u32, fields: &mut Fields<'_, '_>) -> Option<EventKind> {
+fn cpu_event(id: u32, fields: &mut Fields<'_>) -> Option<EventKind> {
     if let Some((kind, entry)) = vector_of(id) {
         let vector = fields.u32()?;
         return Some(match entry {
@@ -296,7 +298,7 @@ fn cpu_event(id: u32, fields: &mut Fields<'_, '_>) -> Option<EventKind> {
 }
 
 /// What hands work on: to other CPUs, to workers.
-fn deferral(id: u32, fields: &mut Fields<'_, '_>) -> Option<EventKind> {
+fn deferral(id: u32, fields: &mut Fields<'_>) -> Option<EventKind> {
     Some(match id {
         id::IPI_SEND_MASK => {
             // Other tracers write the bits themselves, which we do not read: then it is not known which CPUs.
@@ -317,7 +319,7 @@ fn deferral(id: u32, fields: &mut Fields<'_, '_>) -> Option<EventKind> {
     })
 }
 
-fn late_response(fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
+fn late_response(fields: &mut Fields<'_>) -> Option<(Said, Names)> {
     let comm = fields.comm();
     let tid = fields.tid()?;
     let event = EventKind::LateResponse {
@@ -339,7 +341,7 @@ fn late_response(fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
     Some((Said::Event(event), Names::task(tid, comm)))
 }
 
-fn dump_process(fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
+fn dump_process(fields: &mut Fields<'_>) -> Option<(Said, Names)> {
     let tid = fields.tid()?;
     let _vtid = fields.number();
     let pid = fields.pid()?;
@@ -355,7 +357,7 @@ fn dump_process(fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
     Some((Said::Task(TaskInfo { tid, pid, ppid, comm, prio, policy, kthread }), Names::default()))
 }
 
-fn dump_interrupt(fields: &mut Fields<'_, '_>) -> Option<(Said, Names)> {
+fn dump_interrupt(fields: &mut Fields<'_>) -> Option<(Said, Names)> {
     let irq = fields.irq()?;
     let chip = fields.text();
     let name = fields.text().filter(|name| !name.is_empty()).or(chip)?;

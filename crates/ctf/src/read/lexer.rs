@@ -92,8 +92,8 @@ impl<'t> Lexer<'t> {
         if first.is_ascii_digit() {
             return self.number();
         }
-        if first == '"' {
-            return self.quoted();
+        if first == '"' || first == '\'' {
+            return self.quoted(first);
         }
         let length = ["...", ":=", "->"].into_iter().find(|sign| rest.starts_with(sign));
         match length.map_or_else(|| first.is_ascii_punctuation().then_some(1), |sign| Some(sign.len())) {
@@ -117,11 +117,12 @@ impl<'t> Lexer<'t> {
         Ok(Token::Number(number))
     }
 
-    fn quoted(&mut self) -> Result<Token<'t>, Fault> {
+    /// A string, or a character of C.
+    fn quoted(&mut self, quote: char) -> Result<Token<'t>, Fault> {
         let body = &self.rest()[1..];
         let mut escaped = false;
         let end = body.find(|c: char| {
-            let closes = c == '"' && !escaped;
+            let closes = c == quote && !escaped;
             escaped = c == '\\' && !escaped;
             closes
         });

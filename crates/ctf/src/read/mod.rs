@@ -1,60 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Trace folder → recording.
+//! Reading CTF 1.8: ours, LTTng's, perf's, and in general.
 //!
-//! A reader for CTF 1.8 as it is written by kernel tracers: the layout comes from the metadata, so that our traces and
-//! LTTng's take the same way. Files are read whole and decoded in place.
+//! ```text
+//! metadata ─ lexer ─ parser, blocks ─ resolve ─► class ─ plan ─┐        (once per trace)
+//! files ─ index ─► segments ───────────────────────────────────┼─ cursor + run ─► events
+//! ```
+//!
+//! The layout comes from the metadata, so that all traces take the same way. Nothing is believed: sizes are checked
+//! before they are used, and memory is bounded by the windows, not by the trace. [`TraceSet`] has the streams;
+//! `count` and `slices` read them on all CPUs; `recording` makes of them what rtscope analyses.
 
-mod bits;
 mod blocks;
 mod class;
-mod decode;
+mod condition;
+mod count;
+mod cursor;
 mod files;
 mod gather;
+mod header;
+mod index;
 mod kernel;
+mod lane;
 mod lexer;
+mod packet;
+mod parallel;
 mod parser;
-mod stream;
+mod pattern;
+mod plan;
+mod recording;
+mod refine;
+mod resolve;
+mod run;
+mod select;
+mod set;
+mod slices;
+mod values;
 
-use crate::layout::event_layouts;
-use crate::{Error, TraceInfo};
-use gather::Gathered;
-use rtscope_event::Recording;
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
-
-/// What a trace folder holds.
-#[derive(Clone, Debug)]
-pub struct Trace {
-    /// Events, names, losses, history.
-    pub recording: Recording,
-    /// Where and when it was made; empty or nil where the trace does not say.
-    pub info: TraceInfo,
-    /// Number of events, by name, that rtscope has no use for.
-    pub skipped: BTreeMap<String, u64>,
-    /// What was wrong with the trace, for people. Each loss of data is in the recording's losses, too.
-    pub warnings: Vec<String>,
-}
-
-/// Reads the trace in `dir`, or in `dir/kernel`.
-///
-/// Damage is no error: what can be read is returned, and the rest is in [`Trace::warnings`] and in the losses.
-///
-/// # Errors
-/// When there is no trace, a file cannot be read, or the metadata cannot be understood.
-pub fn read_trace(dir: &Path) -> Result<Trace, Error> {
-    let dir = files::trace_dir(dir)?;
-    let path = dir.join("metadata");
-    let text = files::metadata_text(&path)?;
-    let trace =
-        blocks::parse(&text).map_err(|fault| Error::Metadata { path, line: fault.line, what: fault.what })?;
-    let layouts = event_layouts();
-    let classes = stream::Classes::new(&trace, &layouts);
-    let mut gathered = Gathered::default();
-    for path in files::stream_files(&dir)? {
-        let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        stream::read_stream(&classes, &name, &bytes, &mut gathered);
-    }
-    Ok(gathered.finish(&trace))
-}
+pub use class::{Base, ClockClass, EnvValue};
+pub use condition::{Comparison, Condition, Test};
+pub use count::{Counts, StreamCount, count};
+pub use cursor::Damage;
+pub use index::{Losses, Missing};
+pub use pattern::Pattern;
+pub use plan::{Enumeration, Field, FieldIndex, Integer, NO_FIELD, NoStyle, Plan, Scope, Shape, Style};
+pub use recording::{Trace, read_trace};
+pub use run::Visit;
+pub use select::Selection;
+pub use set::{DamagedFile, OpenTrace, Stream, TraceSet};
+pub use slices::{Format, Piece, Shown, WriteEvent, print};

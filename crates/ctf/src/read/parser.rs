@@ -5,7 +5,9 @@
 //! class, and the number of classes altogether (a struct named twice in a struct that is named twice ... doubles with
 //! each level; the text does not).
 
-use super::class::{ByteOrder, Choice, FieldClass, IntegerClass, IntegerUse, Mapping, Slot, StructClass};
+use super::class::{
+    Base, ByteOrder, FieldClass, IntegerClass, Mapping, NO_SLOT, Reference, StructClass, VariantClass,
+};
 use super::lexer::{Fault, Lexer, Token};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,9 +22,8 @@ pub(super) struct Parser<'t> {
     peeked: Option<Token<'t>>,
     pub(super) order: ByteOrder,
     aliases: HashMap<String, FieldClass>,
-    /// Fields so far of each struct being parsed, outermost first: where references are looked up.
-    scopes: Vec<Vec<(String, FieldClass)>>,
-    pub(super) slots: Slot,
+    /// What names meant before this block declared them anew.
+    hidden: Vec<(String, Option<FieldClass>)>,
     nodes_left: usize,
     depth: u32,
 }
@@ -36,8 +37,7 @@ impl<'t> Parser<'t> {
             peeked: None,
             order,
             aliases: HashMap::new(),
-            scopes: Vec::new(),
-            slots: 0,
+            hidden: Vec::new(),
             // A class takes more than one byte of text, unless it is copied by name.
             nodes_left: text.len().saturating_add(MAX_NODES),
             depth: 0,
@@ -99,10 +99,48 @@ impl<'t> Parser<'t> {
         let mut name = self.word()?.to_owned();
         while !self.accept(";")? {
             name.push(' ');
-            name.push_str(self.word()?);
+            match self.next_inside("a typealias")? {
+                Token::Word(word) | Token::Sign(word) => name.push_str(word),
+                other => return self.fault(format!("expected a name, found {}", other.shown())),
+            }
         }
-        self.aliases.insert(name, class);
+        self.name_class(name, class);
         Ok(())
+    }
+
+    /// `typedef TYPE NAME, NAME[4] ;`, the first word taken already.
+    pub(super) fn typedef(&mut self) -> Parsed<()> {
+        let class = self.field_class()?;
+        loop {
+            let name = self.word()?.to_owned();
+            let class = self.dimensions(class.clone())?;
+            self.name_class(name, class);
+            if self.accept(";")? {
+                return Ok(());
+            }
+            self.expect(",")?;
+        }
+    }
+
+    fn name_class(&mut self, name: String, class: FieldClass) {
+        let before = self.aliases.insert(name.clone(), class);
+        self.hidden.push((name, before));
+    }
+
+    /// Begins a block with type names of its own; ends with [`Self::leave`].
+    pub(super) fn enter(&self) -> usize {
+        self.hidden.len()
+    }
+
+    /// Forgets the type names since `mark`.
+    pub(super) fn leave(&mut self, mark: usize) {
+        while self.hidden.len() > mark {
+            match self.hidden.pop() {
+                Some((name, Some(class))) => drop(self.aliases.insert(name, class)),
+                Some((name, None)) => drop(self.aliases.remove(&name)),
+                None => return,
+            }
+        }
     }
 
     /// A type.
@@ -160,8 +198,8 @@ impl<'t> Parser<'t> {
 
     fn integer(&mut self) -> Parsed<IntegerClass> {
         let (mut bits, mut align) = (None, None);
-        let (mut signed, mut text, mut clock) = (false, false, false);
-        let mut order = self.order;
+        let (mut signed, mut text, mut clock) = (false, false, None);
+        let (mut order, mut base) = (self.order, Base::Decimal);
         self.expect("{")?;
         while !self.accept("}")? {
             let key = self.word()?;
@@ -171,11 +209,9 @@ impl<'t> Parser<'t> {
                 "align" => align = Some(self.number()?),
                 "signed" => signed = self.truth()?,
                 "byte_order" => order = self.byte_order()?,
-                "encoding" => text = self.word()? != "none",
-                "map" => {
-                    self.path()?;
-                    clock = true;
-                }
+                "encoding" => text = self.encoding()?,
+                "base" => base = self.base()?,
+                "map" => clock = Some(self.clock_name()?),
                 _ => {
                     self.next()?;
                 }
@@ -188,8 +224,33 @@ impl<'t> Parser<'t> {
             None => return self.fault("an integer without `size`"),
         };
         let align = self.alignment(align, bits)?;
-        let uses = IntegerUse { clock, ..IntegerUse::default() };
-        Ok(IntegerClass { bits, align, signed, order, text, uses, mappings: Arc::default() })
+        let (slot, node, mappings) = (NO_SLOT, 0, None);
+        Ok(IntegerClass { bits, align, signed, order, base, text, clock, slot, node, mappings })
+    }
+
+    fn encoding(&mut self) -> Parsed<bool> {
+        Ok(match self.next()? {
+            Token::Word(word) => !word.eq_ignore_ascii_case("none"),
+            Token::Text(text) => !text.eq_ignore_ascii_case("none"),
+            other => return self.fault(format!("expected an encoding, found {}", other.shown())),
+        })
+    }
+
+    fn base(&mut self) -> Parsed<Base> {
+        Ok(match self.next()? {
+            Token::Number(2) | Token::Word("binary" | "b") => Base::Binary,
+            Token::Number(8) | Token::Word("octal" | "oct" | "o") => Base::Octal,
+            Token::Number(10) | Token::Word("decimal" | "dec" | "d" | "i" | "u") => Base::Decimal,
+            Token::Number(16) | Token::Word("hexadecimal" | "hex" | "x" | "X" | "p") => Base::Hexadecimal,
+            other => return self.fault(format!("`{}` is no base of numbers", other.shown())),
+        })
+    }
+
+    /// `clock.NAME.value`
+    fn clock_name(&mut self) -> Parsed<Arc<str>> {
+        let path = self.path()?;
+        let name = path.strip_prefix("clock.").unwrap_or(&path);
+        Ok(name.strip_suffix(".value").unwrap_or(name).into())
     }
 
     fn alignment(&self, align: Option<u64>, bits: u32) -> Parsed<u32> {
@@ -231,7 +292,8 @@ impl<'t> Parser<'t> {
     }
 
     fn float(&mut self) -> Parsed<FieldClass> {
-        let (mut exponent, mut mantissa, mut align) = (0, 0, None);
+        let (mut exponent, mut mantissa, mut align) = (0_u64, 0, None);
+        let mut order = self.order;
         self.expect("{")?;
         while !self.accept("}")? {
             let key = self.word()?;
@@ -240,6 +302,7 @@ impl<'t> Parser<'t> {
                 "exp_dig" => exponent = self.number()?,
                 "mant_dig" => mantissa = self.number()?,
                 "align" => align = Some(self.number()?),
+                "byte_order" => order = self.byte_order()?,
                 _ => {
                     self.next()?;
                 }
@@ -247,10 +310,10 @@ impl<'t> Parser<'t> {
             self.expect(";")?;
         }
         let bits = match exponent.saturating_add(mantissa) {
-            bits @ (32 | 64 | 128) => bits as u32,
+            bits @ (32 | 64) => bits as u32,
             bits => return self.fault(format!("a floating point number of {bits} bits")),
         };
-        Ok(FieldClass::Float { bits, align: self.alignment(align, bits)? })
+        Ok(FieldClass::Float { bits, align: self.alignment(align, bits)?, order })
     }
 
     fn string(&mut self) -> Parsed<FieldClass> {
@@ -281,7 +344,7 @@ impl<'t> Parser<'t> {
         let Some(FieldClass::Integer(mut class)) = container else {
             return self.fault("an enumeration needs an integer type after `:`");
         };
-        class.mappings = self.mappings()?;
+        class.mappings = Some(self.mappings()?);
         self.declare("enum", name, FieldClass::Integer(class))
     }
 
@@ -329,7 +392,7 @@ impl<'t> Parser<'t> {
 
     fn declare(&mut self, kind: &str, name: Option<&str>, class: FieldClass) -> Parsed<FieldClass> {
         if let Some(name) = name {
-            self.aliases.insert(format!("{kind} {name}"), class.clone());
+            self.name_class(format!("{kind} {name}"), class.clone());
         }
         Ok(class)
     }
@@ -340,26 +403,12 @@ impl<'t> Parser<'t> {
         if !self.accept("{")? {
             return self.declared("struct", name);
         }
-        self.scopes.push(Vec::new());
+        let mark = self.enter();
+        let mut fields = Vec::new();
         while !self.accept("}")? {
-            let word = self.word()?;
-            if word == "typealias" {
-                self.typealias()?;
-                continue;
-            }
-            let class = self.field_class_from(word)?;
-            let name = self.word()?.to_owned();
-            let class = self.dimensions(class)?;
-            self.expect(";")?;
-            if let Some(fields) = self.scopes.last_mut() {
-                fields.push((name, class));
-                // Here already, since each reference looks through all fields before it.
-                if fields.len() > MAX_NODES {
-                    return self.fault(format!("a struct has more than {MAX_NODES} fields"));
-                }
-            }
+            self.members(&mut fields)?;
         }
-        let fields = self.scopes.pop().unwrap_or_default();
+        self.leave(mark);
         let mut align = 1;
         if matches!(self.peek()?, Token::Word("align")) {
             self.next()?;
@@ -370,6 +419,32 @@ impl<'t> Parser<'t> {
         }
         let align = fields.iter().map(|(_, class)| class.align()).max().unwrap_or(1).max(align);
         self.declare("struct", name, FieldClass::Struct(StructClass { fields, align }))
+    }
+
+    /// One line of a struct or variant: a declaration, or `TYPE NAME, NAME[4] ;`.
+    fn members(&mut self, members: &mut Vec<(String, FieldClass)>) -> Parsed<()> {
+        let word = self.word()?;
+        match word {
+            "typealias" => return self.typealias(),
+            "typedef" => return self.typedef(),
+            _ => {}
+        }
+        let class = self.field_class_from(word)?;
+        if self.accept(";")? {
+            return Ok(()); // Only declares a type.
+        }
+        loop {
+            let name = self.word()?.to_owned();
+            let class = self.dimensions(class.clone())?;
+            members.push((name, class));
+            // Here already, since each reference looks through all fields before it.
+            if members.len() > MAX_NODES {
+                return self.fault(format!("a struct has more than {MAX_NODES} fields"));
+            }
+            if !self.accept(",")? {
+                return self.expect(";");
+            }
+        }
     }
 
     /// `[8]` or `[length_field]` after a field's name, any number of times; the last one is the innermost.
@@ -389,56 +464,41 @@ impl<'t> Parser<'t> {
         };
         self.expect("]")?;
         self.depth += 1;
-        let element = self.dimensions(element)?;
+        let element = Box::new(self.dimensions(element)?);
         self.depth -= 1;
-        if element.min_bits() == 0 {
-            return self.fault("an array of elements that may take no space is not supported");
-        }
-        let element = Box::new(element);
         Ok(match fixed {
             Ok(length) => FieldClass::Array { element, length },
-            Err(path) => FieldClass::Sequence { element, length: self.refer(&path)?.0 },
+            Err(path) => FieldClass::Sequence { element, length: Reference::new(path) },
         })
     }
 
-    /// The slot of an integer declared before in the structs around, and its labels.
-    fn refer(&mut self, path: &str) -> Parsed<(Slot, Arc<[Mapping]>)> {
-        let fields = self.scopes.iter_mut().rev().flat_map(|fields| fields.iter_mut().rev());
-        for (name, class) in fields {
-            if let (true, FieldClass::Integer(class)) = (name == path, class) {
-                let slot = *class.uses.slot.get_or_insert(self.slots);
-                self.slots = self.slots.max(slot + 1);
-                return Ok((slot, Arc::clone(&class.mappings)));
+    /// `[NAME] [< TAG >] { OPTIONS }`, or `NAME [< TAG >]` of one declared before.
+    fn variant(&mut self) -> Parsed<FieldClass> {
+        let name = self.optional_name()?;
+        let mut tag = self.tag()?;
+        if self.accept("{")? {
+            let mark = self.enter();
+            let mut options = Vec::new();
+            while !self.accept("}")? {
+                self.members(&mut options)?;
             }
+            self.leave(mark);
+            let class = VariantClass { tag, options, choices: Vec::new() };
+            return self.declare("variant", name, FieldClass::Variant(class));
         }
-        self.fault(format!("`{path}` is no integer field before this one in the structs around it"))
+        let FieldClass::Variant(mut class) = self.declared("variant", name)? else {
+            return self.fault("this is no variant");
+        };
+        class.tag = tag.take().or(class.tag);
+        Ok(FieldClass::Variant(class))
     }
 
-    /// `[NAME] < TAG > { OPTIONS }`
-    fn variant(&mut self) -> Parsed<FieldClass> {
-        self.optional_name()?;
+    fn tag(&mut self) -> Parsed<Option<Reference>> {
         if !self.accept("<")? {
-            return self.fault("a variant needs its tag here: `variant <tag> { ... }`");
+            return Ok(None);
         }
         let path = self.path()?;
         self.expect(">")?;
-        let (tag, labels) = self.refer(&path)?;
-        self.expect("{")?;
-        let mut choices = Vec::new();
-        let mut copies: usize = 0;
-        while !self.accept("}")? {
-            let class = self.field_class()?;
-            let name = self.word()?;
-            let class = self.dimensions(class)?;
-            self.expect(";")?;
-            for label in labels.iter().filter(|label| label.label == name) {
-                copies = copies.saturating_add(class.nodes());
-                if copies > MAX_NODES {
-                    return self.fault(format!("a variant has more than {MAX_NODES} parts"));
-                }
-                choices.push(Choice { first: label.first, last: label.last, class: class.clone() });
-            }
-        }
-        Ok(FieldClass::Variant { tag, choices })
+        Ok(Some(Reference::new(path)))
     }
 }

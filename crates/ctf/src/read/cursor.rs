@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A place in a stream's file, from event to event, through a window of bounded size.
+//!
+//! Files are read, not mapped: a file that somebody truncates meanwhile is a short read and not a SIGBUS, what is read
+//! stays the same while it is decoded, and the memory is what the windows are, whatever the size of the trace. The copy
+//! costs a tenth of the cheapest decoding (docs/adr/0006).
+
+use super::packet::{PacketHead, StreamPlans, TracePlans};
+use super::plan::Plan;
+use super::run::{MARGIN, Pass, Position, State, Stop, Visit, run};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Windows slide by multiples of the largest alignment that the parser lets pass (4096 bits).
+const ALIGN_BYTES: u64 = 512;
+
+/// The largest event.
+const MAX_WINDOW: usize = 16 << 20;
+
+const SHRUNK: &str = "the file became shorter while it was read";
+
+/// What a window has when nobody says better.
+pub(crate) const WINDOW: usize = 256 << 10;
+
+/// Where a part of a stream is that cannot be read, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Offset of the packet in its file.
+    pub packet_at: u64,
+    /// What is wrong.
+    pub what: String,
+    /// What the reader cannot read for it: the rest of the packet, or of the file.
+    pub rest_of_file: bool,
+}
+
+/// Part of a file in memory.
+#[derive(Debug)]
+struct Window {
+    file: File,
+    file_bytes: u64,
+    buffer: Vec<u8>,
+    start: u64,
+    length: usize,
+    /// How much to read at a time.
+    size: usize,
+}
+
+impl Window {
+    /// Reads from `start`, at most to `until`.
+    fn fill(&mut self, start: u64, until: u64) -> io::Result<()> {
+        let wanted = until.saturating_sub(start).min(self.size as u64) as usize;
+        if self.buffer.len() < wanted + MARGIN {
+            self.buffer.resize(wanted + MARGIN, 0);
+        }
+        self.start = start;
+        self.length = 0;
+        while self.length < wanted {
+            let place = self.buffer.get_mut(self.length..wanted).unwrap_or_default();
+            match self.file.read_at(place, start + self.length as u64) {
+                Ok(0) => break,
+                Ok(read) => self.length += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.length = 0;
+                    return Err(error);
+                }
+            }
+        }
+        let margin = self.buffer.get_mut(self.length..self.length + MARGIN).unwrap_or_default();
+        margin.fill(0);
+        Ok(())
+    }
+
+    fn end(&self) -> u64 {
+        self.start + self.length as u64
+    }
+
+    /// What is at hand from an offset of the file on, with the margin.
+    #[inline]
+    fn bytes_from(&self, offset: u64) -> &[u8] {
+        if offset < self.start || offset >= self.end() {
+            return &[];
+        }
+        let first = (offset - self.start) as usize;
+        self.buffer.get(first..self.length + MARGIN).unwrap_or_default()
+    }
+
+    /// Number of bytes at hand from there.
+    fn at_hand(&self, offset: u64) -> u64 {
+        self.bytes_from(offset).len().saturating_sub(MARGIN) as u64
+    }
+
+    /// At bit `at` from `origin`, within what is at hand and before bit `end`.
+    #[inline]
+    fn position(&self, origin: u64, at: u64, end: u64) -> Position<'_> {
+        let bytes = self.bytes_from(origin);
+        Position::new(bytes, at, (bytes.len().saturating_sub(MARGIN) as u64 * 8).min(end))
+    }
+}
+
+/// An event whose header has been read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// Index into the stream's event plans.
+    pub(crate) event: u32,
+    /// The stream's clock.
+    pub(crate) clock: u64,
+}
+
+/// A place in a file.
+#[derive(Debug)]
+pub(crate) struct Cursor<'t> {
+    plans: &'t TracePlans,
+    window: Window,
+    pub(crate) state: State,
+    /// Where the next packet begins.
+    next_packet: u64,
+    /// Packets that begin here or later are not ours.
+    until: u64,
+    packet_at: u64,
+    pub(crate) packet: PacketHead,
+    /// Header and context of the packet.
+    packet_head: Vec<u8>,
+    /// Counts packets.
+    pub(crate) serial: u64,
+    /// A place in the file that `at` counts from.
+    origin: u64,
+    /// The next bit.
+    at: u64,
+    /// Where the event begins whose header was read last, and the clock before it.
+    event_at: u64,
+    clock_before: u64,
+}
+
+impl<'t> Cursor<'t> {
+    /// Opens a file for reading the packets that begin from `from` on and before `until`.
+    pub(crate) fn open(
+        plans: &'t TracePlans,
+        path: &Path,
+        window: usize,
+        (from, until): (u64, u64),
+    ) -> io::Result<Cursor<'t>> {
+        let file = File::open(path)?;
+        let file_bytes = file.metadata()?.len();
+        Ok(Cursor {
+            plans,
+            window: Window {
+                file,
+                file_bytes,
+                buffer: Vec::new(),
+                start: 0,
+                length: 0,
+                size: window.max(4096),
+            },
+            state: State::new(plans.slots),
+            next_packet: from,
+            until: until.min(file_bytes),
+            packet_at: from,
+            packet: PacketHead::default(),
+            packet_head: Vec::new(),
+            serial: 0,
+            origin: from,
+            at: 0,
+            event_at: 0,
+            clock_before: 0,
+        })
+    }
+
+    /// Goes on with other packets of the same file.
+    pub(crate) fn seek(&mut self, (from, until): (u64, u64)) {
+        self.next_packet = from;
+        self.until = until.min(self.window.file_bytes);
+        self.packet.content_bits = 0;
+        self.at = 0;
+    }
+
+    /// The offset of the packet that was begun last.
+    pub(crate) fn packet_at(&self) -> u64 {
+        self.packet_at
+    }
+
+    /// Bits from the packet's beginning to the next event.
+    pub(crate) fn place(&self) -> u64 {
+        (self.origin - self.packet_at) * 8 + self.at
+    }
+
+    /// Goes to an event within the packet, where [`Cursor::place`] was noted, with the clock of that moment.
+    pub(crate) fn jump(&mut self, place: u64, clock: u64) {
+        let start = place / 8 / ALIGN_BYTES * ALIGN_BYTES;
+        self.origin = self.packet_at + start;
+        self.at = place - start * 8;
+        self.state.clock = clock;
+    }
+
+    fn damage(&self, rest_of_file: bool, what: impl Into<String>) -> Damage {
+        Damage { packet_at: self.packet_at, what: what.into(), rest_of_file }
+    }
+
+    /// Begins the next packet; false after the last.
+    pub(crate) fn next_packet(&mut self) -> Result<bool, Damage> {
+        if self.next_packet >= self.until {
+            return Ok(false);
+        }
+        self.packet_at = self.next_packet;
+        // Whatever happens, this packet is not tried again.
+        self.next_packet = u64::MAX;
+        self.origin = self.packet_at;
+        let rest = self.window.file_bytes - self.packet_at;
+        loop {
+            let clock = self.state.clock;
+            let mut position = self.window.position(self.packet_at, 0, u64::MAX);
+            match self.plans.packet_head(&mut position, &mut self.state, rest) {
+                Ok(head) => {
+                    self.begin(head);
+                    return Ok(true);
+                }
+                Err(Stop::Bad(what)) => return Err(self.damage(true, what)),
+                Err(Stop::Short) => {}
+            }
+            self.state.clock = clock;
+            let at_hand = self.window.at_hand(self.packet_at);
+            if at_hand >= rest {
+                return Err(self.damage(true, "its header is cut short"));
+            }
+            let wanted = (at_hand as usize).saturating_mul(2).max(4096);
+            if wanted > MAX_WINDOW {
+                return Err(self.damage(true, "its header is larger than 16 MiB"));
+            }
+            self.window.size = self.window.size.max(wanted);
+            let until = self.until.max(self.packet_at.saturating_add(wanted as u64));
+            self.fill(self.packet_at, until.min(self.window.file_bytes))?;
+            if self.window.at_hand(self.packet_at) <= at_hand {
+                return Err(self.damage(true, SHRUNK));
+            }
+        }
+    }
+
+    fn begin(&mut self, head: PacketHead) {
+        self.at = head.events_at;
+        let bytes = self.window.bytes_from(self.packet_at);
+        self.packet_head.clear();
+        self.packet_head
+            .extend_from_slice(bytes.get(..head.events_at.div_ceil(8) as usize).unwrap_or_default());
+        self.packet_head.extend_from_slice(&[0; MARGIN]);
+        self.next_packet = self.packet_at.saturating_add(head.bytes);
+        self.packet = head;
+        self.serial += 1;
+    }
+
+    fn fill(&mut self, from: u64, until: u64) -> Result<(), Damage> {
+        match self.window.fill(from, until) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.damage(true, format!("it cannot be read: {error}"))),
+        }
+    }
+
+    /// The bit, from the origin, at which the content ends.
+    fn content_end(&self) -> u64 {
+        self.packet.content_bits.saturating_sub((self.origin - self.packet_at) * 8)
+    }
+
+    /// Moves the window on to the next event, or makes it larger; fails when all of the content is at hand.
+    fn slide(&mut self, event_at: u64) -> Result<u64, Damage> {
+        if self.window.at_hand(self.origin).saturating_mul(8) >= self.content_end() {
+            return Err(self.damage(false, "an event goes beyond its end"));
+        }
+        let start = event_at / 8 / ALIGN_BYTES * ALIGN_BYTES;
+        let origin = self.origin + start;
+        let before = (self.window.start, self.window.end());
+        if origin == self.window.start && self.window.length >= self.window.size {
+            if self.window.size >= MAX_WINDOW {
+                return Err(self.damage(false, "an event is larger than 16 MiB"));
+            }
+            self.window.size *= 2;
+        }
+        let packet_end = self.packet_at + self.packet.content_bits.div_ceil(8);
+        // What follows the packet is likely to be read next.
+        let until = self.until.max(packet_end).min(self.window.file_bytes);
+        self.fill(origin, until)?;
+        if (self.window.start, self.window.end()) == before {
+            return Err(self.damage(true, SHRUNK));
+        }
+        self.origin = origin;
+        Ok(event_at - start * 8)
+    }
+
+    /// Reads the header of the next event; `None` at the end of the packet.
+    #[inline]
+    pub(crate) fn next_event(&mut self) -> Result<Option<Head>, Damage> {
+        if self.at >= self.content_end() {
+            return Ok(None);
+        }
+        self.event_at = self.at;
+        self.clock_before = self.state.clock;
+        let plans = self.plans;
+        let Some(stream) = plans.streams.get(self.packet.stream) else { return Ok(None) };
+        loop {
+            let mut position = self.window.position(self.origin, self.at, self.content_end());
+            match stream.header.read(&mut position, &mut self.state) {
+                Ok(id) => {
+                    self.at = position.at;
+                    return match stream.event(id) {
+                        Some(event) => Ok(Some(Head { event, clock: self.state.clock })),
+                        None => Err(self.damage(false, unknown_event(id))),
+                    };
+                }
+                Err(Stop::Bad(what)) => return Err(self.damage(false, what)),
+                Err(Stop::Short) => {
+                    self.state.clock = self.clock_before;
+                    self.event_at = self.slide(self.event_at)?;
+                    self.at = self.event_at;
+                }
+            }
+        }
+    }
+
+    /// The stream that the packet is of.
+    pub(crate) fn stream(&self) -> Option<&'t StreamPlans> {
+        self.plans.streams.get(self.packet.stream)
+    }
+
+    /// Passes over the rest of the event.
+    #[inline]
+    pub(crate) fn pass(&mut self, head: Head) -> Result<(), Damage> {
+        let plans = self.plans;
+        let stream = plans.streams.get(self.packet.stream);
+        let Some(plan) = stream.and_then(|stream| stream.events.get(head.event as usize)) else {
+            return Ok(());
+        };
+        if let Some((align, bits)) = plan.fixed {
+            let at = self.at.next_multiple_of(align);
+            if let Some(after) = at.checked_add(bits).filter(|after| *after <= self.content_end()) {
+                // What is not at hand is not needed.
+                self.at = after;
+                return self.check_size();
+            }
+        }
+        self.walk(&plan.passing, &mut Pass, false)
+    }
+
+    /// Runs a plan over the rest of the event, which it must describe to its end.
+    #[inline]
+    pub(crate) fn show<V: Visit>(&mut self, plan: &Plan, visit: &mut V) -> Result<(), Damage> {
+        self.walk(plan, visit, false)
+    }
+
+    /// Runs a plan over the rest of the event, and stays before it.
+    pub(crate) fn peek<V: Visit>(&mut self, plan: &Plan, visit: &mut V) -> Result<(), Damage> {
+        self.walk(plan, visit, true)
+    }
+
+    #[inline]
+    fn walk<V: Visit>(&mut self, plan: &Plan, visit: &mut V, stay: bool) -> Result<(), Damage> {
+        let clock = self.state.clock;
+        loop {
+            let mut position = self.window.position(self.origin, self.at, self.content_end());
+            match run(plan, &mut position, &mut self.state, visit) {
+                Ok(()) if stay => {
+                    self.state.clock = clock;
+                    return Ok(());
+                }
+                Ok(()) => {
+                    self.at = position.at;
+                    return self.check_size();
+                }
+                Err(Stop::Bad(what)) => return Err(self.damage(false, what)),
+                Err(Stop::Short) => {
+                    self.state.clock = clock;
+                    let header = self.at - self.event_at;
+                    self.event_at = self.slide(self.event_at)?;
+                    self.at = self.event_at + header;
+                    visit.restart();
+                }
+            }
+        }
+    }
+
+    fn check_size(&self) -> Result<(), Damage> {
+        if self.at < self.event_at + 8 {
+            // CTF would allow it; no writer does it, and it is how a small file takes a long time.
+            return Err(self.damage(false, "its events are smaller than a byte"));
+        }
+        Ok(())
+    }
+
+    /// Runs a plan over the packet's context.
+    pub(crate) fn show_context<V: Visit>(&mut self, plan: &Plan, visit: &mut V) {
+        let clock = self.state.clock;
+        let mut position = Position::new(&self.packet_head, self.packet.context_at, self.packet.events_at);
+        // It has been read before without fault.
+        let _ = run(plan, &mut position, &mut self.state, visit);
+        self.state.clock = clock;
+    }
+}
+
+fn unknown_event(id: Option<u64>) -> String {
+    match id {
+        Some(id) => format!("an event has id {id}, which is not in the metadata"),
+        None => "events have no id, but there are several kinds in the metadata".to_owned(),
+    }
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One stream's wanted events in an interval of time, one after the other.
+
+use super::class::ClockClass;
+use super::cursor::{Cursor, Damage, Head};
+use super::index::Segment;
+use super::plan::Plan;
+use super::run::Visit;
+use super::select::{Selection, Verdict};
+use super::set::{DamagedFile, Stream, TraceSet};
+use super::values::Values;
+
+/// What a stream needs for being read, made once.
+#[derive(Debug)]
+pub(crate) struct Reading<'t> {
+    pub(crate) set: &'t TraceSet,
+    pub(crate) stream: &'t Stream,
+    pub(crate) segments: Vec<Segment>,
+    clock: Option<(&'t ClockClass, i64)>,
+    /// What to do with each event class.
+    pub(crate) verdicts: Vec<Verdict>,
+    selection: &'t Selection,
+}
+
+impl<'t> Reading<'t> {
+    pub(crate) fn new(set: &'t TraceSet, stream: &'t Stream, selection: &'t Selection) -> Reading<'t> {
+        let verdicts = selection.verdicts(set, stream);
+        let clock = set.clock(stream).map(|clock| (clock, clock.base_ns()));
+        Reading { set, stream, segments: stream.segments.clone(), clock, verdicts, selection }
+    }
+
+    /// Nanoseconds since the clock's origin; without a clock all is at once, before all.
+    #[inline]
+    pub(crate) fn ns(&self, cycles: u64) -> i64 {
+        match self.clock {
+            Some((clock, base)) => base.saturating_add(clock.cycles_ns(cycles)),
+            None => i64::MIN,
+        }
+    }
+
+    /// The time of an event may depend on the packets before its own.
+    pub(crate) fn is_chained(&self) -> bool {
+        let plans =
+            self.set.plans(self.stream).and_then(|plans| plans.streams.get(self.stream.class_place()));
+        plans.is_some_and(|plans| plans.chained)
+    }
+
+    pub(crate) fn is_timed(&self) -> bool {
+        self.clock.is_some()
+    }
+
+    /// From when to when a segment's events count for. What a packet says of its end is not always true (LTTng had
+    /// faults there), so an event outside counts for the nearest end.
+    pub(crate) fn span(&self, place: usize) -> (i64, i64) {
+        let Some(segment) = self.segments.get(place) else { return (i64::MAX, i64::MAX) };
+        let Some(begin) = segment.first.begin.filter(|_| self.is_timed()) else {
+            return (i64::MIN, i64::MAX);
+        };
+        let begin = self.ns(begin);
+        let next = self.segments.get(place + 1).and_then(|next| next.first.begin);
+        let next = next.map_or(i64::MAX, |next| self.ns(next).max(begin));
+        let end = segment.last.end.map(|end| self.ns(end)).filter(|end| *end >= begin);
+        (begin, end.unwrap_or(i64::MAX).min(next))
+    }
+}
+
+/// Half open: from, until.
+pub(crate) type Interval = (i64, i64);
+
+/// Everything, without regard to time.
+pub(crate) const ALWAYS: Interval = (i64::MIN, i64::MAX);
+
+/// Reads some segments of a stream.
+#[derive(Debug)]
+pub(crate) struct Lane<'r> {
+    pub(crate) reading: &'r Reading<'r>,
+    pub(crate) cursor: Option<Cursor<'r>>,
+    /// File that the cursor has open.
+    file: usize,
+    /// Segments to come.
+    next: usize,
+    until: usize,
+    span: Interval,
+    interval: Interval,
+    /// Where, in bits of the packet, the segment ends, if it is a part of one.
+    end_place: Option<u64>,
+    /// The latest time so far: times in a stream do not go back.
+    latest: i64,
+    window: usize,
+    values: Values,
+    packet_values: Values,
+    /// Packet that `packet_values` are of.
+    packet_serial: u64,
+    in_packet: bool,
+    wants_packet: bool,
+    pub(crate) packets: u64,
+    pub(crate) damaged: Vec<DamagedFile>,
+}
+
+/// The next event of a lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Next {
+    pub(crate) head: Head,
+    pub(crate) ns: i64,
+}
+
+impl<'r> Lane<'r> {
+    pub(crate) fn new(
+        reading: &'r Reading<'r>,
+        (from, until): (usize, usize),
+        interval: Interval,
+        window: usize,
+    ) -> Lane<'r> {
+        Lane {
+            reading,
+            cursor: None,
+            file: usize::MAX,
+            next: from,
+            until: until.min(reading.segments.len()),
+            span: ALWAYS,
+            interval,
+            end_place: None,
+            latest: i64::MIN,
+            window,
+            values: Values::default(),
+            packet_values: Values::default(),
+            packet_serial: 0,
+            in_packet: false,
+            wants_packet: true,
+            packets: 0,
+            damaged: Vec::new(),
+        }
+    }
+
+    fn damage(&mut self, damage: Damage) {
+        let path = self.reading.stream.files.get(self.file).cloned().unwrap_or_default();
+        if self.damaged.len() < 100 {
+            self.damaged.push(DamagedFile { path, damage });
+        }
+    }
+
+    /// Goes to the next segment; false after the last.
+    fn open(&mut self) -> bool {
+        while self.next < self.until {
+            let place = self.next;
+            self.next += 1;
+            self.span = self.reading.span(place);
+            // Segments are in the order of their beginnings.
+            if self.interval != ALWAYS && self.span.1 < self.interval.0 {
+                continue;
+            }
+            if self.interval != ALWAYS && self.span.0 >= self.interval.1 {
+                return false;
+            }
+            let Some(segment) = self.reading.segments.get(place) else { return false };
+            match self.seek(segment) {
+                Ok(()) => return true,
+                Err(damage) => self.damage(damage),
+            }
+        }
+        false
+    }
+
+    fn seek(&mut self, segment: &Segment) -> Result<(), Damage> {
+        let bytes = (segment.from, segment.until);
+        let cannot = |what: String| Damage { packet_at: segment.from, what, rest_of_file: true };
+        match &mut self.cursor {
+            Some(cursor) if self.file == segment.file => cursor.seek(bytes),
+            _ => {
+                self.file = segment.file;
+                let path = self.reading.stream.files.get(segment.file);
+                let (path, plans) = path
+                    .zip(self.reading.set.plans(self.reading.stream))
+                    .ok_or_else(|| cannot("it is not in the index".to_owned()))?;
+                let cursor = Cursor::open(plans, path, self.window, bytes);
+                self.cursor = Some(cursor.map_err(|error| cannot(format!("it cannot be opened: {error}")))?);
+            }
+        }
+        self.in_packet = false;
+        self.end_place = segment.place.map(|(_, end)| end);
+        self.latest = self.latest.max(self.span.0);
+        if let (Some(cursor), Some(clock)) = (&mut self.cursor, segment.clock) {
+            cursor.state.clock = clock;
+        }
+        if let (Some((begin, _)), true) = (segment.place, self.packet()?) {
+            if let (Some(cursor), Some(clock)) = (&mut self.cursor, segment.clock) {
+                cursor.jump(begin, clock);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins the next packet of the segment.
+    fn packet(&mut self) -> Result<bool, Damage> {
+        let Some(cursor) = &mut self.cursor else { return Ok(false) };
+        self.in_packet = cursor.next_packet()?;
+        if self.in_packet {
+            self.packets += 1;
+            self.wants_packet = self.reading.selection.wants_cpu(cursor.packet.cpu);
+        }
+        Ok(self.in_packet)
+    }
+
+    /// The next wanted event; its header is read, its fields are not. `None` at the end of the interval.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Next> {
+        loop {
+            match self.try_next() {
+                Ok(Some(next)) => return Some(next),
+                Ok(None) => {
+                    if !self.open() {
+                        return None;
+                    }
+                }
+                Err(damage) => {
+                    self.in_packet = false;
+                    if damage.rest_of_file {
+                        self.skip_file();
+                    }
+                    self.damage(damage);
+                }
+            }
+        }
+    }
+
+    fn skip_file(&mut self) {
+        let segments = &self.reading.segments;
+        while self.next < self.until
+            && segments.get(self.next).is_some_and(|segment| segment.file == self.file)
+        {
+            self.next += 1;
+        }
+        self.cursor = None;
+    }
+
+    /// The next event of the segment.
+    #[inline]
+    fn try_next(&mut self) -> Result<Option<Next>, Damage> {
+        loop {
+            if !self.in_packet || !self.wants_packet {
+                // A part of a packet is begun by `seek`, and has no second packet.
+                if self.end_place.is_some() || !self.packet()? {
+                    return Ok(None);
+                }
+                continue;
+            }
+            let Some(cursor) = &mut self.cursor else { return Ok(None) };
+            if self.end_place.is_some_and(|end| cursor.place() >= end) {
+                self.in_packet = false;
+                return Ok(None);
+            }
+            let Some(head) = cursor.next_event()? else {
+                self.in_packet = false;
+                continue;
+            };
+            let ns = self.reading.ns(head.clock);
+            self.latest = self.latest.max(ns);
+            if self.interval != ALWAYS {
+                let counted = self.latest.clamp(self.span.0, self.span.1);
+                if counted < self.interval.0 {
+                    cursor.pass(head)?;
+                    continue;
+                }
+                if counted >= self.interval.1 {
+                    return Ok(None);
+                }
+            }
+            if self.wants(head, ns)? {
+                return Ok(Some(Next { head, ns }));
+            }
+            if let Some(cursor) = &mut self.cursor {
+                cursor.pass(head)?;
+            }
+        }
+    }
+
+    #[inline]
+    fn wants(&mut self, head: Head, ns: i64) -> Result<bool, Damage> {
+        match self.reading.verdicts.get(head.event as usize) {
+            Some(Verdict::No) | None => return Ok(false),
+            Some(Verdict::Yes) => {}
+            Some(Verdict::Ask(asking)) => {
+                let Some(cursor) = &mut self.cursor else { return Ok(false) };
+                self.values.begin(&asking.plan);
+                cursor.peek(&asking.plan, &mut self.values)?;
+                if self.packet_serial != cursor.serial {
+                    self.packet_serial = cursor.serial;
+                    self.packet_values.begin(&asking.packet);
+                    cursor.show_context(&asking.packet, &mut self.packet_values);
+                }
+                if !asking.holds(&self.values, &self.packet_values) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(!self.reading.is_timed() || self.reading.selection.wants_time(ns))
+    }
+
+    /// Passes over the event that was given last.
+    #[inline]
+    pub(crate) fn pass(&mut self, head: Head) -> bool {
+        let passed = self.cursor.as_mut().map(|cursor| cursor.pass(head));
+        self.settle(passed)
+    }
+
+    /// Runs a plan over the event that was given last; false when it cannot be read to its end.
+    pub(crate) fn show<V: Visit>(&mut self, plan: &Plan, visit: &mut V) -> bool {
+        let shown = self.cursor.as_mut().map(|cursor| cursor.show(plan, visit));
+        self.settle(shown)
+    }
+
+    fn settle(&mut self, result: Option<Result<(), Damage>>) -> bool {
+        match result {
+            Some(Ok(())) => true,
+            Some(Err(damage)) => {
+                self.in_packet = false;
+                if damage.rest_of_file {
+                    self.skip_file();
+                }
+                self.damage(damage);
+                false
+            }
+            None => false,
+        }
+    }
+}

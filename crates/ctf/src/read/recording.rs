@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Trace folder → recording: the events that rtscope analyses, of its own traces and of LTTng's kernel traces.
+
+use super::class::{ClockClass, TraceClass};
+use super::cursor::{Cursor, Damage, WINDOW};
+use super::gather::Gathered;
+use super::kernel::{Binding, Names, Said};
+use super::packet::TracePlans;
+use super::plan::{Plan, Scope, picking_all};
+use super::values::Values;
+use super::{files, set};
+use crate::layout::{EventLayout, event_layouts};
+use crate::{Error, TraceInfo};
+use rtscope_event::{CpuId, Event, MonotonicNs, Recording};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// What a trace folder holds.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// Events, names, losses, history.
+    pub recording: Recording,
+    /// Where and when it was made; empty or nil where the trace does not say.
+    pub info: TraceInfo,
+    /// Number of events, by name, that rtscope has no use for.
+    pub skipped: BTreeMap<String, u64>,
+    /// What was wrong with the trace, for people. Each loss of data is in the recording's losses, too.
+    pub warnings: Vec<String>,
+}
+
+/// Reads the trace in `dir`, or in `dir/kernel`.
+///
+/// Damage is no error: what can be read is returned, and the rest is in [`Trace::warnings`] and in the losses.
+///
+/// # Errors
+/// When there is no trace, a file cannot be read, or the metadata cannot be understood.
+pub fn read_trace(dir: &Path) -> Result<Trace, Error> {
+    let dir = files::trace_dir(dir)?;
+    let class = set::metadata(&dir)?;
+    let reader = Reader::new(&class);
+    let mut gathered = Gathered::default();
+    for path in files::stream_files(&dir)? {
+        let cursor = Cursor::open(&reader.plans, &path, WINDOW, (0, u64::MAX));
+        let cursor = cursor.map_err(Error::io("read", &path))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        reader.file(cursor, &name, &mut gathered);
+    }
+    Ok(gathered.finish(&class))
+}
+
+/// An event that has a place in the recording.
+struct Bound {
+    binding: Binding,
+    plan: Plan,
+}
+
+struct Reader<'t> {
+    class: &'t TraceClass,
+    plans: TracePlans,
+    /// By class of the trace.
+    bound: Vec<Option<Bound>>,
+}
+
+impl<'t> Reader<'t> {
+    fn new(class: &'t TraceClass) -> Reader<'t> {
+        let layouts = event_layouts();
+        let names = layouts.iter().zip(0..);
+        let by_name: HashMap<&str, u32> = names.map(|(layout, id)| (layout.name.as_ref(), id)).collect();
+        let bound = class.events.iter().map(|event| bind(class, event, &layouts, &by_name));
+        Reader { class, plans: TracePlans::new(class), bound: bound.collect() }
+    }
+
+    /// Reads all packets of a file. `name` is for messages.
+    fn file(&self, mut cursor: Cursor<'_>, name: &str, out: &mut Gathered) {
+        let mut cpu = None;
+        let mut discarded = 0;
+        let mut values = Values::default();
+        loop {
+            let begun = cursor.next_packet();
+            if let Ok(true) = begun {
+                let said = cursor.packet.cpu.and_then(|cpu| u32::try_from(cpu).ok()).map(CpuId);
+                cpu = said.or(cpu);
+                discarded = discarded.max(cursor.packet.discarded.unwrap_or(0));
+            }
+            let read = match begun {
+                Ok(false) => break,
+                Ok(true) => self.packet(&mut cursor, cpu.unwrap_or_default(), &mut values, out),
+                Err(damage) => Err(damage),
+            };
+            if let Err(Damage { packet_at, what, rest_of_file }) = read {
+                let rest = if rest_of_file { "file" } else { "packet" };
+                out.damage(
+                    cpu,
+                    format!("{name}: packet at byte {packet_at}: {what}; the rest of the {rest} is left out"),
+                );
+                if rest_of_file {
+                    break;
+                }
+            }
+        }
+        out.discarded(cpu, discarded);
+    }
+
+    fn packet(
+        &self,
+        cursor: &mut Cursor<'_>,
+        cpu: CpuId,
+        values: &mut Values,
+        out: &mut Gathered,
+    ) -> Result<(), Damage> {
+        let clock = self.class.streams.get(cursor.packet.stream).and_then(|stream| stream.clock);
+        let clock = clock.and_then(|clock| self.class.clocks.get(clock));
+        if let Some(begin) = cursor.packet.begin {
+            out.begins(cpu, monotonic(clock, begin));
+        }
+        while let Some(head) = cursor.next_event()? {
+            let stream = cursor.stream().and_then(|stream| stream.events.get(head.event as usize));
+            let Some(class) = stream.map(|event| event.class) else { break };
+            match self.bound.get(class).and_then(Option::as_ref) {
+                Some(bound) => {
+                    values.begin(&bound.plan);
+                    cursor.show(&bound.plan, values)?;
+                    match bound.binding.take(values) {
+                        Some((said, names)) => keep(monotonic(clock, head.clock), cpu, said, names, out),
+                        None => out.malformed(class),
+                    }
+                }
+                None => {
+                    cursor.pass(head)?;
+                    out.skipped(class);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bind(
+    trace: &TraceClass,
+    event: &super::class::EventClass,
+    layouts: &[EventLayout],
+    by_name: &HashMap<&str, u32>,
+) -> Option<Bound> {
+    let stream = trace.streams.iter().find(|stream| stream.id == event.stream_id)?;
+    let plan = picking_all(&[
+        (Scope::StreamContext, stream.event_context.as_ref()),
+        (Scope::EventContext, event.context.as_ref()),
+        (Scope::Fields, event.fields.as_ref()),
+    ]);
+    let binding = Binding::of(&event.name, &plan, layouts, by_name)?;
+    Some(Bound { binding, plan })
+}
+
+/// The recording has the clock's own time, without its offset.
+fn monotonic(clock: Option<&ClockClass>, cycles: u64) -> MonotonicNs {
+    MonotonicNs(clock.map_or(cycles, |clock| clock.cycles_ns(cycles) as u64))
+}
+
+fn keep(time: MonotonicNs, cpu: CpuId, said: Said, names: Names, out: &mut Gathered) {
+    for (tid, comm) in names.tasks.into_iter().flatten() {
+        out.name(time, tid, comm);
+    }
+    if let Some((irq, name)) = names.irq {
+        out.irq(irq, name);
+    }
+    match said {
+        Said::Event(kind) => out.event(Event { time, cpu, kind }),
+        Said::Task(task) => out.task(task),
+        Said::Nothing => {}
+    }
+}

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who refers to whom: paths of the metadata → slots of the decoder.
+//!
+//! A path either begins with the name of a scope (`stream.event.header.id`), or is looked up in the structs around the
+//! field, innermost first. Only what comes earlier can be meant. In three passes, since a tree cannot be read and
+//! changed at once: integers get numbers, paths are followed to numbers, numbers become slots.
+
+use super::class::{
+    Choice, ClockClass, FieldClass, IntegerClass, NO_SLOT, Reference, Slot, StructClass, TraceClass,
+    VariantClass, shown_name,
+};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// The scopes, in the order of their decoding.
+const SCOPES: [&str; 6] = [
+    "trace.packet.header.",
+    "stream.packet.context.",
+    "stream.event.header.",
+    "stream.event.context.",
+    "event.context.",
+    "event.fields.",
+];
+
+/// Resolves all references, and finds each stream's clock.
+pub(super) fn resolve(trace: &mut TraceClass) -> Result<(), String> {
+    map_by_name(trace);
+    let mut next = 0;
+    for_each_scope(trace, &mut |class| number(class, &mut next));
+    let targets = targets(trace)?;
+    let mut slots: HashMap<u32, Slot> = HashMap::new();
+    for (target, _) in targets.values() {
+        let slot = slots.len() as Slot;
+        slots.entry(*target).or_insert(slot);
+    }
+    trace.slots = slots.len() as Slot;
+    for_each_scope(trace, &mut |class| apply(class, &targets, &slots));
+    find_clocks(trace)
+}
+
+fn for_each_scope(trace: &mut TraceClass, visit: &mut dyn FnMut(&mut StructClass)) {
+    let streams = trace
+        .streams
+        .iter_mut()
+        .flat_map(|stream| [&mut stream.packet_context, &mut stream.event_header, &mut stream.event_context]);
+    let events = trace.events.iter_mut().flat_map(|event| [&mut event.context, &mut event.fields]);
+    let scopes = std::iter::once(&mut trace.packet_header).chain(streams).chain(events);
+    scopes.flatten().for_each(visit);
+}
+
+/// Gives each integer and each reference a number of its own.
+fn number(class: &mut StructClass, next: &mut u32) {
+    for (_, field) in &mut class.fields {
+        number_field(field, next);
+    }
+}
+
+fn number_field(field: &mut FieldClass, next: &mut u32) {
+    *next += 1;
+    match field {
+        FieldClass::Integer(integer) => integer.node = *next,
+        FieldClass::Struct(class) => number(class, next),
+        FieldClass::Array { element, .. } => number_field(element, next),
+        FieldClass::Sequence { element, length } => {
+            length.target = *next;
+            number_field(element, next);
+        }
+        FieldClass::Variant(class) => {
+            if let Some(tag) = &mut class.tag {
+                tag.target = *next;
+            }
+            for (_, option) in &mut class.options {
+                number_field(option, next);
+            }
+        }
+        FieldClass::Float { .. } | FieldClass::Text => {}
+    }
+}
+
+/// By a reference's own number: its target's, and the choices if it is a tag.
+type Targets = BTreeMap<u32, (u32, Vec<Choice>)>;
+
+fn targets(trace: &TraceClass) -> Result<Targets, String> {
+    let mut targets = Targets::new();
+    for event in &trace.events {
+        let stream = trace.streams.iter().find(|stream| stream.id == event.stream_id);
+        let mut finder = Finder::new(&mut targets);
+        finder.scope(0, trace.packet_header.as_ref())?;
+        finder.scope(1, stream.and_then(|stream| stream.packet_context.as_ref()))?;
+        finder.scope(2, stream.and_then(|stream| stream.event_header.as_ref()))?;
+        finder.scope(3, stream.and_then(|stream| stream.event_context.as_ref()))?;
+        finder.scope(4, event.context.as_ref())?;
+        finder.scope(5, event.fields.as_ref())?;
+    }
+    // Streams without events.
+    for stream in &trace.streams {
+        let mut finder = Finder::new(&mut targets);
+        finder.scope(0, trace.packet_header.as_ref())?;
+        finder.scope(1, stream.packet_context.as_ref())?;
+        finder.scope(2, stream.event_header.as_ref())?;
+        finder.scope(3, stream.event_context.as_ref())?;
+    }
+    Ok(targets)
+}
+
+/// Follows the paths of one event's scopes.
+struct Finder<'c, 't> {
+    targets: &'t mut Targets,
+    scopes: [Option<&'c StructClass>; SCOPES.len()],
+    /// The structs around the field, outermost first, and how many of their fields come before it.
+    around: Vec<(&'c StructClass, usize)>,
+}
+
+impl<'c, 't> Finder<'c, 't> {
+    fn new(targets: &'t mut Targets) -> Finder<'c, 't> {
+        Finder { targets, scopes: [None; SCOPES.len()], around: Vec::new() }
+    }
+
+    fn scope(&mut self, place: usize, class: Option<&'c StructClass>) -> Result<(), String> {
+        let Some(class) = class else { return Ok(()) };
+        self.around.clear();
+        if let Some(scope) = self.scopes.get_mut(place) {
+            *scope = Some(class);
+        }
+        self.structure(class)
+    }
+
+    fn structure(&mut self, class: &'c StructClass) -> Result<(), String> {
+        for (place, (_, field)) in class.fields.iter().enumerate() {
+            self.around.push((class, place));
+            self.field(field)?;
+            self.around.pop();
+        }
+        Ok(())
+    }
+
+    fn field(&mut self, field: &'c FieldClass) -> Result<(), String> {
+        match field {
+            FieldClass::Struct(class) => self.structure(class),
+            FieldClass::Array { element, .. } => self.field(element),
+            FieldClass::Sequence { element, length } => {
+                let target = self.follow(length)?;
+                self.targets.insert(length.target, (target.node, Vec::new()));
+                self.field(element)
+            }
+            FieldClass::Variant(class) => {
+                self.variant(class)?;
+                class.options.iter().try_for_each(|(_, option)| self.field(option))
+            }
+            FieldClass::Integer(_) | FieldClass::Float { .. } | FieldClass::Text => Ok(()),
+        }
+    }
+
+    fn variant(&mut self, class: &VariantClass) -> Result<(), String> {
+        let tag = class.tag.as_ref().ok_or("a variant is used without a tag: `variant NAME <tag>`")?;
+        if self.targets.contains_key(&tag.target) {
+            return Ok(()); // Of a scope that an event before this one has, too.
+        }
+        let target = self.follow(tag)?;
+        let mappings = target.mappings.as_deref();
+        let mappings =
+            mappings.ok_or_else(|| format!("`{}`, a variant's tag, is no enumeration", tag.path))?;
+        let mut choices = Vec::new();
+        for mapping in mappings {
+            let exact = class.options.iter().position(|(name, _)| *name == mapping.label);
+            let option = exact.or_else(|| {
+                class.options.iter().position(|(name, _)| shown_name(name) == shown_name(&mapping.label))
+            });
+            if let Some(option) = option {
+                choices.push(Choice { first: mapping.first, last: mapping.last, option });
+            }
+        }
+        self.targets.insert(tag.target, (target.node, choices));
+        Ok(())
+    }
+
+    /// The integer that a path leads to.
+    fn follow(&self, reference: &Reference) -> Result<&'c IntegerClass, String> {
+        let path = reference.path.as_str();
+        let absolute = SCOPES.iter().zip(&self.scopes).find_map(|(prefix, scope)| {
+            let rest = path.strip_prefix(prefix)?;
+            Some((*scope)?.fields.as_slice()).map(|fields| (fields, rest))
+        });
+        let found =
+            match absolute {
+                Some((fields, rest)) => descend(fields, rest),
+                None => self.around.iter().rev().find_map(|(class, before)| {
+                    descend(class.fields.get(..*before).unwrap_or_default(), path)
+                }),
+            };
+        found.ok_or_else(|| format!("`{path}` is no integer field before the one that refers to it"))
+    }
+}
+
+/// Goes down a dotted path.
+fn descend<'c>(fields: &'c [(String, FieldClass)], path: &str) -> Option<&'c IntegerClass> {
+    let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
+    let exact = fields.iter().rfind(|(field, _)| field == name);
+    let (_, class) = exact.or_else(|| fields.iter().rfind(|(field, _)| shown_name(field) == name))?;
+    match (class, rest) {
+        (FieldClass::Integer(integer), None) => Some(integer),
+        (FieldClass::Struct(class), Some(rest)) => descend(&class.fields, rest),
+        (FieldClass::Variant(class), Some(rest)) => descend(&class.options, rest),
+        _ => None,
+    }
+}
+
+/// Writes the slots into the classes.
+fn apply(class: &mut StructClass, targets: &Targets, slots: &HashMap<u32, Slot>) {
+    for (_, field) in &mut class.fields {
+        apply_field(field, targets, slots);
+    }
+}
+
+fn apply_field(field: &mut FieldClass, targets: &Targets, slots: &HashMap<u32, Slot>) {
+    let slot_of = |target: u32| slots.get(&target).copied().unwrap_or(NO_SLOT);
+    match field {
+        FieldClass::Integer(integer) => integer.slot = slot_of(integer.node),
+        FieldClass::Struct(class) => apply(class, targets, slots),
+        FieldClass::Array { element, .. } => apply_field(element, targets, slots),
+        FieldClass::Sequence { element, length } => {
+            if let Some((target, _)) = targets.get(&length.target) {
+                length.slot = slot_of(*target);
+            }
+            apply_field(element, targets, slots);
+        }
+        FieldClass::Variant(class) => {
+            let tag = class.tag.as_mut();
+            if let Some((tag, (target, choices))) =
+                tag.and_then(|tag| targets.get(&tag.target).map(|to| (tag, to)))
+            {
+                tag.slot = slot_of(*target);
+                class.choices.clone_from(choices);
+            }
+            for (_, option) in &mut class.options {
+                apply_field(option, targets, slots);
+            }
+        }
+        FieldClass::Float { .. } | FieldClass::Text => {}
+    }
+}
+
+/// Timestamps that are mapped to no clock belong to the only one, or to one that counts nanoseconds from 0.
+fn map_by_name(trace: &mut TraceClass) {
+    if trace.clocks.len() > 1 {
+        return;
+    }
+    let name: Arc<str> = trace.clocks.first().map_or("default", |clock| &clock.name).into();
+    let mut mapped = false;
+    for stream in &mut trace.streams {
+        if let Some(header) = &mut stream.event_header {
+            map_fields(&mut header.fields, "timestamp", &name, &mut mapped);
+        }
+        if let Some(context) = &mut stream.packet_context {
+            map_fields(&mut context.fields, "timestamp_begin", &name, &mut mapped);
+        }
+    }
+    if mapped && trace.clocks.is_empty() {
+        trace.clocks.push(ClockClass { name: name.to_string(), ..ClockClass::default() });
+    }
+}
+
+fn map_fields(fields: &mut [(String, FieldClass)], wanted: &str, clock: &Arc<str>, mapped: &mut bool) {
+    for (name, field) in fields {
+        match field {
+            FieldClass::Integer(integer) if shown_name(name) == wanted && integer.clock.is_none() => {
+                integer.clock = Some(Arc::clone(clock));
+                *mapped = true;
+            }
+            FieldClass::Struct(class) => map_fields(&mut class.fields, wanted, clock, mapped),
+            FieldClass::Variant(class) => map_fields(&mut class.options, wanted, clock, mapped),
+            _ => {}
+        }
+    }
+}
+
+/// A stream has the clock that its integers are mapped to; it can only have one.
+fn find_clocks(trace: &mut TraceClass) -> Result<(), String> {
+    let places: HashMap<&str, usize> =
+        trace.clocks.iter().enumerate().map(|(place, clock)| (clock.name.as_str(), place)).collect();
+    for stream in &mut trace.streams {
+        let mut names = Vec::new();
+        let scopes = [&stream.packet_context, &stream.event_header, &stream.event_context];
+        scopes.into_iter().flatten().for_each(|class| clock_names(class, &mut names));
+        let events = trace.events.iter().filter(|event| event.stream_id == stream.id);
+        for class in events.flat_map(|event| [&event.context, &event.fields]).flatten() {
+            clock_names(class, &mut names);
+        }
+        names.sort_unstable();
+        names.dedup();
+        stream.clock = match names.as_slice() {
+            [] => None,
+            [name] => match places.get(name.as_str()) {
+                Some(place) => Some(*place),
+                None => return Err(format!("there is no clock `{name}`")),
+            },
+            [one, other, ..] => {
+                return Err(format!("stream {} has two clocks, `{one}` and `{other}`", stream.id));
+            }
+        };
+    }
+    Ok(())
+}
+
+fn clock_names(class: &StructClass, names: &mut Vec<String>) {
+    for (_, field) in &class.fields {
+        clock_names_of(field, names);
+    }
+}
+
+fn clock_names_of(field: &FieldClass, names: &mut Vec<String>) {
+    match field {
+        FieldClass::Integer(integer) => {
+            if let Some(name) =
+                integer.clock.as_deref().filter(|name| names.iter().all(|known| known != name))
+            {
+                names.push(name.to_owned());
+            }
+        }
+        FieldClass::Struct(class) => clock_names(class, names),
+        FieldClass::Array { element, .. } | FieldClass::Sequence { element, .. } => {
+            clock_names_of(element, names)
+        }
+        FieldClass::Variant(class) => {
+            class.options.iter().for_each(|(_, option)| clock_names_of(option, names));
+        }
+        FieldClass::Float { .. } | FieldClass::Text => {}
+    }
+}

@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Running a plan over bits.
+//!
+//! Nothing in the bytes is believed: each operation checks that it stays within the content, lengths are compared with
+//! what is left before anything is repeated, and elements that take no space are limited in number. So a run ends after
+//! a time that is bounded by the size of the content.
+
+use super::class::{ByteOrder, NO_SLOT, Slot};
+use super::plan::{Case, Count, FieldIndex, Integer, Op, Plan};
+
+/// Why a run ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The bytes at hand end within the field.
+    Short,
+    /// The bytes make no sense.
+    Bad(&'static str),
+}
+
+/// Takes what a plan shows, in order.
+pub trait Visit {
+    /// Text of the style.
+    fn literal(&mut self, text: &[u8]);
+    /// A number; sign-extended if it is signed.
+    fn integer(&mut self, plan: &Plan, integer: &Integer, value: u64);
+    /// A floating point number; of `bits` 32, the value is exact all the same.
+    fn float(&mut self, field: FieldIndex, value: f64);
+    /// Text up to its end or its first NUL.
+    fn text(&mut self, field: FieldIndex, text: &[u8]);
+    /// An element of an array begins.
+    fn element(&mut self, index: u64);
+    /// What was taken of this event so far will come again, from its beginning.
+    fn restart(&mut self) {}
+    /// A whole array of bytes that are no text.
+    fn bytes(&mut self, plan: &Plan, element: &Integer, bytes: &[u8]) {
+        for (index, byte) in (0..).zip(bytes) {
+            self.element(index);
+            let value = if element.signed { (*byte as i8) as i64 as u64 } else { u64::from(*byte) };
+            self.integer(plan, element, value);
+        }
+    }
+}
+
+/// Takes nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pass;
+
+impl Visit for Pass {
+    fn literal(&mut self, _: &[u8]) {}
+    fn integer(&mut self, _: &Plan, _: &Integer, _: u64) {}
+    fn float(&mut self, _: FieldIndex, _: f64) {}
+    fn text(&mut self, _: FieldIndex, _: &[u8]) {}
+    fn element(&mut self, _: u64) {}
+    fn bytes(&mut self, _: &Plan, _: &Integer, _: &[u8]) {}
+}
+
+/// What a stream remembers from field to field.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    /// Values that later fields refer to.
+    slots: Vec<i128>,
+    /// In the clock's own unit.
+    pub(crate) clock: u64,
+}
+
+impl State {
+    pub(crate) fn new(slots: u32) -> State {
+        State { slots: vec![0; slots as usize], clock: 0 }
+    }
+
+    pub(crate) fn note(&mut self, slot: Slot, value: i128) {
+        if let Some(place) = self.slots.get_mut(slot as usize) {
+            *place = value;
+        }
+    }
+
+    fn slot(&self, slot: Slot) -> i128 {
+        self.slots.get(slot as usize).copied().unwrap_or(0)
+    }
+
+    /// Completes a time of few bits: the first moment not before the clock that ends in them.
+    pub(crate) fn advance(&mut self, value: u64, bits: u32) {
+        if bits >= 64 {
+            self.clock = value;
+            return;
+        }
+        let mask = (1 << bits) - 1;
+        let wrapped = value & mask < self.clock & mask;
+        let completed = (self.clock & !mask) | (value & mask);
+        self.clock = if wrapped { completed.wrapping_add(mask + 1) } else { completed };
+    }
+}
+
+/// So many bytes after the end may be looked at, and count for nothing: quick loads are of 8 bytes, wherever a number is.
+pub(crate) const MARGIN: usize = 16;
+
+/// Elements that take no space, in one run.
+const MAX_EMPTY: u32 = 1 << 16;
+
+/// A position in bytes. It counts from a place that is a multiple of each alignment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Position<'a> {
+    bytes: &'a [u8],
+    pub(crate) at: u64,
+    /// First bit that must not be read.
+    pub(crate) end: u64,
+}
+
+impl<'a> Position<'a> {
+    /// `bytes` should have [`MARGIN`] bytes after `end`; without them the last values are read as 0.
+    pub(crate) fn new(bytes: &'a [u8], at: u64, end: u64) -> Position<'a> {
+        Position { bytes, at, end: end.min((bytes.len() as u64).saturating_mul(8)) }
+    }
+
+    #[inline]
+    pub(crate) fn align(&mut self, align: u32) {
+        let mask = u64::from(align) - 1;
+        self.at = self.at.saturating_add(mask) & !mask;
+    }
+
+    #[inline]
+    pub(crate) fn skip(&mut self, bits: u64) -> Result<(), Stop> {
+        match self.at.checked_add(bits) {
+            Some(after) if after <= self.end => {
+                self.at = after;
+                Ok(())
+            }
+            _ => Err(Stop::Short),
+        }
+    }
+
+    #[inline]
+    fn load(&self, byte: u64) -> [u8; 8] {
+        let byte = byte as usize;
+        match self.bytes.get(byte..byte + 8) {
+            Some(bytes) => bytes.try_into().unwrap_or_default(),
+            None => [0; 8],
+        }
+    }
+
+    /// A little-endian number at a whole byte; `bits` is 8, 16, 32 or 64.
+    #[inline]
+    pub(crate) fn whole(&mut self, bits: u32) -> Result<u64, Stop> {
+        let byte = self.at / 8;
+        self.skip(bits.into())?;
+        Ok(u64::from_le_bytes(self.load(byte)) & (u64::MAX >> (64 - bits)))
+    }
+
+    /// Any number of 1 to 64 bits. Little-endian fills bytes from their lowest bit, big-endian from their highest.
+    #[inline]
+    pub(crate) fn number(&mut self, bits: u32, order: ByteOrder) -> Result<u64, Stop> {
+        let (byte, offset) = (self.at / 8, (self.at % 8) as u32);
+        self.skip(bits.into())?;
+        let bytes = self.load(byte);
+        let over = (offset + bits).saturating_sub(64);
+        let more = if over > 0 { u64::from(self.load(byte + 8)[0]) } else { 0 };
+        let mask = u64::MAX >> (64 - bits);
+        Ok(match order {
+            ByteOrder::Little => {
+                let low = u64::from_le_bytes(bytes) >> offset;
+                let high = if over > 0 { more << (64 - offset) } else { 0 };
+                (low | high) & mask
+            }
+            ByteOrder::Big => {
+                let word = u64::from_be_bytes(bytes);
+                if over > 0 {
+                    ((word << over) | (more >> (8 - over))) & mask
+                } else {
+                    (word >> (64 - offset - bits)) & mask
+                }
+            }
+        })
+    }
+
+    fn text(&mut self) -> Result<&'a [u8], Stop> {
+        let bytes: &'a [u8] = self.bytes;
+        let rest = bytes.get((self.at / 8) as usize..(self.end / 8) as usize).ok_or(Stop::Short)?;
+        let length = memchr::memchr(0, rest).ok_or(Stop::Short)?;
+        self.at += (length as u64 + 1) * 8;
+        rest.get(..length).ok_or(Stop::Short)
+    }
+
+    fn take(&mut self, count: u64) -> Result<&'a [u8], Stop> {
+        let bytes: &'a [u8] = self.bytes;
+        let first = (self.at / 8) as usize;
+        self.skip(count.checked_mul(8).ok_or(Stop::Short)?)?;
+        bytes.get(first..first + count as usize).ok_or(Stop::Short)
+    }
+
+    fn float(&mut self, bits: u32, order: ByteOrder) -> Result<f64, Stop> {
+        let raw = self.number(bits, order)?;
+        Ok(if bits == 32 { f64::from(f32::from_bits(raw as u32)) } else { f64::from_bits(raw) })
+    }
+}
+
+/// Runs a whole plan.
+#[inline]
+pub(crate) fn run<V: Visit>(
+    plan: &Plan,
+    position: &mut Position<'_>,
+    state: &mut State,
+    visit: &mut V,
+) -> Result<(), Stop> {
+    let mut runner = Runner { plan, state, visit, empty: 0 };
+    runner.operations(0, plan.ops.len(), position)
+}
+
+struct Runner<'r, V> {
+    plan: &'r Plan,
+    state: &'r mut State,
+    visit: &'r mut V,
+    /// Elements without size so far.
+    empty: u32,
+}
+
+impl<V: Visit> Runner<'_, V> {
+    /// Recursive for loops in loops, as deep as the metadata's types nest, which the parser limits.
+    #[inline]
+    fn operations(&mut self, from: usize, to: usize, position: &mut Position<'_>) -> Result<(), Stop> {
+        let mut next = from;
+        while next < to {
+            let Some(op) = self.plan.ops.get(next) else { return Ok(()) };
+            next += 1;
+            match op {
+                Op::Literal(place, length) => self.literal(*place, *length),
+                Op::Align(align) => position.align(*align),
+                Op::Skip(bits) => position.skip(*bits)?,
+                Op::Bytes(integer) => {
+                    let raw = position.whole(integer.bits.into())?;
+                    self.integer(integer, raw);
+                }
+                Op::Bits(integer) => {
+                    let raw = position.number(integer.bits.into(), integer.order)?;
+                    self.integer(integer, raw);
+                }
+                Op::Text(field) => {
+                    let text = position.text()?;
+                    self.visit.text(*field, text);
+                }
+                Op::Characters { count, field } => {
+                    let text = position.take(self.count(*count)?)?;
+                    let length = memchr::memchr(0, text).unwrap_or(text.len());
+                    self.visit.text(*field, text.get(..length).unwrap_or_default());
+                }
+                Op::Jump(distance) => next = next - 1 + *distance as usize,
+                Op::Choose { tag, table } => next = self.choose(*tag, *table)?,
+                Op::Loop { count, body } => {
+                    let after = next + *body as usize;
+                    self.repeat(*count, next, after, position)?;
+                    next = after;
+                }
+                other => self.rare(other, position)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Operations that few events have.
+    fn rare(&mut self, op: &Op, position: &mut Position<'_>) -> Result<(), Stop> {
+        match op {
+            Op::Float { bits, order, field } => {
+                let value = position.float(*bits, *order)?;
+                self.visit.float(*field, value);
+            }
+            Op::Array { count, element } => {
+                let bytes = position.take(self.count(*count)?)?;
+                self.visit.bytes(self.plan, element, bytes);
+            }
+            Op::SkipElements { count, bits } => {
+                let all = self.count(*count)?.checked_mul(*bits).ok_or(Stop::Short)?;
+                position.skip(all)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn literal(&mut self, place: u32, length: u32) {
+        let (place, length) = (place as usize, length as usize);
+        self.visit.literal(self.plan.literals.get(place..place + length).unwrap_or_default());
+    }
+
+    #[inline]
+    fn integer(&mut self, integer: &Integer, raw: u64) {
+        let unused = 64 - u32::from(integer.bits);
+        let value = if integer.signed { ((raw << unused) as i64 >> unused) as u64 } else { raw };
+        if integer.slot != NO_SLOT {
+            let noted = if integer.signed { i128::from(value as i64) } else { i128::from(value) };
+            self.state.note(integer.slot, noted);
+        }
+        if integer.clock {
+            self.state.advance(raw, integer.bits.into());
+        }
+        if integer.shown {
+            self.visit.integer(self.plan, integer, value);
+        }
+    }
+
+    fn count(&self, count: Count) -> Result<u64, Stop> {
+        match count {
+            Count::Fixed(count) => Ok(count),
+            Count::Noted(slot) => {
+                u64::try_from(self.state.slot(slot)).map_err(|_| Stop::Bad("a length is negative"))
+            }
+        }
+    }
+
+    fn choose(&self, tag: Slot, table: u32) -> Result<usize, Stop> {
+        let tag = self.state.slot(tag);
+        let cases: &[Case] = self.plan.tables.get(table as usize).map_or(&[], Vec::as_slice);
+        let case = cases.iter().find(|case| (case.first..=case.last).contains(&tag));
+        case.map(|case| case.place as usize).ok_or(Stop::Bad("a variant's tag chooses no option"))
+    }
+
+    fn repeat(
+        &mut self,
+        count: Count,
+        from: usize,
+        to: usize,
+        position: &mut Position<'_>,
+    ) -> Result<(), Stop> {
+        for index in 0..self.count(count)? {
+            let before = position.at;
+            self.visit.element(index);
+            self.operations(from, to, position)?;
+            if position.at == before {
+                self.empty += 1;
+                if self.empty > MAX_EMPTY {
+                    return Err(Stop::Bad("an array has too many elements that take no space"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(bytes: &[u8], at: u64, bits: u32, order: ByteOrder) -> u64 {
+        let mut padded = bytes.to_vec();
+        padded.extend([0xee; MARGIN]);
+        Position::new(&padded, at, bytes.len() as u64 * 8).number(bits, order).unwrap()
+    }
+
+    /// Bit by bit: what the quick loads have to agree with.
+    fn slowly(bytes: &[u8], at: u64, bits: u32, order: ByteOrder) -> u64 {
+        let bit = |place: u64| {
+            let byte = u64::from(bytes[(place / 8) as usize]);
+            match order {
+                ByteOrder::Little => byte >> (place % 8) & 1,
+                ByteOrder::Big => byte >> (7 - place % 8) & 1,
+            }
+        };
+        (0..u64::from(bits)).fold(0, |value, place| match order {
+            ByteOrder::Little => value | bit(at + place) << place,
+            ByteOrder::Big => value << 1 | bit(at + place),
+        })
+    }
+
+    #[test]
+    fn numbers_of_all_sizes_at_all_places() {
+        let bytes: Vec<u8> = (0..18_u32).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect();
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            for bits in 1..=64 {
+                for at in 0..=(18 * 8 - u64::from(bits)) {
+                    assert_eq!(
+                        number(&bytes, at, bits, order),
+                        slowly(&bytes, at, bits, order),
+                        "{at} {bits} {order:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_time_is_completed_from_the_one_before() {
+        let advance = |clock, value, bits| {
+            let mut state = State { clock, ..State::default() };
+            state.advance(value, bits);
+            state.clock
+        };
+        assert_eq!(advance(0x1234, 0x40, 8), 0x1240);
+        assert_eq!(advance(0x1234, 0x34, 8), 0x1234);
+        assert_eq!(advance(0x1234, 0x33, 8), 0x1333);
+        assert_eq!(advance(u64::MAX, 0, 8), 0);
+        assert_eq!(advance(7, 3, 64), 3);
+    }
+
+    #[test]
+    fn nothing_beyond_the_end() {
+        let bytes = [b'a'; 24];
+        let mut position = Position::new(&bytes, 0, 16);
+        assert_eq!(position.text(), Err(Stop::Short));
+        assert_eq!(position.take(u64::MAX), Err(Stop::Short));
+        assert_eq!(position.take(2), Ok(&b"aa"[..]));
+        assert_eq!(position.whole(8), Err(Stop::Short));
+        position.align(64);
+        assert_eq!(position.skip(1), Err(Stop::Short));
+        assert_eq!(position.text(), Err(Stop::Short));
+    }
+}
