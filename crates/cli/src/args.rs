@@ -3,6 +3,7 @@
 
 use crate::exit::help;
 use crate::list::options::ListOptions;
+use crate::trace_args::{PrintOptions, StatOptions};
 use crate::units::{Bytes, DurationNs, IntervalNs};
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 use rtscope_event::End;
@@ -22,7 +23,11 @@ const EXAMPLES: &str = help!(
   rtscope watch response --task 'control*' --threshold 500us --snapshot-dir late/
       Report each response of these tasks that takes longer than 500 us, and save what happened around it.
   rtscope explain late/20261120T234107Z-1
-      Explain a saved one again."
+      Explain a saved one again.
+  rtscope stat late/20261120T234107Z-1
+      What was recorded, and what is missing.
+  rtscope print late/20261120T234107Z-1 --event 'sched_*' --task control
+      The recorded events."
 );
 
 #[derive(Debug, Subcommand)]
@@ -35,6 +40,10 @@ pub enum Command {
     List(ListOptions),
     /// Explain a saved late response again, from its files alone
     Explain(ExplainOptions),
+    /// Print the events of CTF traces: rtscope's, LTTng's, perf's
+    Print(Box<PrintOptions>),
+    /// Count the events of CTF traces, and say what is missing from them
+    Stat(Box<StatOptions>),
     /// List what rtscope needs of the kernel and of its privileges
     Caps(CapsOptions),
     /// Print completions for a shell

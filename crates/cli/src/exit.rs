@@ -18,6 +18,9 @@ pub enum Failure {
     /// COMMAND could not be started, or ended as a shell does then.
     #[error("{0}")]
     NoCommand(String),
+    /// A trace cannot be read as a whole; what could be read was.
+    #[error("{0}")]
+    Damaged(String),
     /// Late responses were found, and `--fail-if-late` was given.
     #[error("{0} late responses")]
     Late(u64),
@@ -35,6 +38,7 @@ impl Failure {
             Failure::Usage(_) => 2,
             Failure::Missing(_) => 3,
             Failure::Late(_) => 4,
+            Failure::Damaged(_) => 5,
             Failure::NoCommand(_) => 127,
         }
     }
@@ -72,6 +76,7 @@ Exit codes:
   2    an argument cannot be used
   3    the kernel or our privileges lack something (rtscope caps tells more)
   4    late responses were found, with --fail-if-late
+  5    a trace is damaged; what can be read of it was shown
   128+N  a second signal N ended the watch at once
   127  COMMAND could not be started"
         )

@@ -8,6 +8,9 @@ mod explain;
 mod generate;
 mod list;
 mod output;
+mod print;
+mod stat;
+mod trace_args;
 mod units;
 mod wall_clock;
 mod watch;
@@ -22,6 +25,8 @@ fn main() -> ExitCode {
         Command::Watch(WatchCommand::Response(options)) => watch::run(*options),
         Command::List(options) => list::run(&options),
         Command::Explain(options) => explain::run(&options),
+        Command::Print(options) => print::run(&options),
+        Command::Stat(options) => stat::run(&options),
         Command::Caps(options) => caps::run(&options),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man_pages(&dir),

@@ -20,13 +20,34 @@ pub fn now() -> Result<WallClock, Failure> {
 /// Local time minus UTC, now.
 fn utc_offset_s() -> i32 {
     let seconds = std::time::SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let seconds = seconds as libc::time_t;
+    local(seconds as i64).map_or(0, |parts| parts.tm_gmtoff as i32)
+}
+
+/// Local time minus UTC at a moment, in seconds.
+pub fn offset_s_at(unix_s: i64) -> i64 {
+    local(unix_s).map_or(0, |parts| parts.tm_gmtoff)
+}
+
+fn local(unix_s: i64) -> Option<libc::tm> {
+    let seconds: libc::time_t = unix_s;
     let mut parts = std::mem::MaybeUninit::<libc::tm>::zeroed();
     // SAFETY: both pointers are to live objects of the right types for the length of the call.
     let filled = unsafe { libc::localtime_r(&raw const seconds, parts.as_mut_ptr()) };
     // SAFETY: `tm` is plain data, all zero before the call, so it is initialised whether or not the call filled it.
     let parts = unsafe { parts.assume_init() };
-    if filled.is_null() { 0 } else { parts.tm_gmtoff as i32 }
+    if filled.is_null() { None } else { Some(parts) }
+}
+
+/// Local time of day as `HH:MM:SS.`.
+pub fn time_of_day(unix_s: i64) -> [u8; 9] {
+    let mut text = *b"00:00:00.";
+    if let Some(parts) = local(unix_s) {
+        for (place, number) in [(0, parts.tm_hour), (3, parts.tm_min), (6, parts.tm_sec)] {
+            text[place] = b'0' + (number / 10 % 10) as u8;
+            text[place + 1] = b'0' + (number % 10) as u8;
+        }
+    }
+    text
 }
 
 fn unix(clock: &WallClock, time: MonotonicNs) -> std::time::SystemTime {

@@ -5,18 +5,24 @@
 //! writes anywhere; a [`WallClock`] is handed in by who has looked at one.
 #![forbid(unsafe_code)]
 
+mod event;
 mod explanation;
 mod json;
 mod label;
 mod late;
 mod style;
 mod summary;
+mod trace_stat;
 mod units;
 
+pub use event::{
+    Clock, CsvFormat, CsvWriter, EVENT_SCHEMA, JsonFormat, JsonWriter, PrettyFormat, PrettyWriter,
+};
 pub use explanation::{explanation_text, loss_line};
 pub use json::{SCHEMA, explanation_json, late_json, summary_json};
 pub use label::{actor_label, cause_label, clean, origin_label, thread_label};
 pub use late::late_line;
 pub use style::Style;
 pub use summary::summary_text;
+pub use trace_stat::{STAT_SCHEMA, TraceStat, missing_lines};
 pub use units::{WallClock, count_text, duration_text, share_text};

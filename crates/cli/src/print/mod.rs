@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope print TRACE`: the events of traces, one a line.
+
+use crate::exit::Failure;
+use crate::output::note;
+use crate::trace_args::{FormatArg, PrintOptions, report_damage};
+use crate::wall_clock::time_of_day;
+use rtscope_ctf::{DamagedFile, Format, Piece, Selection, TraceSet, print};
+use rtscope_view::{CsvFormat, JsonFormat, PrettyFormat, missing_lines};
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
+
+/// Opens, prints, says what is missing.
+pub fn run(options: &PrintOptions) -> Result<(), Failure> {
+    if !options.fields.is_empty() && options.format != FormatArg::Csv {
+        return Err(Failure::Usage(
+            "--fields is for --format csv; add that, or leave --fields out".to_owned(),
+        ));
+    }
+    if options.clock_raw && options.format != FormatArg::Text {
+        return Err(Failure::Usage("--clock-raw is for --format text".to_owned()));
+    }
+    let mut set = options.trace.open()?;
+    let selection = options.trace.selection(&set)?;
+    let mut out = Output::new().map_err(|error| Failure::doing("opening standard output", error))?;
+    let limit = options.head.unwrap_or(u64::MAX);
+    match options.format {
+        FormatArg::Text => {
+            let format = PrettyFormat::new(&set, time_of_day, options.clock_raw);
+            out.events(&set, &selection, limit, &format);
+        }
+        FormatArg::Json => out.events(&set, &selection, limit, &JsonFormat::new(&set)),
+        FormatArg::Csv => {
+            let format = CsvFormat::new(&set, &options.fields);
+            out.bytes(format.header().as_bytes());
+            out.events(&set, &selection, limit, &format);
+        }
+    }
+    match out.failure {
+        // Whoever read has what it wanted.
+        Some(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+        Some(error) => return Err(Failure::doing("writing to standard output", error)),
+        None => {}
+    }
+    for line in missing_lines(&set, time_of_day) {
+        note(&format!("rtscope: {}", rtscope_view::clean(&line)));
+    }
+    let mut damaged = std::mem::take(&mut set.damaged);
+    damaged.append(&mut out.damaged);
+    report_damage(&mut damaged)
+}
+
+/// Standard output without a buffer of its own: pieces are large.
+struct Output {
+    file: File,
+    failure: Option<io::Error>,
+    damaged: Vec<DamagedFile>,
+}
+
+impl Output {
+    fn new() -> io::Result<Output> {
+        let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        Ok(Output { file, failure: None, damaged: Vec::new() })
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        if self.failure.is_none() {
+            self.failure = self.file.write_all(bytes).err();
+        }
+    }
+
+    fn events<F: Format>(&mut self, set: &TraceSet, selection: &Selection, limit: u64, format: &F) {
+        let mut before = None;
+        let mut left = limit;
+        let mut gap = Vec::new();
+        print(set, selection, limit, format, &mut |piece: Piece| {
+            let end = if piece.events > left { lines_end(&piece.text, left) } else { piece.text.len() };
+            let text = piece.text.get(..end).unwrap_or_default();
+            let (head, rest) = text.split_at(piece.first.map_or(0, |(_, at)| at).min(end));
+            gap.clear();
+            if let Some((first, _)) = piece.first.filter(|_| end > 0) {
+                format.gap(before, first, &mut gap);
+            }
+            self.bytes(head);
+            self.bytes(&gap);
+            self.bytes(rest);
+            before = piece.last.or(before);
+            left = left.saturating_sub(piece.events);
+            self.damaged.extend(piece.damaged);
+            left > 0 && self.failure.is_none()
+        });
+    }
+}
+
+/// Length of the first lines.
+fn lines_end(text: &[u8], lines: u64) -> usize {
+    let ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+    match usize::try_from(lines) {
+        Ok(0) => 0,
+        Ok(lines) => ends.take(lines).last().unwrap_or(0),
+        Err(_) => text.len(),
+    }
+}

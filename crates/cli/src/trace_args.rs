@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What `print` and `stat` have in common: which traces, and which of their events.
+
+use crate::exit::{Failure, help};
+use crate::wall_clock;
+use clap::{ValueEnum, ValueHint};
+use rtscope_ctf::{Comparison, Condition, DamagedFile, Pattern, Selection, TraceSet};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
+
+const PRINT_EXAMPLES: &str = help!(
+    "Examples:
+  rtscope print late/20261120T234107Z-1
+      All events, as babeltrace2 prints them.
+  rtscope print trace/ --event 'sched_*' --task control --from +1.5s --to +1.6s
+      What the scheduler did with a task, in a tenth of a second.
+  rtscope print trace/ --where 'prev_prio < 0 && next_comm =~ \"kworker*\"' --format json
+      One JSON object a line (docs/event-formats.md).
+  rtscope print trace/ --event 'irq_*' --format csv --fields irq,name,ret
+      A table.
+
+What is missing from a trace is said on standard error, after the events."
+);
+
+const STAT_EXAMPLES: &str = help!(
+    "Examples:
+  rtscope stat late/20261120T234107Z-1
+      Events by name, streams, and what is missing.
+  rtscope stat trace/ --from -1s --cpu 0-3 --json
+      The last second on four CPUs, as one JSON object."
+);
+
+/// How events are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FormatArg {
+    /// As babeltrace2 does
+    Text,
+    /// One JSON object a line
+    Json,
+    /// A table with commas
+    Csv,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = PRINT_EXAMPLES)]
+pub struct PrintOptions {
+    #[command(flatten)]
+    pub trace: TraceOptions,
+    /// How events are shown
+    #[arg(long, value_enum, default_value_t = FormatArg::Text)]
+    pub format: FormatArg,
+    /// With --format csv: these fields, each in a column of its own
+    #[arg(long, value_name = "FIELD,FIELD...", value_delimiter = ',')]
+    pub fields: Vec<String>,
+    /// Stop after so many events
+    #[arg(long, value_name = "N")]
+    pub head: Option<u64>,
+    /// With --format text: the clock's own values instead of times of day
+    #[arg(long)]
+    pub clock_raw: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = STAT_EXAMPLES)]
+pub struct StatOptions {
+    #[command(flatten)]
+    pub trace: TraceOptions,
+    /// One JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct TraceOptions {
+    /// The folder of a trace, or one with traces below it, which are merged
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub trace: PathBuf,
+    /// Not before this time: 13:05:59.25, 2026-11-20T13:05:59Z, nanoseconds since 1970, +1.5s after the first event, or
+    /// -2s before the last
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub from: Option<String>,
+    /// Not after this time
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub to: Option<String>,
+    /// Only events with this name (* and ? stand for any characters); may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub event: Vec<String>,
+    /// Only events whose fields say this: comparisons (== != < <= > >=, =~ for patterns) with && || ! and parentheses
+    #[arg(long = "where", value_name = "CONDITION")]
+    pub condition: Vec<String>,
+    /// Only events that name this task in a field (its thread id, or a pattern for its name)
+    #[arg(long, value_name = "NAME|TID")]
+    pub task: Option<String>,
+    /// Only events of these CPUs (0,2-3)
+    #[arg(long, value_name = "LIST")]
+    pub cpu: Option<String>,
+}
+
+/// Fields in which tracers name threads.
+const TIDS: [&str; 11] = [
+    "tid",
+    "vtid",
+    "prev_tid",
+    "next_tid",
+    "parent_tid",
+    "child_tid",
+    "perf_tid",
+    "common_pid",
+    "prev_pid",
+    "next_pid",
+    "old_tid",
+];
+const COMMS: [&str; 9] = [
+    "comm",
+    "procname",
+    "prev_comm",
+    "next_comm",
+    "parent_comm",
+    "child_comm",
+    "perf_comm",
+    "old_comm",
+    "new_comm",
+];
+
+impl TraceOptions {
+    /// Opens the traces.
+    pub fn open(&self) -> Result<TraceSet, Failure> {
+        raise_file_limit();
+        TraceSet::open(&self.trace).map_err(|error| Failure::Failed(error.to_string()))
+    }
+
+    /// Which events are wanted.
+    pub fn selection(&self, set: &TraceSet) -> Result<Selection, Failure> {
+        let time = |text: &Option<String>, option: &str| match text {
+            Some(text) => {
+                moment(text, set).map(Some).map_err(|why| Failure::Usage(format!("--{option} {text}: {why}")))
+            }
+            None => Ok(None),
+        };
+        let mut conditions = Vec::new();
+        for text in &self.condition {
+            let condition = Condition::parse(text);
+            conditions.push(condition.map_err(|why| Failure::Usage(format!("--where '{text}': {why}")))?);
+        }
+        if let Some(task) = &self.task {
+            conditions.push(match task.parse::<u32>() {
+                Ok(_) => Condition::any_of(&TIDS, Comparison::Equal, task),
+                Err(_) => Condition::any_of(&COMMS, Comparison::Like, task),
+            });
+        }
+        let cpus = self.cpu.as_deref().map(cpu_list).transpose();
+        Ok(Selection {
+            from_ns: time(&self.from, "from")?,
+            to_ns: time(&self.to, "to")?,
+            events: self.event.iter().map(|pattern| Pattern::new(pattern)).collect(),
+            cpus: cpus.map_err(|why| Failure::Usage(format!("--cpu: {why}")))?,
+            conditions,
+        })
+    }
+}
+
+/// A merge has a file open for each stream; LTTng may have thousands.
+fn raise_file_limit() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // Without it, traces of many streams say which file cannot be opened.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    }
+}
+
+const SECOND: i64 = 1_000_000_000;
+
+/// A time as people write it, in nanoseconds since 1970.
+fn moment(text: &str, set: &TraceSet) -> Result<i64, String> {
+    let (begin, end) = set.span();
+    let distance = |text: &str| {
+        let duration = text.parse::<crate::units::DurationNs>()?;
+        i64::try_from(duration.0).map_err(|_| "it is too far away".to_owned())
+    };
+    if let Some(text) = text.strip_prefix('+') {
+        return Ok(begin.ok_or(NO_TIMES)?.saturating_add(distance(text)?));
+    }
+    if let Some(text) = text.strip_prefix('-') {
+        return Ok(end.ok_or(NO_TIMES)?.saturating_sub(distance(text)?));
+    }
+    if let Ok(ns) = text.parse::<i64>() {
+        return Ok(ns);
+    }
+    if text.contains('T') || text.contains('-') {
+        let time = humantime::parse_rfc3339_weak(text).map_err(|error| error.to_string())?;
+        let since = time.duration_since(UNIX_EPOCH).map_err(|_| "it is before 1970".to_owned())?;
+        return i64::try_from(since.as_nanos()).map_err(|_| "it is too far away".to_owned());
+    }
+    let of_day = time_of_day(text)?;
+    let begin = begin.ok_or(NO_TIMES)?;
+    let offset = wall_clock::offset_s_at(begin.div_euclid(SECOND)) * SECOND;
+    let day = 24 * 3600 * SECOND;
+    let midnight = (begin + offset).div_euclid(day) * day - offset;
+    let moment = midnight + of_day;
+    // A trace may go on past midnight.
+    let next_day = moment < begin && end.is_some_and(|end| moment + day <= end);
+    Ok(if next_day { moment + day } else { moment })
+}
+
+const NO_TIMES: &str = "the trace does not say when it begins and ends";
+
+/// `HH:MM[:SS[.fraction]]` in nanoseconds since midnight.
+fn time_of_day(text: &str) -> Result<i64, String> {
+    let wrong = || format!("'{text}' is no time; write 13:05:59.25, +1.5s, -2s, or nanoseconds since 1970");
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    if fraction.len() > 9 || !fraction.bytes().all(|digit| digit.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let fraction: i64 = format!("{fraction:0<9}").parse().map_err(|_| wrong())?;
+    let parts: Vec<i64> =
+        whole.split(':').map(|part| part.parse().map_err(|_| wrong())).collect::<Result<_, _>>()?;
+    match parts.as_slice() {
+        [hours @ 0..24, minutes @ 0..60, rest @ ..]
+            if rest.len() < 2 && rest.iter().all(|s| (0..61).contains(s)) =>
+        {
+            Ok((hours * 3600 + minutes * 60 + rest.first().unwrap_or(&0)) * SECOND + fraction)
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// `0,2-3`
+fn cpu_list(text: &str) -> Result<BTreeSet<u64>, String> {
+    const MOST: u64 = 1 << 16;
+    let mut cpus = BTreeSet::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.trim().parse::<u64>().ok().filter(|cpu| *cpu < MOST);
+        let range = number(first).zip(number(last)).filter(|(first, last)| first <= last);
+        let (first, last) = range.ok_or_else(|| format!("'{part}' is no CPU; write for instance 0,2-3"))?;
+        cpus.extend(first..=last);
+    }
+    Ok(cpus)
+}
+
+/// Says what could not be read, each place once; the error at the end if there was any.
+pub fn report_damage(damaged: &mut Vec<DamagedFile>) -> Result<(), Failure> {
+    const SHOWN: usize = 20;
+    let key = |file: &DamagedFile| (file.path.clone(), file.damage.packet_at);
+    damaged.sort_by_key(key);
+    damaged.dedup_by_key(|file| key(file));
+    for file in damaged.iter().take(SHOWN) {
+        crate::output::note(&format!("rtscope: {}", rtscope_view::clean(&file.to_string())));
+    }
+    if damaged.len() > SHOWN {
+        crate::output::note(&format!("rtscope: and {} more", damaged.len() - SHOWN));
+    }
+    match damaged.len() {
+        0 => Ok(()),
+        count => Err(Failure::Damaged(format!(
+            "the trace is damaged in {count} places; what can be read was shown"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_day() {
+        assert_eq!(time_of_day("00:00"), Ok(0));
+        assert_eq!(time_of_day("13:05:59.25"), Ok((13 * 3600 + 5 * 60 + 59) * SECOND + 250_000_000));
+        for wrong in ["", "1", "24:00", "1:60", "1:2:3:4", "1:2:3.x", "1:2:3.1234567890"] {
+            assert!(time_of_day(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn lists_of_cpus() {
+        assert_eq!(cpu_list("0,2-3").unwrap(), BTreeSet::from([0, 2, 3]));
+        for wrong in ["", "a", "3-1", "0-99999999"] {
+            assert!(cpu_list(wrong).is_err(), "{wrong}");
+        }
+    }
+}

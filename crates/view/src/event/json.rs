@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Events as JSON, one object a line. docs/event-formats.md describes them.
+
+use super::number;
+use rtscope_ctf::{
+    FieldIndex, Format, Integer, Piece, Plan, Scope, Shape, Shown, Stream, Style, TraceSet, Visit, WriteEvent,
+};
+
+/// Name and version of the objects.
+pub const EVENT_SCHEMA: &str = "rtscope.event/1";
+
+struct Json;
+
+impl Style for Json {
+    fn scope(&self, scope: Scope, _: bool) -> String {
+        let key = match scope {
+            Scope::PacketHeader | Scope::EventHeader => "header",
+            Scope::PacketContext => "packet",
+            Scope::StreamContext => "context",
+            Scope::EventContext => "event_context",
+            Scope::Fields => "fields",
+        };
+        format!(",\"{key}\":")
+    }
+
+    fn open(&self, shape: Shape, _: u32) -> String {
+        match shape {
+            Shape::Struct => "{",
+            Shape::Variant => "",
+            Shape::Array => "[",
+        }
+        .to_owned()
+    }
+
+    fn close(&self, shape: Shape, _: u32) -> String {
+        match shape {
+            Shape::Struct => "}",
+            Shape::Variant => "",
+            Shape::Array => "]",
+        }
+        .to_owned()
+    }
+
+    fn member(&self, name: &str, first: bool, _: u32) -> String {
+        let mut text = Vec::new();
+        if !first {
+            text.push(b',');
+        }
+        quoted(&mut text, name.as_bytes());
+        text.push(b':');
+        String::from_utf8(text).unwrap_or_default()
+    }
+}
+
+struct StreamText {
+    packet: Plan,
+    /// For each class its name in quotes, and its plan.
+    events: Vec<(Vec<u8>, Plan)>,
+    /// Its trace, where there are several.
+    trace: Option<u64>,
+}
+
+/// JSON lines.
+pub struct JsonFormat {
+    streams: Vec<StreamText>,
+}
+
+impl JsonFormat {
+    /// Prepares for the streams of a set.
+    #[must_use]
+    pub fn new(set: &TraceSet) -> JsonFormat {
+        let several = set.traces.len() > 1;
+        let streams = set.streams.iter().map(|stream: &Stream| {
+            let events = (0..set.event_count(stream)).map(|event| {
+                let mut name = Vec::new();
+                quoted(&mut name, set.event_name(stream, event).as_bytes());
+                (name, set.event_plan(stream, event, &Json))
+            });
+            let trace = several.then_some(stream.trace as u64);
+            StreamText { events: events.collect(), packet: set.packet_plan(stream, &Json), trace }
+        });
+        JsonFormat { streams: streams.collect() }
+    }
+}
+
+impl Format for JsonFormat {
+    type Writer<'f> = JsonWriter<'f>;
+
+    fn writer(&self) -> JsonWriter<'_> {
+        JsonWriter { format: self, packets: vec![(0, Vec::new()); self.streams.len()] }
+    }
+
+    fn gap(&self, _: Option<u64>, _: u64, _: &mut Vec<u8>) {}
+}
+
+/// Writes a piece.
+pub struct JsonWriter<'f> {
+    format: &'f JsonFormat,
+    packets: Vec<(u64, Vec<u8>)>,
+}
+
+impl WriteEvent for JsonWriter<'_> {
+    fn write(&mut self, piece: &mut Piece, event: &mut Shown<'_, '_>) -> bool {
+        let Some(stream) = self.format.streams.get(event.stream) else { return false };
+        let Some((name, plan)) = stream.events.get(event.event) else { return false };
+        let text = &mut piece.text;
+        let start = text.len();
+        text.extend_from_slice(b"{\"schema\":\"");
+        text.extend_from_slice(EVENT_SCHEMA.as_bytes());
+        text.extend_from_slice(b"\",\"time_ns\":");
+        match event.ns {
+            Some(ns) => number::signed(text, ns),
+            None => text.extend_from_slice(b"null"),
+        }
+        if let Some(trace) = stream.trace {
+            text.extend_from_slice(b",\"trace\":");
+            number::decimal(text, trace);
+        }
+        if let Some(cpu) = event.cpu {
+            text.extend_from_slice(b",\"cpu\":");
+            number::decimal(text, cpu);
+        }
+        text.extend_from_slice(b",\"event\":");
+        text.extend_from_slice(name);
+        if let Some((packet, context)) = self.packets.get_mut(event.stream) {
+            if *packet != event.packet {
+                *packet = event.packet;
+                context.clear();
+                event.show_context(&stream.packet, &mut Text { text: context, start: 0 });
+            }
+            text.extend_from_slice(context);
+        }
+        let at = text.len();
+        if event.show(plan, &mut Text { text, start: at }) {
+            text.extend_from_slice(b"}\n");
+            return true;
+        }
+        text.truncate(start);
+        false
+    }
+}
+
+struct Text<'t> {
+    text: &'t mut Vec<u8>,
+    start: usize,
+}
+
+impl Visit for Text<'_> {
+    fn literal(&mut self, text: &[u8]) {
+        self.text.extend_from_slice(text);
+    }
+
+    fn integer(&mut self, plan: &Plan, integer: &Integer, value: u64) {
+        let show = |text: &mut Vec<u8>| match integer.signed {
+            true => number::signed(text, value as i64),
+            false => number::decimal(text, value),
+        };
+        let Some(enumeration) = plan.enumeration(integer) else { return show(self.text) };
+        self.text.extend_from_slice(b"{\"value\":");
+        show(self.text);
+        self.text.extend_from_slice(b",\"labels\":[");
+        let number = if integer.signed { i128::from(value as i64) } else { i128::from(value) };
+        for (place, label) in enumeration.labels(number).enumerate() {
+            if place > 0 {
+                self.text.push(b',');
+            }
+            quoted(self.text, label.as_bytes());
+        }
+        self.text.extend_from_slice(b"]}");
+    }
+
+    fn float(&mut self, _: FieldIndex, value: f64) {
+        match value.is_finite() {
+            true => self.text.extend_from_slice(format!("{value:?}").as_bytes()),
+            // JSON has no word for them.
+            false => self.text.extend_from_slice(b"null"),
+        }
+    }
+
+    fn text(&mut self, _: FieldIndex, text: &[u8]) {
+        quoted(self.text, text);
+    }
+
+    fn element(&mut self, index: u64) {
+        if index > 0 {
+            self.text.push(b',');
+        }
+    }
+
+    fn restart(&mut self) {
+        self.text.truncate(self.start);
+    }
+}
+
+/// Appends a JSON string. What is not UTF-8 becomes U+FFFD.
+fn quoted(text: &mut Vec<u8>, value: &[u8]) {
+    text.push(b'"');
+    match std::str::from_utf8(value) {
+        Ok(value) => escaped(text, value),
+        Err(_) => escaped(text, &String::from_utf8_lossy(value)),
+    }
+    text.push(b'"');
+}
+
+fn escaped(text: &mut Vec<u8>, value: &str) {
+    for byte in value.bytes() {
+        match byte {
+            b'"' | b'\\' => text.extend_from_slice(&[b'\\', byte]),
+            0..32 | 127 => text.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
+            _ => text.push(byte),
+        }
+    }
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Events as babeltrace2 prints them: byte for byte what version 2.0.4 has without options.
+
+use super::{Clock, number};
+use rtscope_ctf::{
+    EnvValue, FieldIndex, Format, Integer, OpenTrace, Piece, Plan, Scope, Shape, Shown, Stream, Style,
+    TraceSet, Visit, WriteEvent,
+};
+
+/// The text between values.
+struct Pretty {
+    /// The packet's context comes before.
+    follows: bool,
+}
+
+impl Style for Pretty {
+    fn scope(&self, _: Scope, first: bool) -> String {
+        if first && !self.follows { String::new() } else { ", ".to_owned() }
+    }
+
+    fn open(&self, shape: Shape, _: u32) -> String {
+        match shape {
+            Shape::Struct => "{",
+            Shape::Variant => "{ ",
+            Shape::Array => "[",
+        }
+        .to_owned()
+    }
+
+    fn close(&self, shape: Shape, _: u32) -> String {
+        match shape {
+            Shape::Struct | Shape::Variant => " }",
+            Shape::Array => " ]",
+        }
+        .to_owned()
+    }
+
+    fn member(&self, name: &str, first: bool, _: u32) -> String {
+        format!("{} {name} = ", if first { "" } else { "," })
+    }
+}
+
+struct EventText {
+    /// Host and process, then the name.
+    name: Vec<u8>,
+    plan: Plan,
+}
+
+struct StreamText {
+    packet: Plan,
+    events: Vec<EventText>,
+}
+
+/// Text as babeltrace2's.
+pub struct PrettyFormat {
+    streams: Vec<StreamText>,
+    clock: Clock,
+    /// Show the clocks' own values.
+    raw: bool,
+}
+
+impl PrettyFormat {
+    /// Prepares for the streams of a set. `raw` shows the clocks' own values instead of times of day.
+    #[must_use]
+    pub fn new(set: &TraceSet, clock: Clock, raw: bool) -> PrettyFormat {
+        let streams = set.streams.iter().map(|stream| stream_text(set, stream));
+        PrettyFormat { streams: streams.collect(), clock, raw }
+    }
+}
+
+fn stream_text(set: &TraceSet, stream: &Stream) -> StreamText {
+    let packet = set.packet_plan(stream, &Pretty { follows: false });
+    let follows = !packet.is_silent();
+    let origin = set.traces.get(stream.trace).map(origin).unwrap_or_default();
+    let events = (0..set.event_count(stream)).map(|event| EventText {
+        name: format!("{origin}{}: ", set.event_name(stream, event)).into_bytes(),
+        plan: set.event_plan(stream, event, &Pretty { follows }),
+    });
+    StreamText { events: events.collect(), packet }
+}
+
+/// `host:process:(pid) `, as far as the trace says.
+fn origin(trace: &OpenTrace) -> String {
+    let mut parts = Vec::new();
+    for key in ["hostname", "procname"] {
+        if let Some(EnvValue::Text(text)) = trace.env().get(key) {
+            parts.push(text.clone());
+        }
+    }
+    if let Some(EnvValue::Number(pid)) = trace.env().get("vpid") {
+        parts.push(format!("({pid})"));
+    }
+    if parts.is_empty() { String::new() } else { parts.join(":") + " " }
+}
+
+impl Format for PrettyFormat {
+    type Writer<'f> = PrettyWriter<'f>;
+
+    fn writer(&self) -> PrettyWriter<'_> {
+        PrettyWriter {
+            format: self,
+            packets: vec![(0, Vec::new()); self.streams.len()],
+            second: (i64::MIN, [0; 9]),
+            before: None,
+        }
+    }
+
+    fn gap(&self, before: Option<u64>, first: u64, text: &mut Vec<u8>) {
+        gap(text, before.map(|before| first.wrapping_sub(before)), self.raw);
+    }
+}
+
+fn gap(text: &mut Vec<u8>, difference: Option<u64>, raw: bool) {
+    const SECOND: u64 = 1_000_000_000;
+    text.push(b'+');
+    match difference {
+        None if raw => text.extend_from_slice(&[b'?'; 12]),
+        None => text.extend_from_slice(b"?.?????????"),
+        Some(cycles) if raw => number::padded(text, cycles, 12),
+        Some(ns) => {
+            number::decimal(text, ns / SECOND);
+            text.push(b'.');
+            number::padded(text, ns % SECOND, 9);
+        }
+    }
+}
+
+/// Writes a piece.
+pub struct PrettyWriter<'f> {
+    format: &'f PrettyFormat,
+    /// For each stream its packet, and the text of the packet's context.
+    packets: Vec<(u64, Vec<u8>)>,
+    /// The second, and the text up to its point.
+    second: (i64, [u8; 9]),
+    before: Option<u64>,
+}
+
+impl WriteEvent for PrettyWriter<'_> {
+    fn write(&mut self, piece: &mut Piece, event: &mut Shown<'_, '_>) -> bool {
+        let format = self.format;
+        let Some(stream) = format.streams.get(event.stream) else { return false };
+        let Some(texts) = stream.events.get(event.event) else { return false };
+        let start = (piece.text.len(), piece.first, self.before);
+        if let Some(ns) = event.ns {
+            self.time(piece, ns, event.cycles);
+        }
+        piece.text.extend_from_slice(&texts.name);
+        if let Some((packet, context)) = self.packets.get_mut(event.stream) {
+            if *packet != event.packet {
+                *packet = event.packet;
+                context.clear();
+                event.show_context(&stream.packet, &mut Text { text: context, start: 0 });
+            }
+            piece.text.extend_from_slice(context);
+        }
+        let at = piece.text.len();
+        if event.show(&texts.plan, &mut Text { text: &mut piece.text, start: at }) {
+            piece.text.push(b'\n');
+            piece.last = self.before;
+            return true;
+        }
+        piece.text.truncate(start.0);
+        (piece.first, self.before) = (start.1, start.2);
+        false
+    }
+}
+
+impl PrettyWriter<'_> {
+    /// `[HH:MM:SS.nnnnnnnnn] (+S.nnnnnnnnn) `
+    fn time(&mut self, piece: &mut Piece, ns: i64, cycles: u64) {
+        let raw = self.format.raw;
+        piece.text.push(b'[');
+        if raw {
+            number::padded(&mut piece.text, cycles, 20);
+        } else {
+            self.wall(&mut piece.text, ns);
+        }
+        piece.text.extend_from_slice(b"] (");
+        let now = if raw { cycles } else { ns as u64 };
+        match self.before {
+            Some(before) => gap(&mut piece.text, Some(now.wrapping_sub(before)), raw),
+            None => piece.first = Some((now, piece.text.len())),
+        }
+        self.before = Some(now);
+        piece.text.extend_from_slice(b") ");
+    }
+
+    fn wall(&mut self, text: &mut Vec<u8>, ns: i64) {
+        const SECOND: i64 = 1_000_000_000;
+        if ns < 0 {
+            // Before 1970, where babeltrace2 shows seconds.
+            text.push(b'-');
+            number::decimal(text, (ns / SECOND).unsigned_abs());
+            text.push(b'.');
+            return number::padded(text, (ns % SECOND).unsigned_abs(), 9);
+        }
+        let second = ns / SECOND;
+        if second != self.second.0 {
+            self.second = (second, (self.format.clock)(second));
+        }
+        text.extend_from_slice(&self.second.1);
+        number::padded(text, (ns % SECOND) as u64, 9);
+    }
+}
+
+/// Values after the text of the style.
+struct Text<'t> {
+    text: &'t mut Vec<u8>,
+    start: usize,
+}
+
+impl Visit for Text<'_> {
+    fn literal(&mut self, text: &[u8]) {
+        self.text.extend_from_slice(text);
+    }
+
+    fn integer(&mut self, plan: &Plan, integer: &Integer, value: u64) {
+        let Some(enumeration) = plan.enumeration(integer) else {
+            return number::integer(self.text, integer, value);
+        };
+        self.text.extend_from_slice(b"( ");
+        let number = if integer.signed { i128::from(value as i64) } else { i128::from(value) };
+        let mut any = false;
+        for label in enumeration.labels(number) {
+            if any {
+                self.text.extend_from_slice(b", ");
+            }
+            escaped(self.text, label.as_bytes());
+            any = true;
+        }
+        if !any {
+            self.text.extend_from_slice(b"<unknown>");
+        }
+        self.text.extend_from_slice(b" : container = ");
+        number::integer(self.text, integer, value);
+        self.text.extend_from_slice(b" )");
+    }
+
+    fn float(&mut self, _: FieldIndex, value: f64) {
+        number::general(self.text, value);
+    }
+
+    fn text(&mut self, _: FieldIndex, text: &[u8]) {
+        escaped(self.text, text);
+    }
+
+    fn element(&mut self, index: u64) {
+        self.text.extend_from_slice(if index == 0 { b" [" } else { b", [" });
+        number::decimal(self.text, index);
+        self.text.extend_from_slice(b"] = ");
+    }
+
+    fn restart(&mut self) {
+        self.text.truncate(self.start);
+    }
+}
+
+/// Which bytes cannot stand for themselves.
+const SPECIAL: [bool; 256] = {
+    let mut special = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        special[byte] = byte < 32 || byte == 127 || matches!(byte as u8, b'\\' | b'\'' | b'"' | b'?');
+        byte += 1;
+    }
+    special
+};
+
+/// Appends text in quotes with the escapes of C.
+fn escaped(text: &mut Vec<u8>, value: &[u8]) {
+    text.push(b'"');
+    let mut rest = value;
+    while let Some(at) = rest.iter().position(|byte| SPECIAL[usize::from(*byte)]) {
+        let (plain, special) = rest.split_at(at);
+        text.extend_from_slice(plain);
+        let Some((byte, after)) = special.split_first() else { break };
+        match byte {
+            b'\\' | b'\'' | b'"' | b'?' => text.extend_from_slice(&[b'\\', *byte]),
+            7..=13 => text.extend_from_slice(&[b'\\', b"abtnvfr"[usize::from(*byte) - 7]]),
+            27 => text.extend_from_slice(b"\\e"),
+            _ => text.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+        }
+        rest = after;
+    }
+    text.extend_from_slice(rest);
+    text.push(b'"');
+}

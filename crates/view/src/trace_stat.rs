@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is in traces: counts by event and by stream, losses by cause, as text and as JSON.
+
+use crate::event::Clock;
+use crate::label::clean;
+use crate::units::{count_text, duration_text};
+use rtscope_ctf::{Counts, Missing, Selection, Stream, TraceSet};
+use rtscope_event::Loss;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Name and version of the object.
+pub const STAT_SCHEMA: &str = "rtscope.stat/1";
+
+/// All that `rtscope stat` says.
+#[derive(Debug, Serialize)]
+pub struct TraceStat {
+    schema: &'static str,
+    /// Only some events were asked for.
+    filtered: bool,
+    events: u64,
+    packets: u64,
+    bytes: u64,
+    first_ns: Option<i64>,
+    last_ns: Option<i64>,
+    traces: Vec<OneTrace>,
+    by_event: Vec<OneEvent>,
+    streams: Vec<OneStream>,
+}
+
+#[derive(Debug, Serialize)]
+struct OneTrace {
+    dirs: Vec<String>,
+    uuid: Option<String>,
+    env: BTreeMap<String, serde_json::Value>,
+    clocks: Vec<OneClock>,
+    /// By cause, where the tracer says so.
+    losses: Option<Vec<Loss>>,
+}
+
+#[derive(Debug, Serialize)]
+struct OneClock {
+    name: String,
+    frequency_hz: u64,
+    offset_ns: i64,
+    absolute: bool,
+    uuid: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct OneEvent {
+    name: String,
+    count: u64,
+    /// `None` when the events take no time.
+    per_second: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct OneStream {
+    trace: usize,
+    class: u64,
+    id: Option<u64>,
+    cpu: Option<u64>,
+    files: Vec<String>,
+    packets: u64,
+    bytes: u64,
+    events: u64,
+    first_ns: Option<i64>,
+    last_ns: Option<i64>,
+    lost_events: u64,
+    lost_packets: u64,
+    /// There are losses of unknown number.
+    lost_uncounted: bool,
+}
+
+impl TraceStat {
+    /// From what was counted.
+    #[must_use]
+    pub fn new(set: &TraceSet, counts: &Counts, selection: &Selection) -> TraceStat {
+        let streams: Vec<OneStream> = set
+            .streams
+            .iter()
+            .zip(&counts.streams)
+            .map(|(stream, count)| one_stream(stream, count))
+            .collect();
+        let first_ns = streams.iter().filter_map(|stream| stream.first_ns).min();
+        let last_ns = streams.iter().filter_map(|stream| stream.last_ns).max();
+        let seconds = first_ns.zip(last_ns).map(|(first, last)| last.saturating_sub(first) as f64 / 1e9);
+        TraceStat {
+            schema: STAT_SCHEMA,
+            filtered: !selection.is_everything(),
+            events: streams.iter().map(|stream| stream.events).sum(),
+            packets: streams.iter().map(|stream| stream.packets).sum(),
+            bytes: streams.iter().map(|stream| stream.bytes).sum(),
+            first_ns,
+            last_ns,
+            traces: (0..set.traces.len()).filter_map(|place| one_trace(set, place)).collect(),
+            by_event: by_event(set, counts, seconds.filter(|seconds| *seconds > 0.0)),
+            streams,
+        }
+    }
+
+    /// One line of JSON.
+    ///
+    /// # Errors
+    /// When serde_json refuses, which none of these types gives it reason to.
+    pub fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn text(&self, clock: Clock) -> String {
+        let mut text = String::new();
+        for trace in &self.traces {
+            trace.text(&mut text);
+        }
+        let span = match self.first_ns.zip(self.last_ns) {
+            Some((first, last)) => format!(
+                "{} to {} ({})",
+                moment(clock, first),
+                moment(clock, last),
+                duration_text(last.abs_diff(first))
+            ),
+            None => "unknown".to_owned(),
+        };
+        line(&mut text, "Time", &span);
+        let filtered = if self.filtered { " (of those asked for)" } else { "" };
+        let streams = self.streams.len();
+        let counts = format!(
+            "{}{filtered} in {streams} streams, {} packets, {}",
+            count_text(self.events),
+            count_text(self.packets),
+            bytes_text(self.bytes)
+        );
+        line(&mut text, "Events", &counts);
+        self.events_text(&mut text);
+        self.streams_text(&mut text, clock);
+        self.losses_text(&mut text);
+        text
+    }
+
+    fn events_text(&self, text: &mut String) {
+        if self.by_event.is_empty() {
+            return;
+        }
+        let width =
+            self.by_event.iter().map(|event| event.name.chars().count()).max().unwrap_or(0).clamp(5, 60);
+        text.push_str(&format!(
+            "\n{:<width$} {:>15} {:>14} {:>7}\n",
+            "event", "count", "per second", "share"
+        ));
+        for event in &self.by_event {
+            let rate = event.per_second.map_or("-".to_owned(), |rate| format!("{rate:.1}"));
+            let share = event.count as f64 * 100.0 / self.events.max(1) as f64;
+            text.push_str(&format!(
+                "{:<width$} {:>15} {rate:>14} {share:>5.1} %\n",
+                clean(&event.name),
+                count_text(event.count)
+            ));
+        }
+    }
+
+    fn streams_text(&self, text: &mut String, clock: Clock) {
+        text.push_str(&format!(
+            "\n{:<12} {:>5} {:>9} {:>15} {:>11}  {:<18} {:<18}\n",
+            "stream", "cpu", "packets", "events", "size", "first", "last"
+        ));
+        for stream in &self.streams {
+            let number = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
+            let time = |ns: Option<i64>| ns.map_or("-".to_owned(), |ns| moment(clock, ns));
+            let name = format!("{}/{}.{}", stream.trace, stream.class, number(stream.id));
+            text.push_str(&format!(
+                "{name:<12} {:>5} {:>9} {:>15} {:>11}  {:<18} {:<18}\n",
+                number(stream.cpu),
+                count_text(stream.packets),
+                count_text(stream.events),
+                bytes_text(stream.bytes),
+                time(stream.first_ns),
+                time(stream.last_ns)
+            ));
+        }
+    }
+
+    fn losses_text(&self, text: &mut String) {
+        let mut lines = Vec::new();
+        for loss in self.traces.iter().flat_map(|trace| trace.losses.iter().flatten()) {
+            lines.push(crate::explanation::loss_line(loss));
+        }
+        let told = !lines.is_empty();
+        for stream in &self.streams {
+            let cpu = stream.cpu.map_or_else(
+                || format!("stream {}/{}", stream.trace, stream.class),
+                |cpu| format!("cpu {cpu}"),
+            );
+            if stream.lost_events > 0 && !told {
+                lines.push(format!(
+                    "{cpu}: {} events discarded by the tracer",
+                    count_text(stream.lost_events)
+                ));
+            }
+            if stream.lost_packets > 0 {
+                lines.push(format!("{cpu}: {} whole packets", count_text(stream.lost_packets)));
+            }
+            if stream.lost_uncounted && !told {
+                lines.push(format!("{cpu}: an unknown number of events"));
+            }
+        }
+        if lines.is_empty() {
+            text.push_str("\nNothing is missing, as far as the trace says.\n");
+        } else {
+            text.push_str("\nMissing:\n");
+            for line in lines {
+                text.push_str(&format!("  {line}\n"));
+            }
+        }
+    }
+}
+
+impl OneTrace {
+    fn text(&self, text: &mut String) {
+        for dir in &self.dirs {
+            line(text, "Trace", &clean(dir));
+        }
+        let word = |key: &str| match self.env.get(key) {
+            Some(serde_json::Value::String(word)) => Some(clean(word)),
+            Some(serde_json::Value::Number(number)) => Some(number.to_string()),
+            _ => None,
+        };
+        let tracer =
+            word("producer").zip(word("producer_version")).map(|(name, version)| format!("{name} {version}"));
+        let tracer = tracer.or_else(|| {
+            let version =
+                ["tracer_major", "tracer_minor"].iter().filter_map(|key| word(key)).collect::<Vec<_>>();
+            Some(format!("{} {}", word("tracer_name")?, version.join(".")))
+        });
+        let system =
+            word("sysname").zip(word("kernel_release")).map(|(name, release)| format!("{name} {release}"));
+        let host = word("hostname").map(|host| format!("host {host}"));
+        let process = word("procname").zip(word("vpid")).map(|(name, pid)| format!("process {name} ({pid})"));
+        let made: Vec<String> = [tracer, system, host, process].into_iter().flatten().collect();
+        if !made.is_empty() {
+            line(text, "Made by", &made.join(", "));
+        }
+        for clock in &self.clocks {
+            let origin = if clock.absolute || clock.offset_ns != 0 { "" } else { ", origin unknown" };
+            line(
+                text,
+                "Clock",
+                &format!("{}, {} Hz{origin}", clean(&clock.name), count_text(clock.frequency_hz)),
+            );
+        }
+    }
+}
+
+fn line(text: &mut String, what: &str, value: &str) {
+    text.push_str(&format!("{what:<8} {value}\n"));
+}
+
+fn one_trace(set: &TraceSet, place: usize) -> Option<OneTrace> {
+    let trace = set.traces.get(place)?;
+    let env = trace.env().iter().map(|(key, value)| {
+        let value = match value {
+            rtscope_ctf::EnvValue::Text(text) => serde_json::Value::from(text.as_str()),
+            rtscope_ctf::EnvValue::Number(number) => serde_json::Value::from(*number),
+        };
+        (key.clone(), value)
+    });
+    let clocks = trace.clocks().iter().map(|clock| OneClock {
+        name: clock.name.clone(),
+        frequency_hz: clock.frequency,
+        offset_ns: clock.base_ns(),
+        absolute: clock.absolute,
+        uuid: clock.uuid.map(|uuid| uuid.to_string()),
+    });
+    Some(OneTrace {
+        dirs: trace.dirs.iter().map(|dir| dir.display().to_string()).collect(),
+        uuid: trace.uuid().map(|uuid| uuid.to_string()),
+        env: env.collect(),
+        clocks: clocks.collect(),
+        losses: trace.losses_by_cause(),
+    })
+}
+
+fn one_stream(stream: &Stream, count: &rtscope_ctf::StreamCount) -> OneStream {
+    OneStream {
+        trace: stream.trace,
+        class: stream.class_id,
+        id: stream.instance,
+        cpu: stream.cpu,
+        files: stream.files.iter().map(|path| path.display().to_string()).collect(),
+        packets: stream.packets,
+        bytes: stream.bytes,
+        events: count.total(),
+        first_ns: count.first_ns,
+        last_ns: count.last_ns,
+        lost_events: stream.losses.events,
+        lost_packets: stream.losses.packets,
+        lost_uncounted: stream.losses.uncounted,
+    }
+}
+
+/// The most frequent first.
+fn by_event(set: &TraceSet, counts: &Counts, seconds: Option<f64>) -> Vec<OneEvent> {
+    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    for (stream, count) in set.streams.iter().zip(&counts.streams) {
+        for (event, count) in count.events.iter().enumerate().filter(|(_, count)| **count > 0) {
+            *sums.entry(set.event_name(stream, event)).or_default() += count;
+        }
+    }
+    let mut events: Vec<OneEvent> = sums
+        .into_iter()
+        .map(|(name, count)| OneEvent {
+            name: name.to_owned(),
+            count,
+            per_second: seconds.map(|seconds| count as f64 / seconds),
+        })
+        .collect();
+    events.sort_by_key(|event| std::cmp::Reverse(event.count));
+    events
+}
+
+/// A size with a unit.
+fn bytes_text(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.into_iter().find(|(shift, _)| bytes >> shift > 0) {
+        Some((shift, unit)) => format!("{:.1} {unit}", bytes as f64 / f64::from(1_u32 << shift)),
+        None => format!("{bytes} B"),
+    }
+}
+
+/// Local time of day with nanoseconds.
+fn moment(clock: Clock, ns: i64) -> String {
+    let second = clock(ns.div_euclid(1_000_000_000));
+    format!("{}{:09}", String::from_utf8_lossy(&second), ns.rem_euclid(1_000_000_000))
+}
+
+/// What is missing from the streams, a line each, as `print` says it after the events.
+#[must_use]
+pub fn missing_lines(set: &TraceSet, clock: Clock) -> Vec<String> {
+    const SHOWN: usize = 100;
+    let mut lines = Vec::new();
+    let mut more = 0_u64;
+    for stream in &set.streams {
+        for missing in &stream.losses.list {
+            if lines.len() < SHOWN {
+                lines.push(missing_line(stream, missing, clock));
+            } else {
+                more += 1;
+            }
+        }
+    }
+    if more > 0 {
+        lines.push(format!("and {more} more losses like these (rtscope stat has the sums)"));
+    }
+    lines
+}
+
+fn missing_line(stream: &Stream, missing: &Missing, clock: Clock) -> String {
+    let what = if missing.packets { "packet" } else { "event" };
+    let count = match missing.count {
+        Some(1) => format!("1 {what}"),
+        Some(count) => format!("{count} {what}s"),
+        None => format!("an unknown number of {what}s"),
+    };
+    let when = match missing.from_ns.zip(missing.to_ns) {
+        Some((from, to)) => format!("between [{}] and [{}]", moment(clock, from), moment(clock, to)),
+        None => "at an unknown time".to_owned(),
+    };
+    let of = match stream.cpu {
+        Some(cpu) => format!("cpu {cpu}"),
+        None => stream.files.first().map_or(String::new(), |file| file.display().to_string()),
+    };
+    format!("the tracer lost {count} {when} ({of})")
+}
