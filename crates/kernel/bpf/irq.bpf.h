@@ -111,29 +111,43 @@ int BPF_PROG(softirq_raise, unsigned int vec)
 	return 0;
 }
 
-SEC("tp_btf/softirq_entry")
-int BPF_PROG(softirq_entry, unsigned int vec)
+static __always_inline void on_softirq_entry(unsigned int vec)
 {
 	struct here here;
 
 	if (!enter(&here))
-		return 0;
+		return;
 	RECORD_SOFTIRQ(&here, RTS_SOFTIRQ_ENTRY, vec);
 	if (config.track)
 		track_softirq_entry(&here, vec);
+}
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(softirq_entry, unsigned int vec)
+{
+	stay_here();
+	on_softirq_entry(vec);
+	may_go();
 	return 0;
+}
+
+static __always_inline void on_softirq_exit(unsigned int vec)
+{
+	struct here here;
+
+	if (!enter(&here))
+		return;
+	RECORD_SOFTIRQ(&here, RTS_SOFTIRQ_EXIT, vec);
+	if (config.track)
+		track_softirq_exit(&here);
 }
 
 SEC("tp_btf/softirq_exit")
 int BPF_PROG(softirq_exit, unsigned int vec)
 {
-	struct here here;
-
-	if (!enter(&here))
-		return 0;
-	RECORD_SOFTIRQ(&here, RTS_SOFTIRQ_EXIT, vec);
-	if (config.track)
-		track_softirq_exit(&here);
+	stay_here();
+	on_softirq_exit(vec);
+	may_go();
 	return 0;
 }
 

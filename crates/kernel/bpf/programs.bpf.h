@@ -60,6 +60,26 @@ static __always_inline __u64 now(struct here *here)
 	return here->now_ns;
 }
 
+extern void bpf_preempt_disable(void) __weak __ksym;
+extern void bpf_preempt_enable(void) __weak __ksym;
+
+/*
+ * From Linux 7 programs can be preempted where their tracepoint can. Who is preempted between its time stamp and the tracker has
+ * its event tracked behind others that came later. Where the kernel can be asked not to (since 6.10), it is; programs
+ * that fire with interrupts off do without. It keeps the order; it does not keep an event from being skipped.
+ */
+static __always_inline void stay_here(void)
+{
+	if (bpf_ksym_exists(bpf_preempt_disable))
+		bpf_preempt_disable();
+}
+
+static __always_inline void may_go(void)
+{
+	if (bpf_ksym_exists(bpf_preempt_enable))
+		bpf_preempt_enable();
+}
+
 /* The prologue: false when the recorder is off or this CPU has no memory. */
 static __always_inline bool enter(struct here *here)
 {

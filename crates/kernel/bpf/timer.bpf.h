@@ -7,14 +7,13 @@ static __always_inline __s64 clock_offset(struct hrtimer *timer)
 	return timer->base->offset;
 }
 
-SEC("tp_btf/hrtimer_expire_entry")
-int BPF_PROG(hrtimer_expire_entry, struct hrtimer *timer, __s64 *now)
+static __always_inline void on_hrtimer_expire_entry(struct hrtimer *timer, __s64 *now)
 {
 	struct here here;
 	__s64 offset, softexpires_ns, expires_ns;
 
 	if (!enter(&here))
-		return 0;
+		return;
 	offset = clock_offset(timer);
 	softexpires_ns = timer->_softexpires - offset;
 	expires_ns = timer->node.expires - offset;
@@ -26,18 +25,33 @@ int BPF_PROG(hrtimer_expire_entry, struct hrtimer *timer, __s64 *now)
 	});
 	if (config.track)
 		track_hrtimer_entry(&here, softexpires_ns, expires_ns);
+}
+
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(hrtimer_expire_entry, struct hrtimer *timer, __s64 *now)
+{
+	stay_here();
+	on_hrtimer_expire_entry(timer, now);
+	may_go();
 	return 0;
+}
+
+static __always_inline void on_hrtimer_expire_exit(struct hrtimer *timer)
+{
+	struct here here;
+
+	if (!enter(&here))
+		return;
+	RECORD(&here, RTS_HRTIMER_EXIT, rts_hrtimer_exit, 0, { r->timer = (__u64)timer; });
+	if (config.track)
+		track_hrtimer_exit(&here);
 }
 
 SEC("tp_btf/hrtimer_expire_exit")
 int BPF_PROG(hrtimer_expire_exit, struct hrtimer *timer)
 {
-	struct here here;
-
-	if (!enter(&here))
-		return 0;
-	RECORD(&here, RTS_HRTIMER_EXIT, rts_hrtimer_exit, 0, { r->timer = (__u64)timer; });
-	if (config.track)
-		track_hrtimer_exit(&here);
+	stay_here();
+	on_hrtimer_expire_exit(timer);
+	may_go();
 	return 0;
 }

@@ -31,19 +31,26 @@ int BPF_PROG(workqueue_queue_work, int req_cpu, void *pwq, struct work_struct *w
 	return 0;
 }
 
-SEC("tp_btf/workqueue_execute_start")
-int BPF_PROG(workqueue_execute_start, struct work_struct *work)
+static __always_inline void on_workqueue_execute_start(struct work_struct *work)
 {
 	struct here here;
 
 	if (!enter(&here))
-		return 0;
+		return;
 	RECORD(&here, RTS_WORK_START, rts_work, 0, {
 		r->work = (__u64)work;
 		r->function = (__u64)work->func;
 	});
 	if (config.track)
 		track_work_start(&here, address_of(work));
+}
+
+SEC("tp_btf/workqueue_execute_start")
+int BPF_PROG(workqueue_execute_start, struct work_struct *work)
+{
+	stay_here();
+	on_workqueue_execute_start(work);
+	may_go();
 	return 0;
 }
 
@@ -51,14 +58,13 @@ int BPF_PROG(workqueue_execute_start, struct work_struct *work)
  * The item may be freed by now: only its address is used. The arguments are read as memory, because verifiers refuse to
  * load a pointer to a function.
  */
-SEC("tp_btf/workqueue_execute_end")
-int workqueue_execute_end(void *context)
+static __always_inline void on_workqueue_execute_end(void *context)
 {
 	__u64 arguments[2] = {};
 	struct here here;
 
 	if (!enter(&here))
-		return 0;
+		return;
 	bpf_probe_read_kernel(arguments, sizeof(arguments), context);
 	RECORD(&here, RTS_WORK_END, rts_work, 0, {
 		r->work = arguments[0];
@@ -66,5 +72,13 @@ int workqueue_execute_end(void *context)
 	});
 	if (config.track)
 		track_work_end(&here);
+}
+
+SEC("tp_btf/workqueue_execute_end")
+int workqueue_execute_end(void *context)
+{
+	stay_here();
+	on_workqueue_execute_end(context);
+	may_go();
 	return 0;
 }
