@@ -113,37 +113,81 @@ fn root_exclusions_leave_out_and_misspelled_patterns_are_refused() {
 }
 
 /// rtscope as a user without any right.
-fn as_nobody() -> Output {
+fn as_nobody(arguments: &[&str]) -> Output {
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
     let copy = folder.path().join("rtscope");
     fs::copy(program("rtscope").expect("built"), &copy).expect("there is room");
     let mut command = Command::new(&copy);
-    command.args(["list", "-k", "sched:sched_switch"]).current_dir("/").stdin(Stdio::null());
+    command.args(arguments).current_dir("/").stdin(Stdio::null());
     command.uid(NOBODY).gid(NOBODY).output().expect("it can be run")
+}
+
+const LIST: [&str; 3] = ["list", "-k", "sched:sched_switch"];
+
+/// Who may use tracefs. What was before comes back when dropped (the kernel's own settings).
+struct Remounted;
+
+impl Remounted {
+    fn with(options: &str) -> Remounted {
+        let status = Command::new("mount").args(["-o", &format!("remount,{options}"), TRACEFS]).status();
+        assert!(status.expect("mount can be run").success(), "{options}");
+        Remounted
+    }
+}
+
+impl Drop for Remounted {
+    fn drop(&mut self) {
+        let status = Command::new("mount").args(["-o", "remount,gid=0,mode=700", TRACEFS]).status();
+        assert!(status.expect("mount can be run").success());
+    }
+}
+
+/// Whether tracefs is closed to others, as it is by default.
+fn is_closed(test: &str) -> bool {
+    if available(test).is_none() {
+        return false;
+    }
+    let closed = !as_nobody(&LIST).status.success();
+    if !closed {
+        println!("SKIP: {test}: everybody may read tracefs here");
+    }
+    closed
 }
 
 #[test]
 fn root_without_the_right_to_read_the_list_says_how_to_get_it_and_that_helps() {
-    const TEST: &str = "root_without_the_right_to_read_the_list_says_how_to_get_it_and_that_helps";
-    if available(TEST).is_none() {
+    if !is_closed("root_without_the_right_to_read_the_list_says_how_to_get_it_and_that_helps") {
         return;
     }
-    let refused = as_nobody();
-    if refused.status.success() {
-        println!("SKIP: {TEST}: everybody may read tracefs here");
-        return;
-    }
+    let refused = as_nobody(&LIST);
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(3), "{error}");
     let advice = error.split_once("mount -o remount,gid=GROUP,mode=750 ").expect("it says what to do").1;
     assert_eq!(advice.trim(), TRACEFS);
-    let remount = |options: &str| {
-        let status = Command::new("mount").args(["-o", options, TRACEFS]).status().expect("mount can be run");
-        assert!(status.success());
-    };
-    remount(&format!("remount,gid={NOBODY},mode=750"));
-    let listed = as_nobody();
-    remount("remount,gid=0,mode=700");
-    assert!(text(&listed).contains("prev_comm"));
+    let _group = Remounted::with(&format!("gid={NOBODY},mode=750"));
+    assert!(text(&as_nobody(&LIST)).contains("prev_comm"));
+    assert_eq!(rights(), [Some(true), Some(false)], "a group may not write");
+}
+
+/// What `caps` says to that user: the right to list, and the right to record with ftrace.
+fn rights() -> [Option<bool>; 2] {
+    let json: Value = serde_json::from_slice(&as_nobody(&["caps", "--json"]).stdout).expect("JSON");
+    let all = json["capabilities"].as_array().expect("a list");
+    ["tracepoint_list", "trace_instance"]
+        .map(|id| all.iter().find(|capability| capability["id"] == id)?["found"].as_bool())
+}
+
+#[test]
+fn root_a_user_who_owns_the_folder_of_instances_may_record_and_caps_says_so() {
+    if !is_closed("root_a_user_who_owns_the_folder_of_instances_may_record_and_caps_says_so") {
+        return;
+    }
+    assert_eq!(rights(), [Some(false), Some(false)]);
+    let _group = Remounted::with(&format!("gid={NOBODY},mode=750"));
+    let instances = format!("{TRACEFS}/instances");
+    std::os::unix::fs::chown(&instances, Some(NOBODY), None).unwrap();
+    let rights = rights();
+    std::os::unix::fs::chown(&instances, Some(0), None).unwrap();
+    assert_eq!(rights, [Some(true), Some(true)]);
 }

@@ -4,7 +4,7 @@
 //! A sub-buffer is a header (time of its beginning, bytes in use, whether events were lost before it) and events behind one
 //! another. Each event's first word holds a kind of 5 bits and a time of 27 bits since the event before; larger times are
 //! entries of their own. The layout is described in `events/header_page` and `events/header_event`; its meaning is that of
-//! `include/linux/ring_buffer.h` and `kernel/trace/ring_buffer.c`, the same from Linux 5.10 to 7.0.
+//! `include/linux/ring_buffer.h` and `kernel/trace/ring_buffer.c`. Compared with the kernel's own text on 6.1 and 6.18.
 //!
 //! The bytes are those of the running machine: byte order and width are native. They can also come from a file that was cut
 //! or changed, so every length is checked, and decoding ends where an entry makes no sense ([`Events::broken_at`]).
@@ -135,7 +135,7 @@ impl<'a> Page<'a> {
                 _ => data.get(used..used + 8).map(|word| u64_at(word, 0)),
             })
             .flatten();
-        // All ones is how the kernel says "some" where it cannot count (a persistent buffer that was damaged).
+        // None and all ones are no counts.
         let count = stored.filter(|count| *count != 0 && *count != u64::MAX);
         let missed = (commit & MISSED_EVENTS != 0).then_some(MissedEvents { count });
         Ok(Page { start_ns: u64_at(header, 0), missed, data: events })

@@ -71,7 +71,7 @@ impl EventFormat {
         };
         for line in head.lines() {
             let line = line.trim();
-            // `field special:` is how kernels before 6.1 wrote fields that need care; the rest is the same.
+            // `field special:` is how very old kernels wrote fields that need care; the rest is the same.
             let Some(rest) = line.strip_prefix("field:").or_else(|| line.strip_prefix("field special:"))
             else {
                 continue;
@@ -109,7 +109,7 @@ fn parse_field(format: &EventFormat, line: &str, rest: &str) -> Result<Field, Pa
     };
     let offset = part("", "offset of a field")?;
     let size = part("size:", "size of a field")?;
-    // Kernels before 2.6.31 had no sign. 64-bit fields of histograms' variables have none either.
+    // Very old kernels wrote no sign.
     let signed = part("signed:", "sign of a field").unwrap_or(0) != 0;
     if offset + size > MAX_RECORD_BYTES {
         return Err(number(&format.name, "end of a field", &(offset + size).to_string()));
@@ -194,7 +194,7 @@ fn split_brackets(text: &str) -> (&str, Option<&str>) {
     open.map_or((text, None), |(head, len)| (head.trim_end(), Some(len.trim())))
 }
 
-/// Kernels built with clang show `__attribute__((btf_type_tag("user")))` in types before 6.17.
+/// Kernels built with clang can show `__attribute__((btf_type_tag("user")))` in types.
 fn without_attributes(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -298,7 +298,8 @@ fn tracer() -> Vec<Capability> {
             .optional()
             .lost("only what eBPF records can be recorded")
             .remedy(
-                "run as root, or hand the files to a user: mount -o remount,uid=USER /sys/kernel/tracing",
+                "run as root, or let a user make instances: mount -o remount,gid=GROUP,mode=750 /sys/kernel/tracing && \
+                 chown USER /sys/kernel/tracing/instances",
             ),
     );
     all

@@ -70,16 +70,18 @@ pub enum TracefsError {
     },
 }
 
-/// Tried on Linux 6.18: a group may read, but not write, whatever the mode; a user to whom all was handed may do everything.
+/// Tried on Linux 6.1 and 6.18: a group may read, but not write, whatever the mode; a user who owns the folder of instances
+/// owns the files of those that are made in it.
 fn remedy(path: &Path, write: bool) -> String {
     let root = ["/sys/kernel/debug/tracing", "/sys/kernel/tracing"]
         .into_iter()
         .find(|root| path.starts_with(root))
         .unwrap_or("/sys/kernel/tracing");
+    let read = format!("mount -o remount,gid=GROUP,mode=750 {root}");
     if write {
-        format!("run as root, or hand the files to a user: mount -o remount,uid=USER {root}")
+        format!("run as root, or let a user make instances: {read} && chown USER {root}/instances")
     } else {
-        format!("run as root, or let a group read: mount -o remount,gid=GROUP,mode=750 {root}")
+        format!("run as root, or let a group read: {read}")
     }
 }
 

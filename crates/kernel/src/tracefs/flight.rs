@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A flight recorder of ftrace: two instances as banks, of which one records in a circle.
 //!
-//! When something happened the other bank is switched on first and this one off then, so no event falls between; an event in
-//! that short time is in both. The frozen bank is read in peace and is then empty. Both have the same events on all the
-//! time: switching them at the trigger would take a tenth of a second.
+//! When something happened the other bank is switched on first and this one off a little later, so no event falls between;
+//! an event in that time is in both. The frozen bank is read in peace and is then empty. Both have the same events on all
+//! the time: switching them at the trigger would take a tenth of a second.
+//!
+//! Why later: an event calls the banks one after the other. One that asked the other bank just before it was switched on
+//! must still find this one on.
 
 use super::enable::NotEnabled;
 use super::error::TracefsError;
@@ -12,6 +15,12 @@ use super::mount::{EventName, Tracefs};
 use super::reader::RawReader;
 use super::stats::CpuStats;
 use rtscope_ftrace::page::PageLayout;
+use std::time::Duration;
+
+/// Both banks are on for so long. The two calls of one event are about 100 ns apart, and nothing but the hypervisor comes
+/// between. (System calls since Linux 6.13 are an exception: a task can be preempted between its two. One that then waits
+/// longer than this for its CPU loses that event.)
+const BOTH_ON: Duration = Duration::from_millis(5);
 
 /// Both banks.
 #[derive(Debug)]
@@ -74,7 +83,7 @@ impl FlightInstances {
         &self.banks
     }
 
-    /// Goes on in the other bank, and reads this one. Recording never stops.
+    /// Goes on in the other bank, and reads this one. Recording never stops. Takes 5 ms, and the time to copy the pages.
     ///
     /// # Errors
     /// [`TracefsError::Io`].
@@ -82,6 +91,7 @@ impl FlightInstances {
         let frozen = self.active;
         let other = 1 - frozen;
         self.banks[other].start()?;
+        std::thread::sleep(BOTH_ON);
         self.banks[frozen].stop()?;
         self.active = other;
         self.read(frozen)

@@ -282,7 +282,6 @@ fn root_no_event_is_missed_while_the_instances_swap() {
     println!("{end} events, {missing} missing, {twice} twice, {swaps} swaps");
     assert_eq!(missing, 0);
     assert!(swaps >= 5, "{swaps}");
-    assert!(twice < 20 * 1000, "{twice}");
 }
 
 #[test]
