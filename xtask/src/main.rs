@@ -4,6 +4,7 @@
 //! `./x` finds or installs what these need and then calls them, on a laptop and in CI alike.
 
 mod bench;
+mod complete;
 mod kernel_log;
 mod lint;
 mod outcome;

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use crate::complete::Completeness;
+
 /// How a check ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
@@ -24,6 +26,8 @@ pub struct Tally {
     pub failures: Vec<String>,
     /// What was skipped, and why.
     pub skips: Vec<String>,
+    /// What tests of completeness said.
+    pub completeness: Completeness,
 }
 
 impl Tally {
@@ -45,8 +49,9 @@ impl Tally {
         }
     }
 
-    /// Lists what failed and what was skipped, then the sums in one plain line.
+    /// Prints the table of completeness, what was skipped and what failed, then the sums in one plain line.
     pub fn finish(&self) -> ExitCode {
+        println!("{}", self.completeness.text());
         for skip in &self.skips {
             println!("SKIPPED {skip}");
         }

@@ -144,6 +144,7 @@ fn run_tests(name: &str, command: &mut Command, tally: &mut Tally) -> Result<()>
     let mut heading = Some(name);
     for line in BufReader::new(stdout).lines().map_while(Result::ok) {
         counts.read(&line);
+        tally.completeness.read("this machine", &line);
         if is_noise(&line) {
             continue;
         }

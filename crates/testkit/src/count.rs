@@ -10,6 +10,7 @@
 //! [`Window`]: a recording has to have at least the events of its inner part and at most those of its outer part, and the
 //! few in between are in the recording itself, to be counted, not estimated.
 
+use std::ffi::CString;
 use std::fs::{File, read_to_string};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -25,6 +26,8 @@ use crate::time::now_ns;
 const TYPE_TRACEPOINT: u32 = 2;
 /// A read gives all values of the group (PERF_FORMAT_GROUP).
 const FORMAT_GROUP: u64 = 1 << 3;
+/// PERF_EVENT_IOC_SET_FILTER: _IOW('$', 6, char *).
+const IOCTL_SET_FILTER: libc::c_ulong = 0x4008_2406;
 const FLAG_CLOEXEC: libc::c_ulong = 1 << 3;
 /// Above all that is measured, so that little happens while a mark is taken.
 const MARK_POLICY: Policy = Policy::Fifo(98);
@@ -120,6 +123,17 @@ impl Counters {
             cpus.push((cpu, group));
         }
         Ok(Counters { events: events.iter().map(|event| event.as_ref().to_owned()).collect(), cpus })
+    }
+
+    /// Only events for which this expression over their fields holds (`common_pid == 75`), from now on.
+    pub fn filter(&self, expression: &str) -> Result<()> {
+        let text = CString::new(expression)?;
+        for counter in self.cpus.iter().flat_map(|(_, group)| group) {
+            // SAFETY: the descriptor belongs to `counter`, which lives throughout; the kernel reads the text up to its zero.
+            let result = unsafe { libc::ioctl(counter.as_raw_fd(), IOCTL_SET_FILTER, text.as_ptr()) };
+            ensure!(result == 0, "filter '{expression}': {}", io::Error::last_os_error());
+        }
+        Ok(())
     }
 
     /// What is counted.

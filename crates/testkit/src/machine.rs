@@ -48,6 +48,10 @@ pub fn is_emulated() -> bool {
 pub fn cannot_watch() -> Option<&'static str> {
     static REASON: OnceLock<Option<String>> = OnceLock::new();
     let ask = || {
+        // Where somebody asked for us (xtask/src/vm/init.sh).
+        if std::env::var_os("RTSCOPE_CAN_WATCH").is_some() {
+            return None;
+        }
         let output =
             Command::new(program("rtscope").expect("built")).arg("caps").output().expect("it can be run");
         (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())

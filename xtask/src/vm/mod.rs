@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::complete;
 use crate::outcome::{Outcome, Tally};
 use crate::test::{self, Build};
 use boot::Ended;
@@ -51,6 +52,8 @@ pub struct KernelRun {
     pub log: Verdict,
     /// What else is to be said.
     pub notes: Vec<String>,
+    /// Lines that tests printed for the table of completeness.
+    pub complete: Vec<String>,
     /// All of its time.
     pub time: Duration,
 }
@@ -143,7 +146,7 @@ fn fetcher<'a>(apt: &'a mut Option<Apt>, cache: &Path) -> Result<&'a Apt> {
 
 fn run_all(options: &Options, build: &Build, tally: &mut Tally) -> Result<()> {
     let (images, busybox) = fetch(options)?;
-    let suite = Suite::new(build, &options.filter)?;
+    let suite = Suite::new(build, &options.filter, &options.programs)?;
     if suite.tests.is_empty() {
         bail!("no privileged test has a name with '{}'", options.filter);
     }
@@ -178,6 +181,9 @@ fn report(suite: &Suite, runs: &[KernelRun], options: &Options, tally: &mut Tall
         println!();
     }
     for run in runs {
+        for line in &run.complete {
+            tally.completeness.read(run.kernel, line);
+        }
         let named = suite.tests.iter().map(|test| test.name.as_str()).zip(&run.verdicts);
         for (name, verdict) in named.chain([("kernel log", &run.log)]) {
             let name = format!("{}: {name}", run.kernel);
@@ -224,6 +230,7 @@ fn run_kernel(
             .collect(),
         log: column.log,
         notes: column.notes,
+        complete: column.complete,
         time: start.elapsed(),
     })
 }
@@ -252,6 +259,7 @@ struct Column {
     boot_deaths: u32,
     log: Verdict,
     notes: Vec<String>,
+    complete: Vec<String>,
     left: Vec<usize>,
 }
 
@@ -269,6 +277,7 @@ impl Column {
             boot_deaths: 0,
             log: Verdict::Skip("no boot came to its end".into()),
             notes: Vec::new(),
+            complete: Vec::new(),
             left,
         }
     }
@@ -290,6 +299,7 @@ impl Column {
             Ended::Qemu(words) => format!("QEMU: {words}"),
         };
         for finished in console.into_finished() {
+            self.complete.extend(finished.output.into_iter().filter(|line| line.starts_with(complete::MARK)));
             self.verdicts[finished.number] = Some(finished.verdict);
         }
         self.left.retain(|&number| self.verdicts[number].is_none());

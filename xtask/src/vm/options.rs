@@ -30,6 +30,19 @@ $XDG_CACHE_HOME/rtscope/vm (~/.cache/rtscope/vm).
 
 /// The kernels of `./x test`.
 const FOR_TEST: [&str; 2] = ["6.12", "6.12-rt"];
+/// The test programs of `./x test`, in its minutes: those of what the kernel and rtscope say to each other. What `rtscope` then
+/// makes of it (its command line, its files) is the same on every kernel, and left to `./x vm`.
+const PROGRAMS_FOR_TEST: [&str; 9] = [
+    "kernel: load",
+    "kernel: stream",
+    "kernel: tracefs",
+    "collect: replay",
+    "collect: misses",
+    "ftrace: formats",
+    "cli: complete",
+    "cli: misses",
+    "cli: chains",
+];
 
 /// What to do.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,6 +58,8 @@ pub struct Options {
     pub kernels: Vec<Kernel>,
     /// A part of the names of the tests to run.
     pub filter: String,
+    /// Only these test programs; empty: all.
+    pub programs: Vec<&'static str>,
     pub timing: bool,
     pub update: bool,
     pub jobs: usize,
@@ -60,6 +75,7 @@ impl Options {
         Options {
             kernels,
             filter: String::new(),
+            programs: PROGRAMS_FOR_TEST.to_vec(),
             timing: false,
             update: false,
             jobs,
@@ -71,7 +87,7 @@ impl Options {
 
 /// Reads the command line.
 pub fn parse(arguments: &[&str]) -> Result<Action> {
-    let mut options = Options { kernels: Vec::new(), ..Options::for_test() };
+    let mut options = Options { kernels: Vec::new(), programs: Vec::new(), ..Options::for_test() };
     let mut arguments = arguments.iter();
     while let Some(&argument) = arguments.next() {
         match argument {

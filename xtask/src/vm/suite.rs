@@ -45,11 +45,13 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// Takes the privileged tests from what was built; of these, those with a name that contains `filter`.
-    pub fn new(build: &Build, filter: &str) -> Result<Suite> {
+    /// Takes the privileged tests from what was built; of these, those with a name that contains `filter`, from these programs
+    /// (none: all).
+    pub fn new(build: &Build, filter: &str, only: &[&str]) -> Result<Suite> {
         let mut tests = Vec::new();
         let mut programs: Vec<PathBuf> = build.programs.clone();
-        for program in &build.tests {
+        let of_these = |name: &str| only.is_empty() || only.contains(&name);
+        for program in build.tests.iter().filter(|program| of_these(&program.name)) {
             let names = privileged(&program.executable)?;
             let file = file_name(&program.executable)?;
             let wanted = names.into_iter().filter(|name| name.contains(filter));
@@ -64,7 +66,7 @@ impl Suite {
                 programs.push(program.executable.clone());
             }
         }
-        if filter.is_empty() {
+        if filter.is_empty() && only.is_empty() {
             for (name, _) in TIMING {
                 ensure!(
                     tests.iter().any(|test| test.name == name),
