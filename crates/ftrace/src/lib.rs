@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The formats in which the kernel's own tracer (ftrace) describes and stores events. Pure: text and bytes in, values out.
 //!
-//! - [`format`]: what a tracepoint's `format` file says: fields, their offsets and sizes, names for their
+//! - [`mod@format`]: what a tracepoint's `format` file says: fields, their offsets and sizes, names for their
 //!   numbers.
 //! - [`page`]: events out of the ring buffer's sub-buffers.
 //! - [`pattern`]: which tracepoints a user means.
