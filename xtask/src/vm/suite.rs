@@ -69,7 +69,7 @@ impl Suite {
         if filter.is_empty() && only.is_empty() {
             for (name, _) in TIMING {
                 ensure!(
-                    tests.iter().any(|test| test.name == name),
+                    tests.iter().any(|test| test.name == *name),
                     "xtask/src/vm/timing.rs: there is no test {name}"
                 );
             }
