@@ -10,10 +10,11 @@ use rtscope_abi as abi;
 use rtscope_ring::Frame;
 use std::collections::{HashMap, VecDeque};
 use std::mem::{offset_of, size_of};
-use std::sync::Arc;
 
 /// The event and the text read by two programs on the same tracepoint: further apart only if one was preempted between them.
 pub(crate) const APART_NS: u64 = 20_000_000;
+/// So many neighbours in time are looked at first: nearly always it is the next one.
+const NEAR: usize = 8;
 /// Late texts that are kept.
 const LATE_MAX: usize = 1 << 20;
 
@@ -26,43 +27,52 @@ pub(crate) struct Key {
     pub(crate) pointer: u64,
 }
 
-/// A text that was read.
-#[derive(Clone, Debug)]
-pub(crate) struct PathText {
+/// A text that was read; its words are those of the record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PathText<'a> {
     pub(crate) key: Key,
     pub(crate) entry_ns: u64,
     /// It was read at the exit of its call.
     pub(crate) is_late: bool,
-    pub(crate) text: Arc<[u8]>,
+    words: &'a [u64],
 }
 
-impl PathText {
+impl<'a> PathText<'a> {
     /// The text of a record of kind `RTS_SYSCALL_PATH`; `None` when it is too short.
-    pub(crate) fn of(frame: &Frame<'_>) -> Option<PathText> {
+    #[inline]
+    pub(crate) fn of(frame: &Frame<'a>) -> Option<PathText<'a>> {
         const HEAD: usize = size_of::<abi::rts_syscall_path>() / 8;
-        let words = frame.words();
-        let (head, text) = words.split_at_checked(HEAD)?;
+        // Which word a field is in, and where.
+        const TID: usize = offset_of!(abi::rts_syscall_path, tid);
+        const SYSCALL: usize = offset_of!(abi::rts_syscall_path, syscall);
+        const ARGUMENT: usize = offset_of!(abi::rts_syscall_path, arg);
+        const FLAGS: usize = offset_of!(abi::rts_syscall_path, flags);
+        let (head, words) = frame.words().split_at_checked(HEAD)?;
         let byte = |offset: usize| head[offset / 8].to_ne_bytes()[offset % 8];
-        let tid = std::array::from_fn(|index| byte(offset_of!(abi::rts_syscall_path, tid) + index));
-        let syscall = std::array::from_fn(|index| byte(offset_of!(abi::rts_syscall_path, syscall) + index));
-        let mut bytes: Vec<u8> = text.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        bytes.truncate(bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()));
         Some(PathText {
             key: Key {
-                tid: u32::from_ne_bytes(tid),
-                syscall: u16::from_ne_bytes(syscall),
-                argument: byte(offset_of!(abi::rts_syscall_path, arg)),
+                tid: u32::from_ne_bytes([byte(TID), byte(TID + 1), byte(TID + 2), byte(TID + 3)]),
+                syscall: u16::from_ne_bytes([byte(SYSCALL), byte(SYSCALL + 1)]),
+                argument: byte(ARGUMENT),
                 pointer: head[offset_of!(abi::rts_syscall_path, pointer) / 8],
             },
             entry_ns: head[offset_of!(abi::rts_syscall_path, entry_ns) / 8],
-            is_late: u32::from(byte(offset_of!(abi::rts_syscall_path, flags))) & abi::RTS_PATH_AT_EXIT != 0,
-            text: bytes.into(),
+            is_late: u32::from(byte(FLAGS)) & abi::RTS_PATH_AT_EXIT != 0,
+            words,
         })
     }
 }
 
+/// Appends words as the bytes that they are, up to the first NUL.
+fn append<'w>(words: impl Iterator<Item = &'w u64>, out: &mut Vec<u8>) {
+    let begin = out.len();
+    words.for_each(|word| out.extend_from_slice(&word.to_ne_bytes()));
+    let length = out[begin..].iter().position(|byte| *byte == 0).unwrap_or(out.len() - begin);
+    out.truncate(begin + length);
+}
+
 /// A text, and when its call was entered.
-type Timed = (u64, Arc<[u8]>);
+type Timed = (u64, Box<[u64]>);
 
 /// Texts that were read at the exits of their calls, of all CPUs.
 #[derive(Debug, Default)]
@@ -72,63 +82,111 @@ pub(crate) struct LatePaths {
 }
 
 impl LatePaths {
-    pub(crate) fn add(&mut self, path: PathText) {
+    pub(crate) fn add(&mut self, path: &PathText<'_>) {
+        self.keep(path.key, (path.entry_ns, path.words.into()));
+    }
+
+    fn keep(&mut self, key: Key, text: Timed) {
         if self.kept < LATE_MAX {
             self.kept += 1;
-            self.texts.entry(path.key).or_default().push((path.entry_ns, path.text));
+            self.texts.entry(key).or_default().push(text);
         }
     }
 
     pub(crate) fn join(&mut self, other: LatePaths) {
         for (key, texts) in other.texts {
-            for (entry_ns, text) in texts {
-                self.add(PathText { key, entry_ns, is_late: true, text });
-            }
+            texts.into_iter().for_each(|text| self.keep(key, text));
         }
     }
 
-    fn find(&self, key: &Key, time: u64) -> Option<Arc<[u8]>> {
-        let texts = self.texts.get(key)?;
-        let nearest = texts.iter().min_by_key(|(entry_ns, _)| entry_ns.abs_diff(time))?;
-        (nearest.0.abs_diff(time) <= APART_NS).then(|| Arc::clone(&nearest.1))
+    /// Appends the text for an event. False: there is none.
+    fn find(&self, key: &Key, time: u64, out: &mut Vec<u8>) -> bool {
+        let texts = self.texts.get(key).into_iter().flatten();
+        let nearest = texts.min_by_key(|(entry_ns, _)| entry_ns.abs_diff(time));
+        let Some((_, words)) = nearest.filter(|(entry_ns, _)| entry_ns.abs_diff(time) <= APART_NS) else {
+            return false;
+        };
+        append(words.iter(), out);
+        true
     }
 }
 
-/// Texts that one CPU has read and no event has taken yet.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    entry_ns: u64,
+    key: Key,
+    /// Words since the first one that was ever added, and how many.
+    begin: u64,
+    words: u32,
+    is_taken: bool,
+}
+
+/// Texts that one CPU has read lately, in the order in which they came: nearly that of their times.
 #[derive(Debug, Default)]
 pub(crate) struct RecentPaths {
-    texts: HashMap<Key, VecDeque<Timed>>,
-    /// In the order in which they came.
-    order: VecDeque<(u64, Key)>,
+    entries: VecDeque<Recent>,
+    words: VecDeque<u64>,
+    /// Words that were forgotten.
+    forgotten: u64,
 }
 
 impl RecentPaths {
-    pub(crate) fn add(&mut self, path: PathText) {
-        self.order.push_back((path.entry_ns, path.key));
-        self.texts.entry(path.key).or_default().push_back((path.entry_ns, path.text));
+    #[inline]
+    pub(crate) fn add(&mut self, path: &PathText<'_>) {
+        let begin = self.forgotten + self.words.len() as u64;
+        self.words.extend(path.words);
+        let words = path.words.len() as u32;
+        self.entries.push_back(Recent {
+            entry_ns: path.entry_ns,
+            key: path.key,
+            begin,
+            words,
+            is_taken: false,
+        });
     }
 
     /// Forgets those that are too old for an event at `time` or later.
     pub(crate) fn forget_before(&mut self, time: u64) {
-        while self.order.front().is_some_and(|(entry_ns, _)| entry_ns.saturating_add(2 * APART_NS) < time) {
-            let Some((entry_ns, key)) = self.order.pop_front() else { break };
-            if let Some(texts) = self.texts.get_mut(&key) {
-                texts.retain(|(time, _)| *time != entry_ns);
-                if texts.is_empty() {
-                    self.texts.remove(&key);
-                }
+        while let Some(entry) = self.entries.front() {
+            if entry.entry_ns.saturating_add(2 * APART_NS) >= time {
+                return;
             }
+            self.words.drain(..entry.words as usize);
+            self.forgotten += u64::from(entry.words);
+            self.entries.pop_front();
         }
     }
 
-    /// The text for an event, from here or from those that came late.
-    pub(crate) fn take(&mut self, key: &Key, time: u64, late: &LatePaths) -> Option<Arc<[u8]>> {
-        let here = self.texts.get_mut(key).and_then(|texts| {
-            let ages = texts.iter().map(|(entry_ns, _)| entry_ns.abs_diff(time)).enumerate();
-            let (place, age) = ages.min_by_key(|(_, age)| *age)?;
-            if age > APART_NS { None } else { texts.remove(place) }
+    /// Appends the text for an event, from here or from those that came late. False: nobody has read it.
+    #[inline]
+    pub(crate) fn take(&mut self, key: &Key, time: u64, late: &LatePaths, out: &mut Vec<u8>) -> bool {
+        let middle = self.entries.partition_point(|entry| entry.entry_ns < time);
+        let near = middle.saturating_sub(NEAR)..(middle + NEAR).min(self.entries.len());
+        if let Some(place) = self.nearest(near, key, time) {
+            self.give(place, out);
+            return true;
+        }
+        if late.find(key, time, out) {
+            return true;
+        }
+        let Some(place) = self.nearest(0..self.entries.len(), key, time) else { return false };
+        self.give(place, out);
+        true
+    }
+
+    fn nearest(&self, range: std::ops::Range<usize>, key: &Key, time: u64) -> Option<usize> {
+        let entries = self.entries.range(range.clone()).zip(range);
+        let fitting = entries.filter(|(entry, _)| {
+            entry.key == *key && !entry.is_taken && entry.entry_ns.abs_diff(time) <= APART_NS
         });
-        here.map(|(_, text)| text).or_else(|| late.find(key, time))
+        fitting.min_by_key(|(entry, _)| entry.entry_ns.abs_diff(time)).map(|(_, place)| place)
+    }
+
+    fn give(&mut self, place: usize, out: &mut Vec<u8>) {
+        let entry = &mut self.entries[place];
+        entry.is_taken = true;
+        let begin = (entry.begin - self.forgotten) as usize;
+        append(self.words.range(begin..begin + entry.words as usize), out);
     }
 }
 
@@ -140,31 +198,46 @@ mod tests {
         Key { tid, syscall: 257, argument: 1, pointer: 0x7fff }
     }
 
-    fn path(tid: u32, entry_ns: u64, text: &str) -> PathText {
-        PathText { key: key(tid), entry_ns, is_late: false, text: text.as_bytes().into() }
+    fn words(text: &str) -> Vec<u64> {
+        let mut bytes = text.as_bytes().to_vec();
+        bytes.resize(bytes.len() / 8 * 8 + 8, 0);
+        bytes.chunks(8).map(|chunk| u64::from_ne_bytes(chunk.try_into().unwrap())).collect()
+    }
+
+    fn path(tid: u32, entry_ns: u64, words: &[u64]) -> PathText<'_> {
+        PathText { key: key(tid), entry_ns, is_late: false, words }
     }
 
     #[test]
     fn a_text_goes_to_the_event_at_its_time() {
         let (mut recent, mut late) = (RecentPaths::default(), LatePaths::default());
-        recent.add(path(1, 1_000, "a"));
-        recent.add(path(1, 50_000, "b"));
-        late.add(path(2, 1_000, "late"));
-        let mut text = |tid, time| recent.take(&key(tid), time, &late).map(|text| text.to_vec());
-        assert_eq!(text(1, 49_000).unwrap(), b"b");
-        assert_eq!(text(1, 1_100).unwrap(), b"a");
+        recent.add(&path(1, 1_000, &words("a")));
+        (0..100).for_each(|turn| recent.add(&path(3, 1_001 + turn, &words("of others"))));
+        recent.add(&path(1, 50_000, &words("a longer one")));
+        late.add(&path(2, 1_000, &words("late")));
+        let mut text = |tid, time| {
+            let mut out = Vec::new();
+            recent.take(&key(tid), time, &late, &mut out).then(|| String::from_utf8(out).unwrap())
+        };
+        assert_eq!(text(1, 49_000).unwrap(), "a longer one");
+        assert_eq!(text(1, 1_100).unwrap(), "a");
         assert_eq!(text(1, 1_100), None);
-        assert_eq!(text(2, 900).unwrap(), b"late");
+        assert_eq!(text(2, 900).unwrap(), "late");
         assert_eq!(text(2, 900 + 2 * APART_NS), None);
     }
 
     #[test]
     fn old_texts_are_forgotten() {
         let mut recent = RecentPaths::default();
-        (0..1000).for_each(|turn| recent.add(path(turn % 10, u64::from(turn) * 1_000_000, "x")));
+        for turn in 0..1000_u64 {
+            recent.add(&path(turn as u32 % 10, turn * 1_000_000, &words(&turn.to_string())));
+        }
         recent.forget_before(1000 * 1_000_000);
-        assert!(recent.order.len() <= 41 && recent.texts.len() <= 10, "{recent:?}");
+        assert!(recent.entries.len() <= 41 && recent.words.len() <= 41, "{recent:?}");
+        let mut out = Vec::new();
+        assert!(recent.take(&key(5), 985 * 1_000_000, &LatePaths::default(), &mut out));
+        assert_eq!(out, b"985");
         recent.forget_before(u64::MAX);
-        assert!(recent.order.is_empty() && recent.texts.is_empty());
+        assert!(recent.entries.is_empty() && recent.words.is_empty());
     }
 }

@@ -61,7 +61,7 @@ impl Scan {
             }
             abi::RTS_SYSCALL_PATH => {
                 if let Some(path) = PathText::of(frame).filter(|path| path.is_late) {
-                    self.late.add(path);
+                    self.late.add(&path);
                 }
             }
             _ => {

@@ -15,7 +15,6 @@ use rtscope_event::{CpuId, Event, MonotonicNs};
 use rtscope_ring::decode;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 
 /// How far the banks are read ahead: several times the disorder that was ever seen.
 const HORIZON_NS: u64 = APART_NS;
@@ -148,7 +147,7 @@ impl Ahead {
         self.newest = self.newest.max(time);
         if is_path {
             match PathText::of(&frame) {
-                Some(path) if !path.is_late => self.recent.add(path),
+                Some(path) if !path.is_late => self.recent.add(&path),
                 Some(_) => {}
                 None => self.met.unreadable += 1,
             }
@@ -186,6 +185,8 @@ pub(crate) struct PageEvents<'a> {
     /// Lost before the event that was peeked at: how many, and whether there were more of an unknown number.
     lost: u64,
     lost_unknown: bool,
+    /// Texts of the event being written.
+    texts: Vec<u8>,
     pub(crate) met: Met,
 }
 
@@ -204,6 +205,7 @@ impl<'a> PageEvents<'a> {
             peeked: None,
             lost: 0,
             lost_unknown: false,
+            texts: Vec::new(),
             met: Met::default(),
         }
     }
@@ -259,15 +261,24 @@ impl<'a> PageEvents<'a> {
         let written = match known.call_at {
             None => stream.tracepoint(known.class, time, record, &[])?,
             Some(call_at) => {
-                let mut texts: [Option<Arc<[u8]>>; TEXTS] = Default::default();
-                let wanted = self.classes.texts(known.class).iter().zip(&mut texts);
-                for (given, text) in wanted {
-                    *text = key(record, call_at, given.argument, given.offset).and_then(|key| {
-                        if key.pointer == 0 { Some(Arc::from(NULL)) } else { recent.take(&key, time.0, late) }
-                    });
-                    self.met.without_text += u64::from(text.is_none());
+                self.texts.clear();
+                let mut ends = [None; TEXTS];
+                let wanted = self.classes.texts(known.class).iter().zip(&mut ends);
+                for (given, end) in wanted {
+                    let found = match key(record, call_at, given.argument, given.offset) {
+                        Some(key) if key.pointer == 0 => {
+                            self.texts.extend_from_slice(NULL);
+                            true
+                        }
+                        Some(key) => recent.take(&key, time.0, late, &mut self.texts),
+                        None => false,
+                    };
+                    *end = found.then_some(self.texts.len());
+                    self.met.without_text += u64::from(!found);
                 }
-                let texts: [Option<&[u8]>; TEXTS] = std::array::from_fn(|index| texts[index].as_deref());
+                let mut begin = 0;
+                let texts: [Option<&[u8]>; TEXTS] =
+                    ends.map(|end| self.texts.get(std::mem::replace(&mut begin, end?)..end?));
                 stream.tracepoint(known.class, time, record, &texts)?
             }
         };
