@@ -191,6 +191,43 @@ fn a_conversion_that_is_stopped_can_begin_again() {
     check_counts(&convert(spool, &room.target, &Options::default()).unwrap());
 }
 
+/// The size of files is limited for this process's child, which is what a full disk is like: a write is refused.
+#[test]
+fn a_full_disk_leaves_the_recording_and_says_so() {
+    let room = room();
+    drop(write(&room.target, &session(), &everything(), Some(&end())));
+    let before = maker::files(&room.partial);
+    let test = std::env::current_exe().unwrap();
+    let child = Command::new("sh")
+        .args([
+            "-c",
+            "ulimit -f 64; trap '' XFSZ; exec \"$0\" --exact converts_what_the_environment_names --nocapture",
+        ])
+        .arg(test)
+        .env("RTSCOPE_TEST_SPOOL", &room.target)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(
+        said.contains("the disk is full: the recording stays in") && said.contains("--recover"),
+        "{said}"
+    );
+    assert!(!room.target.exists());
+    assert_eq!(maker::files(&room.partial), before);
+    let spool = Spool::open(&room.target).unwrap();
+    check_counts(&convert(spool, &room.target, &Options::default()).unwrap());
+}
+
+/// The child of the test above; by itself it has nothing to do.
+#[test]
+fn converts_what_the_environment_names() {
+    let Some(target) = std::env::var_os("RTSCOPE_TEST_SPOOL").map(PathBuf::from) else { return };
+    match convert(Spool::open(&target).unwrap(), &target, &Options::default()) {
+        Ok(_) => println!("converted"),
+        Err(error) => println!("{error}"),
+    }
+}
+
 #[test]
 fn a_taken_name_is_refused_and_nothing_is_lost() {
     let room = room();
