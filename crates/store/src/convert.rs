@@ -80,9 +80,13 @@ pub struct Converted {
 /// Makes the trace `target` of a spool, and then removes the spool.
 ///
 /// # Errors
-/// When `target` exists, the spool makes no sense, the system refuses (a full disk), or the caller stopped it: the spool is
+/// When `target` exists ([`Error::Complete`] when it is this spool's own trace: then only the spool is removed), the spool makes no sense, the system refuses (a full disk), or the caller stopped it: the spool is
 /// left as it was.
 pub fn convert(spool: Spool, target: &Path, options: &Options<'_>) -> Result<Converted, Error> {
+    if is_trace_of(&spool, target) {
+        // Killed after the trace had its name and before the spool was gone.
+        return spool.remove().and(Err(Error::Complete(target.to_owned())));
+    }
     let result = Conversion::new(&spool, options)?.run(target);
     match result {
         Ok(converted) => spool.remove().map(|()| converted),
@@ -91,6 +95,15 @@ pub fn convert(spool: Spool, target: &Path, options: &Options<'_>) -> Result<Con
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whether `target` is the complete trace of this spool: it carries the same identity.
+fn is_trace_of(spool: &Spool, target: &Path) -> bool {
+    const BYTES_MAX: u64 = 64 << 20;
+    let path = target.join("metadata");
+    let id = format!("uuid = \"{}\";", spool.session.info().trace_uuid);
+    let is_small = std::fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() <= BYTES_MAX);
+    is_small && std::fs::read_to_string(path).is_ok_and(|text| text.contains(&id))
 }
 
 /// What is the same for all CPUs.

@@ -202,7 +202,9 @@ fn task_event(id: u32, fields: &mut Fields<'_>) -> Option<(Said, Names)> {
             return Some((Said::Event(event), Names::default()));
         }
         id::TASK_RENAME => {
-            let (tid, pid) = (fields.tid()?, fields.pid()?);
+            let (tid, pid) = (fields.tid()?, fields.pid());
+            // Neither LTTng nor ftrace say the process.
+            let pid = pid.unwrap_or(Pid(tid.0));
             let (old_comm, new_comm) = (fields.comm()?, fields.comm()?);
             let event = EventKind::TaskRename { tid, pid, old_comm, new_comm };
             return Some((Said::Event(event), Names::default()));

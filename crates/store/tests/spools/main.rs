@@ -240,6 +240,21 @@ fn a_taken_name_is_refused_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_kill_between_trace_and_tidying_up_costs_nothing() {
+    let room = room();
+    drop(write(&room.target, &session(), &everything(), Some(&end())));
+    let left = maker::files(&room.partial);
+    convert(Spool::open(&room.target).unwrap(), &room.target, &Options::default()).unwrap();
+    fs::create_dir(&room.partial).unwrap();
+    left.iter().for_each(|(name, bytes)| fs::write(room.partial.join(name), bytes).unwrap());
+    let trace = maker::files(&room.target);
+    let again = convert(Spool::open(&room.partial).unwrap(), &room.target, &Options::default()).unwrap_err();
+    assert!(matches!(again, Error::Complete(_)), "{again}");
+    assert!(!room.partial.exists());
+    assert_eq!(maker::files(&room.target), trace);
+}
+
+#[test]
 fn an_empty_recording_is_a_trace() {
     let room = room();
     let mut nothing = session();
