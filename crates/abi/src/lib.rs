@@ -24,3 +24,47 @@ type rts_s64 = i64;
 pub const RTS_NEVER: u64 = u64::MAX;
 
 include!(concat!(env!("OUT_DIR"), "/kernel_abi.rs"));
+
+/// What a record of this type is called where losses are shown; the tracepoint's name where there is one.
+#[must_use]
+pub fn record_name(kind: u32) -> &'static str {
+    match kind {
+        RTS_SCHED_SWITCH => "sched_switch",
+        RTS_SCHED_WAKING => "sched_waking",
+        RTS_SCHED_WAKEUP_NEW => "sched_wakeup_new",
+        RTS_SCHED_MIGRATE_TASK => "sched_migrate_task",
+        RTS_SCHED_PI_SETPRIO => "sched_pi_setprio",
+        RTS_PROCESS_FORK => "sched_process_fork",
+        RTS_PROCESS_EXEC => "sched_process_exec",
+        RTS_PROCESS_EXIT => "sched_process_exit",
+        RTS_TASK_RENAME => "task_rename",
+        RTS_IRQ_ENTRY => "irq_handler_entry",
+        RTS_IRQ_EXIT => "irq_handler_exit",
+        RTS_VECTOR_ENTRY => "irq_vectors entry",
+        RTS_VECTOR_EXIT => "irq_vectors exit",
+        RTS_SOFTIRQ_RAISE => "softirq_raise",
+        RTS_SOFTIRQ_ENTRY => "softirq_entry",
+        RTS_SOFTIRQ_EXIT => "softirq_exit",
+        RTS_HRTIMER_ENTRY => "hrtimer_expire_entry",
+        RTS_HRTIMER_EXIT => "hrtimer_expire_exit",
+        RTS_CPU_IDLE => "cpu_idle",
+        RTS_NMI_HANDLER => "nmi_handler",
+        RTS_IPI_SEND => "ipi_send_cpu",
+        RTS_LATE_RESPONSE => "rtscope_late_response",
+        RTS_SYSCALL_PATH => "path of a system call",
+        _ => "record of an unknown type",
+    }
+}
+
+/// Whether a stream's records of this type are there for the names of tasks only: their tracepoints fire with interrupts on, so
+/// the events themselves are left to ftrace, if they are asked for.
+#[must_use]
+pub fn only_names_tasks(kind: u32) -> bool {
+    matches!(kind, RTS_PROCESS_FORK | RTS_PROCESS_EXIT | RTS_TASK_RENAME)
+}
+
+/// Whether a stream's record of this type is an event of its own: a lost one is a lost event.
+#[must_use]
+pub fn is_streamed_event(kind: u32) -> bool {
+    kind != RTS_SYSCALL_PATH && !only_names_tasks(kind)
+}

@@ -87,10 +87,11 @@ pub fn measure(pipe: &Pipe, tools: &mut [Box<dyn Tool>], plan: Plan) -> Result<V
 }
 
 /// Random orders. The seed is the clock: two runs shall differ.
-struct Order(u64);
+pub struct Order(u64);
 
 impl Order {
-    fn new() -> Order {
+    /// Seeds it.
+    pub fn new() -> Order {
         Order(rtscope_collect::monotonic_now().0 | 1)
     }
 
@@ -102,7 +103,8 @@ impl Order {
         self.0
     }
 
-    fn shuffled(&mut self, length: usize) -> Vec<usize> {
+    /// The numbers below `count`, in a random order.
+    pub fn shuffled(&mut self, length: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..length).collect();
         for last in (1..length).rev() {
             order.swap(last, (self.next() % (last as u64 + 1)) as usize);

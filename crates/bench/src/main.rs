@@ -10,6 +10,7 @@ mod inside;
 mod kernel_events;
 mod peers;
 mod pipe;
+mod record;
 mod rtscope;
 mod state;
 mod table;
@@ -46,7 +47,11 @@ fn run(words: &[String]) -> Result<bool> {
         ["flip"] => flip::run(quick)?,
         ["idle"] => idle::run(quick)?,
         ["state"] => state::run(quick)?,
-        _ => bail!("name one benchmark: kernel-events, tracker, flip, idle, state (and --json, --quick)"),
+        ["record"] => record::run(quick)?,
+        ["system-calls", count] => return record::system_calls(count).map(|()| true),
+        _ => bail!(
+            "name one benchmark: kernel-events, tracker, flip, idle, state, record (and --json, --quick)"
+        ),
     };
     println!("{}", if json { serde_json::to_string(&report)? } else { report.text() });
     Ok(report.promises.iter().all(|promise| promise.held))

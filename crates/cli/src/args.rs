@@ -3,6 +3,7 @@
 
 use crate::exit::help;
 use crate::list::options::ListOptions;
+use crate::record::options::RecordOptions;
 use crate::trace_args::{PrintOptions, StatOptions};
 use crate::units::{Bytes, DurationNs, IntervalNs};
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
@@ -38,6 +39,9 @@ pub enum Command {
     /// List what can be recorded: the kernel's tracepoints and system calls, with their fields
     #[command(after_help = crate::list::options::EXAMPLES)]
     List(ListOptions),
+    /// Record tracepoints of the running kernel into a CTF trace
+    #[command(after_help = crate::record::options::EXAMPLES)]
+    Record(Box<RecordOptions>),
     /// Explain a saved late response again, from its files alone
     Explain(ExplainOptions),
     /// Print the events of CTF traces: rtscope's, LTTng's, perf's

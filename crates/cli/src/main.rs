@@ -3,13 +3,16 @@
 
 mod args;
 mod caps;
+mod command;
 mod exit;
 mod explain;
 mod generate;
 mod list;
 mod output;
 mod print;
+mod record;
 mod stat;
+mod stop;
 mod trace_args;
 mod units;
 mod wall_clock;
@@ -24,6 +27,7 @@ fn main() -> ExitCode {
     let result = match args.command {
         Command::Watch(WatchCommand::Response(options)) => watch::run(*options),
         Command::List(options) => list::run(&options),
+        Command::Record(options) => record::run(&options),
         Command::Explain(options) => explain::run(&options),
         Command::Print(options) => print::run(&options),
         Command::Stat(options) => stat::run(&options),

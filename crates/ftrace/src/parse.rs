@@ -278,7 +278,9 @@ fn meaning(format: &EventFormat, declared: &Declared<'_>) -> Meaning {
             && declared.brackets.is_none()
             && declared.base.matches('*').count() == 1
             && declared.words().eq(["char"])
-            && declared.base.starts_with("const");
+            && declared.base.starts_with("const")
+            // Data of a given length (write, pwrite64, mq_timedsend), not a text.
+            && !matches!(declared.name, "buf" | "u_msg_ptr");
         return if text { Meaning::UserText } else { Meaning::Hex };
     }
     if declared.is_cpu_mask() {

@@ -216,6 +216,15 @@ pub(crate) fn first_missing() -> Option<Capability> {
     quick().into_iter().find(|capability| capability.required && capability.found == Some(false))
 }
 
+/// The first thing without which eBPF can record no stream. Tracepoints are not among them: those that are missing are not
+/// asked for.
+#[must_use]
+pub fn stream_missing() -> Option<Capability> {
+    let types = btf::Btf::from_vmlinux().ok();
+    let needed = [privilege(), lockdown(), kernel_types(), task_iterator(types.as_ref()), mappable_arrays()];
+    needed.into_iter().find(|capability| capability.found == Some(false))
+}
+
 /// Everything, including a trial run of the programs with small buffers.
 #[must_use]
 pub fn probe() -> Vec<Capability> {

@@ -10,6 +10,7 @@ mod irqs;
 mod program_info;
 mod programs;
 mod session;
+pub mod syscalls;
 mod tasks;
 pub mod tracefs;
 

@@ -173,7 +173,8 @@ impl Session {
     /// # Errors
     /// As [`Session::start`].
     pub fn prepare(config: &SessionConfig) -> Result<Session, Error> {
-        if let Some(missing) = caps::first_missing() {
+        let streams = config.recorder.as_ref().is_some_and(|recorder| recorder.stream.is_some());
+        if let Some(missing) = if streams { caps::stream_missing() } else { caps::first_missing() } {
             return Err(Error::Missing(Box::new(missing)));
         }
         if let Some(recorder) = &config.recorder {

@@ -25,6 +25,12 @@ impl Controls {
         Controls { memory, cpus }
     }
 
+    /// Another handle to the same words, for another thread.
+    #[must_use]
+    pub fn share(&self) -> Controls {
+        Controls { memory: self.memory.share(), cpus: self.cpus }
+    }
+
     /// Bytes to map for so many CPUs.
     #[must_use]
     pub fn bytes(cpus: usize) -> usize {

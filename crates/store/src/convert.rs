@@ -80,13 +80,9 @@ pub struct Converted {
 /// Makes the trace `target` of a spool, and then removes the spool.
 ///
 /// # Errors
-/// When `target` exists ([`Error::Complete`] when it is this spool's own trace: then only the spool is removed), the spool makes no sense, the system refuses (a full disk), or the caller stopped it: the spool is
+/// When `target` exists, the spool makes no sense, the system refuses (a full disk), or the caller stopped it: the spool is
 /// left as it was.
 pub fn convert(spool: Spool, target: &Path, options: &Options<'_>) -> Result<Converted, Error> {
-    if is_trace_of(&spool, target) {
-        // Killed after the trace had its name and before the spool was gone.
-        return spool.remove().and(Err(Error::Complete(target.to_owned())));
-    }
     let result = Conversion::new(&spool, options)?.run(target);
     match result {
         Ok(converted) => spool.remove().map(|()| converted),
@@ -97,15 +93,6 @@ pub fn convert(spool: Spool, target: &Path, options: &Options<'_>) -> Result<Con
     }
 }
 
-/// Whether `target` is the complete trace of this spool: it carries the same identity.
-fn is_trace_of(spool: &Spool, target: &Path) -> bool {
-    const BYTES_MAX: u64 = 64 << 20;
-    let path = target.join("metadata");
-    let id = format!("uuid = \"{}\";", spool.session.info().trace_uuid);
-    let is_small = std::fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() <= BYTES_MAX);
-    is_small && std::fs::read_to_string(path).is_ok_and(|text| text.contains(&id))
-}
-
 /// What is the same for all CPUs.
 struct Conversion<'a> {
     spool: &'a Spool,
@@ -113,6 +100,7 @@ struct Conversion<'a> {
     cpus: Vec<CpuId>,
     threads: usize,
     limits: Limits,
+    own: Vec<u32>,
     total: u64,
     done: AtomicU64,
 }
@@ -146,7 +134,11 @@ impl<'a> Conversion<'a> {
         let available = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if options.threads == 0 { available } else { options.threads };
         let limits = Limits { from: spool.session.started, until: latest(spool, &cpus) };
-        Ok(Conversion { spool, options, threads, limits, total, done: AtomicU64::new(0), cpus })
+        let mut own = spool.session.leave_out.clone();
+        if !own.is_empty() {
+            own.extend(spool.end.iter().flat_map(|end| &end.own_tids));
+        }
+        Ok(Conversion { spool, options, threads, limits, own, total, done: AtomicU64::new(0), cpus })
     }
 
     fn run(&self, target: &Path) -> Result<Converted, Error> {
@@ -276,7 +268,8 @@ impl<'a> Conversion<'a> {
             _ => None,
         };
         let mut own = Ahead::new(cpu, bank, self.limits);
-        let mut pages = PageEvents::new(pages, &prepared.known, writer.classes(), self.limits);
+        let mut pages =
+            PageEvents::new(pages, &prepared.known, writer.classes(), self.limits).leave_out(&self.own);
         let names = Lookup::new(&prepared.names);
         let mut before = 0;
         let whole = merge(&mut own, &mut pages, &mut stream, &names, &prepared.late, |read| {

@@ -63,9 +63,6 @@ pub enum Error {
         /// The trace that it was to become.
         target: PathBuf,
     },
-    /// There was nothing left to do.
-    #[error("{} is complete already; what its recording had left beside it was removed", .0.display())]
-    Complete(PathBuf),
     /// The caller wanted it to end.
     #[error("stopped: the recording stays in {}; `rtscope record --recover` finishes it", .0.display())]
     Cancelled(PathBuf),

@@ -22,6 +22,8 @@ pub(crate) struct Known {
     pub(crate) class: TracepointId,
     /// If texts are to be given: where the number of the system call is, and the thread's (4 bytes each).
     pub(crate) call_at: Option<(u32, u32)>,
+    /// It is sched_switch, which belongs to two threads.
+    pub(crate) is_switch: bool,
 }
 
 impl Formats {
@@ -60,7 +62,7 @@ impl Formats {
             };
             let wants = !classes.texts(class).is_empty();
             let call_at = place("__syscall_nr").zip(place("common_pid")).filter(|_| wants);
-            Some(Known { class, call_at })
+            Some(Known { class, call_at, is_switch: format.name == "sched_switch" })
         };
         self.by_id.iter().map(known).collect()
     }

@@ -54,9 +54,9 @@ impl Scan {
         let kind = u32::from(frame.kind);
         match kind {
             abi::RTS_PROCESS_FORK | abi::RTS_TASK_RENAME | abi::RTS_PROCESS_EXIT => {
+                // Not an event of the trace: see rtscope_abi::only_names_tasks().
                 if let Some(event) = decode(cpu, frame) {
                     self.names.observe(&event);
-                    self.classes.insert(Classes::own_event(&event.kind));
                 }
             }
             abi::RTS_SYSCALL_PATH => {

@@ -36,6 +36,9 @@ pub struct Session {
     pub cpus: Vec<CpuId>,
     /// rtscope's own process.
     pub own_pid: u32,
+    /// Threads whose own events of ftrace are left out; empty: nothing is. Threads that come later are in [`End`].
+    #[serde(default)]
+    pub leave_out: Vec<u32>,
     /// The eBPF programs record.
     pub ebpf: bool,
     /// By system call (`openat`): bit i: argument i is a path, which `RTS_SYSCALL_PATH` records tell. Such an argument becomes a
@@ -70,6 +73,7 @@ impl Session {
             started: MonotonicNs(0),
             cpus: Vec::new(),
             own_pid: std::process::id(),
+            leave_out: Vec::new(),
             ebpf: false,
             paths: BTreeMap::new(),
             ftrace: None,
@@ -203,6 +207,9 @@ pub struct End {
     pub tasks: Vec<SpoolTask>,
     /// Interrupts that came up meanwhile.
     pub irqs: Vec<(Irq, String)>,
+    /// rtscope's own threads.
+    #[serde(default)]
+    pub own_tids: Vec<u32>,
 }
 
 /// Who counted a loss.

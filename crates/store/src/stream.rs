@@ -153,6 +153,9 @@ impl Ahead {
             }
             return;
         }
+        if abi::only_names_tasks(u32::from(frame.kind)) {
+            return;
+        }
         let Some(event) = decode(self.cpu, &frame) else { return self.met.unreadable += 1 };
         let pending = Pending { time, what: What::Event(event) };
         if self.pending.back().is_none_or(|last| last.time <= time) {
@@ -181,6 +184,9 @@ pub(crate) struct PageEvents<'a> {
     known: &'a [Option<Known>],
     classes: &'a Classes,
     limits: Limits,
+    /// rtscope's own threads. The kernel leaves them out as of their next switch; where a host hides switches from tracing, that
+    /// is late.
+    own: &'a [u32],
     peeked: Option<MonotonicNs>,
     /// Lost before the event that was peeked at: how many, and whether there were more of an unknown number.
     lost: u64,
@@ -202,12 +208,29 @@ impl<'a> PageEvents<'a> {
             known,
             classes,
             limits,
+            own: &[],
             peeked: None,
             lost: 0,
             lost_unknown: false,
             texts: Vec::new(),
             met: Met::default(),
         }
+    }
+
+    /// Leaves out what these threads did themselves: not the interrupts that came meanwhile, and not their switches.
+    pub(crate) fn leave_out(mut self, own: &'a [u32]) -> Self {
+        self.own = own;
+        self
+    }
+
+    fn is_own(&self, record: &[u8]) -> bool {
+        // common_flags: hard interrupt, softirq, NMI (TRACE_FLAG_* of the kernel's trace_events.h).
+        const IN_INTERRUPT: u8 = 0x08 | 0x10 | 0x40;
+        let id = record.first_chunk().map_or(0, |bytes| u16::from_ne_bytes(*bytes));
+        let pid = record.get(4..8).and_then(<[u8]>::first_chunk).map(|bytes| u32::from_ne_bytes(*bytes));
+        let in_interrupt = record.get(2).is_some_and(|flags| flags & IN_INTERRUPT != 0);
+        let by_own = !in_interrupt && pid.is_some_and(|pid| self.own.contains(&pid));
+        by_own && self.known[usize::from(id)].as_ref().is_some_and(|known| !known.is_switch)
     }
 
     /// The time of the next event.
@@ -222,7 +245,11 @@ impl<'a> PageEvents<'a> {
                     (self.lost, self.lost_unknown) = (0, false);
                 }
                 Next::Event(time) if time > self.limits.until => self.met.beyond += 1,
-                Next::Event(time) => self.peeked = Some(time),
+                Next::Event(time) => {
+                    let own = !self.own.is_empty()
+                        && self.reader.as_ref().is_some_and(|reader| self.is_own(reader.payload()));
+                    self.peeked = (!own).then_some(time);
+                }
                 Next::Lost(Some(count)) => self.lost += count,
                 Next::Lost(None) => self.lost_unknown = true,
                 Next::Broken => self.met.unreadable += 1,

@@ -5,12 +5,12 @@
 //! (64 per CPU) is not overrun, which would be counted.
 
 use super::backlog::Backlog;
-use super::command::Child;
 use super::plan::Plan;
 use super::report::{Report, Summary};
-use super::stop::Stop;
 use super::writer::{Done, Job, Settings, Writer, in_order};
+use crate::command::Child;
 use crate::exit::Failure;
+use crate::stop::Stop;
 use rtscope_collect::{FlightRecorder, MissCounter, Snapshot, Window, monotonic_now};
 use rtscope_event::{LateResponse, MonotonicNs};
 use rtscope_kernel::{Session, interrupts};

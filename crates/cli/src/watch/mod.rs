@@ -5,23 +5,21 @@
 //! own, decodes, explains and saves; `report` prints. The kernel side does the catching: the listener may be late.
 
 mod backlog;
-mod command;
 pub mod files;
 mod listener;
 mod plan;
 pub mod report;
-mod stop;
 mod sweep;
 mod writer;
 
 use crate::args::ResponseOptions;
+use crate::command::Child;
 use crate::exit::Failure;
-use command::Child;
+use crate::stop::Stop;
 use listener::Listener;
 use plan::Plan;
 use report::Report;
 use rtscope_kernel::Session;
-use stop::Stop;
 use sweep::InUse;
 
 /// Watches until a signal, the duration, or COMMAND's end.

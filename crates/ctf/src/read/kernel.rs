@@ -202,9 +202,7 @@ fn task_event(id: u32, fields: &mut Fields<'_>) -> Option<(Said, Names)> {
             return Some((Said::Event(event), Names::default()));
         }
         id::TASK_RENAME => {
-            let (tid, pid) = (fields.tid()?, fields.pid());
-            // Neither LTTng nor ftrace say the process.
-            let pid = pid.unwrap_or(Pid(tid.0));
+            let (tid, pid) = (fields.tid()?, fields.pid()?);
             let (old_comm, new_comm) = (fields.comm()?, fields.comm()?);
             let event = EventKind::TaskRename { tid, pid, old_comm, new_comm };
             return Some((Said::Event(event), Names::default()));

@@ -165,6 +165,14 @@ impl Instance {
         &self.path
     }
 
+    /// What the kernel says of the layout of its pages, for who reads them later.
+    ///
+    /// # Errors
+    /// [`TracefsError::Permission`], [`TracefsError::Io`].
+    pub fn header_page(&self) -> Result<String, TracefsError> {
+        self.read("events/header_page")
+    }
+
     /// How its pages are laid out.
     #[must_use]
     pub fn page_layout(&self) -> PageLayout {

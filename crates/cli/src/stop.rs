@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Signals that end a watch. The first one ends it in order (a snapshot under way is finished); a second one ends it at once.
+//! Signals that end a watch or a recording. The first one ends it in order (a snapshot under way is finished); a second one ends it at once.
 
 use crate::exit::Failure;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `record`: the run time that recording to disk adds to a load, with rtscope, trace-cmd and perf.
+//!
+//! The load runs as each recorder's COMMAND and says itself how long it took, so starting and stopping do not count. A round
+//! runs the load alone and under each recorder, in random order; a recorder's cost is the difference within the round. Loads:
+//! hackbench (switches, wakings, reads and writes) and a loop of one cheap system call, which is the worst case.
+
+use crate::blocks::Order;
+use crate::host::Host;
+use crate::table::{Promise, Report, Row};
+use anyhow::{Context, Result, bail, ensure};
+use rtscope_testkit::process::program;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Buffers of the same size for all: 8 MiB a CPU.
+const BUFFER_KIB: usize = 8192;
+
+/// What is recorded, by name, with a limit against each peer.
+struct Events {
+    name: &'static str,
+    patterns: &'static [&'static str],
+    trace_cmd_limit: f64,
+    perf_limit: f64,
+}
+
+/// The hot set is what rtscope records by eBPF; the rest, what it leaves to ftrace.
+const SETS: [Events; 3] = [
+    Events {
+        name: "hot set",
+        patterns: &[
+            "sched:sched_switch",
+            "sched:sched_waking",
+            "sched:sched_wakeup_new",
+            "sched:sched_migrate_task",
+            "irq:irq_handler_entry",
+            "irq:irq_handler_exit",
+            "irq:softirq_raise",
+        ],
+        trace_cmd_limit: 0.7,
+        perf_limit: 0.5,
+    },
+    Events { name: "system calls", patterns: &["syscalls:*"], trace_cmd_limit: 1.05, perf_limit: 0.5 },
+    Events {
+        name: "sched, irq, system calls",
+        patterns: &["sched:*", "irq:*", "syscalls:*"],
+        trace_cmd_limit: 1.05,
+        perf_limit: 0.5,
+    },
+];
+
+const RECORDERS: [&str; 3] = ["rtscope", "trace-cmd", "perf"];
+
+/// A load, as a command that prints its seconds.
+struct Load {
+    name: &'static str,
+    command: Vec<String>,
+}
+
+fn loads(quick: bool) -> Result<Vec<Load>> {
+    let own = std::env::current_exe()?.to_string_lossy().into_owned();
+    let (calls, messages) = if quick { ("200000", "300") } else { ("1500000", "4000") };
+    let hackbench = ["hackbench", "-g", "1", "-f", "4", "-l", messages].map(str::to_string).to_vec();
+    Ok(vec![
+        Load { name: "hackbench", command: hackbench },
+        Load { name: "system-call loop", command: vec![own, "system-calls".to_string(), calls.to_string()] },
+    ])
+}
+
+/// The second load: so many getppid, which do nearly nothing; prints `Time: SECONDS` as hackbench does.
+pub fn system_calls(count: &str) -> Result<()> {
+    let count: u64 = count.parse().context("a number of system calls")?;
+    let start = Instant::now();
+    for _ in 0..count {
+        std::hint::black_box(nix::unistd::getppid());
+    }
+    println!("Time: {}", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Runs it.
+pub fn run(quick: bool) -> Result<Report> {
+    let folder = tempfile::Builder::new().prefix("rtscope-bench").tempdir()?;
+    let rounds = if quick { 2 } else { 13 };
+    let mut order = Order::new();
+    let mut report = Report {
+        schema: "rtscope.bench/1",
+        name: "record",
+        unit: "seconds that recording adds to the load's run time; ratios of medians".to_string(),
+        host: Host::this(0),
+        rows: Vec::new(),
+        promises: Vec::new(),
+        checks: Vec::new(),
+    };
+    for load in loads(quick)? {
+        for set in &SETS {
+            // A loop of system calls hardly switches: nothing to be compared.
+            if load.name != "hackbench" && set.name == "hot set" {
+                continue;
+            }
+            compare(&load, set, rounds, folder.path(), &mut order, &mut report)?;
+        }
+    }
+    Ok(report)
+}
+
+fn compare(
+    load: &Load,
+    set: &Events,
+    rounds: usize,
+    folder: &Path,
+    order: &mut Order,
+    report: &mut Report,
+) -> Result<()> {
+    let mut alone = Vec::new();
+    let mut added: [Vec<f64>; 3] = Default::default();
+    let mut lost = [0_u64; 3];
+    for round in 0..=rounds {
+        let mut times = [0.0; 4];
+        for which in order.shuffled(4) {
+            times[which] = match which {
+                0 => seconds(Command::new(&load.command[0]).args(&load.command[1..]))?.0,
+                recorder => {
+                    let (time, missing) = under(RECORDERS[recorder - 1], set, load, folder)?;
+                    lost[recorder - 1] += missing;
+                    time
+                }
+            };
+        }
+        // The first round warms everything up.
+        if round > 0 {
+            alone.push(times[0]);
+            (0..3).for_each(|recorder| added[recorder].push(times[recorder + 1] - times[0]));
+        }
+    }
+    let what = format!("{}, {}", load.name, set.name);
+    report.rows.push(Row::new(&format!("{what}: alone"), alone));
+    let rows: Vec<Row> = RECORDERS
+        .iter()
+        .zip(added)
+        .map(|(recorder, samples)| Row::new(&format!("{what}: + {recorder}"), samples))
+        .collect();
+    let ratio = |peer: usize| rows[0].median() / rows[peer].median();
+    report.promises.push(Promise::at_most(
+        &format!("{what}: rtscope / trace-cmd"),
+        ratio(1),
+        set.trace_cmd_limit,
+    ));
+    report.promises.push(Promise::at_most(&format!("{what}: rtscope / perf"), ratio(2), set.perf_limit));
+    report.promises.push(Promise::at_most(&format!("{what}: events lost by rtscope"), lost[0] as f64, 0.0));
+    report.checks.push(format!("{what}: lost by trace-cmd {}, by perf {}", lost[1], lost[2]));
+    report.rows.extend(rows);
+    Ok(())
+}
+
+/// The load under one recorder: its seconds, and the events that the recorder says it lost.
+fn under(recorder: &str, set: &Events, load: &Load, folder: &Path) -> Result<(f64, u64)> {
+    let target = folder.join(recorder);
+    let _ = fs::remove_dir_all(&target);
+    let _ = fs::remove_file(&target);
+    let mut command = match recorder {
+        "rtscope" => rtscope(set, &target)?,
+        "trace-cmd" => trace_cmd(set, &target),
+        _ => perf(set, &target),
+    };
+    let (time, text) = seconds(command.args(&load.command))?;
+    let lost = match recorder {
+        "rtscope" => lost_by_rtscope(&text)?,
+        "trace-cmd" => numbers_after(&text, "overrun: "),
+        _ => numbers_after(&text, "lost "),
+    };
+    Ok((time, lost))
+}
+
+fn rtscope(set: &Events, target: &Path) -> Result<Command> {
+    let mut command = Command::new(program("rtscope")?);
+    command.args(["record", "--json", "-k", &set.patterns.join(","), "-o"]).arg(target).arg("--");
+    Ok(command)
+}
+
+/// Some containers refuse the function tracer's files, which trace-cmd opens though it does not need them here: they are
+/// covered by empty ones, in a mount namespace of its own.
+fn trace_cmd(set: &Events, target: &Path) -> Command {
+    const COVER: &str = "for f in set_ftrace_filter set_ftrace_notrace set_ftrace_pid set_graph_function set_graph_notrace; do
+        f=/sys/kernel/tracing/$f; [ -e $f ] || continue; ( : >> $f ) 2>/dev/null || mount --bind $EMPTY $f; done
+        ( echo 1 > /proc/sys/kernel/ftrace_enabled ) 2>/dev/null || mount --bind $ONE /proc/sys/kernel/ftrace_enabled
+        exec \"$@\"";
+    let (empty, one): (PathBuf, PathBuf) = (target.with_extension("empty"), target.with_extension("one"));
+    let _ = fs::write(&empty, "");
+    let _ = fs::write(&one, "1\n");
+    let mut command = Command::new("unshare");
+    command.env("EMPTY", empty).env("ONE", one).args(["-m", "sh", "-c", COVER, "sh"]);
+    command.args(["trace-cmd", "record", "-C", "mono", "-b", &BUFFER_KIB.to_string(), "-o"]).arg(target);
+    for pattern in set.patterns {
+        command.args(["-e", pattern]);
+    }
+    command
+}
+
+fn perf(set: &Events, target: &Path) -> Command {
+    let mut command = Command::new("perf");
+    let pages = BUFFER_KIB / 4;
+    command.args(["record", "-a", "-k", "mono", "-c", "1", "-m", &pages.to_string(), "-o"]).arg(target);
+    for pattern in set.patterns {
+        command.args(["-e", pattern]);
+    }
+    command.arg("--");
+    command
+}
+
+/// Runs a command in which the load prints its time; gives that and all that was printed.
+fn seconds(command: &mut Command) -> Result<(f64, String)> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("running {command:?}"))?;
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?} ended with {}: {text}", output.status);
+    let line =
+        text.lines().find_map(|line| line.split_once("Time: ")).map(|(_, time)| time.trim().to_string());
+    let Some(time) = line else { bail!("the load under {command:?} printed no time: {text}") };
+    Ok((time.parse().with_context(|| format!("the load's time '{time}'"))?, text))
+}
+
+fn lost_by_rtscope(text: &str) -> Result<u64> {
+    let line = text.lines().find(|line| line.starts_with('{')).context("rtscope printed no account")?;
+    let account: serde_json::Value = serde_json::from_str(line)?;
+    let losses = account["losses"].as_array().context("an account without losses")?;
+    Ok(losses.iter().map(|loss| loss["count"].as_u64().unwrap_or(u64::MAX >> 8)).sum())
+}
+
+/// The sum of the numbers that follow `key` in a text.
+fn numbers_after(text: &str, key: &str) -> u64 {
+    let number = |rest: &str| {
+        rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse::<u64>().ok())
+    };
+    text.split(key).skip(1).filter_map(number).sum()
+}

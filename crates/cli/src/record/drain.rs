@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The threads that empty the kernel's buffers into the spool while a recording runs.
+//!
+//! They poll: a wake-up from the kernel would cost the traced load more than a look at a few words does, and on
+//! PREEMPT_RT can come late. The pause follows the rate, so that a buffer is emptied long before it is full and an idle
+//! machine is left alone. Nothing is decoded here; that is done after the recording (crates/store).
+
+use rtscope_kernel::tracefs::RawReader;
+use rtscope_ring::{Controls, SharedMemory, StreamReader};
+use rtscope_store::spool::BankWriter;
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread::{Builder, JoinHandle, sleep};
+use std::time::Duration;
+
+/// One thread serves so many CPUs: at a million events a second and CPU, copying takes about a tenth of a thread.
+const CPUS_PER_THREAD: usize = 4;
+/// Between looks at the buffers.
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_millis(50);
+/// Words of records that are taken at once: what stays in the second-level cache.
+const BATCH_WORDS: usize = 64 << 10;
+
+/// The eBPF ring of one CPU, and where its records go.
+#[derive(Debug)]
+pub struct Bank {
+    pub memory: SharedMemory,
+    pub controls: Arc<Controls>,
+    pub reader: StreamReader,
+    pub out: BankWriter,
+    pub bytes: u64,
+}
+
+/// The ftrace buffer of one CPU, and where its pages go.
+#[derive(Debug)]
+pub struct Pages {
+    pub reader: RawReader,
+    pub out: File,
+    /// Size of the buffer in the kernel.
+    pub bytes: u64,
+}
+
+/// All that one CPU records.
+#[derive(Debug, Default)]
+pub struct Lane {
+    pub bank: Option<Bank>,
+    pub pages: Option<Pages>,
+}
+
+/// The running threads.
+#[derive(Debug)]
+pub struct Drain {
+    threads: Vec<JoinHandle<()>>,
+    tids: Vec<u32>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    failure: Mutex<Option<io::Error>>,
+    failed: AtomicBool,
+    /// Bytes in the spool, for the progress line.
+    bytes: AtomicU64,
+}
+
+impl Drain {
+    /// Starts the threads. `fifo`: their real-time priority, if they have one.
+    pub fn start(lanes: Vec<Lane>, fifo: Option<u8>) -> io::Result<Drain> {
+        let shared = Arc::new(Shared::default());
+        let mut drain = Drain { threads: Vec::new(), tids: Vec::new(), shared };
+        let (tell, told) = channel();
+        let mut lanes = lanes.into_iter().peekable();
+        while lanes.peek().is_some() {
+            let mine: Vec<Lane> = lanes.by_ref().take(CPUS_PER_THREAD).collect();
+            let shared = Arc::clone(&drain.shared);
+            let name = format!("drain/{}", drain.threads.len());
+            let tell = tell.clone();
+            drain.threads.push(Builder::new().name(name).spawn(move || {
+                // Nobody hears it only when the start has failed.
+                let _ = tell.send(nix::unistd::gettid().as_raw().unsigned_abs());
+                drop(tell);
+                work(mine, fifo, &shared);
+            })?);
+        }
+        drop(tell);
+        drain.tids = told.iter().collect();
+        Ok(drain)
+    }
+
+    /// The threads.
+    pub fn tids(&self) -> &[u32] {
+        &self.tids
+    }
+
+    /// Bytes in the spool.
+    pub fn bytes(&self) -> u64 {
+        // ORDER: relaxed; a number for the progress line.
+        self.shared.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether a thread had to give up; [`Drain::finish`] tells why.
+    pub fn has_failed(&self) -> bool {
+        // ORDER: relaxed; a flag that stands for itself. The reason is behind a lock.
+        self.shared.failed.load(Ordering::Relaxed)
+    }
+
+    /// Takes what is left, after the recorders were switched off, and ends.
+    pub fn finish(mut self) -> Option<io::Error> {
+        self.stop_threads();
+        let mut failure = self.shared.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        failure.take()
+    }
+
+    fn stop_threads(&mut self) {
+        // ORDER: relaxed; what the threads look at afterwards is in the kernel, whose switching off was a system call.
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                self.shared.fail(io::Error::other("a thread that empties the buffers has ended too early"));
+            }
+        }
+    }
+}
+
+impl Drop for Drain {
+    fn drop(&mut self) {
+        self.stop_threads();
+    }
+}
+
+impl Shared {
+    fn fail(&self, error: io::Error) {
+        let mut failure = self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        failure.get_or_insert(error);
+        // ORDER: relaxed; see has_failed().
+        self.failed.store(true, Ordering::Relaxed);
+    }
+}
+
+fn work(mut lanes: Vec<Lane>, fifo: Option<u8>, shared: &Shared) {
+    let result = fifo.map_or(Ok(()), become_fifo).and_then(|()| drain_all(&mut lanes, shared));
+    if let Err(error) = result {
+        shared.fail(error);
+    }
+}
+
+fn become_fifo(priority: u8) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: i32::from(priority) };
+    // SAFETY: the pointer is to a live structure; 0 is the calling thread.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn drain_all(lanes: &mut [Lane], shared: &Shared) -> io::Result<()> {
+    let mut words = Vec::with_capacity(BATCH_WORDS + 1024);
+    let mut pause = Duration::from_millis(5);
+    loop {
+        // Before the look at the buffers: what was written before the stop is then seen by the look.
+        // ORDER: relaxed; see stop_threads().
+        let stopping = shared.stop.load(Ordering::Relaxed);
+        let mut fullest = 0.0_f64;
+        for lane in lanes.iter_mut() {
+            fullest = fullest.max(drain_lane(lane, &mut words, stopping, shared)?);
+        }
+        if stopping {
+            return Ok(());
+        }
+        if fullest > 0.2 {
+            pause = (pause / 2).max(SHORTEST);
+        } else if fullest < 0.05 {
+            pause = (pause * 5 / 4).min(LONGEST);
+        }
+        sleep(pause);
+    }
+}
+
+/// Empties one CPU's buffers; gives how full the fuller one was, from 0 to 1.
+fn drain_lane(lane: &mut Lane, words: &mut Vec<u64>, last: bool, shared: &Shared) -> io::Result<f64> {
+    let mut fullest = 0.0_f64;
+    if let Some(bank) = &mut lane.bank {
+        let waiting = bank.reader.waiting(&bank.controls);
+        fullest = waiting as f64 / bank.bytes as f64;
+        let written = drain_bank(bank, words)?;
+        // ORDER: relaxed; numbers for a progress line.
+        shared.bytes.fetch_add(written, Ordering::Relaxed);
+    }
+    if let Some(pages) = &mut lane.pages {
+        let taken =
+            if last { pages.reader.drain_to(&pages.out)? } else { pages.reader.splice_to(&pages.out)? };
+        fullest = fullest.max(taken as f64 / pages.bytes as f64);
+        // ORDER: relaxed; as above.
+        shared.bytes.fetch_add(taken, Ordering::Relaxed);
+    }
+    Ok(fullest)
+}
+
+fn drain_bank(bank: &mut Bank, words: &mut Vec<u64>) -> io::Result<u64> {
+    let mut written = 0;
+    loop {
+        words.clear();
+        // The losses first: what was lost so far was lost before what is taken now ends.
+        let lost =
+            super::recorder::lost_events(&bank.controls, bank.reader.cpu()).map(|(_, count)| count).sum();
+        let taken = bank.reader.take(&bank.memory, &bank.controls, words, BATCH_WORDS);
+        if taken == 0 {
+            return Ok(written);
+        }
+        bank.out.chunk(rtscope_collect::monotonic_now(), lost, words)?;
+        written += taken as u64 * 8;
+        if taken < BATCH_WORDS {
+            return Ok(written);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From the spool to the trace: after a recording, or later for one that was killed.
+
+use super::report::Report;
+use crate::exit::Failure;
+use rtscope_store::{Options, Progress, Spool};
+use std::path::Path;
+
+/// A trace is never written over.
+pub fn check_target(target: &Path) -> Result<(), Failure> {
+    if target.exists() {
+        return Err(Failure::Usage(format!(
+            "{} exists already; name another folder with -o",
+            target.display()
+        )));
+    }
+    if let Some(spool) = Spool::find(target) {
+        return Err(Failure::Usage(format!(
+            "{} is what a recording left that did not end in order; rtscope record --recover {} makes its trace, or remove it",
+            spool.display(),
+            target.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Makes the trace. The spool stays when this fails, or is ended by a signal (the second one after that which ended the
+/// recording).
+pub fn convert(spool: Spool, target: &Path, report: &Report) -> Result<(), Failure> {
+    let progress = |progress: Progress| report.converting(progress.done, progress.total);
+    let options = Options { progress: Some(&progress), cancel: None, ..Options::default() };
+    let converted = rtscope_store::convert(spool, target, &options).map_err(|error| {
+        report.end_of_progress();
+        let advice =
+            format!("the raw recording is kept; rtscope record --recover {} tries again", target.display());
+        Failure::Failed(format!("making the trace {}: {error}; {advice}", target.display()))
+    })?;
+    report.finished(target, &converted);
+    Ok(())
+}
+
+/// `rtscope record --recover`.
+pub fn recover(target: &Path, report: &Report) -> Result<(), Failure> {
+    let open = |path: &Path| Spool::open(path).map_err(|error| Failure::Usage(error.to_string()));
+    match Spool::find(target) {
+        Some(path) => convert(open(&path)?, target, report),
+        None => Err(Failure::Usage(format!(
+            "{}: there is no unfinished recording to be recovered",
+            target.display()
+        ))),
+    }
+}

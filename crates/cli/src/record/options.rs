@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What `rtscope record` can be told.
+
+use crate::exit::help;
+use crate::units::{Bytes, DurationNs};
+use clap::{ValueEnum, ValueHint};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// For the end of `rtscope record --help`.
+pub const EXAMPLES: &str = help!(
+    "Examples:
+  rtscope record -k 'sched:*,irq:*' --duration 10s -o trace/
+      The scheduler and all interrupts, for ten seconds.
+  rtscope record -k syscalls --only-command -o trace/ -- make -j4
+      Every system call of make and its children, with the paths they were given.
+  rtscope record -k 'block:*' --filter 'block:block_rq_issue: bytes > 65536' -o trace/
+      Block requests; of the issued ones, only the large.
+  rtscope record -k '*,!lock:*' --duration 1s -o trace/
+      Everything that the kernel has, for a second.
+  rtscope record --recover trace/
+      Finish the trace of a recording that was killed.
+
+Read the trace with rtscope stat, rtscope print, babeltrace2 or Trace Compass. rtscope list -k lists the tracepoints.
+
+Scheduler, interrupt and timer tracepoints that fire with interrupts off are recorded by eBPF, which costs least; all others,
+and those with a filter, by an ftrace instance of rtscope's own. Both are merged into one trace on one clock.
+rtscope's own system calls and other activity are left out (--with-self keeps them); the switches to and from it stay, so that
+the time of each CPU adds up."
+);
+
+/// Who may record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// eBPF where it loses nothing, ftrace for the rest
+    Auto,
+    /// ftrace alone
+    Ftrace,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct RecordOptions {
+    /// Tracepoints: SYSTEM:EVENT with * and ?, a system, 'syscalls', or EVENT; !PATTERN leaves out; several with commas.
+    /// Without it: those that are recorded by eBPF
+    #[arg(short = 'k', long = "kernel", value_name = "PATTERNS", value_delimiter = ',')]
+    pub kernel: Vec<String>,
+    /// Where the trace goes: a folder that does not exist yet
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, required_unless_present = "recover")]
+    pub output: Option<PathBuf>,
+    /// Of these tracepoints only events for which the expression holds, in the kernel ('sched:sched_switch: next_prio < 100');
+    /// may be repeated
+    #[arg(long, value_name = "EVENT: EXPR")]
+    pub filter: Vec<String>,
+    /// Only what happens in this thread; may be repeated
+    #[arg(long, value_name = "TID")]
+    pub pid: Vec<u32>,
+    /// With --pid: also in the children that it makes from now on
+    #[arg(long, requires = "pid")]
+    pub follow: bool,
+    /// Only what happens in COMMAND and its children
+    #[arg(long, requires = "command", conflicts_with = "pid")]
+    pub only_command: bool,
+    /// Only what happens in tasks with this name (* and ? stand for any characters)
+    #[arg(long, value_name = "NAME")]
+    pub comm: Option<String>,
+    /// Only on these CPUs (0,2-3)
+    #[arg(long, value_name = "LIST")]
+    pub cpu: Option<String>,
+    /// Memory of each CPU's buffer, for each of the two recorders
+    #[arg(long, value_name = "SIZE", default_value = "8M")]
+    pub buffer: Bytes,
+    /// Stop after this time
+    #[arg(long, value_name = "TIME")]
+    pub duration: Option<DurationNs>,
+    /// Also what rtscope itself does
+    #[arg(long)]
+    pub with_self: bool,
+    /// Which of the kernel's recorders may be used
+    #[arg(long, value_enum, default_value_t = By::Auto)]
+    pub by: By,
+    /// Run the threads that empty the buffers with this real-time priority (SCHED_FIFO), where other real-time tasks would starve
+    /// them
+    #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
+    pub fifo: Option<u8>,
+    /// One versioned JSON object at the end, on standard output
+    #[arg(long)]
+    pub json: bool,
+    /// Finish the trace DIR of a recording that was killed
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["kernel", "output", "command"])]
+    pub recover: Option<PathBuf>,
+    /// Start this program, and stop when it ends
+    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}

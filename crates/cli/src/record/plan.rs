@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From what was typed to which recorder takes which tracepoint. Everything that can be refused is refused here.
+
+use super::options::{By, RecordOptions};
+use crate::exit::Failure;
+use rtscope_abi as abi;
+use rtscope_ftrace::format::{Field, FieldKind, Meaning, Scalar};
+use rtscope_ftrace::pattern::{Patterns, glob};
+use rtscope_kernel::syscalls::{path_syscall, replaces_memory};
+use rtscope_kernel::tracefs::{EventName, Tracefs};
+use rtscope_kernel::{PROGRAMS, ProgramSpec, caps};
+use std::collections::BTreeSet;
+
+/// An expression that the kernel tests, and what it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    pub event: EventName,
+    pub expression: String,
+}
+
+/// What an expression is set for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope<'a> {
+    /// One tracepoint.
+    Event(&'a EventName),
+    /// A whole subsystem.
+    System(&'a str),
+}
+
+/// A system call of which texts behind its arguments are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathCall {
+    /// As tracefs calls it: `openat`.
+    pub name: String,
+    pub number: usize,
+    /// As `paths` in `struct rts_config`: bit i: argument i; RTS_PATH_ENTRY_ONLY.
+    pub arguments: u8,
+}
+
+/// Who records what.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// By eBPF.
+    pub hot: Vec<&'static ProgramSpec>,
+    /// By ftrace.
+    pub ftrace: Vec<EventName>,
+    /// Expressions for events of ftrace.
+    pub filters: Vec<Filter>,
+    /// Texts of system calls' arguments, read by eBPF.
+    pub paths: Vec<PathCall>,
+    /// Why eBPF records nothing although it was allowed to.
+    pub without_ebpf: Option<String>,
+}
+
+impl Plan {
+    /// Decides. `tracefs`: what the kernel has; `None` when that cannot be read, which leaves eBPF's own set.
+    pub fn new(options: &RecordOptions, tracefs: Option<&Tracefs>) -> Result<Plan, Failure> {
+        let asked = if options.kernel.is_empty() { hot_set() } else { options.kernel.clone() };
+        let patterns = Patterns::parse_all(&asked).map_err(|error| Failure::Usage(error.to_string()))?;
+        let there = available(tracefs)?;
+        let names = || there.iter().map(|event| (event.system.as_str(), event.name.as_str()));
+        if !options.kernel.is_empty() {
+            let nothing = patterns.without_match(names());
+            if let Some(first) = nothing.first() {
+                return Err(Failure::Usage(format!(
+                    "-k {first}: there is no such tracepoint here; rtscope list -k lists them"
+                )));
+            }
+        }
+        let wanted: Vec<EventName> =
+            there.iter().filter(|event| patterns.matches(&event.system, &event.name)).cloned().collect();
+        if wanted.is_empty() {
+            return Err(Failure::Usage("-k: these patterns leave nothing to record".to_string()));
+        }
+        let filters = parse_filters(options, &wanted)?;
+        let mut plan = Plan { filters, without_ebpf: why_not_ebpf(options), ..Plan::default() };
+        for event in wanted {
+            match plan.hot_program(&event) {
+                Some(spec) => plan.hot.push(spec),
+                None => plan.ftrace.push(event),
+            }
+        }
+        plan.check_tracefs(tracefs)?;
+        plan.choose_paths(options, tracefs)?;
+        Ok(plan)
+    }
+
+    /// The program that records this event, if eBPF does.
+    fn hot_program(&self, event: &EventName) -> Option<&'static ProgramSpec> {
+        let filtered = self.filters.iter().any(|filter| filter.event == *event);
+        let spec =
+            PROGRAMS.iter().find(|spec| spec.system == event.system && spec.tracepoint == event.name)?;
+        (self.without_ebpf.is_none() && !filtered && spec.interrupts_off).then_some(spec)
+    }
+
+    /// Which arguments are texts: pointers to characters that are not data of a given length.
+    fn choose_paths(&mut self, options: &RecordOptions, tracefs: Option<&Tracefs>) -> Result<(), Failure> {
+        let Some(tracefs) = tracefs.filter(|_| options.by == By::Auto && caps::stream_missing().is_none())
+        else {
+            return Ok(());
+        };
+        for event in self.ftrace.iter().filter(|event| event.system == "syscalls") {
+            let Some(name) = event.name.strip_prefix("sys_enter_") else { continue };
+            let Some(number) = path_syscall(name) else { continue };
+            let format = tracefs.format(event)?;
+            // The first field is the number of the call; each argument takes eight bytes.
+            let arguments = format.fields.iter().skip(1).zip(0_u32..5).filter(|(field, _)| is_text(field));
+            let bits = arguments.fold(0_u8, |bits, (_, argument)| bits | 1 << argument);
+            if bits != 0 {
+                let once = if replaces_memory(name) { abi::RTS_PATH_ENTRY_ONLY as u8 } else { 0 };
+                self.paths.push(PathCall { name: name.to_string(), number, arguments: bits | once });
+            }
+        }
+        Ok(())
+    }
+
+    /// What the kernel is to test: --filter, and --comm for all. By subsystem where all its events have the same
+    /// expression, since each setting takes the kernel milliseconds.
+    pub fn expressions(&self, options: &RecordOptions) -> Vec<(Scope<'_>, String)> {
+        let comm = options.comm.as_ref().map(|comm| format!("COMM ~ \"{comm}\""));
+        let own = |event: &EventName| self.filters.iter().find(|filter| filter.event == *event);
+        let expression = |event: &EventName| match (own(event), &comm) {
+            (Some(own), Some(comm)) => Some(format!("({}) && {comm}", own.expression)),
+            (Some(own), None) => Some(own.expression.clone()),
+            (None, comm) => comm.clone(),
+        };
+        let mut all = Vec::new();
+        for events in self.ftrace.chunk_by(|one, next| one.system == next.system) {
+            let first = expression(&events[0]);
+            if events.len() > 1 && events.iter().all(|event| expression(event) == first) {
+                all.extend(first.map(|first| (Scope::System(&events[0].system), first)));
+            } else {
+                all.extend(events.iter().filter_map(|event| Some((Scope::Event(event), expression(event)?))));
+            }
+        }
+        all
+    }
+
+    fn check_tracefs(&self, tracefs: Option<&Tracefs>) -> Result<(), Failure> {
+        match (self.ftrace.first(), tracefs) {
+            (Some(first), None) => Err(Failure::Missing(format!(
+                "{}:{} is recorded by ftrace, and tracefs is not there; mount -t tracefs nodev /sys/kernel/tracing",
+                first.system, first.name
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn is_text(field: &Field) -> bool {
+    matches!(field.kind, FieldKind::Scalar(Scalar { meaning: Meaning::UserText, .. }))
+}
+
+/// What eBPF records, as patterns.
+fn hot_set() -> Vec<String> {
+    let hot = PROGRAMS.iter().filter(|spec| spec.interrupts_off);
+    hot.map(|spec| format!("{}:{}", spec.system, spec.tracepoint)).collect()
+}
+
+/// All tracepoints, sorted.
+fn available(tracefs: Option<&Tracefs>) -> Result<Vec<EventName>, Failure> {
+    let name = |system: &str, name: &str| EventName { system: system.to_string(), name: name.to_string() };
+    let there: BTreeSet<EventName> = match tracefs {
+        Some(tracefs) => tracefs
+            .events()
+            .map_err(|error| Failure::doing("listing the tracepoints", error))?
+            .iter()
+            .map(|event| name(&event.system, &event.name))
+            .collect(),
+        None => {
+            let tracepoints = caps::Tracepoints::read();
+            let hot = PROGRAMS.iter().filter(|spec| spec.interrupts_off && tracepoints.has(spec.tracepoint));
+            hot.map(|spec| name(spec.system, spec.tracepoint)).collect()
+        }
+    };
+    Ok(there.into_iter().collect())
+}
+
+/// eBPF sees every task and CPU; what is limited to some is left to ftrace, which filters in the kernel.
+fn why_not_ebpf(options: &RecordOptions) -> Option<String> {
+    let limited =
+        !options.pid.is_empty() || options.only_command || options.comm.is_some() || options.cpu.is_some();
+    if options.by == By::Ftrace {
+        Some("--by ftrace".to_string())
+    } else if limited {
+        Some("only some tasks or CPUs are recorded".to_string())
+    } else {
+        caps::stream_missing().map(|missing| missing.sentence())
+    }
+}
+
+/// `EVENT: EXPR`, for each event that EVENT matches.
+fn parse_filters(options: &RecordOptions, wanted: &[EventName]) -> Result<Vec<Filter>, Failure> {
+    let mut filters: Vec<Filter> = Vec::new();
+    for text in &options.filter {
+        let wrong = |why: &str| Failure::Usage(format!("--filter '{text}': {why}"));
+        let (pattern, expression) =
+            split_filter(text).ok_or_else(|| wrong("write it as 'EVENT: EXPRESSION'"))?;
+        let matching = wanted.iter().filter(|event| {
+            glob(pattern, &event.name) || glob(pattern, &format!("{}:{}", event.system, event.name))
+        });
+        let before = filters.len();
+        for event in matching {
+            if filters.iter().any(|filter| filter.event == *event) {
+                return Err(wrong(&format!(
+                    "{}:{} has a filter already; join them with &&",
+                    event.system, event.name
+                )));
+            }
+            filters.push(Filter { event: event.clone(), expression: expression.to_string() });
+        }
+        if filters.len() == before {
+            return Err(wrong("no tracepoint that -k chooses matches"));
+        }
+    }
+    Ok(filters)
+}
+
+/// `sched:sched_switch: next_prio < 100` and `sched_switch: next_prio < 100`: the name ends at a colon before a blank.
+fn split_filter(text: &str) -> Option<(&str, &str)> {
+    let (event, expression) = text.split_once(": ").or_else(|| {
+        let at = text.rfind(':')?;
+        Some((&text[..at], &text[at + 1..]))
+    })?;
+    let (event, expression) = (event.trim(), expression.trim());
+    (!event.is_empty() && !expression.is_empty()).then_some((event, expression))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_an_event_and_an_expression() {
+        assert_eq!(
+            split_filter("sched:sched_switch: next_prio < 100"),
+            Some(("sched:sched_switch", "next_prio < 100"))
+        );
+        assert_eq!(split_filter("sched_switch: a == \"x:y\""), Some(("sched_switch", "a == \"x:y\"")));
+        assert_eq!(split_filter("sched_switch:next_prio<100"), Some(("sched_switch", "next_prio<100")));
+        assert_eq!(split_filter("sched_switch"), None);
+        assert_eq!(split_filter("sched_switch: "), None);
+    }
+}

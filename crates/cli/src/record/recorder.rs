@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Both recorders of one recording: set up, switched on together, emptied, switched off together, and their losses asked for.
+//!
+//! The recording counts from when both are on until before the first goes off, so within it nothing is missing that is not
+//! counted.
+
+use super::drain::{Bank, Drain, Lane, Pages};
+use super::options::RecordOptions;
+use super::plan::{Plan, Scope};
+use crate::command::Child;
+use crate::exit::Failure;
+use rtscope_abi as abi;
+use rtscope_collect::monotonic_now;
+use rtscope_event::{CpuId, LossCause, MonotonicNs};
+use rtscope_kernel::tracefs::{EventName, Instance, InstanceConfig, RawReader, Tracefs};
+use rtscope_kernel::{
+    Memory, PROGRAMS, ProgramSpec, Recorder, Session, SessionConfig, StreamConfig, interrupts,
+    stream_programs,
+};
+use rtscope_ring::{Controls, StreamReader};
+use rtscope_store::session::{End, EndLoss, FormatText, FtraceSession, Session as SpoolSession, Source};
+use rtscope_store::spool::{Spool, SpoolWriter};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A recording under way.
+#[derive(Debug)]
+pub struct Recording {
+    ebpf: Option<Ebpf>,
+    instance: Option<Instance>,
+    spool: SpoolWriter,
+    drain: Drain,
+    started: MonotonicNs,
+    cpus: usize,
+    drain_tids: Vec<u32>,
+    with_self: bool,
+}
+
+#[derive(Debug)]
+struct Ebpf {
+    session: Session,
+    controls: Arc<Controls>,
+    /// What it was asked for; the other programs are there for the names of tasks.
+    asked: Vec<&'static ProgramSpec>,
+    misses_before: Vec<(String, Option<u64>)>,
+}
+
+impl Recording {
+    /// Sets everything up and switches it on.
+    pub fn start(
+        options: &RecordOptions,
+        plan: &Plan,
+        tracefs: Option<&Tracefs>,
+        child: Option<&Child>,
+        target: &Path,
+    ) -> Result<Recording, Failure> {
+        let instance = match tracefs.filter(|_| !plan.ftrace.is_empty()) {
+            Some(tracefs) => Some(set_up_ftrace(options, plan, tracefs, child)?),
+            None => None,
+        };
+        let config = session_config(options, plan);
+        let mut ebpf = match &config {
+            Some(config) => Some(set_up_ebpf(config, plan)?),
+            None => None,
+        };
+        if let Some(instance) = &instance {
+            instance.start()?;
+        }
+        if let Some((ebpf, _)) = &mut ebpf {
+            ebpf.session.switch_on()?;
+        }
+        let started = monotonic_now();
+        let session =
+            describe(options, plan, started, tracefs, &instance, ebpf.as_ref().map(|(ebpf, _)| ebpf))?;
+        let spool =
+            SpoolWriter::create(target, &session).map_err(|error| Failure::Usage(error.to_string()))?;
+        let lanes = lanes(options, &spool, &instance, ebpf.as_mut())?;
+        let cpus = lanes.len();
+        let drain =
+            Drain::start(lanes, options.fifo).map_err(|error| Failure::doing("starting a thread", error))?;
+        let (ebpf, drain_tids) = (ebpf.map(|(ebpf, _)| ebpf), drain.tids().to_vec());
+        Ok(Recording {
+            ebpf,
+            instance,
+            spool,
+            drain,
+            started,
+            cpus,
+            drain_tids,
+            with_self: options.with_self,
+        })
+    }
+
+    /// When both recorders were on.
+    pub fn started(&self) -> MonotonicNs {
+        self.started
+    }
+
+    /// How many CPUs have buffers.
+    pub fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    /// Whether something of rtscope's own is not recorded.
+    pub fn leaves_itself_out(&self) -> bool {
+        !self.with_self && self.instance.is_some()
+    }
+
+    /// Bytes in the spool, and records that eBPF had to leave out.
+    pub fn so_far(&self) -> (u64, u64) {
+        let lost = |ebpf: &Ebpf| -> u64 {
+            let cpus = 0..ebpf.controls.cpus();
+            cpus.flat_map(|cpu| lost_events(&ebpf.controls, cpu)).map(|(_, count)| count).sum()
+        };
+        (self.drain.bytes(), self.ebpf.as_ref().map_or(0, lost))
+    }
+
+    /// Whether the buffers are not emptied any more.
+    pub fn has_failed(&self) -> bool {
+        self.drain.has_failed()
+    }
+
+    /// Switches off and collects what is left. Also gives what ended the recording early, if something did.
+    pub fn stop(self) -> Result<(Spool, Option<Failure>), Failure> {
+        let ended = monotonic_now();
+        if let Some(instance) = &self.instance {
+            instance.stop()?;
+        }
+        let mut tasks = Vec::new();
+        if let Some(ebpf) = &self.ebpf {
+            ebpf.session.enable(false);
+            tasks = ebpf.session.dump_tasks()?;
+        }
+        let mut losses = self.ebpf.as_ref().map(Ebpf::losses).unwrap_or_default();
+        // Closes the readers, which the instance waits for.
+        let failure = self.drain.finish();
+        if let Some(instance) = &self.instance {
+            losses.extend(ftrace_losses(instance)?);
+        }
+        let end = End {
+            ended,
+            losses,
+            tasks: tasks.iter().map(Into::into).collect(),
+            irqs: interrupts(),
+            own_tids: self.drain_tids,
+        };
+        // Before the conversion: the kernel shall be as it was found while that goes on.
+        drop(self.ebpf);
+        if let Some(instance) = self.instance {
+            instance.remove()?;
+        }
+        let spool = self.spool.finish(&end).map_err(|error| Failure::Failed(error.to_string()))?;
+        Ok((spool, failure.map(|error| Failure::doing("emptying the kernel's buffers to disk", error))))
+    }
+}
+
+impl Ebpf {
+    /// What the programs left out and what the kernel skipped, by event.
+    fn losses(&self) -> Vec<EndLoss> {
+        let mut losses = Vec::new();
+        for cpu in 0..self.controls.cpus() {
+            for (kind, count) in lost_events(&self.controls, cpu) {
+                losses.push(EndLoss {
+                    source: Source::Ebpf,
+                    cpu: Some(CpuId(cpu as u32)),
+                    cause: LossCause::BufferFull,
+                    event: Some(abi::record_name(kind).to_string()),
+                    count: Some(count),
+                });
+            }
+        }
+        let asked = |name: &str| self.asked.iter().any(|spec| spec.name == name);
+        for (program, count) in self.session.recursion_misses().into_iter().filter(|(name, _)| asked(name)) {
+            let before =
+                self.misses_before.iter().find(|(name, _)| *name == program).and_then(|(_, count)| *count);
+            let count = count.map(|count| count.saturating_sub(before.unwrap_or(0)));
+            if count != Some(0) {
+                losses.push(EndLoss {
+                    source: Source::Ebpf,
+                    cpu: None,
+                    cause: LossCause::RecursionMiss,
+                    event: Some(program),
+                    count,
+                });
+            }
+        }
+        losses
+    }
+}
+
+/// Events of a CPU that found its ring full, by record type.
+pub fn lost_events(controls: &Controls, cpu: usize) -> impl Iterator<Item = (u32, u64)> {
+    let lost = (0..).zip(controls.lost(cpu));
+    lost.filter(|(kind, count)| *count > 0 && abi::is_streamed_event(*kind))
+}
+
+/// What ftrace's buffers say of themselves.
+fn ftrace_losses(instance: &Instance) -> Result<Vec<EndLoss>, Failure> {
+    let mut losses = Vec::new();
+    for stats in instance.stats()? {
+        let causes = [
+            (LossCause::Overrun, stats.overrun),
+            (LossCause::Overrun, stats.commit_overrun),
+            (LossCause::BufferFull, stats.dropped),
+        ];
+        for (cause, count) in causes.into_iter().filter(|(_, count)| *count != Some(0)) {
+            losses.push(EndLoss {
+                source: Source::Ftrace,
+                cpu: Some(CpuId(stats.cpu)),
+                cause,
+                event: None,
+                count,
+            });
+        }
+    }
+    Ok(losses)
+}
+
+fn set_up_ftrace(
+    options: &RecordOptions,
+    plan: &Plan,
+    tracefs: &Tracefs,
+    child: Option<&Child>,
+) -> Result<Instance, Failure> {
+    let mut tids = options.pid.clone();
+    if options.only_command {
+        tids.extend(child.map(|child| child.pid().0));
+    }
+    let config = InstanceConfig {
+        buffer_kib_per_cpu: options.buffer.0 as u64 >> 10,
+        tids,
+        follow_forks: options.follow || options.only_command,
+        cpus: options.cpu.as_deref().map(cpu_list).transpose()?,
+        ..InstanceConfig::default()
+    };
+    // What killed runs left behind would go on costing.
+    tracefs.sweep()?;
+    let instance = Instance::create(tracefs, &config)?;
+    for (scope, expression) in plan.expressions(options) {
+        match scope {
+            Scope::Event(event) => instance.set_filter(event, &expression)?,
+            Scope::System(system) => instance.set_system_filter(system, &expression)?,
+        }
+    }
+    let refused = instance.enable(&plan.ftrace)?;
+    if let Some(first) = refused.first() {
+        crate::output::note(&format!(
+            "rtscope: {} tracepoints cannot be switched on, the first: {} ({})",
+            refused.len(),
+            first.event,
+            first.error.as_ref().map_or("the kernel says nothing".to_string(), ToString::to_string)
+        ));
+    }
+    Ok(instance)
+}
+
+/// `0,2-3`.
+fn cpu_list(text: &str) -> Result<Vec<u32>, Failure> {
+    let wrong = || Failure::Usage(format!("--cpu {text}: write CPU numbers like 0,2-3"));
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) =
+            (first.trim().parse().map_err(|_| wrong())?, last.trim().parse().map_err(|_| wrong())?);
+        if first > last || last > 8191 {
+            return Err(wrong());
+        }
+        cpus.extend(first..=last);
+    }
+    Ok(cpus)
+}
+
+/// Programs that tell the names of tasks that come and go, whether or not their events were asked for.
+fn names_tasks(spec: &ProgramSpec) -> bool {
+    matches!(spec.name, "sched_process_fork" | "task_rename" | "sched_process_exit")
+}
+
+fn session_config(options: &RecordOptions, plan: &Plan) -> Option<SessionConfig> {
+    if plan.hot.is_empty() && plan.paths.is_empty() {
+        return None;
+    }
+    let mut programs = plan.hot.clone();
+    programs.extend(PROGRAMS.iter().filter(|spec| names_tasks(spec)));
+    let stream =
+        StreamConfig { paths: plan.paths.iter().map(|path| (path.number, path.arguments)).collect() };
+    Some(SessionConfig {
+        recorder: Some(Recorder { bank_bytes: options.buffer.0, snapshot: None, stream: Some(stream) }),
+        only: stream_programs(&programs, !plan.paths.is_empty()),
+        ..SessionConfig::default()
+    })
+}
+
+fn set_up_ebpf(config: &SessionConfig, plan: &Plan) -> Result<(Ebpf, Memory), Failure> {
+    let mut session = Session::prepare(config)?;
+    session.attach()?;
+    let memory = session.memory(config)?;
+    let controls = Arc::new(memory.controls.share());
+    let misses_before = session.recursion_misses();
+    Ok((Ebpf { session, controls, asked: plan.hot.clone(), misses_before }, memory))
+}
+
+/// What a conversion needs to know.
+fn describe(
+    options: &RecordOptions,
+    plan: &Plan,
+    started: MonotonicNs,
+    tracefs: Option<&Tracefs>,
+    instance: &Option<Instance>,
+    ebpf: Option<&Ebpf>,
+) -> Result<SpoolSession, Failure> {
+    let mut session = SpoolSession::of_this_machine(env!("CARGO_PKG_VERSION"))
+        .map_err(|error| Failure::doing("reading the clocks", error))?;
+    session.started = started;
+    session.leave_out = if options.with_self { Vec::new() } else { vec![std::process::id()] };
+    session.ebpf = ebpf.is_some();
+    session.paths =
+        plan.paths.iter().map(|path| (path.name.clone(), path.arguments & 0x1f)).collect::<BTreeMap<_, _>>();
+    session.irqs = interrupts();
+    session.config = serde_json::json!({ "kernel": options.kernel, "filter": options.filter });
+    if let Some(ebpf) = ebpf {
+        session.tasks = ebpf.session.dump_tasks()?.iter().map(Into::into).collect();
+        session.cpus = (0..ebpf.session.cpus() as u32).map(CpuId).collect();
+    }
+    if let (Some(instance), Some(tracefs)) = (instance, tracefs) {
+        let read = |path: PathBuf| {
+            std::fs::read_to_string(&path)
+                .map_err(|error| Failure::doing(format!("reading {}", path.display()), error))
+        };
+        let format = |event: &EventName| {
+            let path = tracefs.root().join("events").join(&event.system).join(&event.name).join("format");
+            Ok(FormatText { system: event.system.clone(), text: read(path)? })
+        };
+        session.ftrace = Some(FtraceSession {
+            header_page: instance.header_page()?,
+            formats: plan.ftrace.iter().map(format).collect::<Result<_, Failure>>()?,
+        });
+    }
+    Ok(session)
+}
+
+/// One for each CPU that may record.
+fn lanes(
+    options: &RecordOptions,
+    spool: &SpoolWriter,
+    instance: &Option<Instance>,
+    ebpf: Option<&mut (Ebpf, Memory)>,
+) -> Result<Vec<Lane>, Failure> {
+    let spooled = |error: rtscope_store::Error| Failure::Failed(error.to_string());
+    let mut lanes: BTreeMap<u32, Lane> = BTreeMap::new();
+    let bytes = options.buffer.0;
+    if let Some((ebpf, memory)) = ebpf {
+        for cpu in 0..ebpf.controls.cpus() {
+            let Some(banks) = &memory.banks else { continue };
+            let bank = Bank {
+                memory: banks.share(),
+                controls: Arc::clone(&ebpf.controls),
+                reader: StreamReader::new(cpu, bytes),
+                out: spool.bank(CpuId(cpu as u32)).map_err(spooled)?,
+                bytes: bytes as u64,
+            };
+            lanes.entry(cpu as u32).or_default().bank = Some(bank);
+        }
+    }
+    let readers: Vec<RawReader> = instance.as_ref().map(Instance::readers).transpose()?.unwrap_or_default();
+    for reader in readers {
+        let cpu = reader.cpu();
+        let out = spool.pages(CpuId(cpu)).map_err(spooled)?;
+        lanes.entry(cpu).or_default().pages = Some(Pages { reader, out, bytes: bytes as u64 });
+    }
+    Ok(lanes.into_values().collect())
+}

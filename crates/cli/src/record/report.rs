@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a recording says: notes and progress on standard error, the account at the end on standard output.
+
+use super::plan::Plan;
+use super::recorder::Recording;
+use crate::exit::Failure;
+use crate::output::{note, result};
+use rtscope_event::MonotonicNs;
+use rtscope_store::Converted;
+use rtscope_view::{clean, duration_text, loss_line};
+use serde_json::json;
+use std::io::{IsTerminal, Write, stderr};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Name and version of the object that `--json` prints.
+const SCHEMA: &str = "rtscope.record/1";
+/// Between two progress lines.
+const PROGRESS_NS: u64 = 500_000_000;
+
+/// Prints what happens.
+#[derive(Debug)]
+pub struct Report {
+    json: bool,
+    terminal: bool,
+    /// Time and bytes of the last progress line.
+    last: Mutex<(u64, u64)>,
+    open_line: AtomicBool,
+}
+
+impl Report {
+    /// As JSON or as text.
+    pub fn new(json: bool) -> Report {
+        Report {
+            json,
+            terminal: stderr().is_terminal(),
+            last: Mutex::default(),
+            open_line: AtomicBool::default(),
+        }
+    }
+
+    /// Says what is recorded, by whom, where to.
+    pub fn started(&self, plan: &Plan, recording: &Recording, target: &Path) {
+        let mut who = Vec::new();
+        if !plan.hot.is_empty() {
+            who.push(format!("{} by eBPF", plan.hot.len()));
+        }
+        if !plan.ftrace.is_empty() {
+            who.push(format!("{} by ftrace", plan.ftrace.len()));
+        }
+        note(&format!(
+            "rtscope: recording tracepoints ({}) on {} CPUs into {}; Ctrl-C ends it",
+            who.join(", "),
+            recording.cpus(),
+            target.display()
+        ));
+        if let Some(reason) = plan.without_ebpf.as_ref().filter(|_| plan.hot.is_empty()) {
+            note(&format!("rtscope: eBPF is not used: {}", clean(reason)));
+        }
+        if recording.leaves_itself_out() {
+            note(
+                "rtscope: what it does itself is left out, but for the switches to and from it (--with-self keeps it)",
+            );
+        }
+    }
+
+    /// A line that is written over and over, on a terminal.
+    pub fn progress(&self, now: MonotonicNs, recording: &Recording) {
+        let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (last_ns, last_bytes) = *last;
+        if !self.terminal || now.0 < last_ns.saturating_add(PROGRESS_NS) {
+            return;
+        }
+        let (bytes, lost) = recording.so_far();
+        let seconds = now.since(recording.started()) as f64 / 1e9;
+        let rate = (bytes - last_bytes) as f64 / (now.0 - last_ns) as f64 * 1e3;
+        self.line(&format!("{seconds:.1} s  {:.1} MB  {rate:.1} MB/s  lost {lost}", bytes as f64 / 1e6));
+        *last = (now.0, bytes);
+    }
+
+    /// The same while the trace is made.
+    pub fn converting(&self, done: u64, total: u64) {
+        if self.terminal {
+            self.line(&format!("making the trace: {} %", done * 100 / total.max(1)));
+        }
+    }
+
+    fn line(&self, text: &str) {
+        // Nobody is there to be told when this fails.
+        let _ = write!(stderr().lock(), "\r\x1b[Krtscope: {text}");
+        // ORDER: relaxed; only this output line hangs on it.
+        self.open_line.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes the progress line away.
+    pub fn end_of_progress(&self) {
+        // ORDER: relaxed; as above.
+        if self.open_line.swap(false, Ordering::Relaxed) {
+            // As above.
+            let _ = write!(stderr().lock(), "\r\x1b[K");
+        }
+    }
+
+    /// Something ended the recording before its time.
+    pub fn stopped_early(&self, failure: &Failure) {
+        note(&format!(
+            "rtscope: the recording ended early, what was recorded is kept: {}",
+            clean(&failure.to_string())
+        ));
+    }
+
+    /// The account.
+    pub fn finished(&self, target: &Path, converted: &Converted) {
+        self.end_of_progress();
+        if self.json { self.finished_json(target, converted) } else { self.finished_text(target, converted) }
+    }
+
+    fn finished_text(&self, target: &Path, converted: &Converted) {
+        let mut text = format!(
+            "{}: {} events{} ({:.1} MB)\n",
+            target.display(),
+            converted.events,
+            converted
+                .until
+                .map_or(String::new(), |until| format!(" in {}", duration_text(until.since(converted.from)))),
+            converted.bytes as f64 / 1e6
+        );
+        if converted.interrupted {
+            text.push_str("the recording was ended from outside; what it lost at its end is not known\n");
+        }
+        if converted.losses.is_empty() {
+            text.push_str("lost: nothing\n");
+        }
+        converted.losses.iter().for_each(|loss| text.push_str(&format!("{}\n", loss_line(loss))));
+        if converted.without_text > 0 {
+            text.push_str(&format!("paths that could not be read: {} (\"?\")\n", converted.without_text));
+        }
+        result(&text);
+    }
+
+    fn finished_json(&self, target: &Path, converted: &Converted) {
+        let losses: Vec<_> = converted
+            .losses
+            .iter()
+            .map(|loss| json!({ "cause": loss.cause, "cpu": loss.cpu.map(|cpu| cpu.0), "count": loss.count }))
+            .collect();
+        let events: Vec<_> = converted
+            .event_losses
+            .iter()
+            .map(|loss| json!({ "event": loss.event, "cause": loss.loss.cause, "cpu": loss.loss.cpu, "count": loss.loss.count }))
+            .collect();
+        let object = json!({
+            "schema": SCHEMA,
+            "trace": target.display().to_string(),
+            "events": converted.events,
+            "by_event": converted.by_event,
+            "from_ns": converted.from,
+            "until_ns": converted.until,
+            "interrupted": converted.interrupted,
+            "bytes": converted.bytes,
+            "losses": losses,
+            "event_losses": events,
+            "paths_not_read": converted.without_text,
+        });
+        result(&object.to_string());
+    }
+}
