@@ -107,8 +107,10 @@ impl Apt {
         let tree = self.unpack(kernel.suite, package)?;
         let folder = self.cache.join(kernel.name);
         fs::create_dir_all(&folder)?;
+        let places = [format!("boot/vmlinuz-{release}"), format!("usr/lib/modules/{release}/vmlinuz")];
+        let found = places.iter().map(|place| tree.join(place)).find(|place| place.is_file());
         // The name of the release goes last: it says that the image is whole.
-        keep(&tree.join("boot").join(format!("vmlinuz-{release}")), &folder.join("vmlinuz"))?;
+        keep(&found.with_context(|| format!("{package} has no kernel image"))?, &folder.join("vmlinuz"))?;
         fs::write(self.folder.join("release"), &release)?;
         keep(&self.folder.join("release"), &folder.join("release"))?;
         cached(&self.cache, kernel).context("the image that was fetched is not there")
