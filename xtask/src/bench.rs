@@ -11,7 +11,7 @@ use crate::{cargo, root};
 const PACKAGE: &str = "rtscope-bench";
 
 /// Name and question of every benchmark.
-pub const BENCHMARKS: [(&str, &str); 6] = [
+pub const BENCHMARKS: [(&str, &str); 7] = [
     ("kernel-events", "cost of recording sched_switch and sched_waking, against ftrace and perf"),
     (
         "tracker",
@@ -20,6 +20,7 @@ pub const BENCHMARKS: [(&str, &str); 6] = [
     ("flip", "time from the flip of the banks to the private copy"),
     ("state", "where a tracker can keep its state: table, task storage, hash"),
     ("record", "run time that recording to disk adds to a load, against trace-cmd and perf"),
+    ("read", "rtscope stat and print against babeltrace2, and their memory"),
     ("idle", "CPU time of `rtscope watch` while nothing is late"),
 ];
 

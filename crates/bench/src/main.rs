@@ -10,6 +10,7 @@ mod inside;
 mod kernel_events;
 mod peers;
 mod pipe;
+mod read;
 mod record;
 mod rtscope;
 mod state;
@@ -49,8 +50,9 @@ fn run(words: &[String]) -> Result<bool> {
         ["state"] => state::run(quick)?,
         ["record"] => record::run(quick)?,
         ["system-calls", count] => return record::system_calls(count).map(|()| true),
+        ["read"] => read::run(quick)?,
         _ => bail!(
-            "name one benchmark: kernel-events, tracker, flip, idle, state, record (and --json, --quick)"
+            "name one benchmark: kernel-events, tracker, flip, idle, state, record, read (and --json, --quick)"
         ),
     };
     println!("{}", if json { serde_json::to_string(&report)? } else { report.text() });

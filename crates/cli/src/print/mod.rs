@@ -74,7 +74,7 @@ impl Output {
         let mut before = None;
         let mut left = limit;
         let mut gap = Vec::new();
-        print(set, selection, limit, format, &mut |piece: Piece| {
+        print(set, selection, limit, format, &mut |piece: &mut Piece| {
             let end = if piece.events > left { lines_end(&piece.text, left) } else { piece.text.len() };
             let text = piece.text.get(..end).unwrap_or_default();
             let (head, rest) = text.split_at(piece.first.map_or(0, |(_, at)| at).min(end));
@@ -87,7 +87,7 @@ impl Output {
             self.bytes(rest);
             before = piece.last.or(before);
             left = left.saturating_sub(piece.events);
-            self.damaged.extend(piece.damaged);
+            self.damaged.append(&mut piece.damaged);
             left > 0 && self.failure.is_none()
         });
     }

@@ -96,13 +96,13 @@ pub(crate) fn shown_name(name: &str) -> &str {
 pub(crate) struct Reference {
     pub(crate) path: String,
     pub(crate) slot: Slot,
-    /// The field's `node`, once resolved.
-    pub(crate) target: u32,
+    /// Tells references of one trace class from each other while they are resolved.
+    pub(crate) node: u32,
 }
 
 impl Reference {
     pub(crate) fn new(path: String) -> Reference {
-        Reference { path, slot: NO_SLOT, target: 0 }
+        Reference { path, slot: NO_SLOT, node: 0 }
     }
 }
 

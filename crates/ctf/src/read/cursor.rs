@@ -17,7 +17,7 @@ use std::path::Path;
 const ALIGN_BYTES: u64 = 512;
 
 /// The largest event.
-const MAX_WINDOW: usize = 16 << 20;
+const MAX_WINDOW: usize = 4 << 20;
 
 const SHRUNK: &str = "the file became shorter while it was read";
 
@@ -226,7 +226,7 @@ impl<'t> Cursor<'t> {
             }
             let wanted = (at_hand as usize).saturating_mul(2).max(4096);
             if wanted > MAX_WINDOW {
-                return Err(self.damage(true, "its header is larger than 16 MiB"));
+                return Err(self.damage(true, "its header is larger than 4 MiB"));
             }
             self.window.size = self.window.size.max(wanted);
             let until = self.until.max(self.packet_at.saturating_add(wanted as u64));
@@ -271,7 +271,7 @@ impl<'t> Cursor<'t> {
         let before = (self.window.start, self.window.end());
         if origin == self.window.start && self.window.length >= self.window.size {
             if self.window.size >= MAX_WINDOW {
-                return Err(self.damage(false, "an event is larger than 16 MiB"));
+                return Err(self.damage(false, "an event is larger than 4 MiB"));
             }
             self.window.size *= 2;
         }

@@ -44,7 +44,7 @@ pub use index::{Losses, Missing};
 pub use pattern::Pattern;
 pub use plan::{Enumeration, Field, FieldIndex, Integer, NO_FIELD, NoStyle, Plan, Scope, Shape, Style};
 pub use recording::{Trace, read_trace};
-pub use run::Visit;
+pub use run::{SHORT_LITERAL, Visit};
 pub use select::Selection;
 pub use set::{DamagedFile, OpenTrace, Stream, TraceSet};
 pub use slices::{Format, Piece, Shown, WriteEvent, print};

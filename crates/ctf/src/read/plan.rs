@@ -9,6 +9,7 @@
 use super::class::{
     Base, ByteOrder, FieldClass, IntegerClass, Mapping, NO_SLOT, Slot, StructClass, shown_name,
 };
+use super::run::SHORT_LITERAL;
 use std::sync::Arc;
 
 /// Where in an event a field is.
@@ -348,6 +349,10 @@ impl<'s> Compiler<'s> {
 
     fn finish(mut self) -> Plan {
         self.flush();
+        if !self.plan.literals.is_empty() {
+            // So that each literal can be looked at as if it were of the size of short ones.
+            self.plan.literals.extend_from_slice(&[0; SHORT_LITERAL]);
+        }
         self.plan
     }
 

@@ -62,12 +62,12 @@ fn number_field(field: &mut FieldClass, next: &mut u32) {
         FieldClass::Struct(class) => number(class, next),
         FieldClass::Array { element, .. } => number_field(element, next),
         FieldClass::Sequence { element, length } => {
-            length.target = *next;
+            length.node = *next;
             number_field(element, next);
         }
         FieldClass::Variant(class) => {
             if let Some(tag) = &mut class.tag {
-                tag.target = *next;
+                tag.node = *next;
             }
             for (_, option) in &mut class.options {
                 number_field(option, next);
@@ -140,7 +140,7 @@ impl<'c, 't> Finder<'c, 't> {
             FieldClass::Array { element, .. } => self.field(element),
             FieldClass::Sequence { element, length } => {
                 let target = self.follow(length)?;
-                self.targets.insert(length.target, (target.node, Vec::new()));
+                self.targets.insert(length.node, (target.node, Vec::new()));
                 self.field(element)
             }
             FieldClass::Variant(class) => {
@@ -153,7 +153,7 @@ impl<'c, 't> Finder<'c, 't> {
 
     fn variant(&mut self, class: &VariantClass) -> Result<(), String> {
         let tag = class.tag.as_ref().ok_or("a variant is used without a tag: `variant NAME <tag>`")?;
-        if self.targets.contains_key(&tag.target) {
+        if self.targets.contains_key(&tag.node) {
             return Ok(()); // Of a scope that an event before this one has, too.
         }
         let target = self.follow(tag)?;
@@ -170,7 +170,7 @@ impl<'c, 't> Finder<'c, 't> {
                 choices.push(Choice { first: mapping.first, last: mapping.last, option });
             }
         }
-        self.targets.insert(tag.target, (target.node, choices));
+        self.targets.insert(tag.node, (target.node, choices));
         Ok(())
     }
 
@@ -219,7 +219,7 @@ fn apply_field(field: &mut FieldClass, targets: &Targets, slots: &HashMap<u32, S
         FieldClass::Struct(class) => apply(class, targets, slots),
         FieldClass::Array { element, .. } => apply_field(element, targets, slots),
         FieldClass::Sequence { element, length } => {
-            if let Some((target, _)) = targets.get(&length.target) {
+            if let Some((target, _)) = targets.get(&length.node) {
                 length.slot = slot_of(*target);
             }
             apply_field(element, targets, slots);
@@ -227,7 +227,7 @@ fn apply_field(field: &mut FieldClass, targets: &Targets, slots: &HashMap<u32, S
         FieldClass::Variant(class) => {
             let tag = class.tag.as_mut();
             if let Some((tag, (target, choices))) =
-                tag.and_then(|tag| targets.get(&tag.target).map(|to| (tag, to)))
+                tag.and_then(|tag| targets.get(&tag.node).map(|to| (tag, to)))
             {
                 tag.slot = slot_of(*target);
                 class.choices.clone_from(choices);

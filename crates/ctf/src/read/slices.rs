@@ -15,14 +15,21 @@ use super::run::Visit;
 use super::select::Selection;
 use super::set::{DamagedFile, Stream, TraceSet};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of trace under way at a time, in all threads. Text is some 8 times as long.
 const UNDER_WAY_BYTES: u64 = 10 << 20;
 
 /// Memory for windows, in all threads.
-const WINDOWS_BYTES: usize = 48 << 20;
+const WINDOWS_BYTES: usize = 32 << 20;
+
+/// A piece is handed on when it is of this size, whatever there is still in its slice: text can be a hundred times as
+/// long as what it is made of.
+const PIECE_BYTES: usize = 3 << 20;
+
+/// So much text may wait to be handed on; only the slice whose turn it is may add more.
+const WAITING_BYTES: usize = 40 << 20;
 
 /// A part of the output.
 #[derive(Clone, Debug, Default)]
@@ -106,7 +113,7 @@ pub fn print<F: Format>(
     selection: &Selection,
     limit: u64,
     format: &F,
-    take: &mut dyn FnMut(Piece) -> bool,
+    take: &mut dyn FnMut(&mut Piece) -> bool,
 ) {
     let mut readings: Vec<Reading<'_>> =
         set.streams.iter().map(|stream: &Stream| Reading::new(set, stream, selection)).collect();
@@ -121,15 +128,18 @@ pub fn print<F: Format>(
             scope.spawn(|| {
                 let _guard = StopOnPanic(&queue);
                 while let Some(place) = queue.next() {
-                    let piece = slices.get(place).map(|slice| work(&readings, *slice, window, limit, format));
-                    queue.done(place, piece.unwrap_or_default());
+                    if let Some(slice) = slices.get(place) {
+                        work(&readings, *slice, window, limit, format, &|piece| queue.part(place, piece));
+                    }
+                    queue.done(place);
                 }
             });
         }
-        while let Some(piece) = queue.take() {
-            if !take(piece) {
+        while let Some(mut piece) = queue.take() {
+            if !take(&mut piece) {
                 break;
             }
+            queue.give_back(piece.text);
         }
         queue.stop();
     });
@@ -169,9 +179,15 @@ fn slices(readings: &[Reading<'_>], selection: &Selection, bytes: u64) -> Vec<Sl
     slices
 }
 
-/// Decodes, merges and formats a slice.
-fn work<F: Format>(readings: &[Reading<'_>], slice: Slice, window: usize, limit: u64, format: &F) -> Piece {
-    let mut piece = Piece::default();
+/// Decodes, merges and formats a slice. `part` takes pieces, and gives an empty one, unless nobody wants more.
+fn work<F: Format>(
+    readings: &[Reading<'_>],
+    slice: Slice,
+    window: usize,
+    limit: u64,
+    format: &F,
+    part: &dyn Fn(Piece) -> Option<Piece>,
+) {
     let mut writer = format.writer();
     let mut lanes: Vec<(usize, Lane<'_>)> = Vec::new();
     match slice {
@@ -189,6 +205,8 @@ fn work<F: Format>(readings: &[Reading<'_>], slice: Slice, window: usize, limit:
             }
         }
     }
+    let Some(mut piece) = part(Piece::default()) else { return };
+    let mut events = 0;
     merge(&mut lanes, limit, &mut |stream, lane, next| {
         let cursor = lane.cursor.as_ref();
         let (cpu, packet) = (cursor.and_then(|cursor| cursor.packet.cpu), lane.packets);
@@ -196,12 +214,19 @@ fn work<F: Format>(readings: &[Reading<'_>], slice: Slice, window: usize, limit:
         let (event, cycles) = (next.head.event as usize, next.head.clock);
         let written = writer.write(&mut piece, &mut Shown { stream, event, ns, cycles, cpu, packet, lane });
         piece.events += u64::from(written);
-        piece.events < limit
+        events += u64::from(written);
+        if piece.text.len() >= PIECE_BYTES {
+            match part(std::mem::take(&mut piece)) {
+                Some(empty) => piece = empty,
+                None => return false,
+            }
+        }
+        events < limit
     });
     for (_, lane) in lanes {
         piece.damaged.extend(lane.damaged);
     }
-    piece
+    part(piece);
 }
 
 /// The segments that may have events of the interval.
@@ -272,7 +297,12 @@ struct State {
     next: usize,
     /// To be handed on.
     taken: usize,
-    done: BTreeMap<usize, Piece>,
+    /// By slice: pieces to be handed on, and whether there will be more.
+    pieces: BTreeMap<usize, (VecDeque<Piece>, bool)>,
+    /// Size of the texts in them.
+    waiting: usize,
+    /// Memory of pieces that have been handed on: fresh memory costs a page fault every 4 KiB.
+    spare: Vec<Vec<u8>>,
     stopped: bool,
 }
 
@@ -303,23 +333,60 @@ impl Queue {
         }
     }
 
-    fn done(&self, place: usize, piece: Piece) {
-        self.lock().done.insert(place, piece);
+    /// Takes a piece of a slice, waits while there is one to be handed on, and gives an empty one.
+    fn part(&self, place: usize, piece: Piece) -> Option<Piece> {
+        let mut state = self.lock();
+        if piece.events > 0 || !piece.damaged.is_empty() {
+            state.waiting += piece.text.len();
+            state.pieces.entry(place).or_default().0.push_back(piece);
+            self.changed.notify_all();
+        }
+        let waits = |state: &State| match state.pieces.get(&place) {
+            Some((pieces, _)) if state.taken == place => pieces.len() > 2,
+            _ => state.waiting > WAITING_BYTES,
+        };
+        while waits(&state) && !state.stopped {
+            state = self.wait(state);
+        }
+        let text = state.spare.pop().unwrap_or_default();
+        (!state.stopped).then_some(Piece { text, ..Piece::default() })
+    }
+
+    /// There are no more pieces of this slice.
+    fn done(&self, place: usize) {
+        self.lock().pieces.entry(place).or_default().1 = true;
         self.changed.notify_all();
     }
 
+    /// The next piece in order.
     fn take(&self) -> Option<Piece> {
         let mut state = self.lock();
         while state.taken < self.count && !state.stopped {
             let taken = state.taken;
-            if let Some(piece) = state.done.remove(&taken) {
-                state.taken += 1;
+            let (pieces, done) = state.pieces.entry(taken).or_default();
+            let done = *done;
+            if let Some(piece) = pieces.pop_front() {
+                state.waiting -= piece.text.len();
                 self.changed.notify_all();
                 return Some(piece);
             }
-            state = self.wait(state);
+            if done {
+                state.pieces.remove(&taken);
+                state.taken += 1;
+                self.changed.notify_all();
+            } else {
+                state = self.wait(state);
+            }
         }
         None
+    }
+
+    fn give_back(&self, mut text: Vec<u8>) {
+        text.clear();
+        let mut state = self.lock();
+        if state.spare.len() < self.ahead {
+            state.spare.push(text);
+        }
     }
 
     fn stop(&self) {

@@ -3,7 +3,8 @@
 
 use super::number;
 use rtscope_ctf::{
-    FieldIndex, Format, Integer, Piece, Plan, Scope, Shape, Shown, Stream, Style, TraceSet, Visit, WriteEvent,
+    FieldIndex, Format, Integer, Piece, Plan, SHORT_LITERAL, Scope, Shape, Shown, Stream, Style, TraceSet,
+    Visit, WriteEvent,
 };
 
 /// Name and version of the objects.
@@ -148,6 +149,11 @@ struct Text<'t> {
 impl Visit for Text<'_> {
     fn literal(&mut self, text: &[u8]) {
         self.text.extend_from_slice(text);
+    }
+
+    #[inline]
+    fn short_literal(&mut self, text: &[u8; SHORT_LITERAL], length: usize) {
+        number::prefix(self.text, text, length);
     }
 
     fn integer(&mut self, plan: &Plan, integer: &Integer, value: u64) {

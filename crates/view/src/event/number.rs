@@ -2,15 +2,18 @@
 //! Numbers as text, quickly: half of the time of printing a trace went into the standard formatter.
 
 use rtscope_ctf::{Base, Integer};
+use std::fmt::Write;
 
 const PAIRS: &[u8; 200] = b"00010203040506070809101112131415161718192021222324252627282930313233343536373839\
 40414243444546474849505152535455565758596061626364656667686970717273747576777879\
 8081828384858687888990919293949596979899";
 
 /// Appends a number in decimal.
+#[inline]
 pub(super) fn decimal(text: &mut Vec<u8>, mut number: u64) {
+    let count = number.checked_ilog10().map_or(1, |log| log as usize + 1);
     let mut digits = [0; 20];
-    let mut at = digits.len();
+    let mut at = count;
     while number >= 100 {
         let pair = (number % 100) as usize * 2;
         number /= 100;
@@ -19,21 +22,41 @@ pub(super) fn decimal(text: &mut Vec<u8>, mut number: u64) {
     }
     if number >= 10 {
         let pair = number as usize * 2;
-        at -= 2;
-        digits[at..at + 2].copy_from_slice(&PAIRS[pair..pair + 2]);
+        digits[..2].copy_from_slice(&PAIRS[pair..pair + 2]);
     } else {
-        at -= 1;
-        digits[at] = b'0' + number as u8;
+        digits[0] = b'0' + number as u8;
     }
-    text.extend_from_slice(&digits[at..]);
+    prefix(text, &digits, count);
+}
+
+/// Appends the beginning of an array: a copy of a size that the compiler knows, and then the rest is taken off again.
+#[inline]
+pub(super) fn prefix<const N: usize>(text: &mut Vec<u8>, array: &[u8; N], length: usize) {
+    let before = text.len();
+    text.extend_from_slice(array);
+    text.truncate(before + length);
 }
 
 /// Appends a number with its sign.
+#[inline]
 pub(super) fn signed(text: &mut Vec<u8>, number: i64) {
     if number < 0 {
         text.push(b'-');
     }
     decimal(text, number.unsigned_abs());
+}
+
+/// Nine digits: a fraction of a second.
+#[inline]
+pub(super) fn nine(mut number: u64) -> [u8; 9] {
+    let mut digits = [b'0'; 9];
+    for at in [7, 5, 3, 1] {
+        let pair = (number % 100) as usize * 2;
+        number /= 100;
+        digits[at..at + 2].copy_from_slice(&PAIRS[pair..pair + 2]);
+    }
+    digits[0] = b'0' + (number % 10) as u8;
+    digits
 }
 
 /// Appends a number with leading zeros; `width` is at most 20.
@@ -92,20 +115,59 @@ pub(super) fn general(text: &mut Vec<u8>, number: f64) {
         return;
     }
     const DIGITS: i32 = 6;
-    let scientific = format!("{number:.5e}");
-    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    // The digits come from one exact conversion; the rest is where to put the point.
+    let mut buffer = Buffer::default();
+    let _ = write!(buffer, "{number:.5e}");
+    let (mantissa, exponent) = buffer.as_str().split_once('e').unwrap_or(("0", "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    let shorten = |text: &str| match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text.to_owned(),
+    if number.is_sign_negative() {
+        text.push(b'-');
+    }
+    let mut digits = [b'0'; DIGITS as usize];
+    for (place, digit) in digits.iter_mut().zip(mantissa.bytes().filter(u8::is_ascii_digit)) {
+        *place = digit;
+    }
+    let count = digits.iter().rposition(|digit| *digit != b'0').map_or(1, |last| last + 1);
+    let (whole, lead) = match exponent {
+        0..DIGITS => (exponent as usize + 1, 0),
+        -4..0 => (0, -exponent - 1),
+        _ => (1, 0),
     };
-    if (-4..DIGITS).contains(&exponent) {
-        let decimals = (DIGITS - 1 - exponent).max(0) as usize;
-        text.extend_from_slice(shorten(&format!("{number:.decimals$}")).as_bytes());
-    } else {
-        let sign = if exponent < 0 { '-' } else { '+' };
-        let whole = format!("{}e{sign}{:02}", shorten(mantissa), exponent.abs());
-        text.extend_from_slice(whole.as_bytes());
+    if whole == 0 {
+        text.extend_from_slice(b"0.");
+        text.extend((0..lead).map(|_| b'0'));
+        return text.extend_from_slice(&digits[..count]);
+    }
+    text.extend_from_slice(&digits[..whole]);
+    if count > whole {
+        text.push(b'.');
+        text.extend_from_slice(&digits[whole..count]);
+    }
+    if !(-4..DIGITS).contains(&exponent) {
+        text.extend_from_slice(if exponent < 0 { b"e-" } else { b"e+" });
+        padded(text, u64::from(exponent.unsigned_abs()), 2);
+    }
+}
+
+/// A text on the stack.
+#[derive(Default)]
+struct Buffer {
+    bytes: [u8; 32],
+    length: usize,
+}
+
+impl Buffer {
+    fn as_str(&self) -> &str {
+        self.bytes.get(..self.length).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
+    }
+}
+
+impl Write for Buffer {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let place = self.bytes.get_mut(self.length..self.length + text.len()).ok_or(std::fmt::Error)?;
+        place.copy_from_slice(text.as_bytes());
+        self.length += text.len();
+        Ok(())
     }
 }
 
@@ -128,6 +190,7 @@ mod tests {
             assert_eq!(text(|text| signed(text, number)), number.to_string());
         }
         assert_eq!(text(|text| padded(text, 42, 9)), "000000042");
+        assert_eq!((&nine(42), &nine(987_654_321)), (b"000000042", b"987654321"));
         assert_eq!(text(|text| padded(text, u64::MAX, 20)), u64::MAX.to_string());
         assert_eq!(text(|text| padded(text, 1234, 2)), "1234");
     }
@@ -144,6 +207,11 @@ mod tests {
             (999_999.5, "1e+06"),
             (1_234_567.0, "1.23457e+06"),
             (0.0001, "0.0001"),
+            (0.000_123_456_7, "0.000123457"),
+            (12.5, "12.5"),
+            (999_999.0, "999999"),
+            (-1e-10, "-1e-10"),
+            (5e-324, "4.94066e-324"),
             (0.000_012_345, "1.2345e-05"),
             (1.618_033_988_749, "1.61803"),
             (1e300, "1e+300"),

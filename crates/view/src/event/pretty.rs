@@ -3,8 +3,8 @@
 
 use super::{Clock, number};
 use rtscope_ctf::{
-    EnvValue, FieldIndex, Format, Integer, OpenTrace, Piece, Plan, Scope, Shape, Shown, Stream, Style,
-    TraceSet, Visit, WriteEvent,
+    EnvValue, FieldIndex, Format, Integer, OpenTrace, Piece, Plan, SHORT_LITERAL, Scope, Shape, Shown,
+    Stream, Style, TraceSet, Visit, WriteEvent,
 };
 
 /// The text between values.
@@ -120,7 +120,7 @@ fn gap(text: &mut Vec<u8>, difference: Option<u64>, raw: bool) {
         Some(ns) => {
             number::decimal(text, ns / SECOND);
             text.push(b'.');
-            number::padded(text, ns % SECOND, 9);
+            text.extend_from_slice(&number::nine(ns % SECOND));
         }
     }
 }
@@ -192,14 +192,14 @@ impl PrettyWriter<'_> {
             text.push(b'-');
             number::decimal(text, (ns / SECOND).unsigned_abs());
             text.push(b'.');
-            return number::padded(text, (ns % SECOND).unsigned_abs(), 9);
+            return text.extend_from_slice(&number::nine((ns % SECOND).unsigned_abs()));
         }
         let second = ns / SECOND;
         if second != self.second.0 {
             self.second = (second, (self.format.clock)(second));
         }
         text.extend_from_slice(&self.second.1);
-        number::padded(text, (ns % SECOND) as u64, 9);
+        text.extend_from_slice(&number::nine((ns % SECOND) as u64));
     }
 }
 
@@ -212,6 +212,11 @@ struct Text<'t> {
 impl Visit for Text<'_> {
     fn literal(&mut self, text: &[u8]) {
         self.text.extend_from_slice(text);
+    }
+
+    #[inline]
+    fn short_literal(&mut self, text: &[u8; SHORT_LITERAL], length: usize) {
+        number::prefix(self.text, text, length);
     }
 
     fn integer(&mut self, plan: &Plan, integer: &Integer, value: u64) {
