@@ -89,6 +89,8 @@ const RESPONSE_EXAMPLES: &str = help!(
       From the interrupt until jackd runs; what happened is saved for each late one.
   rtscope watch response --threshold 2ms --irq eth0 --duration 1min --json
       What a network card's interrupt wakes, for a minute, one JSON object a line.
+  rtscope watch response --task jackd --threshold 1ms --snapshot-dir late/ -k 'block:*,syscalls'
+      With block requests and system calls in the saved traces.
   rtscope watch response --threshold 300us -- ./control --period 1ms
       Start a program and watch its tasks until it ends.
 
@@ -138,6 +140,15 @@ pub struct ResponseOptions {
     /// Save what happened around a late response here: a CTF trace, trigger.json and explain.txt for each
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub snapshot_dir: Option<PathBuf>,
+    /// Also these tracepoints in the snapshots (as for rtscope record; with --snapshot-dir)
+    #[arg(
+        short = 'k',
+        long = "kernel",
+        value_name = "PATTERNS",
+        value_delimiter = ',',
+        requires = "snapshot_dir"
+    )]
+    pub kernel: Vec<String>,
     /// Size of each bank of the flight recorder; a CPU has two
     #[arg(long, value_name = "SIZE", default_value = "8M")]
     pub buffer: Bytes,

@@ -8,9 +8,11 @@
 //!   kernel/        the CTF trace (babeltrace2 and Trace Compass open it)
 //! ```
 
+use super::beside::Part;
 use crate::exit::Failure;
 use rtscope_ctf::{StagedDir, TraceInfo, read_trace, write_trace};
 use rtscope_event::{CpuHistory, LateResponse, Loss, MonotonicNs, Recording};
+use rtscope_store::write_snapshot;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Read};
@@ -40,6 +42,9 @@ pub struct TriggerFile {
     pub from_ns: MonotonicNs,
     /// What the trace covers.
     pub until_ns: MonotonicNs,
+    /// From here on the trace has what ftrace records (`-k`); absent when it records nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ftrace_from_ns: Option<MonotonicNs>,
     /// Whether each CPU's history reaches back to `from_ns`.
     pub pre_met: bool,
     /// How far back each CPU's history reaches.
@@ -60,7 +65,7 @@ pub fn write(
     target: &Path,
     trigger: &TriggerFile,
     explanation: &str,
-    recording: &Recording,
+    (recording, part): (&Recording, Option<&Part>),
     info: &TraceInfo,
 ) -> Result<bool, Failure> {
     let failed =
@@ -72,7 +77,13 @@ pub fn write(
     let json = serde_json::to_string_pretty(trigger).map_err(|error| failed(&error))?;
     fs::write(staged.path().join("trigger.json"), json + "\n").map_err(|error| failed(&error))?;
     fs::write(staged.path().join("explain.txt"), explanation).map_err(|error| failed(&error))?;
-    write_trace(&staged.path().join("kernel"), recording, info).map_err(|error| failed(&error))?;
+    let trace = staged.path().join("kernel");
+    match part {
+        Some(part) => write_snapshot(&trace, recording, info, &part.tracepoints, &part.pages)
+            .map(drop)
+            .map_err(|error| failed(&error))?,
+        None => write_trace(&trace, recording, info).map(drop).map_err(|error| failed(&error))?,
+    }
     match staged.publish() {
         Err(rtscope_ctf::Error::Exists(_)) => Ok(false),
         published => published.map(|()| true).map_err(|error| failed(&error)),

@@ -5,6 +5,7 @@
 //! (64 per CPU) is not overrun, which would be counted.
 
 use super::backlog::Backlog;
+use super::beside::{Beside, Part};
 use super::plan::Plan;
 use super::report::{Report, Summary};
 use super::writer::{Done, Job, Settings, Writer, in_order};
@@ -35,6 +36,7 @@ const PATIENCE_NS: u64 = 1_500_000_000;
 pub struct Listener {
     session: Session,
     recorder: FlightRecorder,
+    beside: Option<Beside>,
     writer: Writer,
     report: Arc<Report>,
     misses: MissCounter,
@@ -50,7 +52,12 @@ pub struct Listener {
 
 impl Listener {
     /// Over a session that has just been started.
-    pub fn new(plan: Plan, session: Session, report: Report) -> Result<Listener, Failure> {
+    pub fn new(
+        plan: Plan,
+        session: Session,
+        beside: Option<Beside>,
+        report: Report,
+    ) -> Result<Listener, Failure> {
         let recorder = FlightRecorder::new(session.memory(&plan.session)?, session.started());
         let report = Arc::new(report);
         let settings = Settings {
@@ -66,6 +73,7 @@ impl Listener {
         Ok(Listener {
             session,
             recorder,
+            beside,
             writer,
             report,
             misses,
@@ -143,7 +151,11 @@ impl Listener {
         let wanted = MonotonicNs(trigger.detected_ns).minus(self.plan.pre_ns);
         let snapshot = self.recorder.take(trigger, earliest(&late, wanted));
         let trace = snapshot.window(self.plan.pre_ns, origin);
-        self.give(snapshot, Some(trace), late)
+        let part = match &mut self.beside {
+            Some(beside) => Some(beside.freeze(trace.from, trace.until)?),
+            None => None,
+        };
+        self.give(snapshot, Some(trace), part, late)
     }
 
     /// What the banks hold explains the late responses since the last snapshot, while recording goes on.
@@ -154,13 +166,14 @@ impl Listener {
             return Ok(());
         }
         let snapshot = self.recorder.peek(earliest(&late, now));
-        self.give(snapshot, None, late)
+        self.give(snapshot, None, None, late)
     }
 
     fn give(
         &mut self,
         snapshot: Snapshot,
         trace: Option<Window>,
+        part: Option<Part>,
         late: Vec<LateResponse>,
     ) -> Result<(), Failure> {
         let tasks = self.session.dump_tasks()?;
@@ -169,7 +182,7 @@ impl Listener {
         window.from = earliest(&late, window.from);
         let late = in_order(late, snapshot.generation, trace);
         let misses = self.misses.since(window.from);
-        self.writer.give(Job { snapshot, trace, window, tasks, irqs: interrupts(), misses, late })
+        self.writer.give(Job { snapshot, trace, part, window, tasks, irqs: interrupts(), misses, late })
     }
 
     fn take_done(&mut self, done: Done) {

@@ -5,6 +5,7 @@
 //! own, decodes, explains and saves; `report` prints. The kernel side does the catching: the listener may be late.
 
 mod backlog;
+mod beside;
 pub mod files;
 mod listener;
 mod plan;
@@ -16,6 +17,7 @@ use crate::args::ResponseOptions;
 use crate::command::Child;
 use crate::exit::Failure;
 use crate::stop::Stop;
+use beside::Beside;
 use listener::Listener;
 use plan::Plan;
 use report::Report;
@@ -32,10 +34,14 @@ pub fn run(options: ResponseOptions) -> Result<(), Failure> {
         plan.target_command(child.pid());
     }
     let stop = Stop::on_signals()?;
+    let beside = Beside::start(&plan.kernel, plan.bank_bytes())?;
     let session = Session::start(&plan.session)?;
     let report = Report::new(&plan)?;
     report.started(&plan, &session);
-    let mut listener = Listener::new(plan, session, report)?;
+    if let Some(beside) = &beside {
+        report.beside(beside.number());
+    }
+    let mut listener = Listener::new(plan, session, beside, report)?;
     if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
         child.release();
     }

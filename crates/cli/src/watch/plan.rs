@@ -33,6 +33,8 @@ pub struct Plan {
     pub post_ns: u64,
     /// Where snapshots go.
     pub snapshot_dir: Option<PathBuf>,
+    /// Patterns of tracepoints that snapshots have beside those of eBPF.
+    pub kernel: Vec<String>,
     /// When to stop.
     pub duration_ns: Option<u64>,
     /// JSON instead of text.
@@ -91,6 +93,7 @@ impl Plan {
             pre_ns: options.pre.0,
             post_ns: options.post.0,
             snapshot_dir: options.snapshot_dir,
+            kernel: options.kernel,
             duration_ns: options.duration.map(|duration| duration.0),
             json: options.json,
             fail_if_late: options.fail_if_late,

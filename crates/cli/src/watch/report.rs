@@ -71,6 +71,11 @@ impl Report {
         })
     }
 
+    /// Says that ftrace records, too.
+    pub fn beside(&self, tracepoints: usize) {
+        note(&format!("rtscope: snapshots also have {tracepoints} tracepoints that ftrace records"));
+    }
+
     fn print(&self, text: impl FnOnce() -> String, json: impl FnOnce() -> serde_json::Result<String>) {
         if self.json {
             match json() {

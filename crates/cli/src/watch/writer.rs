@@ -4,6 +4,7 @@
 //! There is at most one snapshot under way. While it is, the frozen banks of the next one simply stay frozen; the kernel
 //! side goes on recording in the other banks and counts the triggers that found none free.
 
+use super::beside::Part;
 use super::files::{self, TriggerFile};
 use super::report::{Report, explanation_file};
 use crate::exit::Failure;
@@ -23,6 +24,8 @@ pub struct Job {
     pub snapshot: Snapshot,
     /// What the trace shall cover; `None`: this is for explanations only, nothing is saved.
     pub trace: Option<Window>,
+    /// What ftrace held of that, if it records.
+    pub part: Option<Part>,
     /// What is decoded: the trace, and before it the late responses since the last snapshot.
     pub window: Window,
     /// State dump.
@@ -142,6 +145,7 @@ fn work(mut job: Job, settings: &Settings, report: &Report) -> Done {
         let (tasks, irqs) = (std::mem::take(&mut job.tasks), std::mem::take(&mut job.irqs));
         job.snapshot.decode(job.window, tasks, irqs)
     };
+    recording.losses.extend(job.part.iter().flat_map(|part| part.losses.iter().cloned()));
     if job.misses.count != Some(0) {
         recording.losses.push(job.misses.clone());
     }
@@ -171,7 +175,10 @@ fn keep(
     report: &Report,
 ) -> bool {
     let trigger = trigger_file(job, trace, settings, recording, report);
-    let saved = settings.dir.as_ref().map(|dir| save(dir, &trigger, recording, explanations, report));
+    let saved = settings
+        .dir
+        .as_ref()
+        .map(|dir| save(dir, &trigger, recording, job.part.as_ref(), explanations, report));
     if let Some(Err(failure)) = &saved {
         report.not_saved(&trigger, failure);
     }
@@ -184,6 +191,7 @@ fn save(
     dir: &Path,
     trigger: &TriggerFile,
     recording: &Recording,
+    part: Option<&Part>,
     explanations: &[Explanation],
     report: &Report,
 ) -> Result<PathBuf, Failure> {
@@ -196,7 +204,7 @@ fn save(
     let text = explanation_file(trigger, kept.cloned().collect::<Vec<_>>().as_slice());
     loop {
         let target = files::free_name(dir, &stamp, trigger.number);
-        if files::write(&target, trigger, &text, recording, &info)? {
+        if files::write(&target, trigger, &text, (recording, part), &info)? {
             return Ok(target);
         }
     }
@@ -220,6 +228,7 @@ fn trigger_file(
         post_ns: settings.post_ns,
         from_ns: trace.from,
         until_ns: trace.until,
+        ftrace_from_ns: job.part.as_ref().map(|part| part.pages.from),
         pre_met: recording
             .history
             .iter()
