@@ -2,7 +2,7 @@
 //! One stream's wanted events in an interval of time, one after the other.
 
 use super::class::ClockClass;
-use super::cursor::{Cursor, Damage, Head};
+use super::cursor::{Cursor, Damage, Head, WINDOW};
 use super::index::Segment;
 use super::plan::Plan;
 use super::run::Visit;
@@ -36,6 +36,25 @@ impl<'t> Reading<'t> {
             Some((clock, base)) => base.saturating_add(clock.cycles_ns(cycles)),
             None => i64::MIN,
         }
+    }
+
+    /// Times of the first and of the last event.
+    pub(crate) fn event_span(&self) -> (Option<i64>, Option<i64>) {
+        let count = self.segments.len();
+        let first = Lane::new(self, (0, count), ALWAYS, 4096).next().map(|next| next.ns);
+        // Where times depend on what came before, all has to be read.
+        let places = if self.is_chained() { 0..count.min(1) } else { 0..count };
+        let last = places.rev().find_map(|place| {
+            let until = if self.is_chained() { count } else { place + 1 };
+            let mut lane = Lane::new(self, (place, until), ALWAYS, WINDOW);
+            let mut last = None;
+            while let Some(next) = lane.next() {
+                last = Some(next.ns);
+                lane.pass(next.head);
+            }
+            last
+        });
+        (first, last)
     }
 
     /// The time of an event may depend on the packets before its own.

@@ -8,9 +8,11 @@
 use super::class::{ClockClass, EnvValue, EventClass, StreamClass, TraceClass};
 use super::cursor::Damage;
 use super::index::{FileIndex, Losses, Segment, index_file, join};
+use super::lane::Reading;
 use super::packet::{TracePlans, is_framing};
 use super::parallel::for_each;
 use super::plan::{Plan, Scope, Style, showing};
+use super::select::Selection;
 use super::{blocks, files};
 use crate::Error;
 use crate::private_env;
@@ -179,14 +181,15 @@ impl TraceSet {
         Ok(())
     }
 
-    /// From when to when, as packets say (nanoseconds since the clocks' origin); `None` where they do not.
+    /// Times of the first and of the last event (nanoseconds since the clocks' origin); `None` where no stream has a clock,
+    /// or none has events. Only the first and the last packets are read.
     #[must_use]
     pub fn span(&self) -> (Option<i64>, Option<i64>) {
-        let timed = || self.streams.iter().filter_map(|stream| Some((stream, self.clock(stream)?)));
-        let begins =
-            timed().filter_map(|(stream, clock)| Some(clock.ns(stream.segments.first()?.first.begin?)));
-        let ends = timed().filter_map(|(stream, clock)| Some(clock.ns(stream.segments.last()?.last.end?)));
-        (begins.min(), ends.max())
+        let selection = Selection::default();
+        let readings = self.streams.iter().map(|stream| Reading::new(self, stream, &selection));
+        let spans: Vec<_> = readings.filter(Reading::is_timed).map(|reading| reading.event_span()).collect();
+        let begin = spans.iter().filter_map(|(begin, _)| *begin).min();
+        (begin, spans.iter().filter_map(|(_, end)| *end).max())
     }
 
     pub(crate) fn plans(&self, stream: &Stream) -> Option<&TracePlans> {
