@@ -143,6 +143,41 @@ fn every_kind_of_field_is_printed_as_babeltrace2_does() {
 }
 
 #[test]
+fn large_packets_without_times_are_printed_as_babeltrace2_does() {
+    let root = tempfile::tempdir().unwrap();
+    for bits in [64, 32, 24] {
+        let (metadata, streams) = layouts::large(bits, 2);
+        let dir = root.path().join(bits.to_string());
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join("metadata"), metadata).unwrap();
+        for (place, stream) in streams.iter().enumerate() {
+            std::fs::write(dir.join(format!("stream{place}")), stream).unwrap();
+        }
+        same_text(&dir);
+    }
+}
+
+/// babeltrace2's own collection, where somebody has it: the folder `tests/data/ctf-traces/succeed` of its sources.
+#[test]
+fn the_traces_of_babeltrace2s_tests_are_printed_as_it_does() {
+    const VARIABLE: &str = "RTSCOPE_BABELTRACE_TRACES";
+    let Some(folder) = std::env::var_os(VARIABLE) else {
+        let test = "the_traces_of_babeltrace2s_tests_are_printed_as_it_does";
+        return println!("SKIP: {test}: {VARIABLE} does not name a folder of traces");
+    };
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let dir = entry.unwrap().path();
+        // What babeltrace2 itself refuses, or complains of, is no oracle.
+        let Some(theirs) = Command::new("babeltrace2").arg("--clock-gmt").arg(&dir).output().ok() else {
+            return;
+        };
+        if theirs.status.success() {
+            same(&dir, &ours(&dir, false).0, &theirs.stdout);
+        }
+    }
+}
+
+#[test]
 fn traces_below_a_folder_are_merged_as_babeltrace2_does() {
     let root = tempfile::tempdir().unwrap();
     for (name, seed) in [("b/one", 21), ("a/two/three", 22)] {

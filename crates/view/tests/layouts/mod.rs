@@ -65,6 +65,7 @@ pub fn all() -> Vec<(&'static str, Layout)> {
         ("no-clock", no_clock()),
         ("other-clock", other_clock()),
         ("implied-clock", implied_clock()),
+        ("perf", perf()),
     ]
 }
 
@@ -251,6 +252,98 @@ fn other_clock() -> Layout {
         time += 1000;
     }
     Layout { metadata: trace("le", rest), stream: bits.bytes }
+}
+
+/// As `perf data convert --to-ctf` lays it out: types without names, a clock without an origin, a stream per CPU.
+fn perf() -> Layout {
+    let integer = |bits: u32, signed: bool, base: &str, map: &str| {
+        format!(
+            "integer {{ size = {bits}; align = 8; signed = {signed}; encoding = none; base = {base}; byte_order = le;{map} }}"
+        )
+    };
+    let plain = |bits| integer(bits, false, "decimal", "");
+    let (time, hex) = (
+        integer(64, false, "decimal", " map = clock.perf_clock.value;"),
+        integer(64, false, "hexadecimal", ""),
+    );
+    let (signed, text) = (integer(32, true, "decimal", ""), "string { encoding = UTF8; }");
+    let metadata = format!(
+        "/* CTF 1.8 */
+trace {{ major = 1; minor = 8; uuid = \"4ed71d88-48e6-4bd7-9a8b-6b6dd8c5b4a3\"; byte_order = le;
+    packet.header := struct {{ {u32_} magic; {u8_} uuid[16]; {u32_} stream_id; }} align(8); }};
+env {{ host = \"here\"; sysname = \"Linux\"; release = \"6.18\"; version = \"#1\"; machine = \"x86_64\"; domain = \"kernel\"; tracer_name = \"perf\"; }};
+clock {{ name = perf_clock; uuid = \"1ed71d88-48e6-4bd7-9a8b-6b6dd8c5b4a3\"; description = \"perf clock\"; freq = 1000000000; precision = 1; offset_s = 0; offset = 0; absolute = FALSE; }};
+stream {{ id = 0;
+    event.header := struct {{ {u32_} id; {time} timestamp; }} align(8);
+    packet.context := struct {{ {time} timestamp_begin; {time} timestamp_end; {u64_} content_size; {u64_} packet_size; {u64_} events_discarded; {u32_} cpu_id; }} align(8);
+}};
+event {{ name = \"sched:sched_wakeup\"; id = 0; stream_id = 0; fields := struct {{
+    {hex} perf_ip; {signed} perf_tid; {signed} perf_pid; {u64_} perf_period; {u32_} perf_callchain_size; {hex} perf_callchain[perf_callchain_size];
+    {u16_} common_type; {u8_} common_flags; {text} comm; {signed} prio; }} align(8); }};
+event {{ name = \"cpu-clock\"; id = 1; stream_id = 0; fields := struct {{ {hex} perf_ip; {signed} perf_tid; {u32_} raw_len; {hex32} raw_data[raw_len]; }} align(8); }};
+",
+        u8_ = plain(8),
+        u16_ = plain(16),
+        u32_ = plain(32),
+        u64_ = plain(64),
+        hex32 = integer(32, false, "hexadecimal", ""),
+    );
+    let mut events = Bits::new(false);
+    for n in 0..10_u64 {
+        let wakeup = n % 2 == 0;
+        events.put(u64::from(!wakeup), 32).put(1000 + n, 64).put(0xffff_ffff_8100_0000 + n, 64).put(n, 32);
+        if wakeup {
+            events.put(n, 32).put(1, 64).put(n % 3, 32);
+            for place in 0..n % 3 {
+                events.put(0xffff_ffff_8200_0000 + place, 64);
+            }
+            events.put(300, 16).put(1, 8).text(b"swapper/0").put(120, 32);
+        } else {
+            events.put(2, 32).put(0xdead, 32).put(7, 32);
+        }
+    }
+    let mut bits = Bits::new(false);
+    bits.put(0xc1fc_1fc1, 32);
+    let uuid =
+        [0x4e, 0xd7, 0x1d, 0x88, 0x48, 0xe6, 0x4b, 0xd7, 0x9a, 0x8b, 0x6b, 0x6d, 0xd8, 0xc5, 0xb4, 0xa3];
+    for byte in uuid {
+        bits.put(byte, 8);
+    }
+    let size = ((4 + 16 + 4 + 5 * 8 + 4) * 8 + events.at) as u64;
+    bits.put(0, 32).put(1000, 64).put(1010, 64).put(size, 64).put(size, 64).put(0, 64).put(1, 32);
+    bits.bytes.extend(events.bytes);
+    Layout { metadata, stream: bits.bytes }
+}
+
+/// Packets of several MB that say nothing of their times, so that reading has to find places to begin at by itself.
+/// `bits` of time are in each event.
+pub fn large(bits: usize, files: u64) -> (String, Vec<Vec<u8>>) {
+    let rest = format!(
+        "clock {{ name = mono; freq = 1000000000; offset = 1700000000000000000; }};
+        stream {{ event.header := struct {{ u8 id; integer {{ size = {bits}; align = 8; map = clock.mono.value; }} timestamp; }}; }};
+        event {{ id = 1; name = \"tick\"; fields := struct {{ string word; u8 n; u8 many[n]; }}; }};
+        event {{ id = 2; name = \"tock\"; fields := struct {{ u8 a[20]; }}; }};"
+    );
+    let streams = (0..files).map(|file| {
+        let mut bytes = Vec::new();
+        let (mut time, mut n) = (1_u64 << 33, file);
+        while bytes.len() < 5 << 20 {
+            n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            time += n >> 54;
+            bytes.push(1 + (n >> 40 & 1) as u8);
+            bytes.extend_from_slice(&time.to_le_bytes()[..bits / 8]);
+            if n >> 40 & 1 == 0 {
+                let many = (n >> 20 & 31) as u8;
+                bytes.extend_from_slice(b"some words\0");
+                bytes.push(many);
+                bytes.extend((0..many).map(|place| place ^ 0x5a));
+            } else {
+                bytes.extend_from_slice(&[7; 20]);
+            }
+        }
+        bytes
+    });
+    (trace("le", &rest), streams.collect())
 }
 
 /// A timestamp that is mapped to no clock belongs to one that counts nanoseconds.
