@@ -59,7 +59,7 @@ impl Tool {
 /// Runs it.
 pub fn run(quick: bool) -> Result<Report> {
     let events = if quick { 1_000_000 } else { 10_000_000 };
-    let rounds = if quick { 2 } else { 7 };
+    let rounds = if quick { 2 } else { 5 };
     let root = tempfile::tempdir()?;
     let ours = root.path().join("ours");
     write_trace(&ours, &recording(events), &TraceInfo::of_this_machine("bench")?)?;

@@ -64,6 +64,13 @@ impl<'t> Reading<'t> {
         plans.is_some_and(|plans| plans.chained)
     }
 
+    /// Nothing in a segment of this span is wanted, as its packets say.
+    fn is_outside(&self, (begin, end): Interval) -> bool {
+        let Selection { from_ns, to_ns, .. } = self.selection;
+        let outside = from_ns.is_some_and(|from| end < from) || to_ns.is_some_and(|to| begin > to);
+        outside && self.is_timed() && !self.is_chained()
+    }
+
     pub(crate) fn is_timed(&self) -> bool {
         self.clock.is_some()
     }
@@ -170,6 +177,9 @@ impl<'r> Lane<'r> {
             }
             if self.interval != ALWAYS && self.span.0 >= self.interval.1 {
                 return false;
+            }
+            if self.reading.is_outside(self.span) {
+                continue;
             }
             let Some(segment) = self.reading.segments.get(place) else { return false };
             match self.seek(segment) {
