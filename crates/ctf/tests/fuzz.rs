@@ -171,7 +171,7 @@ fn traces_changed_at_random_are_read_to_an_end() {
     write_trace(&ours, &Random(5).recording(600), &info()).unwrap();
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/lttng-ust");
     let seeds = [files(&ours), files(&corpus)];
-    let rounds = std::env::var("RTSCOPE_FUZZ").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(3000);
+    let rounds = std::env::var("RTSCOPE_FUZZ").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1500);
     let dir = root.path().join("changed");
     let mut random = Random(20);
     for round in 0..rounds {

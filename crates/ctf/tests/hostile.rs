@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Random, every_variant, info};
-use rtscope_ctf::{Error, read_trace, write_trace};
+use rtscope_ctf::{Error, Selection, TraceSet, count, read_trace, write_trace};
 use rtscope_event::{Loss, LossCause};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -118,6 +118,24 @@ fn packets_before_one_cut_short_are_kept() {
     let loss = trace.recording.losses.last().unwrap();
     assert_eq!((loss.cpu.map(|cpu| cpu.0), loss.cause, loss.count), (Some(0), LossCause::Unreadable, None));
     assert!(trace.warnings[0].contains("cut short"), "{:?}", trace.warnings);
+}
+
+/// A mapping would be a SIGBUS.
+#[test]
+fn a_file_may_become_shorter_while_it_is_read() {
+    let files = written(&Random(98).recording(60_000));
+    let set = TraceSet::open(&files.dir).unwrap();
+    assert!(set.damaged.is_empty());
+    let path = files.dir.join("kernel_2");
+    let whole = fs::metadata(&path).unwrap().len();
+    let all = count(&set, &Selection::default(), &|_| {});
+    for left in [whole - 1, whole / 2, 100, 0] {
+        fs::File::options().write(true).open(&path).unwrap().set_len(left).unwrap();
+        let counts = count(&set, &Selection::default(), &|_| {});
+        assert!(!counts.damaged.is_empty() && counts.damaged.iter().all(|file| file.path == path), "{left}");
+        assert_eq!(counts.streams[0], all.streams[0]);
+        assert!(counts.streams[2].total() < all.streams[2].total(), "{left}");
+    }
 }
 
 #[test]

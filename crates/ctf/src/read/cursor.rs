@@ -117,8 +117,10 @@ pub(crate) struct Cursor<'t> {
     pub(crate) state: State,
     /// Where the next packet begins.
     next_packet: u64,
-    /// Packets that begin here or later are not ours.
+    /// Packets that begin here or later are not ours, or are no longer there.
     until: u64,
+    /// Where our packets ended when the file was indexed.
+    wanted: u64,
     packet_at: u64,
     pub(crate) packet: PacketHead,
     /// Header and context of the packet.
@@ -157,6 +159,7 @@ impl<'t> Cursor<'t> {
             state: State::new(plans.slots),
             next_packet: from,
             until: until.min(file_bytes),
+            wanted: if until == u64::MAX { file_bytes } else { until },
             packet_at: from,
             packet: PacketHead::default(),
             packet_head: Vec::new(),
@@ -172,6 +175,7 @@ impl<'t> Cursor<'t> {
     pub(crate) fn seek(&mut self, (from, until): (u64, u64)) {
         self.next_packet = from;
         self.until = until.min(self.window.file_bytes);
+        self.wanted = until;
         self.packet.content_bits = 0;
         self.at = 0;
     }
@@ -200,10 +204,14 @@ impl<'t> Cursor<'t> {
 
     /// Begins the next packet; false after the last.
     pub(crate) fn next_packet(&mut self) -> Result<bool, Damage> {
-        if self.next_packet >= self.until {
+        if self.next_packet >= self.wanted {
             return Ok(false);
         }
         self.packet_at = self.next_packet;
+        if self.next_packet >= self.until {
+            self.next_packet = u64::MAX;
+            return Err(self.damage(true, SHRUNK));
+        }
         // Whatever happens, this packet is not tried again.
         self.next_packet = u64::MAX;
         self.origin = self.packet_at;
