@@ -8,6 +8,7 @@
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
 use rtscope_testkit::count::{Counters, windows};
 use rtscope_testkit::machine::Cpus;
+use rtscope_testkit::process::program;
 use rtscope_testkit::watch::{Rtscope, watch_command};
 use std::fs::File;
 use std::io::Read;
@@ -83,4 +84,31 @@ fn root_what_the_kernel_skipped_is_in_the_account_of_a_watch() {
     // Each fault passes it twice: by itself, and by the fault of the program that is skipped for that.
     assert!(passed >= 2 * PAGES as u64, "{passed}");
     assert!(misses >= passed / 2, "{misses} of {}: {summary}", passed / 2);
+}
+
+#[test]
+fn root_what_the_kernel_skipped_is_in_the_account_of_a_recording() {
+    let test = "root_what_the_kernel_skipped_is_in_the_account_of_a_recording";
+    let Some((_cpus, counters)) = ready(test) else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut command = Command::new(program("rtscope").expect("built"));
+    command
+        .args(["record", "--json", "--kernel", "sched:sched_switch", "--output"])
+        .arg(folder.path().join("trace"));
+    let mut recording = Rtscope::start(with_misses(command)).expect("starts");
+    recording.wait_for_note("recording").expect("it says when it records");
+    let passed = fault(&counters);
+    let said = recording.stop().expect("stops");
+    let account = said.lines.iter().find(|line| line["schema"] == "rtscope.record/1").expect("its account");
+    let count = |key: &str| -> u64 {
+        let losses = account[key].as_array().expect("a list").iter();
+        losses
+            .filter(|loss| loss["cause"] == "recursion_miss")
+            .filter_map(|loss| loss["count"].as_u64())
+            .sum()
+    };
+    let misses = [count("losses"), count("event_losses")];
+    println!("tracepoint passed {passed} times, misses told {misses:?}");
+    assert!(passed >= 2 * PAGES as u64, "{passed}");
+    assert!(misses.iter().all(|misses| *misses >= passed / 2), "{misses:?} of {}: {account}", passed / 2);
 }

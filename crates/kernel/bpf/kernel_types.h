@@ -22,7 +22,7 @@ typedef _Bool bool;
 #define false 0
 #define NULL ((void *)0)
 
-enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
+enum { BPF_ANY = 0 };
 enum { EFAULT = 14 };
 /* From include/uapi/linux/bpf.h, which cannot be included beside our own types. */
 enum bpf_map_type_used {

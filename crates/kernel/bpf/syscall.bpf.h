@@ -11,10 +11,6 @@
  * pays for one look at a counter while no path waits.
  */
 
-/* Arguments that can be paths: 0 to 4. */
-#define PATH_ARGS 5
-#define PATH_KEY(tid, arg) ((__u64)(arg) << 32 | (tid))
-
 struct path_scratch {
 	char path[RTS_PATH_MAX];
 };
@@ -34,13 +30,10 @@ struct path_wait {
 	__u32 pad;
 };
 
-/*
- * Paths that could not be read yet, by argument and tid (a rename has two). A hash is fine here: it is only touched after a
- * fault.
- */
+/* Calls whose path could not be read yet, by tid. A hash is fine here: it is only touched after a fault. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__type(key, __u64);
+	__type(key, __u32);
 	__type(value, struct path_wait);
 	__uint(max_entries, 4096);
 } path_waits SEC(".maps");
@@ -118,85 +111,55 @@ static __always_inline bool record_path(struct here *here, const struct path_wai
 	return true;
 }
 
-static __always_inline void paths_at_entry(struct pt_regs *regs, __u32 syscall, __u32 args)
+SEC("tp_btf/sys_enter")
+int BPF_PROG(syscall_path_entry, struct pt_regs *regs, long number)
 {
-	struct path_wait call = { .syscall = syscall };
+	__u32 syscall = (__u32)number & (RTS_SYSCALLS - 1);
+	__u32 args = config.paths[syscall];
 	struct task_struct *task;
+	struct path_wait call = { .syscall = syscall };
 	struct here here;
-	__u64 key;
 	__u32 tid;
 
-	if (!enter(&here))
-		return;
+	if (!args || syscall != (__u64)number || !enter(&here))
+		return 0;
 	task = bpf_get_current_task_btf();
 	if ((__u32)task->tgid == config.own_pid)
-		return;
+		return 0;
 #if defined(__TARGET_ARCH_x86)
 	if (task->thread_info.status & TS_COMPAT)
-		return;
+		return 0;
 #endif
 	tid = task->pid;
 	call.entry_ns = now(&here);
-	for (__u32 arg = 0; arg < PATH_ARGS; arg++) {
+	for (__u32 arg = 0; arg < 5; arg++) {
 		if (!(args & 1 << arg))
 			continue;
 		call.arg = arg;
 		call.pointer = syscall_argument(regs, arg);
 		if (!call.pointer || record_path(&here, &call, tid, 0, 0) || args & RTS_PATH_ENTRY_ONLY)
 			continue;
-		key = PATH_KEY(tid, arg);
-		/* One that is left over from a call that never returned is replaced, and stays counted. */
-		if (bpf_map_update_elem(&path_waits, &key, &call, BPF_NOEXIST))
-			bpf_map_update_elem(&path_waits, &key, &call, BPF_ANY);
-		else
-			__sync_fetch_and_add(&path_counters.waiting, 1);
+		__sync_fetch_and_add(&path_counters.waiting, 1);
+		bpf_map_update_elem(&path_waits, &tid, &call, BPF_ANY);
 	}
-}
-
-/* Most calls have no path: those pay for this much. */
-SEC("tp_btf/sys_enter")
-int BPF_PROG(syscall_path_entry, struct pt_regs *regs, long number)
-{
-	__u32 syscall = (__u32)number & (RTS_SYSCALLS - 1);
-	__u32 args = config.paths[syscall];
-
-	if (!args || syscall != (__u64)number)
-		return 0;
-	/* Preempted with a record open, the CPU's whole stream would wait for it. */
-	stay_here();
-	paths_at_entry(regs, syscall, args);
-	may_go();
 	return 0;
-}
-
-static __always_inline void paths_at_exit(void)
-{
-	struct path_wait *call;
-	struct here here;
-	__u64 key;
-	__u32 tid;
-
-	if (!enter(&here))
-		return;
-	tid = bpf_get_current_task_btf()->pid;
-	for (__u32 arg = 0; arg < PATH_ARGS; arg++) {
-		key = PATH_KEY(tid, arg);
-		call = bpf_map_lookup_elem(&path_waits, &key);
-		if (!call)
-			continue;
-		record_path(&here, call, tid, 1, RTS_PATH_AT_EXIT);
-		if (!bpf_map_delete_elem(&path_waits, &key))
-			__sync_fetch_and_add(&path_counters.waiting, -1);
-	}
 }
 
 SEC("tp_btf/sys_exit")
 int BPF_PROG(syscall_path_exit, struct pt_regs *regs, long result)
 {
-	if (!*(volatile __u64 *)&path_counters.waiting)
+	struct path_wait *call;
+	struct here here;
+	__u32 tid;
+
+	if (!*(volatile __u64 *)&path_counters.waiting || !enter(&here))
 		return 0;
-	stay_here();
-	paths_at_exit();
-	may_go();
+	tid = bpf_get_current_task_btf()->pid;
+	call = bpf_map_lookup_elem(&path_waits, &tid);
+	if (!call)
+		return 0;
+	record_path(&here, call, tid, 1, RTS_PATH_AT_EXIT);
+	bpf_map_delete_elem(&path_waits, &tid);
+	__sync_fetch_and_add(&path_counters.waiting, -1);
 	return 0;
 }

@@ -112,7 +112,7 @@ pub const PROGRAMS: &[ProgramSpec] = &[
 /// The task iterator.
 pub(crate) const DUMP_TASKS: &str = "dump_tasks";
 /// They read the paths that system calls are given, for a stream.
-pub(crate) const SYSCALL_PATHS: [&str; 2] = ["syscall_path_entry", "syscall_path_exit"];
+pub const SYSCALL_PATHS: [&str; 2] = ["syscall_path_entry", "syscall_path_exit"];
 
 /// The programs of a stream that takes `hot`, and paths if they are wanted; for [`crate::SessionConfig::only`].
 #[must_use]

@@ -50,8 +50,6 @@ impl Recorder {
 /// A stream's own settings.
 #[derive(Clone, Debug, Default)]
 pub struct StreamConfig {
-    /// The process whose system calls have no paths: our own, as the kernel numbers it. 0: none.
-    pub own_pid: u32,
     /// System calls whose paths are wanted: the number, and what `struct rts_config` has in `paths` for it.
     pub paths: Vec<(usize, u8)>,
 }
@@ -446,7 +444,7 @@ fn rodata(config: &SessionConfig) -> Result<abi::rts_config, Error> {
         }
         if let Some(stream) = &recorder.stream {
             values.stream = 1;
-            values.own_pid = stream.own_pid;
+            values.own_pid = std::process::id();
             for (syscall, args) in &stream.paths {
                 if let Some(slot) = values.paths.get_mut(*syscall) {
                     *slot = *args;

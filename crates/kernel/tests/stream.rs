@@ -25,7 +25,7 @@ fn start() -> (Session, Memory) {
     let hot: Vec<_> = PROGRAMS.iter().filter(|spec| spec.interrupts_off).collect();
     // open, openat: argument 0 and 1.
     let paths = vec![(libc::SYS_openat as usize, 1 << 1), (libc::SYS_chdir as usize, 1 << 0)];
-    let stream = StreamConfig { own_pid: std::process::id(), paths };
+    let stream = StreamConfig { paths };
     let config = SessionConfig {
         recorder: Some(Recorder { bank_bytes: BANK, snapshot: None, stream: Some(stream) }),
         only: stream_programs(&hot, true),

@@ -102,28 +102,16 @@ impl SpoolWriter {
         File::create_new(&path).map_err(Error::io("make the file", &path))
     }
 
-    /// Everything is being recorded from `time` on: the trace begins there.
-    ///
-    /// # Errors
-    /// When the system refuses.
-    pub fn started(&self, time: MonotonicNs) -> Result<(), Error> {
-        self.write_whole("started.json", &time)
-    }
-
-    /// Under its name only when it is whole: half of it would say less than none.
-    fn write_whole(&self, name: &str, value: &impl Serialize) -> Result<(), Error> {
-        let path = self.folder.join(name);
-        let partial = self.folder.join(format!("{name}.partial"));
-        let written = File::create_new(&partial).and_then(|mut file| write_json(&mut file, value));
-        written.and_then(|()| fs::rename(&partial, &path)).map_err(Error::io("write", &path))
-    }
-
     /// The recording has ended in order.
     ///
     /// # Errors
     /// When the system refuses. The spool can be opened as if the recorder had been killed.
     pub fn finish(self, end: &End) -> Result<Spool, Error> {
-        self.write_whole("end.json", end)?;
+        let path = self.folder.join("end.json");
+        // Under its name only when it is whole: half of it would say less than none.
+        let partial = self.folder.join("end.json.partial");
+        let written = File::create(&partial).and_then(|mut file| write_json(&mut file, end));
+        written.and_then(|()| fs::rename(&partial, &path)).map_err(Error::io("write", &path))?;
         Spool::read(self.folder, self.target, self.lock)
     }
 
@@ -204,16 +192,10 @@ impl Spool {
             let what = format!("its format is {}; this rtscope converts {SCHEMA}", version.schema);
             return Err(Error::broken(&path, what));
         }
-        let mut session: Session =
-            serde_json::from_str(&text).map_err(|error| Error::broken(&path, error))?;
+        let session: Session = serde_json::from_str(&text).map_err(|error| Error::broken(&path, error))?;
         if session.ebpf && session.abi_version != rtscope_abi::RTS_ABI_VERSION {
             let what = "its records are those of another version of rtscope: convert it with that version";
             return Err(Error::broken(&path, what));
-        }
-        let path = folder.join("started.json");
-        if let Ok(true) = fs::exists(&path) {
-            let text = read_json(&path)?;
-            session.started = serde_json::from_str(&text).map_err(|error| Error::broken(&path, error))?;
         }
         let path = folder.join("end.json");
         let end = match fs::exists(&path) {

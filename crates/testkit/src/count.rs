@@ -127,10 +127,16 @@ impl Counters {
 
     /// Only events for which this expression over their fields holds (`common_pid == 75`), from now on.
     pub fn filter(&self, expression: &str) -> Result<()> {
+        (0..self.events.len()).try_for_each(|number| self.filter_one(number, expression))
+    }
+
+    /// The same for one of the events, by its place in [`Counters::events`].
+    pub fn filter_one(&self, event: usize, expression: &str) -> Result<()> {
         let text = CString::new(expression)?;
-        for counter in self.cpus.iter().flat_map(|(_, group)| group) {
-            // SAFETY: the descriptor belongs to `counter`, which lives throughout; the kernel reads the text up to its zero.
-            let result = unsafe { libc::ioctl(counter.as_raw_fd(), IOCTL_SET_FILTER, text.as_ptr()) };
+        for (_, group) in &self.cpus {
+            // SAFETY: the descriptor belongs to a counter of ours, which lives throughout; the kernel reads the text up to its
+            // zero.
+            let result = unsafe { libc::ioctl(group[event].as_raw_fd(), IOCTL_SET_FILTER, text.as_ptr()) };
             ensure!(result == 0, "filter '{expression}': {}", io::Error::last_os_error());
         }
         Ok(())

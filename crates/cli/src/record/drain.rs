@@ -5,7 +5,6 @@
 //! PREEMPT_RT can come late. The pause follows the rate, so that a buffer is emptied long before it is full and an idle
 //! machine is left alone. Nothing is decoded here; that is done after the recording (crates/store).
 
-use rtscope_event::{CpuId, LossCause};
 use rtscope_kernel::tracefs::RawReader;
 use rtscope_ring::{Controls, SharedMemory, StreamReader};
 use rtscope_store::spool::BankWriter;
@@ -15,15 +14,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle, sleep};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// One thread serves so many CPUs: at a million events a second and CPU, copying takes about a tenth of a thread.
 const CPUS_PER_THREAD: usize = 4;
 /// Between looks at the buffers.
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(50);
-/// At the end, records that are not complete are waited for so long.
-const PATIENCE: Duration = Duration::from_millis(500);
 /// Words of records that are taken at once: what stays in the second-level cache.
 const BATCH_WORDS: usize = 64 << 10;
 
@@ -49,7 +46,6 @@ pub struct Pages {
 /// All that one CPU records.
 #[derive(Debug, Default)]
 pub struct Lane {
-    pub cpu: CpuId,
     pub bank: Option<Bank>,
     pub pages: Option<Pages>,
 }
@@ -67,7 +63,6 @@ struct Shared {
     stop: AtomicBool,
     failure: Mutex<Option<io::Error>>,
     failed: AtomicBool,
-    incomplete: Mutex<Vec<(CpuId, LossCause)>>,
     /// Bytes in the spool, for the progress line.
     bytes: AtomicU64,
 }
@@ -113,13 +108,11 @@ impl Drain {
         self.shared.failed.load(Ordering::Relaxed)
     }
 
-    /// Takes what is left, after the recorders were switched off, and ends. Gives what went wrong first, and the CPUs whose
-    /// buffers could not be emptied to the end.
-    pub fn finish(mut self) -> (Option<io::Error>, Vec<(CpuId, LossCause)>) {
+    /// Takes what is left, after the recorders were switched off, and ends.
+    pub fn finish(mut self) -> Option<io::Error> {
         self.stop_threads();
         let mut failure = self.shared.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut incomplete = self.shared.incomplete.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        (failure.take(), std::mem::take(&mut incomplete))
+        failure.take()
     }
 
     fn stop_threads(&mut self) {
@@ -140,11 +133,6 @@ impl Drop for Drain {
 }
 
 impl Shared {
-    /// A CPU whose buffers still hold something that nobody will read.
-    fn is_incomplete(&self, cpu: CpuId, cause: LossCause) {
-        self.incomplete.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((cpu, cause));
-    }
-
     fn fail(&self, error: io::Error) {
         let mut failure = self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         failure.get_or_insert(error);
@@ -153,13 +141,10 @@ impl Shared {
     }
 }
 
-fn work(lanes: Vec<Lane>, fifo: Option<u8>, shared: &Shared) {
-    match fifo.map_or(Ok(()), become_fifo) {
-        Ok(()) => drain_all(lanes, shared),
-        Err(error) => {
-            lanes.iter().for_each(|lane| shared.is_incomplete(lane.cpu, LossCause::BufferFull));
-            shared.fail(error);
-        }
+fn work(mut lanes: Vec<Lane>, fifo: Option<u8>, shared: &Shared) {
+    let result = fifo.map_or(Ok(()), become_fifo).and_then(|()| drain_all(&mut lanes, shared));
+    if let Err(error) = result {
+        shared.fail(error);
     }
 }
 
@@ -170,8 +155,7 @@ fn become_fifo(priority: u8) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A lane that fails (a full disk) is given up, the others go on until somebody stops the recording.
-fn drain_all(mut lanes: Vec<Lane>, shared: &Shared) {
+fn drain_all(lanes: &mut [Lane], shared: &Shared) -> io::Result<()> {
     let mut words = Vec::with_capacity(BATCH_WORDS + 1024);
     let mut pause = Duration::from_millis(5);
     loop {
@@ -179,19 +163,11 @@ fn drain_all(mut lanes: Vec<Lane>, shared: &Shared) {
         // ORDER: relaxed; see stop_threads().
         let stopping = shared.stop.load(Ordering::Relaxed);
         let mut fullest = 0.0_f64;
-        lanes.retain_mut(|lane| match drain_lane(lane, &mut words, stopping, shared) {
-            Ok(full) => {
-                fullest = fullest.max(full);
-                true
-            }
-            Err(error) => {
-                shared.is_incomplete(lane.cpu, LossCause::BufferFull);
-                shared.fail(error);
-                false
-            }
-        });
+        for lane in lanes.iter_mut() {
+            fullest = fullest.max(drain_lane(lane, &mut words, stopping, shared)?);
+        }
         if stopping {
-            return;
+            return Ok(());
         }
         if fullest > 0.2 {
             pause = (pause / 2).max(SHORTEST);
@@ -208,16 +184,7 @@ fn drain_lane(lane: &mut Lane, words: &mut Vec<u64>, last: bool, shared: &Shared
     if let Some(bank) = &mut lane.bank {
         let waiting = bank.reader.waiting(&bank.controls);
         fullest = waiting as f64 / bank.bytes as f64;
-        let mut written = drain_bank(bank, words)?;
-        // A program that was preempted in the middle of a record goes on when its task does.
-        let patience = Instant::now() + PATIENCE;
-        while last && bank.reader.waiting(&bank.controls) > 0 && Instant::now() < patience {
-            sleep(SHORTEST);
-            written += drain_bank(bank, words)?;
-        }
-        if last && bank.reader.waiting(&bank.controls) > 0 {
-            shared.is_incomplete(lane.cpu, LossCause::Unfinished);
-        }
+        let written = drain_bank(bank, words)?;
         // ORDER: relaxed; numbers for a progress line.
         shared.bytes.fetch_add(written, Ordering::Relaxed);
     }

@@ -39,8 +39,6 @@ pub fn run(options: &RecordOptions) -> Result<(), Failure> {
     let tracefs = Tracefs::find();
     let plan = Plan::new(options, tracefs.as_ref().ok())?;
     let mut child = if options.command.is_empty() { None } else { Some(Child::held(&options.command)?) };
-    // What is recorded is root's to see. After the fork: COMMAND keeps what it was given.
-    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
     let stop = Stop::on_signals()?;
     let mut recording = Recording::start(options, &plan, tracefs.ok().as_ref(), child.as_ref(), target)?;
     report.started(&plan, &recording, target);

@@ -2,7 +2,6 @@
 //! From what was typed to which recorder takes which tracepoint. Everything that can be refused is refused here.
 
 use super::options::{By, RecordOptions};
-use super::recorder::in_pid_namespace;
 use crate::exit::Failure;
 use rtscope_abi as abi;
 use rtscope_ftrace::format::{Field, FieldKind, Meaning, Scalar};
@@ -73,11 +72,6 @@ impl Plan {
         if wanted.is_empty() {
             return Err(Failure::Usage("-k: these patterns leave nothing to record".to_string()));
         }
-        if in_pid_namespace() && (options.only_command || !options.pid.is_empty()) {
-            return Err(Failure::Usage(
-                "in a PID namespace the kernel knows processes by other numbers: run --pid and --only-command outside of it, or choose by --comm".to_string(),
-            ));
-        }
         let filters = parse_filters(options, &wanted)?;
         let mut plan = Plan { filters, without_ebpf: why_not_ebpf(options), ..Plan::default() };
         for event in wanted {
@@ -121,8 +115,7 @@ impl Plan {
     }
 
     /// What the kernel is to test: --filter, and --comm for all. By subsystem where all its events have the same
-    /// expression, since each setting takes the kernel milliseconds; but only when every event has what it asks for: the
-    /// kernel sets it for those that do, and leaves the others without a word.
+    /// expression, since each setting takes the kernel milliseconds.
     pub fn expressions(&self, options: &RecordOptions) -> Vec<(Scope<'_>, String)> {
         let comm = options.comm.as_ref().map(|comm| format!("COMM ~ \"{comm}\""));
         let own = |event: &EventName| self.filters.iter().find(|filter| filter.event == *event);
@@ -134,8 +127,7 @@ impl Plan {
         let mut all = Vec::new();
         for events in self.ftrace.chunk_by(|one, next| one.system == next.system) {
             let first = expression(&events[0]);
-            let generic = first.as_deref().is_none_or(is_generic);
-            if events.len() > 1 && generic && events.iter().all(|event| expression(event) == first) {
+            if events.len() > 1 && events.iter().all(|event| expression(event) == first) {
                 all.extend(first.map(|first| (Scope::System(&events[0].system), first)));
             } else {
                 all.extend(events.iter().filter_map(|event| Some((Scope::Event(event), expression(event)?))));
@@ -153,17 +145,6 @@ impl Plan {
             _ => Ok(()),
         }
     }
-}
-
-/// Whether an expression asks only for what every event has: the task's name, the CPU, the common fields.
-fn is_generic(expression: &str) -> bool {
-    let outside_quotes = expression.split('"').step_by(2);
-    let mut words =
-        outside_quotes.flat_map(|part| part.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
-    words.all(|word| {
-        let is_name = word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-        !is_name || matches!(word, "COMM" | "CPU") || word.starts_with("common_")
-    })
 }
 
 fn is_text(field: &Field) -> bool {
@@ -248,13 +229,6 @@ fn split_filter(text: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_what_every_event_has_is_generic() {
-        assert!(is_generic("COMM != \"strace\" && CPU == 1 && common_pid > 0x10"));
-        assert!(!is_generic("COMM == \"x\" && prev_prio < 0"));
-        assert!(!is_generic("ret < 0"));
-    }
 
     #[test]
     fn a_filter_is_an_event_and_an_expression() {

@@ -14,7 +14,7 @@ use rtscope_collect::monotonic_now;
 use rtscope_event::{CpuId, LossCause, MonotonicNs};
 use rtscope_kernel::tracefs::{EventName, Instance, InstanceConfig, RawReader, Tracefs};
 use rtscope_kernel::{
-    Memory, PROGRAMS, ProgramSpec, Recorder, Session, SessionConfig, StreamConfig, interrupts,
+    Memory, PROGRAMS, ProgramSpec, Recorder, SYSCALL_PATHS, Session, SessionConfig, StreamConfig, interrupts,
     stream_programs,
 };
 use rtscope_ring::{Controls, StreamReader};
@@ -64,23 +64,22 @@ impl Recording {
             Some(config) => Some(set_up_ebpf(config, plan)?),
             None => None,
         };
-        // All that takes time comes first: from the moment when the buffers fill, they are emptied.
-        let session = describe(options, plan, tracefs, &instance, ebpf.as_ref().map(|(ebpf, _)| ebpf))?;
+        if let Some(instance) = &instance {
+            instance.start()?;
+        }
+        if let Some((ebpf, _)) = &mut ebpf {
+            ebpf.session.switch_on()?;
+        }
+        let started = monotonic_now();
+        let session =
+            describe(options, plan, started, tracefs, &instance, ebpf.as_ref().map(|(ebpf, _)| ebpf))?;
         let spool =
             SpoolWriter::create(target, &session).map_err(|error| Failure::Usage(error.to_string()))?;
         let lanes = lanes(options, &spool, &instance, ebpf.as_mut())?;
         let cpus = lanes.len();
         let drain =
             Drain::start(lanes, options.fifo).map_err(|error| Failure::doing("starting a thread", error))?;
-        let (mut ebpf, drain_tids) = (ebpf.map(|(ebpf, _)| ebpf), drain.tids().to_vec());
-        if let Some(instance) = &instance {
-            instance.start()?;
-        }
-        if let Some(ebpf) = &mut ebpf {
-            ebpf.session.switch_on()?;
-        }
-        let started = monotonic_now();
-        spool.started(started).map_err(|error| Failure::Failed(error.to_string()))?;
+        let (ebpf, drain_tids) = (ebpf.map(|(ebpf, _)| ebpf), drain.tids().to_vec());
         Ok(Recording {
             ebpf,
             instance,
@@ -105,7 +104,7 @@ impl Recording {
 
     /// Whether something of rtscope's own is not recorded.
     pub fn leaves_itself_out(&self) -> bool {
-        !self.with_self && self.instance.is_some() && !in_pid_namespace()
+        !self.with_self && self.instance.is_some()
     }
 
     /// Bytes in the spool, and records that eBPF had to leave out.
@@ -125,18 +124,20 @@ impl Recording {
     /// Switches off and collects what is left. Also gives what ended the recording early, if something did.
     pub fn stop(self) -> Result<(Spool, Option<Failure>), Failure> {
         let ended = monotonic_now();
-        let stopped = self.instance.as_ref().map_or(Ok(()), Instance::stop);
+        if let Some(instance) = &self.instance {
+            instance.stop()?;
+        }
         let mut tasks = Vec::new();
         if let Some(ebpf) = &self.ebpf {
             ebpf.session.enable(false);
-            // Names only: the recording is worth more than they are.
-            tasks = ebpf.session.dump_tasks().unwrap_or_default();
+            tasks = ebpf.session.dump_tasks()?;
         }
-        // Closes the readers, which the instance waits for.
-        let (failure, incomplete) = self.drain.finish();
         let mut losses = self.ebpf.as_ref().map(Ebpf::losses).unwrap_or_default();
-        losses.extend(incomplete.into_iter().map(|(cpu, cause)| not_drained(cpu, cause)));
-        losses.extend(self.instance.as_ref().map(ftrace_losses).unwrap_or_default());
+        // Closes the readers, which the instance waits for.
+        let failure = self.drain.finish();
+        if let Some(instance) = &self.instance {
+            losses.extend(ftrace_losses(instance)?);
+        }
         let end = End {
             ended,
             losses,
@@ -144,13 +145,12 @@ impl Recording {
             irqs: interrupts(),
             own_tids: self.drain_tids,
         };
-        let spool = self.spool.finish(&end).map_err(|error| Failure::Failed(error.to_string()))?;
         // Before the conversion: the kernel shall be as it was found while that goes on.
         drop(self.ebpf);
-        let removed = self.instance.map_or(Ok(()), Instance::remove);
-        if let Err(error) = stopped.and(removed) {
-            crate::output::note(&format!("rtscope: {error}"));
+        if let Some(instance) = self.instance {
+            instance.remove()?;
         }
+        let spool = self.spool.finish(&end).map_err(|error| Failure::Failed(error.to_string()))?;
         Ok((spool, failure.map(|error| Failure::doing("emptying the kernel's buffers to disk", error))))
     }
 }
@@ -170,8 +170,12 @@ impl Ebpf {
                 });
             }
         }
-        let asked = |name: &str| self.asked.iter().any(|spec| spec.name == name);
-        for (program, count) in self.session.recursion_misses().into_iter().filter(|(name, _)| asked(name)) {
+        // Not those of programs that are there for the names of tasks, or for paths: what they miss is said as "?".
+        let helps = |name: &str| {
+            let spec = PROGRAMS.iter().find(|spec| spec.name == name);
+            spec.map_or(SYSCALL_PATHS.contains(&name), |spec| !self.asked.contains(&spec))
+        };
+        for (program, count) in self.session.recursion_misses().into_iter().filter(|(name, _)| !helps(name)) {
             let before =
                 self.misses_before.iter().find(|(name, _)| *name == program).and_then(|(_, count)| *count);
             let count = count.map(|count| count.saturating_sub(before.unwrap_or(0)));
@@ -195,19 +199,10 @@ pub fn lost_events(controls: &Controls, cpu: usize) -> impl Iterator<Item = (u32
     lost.filter(|(kind, count)| *count > 0 && abi::is_streamed_event(*kind))
 }
 
-/// What a CPU's buffers still held when they could not be emptied any more.
-fn not_drained(cpu: CpuId, cause: LossCause) -> EndLoss {
-    EndLoss { source: Source::Ebpf, cpu: Some(cpu), cause, event: None, count: None }
-}
-
-/// What ftrace's buffers say of themselves; what they do not say is unknown.
-fn ftrace_losses(instance: &Instance) -> Vec<EndLoss> {
+/// What ftrace's buffers say of themselves.
+fn ftrace_losses(instance: &Instance) -> Result<Vec<EndLoss>, Failure> {
     let mut losses = Vec::new();
-    let Ok(all) = instance.stats() else {
-        let (source, cause) = (Source::Ftrace, LossCause::BufferFull);
-        return vec![EndLoss { source, cpu: None, cause, event: None, count: None }];
-    };
-    for stats in all {
+    for stats in instance.stats()? {
         let causes = [
             (LossCause::Overrun, stats.overrun),
             (LossCause::Overrun, stats.commit_overrun),
@@ -223,14 +218,7 @@ fn ftrace_losses(instance: &Instance) -> Vec<EndLoss> {
             });
         }
     }
-    losses
-}
-
-/// Whether our own process numbers mean nothing to the kernel: they are those of a PID namespace that is not the first one
-/// (whose inode is PROC_PID_INIT_INO of the kernel's proc_ns.h).
-pub fn in_pid_namespace() -> bool {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self/ns/pid").is_ok_and(|meta| meta.ino() != 0xeffffffc)
+    Ok(losses)
 }
 
 fn set_up_ftrace(
@@ -251,9 +239,7 @@ fn set_up_ftrace(
         ..InstanceConfig::default()
     };
     // What killed runs left behind would go on costing.
-    if let Err(error) = tracefs.sweep() {
-        crate::output::note(&format!("rtscope: {error}"));
-    }
+    tracefs.sweep()?;
     let instance = Instance::create(tracefs, &config)?;
     for (scope, expression) in plan.expressions(options) {
         match scope {
@@ -300,11 +286,8 @@ fn session_config(options: &RecordOptions, plan: &Plan) -> Option<SessionConfig>
     }
     let mut programs = plan.hot.clone();
     programs.extend(PROGRAMS.iter().filter(|spec| names_tasks(spec)));
-    let own_pid = if in_pid_namespace() { 0 } else { std::process::id() };
-    let stream = StreamConfig {
-        own_pid,
-        paths: plan.paths.iter().map(|path| (path.number, path.arguments)).collect(),
-    };
+    let stream =
+        StreamConfig { paths: plan.paths.iter().map(|path| (path.number, path.arguments)).collect() };
     Some(SessionConfig {
         recorder: Some(Recorder { bank_bytes: options.buffer.0, snapshot: None, stream: Some(stream) }),
         only: stream_programs(&programs, !plan.paths.is_empty()),
@@ -325,16 +308,15 @@ fn set_up_ebpf(config: &SessionConfig, plan: &Plan) -> Result<(Ebpf, Memory), Fa
 fn describe(
     options: &RecordOptions,
     plan: &Plan,
+    started: MonotonicNs,
     tracefs: Option<&Tracefs>,
     instance: &Option<Instance>,
     ebpf: Option<&Ebpf>,
 ) -> Result<SpoolSession, Failure> {
     let mut session = SpoolSession::of_this_machine(env!("CARGO_PKG_VERSION"))
         .map_err(|error| Failure::doing("reading the clocks", error))?;
-    // Until both are on, which the spool is told then.
-    session.started = monotonic_now();
-    let leave_out = !options.with_self && !in_pid_namespace();
-    session.leave_out = if leave_out { vec![std::process::id()] } else { Vec::new() };
+    session.started = started;
+    session.leave_out = if options.with_self { Vec::new() } else { vec![std::process::id()] };
     session.ebpf = ebpf.is_some();
     session.paths =
         plan.paths.iter().map(|path| (path.name.clone(), path.arguments & 0x1f)).collect::<BTreeMap<_, _>>();
@@ -390,6 +372,5 @@ fn lanes(
         let out = spool.pages(CpuId(cpu)).map_err(spooled)?;
         lanes.entry(cpu).or_default().pages = Some(Pages { reader, out, bytes: bytes as u64 });
     }
-    let named = lanes.into_iter().map(|(cpu, lane)| Lane { cpu: CpuId(cpu), ..lane });
-    Ok(named.collect())
+    Ok(lanes.into_values().collect())
 }
