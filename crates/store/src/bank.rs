@@ -128,7 +128,8 @@ impl BankReader {
             return Ok(false);
         }
         self.offset += CHUNK_HEADER_BYTES as u64;
-        self.left = bytes / 8;
+        // A chunk cannot be longer than what is left of its file: it was cut, or its header lies.
+        self.left = (bytes / 8).min(self.bytes.saturating_sub(self.offset).div_ceil(8));
         self.chunk_time = MonotonicNs(word(3));
         self.newly_lost += lost.saturating_sub(self.lost);
         self.lost = lost.max(self.lost);
@@ -233,5 +234,16 @@ mod tests {
         let mut bytes = file(&chunks);
         bytes[0] = 0;
         assert_eq!(read(&bytes), ["garbage"]);
+    }
+
+    #[test]
+    fn a_chunk_that_claims_more_than_its_file_holds_ends_with_it() {
+        let zeros = vec![0; 100_000];
+        for claimed in [u64::MAX - 31, u64::MAX - 7, 1 << 62, 800_008] {
+            let mut bytes = file(&[(0, [record(3, 1), zeros.clone()].concat())]);
+            bytes[8..16].copy_from_slice(&claimed.to_ne_bytes());
+            // What is behind the first record is no record, and there is no next chunk that could be found.
+            assert_eq!(read(&bytes), ["1", "garbage"], "{claimed:x}");
+        }
     }
 }

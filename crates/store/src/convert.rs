@@ -158,8 +158,12 @@ impl<'a> Conversion<'a> {
         let classes = Classes::new(|class| scan.classes.contains(&class), &for_classes);
         let known = formats.as_ref().map_or_else(|| vec![None; 1 << 16], |formats| formats.known(&classes));
         let names_dropped = scan.names.dropped();
-        let prepared =
-            Prepared { names: scan.names.finish(), late: scan.late, known, formats: formats.as_ref() };
+        let prepared = Prepared {
+            names: scan.names.finish(),
+            late: scan.late.finish(),
+            known,
+            formats: formats.as_ref(),
+        };
         let writer = TraceWriter::create(target, classes, session.info())?;
         let mut cpus = self.on_all(|cpu| self.cpu(cpu, &writer, &prepared))?;
         cpus.sort_by_key(|done| done.cpu);

@@ -15,6 +15,9 @@ use std::mem::{offset_of, size_of};
 pub(crate) const APART_NS: u64 = 20_000_000;
 /// So many neighbours in time are looked at first: nearly always it is the next one.
 const NEAR: usize = 8;
+/// Where it is not among them, so many are looked at: a program that makes calls with wrong pointers as fast as it can must not
+/// keep a conversion busy for ever.
+const SEARCH_MAX: usize = 1024;
 /// Late texts that are kept.
 const LATE_MAX: usize = 1 << 20;
 
@@ -99,10 +102,19 @@ impl LatePaths {
         }
     }
 
+    /// All are there: from now on they can be found.
+    pub(crate) fn finish(mut self) -> LatePaths {
+        self.texts.values_mut().for_each(|texts| texts.sort_unstable_by_key(|(entry_ns, _)| *entry_ns));
+        self
+    }
+
     /// Appends the text for an event. False: there is none.
     fn find(&self, key: &Key, time: u64, out: &mut Vec<u8>) -> bool {
-        let texts = self.texts.get(key).into_iter().flatten();
-        let nearest = texts.min_by_key(|(entry_ns, _)| entry_ns.abs_diff(time));
+        let texts = self.texts.get(key).map_or(&[][..], Vec::as_slice);
+        // In order of time, so the nearest is one of the two neighbours: a program can make any number of them.
+        let middle = texts.partition_point(|(entry_ns, _)| *entry_ns < time);
+        let neighbours = texts[middle.saturating_sub(1)..].iter().take(2);
+        let nearest = neighbours.min_by_key(|(entry_ns, _)| entry_ns.abs_diff(time));
         let Some((_, words)) = nearest.filter(|(entry_ns, _)| entry_ns.abs_diff(time) <= APART_NS) else {
             return false;
         };
@@ -169,7 +181,11 @@ impl RecentPaths {
         if late.find(key, time, out) {
             return true;
         }
-        let Some(place) = self.nearest(0..self.entries.len(), key, time) else { return false };
+        // Nearly in order of time, which is as good as the search needs to be.
+        let first = self.entries.partition_point(|entry| entry.entry_ns.saturating_add(APART_NS) < time);
+        let last = self.entries.partition_point(|entry| entry.entry_ns <= time.saturating_add(APART_NS));
+        let last = last.min(first.saturating_add(SEARCH_MAX)).max(first);
+        let Some(place) = self.nearest(first..last, key, time) else { return false };
         self.give(place, out);
         true
     }

@@ -94,15 +94,22 @@ impl Ahead {
         }
     }
 
-    /// The time of the next event; after this nothing older comes.
+    /// The time of the next event; after this nothing older comes. `until`: who asks has another event at that time; when
+    /// nothing older is to be expected, the answer is none, and no more is read. (A bank may hold nothing but paths.)
     #[inline]
-    pub(crate) fn peek(&mut self) -> io::Result<Option<MonotonicNs>> {
+    pub(crate) fn peek(&mut self, until: Option<MonotonicNs>) -> io::Result<Option<MonotonicNs>> {
+        if let Some(until) = until {
+            self.recent.forget_before(until.0);
+        }
         loop {
             let front = self.pending.front().map(|pending| pending.time);
             let is_sure =
                 |time: MonotonicNs| time.plus(HORIZON_NS) <= self.newest || self.pending.len() >= AHEAD_MAX;
             if self.reader.is_none() || front.is_some_and(is_sure) {
                 return Ok(front);
+            }
+            if front.is_none() && until.is_some_and(|until| until.plus(HORIZON_NS) <= self.newest) {
+                return Ok(None);
             }
             self.read()?;
         }
@@ -250,7 +257,7 @@ impl<'a> PageEvents<'a> {
                         && self.reader.as_ref().is_some_and(|reader| self.is_own(reader.payload()));
                     self.peeked = (!own).then_some(time);
                 }
-                Next::Lost(Some(count)) => self.lost += count,
+                Next::Lost(Some(count)) => self.lost = self.lost.saturating_add(count),
                 Next::Lost(None) => self.lost_unknown = true,
                 Next::Broken => self.met.unreadable += 1,
                 Next::End => self.reader = None,
@@ -354,7 +361,8 @@ pub(crate) fn merge<N: NameLookup>(
     const TURN: u32 = 4096;
     let mut turn = 0;
     loop {
-        let (mine, theirs) = (own.peek().map_err(Trouble::Reading)?, pages.peek().map_err(Trouble::Reading)?);
+        let theirs = pages.peek().map_err(Trouble::Reading)?;
+        let mine = own.peek(theirs).map_err(Trouble::Reading)?;
         match (mine, theirs) {
             (None, None) => break,
             (Some(mine), theirs) if theirs.is_none_or(|theirs| mine <= theirs) => {
