@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# shellcheck shell=dash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
+# shellcheck shell=dash
 # The first program of the guest: mounts what a system has, runs the tests that /tests lists, one process each, and says on
 # the console what happens, in lines that the host reads (xtask/src/vm/guest.rs).
 /bin/busybox --install -s /bin
