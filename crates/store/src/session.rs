@@ -30,7 +30,7 @@ pub struct Session {
     pub realtime_offset_ns: u64,
     /// What the trace will be called by.
     pub trace_id: String,
-    /// When everything was being recorded. What is older is left out of the trace.
+    /// When everything was being recorded, unless `started.json` says it better. What is older is left out of the trace.
     pub started: MonotonicNs,
     /// The CPUs that are recorded.
     pub cpus: Vec<CpuId>,

@@ -4,6 +4,7 @@
 //! ```text
 //! TARGET.partial/
 //!   session.json   what is needed to convert the rest; written first, and locked while somebody is at it
+//!   started.json   when everything was being recorded; missing after a kill before that
 //!   cpuN.bank      eBPF: chunks, each a header and records as they are in memory
 //!   cpuN.pages     ftrace: sub-buffers, as they were spliced
 //!   end.json       what only the end can tell; missing after a kill
@@ -16,10 +17,11 @@ use crate::Error;
 use crate::session::{End, SCHEMA, Session};
 use nix::fcntl::{Flock, FlockArg};
 use rtscope_event::{CpuId, MonotonicNs};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// What a chunk in a bank file begins with.
@@ -54,14 +56,14 @@ impl SpoolWriter {
         if fs::symlink_metadata(target).is_ok() {
             return Err(Error::Exists(target.to_owned()));
         }
-        match fs::create_dir(&folder) {
+        match DirBuilder::new().mode(0o700).create(&folder) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(Error::Unfinished { spool: folder, target: target.to_owned() });
             }
             made => made.map_err(Error::io("make the folder", &folder))?,
         }
         let path = folder.join("session.json");
-        let made = File::create_new(&path).map_err(Error::io("make the file", &path));
+        let made = new_file(&path).map_err(Error::io("make the file", &path));
         let written = made.and_then(|file| lock(file, &folder)).and_then(|mut file| {
             write_json(&mut file, session).map_err(Error::io("write", &path)).map(|()| file)
         });
@@ -99,7 +101,25 @@ impl SpoolWriter {
 
     fn file(&self, cpu: CpuId, what: &str) -> Result<File, Error> {
         let path = self.folder.join(format!("cpu{cpu}.{what}"));
-        File::create_new(&path).map_err(Error::io("make the file", &path))
+        new_file(&path).map_err(Error::io("make the file", &path))
+    }
+
+    /// Everything is being recorded as of `time`: the trace begins there, instead of at the session's `started`.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn started(&self, time: MonotonicNs) -> Result<(), Error> {
+        self.json("started.json", &Started { started: time })
+    }
+
+    /// Writes a file that has its name only when it is whole: half of it would say less than none.
+    fn json(&self, name: &str, value: &impl Serialize) -> Result<(), Error> {
+        let path = self.folder.join(name);
+        let partial = self.folder.join(format!("{name}.partial"));
+        // What is left of an earlier try; create_new() follows no link that somebody put there.
+        let _ = fs::remove_file(&partial);
+        let written = new_file(&partial).and_then(|mut file| write_json(&mut file, value));
+        written.and_then(|()| fs::rename(&partial, &path)).map_err(Error::io("write", &path))
     }
 
     /// The recording has ended in order.
@@ -107,11 +127,7 @@ impl SpoolWriter {
     /// # Errors
     /// When the system refuses. The spool can be opened as if the recorder had been killed.
     pub fn finish(self, end: &End) -> Result<Spool, Error> {
-        let path = self.folder.join("end.json");
-        // Under its name only when it is whole: half of it would say less than none.
-        let partial = self.folder.join("end.json.partial");
-        let written = File::create(&partial).and_then(|mut file| write_json(&mut file, end));
-        written.and_then(|()| fs::rename(&partial, &path)).map_err(Error::io("write", &path))?;
+        self.json("end.json", end)?;
         Spool::read(self.folder, self.target, self.lock)
     }
 
@@ -192,10 +208,17 @@ impl Spool {
             let what = format!("its format is {}; this rtscope converts {SCHEMA}", version.schema);
             return Err(Error::broken(&path, what));
         }
-        let session: Session = serde_json::from_str(&text).map_err(|error| Error::broken(&path, error))?;
+        let mut session: Session =
+            serde_json::from_str(&text).map_err(|error| Error::broken(&path, error))?;
         if session.ebpf && session.abi_version != rtscope_abi::RTS_ABI_VERSION {
             let what = "its records are those of another version of rtscope: convert it with that version";
             return Err(Error::broken(&path, what));
+        }
+        let path = folder.join("started.json");
+        if fs::symlink_metadata(&path).is_ok() {
+            let started: Started =
+                serde_json::from_str(&read_json(&path)?).map_err(|error| Error::broken(&path, error))?;
+            session.started = started.started;
         }
         let path = folder.join("end.json");
         let end = match fs::exists(&path) {
@@ -262,10 +285,21 @@ impl Spool {
     }
 }
 
+/// `started.json`.
+#[derive(Serialize, Deserialize)]
+struct Started {
+    started: MonotonicNs,
+}
+
 /// Just the version: another one may have other fields.
-#[derive(serde::Deserialize)]
+#[derive(Deserialize)]
 struct Version {
     schema: String,
+}
+
+/// A new file that only its owner may read: what others do on this machine is in it.
+fn new_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 fn lock(file: File, folder: &Path) -> Result<Flock<File>, Error> {

@@ -13,6 +13,7 @@ use rtscope_store::{
     write_snapshot,
 };
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -120,6 +121,25 @@ fn a_killed_recording_is_converted_and_what_only_its_end_knew_is_unknown() {
     assert!(matches!(Spool::open(&room.target), Err(Error::NoSpool(_))));
     let Some((lines, _)) = babeltrace2(&room.target) else { return };
     assert_eq!(lines.len() as u64, converted.events + 4);
+}
+
+#[test]
+fn a_recording_begins_when_it_is_told_to_have_started() {
+    let room = room();
+    let writer = SpoolWriter::create(&room.target, &session()).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&room.partial), mode(&room.partial.join("session.json"))), (0o700, 0o600));
+    // A link in the way is replaced, not followed.
+    let other = room.target.with_file_name("other");
+    std::os::unix::fs::symlink(&other, room.partial.join("started.json.partial")).unwrap();
+    writer.started(MonotonicNs(START + 7)).unwrap();
+    assert!(!other.exists());
+    let spool = writer.finish(&end()).unwrap();
+    assert_eq!(spool.session().started, MonotonicNs(START + 7));
+    drop(spool);
+    assert_eq!(Spool::open(&room.partial).unwrap().session().started, MonotonicNs(START + 7));
+    fs::remove_file(room.partial.join("started.json")).unwrap();
+    assert_eq!(Spool::open(&room.partial).unwrap().session().started, MonotonicNs(START));
 }
 
 #[test]
