@@ -13,6 +13,8 @@ use std::os::unix::fs::FileExt;
 
 /// How much is read at once.
 const BLOCK_WORDS: usize = 32 * 1024;
+/// No ring is as large: a header with more is none.
+const CHUNK_BYTES_MAX: u64 = 1 << 32;
 /// Longest record: its length is one byte that counts words.
 const RECORD_WORDS: usize = 255;
 
@@ -97,7 +99,8 @@ impl BankReader {
                 Found::Garbage if self.left > 0 && rest.len() < (rest[0] & 0xff) as usize => break,
                 Found::Garbage => {
                     visit(self.chunk_time, Entry::Garbage);
-                    self.offset += self.left * 8;
+                    // A cut chunk ends with the file.
+                    self.offset = self.offset.saturating_add(self.left.saturating_mul(8)).min(self.bytes);
                     self.left = 0;
                     at = end;
                 }
@@ -114,14 +117,14 @@ impl BankReader {
 
     /// Reads the header of the next chunk; false at the end of the file.
     fn chunk(&mut self, visit: &mut impl FnMut(MonotonicNs, Entry<'_>)) -> io::Result<bool> {
-        if self.offset + CHUNK_HEADER_BYTES as u64 > self.bytes {
+        if self.offset.saturating_add(CHUNK_HEADER_BYTES as u64) > self.bytes {
             return Ok(false);
         }
         let mut header = [0; CHUNK_HEADER_BYTES];
         self.file.read_exact_at(&mut header, self.offset)?;
         let word = |index: usize| u64::from_ne_bytes(std::array::from_fn(|byte| header[index * 8 + byte]));
         let (bytes, lost) = (word(1), word(2));
-        if word(0) != CHUNK_MAGIC || bytes % 8 != 0 {
+        if word(0) != CHUNK_MAGIC || bytes % 8 != 0 || bytes > CHUNK_BYTES_MAX {
             // From here on nothing tells where chunks begin.
             visit(self.chunk_time, Entry::Garbage);
             self.offset = self.bytes;
@@ -131,7 +134,7 @@ impl BankReader {
         // A chunk cannot be longer than what is left of its file: it was cut, or its header lies.
         self.left = (bytes / 8).min(self.bytes.saturating_sub(self.offset).div_ceil(8));
         self.chunk_time = MonotonicNs(word(3));
-        self.newly_lost += lost.saturating_sub(self.lost);
+        self.newly_lost = self.newly_lost.saturating_add(lost.saturating_sub(self.lost));
         self.lost = lost.max(self.lost);
         self.carried = 0;
         Ok(true)
@@ -225,6 +228,16 @@ mod tests {
             assert_eq!(times, expected[..times.len()].iter().collect::<Vec<_>>(), "{cut}");
         }
         assert_eq!(read(&whole).len(), 3);
+    }
+
+    #[test]
+    fn a_chunk_larger_than_can_be_is_garbage() {
+        for bytes in [u64::MAX - 31, u64::MAX - 7, 1 << 32] {
+            let mut file = file(&[(0, record(3, 1)), (0, vec![0; 2 * BLOCK_WORDS])]);
+            let at = CHUNK_HEADER_BYTES + 3 * 8 + 8;
+            file[at..at + 8].copy_from_slice(&bytes.to_ne_bytes());
+            assert_eq!(read(&file), ["1", "garbage"], "{bytes}");
+        }
     }
 
     #[test]
