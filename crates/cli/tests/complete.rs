@@ -89,7 +89,9 @@ fn sort(trace: &Path, windows: &[Window], hidden: &BTreeSet<u32>) -> Sorted {
     command.args(["--clock-cycles", "--no-delta"]).arg(trace).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it was there a moment ago");
     let (mut sorted, mut running) = (Sorted::default(), BTreeMap::new());
-    for line in BufReader::new(child.stdout.take().expect("asked for")).lines().map_while(Result::ok) {
+    // Texts in events need not be UTF-8.
+    for line in BufReader::new(child.stdout.take().expect("asked for")).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
         let (time_ns, name, cpu) = parse(&line).unwrap_or_else(|| panic!("not a line of an event: {line}"));
         let Some(window) = windows.iter().find(|window| window.from.cpu == cpu) else { continue };
         let place = window.place(time_ns);
@@ -111,7 +113,7 @@ fn sort(trace: &Path, windows: &[Window], hidden: &BTreeSet<u32>) -> Sorted {
     let complaints = String::from_utf8_lossy(&output.stderr);
     // What was lost is said in the trace, too, and babeltrace2 passes that on.
     let is_loss = |line: &str| line.is_empty() || line.contains("Tracer discarded");
-    assert!(output.status.success() && complaints.lines().all(is_loss), "{complaints}");
+    assert!(output.status.success() && complaints.lines().all(is_loss), "{} {complaints}", output.status);
     sorted
 }
 
@@ -176,6 +178,13 @@ struct Run {
     account: Value,
     /// How often the load called getsid, which nobody else does.
     made: u64,
+}
+
+/// What the oracle itself leaves out, at most. On PREEMPT_RT perf does not count some wakings, 1 to 4 on a CPU however long the load
+/// runs; eBPF and ftrace (`--by ftrace`) both have them, each once.
+fn uncounted(event: &str) -> u64 {
+    let is_rt = std::fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1");
+    if is_rt && event == "sched:sched_waking" { 8 } else { 0 }
 }
 
 /// Why nothing can be compared here.
@@ -281,7 +290,9 @@ impl Run {
             let cpu = window.from.cpu;
             let (here, oracle) = (self.recorded(begin, cpu), window.count(number));
             let unseen = here.of_hidden + self.unseen(number, cpu);
-            if oracle < here.inside || oracle > here.inside + here.edge + lost + unknown + unseen {
+            if oracle + uncounted(event) < here.inside
+                || oracle > here.inside + here.edge + lost + unknown + unseen
+            {
                 wrong.push(format!(
                     "{event} on CPU {cpu}: counted {oracle}, {here:?}, lost {lost} (+{unknown}), unseen {unseen}"
                 ));
@@ -366,7 +377,7 @@ fn root_what_found_no_room_is_counted() {
     all.print("all of these, in buffers that are too small");
     assert!(wrong.is_empty(), "{wrong:#?}\n{}", run.account);
     assert!(all.lost > 1000, "only {} found no room: {}", all.lost, run.account);
-    let missing = all.oracle - all.recorded.inside;
+    let missing = all.oracle.saturating_sub(all.recorded.inside);
     assert!(missing <= all.lost + all.recorded.edge + all.unseen, "{all:?} {}", run.account);
     // Nor is more told than can have been lost: all that happened while it recorded, and is not in the trace.
     let happened: u64 =
