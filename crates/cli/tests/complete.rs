@@ -180,10 +180,10 @@ struct Run {
     made: u64,
 }
 
-/// What the oracle itself leaves out, at most. On PREEMPT_RT perf does not count some wakings, 1 to 4 on a CPU however long the load
-/// runs; eBPF and ftrace (`--by ftrace`) both have them, each once.
+/// What the oracle itself leaves out, at most. On PREEMPT_RT perf does not count some wakings, 4 in a run however long the load
+/// is; eBPF and ftrace (`--by ftrace`) both have them, each once.
 fn uncounted(event: &str) -> u64 {
-    let is_rt = std::fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1");
+    let is_rt = std::fs::read_to_string("/proc/version").is_ok_and(|text| text.contains("PREEMPT_RT"));
     if is_rt && event == "sched:sched_waking" { 8 } else { 0 }
 }
 

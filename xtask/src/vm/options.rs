@@ -14,6 +14,7 @@ in them, and prints a table of kernels and tests. Without KERNEL: all of them.
 
   --list          the kernels, and which release of each is here
   --test TEXT     only tests with TEXT in their names
+  --quick         only the test programs that ./x test runs
   --timing        also the tests that need real CPUs (they may fail)
   --update        look for newer packages; without it, what was fetched once is used
   --jobs N        kernels at a time (default: one for each CPU, 4 at most)
@@ -101,6 +102,7 @@ pub fn parse(arguments: &[&str]) -> Result<Action> {
                 let number = arguments.next().and_then(|number| number.parse().ok()).filter(|&jobs| jobs > 0);
                 options.jobs = number.context("--jobs needs a number from 1")?;
             }
+            "--quick" => options.programs = PROGRAMS_FOR_TEST.to_vec(),
             "--timing" => options.timing = true,
             "--update" => options.update = true,
             "--json" => options.json = true,
