@@ -61,7 +61,7 @@ struct Load {
 
 fn loads(quick: bool) -> Result<Vec<Load>> {
     let own = std::env::current_exe()?.to_string_lossy().into_owned();
-    let (calls, messages) = if quick { ("200000", "300") } else { ("1500000", "4000") };
+    let (calls, messages) = if quick { ("500000", "3000") } else { ("1500000", "4000") };
     let hackbench = ["hackbench", "-g", "1", "-f", "4", "-l", messages].map(str::to_string).to_vec();
     Ok(vec![
         Load { name: "hackbench", command: hackbench },
@@ -83,7 +83,7 @@ pub fn system_calls(count: &str) -> Result<()> {
 /// Runs it.
 pub fn run(quick: bool) -> Result<Report> {
     let folder = tempfile::Builder::new().prefix("rtscope-bench").tempdir()?;
-    let rounds = if quick { 2 } else { 11 };
+    let rounds = if quick { 3 } else { 11 };
     let mut order = Order::new();
     let mut report = Report {
         schema: "rtscope.bench/1",

@@ -20,7 +20,7 @@ use std::time::Duration;
 const CPUS_PER_THREAD: usize = 4;
 /// Between looks at the buffers.
 const SHORTEST: Duration = Duration::from_millis(1);
-const LONGEST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_millis(10);
 /// Words of records that are taken at once: what stays in the second-level cache.
 const BATCH_WORDS: usize = 64 << 10;
 
