@@ -13,8 +13,6 @@ use std::os::unix::fs::FileExt;
 
 /// How much is read at once.
 const BLOCK_WORDS: usize = 32 * 1024;
-/// No ring is as large: a header with more is none.
-const CHUNK_BYTES_MAX: u64 = 1 << 32;
 /// Longest record: its length is one byte that counts words.
 const RECORD_WORDS: usize = 255;
 
@@ -124,7 +122,7 @@ impl BankReader {
         self.file.read_exact_at(&mut header, self.offset)?;
         let word = |index: usize| u64::from_ne_bytes(std::array::from_fn(|byte| header[index * 8 + byte]));
         let (bytes, lost) = (word(1), word(2));
-        if word(0) != CHUNK_MAGIC || bytes % 8 != 0 || bytes > CHUNK_BYTES_MAX {
+        if word(0) != CHUNK_MAGIC || bytes % 8 != 0 {
             // From here on nothing tells where chunks begin.
             visit(self.chunk_time, Entry::Garbage);
             self.offset = self.bytes;
