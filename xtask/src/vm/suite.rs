@@ -58,7 +58,7 @@ impl Suite {
             let before = tests.len();
             tests.extend(wanted.map(|name| Test {
                 program: program.name.clone(),
-                timing: TIMING.iter().find(|(timed, _)| *timed == name).map(|(_, why)| *why),
+                timing: TIMING.iter().find(|(timed, _)| *timed == plain(&name)).map(|(_, why)| *why),
                 name,
                 file: file.clone(),
             }));
@@ -69,7 +69,7 @@ impl Suite {
         if filter.is_empty() && only.is_empty() {
             for (name, _) in TIMING {
                 ensure!(
-                    tests.iter().any(|test| test.name == *name),
+                    tests.iter().any(|test| plain(&test.name) == *name),
                     "xtask/src/vm/timing.rs: there is no test {name}"
                 );
             }
@@ -133,6 +133,11 @@ impl Suite {
     }
 }
 
+/// A test's name without its modules.
+fn plain(name: &str) -> &str {
+    name.rsplit("::").next().unwrap_or(name)
+}
+
 /// Programs lie in the guest as they do in a build: tests look for others beside themselves.
 fn guest_path(program: &Path) -> Result<String> {
     let in_deps = program.parent().is_some_and(|folder| folder.ends_with("deps"));
@@ -152,7 +157,7 @@ fn privileged(program: &Path) -> Result<Vec<String>> {
 
 fn privileged_names(list: &str) -> Vec<String> {
     let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
-    let needs_root = |name: &&str| name.rsplit("::").next().is_some_and(|last| last.starts_with("root_"));
+    let needs_root = |name: &&str| plain(name).starts_with("root_");
     names.filter(needs_root).map(str::to_owned).collect()
 }
 

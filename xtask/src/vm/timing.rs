@@ -11,7 +11,7 @@ const RATES: &str = "an emulated CPU does not come to as many events as the test
 const SLOW_READER: &str = "an emulated CPU reads a bank more slowly than its circle is written";
 const SPEED: &str = "an emulated CPU takes seconds for what a real one does in a tenth of one";
 
-/// Name and reason.
+/// Name, without the module that it is in, and reason.
 pub const TIMING: &[(&str, &str)] = &[
     ("root_the_hog_is_the_culprit_with_its_share", SHARES),
     ("root_a_bigger_hog_on_the_other_cpu_is_not_blamed", SHARES),
@@ -21,7 +21,7 @@ pub const TIMING: &[(&str, &str)] = &[
     ("root_where_nothing_disturbs_nothing_is_late_and_nobody_blamed", COUNTS),
     ("root_the_late_count_of_a_command_is_the_commands_own", COUNTS),
     ("root_no_event_is_missed_while_the_banks_flip", RATES),
-    ("recording::root_no_event_is_missed_while_the_instances_swap", SLOW_READER),
+    ("root_no_event_is_missed_while_the_instances_swap", SLOW_READER),
     ("root_two_watches_at_once_count_the_same", COUNTS),
     ("root_all_tracepoints_start_and_stop_within_a_second", SPEED),
     ("root_until_running_a_response_ends_when_the_target_runs", COUNTS),
