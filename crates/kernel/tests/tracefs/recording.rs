@@ -8,6 +8,7 @@ use rtscope_kernel::tracefs::{
 };
 use std::fs::{self, File};
 use std::io::{Read, Seek};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -229,6 +230,9 @@ fn root_reading_while_recording_loses_and_repeats_nothing() {
     assert!(while_recording > 1 << 20);
 }
 
+/// Fewer than fit into a bank of 8 MiB.
+const BANK_EVENTS: i32 = 100_000;
+
 #[test]
 fn root_no_event_is_missed_while_the_instances_swap() {
     let Some(tracefs) = tracefs("root_no_event_is_missed_while_the_instances_swap") else { return };
@@ -239,9 +243,20 @@ fn root_no_event_is_missed_while_the_instances_swap() {
     assert!(refused.is_empty());
     let layout = flight.page_layout();
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    // The caller does not run further ahead than a bank is large, however late this thread comes to read it.
+    let read_up_to = Arc::new(Mutex::new((1_000_000, 1_000_000)));
+    let shared = Arc::clone(&read_up_to);
     let caller = std::thread::spawn(move || {
         let mut number = 1_000_000;
         while number < 1_990_000 && stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            let mut ahead = shared.lock().unwrap();
+            ahead.0 = number;
+            if number >= ahead.1 + BANK_EVENTS {
+                drop(ahead);
+                std::thread::yield_now();
+                continue;
+            }
+            drop(ahead);
             call(number);
             number += 1;
         }
@@ -265,9 +280,11 @@ fn root_no_event_is_missed_while_the_instances_swap() {
     let mut swaps = 0;
     while swaps < 20 && !caller.is_finished() {
         let begin = Instant::now();
+        let made = read_up_to.lock().unwrap().0;
         let frozen = flight.swap().unwrap();
         let took = begin.elapsed();
         let count = note(&frozen);
+        read_up_to.lock().unwrap().1 = made;
         // A swap counts when there was something to lose.
         swaps += u32::from(count > 0);
         if swaps == 20 {
