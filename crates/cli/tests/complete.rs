@@ -182,12 +182,12 @@ struct Run {
 
 /// What the oracle itself leaves out, at most. On PREEMPT_RT perf does not count some wakings, 4 in a run however long the load
 /// is; eBPF and ftrace (`--by ftrace`) both have them, each once; on 7.2-rt one start of a timer on each CPU, too. Hosts that hide
-/// switches from tracing hide them from perf, too, and now and then one that eBPF has (seen: 1 of 7734).
-fn uncounted(event: &str) -> u64 {
+/// switches from tracing hide them from perf, too, and now and then one that eBPF has (seen: 1 of 7734, and 41 of 2146).
+fn uncounted(event: &str, counted: u64) -> u64 {
     let is_rt = std::fs::read_to_string("/proc/version").is_ok_and(|text| text.contains("PREEMPT_RT"));
     match event {
         "sched:sched_waking" | "timer:hrtimer_start" if is_rt => 8,
-        "sched:sched_switch" if !is_emulated() => 2,
+        "sched:sched_switch" if !is_emulated() => 2 + counted / 20,
         _ => 0,
     }
 }
@@ -295,7 +295,7 @@ impl Run {
             let cpu = window.from.cpu;
             let (here, oracle) = (self.recorded(begin, cpu), window.count(number));
             let unseen = here.of_hidden + self.unseen(number, cpu);
-            if oracle + uncounted(event) < here.inside
+            if oracle + uncounted(event, oracle) < here.inside
                 || oracle > here.inside + here.edge + lost + unknown + unseen
             {
                 wrong.push(format!(
@@ -388,5 +388,6 @@ fn root_what_found_no_room_is_counted() {
     let happened: u64 =
         (0..run.events.len()).flat_map(|event| run.around.iter().map(move |cpu| cpu.count(event))).sum();
     let there = all.recorded.inside + all.recorded.edge + all.recorded.outside;
-    assert!(all.lost <= happened - there, "{happened} happened: {all:?} {}", run.account);
+    let margin = uncounted("sched:sched_switch", all.oracle);
+    assert!(all.lost + there <= happened + margin, "{happened} happened: {all:?} {}", run.account);
 }
