@@ -31,12 +31,14 @@ mod info;
 mod layout;
 mod private_env;
 mod read;
+mod regular;
 mod staged;
 mod write;
 
 pub use error::Error;
 pub use info::TraceInfo;
 pub use read::*;
+pub use regular::{Links, open_regular};
 pub use staged::StagedDir;
 pub use write::{
     Classes, EventLoss, Evidence, GivenText, NameLookup, StreamDone, StreamWriter, TaskStatus, TraceWriter,

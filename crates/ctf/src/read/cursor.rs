@@ -8,6 +8,7 @@
 use super::packet::{PacketHead, StreamPlans, TracePlans};
 use super::plan::Plan;
 use super::run::{MARGIN, Pass, Position, State, Stop, Visit, run};
+use crate::regular::{Links, open_regular};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -144,7 +145,7 @@ impl<'t> Cursor<'t> {
         window: usize,
         (from, until): (u64, u64),
     ) -> io::Result<Cursor<'t>> {
-        let file = File::open(path)?;
+        let file = open_regular(path, Links::Follow)?;
         let file_bytes = file.metadata()?.len();
         Ok(Cursor {
             plans,

@@ -2,7 +2,9 @@
 //! Which files a trace has, and the metadata's text from either of its two forms.
 
 use crate::Error;
+use crate::regular::{Links, open_regular};
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// First word of each packet of packetized metadata.
@@ -68,8 +70,11 @@ pub(super) fn stream_files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
 
 /// The metadata's text.
 pub(super) fn metadata_text(path: &Path) -> Result<String, Error> {
-    let bytes = fs::read(path).map_err(Error::io("read", path))?;
     let fault = |what: &str| Error::Metadata { path: path.to_owned(), line: 1, what: what.to_owned() };
+    let mut bytes = Vec::new();
+    open_regular(path, Links::Follow)
+        .and_then(|mut file| file.read_to_end(&mut bytes))
+        .map_err(Error::io("read", path))?;
     let text = if bytes.starts_with(&METADATA_MAGIC.to_le_bytes()) {
         unpack(&bytes, u32::from_le_bytes).ok_or_else(|| fault("a packet of the metadata is cut short"))?
     } else if bytes.starts_with(&METADATA_MAGIC.to_be_bytes()) {

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Opening files that others made: only what is a file, and without waiting.
+//!
+//! Opening a pipe waits for its other end, and reading a device may never end. Whether the name is still that of a regular
+//! file is only certain once it is open, so it is opened without waiting and looked at after.
+
+use nix::fcntl::OFlag;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+const LOOP: i32 = nix::Error::ELOOP as i32;
+const NO_DEVICE: i32 = nix::Error::ENXIO as i32;
+
+/// What to do where the last part of a path is a symbolic link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// Follow it.
+    Follow,
+    /// It is no file.
+    Refuse,
+}
+
+/// Opens a regular file for reading.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`] when it is something else; otherwise what the system says.
+pub fn open_regular(path: &Path, links: Links) -> io::Result<File> {
+    let no_file = || io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
+    let link = match links {
+        Links::Follow => OFlag::empty(),
+        Links::Refuse => OFlag::O_NOFOLLOW,
+    };
+    // On a regular file, O_NONBLOCK changes nothing.
+    let flags = OFlag::O_NONBLOCK | link;
+    let file = match OpenOptions::new().read(true).custom_flags(flags.bits()).open(path) {
+        // A link; a socket, or a device without a driver.
+        Err(error) if matches!(error.raw_os_error(), Some(LOOP | NO_DEVICE)) => return Err(no_file()),
+        opened => opened?,
+    };
+    if file.metadata()?.is_file() { Ok(file) } else { Err(no_file()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::net::UnixListener;
+    use std::process::Command;
+
+    #[test]
+    fn only_regular_files_are_opened_and_nothing_is_waited_for() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        fs::write(at("file"), "x").unwrap();
+        std::os::unix::fs::symlink("file", at("link")).unwrap();
+        assert!(Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+        std::os::unix::fs::symlink("pipe", at("to-pipe")).unwrap();
+        fs::create_dir(at("folder")).unwrap();
+        let _socket = UnixListener::bind(at("socket")).unwrap();
+        let kind = |path: &Path, links| open_regular(path, links).err().map(|error| error.kind());
+        for links in [Links::Follow, Links::Refuse] {
+            assert_eq!(kind(&at("file"), links), None);
+            assert_eq!(kind(&at("none"), links), Some(io::ErrorKind::NotFound));
+            for other in ["pipe", "to-pipe", "folder", "socket", "/dev/zero"] {
+                assert_eq!(kind(&at(other), links), Some(io::ErrorKind::InvalidInput), "{other} {links:?}");
+            }
+        }
+        assert_eq!(kind(&at("link"), Links::Follow), None);
+        assert_eq!(kind(&at("link"), Links::Refuse), Some(io::ErrorKind::InvalidInput));
+    }
+}
