@@ -5,7 +5,10 @@
 mod common;
 
 use common::{Random, every_variant, info};
-use rtscope_ctf::{Error, Selection, TraceSet, count, read_trace, write_trace};
+use rtscope_ctf::{
+    Error, FieldIndex, Format, Integer, NoStyle, Piece, Plan, Selection, Shown, TraceSet, Visit, WriteEvent,
+    count, print, read_trace, write_trace,
+};
 use rtscope_event::{Loss, LossCause};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -163,4 +166,97 @@ fn events_without_size_end_the_packet() {
     let ended = trace.warnings.iter().filter(|warning| warning.contains("smaller than a byte"));
     assert_eq!(ended.count(), 4, "{:?}", trace.warnings);
     assert!(trace.recording.events.is_empty());
+}
+
+/// Counts the elements that a reader would make text of.
+struct Elements(Plan);
+
+impl Format for Elements {
+    type Writer<'f> = &'f Elements;
+
+    fn writer(&self) -> &Elements {
+        self
+    }
+
+    fn gap(&self, _: Option<u64>, _: u64, _: &mut Vec<u8>) {}
+}
+
+impl WriteEvent for &Elements {
+    fn write(&mut self, piece: &mut Piece, event: &mut Shown<'_, '_>) -> bool {
+        let mut seen = Seen(0);
+        let whole = event.show(&self.0, &mut seen);
+        piece.text.resize(piece.text.len() + seen.0, b'.');
+        whole
+    }
+}
+
+struct Seen(usize);
+
+impl Visit for Seen {
+    fn literal(&mut self, _: &[u8]) {}
+    fn integer(&mut self, _: &Plan, _: &Integer, _: u64) {}
+    fn float(&mut self, _: FieldIndex, _: f64) {}
+    fn text(&mut self, _: FieldIndex, _: &[u8]) {}
+    fn element(&mut self, _: u64) {
+        self.0 += 1;
+    }
+}
+
+/// Each event of one byte holds thousands of elements of no size: text a hundred thousand times as long as the trace.
+#[test]
+fn elements_without_size_make_no_text_without_end() {
+    const BYTES: usize = 50_000;
+    for (fields, whole) in [
+        ("u8 n; struct { } none[64];", true),
+        ("u8 n; struct { } none[4096];", false),
+        ("u8 n; struct { struct { } none[64]; } rows[64];", false),
+        ("u8 n; struct { u8 a; struct { } none[8]; } rows[9];", false),
+        ("u8 n; struct { } none[n];", true),
+        ("u8 n; u8 m[0]; struct { u8 z[0]; struct { } none[n]; } rows[4096];", false),
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        let metadata = format!(
+            "/* CTF 1.8 */ trace {{ byte_order = le; }}; typealias integer {{ size = 8; align = 8; }} := u8;
+            event {{ name = \"e\"; fields := struct {{ {fields} }}; }};"
+        );
+        fs::write(root.path().join("metadata"), metadata).unwrap();
+        fs::write(root.path().join("stream"), vec![1; BYTES]).unwrap();
+        let set = TraceSet::open(root.path()).unwrap();
+        let (mut elements, mut damaged) = (0, Vec::new());
+        let format = Elements(set.event_plan(&set.streams[0], 0, &NoStyle));
+        print(&set, &Selection::default(), u64::MAX, &format, &mut |piece| {
+            elements += piece.text.len();
+            damaged.append(&mut piece.damaged);
+            true
+        });
+        let counts = count(&set, &Selection::default(), &|_| {});
+        let says = |what: &str| what.contains("too many elements that take no space");
+        let wanted = usize::from(!whole);
+        assert_eq!(damaged.iter().filter(|file| says(&file.damage.what)).count(), wanted, "{fields}");
+        assert_eq!(counts.damaged.iter().filter(|file| says(&file.damage.what)).count(), wanted, "{fields}");
+        assert!(elements <= 70 * BYTES && (elements < 1_000 || whole), "{fields}: {elements}");
+    }
+}
+
+#[test]
+fn metadata_is_not_read_without_a_bound() {
+    let files = written(&every_variant());
+    let path = files.dir.join("metadata");
+    // It takes no room on the disk.
+    fs::File::options().write(true).open(&path).unwrap().set_len(1 << 30).unwrap();
+    let error = read_trace(&files.dir).unwrap_err();
+    assert!(error.to_string().contains("larger than 64 MiB"), "{error}");
+    // A type that is copied by its name: 100 kB of text for 16 million parts.
+    let fields: String = (0..4_000).map(|place| format!("u8 f{place};")).collect();
+    let uses: String = (0..4_000)
+        .map(|id| format!("event {{ id = {id}; name = \"e\"; fields := struct large; }};"))
+        .collect();
+    let filler = " ".repeat(40 << 20);
+    let text = format!(
+        "/* CTF 1.8 */{filler} trace {{ byte_order = le; }}; typealias integer {{ size = 8; align = 8; }} := u8;
+        struct large {{ {fields} }}; {uses}"
+    );
+    fs::write(&path, text).unwrap();
+    let error = read_trace(&files.dir).unwrap_err();
+    assert!(error.to_string().contains("more parts than"), "{error}");
 }

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 /// First word of each packet of packetized metadata.
 const METADATA_MAGIC: u32 = 0x75d1_1d57;
 const METADATA_HEADER_BYTES: usize = 37;
+/// The largest metadata that is read: of a whole kernel's tracepoints it is 2 MB.
+const METADATA_BYTES_MAX: u64 = 64 << 20;
 
 /// The folder with the metadata: `dir`, or `dir/kernel` (a snapshot's folder, or an LTTng session's).
 pub(super) fn trace_dir(dir: &Path) -> Result<PathBuf, Error> {
@@ -73,8 +75,11 @@ pub(super) fn metadata_text(path: &Path) -> Result<String, Error> {
     let fault = |what: &str| Error::Metadata { path: path.to_owned(), line: 1, what: what.to_owned() };
     let mut bytes = Vec::new();
     open_regular(path, Links::Follow)
-        .and_then(|mut file| file.read_to_end(&mut bytes))
+        .and_then(|file| file.take(METADATA_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(Error::io("read", path))?;
+    if bytes.len() as u64 > METADATA_BYTES_MAX {
+        return Err(fault("the metadata is larger than 64 MiB, which no tracer writes"));
+    }
     let text = if bytes.starts_with(&METADATA_MAGIC.to_le_bytes()) {
         unpack(&bytes, u32::from_le_bytes).ok_or_else(|| fault("a packet of the metadata is cut short"))?
     } else if bytes.starts_with(&METADATA_MAGIC.to_be_bytes()) {

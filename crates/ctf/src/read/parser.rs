@@ -16,6 +16,8 @@ use std::sync::Arc;
 const MAX_DEPTH: u32 = 24;
 /// Classes in one type. The largest system calls of LTTng have about 50.
 const MAX_NODES: usize = 4096;
+/// Classes in all types, whatever the size of the text: some 300 MB. All of a kernel's tracepoints have about 50 000.
+const MAX_ALL_NODES: usize = 2 << 20;
 
 pub(super) struct Parser<'t> {
     lexer: Lexer<'t>,
@@ -39,7 +41,7 @@ impl<'t> Parser<'t> {
             aliases: HashMap::new(),
             hidden: Vec::new(),
             // A class takes more than one byte of text, unless it is copied by name.
-            nodes_left: text.len().saturating_add(MAX_NODES),
+            nodes_left: text.len().saturating_add(MAX_NODES).min(MAX_ALL_NODES),
             depth: 0,
         }
     }
@@ -170,7 +172,7 @@ impl<'t> Parser<'t> {
         }
         match self.nodes_left.checked_sub(nodes) {
             Some(left) => self.nodes_left = left,
-            None => return self.fault("the types have more parts than the text could describe"),
+            None => return self.fault("the types have more parts than such a text can need"),
         }
         Ok(class)
     }

@@ -103,8 +103,9 @@ impl State {
 /// So many bytes after the end may be looked at, and count for nothing: quick loads are of 8 bytes, wherever a number is.
 pub(crate) const MARGIN: usize = 16;
 
-/// Elements that take no space, in one run.
-const MAX_EMPTY: u32 = 1 << 12;
+/// Elements that take no space, in one run. No tracer writes any; text is made of each, so a small file of events with
+/// thousands of them would keep a reader busy for long.
+const MAX_EMPTY: u64 = 64;
 
 /// A position in bytes. It counts from a place that is a multiple of each alignment.
 #[derive(Clone, Copy, Debug)]
@@ -219,7 +220,7 @@ struct Runner<'r, V> {
     state: &'r mut State,
     visit: &'r mut V,
     /// Elements without size so far.
-    empty: u32,
+    empty: u64,
 }
 
 impl<V: Visit> Runner<'_, V> {
@@ -276,8 +277,11 @@ impl<V: Visit> Runner<'_, V> {
                 self.visit.bytes(self.plan, element, bytes);
             }
             Op::SkipElements { count, bits } => {
-                let all = self.count(*count)?.checked_mul(*bits).ok_or(Stop::Short)?;
-                position.skip(all)?;
+                let count = self.count(*count)?;
+                position.skip(count.checked_mul(*bits).ok_or(Stop::Short)?)?;
+                if *bits == 0 {
+                    self.without_size(count)?;
+                }
             }
             _ => {}
         }
@@ -338,11 +342,16 @@ impl<V: Visit> Runner<'_, V> {
             self.visit.element(index);
             self.operations(from, to, position)?;
             if position.at == before {
-                self.empty += 1;
-                if self.empty > MAX_EMPTY {
-                    return Err(Stop::Bad("an array has too many elements that take no space"));
-                }
+                self.without_size(1)?;
             }
+        }
+        Ok(())
+    }
+
+    fn without_size(&mut self, elements: u64) -> Result<(), Stop> {
+        self.empty = self.empty.saturating_add(elements);
+        if self.empty > MAX_EMPTY {
+            return Err(Stop::Bad("an array has too many elements that take no space"));
         }
         Ok(())
     }
