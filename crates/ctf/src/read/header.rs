@@ -5,7 +5,8 @@
 //! headers that are just numbers. All others are run as a plan.
 
 use super::class::{ByteOrder, FieldClass, IntegerClass, NO_SLOT, Slot, StructClass};
-use super::plan::{FieldIndex, Integer, Plan, Scope, picking};
+use super::compile::picking;
+use super::plan::{FieldIndex, Integer, Plan, Scope};
 use super::run::{Position, State, Stop, Visit, run};
 
 /// How to read a stream's event headers.

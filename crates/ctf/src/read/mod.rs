@@ -2,8 +2,8 @@
 //! Reading CTF 1.8: ours, LTTng's, perf's, and in general.
 //!
 //! ```text
-//! metadata ─ lexer ─ parser, blocks ─ resolve ─► class ─ plan ─┐        (once per trace)
-//! files ─ index ─► segments ───────────────────────────────────┼─ cursor + run ─► events
+//! metadata ─ lexer ─ parser, blocks ─ resolve ─► class ─ compile ─► plan ─┐   (once per trace)
+//! files ─ index ─► segments ──────────────────────────────────────────────┼─ cursor + run ─► events
 //! ```
 //!
 //! The layout comes from the metadata, so that all traces take the same way. Nothing is believed: sizes are checked
@@ -12,6 +12,7 @@
 
 mod blocks;
 mod class;
+mod compile;
 mod condition;
 mod count;
 mod cursor;

@@ -4,8 +4,9 @@
 //! A packet's UUID is not compared with the trace's: babeltrace2 does not, and there are traces that rely on it.
 
 use super::class::{EventClass, StreamClass, TraceClass};
+use super::compile::{passing, picking};
 use super::header::Header;
-use super::plan::{FieldIndex, Integer, Plan, Scope, passing, picking};
+use super::plan::{FieldIndex, Integer, Plan, Scope};
 use super::run::{Position, State, Stop, Visit, run};
 use std::collections::HashMap;
 

@@ -2,11 +2,12 @@
 //! Trace folder → recording: the events that rtscope analyses, of its own traces and of LTTng's kernel traces.
 
 use super::class::{ClockClass, TraceClass};
+use super::compile::picking_all;
 use super::cursor::{Cursor, Damage, WINDOW};
 use super::gather::Gathered;
 use super::kernel::{Binding, Names, Said};
 use super::packet::TracePlans;
-use super::plan::{Plan, Scope, picking_all};
+use super::plan::{Plan, Scope};
 use super::values::Values;
 use super::{files, set};
 use crate::layout::{EventLayout, event_layouts};

@@ -5,9 +5,10 @@
 //! not have becomes a constant, so that most events that are not wanted are passed over undecoded.
 
 use super::class::{EventClass, StreamClass};
+use super::compile::picking_all;
 use super::condition::{Comparison, Condition, Test};
 use super::pattern::Pattern;
-use super::plan::{Field, Plan, Scope, picking_all};
+use super::plan::{Field, Plan, Scope};
 use super::set::{Stream, TraceSet};
 use super::values::{Value, Values};
 use std::collections::BTreeSet;

@@ -6,12 +6,13 @@
 //! rank, which decides between events of the same time: by UUID, host name, stream class, stream id.
 
 use super::class::{ClockClass, EnvValue, EventClass, StreamClass, TraceClass};
+use super::compile::showing;
 use super::cursor::Damage;
 use super::index::{FileIndex, Losses, Segment, index_file, join};
 use super::lane::Reading;
 use super::packet::{TracePlans, is_framing};
 use super::parallel::for_each;
-use super::plan::{Plan, Scope, Style, showing};
+use super::plan::{Plan, Scope, Style};
 use super::select::Selection;
 use super::{blocks, files};
 use crate::Error;
