@@ -7,7 +7,7 @@
 
 use crate::bank::BankReader;
 use crate::formats::{Formats, Known};
-use crate::losses::{Account, by_event, rest};
+use crate::losses::{Account, anywhere, by_event, rest};
 use crate::names::{AllNames, Lookup};
 use crate::pages::{From, PagesReader};
 use crate::paths::LatePaths;
@@ -129,8 +129,9 @@ impl<'a> Conversion<'a> {
             // The state dump needs a stream to be in.
             cpus.push(CpuId(0));
         }
-        let bytes = |what: &str| cpus.iter().map(|cpu| spool.bytes(*cpu, what)).sum::<u64>();
-        let total = 2 * bytes("bank") + bytes("pages");
+        let bytes =
+            |what: &str| cpus.iter().fold(0_u64, |sum, cpu| sum.saturating_add(spool.bytes(*cpu, what)));
+        let total = bytes("bank").saturating_mul(2).saturating_add(bytes("pages"));
         let available = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if options.threads == 0 { available } else { options.threads };
         let limits = Limits { from: spool.session.started, until: latest(spool, &cpus) };
@@ -172,9 +173,8 @@ impl<'a> Conversion<'a> {
 
     /// Runs `work` for each CPU, on so many threads as there are; largest first, so that no thread is left with the largest.
     fn on_all<T: Send>(&self, work: impl Fn(CpuId) -> Result<T, Error> + Sync) -> Result<Vec<T>, Error> {
-        let size = |cpu: &CpuId| self.spool.bytes(*cpu, "bank") + self.spool.bytes(*cpu, "pages");
         let mut queue = self.cpus.clone();
-        queue.sort_by_key(size);
+        queue.sort_by_cached_key(|cpu| self.size(*cpu));
         let (queue, results) = (Mutex::new(queue), Mutex::new(Vec::new()));
         let next = || queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop();
         let keep = |result| results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(result);
@@ -198,10 +198,15 @@ impl<'a> Conversion<'a> {
         results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).into_iter().collect()
     }
 
+    /// Bytes of a CPU's files.
+    fn size(&self, cpu: CpuId) -> u64 {
+        self.spool.bytes(cpu, "bank").saturating_add(self.spool.bytes(cpu, "pages"))
+    }
+
     /// Counts bytes as read; false when the caller wants no more.
     fn advance(&self, bytes: u64) -> bool {
         // ORDER: a sum that only the progress display reads, and a flag that carries nothing with it.
-        let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let done = self.done.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         if let Some(progress) = self.options.progress {
             progress(Progress { done: done.min(self.total), total: self.total });
         }
@@ -260,6 +265,8 @@ impl<'a> Conversion<'a> {
         let path = stream.path().to_owned();
         let writing = |error| Error::io("write", &path)(error);
         let reading = |error| Error::io("read", &self.spool.folder)(error);
+        let end = self.spool.end.as_ref();
+        stream.lost_somewhere(&anywhere(end, cpu)).map_err(writing)?;
         if Some(&cpu) == self.cpus.first() {
             self.dump(&mut stream).map_err(writing)?;
         }
@@ -287,7 +294,6 @@ impl<'a> Conversion<'a> {
             Err(Trouble::Reading(error)) => return Err(reading(error)),
             Err(Trouble::Writing(error)) => return Err(writing(error)),
         }
-        let end = self.spool.end.as_ref();
         let until = end.map_or(self.limits.from, |end| end.ended);
         let stream = stream
             .lost(rest(end, cpu, &own.met, &pages.met))
@@ -325,17 +331,23 @@ impl<'a> Conversion<'a> {
         let mut history = Vec::new();
         for done in cpus {
             account.cpu(end, done.cpu, &done.bank, &done.pages);
-            converted.events += done.stream.events;
             converted.by_cpu.insert(done.cpu, done.stream.events);
-            converted.moved += done.stream.moved;
-            converted.early += done.bank.early + done.pages.early;
-            converted.without_text += done.pages.without_text;
+            let sums = [
+                (&mut converted.events, done.stream.events),
+                (&mut converted.moved, done.stream.moved),
+                (&mut converted.early, done.bank.early.saturating_add(done.pages.early)),
+                (&mut converted.without_text, done.pages.without_text),
+                (&mut converted.spool_bytes, self.size(done.cpu)),
+            ];
+            for (sum, count) in sums {
+                *sum = sum.saturating_add(count);
+            }
             for (name, count) in &done.stream.by_name {
-                *converted.by_event.entry(name.clone()).or_default() += count;
+                let sum = converted.by_event.entry(name.clone()).or_default();
+                *sum = sum.saturating_add(*count);
             }
             let complete_since = Some(self.limits.from);
             history.push(CpuHistory { cpu: done.cpu, complete_since, events: done.stream.events });
-            converted.spool_bytes += self.spool.bytes(done.cpu, "bank") + self.spool.bytes(done.cpu, "pages");
         }
         account.end(end, &self.spool.session);
         converted.losses = account.losses();

@@ -2,7 +2,9 @@
 //! The account of what is missing: what was met on the way, and what the end of the recording told.
 //!
 //! The end's numbers are of the whole recording, so what chunks and sub-buffers have said before is part of them; the
-//! rest happened after the last of these, at the stream's end. Without an end, that rest is unknown.
+//! rest happened after the last of these, at the stream's end. Without an end, that rest is unknown. What ftrace dropped
+//! because a sub-buffer found no room is nowhere but in the end's numbers: it happened somewhere in the recording, and the
+//! stream says so at its begin.
 
 use crate::session::{End, EndLoss, Session, Source};
 use crate::stream::Met;
@@ -15,17 +17,30 @@ pub(crate) fn rest(end: Option<&End>, cpu: CpuId, bank: &Met, pages: &Met) -> u6
     let told = |source, cause| total(end, cpu, source, cause).unwrap_or(0);
     let ebpf = told(Source::Ebpf, LossCause::BufferFull).saturating_sub(bank.lost);
     let overrun = told(Source::Ftrace, LossCause::Overrun).saturating_sub(pages.lost);
-    let dropped = told(Source::Ftrace, LossCause::BufferFull);
-    let rest = ebpf.saturating_add(overrun).saturating_add(dropped);
+    let rest = ebpf.saturating_add(overrun);
     // At least one is missing where the kernel could not say how many.
     if pages.lost_unknown { rest.max(1) } else { rest }
+}
+
+/// Losses of one CPU that happened anywhere in the recording.
+pub(crate) fn anywhere(end: Option<&End>, cpu: CpuId) -> Vec<Loss> {
+    let losses = end.map_or(&[][..], |end| &end.losses).iter();
+    let dropped = losses.filter(|loss| {
+        (loss.source, loss.cause, loss.cpu) == (Source::Ftrace, LossCause::BufferFull, Some(cpu))
+    });
+    dropped.map(|loss| Loss { cpu: loss.cpu, cause: loss.cause, count: loss.count }).collect()
+}
+
+/// Nothing is 0; one that is unknown makes the sum so.
+fn sum(mut counts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    counts.try_fold(0_u64, |sum, count| Some(sum.saturating_add(count?)))
 }
 
 /// `None`: the end told nothing of it, or could not read it.
 fn total(end: Option<&End>, cpu: CpuId, source: Source, cause: LossCause) -> Option<u64> {
     let told =
         end?.losses.iter().filter(|loss| (loss.cpu, loss.source, loss.cause) == (Some(cpu), source, cause));
-    told.map(|loss| loss.count).sum()
+    sum(told.map(|loss| loss.count))
 }
 
 /// Sums by CPU and cause; `None` once a part of the sum is unknown.
@@ -48,7 +63,7 @@ impl Account {
         let place = Some(cpu);
         for met in [bank, pages] {
             self.add(place, LossCause::Unfinished, Some(met.unfinished));
-            self.add(place, LossCause::Unreadable, Some(met.unreadable + met.beyond));
+            self.add(place, LossCause::Unreadable, Some(met.unreadable.saturating_add(met.beyond)));
         }
         let overrun = total(end, cpu, Source::Ftrace, LossCause::Overrun);
         let is_told = end.is_some_and(|end| {
@@ -66,7 +81,7 @@ impl Account {
             let told = end.losses.iter().filter(|loss| {
                 (loss.cpu, loss.source, loss.cause) == (place, Source::Ebpf, LossCause::BufferFull)
             });
-            told.map(|loss| loss.count).sum()
+            sum(told.map(|loss| loss.count))
         });
         self.add(place, LossCause::BufferFull, told.map(|sum| sum.max(bank.lost)));
     }
@@ -140,6 +155,19 @@ mod tests {
         let loss = |cause, count| Loss { cpu: Some(CpuId(1)), cause, count: Some(count) };
         assert_eq!(losses, [loss(LossCause::BufferFull, 10), loss(LossCause::Overrun, 100)]);
         assert_eq!(rest, 2 + 40);
+    }
+
+    #[test]
+    fn sums_stop_at_the_largest_number() {
+        let told = [
+            told(Source::Ebpf, LossCause::BufferFull, Some(u64::MAX)),
+            told(Source::Ftrace, LossCause::Overrun, Some(u64::MAX)),
+        ];
+        let end = End { losses: [told.clone(), told].concat(), ..End::default() };
+        let met = Met { unreadable: u64::MAX, beyond: 1, unfinished: u64::MAX, ..Met::default() };
+        let (losses, rest) = account(Some(&end), met, met);
+        assert_eq!(losses.len(), 4);
+        assert!(losses.iter().all(|loss| loss.count == Some(u64::MAX)) && rest == u64::MAX, "{losses:?}");
     }
 
     #[test]

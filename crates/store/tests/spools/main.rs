@@ -159,6 +159,7 @@ fn the_ends_losses_are_in_the_stream_and_by_event() {
         told(Source::Ebpf, cpu, LossCause::BufferFull, Some("irq_softirq_raise"), 2),
         told(Source::Ebpf, None, LossCause::RecursionMiss, Some("sched_switch"), 3),
         told(Source::Ftrace, cpu, LossCause::Overrun, None, 75),
+        told(Source::Ftrace, cpu, LossCause::BufferFull, None, 9),
     ];
     let spool = write(&room.target, &session(), &everything(), Some(&end)).unwrap();
     let converted = convert(spool, &room.target, &Options::default()).unwrap();
@@ -166,15 +167,16 @@ fn the_ends_losses_are_in_the_stream_and_by_event() {
         Loss { cpu: None, cause: LossCause::RecursionMiss, count: Some(3) },
         loss(0, LossCause::BufferFull, 1),
         loss(0, LossCause::Overrun, 70),
-        loss(1, LossCause::BufferFull, 6),
+        loss(1, LossCause::BufferFull, 6 + 9),
         loss(1, LossCause::Overrun, 75),
     ];
     assert_eq!(converted.losses, expected);
     assert_eq!(converted.event_losses.len(), 3);
     let metadata = fs::read_to_string(room.target.join("metadata")).unwrap();
     assert!(metadata.contains("cpu=1 cause=buffer_full count=2 event=irq_softirq_raise"), "{metadata}");
-    // 1 and 70 at their places, 5 + 5 at the end.
+    // 1 and 70 at their places, 5 + 5 at the end; 9 were anywhere.
     let Some((_, complaints)) = babeltrace2(&room.target) else { return };
+    assert_eq!(complaints.matches("discarded 9 events").count(), 1, "{complaints}");
     assert_eq!(complaints.matches("discarded 10 events").count(), 1, "{complaints}");
 }
 
