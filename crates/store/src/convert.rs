@@ -12,6 +12,7 @@ use crate::names::{AllNames, Lookup};
 use crate::pages::{From, PagesReader};
 use crate::paths::LatePaths;
 use crate::scan::Scan;
+use crate::spool::open_regular;
 use crate::stream::{Ahead, Limits, Met, PageEvents, Trouble, merge};
 use crate::{Error, Spool};
 use rtscope_ctf::{Classes, EventLoss, Evidence, StreamDone, TaskStatus, TraceWriter};
@@ -124,7 +125,7 @@ struct Prepared<'f> {
 
 impl<'a> Conversion<'a> {
     fn new(spool: &'a Spool, options: &'a Options<'a>) -> Result<Conversion<'a>, Error> {
-        let mut cpus = spool.cpus();
+        let mut cpus = spool.cpus()?;
         if cpus.is_empty() {
             // The state dump needs a stream to be in.
             cpus.push(CpuId(0));
@@ -224,10 +225,10 @@ impl<'a> Conversion<'a> {
 
     fn open(&self, cpu: CpuId, what: &str) -> Result<Option<File>, Error> {
         let path = self.spool.path(cpu, what);
-        match File::open(&path) {
+        match open_regular(&path) {
             Ok(file) => Ok(Some(file)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io("open", &path)(error)),
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

@@ -16,6 +16,7 @@
 use crate::Error;
 use crate::session::{End, SCHEMA, Session};
 use nix::fcntl::{Flock, FlockArg};
+use rtscope_ctf::Links;
 use rtscope_event::{CpuId, MonotonicNs};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -30,6 +31,8 @@ pub(crate) const CHUNK_MAGIC: u64 = u64::from_le_bytes(*b"RTSCHNK1");
 pub(crate) const CHUNK_HEADER_BYTES: usize = 32;
 /// The largest `session.json` and `end.json` that are read. All formats of a kernel have some megabytes.
 const JSON_BYTES_MAX: u64 = 256 << 20;
+/// As many CPUs as Linux can be built for (`NR_CPUS` of x86-64). Each costs a stream in the trace.
+const CPUS_MAX: usize = 8192;
 
 /// Where the spool of a trace is while it is being recorded.
 fn folder_of(target: &Path) -> Result<PathBuf, Error> {
@@ -195,8 +198,7 @@ impl Spool {
         };
         let target = folder.file_stem().map_or_else(|| folder.clone(), |name| folder.with_file_name(name));
         let json = folder.join("session.json");
-        let file = OpenOptions::new().read(true).open(&json).map_err(Error::io("open", &json))?;
-        let lock = lock(file, &folder)?;
+        let lock = lock(open_regular(&json)?, &folder)?;
         Spool::read(folder, target, lock)
     }
 
@@ -221,12 +223,12 @@ impl Spool {
             session.started = started.started;
         }
         let path = folder.join("end.json");
-        let end = match fs::exists(&path) {
-            Ok(true) => {
+        let end = match fs::symlink_metadata(&path) {
+            Ok(_) => {
                 let text = read_json(&path)?;
                 Some(serde_json::from_str(&text).map_err(|error| Error::broken(&path, error))?)
             }
-            _ => None,
+            Err(_) => None,
         };
         Ok(Spool { folder, target, session, end, _lock: lock })
     }
@@ -255,8 +257,8 @@ impl Spool {
         &self.target
     }
 
-    /// All CPUs of the session or of a file.
-    pub(crate) fn cpus(&self) -> Vec<CpuId> {
+    /// All CPUs of the session or of a file. The error: they are more than there can be.
+    pub(crate) fn cpus(&self) -> Result<Vec<CpuId>, Error> {
         let mut cpus = self.session.cpus.clone();
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -267,7 +269,11 @@ impl Spool {
         }
         cpus.sort_unstable();
         cpus.dedup();
-        cpus
+        if cpus.len() > CPUS_MAX {
+            let what = format!("it names {} CPUs; more than {CPUS_MAX} cannot be", cpus.len());
+            return Err(Error::broken(&self.folder, what));
+        }
+        Ok(cpus)
     }
 
     pub(crate) fn path(&self, cpu: CpuId, what: &str) -> PathBuf {
@@ -315,11 +321,19 @@ fn write_json(file: &mut File, value: &impl Serialize) -> io::Result<()> {
     file.write_all(b"\n")
 }
 
-/// A regular file of a bounded size, or nothing.
+/// Opens a file of a spool. A recorder makes no links, and a pipe in a file's place must not make us wait for a writer.
+pub(crate) fn open_regular(path: &Path) -> Result<File, Error> {
+    rtscope_ctf::open_regular(path, Links::Refuse).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => Error::broken(path, error),
+        _ => Error::io("open", path)(error),
+    })
+}
+
+/// A file of a bounded size, or nothing.
 fn read_json(path: &Path) -> Result<String, Error> {
-    let file = File::open(path).map_err(Error::io("open", path))?;
-    if !file.metadata().is_ok_and(|file| file.is_file() && file.len() <= JSON_BYTES_MAX) {
-        return Err(Error::broken(path, "it is no regular file, or larger than 256 MiB"));
+    let file = open_regular(path)?;
+    if !file.metadata().is_ok_and(|file| file.len() <= JSON_BYTES_MAX) {
+        return Err(Error::broken(path, "it is larger than 256 MiB"));
     }
     let mut text = String::new();
     file.take(JSON_BYTES_MAX).read_to_string(&mut text).map_err(Error::io("read", path))?;

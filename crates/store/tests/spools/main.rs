@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod hostile;
+mod limits;
 mod maker;
 
 use maker::{START, end, everything, session, write};
