@@ -72,6 +72,8 @@ pub struct Converted {
     pub moved: u64,
     /// Paths that nobody could read.
     pub without_text: u64,
+    /// Paths of which only the beginning was read (511 bytes); they end with "…".
+    pub cut_texts: u64,
     /// Names of tasks that found no room.
     pub names_dropped: u64,
     /// The recording had no orderly end.
@@ -338,6 +340,7 @@ impl<'a> Conversion<'a> {
                 (&mut converted.moved, done.stream.moved),
                 (&mut converted.early, done.bank.early.saturating_add(done.pages.early)),
                 (&mut converted.without_text, done.pages.without_text),
+                (&mut converted.cut_texts, done.pages.cut_texts),
                 (&mut converted.spool_bytes, self.size(done.cpu)),
             ];
             for (sum, count) in sums {

@@ -18,8 +18,15 @@ const NEAR: usize = 8;
 /// Where it is not among them, so many are looked at: a program that makes calls with wrong pointers as fast as it can must not
 /// keep a conversion busy for ever.
 const SEARCH_MAX: usize = 1024;
-/// Late texts that are kept.
+/// Late texts that are kept, and words of them.
 const LATE_MAX: usize = 1 << 20;
+const LATE_WORDS_MAX: usize = 1 << 23;
+/// Texts of one CPU that are kept for the events that follow, and words of them: many times what system calls can bring
+/// in the horizon. Only times that are wrong come to this.
+const RECENT_MAX: usize = 1 << 18;
+const RECENT_WORDS_MAX: usize = 1 << 23;
+/// Stands at the end of a text of which only the beginning was read.
+const CUT_MARK: &str = "…";
 
 /// What a text belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,7 +44,17 @@ pub(crate) struct PathText<'a> {
     pub(crate) entry_ns: u64,
     /// It was read at the exit of its call.
     pub(crate) is_late: bool,
+    whole: Whole,
     words: &'a [u64],
+}
+
+/// Whether a text is all that the program gave to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whole {
+    /// It is.
+    Yes,
+    /// It was longer than what is kept (`RTS_PATH_MAX`).
+    Cut,
 }
 
 impl<'a> PathText<'a> {
@@ -52,6 +69,7 @@ impl<'a> PathText<'a> {
         const FLAGS: usize = offset_of!(abi::rts_syscall_path, flags);
         let (head, words) = frame.words().split_at_checked(HEAD)?;
         let byte = |offset: usize| head[offset / 8].to_ne_bytes()[offset % 8];
+        let flags = u32::from(byte(FLAGS));
         Some(PathText {
             key: Key {
                 tid: u32::from_ne_bytes([byte(TID), byte(TID + 1), byte(TID + 2), byte(TID + 3)]),
@@ -60,66 +78,76 @@ impl<'a> PathText<'a> {
                 pointer: head[offset_of!(abi::rts_syscall_path, pointer) / 8],
             },
             entry_ns: head[offset_of!(abi::rts_syscall_path, entry_ns) / 8],
-            is_late: u32::from(byte(FLAGS)) & abi::RTS_PATH_AT_EXIT != 0,
+            is_late: flags & abi::RTS_PATH_AT_EXIT != 0,
+            whole: if flags & abi::RTS_PATH_TRUNCATED == 0 { Whole::Yes } else { Whole::Cut },
             words,
         })
     }
 }
 
-/// Appends words as the bytes that they are, up to the first NUL.
-fn append<'w>(words: impl Iterator<Item = &'w u64>, out: &mut Vec<u8>) {
+/// Appends words as the bytes that they are, up to the first NUL; and the mark if there was more.
+fn append<'w>(words: impl Iterator<Item = &'w u64>, whole: Whole, out: &mut Vec<u8>) {
     let begin = out.len();
     words.for_each(|word| out.extend_from_slice(&word.to_ne_bytes()));
     let length = out[begin..].iter().position(|byte| *byte == 0).unwrap_or(out.len() - begin);
     out.truncate(begin + length);
+    if whole == Whole::Cut {
+        // Half a character would spoil the mark.
+        if let Err(error) = std::str::from_utf8(&out[begin..]) {
+            if error.error_len().is_none() {
+                out.truncate(begin + error.valid_up_to());
+            }
+        }
+        out.extend_from_slice(CUT_MARK.as_bytes());
+    }
 }
 
 /// A text, and when its call was entered.
-type Timed = (u64, Box<[u64]>);
+type Timed = (u64, Whole, Box<[u64]>);
 
 /// Texts that were read at the exits of their calls, of all CPUs.
 #[derive(Debug, Default)]
 pub(crate) struct LatePaths {
     texts: HashMap<Key, Vec<Timed>>,
     kept: usize,
+    kept_words: usize,
 }
 
 impl LatePaths {
     pub(crate) fn add(&mut self, path: &PathText<'_>) {
-        self.keep(path.key, (path.entry_ns, path.words.into()));
+        self.keep(path.key, path.entry_ns, path.whole, path.words);
     }
 
-    fn keep(&mut self, key: Key, text: Timed) {
-        if self.kept < LATE_MAX {
-            self.kept += 1;
-            self.texts.entry(key).or_default().push(text);
+    fn keep(&mut self, key: Key, entry_ns: u64, whole: Whole, words: impl Into<Box<[u64]>> + AsRef<[u64]>) {
+        let kept_words = self.kept_words + words.as_ref().len();
+        if self.kept < LATE_MAX && kept_words <= LATE_WORDS_MAX {
+            (self.kept, self.kept_words) = (self.kept + 1, kept_words);
+            self.texts.entry(key).or_default().push((entry_ns, whole, words.into()));
         }
     }
 
     pub(crate) fn join(&mut self, other: LatePaths) {
         for (key, texts) in other.texts {
-            texts.into_iter().for_each(|text| self.keep(key, text));
+            texts.into_iter().for_each(|(entry_ns, whole, words)| self.keep(key, entry_ns, whole, words));
         }
     }
 
     /// All are there: from now on they can be found.
     pub(crate) fn finish(mut self) -> LatePaths {
-        self.texts.values_mut().for_each(|texts| texts.sort_unstable_by_key(|(entry_ns, _)| *entry_ns));
+        self.texts.values_mut().for_each(|texts| texts.sort_unstable_by_key(|(entry_ns, ..)| *entry_ns));
         self
     }
 
-    /// Appends the text for an event. False: there is none.
-    fn find(&self, key: &Key, time: u64, out: &mut Vec<u8>) -> bool {
+    /// Appends the text for an event. `None`: there is none.
+    fn find(&self, key: &Key, time: u64, out: &mut Vec<u8>) -> Option<Whole> {
         let texts = self.texts.get(key).map_or(&[][..], Vec::as_slice);
         // In order of time, so the nearest is one of the two neighbours: a program can make any number of them.
-        let middle = texts.partition_point(|(entry_ns, _)| *entry_ns < time);
+        let middle = texts.partition_point(|(entry_ns, ..)| *entry_ns < time);
         let neighbours = texts[middle.saturating_sub(1)..].iter().take(2);
-        let nearest = neighbours.min_by_key(|(entry_ns, _)| entry_ns.abs_diff(time));
-        let Some((_, words)) = nearest.filter(|(entry_ns, _)| entry_ns.abs_diff(time) <= APART_NS) else {
-            return false;
-        };
-        append(words.iter(), out);
-        true
+        let nearest = neighbours.min_by_key(|(entry_ns, ..)| entry_ns.abs_diff(time));
+        let (_, whole, words) = nearest.filter(|(entry_ns, ..)| entry_ns.abs_diff(time) <= APART_NS)?;
+        append(words.iter(), *whole, out);
+        Some(*whole)
     }
 }
 
@@ -130,6 +158,7 @@ struct Recent {
     /// Words since the first one that was ever added, and how many.
     begin: u64,
     words: u32,
+    whole: Whole,
     is_taken: bool,
 }
 
@@ -140,11 +169,19 @@ pub(crate) struct RecentPaths {
     words: VecDeque<u64>,
     /// Words that were forgotten.
     forgotten: u64,
+    /// Nobody will ask for one.
+    is_closed: bool,
 }
 
 impl RecentPaths {
     #[inline]
     pub(crate) fn add(&mut self, path: &PathText<'_>) {
+        if self.is_closed {
+            return;
+        }
+        while self.entries.len() >= RECENT_MAX || self.words.len() >= RECENT_WORDS_MAX {
+            self.forget_first();
+        }
         let begin = self.forgotten + self.words.len() as u64;
         self.words.extend(path.words);
         let words = path.words.len() as u32;
@@ -153,6 +190,7 @@ impl RecentPaths {
             key: path.key,
             begin,
             words,
+            whole: path.whole,
             is_taken: false,
         });
     }
@@ -163,31 +201,52 @@ impl RecentPaths {
             if entry.entry_ns.saturating_add(2 * APART_NS) >= time {
                 return;
             }
-            self.words.drain(..entry.words as usize);
-            self.forgotten += u64::from(entry.words);
-            self.entries.pop_front();
+            self.forget_first();
         }
     }
 
-    /// Appends the text for an event, from here or from those that came late. False: nobody has read it.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn forget_first(&mut self) {
+        if let Some(entry) = self.entries.pop_front() {
+            self.words.drain(..entry.words as usize);
+            self.forgotten += u64::from(entry.words);
+        }
+    }
+
+    /// There is no event any more that could want one: forgets all, and keeps nothing that comes.
+    pub(crate) fn close(&mut self) {
+        if !self.is_closed {
+            *self = RecentPaths { is_closed: true, ..RecentPaths::default() };
+        }
+    }
+
+    /// Appends the text for an event, from here or from those that came late. `None`: nobody has read it.
     #[inline]
-    pub(crate) fn take(&mut self, key: &Key, time: u64, late: &LatePaths, out: &mut Vec<u8>) -> bool {
+    pub(crate) fn take(
+        &mut self,
+        key: &Key,
+        time: u64,
+        late: &LatePaths,
+        out: &mut Vec<u8>,
+    ) -> Option<Whole> {
         let middle = self.entries.partition_point(|entry| entry.entry_ns < time);
         let near = middle.saturating_sub(NEAR)..(middle + NEAR).min(self.entries.len());
         if let Some(place) = self.nearest(near, key, time) {
-            self.give(place, out);
-            return true;
+            return Some(self.give(place, out));
         }
-        if late.find(key, time, out) {
-            return true;
+        if let Some(whole) = late.find(key, time, out) {
+            return Some(whole);
         }
         // Nearly in order of time, which is as good as the search needs to be.
         let first = self.entries.partition_point(|entry| entry.entry_ns.saturating_add(APART_NS) < time);
         let last = self.entries.partition_point(|entry| entry.entry_ns <= time.saturating_add(APART_NS));
         let last = last.min(first.saturating_add(SEARCH_MAX)).max(first);
-        let Some(place) = self.nearest(first..last, key, time) else { return false };
-        self.give(place, out);
-        true
+        let place = self.nearest(first..last, key, time)?;
+        Some(self.give(place, out))
     }
 
     fn nearest(&self, range: std::ops::Range<usize>, key: &Key, time: u64) -> Option<usize> {
@@ -198,11 +257,12 @@ impl RecentPaths {
         fitting.min_by_key(|(entry, _)| entry.entry_ns.abs_diff(time)).map(|(_, place)| place)
     }
 
-    fn give(&mut self, place: usize, out: &mut Vec<u8>) {
+    fn give(&mut self, place: usize, out: &mut Vec<u8>) -> Whole {
         let entry = &mut self.entries[place];
         entry.is_taken = true;
         let begin = (entry.begin - self.forgotten) as usize;
-        append(self.words.range(begin..begin + entry.words as usize), out);
+        append(self.words.range(begin..begin + entry.words as usize), entry.whole, out);
+        entry.whole
     }
 }
 
@@ -221,7 +281,7 @@ mod tests {
     }
 
     fn path(tid: u32, entry_ns: u64, words: &[u64]) -> PathText<'_> {
-        PathText { key: key(tid), entry_ns, is_late: false, words }
+        PathText { key: key(tid), entry_ns, is_late: false, whole: Whole::Yes, words }
     }
 
     #[test]
@@ -233,13 +293,63 @@ mod tests {
         late.add(&path(2, 1_000, &words("late")));
         let mut text = |tid, time| {
             let mut out = Vec::new();
-            recent.take(&key(tid), time, &late, &mut out).then(|| String::from_utf8(out).unwrap())
+            recent.take(&key(tid), time, &late, &mut out).map(|_| String::from_utf8(out).unwrap())
         };
         assert_eq!(text(1, 49_000).unwrap(), "a longer one");
         assert_eq!(text(1, 1_100).unwrap(), "a");
         assert_eq!(text(1, 1_100), None);
         assert_eq!(text(2, 900).unwrap(), "late");
         assert_eq!(text(2, 900 + 2 * APART_NS), None);
+    }
+
+    #[test]
+    fn the_nearest_of_many_late_texts_is_found() {
+        let mut late = LatePaths::default();
+        for turn in (0..1_000_u64).rev() {
+            late.add(&path(1, turn * 100, &words(&turn.to_string())));
+        }
+        let late = late.finish();
+        for (time, text) in [(0, "0"), (51_249, "512"), (51_251, "513"), (99_900, "999"), (200_000, "999")] {
+            let mut out = Vec::new();
+            assert_eq!(late.find(&key(1), time, &mut out), Some(Whole::Yes));
+            assert_eq!(String::from_utf8(out).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn a_cut_text_ends_with_a_mark_and_no_half_character() {
+        let (mut recent, mut late) = (RecentPaths::default(), LatePaths::default());
+        let half = [&b"/a/\xc3\xa9"[..], b"bc\xe2\x80\0"].concat();
+        let half: Vec<u64> = half
+            .chunks(8)
+            .map(|chunk| u64::from_ne_bytes(std::array::from_fn(|at| *chunk.get(at).unwrap_or(&0))))
+            .collect();
+        recent.add(&PathText { whole: Whole::Cut, ..path(1, 1_000, &half) });
+        late.add(&PathText { whole: Whole::Cut, ..path(2, 1_000, &words("no \u{fffd} text")) });
+        for (tid, text) in [(1, "/a/ébc…"), (2, "no \u{fffd} text…")] {
+            let mut out = Vec::new();
+            assert_eq!(recent.take(&key(tid), 1_000, &late, &mut out), Some(Whole::Cut));
+            assert_eq!(String::from_utf8(out).unwrap(), text);
+        }
+    }
+
+    /// Times that stand still, and none that could ever be forgotten.
+    #[test]
+    fn what_is_kept_is_bounded_whatever_the_times_say() {
+        let (mut recent, mut late) = (RecentPaths::default(), LatePaths::default());
+        let long = [u64::MAX; 250];
+        for turn in 0..400_000 {
+            recent.add(&path(turn, u64::MAX, if turn < 100_000 { &long } else { &long[..1] }));
+            recent.forget_before(1_000);
+            assert!(recent.words.len() < RECENT_WORDS_MAX + 250 && recent.entries.len() <= RECENT_MAX);
+        }
+        for turn in 0..100_000 {
+            late.add(&path(turn, u64::MAX, &long));
+        }
+        assert_eq!(late.kept, LATE_WORDS_MAX / 250);
+        recent.close();
+        recent.add(&path(1, 1, &long));
+        assert_eq!((recent.words.capacity(), recent.entries.capacity()), (0, 0));
     }
 
     #[test]
@@ -251,7 +361,7 @@ mod tests {
         recent.forget_before(1000 * 1_000_000);
         assert!(recent.entries.len() <= 41 && recent.words.len() <= 41, "{recent:?}");
         let mut out = Vec::new();
-        assert!(recent.take(&key(5), 985 * 1_000_000, &LatePaths::default(), &mut out));
+        assert!(recent.take(&key(5), 985 * 1_000_000, &LatePaths::default(), &mut out).is_some());
         assert_eq!(out, b"985");
         recent.forget_before(u64::MAX);
         assert!(recent.entries.is_empty() && recent.words.is_empty());

@@ -8,12 +8,13 @@
 use crate::bank::{BankReader, Entry};
 use crate::formats::Known;
 use crate::pages::{Next, PagesReader};
-use crate::paths::{APART_NS, Key, LatePaths, PathText, RecentPaths};
+use crate::paths::{APART_NS, Key, LatePaths, PathText, RecentPaths, Whole};
 use rtscope_abi as abi;
 use rtscope_ctf::{Classes, NameLookup, StreamWriter};
 use rtscope_event::{CpuId, Event, MonotonicNs};
 use rtscope_ring::decode;
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 
 /// How far the banks are read ahead: several times the disorder that was ever seen.
@@ -55,6 +56,8 @@ pub(crate) struct Met {
     pub(crate) lost_unknown: bool,
     /// Paths that nobody could read.
     pub(crate) without_text: u64,
+    /// Paths of which only the beginning was read.
+    pub(crate) cut_texts: u64,
 }
 
 /// The eBPF records of a CPU, sorted.
@@ -63,16 +66,91 @@ pub(crate) struct Ahead {
     cpu: CpuId,
     limits: Limits,
     reader: Option<BankReader>,
-    pending: VecDeque<Pending>,
+    pending: Sorted,
     newest: MonotonicNs,
     recent: RecentPaths,
     pub(crate) met: Met,
 }
 
+/// What is pending, in order of time; at the same time in order of coming.
+///
+/// Most comes in order and is only appended. What comes too late goes to a heap of its own: putting it between the others
+/// would move all that are newer, and a damaged bank can make that the whole horizon for each record.
+#[derive(Debug, Default)]
+struct Sorted {
+    in_order: VecDeque<Pending>,
+    late: BinaryHeap<Reverse<Pending>>,
+    /// How many have come.
+    arrived: u64,
+}
+
+impl Sorted {
+    fn len(&self) -> usize {
+        self.in_order.len() + self.late.len()
+    }
+
+    #[inline]
+    fn add(&mut self, time: MonotonicNs, what: What) {
+        let pending = Pending { time, arrival: self.arrived, what };
+        self.arrived += 1;
+        if self.in_order.back().is_none_or(|last| last.time <= time) {
+            self.in_order.push_back(pending);
+        } else {
+            self.late.push(Reverse(pending));
+        }
+    }
+
+    /// The oldest, and whether it came too late.
+    #[inline]
+    fn front(&self) -> Option<(MonotonicNs, bool)> {
+        let (next, late) = (self.in_order.front(), self.late.peek().map(|Reverse(late)| late));
+        match (next, late) {
+            (next, Some(late)) if next.is_none_or(|next| late < next) => Some((late.time, true)),
+            (next, _) => next.map(|next| (next.time, false)),
+        }
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<What> {
+        let (_, is_late) = self.front()?;
+        let pending =
+            if is_late { self.late.pop().map(|Reverse(late)| late) } else { self.in_order.pop_front() };
+        pending.map(|pending| pending.what)
+    }
+}
+
 #[derive(Debug)]
 struct Pending {
     time: MonotonicNs,
+    /// Its number among those that came.
+    arrival: u64,
     what: What,
+}
+
+impl Pending {
+    fn key(&self) -> (MonotonicNs, u64) {
+        (self.time, self.arrival)
+    }
+}
+
+impl PartialEq for Pending {
+    fn eq(&self, other: &Pending) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Pending {}
+
+impl PartialOrd for Pending {
+    fn partial_cmp(&self, other: &Pending) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Pending {
+    fn cmp(&self, other: &Pending) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
 }
 
 #[derive(Debug)]
@@ -87,7 +165,7 @@ impl Ahead {
             cpu,
             limits,
             reader,
-            pending: VecDeque::new(),
+            pending: Sorted::default(),
             newest: MonotonicNs(0),
             recent: RecentPaths::default(),
             met: Met::default(),
@@ -95,14 +173,16 @@ impl Ahead {
     }
 
     /// The time of the next event; after this nothing older comes. `until`: who asks has another event at that time; when
-    /// nothing older is to be expected, the answer is none, and no more is read. (A bank may hold nothing but paths.)
+    /// nothing older is to be expected, the answer is none, and no more is read. (A bank may hold nothing but paths.) Without one
+    /// there are none any more, and so nobody who could want a path.
     #[inline]
     pub(crate) fn peek(&mut self, until: Option<MonotonicNs>) -> io::Result<Option<MonotonicNs>> {
-        if let Some(until) = until {
-            self.recent.forget_before(until.0);
+        match until {
+            Some(until) => self.recent.forget_before(until.0),
+            None => self.recent.close(),
         }
         loop {
-            let front = self.pending.front().map(|pending| pending.time);
+            let front = self.pending.front().map(|(time, _)| time);
             let is_sure =
                 |time: MonotonicNs| time.plus(HORIZON_NS) <= self.newest || self.pending.len() >= AHEAD_MAX;
             if self.reader.is_none() || front.is_some_and(is_sure) {
@@ -126,9 +206,6 @@ impl Ahead {
         if more {
             self.reader = Some(reader);
         }
-        if let Some(front) = self.pending.front() {
-            self.recent.forget_before(front.time.0);
-        }
         Ok(())
     }
 
@@ -138,9 +215,8 @@ impl Ahead {
             Entry::Unfinished => return self.met.unfinished += 1,
             Entry::Garbage => return self.met.unreadable += 1,
             Entry::Lost(count) => {
-                self.met.lost += count;
-                let time = self.newest.max(self.limits.from);
-                return self.pending.push_back(Pending { time, what: What::Lost(count) });
+                self.met.lost = self.met.lost.saturating_add(count);
+                return self.pending.add(self.newest.max(self.limits.from), What::Lost(count));
             }
         };
         let time = MonotonicNs(frame.time_ns);
@@ -164,19 +240,13 @@ impl Ahead {
             return;
         }
         let Some(event) = decode(self.cpu, &frame) else { return self.met.unreadable += 1 };
-        let pending = Pending { time, what: What::Event(event) };
-        if self.pending.back().is_none_or(|last| last.time <= time) {
-            self.pending.push_back(pending);
-        } else {
-            let after = self.pending.iter().rev().take_while(|other| other.time > time).count();
-            self.pending.insert(self.pending.len() - after, pending);
-        }
+        self.pending.add(time, What::Event(event));
     }
 
     /// Writes what [`Ahead::peek`] saw.
     #[inline]
     pub(crate) fn write<N: NameLookup>(&mut self, stream: &mut StreamWriter, names: &N) -> io::Result<()> {
-        match self.pending.pop_front().map(|pending| pending.what) {
+        match self.pending.pop() {
             Some(What::Event(event)) => stream.event(&event, names),
             Some(What::Lost(count)) => stream.lost(count),
             None => Ok(()),
@@ -281,7 +351,7 @@ impl<'a> PageEvents<'a> {
     ) -> io::Result<()> {
         let (Some(time), Some(reader)) = (self.peeked.take(), &self.reader) else { return Ok(()) };
         if self.lost > 0 || self.lost_unknown {
-            self.met.lost += self.lost;
+            self.met.lost = self.met.lost.saturating_add(self.lost);
             self.met.lost_unknown |= std::mem::take(&mut self.lost_unknown);
             stream.lost(std::mem::take(&mut self.lost))?;
         }
@@ -302,13 +372,14 @@ impl<'a> PageEvents<'a> {
                     let found = match key(record, call_at, given.argument, given.offset) {
                         Some(key) if key.pointer == 0 => {
                             self.texts.extend_from_slice(NULL);
-                            true
+                            Some(Whole::Yes)
                         }
                         Some(key) => recent.take(&key, time.0, late, &mut self.texts),
-                        None => false,
+                        None => None,
                     };
-                    *end = found.then_some(self.texts.len());
-                    self.met.without_text += u64::from(!found);
+                    *end = found.map(|_| self.texts.len());
+                    self.met.without_text += u64::from(found.is_none());
+                    self.met.cut_texts += u64::from(found == Some(Whole::Cut));
                 }
                 let mut begin = 0;
                 let texts: [Option<&[u8]>; TEXTS] =
@@ -332,7 +403,7 @@ impl<'a> PageEvents<'a> {
 
     /// Losses behind the last event.
     pub(crate) fn finish(&mut self, stream: &mut StreamWriter) -> io::Result<()> {
-        self.met.lost += self.lost;
+        self.met.lost = self.met.lost.saturating_add(self.lost);
         self.met.lost_unknown |= self.lost_unknown;
         stream.lost(std::mem::take(&mut self.lost))
     }
@@ -372,7 +443,7 @@ pub(crate) fn merge<N: NameLookup>(
         }
         turn += 1;
         if turn % TURN == 0 {
-            let read = own.position().unwrap_or(0) + pages.position().unwrap_or(0);
+            let read = own.position().unwrap_or(0).saturating_add(pages.position().unwrap_or(0));
             if !each(read) {
                 return Ok(false);
             }
@@ -387,4 +458,40 @@ pub(crate) fn merge<N: NameLookup>(
 pub(crate) enum Trouble {
     Reading(io::Error),
     Writing(io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spool::CHUNK_MAGIC;
+    use std::io::Write;
+
+    fn record(kind: u32, time: u64, payload: &[u64]) -> Vec<u64> {
+        let length = payload.len() as u64 + 2;
+        let word = length | u64::from(kind) << 8 | u64::from(abi::RTS_COMMITTED) << 16 | 1 << 32;
+        [&[word, time][..], payload].concat()
+    }
+
+    /// A bank of nothing but paths, and one event at its end.
+    #[test]
+    fn paths_that_nobody_can_want_are_not_kept() {
+        const PATHS: u64 = 50_000;
+        let mut words: Vec<u64> = (0..PATHS)
+            .flat_map(|turn| record(abi::RTS_SYSCALL_PATH, 1_000 * turn, &[turn, 1_000 * turn, 7, 0x2f]))
+            .collect();
+        words.extend(record(abi::RTS_SOFTIRQ_RAISE, 1_000 * PATHS, &[3]));
+        let mut file = tempfile::tempfile().unwrap();
+        for word in [CHUNK_MAGIC, words.len() as u64 * 8, 0, 1_000 * PATHS].iter().chain(&words) {
+            file.write_all(&word.to_ne_bytes()).unwrap();
+        }
+        let limits = Limits { from: MonotonicNs(0), until: MonotonicNs(u64::MAX) };
+        let reader = || Some(BankReader::new(file.try_clone().unwrap()).unwrap());
+        let mut ahead = Ahead::new(CpuId(0), reader(), limits);
+        // While ftrace still has an event: only what is younger than the horizon.
+        assert_eq!(ahead.peek(Some(MonotonicNs(0))).unwrap(), None);
+        assert!(ahead.position().is_some() && ahead.recent.len() < PATHS as usize, "{}", ahead.recent.len());
+        let mut ahead = Ahead::new(CpuId(0), reader(), limits);
+        assert_eq!(ahead.peek(None).unwrap(), Some(MonotonicNs(1_000 * PATHS)));
+        assert_eq!(ahead.recent.len(), 0);
+    }
 }

@@ -136,6 +136,12 @@ impl Report {
         if converted.without_text > 0 {
             text.push_str(&format!("paths that could not be read: {} (\"?\")\n", converted.without_text));
         }
+        if converted.cut_texts > 0 {
+            text.push_str(&format!(
+                "paths that were cut after 511 bytes: {} (they end with \"…\")\n",
+                converted.cut_texts
+            ));
+        }
         result(&text);
     }
 
@@ -162,6 +168,7 @@ impl Report {
             "losses": losses,
             "event_losses": events,
             "paths_not_read": converted.without_text,
+            "paths_cut": converted.cut_texts,
         });
         result(&object.to_string());
     }

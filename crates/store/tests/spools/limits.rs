@@ -1,13 +1,89 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Spools at the edge of what can be: time, memory and names stay bounded, and what is missing is said.
 
-use super::maker::{end, everything, session, write};
-use super::room;
+use super::maker::{
+    Cpu, START, cut_path, end, everything, open, pages, path, session, softirq, switch, write,
+};
+use super::{babeltrace2, room};
 use rtscope_event::CpuId;
-use rtscope_store::{Error, Options, Spool, convert};
+use rtscope_store::{Converted, Error, Options, Spool, convert};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
+
+fn of_one_cpu(target: &Path, words: Vec<u64>, pages: Vec<u8>) -> Converted {
+    let mut session = session();
+    session.cpus = vec![CpuId(0)];
+    let cpu = Cpu { chunks: vec![(0, words)], pages };
+    let spool = write(target, &session, &[cpu], Some(&end())).unwrap();
+    convert(spool, target, &Options::default()).unwrap()
+}
+
+/// All times of the horizon go back: each record belongs before all that are held.
+#[test]
+fn times_that_go_back_cost_little_more_than_others() {
+    const EVENTS: u64 = 200_000;
+    let time_of = |order: &mut dyn Iterator<Item = u64>| {
+        let room = room();
+        let words = order.flat_map(|turn| softirq(START + 1_000 + turn * 95, 3)).collect();
+        let began = Instant::now();
+        let converted = of_one_cpu(&room.target, words, Vec::new());
+        assert_eq!((converted.events, converted.moved), (EVENTS, 0));
+        began.elapsed()
+    };
+    let forward = time_of(&mut (0..EVENTS));
+    let back = time_of(&mut (0..EVENTS).rev());
+    println!("forward {forward:?}, back {back:?}");
+    // Quadratic it is some hundred times as much.
+    assert!(back < forward * 10 + Duration::from_secs(1), "forward {forward:?}, back {back:?}");
+}
+
+#[test]
+fn events_at_the_same_time_stay_in_order_also_when_they_come_late() {
+    let room = room();
+    let mut words = softirq(START + 5_000, 9);
+    for turn in 0..100 {
+        words.extend(softirq(START + 1_000 + turn % 2, turn as u32));
+    }
+    assert_eq!(of_one_cpu(&room.target, words, Vec::new()).moved, 0);
+    let Some((lines, _)) = babeltrace2(&room.target) else { return };
+    let of = |line: &String| {
+        line.split("vec = ").nth(1).map(|rest| rest.trim_end_matches(" }").parse::<u64>().unwrap())
+    };
+    let found: Vec<u64> = lines.iter().filter_map(of).collect();
+    let expected = (0..100).step_by(2).chain((1..100).step_by(2)).chain([9]);
+    assert_eq!(found, expected.collect::<Vec<u64>>());
+}
+
+/// Whatever the other recorder's next event is: a text is kept as long as a call can want it.
+#[test]
+fn a_text_is_found_where_the_next_record_is_long_after() {
+    let room = room();
+    let mut words = path(START + 1_000, 11, 0x7000, START + 1_000, false, "/first");
+    words.extend(switch(START + 90_000_000, 10, 11));
+    let converted = of_one_cpu(&room.target, words, pages(&[(START + 1_010, open(11, 0x7000))], None));
+    assert_eq!((converted.events, converted.without_text), (2, 0));
+}
+
+#[test]
+fn a_path_that_was_cut_ends_with_a_mark_and_is_counted() {
+    let room = room();
+    let long = format!("/{}", "d".repeat(510));
+    let mut words = cut_path(START + 1_000, 11, 0x7000, START + 1_000, false, &long);
+    words.extend(path(START + 2_000, 11, 0x7000, START + 2_000, false, &long));
+    words.extend(cut_path(START + 90_000, 11, 0x7000, START + 60_000_000, true, &long));
+    let opens = [1_010, 2_010, 60_000_010].map(|time| (START + time, open(11, 0x7000)));
+    let converted = of_one_cpu(&room.target, words, pages(&opens, None));
+    assert_eq!((converted.events, converted.without_text, converted.cut_texts), (3, 0, 2));
+    let trace = rtscope_ctf::TraceSet::open(&room.target).unwrap();
+    assert!(trace.damaged.is_empty());
+    let stream = String::from_utf8_lossy(&fs::read(room.target.join("kernel_0")).unwrap()).into_owned();
+    assert_eq!(stream.matches(&long).count(), 3);
+    assert_eq!(stream.matches(&format!("{long}…\0")).count(), 2);
+    let Some((lines, _)) = babeltrace2(&room.target) else { return };
+    assert_eq!(lines.iter().filter(|line| line.contains(&format!("filename = \"{long}…\""))).count(), 2);
+}
 
 #[test]
 fn what_is_no_file_is_refused_and_not_waited_for() {

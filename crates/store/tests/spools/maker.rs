@@ -98,7 +98,17 @@ pub fn fork(time: u64, parent: u32, child: u32, comm: &str) -> Vec<u64> {
 }
 
 pub fn path(time: u64, tid: u32, pointer: u64, entry: u64, late: bool, text: &str) -> Vec<u64> {
-    let flags = if late { abi::RTS_PATH_AT_EXIT } else { 0 };
+    path_with(0, (time, entry), tid, pointer, late, text)
+}
+
+/// The same, of a text that was longer.
+pub fn cut_path(time: u64, tid: u32, pointer: u64, entry: u64, late: bool, text: &str) -> Vec<u64> {
+    path_with(abi::RTS_PATH_TRUNCATED, (time, entry), tid, pointer, late, text)
+}
+
+fn path_with(flags: u32, times: (u64, u64), tid: u32, pointer: u64, late: bool, text: &str) -> Vec<u64> {
+    let (time, entry) = times;
+    let flags = flags | if late { abi::RTS_PATH_AT_EXIT } else { 0 };
     let what = u64::from(tid) | u64::from(OPENAT) << 32 | 1 << 48 | u64::from(flags) << 56;
     let bytes = (text.len() + 8) & !7;
     record(abi::RTS_SYSCALL_PATH, time, &[&[pointer, entry, what][..], &text_words(text, bytes)].concat())
