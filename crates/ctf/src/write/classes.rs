@@ -4,6 +4,11 @@
 //! An event begins with its class's number and the lower bits of its time. With at most 31 frequent classes both fit four
 //! bytes; with more they take six. Numbers are given so that only the state dump, which comes once, has to do with the
 //! long form.
+//!
+//! A tracepoint has *twins*: classes that differ in nothing but their number, one for each pattern of empty texts.
+//! babeltrace2 2.0.4 does not clear a text that is empty: it shows what was in that field of an earlier event of the same class
+//! (corrected upstream in review 4528). `fstat` is an empty path for most programs, so one in some calls would have had the
+//! path of another. In a class of its own nothing else ever was in the field. Only those that occur are declared.
 
 use super::tracepoint::{GivenText, Tracepoint, name_all};
 use crate::layout::{EventLayout, event_layouts, id};
@@ -49,6 +54,8 @@ pub struct Classes {
     own: Vec<Option<u32>>,
     first_tracepoint: u32,
     tracepoints: Vec<Tracepoint>,
+    /// For each tracepoint, its first twin; and behind the last one's the number of all classes.
+    twins: Vec<u32>,
 }
 
 impl Classes {
@@ -81,7 +88,13 @@ impl Classes {
         let tracepoints: Vec<Tracepoint> = formats.iter().zip(names).map(named).collect();
         let frequent = first_tracepoint + tracepoints.len() as u32;
         let header = if frequent <= Header::Compact.extended() { Header::Compact } else { Header::Large };
-        Classes { header, layouts, own, first_tracepoint, tracepoints }
+        let mut next = (own.iter().flatten().count() + tracepoints.len()) as u32;
+        let mut twins = vec![next];
+        for tracepoint in &tracepoints {
+            next += tracepoint.patterns() - 1;
+            twins.push(next);
+        }
+        Classes { header, layouts, own, first_tracepoint, tracepoints, twins }
     }
 
     /// The number by which `Classes::new` asks for the class of an event.
@@ -110,13 +123,16 @@ impl Classes {
 
     /// All names, by number in the trace.
     pub(super) fn names(&self) -> Vec<&str> {
-        let mut names = vec![""; self.own.iter().flatten().count() + self.tracepoints.len()];
+        let mut names = vec![""; self.twins.last().map_or(0, |end| *end as usize)];
         for (layout, number) in self.layouts.iter().zip(&self.own) {
             if let Some(number) = number {
                 names[*number as usize] = layout.name.as_ref();
             }
         }
         for (number, class) in (self.first_tracepoint..).zip(&self.tracepoints) {
+            names[number as usize] = &class.name;
+        }
+        for (number, class) in self.twin_classes() {
             names[number as usize] = &class.name;
         }
         names
@@ -129,10 +145,20 @@ impl Classes {
         Some((number, &self.layouts[layout as usize]))
     }
 
-    /// Number and class of a tracepoint.
+    /// Class of a tracepoint, and its number for an event with these texts.
     #[inline]
-    pub(super) fn class(&self, id: TracepointId) -> Option<(u32, &Tracepoint)> {
-        self.tracepoints.get(id.0 as usize).map(|class| (self.first_tracepoint + id.0, class))
+    pub(super) fn class(
+        &self,
+        id: TracepointId,
+        record: &[u8],
+        texts: &[Option<&[u8]>],
+    ) -> Option<(u32, &Tracepoint)> {
+        let class = self.tracepoints.get(id.0 as usize)?;
+        let number = match class.empty_texts(record, texts) {
+            0 => self.first_tracepoint + id.0,
+            pattern => self.twins.get(id.0 as usize)? + pattern - 1,
+        };
+        Some((number, class))
     }
 
     /// Our own classes that are in the trace, with their numbers.
@@ -143,5 +169,11 @@ impl Classes {
     /// The tracepoints, with their numbers.
     pub(super) fn tracepoint_classes(&self) -> impl Iterator<Item = (u32, &Tracepoint)> {
         (self.first_tracepoint..).zip(&self.tracepoints)
+    }
+
+    /// Their twins.
+    pub(super) fn twin_classes(&self) -> impl Iterator<Item = (u32, &Tracepoint)> {
+        let numbers = self.twins.windows(2).map(|pair| pair[0]..pair[1]);
+        numbers.zip(&self.tracepoints).flat_map(|(numbers, class)| numbers.map(move |number| (number, class)))
     }
 }

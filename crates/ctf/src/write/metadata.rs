@@ -11,8 +11,13 @@ use super::tsdl::{self, quoted};
 use crate::{Evidence, TraceInfo, private_env};
 use std::fmt::Write;
 
-/// Whole text of the metadata file.
-pub(super) fn text(classes: &Classes, evidence: &Evidence<'_>, info: &TraceInfo) -> String {
+/// Whole text of the metadata file. `occurs`: whether the trace has events of the class of this number.
+pub(super) fn text(
+    classes: &Classes,
+    evidence: &Evidence<'_>,
+    info: &TraceInfo,
+    occurs: impl Fn(u32) -> bool,
+) -> String {
     let mut text = String::with_capacity(16 * 1024);
     text.push_str("/* CTF 1.8 */\n\n");
     text.push_str(tsdl::ALIASES);
@@ -29,7 +34,8 @@ pub(super) fn text(classes: &Classes, evidence: &Evidence<'_>, info: &TraceInfo)
         layout.fields.iter().for_each(|(name, kind)| tsdl::own_field(&mut text, name, *kind));
         text.push_str("\t};\n};\n\n");
     }
-    for (id, class) in classes.tracepoint_classes() {
+    let twins = classes.twin_classes().filter(|(number, _)| occurs(*number));
+    for (id, class) in classes.tracepoint_classes().chain(twins) {
         class.describe(id, &mut text);
     }
     text

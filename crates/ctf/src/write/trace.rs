@@ -12,7 +12,7 @@ use super::{Losses, WriteSummary, metadata};
 use crate::layout::event_id;
 use crate::{Error, StagedDir, TraceInfo};
 use rtscope_event::{CpuHistory, CpuId, Event, Loss, MonotonicNs, Names, Tid};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -80,7 +80,9 @@ impl TraceWriter {
     /// # Errors
     /// When the system refuses (a full disk), or something else has taken the name; nothing is left then.
     pub fn finish(self, evidence: &Evidence<'_>, streams: &[StreamDone]) -> Result<WriteSummary, Error> {
-        let text = metadata::text(&self.classes, evidence, &self.info);
+        let text = metadata::text(&self.classes, evidence, &self.info, |number| {
+            streams.iter().any(|stream| stream.occurring.contains(&number))
+        });
         let path = self.staged.path().join("metadata");
         let write =
             |file: &mut File| io::Write::write_all(file, text.as_bytes()).and_then(|()| file.sync_all());
@@ -127,6 +129,8 @@ pub struct StreamDone {
     pub bytes: u64,
     /// Events that were given too late: they have the time of the event before them.
     pub moved: u64,
+    /// Numbers of the classes of its events.
+    occurring: BTreeSet<u32>,
 }
 
 impl StreamWriter {
@@ -165,7 +169,9 @@ impl StreamWriter {
         record: &[u8],
         texts: &[Option<&[u8]>],
     ) -> io::Result<bool> {
-        let Some((number, class)) = self.classes.class(class) else { return Err(undeclared()) };
+        let Some((number, class)) = self.classes.class(class, record, texts) else {
+            return Err(undeclared());
+        };
         let mark = self.packets.mark();
         self.packets.begin_event(number, time)?;
         if class.encode(record, texts, self.packets.payload()).is_none() {
@@ -222,8 +228,13 @@ impl StreamWriter {
         file.sync_all()?;
         let names = self.classes.names();
         let is_dump = |name: &str| name.starts_with("lttng_statedump_");
-        let counted = names.into_iter().zip(self.counts).filter(|(name, count)| *count > 0 && !is_dump(name));
-        let by_name: BTreeMap<String, u64> = counted.map(|(name, count)| (name.to_owned(), count)).collect();
+        let counted = names.into_iter().zip(&self.counts).filter(|(_, count)| **count > 0);
+        let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
+        for (name, count) in counted.filter(|(name, _)| !is_dump(name)) {
+            // A class and its twins have the same name.
+            *by_name.entry(name.to_owned()).or_default() += count;
+        }
+        let occurring = (0..).zip(&self.counts).filter(|(_, count)| **count > 0).map(|(number, _)| number);
         Ok(StreamDone {
             events: by_name.values().sum(),
             dump_events: self.dump_events,
@@ -231,6 +242,7 @@ impl StreamWriter {
             packets: done.packets,
             bytes: done.bytes,
             moved: done.moved,
+            occurring: occurring.collect(),
         })
     }
 }

@@ -62,6 +62,17 @@ impl Tracepoint {
         self.plan.encode(record, texts, out)
     }
 
+    /// How many patterns of empty texts there can be; the pattern of none is one of them.
+    pub(super) fn patterns(&self) -> u32 {
+        self.plan.patterns()
+    }
+
+    /// The pattern of an event: 0 where no text is empty.
+    #[inline]
+    pub(super) fn empty_texts(&self, record: &[u8], texts: &[Option<&[u8]>]) -> u32 {
+        self.plan.empty_texts(record, texts)
+    }
+
     /// Prints the class as number `id`.
     pub(super) fn describe(&self, id: u32, text: &mut String) {
         let name = tsdl::quoted(&self.name);

@@ -36,10 +36,15 @@ pub(super) enum Step {
     RawState { at: u32 },
 }
 
+/// Texts of a class of which [`Plan::empty_texts`] tells whether they are empty: as many as a system call has arguments.
+const TEXTS_TOLD_APART: usize = 6;
+
 /// The steps of a class.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
     steps: Vec<Step>,
+    /// Those of the first texts.
+    texts: Vec<Step>,
 }
 
 impl Plan {
@@ -53,7 +58,35 @@ impl Plan {
                 return;
             }
         }
+        let is_text = matches!(
+            step,
+            Step::Text { .. } | Step::DynamicText { .. } | Step::RestText { .. } | Step::GivenText { .. }
+        );
+        if is_text && self.texts.len() < TEXTS_TOLD_APART {
+            self.texts.push(step);
+        }
         self.steps.push(step);
+    }
+
+    /// The number that [`Plan::empty_texts`] stays below.
+    pub(super) fn patterns(&self) -> u32 {
+        1 << self.texts.len()
+    }
+
+    /// Which texts are empty: bit i for the i-th one of the first.
+    #[inline]
+    pub(super) fn empty_texts(&self, record: &[u8], texts: &[Option<&[u8]>]) -> u32 {
+        let is_empty = |step: &Step| {
+            let text = match *step {
+                Step::Text { at, bytes } => slice(record, at, bytes),
+                Step::DynamicText { at, relative } => located(record, at, relative).flatten(),
+                Step::RestText { at } => record.get(at as usize..),
+                Step::GivenText { index } => texts.get(usize::from(index)).copied().flatten(),
+                _ => None,
+            };
+            text.is_some_and(|text| matches!(text, [] | [0, ..]))
+        };
+        self.texts.iter().zip(0..).fold(0, |sum, (step, bit)| sum | u32::from(is_empty(step)) << bit)
     }
 
     /// Appends the payload of `record`. `None`, with some of it appended, when the record is too short.
