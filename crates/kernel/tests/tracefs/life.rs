@@ -259,7 +259,10 @@ fn root_a_cpu_that_comes_and_goes_while_recording_is_recorded() {
         assert_eq!((stats.read, stats.entries, stats.lost()), (Some(*count), Some(0), Some(0)), "{stats:?}");
     }
     // Each is a pair of events, off and on. Some hosts hide switches from every tracer: not more than half of them.
-    assert!(counts.iter().any(|(cpu, count)| *cpu == 1 && *count >= switches), "{counts:?}, {switches} switches");
+    assert!(
+        counts.iter().any(|(cpu, count)| *cpu == 1 && *count >= switches),
+        "{counts:?}, {switches} switches"
+    );
 }
 
 /// How often the calling thread has left its CPU of its own will, by the scheduler's count (getrusage(2)).
@@ -268,7 +271,7 @@ fn voluntary_switches() -> u64 {
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the structure lives here, and is the kernel's to write.
     assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) }, 0);
-    u64::try_from(usage.ru_nvcsw).unwrap()
+    u64::try_from(usage.ru_nvcsw).expect("a count is not negative")
 }
 
 /// A set of one CPU.
