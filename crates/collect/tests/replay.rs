@@ -160,6 +160,33 @@ fn root_chains_from_a_serial_port_are_the_same() {
     reader.join().unwrap();
 }
 
+/// Sleepers of ordinary tasks. On PREEMPT_RT their timers are handled in a softirq, by a thread that is woken for it; each chain goes
+/// from the timer over the interrupt that raised the softirq to the task.
+#[test]
+fn root_chains_from_timers_of_ordinary_tasks_are_the_same() {
+    let test = "root_chains_from_timers_of_ordinary_tasks_are_the_same";
+    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let ordinary = ["--policy", "other", "--duration", "120s"];
+    let threads = ["--threads", "20", "--period", "11ms", "--name", "control-t"];
+    let _threads = Workload::start("rtscope-threads", threads.into_iter().chain(ordinary)).unwrap();
+    let victim = ["--period", "2ms", "--work", "100us"];
+    let _victim = Workload::start("rtscope-victim", victim.into_iter().chain(ordinary)).unwrap();
+    let has_softirq = |late: &&LateResponse| {
+        // HRTIMER_SOFTIRQ of the kernel's interrupt.h.
+        late.chain.steps.iter().any(|step| step.kind == StepKind::Softirq && step.id == 8)
+    };
+    for end in [End::Blocked, End::Running] {
+        let (_, reported) = check_while(Some("control*"), end, 1000, || ());
+        let soft = reported.iter().filter(has_softirq).count();
+        println!("through a softirq: {soft} of {}", reported.len());
+        if std::fs::read_to_string("/proc/version").is_ok_and(|text| text.contains("PREEMPT_RT")) {
+            assert!(soft * 2 > reported.len(), "{:?}", reported.first());
+        } else {
+            assert_eq!(soft, 0);
+        }
+    }
+}
+
 /// Wakings that meet a task on its way out, thousands of them, on two CPUs. Where the time stamps of two CPUs are ordered
 /// otherwise than what they did to the task's state, the two may tell a waking from a busy one differently; chains that
 /// never were, responses counted twice and responses lost are what must not be.
