@@ -13,7 +13,7 @@
 //! from them is counted apart, and both are allowed for. In a virtual machine of our own nothing is hidden.
 //!
 //! The same hosts hide switches away from the idle task from perf, and from ftrace alike, but not from eBPF: there the recording
-//! has each thread switched to before it leaves, and perf's list has CPUs that become busy by themselves. (Of a million switches
+//! has each thread switched to before it leaves, and perf's list has CPUs that become busy by themselves. (Of 800 000 switches
 //! perf had 656 less than eBPF; each of them left the idle task.) That can be proven without the recording, by perf's
 //! own numbers: a CPU is not idle while a mark is taken on it, so between two marks it has left the idle task as often as it
 //! has gone there. What is missing is allowed for, and no more.
