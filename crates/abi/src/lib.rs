@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The record contract in Rust, generated from `kernel_abi.h` beside this crate's manifest, which is the only
-//! definition. Sizes are asserted in that header; bindgen asserts sizes, alignments and offsets on this side.
+//! The record contracts in Rust, generated from `kernel_abi.h` beside this crate's manifest and from the programs'
+//! `include/rtscope/abi.h`, which are the only definitions. Sizes are asserted in those headers; bindgen asserts sizes, alignments and offsets on this side.
 #![no_std]
 #![forbid(unsafe_op_in_unsafe_fn)]
 #![allow(non_camel_case_types, non_upper_case_globals, non_snake_case)]
@@ -24,6 +24,11 @@ type rts_s64 = i64;
 pub const RTS_NEVER: u64 = u64::MAX;
 
 include!(concat!(env!("OUT_DIR"), "/kernel_abi.rs"));
+
+/// The memory that instrumented programs share with the collector: `include/rtscope/abi.h`.
+pub mod program {
+    include!(concat!(env!("OUT_DIR"), "/program_abi.rs"));
+}
 
 /// What a record of this type is called where losses are shown; the tracepoint's name where there is one.
 #[must_use]

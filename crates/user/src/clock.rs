@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The programs' counter and CLOCK_MONOTONIC: pairs of both, taken while recording, and the conversion between neighbours.
+//!
+//! One rate for the whole session would be wrong by what NTP changes meanwhile; between two pairs that are some milliseconds
+//! apart there is nothing to be wrong by but the reading itself. How much that is, is measured: each pair is compared with what its
+//! neighbours say.
+
+use rtscope_abi::program as abi;
+use serde::{Deserialize, Serialize};
+
+/// A counter's value and the time, at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pair {
+    /// The counter.
+    pub counter: u64,
+    /// CLOCK_MONOTONIC.
+    pub monotonic_ns: u64,
+}
+
+impl Pair {
+    /// Reads both now: of several readings of the time between two of the counter the one with the narrowest bracket, because an
+    /// interrupt between them would be taken for an offset.
+    #[must_use]
+    pub fn now(kind: u32) -> Pair {
+        const TRIES: usize = 8;
+        let mut best = (u64::MAX, Pair { counter: 0, monotonic_ns: 0 });
+        for _ in 0..TRIES {
+            let before = counter(kind);
+            let monotonic_ns = monotonic_ns();
+            let width = counter(kind).wrapping_sub(before);
+            if width < best.0 {
+                best = (width, Pair { counter: before.wrapping_add(width / 2), monotonic_ns });
+            }
+        }
+        best.1
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    // It cannot fail: the clock exists on every Linux.
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    time.map_or(0, |time| time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_nsec().unsigned_abs())
+}
+
+/// The clock that programs on this machine use if they can.
+#[must_use]
+pub fn counter_kind() -> u32 {
+    if cfg!(target_arch = "x86_64") { abi::RTU_CLOCK_TSC } else { abi::RTU_CLOCK_CNTVCT }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn counter(kind: u32) -> u64 {
+    if kind != abi::RTU_CLOCK_TSC {
+        return monotonic_ns();
+    }
+    // The fences keep the reading between its neighbours: unlike a program's, these are compared to the nanosecond.
+    // SAFETY: every x86-64 CPU has the instruction.
+    unsafe { core::arch::x86_64::_mm_lfence() };
+    // SAFETY: as above; user space may use it unless somebody set CR4.TSD, which Linux does only on request (prctl).
+    let now = unsafe { core::arch::x86_64::_rdtsc() };
+    // SAFETY: as above.
+    unsafe { core::arch::x86_64::_mm_lfence() };
+    now
+}
+
+#[cfg(target_arch = "aarch64")]
+fn counter(kind: u32) -> u64 {
+    if kind != abi::RTU_CLOCK_CNTVCT {
+        return monotonic_ns();
+    }
+    let now: u64;
+    // SAFETY: the generic counter is readable from user space on Linux.
+    unsafe { core::arch::asm!("isb", "mrs {}, cntvct_el0", "isb", out(reg) now) };
+    now
+}
+
+/// Converts a session's counter values.
+#[derive(Clone, Debug, Default)]
+pub struct Conversion {
+    pairs: Vec<Pair>,
+    near: usize,
+}
+
+impl Conversion {
+    /// From pairs in the order in which they were taken. Without any, or with a counter that goes back, values are taken
+    /// for nanoseconds as they are.
+    #[must_use]
+    pub fn new(mut pairs: Vec<Pair>) -> Conversion {
+        pairs
+            .dedup_by(|next, first| next.counter <= first.counter || next.monotonic_ns <= first.monotonic_ns);
+        Conversion { pairs, near: 0 }
+    }
+
+    /// CLOCK_MONOTONIC at a counter's value. Fast for values near those of the call before.
+    #[must_use]
+    pub fn monotonic_ns(&mut self, counter: u64) -> u64 {
+        if self.pairs.len() < 2 {
+            return self.pairs.first().map_or(counter, |pair| {
+                // One pair has no rate.
+                pair.monotonic_ns.saturating_add_signed(counter.wrapping_sub(pair.counter) as i64)
+            });
+        }
+        let last = self.pairs.len() - 2;
+        let holds = |at: usize, pairs: &[Pair]| {
+            (at == 0 || pairs[at].counter <= counter) && (at == last || counter < pairs[at + 1].counter)
+        };
+        if !holds(self.near, &self.pairs) {
+            self.near = if self.near < last && holds(self.near + 1, &self.pairs) {
+                self.near + 1
+            } else {
+                self.pairs.partition_point(|pair| pair.counter <= counter).saturating_sub(1).min(last)
+            };
+        }
+        between(self.pairs[self.near], self.pairs[self.near + 1], counter)
+    }
+
+    /// How far pairs are from what their neighbours say of them, in ns: (median, 99th percentile, largest). `None`: too few.
+    #[must_use]
+    pub fn error_ns(&self) -> Option<(u64, u64, u64)> {
+        let mut errors: Vec<u64> = self
+            .pairs
+            .windows(3)
+            .map(|three| between(three[0], three[2], three[1].counter).abs_diff(three[1].monotonic_ns))
+            .collect();
+        errors.sort_unstable();
+        let at = |percent: usize| errors.get((errors.len() - 1) * percent / 100).copied();
+        if errors.is_empty() { None } else { Some((at(50)?, at(99)?, at(100)?)) }
+    }
+}
+
+fn between(a: Pair, b: Pair, counter: u64) -> u64 {
+    let passed = i128::from(counter) - i128::from(a.counter);
+    let rise = i128::from(b.monotonic_ns - a.monotonic_ns);
+    let run = i128::from(b.counter - a.counter);
+    u64::try_from(i128::from(a.monotonic_ns) + (passed * rise).div_euclid(run)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_between_before_and_behind_are_converted() {
+        let pair = |counter, monotonic_ns| Pair { counter, monotonic_ns };
+        let mut clock =
+            Conversion::new(vec![pair(1000, 500), pair(2000, 1000), pair(2000, 1001), pair(4000, 1500)]);
+        for (counter, ns) in [
+            (1000, 500),
+            (1500, 750),
+            (2000, 1000),
+            (3000, 1250),
+            (4000, 1500),
+            (8000, 2500),
+            (0, 0),
+            (1200, 600),
+        ] {
+            assert_eq!(clock.monotonic_ns(counter), ns, "{counter}");
+        }
+        assert_eq!(Conversion::default().monotonic_ns(7), 7);
+        assert_eq!(Conversion::new(vec![pair(10, 100)]).monotonic_ns(8), 98);
+    }
+
+    #[test]
+    fn this_machines_counter_agrees_with_its_clock() {
+        let pairs: Vec<Pair> = (0..300)
+            .map(|_| {
+                std::thread::sleep(std::time::Duration::from_micros(300));
+                Pair::now(counter_kind())
+            })
+            .collect();
+        let (median, p99, worst) = Conversion::new(pairs).error_ns().unwrap();
+        println!("conversion error: median {median} ns, 99 % {p99} ns, worst {worst} ns");
+        assert!(median < 1000, "{median} ns");
+    }
+}

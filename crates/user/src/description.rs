@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a program says of its events, as text in its provider file (include/rtscope/abi.h).
+//!
+//! The text comes from anybody who may write into the folder, so every name is checked before it can get into a trace.
+
+use rtscope_abi::program as abi;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
+/// Names longer than this are nobody's.
+const NAME_BYTES_MAX: usize = 256;
+const FIELDS_MAX: usize = 16;
+const LABELS_MAX: usize = 4096;
+
+/// An integer's size and how it is to be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Integer {
+    /// 1, 2, 4 or 8.
+    pub bytes: u8,
+    /// Whether it can be negative.
+    pub signed: bool,
+    /// Whether it is to be shown in hexadecimal.
+    pub hex: bool,
+}
+
+/// What a field is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum FieldType {
+    /// A number.
+    Integer(Integer),
+    /// 0 or 1, in a byte.
+    Bool,
+    /// IEEE 754 of 4 or 8 bytes.
+    Float(u8),
+    /// 32 bits, signed, with names.
+    Enumeration(String),
+    /// Bytes up to a NUL.
+    Text,
+    /// So many elements.
+    Array(Integer, u32),
+    /// A 32-bit count and so many elements.
+    Sequence(Integer),
+}
+
+/// A field of an event.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Field {
+    /// A C identifier.
+    pub name: String,
+    /// What it is.
+    pub kind: FieldType,
+}
+
+/// An event of a provider.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct EventDescription {
+    /// `PROVIDER:EVENT`, both C identifiers.
+    pub name: String,
+    /// 0 (emergency) to 7 (debug), as syslog has them; programs may use more.
+    pub level: u32,
+    /// In the order of the payload.
+    pub fields: Vec<Field>,
+}
+
+/// Names of an enumeration's values.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Enumeration {
+    /// A C identifier.
+    pub name: String,
+    /// Value and name.
+    pub labels: Vec<(i32, String)>,
+}
+
+/// All of a provider.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Descriptions {
+    /// In the order of their ids.
+    pub events: Vec<EventDescription>,
+    /// By name.
+    pub enumerations: Vec<Enumeration>,
+}
+
+/// Why a description cannot be used: what is wrong with it.
+pub type Broken = &'static str;
+
+impl Descriptions {
+    /// Reads the text of a provider with so many events and enumerations.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &[u8], events: u32, enumerations: u32) -> Result<Descriptions, Broken> {
+        let text = text.strip_suffix(b"\0").ok_or("its descriptions do not end")?;
+        let text = std::str::from_utf8(text).map_err(|_| "its descriptions are no text")?;
+        let mut parts = text.split('\0');
+        let mut descriptions = Descriptions::default();
+        for _ in 0..events {
+            descriptions.events.push(event(parts.next().ok_or("an event has no description")?)?);
+        }
+        for _ in 0..enumerations {
+            let part = parts.next().ok_or("an enumeration has no description")?;
+            descriptions.enumerations.push(enumeration(part)?);
+        }
+        if parts.next().is_some() {
+            return Err("it has more descriptions than events");
+        }
+        let names: HashMap<&str, ()> =
+            descriptions.enumerations.iter().map(|known| (known.name.as_str(), ())).collect();
+        let fields = descriptions.events.iter().flat_map(|event| &event.fields);
+        for field in fields {
+            if matches!(&field.kind, FieldType::Enumeration(name) if !names.contains_key(name.as_str())) {
+                return Err("a field is of an enumeration that it does not have");
+            }
+        }
+        Ok(descriptions)
+    }
+
+    /// The enumeration of this name.
+    #[must_use]
+    pub fn enumeration(&self, name: &str) -> Option<&Enumeration> {
+        self.enumerations.iter().find(|known| known.name == name)
+    }
+}
+
+fn event(text: &str) -> Result<EventDescription, Broken> {
+    let mut lines = text.strip_suffix('\n').ok_or("a description does not end")?.split('\n');
+    let (name, level) = lines.next().and_then(|line| line.split_once(' ')).ok_or("an event has no level")?;
+    let (provider, short) = name.split_once(':').ok_or("an event's name has no provider")?;
+    identifier(provider)?;
+    identifier(short)?;
+    let level = level.parse().map_err(|_| "an event's level is no number")?;
+    let fields = lines.map(field).collect::<Result<Vec<Field>, Broken>>()?;
+    if fields.len() > FIELDS_MAX {
+        return Err("an event has more than 16 fields");
+    }
+    Ok(EventDescription { name: name.to_string(), level, fields })
+}
+
+fn field(line: &str) -> Result<Field, Broken> {
+    let (kind, name) = line.rsplit_once(' ').ok_or("a field has no name")?;
+    let words: Vec<&str> = kind.split(' ').collect();
+    let kind = match words[..] {
+        ["bool"] => FieldType::Bool,
+        ["f32"] => FieldType::Float(4),
+        ["f64"] => FieldType::Float(8),
+        ["str"] => FieldType::Text,
+        ["enum", name] => FieldType::Enumeration(identifier(name)?.to_string()),
+        ["seq", element] => FieldType::Sequence(integer(element)?),
+        ["array", element, count] => {
+            let element = integer(element)?;
+            let count: u32 = number(count)?;
+            if count == 0
+                || u64::from(count) * u64::from(element.bytes) > u64::from(abi::RTU_RECORD_BYTES_MAX)
+            {
+                return Err("an array is empty, or larger than a record can be");
+            }
+            FieldType::Array(element, count)
+        }
+        [word] => FieldType::Integer(integer(word)?),
+        _ => return Err("a field's type is not known"),
+    };
+    Ok(Field { name: identifier(name)?.to_string(), kind })
+}
+
+/// A count as C writes it: the preprocessor does not compute.
+fn number(word: &str) -> Result<u32, Broken> {
+    let digits = word.trim_end_matches(['u', 'U', 'l', 'L']);
+    let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+    let value = hex.map_or_else(|| digits.parse().ok(), |hex| u32::from_str_radix(hex, 16).ok());
+    value.ok_or("an array's count is no number")
+}
+
+fn integer(word: &str) -> Result<Integer, Broken> {
+    let (kind, bits) = word.split_at_checked(1).ok_or("a field's type is not known")?;
+    let bytes = match bits {
+        "8" => 1,
+        "16" => 2,
+        "32" => 4,
+        "64" => 8,
+        _ => return Err("a field's type is not known"),
+    };
+    match kind {
+        "u" | "s" | "x" => Ok(Integer { bytes, signed: kind == "s", hex: kind == "x" }),
+        _ => Err("a field's type is not known"),
+    }
+}
+
+fn enumeration(text: &str) -> Result<Enumeration, Broken> {
+    let mut lines = text.strip_suffix('\n').ok_or("a description does not end")?.split('\n');
+    let name = identifier(lines.next().unwrap_or_default())?.to_string();
+    let mut labels = Vec::new();
+    for line in lines {
+        let (value, label) = line.split_once(' ').ok_or("a label has no value")?;
+        let value = value.parse().map_err(|_| "a label's value has more than 32 bits")?;
+        if label.is_empty() || label.len() > NAME_BYTES_MAX || label.contains(char::is_control) {
+            return Err("a label has no name that can be shown");
+        }
+        labels.push((value, label.to_string()));
+    }
+    if labels.is_empty() || labels.len() > LABELS_MAX {
+        return Err("an enumeration has no labels, or more than 4096");
+    }
+    Ok(Enumeration { name, labels })
+}
+
+fn identifier(name: &str) -> Result<&str, Broken> {
+    let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let rest = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if starts && rest && name.len() <= NAME_BYTES_MAX { Ok(name) } else { Err("a name is no identifier") }
+}
+
+/// Checks a payload against the fields and gives how many bytes of it are used: the rest is padding.
+///
+/// `None`: it does not fit.
+#[must_use]
+pub fn payload_bytes(fields: &[Field], payload: &[u8]) -> Option<usize> {
+    let mut at = 0_usize;
+    for field in fields {
+        let rest = payload.get(at..)?;
+        at += match &field.kind {
+            FieldType::Integer(integer) => usize::from(integer.bytes),
+            FieldType::Bool => 1,
+            FieldType::Float(bytes) => usize::from(*bytes),
+            FieldType::Enumeration(_) => 4,
+            FieldType::Text => memchr::memchr(0, rest)? + 1,
+            FieldType::Array(element, count) => usize::from(element.bytes) * *count as usize,
+            FieldType::Sequence(element) => {
+                let count = u32::from_le_bytes(rest.get(..4)?.try_into().ok()?);
+                (count as usize).checked_mul(usize::from(element.bytes))?.checked_add(4)?
+            }
+        };
+    }
+    (at <= payload.len()).then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "motor:setpoint 6\nu64 axis\nf64 target\nenum mode how\nstr note\narray x8 0x4u raw\nseq u16 list\n\0motor:tick 7\n\0mode\n0 idle\n-7 run fast\n\0";
+
+    #[test]
+    fn what_the_macros_write_is_read() {
+        let all = Descriptions::parse(TEXT.as_bytes(), 2, 1).unwrap();
+        assert_eq!(all.events[0].fields.len(), 6);
+        assert_eq!(
+            all.events[0].fields[4].kind,
+            FieldType::Array(Integer { bytes: 1, signed: false, hex: true }, 4)
+        );
+        assert_eq!(all.enumeration("mode").unwrap().labels[1], (-7, "run fast".to_string()));
+        assert_eq!((all.events[1].level, all.events[1].fields.len()), (7, 0));
+    }
+
+    #[test]
+    fn every_cut_and_every_changed_byte_is_refused_or_harmless() {
+        for end in 0..TEXT.len() {
+            assert!(Descriptions::parse(&TEXT.as_bytes()[..end], 2, 1).is_err(), "{end}");
+        }
+        for place in 0..TEXT.len() {
+            for byte in [0, b'\n', b' ', b'"', b';', 0xff] {
+                let mut text = TEXT.as_bytes().to_vec();
+                text[place] = byte;
+                if let Ok(all) = Descriptions::parse(&text, 2, 1) {
+                    let names = all.events.iter().flat_map(|event| &event.fields).map(|field| &field.name);
+                    names.for_each(|name| assert!(identifier(name).is_ok()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_payload_ends_where_its_fields_do() {
+        let all = Descriptions::parse(TEXT.as_bytes(), 2, 1).unwrap();
+        let mut payload = vec![1; 20];
+        payload.extend_from_slice(b"hello\0");
+        payload.extend_from_slice(&[9; 4]);
+        payload.extend_from_slice(&[2, 0, 0, 0, 1, 1, 2, 2]);
+        let whole = payload.len();
+        payload.extend_from_slice(&[0; 2]);
+        assert_eq!(payload_bytes(&all.events[0].fields, &payload), Some(whole));
+        assert_eq!(payload_bytes(&all.events[0].fields, &payload[..whole - 1]), None);
+        assert_eq!(payload_bytes(&all.events[1].fields, &[]), Some(0));
+    }
+}

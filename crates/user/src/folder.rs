@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The folders in which programs leave their files, and what the files' names say.
+
+use crate::Error;
+use nix::dir::Dir;
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+
+/// Where they are.
+pub const ROOM: &str = "/dev/shm";
+const PREFIX: &str = "rtscope-";
+
+/// A process, for as long as the machine runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId {
+    /// As the program sees it.
+    pub pid: u32,
+    /// CLOCK_BOOTTIME when its files were made.
+    pub birth_ns: u64,
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FileKind {
+    /// A program (0) or a library in it.
+    Provider(u32),
+    /// A thread's ring, and its number.
+    Ring(u32, u32),
+    /// The process runs untraced, with this errno.
+    Untraced(i32),
+}
+
+/// A name in a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileName {
+    /// Whose.
+    pub process: ProcessId,
+    /// What.
+    pub kind: FileKind,
+}
+
+impl FileName {
+    /// Reads a name; `None`: it is none of ours.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<FileName> {
+        let (kind, rest) = name.split_at_checked(1)?;
+        let mut parts = rest.split('-');
+        let pid = parts.next()?.parse().ok()?;
+        let birth_ns = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let number: u32 = parts.next()?.parse().ok()?;
+        let kind = match (kind, parts.next()) {
+            ("p", None) => FileKind::Provider(number),
+            ("r", Some(ring)) => FileKind::Ring(number, ring.parse().ok()?),
+            ("x", None) => FileKind::Untraced(i32::try_from(number).ok()?),
+            _ => return None,
+        };
+        let file = FileName { process: ProcessId { pid, birth_ns }, kind };
+        // One spelling of each, so that a name made of this again is the same.
+        (parts.next().is_none() && file.to_string() == name).then_some(file)
+    }
+}
+
+impl std::fmt::Display for FileName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ProcessId { pid, birth_ns } = self.process;
+        match self.kind {
+            FileKind::Provider(number) => write!(f, "p{pid}-{birth_ns:x}-{number}"),
+            FileKind::Ring(tid, number) => write!(f, "r{pid}-{birth_ns:x}-{tid}-{number}"),
+            FileKind::Untraced(errno) => write!(f, "x{pid}-{birth_ns:x}-{errno}"),
+        }
+    }
+}
+
+/// The folder of a user.
+#[derive(Debug)]
+pub struct Folder {
+    /// The user.
+    pub uid: u32,
+    /// Where it is.
+    pub path: PathBuf,
+    dir: File,
+}
+
+impl Folder {
+    /// The folder of one user, below `room`.
+    ///
+    /// # Errors
+    /// When it is not there, or not that user's alone.
+    pub fn open(room: &Path, uid: u32) -> Result<Folder, Error> {
+        let path = room.join(format!("{PREFIX}{uid}"));
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let dir = nix::fcntl::open(&path, flags, Mode::empty())
+            .map_err(|errno| Error::io("open", &path)(errno.into()))?;
+        let status = fstat(&dir).map_err(|errno| Error::io("look at", &path)(errno.into()))?;
+        if status.st_uid != uid || status.st_mode & 0o077 != 0 {
+            return Err(Error::NotOurs(path.display().to_string()));
+        }
+        Ok(Folder { uid, path, dir: dir.into() })
+    }
+
+    /// The same, made if need be; only for the own user.
+    ///
+    /// # Errors
+    /// As [`Folder::open`].
+    pub fn make(room: &Path) -> Result<Folder, Error> {
+        let uid = nix::unistd::geteuid().as_raw();
+        let path = room.join(format!("{PREFIX}{uid}"));
+        match nix::unistd::mkdir(&path, Mode::S_IRWXU) {
+            Ok(()) | Err(nix::Error::EEXIST) => Folder::open(room, uid),
+            Err(errno) => Err(Error::io("make the folder", &path)(errno.into())),
+        }
+    }
+
+    /// The users that have a folder, as far as this process may look: all for root, else itself.
+    #[must_use]
+    pub fn users(room: &Path) -> Vec<u32> {
+        let own = nix::unistd::geteuid().as_raw();
+        let all = std::fs::read_dir(room).into_iter().flatten().flatten();
+        let uids = all.filter_map(|entry| entry.file_name().to_str()?.strip_prefix(PREFIX)?.parse().ok());
+        let mut uids: Vec<u32> = uids.filter(|uid| own == 0 || *uid == own).collect();
+        uids.sort_unstable();
+        uids
+    }
+
+    /// All names of ours in it.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn files(&self) -> Result<Vec<FileName>, Error> {
+        let failed = |errno: nix::Error| Error::io("read", &self.path)(errno.into());
+        let again =
+            openat(&self.dir, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty());
+        let mut dir = Dir::from_fd(again.map_err(failed)?).map_err(failed)?;
+        let names = dir.iter().filter_map(|entry| FileName::parse(entry.ok()?.file_name().to_str().ok()?));
+        Ok(names.collect())
+    }
+
+    /// Opens a regular file of this user; never follows a link, never waits for a FIFO's other end.
+    ///
+    /// # Errors
+    /// When the system refuses or it is something else.
+    pub(crate) fn open_file(&self, name: FileName) -> io::Result<(File, u64)> {
+        let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let file = File::from(openat(&self.dir, name.to_string().as_str(), flags, Mode::empty())?);
+        let status = fstat(&file)?;
+        let kind = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT;
+        if kind != SFlag::S_IFREG || status.st_uid != self.uid {
+            return Err(io::Error::other("it is no regular file of this user"));
+        }
+        Ok((file, status.st_size.unsigned_abs()))
+    }
+
+    /// Removes a file; that it is gone already is fine.
+    pub(crate) fn remove(&self, name: FileName) {
+        // The owner may have been first.
+        let _ = nix::unistd::unlinkat(
+            &self.dir,
+            name.to_string().as_str(),
+            nix::unistd::UnlinkatFlags::NoRemoveDir,
+        );
+    }
+
+    /// Whether it is still the folder of that name.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        let here = fstat(&self.dir).ok();
+        let there = fstatat(nix::fcntl::AT_FDCWD, &self.path, AtFlags::AT_SYMLINK_NOFOLLOW).ok();
+        here.zip(there)
+            .is_some_and(|(here, there)| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
+    }
+
+    /// For watching it.
+    #[must_use]
+    pub fn descriptor_path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.dir.as_fd().as_raw_fd()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_made() {
+        for name in ["p17-a1b2-0", "r17-a1b2-18-3", "x17-a1b2-28"] {
+            assert_eq!(FileName::parse(name).unwrap().to_string(), name);
+        }
+        for name in [
+            "",
+            "p",
+            "p17",
+            "p17-a1b2",
+            "p017-a1b2-0",
+            "p17-A1B2-0",
+            "p17-a1b2-0-0",
+            "r17-a1b2-18",
+            "session",
+            "p+7-a-0",
+            "é",
+        ] {
+            assert_eq!(FileName::parse(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn folders_of_others_are_refused() {
+        let room = tempfile::tempdir().unwrap();
+        let uid = nix::unistd::geteuid().as_raw();
+        let made = Folder::make(room.path()).unwrap();
+        assert!(made.is_current() && made.files().unwrap().is_empty());
+        std::os::unix::fs::symlink(room.path(), room.path().join("rtscope-77")).unwrap();
+        assert!(Folder::open(room.path(), 77).is_err());
+        std::fs::set_permissions(&made.path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        assert!(matches!(Folder::open(room.path(), uid), Err(Error::NotOurs(_))));
+    }
+}

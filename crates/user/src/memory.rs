@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A file of a program, mapped, whatever the program does to it.
+//!
+//! A program may cut its file while we look at it; touching what is no longer there is a SIGBUS, which would end the collector
+//! for everybody. The handler here puts zeros in that place, remembers it, and lets the instruction run again.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// Mappings at a time. Each ring has one; so many threads are recorded at once, at most.
+const MAPPINGS_MAX: usize = 1 << 16;
+
+struct Slot {
+    begin: AtomicUsize,
+    bytes: AtomicUsize,
+    cut: AtomicBool,
+}
+
+static SLOTS: [Slot; MAPPINGS_MAX] =
+    [const { Slot { begin: AtomicUsize::new(0), bytes: AtomicUsize::new(0), cut: AtomicBool::new(false) } };
+        MAPPINGS_MAX];
+/// All slots that were ever used are before this.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// A shared mapping of a file.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    begin: usize,
+    bytes: usize,
+    slot: usize,
+}
+
+impl Mapping {
+    /// Maps the first `bytes` of a file, which has to have them now.
+    ///
+    /// # Errors
+    /// When the system refuses, or there are too many mappings.
+    pub(crate) fn new(file: &File, bytes: usize) -> io::Result<Mapping> {
+        install_handler();
+        let slot = free_slot().ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
+        // SAFETY: a new mapping of an open file touches no memory that exists.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            let error = io::Error::last_os_error();
+            // ORDER: release; see free_slot().
+            SLOTS[slot].begin.store(0, Ordering::Release);
+            return Err(error);
+        }
+        // ORDER: relaxed, then release: the handler runs in the thread that touches the mapping, which has got it from here.
+        SLOTS[slot].cut.store(false, Ordering::Relaxed);
+        SLOTS[slot].bytes.store(bytes, Ordering::Relaxed);
+        SLOTS[slot].begin.store(address as usize, Ordering::Release);
+        Ok(Mapping { begin: address as usize, bytes, slot })
+    }
+
+    /// Whether its file has become shorter than the mapping: what was read may be zeros.
+    pub(crate) fn is_cut(&self) -> bool {
+        // ORDER: relaxed; set by a handler of a thread that has returned from it.
+        SLOTS[self.slot].cut.load(Ordering::Relaxed)
+    }
+
+    /// A word that the other side may change at any time. `offset` is a multiple of 8 within the mapping.
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset % 8 == 0 && offset + 8 <= self.bytes, "a word in the mapping");
+        // SAFETY: within the mapping (just checked), aligned (mappings are aligned to pages), and alive as long as self. Another
+        // process may write it too; all accesses of this one are atomic.
+        unsafe { AtomicU64::from_ptr((self.begin + offset) as *mut u64) }
+    }
+
+    /// The same for half a word.
+    pub(crate) fn half(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset % 4 == 0 && offset + 4 <= self.bytes, "half a word in the mapping");
+        // SAFETY: as in word().
+        unsafe { AtomicU32::from_ptr((self.begin + offset) as *mut u32) }
+    }
+
+    /// Copies bytes out. What another process writes meanwhile may be half in the copy.
+    pub(crate) fn copy(&self, offset: usize, into: &mut [u8]) {
+        assert!(offset.checked_add(into.len()).is_some_and(|end| end <= self.bytes), "bytes in the mapping");
+        // SAFETY: source within the mapping (just checked), destination a slice of ours; they cannot overlap. A concurrent
+        // write of another process makes the bytes arbitrary, not the copy unsound: u8 has no invalid value.
+        unsafe {
+            std::ptr::copy_nonoverlapping((self.begin + offset) as *const u8, into.as_mut_ptr(), into.len());
+        }
+    }
+
+    /// For write(2) only: the kernel reads it, and answers EFAULT where a file was cut.
+    pub(crate) fn io_slice(&self, offset: usize, bytes: usize) -> libc::iovec {
+        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes), "bytes in the mapping");
+        libc::iovec { iov_base: (self.begin + offset) as *mut libc::c_void, iov_len: bytes }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // ORDER: release; the slot is free for others after the last use here.
+        SLOTS[self.slot].bytes.store(0, Ordering::Release);
+        // SAFETY: the mapping is ours, and no reference to it outlives self.
+        unsafe { libc::munmap(self.begin as *mut libc::c_void, self.bytes) };
+        // ORDER: as above.
+        SLOTS[self.slot].begin.store(0, Ordering::Release);
+    }
+}
+
+/// Takes a slot: 1 in `begin` is no mapping's, but not free either.
+fn free_slot() -> Option<usize> {
+    for (number, slot) in SLOTS.iter().enumerate() {
+        // ORDER: acquire; pairs with the release that freed it.
+        if slot.begin.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            // ORDER: relaxed; the handler is only asked for mappings that were made after this.
+            USED.fetch_max(number + 1, Ordering::Relaxed);
+            return Some(number);
+        }
+    }
+    None
+}
+
+fn install_handler() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: all zero is a valid sigaction, whose fields are set below.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = on_bus_error as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
+        // SAFETY: the structure lives here; the handler only does what a handler may (see there).
+        unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) };
+    });
+}
+
+/// Async-signal-safe: atomics, and mmap(2) by a direct system call.
+extern "C" fn on_bus_error(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: with SA_SIGINFO the kernel gives a valid structure.
+    let info = unsafe { &*info };
+    // SAFETY: SIGBUS has an address.
+    let address = unsafe { info.si_addr() } as usize;
+    // ORDER: relaxed; see Mapping::new().
+    let used = USED.load(Ordering::Relaxed);
+    for slot in &SLOTS[..used] {
+        // ORDER: acquire; pairs with the release in Mapping::new().
+        let begin = slot.begin.load(Ordering::Acquire);
+        // ORDER: relaxed; as above.
+        let bytes = slot.bytes.load(Ordering::Relaxed);
+        if begin <= 1 || address.wrapping_sub(begin) >= bytes {
+            continue;
+        }
+        // ORDER: relaxed; read by this thread.
+        slot.cut.store(true, Ordering::Relaxed);
+        // SAFETY: replaces our own mapping, as a whole, by zeros of the same size; no Rust reference relies on its content.
+        let zeros = unsafe {
+            libc::syscall(
+                libc::SYS_mmap,
+                begin,
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+                -1,
+                0,
+            )
+        };
+        if zeros as usize == begin {
+            return;
+        }
+    }
+    // Not ours: end as without a handler.
+    // SAFETY: plain system calls.
+    unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+    // SAFETY: as above.
+    unsafe { libc::raise(libc::SIGBUS) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_cut_becomes_zeros() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8192).unwrap();
+        let mapping = Mapping::new(&file, 8192).unwrap();
+        // ORDER: relaxed; one thread.
+        mapping.word(4096).store(7, Ordering::Relaxed);
+        assert_eq!((mapping.word(4096).load(Ordering::Relaxed), mapping.is_cut()), (7, false));
+        file.set_len(0).unwrap();
+        let mut bytes = [1; 16];
+        mapping.copy(4096, &mut bytes);
+        assert_eq!((bytes, mapping.is_cut()), ([0; 16], true));
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which events are wanted: globs of `PROVIDER:EVENT`, exclusions, a level.
+//!
+//! Programs that start later decide for themselves by the same rules (include/rtscope/process.h); a test gives both the
+//! same questions.
+
+use crate::Error;
+use serde::{Deserialize, Serialize};
+
+/// What is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Without a mark; `PROVIDER` alone is `PROVIDER:*`.
+    include: Vec<String>,
+    exclude: Vec<String>,
+    /// The highest level.
+    pub level: u32,
+}
+
+impl Wanted {
+    /// Reads patterns: `PROVIDER:EVENT` with `*` and `?`, `PROVIDER`, and `!PATTERN` to leave out.
+    ///
+    /// # Errors
+    /// When one cannot match anything.
+    pub fn parse(patterns: &[String], level: u32) -> Result<Wanted, Error> {
+        let mut wanted = Wanted { level, ..Wanted::default() };
+        for pattern in patterns {
+            let (list, text) = match pattern.strip_prefix('!') {
+                Some(rest) => (&mut wanted.exclude, rest),
+                None => (&mut wanted.include, pattern.as_str()),
+            };
+            let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '*' | '?' | ':');
+            if text.is_empty() || !text.chars().all(legal) {
+                let why =
+                    "events have names of letters, digits and _, as PROVIDER:EVENT; * and ? stand for any";
+                return Err(Error::Pattern(pattern.clone(), why));
+            }
+            let text = if text.contains(':') || text == "*" { text.to_string() } else { format!("{text}:*") };
+            list.push(text);
+        }
+        if wanted.include.is_empty() {
+            wanted.include.push("*".to_string());
+        }
+        if wanted.words().len() > 8192 {
+            return Err(Error::Pattern(patterns[0].clone(), "all patterns together have at most 8192 bytes"));
+        }
+        Ok(wanted)
+    }
+
+    /// Whether an event is wanted.
+    #[must_use]
+    pub fn matches(&self, name: &str, level: u32) -> bool {
+        let any = |list: &[String]| list.iter().any(|pattern| glob(pattern.as_bytes(), name.as_bytes()));
+        level <= self.level && any(&self.include) && !any(&self.exclude)
+    }
+
+    /// As `struct rtu_session` has them.
+    pub(crate) fn words(&self) -> Vec<u8> {
+        let marked = |mark: char, list: &[String]| -> String {
+            list.iter().map(|pattern| format!("{mark}{pattern}\0")).collect()
+        };
+        (marked('+', &self.include) + &marked('-', &self.exclude)).into_bytes()
+    }
+}
+
+/// `*` any characters, `?` one.
+#[must_use]
+pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut at, mut place) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while place < text.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                star = Some((at, place));
+                at += 1;
+            }
+            Some(byte) if *byte == b'?' || *byte == text[place] => {
+                at += 1;
+                place += 1;
+            }
+            _ => {
+                let Some((star_at, star_place)) = star else { return false };
+                star = Some((star_at, star_place + 1));
+                at = star_at + 1;
+                place = star_place + 1;
+            }
+        }
+    }
+    pattern[at..].iter().all(|byte| *byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_choose() {
+        let parse =
+            |words: &[&str]| Wanted::parse(&words.iter().map(ToString::to_string).collect::<Vec<_>>(), 6);
+        let wanted = parse(&["motor:set*", "pump", "!*:debug*"]).unwrap();
+        assert!(wanted.matches("motor:setpoint", 6) && wanted.matches("pump:on", 0));
+        assert!(
+            !wanted.matches("motor:tick", 6)
+                && !wanted.matches("pump:debug_x", 6)
+                && !wanted.matches("pump:on", 7)
+        );
+        assert_eq!(wanted.words(), b"+motor:set*\0+pump:*\0-*:debug*\0");
+        assert!(parse(&["!motor:*"]).unwrap().matches("pump:on", 1));
+        assert!(parse(&["a b"]).is_err() && parse(&["!"]).is_err());
+    }
+}

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! All instrumented programs, as they come and go.
+//!
+//! A look at the folders costs nothing while nothing changes: the kernel tells of new files (inotify). Whether processes
+//! live is looked at about once a second. What a dead process left is taken before its files are removed.
+
+mod process;
+
+use crate::Error;
+use crate::folder::{FileName, Folder, ProcessId};
+use crate::provider::ProviderInfo;
+use crate::ring::RingInfo;
+use crate::session::{ForAll, Served, Settings};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use process::Process;
+pub use process::{LostOutside, ProcessReport, RingReport};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+pub use crate::provider::ProcessCounters;
+pub use crate::ring::Chunk;
+
+/// Between looks at what the kernel does not tell of.
+const LOOK: Duration = Duration::from_millis(500);
+/// Rings of one process. More are no threads but an attack.
+const RINGS_MAX: usize = 16_384;
+/// Processes of one user.
+const PROCESSES_MAX: usize = 16_384;
+
+/// Where everything goes. Indexes count from 0 in the order of the calls.
+pub trait Sink {
+    /// A provider was found.
+    ///
+    /// # Errors
+    /// When it cannot be kept; that ends the recording.
+    fn provider(&mut self, info: &ProviderInfo) -> io::Result<()>;
+
+    /// A ring was found.
+    ///
+    /// # Errors
+    /// As above.
+    fn ring(&mut self, info: &RingInfo) -> io::Result<()>;
+
+    /// Records of a ring.
+    ///
+    /// # Errors
+    /// As above.
+    fn data(&mut self, ring: u32, chunk: &Chunk<'_>) -> io::Result<()>;
+}
+
+/// Programs of the users that this process may look at.
+#[derive(Debug)]
+pub struct Programs {
+    room: PathBuf,
+    inotify: Option<Inotify>,
+    users: Vec<User>,
+    session: Option<Session>,
+    looked: Option<Instant>,
+    rings: u32,
+    /// Users whose programs somebody else records, and who.
+    pub busy: Vec<(u32, u32)>,
+    /// Folders that cannot be used, and why.
+    pub refused: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Session {
+    id: u64,
+    settings: Settings,
+    _for_all: Option<ForAll>,
+}
+
+#[derive(Debug)]
+struct User {
+    folder: Folder,
+    served: Option<Served>,
+    processes: BTreeMap<ProcessId, Process>,
+    /// Who serves it, if this process only watches.
+    other: Option<u32>,
+    /// Names that have been dealt with, but for those that are not complete yet.
+    known: std::collections::BTreeSet<FileName>,
+    changed: bool,
+}
+
+impl Programs {
+    /// To look at them only: nothing is changed.
+    #[must_use]
+    pub fn watching(room: &Path) -> Programs {
+        Programs {
+            room: room.to_owned(),
+            inotify: None,
+            users: Vec::new(),
+            session: None,
+            looked: None,
+            rings: 0,
+            busy: Vec::new(),
+            refused: Vec::new(),
+        }
+    }
+
+    /// To record them.
+    ///
+    /// # Errors
+    /// When somebody else records the own user's programs, or the system refuses.
+    pub fn recording(room: &Path, settings: Settings) -> Result<Programs, Error> {
+        let mut programs = Programs::watching(room);
+        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
+        let time =
+            now.map_or(1, |now| now.tv_sec().unsigned_abs() * 1_000_000_000 + now.tv_nsec().unsigned_abs());
+        // Unique on this machine, and never 0.
+        let id = (time << 16 | u64::from(std::process::id() & 0xffff)).max(1);
+        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)
+            .map_err(|errno| Error::io("watch", room)(errno.into()))?;
+        inotify
+            .add_watch(room, AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO)
+            .map_err(|errno| Error::io("watch", room)(errno.into()))?;
+        programs.inotify = Some(inotify);
+        let own = Folder::make(room)?;
+        // The session before the first look at files: a program that starts now sees one or is seen.
+        let for_all =
+            nix::unistd::geteuid().is_root().then(|| ForAll::new(room, id, &settings)).transpose()?;
+        programs.session = Some(Session { id, settings, _for_all: for_all });
+        programs.add_user(own)?;
+        Ok(programs)
+    }
+
+    fn add_user(&mut self, folder: Folder) -> Result<(), Error> {
+        let mut served = None;
+        if let Some(session) = &self.session {
+            served = Some(Served::new(&folder, session.id, &session.settings)?);
+            if let Some(inotify) = &self.inotify {
+                inotify
+                    .add_watch(&folder.descriptor_path(), AddWatchFlags::IN_CREATE)
+                    .map_err(|errno| Error::io("watch", &folder.path)(errno.into()))?;
+            }
+        }
+        let other = if served.is_none() { Served::by_another(&folder) } else { None };
+        let known = std::collections::BTreeSet::new();
+        self.users.push(User { folder, served, processes: BTreeMap::new(), other, known, changed: true });
+        Ok(())
+    }
+
+    /// Looks for what is new and what is gone. To be called every few milliseconds.
+    ///
+    /// # Errors
+    /// When the sink or the system refuses.
+    pub fn look(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
+        let told = self.inotify.as_ref().is_none_or(|inotify| inotify.read_events().is_ok());
+        let due = self.looked.is_none_or(|looked| looked.elapsed() >= LOOK);
+        if !told && !due && !self.users.iter().any(|user| user.changed) {
+            return Ok(());
+        }
+        self.find_users();
+        for user in &mut self.users {
+            user.find(self.session.as_ref(), sink, &mut self.rings)?;
+            if due {
+                user.check();
+            }
+        }
+        if due {
+            self.looked = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    fn find_users(&mut self) {
+        self.users.retain(|user| user.folder.is_current());
+        for uid in Folder::users(&self.room) {
+            if self.users.iter().any(|user| user.folder.uid == uid) {
+                continue;
+            }
+            let added = Folder::open(&self.room, uid).and_then(|folder| self.add_user(folder));
+            match added {
+                Ok(()) => self.busy.retain(|(busy, _)| *busy != uid),
+                Err(Error::Busy(pid)) if !self.busy.contains(&(uid, pid)) => self.busy.push((uid, pid)),
+                Err(error) if !self.refused.contains(&error.to_string()) && self.refused.len() < 100 => {
+                    self.refused.push(error.to_string());
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Takes what is complete in all rings. Returns the bytes, and how full the fullest ring was (0 to 1).
+    ///
+    /// # Errors
+    /// When the sink refuses (a full disk).
+    pub fn drain(&mut self, sink: &mut dyn Sink) -> io::Result<(u64, f64)> {
+        let (mut bytes, mut fullest) = (0, 0.0_f64);
+        for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
+            for process in user.processes.values_mut() {
+                bytes += process.drain(false, &user.folder, sink, &mut fullest)?;
+            }
+        }
+        Ok((bytes, fullest))
+    }
+
+    /// Switches everything off and takes what is left.
+    ///
+    /// # Errors
+    /// When the sink refuses.
+    pub fn stop(&mut self, sink: &mut dyn Sink) -> io::Result<u64> {
+        self.look(sink)?;
+        // First the sessions, so that nobody who starts now enables anything; then those who had.
+        self.session = None;
+        self.users.iter_mut().for_each(|user| user.changed = user.served.is_some());
+        for user in &mut self.users {
+            if let Some(served) = &user.served {
+                served.withdraw();
+            }
+        }
+        for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
+            user.find(None, sink, &mut self.rings)?;
+            user.processes.values_mut().for_each(Process::disable);
+        }
+        // Threads that are in the middle of an event finish it.
+        std::thread::sleep(Duration::from_millis(2));
+        let (mut bytes, mut fullest) = (0, 0.0);
+        for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
+            user.check();
+            for process in user.processes.values_mut() {
+                bytes += process.drain(true, &user.folder, sink, &mut fullest)?;
+            }
+            // What has been taken to its end goes; what lives stays, for the next collector.
+            user.check();
+        }
+        Ok(bytes)
+    }
+
+    /// Users whose programs are recorded by somebody else, and by whom; for who only watches.
+    #[must_use]
+    pub fn recorded_by(&self) -> Vec<(u32, u32)> {
+        self.users.iter().filter_map(|user| Some((user.folder.uid, user.other?))).collect()
+    }
+
+    /// What became of every program so far.
+    #[must_use]
+    pub fn reports(&self) -> Vec<ProcessReport> {
+        let all = self
+            .users
+            .iter()
+            .flat_map(|user| user.processes.iter().map(|(id, process)| process.report(*id, user.folder.uid)));
+        all.collect()
+    }
+
+    /// How many rings were ever found.
+    #[must_use]
+    pub fn rings(&self) -> u32 {
+        self.rings
+    }
+
+    /// How many processes there are or were.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.users.iter().map(|user| user.processes.len() as u32).sum()
+    }
+
+    /// Events that found no room or no ring, so far.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        let processes = self.users.iter().flat_map(|user| user.processes.values());
+        processes.map(Process::lost).fold(0, u64::saturating_add)
+    }
+
+    /// The newest records of all rings; for flight recorders.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<(u32, u64, Vec<u8>)> {
+        let processes = self.users.iter().flat_map(|user| user.processes.values());
+        processes.flat_map(Process::snapshot).collect()
+    }
+}
+
+impl User {
+    /// Deals with files that are new.
+    fn find(&mut self, session: Option<&Session>, sink: &mut dyn Sink, rings: &mut u32) -> io::Result<()> {
+        let files = self.folder.files().unwrap_or_default();
+        let mut incomplete = false;
+        self.known.retain(|name| files.binary_search(name).is_ok() || files.contains(name));
+        // Providers before rings: a ring's events are its providers'.
+        let mut new: Vec<FileName> = files.into_iter().filter(|name| !self.known.contains(name)).collect();
+        new.sort_unstable_by_key(|name| (name.kind, name.process));
+        for name in new {
+            if !self.processes.contains_key(&name.process) && self.processes.len() >= PROCESSES_MAX {
+                continue;
+            }
+            let process = self.processes.entry(name.process).or_default();
+            let served = self.served.is_some();
+            let complete = process.add(&self.folder, name, served.then_some(&mut *sink), rings, RINGS_MAX)?;
+            if complete {
+                self.known.insert(name);
+            } else {
+                incomplete = true;
+            }
+        }
+        if let (Some(session), true) = (session, self.served.is_some()) {
+            self.processes.values_mut().for_each(|process| process.enable(session.id, &session.settings));
+        }
+        self.changed = incomplete;
+        Ok(())
+    }
+
+    /// Finds out who lives. What dead processes left is removed once it has been taken.
+    fn check(&mut self) {
+        let folder = &self.folder;
+        let newest = |pid: u32, processes: &BTreeMap<ProcessId, Process>| {
+            processes.keys().filter(|id| id.pid == pid).map(|id| id.birth_ns).max()
+        };
+        let ids: Vec<ProcessId> = self.processes.keys().copied().collect();
+        for id in ids {
+            let newer = newest(id.pid, &self.processes).is_some_and(|birth_ns| birth_ns > id.birth_ns);
+            let Some(process) = self.processes.get_mut(&id) else { continue };
+            process.check(id, newer);
+            if self.served.is_some() || self.other.is_none() {
+                process.sweep(folder, self.served.is_some());
+            }
+        }
+    }
+}

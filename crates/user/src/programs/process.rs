@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One instrumented process: its providers, its rings, whether it lives, and what is wrong with it.
+
+use super::{Chunk, Sink};
+use crate::folder::{FileKind, FileName, Folder, ProcessId};
+use crate::provider::{ProcessCounters, Provider, ProviderInfo};
+use crate::ring::Ring;
+use crate::session::Settings;
+use rtscope_abi::program as abi;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+
+/// A clock tick more or less: the kernel tells a process's start in hundredths of a second.
+const TICKS_NS: u64 = 30_000_000;
+
+/// A process.
+#[derive(Debug, Default)]
+pub(super) struct Process {
+    providers: BTreeMap<u32, Provider>,
+    gone_providers: Vec<ProviderInfo>,
+    rings: Vec<(u32, Ring)>,
+    /// Rings that were taken to their end.
+    done: Vec<RingReport>,
+    untraced: Option<i32>,
+    dead: bool,
+    quiet: bool,
+    /// What is wrong with it; nothing more is taken from it.
+    dropped: Option<String>,
+    counters: ProcessCounters,
+    counters_before: ProcessCounters,
+    session: u64,
+    files: Vec<FileName>,
+}
+
+/// What became of a ring.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RingReport {
+    /// Its index among all rings of the recording.
+    pub index: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The thread's name when it was made.
+    pub comm: String,
+    /// Size.
+    pub bytes: u64,
+    /// Bytes that wait.
+    pub waiting_bytes: u64,
+    /// Events that found no room since the recording began.
+    pub lost: u64,
+    /// Records that were begun and never finished.
+    pub unfinished: u64,
+    /// How often its thread waited for room.
+    pub waits: u64,
+    /// The thread writes no more.
+    pub ended: bool,
+}
+
+/// What a process lost outside of its rings since the recording began.
+pub type LostOutside = ProcessCounters;
+
+/// What became of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ProcessReport {
+    /// As the program sees it.
+    pub pid: u32,
+    /// The user.
+    pub uid: u32,
+    /// Name of its main thread at the start.
+    pub comm: String,
+    /// The program and its libraries that have events.
+    pub providers: Vec<ProviderInfo>,
+    /// How many of its events are enabled.
+    pub enabled: u32,
+    /// Its rings.
+    pub rings: Vec<RingReport>,
+    /// Events that no ring could take.
+    pub lost_outside: LostOutside,
+    /// Why it runs untraced (errno), if it does.
+    pub untraced: Option<i32>,
+    /// Why nothing more is taken from it.
+    pub dropped: Option<String>,
+    /// It has ended.
+    pub dead: bool,
+}
+
+impl Process {
+    /// A file of it. `sink` only when it is recorded. False: not complete yet.
+    pub(super) fn add(
+        &mut self,
+        folder: &Folder,
+        name: FileName,
+        sink: Option<&mut dyn Sink>,
+        rings: &mut u32,
+        rings_max: usize,
+    ) -> io::Result<bool> {
+        if self.dropped.is_some() {
+            return Ok(true);
+        }
+        self.files.push(name);
+        let result = match name.kind {
+            FileKind::Untraced(errno) => {
+                self.untraced = Some(errno);
+                return Ok(true);
+            }
+            FileKind::Provider(number) => match Provider::open(folder, name) {
+                Ok(Some(provider)) => {
+                    if let Some(sink) = sink {
+                        sink.provider(&provider.info)?;
+                    }
+                    if number == 0 {
+                        self.counters_before = provider.counters();
+                    }
+                    self.providers.insert(number, provider);
+                    Ok(true)
+                }
+                other => other.map(|_| false),
+            },
+            FileKind::Ring(..) if self.rings.len() >= rings_max => {
+                Err(format!("it announces more than {rings_max} rings"))
+            }
+            FileKind::Ring(..) => match Ring::open(folder, name) {
+                Ok(Some(ring)) => {
+                    if let Some(sink) = sink {
+                        sink.ring(&ring.info)?;
+                    }
+                    self.rings.push((*rings, ring));
+                    *rings += 1;
+                    Ok(true)
+                }
+                other => other.map(|_| false),
+            },
+        };
+        Ok(match result {
+            Ok(true) => true,
+            Ok(false) => {
+                self.files.pop();
+                false
+            }
+            Err(why) => {
+                self.drop_it(format!("{name}: {why}"));
+                true
+            }
+        })
+    }
+
+    fn drop_it(&mut self, why: String) {
+        self.counters = self.counters();
+        self.providers.values().for_each(|provider| provider.enable(0, None));
+        self.dropped = Some(why);
+        let rings = std::mem::take(&mut self.rings);
+        self.done.extend(rings.iter().map(|(index, ring)| ring_report(*index, ring)));
+        self.forget_providers();
+    }
+
+    fn forget_providers(&mut self) {
+        self.gone_providers
+            .extend(std::mem::take(&mut self.providers).into_values().map(|provider| provider.info));
+    }
+
+    /// Enables what a session wants, once for each provider.
+    pub(super) fn enable(&mut self, session: u64, settings: &Settings) {
+        for provider in self.providers.values().filter(|provider| provider.needs(session)) {
+            provider.enable(session, Some(&settings.wanted));
+            if provider.info.number == 0 {
+                let confined = if is_confined(provider.info.pid) { abi::RTU_NO_LAZY } else { 0 };
+                provider.set_session(session, settings.flags() | confined, settings.ring_bytes);
+            }
+        }
+        self.session = session;
+    }
+
+    /// Nothing is wanted any more.
+    pub(super) fn disable(&mut self) {
+        for provider in self.providers.values() {
+            provider.enable(0, None);
+        }
+        if let Some(leader) = self.providers.get(&0) {
+            leader.set_session(0, 0, 0);
+        }
+        self.session = 0;
+    }
+
+    /// Takes what is complete.
+    pub(super) fn drain(
+        &mut self,
+        stopping: bool,
+        folder: &Folder,
+        sink: &mut dyn Sink,
+        fullest: &mut f64,
+    ) -> io::Result<u64> {
+        let mut bytes = 0;
+        let mut wrong = None;
+        for (index, ring) in &mut self.rings {
+            // Before the look at the ring: what was written before the end is then seen.
+            let last = stopping || self.dead || ring.has_ended();
+            match ring.take(last, |chunk: Chunk<'_>| sink.data(*index, &chunk))? {
+                Ok(taken) => {
+                    bytes += taken;
+                    *fullest = fullest.max(taken as f64 / ring.info.layout.ring_bytes as f64);
+                }
+                Err(why) => wrong = wrong.or(Some(format!("{}: {why}", ring.name))),
+            }
+            ring.tell_lost(ring.lost());
+        }
+        if let Some(why) = wrong {
+            self.drop_it(why);
+        }
+        self.quiet = self.dead;
+        let (over, rest) =
+            std::mem::take(&mut self.rings).into_iter().partition(|(_, ring)| ring.has_ended() && !stopping);
+        self.rings = rest;
+        for (index, ring) in over as Vec<(u32, Ring)> {
+            folder.remove(ring.name);
+            self.done.push(ring_report(index, &ring));
+        }
+        Ok(bytes)
+    }
+
+    /// Whether it lives, as far as that can be told.
+    pub(super) fn check(&mut self, id: ProcessId, has_newer: bool) {
+        let namespace = self.providers.get(&0).map(|leader| leader.pid_namespace);
+        let ours =
+            fs::metadata("/proc/self/ns/pid").map(|link| std::os::unix::fs::MetadataExt::ino(&link)).ok();
+        // In another PID namespace its number means nothing here: it is taken for alive.
+        let comparable = namespace.is_none() || namespace == Some(0) || namespace == ours;
+        if !self.dead && (has_newer || comparable && !lives(id)) {
+            self.dead = true;
+            self.counters = self.counters();
+        }
+        if self.providers.values().any(Provider::is_cut) {
+            self.drop_it("its file was cut".to_string());
+        }
+        let gone: Vec<u32> =
+            self.providers.iter().filter(|(_, provider)| provider.is_unloaded()).map(|(n, _)| *n).collect();
+        for number in gone {
+            self.gone_providers.extend(self.providers.remove(&number).map(|provider| provider.info));
+        }
+        if let (Some(leader), true) = (self.providers.get(&0), self.session != 0) {
+            if is_confined(leader.info.pid) {
+                leader.set_flags(leader.flags() | abi::RTU_NO_LAZY);
+            }
+        }
+    }
+
+    /// Removes the files of a dead process. When it is recorded, only after the last of its records was taken; else only
+    /// when there is nothing in them that a later recording would want.
+    pub(super) fn sweep(&mut self, folder: &Folder, recorded: bool) {
+        let empty = self.rings.iter().all(|(_, ring)| ring.waiting_bytes() == 0);
+        if !self.dead || !(recorded && self.quiet || !recorded && empty) {
+            return;
+        }
+        for name in self.files.drain(..) {
+            folder.remove(name);
+        }
+        let rings = std::mem::take(&mut self.rings);
+        self.done.extend(rings.iter().map(|(index, ring)| ring_report(*index, ring)));
+        self.forget_providers();
+    }
+
+    fn counters(&self) -> ProcessCounters {
+        let Some(leader) = self.providers.get(&0) else { return self.counters };
+        let (now, before) = (leader.counters(), self.counters_before);
+        ProcessCounters {
+            lost_no_ring: now.lost_no_ring.saturating_sub(before.lost_no_ring),
+            lost_in_setup: now.lost_in_setup.saturating_sub(before.lost_in_setup),
+            lost_too_large: now.lost_too_large.saturating_sub(before.lost_too_large),
+            lost_in_child: now.lost_in_child.saturating_sub(before.lost_in_child),
+            rings_made: now.rings_made,
+            rings_refused: now.rings_refused.saturating_sub(before.rings_refused),
+            refused_errno: now.refused_errno,
+        }
+    }
+
+    /// Events that found no room or no ring.
+    pub(super) fn lost(&self) -> u64 {
+        let rings = self.rings.iter().map(|(index, ring)| ring_report(*index, ring).lost);
+        let done = self.done.iter().map(|ring| ring.lost);
+        rings.chain(done).fold(self.counters().lost(), u64::saturating_add)
+    }
+
+    pub(super) fn report(&self, id: ProcessId, uid: u32) -> ProcessReport {
+        let live = self.providers.values().map(|provider| &provider.info);
+        let providers: Vec<ProviderInfo> = live.chain(&self.gone_providers).cloned().collect();
+        let mut rings = self.done.clone();
+        rings.extend(self.rings.iter().map(|(index, ring)| ring_report(*index, ring)));
+        ProcessReport {
+            pid: id.pid,
+            uid,
+            comm: providers.first().map(|info| info.comm.clone()).unwrap_or_default(),
+            enabled: self.providers.values().map(Provider::enabled).sum(),
+            providers,
+            rings,
+            lost_outside: self.counters(),
+            untraced: self.untraced,
+            dropped: self.dropped.clone(),
+            dead: self.dead,
+        }
+    }
+
+    pub(super) fn snapshot(&self) -> Vec<(u32, u64, Vec<u8>)> {
+        let rings = self.rings.iter();
+        let copy = |(index, ring): &(u32, Ring)| {
+            let (position, bytes) = ring.snapshot();
+            (*index, position, bytes)
+        };
+        rings.map(copy).collect()
+    }
+}
+
+impl ProcessCounters {
+    /// All of the lost events.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        [self.lost_no_ring, self.lost_in_setup, self.lost_too_large, self.lost_in_child]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
+}
+
+fn ring_report(index: u32, ring: &Ring) -> RingReport {
+    RingReport {
+        index,
+        tid: ring.info.tid,
+        comm: ring.info.comm.clone(),
+        bytes: ring.info.layout.ring_bytes,
+        waiting_bytes: ring.waiting_bytes(),
+        lost: ring.lost().saturating_sub(ring.info.lost_before),
+        unfinished: ring.unfinished,
+        waits: ring.waits(),
+        ended: ring.has_ended(),
+    }
+}
+
+/// Whether there is such a process, and it is that one: a number is used again, but not by somebody who was there before.
+fn lives(id: ProcessId) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", id.pid)) else { return false };
+    // Behind the name, which may hold anything: state, and as the 20th the start in ticks since boot (proc_pid_stat(5)).
+    let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
+    let state = fields.next().unwrap_or("X");
+    let Some(ticks) = fields.nth(18).and_then(|ticks| ticks.parse::<u64>().ok()) else { return false };
+    // SAFETY: asks for a constant.
+    let rate = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1).unsigned_abs();
+    let start_ns = ticks.saturating_mul(1_000_000_000 / rate);
+    !matches!(state, "Z" | "X") && start_ns <= id.birth_ns.saturating_add(TICKS_NS)
+}
+
+/// Whether a process is under seccomp: then a system call might end it.
+fn is_confined(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
+    line.is_some_and(|mode| mode.trim() != "0")
+}

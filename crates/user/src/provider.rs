@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A provider's file: what it describes is copied and checked once; the words that enable its events are written.
+
+use crate::description::Descriptions;
+use crate::folder::{FileKind, FileName, Folder};
+use crate::memory::Mapping;
+use crate::patterns::Wanted;
+use rtscope_abi::program as abi;
+use serde::{Deserialize, Serialize};
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+
+/// What a provider says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderInfo {
+    /// As the program sees it.
+    pub pid: u32,
+    /// Which life of that number.
+    pub birth_ns: u64,
+    /// 0: the program; else a library.
+    pub number: u32,
+    /// The user.
+    pub uid: u32,
+    /// Name of the main thread at the start.
+    pub comm: String,
+    /// Path of the program or library.
+    pub object: String,
+    /// In hexadecimal; empty: it has none.
+    pub build_id: String,
+    /// `enum rtu_clock`.
+    pub clock: u32,
+    /// Its events have the ids from here on.
+    pub first_id: u32,
+    /// Its events.
+    pub descriptions: Descriptions,
+}
+
+/// The file.
+#[derive(Debug)]
+pub(crate) struct Provider {
+    mapping: Mapping,
+    pub(crate) info: ProviderInfo,
+    pub(crate) pid_namespace: u64,
+    enabled_offset: usize,
+    /// The session that has enabled its events.
+    enabled_by: std::cell::Cell<u64>,
+}
+
+/// Counters of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessCounters {
+    /// Events of threads that have no ring.
+    pub lost_no_ring: u64,
+    /// Events of signal handlers while a ring was made.
+    pub lost_in_setup: u64,
+    /// Events larger than a record can be.
+    pub lost_too_large: u64,
+    /// Events of children that have no files of their own.
+    pub lost_in_child: u64,
+    /// Rings made.
+    pub rings_made: u64,
+    /// Rings that could not be made.
+    pub rings_refused: u64,
+    /// Why not, the last time.
+    pub refused_errno: u32,
+}
+
+impl Provider {
+    /// Reads a provider. `Ok(None)`: it is not complete yet. `Err`: what is wrong with it.
+    pub(crate) fn open(folder: &Folder, name: FileName) -> Result<Option<Provider>, String> {
+        let FileKind::Provider(number) = name.kind else { return Err("it is no provider".to_string()) };
+        let (file, bytes) = folder.open_file(name).map_err(|error| error.to_string())?;
+        let header = size_of::<abi::rtu_provider>() as u64;
+        if bytes < header {
+            // The program makes it before it fills it.
+            return Ok(None);
+        }
+        if bytes > header + u64::from(abi::RTU_TEXT_BYTES_MAX) * 2 {
+            return Err("its descriptions are too large".to_string());
+        }
+        let length = usize::try_from(bytes).map_err(|error| error.to_string())?;
+        let mapping = Mapping::new(&file, length).map_err(|error| error.to_string())?;
+        // ORDER: acquire; pairs with the program's store of `ready`: what it describes is there.
+        if mapping.half(offset_of!(abi::rtu_provider, ready)).load(Ordering::Acquire) == 0 {
+            return Ok(None);
+        }
+        let mut copy = vec![0; length];
+        mapping.copy(0, &mut copy);
+        let info = read(&copy, name, number, folder.uid)?;
+        let half = |offset: usize| u32_at(&copy, offset);
+        let enabled_offset = half(offset_of!(abi::rtu_provider, enabled_offset)) as usize;
+        let pid_namespace = u64_at(&copy, offset_of!(abi::rtu_provider, pid_namespace));
+        if mapping.is_cut() {
+            return Err("its file was cut".to_string());
+        }
+        Ok(Some(Provider { mapping, info, pid_namespace, enabled_offset, enabled_by: Default::default() }))
+    }
+
+    fn events(&self) -> u32 {
+        self.info.descriptions.events.len() as u32
+    }
+
+    /// Enables what is wanted by a session (`None`: nothing).
+    pub(crate) fn enable(&self, session: u64, wanted: Option<&Wanted>) {
+        self.enabled_by.set(session);
+        for (index, event) in self.info.descriptions.events.iter().enumerate() {
+            let on = wanted.is_some_and(|wanted| wanted.matches(&event.name, event.level));
+            // ORDER: relaxed; the program finds its ring's description ready whenever it sees the word.
+            self.mapping.half(self.enabled_offset + index * 4).store(u32::from(on), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether events are enabled: how many.
+    pub(crate) fn enabled(&self) -> u32 {
+        // ORDER: relaxed; for people to see.
+        let on = |index: u32| {
+            self.mapping.half(self.enabled_offset + index as usize * 4).load(Ordering::Relaxed) != 0
+        };
+        (0..self.events()).filter(|index| on(*index)).count() as u32
+    }
+
+    /// Tells the program which session it is in, and how it is to record.
+    pub(crate) fn set_session(&self, session: u64, flags: u32, ring_bytes: u32) {
+        // ORDER: relaxed, then release: a program that sees the session sees the rest.
+        self.mapping.half(offset_of!(abi::rtu_provider, ring_bytes)).store(ring_bytes, Ordering::Relaxed);
+        self.mapping.half(offset_of!(abi::rtu_provider, flags)).store(flags, Ordering::Relaxed);
+        self.mapping.word(offset_of!(abi::rtu_provider, session)).store(session, Ordering::Release);
+    }
+
+    /// Whether it does not know yet of this session.
+    pub(crate) fn needs(&self, session: u64) -> bool {
+        self.enabled_by.get() != session
+    }
+
+    /// `enum rtu_flag`, as they are.
+    pub(crate) fn flags(&self) -> u32 {
+        // ORDER: relaxed; written by this process.
+        self.mapping.half(offset_of!(abi::rtu_provider, flags)).load(Ordering::Relaxed)
+    }
+
+    /// `enum rtu_flag`, all of them.
+    pub(crate) fn set_flags(&self, flags: u32) {
+        // ORDER: relaxed; the program looks at them now and then.
+        self.mapping.half(offset_of!(abi::rtu_provider, flags)).store(flags, Ordering::Relaxed);
+    }
+
+    /// Whether its library has been unloaded.
+    pub(crate) fn is_unloaded(&self) -> bool {
+        // ORDER: acquire; it used nothing of the file afterwards.
+        self.mapping.half(offset_of!(abi::rtu_provider, ready)).load(Ordering::Acquire) == 2
+    }
+
+    /// Whether its file was cut under us.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.mapping.is_cut()
+    }
+
+    /// What the process lost outside of its rings.
+    pub(crate) fn counters(&self) -> ProcessCounters {
+        let lost = offset_of!(abi::rtu_provider, lost);
+        // ORDER: relaxed; numbers that only grow.
+        let word = |offset: usize| self.mapping.word(offset).load(Ordering::Relaxed);
+        ProcessCounters {
+            lost_no_ring: word(lost + abi::RTU_LOST_NO_RING as usize * 8),
+            lost_in_setup: word(lost + abi::RTU_LOST_IN_SETUP as usize * 8),
+            lost_too_large: word(lost + abi::RTU_LOST_TOO_LARGE as usize * 8),
+            lost_in_child: word(lost + abi::RTU_LOST_IN_CHILD as usize * 8),
+            rings_made: word(offset_of!(abi::rtu_provider, rings_made)),
+            rings_refused: word(offset_of!(abi::rtu_provider, rings_refused)),
+            // ORDER: as above.
+            refused_errno: self
+                .mapping
+                .half(offset_of!(abi::rtu_provider, refused_errno))
+                .load(Ordering::Relaxed),
+        }
+    }
+}
+
+pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    bytes.get(offset..offset + 4).and_then(|four| four.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
+pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    bytes.get(offset..offset + 8).and_then(|eight| eight.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
+/// Text up to a NUL; whatever is no text is replaced.
+pub(crate) fn text_at(bytes: &[u8], offset: usize, length: usize) -> String {
+    let field = bytes.get(offset..offset + length).unwrap_or_default();
+    let end = memchr::memchr(0, field).unwrap_or(field.len());
+    String::from_utf8_lossy(&field[..end]).replace(char::is_control, "?")
+}
+
+fn read(copy: &[u8], name: FileName, number: u32, uid: u32) -> Result<ProviderInfo, String> {
+    let half = |offset: usize| u32_at(copy, offset);
+    let word = |offset: usize| u64_at(copy, offset);
+    if word(offset_of!(abi::rtu_provider, magic)) != abi::RTU_PROVIDER_MAGIC {
+        return Err("it does not begin as a provider's file does".to_string());
+    }
+    let version = half(offset_of!(abi::rtu_provider, abi_version));
+    if version != abi::RTU_ABI_VERSION {
+        let ours = abi::RTU_ABI_VERSION;
+        return Err(format!(
+            "it was built with version {version} of include/rtscope, this rtscope knows {ours}"
+        ));
+    }
+    let (pid, birth_ns) =
+        (half(offset_of!(abi::rtu_provider, pid)), word(offset_of!(abi::rtu_provider, birth_ns)));
+    if (pid, birth_ns) != (name.process.pid, name.process.birth_ns) {
+        return Err("its name and its content disagree".to_string());
+    }
+    let events = half(offset_of!(abi::rtu_provider, events));
+    let first_id = half(offset_of!(abi::rtu_provider, first_id));
+    let clock = half(offset_of!(abi::rtu_provider, clock));
+    if u64::from(first_id) + u64::from(events) > u64::from(abi::RTU_EVENTS_MAX) || !(1..=3).contains(&clock) {
+        return Err("its numbers make no sense".to_string());
+    }
+    let enabled = half(offset_of!(abi::rtu_provider, enabled_offset)) as usize;
+    if enabled % 4 != 0
+        || enabled < size_of::<abi::rtu_provider>()
+        || enabled + events as usize * 4 > copy.len()
+    {
+        return Err("its parts lie outside of it".to_string());
+    }
+    let begin = half(offset_of!(abi::rtu_provider, text_offset)) as usize;
+    let end = begin.checked_add(half(offset_of!(abi::rtu_provider, text_bytes)) as usize);
+    let text = end.and_then(|end| copy.get(begin..end)).ok_or("its parts lie outside of it")?;
+    let enumerations = half(offset_of!(abi::rtu_provider, enumerations));
+    let descriptions = Descriptions::parse(text, events, enumerations)?;
+    let id_bytes = half(offset_of!(abi::rtu_provider, build_id_bytes)).min(20) as usize;
+    let id = offset_of!(abi::rtu_provider, build_id);
+    let build_id = copy[id..id + id_bytes].iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(ProviderInfo {
+        pid,
+        birth_ns,
+        number,
+        uid,
+        comm: text_at(copy, offset_of!(abi::rtu_provider, comm), 16),
+        object: text_at(copy, offset_of!(abi::rtu_provider, object), 256),
+        build_id,
+        clock,
+        first_id,
+        descriptions,
+    })
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Bytes of a ring → records. Used twice: to find how far a ring is complete, and later to read what was taken, which nobody
+//! vouches for.
+
+use rtscope_abi::program as abi;
+use serde::{Deserialize, Serialize};
+
+/// How a ring is divided, and what its tags are made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// A power of two.
+    pub ring_bytes: u64,
+    /// A power of two.
+    pub sub_bytes: u64,
+    /// Added to the lap.
+    pub key: u32,
+}
+
+/// What stands at a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Header {
+    /// A complete record.
+    Complete {
+        /// Which event, or RTU_ID_*.
+        id: u32,
+        /// Where it ends.
+        end: u64,
+        /// Low bits of its time.
+        low: u64,
+    },
+    /// A record whose payload is being written.
+    Open {
+        /// Where it ends.
+        end: u64,
+    },
+    /// Nothing of this lap.
+    Unwritten,
+    /// Something that no writer leaves.
+    Broken,
+}
+
+impl Layout {
+    /// Whether a ring can be divided so.
+    #[must_use]
+    pub fn is_possible(&self) -> bool {
+        let sizes = u64::from(abi::RTU_RING_BYTES_MIN)..=u64::from(abi::RTU_RING_BYTES_MAX);
+        self.ring_bytes.is_power_of_two()
+            && self.sub_bytes.is_power_of_two()
+            && sizes.contains(&self.ring_bytes)
+            && self.sub_bytes >= 4096
+            && self.sub_bytes < self.ring_bytes
+    }
+
+    /// The end of the sub-buffer that `position` is in.
+    #[must_use]
+    pub fn sub_end(&self, position: u64) -> u64 {
+        (position & !(self.sub_bytes - 1)).saturating_add(self.sub_bytes)
+    }
+
+    /// What a word at `position` says.
+    #[must_use]
+    pub fn header(&self, position: u64, word: u64) -> Header {
+        let lap = position / self.ring_bytes;
+        let tag = (lap.wrapping_add(u64::from(self.key))) as u8 & 0x7f;
+        let (id, found) = (word as u32 & 0xffff, (word >> 16) as u8);
+        if found & 0x7f != tag {
+            return Header::Unwritten;
+        }
+        let sub_end = self.sub_end(position);
+        let bytes = (word >> 24 & 0x3ff) * 8;
+        let end = if id == abi::RTU_ID_PADDING { sub_end } else { position.saturating_add(bytes) };
+        if bytes == 0 || end > sub_end {
+            return Header::Broken;
+        }
+        if found & abi::RTU_OPEN as u8 != 0 {
+            return Header::Open { end };
+        }
+        Header::Complete { id, end, low: word >> abi::RTU_TIME_SHIFT }
+    }
+}
+
+/// What was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// An event.
+    Event {
+        /// Which.
+        id: u32,
+        /// The program's clock.
+        counter: u64,
+        /// Where it happened, or [`abi::RTU_CPU_UNKNOWN`].
+        cpu: u32,
+        /// With its padding.
+        payload: &'a [u8],
+    },
+    /// So many events in all were lost before this.
+    Lost(u64),
+    /// Bytes that are no record.
+    Garbage(usize),
+}
+
+/// The time and CPU that records count from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sync {
+    /// The program's clock.
+    pub counter: u64,
+    /// Where the thread is.
+    pub cpu: u32,
+}
+
+/// Reads records in a row.
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    layout: Layout,
+    sync: Option<Sync>,
+}
+
+impl Decoder {
+    /// For a ring. `sync`: what was told before the first record, if something was.
+    #[must_use]
+    pub fn new(layout: Layout, sync: Option<Sync>) -> Decoder {
+        Decoder { layout, sync }
+    }
+
+    /// The record at the begin of `bytes`, which are at `position`, and its length. `None`: there is nothing more.
+    pub fn next<'a>(&mut self, position: u64, bytes: &'a [u8]) -> Option<(Option<Record<'a>>, usize)> {
+        let word = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
+        let garbage = Some((Some(Record::Garbage(bytes.len())), bytes.len()));
+        let Header::Complete { id, end, low } = self.layout.header(position, word) else { return garbage };
+        let length = usize::try_from(end - position).unwrap_or(usize::MAX);
+        let Some(record) = bytes.get(..length) else { return garbage };
+        let word_at = |at: usize| u64::from_le_bytes(record[at..at + 8].try_into().unwrap_or_default());
+        match id {
+            abi::RTU_ID_PADDING => Some((None, length)),
+            abi::RTU_ID_SYNC if length == size_of::<abi::rtu_sync>() => {
+                self.sync = Some(Sync { counter: word_at(8), cpu: word_at(24) as u32 });
+                Some((Some(Record::Lost(word_at(16))), length))
+            }
+            id if id < abi::RTU_EVENTS_MAX => {
+                // Without a time there is no event.
+                let Some(sync) = self.sync else { return Some((Some(Record::Garbage(length)), length)) };
+                let passed = low.wrapping_sub(sync.counter) & ((1 << abi::RTU_TIME_BITS) - 1);
+                let counter = sync.counter.saturating_add(passed);
+                Some((Some(Record::Event { id, counter, cpu: sync.cpu, payload: &record[8..] }), length))
+            }
+            _ => Some((Some(Record::Garbage(length)), length)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAYOUT: Layout = Layout { ring_bytes: 65536, sub_bytes: 16384, key: 5 };
+
+    fn word(position: u64, id: u64, words: u64, time: u64) -> u64 {
+        id | ((position / 65536 + 5) & 0x7f) << 16 | words << 24 | time << 34
+    }
+
+    #[test]
+    fn headers_are_told_apart() {
+        let at = 3 * 65536 + 16;
+        assert_eq!(LAYOUT.header(at, word(at, 7, 3, 9)), Header::Complete { id: 7, end: at + 24, low: 9 });
+        assert_eq!(LAYOUT.header(at, word(at, 7, 3, 9) | 0x80 << 16), Header::Open { end: at + 24 });
+        assert_eq!(LAYOUT.header(at, word(at - 65536, 7, 3, 9)), Header::Unwritten);
+        assert_eq!(LAYOUT.header(at, word(at, 7, 0, 9)), Header::Broken);
+        assert_eq!(LAYOUT.header(at + 16360, word(at, 7, 3, 9)), Header::Broken);
+        let end = 3 * 65536 + 16384;
+        assert_eq!(LAYOUT.header(at, word(at, 0xffff, 1, 9)), Header::Complete { id: 0xffff, end, low: 9 });
+    }
+
+    #[test]
+    fn times_are_completed_from_the_sync_record_and_wrap() {
+        let mut bytes = Vec::new();
+        let start: u64 = (5 << 30) - 10;
+        for (position, words) in
+            [(0, vec![word(0, 0xfffe, 4, start), start, 3, 1]), (32, vec![word(32, 2, 2, start + 20), 77])]
+        {
+            assert_eq!(bytes.len(), position);
+            words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+        }
+        let mut decoder = Decoder::new(LAYOUT, None);
+        assert_eq!(decoder.next(0, &bytes), Some((Some(Record::Lost(3)), 32)));
+        let Some((Some(Record::Event { id: 2, counter, cpu: 1, payload }), 16)) =
+            decoder.next(32, &bytes[32..])
+        else {
+            panic!("no event")
+        };
+        assert_eq!((counter, payload), (start + 20, &77_u64.to_le_bytes()[..]));
+        assert_eq!(decoder.next(48, &[]), None);
+        assert!(matches!(decoder.next(48, &[1; 20]), Some((Some(Record::Garbage(20)), 20))));
+    }
+
+    #[test]
+    fn any_bytes_are_read_to_their_end() {
+        let mut state = 1_u64;
+        for _ in 0..2000 {
+            let bytes: Vec<u8> = (0..512)
+                .map(|_| {
+                    state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    (state >> 56) as u8
+                })
+                .collect();
+            let mut decoder = Decoder::new(LAYOUT, None);
+            let mut at = 0;
+            while let Some((_, length)) = decoder.next(at as u64, &bytes[at..]) {
+                assert!(length > 0);
+                at += length;
+            }
+        }
+    }
+}

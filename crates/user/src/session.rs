@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The right to record a user's programs, and what those that start later find.
+//!
+//! One collector at a time serves a folder: two would give back each other's records. The right is a lock, which the kernel
+//! drops when the collector ends, however that happens; the next one then takes over what it left.
+
+use crate::Error;
+use crate::folder::Folder;
+use crate::patterns::Wanted;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use rtscope_abi::program as abi;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// How programs are to record.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Which events.
+    pub wanted: Wanted,
+    /// Size of rings that are made from now on; 0: as the programs like.
+    pub ring_bytes: u32,
+    /// Rings are overwritten instead of filled.
+    pub flight: bool,
+    /// Programs that allow it wait for room.
+    pub blocking: bool,
+}
+
+impl Settings {
+    pub(crate) fn flags(&self) -> u32 {
+        (if self.flight { abi::RTU_FLIGHT } else { 0 }) | (if self.blocking { abi::RTU_BLOCKING } else { 0 })
+    }
+}
+
+/// A folder that this process serves.
+#[derive(Debug)]
+pub(crate) struct Served {
+    session: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl Served {
+    /// Takes the right, and leaves the session for programs that start.
+    pub(crate) fn new(folder: &Folder, id: u64, settings: &Settings) -> Result<Served, Error> {
+        let path = folder.path.join("collector");
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+            .open(&path)
+            .map_err(Error::io("open", &path))?;
+        let mut holder = String::new();
+        // Who holds it is for the message only.
+        let _ = (&file).take(32).read_to_string(&mut holder);
+        let mut lock =
+            Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+                Errno::EWOULDBLOCK => Error::Busy(holder.trim().parse().unwrap_or(0)),
+                other => Error::io("lock", &path)(other.into()),
+            })?;
+        let own = std::process::id().to_string();
+        let write = |file: &mut File| {
+            file.set_len(0)
+                .and_then(|()| std::io::Seek::rewind(file))
+                .and_then(|()| file.write_all(own.as_bytes()))
+        };
+        write(&mut lock).map_err(Error::io("write", &path))?;
+        let session = folder.path.join("session");
+        write_session(&session, id, settings, 0o600)?;
+        Ok(Served { session, _lock: lock })
+    }
+
+    /// Takes the session away; the right stays.
+    pub(crate) fn withdraw(&self) {
+        // Programs that find it without its collector ignore it.
+        let _ = fs::remove_file(&self.session);
+    }
+
+    /// Whether somebody serves this folder now: its process.
+    pub(crate) fn by_another(folder: &Folder) -> Option<u32> {
+        let path = folder.path.join("collector");
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+            .open(&path)
+            .ok()?;
+        let pid = fs::read_to_string(&path).ok()?.trim().parse().ok();
+        match Flock::lock(file, FlockArg::LockSharedNonblock) {
+            Err((_, Errno::EWOULDBLOCK)) => pid,
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
+
+/// The session that programs of users find who have no folder yet; only root can leave it.
+#[derive(Debug)]
+pub(crate) struct ForAll(PathBuf);
+
+impl ForAll {
+    pub(crate) fn new(room: &Path, id: u64, settings: &Settings) -> Result<ForAll, Error> {
+        let path = room.join("rtscope-session");
+        // Not somebody else's, which could be changed under us.
+        if fs::symlink_metadata(&path).is_ok_and(|found| found.uid() != 0) {
+            return Err(Error::NotOurs(path.display().to_string()));
+        }
+        write_session(&path, id, settings, 0o644)?;
+        Ok(ForAll(path))
+    }
+}
+
+impl Drop for ForAll {
+    fn drop(&mut self) {
+        // As for Served.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Whole or not at all: programs read it at any time.
+fn write_session(path: &Path, id: u64, settings: &Settings, mode: u32) -> Result<(), Error> {
+    let words = settings.wanted.words();
+    let mut bytes = Vec::new();
+    bytes.extend_from_slice(&abi::RTU_SESSION_MAGIC.to_le_bytes());
+    bytes.extend_from_slice(&abi::RTU_ABI_VERSION.to_le_bytes());
+    bytes.extend_from_slice(&(words.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&id.to_le_bytes());
+    for word in [std::process::id(), settings.flags(), settings.ring_bytes, settings.wanted.level] {
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+    debug_assert_eq!(bytes.len(), size_of::<abi::rtu_session>());
+    bytes.extend_from_slice(&words);
+    let partial = path.with_extension("partial");
+    let _ = fs::remove_file(&partial);
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&partial)
+        .map_err(Error::io("make the file", &partial))?;
+    let written = file
+        .write_all(&bytes)
+        .and_then(|()| file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode)))
+        .and_then(|()| fs::rename(&partial, path));
+    written.map_err(|source| {
+        let _ = fs::remove_file(&partial);
+        Error::io("write", path)(source)
+    })
+}
