@@ -42,5 +42,6 @@ pub use regular::{Links, open_regular};
 pub use staged::StagedDir;
 pub use write::{
     Classes, EventLoss, Evidence, GivenText, NameLookup, StreamDone, StreamWriter, TaskStatus, TraceWriter,
-    TracepointId, WriteSummary, initial_states, write_trace,
+    TracepointId, UserClass, UserContext, UserDone, UserStreamWriter, UserTraceWriter, WriteSummary,
+    initial_states, write_trace,
 };

@@ -81,7 +81,7 @@ fn optional<T: std::str::FromStr>(text: &str) -> Option<Option<T>> {
     if text == UNKNOWN { Some(None) } else { text.parse().ok().map(Some) }
 }
 
-const CAUSES: [LossCause; 9] = [
+const CAUSES: [LossCause; 11] = [
     LossCause::RecursionMiss,
     LossCause::Unfinished,
     LossCause::Unreadable,
@@ -91,6 +91,8 @@ const CAUSES: [LossCause; 9] = [
     LossCause::Gap,
     LossCause::BufferFull,
     LossCause::Overrun,
+    LossCause::NoBuffer,
+    LossCause::TooLarge,
 ];
 
 fn cause_name(cause: LossCause) -> &'static str {
@@ -104,6 +106,8 @@ fn cause_name(cause: LossCause) -> &'static str {
         LossCause::ReportRingFull => "report_ring_full",
         LossCause::BufferFull => "buffer_full",
         LossCause::Overrun => "overrun",
+        LossCause::NoBuffer => "no_buffer",
+        LossCause::TooLarge => "too_large",
     }
 }
 

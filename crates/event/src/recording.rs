@@ -27,6 +27,10 @@ pub enum LossCause {
     BufferFull,
     /// The kernel's tracer overwrote the event before anybody had read it.
     Overrun,
+    /// A program's thread had no buffer of its own: it could not be made, or was being made.
+    NoBuffer,
+    /// The event was larger than a record can be.
+    TooLarge,
 }
 
 /// A number of lost events of one cause. `cpu` is `None` where the kernel does not say which.

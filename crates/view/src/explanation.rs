@@ -320,6 +320,8 @@ pub fn loss_line(loss: &Loss) -> String {
         LossCause::Discarded => ("events", "discarded by the writer of the trace"),
         LossCause::Gap => ("gaps", "in the sequence of switches, which nobody counted"),
         LossCause::BufferFull => ("events", "that found the recorder's buffer full"),
+        LossCause::NoBuffer => ("events", "of threads that had no buffer"),
+        LossCause::TooLarge => ("events", "larger than a record can be"),
         LossCause::Overrun => ("events", "overwritten by the kernel's tracer before they were read"),
         LossCause::ReportRingFull => ("accounts of late responses", "that found their ring full"),
     };

@@ -29,6 +29,11 @@ pub(super) enum Header {
 }
 
 impl Header {
+    /// The shorter one where all classes have a number in it.
+    pub(super) fn for_classes(count: usize) -> Header {
+        if count <= Header::Compact.extended() as usize { Header::Compact } else { Header::Large }
+    }
+
     /// The number that says: the long form.
     pub(super) fn extended(self) -> u32 {
         match self {

@@ -24,7 +24,7 @@ pub(super) fn text(
     trace(&mut text, info);
     env(&mut text, evidence, info);
     clock(&mut text, info);
-    stream(&mut text, classes.header);
+    stream(&mut text, classes.header, true, "");
     for (id, layout) in classes.own_classes() {
         let name = quoted(&layout.name);
         let _ = write!(
@@ -41,7 +41,7 @@ pub(super) fn text(
     text
 }
 
-fn trace(text: &mut String, info: &TraceInfo) {
+pub(super) fn trace(text: &mut String, info: &TraceInfo) {
     // Writing to a String cannot fail, here and below.
     let _ = write!(
         text,
@@ -88,7 +88,7 @@ fn env(text: &mut String, evidence: &Evidence<'_>, info: &TraceInfo) {
     text.push_str("};\n\n");
 }
 
-fn clock(text: &mut String, info: &TraceInfo) {
+pub(super) fn clock(text: &mut String, info: &TraceInfo) {
     // `absolute`: without it babeltrace2 refuses to show this trace together with one of LTTng.
     let _ = write!(
         text,
@@ -106,17 +106,18 @@ fn clock(text: &mut String, info: &TraceInfo) {
     );
 }
 
-fn stream(text: &mut String, header: Header) {
+pub(super) fn stream(text: &mut String, header: Header, has_cpu: bool, event_context: &str) {
     let (header_name, header_type) = match header {
         Header::Compact => ("event_header_compact", HEADER_COMPACT),
         Header::Large => ("event_header_large", HEADER_LARGE),
     };
+    let cpu = if has_cpu { "\tuint32_t cpu_id;\n" } else { "" };
     let _ = write!(
         text,
-        "{CONTEXT}{header_type}stream {{
+        "{CONTEXT}{cpu}}};\n\n{header_type}stream {{
 \tid = 0;
 \tevent.header := struct {header_name};
-\tpacket.context := struct packet_context;
+{event_context}\tpacket.context := struct packet_context;
 }};
 
 "
@@ -135,9 +136,6 @@ struct packet_context {
 \tuint64_t packet_size;
 \tuint64_t packet_seq_num;
 \tuint64_t events_discarded;
-\tuint32_t cpu_id;
-};
-
 ";
 
 const HEADER_COMPACT: &str = "struct event_header_compact {

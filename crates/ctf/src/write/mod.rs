@@ -12,12 +12,14 @@ mod state;
 mod trace;
 mod tracepoint;
 mod tsdl;
+mod user;
 
 pub use classes::{Classes, TracepointId};
 pub use encode::NameLookup;
 pub use state::{TaskStatus, initial_states};
 pub use trace::{EventLoss, Evidence, StreamDone, StreamWriter, TraceWriter};
 pub use tracepoint::GivenText;
+pub use user::{UserClass, UserContext, UserDone, UserStreamWriter, UserTraceWriter};
 
 use crate::layout::event_id;
 use crate::{Error, TraceInfo};

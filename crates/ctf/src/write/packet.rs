@@ -24,13 +24,38 @@ const CONTEXT_BYTES: usize = 6 * 8 + 4;
 /// a reader learns where it was. Also how much has to lie between two losses that are told apart.
 const LOSS_PACKET_BYTES: usize = 16 * 1024;
 
+/// Whose events a stream has.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    /// A CPU's: its packets say which.
+    Cpu(CpuId),
+    /// Those of some threads, wherever they run.
+    Threads(u64),
+}
+
+impl Place {
+    fn instance(self) -> u64 {
+        match self {
+            Place::Cpu(cpu) => u64::from(cpu.0),
+            Place::Threads(number) => number,
+        }
+    }
+
+    fn head_bytes(self) -> usize {
+        match self {
+            Place::Cpu(_) => HEADER_BYTES + CONTEXT_BYTES,
+            Place::Threads(_) => HEADER_BYTES + CONTEXT_BYTES - 4,
+        }
+    }
+}
+
 /// Cuts one stream into packets.
 #[derive(Debug)]
 pub(super) struct PacketWriter<W> {
     out: W,
     header: Header,
     uuid: [u8; 16],
-    cpu: CpuId,
+    place: Place,
     /// events_discarded of the packet being filled.
     discarded: u64,
     /// The packet being filled has more of them than the one before.
@@ -54,12 +79,12 @@ pub(super) struct Done {
 
 impl<W: Write> PacketWriter<W> {
     /// A stream whose first packet begins at `begin`.
-    pub(super) fn new(out: W, header: Header, uuid: [u8; 16], cpu: CpuId, begin: MonotonicNs) -> Self {
+    pub(super) fn new(out: W, header: Header, uuid: [u8; 16], place: Place, begin: MonotonicNs) -> Self {
         let mut writer = PacketWriter {
             out,
             header,
             uuid,
-            cpu,
+            place,
             discarded: 0,
             after_loss: false,
             buffer: Vec::with_capacity(PACKET_BYTES + 8192),
@@ -171,7 +196,7 @@ impl<W: Write> PacketWriter<W> {
 
     fn open(&mut self, begin: MonotonicNs) {
         self.buffer.clear();
-        self.buffer.resize(HEADER_BYTES + CONTEXT_BYTES, 0);
+        self.buffer.resize(self.place.head_bytes(), 0);
         self.begin = begin;
         self.clock = begin;
         self.empty = true;
@@ -184,13 +209,15 @@ impl<W: Write> PacketWriter<W> {
         head.extend_from_slice(&MAGIC.to_le_bytes());
         head.extend_from_slice(&self.uuid);
         head.extend_from_slice(&0u32.to_le_bytes());
-        head.extend_from_slice(&u64::from(self.cpu.0).to_le_bytes());
+        head.extend_from_slice(&self.place.instance().to_le_bytes());
         // timestamps, content_size and packet_size (no padding), packet_seq_num, events_discarded
         for word in [self.begin.0, end.0, bits, bits, self.done.packets, self.discarded] {
             head.extend_from_slice(&word.to_le_bytes());
         }
-        head.extend_from_slice(&self.cpu.0.to_le_bytes());
-        self.buffer[..HEADER_BYTES + CONTEXT_BYTES].copy_from_slice(&head);
+        if let Place::Cpu(cpu) = self.place {
+            head.extend_from_slice(&cpu.0.to_le_bytes());
+        }
+        self.buffer[..head.len()].copy_from_slice(&head);
         self.out.write_all(&self.buffer)?;
         self.done.packets += 1;
         self.done.bytes += self.buffer.len() as u64;
@@ -212,7 +239,7 @@ mod tests {
     use super::*;
 
     fn stream(header: Header, fill: impl FnOnce(&mut PacketWriter<Vec<u8>>)) -> (Vec<u8>, Done) {
-        let mut writer = PacketWriter::new(Vec::new(), header, [7; 16], CpuId(1), MonotonicNs(0));
+        let mut writer = PacketWriter::new(Vec::new(), header, [7; 16], Place::Cpu(CpuId(1)), MonotonicNs(0));
         fill(&mut writer);
         writer.finish(MonotonicNs(0)).unwrap()
     }

@@ -6,7 +6,7 @@
 
 use super::classes::{Classes, TracepointId};
 use super::encode::{self, NameLookup, Payload};
-use super::packet::PacketWriter;
+use super::packet::{PacketWriter, Place};
 use super::state::{self, TaskStatus};
 use super::{Losses, WriteSummary, metadata};
 use crate::layout::event_id;
@@ -69,7 +69,7 @@ impl TraceWriter {
         let path = self.staged.path().join(format!("kernel_{cpu}"));
         let file = File::create_new(&path).map_err(Error::io("make the file", &path))?;
         let uuid = *self.info.trace_uuid.as_bytes();
-        let packets = PacketWriter::new(file, self.classes.header, uuid, cpu, begin);
+        let packets = PacketWriter::new(file, self.classes.header, uuid, Place::Cpu(cpu), begin);
         let counts = vec![0; self.classes.names().len()];
         let classes = Arc::clone(&self.classes);
         Ok(StreamWriter { path, cpu, begin, classes, packets, counts, dump_events: 0 })
