@@ -28,6 +28,7 @@ pub mod session;
 pub mod snapshot;
 pub mod spool;
 mod stream;
+pub mod user;
 
 pub use convert::{Converted, Options, Progress, convert};
 pub use error::Error;

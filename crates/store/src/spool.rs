@@ -35,7 +35,7 @@ const JSON_BYTES_MAX: u64 = 256 << 20;
 const CPUS_MAX: usize = 8192;
 
 /// Where the spool of a trace is while it is being recorded.
-fn folder_of(target: &Path) -> Result<PathBuf, Error> {
+pub(crate) fn folder_of(target: &Path) -> Result<PathBuf, Error> {
     let mut name = target.file_name().ok_or_else(|| Error::NoName(target.to_owned()))?.to_owned();
     name.push(OsString::from(".partial"));
     Ok(target.with_file_name(name))
@@ -308,7 +308,7 @@ fn new_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-fn lock(file: File, folder: &Path) -> Result<Flock<File>, Error> {
+pub(crate) fn lock(file: File, folder: &Path) -> Result<Flock<File>, Error> {
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
         nix::Error::EWOULDBLOCK => Error::Busy(folder.to_owned()),
         other => Error::io("lock", folder)(io::Error::from(other)),

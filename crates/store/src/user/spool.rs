@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The spool of instrumented programs: `TARGET.partial/user.spool`.
+//!
+//! ```text
+//! chunk: magic, kind, index, position, bytes (8 bytes each), then so many bytes
+//!   0 session    JSON; the first chunk
+//!   1 provider   JSON
+//!   2 ring       JSON; indexes count from 0
+//!   3 data       whole records of ring `index`, from `position` on
+//!   4 clock      pairs of the programs' counter and CLOCK_MONOTONIC
+//!   5 end        JSON; missing after a kill
+//! ```
+
+use crate::Error;
+use nix::fcntl::Flock;
+use rtscope_user::clock::Pair;
+use rtscope_user::programs::{Chunk, ProcessReport, Sink};
+use rtscope_user::{ProviderInfo, RingInfo};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"RTSUSER1");
+pub(super) const HEADER_BYTES: usize = 40;
+const SCHEMA: &str = "rtscope.user-spool/1";
+/// The largest JSON of a chunk.
+const JSON_BYTES_MAX: u64 = 64 << 20;
+
+/// What a chunk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Session,
+    Provider,
+    Ring,
+    Data,
+    Clock,
+    End,
+}
+
+impl Kind {
+    const ALL: [Kind; 6] = [Kind::Session, Kind::Provider, Kind::Ring, Kind::Data, Kind::Clock, Kind::End];
+
+    fn of(number: u64) -> Option<Kind> {
+        Kind::ALL.get(usize::try_from(number).ok()?).copied()
+    }
+}
+
+/// The header of a chunk, and where its bytes are in the file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChunkAt {
+    pub(super) kind: Kind,
+    pub(super) index: u64,
+    pub(super) position: u64,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+
+/// What is known when a recording begins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserSession {
+    schema: String,
+    /// CLOCK_MONOTONIC at the start.
+    pub started_ns: u64,
+    /// CLOCK_REALTIME minus CLOCK_MONOTONIC.
+    pub realtime_offset_ns: u64,
+    /// The machine's name.
+    pub hostname: String,
+    /// As `uname -r`.
+    pub kernel_release: String,
+    /// Identifies the clock.
+    pub boot_id: String,
+    /// Of rtscope.
+    pub version: String,
+    /// What each event says of who recorded it: of `pid`, `tid`, `comm`, `cpu`.
+    pub context: Vec<String>,
+}
+
+impl UserSession {
+    /// Of this machine, now.
+    ///
+    /// # Errors
+    /// When the system tells nothing of itself.
+    pub fn of_this_machine(version: &str, context: Vec<String>) -> Result<UserSession, Error> {
+        let info = rtscope_ctf::TraceInfo::of_this_machine(version)?;
+        let started_ns = Pair::now(rtscope_abi::program::RTU_CLOCK_MONOTONIC).monotonic_ns;
+        Ok(UserSession {
+            schema: SCHEMA.to_string(),
+            started_ns,
+            realtime_offset_ns: info.realtime_offset_ns,
+            hostname: info.hostname,
+            kernel_release: info.kernel_release,
+            boot_id: info.clock_uuid.to_string(),
+            version: info.producer_version,
+            context,
+        })
+    }
+}
+
+/// What only an orderly end tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserEnd {
+    /// CLOCK_MONOTONIC.
+    pub ended_ns: u64,
+    /// By ring: events that found no room since the recording began, and records that were never finished.
+    pub rings: Vec<(u32, u64, u64)>,
+    /// Events of threads that had no ring.
+    pub lost_no_buffer: u64,
+    /// Events larger than a record can be.
+    pub lost_too_large: u64,
+    /// Programs from which nothing more was taken, and why; programs that ran untraced.
+    pub remarks: Vec<String>,
+}
+
+impl UserEnd {
+    /// From what became of all programs.
+    #[must_use]
+    pub fn of(ended_ns: u64, reports: &[ProcessReport]) -> UserEnd {
+        let mut end = UserEnd { ended_ns, ..UserEnd::default() };
+        for report in reports {
+            let who = format!("{} (process {}, user {})", report.comm, report.pid, report.uid);
+            end.rings.extend(report.rings.iter().map(|ring| (ring.index, ring.lost, ring.unfinished)));
+            let outside = report.lost_outside;
+            let no_buffer = outside.lost().saturating_sub(outside.lost_too_large);
+            end.lost_no_buffer = end.lost_no_buffer.saturating_add(no_buffer);
+            end.lost_too_large = end.lost_too_large.saturating_add(outside.lost_too_large);
+            if let Some(why) = &report.dropped {
+                end.remarks.push(format!("{who} was dropped: {why}"));
+            }
+            if let Some(errno) = report.untraced {
+                let why = io::Error::from_raw_os_error(errno);
+                end.remarks
+                    .push(format!("process {} of user {} runs untraced: {why}", report.pid, report.uid));
+            }
+            if outside.rings_refused > 0 {
+                let why = io::Error::from_raw_os_error(outside.refused_errno as i32);
+                end.remarks.push(format!("{who}: {} threads got no buffer: {why}", outside.rings_refused));
+            }
+        }
+        end
+    }
+}
+
+/// Writes a spool.
+#[derive(Debug)]
+pub struct UserSpoolWriter {
+    folder: PathBuf,
+    file: Flock<File>,
+    bytes: u64,
+}
+
+fn header(kind: Kind, index: u64, position: u64, bytes: u64) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    for (place, word) in header.chunks_exact_mut(8).zip([MAGIC, kind as u64, index, position, bytes]) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    header
+}
+
+impl UserSpoolWriter {
+    /// Makes the folder `TARGET.partial` with the session in it.
+    ///
+    /// # Errors
+    /// When `target` or the folder exist, or the folder cannot be made.
+    pub fn create(target: &Path, session: &UserSession) -> Result<UserSpoolWriter, Error> {
+        let folder = crate::spool::folder_of(target)?;
+        if fs::symlink_metadata(target).is_ok() {
+            return Err(Error::Exists(target.to_owned()));
+        }
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(Error::Unfinished { spool: folder, target: target.to_owned() });
+            }
+            made => made.map_err(Error::io("make the folder", &folder))?,
+        }
+        let path = folder.join("user.spool");
+        let made = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path);
+        let file = crate::spool::lock(made.map_err(Error::io("make the file", &path))?, &folder)?;
+        let mut writer = UserSpoolWriter { folder, file, bytes: 0 };
+        writer.json(Kind::Session, session).map_err(Error::io("write", &path))?;
+        Ok(writer)
+    }
+
+    fn json(&mut self, kind: Kind, value: &impl Serialize) -> io::Result<()> {
+        let text = serde_json::to_vec(value).map_err(io::Error::other)?;
+        let mut chunk = header(kind, 0, 0, text.len() as u64).to_vec();
+        chunk.extend_from_slice(&text);
+        self.bytes += chunk.len() as u64;
+        self.file.write_all(&chunk)
+    }
+
+    /// A pair of counter and time.
+    ///
+    /// # Errors
+    /// When the system refuses (a full disk).
+    pub fn clock(&mut self, pairs: &[Pair]) -> io::Result<()> {
+        let mut chunk = header(Kind::Clock, 0, 0, pairs.len() as u64 * 16).to_vec();
+        for pair in pairs {
+            chunk.extend_from_slice(&pair.counter.to_le_bytes());
+            chunk.extend_from_slice(&pair.monotonic_ns.to_le_bytes());
+        }
+        self.bytes += chunk.len() as u64;
+        self.file.write_all(&chunk)
+    }
+
+    /// Bytes so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The recording has ended in order.
+    ///
+    /// # Errors
+    /// When the system refuses. The spool can be opened as if the recorder had been killed.
+    pub fn finish(mut self, end: &UserEnd) -> Result<UserSpool, Error> {
+        let path = self.folder.join("user.spool");
+        self.json(Kind::End, end).map_err(Error::io("write", &path))?;
+        UserSpool::read(self.folder, self.file)
+    }
+
+    /// As after a kill; for a recording that could not go on.
+    ///
+    /// # Errors
+    /// When the spool cannot be read.
+    pub fn abandon(self) -> Result<UserSpool, Error> {
+        UserSpool::read(self.folder, self.file)
+    }
+}
+
+impl Sink for UserSpoolWriter {
+    fn provider(&mut self, info: &ProviderInfo) -> io::Result<()> {
+        self.json(Kind::Provider, info)
+    }
+
+    fn ring(&mut self, info: &RingInfo) -> io::Result<()> {
+        self.json(Kind::Ring, info)
+    }
+
+    fn data(&mut self, ring: u32, chunk: &Chunk<'_>) -> io::Result<()> {
+        self.bytes += HEADER_BYTES as u64 + chunk.bytes;
+        chunk.write_to(&self.file, &header(Kind::Data, u64::from(ring), chunk.position, chunk.bytes))
+    }
+}
+
+/// A spool that waits for its conversion.
+#[derive(Debug)]
+pub struct UserSpool {
+    pub(super) folder: PathBuf,
+    pub(super) file: Flock<File>,
+    pub(super) session: UserSession,
+    pub(super) providers: Vec<ProviderInfo>,
+    pub(super) rings: Vec<RingInfo>,
+    pub(super) pairs: Vec<Pair>,
+    pub(super) end: Option<UserEnd>,
+    pub(super) data: Vec<ChunkAt>,
+}
+
+impl UserSpool {
+    /// The spool of an interrupted recording to `target`, if there is one.
+    #[must_use]
+    pub fn find(target: &Path) -> Option<PathBuf> {
+        let folder = crate::spool::folder_of(target).ok()?;
+        folder.join("user.spool").is_file().then_some(folder)
+    }
+
+    /// Opens what an interrupted recording to `target` left.
+    ///
+    /// # Errors
+    /// When there is none, its recorder lives, or it makes no sense.
+    pub fn open(target: &Path) -> Result<UserSpool, Error> {
+        let folder = UserSpool::find(target).ok_or_else(|| Error::NoSpool(target.to_owned()))?;
+        let path = folder.join("user.spool");
+        let file = OpenOptions::new().read(true).open(&path).map_err(Error::io("open", &path))?;
+        let file = crate::spool::lock(file, &folder)?;
+        UserSpool::read(folder, file)
+    }
+
+    fn read(folder: PathBuf, file: Flock<File>) -> Result<UserSpool, Error> {
+        let path = folder.join("user.spool");
+        let reading = Error::io("read", &path);
+        let broken = |what: &str| Error::broken(&path, what.to_string());
+        let chunks = chunks(&file).map_err(reading)?;
+        let text = |chunk: &ChunkAt| -> Result<Vec<u8>, Error> {
+            if chunk.bytes > JSON_BYTES_MAX {
+                return Err(broken("a description is too large"));
+            }
+            let mut text = vec![0; chunk.bytes as usize];
+            file.read_exact_at(&mut text, chunk.offset).map_err(Error::io("read", &path))?;
+            Ok(text)
+        };
+        let first = chunks
+            .first()
+            .filter(|chunk| chunk.kind == Kind::Session)
+            .ok_or_else(|| broken("it has no begin"))?;
+        let session: UserSession =
+            serde_json::from_slice(&text(first)?).map_err(|error| broken(&error.to_string()))?;
+        if session.schema != SCHEMA {
+            return Err(broken(&format!("its format is {}; this rtscope converts {SCHEMA}", session.schema)));
+        }
+        let (mut providers, mut rings, mut pairs, mut end) = (Vec::new(), Vec::new(), Vec::new(), None);
+        let mut data = Vec::new();
+        for chunk in &chunks[1..] {
+            let parsed = |error: serde_json::Error| broken(&error.to_string());
+            match chunk.kind {
+                Kind::Session => return Err(broken("it begins twice")),
+                Kind::Provider => providers.push(serde_json::from_slice(&text(chunk)?).map_err(parsed)?),
+                Kind::Ring => rings.push(serde_json::from_slice(&text(chunk)?).map_err(parsed)?),
+                Kind::End => end = Some(serde_json::from_slice(&text(chunk)?).map_err(parsed)?),
+                Kind::Data => data.push(*chunk),
+                Kind::Clock => pairs.extend(text(chunk)?.chunks_exact(16).map(pair)),
+            }
+        }
+        if data.iter().any(|chunk| chunk.index >= rings.len() as u64) {
+            return Err(broken("it has records of rings that it does not describe"));
+        }
+        if rings.iter().any(|ring: &RingInfo| !ring.layout.is_possible()) {
+            return Err(broken("a ring cannot be divided as it says"));
+        }
+        Ok(UserSpool { folder, file, session, providers, rings, pairs, end, data })
+    }
+
+    /// The trace is complete: the spool is not needed any more.
+    pub(super) fn remove(self) -> Result<(), Error> {
+        fs::remove_dir_all(&self.folder).map_err(Error::io("remove", &self.folder))
+    }
+}
+
+fn pair(bytes: &[u8]) -> Pair {
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
+    Pair { counter: word(0), monotonic_ns: word(8) }
+}
+
+/// All whole chunks; what a kill or a full disk left of the last one is not one of them.
+fn chunks(file: &File) -> io::Result<Vec<ChunkAt>> {
+    let size = file.metadata()?.len();
+    let mut chunks = Vec::new();
+    let mut at = 0;
+    while at + HEADER_BYTES as u64 <= size {
+        let mut header = [0; HEADER_BYTES];
+        file.read_exact_at(&mut header, at)?;
+        let word = |place: usize| u64::from_le_bytes(header[place * 8..][..8].try_into().unwrap_or_default());
+        let offset = at + HEADER_BYTES as u64;
+        let bytes = word(4);
+        let Some(kind) = Kind::of(word(1)).filter(|_| word(0) == MAGIC && bytes <= size - offset) else {
+            break;
+        };
+        chunks.push(ChunkAt { kind, index: word(2), position: word(3), offset, bytes });
+        at = offset + bytes;
+    }
+    Ok(chunks)
+}
