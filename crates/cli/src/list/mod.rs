@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rtscope list -k`: the kernel's tracepoints, their fields, and which recorder takes each.
+//! `rtscope list`: instrumented programs (`programs`), or with `-k` the kernel's tracepoints, their fields, and which
+//! recorder takes each.
 //!
 //! The list is one file of tracefs; descriptions are only read of those whose fields are shown.
 
 pub mod options;
+mod programs;
 mod text;
 
 use crate::exit::Failure;
@@ -47,6 +49,9 @@ impl RecordedBy {
 
 /// Prints the list.
 pub fn run(options: &ListOptions) -> Result<(), Failure> {
+    if options.user || !options.kernel && options.patterns.is_empty() {
+        return programs::run(options);
+    }
     let patterns = match options.patterns.is_empty() {
         true => Patterns::parse("*"),
         false => Patterns::parse_all(&options.patterns),

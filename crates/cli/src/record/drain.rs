@@ -148,7 +148,8 @@ fn work(mut lanes: Vec<Lane>, fifo: Option<u8>, shared: &Shared) {
     }
 }
 
-fn become_fifo(priority: u8) -> io::Result<()> {
+/// Gives the calling thread a real-time priority.
+pub(super) fn become_fifo(priority: u8) -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: i32::from(priority) };
     // SAFETY: the pointer is to a live structure; 0 is the calling thread.
     let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };

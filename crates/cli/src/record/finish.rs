@@ -3,6 +3,7 @@
 
 use super::report::Report;
 use crate::exit::Failure;
+use rtscope_store::user::{UserOptions, UserSpool, convert_user as convert_spool};
 use rtscope_store::{Options, Progress, Spool};
 use std::path::Path;
 
@@ -14,7 +15,7 @@ pub fn check_target(target: &Path) -> Result<(), Failure> {
             target.display()
         )));
     }
-    if let Some(spool) = Spool::find(target) {
+    if let Some(spool) = Spool::find(target).or_else(|| UserSpool::find(target)) {
         return Err(Failure::Usage(format!(
             "{} is what a recording left that did not end in order; rtscope record --recover {} makes its trace, or remove it",
             spool.display(),
@@ -39,14 +40,37 @@ pub fn convert(spool: Spool, target: &Path, report: &Report) -> Result<(), Failu
     Ok(())
 }
 
-/// `rtscope record --recover`.
+/// The same for programs.
+pub fn convert_user(spool: UserSpool, target: &Path, report: &Report) -> Result<(), Failure> {
+    let progress = |done: u64, total: u64| report.converting(done, total);
+    let options = UserOptions { progress: Some(&progress), ..UserOptions::default() };
+    let converted = convert_spool(spool, target, &options).map_err(|error| {
+        report.end_of_progress();
+        let advice =
+            format!("the raw recording is kept; rtscope record --recover {} tries again", target.display());
+        Failure::Failed(format!("making the trace {}: {error}; {advice}", target.display()))
+    })?;
+    report.finished_user(target, &converted);
+    Ok(())
+}
+
+/// `rtscope record --recover`: what is unfinished at `target`, or of both traces in it.
 pub fn recover(target: &Path, report: &Report) -> Result<(), Failure> {
-    let open = |path: &Path| Spool::open(path).map_err(|error| Failure::Usage(error.to_string()));
-    match Spool::find(target) {
-        Some(path) => convert(open(&path)?, target, report),
-        None => Err(Failure::Usage(format!(
-            "{}: there is no unfinished recording to be recovered",
-            target.display()
-        ))),
+    let mut found = false;
+    for place in [target.to_owned(), target.join(super::KERNEL), target.join(super::USER)] {
+        if let Some(path) = Spool::find(&place) {
+            let spool = Spool::open(&path).map_err(|error| Failure::Usage(error.to_string()))?;
+            convert(spool, &place, report)?;
+            found = true;
+        }
+        if UserSpool::find(&place).is_some() {
+            let spool = UserSpool::open(&place).map_err(|error| Failure::Usage(error.to_string()))?;
+            convert_user(spool, &place, report)?;
+            found = true;
+        }
     }
+    if found {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!("{}: there is no unfinished recording to be recovered", target.display())))
 }

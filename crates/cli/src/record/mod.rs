@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rtscope record`: any tracepoints of the running kernel, from both of its recorders, as one CTF trace.
+//! `rtscope record`: any tracepoints of the running kernel, from both of its recorders, as one CTF trace; and events of
+//! instrumented programs, as another (`user`).
 //!
 //! `plan` decides who records what; `recorder` sets both recorders up and takes them down; `drain` empties their buffers into
 //! the spool while they run; `finish` makes the trace of the spool; `report` says what happens. Nothing is converted while
@@ -11,6 +12,7 @@ pub mod options;
 mod plan;
 mod recorder;
 mod report;
+mod user;
 
 use crate::command::Child;
 use crate::exit::Failure;
@@ -20,8 +22,15 @@ use plan::Plan;
 use recorder::Recording;
 use report::Report;
 use rtscope_collect::monotonic_now;
+use rtscope_event::MonotonicNs;
 use rtscope_kernel::tracefs::Tracefs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use user::UserRecording;
+
+/// The traces' names when there are two.
+const KERNEL: &str = "kernel";
+const USER: &str = "user";
 
 /// Between looks at signals, COMMAND and the clock.
 const TICK: Duration = Duration::from_millis(20);
@@ -36,24 +45,29 @@ pub fn run(options: &RecordOptions) -> Result<(), Failure> {
         return Err(Failure::Usage("say with -o where the trace goes".to_string()));
     };
     finish::check_target(target)?;
+    let targets = Targets::new(options, target);
     let tracefs = Tracefs::find();
-    let plan = Plan::new(options, tracefs.as_ref().ok())?;
+    let plan = targets.kernel.as_ref().map(|_| Plan::new(options, tracefs.as_ref().ok())).transpose()?;
     let mut child = if options.command.is_empty() { None } else { Some(Child::held(&options.command)?) };
     let stop = Stop::on_signals()?;
-    let mut recording = Recording::start(options, &plan, tracefs.ok().as_ref(), child.as_ref(), target)?;
-    report.started(&plan, &recording, target);
+    targets.make()?;
+    let user = targets.user.as_deref().map(|target| UserRecording::start(options, target)).transpose()?;
+    let kernel = match (&plan, &targets.kernel) {
+        (Some(plan), Some(target)) => {
+            Some(Recording::start(options, plan, tracefs.ok().as_ref(), child.as_ref(), target)?)
+        }
+        _ => None,
+    };
+    let mut running = Running { kernel, user, started: monotonic_now() };
+    report.started(plan.as_ref(), &running, target);
     if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
         child.release();
     }
-    wait(options, &stop, &mut recording, &mut child, &report);
+    wait(options, &stop, &mut running, &mut child, &report);
     if let Some(child) = &mut child {
         child.terminate();
     }
-    let (spool, failure) = recording.stop()?;
-    if let Some(failure) = &failure {
-        report.stopped_early(failure);
-    }
-    finish::convert(spool, target, &report)?;
+    let failure = running.finish(&targets, &report)?;
     if let Some(complaint) = child.as_ref().and_then(Child::complaint) {
         if child.as_ref().is_some_and(Child::could_not_start) {
             return Err(Failure::NoCommand(complaint));
@@ -63,23 +77,93 @@ pub fn run(options: &RecordOptions) -> Result<(), Failure> {
     failure.map_or(Ok(()), Err)
 }
 
+/// Where the traces go: one is the folder itself, two are in it.
+#[derive(Debug)]
+struct Targets {
+    folder: PathBuf,
+    kernel: Option<PathBuf>,
+    user: Option<PathBuf>,
+}
+
+impl Targets {
+    fn new(options: &RecordOptions, target: &Path) -> Targets {
+        let folder = target.to_owned();
+        let has_user = !options.user.is_empty();
+        let has_kernel = !options.kernel.is_empty() || !has_user;
+        let place = |name: &str, other: bool| if other { target.join(name) } else { target.to_owned() };
+        Targets {
+            folder,
+            kernel: has_kernel.then(|| place(KERNEL, has_user)),
+            user: has_user.then(|| place(USER, has_kernel)),
+        }
+    }
+
+    /// Makes the folder for two.
+    fn make(&self) -> Result<(), Failure> {
+        if self.kernel.is_none() || self.user.is_none() {
+            return Ok(());
+        }
+        let made = std::fs::create_dir(&self.folder);
+        made.map_err(|error| Failure::doing(format!("making the folder {}", self.folder.display()), error))
+    }
+}
+
+/// What is being recorded.
+#[derive(Debug)]
+struct Running {
+    kernel: Option<Recording>,
+    user: Option<UserRecording>,
+    started: MonotonicNs,
+}
+
+impl Running {
+    fn has_failed(&self) -> bool {
+        self.kernel.as_ref().is_some_and(Recording::has_failed)
+            || self.user.as_ref().is_some_and(UserRecording::has_failed)
+    }
+
+    /// Stops both, then makes the traces. Gives what ended the recording early, if something did.
+    fn finish(self, targets: &Targets, report: &Report) -> Result<Option<Failure>, Failure> {
+        // Both are stopped before either is converted, and one's trouble must not cost the other's trace.
+        let user = self.user.map(UserRecording::stop);
+        let kernel = self.kernel.map(Recording::stop);
+        let mut failures = Vec::new();
+        if let (Some(kernel), Some(target)) = (kernel, &targets.kernel) {
+            let converted = kernel.and_then(|(spool, failure)| {
+                failures.extend(failure);
+                finish::convert(spool, target, report)
+            });
+            failures.extend(converted.err());
+        }
+        if let (Some(user), Some(target)) = (user, &targets.user) {
+            let converted = user.and_then(|(spool, failure)| {
+                failures.extend(failure);
+                finish::convert_user(spool, target, report)
+            });
+            failures.extend(converted.err());
+        }
+        failures.iter().for_each(|failure| report.stopped_early(failure));
+        Ok(failures.into_iter().next())
+    }
+}
+
 /// Until something ends it.
 fn wait(
     options: &RecordOptions,
     stop: &Stop,
-    recording: &mut Recording,
+    running: &mut Running,
     child: &mut Option<Child>,
     report: &Report,
 ) {
-    let until = options.duration.map(|duration| recording.started().0.saturating_add(duration.0));
+    let until = options.duration.map(|duration| running.started.0.saturating_add(duration.0));
     loop {
         let now = monotonic_now();
         let over = until.is_some_and(|until| now.0 >= until);
-        if stop.asked() || over || child.as_mut().is_some_and(Child::has_ended) || recording.has_failed() {
+        if stop.asked() || over || child.as_mut().is_some_and(Child::has_ended) || running.has_failed() {
             report.end_of_progress();
             return;
         }
-        report.progress(now, recording);
+        report.progress(now, running);
         let left = until.map_or(TICK, |until| Duration::from_nanos(until - now.0));
         std::thread::sleep(left.min(TICK));
     }

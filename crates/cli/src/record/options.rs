@@ -18,6 +18,10 @@ pub const EXAMPLES: &str = help!(
       Block requests; of the issued ones, only the large.
   rtscope record -k '*,!lock:*' --duration 1s -o trace/
       Everything that the kernel has, for a second.
+  rtscope record -u 'motor:*' --context tid -o trace/ -- ./controller
+      Events of instrumented programs; no privilege is needed for the own ones.
+  rtscope record -k 'sched:*' -u '*' -o trace/ -- ./controller
+      Both, on one clock: trace/kernel and trace/user.
   rtscope record --recover trace/
       Finish the trace of a recording that was killed.
 
@@ -38,12 +42,53 @@ pub enum By {
     Ftrace,
 }
 
+/// What an event of a program can say of who recorded it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Context {
+    /// The process, as it sees itself
+    Pid,
+    /// The thread, as it sees itself
+    Tid,
+    /// The thread's name
+    Comm,
+    /// The CPU on which it happened
+    Cpu,
+}
+
+impl Context {
+    /// As the spool calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Context::Pid => "pid",
+            Context::Tid => "tid",
+            Context::Comm => "comm",
+            Context::Cpu => "cpu",
+        }
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub struct RecordOptions {
     /// Tracepoints: SYSTEM:EVENT with * and ?, a system, 'syscalls', or EVENT; !PATTERN leaves out; several with commas.
-    /// Without it: those that are recorded by eBPF
+    /// Without it and without -u: those that are recorded by eBPF
     #[arg(short = 'k', long = "kernel", value_name = "PATTERNS", value_delimiter = ',')]
     pub kernel: Vec<String>,
+    /// Events of instrumented programs (include/rtscope): PROVIDER:EVENT with * and ?, or PROVIDER; !PATTERN leaves out; several
+    /// with commas. Of all programs that run now or start later; for root, those of all users
+    #[arg(short = 'u', long = "user", value_name = "PATTERNS", value_delimiter = ',')]
+    pub user: Vec<String>,
+    /// With -u: only events up to this level (0 emergency … 6 info, 7 debug)
+    #[arg(long, value_name = "LEVEL", default_value_t = 7, requires = "user")]
+    pub level: u32,
+    /// With -u: what each event says of who recorded it; several with commas
+    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',', requires = "user")]
+    pub context: Vec<Context>,
+    /// With -u: size of each thread's buffer, where the program does not say; rounded up to a power of two
+    #[arg(long, value_name = "SIZE", requires = "user")]
+    pub user_buffer: Option<Bytes>,
+    /// With -u: programs that allow it wait for room instead of losing events; never threads with a real-time policy
+    #[arg(long, requires = "user")]
+    pub blocking: bool,
     /// Where the trace goes: a folder that does not exist yet
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, required_unless_present = "recover")]
     pub output: Option<PathBuf>,
@@ -86,7 +131,7 @@ pub struct RecordOptions {
     #[arg(long)]
     pub json: bool,
     /// Finish the trace DIR of a recording that was killed
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["kernel", "output", "command"])]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["kernel", "user", "output", "command"])]
     pub recover: Option<PathBuf>,
     /// Start this program, and stop when it ends
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]

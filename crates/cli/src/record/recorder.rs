@@ -31,7 +31,6 @@ pub struct Recording {
     instance: Option<Instance>,
     spool: SpoolWriter,
     drain: Drain,
-    started: MonotonicNs,
     cpus: usize,
     drain_tids: Vec<u32>,
     with_self: bool,
@@ -80,21 +79,7 @@ impl Recording {
         let drain =
             Drain::start(lanes, options.fifo).map_err(|error| Failure::doing("starting a thread", error))?;
         let (ebpf, drain_tids) = (ebpf.map(|(ebpf, _)| ebpf), drain.tids().to_vec());
-        Ok(Recording {
-            ebpf,
-            instance,
-            spool,
-            drain,
-            started,
-            cpus,
-            drain_tids,
-            with_self: options.with_self,
-        })
-    }
-
-    /// When both recorders were on.
-    pub fn started(&self) -> MonotonicNs {
-        self.started
+        Ok(Recording { ebpf, instance, spool, drain, cpus, drain_tids, with_self: options.with_self })
     }
 
     /// How many CPUs have buffers.

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a recording says: notes and progress on standard error, the account at the end on standard output.
 
+use super::Running;
 use super::plan::Plan;
 use super::recorder::Recording;
 use crate::exit::Failure;
 use crate::output::{note, result};
 use rtscope_event::MonotonicNs;
 use rtscope_store::Converted;
+use rtscope_store::user::UserConverted;
 use rtscope_view::{clean, duration_text, loss_line};
 use serde_json::json;
 use std::io::{IsTerminal, Write, stderr};
@@ -16,6 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Name and version of the object that `--json` prints.
 const SCHEMA: &str = "rtscope.record/1";
+/// The same for programs.
+const USER_SCHEMA: &str = "rtscope.record-user/1";
 /// Between two progress lines.
 const PROGRESS_NS: u64 = 500_000_000;
 
@@ -41,7 +45,16 @@ impl Report {
     }
 
     /// Says what is recorded, by whom, where to.
-    pub fn started(&self, plan: &Plan, recording: &Recording, target: &Path) {
+    pub fn started(&self, plan: Option<&Plan>, running: &Running, target: &Path) {
+        if let Some(user) = &running.user {
+            user.introduce(target);
+        }
+        if let (Some(plan), Some(recording)) = (plan, &running.kernel) {
+            self.started_kernel(plan, recording, target);
+        }
+    }
+
+    fn started_kernel(&self, plan: &Plan, recording: &Recording, target: &Path) {
         let mut who = Vec::new();
         if !plan.hot.is_empty() {
             who.push(format!("{} by eBPF", plan.hot.len()));
@@ -66,16 +79,22 @@ impl Report {
     }
 
     /// A line that is written over and over, on a terminal.
-    pub fn progress(&self, now: MonotonicNs, recording: &Recording) {
+    pub fn progress(&self, now: MonotonicNs, running: &Running) {
         let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (last_ns, last_bytes) = *last;
         if !self.terminal || now.0 < last_ns.saturating_add(PROGRESS_NS) {
             return;
         }
-        let (bytes, lost) = recording.so_far();
-        let seconds = now.since(recording.started()) as f64 / 1e9;
-        let rate = (bytes - last_bytes) as f64 / (now.0 - last_ns) as f64 * 1e3;
-        self.line(&format!("{seconds:.1} s  {:.1} MB  {rate:.1} MB/s  lost {lost}", bytes as f64 / 1e6));
+        let kernel = running.kernel.as_ref().map(Recording::so_far).unwrap_or_default();
+        let user = running.user.as_ref().map(|user| user.so_far()).unwrap_or_default();
+        let (bytes, lost) = (kernel.0 + user.bytes, kernel.1.saturating_add(user.lost));
+        let seconds = now.since(running.started) as f64 / 1e9;
+        let rate = bytes.saturating_sub(last_bytes) as f64 / (now.0 - last_ns) as f64 * 1e3;
+        let mut text = format!("{seconds:.1} s  {:.1} MB  {rate:.1} MB/s  lost {lost}", bytes as f64 / 1e6);
+        if running.user.is_some() {
+            text.push_str(&format!("  programs {}  rings {}", user.programs, user.rings));
+        }
+        self.line(&text);
         *last = (now.0, bytes);
     }
 
@@ -114,6 +133,54 @@ impl Report {
     pub fn finished(&self, target: &Path, converted: &Converted) {
         self.end_of_progress();
         if self.json { self.finished_json(target, converted) } else { self.finished_text(target, converted) }
+    }
+
+    /// The account of programs.
+    pub fn finished_user(&self, target: &Path, converted: &UserConverted) {
+        self.end_of_progress();
+        for remark in &converted.remarks {
+            note(&format!("rtscope: {}", clean(remark)));
+        }
+        if self.json {
+            let losses: Vec<_> = converted
+                .losses
+                .iter()
+                .map(|loss| json!({ "cause": loss.cause, "cpu": null, "count": loss.count }))
+                .collect();
+            let clock = converted.clock_error_ns;
+            let object = json!({
+                "schema": USER_SCHEMA,
+                "trace": target.display().to_string(),
+                "events": converted.events,
+                "by_event": converted.by_event,
+                "from_ns": converted.from,
+                "until_ns": converted.until,
+                "interrupted": converted.until.is_none(),
+                "bytes": converted.bytes,
+                "rings": converted.rings,
+                "losses": losses,
+                "clock_error_ns": clock.map(|(median, p99, max)| json!({ "median": median, "p99": p99, "max": max })),
+                "remarks": converted.remarks,
+            });
+            return result(&object.to_string());
+        }
+        let time = converted.until.map(|until| format!(" in {}", duration_text(until.since(converted.from))));
+        let mut text = format!(
+            "{}: {} events of {} threads{} ({:.1} MB)\n",
+            target.display(),
+            converted.events,
+            converted.rings,
+            time.unwrap_or_default(),
+            converted.bytes as f64 / 1e6
+        );
+        if converted.until.is_none() {
+            text.push_str("the recording was ended from outside; what it lost at its end is not known\n");
+        }
+        if converted.losses.is_empty() {
+            text.push_str("lost: nothing\n");
+        }
+        converted.losses.iter().for_each(|loss| text.push_str(&format!("{}\n", loss_line(loss))));
+        result(&text);
     }
 
     fn finished_text(&self, target: &Path, converted: &Converted) {

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The recording of instrumented programs: one thread that finds them and empties their rings into the spool.
+//!
+//! It polls. A program never tells anybody anything, since that would be a system call in the middle of its work; what the
+//! poll costs is this thread's alone. The pause follows how full the fullest ring was.
+
+use super::options::{Context, RecordOptions};
+use crate::exit::Failure;
+use crate::output::note;
+use rtscope_collect::monotonic_now;
+use rtscope_store::user::{UserEnd, UserSession, UserSpool, UserSpoolWriter};
+use rtscope_user::clock::{Pair, counter_kind};
+use rtscope_user::folder::ROOM;
+use rtscope_user::patterns::Wanted;
+use rtscope_user::programs::Programs;
+use rtscope_user::session::Settings;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread::{Builder, JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+/// Between looks at the rings.
+const SHORTEST: Duration = Duration::from_micros(200);
+const LONGEST: Duration = Duration::from_millis(10);
+/// Between pairs of the programs' counter and the clock: the rate does not change in less.
+const CLOCK_EVERY: Duration = Duration::from_millis(20);
+/// A larger buffer for one thread is a mistake.
+const BUFFER_MAX: usize = rtscope_abi::program::RTU_RING_BYTES_MAX as usize;
+
+/// A recording under way.
+#[derive(Debug)]
+pub struct UserRecording {
+    thread: JoinHandle<Ended>,
+    shared: Arc<Shared>,
+    patterns: String,
+}
+
+/// For the progress line.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SoFar {
+    pub bytes: u64,
+    pub lost: u64,
+    pub rings: u32,
+    pub programs: u32,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    failed: AtomicBool,
+    bytes: AtomicU64,
+    lost: AtomicU64,
+    rings: AtomicU32,
+    programs: AtomicU32,
+}
+
+/// What the thread leaves.
+#[derive(Debug)]
+struct Ended {
+    spool: UserSpoolWriter,
+    /// `None`: it could not go on.
+    end: Option<UserEnd>,
+    failure: Option<io::Error>,
+}
+
+impl UserRecording {
+    /// Takes the right to record, and starts.
+    pub fn start(options: &RecordOptions, target: &Path) -> Result<UserRecording, Failure> {
+        let settings = settings(options)?;
+        let context = options.context.iter().map(|context| Context::name(*context).to_string()).collect();
+        let failed = |error: rtscope_store::Error| Failure::Usage(error.to_string());
+        let session = UserSession::of_this_machine(env!("CARGO_PKG_VERSION"), context).map_err(failed)?;
+        let mut programs = Programs::recording(Path::new(ROOM), settings).map_err(refused)?;
+        let mut spool = UserSpoolWriter::create(target, &session).map_err(failed)?;
+        // Those that run are enabled before COMMAND starts, and before this returns.
+        programs.look(&mut spool).map_err(|error| Failure::doing("writing the recording", error))?;
+        programs.refused.iter().for_each(|why| note(&format!("rtscope: {why}")));
+        for (uid, pid) in &programs.busy {
+            note(&format!("rtscope: programs of user {uid} are recorded by process {pid}, not by this one"));
+        }
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let fifo = options.fifo;
+        let thread = Builder::new()
+            .name("user".to_string())
+            .spawn(move || work(programs, spool, &theirs, fifo))
+            .map_err(|error| Failure::doing("starting a thread", error))?;
+        Ok(UserRecording { thread, shared, patterns: options.user.join(",") })
+    }
+
+    /// Says what is recorded.
+    pub fn introduce(&self, target: &Path) {
+        let whose = if nix::unistd::geteuid().is_root() { "of all users" } else { "of this user" };
+        let patterns = rtscope_view::clean(&self.patterns);
+        note(&format!(
+            "rtscope: recording '{patterns}' of programs {whose} into {}; Ctrl-C ends it",
+            target.display()
+        ));
+    }
+
+    /// Whether it had to give up.
+    pub fn has_failed(&self) -> bool {
+        // ORDER: relaxed; a flag that stands for itself.
+        self.shared.failed.load(Ordering::Relaxed)
+    }
+
+    /// For the progress line.
+    pub fn so_far(&self) -> SoFar {
+        // ORDER: relaxed; numbers for people.
+        SoFar {
+            bytes: self.shared.bytes.load(Ordering::Relaxed),
+            lost: self.shared.lost.load(Ordering::Relaxed),
+            rings: self.shared.rings.load(Ordering::Relaxed),
+            programs: self.shared.programs.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Switches off and takes what is left. Also gives what ended it early, if something did.
+    pub fn stop(self) -> Result<(UserSpool, Option<Failure>), Failure> {
+        // ORDER: relaxed; the thread acts on nothing else that this one has written.
+        self.shared.stop.store(true, Ordering::Relaxed);
+        let gone = |_| Failure::Failed("the thread that records programs has ended too early".to_string());
+        let ended = self.thread.join().map_err(gone)?;
+        let spool = match &ended.end {
+            Some(end) => ended.spool.finish(end),
+            None => ended.spool.abandon(),
+        };
+        let spool = spool.map_err(|error| Failure::Failed(error.to_string()))?;
+        Ok((spool, ended.failure.map(|error| Failure::doing("writing what programs recorded", error))))
+    }
+}
+
+fn settings(options: &RecordOptions) -> Result<Settings, Failure> {
+    let wanted = Wanted::parse(&options.user, options.level).map_err(refused)?;
+    let buffer = options.user_buffer.map_or(0, |buffer| buffer.0);
+    if buffer > BUFFER_MAX {
+        return Err(Failure::Usage("--user-buffer: at most 1G for each thread".to_string()));
+    }
+    let ring_bytes = u32::try_from(buffer).unwrap_or(0);
+    Ok(Settings { wanted, ring_bytes, flight: false, blocking: options.blocking })
+}
+
+/// What the caller can do something about is its mistake.
+fn refused(error: rtscope_user::Error) -> Failure {
+    match error {
+        rtscope_user::Error::Pattern(..) | rtscope_user::Error::Busy(_) => Failure::Usage(error.to_string()),
+        _ => Failure::Failed(error.to_string()),
+    }
+}
+
+fn work(mut programs: Programs, mut spool: UserSpoolWriter, shared: &Shared, fifo: Option<u8>) -> Ended {
+    let result = fifo
+        .map_or(Ok(()), super::drain::become_fifo)
+        .and_then(|()| collect(&mut programs, &mut spool, shared));
+    match result {
+        Ok(()) => {
+            let end = UserEnd::of(monotonic_now().0, &programs.reports());
+            Ended { spool, end: Some(end), failure: None }
+        }
+        Err(error) => {
+            // ORDER: relaxed; see has_failed().
+            shared.failed.store(true, Ordering::Relaxed);
+            Ended { spool, end: None, failure: Some(error) }
+        }
+    }
+}
+
+fn collect(programs: &mut Programs, spool: &mut UserSpoolWriter, shared: &Shared) -> io::Result<()> {
+    let mut pause = Duration::from_millis(2);
+    let mut clock: Option<Instant> = None;
+    loop {
+        // ORDER: relaxed; see stop().
+        let stopping = shared.stop.load(Ordering::Relaxed);
+        if stopping || clock.is_none_or(|clock| clock.elapsed() >= CLOCK_EVERY) {
+            spool.clock(&[Pair::now(counter_kind())])?;
+            clock = Some(Instant::now());
+            publish(programs, spool, shared);
+        }
+        if stopping {
+            programs.stop(spool)?;
+            return spool.clock(&[Pair::now(counter_kind())]);
+        }
+        programs.look(spool)?;
+        let (_, fullest) = programs.drain(spool)?;
+        if fullest > 0.2 {
+            pause = (pause / 2).max(SHORTEST);
+        } else if fullest < 0.05 {
+            pause = (pause * 5 / 4).min(LONGEST);
+        }
+        sleep(pause);
+    }
+}
+
+fn publish(programs: &Programs, spool: &UserSpoolWriter, shared: &Shared) {
+    // ORDER: relaxed; numbers for people.
+    shared.bytes.store(spool.bytes(), Ordering::Relaxed);
+    shared.lost.store(programs.lost(), Ordering::Relaxed);
+    shared.rings.store(programs.rings(), Ordering::Relaxed);
+    shared.programs.store(programs.count(), Ordering::Relaxed);
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * An instrumented program for tests: emits events in the ways that its arguments say, and prints how many.
+ *
+ *   emitter MODE COUNT [THREADS]
+ *
+ * Modes: count (each thread COUNT events), signals (a handler emits while COUNT events are), fork, vfork, clone (a child emits too),
+ * exec (emits, then runs itself again), paced (an event each 10 us), stuck (jumps out of a handler in the middle of it), strings,
+ * wait (says "ready" and waits for a line first).
+ */
+#define _GNU_SOURCE
+#include <rtscope/rtscope.h>
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static unsigned long count;
+static volatile sig_atomic_t handled;
+
+static void *emit(void *number)
+{
+	for (unsigned long i = 0; i < count; i++)
+		RTSCOPE_EVENT(test, count, rtscope_u64(n, i), rtscope_u64(thread, (uintptr_t)number));
+	return NULL;
+}
+
+static void handler(int signal)
+{
+	(void)signal;
+	RTSCOPE_EVENT(test, handler, rtscope_u32(n, handled));
+	handled = handled + 1;
+}
+
+static void with_signals(void)
+{
+	struct itimerval each = { { 0, 50 }, { 0, 50 } }, none = { { 0, 0 }, { 0, 0 } };
+	struct sigaction action;
+
+	memset(&action, 0, sizeof(action));
+	action.sa_handler = handler;
+	sigaction(SIGALRM, &action, NULL);
+	setitimer(ITIMER_REAL, &each, NULL);
+	emit(NULL);
+	setitimer(ITIMER_REAL, &none, NULL);
+}
+
+static unsigned long in_threads(int threads)
+{
+	pthread_t *all = calloc((size_t)threads, sizeof(*all));
+	unsigned long started = 0;
+
+	for (int i = 0; i < threads; i++) {
+		if (!pthread_create(&all[i], NULL, emit, (void *)(uintptr_t)(i + 1)))
+			started++;
+		else
+			all[i] = 0;
+	}
+	for (int i = 0; i < threads; i++) {
+		if (all[i])
+			pthread_join(all[i], NULL);
+	}
+	free(all);
+	return started;
+}
+
+int main(int argc, char **argv)
+{
+	const char *mode = argc > 1 ? argv[1] : "count";
+	int threads = argc > 3 ? atoi(argv[3]) : 1;
+	unsigned long emitted;
+	int status = 0;
+
+	count = argc > 2 ? strtoul(argv[2], NULL, 10) : 1000;
+	emitted = count;
+	if (!strcmp(mode, "wait")) {
+		puts("ready");
+		fflush(stdout);
+		getchar();
+		emit(NULL);
+	} else if (!strcmp(mode, "signals")) {
+		with_signals();
+		emitted += (unsigned long)handled;
+	} else if (!strcmp(mode, "fork") || !strcmp(mode, "vfork") || !strcmp(mode, "clone")) {
+		pid_t child;
+
+		emit(NULL);
+		if (!strcmp(mode, "fork"))
+			child = fork();
+		else if (!strcmp(mode, "vfork"))
+			child = vfork();
+		else
+			child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+		if (child == 0) {
+			emit((void *)1);
+			_exit(0);
+		}
+		waitpid(child, &status, 0);
+		emit(NULL);
+		emitted = 3 * count;
+	} else if (!strcmp(mode, "exec")) {
+		emit(NULL);
+		execl("/proc/self/exe", argv[0], "count", argv[2], (char *)NULL);
+		return 1;
+	} else if (!strcmp(mode, "paced")) {
+		for (unsigned long i = 0; i < count; i++) {
+			struct timespec pause = { 0, 10000 };
+
+			RTSCOPE_EVENT(test, count, rtscope_u64(n, i), rtscope_u64(thread, 0));
+			nanosleep(&pause, NULL);
+		}
+	} else if (!strcmp(mode, "strings")) {
+		char text[400];
+
+		for (unsigned long i = 0; i < count; i++) {
+			size_t length = i % sizeof(text);
+
+			memset(text, 'a' + (int)(i % 26), length);
+			text[length < sizeof(text) ? length : sizeof(text) - 1] = 0;
+			RTSCOPE_EVENT(test, text, rtscope_str(text, text), rtscope_seq_u8(bytes, (const uint8_t *)text, length % 50));
+		}
+	} else if (threads > 1) {
+		emitted = count * in_threads(threads);
+	} else {
+		emit(NULL);
+	}
+	printf("emitted %lu\n", emitted);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
