@@ -37,8 +37,11 @@ pub struct Row {
 pub struct Promise {
     /// In words.
     pub what: String,
-    /// Measured.
-    pub value: f64,
+    /// Measured; `None`: it could not be told.
+    pub value: Option<f64>,
+    /// Why it could not be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
     /// Must not be exceeded.
     pub limit: f64,
     /// Whether it was kept.
@@ -48,7 +51,17 @@ pub struct Promise {
 impl Promise {
     /// At most `limit`.
     pub fn at_most(what: &str, value: f64, limit: f64) -> Promise {
-        Promise { what: what.to_string(), value, limit, held: value <= limit }
+        Promise { what: what.to_string(), value: Some(value), unknown: None, limit, held: value <= limit }
+    }
+
+    /// One cost at most `limit` times a peer's. A peer that costs nothing measurable is no measure: the ratio is unknown then, and
+    /// the promise is not held.
+    pub fn ratio_at_most(what: &str, cost: f64, peer: f64, limit: f64) -> Promise {
+        if peer > 0.0 {
+            return Promise::at_most(what, cost / peer, limit);
+        }
+        let unknown = Some("the peer's cost is below the noise; repeat it on a quiet machine".to_string());
+        Promise { what: what.to_string(), value: None, unknown, limit, held: false }
     }
 }
 
@@ -93,11 +106,26 @@ impl Report {
         }
         for promise in &self.promises {
             let verdict = if promise.held { "held  " } else { "BROKEN" };
-            text.push_str(&format!(
-                "{verdict} {}: {:.3} (limit {})\n",
-                promise.what, promise.value, promise.limit
-            ));
+            let value = promise.value.map(|value| format!("{value:.3}"));
+            let value = value.or_else(|| promise.unknown.clone()).unwrap_or_default();
+            text.push_str(&format!("{verdict} {}: {value} (limit {})\n", promise.what, promise.limit));
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_costs_nothing_measurable_proves_nothing() {
+        let promise = |cost, peer| Promise::ratio_at_most("", cost, peer, 1.05);
+        assert!(promise(1.0, 1.0).held && !promise(1.1, 1.0).held);
+        // Both of these would be a ratio below the limit.
+        for peer in [0.0, -0.1, f64::NAN] {
+            let promise = promise(-0.2, peer);
+            assert!(!promise.held && promise.value.is_none() && promise.unknown.is_some(), "{peer}");
+        }
     }
 }
