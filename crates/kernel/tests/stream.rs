@@ -45,7 +45,7 @@ fn drain(session: &Session, memory: &Memory, readers: &mut [StreamReader]) -> Ve
     while readers.iter().any(|reader| reader.waiting(&memory.controls) > 0) {
         assert!(Instant::now() < deadline, "a record was never completed");
         for reader in &mut *readers {
-            reader.take(banks, &memory.controls, &mut words, usize::MAX);
+            reader.take(banks, &memory.controls, &mut words, u64::MAX);
         }
     }
     words

@@ -21,4 +21,4 @@ pub use decode::{decode, late_response};
 pub use late::{LateRings, RawLate};
 pub use record::{Found, first_record};
 pub use shared::SharedMemory;
-pub use stream::StreamReader;
+pub use stream::{Complete, StreamReader};

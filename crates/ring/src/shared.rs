@@ -5,7 +5,9 @@
 //! undefined behaviour. Copying 8 MiB this way takes about as long as memcpy: memory bandwidth is the limit.
 
 use memmap2::{MmapOptions, MmapRaw};
+use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -111,6 +113,53 @@ impl SharedMemory {
         for (index, word) in into.iter_mut().enumerate() {
             *word = self.load(byte_offset + index * 8);
         }
+    }
+
+    /// Writes `head` and these parts of the memory to a file, without a copy of our own. Nobody may be writing there.
+    ///
+    /// # Errors
+    /// What the system says; some of it may have been written then.
+    ///
+    /// # Panics
+    /// When a part lies outside, or `parts` are more than two: a bug of the caller, since no offset comes from the memory.
+    pub fn write_to(&self, file: &File, head: &[u8], parts: &[Range<usize>]) -> io::Result<()> {
+        const PIECES: usize = 3;
+        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let mut pieces = [nothing; PIECES];
+        pieces[0] = libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() };
+        for (piece, part) in pieces[1..][..parts.len()].iter_mut().zip(parts) {
+            assert!(part.start <= part.end && part.end <= self.words * 8, "{part:?} outside of the map");
+            // SAFETY: the part is inside the mapping, which lives as long as `self`.
+            let begin = unsafe { self.map.as_mut_ptr().add(part.start) };
+            *piece = libc::iovec { iov_base: begin.cast(), iov_len: part.len() };
+        }
+        let mut left = &mut pieces[..];
+        while let Some(first) = left.first_mut() {
+            if first.iov_len == 0 {
+                left = &mut left[1..];
+                continue;
+            }
+            // SAFETY: each piece is memory that stays there during the call and is only read, by the kernel: no reference
+            // of ours to memory that others may write exists. There are at most PIECES of them.
+            let written = unsafe { libc::writev(file.as_raw_fd(), left.as_ptr(), left.len() as libc::c_int) };
+            let Ok(mut written) = usize::try_from(written) else {
+                match io::Error::last_os_error() {
+                    error if error.kind() == io::ErrorKind::Interrupted => continue,
+                    error => return Err(error),
+                }
+            };
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            for piece in left.iter_mut() {
+                let done = piece.iov_len.min(written);
+                // SAFETY: no further than the end of the same piece.
+                piece.iov_base = unsafe { piece.iov_base.cast::<u8>().add(done) }.cast();
+                piece.iov_len -= done;
+                written -= done;
+            }
+        }
+        Ok(())
     }
 
     /// Number of whole words that are mapped.

@@ -9,6 +9,7 @@
 use crate::bank::record_word;
 use crate::{BankImage, Controls, SharedMemory};
 use rtscope_abi as abi;
+use std::ops::Range;
 
 /// Follows one CPU's ring.
 #[derive(Clone, Debug)]
@@ -44,38 +45,80 @@ impl StreamReader {
         controls.head(self.cpu, 0).saturating_sub(self.tail)
     }
 
-    /// Appends to `words` all complete records that are there, up to about `limit` words, and gives their room back. Gives
-    /// how many words it took.
-    pub fn take(
-        &mut self,
-        memory: &SharedMemory,
-        controls: &Controls,
-        words: &mut Vec<u64>,
-        limit: usize,
-    ) -> usize {
+    /// Finds the complete records that are there, up to about `limit` bytes. They stay where they are, and nobody changes them,
+    /// until [`StreamReader::give_back`].
+    #[must_use]
+    pub fn complete(&self, memory: &SharedMemory, controls: &Controls, limit: u64) -> Complete {
         let data = self.cpu * BankImage::bytes(self.size) + abi::RTS_SUB_BUFFERS as usize * 8;
-        let (head, before) = (controls.head(self.cpu, 0), words.len());
-        while self.tail < head && words.len() - before < limit {
-            let offset = data + (self.tail & (self.size as u64 - 1)) as usize;
+        let place = |position: u64| data + (position & (self.size as u64 - 1)) as usize;
+        let head = controls.head(self.cpu, 0);
+        let mut found =
+            Complete { parts: [place(self.tail)..place(self.tail), 0..0], end: self.tail, records: 0 };
+        while found.end < head && found.end - self.tail < limit {
+            let offset = place(found.end);
             // Acquire: pairs with the commit, so the words behind a committed one are the record's.
             let first = memory.load_acquire(offset);
-            let Some((length, true)) = record_word(first, self.tail, self.size as u64) else { break };
-            if (first >> 8) as u32 & 0xff != abi::RTS_PADDING {
-                words.push(first);
-                words.extend((1..length).map(|word| memory.load(offset + word * 8)));
-                self.records += 1;
+            let Some((length, true)) = record_word(first, found.end, self.size as u64) else { break };
+            let bytes = length * 8;
+            // A record is never split, so after one that runs past the end of the ring the next is behind its beginning.
+            let part = usize::from(found.parts[0].end != offset);
+            if found.parts[part].is_empty() {
+                found.parts[part] = offset..offset;
             }
-            self.tail += length as u64 * 8;
+            found.parts[part].end += bytes;
+            found.records += 1;
+            found.end += bytes as u64;
         }
-        // The store is a release: the loads above are done before the writer sees the room.
+        found
+    }
+
+    /// Gives the room of these records back to the writer.
+    pub fn give_back(&mut self, controls: &Controls, read: &Complete) {
+        self.tail = read.end;
+        self.records += read.records;
+        // The store is a release: what was read of them was so before the writer sees the room.
         controls.set_tail(self.cpu, self.tail);
-        words.len() - before
+    }
+
+    /// Appends all complete records that are there to `words`, and gives their room back.
+    pub fn take(&mut self, memory: &SharedMemory, controls: &Controls, words: &mut Vec<u64>, limit: u64) {
+        let found = self.complete(memory, controls, limit);
+        for part in found.parts() {
+            let begin = words.len();
+            words.resize(begin + part.len() / 8, 0);
+            memory.copy(part.start, &mut words[begin..]);
+        }
+        self.give_back(controls, &found);
+    }
+}
+
+/// Complete records in a ring.
+#[derive(Clone, Debug)]
+pub struct Complete {
+    parts: [Range<usize>; 2],
+    end: u64,
+    records: u64,
+}
+
+impl Complete {
+    /// Where they are, as bytes of the memory: in one piece, or in two where the ring begins again.
+    #[must_use]
+    pub fn parts(&self) -> &[Range<usize>] {
+        let pieces = self.parts.iter().take_while(|part| !part.is_empty()).count();
+        &self.parts[..pieces]
+    }
+
+    /// Their bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.len() as u64).sum()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Seek};
 
     const SIZE: usize = 1 << 16;
 
@@ -121,10 +164,10 @@ mod tests {
         for value in 0..20_000 {
             writer.write(3 + value % 4, abi::RTS_COMMITTED, value);
             if value % 7 == 0 {
-                reader.take(&writer.memory, &controls, &mut words, usize::MAX);
+                reader.take(&writer.memory, &controls, &mut words, u64::MAX);
             }
         }
-        reader.take(&writer.memory, &controls, &mut words, usize::MAX);
+        reader.take(&writer.memory, &controls, &mut words, u64::MAX);
         let mut at = 0;
         for value in 0..20_000 {
             assert_eq!(words[at] & 0xff, 3 + value % 4);
@@ -142,13 +185,42 @@ mod tests {
         writer.write(3, abi::RTS_COMMITTED, 1);
         let open = writer.write(3, abi::RTS_OPEN, 2);
         writer.write(3, abi::RTS_COMMITTED, 3);
-        assert_eq!(reader.take(&writer.memory, &controls, &mut words, usize::MAX), 3);
+        reader.take(&writer.memory, &controls, &mut words, u64::MAX);
+        assert_eq!((words.len(), reader.records()), (3, 1));
         assert_eq!(reader.waiting(&controls), 48);
         let committed =
             (writer.memory.load(open as usize) & !0xff_0000) | u64::from(abi::RTS_COMMITTED) << 16;
         writer.memory.store_release(open as usize, committed);
-        assert_eq!(reader.take(&writer.memory, &controls, &mut words, usize::MAX), 6);
+        reader.take(&writer.memory, &controls, &mut words, u64::MAX);
+        assert_eq!((words.len(), reader.records()), (9, 3));
         assert_eq!([words[1], words[4], words[7]], [1, 2, 3]);
+    }
+
+    #[test]
+    fn what_is_written_to_a_file_is_what_is_copied() {
+        let (mut writer, controls) = Writer::new();
+        let (mut reader, mut copier) = (StreamReader::new(1, SIZE), StreamReader::new(1, SIZE));
+        let (mut file, mut expected) = (tempfile::tempfile().unwrap(), Vec::new());
+        let mut pieces = Vec::new();
+        for value in 0..20_000_u64 {
+            writer.write(3 + value % 29, abi::RTS_COMMITTED, value);
+            if value % 100 == 0 {
+                let found = reader.complete(&writer.memory, &controls, u64::MAX);
+                pieces.push(found.parts().len());
+                writer.memory.write_to(&file, &value.to_ne_bytes(), found.parts()).unwrap();
+                reader.give_back(&controls, &found);
+                expected.push(value);
+                copier.take(&writer.memory, &controls, &mut expected, u64::MAX);
+            }
+        }
+        assert!(pieces.contains(&1) && pieces.contains(&2), "{pieces:?}");
+        let mut bytes = Vec::new();
+        file.rewind().unwrap();
+        file.read_to_end(&mut bytes).unwrap();
+        let words: Vec<u64> =
+            bytes.chunks(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect();
+        assert!(words == expected);
+        assert_eq!(reader.records(), copier.records());
     }
 
     #[test]
@@ -159,7 +231,9 @@ mod tests {
             writer.write(3, abi::RTS_COMMITTED, value);
         }
         let mut words = Vec::new();
-        assert_eq!(reader.take(&writer.memory, &controls, &mut words, 4), 6);
-        assert_eq!(reader.take(&writer.memory, &controls, &mut words, usize::MAX), 24);
+        reader.take(&writer.memory, &controls, &mut words, 4 * 8);
+        assert_eq!(words.len(), 6);
+        reader.take(&writer.memory, &controls, &mut words, u64::MAX);
+        assert_eq!(words.len(), 30);
     }
 }

@@ -18,6 +18,7 @@ use crate::session::{End, SCHEMA, Session};
 use nix::fcntl::{Flock, FlockArg};
 use rtscope_ctf::Links;
 use rtscope_event::{CpuId, MonotonicNs};
+use rtscope_ring::{Complete, SharedMemory};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -91,7 +92,7 @@ impl SpoolWriter {
     /// # Errors
     /// When it exists or cannot be made.
     pub fn bank(&self, cpu: CpuId) -> Result<BankWriter, Error> {
-        Ok(BankWriter { file: self.file(cpu, "bank")?, buffer: Vec::new() })
+        Ok(BankWriter { file: self.file(cpu, "bank")? })
     }
 
     /// The file for the sub-buffers of a CPU. Write whole ones, in order, one behind the other.
@@ -147,25 +148,43 @@ impl SpoolWriter {
 #[derive(Debug)]
 pub struct BankWriter {
     file: File,
-    buffer: Vec<u8>,
 }
 
 impl BankWriter {
-    /// Appends whole records, with one call. `time`: when they were taken out of the ring; no record is newer. `lost`: how many
+    /// Appends whole records that are in a ring, with one call and without a copy. `time`: when they were taken out of the ring; no record is newer. `lost`: how many
     /// this CPU has had to leave out since the start, as of then. Without records and with nothing newly lost there is no need to
     /// call it.
     ///
     /// # Errors
     /// When the system refuses (a full disk). The file may then end within the chunk, and no more may be appended.
-    pub fn chunk(&mut self, time: MonotonicNs, lost: u64, words: &[u64]) -> io::Result<()> {
-        let bytes = words.len() * 8;
-        self.buffer.resize(CHUNK_HEADER_BYTES + bytes, 0);
-        let header = [CHUNK_MAGIC, bytes as u64, lost, time.0];
-        for (place, word) in self.buffer.chunks_exact_mut(8).zip(header.iter().chain(words)) {
-            place.copy_from_slice(&word.to_ne_bytes());
-        }
-        self.file.write_all(&self.buffer)
+    pub fn chunk_of_ring(
+        &mut self,
+        time: MonotonicNs,
+        lost: u64,
+        memory: &SharedMemory,
+        records: &Complete,
+    ) -> io::Result<()> {
+        let header = chunk_header(records.bytes(), time, lost);
+        memory.write_to(&self.file, &header, records.parts())
     }
+
+    /// The same with records from elsewhere.
+    ///
+    /// # Errors
+    /// As [`BankWriter::chunk_of_ring`].
+    pub fn chunk(&mut self, time: MonotonicNs, lost: u64, words: &[u64]) -> io::Result<()> {
+        let mut bytes = chunk_header(words.len() as u64 * 8, time, lost).to_vec();
+        bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+        self.file.write_all(&bytes)
+    }
+}
+
+fn chunk_header(bytes: u64, time: MonotonicNs, lost: u64) -> [u8; CHUNK_HEADER_BYTES] {
+    let mut header = [0; CHUNK_HEADER_BYTES];
+    for (place, word) in header.chunks_exact_mut(8).zip([CHUNK_MAGIC, bytes, lost, time.0]) {
+        place.copy_from_slice(&word.to_ne_bytes());
+    }
+    header
 }
 
 /// A recording that waits for its conversion. While it is open, nobody else can open it.

@@ -21,8 +21,8 @@ const CPUS_PER_THREAD: usize = 4;
 /// Between looks at the buffers.
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(10);
-/// Words of records that are taken at once: what stays in the second-level cache.
-const BATCH_WORDS: usize = 64 << 10;
+/// Bytes of records that are written at once: what stays in the second-level cache.
+const BATCH_BYTES: u64 = 512 << 10;
 
 /// The eBPF ring of one CPU, and where its records go.
 #[derive(Debug)]
@@ -157,7 +157,6 @@ pub(super) fn become_fifo(priority: u8) -> io::Result<()> {
 }
 
 fn drain_all(lanes: &mut [Lane], shared: &Shared) -> io::Result<()> {
-    let mut words = Vec::with_capacity(BATCH_WORDS + 1024);
     let mut pause = Duration::from_millis(5);
     loop {
         // Before the look at the buffers: what was written before the stop is then seen by the look.
@@ -165,7 +164,7 @@ fn drain_all(lanes: &mut [Lane], shared: &Shared) -> io::Result<()> {
         let stopping = shared.stop.load(Ordering::Relaxed);
         let mut fullest = 0.0_f64;
         for lane in lanes.iter_mut() {
-            fullest = fullest.max(drain_lane(lane, &mut words, stopping, shared)?);
+            fullest = fullest.max(drain_lane(lane, stopping, shared)?);
         }
         if stopping {
             return Ok(());
@@ -180,12 +179,12 @@ fn drain_all(lanes: &mut [Lane], shared: &Shared) -> io::Result<()> {
 }
 
 /// Empties one CPU's buffers; gives how full the fuller one was, from 0 to 1.
-fn drain_lane(lane: &mut Lane, words: &mut Vec<u64>, last: bool, shared: &Shared) -> io::Result<f64> {
+fn drain_lane(lane: &mut Lane, last: bool, shared: &Shared) -> io::Result<f64> {
     let mut fullest = 0.0_f64;
     if let Some(bank) = &mut lane.bank {
         let waiting = bank.reader.waiting(&bank.controls);
         fullest = waiting as f64 / bank.bytes as f64;
-        let written = drain_bank(bank, words)?;
+        let written = drain_bank(bank)?;
         // ORDER: relaxed; numbers for a progress line.
         shared.bytes.fetch_add(written, Ordering::Relaxed);
     }
@@ -199,20 +198,21 @@ fn drain_lane(lane: &mut Lane, words: &mut Vec<u64>, last: bool, shared: &Shared
     Ok(fullest)
 }
 
-fn drain_bank(bank: &mut Bank, words: &mut Vec<u64>) -> io::Result<u64> {
+/// Writes straight from the ring: whoever records shares the CPUs with the load, and each copy is time that the load does not have.
+fn drain_bank(bank: &mut Bank) -> io::Result<u64> {
     let mut written = 0;
     loop {
-        words.clear();
         // The losses first: what was lost so far was lost before what is taken now ends.
         let lost =
             super::recorder::lost_events(&bank.controls, bank.reader.cpu()).map(|(_, count)| count).sum();
-        let taken = bank.reader.take(&bank.memory, &bank.controls, words, BATCH_WORDS);
-        if taken == 0 {
+        let found = bank.reader.complete(&bank.memory, &bank.controls, BATCH_BYTES);
+        if found.bytes() == 0 {
             return Ok(written);
         }
-        bank.out.chunk(rtscope_collect::monotonic_now(), lost, words)?;
-        written += taken as u64 * 8;
-        if taken < BATCH_WORDS {
+        bank.out.chunk_of_ring(rtscope_collect::monotonic_now(), lost, &bank.memory, &found)?;
+        bank.reader.give_back(&bank.controls, &found);
+        written += found.bytes();
+        if found.bytes() < BATCH_BYTES {
             return Ok(written);
         }
     }
