@@ -31,7 +31,7 @@ typedef int rts_s32;
 typedef unsigned long long rts_u64;
 typedef long long rts_s64;
 
-#define RTS_ABI_VERSION 2
+#define RTS_ABI_VERSION 3
 
 #define RTS_COMM_LEN 16
 #define RTS_FILENAME_LEN 64
@@ -85,6 +85,8 @@ enum rts_record_type {
 	RTS_WORK_QUEUE = 25,
 	RTS_WORK_START = 26,
 	RTS_WORK_END = 27,
+	RTS_SYSCALL_ENTRY = 28,
+	RTS_SYSCALL_EXIT = 29,
 	RTS_RECORD_TYPES
 };
 
@@ -222,8 +224,25 @@ struct rts_ipi_send {
 };
 
 /*
- * The text behind a system call's argument: a path. The call itself is recorded elsewhere (by ftrace, which loses nothing
- * where eBPF programs can be preempted); this is found by tid, pointer and time. The path itself
+ * A system call, where eBPF records it. As many arguments follow the entry as the call has (config.calls), up to six, as the
+ * 64-bit words that they are: the record's length tells how many.
+ */
+#define RTS_SYSCALL_ARGS_MAX 6
+
+struct rts_syscall_entry {
+	struct rts_record record;
+	rts_u32 number, tid;
+};
+
+struct rts_syscall_exit {
+	struct rts_record record;
+	rts_u32 number, tid;
+	rts_s64 ret;
+};
+
+/*
+ * The text behind a system call's argument: a path. The call itself is a record of its own, or an event of ftrace (which
+ * loses nothing where eBPF programs can be preempted); this is found by tid, pointer and time. The path itself
  * follows the structure, with its NUL, filled up to whole words with zeros.
  */
 struct rts_syscall_path {
@@ -402,7 +421,12 @@ struct rts_trigger {
 
 #define RTS_SYSCALLS 512
 #define RTS_PATH_ENTRY_ONLY 0x80 /* not to be read at the exit: the call replaces the memory */
-#define RTS_GLOB_MAX 31		 /* pattern characters other than '*' */
+/* What is wanted of a system call. */
+#define RTS_CALL_ARGS 0x07  /* how many arguments its entry's record has */
+#define RTS_CALL_ENTRY 0x08 /* its entry is recorded */
+#define RTS_CALL_EXIT 0x10  /* its exit is recorded */
+#define RTS_CALL_PATHS 0x20 /* paths[] has something for it */
+#define RTS_GLOB_MAX 31	    /* pattern characters other than '*' */
 
 struct rts_config {
 	rts_u64 bank_size; /* bytes, a power of two */
@@ -412,7 +436,7 @@ struct rts_config {
 	rts_u64 rate_ns;      /* least time between two snapshots */
 	rts_u32 set_mask;     /* number of task sets - 1 */
 	rts_u32 target_pid;   /* 0: any process */
-	rts_u32 own_pid;      /* rtscope's own process, whose system calls have no paths */
+	rts_u32 own_pid;      /* the process whose system calls are left out: rtscope's own; 0: none */
 	rts_u32 stream;	      /* a reader empties the rings: full means lost; else they are written in a circle */
 	rts_u8 record;	      /* the flight recorder is on */
 	rts_u8 track;	      /* the response tracker is on */
@@ -434,6 +458,8 @@ struct rts_config {
 	rts_u32 glob[256];
 	/* By system call number: bit i says that argument i (0 to 4) is a path to be read; and RTS_PATH_ENTRY_ONLY. */
 	rts_u8 paths[RTS_SYSCALLS];
+	/* By system call number: RTS_CALL_... */
+	rts_u8 calls[RTS_SYSCALLS];
 };
 
 /* ---- statistics of the response tracker, one per CPU ---------------------------------------------------------- */
@@ -506,6 +532,8 @@ RTS_ASSERT_SIZE(struct rts_other_origin, 16);
 RTS_ASSERT_SIZE(struct rts_chain, 256);
 RTS_ASSERT_SIZE(struct rts_late, 320);
 RTS_ASSERT_SIZE(struct rts_late_response, 64);
+RTS_ASSERT_SIZE(struct rts_syscall_entry, 24);
+RTS_ASSERT_SIZE(struct rts_syscall_exit, 32);
 RTS_ASSERT_SIZE(struct rts_syscall_path, 40);
 RTS_ASSERT_SIZE(struct rts_cpu_control, 384);
 RTS_ASSERT_SIZE(struct rts_trigger, 64);

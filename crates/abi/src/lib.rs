@@ -57,6 +57,8 @@ pub fn record_name(kind: u32) -> &'static str {
         RTS_IPI_SEND => "ipi_send_cpu",
         RTS_LATE_RESPONSE => "rtscope_late_response",
         RTS_SYSCALL_PATH => "path of a system call",
+        RTS_SYSCALL_ENTRY => "syscall_entry",
+        RTS_SYSCALL_EXIT => "syscall_exit",
         _ => "record of an unknown type",
     }
 }

@@ -208,6 +208,48 @@ fn root_paths_are_texts_and_own_calls_are_left_out() {
     assert!(names.is_empty(), "rtscope's own splices were recorded: {}", names.len());
 }
 
+/// What each process of `rtscope-every-call` did, as one recorder tells it.
+fn every_call(options: &[&str]) -> Vec<Vec<String>> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("trace");
+    let output = rtscope()
+        .args(["record", "-k", "syscalls", "-o"])
+        .arg(&trace)
+        .args(options)
+        .arg("--")
+        .arg(program("rtscope-every-call").expect("built"))
+        .output()
+        .expect("it can be started");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.contains("lost: nothing"), "{} {said}", output.status);
+    let line = said.lines().find(|line| line.contains("processes")).expect("its line");
+    let line: Value = serde_json::from_str(line).expect("JSON");
+    let processes = line["processes"].as_array().expect("a list");
+    let mut calls: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for line in babeltrace2(&trace).into_iter().filter(|line| name_of(line).starts_with("syscall_")) {
+        let tid = field(&line, "tid").expect("each event has it").to_owned();
+        // Other results are addresses, and numbers of processes.
+        let result = field(&line, "ret").filter(|result| result.starts_with('-'));
+        calls.entry(tid).or_default().push(format!("{} {}", name_of(&line), result.unwrap_or("")));
+    }
+    processes.iter().map(|process| calls.remove(&process.to_string()).unwrap_or_default()).collect()
+}
+
+#[test]
+fn root_both_recorders_give_the_same_system_calls() {
+    const TEST: &str = "root_both_recorders_give_the_same_system_calls";
+    let Some(_cpus) = Cpus::for_watching(TEST) else { return };
+    if skip_without(TEST, "babeltrace2") {
+        return;
+    }
+    let (theirs, ours) = (every_call(&["--by", "ftrace"]), every_call(&[]));
+    assert_eq!(theirs.len(), ours.len());
+    for (theirs, ours) in theirs.iter().zip(&ours) {
+        assert!(!theirs.is_empty());
+        assert_eq!(ours, theirs);
+    }
+}
+
 #[test]
 fn root_filters_and_limits_hold_in_the_kernel() {
     const TEST: &str = "root_filters_and_limits_hold_in_the_kernel";

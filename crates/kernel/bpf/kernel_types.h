@@ -53,6 +53,7 @@ struct task_struct {
 	unsigned int flags;
 	int exit_state;
 	unsigned int policy;
+	unsigned short migration_disabled;
 	struct task_struct *real_parent;
 	char comm[16];
 };
@@ -60,7 +61,7 @@ struct task_struct {
 /* The registers of a system call, as each architecture hands over its arguments. */
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
-	unsigned long di, si, dx, r10, r8, r9;
+	unsigned long di, si, dx, r10, r8, r9, orig_ax;
 };
 #else
 struct user_pt_regs {
@@ -68,6 +69,7 @@ struct user_pt_regs {
 };
 struct pt_regs {
 	struct user_pt_regs user_regs;
+	int syscallno;
 };
 #endif
 

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The paths that system calls are given. The calls themselves are recorded by ftrace, which loses none where these programs
- * can be preempted; ftrace knows the pointer but not the text behind it.
+ * System calls of a stream, and the paths that they are given.
  *
- * The text is read at the call's entry, before another thread can change it. Where its memory is not there (a page
+ * Where the kernel runs these programs with preemption off, they record the calls themselves, and are then the only ones on
+ * sys_enter and sys_exit: a second handler there turns the kernel's direct call into a loop of indirect ones, and ftrace's own
+ * costs twice as much. No other call can come in between on their CPU, so the kernel has no reason to skip
+ * them. Elsewhere (Linux 7) it has, so there ftrace records the calls and these programs only read the paths. Which it is says
+ * config.calls; probe_preemption below finds out.
+ *
+ * The text of a path is read at the call's entry, before another thread can change it. Where its memory is not there (a page
  * that was never touched: a string constant at its first use), the call itself will bring it in, so it is read at the
  * exit. Where that fails too, nothing is written and the reader of the trace sees "?".
  *
- * Cost: each system call pays for entering the program and one look at a table; those with a path, for reading it. The exit
- * pays for one look at a counter while no path waits.
+ * Cost: each system call pays for entering the program and one look at a table; those that are wanted, for a record. The exit
+ * looks at a counter too, and for a path that waits only while that is not 0.
  */
 
 struct path_scratch {
@@ -56,8 +61,10 @@ static __always_inline __u64 syscall_argument(const struct pt_regs *regs, __u32 
 		return regs->dx;
 	case 3:
 		return regs->r10;
-	default:
+	case 4:
 		return regs->r8;
+	default:
+		return regs->r9;
 	}
 #else
 	/* Unchanged at the entry; the first one is the result at the exit, where this is not asked. */
@@ -70,9 +77,31 @@ static __always_inline __u64 syscall_argument(const struct pt_regs *regs, __u32 
 		return regs->user_regs.regs[2];
 	case 3:
 		return regs->user_regs.regs[3];
-	default:
+	case 4:
 		return regs->user_regs.regs[4];
+	default:
+		return regs->user_regs.regs[5];
 	}
+#endif
+}
+
+/* The number of the call that returns; -1 for none, as after rt_sigreturn. */
+static __always_inline long syscall_number(const struct pt_regs *regs)
+{
+#if defined(__TARGET_ARCH_x86)
+	return regs->orig_ax;
+#else
+	return regs->syscallno;
+#endif
+}
+
+/* Calls of 32-bit programs have numbers of their own. ftrace has no events for them, so neither have we. */
+static __always_inline bool is_compat(const struct task_struct *task)
+{
+#if defined(__TARGET_ARCH_x86)
+	return task->thread_info.status & TS_COMPAT;
+#else
+	return false;
 #endif
 }
 
@@ -111,55 +140,137 @@ static __always_inline bool record_path(struct here *here, const struct path_wai
 	return true;
 }
 
-SEC("tp_btf/sys_enter")
-int BPF_PROG(syscall_path_entry, struct pt_regs *regs, long number)
+static __always_inline void record_paths(struct here *here, const struct pt_regs *regs, __u32 syscall, __u32 tid)
 {
-	__u32 syscall = (__u32)number & (RTS_SYSCALLS - 1);
-	__u32 args = config.paths[syscall];
-	struct task_struct *task;
-	struct path_wait call = { .syscall = syscall };
-	struct here here;
-	__u32 tid;
+	struct path_wait call = { .syscall = syscall, .entry_ns = now(here) };
+	__u32 args = config.paths[syscall & (RTS_SYSCALLS - 1)];
 
-	if (!args || syscall != (__u64)number || !enter(&here))
-		return 0;
-	task = bpf_get_current_task_btf();
-	if ((__u32)task->tgid == config.own_pid)
-		return 0;
-#if defined(__TARGET_ARCH_x86)
-	if (task->thread_info.status & TS_COMPAT)
-		return 0;
-#endif
-	tid = task->pid;
-	call.entry_ns = now(&here);
 	for (__u32 arg = 0; arg < 5; arg++) {
 		if (!(args & 1 << arg))
 			continue;
 		call.arg = arg;
 		call.pointer = syscall_argument(regs, arg);
-		if (!call.pointer || record_path(&here, &call, tid, 0, 0) || args & RTS_PATH_ENTRY_ONLY)
+		if (!call.pointer || record_path(here, &call, tid, 0, 0) || args & RTS_PATH_ENTRY_ONLY)
 			continue;
 		__sync_fetch_and_add(&path_counters.waiting, 1);
 		bpf_map_update_elem(&path_waits, &tid, &call, BPF_ANY);
 	}
+}
+
+static __always_inline void record_entry(struct here *here, const struct pt_regs *regs, __u32 syscall, __u32 tid,
+					 __u32 count)
+{
+	struct rts_syscall_entry *r = reserve(here, sizeof(*r) + count * 8, RTS_SYSCALL_ENTRY, 0);
+	__u64 *args;
+
+	if (!r)
+		return;
+	r->number = syscall;
+	r->tid = tid;
+	args = (__u64 *)(r + 1);
+	/* No loop, and not more than there is room for: an interrupt's record may stand right behind. */
+	if (count > 0)
+		args[0] = syscall_argument(regs, 0);
+	if (count > 1)
+		args[1] = syscall_argument(regs, 1);
+	if (count > 2)
+		args[2] = syscall_argument(regs, 2);
+	if (count > 3)
+		args[3] = syscall_argument(regs, 3);
+	if (count > 4)
+		args[4] = syscall_argument(regs, 4);
+	if (count > 5)
+		args[5] = syscall_argument(regs, 5);
+	commit(&r->record);
+}
+
+SEC("tp_btf/sys_enter")
+int BPF_PROG(syscall_entry, struct pt_regs *regs, long number)
+{
+	__u32 syscall = (__u32)number & (RTS_SYSCALLS - 1);
+	__u32 call = config.calls[syscall];
+	struct task_struct *task;
+	struct here here;
+	__u32 tid;
+
+	if (!(call & (RTS_CALL_ENTRY | RTS_CALL_PATHS)) || syscall != (__u64)number)
+		return 0;
+	task = bpf_get_current_task_btf();
+	if ((__u32)task->tgid == config.own_pid || is_compat(task) || !enter(&here))
+		return 0;
+	tid = task->pid;
+	if (call & RTS_CALL_ENTRY)
+		record_entry(&here, regs, syscall, tid, call & RTS_CALL_ARGS);
+	if (call & RTS_CALL_PATHS)
+		record_paths(&here, regs, syscall, tid);
+	return 0;
+}
+
+/* A path that waits: its call has brought the memory in. */
+static __noinline int record_late_path(struct here *here)
+{
+	__u32 tid = bpf_get_current_task_btf()->pid;
+	struct path_wait *call = bpf_map_lookup_elem(&path_waits, &tid);
+
+	if (!call)
+		return 0;
+	record_path(here, call, tid, 1, RTS_PATH_AT_EXIT);
+	bpf_map_delete_elem(&path_waits, &tid);
+	__sync_fetch_and_add(&path_counters.waiting, -1);
 	return 0;
 }
 
 SEC("tp_btf/sys_exit")
-int BPF_PROG(syscall_path_exit, struct pt_regs *regs, long result)
+int BPF_PROG(syscall_exit, struct pt_regs *regs, long result)
 {
-	struct path_wait *call;
+	bool waits = *(volatile __u64 *)&path_counters.waiting;
+	long number = syscall_number(regs);
+	__u32 syscall = (__u32)number & (RTS_SYSCALLS - 1);
+	bool wanted = config.calls[syscall] & RTS_CALL_EXIT && syscall == (__u64)number;
+	struct rts_syscall_exit *r;
+	struct task_struct *task;
 	struct here here;
-	__u32 tid;
 
-	if (!*(volatile __u64 *)&path_counters.waiting || !enter(&here))
+	if (!wanted && !waits)
 		return 0;
-	tid = bpf_get_current_task_btf()->pid;
-	call = bpf_map_lookup_elem(&path_waits, &tid);
-	if (!call)
+	task = bpf_get_current_task_btf();
+	if ((__u32)task->tgid == config.own_pid || is_compat(task) || !enter(&here))
 		return 0;
-	record_path(&here, call, tid, 1, RTS_PATH_AT_EXIT);
-	bpf_map_delete_elem(&path_waits, &tid);
-	__sync_fetch_and_add(&path_counters.waiting, -1);
+	if (wanted && (r = reserve(&here, sizeof(*r), RTS_SYSCALL_EXIT, 0))) {
+		r->number = syscall;
+		r->tid = task->pid;
+		r->ret = result;
+		commit(&r->record);
+	}
+	if (waits)
+		record_late_path(&here);
+	return 0;
+}
+
+/* What probe_preemption has found: 0 before it ran, 1 where programs may be preempted, 2 where they are not. */
+struct {
+	__u64 preemption;
+} probed SEC(".data.probe");
+
+/*
+ * Whether programs on sys_enter run with preemption off, asked from within one, for a system call of our own.
+ *
+ * No program may change its CPU while it runs. Up to Linux 6.18 the kernel sees to that by running it with preemption off;
+ * since tracepoints let themselves be preempted, by forbidding the task to migrate. So a task that may migrate here
+ * cannot be preempted. (The preemption count itself cannot be asked everywhere: on x86 it is a per-CPU variable, which
+ * programs find only in kernels with CONFIG_KALLSYMS_ALL.)
+ */
+SEC("tp_btf/sys_enter")
+int BPF_PROG(probe_preemption, struct pt_regs *regs, long number)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	if ((__u32)task->tgid != config.own_pid)
+		return 0;
+	/* A kernel for one CPU has no such field. */
+	if (!bpf_core_field_exists(task->migration_disabled))
+		probed.preemption = 1;
+	else
+		probed.preemption = task->migration_disabled ? 1 : 2;
 	return 0;
 }

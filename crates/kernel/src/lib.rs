@@ -15,7 +15,7 @@ mod tasks;
 pub mod tracefs;
 
 pub use irqs::{interrupts, irq_number};
-pub use programs::{PROGRAMS, ProgramSpec, SYSCALL_PATHS, stream_programs};
+pub use programs::{PROGRAMS, ProgramSpec, SYSCALLS, stream_programs};
 pub use session::{
     Error, Memory, OriginFilter, Recorder, Session, SessionConfig, SnapshotConfig, StreamConfig, Target,
     TrackerConfig,

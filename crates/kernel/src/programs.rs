@@ -111,14 +111,22 @@ pub const PROGRAMS: &[ProgramSpec] = &[
 
 /// The task iterator.
 pub(crate) const DUMP_TASKS: &str = "dump_tasks";
-/// They read the paths that system calls are given, for a stream.
-pub const SYSCALL_PATHS: [&str; 2] = ["syscall_path_entry", "syscall_path_exit"];
+/// They record system calls, or only read the paths that these are given, for a stream.
+pub const SYSCALLS: [&str; 2] = ["syscall_entry", "syscall_exit"];
+/// It finds out whether those can be preempted.
+pub(crate) const PROBE_PREEMPTION: &str = "probe_preemption";
 
-/// The programs of a stream that takes `hot`, and paths if they are wanted; for [`crate::SessionConfig::only`].
+/// The programs of a stream that takes `hot`, and system calls or their paths if they are wanted; for
+/// [`crate::SessionConfig::only`].
 #[must_use]
-pub fn stream_programs(hot: &[&ProgramSpec], paths: bool) -> Vec<&'static str> {
-    let paths = if paths { &SYSCALL_PATHS[..] } else { &[] };
-    hot.iter().map(|spec| spec.name).chain(paths.iter().copied()).chain([DUMP_TASKS]).collect()
+pub fn stream_programs(hot: &[&ProgramSpec], syscalls: bool) -> Vec<&'static str> {
+    let syscalls = if syscalls { &SYSCALLS[..] } else { &[] };
+    hot.iter().map(|spec| spec.name).chain(syscalls.iter().copied()).chain([DUMP_TASKS]).collect()
+}
+
+/// A program that only a stream or a probe asks for.
+pub(crate) fn is_for_streams(name: &str) -> bool {
+    SYSCALLS.contains(&name) || name == PROBE_PREEMPTION
 }
 
 /// The program that tests load beside the others, which the kernel has to skip: `test_miss` (bpf/test.bpf.h).

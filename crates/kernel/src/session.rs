@@ -7,7 +7,7 @@
 
 use crate::caps::{self, Capability};
 use crate::program_info::{ProgramInfo, program_info};
-use crate::programs::{DUMP_TASKS, PROGRAMS, ProgramSpec, SYSCALL_PATHS, TEST_PROGRAM, is_for_benchmarks};
+use crate::programs::{DUMP_TASKS, PROGRAMS, ProgramSpec, TEST_PROGRAM, is_for_benchmarks, is_for_streams};
 use crate::tasks;
 use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder, OpenObject};
 use rtscope_abi as abi;
@@ -52,6 +52,11 @@ impl Recorder {
 pub struct StreamConfig {
     /// System calls whose paths are wanted: the number, and what `struct rts_config` has in `paths` for it.
     pub paths: Vec<(usize, u8)>,
+    /// System calls that are recorded themselves: the number, and what `struct rts_config` has in `calls` for it. Only where
+    /// [`crate::syscalls::are_not_preempted`].
+    pub calls: Vec<(usize, u8)>,
+    /// Our own process's calls are recorded, too.
+    pub with_self: bool,
 }
 
 /// When a late response becomes a snapshot.
@@ -308,6 +313,11 @@ impl Session {
         Ok(tasks::parse_dump(&bytes))
     }
 
+    /// The words of a data section that the programs write.
+    pub(crate) fn section(&self, name: &str, bytes: usize) -> Result<SharedMemory, Error> {
+        map_memory(&self.object, name, bytes, false)
+    }
+
     /// How often each program was skipped because it was running already; `None` where the kernel does not say.
     #[must_use]
     pub fn recursion_misses(&self) -> Vec<(String, Option<u64>)> {
@@ -358,7 +368,7 @@ fn choose_programs(open: &mut OpenObject, config: &SessionConfig) -> Vec<&'stati
             _ if name == TEST_PROGRAM => tests_skips(),
             _ if !config.only.is_empty() => config.only.contains(&name.as_str()),
             Some(spec) => config.recorder.is_some() || spec.tracks,
-            None => !is_for_benchmarks(&name) && !SYSCALL_PATHS.contains(&name.as_str()),
+            None => !is_for_benchmarks(&name) && !is_for_streams(&name),
         };
         let there = spec.is_none_or(|spec| tracepoints.has(spec.tracepoint));
         absent.extend(spec.filter(|_| asked_for && !there));
@@ -444,10 +454,17 @@ fn rodata(config: &SessionConfig) -> Result<abi::rts_config, Error> {
         }
         if let Some(stream) = &recorder.stream {
             values.stream = 1;
-            values.own_pid = std::process::id();
+            values.own_pid = if stream.with_self { 0 } else { std::process::id() };
+            for (syscall, wanted) in &stream.calls {
+                if let Some(slot) = values.calls.get_mut(*syscall) {
+                    *slot |= *wanted;
+                }
+            }
             for (syscall, args) in &stream.paths {
-                if let Some(slot) = values.paths.get_mut(*syscall) {
+                if let Some((slot, call)) = values.paths.get_mut(*syscall).zip(values.calls.get_mut(*syscall))
+                {
                     *slot = *args;
+                    *call |= abi::RTS_CALL_PATHS as u8;
                 }
             }
         }

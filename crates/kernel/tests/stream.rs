@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where something is missing")]
 
 use rtscope_abi as abi;
+use rtscope_kernel::syscalls::are_not_preempted;
 use rtscope_kernel::{
     Memory, PROGRAMS, Recorder, Session, SessionConfig, StreamConfig, caps, stream_programs,
 };
@@ -25,7 +26,7 @@ fn start() -> (Session, Memory) {
     let hot: Vec<_> = PROGRAMS.iter().filter(|spec| spec.interrupts_off).collect();
     // open, openat: argument 0 and 1.
     let paths = vec![(libc::SYS_openat as usize, 1 << 1), (libc::SYS_chdir as usize, 1 << 0)];
-    let stream = StreamConfig { paths };
+    let stream = StreamConfig { paths, ..StreamConfig::default() };
     let config = SessionConfig {
         recorder: Some(Recorder { bank_bytes: BANK, snapshot: None, stream: Some(stream) }),
         only: stream_programs(&hot, true),
@@ -125,4 +126,14 @@ fn root_a_full_stream_counts_what_it_leaves_out() {
     }
     drain(&session, &memory, &mut readers);
     assert!(readers[full[0]].records() > before);
+}
+
+#[test]
+fn root_whether_system_calls_can_be_recorded_is_found_out() {
+    let test = "root_whether_system_calls_can_be_recorded_is_found_out";
+    if skipped(test) {
+        return;
+    }
+    // What the answer is depends on the kernel; that there is one does not.
+    println!("handlers of system calls are not preempted: {}", are_not_preempted().unwrap());
 }

@@ -14,6 +14,7 @@ mod late;
 mod record;
 mod shared;
 mod stream;
+mod syscall;
 
 pub use bank::{BankImage, Frame, Gaps};
 pub use control::{Controls, Trigger, TriggerState};
@@ -22,3 +23,4 @@ pub use late::{LateRings, RawLate};
 pub use record::{Found, first_record};
 pub use shared::SharedMemory;
 pub use stream::{Complete, StreamReader};
+pub use syscall::SyscallRecord;

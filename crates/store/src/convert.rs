@@ -6,14 +6,14 @@
 //! a failure in the middle would lose the recording.
 
 use crate::bank::BankReader;
-use crate::formats::{Formats, Known};
+use crate::formats::{CallIds, Formats, Known};
 use crate::losses::{Account, anywhere, by_event, rest};
 use crate::names::{AllNames, Lookup};
 use crate::pages::{From, PagesReader};
 use crate::paths::LatePaths;
 use crate::scan::Scan;
 use crate::spool::open_regular;
-use crate::stream::{Ahead, Limits, Met, PageEvents, Trouble, merge};
+use crate::stream::{Ahead, Limits, Met, PageEvents, Trouble, Writing, merge};
 use crate::{Error, Spool};
 use rtscope_ctf::{Classes, EventLoss, Evidence, StreamDone, TaskStatus, TraceWriter};
 use rtscope_event::{CpuHistory, CpuId, Loss, MonotonicNs, Names, Tid};
@@ -122,7 +122,8 @@ struct Prepared<'f> {
     names: AllNames,
     late: LatePaths,
     known: Vec<Option<Known>>,
-    formats: Option<&'f Formats>,
+    calls: CallIds,
+    formats: &'f Formats,
 }
 
 impl<'a> Conversion<'a> {
@@ -150,23 +151,19 @@ impl<'a> Conversion<'a> {
             return Err(Error::Exists(target.to_owned()));
         }
         let session = &self.spool.session;
-        let formats = match &session.ftrace {
-            Some(ftrace) => {
-                let broken = |what: String| Error::broken(&self.spool.folder.join("session.json"), what);
-                Some(Formats::new(ftrace, &session.paths).map_err(broken)?)
-            }
-            None => None,
-        };
+        let broken = |what: String| Error::broken(&self.spool.folder.join("session.json"), what);
+        let formats =
+            Formats::new(session.ftrace.as_ref(), &session.syscalls, &session.paths).map_err(broken)?;
         let scan = self.scan()?;
-        let for_classes = formats.as_ref().map(Formats::for_classes).unwrap_or_default();
+        let for_classes = formats.for_classes();
         let classes = Classes::new(|class| scan.classes.contains(&class), &for_classes);
-        let known = formats.as_ref().map_or_else(|| vec![None; 1 << 16], |formats| formats.known(&classes));
         let names_dropped = scan.names.dropped();
         let prepared = Prepared {
             names: scan.names.finish(),
             late: scan.late.finish(),
-            known,
-            formats: formats.as_ref(),
+            known: formats.known(&classes),
+            calls: formats.calls(),
+            formats: &formats,
         };
         let writer = TraceWriter::create(target, classes, session.info())?;
         let mut cpus = self.on_all(|cpu| self.cpu(cpu, &writer, &prepared))?;
@@ -274,19 +271,24 @@ impl<'a> Conversion<'a> {
             self.dump(&mut stream).map_err(writing)?;
         }
         let bank = self.open(cpu, "bank")?.map(BankReader::new).transpose().map_err(reading)?;
-        let pages = match (self.open(cpu, "pages")?, prepared.formats) {
-            (Some(file), Some(formats)) => {
+        let pages = match (self.open(cpu, "pages")?, prepared.formats.layout) {
+            (Some(file), Some(layout)) => {
                 let bytes = file.metadata().map_err(reading)?.len();
-                Some(PagesReader::new(From::File(file, bytes), formats.layout))
+                Some(PagesReader::new(From::File(file, bytes), layout))
             }
             _ => None,
         };
-        let mut own = Ahead::new(cpu, bank, self.limits);
-        let mut pages =
-            PageEvents::new(pages, &prepared.known, writer.classes(), self.limits).leave_out(&self.own);
+        let how = Writing {
+            known: &prepared.known,
+            classes: writer.classes(),
+            calls: &prepared.calls,
+            late: &prepared.late,
+        };
+        let mut own = Ahead::new(cpu, bank, how, self.limits);
+        let mut pages = PageEvents::new(pages, how, self.limits).leave_out(&self.own);
         let names = Lookup::new(&prepared.names);
         let mut before = 0;
-        let whole = merge(&mut own, &mut pages, &mut stream, &names, &prepared.late, |read| {
+        let whole = merge(&mut own, &mut pages, &mut stream, &names, |read| {
             let more = read.saturating_sub(before);
             before = before.max(read);
             self.advance(more)
@@ -339,8 +341,8 @@ impl<'a> Conversion<'a> {
                 (&mut converted.events, done.stream.events),
                 (&mut converted.moved, done.stream.moved),
                 (&mut converted.early, done.bank.early.saturating_add(done.pages.early)),
-                (&mut converted.without_text, done.pages.without_text),
-                (&mut converted.cut_texts, done.pages.cut_texts),
+                (&mut converted.without_text, done.bank.without_text + done.pages.without_text),
+                (&mut converted.cut_texts, done.bank.cut_texts + done.pages.cut_texts),
                 (&mut converted.spool_bytes, self.size(done.cpu)),
             ];
             for (sum, count) in sums {

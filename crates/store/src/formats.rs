@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The tracepoints of a session: formats by the numbers that records begin with.
 
-use crate::session::FtraceSession;
+use crate::session::{FtraceSession, SyscallFormat};
 use rtscope_ctf::{Classes, TracepointId};
 use rtscope_ftrace::format::EventFormat;
 use rtscope_ftrace::page::PageLayout;
@@ -10,10 +10,39 @@ use std::collections::BTreeMap;
 /// Formats, and the layout of sub-buffers.
 #[derive(Debug)]
 pub(crate) struct Formats {
-    pub(crate) layout: PageLayout,
+    /// `None`: ftrace does not record.
+    pub(crate) layout: Option<PageLayout>,
     formats: Vec<(EventFormat, u8)>,
     /// Place among the formats plus one, by number of the tracepoint.
     by_id: Vec<u16>,
+    calls: CallIds,
+}
+
+/// Numbers of the tracepoints of system calls' entries and exits, by the number of the call.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CallIds {
+    entries: Vec<Option<u16>>,
+    exits: Vec<Option<u16>>,
+}
+
+impl CallIds {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.exits.is_empty()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, number: u32, is_exit: bool) -> Option<u16> {
+        let ids = if is_exit { &self.exits } else { &self.entries };
+        ids.get(number as usize).copied().flatten()
+    }
+
+    fn set(&mut self, number: u16, is_exit: bool, id: u16) {
+        let ids = if is_exit { &mut self.exits } else { &mut self.entries };
+        if ids.len() <= usize::from(number) {
+            ids.resize(usize::from(number) + 1, None);
+        }
+        ids[usize::from(number)] = Some(id);
+    }
 }
 
 /// How to write a record.
@@ -28,11 +57,19 @@ pub(crate) struct Known {
 
 impl Formats {
     /// Parses the texts of a session. The error says which makes no sense.
-    pub(crate) fn new(ftrace: &FtraceSession, paths: &BTreeMap<String, u8>) -> Result<Formats, String> {
-        let layout = PageLayout::parse(&ftrace.header_page).map_err(|error| error.to_string())?;
-        let mut formats = Vec::with_capacity(ftrace.formats.len());
+    pub(crate) fn new(
+        ftrace: Option<&FtraceSession>,
+        syscalls: &[SyscallFormat],
+        paths: &BTreeMap<String, u8>,
+    ) -> Result<Formats, String> {
+        let layout = ftrace.map(|ftrace| PageLayout::parse(&ftrace.header_page)).transpose();
+        let layout = layout.map_err(|error| error.to_string())?;
+        let of_ftrace = ftrace.map_or(&[][..], |ftrace| &ftrace.formats);
+        let mut formats = Vec::with_capacity(of_ftrace.len() + syscalls.len());
         let mut by_id = vec![0; 1 << 16];
-        for text in &ftrace.formats {
+        let mut calls = CallIds::default();
+        let of_ftrace = of_ftrace.iter().map(|text| (text, None));
+        for (text, number) in of_ftrace.chain(syscalls.iter().map(|call| (&call.format, Some(call.number)))) {
             let format = EventFormat::parse(&text.system, &text.text).map_err(|error| error.to_string())?;
             if formats.len() == usize::from(u16::MAX) - 1 {
                 return Err("more formats than records can have numbers".to_owned());
@@ -40,14 +77,22 @@ impl Formats {
             let call = format.name.strip_prefix("sys_enter_").filter(|_| format.system == "syscalls");
             let paths = call.and_then(|call| paths.get(call)).copied().unwrap_or(0);
             by_id[usize::from(format.id)] = formats.len() as u16 + 1;
+            if let Some(number) = number {
+                calls.set(number, call.is_none(), format.id);
+            }
             formats.push((format, paths));
         }
-        Ok(Formats { layout, formats, by_id })
+        Ok(Formats { layout, formats, by_id, calls })
     }
 
     /// What `Classes::new` takes.
     pub(crate) fn for_classes(&self) -> Vec<(&EventFormat, u8)> {
         self.formats.iter().map(|(format, paths)| (format, *paths)).collect()
+    }
+
+    /// The tracepoints of system calls that eBPF recorded.
+    pub(crate) fn calls(&self) -> CallIds {
+        self.calls.clone()
     }
 
     /// What is known, by number of the tracepoint.

@@ -32,6 +32,6 @@ pub mod user;
 
 pub use convert::{Converted, Options, Progress, convert};
 pub use error::Error;
-pub use session::{End, EndLoss, FormatText, FtraceSession, Session, Source, SpoolTask};
+pub use session::{End, EndLoss, FormatText, FtraceSession, Session, Source, SpoolTask, SyscallFormat};
 pub use snapshot::{Pages, SnapshotDone, Tracepoints, write_snapshot};
 pub use spool::{BankWriter, Spool, SpoolWriter};

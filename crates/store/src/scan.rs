@@ -64,6 +64,7 @@ impl Scan {
                     self.late.add(&path);
                 }
             }
+            abi::RTS_SYSCALL_ENTRY | abi::RTS_SYSCALL_EXIT => {}
             _ => {
                 let vector = matches!(kind, abi::RTS_VECTOR_ENTRY | abi::RTS_VECTOR_EXIT);
                 let which = if vector { frame.words().get(2).map_or(0, |word| *word as u32) } else { 0 };

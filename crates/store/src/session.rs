@@ -46,6 +46,9 @@ pub struct Session {
     pub paths: BTreeMap<String, u8>,
     /// ftrace records.
     pub ftrace: Option<FtraceSession>,
+    /// System calls that eBPF records: the tracepoints whose events they become.
+    #[serde(default)]
+    pub syscalls: Vec<SyscallFormat>,
     /// All tasks.
     pub tasks: Vec<SpoolTask>,
     /// Interrupts and their names.
@@ -77,6 +80,7 @@ impl Session {
             ebpf: false,
             paths: BTreeMap::new(),
             ftrace: None,
+            syscalls: Vec::new(),
             tasks: Vec::new(),
             irqs: Vec::new(),
             config: serde_json::Value::Null,
@@ -113,6 +117,15 @@ pub struct FormatText {
     pub system: String,
     /// The file.
     pub text: String,
+}
+
+/// A system call's entry or exit that `RTS_SYSCALL_ENTRY` or `RTS_SYSCALL_EXIT` records tell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyscallFormat {
+    /// The number of the call.
+    pub number: u16,
+    /// The tracepoint that ftrace would have recorded: `sys_enter_...` or `sys_exit_...`.
+    pub format: FormatText,
 }
 
 /// A task of a state dump.

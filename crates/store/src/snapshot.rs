@@ -5,11 +5,11 @@
 //! both were frozen, cut here to the snapshot's window.
 
 use crate::Error;
-use crate::formats::{Formats, Known};
+use crate::formats::{CallIds, Formats, Known};
 use crate::pages::{From, PagesReader};
 use crate::paths::{LatePaths, RecentPaths};
 use crate::session::FtraceSession;
-use crate::stream::{Limits, PageEvents};
+use crate::stream::{Limits, PageEvents, Writing};
 use rtscope_ctf::{
     Classes, Evidence, StreamDone, StreamWriter, TraceInfo, TraceWriter, WriteSummary, initial_states,
 };
@@ -29,7 +29,8 @@ impl Tracepoints {
     /// When one of them makes no sense.
     pub fn new(ftrace: &FtraceSession) -> Result<Tracepoints, Error> {
         let tracefs = Path::new("/sys/kernel/tracing/events");
-        let formats = Formats::new(ftrace, &BTreeMap::new()).map_err(|what| Error::broken(tracefs, what))?;
+        let formats =
+            Formats::new(Some(ftrace), &[], &BTreeMap::new()).map_err(|what| Error::broken(tracefs, what))?;
         Ok(Tracepoints(formats))
     }
 }
@@ -133,12 +134,14 @@ impl Snapshot<'_> {
     ) -> io::Result<()> {
         let mut own = self.recording.events.iter().filter(|event| event.cpu == cpu).peekable();
         let held = self.pages.cpus.iter().find(|(other, _)| *other == cpu);
-        let reader = held.map(|(_, bytes)| PagesReader::new(From::Memory(bytes), self.tracepoints.0.layout));
+        let held = held.zip(self.tracepoints.0.layout);
+        let reader = held.map(|((_, bytes), layout)| PagesReader::new(From::Memory(bytes), layout));
         let limits = Limits { from: self.pages.from, until: self.pages.until };
-        let mut pages = PageEvents::new(reader, &self.known, writer.classes(), limits);
+        let (mut recent, late, calls) = (RecentPaths::default(), LatePaths::default(), CallIds::default());
+        let writing = Writing { known: &self.known, classes: writer.classes(), calls: &calls, late: &late };
+        let mut pages = PageEvents::new(reader, writing, limits);
         // What was overwritten before the oldest event is no loss: a flight recorder forgets.
         let since = pages.skip_to_oldest()?.filter(|since| *since > self.pages.from);
-        let (mut recent, late) = (RecentPaths::default(), LatePaths::default());
         loop {
             let mine: Option<&&Event> = own.peek();
             match (mine.map(|event| event.time), pages.peek()?) {
@@ -149,7 +152,7 @@ impl Snapshot<'_> {
                     }
                 }
                 _ => {
-                    pages.write(stream, &mut recent, &late)?;
+                    pages.write(stream, &mut recent)?;
                     done.ftrace_events += 1;
                 }
             }

@@ -6,13 +6,13 @@
 //! are read ahead by a horizon, and what is read is sorted in on the way; texts of paths are found in the same time.
 
 use crate::bank::{BankReader, Entry};
-use crate::formats::Known;
+use crate::formats::{CallIds, Known};
 use crate::pages::{Next, PagesReader};
 use crate::paths::{APART_NS, Key, LatePaths, PathText, RecentPaths, Whole};
 use rtscope_abi as abi;
 use rtscope_ctf::{Classes, NameLookup, StreamWriter};
 use rtscope_event::{CpuId, Event, MonotonicNs};
-use rtscope_ring::decode;
+use rtscope_ring::{Frame, SyscallRecord, decode};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
@@ -60,15 +60,111 @@ pub(crate) struct Met {
     pub(crate) cut_texts: u64,
 }
 
+/// All tracepoints of a trace, and how their events are written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writing<'a> {
+    /// By number of the tracepoint.
+    pub(crate) known: &'a [Option<Known>],
+    pub(crate) classes: &'a Classes,
+    /// System calls that eBPF recorded.
+    pub(crate) calls: &'a CallIds,
+    pub(crate) late: &'a LatePaths,
+}
+
+impl Writing<'_> {
+    /// Writes a record as ftrace has it. `texts` is room to work in.
+    #[inline]
+    fn tracepoint(
+        &self,
+        stream: &mut StreamWriter,
+        time: MonotonicNs,
+        record: &[u8],
+        recent: &mut RecentPaths,
+        texts: &mut Vec<u8>,
+        met: &mut Met,
+    ) -> io::Result<()> {
+        let id = record.first_chunk().map_or(0, |bytes| u16::from_ne_bytes(*bytes));
+        let Some(known) = &self.known[usize::from(id)] else {
+            met.unreadable += 1;
+            met.unreadable_events += 1;
+            return Ok(());
+        };
+        let written = match known.call_at {
+            None => stream.tracepoint(known.class, time, record, &[])?,
+            Some(call_at) => {
+                texts.clear();
+                let mut ends = [None; TEXTS];
+                let wanted = self.classes.texts(known.class).iter().zip(&mut ends);
+                for (given, end) in wanted {
+                    let found = match key(record, call_at, given.argument, given.offset) {
+                        Some(key) if key.pointer == 0 => {
+                            texts.extend_from_slice(NULL);
+                            Some(Whole::Yes)
+                        }
+                        Some(key) => recent.take(&key, time.0, self.late, texts),
+                        None => None,
+                    };
+                    *end = found.map(|_| texts.len());
+                    met.without_text += u64::from(found.is_none());
+                    met.cut_texts += u64::from(found == Some(Whole::Cut));
+                }
+                let mut begin = 0;
+                let texts: [Option<&[u8]>; TEXTS] =
+                    ends.map(|end| texts.get(std::mem::replace(&mut begin, end?)..end?));
+                stream.tracepoint(known.class, time, record, &texts)?
+            }
+        };
+        met.unreadable += u64::from(!written);
+        met.unreadable_events += u64::from(!written);
+        Ok(())
+    }
+}
+
+/// A system call in the layout of its tracepoint, as ftrace would have recorded it: number of the tracepoint, thread, number
+/// of the call, and its arguments or its result.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    words: [u64; CALL_WORDS],
+    length: u8,
+}
+
+const CALL_WORDS: usize = 2 + abi::RTS_SYSCALL_ARGS_MAX as usize;
+
+impl Call {
+    /// `None`: no such call was to be recorded.
+    #[inline]
+    fn of(call: &SyscallRecord<'_>, calls: &CallIds) -> Option<Call> {
+        let id = calls.get(call.number, call.is_exit)?;
+        let ([a, b], [e, f, g, h]) = (id.to_ne_bytes(), call.tid.0.to_ne_bytes());
+        let [m, n, o, p] = call.number.to_ne_bytes();
+        let mut words = [0; CALL_WORDS];
+        words[0] = u64::from_ne_bytes([a, b, 0, 0, e, f, g, h]);
+        words[1] = u64::from_ne_bytes([m, n, o, p, 0, 0, 0, 0]);
+        words[2..][..call.values.len()].copy_from_slice(call.values);
+        Some(Call { words, length: 2 + call.values.len() as u8 })
+    }
+
+    #[inline]
+    fn bytes(&self, into: &mut [u8; CALL_WORDS * 8]) -> usize {
+        for (place, word) in into.chunks_exact_mut(8).zip(&self.words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        usize::from(self.length) * 8
+    }
+}
+
 /// The eBPF records of a CPU, sorted.
 #[derive(Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct Ahead<'a> {
     cpu: CpuId,
+    writing: Writing<'a>,
     limits: Limits,
     reader: Option<BankReader>,
     pending: Sorted,
     newest: MonotonicNs,
     recent: RecentPaths,
+    /// Texts of the event being written.
+    texts: Vec<u8>,
     pub(crate) met: Met,
 }
 
@@ -111,11 +207,9 @@ impl Sorted {
     }
 
     #[inline]
-    fn pop(&mut self) -> Option<What> {
+    fn pop(&mut self) -> Option<Pending> {
         let (_, is_late) = self.front()?;
-        let pending =
-            if is_late { self.late.pop().map(|Reverse(late)| late) } else { self.in_order.pop_front() };
-        pending.map(|pending| pending.what)
+        if is_late { self.late.pop().map(|Reverse(late)| late) } else { self.in_order.pop_front() }
     }
 }
 
@@ -156,30 +250,40 @@ impl Ord for Pending {
 #[derive(Debug)]
 enum What {
     Event(Event),
+    Call(Call),
     Lost(u64),
 }
 
-impl Ahead {
-    pub(crate) fn new(cpu: CpuId, reader: Option<BankReader>, limits: Limits) -> Ahead {
+impl<'a> Ahead<'a> {
+    pub(crate) fn new(
+        cpu: CpuId,
+        reader: Option<BankReader>,
+        writing: Writing<'a>,
+        limits: Limits,
+    ) -> Ahead<'a> {
         Ahead {
             cpu,
+            writing,
             limits,
             reader,
             pending: Sorted::default(),
             newest: MonotonicNs(0),
             recent: RecentPaths::default(),
+            texts: Vec::new(),
             met: Met::default(),
         }
     }
 
     /// The time of the next event; after this nothing older comes. `until`: who asks has another event at that time; when
     /// nothing older is to be expected, the answer is none, and no more is read. (A bank may hold nothing but paths.) Without one
-    /// there are none any more, and so nobody who could want a path.
+    /// there are none any more; so nobody could want a path, unless eBPF recorded the calls.
     #[inline]
     pub(crate) fn peek(&mut self, until: Option<MonotonicNs>) -> io::Result<Option<MonotonicNs>> {
-        match until {
-            Some(until) => self.recent.forget_before(until.0),
-            None => self.recent.close(),
+        let own = self.pending.front().map(|(time, _)| time).filter(|_| !self.writing.calls.is_empty());
+        match until.into_iter().chain(own).min() {
+            Some(oldest) => self.recent.forget_before(oldest.0),
+            None if self.writing.calls.is_empty() => self.recent.close(),
+            None => {}
         }
         loop {
             let front = self.pending.front().map(|(time, _)| time);
@@ -239,17 +343,31 @@ impl Ahead {
         if abi::only_names_tasks(u32::from(frame.kind)) {
             return;
         }
-        let Some(event) = decode(self.cpu, &frame) else { return self.met.unreadable += 1 };
-        self.pending.add(time, What::Event(event));
+        let Some(what) = self.what(&frame) else { return self.met.unreadable += 1 };
+        self.pending.add(time, what);
+    }
+
+    #[inline]
+    fn what(&self, frame: &Frame<'_>) -> Option<What> {
+        if matches!(u32::from(frame.kind), abi::RTS_SYSCALL_ENTRY | abi::RTS_SYSCALL_EXIT) {
+            return Call::of(&SyscallRecord::of(frame)?, self.writing.calls).map(What::Call);
+        }
+        decode(self.cpu, frame).map(What::Event)
     }
 
     /// Writes what [`Ahead::peek`] saw.
     #[inline]
     pub(crate) fn write<N: NameLookup>(&mut self, stream: &mut StreamWriter, names: &N) -> io::Result<()> {
-        match self.pending.pop() {
-            Some(What::Event(event)) => stream.event(&event, names),
-            Some(What::Lost(count)) => stream.lost(count),
-            None => Ok(()),
+        let Some(Pending { time, what, .. }) = self.pending.pop() else { return Ok(()) };
+        match what {
+            What::Event(event) => stream.event(&event, names),
+            What::Lost(count) => stream.lost(count),
+            What::Call(call) => {
+                let mut bytes = [0; CALL_WORDS * 8];
+                let length = call.bytes(&mut bytes);
+                let (recent, texts) = (&mut self.recent, &mut self.texts);
+                self.writing.tracepoint(stream, time, &bytes[..length], recent, texts, &mut self.met)
+            }
         }
     }
 }
@@ -258,8 +376,7 @@ impl Ahead {
 #[derive(Debug)]
 pub(crate) struct PageEvents<'a> {
     reader: Option<PagesReader<'a>>,
-    known: &'a [Option<Known>],
-    classes: &'a Classes,
+    writing: Writing<'a>,
     limits: Limits,
     /// rtscope's own threads. The kernel leaves them out as of their next switch; where a host hides switches from tracing, that
     /// is late.
@@ -276,14 +393,12 @@ pub(crate) struct PageEvents<'a> {
 impl<'a> PageEvents<'a> {
     pub(crate) fn new(
         reader: Option<PagesReader<'a>>,
-        known: &'a [Option<Known>],
-        classes: &'a Classes,
+        writing: Writing<'a>,
         limits: Limits,
     ) -> PageEvents<'a> {
         PageEvents {
             reader,
-            known,
-            classes,
+            writing,
             limits,
             own: &[],
             peeked: None,
@@ -307,7 +422,7 @@ impl<'a> PageEvents<'a> {
         let pid = record.get(4..8).and_then(<[u8]>::first_chunk).map(|bytes| u32::from_ne_bytes(*bytes));
         let in_interrupt = record.get(2).is_some_and(|flags| flags & IN_INTERRUPT != 0);
         let by_own = !in_interrupt && pid.is_some_and(|pid| self.own.contains(&pid));
-        by_own && self.known[usize::from(id)].as_ref().is_some_and(|known| !known.is_switch)
+        by_own && self.writing.known[usize::from(id)].as_ref().is_some_and(|known| !known.is_switch)
     }
 
     /// The time of the next event.
@@ -343,53 +458,14 @@ impl<'a> PageEvents<'a> {
 
     /// Writes what [`PageEvents::peek`] saw.
     #[inline]
-    pub(crate) fn write(
-        &mut self,
-        stream: &mut StreamWriter,
-        recent: &mut RecentPaths,
-        late: &LatePaths,
-    ) -> io::Result<()> {
+    pub(crate) fn write(&mut self, stream: &mut StreamWriter, recent: &mut RecentPaths) -> io::Result<()> {
         let (Some(time), Some(reader)) = (self.peeked.take(), &self.reader) else { return Ok(()) };
         if self.lost > 0 || self.lost_unknown {
             self.met.lost = self.met.lost.saturating_add(self.lost);
             self.met.lost_unknown |= std::mem::take(&mut self.lost_unknown);
             stream.lost(std::mem::take(&mut self.lost))?;
         }
-        let record = reader.payload();
-        let id = record.first_chunk().map_or(0, |bytes| u16::from_ne_bytes(*bytes));
-        let Some(known) = &self.known[usize::from(id)] else {
-            self.met.unreadable += 1;
-            self.met.unreadable_events += 1;
-            return Ok(());
-        };
-        let written = match known.call_at {
-            None => stream.tracepoint(known.class, time, record, &[])?,
-            Some(call_at) => {
-                self.texts.clear();
-                let mut ends = [None; TEXTS];
-                let wanted = self.classes.texts(known.class).iter().zip(&mut ends);
-                for (given, end) in wanted {
-                    let found = match key(record, call_at, given.argument, given.offset) {
-                        Some(key) if key.pointer == 0 => {
-                            self.texts.extend_from_slice(NULL);
-                            Some(Whole::Yes)
-                        }
-                        Some(key) => recent.take(&key, time.0, late, &mut self.texts),
-                        None => None,
-                    };
-                    *end = found.map(|_| self.texts.len());
-                    self.met.without_text += u64::from(found.is_none());
-                    self.met.cut_texts += u64::from(found == Some(Whole::Cut));
-                }
-                let mut begin = 0;
-                let texts: [Option<&[u8]>; TEXTS] =
-                    ends.map(|end| self.texts.get(std::mem::replace(&mut begin, end?)..end?));
-                stream.tracepoint(known.class, time, record, &texts)?
-            }
-        };
-        self.met.unreadable += u64::from(!written);
-        self.met.unreadable_events += u64::from(!written);
-        Ok(())
+        self.writing.tracepoint(stream, time, reader.payload(), recent, &mut self.texts, &mut self.met)
     }
 
     /// Steps to the oldest event in the window and forgets what was lost before it. Its time, if something was:
@@ -421,11 +497,10 @@ fn key(record: &[u8], (syscall_at, tid_at): (u32, u32), argument: u8, pointer_at
 
 /// Writes both by time. `each` is called now and then with the bytes read in all; false ends it early.
 pub(crate) fn merge<N: NameLookup>(
-    own: &mut Ahead,
+    own: &mut Ahead<'_>,
     pages: &mut PageEvents<'_>,
     stream: &mut StreamWriter,
     names: &N,
-    late: &LatePaths,
     mut each: impl FnMut(u64) -> bool,
 ) -> Result<bool, Trouble> {
     /// Events between two looks at the caller.
@@ -439,7 +514,7 @@ pub(crate) fn merge<N: NameLookup>(
             (Some(mine), theirs) if theirs.is_none_or(|theirs| mine <= theirs) => {
                 own.write(stream, names).map_err(Trouble::Writing)?;
             }
-            _ => pages.write(stream, &mut own.recent, late).map_err(Trouble::Writing)?,
+            _ => pages.write(stream, &mut own.recent).map_err(Trouble::Writing)?,
         }
         turn += 1;
         if turn % TURN == 0 {
@@ -486,11 +561,13 @@ mod tests {
         }
         let limits = Limits { from: MonotonicNs(0), until: MonotonicNs(u64::MAX) };
         let reader = || Some(BankReader::new(file.try_clone().unwrap()).unwrap());
-        let mut ahead = Ahead::new(CpuId(0), reader(), limits);
+        let (classes, calls, late) = (Classes::new(|_| true, &[]), CallIds::default(), LatePaths::default());
+        let writing = Writing { known: &[], classes: &classes, calls: &calls, late: &late };
+        let mut ahead = Ahead::new(CpuId(0), reader(), writing, limits);
         // While ftrace still has an event: only what is younger than the horizon.
         assert_eq!(ahead.peek(Some(MonotonicNs(0))).unwrap(), None);
         assert!(ahead.position().is_some() && ahead.recent.len() < PATHS as usize, "{}", ahead.recent.len());
-        let mut ahead = Ahead::new(CpuId(0), reader(), limits);
+        let mut ahead = Ahead::new(CpuId(0), reader(), writing, limits);
         assert_eq!(ahead.peek(None).unwrap(), Some(MonotonicNs(1_000 * PATHS)));
         assert_eq!(ahead.recent.len(), 0);
     }

@@ -10,11 +10,12 @@ mod text;
 
 use crate::exit::Failure;
 use crate::output;
+use crate::record::plan::{call_of, takes_calls};
 use options::ListOptions;
 use rtscope_ftrace::format::{EventFormat, Field, FieldKind, Meaning, Scalar};
 use rtscope_ftrace::pattern::Patterns;
 use rtscope_kernel::PROGRAMS;
-use rtscope_kernel::caps::Tracepoints;
+use rtscope_kernel::caps::{self, Tracepoints};
 use rtscope_kernel::tracefs::{EventName, Tracefs};
 use serde_json::{Value, json};
 
@@ -31,12 +32,14 @@ pub enum RecordedBy {
 }
 
 impl RecordedBy {
-    /// The hot set is taken by eBPF, where the kernel's types know it; everything else by ftrace.
-    fn of(event: &EventName, tracepoints: &Tracepoints) -> RecordedBy {
+    /// The hot set is taken by eBPF, where the kernel's types know it; system calls, where `calls` is something; everything else
+    /// by ftrace.
+    fn of(event: &EventName, tracepoints: &Tracepoints, calls: Option<&Tracefs>) -> RecordedBy {
         let hot = PROGRAMS
             .iter()
             .any(|spec| spec.interrupts_off && spec.system == event.system && spec.tracepoint == event.name);
-        if hot && tracepoints.has(&event.name) { RecordedBy::Ebpf } else { RecordedBy::Ftrace }
+        let call = calls.is_some_and(|tracefs| call_of(tracefs, event).is_some());
+        if hot && tracepoints.has(&event.name) || call { RecordedBy::Ebpf } else { RecordedBy::Ftrace }
     }
 
     pub fn label(self) -> &'static str {
@@ -71,8 +74,12 @@ pub fn run(options: &ListOptions) -> Result<(), Failure> {
         )));
     }
     let tracepoints = Tracepoints::read();
-    let with_recorder =
-        wanted.into_iter().map(|event| (event, RecordedBy::of(event, &tracepoints))).collect::<Vec<_>>();
+    let calls =
+        Some(&tracefs).filter(|_| caps::stream_missing().is_none() && takes_calls(wanted.iter().copied()));
+    let with_recorder = wanted
+        .into_iter()
+        .map(|event| (event, RecordedBy::of(event, &tracepoints, calls)))
+        .collect::<Vec<_>>();
     if options.json {
         let events = with_recorder
             .iter()

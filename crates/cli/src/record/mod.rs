@@ -9,7 +9,7 @@
 mod drain;
 mod finish;
 pub mod options;
-mod plan;
+pub mod plan;
 mod recorder;
 mod report;
 mod user;

@@ -27,8 +27,10 @@ pub const EXAMPLES: &str = help!(
 
 Read the trace with rtscope stat, rtscope print, babeltrace2 or Trace Compass. rtscope list -k lists the tracepoints.
 
-Scheduler, interrupt and timer tracepoints that fire with interrupts off are recorded by eBPF, which costs least; all others,
-and those with a filter, by an ftrace instance of rtscope's own. Both are merged into one trace on one clock.
+Scheduler, interrupt and timer tracepoints that fire with interrupts off are recorded by eBPF, which costs least; and system
+calls, where the kernel (up to Linux 6.18) lets none of its programs there be preempted. All others, and those with a
+filter, by an ftrace instance of rtscope's own. Both are merged into one trace on one clock. Calls of 32-bit programs are
+not recorded, by either. rtscope list -k tells which recorder takes which.
 rtscope's own system calls and other activity are left out (--with-self keeps them); the switches to and from it stay, so that
 the time of each CPU adds up."
 );

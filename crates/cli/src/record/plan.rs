@@ -4,12 +4,15 @@
 use super::options::{By, RecordOptions};
 use crate::exit::Failure;
 use rtscope_abi as abi;
-use rtscope_ftrace::format::{Field, FieldKind, Meaning, Scalar};
+use rtscope_ftrace::format::{EventFormat, Field, FieldKind, Meaning, Scalar};
 use rtscope_ftrace::pattern::{Patterns, glob};
-use rtscope_kernel::syscalls::{path_syscall, replaces_memory};
+use rtscope_kernel::syscalls::{are_not_preempted, path_syscall, replaces_memory, syscall_number};
 use rtscope_kernel::tracefs::{EventName, Tracefs};
 use rtscope_kernel::{PROGRAMS, ProgramSpec, caps};
 use std::collections::BTreeSet;
+
+/// The subsystem of system calls' tracepoints.
+const SYSCALLS: &str = "syscalls";
 
 /// An expression that the kernel tests, and what it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,11 +40,22 @@ pub struct PathCall {
     pub arguments: u8,
 }
 
+/// The entry or the exit of a system call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    pub event: EventName,
+    pub number: u16,
+    /// As `calls` in `struct rts_config`.
+    pub wanted: u8,
+}
+
 /// Who records what.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// By eBPF.
     pub hot: Vec<&'static ProgramSpec>,
+    /// System calls by eBPF.
+    pub calls: Vec<Call>,
     /// By ftrace.
     pub ftrace: Vec<EventName>,
     /// Expressions for events of ftrace.
@@ -74,10 +88,14 @@ impl Plan {
         }
         let filters = parse_filters(options, &wanted)?;
         let mut plan = Plan { filters, without_ebpf: why_not_ebpf(options), ..Plan::default() };
+        let tracefs_for_calls = tracefs.filter(|_| plan.can_take_calls(&wanted));
         for event in wanted {
-            match plan.hot_program(&event) {
-                Some(spec) => plan.hot.push(spec),
-                None => plan.ftrace.push(event),
+            if let Some(spec) = plan.hot_program(&event) {
+                plan.hot.push(spec);
+            } else if let Some(call) = tracefs_for_calls.and_then(|tracefs| call_of(tracefs, &event)) {
+                plan.calls.push(call);
+            } else {
+                plan.ftrace.push(event);
             }
         }
         plan.check_tracefs(tracefs)?;
@@ -93,13 +111,21 @@ impl Plan {
         (self.without_ebpf.is_none() && !filtered && spec.interrupts_off).then_some(spec)
     }
 
+    /// Whether eBPF records the system calls themselves: where its programs lose none (they run with preemption off). With a
+    /// filter for one of them ftrace has to look at all, so it records them all, too.
+    fn can_take_calls(&self, wanted: &[EventName]) -> bool {
+        let filtered = self.filters.iter().any(|filter| filter.event.system == SYSCALLS);
+        !filtered && self.without_ebpf.is_none() && takes_calls(wanted)
+    }
+
     /// Which arguments are texts: pointers to characters that are not data of a given length.
     fn choose_paths(&mut self, options: &RecordOptions, tracefs: Option<&Tracefs>) -> Result<(), Failure> {
         let Some(tracefs) = tracefs.filter(|_| options.by == By::Auto && caps::stream_missing().is_none())
         else {
             return Ok(());
         };
-        for event in self.ftrace.iter().filter(|event| event.system == "syscalls") {
+        let by_ebpf = self.calls.iter().map(|call| &call.event);
+        for event in self.ftrace.iter().filter(|event| event.system == SYSCALLS).chain(by_ebpf) {
             let Some(name) = event.name.strip_prefix("sys_enter_") else { continue };
             let Some(number) = path_syscall(name) else { continue };
             let format = tracefs.format(event)?;
@@ -145,6 +171,40 @@ impl Plan {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether there are system calls among these, and eBPF's programs for them lose none here. A kernel that refuses the program
+/// that finds this out would refuse those, too.
+pub fn takes_calls<'a>(wanted: impl IntoIterator<Item = &'a EventName>) -> bool {
+    wanted.into_iter().any(|event| event.system == SYSCALLS) && are_not_preempted().unwrap_or(false)
+}
+
+/// What eBPF has to do to record this event; `None`: it cannot. It takes what is in the registers, so the event must
+/// be just that, in the layout that all kernels have had so far; newer ones add texts to some calls.
+pub fn call_of(tracefs: &Tracefs, event: &EventName) -> Option<Call> {
+    let (name, is_exit) = match event.name.strip_prefix("sys_enter_") {
+        Some(name) => (name, false),
+        None => (event.name.strip_prefix("sys_exit_")?, true),
+    };
+    let number = u16::try_from(syscall_number(name).filter(|_| event.system == SYSCALLS)?).ok()?;
+    let values = plain_call(&tracefs.format(event).ok()?)?;
+    let wanted = match (is_exit, values) {
+        (true, 1) => abi::RTS_CALL_EXIT,
+        (false, ..=abi::RTS_SYSCALL_ARGS_MAX) => abi::RTS_CALL_ENTRY | values,
+        _ => return None,
+    };
+    Some(Call { event: event.clone(), number, wanted: u8::try_from(wanted).ok()? })
+}
+
+/// How many words follow the number of the call; `None` when there is something else in the event.
+fn plain_call(format: &EventFormat) -> Option<u32> {
+    let (number, values) = format.fields.split_first()?;
+    let common = format.common.iter().find(|field| field.name == "common_pid")?;
+    let begins_well = (common.offset, common.size) == (4, 4) && (number.offset, number.size) == (8, 4);
+    let plain = |(field, place): (&Field, u32)| {
+        (field.offset, field.size) == (16 + 8 * place, 8) && matches!(field.kind, FieldKind::Scalar(_))
+    };
+    (begins_well && values.iter().zip(0..).all(plain)).then(|| u32::try_from(values.len()).ok())?
 }
 
 fn is_text(field: &Field) -> bool {

@@ -6,7 +6,7 @@
 
 use super::drain::{Bank, Drain, Lane, Pages};
 use super::options::RecordOptions;
-use super::plan::{Plan, Scope};
+use super::plan::{Call, Plan, Scope};
 use crate::command::Child;
 use crate::exit::Failure;
 use rtscope_abi as abi;
@@ -14,14 +14,16 @@ use rtscope_collect::monotonic_now;
 use rtscope_event::{CpuId, LossCause, MonotonicNs};
 use rtscope_kernel::tracefs::{EventName, Instance, InstanceConfig, RawReader, Tracefs};
 use rtscope_kernel::{
-    Memory, PROGRAMS, ProgramSpec, Recorder, SYSCALL_PATHS, Session, SessionConfig, StreamConfig, interrupts,
+    Memory, PROGRAMS, ProgramSpec, Recorder, SYSCALLS, Session, SessionConfig, StreamConfig, interrupts,
     stream_programs,
 };
 use rtscope_ring::{Controls, StreamReader};
-use rtscope_store::session::{End, EndLoss, FormatText, FtraceSession, Session as SpoolSession, Source};
+use rtscope_store::session::{
+    End, EndLoss, FormatText, FtraceSession, Session as SpoolSession, Source, SyscallFormat,
+};
 use rtscope_store::spool::{Spool, SpoolWriter};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// A recording under way.
@@ -42,6 +44,8 @@ struct Ebpf {
     controls: Arc<Controls>,
     /// What it was asked for; the other programs are there for the names of tasks.
     asked: Vec<&'static ProgramSpec>,
+    /// It was asked for system calls, not just for their paths.
+    calls: bool,
     misses_before: Vec<(String, Option<u64>)>,
 }
 
@@ -89,7 +93,7 @@ impl Recording {
 
     /// Whether something of rtscope's own is not recorded.
     pub fn leaves_itself_out(&self) -> bool {
-        !self.with_self && self.instance.is_some()
+        !self.with_self && (self.instance.is_some() || self.ebpf.as_ref().is_some_and(|ebpf| ebpf.calls))
     }
 
     /// Bytes in the spool, and records that eBPF had to leave out.
@@ -158,7 +162,7 @@ impl Ebpf {
         // Not those of programs that are there for the names of tasks, or for paths: what they miss is said as "?".
         let helps = |name: &str| {
             let spec = PROGRAMS.iter().find(|spec| spec.name == name);
-            spec.map_or(SYSCALL_PATHS.contains(&name), |spec| !self.asked.contains(&spec))
+            spec.map_or(SYSCALLS.contains(&name) && !self.calls, |spec| !self.asked.contains(&spec))
         };
         for (program, count) in self.session.recursion_misses().into_iter().filter(|(name, _)| !helps(name)) {
             let before =
@@ -266,16 +270,19 @@ fn names_tasks(spec: &ProgramSpec) -> bool {
 }
 
 fn session_config(options: &RecordOptions, plan: &Plan) -> Option<SessionConfig> {
-    if plan.hot.is_empty() && plan.paths.is_empty() {
+    if plan.hot.is_empty() && plan.paths.is_empty() && plan.calls.is_empty() {
         return None;
     }
     let mut programs = plan.hot.clone();
     programs.extend(PROGRAMS.iter().filter(|spec| names_tasks(spec)));
-    let stream =
-        StreamConfig { paths: plan.paths.iter().map(|path| (path.number, path.arguments)).collect() };
+    let stream = StreamConfig {
+        paths: plan.paths.iter().map(|path| (path.number, path.arguments)).collect(),
+        calls: plan.calls.iter().map(|call| (usize::from(call.number), call.wanted)).collect(),
+        with_self: options.with_self,
+    };
     Some(SessionConfig {
         recorder: Some(Recorder { bank_bytes: options.buffer.0, snapshot: None, stream: Some(stream) }),
-        only: stream_programs(&programs, !plan.paths.is_empty()),
+        only: stream_programs(&programs, !(plan.paths.is_empty() && plan.calls.is_empty())),
         ..SessionConfig::default()
     })
 }
@@ -286,7 +293,8 @@ fn set_up_ebpf(config: &SessionConfig, plan: &Plan) -> Result<(Ebpf, Memory), Fa
     let memory = session.memory(config)?;
     let controls = Arc::new(memory.controls.share());
     let misses_before = session.recursion_misses();
-    Ok((Ebpf { session, controls, asked: plan.hot.clone(), misses_before }, memory))
+    let (asked, calls) = (plan.hot.clone(), !plan.calls.is_empty());
+    Ok((Ebpf { session, controls, asked, calls, misses_before }, memory))
 }
 
 /// What a conversion needs to know.
@@ -311,21 +319,25 @@ fn describe(
         session.tasks = ebpf.session.dump_tasks()?.iter().map(Into::into).collect();
         session.cpus = (0..ebpf.session.cpus() as u32).map(CpuId).collect();
     }
-    if let (Some(instance), Some(tracefs)) = (instance, tracefs) {
-        let read = |path: PathBuf| {
-            std::fs::read_to_string(&path)
-                .map_err(|error| Failure::doing(format!("reading {}", path.display()), error))
-        };
-        let format = |event: &EventName| {
-            let path = tracefs.root().join("events").join(&event.system).join(&event.name).join("format");
-            Ok(FormatText { system: event.system.clone(), text: read(path)? })
-        };
-        session.ftrace = Some(FtraceSession {
-            header_page: instance.header_page()?,
-            formats: plan.ftrace.iter().map(format).collect::<Result<_, Failure>>()?,
-        });
+    if let Some(tracefs) = tracefs {
+        let format = |event: &EventName| format_text(tracefs, event);
+        if let Some(instance) = instance {
+            session.ftrace = Some(FtraceSession {
+                header_page: instance.header_page()?,
+                formats: plan.ftrace.iter().map(format).collect::<Result<_, Failure>>()?,
+            });
+        }
+        let call = |call: &Call| Ok(SyscallFormat { number: call.number, format: format(&call.event)? });
+        session.syscalls = plan.calls.iter().map(call).collect::<Result<_, Failure>>()?;
     }
     Ok(session)
+}
+
+fn format_text(tracefs: &Tracefs, event: &EventName) -> Result<FormatText, Failure> {
+    let path = tracefs.root().join("events").join(&event.system).join(&event.name).join("format");
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| Failure::doing(format!("reading {}", path.display()), error))?;
+    Ok(FormatText { system: event.system.clone(), text })
 }
 
 /// One for each CPU that may record.

@@ -56,8 +56,9 @@ impl Report {
 
     fn started_kernel(&self, plan: &Plan, recording: &Recording, target: &Path) {
         let mut who = Vec::new();
-        if !plan.hot.is_empty() {
-            who.push(format!("{} by eBPF", plan.hot.len()));
+        let by_ebpf = plan.hot.len() + plan.calls.len();
+        if by_ebpf > 0 {
+            who.push(format!("{by_ebpf} by eBPF"));
         }
         if !plan.ftrace.is_empty() {
             who.push(format!("{} by ftrace", plan.ftrace.len()));

@@ -2,6 +2,7 @@
 //! Spools that a test made, converted, and looked at by babeltrace2 and by our own reader.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod calls;
 mod hostile;
 mod limits;
 mod maker;

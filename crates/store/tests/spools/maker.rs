@@ -35,12 +35,13 @@ fn format(system: &str, name: &str, id: u16, fields: &[(&str, u32, u32)]) -> For
 
 pub const BLOCK: u16 = 900;
 pub const OPEN: u16 = 901;
+pub const OPENED: u16 = 902;
 
 pub fn ftrace() -> FtraceSession {
-    let call = [("int __syscall_nr", 8, 4), ("int dfd", 16, 8), ("const char * filename", 24, 8)];
+    let [open, _] = open_formats();
     let formats = vec![
         format("block", "block_rq_issue", BLOCK, &[("dev_t dev", 8, 4), ("__data_loc char[] cmd", 12, 4)]),
-        format("syscalls", "sys_enter_openat", OPEN, &call),
+        open,
     ];
     FtraceSession { header_page: HEADER_PAGE.to_owned(), formats }
 }
@@ -114,6 +115,12 @@ fn path_with(flags: u32, times: (u64, u64), tid: u32, pointer: u64, late: bool, 
     record(abi::RTS_SYSCALL_PATH, time, &[&[pointer, entry, what][..], &text_words(text, bytes)].concat())
 }
 
+/// A system call as eBPF records it: `exit` or entry.
+pub fn call(time: u64, tid: u32, number: u32, exit: bool, values: &[u64]) -> Vec<u64> {
+    let kind = if exit { abi::RTS_SYSCALL_EXIT } else { abi::RTS_SYSCALL_ENTRY };
+    record(kind, time, &[&[two(number, tid)][..], values].concat())
+}
+
 /// A record of ftrace.
 pub fn block(tid: u32, dev: u32) -> Vec<u8> {
     let mut bytes = BLOCK.to_ne_bytes().to_vec();
@@ -129,6 +136,25 @@ pub fn open(tid: u32, pointer: u64) -> Vec<u8> {
     bytes.extend([tid.to_ne_bytes(), OPENAT.to_ne_bytes(), [0; 4]].concat());
     bytes.extend([(-100_i64).to_ne_bytes(), (pointer as i64).to_ne_bytes()].concat());
     bytes
+}
+
+/// The end of the same.
+pub fn opened(tid: u32, ret: i64) -> Vec<u8> {
+    let mut bytes = OPENED.to_ne_bytes().to_vec();
+    bytes.extend([0, 0]);
+    bytes.extend([tid.to_ne_bytes(), OPENAT.to_ne_bytes(), 0_u32.to_ne_bytes()].concat());
+    bytes.extend(ret.to_ne_bytes());
+    bytes
+}
+
+/// Its tracepoints.
+pub fn open_formats() -> [FormatText; 2] {
+    let [number, value] = [("int __syscall_nr", 8, 4), ("long ret", 16, 8)];
+    let entry = [number, ("int dfd", 16, 8), ("const char * filename", 24, 8)];
+    [
+        format("syscalls", "sys_enter_openat", OPEN, &entry),
+        format("syscalls", "sys_exit_openat", OPENED, &[number, value]),
+    ]
 }
 
 /// Sub-buffers of events `(time, record)`, with so many lost before the one of the number given.
