@@ -147,8 +147,7 @@ impl FlightRecorder {
 
     /// The epoch that the trigger ended; on a CPU that has had no event since, the one that still goes on.
     fn copy_newest(&mut self, cpu: usize, generation: Option<u32>) -> Epoch {
-        let image = self.spare.pop().unwrap_or_default();
-        self.copy_consistently(cpu, image, |controls, active, flipped| {
+        self.copy_consistently(cpu, |controls, active, flipped| {
             let bank = if generation == Some(flipped) { active ^ 1 } else { active };
             let (start, began) = controls.start(cpu, bank);
             Some((bank, start..u64::MAX, began))
@@ -158,8 +157,7 @@ impl FlightRecorder {
 
     /// The epoch before the one that began at `before`, in the other bank; that bank may be written again by now.
     fn copy_older(&mut self, cpu: usize, before: MonotonicNs) -> Option<Epoch> {
-        let image = self.spare.pop().unwrap_or_default();
-        self.copy_consistently(cpu, image, |controls, _, _| {
+        self.copy_consistently(cpu, |controls, _, _| {
             let bank = (0..2).find(|bank| controls.start(cpu, *bank).1 != before.0)?;
             let (start, began) = controls.start(cpu, bank);
             if began < before.0 {
@@ -173,15 +171,19 @@ impl FlightRecorder {
     /// Copies the bank that `choose` picks from the control words, again if the CPU flipped meanwhile: then the words that
     /// were read need not belong together, and an epoch could seem whole that is not.
     fn copy_consistently(
-        &self,
+        &mut self,
         cpu: usize,
-        mut image: BankImage,
         choose: impl Fn(&Controls, usize, u32) -> Option<(usize, Range<u64>, u64)>,
     ) -> Option<Epoch> {
+        let mut image = self.spare.pop().unwrap_or_default();
         loop {
             let controls = &self.memory.controls;
             let word = controls.active(cpu);
-            let (bank, positions, began) = choose(controls, word.0, word.1)?;
+            let Some((bank, positions, began)) = choose(controls, word.0, word.1) else {
+                // Dropped, the next snapshot would have to make another one, in the middle of the watch.
+                self.spare.push(image);
+                return None;
+            };
             self.copy(&mut image, cpu, bank);
             if controls.active(cpu) == word {
                 let positions = positions.start..positions.end.min(image.head());

@@ -8,6 +8,7 @@ mod backlog;
 mod beside;
 pub mod files;
 mod listener;
+mod memory;
 mod plan;
 pub mod report;
 mod sweep;
@@ -26,6 +27,7 @@ use sweep::InUse;
 
 /// Watches until a signal, the duration, or COMMAND's end.
 pub fn run(options: ResponseOptions) -> Result<(), Failure> {
+    memory::keep_one_pool();
     let mut plan = Plan::new(options)?;
     let fail_if_late = plan.fail_if_late;
     let _use = plan.snapshot_dir.as_deref().map(InUse::enter);

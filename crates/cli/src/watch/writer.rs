@@ -6,6 +6,7 @@
 
 use super::beside::Part;
 use super::files::{self, TriggerFile};
+use super::memory::give_back;
 use super::report::{Report, explanation_file};
 use crate::exit::Failure;
 use rtscope_analyze::explain::{Explainer, Explanation};
@@ -83,6 +84,7 @@ impl Writer {
                     if finished.send(work(job, &settings, &report)).is_err() {
                         return;
                     }
+                    give_back();
                 }
             })
             .map_err(|error| Failure::doing("starting a thread", error))?;
