@@ -308,6 +308,7 @@ enum rts_step_kind {
 	RTS_STEP_MORE = 12,	 /* the chain had more steps than fit: the time of all further ones. id: their number */
 	RTS_STEP_WORK_WAIT = 13, /* work queued -> a worker begins with it. id: the worker's tid */
 	RTS_STEP_LOCK_WAIT = 14, /* PREEMPT_RT: switched out for a spinlock -> switch in. id: tid */
+	RTS_STEP_HIDDEN_SWITCH = 15, /* waking or switched out -> seen to leave: its switch in was hidden. id: tid */
 };
 
 struct rts_step {
@@ -487,6 +488,7 @@ struct rts_stats {
 	rts_u64 suppressed_rate; /* triggers that came too soon after the last snapshot */
 	rts_u64 suppressed_busy; /* triggers that came while no bank was free */
 	rts_u64 raced;		 /* transitions given up because another CPU held the task's state for too long */
+	rts_u64 hidden;		 /* switches in of the target that the kernel did not report */
 	rts_u64 histogram[RTS_HIST_BUCKETS];
 };
 

@@ -122,6 +122,7 @@ fn parse_count(counters: &mut Counters, text: &str) {
             "healed" => &mut counters.healed,
             "folded" => &mut counters.folded,
             "too_long" => &mut counters.too_long,
+            "hidden" => &mut counters.hidden,
             other => panic!("count: {other}"),
         };
         *slot = value.parse().unwrap();

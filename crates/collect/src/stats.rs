@@ -22,6 +22,7 @@ pub struct TrackerStats {
     pub suppressed_rate: u64,
     pub suppressed_busy: u64,
     pub raced: u64,
+    pub hidden: u64,
     /// Late responses whose account found the ring full.
     pub late_lost: u64,
     pub sum_ns: u64,
@@ -55,6 +56,7 @@ impl TrackerStats {
             suppressed_rate: sum(offset_of!(abi::rts_stats, suppressed_rate)),
             suppressed_busy: sum(offset_of!(abi::rts_stats, suppressed_busy)),
             raced: sum(offset_of!(abi::rts_stats, raced)),
+            hidden: sum(offset_of!(abi::rts_stats, hidden)),
             late_lost: cpus.clone().map(|cpu| controls.late_lost(cpu)).sum(),
             sum_ns: sum(offset_of!(abi::rts_stats, sum_ns)),
             min_ns: cpus.clone().filter(seen_on).map(|cpu| at(cpu, offset_of!(abi::rts_stats, min_ns))).min(),

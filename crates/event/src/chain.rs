@@ -72,11 +72,14 @@ pub enum StepKind {
     WorkWait,
     /// Task switched out because it wants a spinlock, which can sleep on PREEMPT_RT. Id: its tid.
     LockWait,
+    /// Task woken or switched out, and next seen when it left a CPU: it waited, then ran, and the kernel did not report the
+    /// switch between. Id: its tid.
+    HiddenSwitch,
 }
 
 impl StepKind {
     /// Every kind, in the order of `enum rts_step_kind` (which starts at 1).
-    pub const ALL: [StepKind; 14] = [
+    pub const ALL: [StepKind; 15] = [
         StepKind::TimerSlack,
         StepKind::TimerLateness,
         StepKind::TimerInterrupt,
@@ -91,6 +94,7 @@ impl StepKind {
         StepKind::More,
         StepKind::WorkWait,
         StepKind::LockWait,
+        StepKind::HiddenSwitch,
     ];
 
     /// In words.
@@ -111,6 +115,7 @@ impl StepKind {
             StepKind::More => "more",
             StepKind::WorkWait => "work wait",
             StepKind::LockWait => "lock wait",
+            StepKind::HiddenSwitch => "hidden switch",
         }
     }
 

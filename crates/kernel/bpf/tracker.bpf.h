@@ -507,6 +507,26 @@ static __always_inline bool find_current(struct cpu_state *state, __u32 tid, str
 	return slot->way && slot->way->tid == tid;
 }
 
+/*
+ * A task leaves that was never seen to come: the kernel did not report that switch (some hosts hide those from threads of
+ * their own). It ran all the same, so its chain goes on; when it began to run is not known. Under the way's lock.
+ */
+static __noinline int arrived_unseen(struct here *here, struct slot *slot)
+{
+	struct task_chain *holder = bpf_map_lookup_elem(&task_chains, &slot->index);
+	struct task_way *way = slot->way;
+
+	if (!holder)
+		return 0;
+	if (ends_here(way, RTS_END_RUNNING)) {
+		way->link = LINK_NONE;
+		return 0;
+	}
+	push(here, &holder->chain, RTS_STEP_HIDDEN_SWITCH, way->tid, now(here));
+	way->link = LINK_RUNNING;
+	return 0;
+}
+
 static __always_inline void track_leave(struct here *here, struct cpu_state *state, struct task_struct *prev,
 					__u32 sched, bool dead)
 {
@@ -531,7 +551,11 @@ static __always_inline void track_leave(struct here *here, struct cpu_state *sta
 		slot.way->sched = sched;
 		return;
 	}
+	if (slot.way->target && slot.way->sched != SCHED_RUNNING && slot.way->sched != SCHED_UNKNOWN)
+		COUNT(here, hidden);
 	slot.way->sched = sched;
+	if (slot.way->link == LINK_WAKING || slot.way->link == LINK_PREEMPTED)
+		arrived_unseen(here, &slot);
 	if (slot.way->link == LINK_RUNNING)
 		leave_with_chain(here, &slot, prev, blocked);
 	else if (blocked)

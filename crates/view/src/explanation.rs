@@ -259,6 +259,7 @@ fn when(culprit: &Culprit, explanation: &Explanation) -> String {
         StepKind::Ipi => "while an IPI was on its way".to_owned(),
         StepKind::WorkWait => format!("while work was queued for {who}"),
         StepKind::LockWait => format!("while {who} waited for a spinlock"),
+        StepKind::HiddenSwitch => format!("while {who} waited and ran (the kernel hid the switch between)"),
         StepKind::More => "in further steps".to_owned(),
     }
 }

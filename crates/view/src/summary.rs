@@ -45,6 +45,7 @@ fn head(report: &Report, style: Style) -> String {
         (counters.merged, "origins merged"),
         (counters.folded, "chains too long to be shown in full"),
         (counters.healed, "interrupt exits missed"),
+        (counters.hidden, "switches to the target that the kernel did not report"),
         (report.untracked, "events of tasks without tracker state"),
         (counters.too_long, "branches not followed because their chain was full"),
         (report.snapshots, "snapshots"),

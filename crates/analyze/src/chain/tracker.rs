@@ -90,6 +90,9 @@ pub struct Counters {
     /// Branches not followed because their chain was full.
     #[serde(default)]
     pub too_long: u64,
+    /// Switch-ins of a target that the kernel did not report. Where the waking was not reported either, there is no response.
+    #[serde(default)]
+    pub hidden: u64,
 }
 
 /// A chain that has waited longer came with an IPI that was never delivered; what arrives now is another one.
@@ -364,9 +367,12 @@ impl Tracker {
         sched: Sched,
         out: &mut dyn FnMut(Response),
     ) {
+        let target = self.is_target(tid);
         let task = self.tasks.entry(tid).or_default();
-        task.sched = sched;
-        let link = match (std::mem::take(&mut task.link), sched == Sched::Blocked) {
+        let was = std::mem::replace(&mut task.sched, sched);
+        let link = std::mem::take(&mut task.link);
+        self.counters.hidden += u64::from(target && !matches!(was, Sched::Running | Sched::Unknown));
+        let link = match (self.arrived_unseen(cpu, t, tid, link), sched == Sched::Blocked) {
             (Link::Running(mut chain), false) => {
                 self.push(&mut chain, StepKind::Run, tid.0, cpu, t);
                 Link::Preempted(chain)
@@ -380,6 +386,16 @@ impl Tracker {
             (other, false) => other,
         };
         self.tasks.entry(tid).or_default().link = link;
+    }
+
+    /// A task that leaves has been running. Was it never seen to come, the kernel hid that switch.
+    fn arrived_unseen(&mut self, cpu: CpuId, t: MonotonicNs, tid: Tid, link: Link) -> Link {
+        let (Link::Waking(mut chain) | Link::Preempted(mut chain)) = link else { return link };
+        if self.config.end == EndCondition::Running && self.is_target(tid) {
+            return Link::None;
+        }
+        self.push(&mut chain, StepKind::HiddenSwitch, tid.0, cpu, t);
+        Link::Running(chain)
     }
 
     fn switch_in(&mut self, cpu: CpuId, t: MonotonicNs, tid: Tid, out: &mut dyn FnMut(Response)) {

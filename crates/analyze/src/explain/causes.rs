@@ -101,7 +101,17 @@ impl Explainer<'_> {
             StepKind::More => self.folded(at, tally),
             StepKind::WorkWait => self.work_wait(at, tid, tally),
             StepKind::LockWait => self.lock_wait(at, tid, tally),
+            StepKind::HiddenSwitch => self.hidden_switch(at, tid, tally),
         }
+    }
+
+    /// It waited and then ran, and where the one became the other was not reported. The recorded switches do not follow each
+    /// other there, so nobody is blamed for that part.
+    fn hidden_switch(&self, at: &StepAt<'_>, tid: Tid, tally: &mut Tally) {
+        let woken = self.stays_after_waking(tid, at.from, at.to);
+        let is_placed = woken.iter().any(|stay| stay.cpu.is_some());
+        let stays = if is_placed { woken } else { self.stays_after_preemption(tid, at.from, at.to) };
+        self.wait(at, tid, &stays, is_placed, tally);
     }
 
     /// A busy waking takes no time; should a report say otherwise, nobody did it.

@@ -202,7 +202,8 @@ impl<'a> Explainer<'a> {
             | StepKind::Preempted
             | StepKind::Busy
             | StepKind::WorkWait
-            | StepKind::LockWait => Some(self.thread_actor(Tid(id), at.from)),
+            | StepKind::LockWait
+            | StepKind::HiddenSwitch => Some(self.thread_actor(Tid(id), at.from)),
             StepKind::More => None,
         }
     }

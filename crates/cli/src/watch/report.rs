@@ -293,6 +293,7 @@ fn counters(stats: &TrackerStats) -> Counters {
         healed: stats.healed,
         folded: stats.folded,
         too_long: stats.too_long,
+        hidden: stats.hidden,
     }
 }
 
