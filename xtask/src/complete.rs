@@ -26,6 +26,11 @@ impl Completeness {
         self.rows.extend(row.map(|row| (kernel.to_owned(), row)));
     }
 
+    /// Takes over the rows of another.
+    pub fn append(&mut self, other: Completeness) {
+        self.rows.extend(other.rows);
+    }
+
     /// The table; nothing when there are no rows.
     pub fn text(&self) -> String {
         let mut text = String::new();

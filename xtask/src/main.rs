@@ -17,13 +17,15 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Result, bail};
 
-const HELP: &str = "cargo xtask test | lint | tidy | fmt | docs | bench NAME [--json] | vm [KERNEL…]";
+const HELP: &str =
+    "cargo xtask test [--quick] | lint | tidy | fmt | docs | bench NAME [--json] | vm [KERNEL…]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match arguments.as_slice() {
-        ["test"] => test::run(),
+        ["test"] => test::run(false),
+        ["test", "--quick"] => test::run(true),
         ["lint"] => lint::run(),
         ["tidy"] => lint::run_tidy(),
         ["fmt"] => lint::format(),

@@ -49,6 +49,14 @@ impl Tally {
         }
     }
 
+    /// Takes over another account.
+    pub fn append(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.failures.extend(other.failures);
+        self.skips.extend(other.skips);
+        self.completeness.append(other.completeness);
+    }
+
     /// Prints the table of completeness, what was skipped and what failed, then the sums in one plain line.
     pub fn finish(&self) -> ExitCode {
         println!("{}", self.completeness.text());

@@ -5,14 +5,18 @@
 //! test that is skipped can be told from one that passed, and the integration tests, which load real CPUs with real-time
 //! tasks, run one test at a time while the others use all CPUs.
 //!
+//! The long watch (crates/cli/tests/soak.rs) takes ten minutes, and would be no test without other load on the machine. It runs
+//! beside the documentation examples and the virtual machines, which take about half of that. `--quick` makes it short.
+//!
 //! A test says that it is skipped by printing a line `SKIP: name: reason` and returning.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
 use crate::cargo;
@@ -20,6 +24,13 @@ use crate::kernel_log::KernelLog;
 use crate::lint;
 use crate::outcome::{Outcome, Tally};
 use crate::vm;
+
+/// The test program of the long watch.
+const SOAK: &str = "cli: soak";
+/// What it reads its time from.
+const SOAK_SECONDS: &str = "RTSCOPE_SOAK_SECONDS";
+/// Its time, and with `--quick`.
+const SOAK_TIMES: [&str; 2] = ["600", "20"];
 
 /// One built test program.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,20 +54,41 @@ pub struct Build {
 }
 
 /// Runs everything and prints the account.
-pub fn run() -> Result<ExitCode> {
+pub fn run(quick: bool) -> Result<ExitCode> {
     let mut tally = Tally::default();
     let mut times = Vec::new();
     timed(&mut times, "lint", || lint::add_all(&mut tally))?;
     let build = timed(&mut times, "build", build)?;
     let log = KernelLog::read();
-    for program in &build.tests {
+    for program in build.tests.iter().filter(|program| program.name != SOAK) {
         timed(&mut times, &program.name, || run_program(program, &mut tally))?;
     }
-    timed(&mut times, "documentation examples", || run_doc_tests(&mut tally))?;
+    let machines = format!("documentation examples, virtual machines, and {SOAK}");
+    timed(&mut times, &machines, || machines_and_soak(&build, quick, &mut tally))?;
     tally.add("kernel log", log.check());
-    timed(&mut times, "virtual machines", || vm::add_all(&build, &mut tally))?;
     print_times(times);
     Ok(tally.finish())
+}
+
+fn machines_and_soak(build: &Build, quick: bool, tally: &mut Tally) -> Result<()> {
+    let (of_soak, of_machines) = thread::scope(|scope| {
+        let soak = scope.spawn(|| run_soak(build, quick));
+        let of_machines = run_doc_tests(tally).and_then(|()| vm::add_all(build, tally));
+        (soak.join(), of_machines)
+    });
+    tally.append(of_soak.map_err(|_| anyhow!("{SOAK} could not be run: its thread panicked"))??);
+    of_machines
+}
+
+fn run_soak(build: &Build, quick: bool) -> Result<Tally> {
+    let mut tally = Tally::default();
+    let program = build.tests.iter().find(|program| program.name == SOAK);
+    let mut command = command(program.with_context(|| format!("there is no test program {SOAK}"))?);
+    if std::env::var_os(SOAK_SECONDS).is_none() {
+        command.env(SOAK_SECONDS, SOAK_TIMES[usize::from(quick)]);
+    }
+    run_tests(SOAK, &mut command, &mut tally)?;
+    Ok(tally)
 }
 
 fn timed<T>(times: &mut Vec<(String, Duration)>, name: &str, work: impl FnOnce() -> T) -> T {
@@ -124,12 +156,16 @@ fn test_program(line: &str) -> Option<TestProgram> {
 }
 
 fn run_program(program: &TestProgram, tally: &mut Tally) -> Result<()> {
+    run_tests(&program.name, &mut command(program), tally)
+}
+
+fn command(program: &TestProgram) -> Command {
     let mut command = Command::new(&program.executable);
     command.arg("--show-output").current_dir(&program.package_folder);
     if program.integration {
         command.arg("--test-threads=1");
     }
-    run_tests(&program.name, &mut command, tally)
+    command
 }
 
 fn run_doc_tests(tally: &mut Tally) -> Result<()> {

@@ -108,6 +108,11 @@ impl Rtscope {
         }
     }
 
+    /// Lines that came and were not waited past. They are handed over and not kept: a long watch says more than memory holds.
+    pub fn take_lines(&mut self) -> Vec<Value> {
+        self.output.try_iter().collect()
+    }
+
     /// A note with these words, if it came already or when it comes.
     pub fn wait_for_note(&mut self, words: &str) -> Result<String> {
         if let Some(note) = self.said.notes.iter().find(|note| note.contains(words)) {

@@ -22,6 +22,7 @@ pub const TIMING: &[(&str, &str)] = &[
     ("root_the_late_count_of_a_command_is_the_commands_own", COUNTS),
     ("root_no_event_is_missed_while_the_banks_flip", RATES),
     ("root_no_event_is_missed_while_the_instances_swap", SLOW_READER),
+    ("root_a_long_watch_keeps_its_memory_and_its_counts", COUNTS),
     ("root_two_watches_at_once_count_the_same", COUNTS),
     ("root_all_tracepoints_start_and_stop_within_a_second", SPEED),
     ("root_until_running_a_response_ends_when_the_target_runs", COUNTS),
