@@ -149,6 +149,10 @@ pub struct ResponseOptions {
         requires = "snapshot_dir"
     )]
     pub kernel: Vec<String>,
+    /// Snapshots also have these events of instrumented programs (PROVIDER:EVENT with * and ?, PROVIDER, !PATTERN); several with
+    /// commas
+    #[arg(short = 'u', long = "user", value_name = "PATTERNS", value_delimiter = ',')]
+    pub user: Vec<String>,
     /// Size of each bank of the flight recorder; a CPU has two
     #[arg(long, value_name = "SIZE", default_value = "8M")]
     pub buffer: Bytes,

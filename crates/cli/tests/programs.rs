@@ -330,3 +330,70 @@ fn a_traced_thread_makes_no_system_call() {
     assert!(few.is_some());
     assert_eq!(few, many);
 }
+
+fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let at = line.find(&format!(" {name} = "))? + name.len() + 4;
+    line[at..].split([',', ' ']).next()
+}
+
+#[test]
+fn root_a_snapshot_has_programs_events_between_the_switches_of_their_thread() {
+    const TEST: &str = "root_a_snapshot_has_programs_events_between_the_switches_of_their_thread";
+    if let Some(reason) = rtscope_testkit::machine::cannot_watch() {
+        println!("SKIP: {TEST}: {reason}");
+        return;
+    }
+    let Some(room) = Room::new(TEST) else { return };
+    let snapshots = room.folder.path().join("snapshots");
+    fs::create_dir(&snapshots).expect("a folder");
+    let mut victim = Command::new(&room.emitter).args(["turns"]).spawn().expect("it can be started");
+    let path = snapshots.to_str().expect("plain");
+    let mut watch = rtscope_testkit::watch::Rtscope::watch(&[
+        "--task",
+        "e2e-turns",
+        "--threshold",
+        "50us",
+        "--rate",
+        "5/s",
+        "--pre",
+        "100ms",
+        "--post",
+        "10ms",
+        "--snapshot-dir",
+        path,
+        "-u",
+        "test:*",
+    ])
+    .expect("watches");
+    (0..4).for_each(|_| drop(watch.wait_for_type("snapshot").expect("a snapshot")));
+    victim.kill().expect("it runs");
+    victim.wait().expect("it ends");
+    watch.stop().expect("stops");
+    let mut inside = 0;
+    for snapshot in fs::read_dir(&snapshots).expect("there") {
+        let snapshot = snapshot.expect("readable").path();
+        let Some(lines) = babeltrace2(&snapshot) else { return };
+        inside += inside_their_turn(&lines, &victim.id().to_string());
+    }
+    assert!(inside >= 8, "{inside} events between the switches of their thread");
+}
+
+/// Events of a thread, each of which must stand between the switch to it and the switch from it, on its CPU; before the CPU's
+/// first switch nobody knows who runs.
+fn inside_their_turn(lines: &[String], tid: &str) -> usize {
+    let mut running = std::collections::BTreeMap::new();
+    let mut inside = 0;
+    for line in lines {
+        let Some(cpu) = field(line, "cpu_id") else { continue };
+        if line.contains(" sched_switch: ") {
+            running.insert(cpu.to_string(), field(line, "next_tid").expect("a switch has it").to_string());
+        } else if line.contains(" test:turn_") && field(line, "vtid") == Some(tid) {
+            match running.get(cpu) {
+                Some(now) => assert_eq!(now, tid, "another thread runs: {line}"),
+                None => continue,
+            }
+            inside += 1;
+        }
+    }
+    inside
+}

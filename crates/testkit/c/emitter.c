@@ -5,18 +5,18 @@
  *   emitter MODE COUNT [THREADS]
  *
  * Modes: count (each thread COUNT events), signals (a handler emits while COUNT events are), fork, vfork, clone (a child emits too),
- * exec (emits, then runs itself again), paced (an event each 10 us), stuck (jumps out of a handler in the middle of it), strings,
- * wait (says "ready" and waits for a line first).
+ * exec (emits, then runs itself again), paced (an event each 10 us), strings, wait (says "ready" and waits for a line first),
+ * turns (every 40 ms a turn of 200 us with an event before and after it; until it is killed).
  */
 #define _GNU_SOURCE
 #include <rtscope/rtscope.h>
 
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -116,6 +116,19 @@ int main(int argc, char **argv)
 
 			RTSCOPE_EVENT(test, count, rtscope_u64(n, i), rtscope_u64(thread, 0));
 			nanosleep(&pause, NULL);
+		}
+	} else if (!strcmp(mode, "turns")) {
+		prctl(PR_SET_NAME, "e2e-turns");
+		for (unsigned long i = 0;; i++) {
+			struct timespec pause = { 0, 40000000 }, start, now;
+
+			nanosleep(&pause, NULL);
+			RTSCOPE_EVENT(test, turn_begin, rtscope_u64(n, i));
+			clock_gettime(CLOCK_MONOTONIC, &start);
+			do
+				clock_gettime(CLOCK_MONOTONIC, &now);
+			while ((now.tv_sec - start.tv_sec) * 1000000000L + now.tv_nsec - start.tv_nsec < 200000);
+			RTSCOPE_EVENT(test, turn_end, rtscope_u64(n, i));
 		}
 	} else if (!strcmp(mode, "strings")) {
 		char text[400];

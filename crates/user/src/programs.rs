@@ -266,10 +266,31 @@ impl Programs {
 
     /// The newest records of all rings; for flight recorders.
     #[must_use]
-    pub fn snapshot(&self) -> Vec<(u32, u64, Vec<u8>)> {
-        let processes = self.users.iter().flat_map(|user| user.processes.values());
-        processes.flat_map(Process::snapshot).collect()
+    pub fn snapshot(&self) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        let served = self.users.iter().filter(|user| user.served.is_some());
+        served.flat_map(|user| user.processes.values()).for_each(|process| process.snapshot(&mut snapshot));
+        snapshot
     }
+
+    /// For flight recorders: forgets threads and processes that ended longer ago than any snapshot reaches back.
+    pub fn forget_ended(&mut self, before: Duration) {
+        for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
+            let folder = &user.folder;
+            user.processes.retain(|_, process| process.forget_ended(folder, before));
+        }
+    }
+}
+
+/// What all rings held at one time.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Who described the events.
+    pub providers: Vec<ProviderInfo>,
+    /// The rings: what they say of themselves, where their bytes begin, and these.
+    pub rings: Vec<(RingInfo, u64, Vec<u8>)>,
+    /// Events that no ring could take since the recording began.
+    pub lost_outside: u64,
 }
 
 impl User {

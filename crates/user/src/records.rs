@@ -79,6 +79,24 @@ impl Layout {
     }
 }
 
+impl Layout {
+    /// How many of these bytes, which are at `position`, are complete records in a row.
+    #[must_use]
+    pub fn complete_bytes(&self, position: u64, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while let Some(word) = bytes.get(at..at + 8).and_then(|word| word.try_into().ok()) {
+            let place = position + at as u64;
+            let Header::Complete { end, .. } = self.header(place, u64::from_le_bytes(word)) else { break };
+            let next = usize::try_from(end - position).unwrap_or(usize::MAX);
+            if next > bytes.len() {
+                break;
+            }
+            at = next;
+        }
+        at
+    }
+}
+
 /// What was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {

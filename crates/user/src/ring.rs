@@ -57,6 +57,8 @@ pub(crate) struct Ring {
     waiting: Option<(u64, Instant)>,
     /// Records that were begun and never finished.
     pub(crate) unfinished: u64,
+    /// When its end was first seen.
+    ended: std::cell::Cell<Option<Instant>>,
 }
 
 /// Complete records, where they lie.
@@ -179,10 +181,18 @@ impl Ring {
         {
             return Err("what it says of itself cannot be".to_string());
         }
+        let sub_bytes = layout.sub_bytes.max(1);
         // What an earlier collector left here; a program can change it, so it is only believed when it is possible.
-        let tail = word(offset_of!(abi::rtu_ring, tail));
+        let mut tail = word(offset_of!(abi::rtu_ring, tail));
         let told = offset_of!(abi::rtu_ring, reserved2);
-        let sync = (tail > 0).then(|| Sync { counter: word(told), cpu: word(told + 8) as u32 });
+        let mut sync = (tail > 0).then(|| Sync { counter: word(told), cpu: word(told + 8) as u32 });
+        // ORDER: acquire; as in take().
+        let head = mapping.word(offset_of!(abi::rtu_ring, head)).load(Ordering::Acquire);
+        if head > tail && head - tail > ring_bytes {
+            // A flight recorder let it be overwritten: the newest sub-buffer begins with its time.
+            tail = head - head % sub_bytes;
+            sync = None;
+        }
         let info = RingInfo {
             pid: process.0,
             birth_ns: process.1,
@@ -195,7 +205,16 @@ impl Ring {
             sync,
             lost_before: word(offset_of!(abi::rtu_ring, lost_told)),
         };
-        Ok(Some(Ring { mapping, info, name, tail, sync, waiting: None, unfinished: 0 }))
+        Ok(Some(Ring {
+            mapping,
+            info,
+            name,
+            tail,
+            sync,
+            waiting: None,
+            unfinished: 0,
+            ended: Default::default(),
+        }))
     }
 
     fn word(&self, offset: usize) -> u64 {
@@ -216,6 +235,13 @@ impl Ring {
     /// Whether its thread writes no more.
     pub(crate) fn has_ended(&self) -> bool {
         self.word(offset_of!(abi::rtu_ring, ended)) == 1
+    }
+
+    /// How long it is known that its thread writes no more, or its process is dead.
+    pub(crate) fn ended_for(&self) -> Duration {
+        let since = self.ended.get().unwrap_or_else(Instant::now);
+        self.ended.set(Some(since));
+        since.elapsed()
     }
 
     /// Bytes that wait to be taken, as the program says.
@@ -323,25 +349,24 @@ impl Ring {
         self.mapping.word(offset_of!(abi::rtu_ring, lost_told)).store(lost, Ordering::Relaxed);
     }
 
-    /// The newest records of a ring that is being overwritten, from the begin of a sub-buffer on; for flight recorders.
+    /// The newest complete records of a ring that is being overwritten, from the begin of a sub-buffer on; for flight recorders.
     /// What was overwritten while it was copied is not in it.
     pub(crate) fn snapshot(&self) -> (u64, Vec<u8>) {
         let layout = self.info.layout;
         let head = self.word(offset_of!(abi::rtu_ring, head));
-        let mut from = head.saturating_sub(layout.ring_bytes);
-        if from % layout.sub_bytes != 0 {
-            from = layout.sub_end(from);
-        }
+        let up = |position: u64| {
+            if position % layout.sub_bytes == 0 { position } else { layout.sub_end(position) }
+        };
+        let from = up(head.saturating_sub(layout.ring_bytes));
         let chunk =
             Chunk { mapping: &self.mapping, layout, position: from, bytes: head.saturating_sub(from) };
         let copy = chunk.copy();
+        // The writer may be anywhere in the sub-buffer that it is in now.
         let later = self.word(offset_of!(abi::rtu_ring, head));
-        // The writer may be anywhere in the sub-buffer that it is in.
-        let mut safe = layout.sub_end(later).saturating_sub(layout.ring_bytes).max(from);
-        if safe % layout.sub_bytes != 0 {
-            safe = layout.sub_end(safe);
-        }
+        let safe = up(layout.sub_end(later).saturating_sub(layout.ring_bytes).max(from));
         let skip = usize::try_from(safe - from).unwrap_or(usize::MAX).min(copy.len());
-        (safe, copy[skip..].to_vec())
+        let rest = &copy[skip..];
+        let complete = layout.complete_bytes(safe, rest);
+        (safe, rest[..complete].to_vec())
     }
 }

@@ -9,6 +9,7 @@
 //! ```
 
 use super::beside::Part;
+use super::programs::UserPart;
 use crate::exit::Failure;
 use rtscope_ctf::{StagedDir, TraceInfo, read_trace, write_trace};
 use rtscope_event::{CpuHistory, LateResponse, Loss, MonotonicNs, Recording};
@@ -59,13 +60,16 @@ pub struct TriggerFile {
     pub late: Vec<LateResponse>,
 }
 
+/// What is saved: the kernel's events, those of ftrace beside them, and those of programs.
+pub type Evidence<'a> = (&'a Recording, Option<&'a Part>, Option<&'a UserPart>);
+
 /// Writes the folder; nothing is left of it when that fails. False: somebody else (a second watch that saves in the same
 /// folder) has taken the name meanwhile.
 pub fn write(
     target: &Path,
     trigger: &TriggerFile,
     explanation: &str,
-    (recording, part): (&Recording, Option<&Part>),
+    (recording, part, user): Evidence<'_>,
     info: &TraceInfo,
 ) -> Result<bool, Failure> {
     let failed =
@@ -83,6 +87,9 @@ pub fn write(
             .map(drop)
             .map_err(|error| failed(&error))?,
         None => write_trace(&trace, recording, info).map(drop).map_err(|error| failed(&error))?,
+    }
+    if let Some(user) = user {
+        user.write(&staged.path().join("user")).map_err(|error| failed(&error))?;
     }
     match staged.publish() {
         Err(rtscope_ctf::Error::Exists(_)) => Ok(false),

@@ -7,6 +7,7 @@
 use super::backlog::Backlog;
 use super::beside::{Beside, Part};
 use super::plan::Plan;
+use super::programs::{BesidePrograms, UserPart};
 use super::report::{Report, Summary};
 use super::writer::{Done, Job, Settings, Writer, in_order};
 use crate::command::Child;
@@ -37,6 +38,7 @@ pub struct Listener {
     session: Session,
     recorder: FlightRecorder,
     beside: Option<Beside>,
+    programs: Option<BesidePrograms>,
     writer: Writer,
     report: Arc<Report>,
     misses: MissCounter,
@@ -55,7 +57,7 @@ impl Listener {
     pub fn new(
         plan: Plan,
         session: Session,
-        beside: Option<Beside>,
+        (beside, programs): (Option<Beside>, Option<BesidePrograms>),
         report: Report,
     ) -> Result<Listener, Failure> {
         let recorder = FlightRecorder::new(session.memory(&plan.session)?, session.started());
@@ -74,6 +76,7 @@ impl Listener {
             session,
             recorder,
             beside,
+            programs,
             writer,
             report,
             misses,
@@ -155,7 +158,8 @@ impl Listener {
             Some(beside) => Some(beside.freeze(trace.from, trace.until)?),
             None => None,
         };
-        self.give(snapshot, Some(trace), part, late)
+        let user = self.programs.as_ref().map(|programs| programs.freeze(trace.from, trace.until));
+        self.give(snapshot, Some(trace), (part, user), late)
     }
 
     /// What the banks hold explains the late responses since the last snapshot, while recording goes on.
@@ -166,14 +170,14 @@ impl Listener {
             return Ok(());
         }
         let snapshot = self.recorder.peek(earliest(&late, now));
-        self.give(snapshot, None, None, late)
+        self.give(snapshot, None, (None, None), late)
     }
 
     fn give(
         &mut self,
         snapshot: Snapshot,
         trace: Option<Window>,
-        part: Option<Part>,
+        (part, user): (Option<Part>, Option<UserPart>),
         late: Vec<LateResponse>,
     ) -> Result<(), Failure> {
         let tasks = self.session.dump_tasks()?;
@@ -182,7 +186,7 @@ impl Listener {
         window.from = earliest(&late, window.from);
         let late = in_order(late, snapshot.generation, trace);
         let misses = self.misses.since(window.from);
-        self.writer.give(Job { snapshot, trace, part, window, tasks, irqs: interrupts(), misses, late })
+        self.writer.give(Job { snapshot, trace, part, user, window, tasks, irqs: interrupts(), misses, late })
     }
 
     fn take_done(&mut self, done: Done) {

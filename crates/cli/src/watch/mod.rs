@@ -10,6 +10,7 @@ pub mod files;
 mod listener;
 mod memory;
 mod plan;
+mod programs;
 pub mod report;
 mod sweep;
 mod writer;
@@ -21,6 +22,7 @@ use crate::stop::Stop;
 use beside::Beside;
 use listener::Listener;
 use plan::Plan;
+use programs::BesidePrograms;
 use report::Report;
 use rtscope_kernel::Session;
 use sweep::InUse;
@@ -37,13 +39,17 @@ pub fn run(options: ResponseOptions) -> Result<(), Failure> {
     }
     let stop = Stop::on_signals()?;
     let beside = Beside::start(&plan.kernel, plan.bank_bytes())?;
+    let programs = BesidePrograms::start(&plan.user, plan.pre_ns.saturating_add(plan.post_ns))?;
     let session = Session::start(&plan.session)?;
     let report = Report::new(&plan)?;
     report.started(&plan, &session);
     if let Some(beside) = &beside {
         report.beside(beside.number());
     }
-    let mut listener = Listener::new(plan, session, beside, report)?;
+    if let Some(programs) = &programs {
+        report.beside_programs(programs.number());
+    }
+    let mut listener = Listener::new(plan, session, (beside, programs), report)?;
     if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
         child.release();
     }

@@ -35,6 +35,8 @@ pub struct Plan {
     pub snapshot_dir: Option<PathBuf>,
     /// Patterns of tracepoints that snapshots have beside those of eBPF.
     pub kernel: Vec<String>,
+    /// Patterns of programs' events that snapshots have.
+    pub user: Vec<String>,
     /// When to stop.
     pub duration_ns: Option<u64>,
     /// JSON instead of text.
@@ -94,6 +96,7 @@ impl Plan {
             post_ns: options.post.0,
             snapshot_dir: options.snapshot_dir,
             kernel: options.kernel,
+            user: options.user,
             duration_ns: options.duration.map(|duration| duration.0),
             json: options.json,
             fail_if_late: options.fail_if_late,

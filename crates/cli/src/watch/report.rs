@@ -71,6 +71,11 @@ impl Report {
         })
     }
 
+    /// Says that programs record, too.
+    pub fn beside_programs(&self, programs: u32) {
+        note(&format!("rtscope: snapshots also have events of instrumented programs ({programs} run now)"));
+    }
+
     /// Says that ftrace records, too.
     pub fn beside(&self, tracepoints: usize) {
         note(&format!("rtscope: snapshots also have {tracepoints} tracepoints that ftrace records"));

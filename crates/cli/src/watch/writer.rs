@@ -7,6 +7,7 @@
 use super::beside::Part;
 use super::files::{self, TriggerFile};
 use super::memory::give_back;
+use super::programs::UserPart;
 use super::report::{Report, explanation_file};
 use crate::exit::Failure;
 use rtscope_analyze::explain::{Explainer, Explanation};
@@ -27,6 +28,8 @@ pub struct Job {
     pub trace: Option<Window>,
     /// What ftrace held of that, if it records.
     pub part: Option<Part>,
+    /// What programs' rings held of that, if they record.
+    pub user: Option<UserPart>,
     /// What is decoded: the trace, and before it the late responses since the last snapshot.
     pub window: Window,
     /// State dump.
@@ -177,10 +180,9 @@ fn keep(
     report: &Report,
 ) -> bool {
     let trigger = trigger_file(job, trace, settings, recording, report);
-    let saved = settings
-        .dir
-        .as_ref()
-        .map(|dir| save(dir, &trigger, recording, job.part.as_ref(), explanations, report));
+    let saved = settings.dir.as_ref().map(|dir| {
+        save(dir, &trigger, (recording, job.part.as_ref(), job.user.as_ref()), explanations, report)
+    });
     if let Some(Err(failure)) = &saved {
         report.not_saved(&trigger, failure);
     }
@@ -192,8 +194,7 @@ fn keep(
 fn save(
     dir: &Path,
     trigger: &TriggerFile,
-    recording: &Recording,
-    part: Option<&Part>,
+    evidence: files::Evidence<'_>,
     explanations: &[Explanation],
     report: &Report,
 ) -> Result<PathBuf, Failure> {
@@ -206,7 +207,7 @@ fn save(
     let text = explanation_file(trigger, kept.cloned().collect::<Vec<_>>().as_slice());
     loop {
         let target = files::free_name(dir, &stamp, trigger.number);
-        if files::write(&target, trigger, &text, (recording, part), &info)? {
+        if files::write(&target, trigger, &text, evidence, &info)? {
             return Ok(target);
         }
     }

@@ -29,6 +29,8 @@ const STREAMS_MAX: usize = 16;
 pub struct UserOptions<'a> {
     /// Streams, and threads; 0: one for each CPU that this process may use, at most 16.
     pub streams: usize,
+    /// Only events of this time; what is outside is left out, and not missing.
+    pub window: Option<(MonotonicNs, MonotonicNs)>,
     /// Is told bytes done and bytes in all, by any of the threads.
     pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
 }
@@ -191,7 +193,8 @@ impl<'a> Conversions<'a> {
         }
         let first = merge.waiting.peek().map_or(self.spool.session.started_ns, |Reverse((time, _))| *time);
         // A ring may hold events from before the recording: those of a collector that was killed.
-        let mut out = writer.stream(number as u32, MonotonicNs(first.min(self.spool.session.started_ns)))?;
+        let begin = options.window.map_or(first.min(self.spool.session.started_ns), |(from, _)| from.0);
+        let mut out = writer.stream(number as u32, MonotonicNs(begin))?;
         let path = out.path().to_owned();
         merge.run(self, options, &mut out, &path)?;
         let end = self.spool.end.as_ref();
@@ -333,7 +336,11 @@ impl Merge {
             let next = self.waiting.peek().map_or(u64::MAX, |Reverse((time, _))| *time);
             let reader = &mut self.readers[index];
             loop {
-                reader.write(all, out, &mut context).map_err(Error::io("write", path))?;
+                let wanted =
+                    |(from, until): (MonotonicNs, MonotonicNs)| (from.0..=until.0).contains(&reader.time);
+                if options.window.is_none_or(wanted) {
+                    reader.write(all, out, &mut context).map_err(Error::io("write", path))?;
+                }
                 match reader.advance(all, options).map_err(|error| all.reading(error))? {
                     // Usually the same ring goes on for a while: no need to ask the heap.
                     Some(time) if time <= next => {}

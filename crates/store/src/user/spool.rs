@@ -14,7 +14,7 @@
 use crate::Error;
 use nix::fcntl::Flock;
 use rtscope_user::clock::Pair;
-use rtscope_user::programs::{Chunk, ProcessReport, Sink};
+use rtscope_user::programs::{Chunk, ProcessReport, Sink, Snapshot};
 use rtscope_user::{ProviderInfo, RingInfo};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -202,6 +202,22 @@ impl UserSpoolWriter {
         }
         self.bytes += chunk.len() as u64;
         self.file.write_all(&chunk)
+    }
+
+    /// What a flight recorder's rings held at one time.
+    ///
+    /// # Errors
+    /// When the system refuses (a full disk).
+    pub fn snapshot(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+        for provider in &snapshot.providers {
+            self.json(Kind::Provider, provider)?;
+        }
+        for (index, (info, position, bytes)) in snapshot.rings.iter().enumerate() {
+            self.json(Kind::Ring, info)?;
+            self.file.write_all(&header(Kind::Data, index as u64, *position, bytes.len() as u64))?;
+            self.file.write_all(bytes)?;
+        }
+        Ok(())
     }
 
     /// Bytes so far.

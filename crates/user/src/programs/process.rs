@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One instrumented process: its providers, its rings, whether it lives, and what is wrong with it.
 
-use super::{Chunk, Sink};
+use super::{Chunk, Sink, Snapshot};
 use crate::folder::{FileKind, FileName, Folder, ProcessId};
 use crate::provider::{ProcessCounters, Provider, ProviderInfo};
-use crate::ring::Ring;
+use crate::ring::{Ring, RingInfo};
 use crate::session::Settings;
 use rtscope_abi::program as abi;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::time::Duration;
 
 /// A clock tick more or less: the kernel tells a process's start in hundredths of a second.
 const TICKS_NS: u64 = 30_000_000;
@@ -299,13 +300,34 @@ impl Process {
         }
     }
 
-    pub(super) fn snapshot(&self) -> Vec<(u32, u64, Vec<u8>)> {
-        let rings = self.rings.iter();
-        let copy = |(index, ring): &(u32, Ring)| {
+    pub(super) fn snapshot(&self, into: &mut Snapshot) {
+        into.providers.extend(self.providers.values().map(|provider| provider.info.clone()));
+        into.providers.extend(self.gone_providers.iter().cloned());
+        into.lost_outside = into.lost_outside.saturating_add(self.counters().lost());
+        for (_, ring) in &self.rings {
             let (position, bytes) = ring.snapshot();
-            (*index, position, bytes)
-        };
-        rings.map(copy).collect()
+            // It begins with a sync record; what was lost in earlier times is not this snapshot's.
+            let info = RingInfo { sync: None, lost_before: ring.lost(), ..ring.info.clone() };
+            into.rings.push((info, position, bytes));
+        }
+    }
+
+    /// Gives up rings of threads that ended before; false when nothing of the process is left.
+    pub(super) fn forget_ended(&mut self, folder: &Folder, before: Duration) -> bool {
+        let dead = self.dead;
+        self.rings.retain(|(_, ring)| {
+            let keep = !(dead || ring.has_ended()) || ring.ended_for() < before;
+            if !keep {
+                folder.remove(ring.name);
+            }
+            keep
+        });
+        // Rings name their files; the rest goes with the last of them.
+        if !self.dead || !self.rings.is_empty() {
+            return true;
+        }
+        self.files.drain(..).for_each(|name| folder.remove(name));
+        false
     }
 }
 

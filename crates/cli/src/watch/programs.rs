@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `watch -u`: events of instrumented programs, beside the kernel's flight recorder.
+//!
+//! Programs overwrite their rings; nobody empties them. When the kernel's banks have left for a snapshot, the rings are copied
+//! while they are written, and what was overwritten meanwhile is left out. A thread finds programs as they start.
+
+use crate::exit::Failure;
+use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
+use rtscope_event::MonotonicNs;
+use rtscope_store::user::{UserEnd, UserOptions, UserSession, UserSpoolWriter, convert_user};
+use rtscope_user::clock::{Pair, counter_kind};
+use rtscope_user::folder::ROOM;
+use rtscope_user::patterns::Wanted;
+use rtscope_user::programs::{Chunk, Programs, Sink, Snapshot};
+use rtscope_user::session::Settings;
+use rtscope_user::{ProviderInfo, RingInfo};
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle, sleep};
+use std::time::Duration;
+
+/// Between looks for programs.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Ended threads are kept for so much longer than snapshots reach back.
+const MARGIN: Duration = Duration::from_secs(10);
+
+/// Programs that record.
+#[derive(Debug)]
+pub struct BesidePrograms {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    session: UserSession,
+}
+
+#[derive(Debug)]
+struct Shared {
+    stop: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    programs: Programs,
+    pairs: VecDeque<Pair>,
+}
+
+/// What rings held, and of which time it is wanted.
+#[derive(Debug)]
+pub struct UserPart {
+    session: UserSession,
+    snapshot: Snapshot,
+    pairs: Vec<Pair>,
+    from: MonotonicNs,
+    until: MonotonicNs,
+}
+
+/// Nothing is kept until a snapshot is made.
+struct Nothing;
+
+impl Sink for Nothing {
+    fn provider(&mut self, _: &ProviderInfo) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn ring(&mut self, _: &RingInfo) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn data(&mut self, _: u32, _: &Chunk<'_>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl BesidePrograms {
+    /// Starts recording; `None` when no patterns were given. `reach_ns`: how far snapshots go back.
+    pub fn start(patterns: &[String], reach_ns: u64) -> Result<Option<BesidePrograms>, Failure> {
+        if patterns.is_empty() {
+            return Ok(None);
+        }
+        let usage = |error: rtscope_user::Error| Failure::Usage(error.to_string());
+        let wanted = Wanted::parse(patterns, u32::MAX).map_err(usage)?;
+        let settings = Settings { wanted, flight: true, ..Settings::default() };
+        let context = ["tid".to_string(), "cpu".to_string()].to_vec();
+        let session = UserSession::of_this_machine(env!("CARGO_PKG_VERSION"), context)
+            .map_err(|error| Failure::Failed(error.to_string()))?;
+        let mut programs = Programs::recording(Path::new(ROOM), settings).map_err(usage)?;
+        programs.look(&mut Nothing).map_err(|error| Failure::doing("looking for programs", error))?;
+        let state = State { programs, pairs: VecDeque::new() };
+        let shared = Arc::new(Shared { stop: AtomicBool::new(false), state: Mutex::new(state) });
+        let theirs = Arc::clone(&shared);
+        let reach = Duration::from_nanos(reach_ns) + MARGIN;
+        let thread = Builder::new()
+            .name("programs".to_string())
+            .spawn(move || look(&theirs, reach))
+            .map_err(|error| Failure::doing("starting a thread", error))?;
+        Ok(Some(BesidePrograms { shared, thread: Some(thread), session }))
+    }
+
+    /// How many programs there are.
+    pub fn number(&self) -> u32 {
+        self.shared.state().programs.count()
+    }
+
+    /// What the rings hold.
+    pub fn freeze(&self, from: MonotonicNs, until: MonotonicNs) -> UserPart {
+        let mut state = self.shared.state();
+        state.pairs.push_back(Pair::now(counter_kind()));
+        let pairs = state.pairs.iter().copied().collect();
+        UserPart { session: self.session.clone(), snapshot: state.programs.snapshot(), pairs, from, until }
+    }
+}
+
+impl Drop for BesidePrograms {
+    fn drop(&mut self) {
+        // ORDER: relaxed; a flag that stands for itself.
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It panicked: its message is on standard error already.
+            let _ = thread.join();
+        }
+        // Programs stop recording; there is nobody to give what they have to.
+        let _ = self.shared.state().programs.stop(&mut Nothing);
+    }
+}
+
+fn look(shared: &Shared, reach: Duration) {
+    // Signals are the main thread's.
+    let _ = pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::all()), None);
+    let pairs_max = usize::try_from(reach.as_millis() / PAUSE.as_millis()).unwrap_or(usize::MAX).min(1 << 20);
+    // ORDER: relaxed; as above.
+    while !shared.stop.load(Ordering::Relaxed) {
+        {
+            let mut state = shared.state();
+            // Nothing refuses here: the sink keeps nothing.
+            let _ = state.programs.look(&mut Nothing);
+            state.programs.forget_ended(reach);
+            state.pairs.push_back(Pair::now(counter_kind()));
+            let too_many = state.pairs.len().saturating_sub(pairs_max);
+            state.pairs.drain(..too_many);
+        }
+        sleep(PAUSE);
+    }
+}
+
+impl UserPart {
+    /// Writes the trace of the window.
+    pub fn write(&self, target: &Path) -> Result<(), rtscope_store::Error> {
+        let mut spool = UserSpoolWriter::create(target, &self.session)?;
+        let written = spool.clock(&self.pairs).and_then(|()| spool.snapshot(&self.snapshot));
+        written.map_err(|source| rtscope_store::Error::Io {
+            action: "write",
+            path: target.to_owned(),
+            source,
+        })?;
+        let lost_no_buffer = self.snapshot.lost_outside;
+        let end = UserEnd { ended_ns: self.until.0, lost_no_buffer, ..UserEnd::default() };
+        let window = Some((self.from, self.until));
+        convert_user(
+            spool.finish(&end)?,
+            target,
+            &UserOptions { window, streams: 1, ..UserOptions::default() },
+        )?;
+        Ok(())
+    }
+}
