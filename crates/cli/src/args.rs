@@ -4,6 +4,7 @@
 use crate::exit::help;
 use crate::list::options::ListOptions;
 use crate::record::options::RecordOptions;
+use crate::snapshot::SnapshotOptions;
 use crate::trace_args::{PrintOptions, StatOptions};
 use crate::units::{Bytes, DurationNs, IntervalNs};
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
@@ -36,12 +37,15 @@ pub enum Command {
     /// Watch the live kernel for what is late
     #[command(subcommand, after_help = WATCH_EXAMPLES)]
     Watch(WatchCommand),
-    /// List what can be recorded: the kernel's tracepoints and system calls, with their fields
+    /// List what can be recorded: instrumented programs and their events; the kernel's tracepoints and system calls
     #[command(after_help = crate::list::options::EXAMPLES)]
     List(ListOptions),
-    /// Record tracepoints of the running kernel into a CTF trace
+    /// Record tracepoints of the running kernel, and events of instrumented programs, into CTF traces
     #[command(after_help = crate::record::options::EXAMPLES)]
     Record(Box<RecordOptions>),
+    /// Save what a flight recorder of programs (record -u --flight-recorder) holds now
+    #[command(after_help = crate::snapshot::EXAMPLES)]
+    Snapshot(SnapshotOptions),
     /// Explain a saved late response again, from its files alone
     Explain(ExplainOptions),
     /// Print the events of CTF traces: rtscope's, LTTng's, perf's

@@ -6,11 +6,13 @@ mod caps;
 mod command;
 mod exit;
 mod explain;
+mod flight;
 mod generate;
 mod list;
 mod output;
 mod print;
 mod record;
+mod snapshot;
 mod stat;
 mod stop;
 mod trace_args;
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
         Command::Watch(WatchCommand::Response(options)) => watch::run(*options),
         Command::List(options) => list::run(&options),
         Command::Record(options) => record::run(&options),
+        Command::Snapshot(options) => snapshot::run(&options),
         Command::Explain(options) => explain::run(&options),
         Command::Print(options) => print::run(&options),
         Command::Stat(options) => stat::run(&options),

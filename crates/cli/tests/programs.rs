@@ -331,6 +331,41 @@ fn a_traced_thread_makes_no_system_call() {
     assert_eq!(few, many);
 }
 
+#[test]
+fn a_flight_recorder_saves_the_newest_events_when_asked() {
+    let Some(room) = Room::new("a_flight_recorder_saves_the_newest_events_when_asked") else { return };
+    let mut child = waiting(&room, "1000000");
+    let mut recorder = rtscope()
+        .args(["record", "--json", "-u", "test:*", "--flight-recorder", "--user-buffer", "64K", "-o"])
+        .arg(room.trace())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it can be started");
+    let mut line = String::new();
+    BufReader::new(recorder.stderr.as_mut().expect("piped"))
+        .read_line(&mut line)
+        .expect("it says that it records");
+    assert!(line.contains("rtscope: 1 programs record into memory"), "{line}");
+    child.stdin.take().expect("piped").write_all(b"\n").expect("it reads");
+    assert_eq!(emitted(&child.wait_with_output().expect("it ends")), 1_000_000);
+    let asked = rtscope().arg("snapshot").output().expect("it can be run");
+    assert!(asked.status.success(), "{asked:?}");
+    let first = room.trace().join("1");
+    assert_eq!(
+        String::from_utf8_lossy(&asked.stdout).trim(),
+        first.canonicalize().expect("there").to_str().expect("plain")
+    );
+    end(recorder);
+    assert!(room.trace().join("2").is_dir(), "the end saves, too");
+    let Some(lines) = babeltrace2(&first) else { return };
+    // 64 KiB hold some 2700 of them; the last one is there, and nothing is missing before it.
+    assert!((1000..3000).contains(&lines.len()), "{}", lines.len());
+    for (line, number) in lines.iter().rev().zip((0..1_000_000).rev()) {
+        assert!(line.contains(&format!("{{ n = {number}, ")), "{number}: {line}");
+    }
+}
+
 fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let at = line.find(&format!(" {name} = "))? + name.len() + 4;
     line[at..].split([',', ' ']).next()

@@ -136,7 +136,7 @@ impl Programs {
                     .map_err(|errno| Error::io("watch", &folder.path)(errno.into()))?;
             }
         }
-        let other = if served.is_none() { Served::by_another(&folder) } else { None };
+        let other = if served.is_none() { Served::by_another(&folder).map(|(pid, _)| pid) } else { None };
         let known = std::collections::BTreeSet::new();
         self.users.push(User { folder, served, processes: BTreeMap::new(), other, known, changed: true });
         Ok(())

@@ -26,6 +26,8 @@ pub struct Settings {
     pub flight: bool,
     /// Programs that allow it wait for room.
     pub blocking: bool,
+    /// Where a flight recorder saves, for who asks it to.
+    pub place: String,
 }
 
 impl Settings {
@@ -57,12 +59,13 @@ impl Served {
         let mut holder = String::new();
         // Who holds it is for the message only.
         let _ = (&file).take(32).read_to_string(&mut holder);
+        let holder = holder.lines().next().unwrap_or_default().to_string();
         let mut lock =
             Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
                 Errno::EWOULDBLOCK => Error::Busy(holder.trim().parse().unwrap_or(0)),
                 other => Error::io("lock", &path)(other.into()),
             })?;
-        let own = std::process::id().to_string();
+        let own = format!("{}\n{}\n", std::process::id(), settings.place);
         let write = |file: &mut File| {
             file.set_len(0)
                 .and_then(|()| std::io::Seek::rewind(file))
@@ -80,20 +83,30 @@ impl Served {
         let _ = fs::remove_file(&self.session);
     }
 
-    /// Whether somebody serves this folder now: its process.
-    pub(crate) fn by_another(folder: &Folder) -> Option<u32> {
+    /// Whether somebody serves this folder now: its process, and where it saves.
+    pub(crate) fn by_another(folder: &Folder) -> Option<(u32, String)> {
         let path = folder.path.join("collector");
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-            .open(&path)
-            .ok()?;
-        let pid = fs::read_to_string(&path).ok()?.trim().parse().ok();
+        let mut options = OpenOptions::new();
+        let file = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path).ok()?;
+        let mut text = String::new();
+        (&file).take(PLACE_BYTES_MAX).read_to_string(&mut text).ok()?;
+        let mut lines = text.lines();
+        let pid = lines.next()?.parse().ok()?;
         match Flock::lock(file, FlockArg::LockSharedNonblock) {
-            Err((_, Errno::EWOULDBLOCK)) => pid,
+            Err((_, Errno::EWOULDBLOCK)) => Some((pid, lines.next().unwrap_or_default().to_string())),
             _ => None,
         }
     }
+}
+
+/// A path has at most 4096 bytes.
+const PLACE_BYTES_MAX: u64 = 8192;
+
+/// The flight recorder of a user's programs: its process, and where it saves. `None`: there is none now.
+#[must_use]
+pub fn flight_recorder(room: &Path, uid: u32) -> Option<(u32, PathBuf)> {
+    let (pid, place) = Served::by_another(&Folder::open(room, uid).ok()?)?;
+    (!place.is_empty()).then(|| (pid, PathBuf::from(place)))
 }
 
 impl Drop for Served {

@@ -8,6 +8,7 @@
 
 mod drain;
 mod finish;
+mod flight;
 pub mod options;
 pub mod plan;
 mod recorder;
@@ -45,6 +46,9 @@ pub fn run(options: &RecordOptions) -> Result<(), Failure> {
         return Err(Failure::Usage("say with -o where the trace goes".to_string()));
     };
     finish::check_target(target)?;
+    if options.flight_recorder {
+        return flight::run(options, target, &report);
+    }
     let targets = Targets::new(options, target);
     let tracefs = Tracefs::find();
     let plan = targets.kernel.as_ref().map(|_| Plan::new(options, tracefs.as_ref().ok())).transpose()?;

@@ -22,6 +22,8 @@ pub const EXAMPLES: &str = help!(
       Events of instrumented programs; no privilege is needed for the own ones.
   rtscope record -k 'sched:*' -u '*' -o trace/ -- ./controller
       Both, on one clock: trace/kernel and trace/user.
+  rtscope record -u '*' --flight-recorder --user-buffer 4M -o late/
+      Keep the newest events of each thread in memory; rtscope snapshot saves them.
   rtscope record --recover trace/
       Finish the trace of a recording that was killed.
 
@@ -91,6 +93,10 @@ pub struct RecordOptions {
     /// With -u: programs that allow it wait for room instead of losing events; never threads with a real-time policy
     #[arg(long, requires = "user")]
     pub blocking: bool,
+    /// With -u: programs overwrite their buffers, nothing goes to the disk until rtscope snapshot asks for it, and at the end;
+    /// DIR/1, DIR/2, ... are the traces
+    #[arg(long, requires = "user", conflicts_with_all = ["kernel", "blocking"])]
+    pub flight_recorder: bool,
     /// Where the trace goes: a folder that does not exist yet
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, required_unless_present = "recover")]
     pub output: Option<PathBuf>,

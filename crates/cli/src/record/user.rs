@@ -132,14 +132,15 @@ impl UserRecording {
     }
 }
 
-fn settings(options: &RecordOptions) -> Result<Settings, Failure> {
+/// What was asked of programs.
+pub(super) fn settings(options: &RecordOptions) -> Result<Settings, Failure> {
     let wanted = Wanted::parse(&options.user, options.level).map_err(refused)?;
     let buffer = options.user_buffer.map_or(0, |buffer| buffer.0);
     if buffer > BUFFER_MAX {
         return Err(Failure::Usage("--user-buffer: at most 1G for each thread".to_string()));
     }
     let ring_bytes = u32::try_from(buffer).unwrap_or(0);
-    Ok(Settings { wanted, ring_bytes, flight: false, blocking: options.blocking })
+    Ok(Settings { wanted, ring_bytes, blocking: options.blocking, ..Settings::default() })
 }
 
 /// What the caller can do something about is its mistake.

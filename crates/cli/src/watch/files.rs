@@ -9,8 +9,8 @@
 //! ```
 
 use super::beside::Part;
-use super::programs::UserPart;
 use crate::exit::Failure;
+use crate::flight::UserPart;
 use rtscope_ctf::{StagedDir, TraceInfo, read_trace, write_trace};
 use rtscope_event::{CpuHistory, LateResponse, Loss, MonotonicNs, Recording};
 use rtscope_store::write_snapshot;
@@ -89,7 +89,7 @@ pub fn write(
         None => write_trace(&trace, recording, info).map(drop).map_err(|error| failed(&error))?,
     }
     if let Some(user) = user {
-        user.write(&staged.path().join("user")).map_err(|error| failed(&error))?;
+        user.write(&staged.path().join("user")).map(drop).map_err(|error| failed(&error))?;
     }
     match staged.publish() {
         Err(rtscope_ctf::Error::Exists(_)) => Ok(false),

@@ -7,11 +7,11 @@
 use super::backlog::Backlog;
 use super::beside::{Beside, Part};
 use super::plan::Plan;
-use super::programs::{BesidePrograms, UserPart};
 use super::report::{Report, Summary};
 use super::writer::{Done, Job, Settings, Writer, in_order};
 use crate::command::Child;
 use crate::exit::Failure;
+use crate::flight::{ProgramFlight, UserPart};
 use crate::stop::Stop;
 use rtscope_collect::{FlightRecorder, MissCounter, Snapshot, Window, monotonic_now};
 use rtscope_event::{LateResponse, MonotonicNs};
@@ -38,7 +38,7 @@ pub struct Listener {
     session: Session,
     recorder: FlightRecorder,
     beside: Option<Beside>,
-    programs: Option<BesidePrograms>,
+    programs: Option<ProgramFlight>,
     writer: Writer,
     report: Arc<Report>,
     misses: MissCounter,
@@ -57,7 +57,7 @@ impl Listener {
     pub fn new(
         plan: Plan,
         session: Session,
-        (beside, programs): (Option<Beside>, Option<BesidePrograms>),
+        (beside, programs): (Option<Beside>, Option<ProgramFlight>),
         report: Report,
     ) -> Result<Listener, Failure> {
         let recorder = FlightRecorder::new(session.memory(&plan.session)?, session.started());

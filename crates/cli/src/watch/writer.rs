@@ -7,9 +7,9 @@
 use super::beside::Part;
 use super::files::{self, TriggerFile};
 use super::memory::give_back;
-use super::programs::UserPart;
 use super::report::{Report, explanation_file};
 use crate::exit::Failure;
+use crate::flight::UserPart;
 use rtscope_analyze::explain::{Explainer, Explanation};
 use rtscope_collect::{Snapshot, Window};
 use rtscope_ctf::TraceInfo;

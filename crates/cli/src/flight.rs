@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `watch -u`: events of instrumented programs, beside the kernel's flight recorder.
+//! Instrumented programs as a flight recorder: for `watch -u` and `record -u --flight-recorder`.
 //!
-//! Programs overwrite their rings; nobody empties them. When the kernel's banks have left for a snapshot, the rings are copied
-//! while they are written, and what was overwritten meanwhile is left out. A thread finds programs as they start.
+//! Programs overwrite their rings; nobody empties them. For a snapshot the rings are copied while they are written, and what
+//! was overwritten meanwhile is left out. A thread finds programs as they start.
 
 use crate::exit::Failure;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use rtscope_event::MonotonicNs;
-use rtscope_store::user::{UserEnd, UserOptions, UserSession, UserSpoolWriter, convert_user};
+use rtscope_store::user::{UserConverted, UserEnd, UserOptions, UserSession, UserSpoolWriter, convert_user};
 use rtscope_user::clock::{Pair, counter_kind};
 use rtscope_user::folder::ROOM;
 use rtscope_user::patterns::Wanted;
@@ -29,7 +29,7 @@ const MARGIN: Duration = Duration::from_secs(10);
 
 /// Programs that record.
 #[derive(Debug)]
-pub struct BesidePrograms {
+pub struct ProgramFlight {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     session: UserSession,
@@ -80,16 +80,12 @@ impl Shared {
     }
 }
 
-impl BesidePrograms {
-    /// Starts recording; `None` when no patterns were given. `reach_ns`: how far snapshots go back.
-    pub fn start(patterns: &[String], reach_ns: u64) -> Result<Option<BesidePrograms>, Failure> {
-        if patterns.is_empty() {
-            return Ok(None);
-        }
+impl ProgramFlight {
+    /// Starts recording. `reach_ns`: how far snapshots go back. `context`: what events say of who recorded them.
+    pub fn start(settings: Settings, context: &[&str], reach_ns: u64) -> Result<ProgramFlight, Failure> {
         let usage = |error: rtscope_user::Error| Failure::Usage(error.to_string());
-        let wanted = Wanted::parse(patterns, u32::MAX).map_err(usage)?;
-        let settings = Settings { wanted, flight: true, ..Settings::default() };
-        let context = ["tid".to_string(), "cpu".to_string()].to_vec();
+        let settings = Settings { flight: true, ..settings };
+        let context = context.iter().map(ToString::to_string).collect();
         let session = UserSession::of_this_machine(env!("CARGO_PKG_VERSION"), context)
             .map_err(|error| Failure::Failed(error.to_string()))?;
         let mut programs = Programs::recording(Path::new(ROOM), settings).map_err(usage)?;
@@ -102,12 +98,22 @@ impl BesidePrograms {
             .name("programs".to_string())
             .spawn(move || look(&theirs, reach))
             .map_err(|error| Failure::doing("starting a thread", error))?;
-        Ok(Some(BesidePrograms { shared, thread: Some(thread), session }))
+        Ok(ProgramFlight { shared, thread: Some(thread), session })
     }
 
     /// How many programs there are.
     pub fn number(&self) -> u32 {
         self.shared.state().programs.count()
+    }
+
+    /// For a watch; `None` when no patterns were given.
+    pub fn beside(patterns: &[String], reach_ns: u64) -> Result<Option<ProgramFlight>, Failure> {
+        if patterns.is_empty() {
+            return Ok(None);
+        }
+        let wanted = Wanted::parse(patterns, u32::MAX).map_err(|error| Failure::Usage(error.to_string()))?;
+        let settings = Settings { wanted, ..Settings::default() };
+        ProgramFlight::start(settings, &["tid", "cpu"], reach_ns).map(Some)
     }
 
     /// What the rings hold.
@@ -119,7 +125,7 @@ impl BesidePrograms {
     }
 }
 
-impl Drop for BesidePrograms {
+impl Drop for ProgramFlight {
     fn drop(&mut self) {
         // ORDER: relaxed; a flag that stands for itself.
         self.shared.stop.store(true, Ordering::Relaxed);
@@ -153,7 +159,7 @@ fn look(shared: &Shared, reach: Duration) {
 
 impl UserPart {
     /// Writes the trace of the window.
-    pub fn write(&self, target: &Path) -> Result<(), rtscope_store::Error> {
+    pub fn write(&self, target: &Path) -> Result<UserConverted, rtscope_store::Error> {
         let mut spool = UserSpoolWriter::create(target, &self.session)?;
         let written = spool.clock(&self.pairs).and_then(|()| spool.snapshot(&self.snapshot));
         written.map_err(|source| rtscope_store::Error::Io {
@@ -168,7 +174,6 @@ impl UserPart {
             spool.finish(&end)?,
             target,
             &UserOptions { window, streams: 1, ..UserOptions::default() },
-        )?;
-        Ok(())
+        )
     }
 }
