@@ -100,6 +100,7 @@ impl Process {
             return Ok(true);
         }
         self.files.push(name);
+        self.quiet = false;
         let result = match name.kind {
             FileKind::Untraced(errno) => {
                 self.untraced = Some(errno);
@@ -193,10 +194,15 @@ impl Process {
     ) -> io::Result<u64> {
         let mut bytes = 0;
         let mut wrong = None;
+        let mut over = Vec::new();
         for (index, ring) in &mut self.rings {
-            // Before the look at the ring: what was written before the end is then seen.
-            let last = stopping || self.dead || ring.has_ended();
-            match ring.take(last, |chunk: Chunk<'_>| sink.data(*index, &chunk))? {
+            // Before the look at the ring: what was written before the end is then seen. A thread that ends after this look is
+            // not over yet.
+            let ended = ring.has_ended();
+            if ended && !stopping {
+                over.push(*index);
+            }
+            match ring.take(stopping || self.dead || ended, |chunk: Chunk<'_>| sink.data(*index, &chunk))? {
                 Ok(taken) => {
                     bytes += taken;
                     *fullest = fullest.max(taken as f64 / ring.info.layout.ring_bytes as f64);
@@ -209,13 +215,15 @@ impl Process {
             self.drop_it(why);
         }
         self.quiet = self.dead;
-        let (over, rest) =
-            std::mem::take(&mut self.rings).into_iter().partition(|(_, ring)| ring.has_ended() && !stopping);
-        self.rings = rest;
-        for (index, ring) in over as Vec<(u32, Ring)> {
-            folder.remove(ring.name);
-            self.done.push(ring_report(index, &ring));
-        }
+        // Both are in order of the index.
+        self.rings.retain(|(index, ring)| {
+            let keep = over.binary_search(index).is_err();
+            if !keep {
+                folder.remove(ring.name);
+                self.done.push(ring_report(*index, ring));
+            }
+            keep
+        });
         Ok(bytes)
     }
 
