@@ -332,6 +332,32 @@ fn a_traced_thread_makes_no_system_call() {
 }
 
 #[test]
+fn a_program_that_allows_it_waits_for_room_and_a_real_time_one_never_does() {
+    const TEST: &str = "a_program_that_allows_it_waits_for_room_and_a_real_time_one_never_does";
+    let Some(room) = Room::new(TEST) else { return };
+    let run = |prefix: &[&str], allows: &str| {
+        let mut command = room.recorder(&["--user-buffer", "64K", "--blocking"]);
+        command.arg("--").args(prefix).arg(&room.emitter).args(["count", "300000"]);
+        let output = command.env("RTSCOPE_ALLOW_BLOCKING", allows).output().expect("it can be started");
+        assert!(output.status.success(), "{output:?}");
+        let account = account(&output);
+        assert_complete(&room, &account, emitted(&output));
+        fs::remove_dir_all(room.trace()).expect("it was made");
+        (lost(&account), account["waits"].as_u64().expect("a number"))
+    };
+    let (lost, waits) = run(&[], "1");
+    assert!(lost == 0 && waits > 0, "lost {lost}, waits {waits}");
+    let (lost, waits) = run(&[], "0");
+    assert!(lost > 0 && waits == 0, "without leave: lost {lost}, waits {waits}");
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIP: {TEST}: a real-time policy takes root");
+        return;
+    }
+    let (lost, waits) = run(&["chrt", "-f", "1"], "1");
+    assert!(lost > 0 && waits == 0, "real-time: lost {lost}, waits {waits}");
+}
+
+#[test]
 fn a_flight_recorder_saves_the_newest_events_when_asked() {
     let Some(room) = Room::new("a_flight_recorder_saves_the_newest_events_when_asked") else { return };
     let mut child = waiting(&room, "1000000");

@@ -69,6 +69,8 @@ pub struct Chunk<'a> {
     pub position: u64,
     /// How many.
     pub bytes: u64,
+    /// Records of events among them.
+    pub events: u64,
 }
 
 impl Chunk<'_> {
@@ -263,13 +265,14 @@ impl Ring {
         }
         let begin = self.tail;
         while self.tail < head {
-            let (end, stop) = self.complete(head);
+            let (end, events, stop) = self.complete(head);
             if end > self.tail {
                 let chunk = Chunk {
                     mapping: &self.mapping,
                     layout: self.info.layout,
                     position: self.tail,
                     bytes: end - self.tail,
+                    events,
                 };
                 write(chunk)?;
                 self.give_back(end);
@@ -292,10 +295,10 @@ impl Ring {
         Ok(Ok(self.tail - begin))
     }
 
-    /// How far from the tail records are complete, and what stands there.
-    fn complete(&mut self, head: u64) -> (u64, Header) {
+    /// How far from the tail records are complete, how many events that are, and what stands there.
+    fn complete(&mut self, head: u64) -> (u64, u64, Header) {
         let layout = self.info.layout;
-        let mut at = self.tail;
+        let (mut at, mut events) = (self.tail, 0);
         let mut stop = Header::Unwritten;
         while at < head {
             let place = u64::from(abi::RTU_RING_OFFSET) + (at & (layout.ring_bytes - 1));
@@ -313,9 +316,10 @@ impl Ring {
                     |offset: u64| self.mapping.word((place + offset) as usize).load(Ordering::Relaxed);
                 self.sync = Some(Sync { counter: field(8), cpu: field(24) as u32 });
             }
+            events += u64::from(id < abi::RTU_EVENTS_MAX);
             at = end;
         }
-        (at, if at >= head { Header::Unwritten } else { stop })
+        (at, events, if at >= head { Header::Unwritten } else { stop })
     }
 
     /// Whether the unfinished record at the tail is not to be waited for: it is old, or the ring fills up behind it.
@@ -358,8 +362,13 @@ impl Ring {
             if position % layout.sub_bytes == 0 { position } else { layout.sub_end(position) }
         };
         let from = up(head.saturating_sub(layout.ring_bytes));
-        let chunk =
-            Chunk { mapping: &self.mapping, layout, position: from, bytes: head.saturating_sub(from) };
+        let chunk = Chunk {
+            mapping: &self.mapping,
+            layout,
+            position: from,
+            bytes: head.saturating_sub(from),
+            events: 0,
+        };
         let copy = chunk.copy();
         // The writer may be anywhere in the sub-buffer that it is in now.
         let later = self.word(offset_of!(abi::rtu_ring, head));

@@ -28,8 +28,8 @@ const PROGRESS_NS: u64 = 500_000_000;
 pub struct Report {
     json: bool,
     terminal: bool,
-    /// Time and bytes of the last progress line.
-    last: Mutex<(u64, u64)>,
+    /// Time, bytes and events of the last progress line.
+    last: Mutex<(u64, u64, u64)>,
     open_line: AtomicBool,
 }
 
@@ -82,7 +82,7 @@ impl Report {
     /// A line that is written over and over, on a terminal.
     pub fn progress(&self, now: MonotonicNs, running: &Running) {
         let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (last_ns, last_bytes) = *last;
+        let (last_ns, last_bytes, last_events) = *last;
         if !self.terminal || now.0 < last_ns.saturating_add(PROGRESS_NS) {
             return;
         }
@@ -93,10 +93,11 @@ impl Report {
         let rate = bytes.saturating_sub(last_bytes) as f64 / (now.0 - last_ns) as f64 * 1e3;
         let mut text = format!("{seconds:.1} s  {:.1} MB  {rate:.1} MB/s  lost {lost}", bytes as f64 / 1e6);
         if running.user.is_some() {
-            text.push_str(&format!("  programs {}  rings {}", user.programs, user.rings));
+            let rate = user.events.saturating_sub(last_events) as f64 / (now.0 - last_ns) as f64 * 1e9;
+            text.push_str(&format!("  {rate:.0} events/s  programs {}  rings {}", user.programs, user.rings));
         }
         self.line(&text);
-        *last = (now.0, bytes);
+        *last = (now.0, bytes, user.events);
     }
 
     /// The same while the trace is made.
@@ -159,6 +160,7 @@ impl Report {
                 "interrupted": converted.until.is_none(),
                 "bytes": converted.bytes,
                 "rings": converted.rings,
+                "waits": converted.waits,
                 "losses": losses,
                 "clock_error_ns": clock.map(|(median, p99, max)| json!({ "median": median, "p99": p99, "max": max })),
                 "remarks": converted.remarks,
@@ -181,6 +183,9 @@ impl Report {
             text.push_str("lost: nothing\n");
         }
         converted.losses.iter().for_each(|loss| text.push_str(&format!("{}\n", loss_line(loss))));
+        if converted.waits > 0 {
+            text.push_str(&format!("threads waited for room {} times (--blocking)\n", converted.waits));
+        }
         result(&text);
     }
 

@@ -41,6 +41,7 @@ pub struct UserRecording {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SoFar {
     pub bytes: u64,
+    pub events: u64,
     pub lost: u64,
     pub rings: u32,
     pub programs: u32,
@@ -51,6 +52,7 @@ struct Shared {
     stop: AtomicBool,
     failed: AtomicBool,
     bytes: AtomicU64,
+    events: AtomicU64,
     lost: AtomicU64,
     rings: AtomicU32,
     programs: AtomicU32,
@@ -111,6 +113,7 @@ impl UserRecording {
         // ORDER: relaxed; numbers for people.
         SoFar {
             bytes: self.shared.bytes.load(Ordering::Relaxed),
+            events: self.shared.events.load(Ordering::Relaxed),
             lost: self.shared.lost.load(Ordering::Relaxed),
             rings: self.shared.rings.load(Ordering::Relaxed),
             programs: self.shared.programs.load(Ordering::Relaxed),
@@ -197,6 +200,7 @@ fn collect(programs: &mut Programs, spool: &mut UserSpoolWriter, shared: &Shared
 fn publish(programs: &Programs, spool: &UserSpoolWriter, shared: &Shared) {
     // ORDER: relaxed; numbers for people.
     shared.bytes.store(spool.bytes(), Ordering::Relaxed);
+    shared.events.store(spool.events(), Ordering::Relaxed);
     shared.lost.store(programs.lost(), Ordering::Relaxed);
     shared.rings.store(programs.rings(), Ordering::Relaxed);
     shared.programs.store(programs.count(), Ordering::Relaxed);

@@ -58,6 +58,8 @@ pub struct UserConverted {
     pub rings: usize,
     /// How far a counter's value may be from CLOCK_MONOTONIC: median, 99th percentile, largest, in ns.
     pub clock_error_ns: Option<(u64, u64, u64)>,
+    /// How often threads waited for room.
+    pub waits: u64,
     /// What is to be said of single programs.
     pub remarks: Vec<String>,
 }
@@ -233,6 +235,7 @@ impl<'a> Conversions<'a> {
             until: end.map(|end| MonotonicNs(end.ended_ns)),
             spool_bytes: self.total,
             rings: self.spool.rings.len(),
+            waits: end.map_or(0, |end| end.waits),
             clock_error_ns: self.clock.error_ns(),
             remarks: end.map(|end| end.remarks.clone()).unwrap_or_default(),
             ..UserConverted::default()

@@ -109,6 +109,9 @@ pub struct UserEnd {
     pub lost_no_buffer: u64,
     /// Events larger than a record can be.
     pub lost_too_large: u64,
+    /// How often threads waited for room (--blocking).
+    #[serde(default)]
+    pub waits: u64,
     /// Programs from which nothing more was taken, and why; programs that ran untraced.
     pub remarks: Vec<String>,
 }
@@ -121,6 +124,7 @@ impl UserEnd {
         for report in reports {
             let who = format!("{} (process {}, user {})", report.comm, report.pid, report.uid);
             end.rings.extend(report.rings.iter().map(|ring| (ring.index, ring.lost, ring.unfinished)));
+            end.waits += report.rings.iter().map(|ring| ring.waits).sum::<u64>();
             let outside = report.lost_outside;
             let no_buffer = outside.lost().saturating_sub(outside.lost_too_large);
             end.lost_no_buffer = end.lost_no_buffer.saturating_add(no_buffer);
@@ -148,6 +152,7 @@ pub struct UserSpoolWriter {
     folder: PathBuf,
     file: Flock<File>,
     bytes: u64,
+    events: u64,
 }
 
 fn header(kind: Kind, index: u64, position: u64, bytes: u64) -> [u8; HEADER_BYTES] {
@@ -177,7 +182,7 @@ impl UserSpoolWriter {
         let path = folder.join("user.spool");
         let made = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path);
         let file = crate::spool::lock(made.map_err(Error::io("make the file", &path))?, &folder)?;
-        let mut writer = UserSpoolWriter { folder, file, bytes: 0 };
+        let mut writer = UserSpoolWriter { folder, file, bytes: 0, events: 0 };
         writer.json(Kind::Session, session).map_err(Error::io("write", &path))?;
         Ok(writer)
     }
@@ -226,6 +231,12 @@ impl UserSpoolWriter {
         self.bytes
     }
 
+    /// Events so far.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
     /// The recording has ended in order.
     ///
     /// # Errors
@@ -256,6 +267,7 @@ impl Sink for UserSpoolWriter {
 
     fn data(&mut self, ring: u32, chunk: &Chunk<'_>) -> io::Result<()> {
         self.bytes += HEADER_BYTES as u64 + chunk.bytes;
+        self.events += chunk.events;
         chunk.write_to(&self.file, &header(Kind::Data, u64::from(ring), chunk.position, chunk.bytes))
     }
 }
