@@ -439,6 +439,37 @@ fn root_a_snapshot_has_programs_events_between_the_switches_of_their_thread() {
     assert!(inside >= 8, "{inside} events between the switches of their thread");
 }
 
+#[test]
+fn root_a_recording_of_kernel_and_programs_is_on_one_clock() {
+    const TEST: &str = "root_a_recording_of_kernel_and_programs_is_on_one_clock";
+    if let Some(reason) = rtscope_testkit::machine::cannot_watch() {
+        println!("SKIP: {TEST}: {reason}");
+        return;
+    }
+    let Some(room) = Room::new(TEST) else { return };
+    let output = room
+        .recorder(&["-k", "sched:sched_switch", "--context", "tid,cpu", "--duration", "1s", "--"])
+        .arg(&room.emitter)
+        .arg("turns")
+        .output()
+        .expect("it can be started");
+    // COMMAND is ended by a signal, which is no failure of the recording.
+    assert!(output.status.success(), "{output:?}");
+    let error = account(&output)["clock_error_ns"]["p99"].as_u64().expect("a number");
+    println!("clock error: 99 % within {error} ns");
+    let Some(lines) = babeltrace2(&room.trace()) else { return };
+    let own = lines.iter().find(|line| line.contains(" test:turn_begin")).expect("a turn");
+    let tid = field(own, "vtid").expect("asked for").to_string();
+    let inside = inside_their_turn(&lines, &tid);
+    assert!(inside >= 20, "{inside} events between the switches of their thread");
+    let stat = rtscope().args(["stat"]).arg(room.trace()).output().expect("it can be run");
+    let text = String::from_utf8_lossy(&stat.stdout).into_owned();
+    assert!(
+        stat.status.success() && text.contains("sched_switch") && text.contains("test:turn_end"),
+        "{text}"
+    );
+}
+
 /// Events of a thread, each of which must stand between the switch to it and the switch from it, on its CPU; before the CPU's
 /// first switch nobody knows who runs.
 fn inside_their_turn(lines: &[String], tid: &str) -> usize {
