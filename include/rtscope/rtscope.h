@@ -88,6 +88,14 @@ static inline int rtscope_thread_init(void)
 	return error;
 }
 
+#if defined(RTSCOPE_START_BY_HAND)
+/* From here on this program can be recorded. Once, and before it has a second thread that records. */
+static inline void rtscope_start(void)
+{
+	rtscope__start();
+}
+#endif
+
 /* Gives the calling thread's ring up, before the thread ends. Without it that happens when the thread ends. */
 static inline void rtscope_thread_exit(void)
 {

@@ -444,8 +444,15 @@ static inline void rtscope__become_leader(void)
 	shared->alive = (uint32_t *)alive;
 }
 
-/* Runs before main() and when a library is loaded; once for each object, though each of its sources has it. */
+/*
+ * Runs before main() and when a library is loaded; once for each object, though each of its sources has it. With
+ * RTSCOPE_START_BY_HAND only when rtscope_start() is called: for programs that seldom have anything to say.
+ */
+#if defined(RTSCOPE_START_BY_HAND)
+static inline void rtscope__start(void)
+#else
 __attribute__((constructor)) static void rtscope__start(void)
+#endif
 {
 	struct rtscope__object *object = &rtscope__object;
 	struct rtscope__search search;

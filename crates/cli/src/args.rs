@@ -3,6 +3,7 @@
 
 use crate::exit::help;
 use crate::list::options::ListOptions;
+use crate::npt::options::NptOptions;
 use crate::record::options::RecordOptions;
 use crate::snapshot::SnapshotOptions;
 use crate::trace_args::{PrintOptions, StatOptions};
@@ -52,6 +53,9 @@ pub enum Command {
     Print(Box<PrintOptions>),
     /// Count the events of CTF traces, and say what is missing from them
     Stat(Box<StatOptions>),
+    /// Measure what interrupts a program on a CPU: the non-preempt test
+    #[command(after_help = crate::npt::options::EXAMPLES)]
+    Npt(Box<NptOptions>),
     /// List what rtscope needs of the kernel and of its privileges
     Caps(CapsOptions),
     /// Print completions for a shell

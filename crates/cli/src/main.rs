@@ -9,8 +9,10 @@ mod explain;
 mod flight;
 mod generate;
 mod list;
+mod npt;
 mod output;
 mod print;
+mod realtime;
 mod record;
 mod snapshot;
 mod stat;
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         Command::Explain(options) => explain::run(&options),
         Command::Print(options) => print::run(&options),
         Command::Stat(options) => stat::run(&options),
+        Command::Npt(options) => npt::run(&options),
         Command::Caps(options) => caps::run(&options),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man_pages(&dir),

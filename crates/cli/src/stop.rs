@@ -26,6 +26,11 @@ impl Stop {
         Ok(Stop { asked })
     }
 
+    /// The flag itself, for a loop that is not ours.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.asked
+    }
+
     /// The question.
     pub fn asked(&self) -> bool {
         // ORDER: relaxed; the flag stands for itself, nothing is read because of it.

@@ -15,6 +15,19 @@ pub struct Bytes(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntervalNs(pub u64);
 
+/// A number of things: `1000000`, `10M`, `1e8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count(pub u64);
+
+/// Lengths of two kinds of windows in nanoseconds: `10ms,90ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowsNs {
+    /// With something.
+    pub on: u64,
+    /// Without it.
+    pub off: u64,
+}
+
 /// Splits `12.5ms` into 12.5 and `ms`.
 fn split(text: &str) -> Result<(f64, &str), String> {
     let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -78,6 +91,42 @@ impl FromStr for Bytes {
     }
 }
 
+impl FromStr for Count {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Count, String> {
+        if let Ok(number) = text.parse() {
+            return Ok(Count(number));
+        }
+        let (number, factor) = match text.char_indices().last() {
+            Some((at, 'k')) => (&text[..at], 1e3),
+            Some((at, 'M')) => (&text[..at], 1e6),
+            Some((at, 'G')) => (&text[..at], 1e9),
+            _ => (text, 1.0),
+        };
+        let number: f64 = number
+            .parse()
+            .map_err(|_| format!("'{text}' is no number; write for instance 1000000, 10M or 1e8"))?;
+        let count = number * factor;
+        if !(0.0..=1e18).contains(&count) || count.fract() != 0.0 {
+            return Err(format!("'{text}' is no whole number up to 1e18"));
+        }
+        Ok(Count(count as u64))
+    }
+}
+
+impl FromStr for WindowsNs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<WindowsNs, String> {
+        let (on, off) = text
+            .split_once(',')
+            .ok_or_else(|| format!("'{text}' is no pair of times; write for instance 10ms,90ms"))?;
+        let (on, off) = (on.trim().parse::<DurationNs>()?.0, off.trim().parse::<DurationNs>()?.0);
+        Ok(WindowsNs { on, off })
+    }
+}
+
 impl FromStr for IntervalNs {
     type Err = String;
 
@@ -122,6 +171,21 @@ mod tests {
         assert_eq!(parse("64K"), Ok(64 << 10));
         for wrong in ["", "3M", "1K", "1T", "512M", "0"] {
             assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn counts_and_windows() {
+        let parse = |text: &str| text.parse::<Count>().map(|count| count.0);
+        for (text, count) in [("0", 0), ("5", 5), ("10M", 10_000_000), ("1.5k", 1500), ("1e8", 100_000_000)] {
+            assert_eq!(parse(text), Ok(count), "{text}");
+        }
+        for wrong in ["", "k", "-1", "1.5", "1e30", "nan", "10ms"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!("10ms,90ms".parse(), Ok(WindowsNs { on: 10_000_000, off: 90_000_000 }));
+        for wrong in ["", "10ms", "10,90", "10ms,"] {
+            assert!(wrong.parse::<WindowsNs>().is_err(), "{wrong}");
         }
     }
 

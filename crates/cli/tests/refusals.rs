@@ -259,8 +259,8 @@ fn explaining_a_snapshot_of_another_format_fails() {
     assert!(failed.code == Some(1) && failed.error.contains("trigger.json"), "{failed:?}");
 }
 
-const COMMANDS: [&[&str]; 7] =
-    [&[], &["watch"], &["watch", "response"], &["list"], &["explain"], &["caps"], &["completions"]];
+const COMMANDS: [&[&str]; 8] =
+    [&[], &["watch"], &["watch", "response"], &["list"], &["npt"], &["explain"], &["caps"], &["completions"]];
 
 #[test]
 fn the_help_of_every_command_has_an_example_and_the_exit_codes() {

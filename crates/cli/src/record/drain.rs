@@ -142,18 +142,11 @@ impl Shared {
 }
 
 fn work(mut lanes: Vec<Lane>, fifo: Option<u8>, shared: &Shared) {
-    let result = fifo.map_or(Ok(()), become_fifo).and_then(|()| drain_all(&mut lanes, shared));
+    let result =
+        fifo.map_or(Ok(()), crate::realtime::become_fifo).and_then(|()| drain_all(&mut lanes, shared));
     if let Err(error) = result {
         shared.fail(error);
     }
-}
-
-/// Gives the calling thread a real-time priority.
-pub(super) fn become_fifo(priority: u8) -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: i32::from(priority) };
-    // SAFETY: the pointer is to a live structure; 0 is the calling thread.
-    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn drain_all(lanes: &mut [Lane], shared: &Shared) -> io::Result<()> {

@@ -156,7 +156,7 @@ fn refused(error: rtscope_user::Error) -> Failure {
 
 fn work(mut programs: Programs, mut spool: UserSpoolWriter, shared: &Shared, fifo: Option<u8>) -> Ended {
     let result = fifo
-        .map_or(Ok(()), super::drain::become_fifo)
+        .map_or(Ok(()), crate::realtime::become_fifo)
         .and_then(|()| collect(&mut programs, &mut spool, shared));
     match result {
         Ok(()) => {

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The measuring thread: prepares, measures the counter's rate, runs the loop, and says what of that was not as asked.
+
+use super::options::NptOptions;
+use super::statistics::Statistics;
+use super::turns::{self, Found, TRACED, Turns, UNTRACED, Wanted};
+use crate::exit::Failure;
+use crate::realtime::become_fifo;
+use crate::stop::Stop;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::mman::{MlockAllFlags, mlockall};
+use nix::unistd::Pid;
+use rtscope_user::clock::Pair;
+use serde_json::{Value, json};
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// The version of `--json`.
+const SCHEMA: &str = "rtscope.npt/1";
+/// Time without anything said.
+const DURATION_NS: u64 = 10_000_000_000;
+/// For the clock of the core: some 30 us, which is mostly not interrupted.
+const ADDITIONS: u64 = 100_000;
+/// A change of the core's clock that is worth a note.
+const CLOCK_CHANGE: f64 = 0.02;
+/// So many of the longest gaps are listed.
+const LISTED: usize = 10;
+
+/// What is asked for, in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    cpu: usize,
+    fifo: Option<u8>,
+    turns: u64,
+    duration_ns: u64,
+    warm_up: u64,
+    spin: Duration,
+    interval_ns: u64,
+    /// Untraced, traced.
+    window_ns: Option<[u64; 2]>,
+    threshold_ns: u64,
+}
+
+impl Plan {
+    /// From checked options.
+    pub fn of(options: &NptOptions, cpu: usize) -> Plan {
+        let windows = options.windows.map(|window| [window.0, window.0]);
+        let unlimited = if options.loops.is_some() { 0 } else { DURATION_NS };
+        Plan {
+            cpu,
+            fifo: options.fifo,
+            turns: options.loops.map_or(0, |loops| loops.0),
+            duration_ns: options.duration.map_or(unlimited, |duration| duration.0),
+            warm_up: options.warm_up.0,
+            spin: Duration::from_nanos(options.spin.0),
+            interval_ns: options.rate.map_or(0, |rate| rate.0),
+            window_ns: options.burst.map(|burst| [burst.off, burst.on]).or(windows),
+            threshold_ns: options.threshold.0,
+        }
+    }
+
+    fn wanted(&self, ticks_per_ns: f64) -> Wanted {
+        // At least one: 0 would be no limit.
+        let ticks = |ns: u64| if ns == 0 { 0 } else { ((ns as f64 * ticks_per_ns) as u64).max(1) };
+        Wanted {
+            turns: self.turns,
+            ticks: ticks(self.duration_ns),
+            warm_up: self.warm_up,
+            window: self.window_ns.unwrap_or_default().map(ticks),
+            interval: ticks(self.interval_ns),
+            threshold: ticks(self.threshold_ns),
+            frequency: (ticks_per_ns * 1e9) as u64,
+        }
+    }
+}
+
+/// The result.
+#[derive(Debug)]
+pub struct Measured {
+    pub plan: Plan,
+    /// The priority that it really had.
+    pub fifo: Option<u8>,
+    pub locked: bool,
+    pub clock: &'static str,
+    pub ticks_per_ns: f64,
+    /// By how much the rate of the warm-up was another, in millionths.
+    pub rate_change_ppm: f64,
+    /// Cycles per ns of the core, before and after.
+    pub core_ghz: [f64; 2],
+    pub found: Found,
+    /// `all`, or `traced` and `untraced`.
+    pub sections: Vec<(&'static str, Statistics)>,
+    /// What the reader has to know of it.
+    pub notes: Vec<String>,
+}
+
+/// On the calling thread, which it changes.
+pub fn measure(plan: &Plan, stop: &Stop) -> Result<Measured, Failure> {
+    let mut notes = Vec::new();
+    let mut cpus = CpuSet::new();
+    cpus.set(plan.cpu)
+        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &cpus))
+        .map_err(|error| Failure::doing(format!("going to CPU {}", plan.cpu), error))?;
+    let locked = match mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE) {
+        Ok(()) => true,
+        Err(errno) => {
+            notes.push(format!(
+                "memory is not locked ({}): a page fault may be among the gaps; ulimit -l or CAP_IPC_LOCK allows it",
+                errno.desc()
+            ));
+            false
+        }
+    };
+    let turns = Turns::prepare();
+    let fifo = priority(plan.fifo, &mut notes);
+    let kind = turns::clock();
+    let (begin, before_loop) = (spin(plan.spin, kind), spin(plan.spin, kind));
+    let warm_up_rate = rate(begin.1, before_loop.1, kind);
+    let core_before = ADDITIONS as f64 / turns::core_ticks(ADDITIONS) as f64;
+    let first = Pair::now(kind);
+    let found = turns.run(&plan.wanted(warm_up_rate), stop.flag());
+    let last = Pair::now(kind);
+    let core_after = ADDITIONS as f64 / turns::core_ticks(ADDITIONS) as f64;
+    // The longer of the two measurements is the better one.
+    let whole = last.monotonic_ns.saturating_sub(first.monotonic_ns) as u128 > plan.spin.as_nanos();
+    let ticks_per_ns = if whole { rate(first, last, kind) } else { warm_up_rate };
+    let core_ghz = [core_before, core_after].map(|additions_per_tick| additions_per_tick * ticks_per_ns);
+    let sections = sections(plan, &found, 1.0 / ticks_per_ns);
+    if sections.is_empty() {
+        return Err(Failure::Failed("it ended before the first turn was counted".to_string()));
+    }
+    surroundings(plan, fifo, kind, core_ghz, &mut notes);
+    Ok(Measured {
+        plan: plan.clone(),
+        fifo,
+        locked,
+        clock: clock_name(kind),
+        ticks_per_ns,
+        rate_change_ppm: (ticks_per_ns / warm_up_rate - 1.0) * 1e6,
+        core_ghz,
+        found,
+        sections,
+        notes,
+    })
+}
+
+fn sections(plan: &Plan, found: &Found, ns_per_tick: f64) -> Vec<(&'static str, Statistics)> {
+    let names: &[(&str, usize)] = match plan.window_ns {
+        None => &[("all", TRACED)],
+        Some(_) => &[("traced", TRACED), ("untraced", UNTRACED)],
+    };
+    let of = |(name, kind): &(&'static str, usize)| {
+        Statistics::of(&found.windows[*kind], ns_per_tick).map(|statistics| (*name, statistics))
+    };
+    names.iter().filter_map(of).collect()
+}
+
+fn priority(wanted: Option<u8>, notes: &mut Vec<String>) -> Option<u8> {
+    let Some(priority) = wanted else {
+        notes.push(
+            "measured as an ordinary thread, so others may have had their share of the CPU; --fifo 80 measures as a \
+             real-time one"
+                .to_string(),
+        );
+        return None;
+    };
+    match become_fifo(priority) {
+        Ok(()) => Some(priority),
+        Err(error) => {
+            notes.push(format!(
+                "no real-time priority ({error}), so others may have had their share of the CPU; root, CAP_SYS_NICE or \
+                 ulimit -r allows it"
+            ));
+            None
+        }
+    }
+}
+
+/// Keeps the CPU busy, and gives counter and time at both ends.
+fn spin(time: Duration, kind: u32) -> (Pair, Pair) {
+    let begin = Pair::now(kind);
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::hint::spin_loop();
+    }
+    (begin, Pair::now(kind))
+}
+
+/// Ticks per nanosecond. The nanosecond is CLOCK_MONOTONIC's.
+fn rate(first: Pair, last: Pair, kind: u32) -> f64 {
+    let ns = last.monotonic_ns.saturating_sub(first.monotonic_ns);
+    if kind == rtscope_abi::program::RTU_CLOCK_MONOTONIC || ns == 0 {
+        return 1.0;
+    }
+    last.counter.wrapping_sub(first.counter) as f64 / ns as f64
+}
+
+fn clock_name(kind: u32) -> &'static str {
+    match kind {
+        rtscope_abi::program::RTU_CLOCK_TSC => "tsc",
+        rtscope_abi::program::RTU_CLOCK_CNTVCT => "cntvct",
+        _ => "monotonic",
+    }
+}
+
+/// What of the machine makes the figures mean something else.
+fn surroundings(plan: &Plan, fifo: Option<u8>, kind: u32, core_ghz: [f64; 2], notes: &mut Vec<String>) {
+    let number = |file: &str| {
+        fs::read_to_string(format!("/proc/sys/kernel/{file}"))
+            .ok()
+            .and_then(|text| text.trim().parse::<i64>().ok())
+    };
+    let limit = number("sched_rt_runtime_us").zip(number("sched_rt_period_us"));
+    let limited = limit.filter(|(runtime, period)| fifo.is_some() && (0..*period).contains(runtime));
+    if let Some((runtime, period)) = limited {
+        notes.push(format!(
+            "real-time threads may have {runtime} us of each {period} us here, where others want the CPU: the rest are gaps; \
+             sysctl kernel.sched_rt_runtime_us=-1 lifts that"
+        ));
+    }
+    let [before, after] = core_ghz;
+    if (after / before - 1.0).abs() > CLOCK_CHANGE {
+        notes.push(format!(
+            "the core's clock was {before:.2} GHz before and {after:.2} GHz after (turbo, power saving or a busy sibling): the \
+             loop's own time changes with it"
+        ));
+    }
+    if clock_name(kind) == "monotonic" {
+        notes.push(
+            "this CPU has no counter of constant rate: the kernel's clock was read, which takes longer"
+                .to_string(),
+        );
+    }
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    if flags.split(' ').any(|flag| flag == "hypervisor") {
+        notes.push("this is a virtual machine: gaps may be its host's".to_string());
+    }
+    if plan.spin < Duration::from_millis(10) {
+        notes.push("--spin is so short that the counter's rate is only roughly known".to_string());
+    }
+}
+
+impl Measured {
+    /// The longest gaps over the threshold: when, and how long, in ns; longest first.
+    pub fn longest(&self) -> Vec<(f64, f64)> {
+        let mut longs = self.found.longs.clone();
+        longs.sort_by_key(|gap| std::cmp::Reverse(gap.ticks));
+        let ns = |ticks: u64| ticks as f64 / self.ticks_per_ns;
+        longs.iter().take(LISTED).map(|gap| (ns(gap.begin), ns(gap.ticks))).collect()
+    }
+
+    pub fn threshold_ns(&self) -> u64 {
+        self.plan.threshold_ns
+    }
+
+    pub fn cpu(&self) -> usize {
+        self.plan.cpu
+    }
+
+    /// Turns that were not counted.
+    pub fn warm_up(&self) -> u64 {
+        self.plan.warm_up
+    }
+
+    pub fn duration_ns(&self) -> f64 {
+        self.found.ticks as f64 / self.ticks_per_ns
+    }
+
+    /// For `--json`.
+    pub fn json(&self) -> Value {
+        let sections = self.sections.iter().map(|(name, statistics)| {
+            let mut section = statistics.json();
+            section["windows"] = json!(name);
+            section
+        });
+        let windows = self
+            .plan
+            .window_ns
+            .map(|[untraced, traced]| json!({ "traced_ns": traced, "untraced_ns": untraced }));
+        let longest = self.longest().into_iter().map(|(at, ns)| json!({ "at_ns": at, "ns": ns }));
+        json!({
+            "schema": SCHEMA,
+            "cpu": self.plan.cpu,
+            "fifo": self.fifo,
+            "memory_locked": self.locked,
+            "clock": self.clock,
+            "ticks_per_second": self.ticks_per_ns * 1e9,
+            "rate_change_ppm": self.rate_change_ppm,
+            "core_ghz": { "before": self.core_ghz[0], "after": self.core_ghz[1] },
+            "duration_ns": self.duration_ns(),
+            "warm_up_turns": self.plan.warm_up,
+            "window_lengths": windows,
+            "events": { "generated": self.found.events, "recorded": self.found.recorded, "lost": self.found.lost },
+            "measured": sections.collect::<Vec<_>>(),
+            "long_gaps": {
+                "threshold_ns": self.plan.threshold_ns,
+                "count": self.found.longs_count,
+                "longest": longest.collect::<Vec<_>>(),
+                "complete": self.found.longs_count as usize <= turns::LONGS_MAX,
+            },
+            "notes": self.notes,
+        })
+    }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope npt`: the non-preempt test. A thread that has a CPU for itself, as far as the kernel lets it, reads the counter
+//! again and again; what lies between two readings and is no turn of the loop is what others took.
+//!
+//! The counter's rate is measured, not read from somewhere, and after the CPU was kept busy for a while: a clock that
+//! just woke up runs differently on some machines. All that needs system calls is done before the loop and after it.
+
+mod measure;
+pub mod options;
+mod plot;
+mod statistics;
+mod text;
+mod turns;
+
+use crate::exit::Failure;
+use crate::output;
+use crate::stop::Stop;
+use measure::Measured;
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+use options::NptOptions;
+use std::sync::Arc;
+use std::thread::Builder;
+
+/// Measures and reports.
+pub fn run(options: &NptOptions) -> Result<(), Failure> {
+    check(options)?;
+    let cpu = cpu(options.cpu)?;
+    let stop = Arc::new(Stop::on_signals()?);
+    let (theirs, plan) = (Arc::clone(&stop), measure::Plan::of(options, cpu));
+    // A thread of its own, so that its policy and its place end with it.
+    let thread = Builder::new().name("npt".to_string()).spawn(move || measure::measure(&plan, &theirs));
+    let thread = thread.map_err(|error| Failure::doing("starting a thread", error))?;
+    let measured = thread
+        .join()
+        .map_err(|_| Failure::Failed("the thread that measures has ended too early".to_string()))??;
+    report(options, &measured)
+}
+
+fn report(options: &NptOptions, measured: &Measured) -> Result<(), Failure> {
+    measured.notes.iter().for_each(|note| output::note(&format!("rtscope: {note}")));
+    if let Some(file) = &options.plot {
+        let series: Vec<plot::Series<'_>> = measured
+            .sections
+            .iter()
+            .map(|(name, statistics)| (*name, statistics.buckets.as_slice()))
+            .collect();
+        std::fs::write(file, plot::svg(&text::title(measured), &series))
+            .map_err(|error| Failure::doing(format!("writing {}", file.display()), error))?;
+    }
+    output::result(&if options.json { measured.json().to_string() } else { text::text(measured) });
+    Ok(())
+}
+
+fn check(options: &NptOptions) -> Result<(), Failure> {
+    let usage = |text: &str| Err(Failure::Usage(text.to_string()));
+    if options.loops.is_some_and(|loops| loops.0 == 0) {
+        return usage("--loops: nothing is measured in no turn");
+    }
+    if options.duration.is_some_and(|duration| duration.0 == 0) {
+        return usage("--duration: nothing is measured in no time");
+    }
+    let windows = options.windows.map(|window| (window.0, window.0));
+    let burst = options.burst.map(|burst| (burst.on, burst.off));
+    if windows.or(burst).is_some_and(|(on, off)| on.min(off) < 1000) {
+        return usage("--windows and --burst: a window has at least 1us");
+    }
+    Ok(())
+}
+
+/// The one that is wanted, if this process may use it; else the last.
+fn cpu(wanted: Option<usize>) -> Result<usize, Failure> {
+    let allowed = sched_getaffinity(Pid::from_raw(0))
+        .map_err(|error| Failure::doing("asking which CPUs may be used", error))?;
+    let mut usable = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false));
+    match wanted {
+        None => usable.next_back().ok_or_else(|| Failure::Failed("this process may use no CPU".to_string())),
+        Some(cpu) if usable.any(|usable| usable == cpu) => Ok(cpu),
+        Some(cpu) => {
+            Err(Failure::Usage(format!("--cpu {cpu}: there is no such CPU, or this process may not use it")))
+        }
+    }
+}

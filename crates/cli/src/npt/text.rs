@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The result as people read it: a column for each kind of window, and a histogram.
+
+use super::measure::Measured;
+use super::statistics::{PERCENTILES, Statistics};
+use super::turns::LONGS_MAX;
+use std::fmt::Write;
+
+/// Width of a bar.
+const BAR: f64 = 40.0;
+
+/// Over a plot.
+pub fn title(measured: &Measured) -> String {
+    let policy =
+        measured.fifo.map_or("ordinary thread".to_string(), |priority| format!("SCHED_FIFO {priority}"));
+    format!("npt on CPU {}, {policy}", measured.cpu())
+}
+
+/// All of it.
+pub fn text(measured: &Measured) -> String {
+    let mut out = head(measured);
+    out.push('\n');
+    table(&mut out, &measured.sections);
+    out.push('\n');
+    histogram(&mut out, &measured.sections);
+    longest(&mut out, measured);
+    out
+}
+
+fn head(measured: &Measured) -> String {
+    let found = &measured.found;
+    let events = match (found.recorded, found.lost) {
+        (false, _) => "nobody recorded them".to_string(),
+        (true, lost) => format!("recorded, {lost} lost"),
+    };
+    format!(
+        "{}, memory {}; {} after {} turns of warm-up\n\
+         clock: {}, {:.3} MHz measured ({:+.2} ppm against the warm-up); core {:.2} GHz before, {:.2} GHz after\n\
+         events: {} in the loop, {events}\n",
+        title(measured),
+        if measured.locked { "locked" } else { "not locked" },
+        duration(measured.duration_ns()),
+        measured.warm_up(),
+        measured.clock,
+        measured.ticks_per_ns * 1e3,
+        measured.rate_change_ppm,
+        measured.core_ghz[0],
+        measured.core_ghz[1],
+        found.events,
+    )
+}
+
+fn table(out: &mut String, sections: &[(&str, Statistics)]) {
+    if sections.len() > 1 {
+        let names: String = sections.iter().map(|(name, _)| format!("{name:>16}")).collect();
+        let _ = writeln!(out, "{:<20}{names}", "windows");
+    }
+    let mut row = |name: &str, cell: &dyn Fn(&Statistics) -> String| {
+        let _ = write!(out, "{name:<20}");
+        sections.iter().for_each(|(_, statistics)| {
+            let _ = write!(out, "{:>16}", cell(statistics));
+        });
+        out.push('\n');
+    };
+    row("turns", &|statistics| statistics.count.to_string());
+    row("min", &|statistics| duration(statistics.min_ns));
+    row("mean", &|statistics| duration(statistics.mean_ns));
+    row("max", &|statistics| duration(statistics.max_ns));
+    row("sum", &|statistics| duration(statistics.sum_ns));
+    row("variance, ns²", &|statistics| {
+        statistics.variance.map_or("n/a".to_string(), |it| format!("{it:.1}"))
+    });
+    row("standard deviation", &|statistics| statistics.deviation_ns().map_or("n/a".to_string(), duration));
+    for (at, percent) in PERCENTILES.iter().enumerate() {
+        row(&format!("{percent} %"), &|statistics| {
+            statistics.percentiles_ns[at].map_or("n/a".to_string(), duration)
+        });
+    }
+}
+
+/// Rows of 1, 2, 5, 10, ... ns; bars are logarithmic, because one gap in a million is what matters.
+fn histogram(out: &mut String, sections: &[(&str, Statistics)]) {
+    for (name, statistics) in sections {
+        let rows = statistics.rows();
+        let largest = rows.iter().map(|row| row.1).max().unwrap_or(1);
+        let _ = writeln!(out, "{:<14}{:>14}   (bars are logarithmic)", "gap from", format!("turns, {name}"));
+        for (from, count) in rows {
+            let length = match count {
+                0 => 0.0,
+                count => 1.0 + (BAR - 1.0) * (count as f64).ln() / (largest as f64).ln().max(1.0),
+            };
+            let _ = writeln!(out, "{:<14}{count:>14}   {}", duration(from), "#".repeat(length as usize));
+        }
+        out.push('\n');
+    }
+}
+
+fn longest(out: &mut String, measured: &Measured) {
+    let count = measured.found.longs_count;
+    let _ = writeln!(out, "gaps over {}: {count}", duration(measured.threshold_ns() as f64));
+    for (at_ns, ns) in measured.longest() {
+        let _ = writeln!(out, "  {:>10}  at {:.6} s", duration(ns), at_ns / 1e9);
+    }
+    if count > LONGS_MAX as u64 {
+        let _ = writeln!(out, "  (the longest of the first {LONGS_MAX})");
+    }
+}
+
+/// With three digits or more.
+fn duration(ns: f64) -> String {
+    match ns {
+        ns if ns < 1e3 => format!("{} ns", short(ns)),
+        ns if ns < 1e6 => format!("{} us", short(ns / 1e3)),
+        ns if ns < 1e9 => format!("{} ms", short(ns / 1e6)),
+        ns => format!("{} s", short(ns / 1e9)),
+    }
+}
+
+fn short(number: f64) -> String {
+    let digits = if number < 10.0 { 2 } else { usize::from(number < 100.0) };
+    format!("{number:.digits$}")
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The loop, which is C (c/npt.c), and the memory that it is given.
+
+use std::sync::atomic::AtomicBool;
+
+/// As in c/npt.h.
+const EXACT: usize = 4096;
+const STEPS_LOG2: usize = 10;
+const BUCKETS: usize = EXACT + (64 - 12) * (1 << STEPS_LOG2);
+/// So many long gaps are kept; the rest is counted.
+pub const LONGS_MAX: usize = 4096;
+
+/// Kinds of windows, as indexes.
+pub const UNTRACED: usize = 0;
+/// The other one; all is of this kind when there are no windows.
+pub const TRACED: usize = 1;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct RawWindows {
+    count: u64,
+    min: u64,
+    max: u64,
+    sum: u64,
+    squares: [u64; 2],
+    buckets: *mut u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct RawGap {
+    end: u64,
+    ticks: u64,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+struct RawNpt {
+    turns: u64,
+    ticks: u64,
+    warm_up: u64,
+    window: [u64; 2],
+    interval: u64,
+    threshold: u64,
+    stop: *const bool,
+    frequency: u64,
+    longs: *mut RawGap,
+    windows: [RawWindows; 2],
+    begin: u64,
+    end: u64,
+    events: u64,
+    longs_count: u64,
+    lost: u64,
+    recorded: u64,
+}
+
+const _: () = assert!(size_of::<RawNpt>() == 30 * 8);
+
+unsafe extern "C" {
+    fn rtscope_npt_touch(npt: *mut RawNpt);
+    fn rtscope_npt_run(npt: *mut RawNpt);
+    safe fn rtscope_npt_clock() -> u32;
+    safe fn rtscope_npt_core(additions: u64) -> u64;
+}
+
+/// What the loop shall do. Times in ticks of its counter; 0: no limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted {
+    pub turns: u64,
+    pub ticks: u64,
+    pub warm_up: u64,
+    /// Untraced, traced.
+    pub window: [u64; 2],
+    pub interval: u64,
+    pub threshold: u64,
+    /// Of the counter, in Hz.
+    pub frequency: u64,
+}
+
+/// The gaps of one kind of window, in ticks.
+#[derive(Clone, Debug, Default)]
+pub struct Gaps {
+    pub count: u64,
+    pub min: u64,
+    pub max: u64,
+    pub sum: u64,
+    pub squares: u128,
+    /// First and last length of a bucket, and how many gaps are in it; ascending, none empty.
+    pub buckets: Vec<(u64, u64, u64)>,
+}
+
+/// A gap over the threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LongGap {
+    /// Ticks from the loop's begin to the gap's.
+    pub begin: u64,
+    pub ticks: u64,
+}
+
+/// What was found.
+#[derive(Debug)]
+pub struct Found {
+    /// Untraced, traced.
+    pub windows: [Gaps; 2],
+    /// Ticks from begin to end.
+    pub ticks: u64,
+    /// In the loop; whoever records also gets npt:start and npt:stop.
+    pub events: u64,
+    /// In the order in which they came; at most LONGS_MAX.
+    pub longs: Vec<LongGap>,
+    pub longs_count: u64,
+    /// Of the events, those that found no room in the ring.
+    pub lost: u64,
+    pub recorded: bool,
+}
+
+/// The memory of a measurement, touched. Belongs to the thread that measures.
+#[derive(Debug)]
+pub struct Turns {
+    raw: RawNpt,
+    buckets: [Vec<u64>; 2],
+    longs: Vec<RawGap>,
+}
+
+/// Which counter the loop reads (enum rtu_clock).
+pub fn clock() -> u32 {
+    rtscope_npt_clock()
+}
+
+/// Ticks that the core needs for so many additions of one cycle each; the least of some tries.
+pub fn core_ticks(additions: u64) -> u64 {
+    (0..9).map(|_| rtscope_npt_core(additions)).min().unwrap_or(0)
+}
+
+impl Turns {
+    /// Allocates and touches all that the loop needs, and lets programs that record find this one.
+    pub fn prepare() -> Turns {
+        let mut buckets = [vec![0; BUCKETS], vec![0; BUCKETS]];
+        let mut longs = vec![RawGap::default(); LONGS_MAX];
+        let [untraced, traced] = &mut buckets;
+        let windows = |buckets: &mut Vec<u64>| RawWindows {
+            count: 0,
+            min: u64::MAX,
+            max: 0,
+            sum: 0,
+            squares: [0; 2],
+            buckets: buckets.as_mut_ptr(),
+        };
+        let mut raw = RawNpt {
+            turns: 0,
+            ticks: 0,
+            warm_up: 0,
+            window: [0; 2],
+            interval: 0,
+            threshold: 0,
+            stop: std::ptr::null(),
+            frequency: 0,
+            longs: longs.as_mut_ptr(),
+            windows: [windows(untraced), windows(traced)],
+            begin: 0,
+            end: 0,
+            events: 0,
+            longs_count: 0,
+            lost: 0,
+            recorded: 0,
+        };
+        // SAFETY: the structure is C's, and its pointers are to vectors of the lengths that C assumes, which live on with it.
+        unsafe { rtscope_npt_touch(&raw mut raw) };
+        Turns { raw, buckets, longs }
+    }
+
+    /// Runs the loop to its end or until `stop`.
+    pub fn run(mut self, wanted: &Wanted, stop: &AtomicBool) -> Found {
+        let raw = &mut self.raw;
+        (raw.turns, raw.ticks, raw.warm_up) = (wanted.turns, wanted.ticks, wanted.warm_up);
+        (raw.window, raw.interval, raw.threshold) = (wanted.window, wanted.interval, wanted.threshold);
+        raw.frequency = wanted.frequency;
+        raw.stop = stop.as_ptr();
+        // SAFETY: as in prepare(): the vectors were moved with their owner, but not their content. C reads the flag atomically.
+        unsafe { rtscope_npt_run(&raw mut self.raw) };
+        self.found()
+    }
+
+    fn found(&self) -> Found {
+        let raw = &self.raw;
+        let kept = usize::try_from(raw.longs_count).unwrap_or(LONGS_MAX).min(LONGS_MAX);
+        let long = |gap: &RawGap| LongGap {
+            begin: gap.end.saturating_sub(gap.ticks).saturating_sub(raw.begin),
+            ticks: gap.ticks,
+        };
+        Found {
+            windows: [UNTRACED, TRACED].map(|kind| gaps(&raw.windows[kind], &self.buckets[kind])),
+            ticks: raw.end.saturating_sub(raw.begin),
+            events: raw.events,
+            longs: self.longs[..kept].iter().map(long).collect(),
+            longs_count: raw.longs_count,
+            lost: raw.lost,
+            recorded: raw.recorded != 0,
+        }
+    }
+}
+
+fn gaps(raw: &RawWindows, buckets: &[u64]) -> Gaps {
+    let filled = buckets.iter().enumerate().filter(|(_, count)| **count != 0);
+    let bucket = |(at, count): (usize, &u64)| {
+        let (first, last) = bounds(at);
+        (first, last, *count)
+    };
+    Gaps {
+        count: raw.count,
+        min: if raw.count == 0 { 0 } else { raw.min },
+        max: raw.max,
+        sum: raw.sum,
+        squares: u128::from(raw.squares[1]) << 64 | u128::from(raw.squares[0]),
+        buckets: filled.map(bucket).collect(),
+    }
+}
+
+/// First and last length of a bucket; npt__bucket() of c/npt.h the other way round.
+fn bounds(at: usize) -> (u64, u64) {
+    let Some(above) = at.checked_sub(EXACT) else { return (at as u64, at as u64) };
+    let shift = 12 + above / (1 << STEPS_LOG2) - STEPS_LOG2;
+    let first = ((1 << STEPS_LOG2) + above as u64 % (1 << STEPS_LOG2)) << shift;
+    (first, first + ((1 << shift) - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_follow_each_other_without_a_hole() {
+        let mut next = 0_u64;
+        for at in 0..BUCKETS {
+            let (first, last) = bounds(at);
+            assert_eq!(first, next, "bucket {at}");
+            assert!(last - first <= first / 1000 + 1, "bucket {at} is too wide: {first} to {last}");
+            next = last.wrapping_add(1);
+        }
+        assert_eq!(next, 0, "the last bucket ends with the largest number");
+    }
+
+    #[test]
+    fn the_loop_counts_its_turns_and_its_gaps_add_up() {
+        let wanted = Wanted { turns: 100_000, warm_up: 5, threshold: 0, frequency: 1, ..Wanted::default() };
+        let found = Turns::prepare().run(&wanted, &AtomicBool::new(false));
+        let gaps = &found.windows[TRACED];
+        assert_eq!((gaps.count, found.windows[UNTRACED].count), (100_000, 0));
+        assert_eq!(found.events, 100_005);
+        // Every gap is longer than nothing: all are counted as long, and the first are kept.
+        assert_eq!((found.longs.len(), found.longs_count), (LONGS_MAX, 100_000));
+        assert_eq!(gaps.buckets.iter().map(|bucket| bucket.2).sum::<u64>(), gaps.count);
+        assert!(gaps.buckets[0].0 <= gaps.min && gaps.min <= gaps.buckets[0].1);
+        assert!(gaps.buckets.last().is_some_and(|bucket| bucket.0 <= gaps.max && gaps.max <= bucket.1));
+        // But for the turns of the warm-up, the gaps are all the time there was.
+        assert!(gaps.sum <= found.ticks);
+        let low: u64 = gaps.buckets.iter().map(|(first, _, count)| first * count).sum();
+        let high: u64 = gaps.buckets.iter().map(|(_, last, count)| last * count).sum();
+        assert!(low <= gaps.sum && gaps.sum <= high);
+        assert!(gaps.squares >= u128::from(gaps.max) * u128::from(gaps.max));
+    }
+
+    #[test]
+    fn a_flag_ends_it() {
+        let wanted = Wanted { threshold: u64::MAX, ..Wanted::default() };
+        let found = Turns::prepare().run(&wanted, &AtomicBool::new(true));
+        assert_eq!(found.windows[TRACED].count, 1);
+    }
+
+    #[test]
+    fn windows_take_turns_and_only_one_kind_has_events() {
+        let wanted =
+            Wanted { turns: 1_000_000, window: [50_000, 100_000], threshold: u64::MAX, ..Wanted::default() };
+        let found = Turns::prepare().run(&wanted, &AtomicBool::new(false));
+        let [untraced, traced] = &found.windows;
+        assert_eq!(untraced.count + traced.count, 1_000_000);
+        assert!(untraced.count > 0);
+        // The turn that ends an untraced window has an event already, the one that ends a traced one no more.
+        assert!(found.events.abs_diff(traced.count) <= 1, "{} {}", found.events, traced.count);
+        assert!(traced.sum > untraced.sum);
+    }
+}

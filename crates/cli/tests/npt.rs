@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope npt`: what it measures agrees with itself, and what is recorded of it agrees with what it says it did.
+
+use rtscope_testkit::machine::Cpus;
+use rtscope_testkit::process::program;
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn rtscope(arguments: &[&str]) -> Output {
+    Command::new(program("rtscope").expect("built")).args(arguments).output().expect("it can be run")
+}
+
+/// The object of `--json` among what was printed.
+fn result(output: &Output, schema: &str) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find(|line| line.contains(schema));
+    serde_json::from_str(line.unwrap_or_else(|| panic!("{schema}: {output:?}"))).expect("JSON")
+}
+
+fn npt(arguments: &[&str]) -> Value {
+    let words = [&["npt", "--json", "--spin", "20ms"], arguments].concat();
+    let output = rtscope(&words);
+    assert!(output.status.success(), "{output:?}");
+    result(&output, "rtscope.npt/1")
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn every_turn_is_counted_once_and_the_gaps_are_the_time_it_took() {
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    let report = npt(&["--loops", "2M", "--warm-up", "0"]);
+    let all = &report["measured"][0];
+    assert_eq!((&all["windows"], &all["turns"]), (&Value::from("all"), &Value::from(2_000_000)));
+    let histogram = all["histogram"].as_array().expect("buckets");
+    assert_eq!(histogram.iter().map(|bucket| bucket[2].as_u64().expect("a count")).sum::<u64>(), 2_000_000);
+    let (min, mean, max) = (number(&all["min_ns"]), number(&all["mean_ns"]), number(&all["max_ns"]));
+    assert!(0.0 < min && min <= mean && mean <= max, "{min} {mean} {max}");
+    let percentiles: Vec<f64> =
+        all["percentiles"].as_array().expect("a list").iter().map(|it| number(&it["ns"])).collect();
+    assert!(percentiles.is_sorted() && percentiles.len() == 7, "{percentiles:?}");
+    assert!(min <= percentiles[0] && percentiles[6] <= max);
+    // Every nanosecond of the loop is in one gap.
+    let (sum, duration) = (number(&all["sum_ns"]), number(&report["duration_ns"]));
+    assert!((sum - duration).abs() <= duration * 1e-9 + 1.0, "{sum} {duration}");
+    assert_eq!(report["events"]["generated"], 2_000_000);
+    assert_eq!(report["events"]["recorded"], false);
+}
+
+#[test]
+fn a_percentile_beyond_the_sample_is_not_known() {
+    let report = npt(&["--loops", "100k"]);
+    let percentiles = report["measured"][0]["percentiles"].as_array().expect("a list");
+    let known: Vec<bool> = percentiles.iter().map(|it| it["ns"].is_number()).collect();
+    assert_eq!(known, [true, true, true, true, true, true, false]);
+    let text = rtscope(&["npt", "--loops", "100k", "--spin", "20ms"]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.lines().any(|line| line.starts_with("99.9999 %") && line.ends_with("n/a")), "{text}");
+}
+
+#[test]
+fn what_is_recorded_of_it_is_what_it_generated() {
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("trace");
+    let mut command = Command::new(program("rtscope").expect("built"));
+    command.args(["record", "--json", "-u", "npt:*", "--user-buffer", "64M", "-o"]).arg(&trace).arg("--");
+    command.arg(program("rtscope").expect("built"));
+    command.args(["npt", "--json", "--spin", "20ms", "--loops", "500k", "--windows", "2ms"]);
+    let output = command.output().expect("it can be run");
+    assert!(output.status.success(), "{output:?}");
+    let (report, account) = (result(&output, "rtscope.npt/1"), result(&output, "rtscope.record-user/1"));
+    let generated = report["events"]["generated"].as_u64().expect("a number");
+    let lost: u64 = account["losses"]
+        .as_array()
+        .expect("losses")
+        .iter()
+        .map(|loss| loss["count"].as_u64().expect("a known number"))
+        .sum();
+    // And npt:start and npt:stop.
+    assert_eq!(account["events"].as_u64().expect("a number") + lost, generated + 2, "{account}");
+    assert_eq!(report["events"]["recorded"], true);
+    assert_eq!(report["events"]["lost"].as_u64(), Some(lost));
+    let [traced, untraced] = [0, 1].map(|at| &report["measured"][at]);
+    assert_eq!([&traced["windows"], &untraced["windows"]], ["traced", "untraced"]);
+    let [with, without] = [traced, untraced].map(|windows| windows["turns"].as_u64().expect("a number"));
+    assert_eq!(with + without, 500_000);
+    // Windows begin and end within a turn, and the turns of the warm-up have events too.
+    assert!(generated.abs_diff(with) <= 6, "{generated} events in {with} turns");
+    let cost = number(&traced["percentiles"][0]["ns"]) - number(&untraced["percentiles"][0]["ns"]);
+    println!("an event costs about {cost:.1} ns here");
+    assert!(cost > 0.0);
+    let printed = rtscope(&["print", "--event", "npt:st*", &trace.to_string_lossy()]);
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    let [start, stop] = printed.lines().collect::<Vec<_>>()[..] else { panic!("two events: {printed}") };
+    assert!(start.contains("npt:start") && start.contains("turns = 500000"), "{start}");
+    assert!(stop.contains("npt:stop") && stop.contains(&format!("events = {generated}")), "{stop}");
+}
+
+#[test]
+fn rate_and_burst_limit_the_events() {
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    let report = npt(&["--duration", "200ms", "--rate", "1000/s"]);
+    let events = report["events"]["generated"].as_u64().expect("a number");
+    assert!((1..=202).contains(&events), "{events} events in 200 ms");
+    let report = npt(&["--duration", "200ms", "--rate", "1000/s", "--burst", "10ms,40ms"]);
+    let burst = report["events"]["generated"].as_u64().expect("a number");
+    // Five windows of ten events, of which the first may have one more.
+    assert!((1..=60).contains(&burst), "{burst} events in five windows of 10 ms");
+    assert_eq!(report["window_lengths"]["untraced_ns"], 40_000_000);
+    // A turn that is kept waiting lengthens its window; most of the time is untraced still.
+    let [traced, untraced] = [0, 1].map(|at| number(&report["measured"][at]["sum_ns"]));
+    println!("traced {traced} ns, untraced {untraced} ns");
+    assert!(untraced > traced, "{traced} {untraced}");
+}
+
+#[test]
+fn the_plot_is_a_picture_with_a_line_for_each_kind_of_window() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("npt.svg");
+    npt(&["--loops", "100k", "--windows", "1ms", "--plot", &file.to_string_lossy()]);
+    let picture = std::fs::read_to_string(&file).expect("it was written");
+    assert!(picture.starts_with("<svg xmlns=") && picture.ends_with("</svg>\n"));
+    assert_eq!(picture.matches("<path").count(), 2, "{picture}");
+    let refused = rtscope(&["npt", "--loops", "1k", "--spin", "1ms", "--plot", "/proc/none/npt.svg"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("/proc/none/npt.svg"));
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    for (arguments, word) in [
+        (["--cpu", "1023"], "no such CPU"),
+        (["--loops", "0"], "--loops"),
+        (["--duration", "0s"], "--duration"),
+        (["--windows", "10ns"], "at least 1us"),
+        (["--burst", "10ms"], "pair of times"),
+    ] {
+        let output = rtscope(&[&["npt"], arguments.as_slice()].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(word), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_signal_ends_it_with_what_was_measured_so_far() {
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+    let mut command = Command::new(program("rtscope").expect("built"));
+    command.args(["npt", "--json", "--spin", "1ms", "--duration", "10min"]);
+    let child = command.stdout(std::process::Stdio::piped()).spawn().expect("it can be started");
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
+    // Its thread is there after its handlers are.
+    let tasks = format!("/proc/{}/task", child.id());
+    while std::fs::read_dir(&tasks).map_or(0, Iterator::count) < 2 {
+        std::thread::yield_now();
+    }
+    kill(pid, Signal::SIGINT).expect("it lives");
+    let output = child.wait_with_output().expect("it ends");
+    // It may have been so early that nothing was counted yet: that is said.
+    if output.status.success() {
+        assert!(number(&result(&output, "rtscope.npt/1")["measured"][0]["turns"]) > 0.0);
+    } else {
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+    }
+}
+
+#[test]
+fn other_commands_do_not_look_like_instrumented_programs() {
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    // The list is made by such a command itself.
+    let listed = rtscope(&["list", "--json"]);
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(listed.status.success() && !text.contains("npt"), "{text}");
+}
