@@ -11,7 +11,7 @@ use crate::{cargo, root};
 const PACKAGE: &str = "rtscope-bench";
 
 /// Name and question of every benchmark.
-pub const BENCHMARKS: [(&str, &str); 7] = [
+pub const BENCHMARKS: [(&str, &str); 8] = [
     ("kernel-events", "cost of recording sched_switch and sched_waking, against ftrace and perf"),
     (
         "tracker",
@@ -21,6 +21,7 @@ pub const BENCHMARKS: [(&str, &str); 7] = [
     ("state", "where a tracker can keep its state: table, task storage, hash"),
     ("record", "run time that recording to disk adds to a load, against trace-cmd and perf"),
     ("read", "rtscope stat and print against babeltrace2, and their memory"),
+    ("user-events", "what an event adds to a program, against LTTng-UST and one reading of the counter"),
     ("idle", "CPU time of `rtscope watch` while nothing is late"),
 ];
 

@@ -16,6 +16,7 @@ mod rtscope;
 mod state;
 mod table;
 mod tracker;
+mod user_events;
 
 use anyhow::{Result, bail};
 use std::process::ExitCode;
@@ -51,8 +52,9 @@ fn run(words: &[String]) -> Result<bool> {
         ["record"] => record::run(quick)?,
         ["system-calls", count] => return record::system_calls(count).map(|()| true),
         ["read"] => read::run(quick)?,
+        ["user-events"] => user_events::run(quick)?,
         _ => bail!(
-            "name one benchmark: kernel-events, tracker, flip, idle, state, record, read (and --json, --quick)"
+            "name one benchmark: kernel-events, tracker, flip, idle, state, record, read, user-events (and --json, --quick)"
         ),
     };
     println!("{}", if json { serde_json::to_string(&report)? } else { report.text() });

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `user-events`: what an event adds to a program, with rtscope, with LTTng-UST as it is and with its best settings, and
+//! what one reading of the CPU's counter costs.
+//!
+//! One C program (c/user_events.c) is compiled for each tracer. It runs loops with and without an event right after each
+//! other, so that the machine's drift falls out, and leaves time between them for the buffers to be emptied. A round runs it
+//! under each tracer, in random order; its value is the median of its loops. A loss anywhere ends the benchmark.
+
+use crate::blocks::Order;
+use crate::host::Host;
+use crate::pipe_cpu;
+use crate::table::{Promise, Report, Row};
+use anyhow::{Context, Result, bail, ensure};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use rtscope_testkit::process::program;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Turns of one loop: what they write fits into LTTng's default buffers with room to spare.
+const TURNS: u64 = 5000;
+/// What is compared, as the program prints it, and in words.
+const LOOPS: [(&str, &str); 4] = [
+    ("two", "two 64-bit fields"),
+    ("two-arithmetic", "the same, in arithmetic"),
+    ("small", "3 bytes"),
+    ("large", "100 bytes"),
+];
+
+/// Who traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Tracer {
+    Rtscope,
+    Disabled,
+    LttngDefault,
+    LttngBest,
+}
+
+impl Tracer {
+    fn name(self) -> &'static str {
+        match self {
+            Tracer::Rtscope => "rtscope",
+            Tracer::Disabled => "rtscope, disabled",
+            Tracer::LttngDefault => "LTTng-UST, default",
+            Tracer::LttngBest => "LTTng-UST, best",
+        }
+    }
+}
+
+/// What one run of the program gave: samples of each loop, bytes of the trace for each event.
+struct Run {
+    samples: BTreeMap<String, Vec<f64>>,
+    event_bytes: Option<f64>,
+}
+
+/// Runs it.
+pub fn run(quick: bool) -> Result<Report> {
+    let folder = tempfile::Builder::new().prefix("rtscope-bench").tempdir()?;
+    let bench = Bench::new(folder.path(), if quick { 5 } else { 40 })?;
+    let rounds = if quick { 2 } else { 9 };
+    let mut tracers = vec![Tracer::Rtscope, Tracer::Disabled];
+    let mut checks = Vec::new();
+    match &bench.lttng {
+        Ok(_) => tracers.extend([Tracer::LttngDefault, Tracer::LttngBest]),
+        Err(missing) => checks.push(format!("LTTng-UST was left out: {missing}")),
+    }
+    let (mut order, mut costs) = (Order::new(), BTreeMap::<(Tracer, &str), Vec<f64>>::new());
+    let (mut counter, mut bytes) = (Vec::new(), BTreeMap::<Tracer, Vec<f64>>::new());
+    for round in 0..=rounds {
+        for which in order.shuffled(tracers.len()) {
+            let tracer = tracers[which];
+            let run = bench.run(tracer).with_context(|| format!("the program under {}", tracer.name()))?;
+            // The first round warms everything up.
+            if round == 0 {
+                continue;
+            }
+            for (name, _) in LOOPS {
+                costs.entry((tracer, name)).or_default().push(run.median(name)?);
+            }
+            counter.push(run.median("counter")?);
+            bytes.entry(tracer).or_default().extend(run.event_bytes);
+        }
+    }
+    checks.push("no tracer lost an event in any round; each recorded what was emitted".to_string());
+    Ok(report(bench.cpu, &tracers, costs, counter, bytes, checks))
+}
+
+fn report(
+    cpu: usize,
+    tracers: &[Tracer],
+    mut costs: BTreeMap<(Tracer, &'static str), Vec<f64>>,
+    counter: Vec<f64>,
+    mut bytes: BTreeMap<Tracer, Vec<f64>>,
+    mut checks: Vec<String>,
+) -> Report {
+    let mut take = |tracer: Tracer, name: &'static str, words: &str| {
+        Row::new(&format!("{}: {words}", tracer.name()), costs.remove(&(tracer, name)).unwrap_or_default())
+    };
+    let mut rows = vec![Row::new("one reading of the counter", counter)];
+    let mut promises = Vec::new();
+    for (name, words) in LOOPS {
+        let of_tracers: Vec<Row> = tracers.iter().map(|tracer| take(*tracer, name, words)).collect();
+        // Limits are for the event with two fields; the other loops are there to be looked at.
+        if name == "two" {
+            promises.push(Promise::at_most(
+                "rtscope / one reading of the counter",
+                of_tracers[0].median() / rows[0].median(),
+                1.35,
+            ));
+            promises.push(Promise::at_most("a disabled event, ns", of_tracers[1].median(), 1.0));
+            // What a tracer does besides looking at the clock, which no time stamp can do without.
+            let net = |row: &Row| row.median() - rows[0].median();
+            checks.extend(
+                of_tracers.iter().zip(tracers).filter(|(_, tracer)| **tracer != Tracer::Disabled).map(
+                    |(row, tracer)| {
+                        format!("{} without one reading of the counter: {:.2} ns", tracer.name(), net(row))
+                    },
+                ),
+            );
+            let peers = of_tracers.iter().zip(tracers).skip(2);
+            promises.extend(peers.map(|(row, tracer)| {
+                let limit = if *tracer == Tracer::LttngDefault { 0.10 } else { 0.13 };
+                Promise::at_most(
+                    &format!("rtscope / {}", tracer.name()),
+                    of_tracers[0].median() / row.median(),
+                    limit,
+                )
+            }));
+        }
+        rows.extend(of_tracers);
+    }
+    let sizes: Vec<(Tracer, Row)> = tracers
+        .iter()
+        .filter_map(|tracer| Some((*tracer, bytes.remove(tracer).filter(|sizes| !sizes.is_empty())?)))
+        .map(|(tracer, sizes)| {
+            (tracer, Row::new(&format!("{}: bytes of trace per event", tracer.name()), sizes))
+        })
+        .collect();
+    if let [(Tracer::Rtscope, ours), .., (_, theirs)] = sizes.as_slice() {
+        promises.push(Promise::at_most(
+            "size of the trace: rtscope / LTTng-UST",
+            ours.median() / theirs.median(),
+            1.0,
+        ));
+    }
+    rows.extend(sizes.into_iter().map(|(_, row)| row));
+    Report {
+        schema: "rtscope.bench/1",
+        name: "user-events",
+        unit: "ns that an event adds to a turn; LTTng-UST at its best: read-timer, 16 MiB sub-buffers"
+            .to_string(),
+        host: Host::this(cpu),
+        rows,
+        promises,
+        checks,
+    }
+}
+
+impl Run {
+    fn median(&self, name: &str) -> Result<f64> {
+        let samples = self.samples.get(name).with_context(|| format!("the program printed no '{name}'"))?;
+        Ok(Row::new(name, samples.clone()).median())
+    }
+}
+
+struct Bench {
+    cpu: usize,
+    folder: PathBuf,
+    program: PathBuf,
+    rounds: u64,
+    lttng: Result<Lttng>,
+}
+
+impl Bench {
+    fn new(folder: &Path, rounds: u64) -> Result<Bench> {
+        // Collectors inherit this; the program goes to its own CPU.
+        let mut others = CpuSet::new();
+        let cpu = pipe_cpu();
+        (0..cpu).try_for_each(|other| others.set(other))?;
+        if cpu > 0 {
+            sched_setaffinity(Pid::from_raw(0), &others)?;
+        }
+        let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
+        let program = compile(folder, "with-rtscope", &["-I", &include.to_string_lossy()], &[])?;
+        Ok(Bench { cpu, folder: folder.to_owned(), program, rounds, lttng: Lttng::new(folder) })
+    }
+
+    fn arguments(&self) -> [String; 3] {
+        [self.cpu.to_string(), self.rounds.to_string(), TURNS.to_string()]
+    }
+
+    fn run(&self, tracer: Tracer) -> Result<Run> {
+        let trace = self.folder.join("trace");
+        match fs::remove_dir_all(&trace) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                bail!("{}: {error}", trace.display())
+            }
+            _ => {}
+        }
+        let output = match (tracer, &self.lttng) {
+            (Tracer::Rtscope, _) => {
+                let mut command = Command::new(program("rtscope")?);
+                command.args(["record", "--json", "-u", "bench:*", "--user-buffer", "4M", "-o"]).arg(&trace);
+                finished(command.arg("--").arg(&self.program).args(self.arguments()))?
+            }
+            (Tracer::Disabled, _) => finished(Command::new(&self.program).args(self.arguments()))?,
+            (_, Ok(lttng)) => lttng.run(tracer, &trace, &self.arguments())?,
+            (_, Err(missing)) => bail!("{missing}"),
+        };
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut samples = BTreeMap::<String, Vec<f64>>::new();
+        let pairs = text.lines().filter_map(|line| line.split_once(' '));
+        for (name, number) in pairs.filter_map(|(name, number)| Some((name, number.parse::<f64>().ok()?))) {
+            samples.entry(name.to_string()).or_default().push(number);
+        }
+        let emitted =
+            samples.remove("emitted").and_then(|all| all.first().copied()).context("nothing emitted")?;
+        let event_bytes = if tracer == Tracer::Disabled { None } else { Some(complete(&trace, emitted)?) };
+        Ok(Run { samples, event_bytes })
+    }
+}
+
+/// That a trace has all events and lost none: the reader's word. Gives the bytes of an event.
+fn complete(trace: &Path, emitted: f64) -> Result<f64> {
+    let output = finished(Command::new(program("rtscope")?).args(["stat", "--json"]).arg(trace))?;
+    let stat: Value = serde_json::from_slice(&output.stdout)?;
+    let streams = stat["streams"].as_array().context("streams")?;
+    let lost: u64 = streams.iter().filter_map(|stream| stream["lost_events"].as_u64()).sum();
+    let (events, bytes) =
+        (stat["events"].as_f64().context("events")?, stat["bytes"].as_f64().context("bytes")?);
+    ensure!(lost == 0 && events == emitted, "{emitted} events emitted, {events} recorded, {lost} lost");
+    Ok(bytes / events)
+}
+
+fn compile(folder: &Path, name: &str, before: &[&str], after: &[&str]) -> Result<PathBuf> {
+    let out = folder.join(name);
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("c");
+    let mut command = Command::new("cc");
+    command
+        .args(["-O2", "-std=gnu11"])
+        .args(before)
+        .arg("-I")
+        .arg(&sources)
+        .arg(sources.join("user_events.c"))
+        .arg("-o")
+        .arg(&out)
+        .args(after);
+    finished(&mut command)?;
+    Ok(out)
+}
+
+/// Runs a command to its end, which has to be a good one.
+fn finished(command: &mut Command) -> Result<Output> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("running {command:?}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?} ended with {}: {said}", output.status);
+    Ok(output)
+}
+
+/// LTTng, with a session daemon of our own unless one runs.
+struct Lttng {
+    program: PathBuf,
+    daemon: Option<Child>,
+}
+
+impl Lttng {
+    fn new(folder: &Path) -> Result<Lttng> {
+        let program = compile(folder, "with-lttng", &["-DWITH_LTTNG"], &["-llttng-ust", "-ldl"])
+            .context("install liblttng-ust-dev")?;
+        let answers = || finished(Command::new("lttng").args(["--no-sessiond", "list"])).is_ok();
+        let mut daemon = None;
+        if !answers() {
+            let mut command = Command::new("lttng-sessiond");
+            command.arg("--no-kernel").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            daemon = Some(command.spawn().context("install lttng-tools")?);
+        }
+        let lttng = Lttng { program, daemon };
+        let start = Instant::now();
+        while !answers() {
+            ensure!(start.elapsed() < Duration::from_secs(20), "lttng-sessiond does not answer");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(lttng)
+    }
+
+    fn run(&self, tracer: Tracer, trace: &Path, arguments: &[String]) -> Result<Output> {
+        let session = format!("rtscope-bench-{}", std::process::id());
+        let lttng = |words: &[&str]| finished(Command::new("lttng").arg("--no-sessiond").args(words));
+        lttng(&["create", &session, &format!("--output={}", trace.display())])?;
+        let traced = || -> Result<Output> {
+            if tracer == Tracer::LttngBest {
+                let channel = ["--subbuf-size=16M", "--num-subbuf=4", "--read-timer=1000"];
+                lttng(&[&["enable-channel", "-u", "-s", &session], channel.as_slice(), &["best"]].concat())?;
+                lttng(&["enable-event", "-u", "-s", &session, "-c", "best", "bench:*"])?;
+            } else {
+                lttng(&["enable-event", "-u", "-s", &session, "bench:*"])?;
+            }
+            lttng(&["start", &session])?;
+            let output = finished(Command::new(&self.program).args(arguments))?;
+            lttng(&["stop", &session])?;
+            Ok(output)
+        };
+        let result = traced();
+        // The session goes in any case.
+        lttng(&["destroy", &session])?;
+        result
+    }
+}
+
+impl Drop for Lttng {
+    fn drop(&mut self) {
+        if let Some(daemon) = &mut self.daemon {
+            let pid = Pid::from_raw(i32::try_from(daemon.id()).unwrap_or(0));
+            // In order, so that its consumer ends with it. If it is gone already there is nothing to do.
+            if pid.as_raw() > 0 {
+                let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+            }
+            let _ = daemon.wait();
+        }
+    }
+}
