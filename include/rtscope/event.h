@@ -157,28 +157,30 @@ static inline uint32_t rtscope__cut(uint64_t count, uint64_t max)
 #define RTSCOPE__STRING_(x) #x
 #define RTSCOPE__PASTE(a, b) RTSCOPE__PASTE_(a, b)
 #define RTSCOPE__PASTE_(a, b) a##b
-/* How many follow the first: that one is there because strict C removes no comma behind nothing. */
-#define RTSCOPE__COUNT(first, ...) \
-	RTSCOPE__COUNT_(0, ##__VA_ARGS__, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
+/*
+ * How many follow the first. Variadic macros here always get an argument, and the first (the event's name) is not counted: no
+ * standard before C23 lets a macro have none.
+ */
+#define RTSCOPE__COUNT(...) RTSCOPE__COUNT_(__VA_ARGS__, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0)
 #define RTSCOPE__COUNT_(z, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, count, ...) count
-#define RTSCOPE__EACH(macro, ...) RTSCOPE__PASTE(RTSCOPE__EACH_, RTSCOPE__COUNT(macro, ##__VA_ARGS__))(macro, ##__VA_ARGS__)
-#define RTSCOPE__EACH_0(macro)
-#define RTSCOPE__EACH_1(macro, a) macro a
-#define RTSCOPE__EACH_2(macro, a, ...) macro a RTSCOPE__EACH_1(macro, __VA_ARGS__)
-#define RTSCOPE__EACH_3(macro, a, ...) macro a RTSCOPE__EACH_2(macro, __VA_ARGS__)
-#define RTSCOPE__EACH_4(macro, a, ...) macro a RTSCOPE__EACH_3(macro, __VA_ARGS__)
-#define RTSCOPE__EACH_5(macro, a, ...) macro a RTSCOPE__EACH_4(macro, __VA_ARGS__)
-#define RTSCOPE__EACH_6(macro, a, ...) macro a RTSCOPE__EACH_5(macro, __VA_ARGS__)
-#define RTSCOPE__EACH_7(macro, a, ...) macro a RTSCOPE__EACH_6(macro, __VA_ARGS__)
-#define RTSCOPE__EACH_8(macro, a, ...) macro a RTSCOPE__EACH_7(macro, __VA_ARGS__)
-#define RTSCOPE__EACH_9(macro, a, ...) macro a RTSCOPE__EACH_8(macro, __VA_ARGS__)
-#define RTSCOPE__EACH_10(macro, a, ...) macro a RTSCOPE__EACH_9(macro, __VA_ARGS__)
-#define RTSCOPE__EACH_11(macro, a, ...) macro a RTSCOPE__EACH_10(macro, __VA_ARGS__)
-#define RTSCOPE__EACH_12(macro, a, ...) macro a RTSCOPE__EACH_11(macro, __VA_ARGS__)
-#define RTSCOPE__EACH_13(macro, a, ...) macro a RTSCOPE__EACH_12(macro, __VA_ARGS__)
-#define RTSCOPE__EACH_14(macro, a, ...) macro a RTSCOPE__EACH_13(macro, __VA_ARGS__)
-#define RTSCOPE__EACH_15(macro, a, ...) macro a RTSCOPE__EACH_14(macro, __VA_ARGS__)
-#define RTSCOPE__EACH_16(macro, a, ...) macro a RTSCOPE__EACH_15(macro, __VA_ARGS__)
+#define RTSCOPE__EACH(macro, ...) RTSCOPE__PASTE(RTSCOPE__EACH_, RTSCOPE__COUNT(__VA_ARGS__))(macro, __VA_ARGS__)
+#define RTSCOPE__EACH_0(macro, e)
+#define RTSCOPE__EACH_1(macro, e, a) macro a
+#define RTSCOPE__EACH_2(macro, e, a, ...) macro a RTSCOPE__EACH_1(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_3(macro, e, a, ...) macro a RTSCOPE__EACH_2(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_4(macro, e, a, ...) macro a RTSCOPE__EACH_3(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_5(macro, e, a, ...) macro a RTSCOPE__EACH_4(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_6(macro, e, a, ...) macro a RTSCOPE__EACH_5(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_7(macro, e, a, ...) macro a RTSCOPE__EACH_6(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_8(macro, e, a, ...) macro a RTSCOPE__EACH_7(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_9(macro, e, a, ...) macro a RTSCOPE__EACH_8(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_10(macro, e, a, ...) macro a RTSCOPE__EACH_9(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_11(macro, e, a, ...) macro a RTSCOPE__EACH_10(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_12(macro, e, a, ...) macro a RTSCOPE__EACH_11(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_13(macro, e, a, ...) macro a RTSCOPE__EACH_12(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_14(macro, e, a, ...) macro a RTSCOPE__EACH_13(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_15(macro, e, a, ...) macro a RTSCOPE__EACH_14(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_16(macro, e, a, ...) macro a RTSCOPE__EACH_15(macro, e, __VA_ARGS__)
 
 /* ---- the probe --------------------------------------------------------------------------------------------------------- */
 
@@ -241,25 +243,26 @@ static inline uint32_t rtscope__cut(uint64_t count, uint64_t max)
 #define RTSCOPE__ARGUMENTS_16 "8@%1 8@%2 8@%3 8@%4 8@%5 8@%6 8@%7 8@%8 8@%9 8@%10 8@%11 8@%12"
 
 /* An event of RTSCOPE_INFO: RTSCOPE_EVENT(provider, event, fields...), at most 16 fields. A statement. */
-#define RTSCOPE_EVENT(provider, event, ...) RTSCOPE_EVENT_LEVEL(RTSCOPE_INFO, provider, event, ##__VA_ARGS__)
+#define RTSCOPE_EVENT(provider, ...) RTSCOPE_EVENT_LEVEL(RTSCOPE_INFO, provider, __VA_ARGS__)
 
-#define RTSCOPE_EVENT_LEVEL(level, provider, event, ...)                                                         \
-	RTSCOPE__EVENT(".Lrtscope_" #provider "_" #event "_" RTSCOPE__STRING(__LINE__) "_" RTSCOPE__STRING(__COUNTER__), \
-		       #provider, #event, RTSCOPE__STRING(level), ##__VA_ARGS__)
-#define RTSCOPE__EVENT(label, provider, event, level, ...)                                                       \
-	RTSCOPE__STATEMENT(label, provider, event,                                                               \
-			   provider ":" event " " level "\\n" RTSCOPE__EACH(RTSCOPE__DESCRIBE, ##__VA_ARGS__), \
-			   ##__VA_ARGS__)
+/* The same of a level. */
+#define RTSCOPE_EVENT_LEVEL(level, provider, ...) \
+	RTSCOPE__EVENT(RTSCOPE__STRING(provider), RTSCOPE__STRING(RTSCOPE__HEAD(__VA_ARGS__, 0)), RTSCOPE__STRING(level), __VA_ARGS__)
+#define RTSCOPE__HEAD(event, ...) event
+#define RTSCOPE__EVENT(provider, event, level, ...)                                                                      \
+	RTSCOPE__STATEMENT(".Lrtscope_" provider "_" event "_" RTSCOPE__STRING(__LINE__) "_" RTSCOPE__STRING(__COUNTER__), \
+			   provider, event,                                                                              \
+			   provider ":" event " " level "\\n" RTSCOPE__EACH(RTSCOPE__DESCRIBE, __VA_ARGS__), __VA_ARGS__)
 #define RTSCOPE__STATEMENT(label, provider, event, text, ...)                                                    \
 	do {                                                                                                     \
 		struct rtscope__event *rtscope__event;                                                           \
 		__asm__(RTSCOPE__EVENT_ASM(label, text) RTSCOPE__ADDRESS_ASM(label) : "=r"(rtscope__event));     \
 		if (RTSCOPE__UNLIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)) |                   \
 				      RTSCOPE__LOAD(rtscope__event->semaphore))) {                               \
-			RTSCOPE__EACH(RTSCOPE__DECLARE, ##__VA_ARGS__)                                           \
-			const uint64_t rtscope__payload = 0 RTSCOPE__EACH(RTSCOPE__SIZE, ##__VA_ARGS__);         \
+			RTSCOPE__EACH(RTSCOPE__DECLARE, __VA_ARGS__)                                           \
+			const uint64_t rtscope__payload = 0 RTSCOPE__EACH(RTSCOPE__SIZE, __VA_ARGS__);         \
 			const uint64_t rtscope__bytes = 8 + ((rtscope__payload + 7) & ~(uint64_t)7);             \
-			RTSCOPE__PROBE(label, provider, event, text, ##__VA_ARGS__);                             \
+			RTSCOPE__PROBE(label, provider, event, text, __VA_ARGS__);                             \
 			if (RTSCOPE__LIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)))) {           \
 				struct rtscope__record rtscope__record =                                         \
 					rtscope__reserve(rtscope__tls, rtscope__event->id, rtscope__bytes);      \
@@ -267,7 +270,7 @@ static inline uint32_t rtscope__cut(uint64_t count, uint64_t max)
 					unsigned char *rtscope__at = rtscope__record.place;                      \
 					if (rtscope__payload & 7)                                                \
 						__builtin_memset(rtscope__at + rtscope__bytes - 16, 0, 8);       \
-					RTSCOPE__EACH(RTSCOPE__WRITE, ##__VA_ARGS__)                             \
+					RTSCOPE__EACH(RTSCOPE__WRITE, __VA_ARGS__)                             \
 					(void)rtscope__at;                                                       \
 					rtscope__commit(rtscope__record);                                        \
 				}                                                                                \
@@ -278,8 +281,8 @@ static inline uint32_t rtscope__cut(uint64_t count, uint64_t max)
 #define RTSCOPE__PROBE(label, provider, event, text, ...)                                                        \
 	RTSCOPE__PROBE_(RTSCOPE__EVENT_ASM(label, text) RTSCOPE__PROBE_ASM(                                      \
 				label, provider, event,                                                          \
-				RTSCOPE__PASTE(RTSCOPE__ARGUMENTS_, RTSCOPE__COUNT(0, ##__VA_ARGS__))),               \
-			"n"(0) RTSCOPE__EACH(RTSCOPE__ARGUMENT, ##__VA_ARGS__))
+				RTSCOPE__PASTE(RTSCOPE__ARGUMENTS_, RTSCOPE__COUNT(__VA_ARGS__))),               \
+			"n"(0) RTSCOPE__EACH(RTSCOPE__ARGUMENT, __VA_ARGS__))
 #define RTSCOPE__PROBE_(code, ...) __asm__ __volatile__(code : : __VA_ARGS__)
 
 #endif

@@ -76,7 +76,8 @@ struct rtscope__shared {
 	uint32_t *alive;               /* in a page that is zero after a fork */
 	uint64_t birth_ns, ring_bytes;
 	uint32_t pid, clock, next_id, next_object, next_ring, sub_buffers;
-	uint32_t lazy, lock_memory, allows_blocking, zero;
+	uint32_t lazy, lock_memory, allows_blocking;
+	uint32_t confined; /* by RTSCOPE_LAZY=0: no system call that nobody asked for, not even at the end */
 	unsigned int key;
 	char folder[RTSCOPE__PATH_BYTES];
 	struct rtu_ring *rings[RTSCOPE__RINGS_MAX]; /* to be unmapped in a fork's child, removed at the end */

@@ -53,7 +53,8 @@ struct rtscope__thread {
 static inline void rtscope__count(uint64_t *place)
 {
 #if defined(__x86_64__)
-	__asm__ __volatile__("inc{q} %0" : "+m"(*place) : : "cc");
+	/* A register tells the size in both of the assembler's languages. */
+	__asm__ __volatile__("add{q %1, %0| %0, %1}" : "+m"(*place) : "r"((uint64_t)1) : "cc");
 #else
 	__atomic_fetch_add(place, 1, __ATOMIC_RELAXED);
 #endif

@@ -105,9 +105,7 @@ static inline void rtscope_thread_exit(void)
 
 #else
 
-#define RTSCOPE_ENUM(name, ...) struct rtscope__nothing
-#define RTSCOPE_EVENT(provider, event, ...) do { } while (0)
-#define RTSCOPE_EVENT_LEVEL(level, provider, event, ...) do { } while (0)
+#include "disabled.h"
 
 static inline int rtscope_init(const struct rtscope_options *options)
 {

@@ -257,7 +257,7 @@ RTSCOPE__HIDDEN void rtscope__end_ring(struct rtscope__thread *thread)
 			RTSCOPE__STORE(shared->rings[i], (struct rtu_ring *)NULL);
 	}
 	/* Without a collector nobody else removes it. */
-	wanted = shared->provider && RTSCOPE__LOAD(shared->provider->session);
+	wanted = shared->confined || (shared->provider && RTSCOPE__LOAD(shared->provider->session));
 	if (!wanted) {
 		rtscope__path(shared, path, 'r', ring->tid, 1, ring->number);
 		rtscope__unlink(path);
@@ -286,12 +286,10 @@ RTSCOPE__HIDDEN void rtscope__end_thread(void *page)
 static inline void rtscope__give_up(struct rtscope__shared *shared, int why)
 {
 	char path[RTSCOPE__PATH_BYTES];
-	int file;
 
 	rtscope__path(shared, path, 'x', (uint64_t)(unsigned int)why, 0, 0);
-	file = rtscope__open(path, RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_EXCL, 0600);
-	if (file >= 0)
-		rtscope__close(file);
+	/* 0100000: a regular file. Not open(): there may be no descriptor left, and that may be why. */
+	rtscope__call(__NR_mknodat, RTSCOPE__AT_FDCWD, (long)path, 0100600, 0, 0, 0);
 }
 
 /* The folder of this user, which nobody else may write into. 0, or an errno. */
@@ -436,6 +434,7 @@ static inline void rtscope__become_leader(void)
 	if (shared->sub_buffers < 2 || shared->sub_buffers > 256)
 		shared->sub_buffers = RTU_SUB_BUFFERS_DEFAULT;
 	shared->lazy = rtscope__option("RTSCOPE_LAZY", 1) != 0;
+	shared->confined = !shared->lazy;
 	shared->lock_memory = rtscope__option("RTSCOPE_LOCK", 0) != 0;
 	shared->allows_blocking = rtscope__option("RTSCOPE_ALLOW_BLOCKING", 0) != 0;
 	if (rtscope__is_error(alive) || rtscope__call(__NR_madvise, alive, 4096, RTSCOPE__MADV_WIPEONFORK, 0, 0, 0) ||
@@ -491,7 +490,7 @@ __attribute__((destructor)) static void rtscope__stop(void)
 		rtscope__leader = NULL;
 		return;
 	}
-	if (!shared->provider || !*shared->alive || shared->provider->session)
+	if (!shared->provider || !*shared->alive || shared->provider->session || shared->confined)
 		return;
 	for (int i = 0; i < RTSCOPE__RINGS_MAX; i++) {
 		struct rtu_ring *ring = shared->rings[i];

@@ -43,7 +43,7 @@ pub enum Error {
     Busy(u32),
     /// A folder that is not what it should be.
     #[error(
-        "{0} is not a folder of its user alone; somebody may have put it there: remove it, and start the programs again"
+        "{0} is not its user's alone, or not what it should be; somebody may have put it there: remove it, and start the programs again"
     )]
     NotOurs(String),
     /// A pattern.

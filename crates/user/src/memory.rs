@@ -10,8 +10,9 @@ use std::os::fd::AsRawFd;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// Mappings at a time. Each ring has one; so many threads are recorded at once, at most.
-const MAPPINGS_MAX: usize = 1 << 16;
+/// Mappings at a time. Each ring has one; so many threads are recorded at once, at most. Below vm.max_map_count's default
+/// of 65530.
+pub(crate) const MAPPINGS_MAX: usize = 60_000;
 
 struct Slot {
     begin: AtomicUsize,

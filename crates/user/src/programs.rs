@@ -8,13 +8,14 @@ mod process;
 
 use crate::Error;
 use crate::folder::{FileName, Folder, ProcessId};
+use crate::memory::MAPPINGS_MAX;
 use crate::provider::ProviderInfo;
 use crate::ring::RingInfo;
 use crate::session::{ForAll, Served, Settings};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use process::Process;
 pub use process::{LostOutside, ProcessReport, RingReport};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -24,10 +25,17 @@ pub use crate::ring::Chunk;
 
 /// Between looks at what the kernel does not tell of.
 const LOOK: Duration = Duration::from_millis(500);
-/// Rings of one process. More are no threads but an attack.
-const RINGS_MAX: usize = 16_384;
-/// Processes of one user.
-const PROCESSES_MAX: usize = 16_384;
+/// Rings of one process, which a program keeps below 4096 at a time (RTSCOPE__RINGS_MAX): more are no threads but an attack.
+const RINGS_MAX: usize = 8192;
+/// Files of one user: some are left for the others.
+const FILES_MAX: usize = MAPPINGS_MAX / 3;
+/// Processes of one user that live at the same time.
+const PROCESSES_MAX: usize = 8192;
+/// New files of a process that are opened in one look, and of a user: the rings of the others wait meanwhile.
+const NEW_OF_PROCESS: usize = 64;
+const NEW_OF_USER: usize = 1024;
+/// A file that is not complete after this time never will be.
+const UNFINISHED: Duration = Duration::from_secs(10);
 
 /// Where everything goes. Indexes count from 0 in the order of the calls.
 pub trait Sink {
@@ -80,7 +88,9 @@ struct User {
     /// Who serves it, if this process only watches.
     other: Option<u32>,
     /// Names that have been dealt with, but for those that are not complete yet.
-    known: std::collections::BTreeSet<FileName>,
+    known: BTreeSet<FileName>,
+    /// Since when those are not complete.
+    incomplete: BTreeMap<FileName, Instant>,
     changed: bool,
 }
 
@@ -137,8 +147,15 @@ impl Programs {
             }
         }
         let other = if served.is_none() { Served::by_another(&folder).map(|(pid, _)| pid) } else { None };
-        let known = std::collections::BTreeSet::new();
-        self.users.push(User { folder, served, processes: BTreeMap::new(), other, known, changed: true });
+        self.users.push(User {
+            folder,
+            served,
+            processes: BTreeMap::new(),
+            other,
+            known: BTreeSet::new(),
+            incomplete: BTreeMap::new(),
+            changed: true,
+        });
         Ok(())
     }
 
@@ -153,8 +170,13 @@ impl Programs {
             return Ok(());
         }
         self.find_users();
+        let recording = self.session.is_some();
         for user in &mut self.users {
-            user.find(self.session.as_ref(), sink, &mut self.rings)?;
+            if recording {
+                user.find(self.session.as_ref(), sink, &mut self.rings)?;
+            } else {
+                user.find_all(sink, &mut self.rings)?;
+            }
             if due {
                 user.check();
             }
@@ -212,7 +234,7 @@ impl Programs {
             }
         }
         for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
-            user.find(None, sink, &mut self.rings)?;
+            user.find_all(sink, &mut self.rings)?;
             user.processes.values_mut().for_each(Process::disable);
         }
         // Threads that are in the middle of an event finish it.
@@ -294,43 +316,75 @@ pub struct Snapshot {
 }
 
 impl User {
-    /// Deals with files that are new.
-    fn find(&mut self, session: Option<&Session>, sink: &mut dyn Sink, rings: &mut u32) -> io::Result<()> {
-        let files = self.folder.files().unwrap_or_default();
-        let mut incomplete = false;
-        self.known.retain(|name| files.binary_search(name).is_ok() || files.contains(name));
+    /// All files at once, when there will be no next look.
+    fn find_all(&mut self, sink: &mut dyn Sink, rings: &mut u32) -> io::Result<()> {
+        for _ in 0..=RINGS_MAX / NEW_OF_PROCESS {
+            if !self.find(None, sink, rings)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deals with files that are new. Whether there are more.
+    fn find(&mut self, session: Option<&Session>, sink: &mut dyn Sink, rings: &mut u32) -> io::Result<bool> {
+        let files: BTreeSet<FileName> = self.folder.files().unwrap_or_default().into_iter().collect();
+        self.known.retain(|name| files.contains(name));
+        self.incomplete.retain(|name, _| files.contains(name));
         // Providers before rings: a ring's events are its providers'.
         let mut new: Vec<FileName> = files.into_iter().filter(|name| !self.known.contains(name)).collect();
         new.sort_unstable_by_key(|name| (name.kind, name.process));
+        let mut opened: HashMap<ProcessId, usize> = HashMap::new();
+        let mut mapped: usize = self.processes.values().map(Process::mapped).sum();
+        let mut living = self.processes.values().filter(|process| !process.is_dead()).count();
+        self.changed = false;
+        let mut more = false;
         for name in new {
-            if !self.processes.contains_key(&name.process) && self.processes.len() >= PROCESSES_MAX {
+            let opened_of_it = opened.entry(name.process).or_default();
+            *opened_of_it += 1;
+            // Who announces much waits for the next look, not the others.
+            if *opened_of_it > NEW_OF_PROCESS || opened.len() > NEW_OF_USER {
+                (self.changed, more) = (true, true);
                 continue;
             }
+            if !self.processes.contains_key(&name.process) {
+                living += 1;
+            }
             let process = self.processes.entry(name.process).or_default();
+            if living > PROCESSES_MAX || mapped >= FILES_MAX {
+                process.refuse(name, "this user has too many programs or threads");
+            }
+            let before = process.mapped();
             let served = self.served.is_some();
             let complete = process.add(&self.folder, name, served.then_some(&mut *sink), rings, RINGS_MAX)?;
+            mapped += process.mapped() - before.min(process.mapped());
             if complete {
+                self.incomplete.remove(&name);
                 self.known.insert(name);
-            } else {
-                incomplete = true;
+                continue;
+            }
+            let since = *self.incomplete.entry(name).or_insert_with(Instant::now);
+            if since.elapsed() > UNFINISHED {
+                process.refuse(name, "it was never completed");
+                self.known.insert(name);
+            } else if since.elapsed() < LOOK {
+                self.changed = true;
             }
         }
         if let (Some(session), true) = (session, self.served.is_some()) {
             self.processes.values_mut().for_each(|process| process.enable(session.id, &session.settings));
         }
-        self.changed = incomplete;
-        Ok(())
+        Ok(more)
     }
 
     /// Finds out who lives. What dead processes left is removed once it has been taken.
     fn check(&mut self) {
         let folder = &self.folder;
-        let newest = |pid: u32, processes: &BTreeMap<ProcessId, Process>| {
-            processes.keys().filter(|id| id.pid == pid).map(|id| id.birth_ns).max()
-        };
+        // In the order of pid, then birth: the last one of a number is the newest.
+        let newest: HashMap<u32, u64> = self.processes.keys().map(|id| (id.pid, id.birth_ns)).collect();
         let ids: Vec<ProcessId> = self.processes.keys().copied().collect();
         for id in ids {
-            let newer = newest(id.pid, &self.processes).is_some_and(|birth_ns| birth_ns > id.birth_ns);
+            let newer = newest.get(&id.pid).is_some_and(|birth_ns| *birth_ns > id.birth_ns);
             let Some(process) = self.processes.get_mut(&id) else { continue };
             process.check(id, newer);
             if self.served.is_some() || self.other.is_none() {

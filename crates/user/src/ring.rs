@@ -180,6 +180,7 @@ impl Ring {
             || ring_bytes + u64::from(abi::RTU_RING_OFFSET) != bytes
             || process != (name.process.pid, name.process.birth_ns)
             || !(1..=3).contains(&clock)
+            || word(offset_of!(abi::rtu_ring, tail)) % 8 != 0
         {
             return Err("what it says of itself cannot be".to_string());
         }
@@ -260,7 +261,7 @@ impl Ring {
     ) -> io::Result<Result<u64, String>> {
         let head = self.word(offset_of!(abi::rtu_ring, head));
         let ring_bytes = self.info.layout.ring_bytes;
-        if head < self.tail || head - self.tail > ring_bytes {
+        if head < self.tail || head - self.tail > ring_bytes || head % 8 != 0 {
             return Ok(Err("its positions jump".to_string()));
         }
         let begin = self.tail;
@@ -288,6 +289,14 @@ impl Ring {
                     // It was killed between two instructions; what comes behind cannot be found.
                     self.unfinished += 1;
                     self.give_back(head);
+                }
+                // It jumped out of a handler between two instructions. How long the record was to be is not known, but each
+                // sub-buffer can be read by itself.
+                Header::Unwritten
+                    if self.info.layout.sub_end(self.tail) <= head && self.is_abandoned(head) =>
+                {
+                    self.unfinished += 1;
+                    self.give_back(self.info.layout.sub_end(self.tail));
                 }
                 _ => break,
             }

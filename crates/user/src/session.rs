@@ -46,6 +46,8 @@ pub(crate) struct Served {
 impl Served {
     /// Takes the right, and leaves the session for programs that start.
     pub(crate) fn new(folder: &Folder, id: u64, settings: &Settings) -> Result<Served, Error> {
+        // Below the open folder, not below its name: its owner can put a link to anywhere in that place at any time.
+        let base = folder.descriptor_path();
         let path = folder.path.join("collector");
         let file = OpenOptions::new()
             .read(true)
@@ -54,8 +56,15 @@ impl Served {
             .truncate(false)
             .mode(0o600)
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-            .open(&path)
+            .open(base.join("collector"))
             .map_err(Error::io("open", &path))?;
+        let status = file.metadata().map_err(Error::io("look at", &path))?;
+        // A file with a second name could be anybody's.
+        let owned = status.uid() == folder.uid || status.uid() == nix::unistd::geteuid().as_raw();
+        if !status.is_file() || status.nlink() != 1 || !owned {
+            return Err(Error::NotOurs(path.display().to_string()));
+        }
+        give_to(&file, folder.uid).map_err(Error::io("change the owner of", &path))?;
         let mut holder = String::new();
         // Who holds it is for the message only.
         let _ = (&file).take(32).read_to_string(&mut holder);
@@ -72,8 +81,8 @@ impl Served {
                 .and_then(|()| file.write_all(own.as_bytes()))
         };
         write(&mut lock).map_err(Error::io("write", &path))?;
-        let session = folder.path.join("session");
-        write_session(&session, id, settings, 0o600)?;
+        let session = base.join("session");
+        write_session(&session, id, settings, 0o600, folder.uid)?;
         Ok(Served { session, _lock: lock })
     }
 
@@ -85,7 +94,7 @@ impl Served {
 
     /// Whether somebody serves this folder now: its process, and where it saves.
     pub(crate) fn by_another(folder: &Folder) -> Option<(u32, String)> {
-        let path = folder.path.join("collector");
+        let path = folder.descriptor_path().join("collector");
         let mut options = OpenOptions::new();
         let file = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path).ok()?;
         let mut text = String::new();
@@ -122,11 +131,11 @@ pub(crate) struct ForAll(PathBuf);
 impl ForAll {
     pub(crate) fn new(room: &Path, id: u64, settings: &Settings) -> Result<ForAll, Error> {
         let path = room.join("rtscope-session");
-        // Not somebody else's, which could be changed under us.
-        if fs::symlink_metadata(&path).is_ok_and(|found| found.uid() != 0) {
+        // Somebody else's goes; it can be there, since anybody may write here. Only a folder cannot be replaced.
+        if fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir()) {
             return Err(Error::NotOurs(path.display().to_string()));
         }
-        write_session(&path, id, settings, 0o644)?;
+        write_session(&path, id, settings, 0o644, 0)?;
         Ok(ForAll(path))
     }
 }
@@ -138,8 +147,17 @@ impl Drop for ForAll {
     }
 }
 
+/// What root makes in a user's folder is that user's, who can then record when root has ended.
+fn give_to(file: &File, uid: u32) -> std::io::Result<()> {
+    if nix::unistd::geteuid().as_raw() == uid {
+        Ok(())
+    } else {
+        std::os::unix::fs::fchown(file, Some(uid), None)
+    }
+}
+
 /// Whole or not at all: programs read it at any time.
-fn write_session(path: &Path, id: u64, settings: &Settings, mode: u32) -> Result<(), Error> {
+fn write_session(path: &Path, id: u64, settings: &Settings, mode: u32, uid: u32) -> Result<(), Error> {
     let words = settings.wanted.words();
     let mut bytes = Vec::new();
     bytes.extend_from_slice(&abi::RTU_SESSION_MAGIC.to_le_bytes());
@@ -151,8 +169,8 @@ fn write_session(path: &Path, id: u64, settings: &Settings, mode: u32) -> Result
     }
     debug_assert_eq!(bytes.len(), size_of::<abi::rtu_session>());
     bytes.extend_from_slice(&words);
-    let partial = path.with_extension("partial");
-    let _ = fs::remove_file(&partial);
+    // A name that nobody can have taken before.
+    let partial = path.with_extension(format!("{id:x}"));
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -161,6 +179,7 @@ fn write_session(path: &Path, id: u64, settings: &Settings, mode: u32) -> Result
         .map_err(Error::io("make the file", &partial))?;
     let written = file
         .write_all(&bytes)
+        .and_then(|()| give_to(&file, uid))
         .and_then(|()| file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode)))
         .and_then(|()| fs::rename(&partial, path));
     written.map_err(|source| {

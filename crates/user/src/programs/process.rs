@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One instrumented process: its providers, its rings, whether it lives, and what is wrong with it.
 
-use super::{Chunk, Sink, Snapshot};
+use super::{Chunk, FILES_MAX, Sink, Snapshot};
 use crate::folder::{FileKind, FileName, Folder, ProcessId};
 use crate::provider::{ProcessCounters, Provider, ProviderInfo};
 use crate::ring::{Ring, RingInfo};
@@ -96,10 +96,12 @@ impl Process {
         rings: &mut u32,
         rings_max: usize,
     ) -> io::Result<bool> {
+        if self.files.len() < FILES_MAX {
+            self.files.push(name);
+        }
         if self.dropped.is_some() {
             return Ok(true);
         }
-        self.files.push(name);
         self.quiet = false;
         let result = match name.kind {
             FileKind::Untraced(errno) => {
@@ -137,7 +139,9 @@ impl Process {
         Ok(match result {
             Ok(true) => true,
             Ok(false) => {
-                self.files.pop();
+                if self.files.last() == Some(&name) {
+                    self.files.pop();
+                }
                 false
             }
             Err(why) => {
@@ -145,6 +149,23 @@ impl Process {
                 true
             }
         })
+    }
+
+    /// Files of it that are mapped.
+    pub(super) fn mapped(&self) -> usize {
+        self.providers.len() + self.rings.len()
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead
+    }
+
+    /// Takes nothing more from it.
+    pub(super) fn refuse(&mut self, name: FileName, why: &str) {
+        if self.dropped.is_none() {
+            self.files.push(name);
+            self.drop_it(format!("{name}: {why}"));
+        }
     }
 
     fn drop_it(&mut self, why: String) {
