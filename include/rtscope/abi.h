@@ -106,6 +106,7 @@ struct rtu_provider {
 	uint8_t build_id[20];
 	uint32_t build_id_bytes;
 	char object[256]; /* path of the program or library; "" is the program */
+	uint32_t seccomp; /* its mode when it started; when that changes, a system call might end it */
 
 	/* Written by the program. Only N = 0 has them. */
 	uint64_t lost[RTU_LOST_CAUSES] __attribute__((aligned(64)));
@@ -119,7 +120,8 @@ struct rtu_provider {
 	uint64_t session __attribute__((aligned(64))); /* which session enables; 0: none */
 	uint32_t flags;                                 /* enum rtu_flag */
 	uint32_t ring_bytes;                            /* for new rings; 0: as the program likes */
-	uint64_t zero[6];
+	uint64_t lost_told[RTU_LOST_CAUSES];            /* how much of `lost` is in some recording */
+	uint64_t zero[2];
 };
 
 /* A ring's file: this, padded to RTU_RING_OFFSET, then the ring. */

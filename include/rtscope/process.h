@@ -78,6 +78,7 @@ struct rtscope__shared {
 	uint32_t pid, clock, next_id, next_object, next_ring, sub_buffers;
 	uint32_t lazy, lock_memory, allows_blocking;
 	uint32_t confined; /* by RTSCOPE_LAZY=0: no system call that nobody asked for, not even at the end */
+	uint32_t seccomp, zero;
 	unsigned int key;
 	char folder[RTSCOPE__PATH_BYTES];
 	struct rtu_ring *rings[RTSCOPE__RINGS_MAX]; /* to be unmapped in a fork's child, removed at the end */
@@ -413,6 +414,7 @@ static inline void rtscope__describe(struct rtscope__shared *shared, struct rtsc
 	provider->birth_ns = shared->birth_ns;
 	provider->pid = shared->pid;
 	provider->clock = shared->clock;
+	provider->seccomp = shared->seccomp;
 	provider->events = events;
 	provider->enumerations = (uint32_t)(object->enumerations_end - object->enumerations);
 	provider->enabled_offset = sizeof(*provider);

@@ -62,6 +62,7 @@ extern int rtscope__at_fork(void (*before)(void), void (*parent)(void), void (*c
 
 #define RTSCOPE__RLIMIT_FSIZE 1
 #define RTSCOPE__PR_GET_NAME 16
+#define RTSCOPE__PR_GET_SECCOMP 21
 
 /* asm-generic/errno-base.h */
 #define RTSCOPE__EPERM 1

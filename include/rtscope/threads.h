@@ -23,6 +23,18 @@ RTSCOPE__HIDDEN void rtscope__lost(uint32_t cause)
 		__atomic_fetch_add(&provider->lost[cause], 1, __ATOMIC_RELAXED);
 }
 
+/*
+ * Whether the program has given up system calls since it started, so that one might end it. A filter that was there before, as
+ * containers have one, lets pass what has passed already.
+ */
+static inline int rtscope__confined(struct rtscope__shared *shared)
+{
+	if (!RTSCOPE__LOAD(shared->confined) &&
+	    (uint32_t)rtscope__call(__NR_prctl, RTSCOPE__PR_GET_SECCOMP, 0, 0, 0, 0, 0) != shared->seccomp)
+		RTSCOPE__STORE(shared->confined, 1);
+	return RTSCOPE__LOAD(shared->confined) != 0;
+}
+
 /* ---- rings --------------------------------------------------------------------------------------------------------- */
 
 /* A power of two that a ring can have, from what was asked for. */
@@ -147,10 +159,10 @@ RTSCOPE__HIDDEN struct rtscope__thread *rtscope__thread(int asked, int *error)
 		rtscope__none.why = provider ? RTU_LOST_IN_CHILD : RTU_LOST_NO_RING;
 		return &rtscope__none;
 	}
-	if (!asked && (!shared->lazy || RTSCOPE__LOAD(provider->flags) & RTU_NO_LAZY))
-		return thread;
 	/* It has failed before: not again for each event. */
 	if (!asked && thread != &rtscope__none && thread->session == RTSCOPE__LOAD(provider->session) && thread->why)
+		return thread;
+	if (!asked && (!shared->lazy || RTSCOPE__LOAD(provider->flags) & RTU_NO_LAZY || rtscope__confined(shared)))
 		return thread;
 	rtscope__tls = &rtscope__in_setup;
 	/* ORDER: signal fence; handlers of this thread must see that. */
@@ -257,7 +269,7 @@ RTSCOPE__HIDDEN void rtscope__end_ring(struct rtscope__thread *thread)
 			RTSCOPE__STORE(shared->rings[i], (struct rtu_ring *)NULL);
 	}
 	/* Without a collector nobody else removes it. */
-	wanted = shared->confined || (shared->provider && RTSCOPE__LOAD(shared->provider->session));
+	wanted = (shared->provider && RTSCOPE__LOAD(shared->provider->session)) || rtscope__confined(shared);
 	if (!wanted) {
 		rtscope__path(shared, path, 'r', ring->tid, 1, ring->number);
 		rtscope__unlink(path);
@@ -435,6 +447,7 @@ static inline void rtscope__become_leader(void)
 		shared->sub_buffers = RTU_SUB_BUFFERS_DEFAULT;
 	shared->lazy = rtscope__option("RTSCOPE_LAZY", 1) != 0;
 	shared->confined = !shared->lazy;
+	shared->seccomp = (uint32_t)rtscope__call(__NR_prctl, RTSCOPE__PR_GET_SECCOMP, 0, 0, 0, 0, 0);
 	shared->lock_memory = rtscope__option("RTSCOPE_LOCK", 0) != 0;
 	shared->allows_blocking = rtscope__option("RTSCOPE_ALLOW_BLOCKING", 0) != 0;
 	if (rtscope__is_error(alive) || rtscope__call(__NR_madvise, alive, 4096, RTSCOPE__MADV_WIPEONFORK, 0, 0, 0) ||
@@ -490,7 +503,7 @@ __attribute__((destructor)) static void rtscope__stop(void)
 		rtscope__leader = NULL;
 		return;
 	}
-	if (!shared->provider || !*shared->alive || shared->provider->session || shared->confined)
+	if (!shared->provider || !*shared->alive || shared->provider->session || rtscope__confined(shared))
 		return;
 	for (int i = 0; i < RTSCOPE__RINGS_MAX; i++) {
 		struct rtu_ring *ring = shared->rings[i];

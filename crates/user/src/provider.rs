@@ -41,6 +41,8 @@ pub(crate) struct Provider {
     mapping: Mapping,
     pub(crate) info: ProviderInfo,
     pub(crate) pid_namespace: u64,
+    /// Its seccomp mode when it started.
+    pub(crate) seccomp: u32,
     enabled_offset: usize,
     /// The session that has enabled its events.
     enabled_by: std::cell::Cell<u64>,
@@ -90,10 +92,18 @@ impl Provider {
         let half = |offset: usize| u32_at(&copy, offset);
         let enabled_offset = half(offset_of!(abi::rtu_provider, enabled_offset)) as usize;
         let pid_namespace = u64_at(&copy, offset_of!(abi::rtu_provider, pid_namespace));
+        let seccomp = half(offset_of!(abi::rtu_provider, seccomp));
         if mapping.is_cut() {
             return Err("its file was cut".to_string());
         }
-        Ok(Some(Provider { mapping, info, pid_namespace, enabled_offset, enabled_by: Default::default() }))
+        Ok(Some(Provider {
+            mapping,
+            info,
+            pid_namespace,
+            seccomp,
+            enabled_offset,
+            enabled_by: Default::default(),
+        }))
     }
 
     fn events(&self) -> u32 {
@@ -155,6 +165,32 @@ impl Provider {
         self.mapping.is_cut()
     }
 
+    /// What of it is in other recordings, by cause.
+    pub(crate) fn told(&self) -> ProcessCounters {
+        let mut told = ProcessCounters::default();
+        // ORDER: relaxed; written by an earlier collector.
+        let word = |cause: u32| self.mapping.word(told_at(cause)).load(Ordering::Relaxed);
+        told.lost_no_ring = word(abi::RTU_LOST_NO_RING);
+        told.lost_in_setup = word(abi::RTU_LOST_IN_SETUP);
+        told.lost_too_large = word(abi::RTU_LOST_TOO_LARGE);
+        told.lost_in_child = word(abi::RTU_LOST_IN_CHILD);
+        told
+    }
+
+    /// So much is in a recording: a later collector need not tell it again.
+    pub(crate) fn tell(&self, counters: &ProcessCounters) {
+        let all = [
+            (abi::RTU_LOST_NO_RING, counters.lost_no_ring),
+            (abi::RTU_LOST_IN_SETUP, counters.lost_in_setup),
+            (abi::RTU_LOST_TOO_LARGE, counters.lost_too_large),
+            (abi::RTU_LOST_IN_CHILD, counters.lost_in_child),
+        ];
+        for (cause, count) in all {
+            // ORDER: relaxed; as above.
+            self.mapping.word(told_at(cause)).store(count, Ordering::Relaxed);
+        }
+    }
+
     /// What the process lost outside of its rings.
     pub(crate) fn counters(&self) -> ProcessCounters {
         let lost = offset_of!(abi::rtu_provider, lost);
@@ -174,6 +210,10 @@ impl Provider {
                 .load(Ordering::Relaxed),
         }
     }
+}
+
+fn told_at(cause: u32) -> usize {
+    offset_of!(abi::rtu_provider, lost_told) + cause as usize * 8
 }
 
 pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {

@@ -20,6 +20,13 @@ use std::time::{Duration, Instant};
 /// After this time a record that was begun is not waited for any more: its thread may have jumped out of a signal handler.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Words that are looked at to find the record behind one that is not there.
+const SEARCH_MAX: u32 = 1 << 18;
+/// So many records that follow each other are no accident: a tag has 7 bits.
+const IN_A_ROW: usize = 6;
+/// A thread that leaves more records unfinished is not believed any more.
+const UNFINISHED_MAX: u64 = 100_000;
+
 /// What a ring says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingInfo {
@@ -280,28 +287,59 @@ impl Ring {
             }
             match stop {
                 _ if self.mapping.is_cut() => return Ok(Err("its file was cut".to_string())),
-                Header::Broken => return Ok(Err("its records overlap".to_string())),
+                Header::Broken if self.unfinished > UNFINISHED_MAX => {
+                    return Ok(Err("its records overlap".to_string()));
+                }
                 Header::Open { end } if last || self.is_abandoned(head) => {
                     self.unfinished += 1;
                     self.give_back(end);
                 }
-                Header::Unwritten if last && self.tail < head => {
-                    // It was killed between two instructions; what comes behind cannot be found.
-                    self.unfinished += 1;
-                    self.give_back(head);
-                }
-                // It jumped out of a handler between two instructions. How long the record was to be is not known, but each
-                // sub-buffer can be read by itself.
-                Header::Unwritten
-                    if self.info.layout.sub_end(self.tail) <= head && self.is_abandoned(head) =>
+                // A record that was reserved and not begun: its thread jumped out of a handler between two instructions, or was
+                // killed there. What stands in its place is older, and may look like anything.
+                Header::Unwritten | Header::Broken
+                    if self.tail < head && (last || self.is_abandoned(head)) =>
                 {
+                    let Some(next) = self.next_record(head).or(last.then_some(head)) else { break };
                     self.unfinished += 1;
-                    self.give_back(self.info.layout.sub_end(self.tail));
+                    self.give_back(next);
                 }
                 _ => break,
             }
         }
         Ok(Ok(self.tail - begin))
+    }
+
+    /// Behind a record that is not there: where some follow each other, or reach the end of the sub-buffer, or the head. If they do
+    /// nowhere, the next sub-buffer, which can be read by itself.
+    fn next_record(&self, head: u64) -> Option<u64> {
+        let layout = self.info.layout;
+        let sub_end = layout.sub_end(self.tail);
+        let stop = sub_end.min(head);
+        let mut steps = 0;
+        let follow = |mut at: u64, steps: &mut u32| {
+            for _ in 0..IN_A_ROW {
+                if at >= stop {
+                    break;
+                }
+                *steps += 1;
+                let place = u64::from(abi::RTU_RING_OFFSET) + (at & (layout.ring_bytes - 1));
+                // ORDER: acquire; as in complete().
+                let word = self.mapping.word(place as usize).load(Ordering::Acquire);
+                match layout.header(at, word) {
+                    Header::Complete { end, .. } | Header::Open { end } => at = end,
+                    _ => return false,
+                }
+            }
+            at <= stop
+        };
+        let mut candidate = self.tail + 16;
+        while candidate < stop && steps < SEARCH_MAX {
+            if follow(candidate, &mut steps) {
+                return Some(candidate);
+            }
+            candidate += 8;
+        }
+        (sub_end <= head).then_some(sub_end)
     }
 
     /// How far from the tail records are complete, how many events that are, and what stands there.

@@ -114,7 +114,7 @@ impl Process {
                         sink.provider(&provider.info)?;
                     }
                     if number == 0 {
-                        self.counters_before = provider.counters();
+                        self.counters_before = provider.told();
                     }
                     self.providers.insert(number, provider);
                     Ok(true)
@@ -185,11 +185,12 @@ impl Process {
     /// Enables what a session wants, once for each provider.
     pub(super) fn enable(&mut self, session: u64, settings: &Settings) {
         for provider in self.providers.values().filter(|provider| provider.needs(session)) {
-            provider.enable(session, Some(&settings.wanted));
+            // The flags first: the first event may already be one that must make no system call.
             if provider.info.number == 0 {
-                let confined = if is_confined(provider.info.pid) { abi::RTU_NO_LAZY } else { 0 };
+                let confined = if is_confined(provider) { abi::RTU_NO_LAZY } else { 0 };
                 provider.set_session(session, settings.flags() | confined, settings.ring_bytes);
             }
+            provider.enable(session, Some(&settings.wanted));
         }
         self.session = session;
     }
@@ -235,6 +236,9 @@ impl Process {
         if let Some(why) = wrong {
             self.drop_it(why);
         }
+        if let (Some(leader), true) = (self.providers.get(&0), stopping) {
+            leader.tell(&leader.counters());
+        }
         self.quiet = self.dead;
         // Both are in order of the index.
         self.rings.retain(|(index, ring)| {
@@ -268,7 +272,7 @@ impl Process {
             self.gone_providers.extend(self.providers.remove(&number).map(|provider| provider.info));
         }
         if let (Some(leader), true) = (self.providers.get(&0), self.session != 0) {
-            if is_confined(leader.info.pid) {
+            if is_confined(leader) {
                 leader.set_flags(leader.flags() | abi::RTU_NO_LAZY);
             }
         }
@@ -397,9 +401,10 @@ fn lives(id: ProcessId) -> bool {
     !matches!(state, "Z" | "X") && start_ns <= id.birth_ns.saturating_add(TICKS_NS)
 }
 
-/// Whether a process is under seccomp: then a system call might end it.
-fn is_confined(pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
-    line.is_some_and(|mode| mode.trim() != "0")
+/// Whether a process has been under seccomp since it started: then a system call might end it. A container's filter, which was
+/// there before, lets pass what has passed.
+fn is_confined(leader: &Provider) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", leader.info.pid)).unwrap_or_default();
+    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
+    mode.and_then(|mode| mode.trim().parse::<u32>().ok()).is_some_and(|mode| mode != leader.seccomp)
 }

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What tests of instrumented programs share: a folder, programs compiled as a user would, and the recorder's account of them.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use rtscope_testkit::machine::Cpus;
+use rtscope_testkit::process::program;
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A folder for what is compiled and recorded, and the right to be the only recorder of programs.
+pub struct Room {
+    pub folder: tempfile::TempDir,
+    test: String,
+    _cpus: Cpus,
+}
+
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+pub fn rtscope() -> Command {
+    Command::new(program("rtscope").expect("built"))
+}
+
+/// Whether a command is there; says it when not.
+pub fn has(test: &str, command: &str) -> bool {
+    let there = Command::new(command).arg("--version").output().is_ok();
+    if !there {
+        println!("SKIP: {test}: there is no {command} here");
+    }
+    there
+}
+
+/// Whether this is root; says it when not.
+pub fn is_root(test: &str) -> bool {
+    let is = nix::unistd::geteuid().is_root();
+    if !is {
+        println!("SKIP: {test}: only root may do that");
+    }
+    is
+}
+
+impl Room {
+    pub fn new(test: &str) -> Room {
+        let folder = tempfile::tempdir().expect("a folder");
+        // Programs of other users have to reach it.
+        std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .expect("it is ours");
+        Room { folder, test: test.to_string(), _cpus: Cpus::take().expect("the build folder can be written") }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Compiles with warnings as errors. `None`, and said why, without that compiler.
+    pub fn compile(&self, compiler: &str, flags: &[&str], source: &Path, to: &str) -> Option<PathBuf> {
+        if !has(&self.test, compiler) {
+            return None;
+        }
+        let to = self.path(to);
+        let output = Command::new(compiler)
+            .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread", "-I"])
+            .arg(root().join("include"))
+            .args(flags)
+            .arg(source)
+            .arg("-o")
+            .arg(&to)
+            .output()
+            .expect("it was just there");
+        assert!(output.status.success(), "{compiler} {flags:?}: {}", String::from_utf8_lossy(&output.stderr));
+        Some(to)
+    }
+
+    /// One of the sources in crates/testkit/c.
+    pub fn program(&self, source: &str, flags: &[&str], to: &str) -> Option<PathBuf> {
+        let source = root().join("crates/testkit/c").join(source);
+        self.compile("cc", &[&["-O2", "-std=c11"], flags].concat(), &source, to)
+    }
+
+    pub fn trace(&self) -> PathBuf {
+        self.path("trace")
+    }
+
+    pub fn recorder(&self, options: &[&str]) -> Command {
+        let mut command = rtscope();
+        command.args(["record", "--json", "-u", "test:*", "-o"]).arg(self.trace()).args(options);
+        command
+    }
+
+    /// Records one run of a command.
+    pub fn record<S: AsRef<OsStr>>(&self, options: &[&str], command: &[S]) -> Recorded {
+        let output = self.recorder(options).arg("--").args(command).output().expect("it can be started");
+        assert!(output.status.success(), "{output:?}");
+        Recorded::of(output)
+    }
+}
+
+/// What a recording came to.
+pub struct Recorded {
+    pub account: Value,
+    pub output: Output,
+}
+
+impl Recorded {
+    pub fn of(output: Output) -> Recorded {
+        let text = String::from_utf8_lossy(&output.stdout);
+        let line = text.lines().find(|line| line.contains("rtscope.record-user/1"));
+        let account =
+            serde_json::from_str(line.unwrap_or_else(|| panic!("an account: {output:?}"))).expect("JSON");
+        Recorded { account, output }
+    }
+
+    pub fn events(&self) -> u64 {
+        self.account["events"].as_u64().expect("a number")
+    }
+
+    pub fn of_event(&self, name: &str) -> u64 {
+        self.account["by_event"][name].as_u64().unwrap_or(0)
+    }
+
+    pub fn lost(&self) -> u64 {
+        let losses = self.account["losses"].as_array().expect("losses");
+        losses.iter().map(|loss| loss["count"].as_u64().expect("a known number")).sum()
+    }
+
+    pub fn remarks(&self) -> String {
+        self.account["remarks"].to_string()
+    }
+
+    /// A number that the program printed behind `word`.
+    pub fn printed(&self, word: &str) -> u64 {
+        let text = String::from_utf8_lossy(&self.output.stdout);
+        let numbers = text.lines().filter_map(|line| line.strip_prefix(word)?.trim().parse::<u64>().ok());
+        numbers.sum()
+    }
+
+    #[track_caller]
+    pub fn assert_complete(&self) {
+        let (recorded, lost, emitted) = (self.events(), self.lost(), self.printed("emitted "));
+        println!("recorded {recorded} + lost {lost} = emitted {emitted}");
+        assert_eq!(recorded + lost, emitted, "{}", self.account);
+    }
+}
+
+/// A trace as babeltrace2 prints it, or as rtscope does where that is missing.
+pub fn lines(trace: &Path) -> Vec<String> {
+    let mut printer = rtscope();
+    printer.arg("print").arg(trace);
+    let output = Command::new("babeltrace2").arg(trace).output().or_else(|_| printer.output());
+    let output = output.expect("rtscope is there");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_string).collect()
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs that do unusual things (crates/testkit/c/unusual.c) run on, and recorded + lost = emitted.
+
+mod programs_room;
+
+use programs_room::{Room, has, is_root, lines, rtscope};
+use std::fs;
+use std::process::{Command, Stdio};
+
+#[test]
+fn a_library_that_is_loaded_later_shares_the_threads_ring() {
+    let room = Room::new("a_library_that_is_loaded_later_shares_the_threads_ring");
+    let Some(unusual) = room.program("unusual.c", &[], "unusual") else { return };
+    let Some(library) = room.program("library.c", &["-shared", "-fPIC"], "library.so") else { return };
+    let words = [unusual.as_os_str(), "dlopen".as_ref(), "100".as_ref(), library.as_os_str()];
+    let recorded = room.record(&[], &words);
+    recorded.assert_complete();
+    assert_eq!((recorded.lost(), recorded.account["rings"].as_u64()), (0, Some(1)), "{}", recorded.account);
+    // Two events of one name with other fields are two classes, and each payload is read as its own.
+    assert_eq!((recorded.of_event("test:same"), recorded.of_event("test:library")), (200, 100));
+    let lines = lines(&room.trace());
+    let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
+    assert_eq!(count("text = \"of the library\""), 100);
+    assert_eq!((0..100).filter(|n| count(&format!("test:same: {{ number = {n} }}")) == 1).count(), 100);
+    let metadata = fs::read_to_string(room.trace().join("metadata")).expect("it is text");
+    let origins: Vec<&str> = metadata.lines().filter(|line| line.contains("model.emf.uri")).collect();
+    assert!(origins.iter().any(|origin| origin != &origins[0]), "{origins:?}");
+}
+
+#[test]
+fn a_static_program_is_recorded() {
+    let room = Room::new("a_static_program_is_recorded");
+    let Some(emitter) = room.program("emitter.c", &["-static"], "emitter") else { return };
+    let recorded = room.record(&[], &[emitter.as_os_str(), "count".as_ref(), "5000".as_ref()]);
+    recorded.assert_complete();
+    assert_eq!(recorded.lost(), 0);
+}
+
+#[test]
+fn jumps_out_of_events_are_survived_and_counted() {
+    let room = Room::new("jumps_out_of_events_are_survived_and_counted");
+    let Some(unusual) = room.program("unusual.c", &[], "unusual") else { return };
+    let words = [unusual.as_os_str(), "jump".as_ref(), "200000".as_ref()];
+    let recorded = room.record(&["--user-buffer", "64M"], &words);
+    let (all, done, begun) =
+        (recorded.events() + recorded.lost(), recorded.printed("emitted "), recorded.printed("begun "));
+    println!("done {done} <= recorded {} + lost {} <= begun {begun}", recorded.events(), recorded.lost());
+    assert!(done < begun, "handlers interrupted events");
+    assert!(done <= all && all <= begun, "{}", recorded.account);
+    assert!(recorded.events() > 1000 && recorded.remarks() == "[]", "{}", recorded.account);
+}
+
+#[test]
+fn many_short_threads_are_recorded() {
+    let room = Room::new("many_short_threads_are_recorded");
+    let Some(unusual) = room.program("unusual.c", &[], "unusual") else { return };
+    let words = [unusual.as_os_str(), "short".as_ref(), "2000".as_ref()];
+    let recorded = room.record(&["--user-buffer", "64K"], &words);
+    recorded.assert_complete();
+    // One of main(), which starts before it is known who will emit.
+    assert_eq!((recorded.lost(), recorded.account["rings"].as_u64()), (0, Some(2001)));
+}
+
+#[test]
+fn a_program_under_a_seccomp_filter_runs_on_and_its_losses_are_counted() {
+    let room = Room::new("a_program_under_a_seccomp_filter_runs_on_and_its_losses_are_counted");
+    let Some(unusual) = room.program("unusual.c", &[], "unusual") else { return };
+    for lazy in ["1", "0"] {
+        let lazily = format!("RTSCOPE_LAZY={lazy}");
+        let words =
+            ["env".as_ref(), lazily.as_ref(), unusual.as_os_str(), "filter".as_ref(), "1000".as_ref()];
+        let recorded = room.record(&[], &words);
+        recorded.assert_complete();
+        // main() had its ring before; the thread that started under the filter has none.
+        assert_eq!((recorded.events(), recorded.lost()), (1000, 1000), "{}", recorded.account);
+        fs::remove_dir_all(room.trace()).expect("it was made");
+        // Nor is it ended by its own end, when nobody records it.
+        let status = Command::new(&unusual).env("RTSCOPE_LAZY", lazy).args(["filter", "10"]).output();
+        assert!(status.expect("it runs").status.success());
+    }
+}
+
+#[test]
+fn programs_with_locked_memory_or_closed_files_are_recorded() {
+    let room = Room::new("programs_with_locked_memory_or_closed_files_are_recorded");
+    let Some(unusual) = room.program("unusual.c", &[], "unusual") else { return };
+    for mode in ["locked", "closed"] {
+        let recorded = room.record(&[], &[unusual.as_os_str(), mode.as_ref(), "1000".as_ref()]);
+        recorded.assert_complete();
+        assert_eq!(recorded.events(), 2000, "{mode}");
+        fs::remove_dir_all(room.trace()).expect("it was made");
+    }
+}
+
+#[test]
+fn programs_that_may_not_make_files_run_untraced_and_that_is_said() {
+    let room = Room::new("programs_that_may_not_make_files_run_untraced_and_that_is_said");
+    let Some(unusual) = room.program("unusual.c", &["-static"], "unusual") else { return };
+    let run = |limit: &str| {
+        let script = format!("{limit}; exec {} closed 1000", unusual.display());
+        let recorded = room.record(&[], &["sh", "-c", &script]);
+        assert_eq!((recorded.printed("emitted "), recorded.events()), (2000, 0));
+        fs::remove_dir_all(room.trace()).expect("it was made");
+        recorded
+    };
+    // Large enough for the description, not for a ring.
+    let small = run("ulimit -f 100");
+    small.assert_complete();
+    assert!(small.remarks().contains("2 threads got no buffer: File too large"), "{}", small.account);
+    let none = run("ulimit -n 3");
+    assert!(none.remarks().contains("runs untraced: Too many open files"), "{}", none.account);
+}
+
+#[test]
+fn what_program_and_recorder_left_when_both_were_killed_is_recorded() {
+    let room = Room::new("what_program_and_recorder_left_when_both_were_killed_is_recorded");
+    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    let mut recorder = room.recorder(&["--user-buffer", "64M"]);
+    let mut recorder = recorder
+        .arg("--")
+        .args(["sh", "-c", &format!("{} count 100000; echo said $$; exec sleep 60", emitter.display())])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it can be started");
+    let mut line = String::new();
+    let mut output = std::io::BufReader::new(recorder.stdout.as_mut().expect("piped"));
+    while !line.contains("said") {
+        line.clear();
+        assert!(std::io::BufRead::read_line(&mut output, &mut line).expect("text") > 0, "it emitted");
+    }
+    let command = line.trim().trim_start_matches("said ").parse().expect("a number");
+    recorder.kill().expect("it runs");
+    let killed =
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(command), nix::sys::signal::Signal::SIGKILL);
+    killed.expect("it runs");
+    recorder.wait().expect("it ends");
+    let recovered = rtscope().args(["record", "--json", "--recover"]).arg(room.trace()).output();
+    let first = programs_room::Recorded::of(recovered.expect("it runs"));
+    fs::remove_dir_all(room.trace()).expect("it was made");
+    let second = room.record(&[], &["true"]);
+    println!("before {} after {}", first.events(), second.events());
+    assert_eq!(first.events() + second.events() + second.lost(), 100_000);
+}
+
+/// Runs a script in a mount namespace of its own with a small /dev/shm.
+fn in_own_room(room: &Room, size: &str, script: &str) -> programs_room::Recorded {
+    let script = format!("mount -t tmpfs -o size={size} none /dev/shm && {script}");
+    let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().expect("it is there");
+    assert!(output.status.success(), "{output:?}");
+    let recorded = programs_room::Recorded::of(output);
+    fs::remove_dir_all(room.trace()).expect("it was made");
+    recorded
+}
+
+#[test]
+fn root_a_full_tmpfs_leaves_programs_untraced_and_that_is_counted() {
+    const TEST: &str = "root_a_full_tmpfs_leaves_programs_untraced_and_that_is_counted";
+    if !is_root(TEST) || !has(TEST, "unshare") {
+        return;
+    }
+    let room = Room::new(TEST);
+    let Some(unusual) = room.program("unusual.c", &[], "unusual") else { return };
+    let recorder = format!("{:?}", room.recorder(&[]));
+    // No room for a ring of 1 MiB.
+    let recorded = in_own_room(&room, "256k", &format!("{recorder} -- {} closed 1000", unusual.display()));
+    recorded.assert_complete();
+    assert_eq!(recorded.lost(), 2000);
+    assert!(recorded.remarks().contains("No space left on device"), "{}", recorded.account);
+    // No room for anything but names.
+    let fill = format!(
+        "{recorder} -- sh -c 'dd if=/dev/zero of=/dev/shm/fill bs=4k 2>/dev/null; {} closed 1000'",
+        unusual.display()
+    );
+    let recorded = in_own_room(&room, "256k", &fill);
+    assert_eq!((recorded.printed("emitted "), recorded.events()), (2000, 0));
+    assert!(recorded.remarks().contains("runs untraced: No space left"), "{}", recorded.account);
+}
+
+#[test]
+fn root_a_program_with_its_own_room_runs_on() {
+    const TEST: &str = "root_a_program_with_its_own_room_runs_on";
+    if !is_root(TEST) || !has(TEST, "unshare") {
+        return;
+    }
+    let room = Room::new(TEST);
+    let Some(unusual) = room.program("unusual.c", &[], "unusual") else { return };
+    let script = format!("mount -t tmpfs none /dev/shm && exec {} closed 1000", unusual.display());
+    let recorded = room.record(&[], &["unshare", "-m", "sh", "-c", &script]);
+    assert_eq!((recorded.printed("emitted "), recorded.events()), (2000, 0));
+}
+
+#[test]
+fn root_a_new_root_folder_costs_new_threads_their_ring_only() {
+    const TEST: &str = "root_a_new_root_folder_costs_new_threads_their_ring_only";
+    if !is_root(TEST) {
+        return;
+    }
+    let room = Room::new(TEST);
+    let Some(unusual) = room.program("unusual.c", &[], "unusual") else { return };
+    let recorded = room.record(&[], &[unusual.as_os_str(), "root".as_ref(), "1000".as_ref()]);
+    recorded.assert_complete();
+    assert_eq!((recorded.events(), recorded.lost()), (1000, 1000), "{}", recorded.account);
+}
+
+#[test]
+fn root_programs_of_other_users_are_recorded_by_root_and_not_by_each_other() {
+    const TEST: &str = "root_programs_of_other_users_are_recorded_by_root_and_not_by_each_other";
+    if !is_root(TEST) || !has(TEST, "setpriv") || !has(TEST, "unshare") {
+        return;
+    }
+    let room = Room::new(TEST);
+    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    // Where everybody can run it, and write the trace.
+    let own = room.path("rtscope");
+    fs::copy(rtscope().get_program(), &own).expect("it can be copied");
+    let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+    let run = |user: &str| format!("{user} {} count 1000", emitter.display());
+    let (trace, emitter) = (room.trace(), emitter.display());
+    let everybodys = format!("chmod 1777 /dev/shm && mkdir -m 777 -p {}/t", room.folder.path().display());
+    let both =
+        format!("{everybodys} && {:?} -- sh -c '{}; {emitter} count 1000'", room.recorder(&[]), run(nobody));
+    let recorded = in_own_room(&room, "64m", &both);
+    recorded.assert_complete();
+    assert_eq!(recorded.events(), 2000);
+    // After root has recorded nobody's programs, nobody can, and finds no others.
+    let script = format!(
+        "{both} >/dev/null && rm -r {} && {nobody} {} record --json -u 'test:*' -o {}/t/trace -- {emitter} count 500 && {emitter} count 700 >/dev/null && mv {}/t/trace {}",
+        trace.display(),
+        own.display(),
+        room.folder.path().display(),
+        room.folder.path().display(),
+        trace.display()
+    );
+    let recorded = in_own_room(&room, "64m", &script);
+    assert_eq!((recorded.events(), recorded.lost()), (500, 0), "{}", recorded.account);
+}
+
+#[test]
+fn programs_that_lie_do_not_cost_others_their_events() {
+    let room = Room::new("programs_that_lie_do_not_cost_others_their_events");
+    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    let folder = format!("/dev/shm/rtscope-{}", nix::unistd::geteuid());
+    let liars = format!(
+        "cd {folder} && ln -s /etc/passwd p1-7-0; mkfifo r1-8-1-0; head -c 100000 /dev/urandom > r1-9-1-0; \
+         head -c 600 /dev/urandom > p1-9-0; for i in $(seq 2000); do : > r1-a-$i-$i; done; cd -; {} count 200000; \
+         cd {folder} && rm -f p1-* r1-*",
+        emitter.display()
+    );
+    let recorded = room.record(&["--user-buffer", "16M"], &["sh", "-c", &liars]);
+    recorded.assert_complete();
+    assert_eq!(recorded.lost(), 0);
+    assert!(recorded.remarks().contains("was dropped: p1-7-0"), "{}", recorded.account);
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* A library with events of its own, one of which has a name that the program (unusual.c) uses for other fields. */
+#include <rtscope/rtscope.h>
+
+void library_emit(unsigned long count);
+
+void library_emit(unsigned long count)
+{
+	for (unsigned long i = 0; i < count; i++) {
+		RTSCOPE_EVENT(test, library, rtscope_u64(n, i));
+		RTSCOPE_EVENT(test, same, rtscope_str(text, "of the library"));
+	}
+}

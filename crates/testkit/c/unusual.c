@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * An instrumented program that does what most do not:
+ *
+ *   unusual MODE COUNT [LIBRARY]
+ *
+ * Modes: dlopen (emits in LIBRARY too, which it loads and unloads), jump (a handler jumps out of the middle of events),
+ * short (COUNT threads that emit 50 events each, 8 at a time), strict and filter (seccomp; a thread that starts under the filter may
+ * make no system call for rtscope), locked (mlockall), closed (closefrom), root (chroot into /proc, then a new thread), late
+ * (waits for a line, then emits).
+ * Prints "emitted N"; mode jump also "begun N", since an event may or may not have been complete.
+ */
+#define _GNU_SOURCE
+#include <rtscope/rtscope.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+static unsigned long count;
+static sigjmp_buf back;
+
+static void emit(unsigned long events)
+{
+	for (unsigned long i = 0; i < events; i++)
+		RTSCOPE_EVENT(test, count, rtscope_u64(n, i), rtscope_u64(thread, 0));
+}
+
+static void *in_thread(void *events)
+{
+	emit((unsigned long)events);
+	return NULL;
+}
+
+static int thread(unsigned long events)
+{
+	pthread_t one;
+
+	return pthread_create(&one, NULL, in_thread, (void *)events) || pthread_join(one, NULL);
+}
+
+static void jump(int signal)
+{
+	(void)signal;
+	siglongjmp(back, 1);
+}
+
+static int with_jumps(void)
+{
+	struct itimerval each = { { 0, 100 }, { 0, 100 } }, none = { { 0, 0 }, { 0, 0 } };
+	static volatile unsigned long begun, done;
+	struct sigaction action;
+
+	memset(&action, 0, sizeof(action));
+	action.sa_handler = jump;
+	sigaction(SIGALRM, &action, NULL);
+	sigsetjmp(back, 1);
+	setitimer(ITIMER_REAL, &each, NULL);
+	while (begun < count) {
+		char text[200];
+
+		memset(text, 'x', sizeof(text));
+		begun = begun + 1;
+		RTSCOPE_EVENT(test, jump, rtscope_u64(n, begun), rtscope_strn(text, text, sizeof(text)));
+		done = done + 1;
+	}
+	setitimer(ITIMER_REAL, &none, NULL);
+	printf("begun %lu\nemitted %lu\n", begun, done);
+	return 0;
+}
+
+static int short_threads(void)
+{
+	pthread_t threads[8];
+	unsigned long begun = 0;
+
+	while (begun < count) {
+		int now = 0;
+
+		for (; now < 8 && begun < count; now++, begun++) {
+			if (pthread_create(&threads[now], NULL, in_thread, (void *)50))
+				return 1;
+		}
+		while (now > 0)
+			pthread_join(threads[--now], NULL);
+	}
+	printf("emitted %lu\n", begun * 50);
+	return 0;
+}
+
+/* Kills who opens, makes or removes a file. */
+static int confine(void)
+{
+	static struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 3, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_unlinkat, 2, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fallocate, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+	};
+	struct sock_fprog program = { sizeof(code) / sizeof(code[0]), code };
+
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+static int strict(void)
+{
+	char text[64];
+	int bytes = snprintf(text, sizeof(text), "emitted %lu\n", count);
+
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT))
+		return 1;
+	emit(count);
+	if (write(1, text, (size_t)bytes) != bytes)
+		return 1;
+	syscall(SYS_exit, 0);
+	return 1;
+}
+
+static int with_library(const char *path)
+{
+	void *library = dlopen(path, RTLD_NOW);
+	void (*emit_there)(unsigned long) = NULL;
+
+	if (!library)
+		return 1;
+	*(void **)&emit_there = dlsym(library, "library_emit");
+	for (unsigned long i = 0; i < count; i++) {
+		emit(1);
+		RTSCOPE_EVENT(test, same, rtscope_u32(number, (uint32_t)i));
+		emit_there(1);
+	}
+	dlclose(library);
+	emit(count);
+	printf("emitted %lu\n", count * 5);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *mode = argc > 1 ? argv[1] : "";
+	unsigned long emitted;
+
+	count = argc > 2 ? strtoul(argv[2], NULL, 10) : 1000;
+	emitted = 2 * count;
+	if (!strcmp(mode, "dlopen"))
+		return with_library(argv[3]);
+	if (!strcmp(mode, "jump"))
+		return with_jumps();
+	if (!strcmp(mode, "short"))
+		return short_threads();
+	if (!strcmp(mode, "strict"))
+		return strict();
+	if (!strcmp(mode, "late")) {
+		puts("ready");
+		fflush(stdout);
+		getchar();
+	} else if (!strcmp(mode, "filter") && confine()) {
+		return 1;
+	} else if (!strcmp(mode, "locked") && mlockall(MCL_CURRENT | MCL_FUTURE)) {
+		return 1;
+	} else if (!strcmp(mode, "closed")) {
+		closefrom(3);
+	} else if (!strcmp(mode, "root") && (chroot("/proc") || chdir("/"))) {
+		return 1;
+	}
+	emit(count);
+	if (thread(count))
+		return 1;
+	printf("emitted %lu\n", emitted);
+	return 0;
+}
