@@ -4,7 +4,7 @@
  * the difference is what the event adds. Compiled at run time, once for each tracer. Prints "NAME NS" for each pair of
  * loops, and "emitted N" at the end.
  *
- * Arguments: CPU ROUNDS TURNS. Between the loops it sleeps, so that buffers of every tracer can be emptied: a cost with losses
+ * Arguments: CPU ROUNDS TURNS, or CPU RATE MILLISECONDS paced: so many events a second, and how much CPU time that took. Between the loops it sleeps, so that buffers of every tracer can be emptied: a cost with losses
  * is none.
  */
 #define _GNU_SOURCE
@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #if defined(WITH_LTTNG)
@@ -105,6 +106,33 @@ static void compare(const char *name, uint64_t (*without)(uint64_t), uint64_t (*
 	pause_ms(15);
 }
 
+/* An event whenever it is due; one that could not be kept up with is not made up for. Returns how many. */
+static uint64_t paced(uint64_t rate, uint64_t ms)
+{
+	const double interval = 1e9 / (double)rate;
+	const uint64_t begin = now_ns(), end = begin + ms * 1000000;
+	double next = (double)begin;
+	uint64_t emitted = 0;
+
+	for (uint64_t now = begin; now < end; now = now_ns()) {
+		if ((double)now < next)
+			continue;
+		next = next + interval < (double)now ? (double)now : next + interval;
+		EVENT_TWO(emitted, now);
+		emitted++;
+	}
+	return emitted;
+}
+
+static void print_cpu_time(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	printf("cpu_us %lld\n", (long long)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 +
+					usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
 int main(int argc, char **argv)
 {
 	const int cpu = argc > 1 ? atoi(argv[1]) : 0;
@@ -117,6 +145,13 @@ int main(int argc, char **argv)
 	if (sched_setaffinity(0, sizeof(cpus), &cpus)) {
 		perror("sched_setaffinity");
 		return 1;
+	}
+	if (argc > 4) {
+		const uint64_t emitted = paced((uint64_t)rounds, turns);
+
+		print_cpu_time();
+		printf("emitted %lu\n", (unsigned long)emitted);
+		return 0;
 	}
 	for (long round = 0; round < rounds; round++) {
 		compare("two", base, two, turns);

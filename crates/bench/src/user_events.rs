@@ -12,6 +12,8 @@ use crate::pipe_cpu;
 use crate::table::{Promise, Report, Row};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use nix::unistd::Pid;
 use rtscope_testkit::process::program;
 use serde_json::Value;
@@ -30,6 +32,9 @@ const LOOPS: [(&str, &str); 4] = [
     ("small", "3 bytes"),
     ("large", "100 bytes"),
 ];
+
+/// Events a second, and for how long, while a collector's CPU time is measured.
+const PACE: [&str; 3] = ["200000", "3000", "paced"];
 
 /// Who traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,6 +59,7 @@ impl Tracer {
 /// What one run of the program gave: samples of each loop, bytes of the trace for each event.
 struct Run {
     samples: BTreeMap<String, Vec<f64>>,
+    emitted: f64,
     event_bytes: Option<f64>,
 }
 
@@ -86,7 +92,54 @@ pub fn run(quick: bool) -> Result<Report> {
         }
     }
     checks.push("no tracer lost an event in any round; each recorded what was emitted".to_string());
-    Ok(report(bench.cpu, &tracers, costs, counter, bytes, checks))
+    let mut report = report(bench.cpu, &tracers, costs, counter, bytes, checks);
+    tails(&bench, rounds, &mut report)?;
+    collectors(&bench, &tracers, rounds, &mut order, &mut report)?;
+    Ok(report)
+}
+
+fn tails(bench: &Bench, rounds: usize, report: &mut Report) -> Result<()> {
+    let mut tails = [Vec::new(), Vec::new()];
+    for _ in 0..rounds {
+        let found = bench.tail_ns().context("the tail of rtscope npt")?;
+        tails.iter_mut().zip(found).for_each(|(tails, ns)| tails.push(ns));
+    }
+    let [traced, untraced] = tails;
+    let rows = [
+        Row::new("rtscope npt, traced: 99.99 % of turns", traced),
+        Row::new("rtscope npt, untraced: 99.99 % of turns", untraced),
+    ];
+    let added = rows[0].median() - rows[1].median();
+    report.promises.push(Promise::at_most("added to the 99.99th percentile of npt, ns", added, 1000.0));
+    report.rows.extend(rows);
+    Ok(())
+}
+
+fn collectors(
+    bench: &Bench,
+    tracers: &[Tracer],
+    rounds: usize,
+    order: &mut Order,
+    report: &mut Report,
+) -> Result<()> {
+    let with: Vec<Tracer> = tracers.iter().copied().filter(|tracer| *tracer != Tracer::Disabled).collect();
+    let mut costs = vec![Vec::new(); with.len()];
+    for _ in 0..rounds {
+        for which in order.shuffled(with.len()) {
+            let cost = bench.collector_ms(with[which]);
+            costs[which].push(cost.with_context(|| format!("the collector of {}", with[which].name()))?);
+        }
+    }
+    let rows = with.iter().zip(costs);
+    let rows: Vec<Row> = rows
+        .map(|(tracer, costs)| Row::new(&format!("{}: collector, CPU ms/million", tracer.name()), costs))
+        .collect();
+    for (row, tracer) in rows.iter().zip(&with).skip(1) {
+        let what = format!("CPU of the collector: rtscope / {}", tracer.name());
+        report.promises.push(Promise::at_most(&what, rows[0].median() / row.median(), 0.5));
+    }
+    report.rows.extend(rows);
+    Ok(())
 }
 
 fn report(
@@ -189,11 +242,13 @@ impl Bench {
         Ok(Bench { cpu, folder: folder.to_owned(), program, rounds, lttng: Lttng::new(folder) })
     }
 
-    fn arguments(&self) -> [String; 3] {
-        [self.cpu.to_string(), self.rounds.to_string(), TURNS.to_string()]
+    fn run(&self, tracer: Tracer) -> Result<Run> {
+        self.run_with(tracer, &[&self.rounds.to_string(), &TURNS.to_string()])
     }
 
-    fn run(&self, tracer: Tracer) -> Result<Run> {
+    fn run_with(&self, tracer: Tracer, arguments: &[&str]) -> Result<Run> {
+        let cpu = self.cpu.to_string();
+        let arguments = [&[cpu.as_str()], arguments].concat();
         let trace = self.folder.join("trace");
         match fs::remove_dir_all(&trace) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -205,10 +260,10 @@ impl Bench {
             (Tracer::Rtscope, _) => {
                 let mut command = Command::new(program("rtscope")?);
                 command.args(["record", "--json", "-u", "bench:*", "--user-buffer", "4M", "-o"]).arg(&trace);
-                finished(command.arg("--").arg(&self.program).args(self.arguments()))?
+                finished(command.arg("--").arg(&self.program).args(&arguments))?
             }
-            (Tracer::Disabled, _) => finished(Command::new(&self.program).args(self.arguments()))?,
-            (_, Ok(lttng)) => lttng.run(tracer, &trace, &self.arguments())?,
+            (Tracer::Disabled, _) => finished(Command::new(&self.program).args(&arguments))?,
+            (_, Ok(lttng)) => lttng.run(tracer, &trace, &arguments)?,
             (_, Err(missing)) => bail!("{missing}"),
         };
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -219,9 +274,77 @@ impl Bench {
         }
         let emitted =
             samples.remove("emitted").and_then(|all| all.first().copied()).context("nothing emitted")?;
+        let before = children_us()?;
         let event_bytes = if tracer == Tracer::Disabled { None } else { Some(complete(&trace, emitted)?) };
-        Ok(Run { samples, event_bytes })
+        samples.insert("reader_us".to_string(), vec![children_us()? - before]);
+        Ok(Run { samples, emitted, event_bytes })
     }
+}
+
+impl Bench {
+    /// CPU time of the collector for a million events, in ms. rtscope's includes the making of the trace.
+    fn collector_ms(&self, tracer: Tracer) -> Result<f64> {
+        let before = if tracer == Tracer::Rtscope { children_us()? } else { consumers_us()? };
+        let run = self.run_with(tracer, &PACE)?;
+        // The reader that looked for losses is a child, too, and is taken off.
+        let after = if tracer == Tracer::Rtscope {
+            children_us()? - run.median("cpu_us")? - run.median("reader_us")?
+        } else {
+            consumers_us()?
+        };
+        Ok((after - before) / 1e3 / (run.emitted / 1e6))
+    }
+
+    /// The 99.99th percentile of the turns of npt in windows with an event in each and without, in ns.
+    fn tail_ns(&self) -> Result<[f64; 2]> {
+        let (trace, cpu) = (self.folder.join("tail"), self.cpu.to_string());
+        let _ = fs::remove_dir_all(&trace);
+        let rtscope = program("rtscope")?;
+        let mut command = Command::new(&rtscope);
+        command.args(["record", "--json", "-u", "npt:*", "--user-buffer", "256M", "-o"]).arg(&trace);
+        command.args(["--", "taskset", "-c", &cpu]).arg(&rtscope);
+        command.args(["npt", "--json", "--cpu", &cpu, "--fifo", "80", "--windows", "2ms", "--loops", "5M"]);
+        let output = finished(&mut command)?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = text.lines().find(|line| line.contains("rtscope.npt/1")).context("npt said nothing")?;
+        let npt: Value = serde_json::from_str(line)?;
+        let events = &npt["events"];
+        ensure!(
+            events["lost"] == 0 && events["recorded"] == true,
+            "events were lost or not recorded: {events}"
+        );
+        // And npt:start and npt:stop.
+        complete(&trace, events["generated"].as_f64().context("generated")? + 2.0)?;
+        let tail = |at: usize| {
+            let percentiles = npt["measured"][at]["percentiles"].as_array();
+            let wanted = percentiles.and_then(|all| all.iter().find(|it| it["percent"] == 99.99));
+            wanted.and_then(|it| it["ns"].as_f64()).context("too few turns")
+        };
+        Ok([tail(0)?, tail(1)?])
+    }
+}
+
+/// Of all children that have ended, in us.
+fn children_us() -> Result<f64> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    Ok([usage.user_time(), usage.system_time()].iter().map(|time| time.num_microseconds() as f64).sum())
+}
+
+/// CPU time of LTTng's consumers, all of their threads, in us.
+fn consumers_us() -> Result<f64> {
+    let mut sum = 0.0;
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        if name.trim() != "lttng-consumerd" {
+            continue;
+        }
+        for task in fs::read_dir(entry.path().join("task"))?.flatten() {
+            let text = fs::read_to_string(task.path().join("schedstat"))?;
+            sum +=
+                text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).context("schedstat")?;
+        }
+    }
+    Ok(sum / 1e3)
 }
 
 /// That a trace has all events and lost none: the reader's word. Gives the bytes of an event.
@@ -287,7 +410,7 @@ impl Lttng {
         Ok(lttng)
     }
 
-    fn run(&self, tracer: Tracer, trace: &Path, arguments: &[String]) -> Result<Output> {
+    fn run(&self, tracer: Tracer, trace: &Path, arguments: &[&str]) -> Result<Output> {
         let session = format!("rtscope-bench-{}", std::process::id());
         let lttng = |words: &[&str]| finished(Command::new("lttng").arg("--no-sessiond").args(words));
         lttng(&["create", &session, &format!("--output={}", trace.display())])?;
