@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `include/rtscope` as compilers and other tools see it, and the README's example as it is printed there.
+
+mod programs_room;
+
+use programs_room::{Room, has, is_root, lines, root, rtscope};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn the_header_compiles_without_a_warning() {
+    let room = Room::new("the_header_compiles_without_a_warning");
+    let c = root().join("crates/testkit/c/unusual.c");
+    let cpp = root().join("crates/testkit/c/template.cpp");
+    let ways: [&[&str]; 6] = [
+        &["-O0"],
+        &["-O2"],
+        &["-O2", "-fPIC", "-shared"],
+        &["-O2", "-static"],
+        &["-O2", "-g"],
+        &["-O2", "-DRTSCOPE_DISABLE"],
+    ];
+    for flags in ways {
+        for (compiler, standard, source) in [
+            ("gcc", "-std=c11", &c),
+            ("clang-19", "-std=c11", &c),
+            ("g++", "-std=c++17", &cpp),
+            ("clang++-19", "-std=c++17", &cpp),
+        ] {
+            // The standard library's static parts are not everywhere.
+            if flags.contains(&"-static") && compiler != "gcc" {
+                continue;
+            }
+            room.compile(compiler, &[flags, &[standard]].concat(), source, "out");
+        }
+    }
+    room.compile("gcc", &["-O2", "-flto", "-std=c11"], &c, "out");
+    room.compile("gcc", &["-O2", "-masm=intel", "-std=c11"], &c, "out");
+}
+
+#[test]
+fn disabled_events_compile_to_nothing() {
+    let room = Room::new("disabled_events_compile_to_nothing");
+    let source = |name: &str, event: &str| {
+        let path = room.path(name);
+        let text = format!(
+            "#include <rtscope/rtscope.h>\n#include <stdint.h>\nuint64_t f(uint64_t a, const char *t);\nuint64_t f(uint64_t a, const char *t)\n{{\n(void)t;\n{event}\nreturn a;\n}}\n"
+        );
+        fs::write(&path, text).expect("a file of the test");
+        path
+    };
+    let with = source("with.c", "RTSCOPE_EVENT(test, x, rtscope_u64(a, a), rtscope_str(t, t));");
+    let without = source("without.c", "");
+    let text = |path: &Path, to: &str| -> Option<Vec<u8>> {
+        let flags = ["-O2", "-std=c11", "-DRTSCOPE_DISABLE", "-c"];
+        let object = room.compile("gcc", &flags, path, to)?;
+        let section = room.path("section");
+        let mut objcopy = Command::new("objcopy");
+        objcopy.args(["-O", "binary", "-j", ".text"]).arg(&object).arg(&section);
+        assert!(objcopy.status().expect("binutils are there with gcc").success());
+        let symbols = Command::new("nm").arg(&object).output().expect("as above");
+        assert!(!String::from_utf8_lossy(&symbols.stdout).contains("rtscope"));
+        fs::read(section).ok()
+    };
+    let (with, without) = (text(&with, "with.o"), text(&without, "without.o"));
+    assert!(with == without, "{with:?} {without:?}");
+}
+
+#[test]
+fn templates_and_inline_functions_are_recorded() {
+    let room = Room::new("templates_and_inline_functions_are_recorded");
+    for (compiler, level) in [("g++", "-O0"), ("g++", "-O2"), ("clang++-19", "-O2")] {
+        let source = root().join("crates/testkit/c/template.cpp");
+        let Some(program) = room.compile(compiler, &[level, "-std=c++17"], &source, "template") else {
+            continue;
+        };
+        let recorded = room.record(&[], &[program]);
+        recorded.assert_complete();
+        let counts =
+            ["test:box", "test:in_line", "test:lambda", "test:empty"].map(|name| recorded.of_event(name));
+        assert_eq!(counts, [3, 2, 2, 1], "{compiler} {level}: {}", recorded.account);
+        fs::remove_dir_all(room.trace()).expect("it was made");
+    }
+}
+
+#[test]
+fn other_tools_see_the_events_as_usdt_probes() {
+    const TEST: &str = "other_tools_see_the_events_as_usdt_probes";
+    let room = Room::new(TEST);
+    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    let notes = Command::new("readelf").arg("-n").arg(&emitter).output().expect("binutils are there with cc");
+    let notes = String::from_utf8_lossy(&notes.stdout);
+    for expected in ["Provider: test", "Name: count", "Name: handler", "Name: text"] {
+        assert!(notes.contains(expected), "{expected}");
+    }
+    if !has(TEST, "bpftrace") || !is_root(TEST) {
+        return;
+    }
+    let list = Command::new("bpftrace").arg("-l").arg(format!("usdt:{}:*", emitter.display())).output();
+    let list = String::from_utf8(list.expect("it was just there").stdout).expect("text");
+    assert!(list.contains(":test:count"), "{list}");
+}
+
+#[test]
+fn root_bpftrace_gets_the_events_while_nobody_records_them() {
+    const TEST: &str = "root_bpftrace_gets_the_events_while_nobody_records_them";
+    if !is_root(TEST) || !has(TEST, "bpftrace") {
+        return;
+    }
+    let room = Room::new(TEST);
+    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    let program = format!("usdt:{}:test:count {{ @n = count(); @most = max(arg0); }}", emitter.display());
+    let mut bpftrace = Command::new("bpftrace");
+    bpftrace.args(["-e", &program, "-c"]).arg(format!("{} count 1000", emitter.display()));
+    let output = bpftrace.output().expect("it was just there");
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        println!("SKIP: {TEST}: bpftrace: {}", String::from_utf8_lossy(&output.stderr).trim());
+        return;
+    }
+    assert!(text.contains("@n: 1000") && text.contains("@most: 999"), "{text}");
+}
+
+/// The text of the README's fenced block of this language behind the heading.
+fn block(readme: &str, language: &str) -> String {
+    let section = readme.split("### Tracing a program").nth(1).expect("the section");
+    let fenced = section.split(&format!("```{language}\n")).nth(1).expect("a block");
+    fenced.split("```").next().expect("its end").to_string()
+}
+
+#[test]
+fn the_readmes_example_compiles_and_traces_as_printed() {
+    let room = Room::new("the_readmes_example_compiles_and_traces_as_printed");
+    let readme = fs::read_to_string(root().join("README.md")).expect("it is there");
+    fs::write(room.path("motor.c"), block(&readme, "c")).expect("a file of the test");
+    std::os::unix::fs::symlink(root().join("include").canonicalize().expect("there"), room.path("include"))
+        .expect("a file of the test");
+    let own = rtscope().get_program().to_owned();
+    let folder = Path::new(&own).parent().expect("it is in a folder").display().to_string();
+    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+    let output = Command::new("sh")
+        .args(["-e", "-c", &block(&readme, "sh")])
+        .env("PATH", path)
+        .current_dir(room.folder.path())
+        .output()
+        .expect("sh is there");
+    assert!(output.status.success(), "{output:?}");
+    let events = |text: &str| -> Vec<String> {
+        let events = text.lines().filter_map(|line| Some(line[line.find("motor:setpoint:")?..].to_string()));
+        events.collect()
+    };
+    let expected = events(&block(&readme, "text"));
+    assert_eq!(expected.len(), 3);
+    assert_eq!(events(&String::from_utf8_lossy(&output.stdout)), expected);
+    assert_eq!(lines(&room.trace()).len(), 3);
+}
