@@ -138,7 +138,8 @@ int main(int argc, char **argv)
 
 			memset(text, 'a' + (int)(i % 26), length);
 			text[length < sizeof(text) ? length : sizeof(text) - 1] = 0;
-			RTSCOPE_EVENT(test, text, rtscope_str(text, text), rtscope_seq_u8(bytes, (const uint8_t *)text, length % 50));
+			RTSCOPE_EVENT(test, text, rtscope_str(text, text),
+				      rtscope_seq_u8(bytes, (const uint8_t *)text, length % 50));
 		}
 	} else if (threads > 1) {
 		emitted = count * in_threads(threads);

@@ -8,10 +8,16 @@ RTSCOPE_ENUM(mode, { 0, "idle" }, { 7, "run" });
 
 template <typename T> struct box {
 	T value;
-	void say() const { RTSCOPE_EVENT(test, box, rtscope_u64(size, sizeof(T)), rtscope_s64(value, value)); }
+	void say() const
+	{
+		RTSCOPE_EVENT(test, box, rtscope_u64(size, sizeof(T)), rtscope_s64(value, value));
+	}
 };
 
-inline void in_line(int n) { RTSCOPE_EVENT(test, in_line, rtscope_s32(n, n), rtscope_enum(m, mode, 7)); }
+inline void in_line(int n)
+{
+	RTSCOPE_EVENT(test, in_line, rtscope_s32(n, n), rtscope_enum(m, mode, 7));
+}
 
 int main()
 {
