@@ -150,7 +150,7 @@ fn a_signal_ends_it_with_what_was_measured_so_far() {
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
     let mut command = Command::new(program("rtscope").expect("built"));
-    command.args(["npt", "--json", "--spin", "1ms", "--duration", "10min"]);
+    command.args(["npt", "--json", "--spin", "1ms", "--warm-up", "0", "--duration", "10min"]);
     let child = command.stdout(std::process::Stdio::piped()).spawn().expect("it can be started");
     let pid = Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
     // Its thread is there after its handlers are.
@@ -160,12 +160,9 @@ fn a_signal_ends_it_with_what_was_measured_so_far() {
     }
     kill(pid, Signal::SIGINT).expect("it lives");
     let output = child.wait_with_output().expect("it ends");
-    // It may have been so early that nothing was counted yet: that is said.
-    if output.status.success() {
-        assert!(number(&result(&output, "rtscope.npt/1")["measured"][0]["turns"]) > 0.0);
-    } else {
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
-    }
+    assert!(output.status.success(), "{output:?}");
+    // At least one, however early it was.
+    assert!(number(&result(&output, "rtscope.npt/1")["measured"][0]["turns"]) > 0.0);
 }
 
 #[test]
