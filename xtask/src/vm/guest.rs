@@ -109,7 +109,9 @@ impl Console {
     /// What the kernel complained about while the tests ran; `None` when its log was not seen.
     pub fn complaints(&self) -> Option<Vec<String>> {
         let log = self.log.as_ref()?;
-        Some(kernel_log::complaints(&[], log).map(str::to_owned).collect())
+        // Where the CPU is emulated a real-time load is slow, so that the kernel takes it for one that never ends.
+        let is_ours = |line: &&str| !line.contains("RT throttling activated");
+        Some(kernel_log::complaints(&[], log).filter(is_ours).map(str::to_owned).collect())
     }
 }
 
