@@ -49,12 +49,13 @@ fn run(words: &[String]) -> Result<bool> {
         ["flip"] => flip::run(quick)?,
         ["idle"] => idle::run(quick)?,
         ["state"] => state::run(quick)?,
-        ["record"] => record::run(quick)?,
+        ["record"] => record::run(quick, "")?,
+        ["record", only] => record::run(quick, only)?,
         ["system-calls", count] => return record::system_calls(count).map(|()| true),
         ["read"] => read::run(quick)?,
         ["user-events"] => user_events::run(quick)?,
         _ => bail!(
-            "name one benchmark: kernel-events, tracker, flip, idle, state, record, read, user-events (and --json, --quick)"
+            "name one benchmark: kernel-events, tracker, flip, idle, state, record, read, user-events (and --json, --quick; a part of a row's name after record)"
         ),
     };
     println!("{}", if json { serde_json::to_string(&report)? } else { report.text() });

@@ -59,6 +59,8 @@ struct Load {
     name: &'static str,
     /// It is a load for the hot set: it switches often enough for that to be seen.
     switches: bool,
+    /// Each with the load alone and under each recorder.
+    rounds: usize,
     command: Vec<String>,
 }
 
@@ -66,19 +68,21 @@ fn loads(quick: bool) -> Result<Vec<Load>> {
     let own = std::env::current_exe()?.to_string_lossy().into_owned();
     // hackbench: about a second, alone. What takes less than some time slices measures who got which of them.
     let (calls, messages) = if quick { ("500000", "3000") } else { ("1500000", "60000") };
+    let (rounds, short_rounds) = if quick { (3, 6) } else { (11, 61) };
     let hackbench = ["hackbench", "-g", "1", "-f", "4", "-l", messages].map(str::to_string).to_vec();
     // Each message fills a pipe, so each has a switch: some 100 000 a second, on one CPU, so that nobody's wandering is measured.
-    // Small ones have a switch for thousands of messages, and recording those costs less than the noise.
-    let large = if quick { "20000" } else { "80000" };
+    // Small ones have a switch for thousands of messages, and recording those costs less than the noise. Half a second,
+    // and many rounds: the time of copying wanders more within seconds than a recorder adds.
+    let large = if quick { "20000" } else { "50000" };
     let switching =
         ["taskset", "-c", "0", "hackbench", "-p", "-g", "1", "-f", "1", "-s", "65536", "-l", large]
             .map(str::to_string)
             .to_vec();
     let calling = vec![own, "system-calls".to_string(), calls.to_string()];
     Ok(vec![
-        Load { name: "hackbench, large messages", switches: true, command: switching },
-        Load { name: "hackbench", switches: false, command: hackbench },
-        Load { name: "system-call loop", switches: false, command: calling },
+        Load { name: "hackbench, large messages", switches: true, rounds: short_rounds, command: switching },
+        Load { name: "hackbench", switches: false, rounds, command: hackbench },
+        Load { name: "system-call loop", switches: false, rounds, command: calling },
     ])
 }
 
@@ -93,10 +97,9 @@ pub fn system_calls(count: &str) -> Result<()> {
     Ok(())
 }
 
-/// Runs it.
-pub fn run(quick: bool) -> Result<Report> {
+/// Runs it: every row, or those whose names have `only` in them.
+pub fn run(quick: bool, only: &str) -> Result<Report> {
     let folder = tempfile::Builder::new().prefix("rtscope-bench").tempdir()?;
-    let rounds = if quick { 3 } else { 11 };
     let mut order = Order::new();
     let mut report = Report {
         schema: "rtscope.bench/1",
@@ -109,19 +112,21 @@ pub fn run(quick: bool) -> Result<Report> {
     };
     for load in loads(quick)? {
         for set in &SETS {
-            if load.switches != (set.name == "hot set") {
+            let what = format!("{}, {}", load.name, set.name);
+            if load.switches != (set.name == "hot set") || !what.contains(only) {
                 continue;
             }
-            compare(&load, set, rounds, folder.path(), &mut order, &mut report)?;
+            compare(&what, &load, set, folder.path(), &mut order, &mut report)?;
         }
     }
+    ensure!(!report.rows.is_empty(), "no row of this benchmark has '{only}' in its name");
     Ok(report)
 }
 
 fn compare(
+    what: &str,
     load: &Load,
     set: &Events,
-    rounds: usize,
     folder: &Path,
     order: &mut Order,
     report: &mut Report,
@@ -129,7 +134,7 @@ fn compare(
     let mut alone = Vec::new();
     let mut added: [Vec<f64>; 3] = Default::default();
     let mut lost = [0_u64; 3];
-    for round in 0..=rounds {
+    for round in 0..=load.rounds {
         let mut times = [0.0; 4];
         for which in order.shuffled(4) {
             times[which] = match which {
@@ -147,7 +152,6 @@ fn compare(
             (0..3).for_each(|recorder| added[recorder].push(times[recorder + 1] - times[0]));
         }
     }
-    let what = format!("{}, {}", load.name, set.name);
     report.rows.push(Row::new(&format!("{what}: alone"), alone));
     let rows: Vec<Row> = RECORDERS
         .iter()
