@@ -457,6 +457,7 @@ fn root_a_recording_of_kernel_and_programs_is_on_one_clock() {
     assert!(output.status.success(), "{output:?}");
     let error = account(&output)["clock_error_ns"]["p99"].as_u64().expect("a number");
     println!("clock error: 99 % within {error} ns");
+    assert!(error <= 30 || rtscope_testkit::machine::is_emulated());
     let Some(lines) = babeltrace2(&room.trace()) else { return };
     let own = lines.iter().find(|line| line.contains(" test:turn_begin")).expect("a turn");
     let tid = field(own, "vtid").expect("asked for").to_string();
@@ -471,21 +472,29 @@ fn root_a_recording_of_kernel_and_programs_is_on_one_clock() {
 }
 
 /// Events of a thread, each of which must stand between the switch to it and the switch from it, on its CPU; before the CPU's
-/// first switch nobody knows who runs.
+/// first switch nobody knows who runs. A host that hides switches of some threads (process 1's, in some containers) may hide the
+/// one before the thread's, and with it the thread's own: then the next switch says that it comes from the thread, and not from
+/// who ran as far as was seen.
 fn inside_their_turn(lines: &[String], tid: &str) -> usize {
     let mut running = std::collections::BTreeMap::new();
-    let mut inside = 0;
+    let mut unseen = std::collections::BTreeMap::new();
+    let (mut inside, mut hidden) = (0, 0);
     for line in lines {
         let Some(cpu) = field(line, "cpu_id") else { continue };
         if line.contains(" sched_switch: ") {
+            if let Some(event) = unseen.remove(cpu) {
+                assert_eq!(field(line, "prev_tid"), Some(tid), "another thread runs: {event}");
+                hidden += 1;
+            }
             running.insert(cpu.to_string(), field(line, "next_tid").expect("a switch has it").to_string());
         } else if line.contains(" test:turn_") && field(line, "vtid") == Some(tid) {
             match running.get(cpu) {
-                Some(now) => assert_eq!(now, tid, "another thread runs: {line}"),
-                None => continue,
+                Some(now) if now == tid => inside += 1,
+                Some(_) => drop(unseen.insert(cpu.to_string(), line)),
+                None => {}
             }
-            inside += 1;
         }
     }
+    assert!(hidden <= 1 + inside / 10, "{hidden} switches hidden, {inside} events in their turns");
     inside
 }
