@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SEARCH_MAX: u32 = 1 << 18;
 /// So many records that follow each other are no accident: a tag has 7 bits.
 const IN_A_ROW: usize = 6;
+/// The most that is written on at a time, but for one record: who reads it holds as much of each thread in memory.
+const CHUNK_BYTES: u64 = 64 << 10;
 /// A thread that leaves more records unfinished is not believed any more.
 const UNFINISHED_MAX: u64 = 100_000;
 
@@ -303,6 +305,7 @@ impl Ring {
                     self.unfinished += 1;
                     self.give_back(next);
                 }
+                Header::Complete { .. } => {}
                 _ => break,
             }
         }
@@ -342,12 +345,12 @@ impl Ring {
         (sub_end <= head).then_some(sub_end)
     }
 
-    /// How far from the tail records are complete, how many events that are, and what stands there.
+    /// How far from the tail records are complete, up to a chunk; how many events that are, and what stands there.
     fn complete(&mut self, head: u64) -> (u64, u64, Header) {
         let layout = self.info.layout;
         let (mut at, mut events) = (self.tail, 0);
         let mut stop = Header::Unwritten;
-        while at < head {
+        while at < head && at - self.tail < CHUNK_BYTES {
             let place = u64::from(abi::RTU_RING_OFFSET) + (at & (layout.ring_bytes - 1));
             // ORDER: acquire; pairs with the release in rtscope__commit(): the payload is there.
             let word = self.mapping.word(place as usize).load(Ordering::Acquire);
