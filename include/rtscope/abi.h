@@ -87,6 +87,9 @@ enum rtu_flag {
 	RTU_BLOCKING = 4,  /* a full ring is waited for, where the program allows it */
 };
 
+/* Blocking mode: after so long without a beat of the collector, threads wait no more. A disk may keep it for seconds. */
+#define RTU_SILENCE_NS 10000000000
+
 /*
  * A provider's file: this, then enabled[events], then the text: one description behind the other, each ending in NUL, in the
  * order of their ids: "PROVIDER:EVENT LEVEL\n" and for each field "TYPE NAME\n"; then, as many as enumerations says,
@@ -121,7 +124,8 @@ struct rtu_provider {
 	uint32_t flags;                                 /* enum rtu_flag */
 	uint32_t ring_bytes;                            /* for new rings; 0: as the program likes */
 	uint64_t lost_told[RTU_LOST_CAUSES];            /* how much of `lost` is in some recording */
-	uint64_t zero[2];
+	uint64_t beat; /* changes about twice a second while somebody empties the rings */
+	uint64_t zero;
 };
 
 /* A ring's file: this, padded to RTU_RING_OFFSET, then the ring. */

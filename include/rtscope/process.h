@@ -55,6 +55,12 @@ struct rtscope__object {
 	uint32_t zero;
 };
 
+/* Of a thread that waits for room (blocking mode). */
+struct rtscope__waiting {
+	uint64_t since_ns; /* 0: it has not waited yet. Since when the collector has been silent */
+	uint64_t beat;
+};
+
 #define RTSCOPE__RINGS_MAX 4096
 #define RTSCOPE__PATH_BYTES 128
 #define RTSCOPE__SHARED_VERSION 1
@@ -67,7 +73,7 @@ struct rtscope__shared {
 	void (*add)(struct rtscope__object *object);
 	void (*remove)(struct rtscope__object *object);
 	void (*lost)(uint32_t cause);
-	int (*may_wait)(void);
+	int (*wait)(struct rtscope__thread *thread, struct rtscope__waiting *state);
 	void (*end)(struct rtscope__thread *thread);
 	uint32_t *flags; /* of the collector */
 

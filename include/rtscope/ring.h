@@ -46,7 +46,8 @@ struct rtscope__thread {
 	uint32_t may_block;
 	uint64_t session; /* without a ring: the session for which none could be made */
 	uint64_t bytes;   /* of the mapping */
-	uint32_t destructions, zero;
+	uint64_t silent_beat; /* blocking mode: the beat after which nothing came any more */
+	uint32_t destructions, was_silent;
 };
 
 /* *place += 1 that a signal handler of this thread cannot lose. */
@@ -149,7 +150,11 @@ static inline int rtscope__sync(struct rtscope__thread *thread, struct rtu_ring 
 	rest[2] = cpu;
 	__builtin_memcpy(record.place, rest, sizeof(rest));
 	rtscope__commit(record);
-	/* A handler's newer values may be overwritten by these older ones: then the next sync record comes early, never late. */
+	/*
+	 * A handler that wrote a newer sync record after the swap is overwritten with these older values. Of the time and the
+	 * losses that only makes the next sync record come early. Of the CPU, too, unless the thread has moved back meanwhile:
+	 * then events until the next move are said to be on the CPU that the handler was on.
+	 */
 	RTSCOPE__STORE(thread->sync, now);
 	RTSCOPE__STORE(thread->cpu, cpu);
 	RTSCOPE__STORE(thread->lost_told, lost);

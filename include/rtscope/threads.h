@@ -190,13 +190,46 @@ RTSCOPE__HIDDEN struct rtscope__thread *rtscope__thread(int asked, int *error)
 }
 
 /* Whether a blocking collector may make this thread wait: never one with a real-time policy. */
-RTSCOPE__HIDDEN int rtscope__may_wait(void)
+static inline int rtscope__may_wait(void)
 {
 	/* 0x40000000: SCHED_RESET_ON_FORK */
 	long policy = rtscope__call(__NR_sched_getscheduler, 0, 0, 0, 0, 0, 0) & ~0x40000000L;
 
 	/* SCHED_OTHER, SCHED_BATCH, SCHED_IDLE */
 	return policy == 0 || policy == 3 || policy == 5;
+}
+
+/*
+ * Waits a little for room in a full ring. False: this thread must not wait, or there is nobody any more who would make room. A
+ * collector that ends takes the flag back; one that was killed cannot, so its silence tells. Its number would not: it may mean
+ * another process here, in a container.
+ */
+RTSCOPE__HIDDEN int rtscope__wait(struct rtscope__thread *thread, struct rtscope__waiting *state)
+{
+	struct rtu_provider *provider = rtscope__shared.provider;
+	struct timespec pause = { 0, 100000 };
+	uint64_t beat, now;
+
+	if (!thread->may_block || !provider)
+		return 0;
+	beat = RTSCOPE__LOAD(provider->beat);
+	if (thread->was_silent && thread->silent_beat == beat)
+		return 0;
+	now = rtscope__monotonic(RTSCOPE__CLOCK_MONOTONIC);
+	if (!state->since_ns && !rtscope__may_wait())
+		return 0;
+	if (!state->since_ns || state->beat != beat) {
+		state->since_ns = now;
+		state->beat = beat;
+	}
+	if (now - state->since_ns > RTU_SILENCE_NS) {
+		thread->silent_beat = beat;
+		thread->was_silent = 1;
+		return 0;
+	}
+	rtscope__count(&thread->ring->waits);
+	rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+	return 1;
 }
 
 /* Room for a record when it is not simply there. Also the first event of a thread. */
@@ -206,7 +239,8 @@ RTSCOPE__HIDDEN struct rtscope__record rtscope__reserve_slowly(uint32_t id, uint
 	struct rtscope__shared *leader = rtscope__leader;
 	struct rtscope__thread *thread = rtscope__tls;
 	struct rtscope__record record = { NULL, 0 };
-	int error, waiting = -1;
+	struct rtscope__waiting waiting = { 0, 0 };
+	int error;
 
 	if (!leader)
 		return nothing;
@@ -232,17 +266,8 @@ RTSCOPE__HIDDEN struct rtscope__record rtscope__reserve_slowly(uint32_t id, uint
 			break;
 		if (step == RTSCOPE__AGAIN)
 			continue;
-		if (flags & RTU_BLOCKING && thread->may_block) {
-			struct timespec pause = { 0, 100000 };
-
-			if (waiting < 0)
-				waiting = leader->may_wait();
-			if (waiting) {
-				rtscope__count(&thread->ring->waits);
-				rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
-				continue;
-			}
-		}
+		if (flags & RTU_BLOCKING && leader->wait(thread, &waiting))
+			continue;
 		rtscope__count(&thread->ring->lost);
 		break;
 	}
@@ -435,7 +460,7 @@ static inline void rtscope__become_leader(void)
 	shared->add = rtscope__add;
 	shared->remove = rtscope__remove;
 	shared->lost = rtscope__lost;
-	shared->may_wait = rtscope__may_wait;
+	shared->wait = rtscope__wait;
 	shared->end = rtscope__end_ring;
 	shared->clock = rtscope__clock_kind();
 	shared->ring_bytes = rtscope__ring_bytes(rtscope__option("RTSCOPE_BUFFER", RTU_RING_BYTES_DEFAULT));

@@ -137,6 +137,13 @@ impl Provider {
         self.mapping.word(offset_of!(abi::rtu_provider, session)).store(session, Ordering::Release);
     }
 
+    /// A sign of life of this collector, for threads that wait for room.
+    pub(crate) fn beat(&self) {
+        let place = self.mapping.word(offset_of!(abi::rtu_provider, beat));
+        // ORDER: relaxed; a number that only has to change. What a liar makes of it is its own loss.
+        place.store(place.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
     /// Whether it does not know yet of this session.
     pub(crate) fn needs(&self, session: u64) -> bool {
         self.enabled_by.get() != session

@@ -188,6 +188,7 @@ impl Process {
             // The flags first: the first event may already be one that must make no system call.
             if provider.info.number == 0 {
                 let confined = if is_confined(provider) { abi::RTU_NO_LAZY } else { 0 };
+                provider.beat();
                 provider.set_session(session, settings.flags() | confined, settings.ring_bytes);
             }
             provider.enable(session, Some(&settings.wanted));
@@ -272,6 +273,7 @@ impl Process {
             self.gone_providers.extend(self.providers.remove(&number).map(|provider| provider.info));
         }
         if let (Some(leader), true) = (self.providers.get(&0), self.session != 0) {
+            leader.beat();
             if is_confined(leader) {
                 leader.set_flags(leader.flags() | abi::RTU_NO_LAZY);
             }
