@@ -11,11 +11,9 @@ use rtscope_store::user::{UserConverted, UserEnd, UserOptions, UserSession, User
 use rtscope_user::clock::{Pair, counter_kind};
 use rtscope_user::folder::ROOM;
 use rtscope_user::patterns::Wanted;
-use rtscope_user::programs::{Chunk, Programs, Sink, Snapshot};
+use rtscope_user::programs::{Nothing, Programs, Snapshot};
 use rtscope_user::session::Settings;
-use rtscope_user::{ProviderInfo, RingInfo};
 use std::collections::VecDeque;
-use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,23 +53,6 @@ pub struct UserPart {
     pairs: Vec<Pair>,
     from: MonotonicNs,
     until: MonotonicNs,
-}
-
-/// Nothing is kept until a snapshot is made.
-struct Nothing;
-
-impl Sink for Nothing {
-    fn provider(&mut self, _: &ProviderInfo) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn ring(&mut self, _: &RingInfo) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn data(&mut self, _: u32, _: &Chunk<'_>) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 impl Shared {

@@ -307,3 +307,24 @@ fn man_pages_are_made_for_every_command() {
         assert!(text.contains(".SH SYNOPSIS") && text.contains("Exit codes"), "{page}: {text}");
     }
 }
+
+#[test]
+fn what_would_be_ignored_is_refused() {
+    let folder = TempDir::new().expect("a folder");
+    let target = folder.path().join("trace");
+    let target = target.to_str().expect("plain");
+    for options in [
+        &["--cpu", "0"][..],
+        &["--pid", "1"],
+        &["--comm", "x"],
+        &["--filter", "sched:sched_switch: prev_pid == 1"],
+        &["--with-self"],
+        &["--by", "ftrace"],
+        &["--buffer", "1M"],
+    ] {
+        let refused = rtscope(&[&["record", "-u", "a:*", "-o", target], options].concat());
+        assert_refused(&refused, options[0]);
+        assert_refused(&refused, "tracepoints (-k)");
+    }
+    assert!(fs::read_dir(folder.path()).expect("it is there").next().is_none());
+}

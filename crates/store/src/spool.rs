@@ -42,6 +42,20 @@ pub(crate) fn folder_of(target: &Path) -> Result<PathBuf, Error> {
     Ok(target.with_file_name(name))
 }
 
+/// The same, made for a new recording.
+pub(crate) fn new_folder(target: &Path) -> Result<PathBuf, Error> {
+    let folder = folder_of(target)?;
+    if fs::symlink_metadata(target).is_ok() {
+        return Err(Error::Exists(target.to_owned()));
+    }
+    match DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(Error::Unfinished { spool: folder, target: target.to_owned() })
+        }
+        made => made.map_err(Error::io("make the folder", &folder)).map(|()| folder),
+    }
+}
+
 /// Writes a spool.
 #[derive(Debug)]
 pub struct SpoolWriter {
@@ -56,16 +70,7 @@ impl SpoolWriter {
     /// # Errors
     /// When `target` or the folder exist, or the folder cannot be made.
     pub fn create(target: &Path, session: &Session) -> Result<SpoolWriter, Error> {
-        let folder = folder_of(target)?;
-        if fs::symlink_metadata(target).is_ok() {
-            return Err(Error::Exists(target.to_owned()));
-        }
-        match DirBuilder::new().mode(0o700).create(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(Error::Unfinished { spool: folder, target: target.to_owned() });
-            }
-            made => made.map_err(Error::io("make the folder", &folder))?,
-        }
+        let folder = new_folder(target)?;
         let path = folder.join("session.json");
         let made = new_file(&path).map_err(Error::io("make the file", &path));
         let written = made.and_then(|file| lock(file, &folder)).and_then(|mut file| {

@@ -58,7 +58,26 @@ pub trait Sink {
     fn data(&mut self, ring: u32, chunk: &Chunk<'_>) -> io::Result<()>;
 }
 
-/// Programs of the users that this process may look at.
+/// For who only watches, or keeps nothing until a snapshot is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Nothing;
+
+impl Sink for Nothing {
+    fn provider(&mut self, _: &ProviderInfo) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn ring(&mut self, _: &RingInfo) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn data(&mut self, _: u32, _: &Chunk<'_>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Programs of the users that this process may look at. When it is dropped without [`Programs::stop`], they are switched off, and
+/// what they have recorded waits in their files for the next collector.
 #[derive(Debug)]
 pub struct Programs {
     room: PathBuf,
@@ -225,18 +244,7 @@ impl Programs {
     /// When the sink refuses.
     pub fn stop(&mut self, sink: &mut dyn Sink) -> io::Result<u64> {
         self.look(sink)?;
-        // First the sessions, so that nobody who starts now enables anything; then those who had.
-        self.session = None;
-        self.users.iter_mut().for_each(|user| user.changed = user.served.is_some());
-        for user in &mut self.users {
-            if let Some(served) = &user.served {
-                served.withdraw();
-            }
-        }
-        for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
-            user.find_all(sink, &mut self.rings)?;
-            user.processes.values_mut().for_each(Process::disable);
-        }
+        self.switch_off(sink)?;
         // Threads that are in the middle of an event finish it.
         std::thread::sleep(Duration::from_millis(2));
         let (mut bytes, mut fullest) = (0, 0.0);
@@ -249,6 +257,25 @@ impl Programs {
             user.check();
         }
         Ok(bytes)
+    }
+
+    /// Programs record nothing more, of this session.
+    fn switch_off(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
+        // First the sessions, so that nobody who starts now enables anything; then those who had.
+        self.session = None;
+        self.users.iter_mut().for_each(|user| user.changed = user.served.is_some());
+        for user in &mut self.users {
+            if let Some(served) = &user.served {
+                served.withdraw();
+            }
+        }
+        let mut result = Ok(());
+        for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
+            let found = user.find_all(sink, &mut self.rings);
+            user.processes.values_mut().for_each(Process::disable);
+            result = result.and(found);
+        }
+        result
     }
 
     /// Users whose programs are recorded by somebody else, and by whom; for who only watches.
@@ -300,6 +327,15 @@ impl Programs {
         for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
             let folder = &user.folder;
             user.processes.retain(|_, process| process.forget_ended(folder, before));
+        }
+    }
+}
+
+impl Drop for Programs {
+    fn drop(&mut self) {
+        if self.session.is_some() {
+            // This sink refuses nothing.
+            let _ = self.switch_off(&mut Nothing);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::folder::Folder;
 use crate::patterns::Wanted;
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{FcntlArg, fcntl};
 use rtscope_abi::program as abi;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -40,7 +40,8 @@ impl Settings {
 #[derive(Debug)]
 pub(crate) struct Served {
     session: PathBuf,
-    _lock: Flock<File>,
+    /// Holds the lock.
+    _file: File,
 }
 
 impl Served {
@@ -69,21 +70,19 @@ impl Served {
         // Who holds it is for the message only.
         let _ = (&file).take(32).read_to_string(&mut holder);
         let holder = holder.lines().next().unwrap_or_default().to_string();
-        let mut lock =
-            Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
-                Errno::EWOULDBLOCK => Error::Busy(holder.trim().parse().unwrap_or(0)),
-                other => Error::io("lock", &path)(other.into()),
-            })?;
+        fcntl(&file, FcntlArg::F_OFD_SETLK(&whole_file())).map_err(|errno| match errno {
+            Errno::EAGAIN | Errno::EACCES => Error::Busy(holder.trim().parse().unwrap_or(0)),
+            other => Error::io("lock", &path)(other.into()),
+        })?;
         let own = format!("{}\n{}\n", std::process::id(), settings.place);
-        let write = |file: &mut File| {
-            file.set_len(0)
-                .and_then(|()| std::io::Seek::rewind(file))
-                .and_then(|()| file.write_all(own.as_bytes()))
-        };
-        write(&mut lock).map_err(Error::io("write", &path))?;
+        let written = file
+            .set_len(0)
+            .and_then(|()| std::io::Seek::rewind(&mut &file))
+            .and_then(|()| (&file).write_all(own.as_bytes()));
+        written.map_err(Error::io("write", &path))?;
         let session = base.join("session");
         write_session(&session, id, settings, 0o600, folder.uid)?;
-        Ok(Served { session, _lock: lock })
+        Ok(Served { session, _file: file })
     }
 
     /// Takes the session away; the right stays.
@@ -101,10 +100,22 @@ impl Served {
         (&file).take(PLACE_BYTES_MAX).read_to_string(&mut text).ok()?;
         let mut lines = text.lines();
         let pid = lines.next()?.parse().ok()?;
-        match Flock::lock(file, FlockArg::LockSharedNonblock) {
-            Err((_, Errno::EWOULDBLOCK)) => Some((pid, lines.next().unwrap_or_default().to_string())),
-            _ => None,
-        }
+        // Only asks: a lock that is tried, even for a moment, could be in the way of a collector that starts.
+        let mut lock = whole_file();
+        fcntl(&file, FcntlArg::F_OFD_GETLK(&mut lock)).ok()?;
+        let is_held = i32::from(lock.l_type) != libc::F_UNLCK;
+        is_held.then(|| (pid, lines.next().unwrap_or_default().to_string()))
+    }
+}
+
+/// The lock of a collector. It belongs to the open file, so it ends with the process, and a forked child does not end it early.
+fn whole_file() -> libc::flock {
+    libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
     }
 }
 

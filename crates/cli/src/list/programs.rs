@@ -8,8 +8,7 @@ use crate::output;
 use rtscope_user::description::{EventDescription, Field, FieldType, Integer};
 use rtscope_user::folder::ROOM;
 use rtscope_user::patterns::Wanted;
-use rtscope_user::programs::{Chunk, ProcessReport, Programs, Sink};
-use rtscope_user::{ProviderInfo, RingInfo};
+use rtscope_user::programs::{Nothing, ProcessReport, Programs};
 use rtscope_view::clean;
 use serde_json::{Value, json};
 use std::io;
@@ -19,23 +18,6 @@ use std::path::Path;
 const SCHEMA: &str = "rtscope.list-programs/1";
 /// So many events of a program are shown with their fields without being asked.
 const FEW: usize = 10;
-
-/// Watching keeps nothing.
-struct Nothing;
-
-impl Sink for Nothing {
-    fn provider(&mut self, _: &ProviderInfo) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn ring(&mut self, _: &RingInfo) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn data(&mut self, _: u32, _: &Chunk<'_>) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// Prints the list.
 pub fn run(options: &ListOptions) -> Result<(), Failure> {

@@ -36,7 +36,9 @@ pub fn run(options: &RecordOptions, target: &Path, report: &Report) -> Result<()
         .map_err(|error| Failure::doing("installing a signal handler", error))?;
     std::fs::create_dir(target).map_err(failed)?;
     let place = target.canonicalize().map_err(failed)?.to_string_lossy().into_owned();
-    let flight = ProgramFlight::start(Settings { place, ..settings }, &context, REACH_NS)?;
+    let flight = ProgramFlight::start(Settings { place, ..settings }, &context, REACH_NS)
+        // Nothing is in it yet.
+        .inspect_err(|_| drop(std::fs::remove_dir(target)))?;
     note(&format!(
         "rtscope: {} programs record into memory; rtscope snapshot saves it in {}, Ctrl-C saves it and ends",
         flight.number(),

@@ -45,6 +45,7 @@ pub fn run(options: &RecordOptions) -> Result<(), Failure> {
     let Some(target) = &options.output else {
         return Err(Failure::Usage("say with -o where the trace goes".to_string()));
     };
+    options.refuse_unused()?;
     finish::check_target(target)?;
     if options.flight_recorder {
         return flight::run(options, target, &report);
@@ -55,14 +56,8 @@ pub fn run(options: &RecordOptions) -> Result<(), Failure> {
     let mut child = if options.command.is_empty() { None } else { Some(Child::held(&options.command)?) };
     let stop = Stop::on_signals()?;
     targets.make()?;
-    let user = targets.user.as_deref().map(|target| UserRecording::start(options, target)).transpose()?;
-    let kernel = match (&plan, &targets.kernel) {
-        (Some(plan), Some(target)) => {
-            Some(Recording::start(options, plan, tracefs.ok().as_ref(), child.as_ref(), target)?)
-        }
-        _ => None,
-    };
-    let mut running = Running { kernel, user, started: monotonic_now() };
+    let begun = Running::begin(options, plan.as_ref(), tracefs.ok().as_ref(), child.as_ref(), &targets);
+    let mut running = begun.inspect_err(|_| targets.unmake())?;
     report.started(plan.as_ref(), &running, target);
     if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
         child.release();
@@ -112,6 +107,15 @@ impl Targets {
     }
 }
 
+impl Targets {
+    /// Nothing was recorded: what has been made goes. Only if nothing else is in it.
+    fn unmake(&self) {
+        if self.kernel.is_some() && self.user.is_some() {
+            let _ = std::fs::remove_dir(&self.folder);
+        }
+    }
+}
+
 /// What is being recorded.
 #[derive(Debug)]
 struct Running {
@@ -121,6 +125,22 @@ struct Running {
 }
 
 impl Running {
+    /// Switches both on, or neither.
+    fn begin(
+        options: &RecordOptions,
+        plan: Option<&Plan>,
+        tracefs: Option<&Tracefs>,
+        child: Option<&Child>,
+        targets: &Targets,
+    ) -> Result<Running, Failure> {
+        let user = targets.user.as_deref().map(|target| UserRecording::start(options, target)).transpose()?;
+        let kernel = match (plan, &targets.kernel) {
+            (Some(plan), Some(target)) => Some(Recording::start(options, plan, tracefs, child, target)?),
+            _ => None,
+        };
+        Ok(Running { kernel, user, started: monotonic_now() })
+    }
+
     fn has_failed(&self) -> bool {
         self.kernel.as_ref().is_some_and(Recording::has_failed)
             || self.user.as_ref().is_some_and(UserRecording::has_failed)

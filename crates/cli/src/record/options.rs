@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `rtscope record` can be told.
 
-use crate::exit::help;
+use crate::exit::{Failure, help};
 use crate::units::{Bytes, DurationNs};
 use clap::{ValueEnum, ValueHint};
 use std::ffi::OsString;
@@ -95,7 +95,7 @@ pub struct RecordOptions {
     pub blocking: bool,
     /// With -u: programs overwrite their buffers, nothing goes to the disk until rtscope snapshot asks for it, and at the end;
     /// DIR/1, DIR/2, ... are the traces
-    #[arg(long, requires = "user", conflicts_with_all = ["kernel", "blocking"])]
+    #[arg(long, requires = "user", conflicts_with_all = ["kernel", "blocking", "fifo"])]
     pub flight_recorder: bool,
     /// Where the trace goes: a folder that does not exist yet
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, required_unless_present = "recover")]
@@ -119,9 +119,9 @@ pub struct RecordOptions {
     /// Only on these CPUs (0,2-3)
     #[arg(long, value_name = "LIST")]
     pub cpu: Option<String>,
-    /// Memory of each CPU's buffer, for each of the two recorders
-    #[arg(long, value_name = "SIZE", default_value = "8M")]
-    pub buffer: Bytes,
+    /// Memory of each CPU's buffer, for each of the two recorders [default: 8M]
+    #[arg(long, value_name = "SIZE")]
+    pub buffer: Option<Bytes>,
     /// Stop after this time
     #[arg(long, value_name = "TIME")]
     pub duration: Option<DurationNs>,
@@ -144,4 +144,41 @@ pub struct RecordOptions {
     /// Start this program, and stop when it ends
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+/// For tracepoints, where nothing else is asked for.
+const BUFFER_BYTES: usize = 8 << 20;
+
+impl RecordOptions {
+    /// Bytes of each CPU's buffer for tracepoints.
+    pub fn kernel_buffer(&self) -> usize {
+        self.buffer.map_or(BUFFER_BYTES, |buffer| buffer.0)
+    }
+
+    /// What asks for something of tracepoints where none are recorded: it would be ignored, and a trace of everything would look like
+    /// one of what was asked for.
+    pub fn refuse_unused(&self) -> Result<(), Failure> {
+        if self.user.is_empty() || !self.kernel.is_empty() {
+            return Ok(());
+        }
+        let given = [
+            ("--filter", !self.filter.is_empty()),
+            ("--pid", !self.pid.is_empty()),
+            ("--only-command", self.only_command),
+            ("--comm", self.comm.is_some()),
+            ("--cpu", self.cpu.is_some()),
+            ("--buffer", self.buffer.is_some()),
+            ("--with-self", self.with_self),
+            ("--by", self.by != By::Auto),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            None => Ok(()),
+            Some(("--buffer", _)) => {
+                Err(Failure::Usage("--buffer is for tracepoints (-k); -u has --user-buffer".to_string()))
+            }
+            Some((name, _)) => Err(Failure::Usage(format!(
+                "{name} is for tracepoints (-k) and says nothing of events of programs (-u); leave it out or add -k"
+            ))),
+        }
+    }
 }

@@ -221,7 +221,7 @@ fn set_up_ftrace(
         tids.extend(child.map(|child| child.pid().0));
     }
     let config = InstanceConfig {
-        buffer_kib_per_cpu: options.buffer.0 as u64 >> 10,
+        buffer_kib_per_cpu: options.kernel_buffer() as u64 >> 10,
         tids,
         follow_forks: options.follow || options.only_command,
         cpus: options.cpu.as_deref().map(cpu_list).transpose()?,
@@ -281,7 +281,11 @@ fn session_config(options: &RecordOptions, plan: &Plan) -> Option<SessionConfig>
         with_self: options.with_self,
     };
     Some(SessionConfig {
-        recorder: Some(Recorder { bank_bytes: options.buffer.0, snapshot: None, stream: Some(stream) }),
+        recorder: Some(Recorder {
+            bank_bytes: options.kernel_buffer(),
+            snapshot: None,
+            stream: Some(stream),
+        }),
         only: stream_programs(&programs, !(plan.paths.is_empty() && plan.calls.is_empty())),
         ..SessionConfig::default()
     })
@@ -349,7 +353,7 @@ fn lanes(
 ) -> Result<Vec<Lane>, Failure> {
     let spooled = |error: rtscope_store::Error| Failure::Failed(error.to_string());
     let mut lanes: BTreeMap<u32, Lane> = BTreeMap::new();
-    let bytes = options.buffer.0;
+    let bytes = options.kernel_buffer();
     if let Some((ebpf, memory)) = ebpf {
         for cpu in 0..ebpf.controls.cpus() {
             let Some(banks) = &memory.banks else { continue };

@@ -29,10 +29,10 @@ const CLOCK_EVERY: Duration = Duration::from_millis(20);
 /// A larger buffer for one thread is a mistake.
 const BUFFER_MAX: usize = rtscope_abi::program::RTU_RING_BYTES_MAX as usize;
 
-/// A recording under way.
+/// A recording under way. When it is dropped without [`UserRecording::stop`], programs are switched off, and nothing is kept.
 #[derive(Debug)]
 pub struct UserRecording {
-    thread: JoinHandle<Ended>,
+    thread: Option<JoinHandle<Ended>>,
     shared: Arc<Shared>,
     patterns: String,
 }
@@ -89,7 +89,7 @@ impl UserRecording {
             .name("user".to_string())
             .spawn(move || work(programs, spool, &theirs, fifo))
             .map_err(|error| Failure::doing("starting a thread", error))?;
-        Ok(UserRecording { thread, shared, patterns: options.user.join(",") })
+        Ok(UserRecording { thread: Some(thread), shared, patterns: options.user.join(",") })
     }
 
     /// Says what is recorded.
@@ -121,17 +121,31 @@ impl UserRecording {
     }
 
     /// Switches off and takes what is left. Also gives what ended it early, if something did.
-    pub fn stop(self) -> Result<(UserSpool, Option<Failure>), Failure> {
-        // ORDER: relaxed; the thread acts on nothing else that this one has written.
-        self.shared.stop.store(true, Ordering::Relaxed);
-        let gone = |_| Failure::Failed("the thread that records programs has ended too early".to_string());
-        let ended = self.thread.join().map_err(gone)?;
+    pub fn stop(mut self) -> Result<(UserSpool, Option<Failure>), Failure> {
+        let gone = || Failure::Failed("the thread that records programs has ended too early".to_string());
+        let ended = self.join().ok_or_else(gone)?;
         let spool = match &ended.end {
             Some(end) => ended.spool.finish(end),
             None => ended.spool.abandon(),
         };
         let spool = spool.map_err(|error| Failure::Failed(error.to_string()))?;
         Ok((spool, ended.failure.map(|error| Failure::doing("writing what programs recorded", error))))
+    }
+}
+
+impl UserRecording {
+    fn join(&mut self) -> Option<Ended> {
+        // ORDER: relaxed; the thread acts on nothing else that this one has written.
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.thread.take()?.join().ok()
+    }
+}
+
+impl Drop for UserRecording {
+    fn drop(&mut self) {
+        if let Some(ended) = self.join() {
+            ended.spool.discard();
+        }
     }
 }
 

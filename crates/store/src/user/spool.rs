@@ -17,9 +17,9 @@ use rtscope_user::clock::Pair;
 use rtscope_user::programs::{Chunk, ProcessReport, Sink, Snapshot};
 use rtscope_user::{ProviderInfo, RingInfo};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"RTSUSER1");
@@ -169,16 +169,7 @@ impl UserSpoolWriter {
     /// # Errors
     /// When `target` or the folder exist, or the folder cannot be made.
     pub fn create(target: &Path, session: &UserSession) -> Result<UserSpoolWriter, Error> {
-        let folder = crate::spool::folder_of(target)?;
-        if fs::symlink_metadata(target).is_ok() {
-            return Err(Error::Exists(target.to_owned()));
-        }
-        match DirBuilder::new().mode(0o700).create(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(Error::Unfinished { spool: folder, target: target.to_owned() });
-            }
-            made => made.map_err(Error::io("make the folder", &folder))?,
-        }
+        let folder = crate::spool::new_folder(target)?;
         let path = folder.join("user.spool");
         let made = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path);
         let file = crate::spool::lock(made.map_err(Error::io("make the file", &path))?, &folder)?;
@@ -245,6 +236,12 @@ impl UserSpoolWriter {
         let path = self.folder.join("user.spool");
         self.json(Kind::End, end).map_err(Error::io("write", &path))?;
         UserSpool::read(self.folder, self.file)
+    }
+
+    /// Nothing is to be kept.
+    pub fn discard(self) {
+        // Whoever gives up has said why already.
+        let _ = fs::remove_dir_all(&self.folder);
     }
 
     /// As after a kill; for a recording that could not go on.

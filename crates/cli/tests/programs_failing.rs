@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Recorders of programs that fail: programs run on, switched off where that is possible, and what they recorded is not lost.
+
+mod programs_room;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use programs_room::{Recorded, Room, is_root, rtscope};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// An emitter that waits for a line, and then emits so many events.
+fn waiting(emitter: &Path, count: &str) -> Child {
+    let mut command = Command::new(emitter);
+    command.args(["wait", count]).env("RTSCOPE_ALLOW_BLOCKING", "1");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it can be started");
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("it says so");
+    assert_eq!(line, "ready\n");
+    child
+}
+
+/// Lets it emit, and waits for its end.
+fn emit(mut child: Child) {
+    child.stdin.take().expect("piped").write_all(b"\n").expect("it reads");
+    assert!(child.wait().expect("it ends").success());
+}
+
+/// Waits until a recorder says that it records.
+fn begun(mut command: Command) -> Child {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
+    let mut line = String::new();
+    BufReader::new(child.stderr.as_mut().expect("piped")).read_line(&mut line).expect("it says so");
+    assert!(line.contains("recording 'test:*'"), "{line}");
+    child
+}
+
+/// How many events of a running program are enabled.
+fn enabled(child: &Child) -> u64 {
+    let listed = rtscope().args(["list", "--json"]).output().expect("it can be run");
+    let list: Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+    let programs = list["programs"].as_array().expect("a list");
+    let own = programs.iter().find(|program| program["pid"] == child.id());
+    own.unwrap_or_else(|| panic!("{list}"))["enabled"].as_u64().expect("a number")
+}
+
+#[test]
+fn nobody_waits_for_ever_for_a_recorder_that_was_killed() {
+    let room = Room::new("nobody_waits_for_ever_for_a_recorder_that_was_killed");
+    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    let mut recorder = begun(room.recorder(&["--user-buffer", "64K", "--blocking"]));
+    let child = waiting(&emitter, "50000");
+    recorder.kill().expect("it runs");
+    recorder.wait().expect("it ends");
+    emit(child);
+    let recovered = rtscope().args(["record", "--json", "--recover"]).arg(room.trace()).output();
+    let first = Recorded::of(recovered.expect("it can be run"));
+    fs::remove_dir_all(room.trace()).expect("it was made");
+    let second = begun(room.recorder(&[]));
+    kill(Pid::from_raw(second.id() as i32), Signal::SIGINT).expect("it runs");
+    let second = Recorded::of(second.wait_with_output().expect("it ends"));
+    println!("{} + {} recorded + {} lost", first.events(), second.events(), second.lost());
+    assert!(second.lost() > 0 && second.account["waits"].as_u64() > Some(0), "{}", second.account);
+    assert_eq!(first.events() + second.events() + second.lost(), 50_000);
+}
+
+#[test]
+fn a_recorder_without_room_switches_programs_off() {
+    let room = Room::new("a_recorder_without_room_switches_programs_off");
+    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    let (other, child) = (waiting(&emitter, "1000"), waiting(&emitter, "1000000"));
+    // Its files may have 256 KiB: a disk that is full, for it alone.
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' XFSZ; ulimit -f 512; exec \"$0\" \"$@\""]);
+    let recorder = room.recorder(&[]);
+    command.arg(recorder.get_program()).args(recorder.get_args());
+    let recorder = begun(command);
+    assert!(enabled(&other) > 0);
+    emit(child);
+    let output = recorder.wait_with_output().expect("it ends by itself");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(enabled(&other), 0);
+    emit(other);
+}
+
+#[test]
+fn root_a_recording_that_cannot_begin_leaves_nothing() {
+    const TEST: &str = "root_a_recording_that_cannot_begin_leaves_nothing";
+    let room = Room::new(TEST);
+    if !is_root(TEST) {
+        return;
+    }
+    if let Some(reason) = rtscope_testkit::machine::cannot_watch() {
+        println!("SKIP: {TEST}: {reason}");
+        return;
+    }
+    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    let child = waiting(&emitter, "1000");
+    let kernel = ["-k", "sched:sched_switch", "--filter", "sched:sched_switch: no_such_field == 1"];
+    let output = room.recorder(&kernel).output().expect("it can be started");
+    assert!(!output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no_such_field"), "{output:?}");
+    let left: Vec<_> = fs::read_dir(room.folder.path()).expect("it is there").flatten().collect();
+    assert_eq!(left.len(), 1, "the emitter alone: {left:?}");
+    assert_eq!(enabled(&child), 0);
+    emit(child);
+    // The right to record is free again.
+    room.record(&[], &[emitter.as_os_str(), "count".as_ref(), "10".as_ref()]).assert_complete();
+}
