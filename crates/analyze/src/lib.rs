@@ -5,12 +5,14 @@
 //!   tracker in the kernel, replayable on recorded events.
 //! - [`timeline`]: what did a CPU do in an interval, net of what nested in it?
 //! - [`explain`]: why was a response late? Every nanosecond of it goes to a cause, or to "unknown".
+//! - [`gap`]: what took the CPU from a thread that never gives it up?
 //! - [`summary`]: what do many late responses have in common?
 //! - [`histogram`]: what do the counts of the tracker say of the distribution?
 #![forbid(unsafe_code)]
 
 pub mod chain;
 pub mod explain;
+pub mod gap;
 pub mod histogram;
 pub mod share;
 pub mod summary;

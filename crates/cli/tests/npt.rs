@@ -2,7 +2,7 @@
 //! `rtscope npt`: what it measures agrees with itself, and what is recorded of it agrees with what it says it did.
 
 use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::process::program;
+use rtscope_testkit::process::{Workload, program};
 use serde_json::Value;
 use std::process::{Command, Output};
 
@@ -97,6 +97,76 @@ fn what_is_recorded_of_it_is_what_it_generated() {
     let [start, stop] = printed.lines().collect::<Vec<_>>()[..] else { panic!("two events: {printed}") };
     assert!(start.contains("npt:start") && start.contains("turns = 500000"), "{start}");
     assert!(stop.contains("npt:stop") && stop.contains(&format!("events = {generated}")), "{stop}");
+}
+
+#[test]
+fn root_long_gaps_are_blamed_on_who_took_them() {
+    const TEST: &str = "root_long_gaps_are_blamed_on_who_took_them";
+    let Some(_cpus) = Cpus::for_watching(TEST) else { return };
+    let last = std::thread::available_parallelism().expect("known").get() - 1;
+    let cpu = last.to_string();
+    let hog = ["--name", "blame-hog", "--cpu", &cpu, "--burst", "3ms", "--every", "20ms"];
+    let _hog = Workload::start("rtscope-hog", hog).expect("it starts");
+    let report = npt(&["--cpu", &cpu, "--duration", "500ms", "--blame", "--threshold", "100us"]);
+    let blamed = &report["blamed"];
+    let gaps = blamed["gaps"].as_array().expect("a list");
+    assert_eq!(gaps.len() as u64, report["long_gaps"]["count"].as_u64().expect("a number"));
+    let (mut whole, mut known) = (0.0, 0.0);
+    for gap in gaps {
+        let parts = gap["parts"].as_array().unwrap_or_else(|| panic!("held: {gap}"));
+        let sum: f64 = parts.iter().map(|part| number(&part["time_ns"])).sum();
+        // The two clocks' roundings.
+        assert!((sum - number(&gap["ns"])).abs() <= 2.0, "{gap}");
+        whole += sum;
+        let unknown = |part: &&Value| part["kind"] == "unknown";
+        known += sum - parts.iter().filter(unknown).map(|part| number(&part["time_ns"])).sum::<f64>();
+    }
+    let totals = blamed["totals"].as_array().expect("a list");
+    let hog =
+        totals.iter().find(|total| total["name"] == "blame-hog").unwrap_or_else(|| panic!("{totals:?}"));
+    println!("the hog took {hog}; {known} of {whole} ns are known");
+    let (time, most) = (number(&hog["time_ns"]), number(&hog["most_ns"]));
+    // It keeps the CPU for 3 ms, 25 times; a hypervisor may keep it from that, and hide a switch.
+    assert!((15.0 * 3e6..50.0 * 3e6).contains(&time) && (2.5e6..30e6).contains(&most), "{hog}");
+    assert!(known > 0.9 * whole);
+}
+
+#[test]
+fn root_no_long_gap_of_a_recorded_program_is_rtscopes() {
+    const TEST: &str = "root_no_long_gap_of_a_recorded_program_is_rtscopes";
+    let Some(_cpus) = Cpus::for_watching(TEST) else { return };
+    if std::thread::available_parallelism().expect("known").get() < 2 {
+        println!("SKIP: {TEST}: with one CPU the recorder has to run between the program's turns");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(program("rtscope").expect("built"));
+    command.args(["record", "--json", "-u", "npt:*", "--user-buffer", "64M", "-o"]);
+    command.arg(folder.path().join("trace")).arg("--").arg(program("rtscope").expect("built"));
+    // For less than a period's real-time share, so that it is not made to give up the CPU.
+    command.args([
+        "npt",
+        "--json",
+        "--fifo",
+        "50",
+        "--spin",
+        "20ms",
+        "--duration",
+        "500ms",
+        "--rate",
+        "100000/s",
+    ]);
+    let output = command.args(["--blame", "--threshold", "10us"]).output().expect("it can be run");
+    assert!(output.status.success(), "{output:?}");
+    let report = result(&output, "rtscope.npt/1");
+    let events =
+        report["events"]["recorded"] == true && report["events"]["generated"].as_u64() > Some(10_000);
+    assert!(events, "{}", report["events"]);
+    let totals = report["blamed"]["totals"].as_array().expect("a list");
+    println!("gaps over 10 us: {totals:?}");
+    // The names of its threads.
+    let ours = |total: &&Value| ["rtscope", "user"].iter().any(|name| total["name"] == *name);
+    assert_eq!(totals.iter().find(ours), None);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The measuring thread: prepares, measures the counter's rate, runs the loop, and says what of that was not as asked.
 
+use super::blame::{Blame, Blamed};
 use super::options::NptOptions;
 use super::statistics::Statistics;
 use super::turns::{self, Found, TRACED, Turns, UNTRACED, Wanted};
@@ -10,6 +11,7 @@ use crate::stop::Stop;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::unistd::Pid;
+use rtscope_event::MonotonicNs;
 use rtscope_user::clock::Pair;
 use serde_json::{Value, json};
 use std::fs;
@@ -39,6 +41,8 @@ pub struct Plan {
     /// Untraced, traced.
     window_ns: Option<[u64; 2]>,
     threshold_ns: u64,
+    /// Bytes of each CPU for what ran.
+    blame_bytes: Option<usize>,
 }
 
 impl Plan {
@@ -56,6 +60,7 @@ impl Plan {
             interval_ns: options.rate.map_or(0, |rate| rate.0),
             window_ns: options.burst.map(|burst| [burst.off, burst.on]).or(windows),
             threshold_ns: options.threshold.0,
+            blame_bytes: options.blame.then_some(options.blame_buffer.0),
         }
     }
 
@@ -90,6 +95,8 @@ pub struct Measured {
     pub found: Found,
     /// `all`, or `traced` and `untraced`.
     pub sections: Vec<(&'static str, Statistics)>,
+    /// Who took the long gaps.
+    pub blamed: Option<Blamed>,
     /// What the reader has to know of it.
     pub notes: Vec<String>,
 }
@@ -111,6 +118,7 @@ pub fn measure(plan: &Plan, stop: &Stop) -> Result<Measured, Failure> {
             false
         }
     };
+    let blame = plan.blame_bytes.map(Blame::start).transpose()?;
     let turns = Turns::prepare();
     let fifo = priority(plan.fifo, &mut notes);
     let kind = turns::clock();
@@ -129,6 +137,8 @@ pub fn measure(plan: &Plan, stop: &Stop) -> Result<Measured, Failure> {
     if sections.is_empty() {
         return Err(Failure::Failed("it ended before the first turn was counted".to_string()));
     }
+    let blamed = blame.map(|blame| who_took(blame, plan, &found, first, 1.0 / ticks_per_ns)).transpose()?;
+    notes_on_blame(blamed.as_ref(), &mut notes);
     surroundings(plan, fifo, kind, core_ghz, &mut notes);
     Ok(Measured {
         plan: plan.clone(),
@@ -140,6 +150,7 @@ pub fn measure(plan: &Plan, stop: &Stop) -> Result<Measured, Failure> {
         core_ghz,
         found,
         sections,
+        blamed,
         notes,
     })
 }
@@ -153,6 +164,44 @@ fn sections(plan: &Plan, found: &Found, ns_per_tick: f64) -> Vec<(&'static str, 
         Statistics::of(&found.windows[*kind], ns_per_tick).map(|statistics| (*name, statistics))
     };
     names.iter().filter_map(of).collect()
+}
+
+/// Asks the recorder about the long gaps. `first`: a pair of counter and time from before the loop.
+fn who_took(
+    blame: Blame,
+    plan: &Plan,
+    found: &Found,
+    first: Pair,
+    ns_per_tick: f64,
+) -> Result<Blamed, Failure> {
+    let time = |counter: u64| {
+        let ns = counter.wrapping_sub(first.counter) as f64 * ns_per_tick;
+        MonotonicNs(first.monotonic_ns.saturating_add(ns as u64))
+    };
+    let place = |gap: &turns::LongGap| {
+        let from = found.begin.wrapping_add(gap.begin);
+        (time(from), time(from.wrapping_add(gap.ticks)))
+    };
+    let gaps: Vec<_> = found.longs.iter().map(place).collect();
+    let tid = nix::unistd::gettid().as_raw().unsigned_abs();
+    blame.finish(plan.cpu, tid, time(found.begin), &gaps)
+}
+
+fn notes_on_blame(blamed: Option<&Blamed>, notes: &mut Vec<String>) {
+    let Some(blamed) = blamed else { return };
+    let early = blamed.gaps.iter().filter(|gap| gap.parts.is_none()).count();
+    if early > 0 {
+        notes.push(format!(
+            "{early} of the long gaps were before the oldest events that are still held; --blame-buffer makes room for more"
+        ));
+    }
+    match blamed.lost {
+        Some(0) => {}
+        Some(lost) => {
+            notes.push(format!("{lost} events of what ran were lost, so some parts may be blamed on others"))
+        }
+        None => notes.push("this kernel does not tell how many of its events were missed".to_string()),
+    }
 }
 
 fn priority(wanted: Option<u8>, notes: &mut Vec<String>) -> Option<u8> {
@@ -299,6 +348,7 @@ impl Measured {
                 "longest": longest.collect::<Vec<_>>(),
                 "complete": self.found.longs_count as usize <= turns::LONGS_MAX,
             },
+            "blamed": self.blamed.as_ref().map(Blamed::json),
             "notes": self.notes,
         })
     }

@@ -5,6 +5,7 @@
 //! The counter's rate is measured, not read from somewhere, and after the CPU was kept busy for a while: a clock that
 //! just woke up runs differently on some machines. All that needs system calls is done before the loop and after it.
 
+mod blame;
 mod measure;
 pub mod options;
 mod plot;

@@ -2,7 +2,7 @@
 //! What can be typed after `rtscope npt`.
 
 use crate::exit::help;
-use crate::units::{Count, DurationNs, IntervalNs, WindowsNs};
+use crate::units::{Bytes, Count, DurationNs, IntervalNs, WindowsNs};
 use clap::ValueHint;
 use std::path::PathBuf;
 
@@ -12,6 +12,8 @@ pub const EXAMPLES: &str = help!(
       What keeps a real-time program on CPU 1 from running, in a hundred million turns.
   rtscope npt --cpu 1 --fifo 80 --duration 1min --json --plot npt.svg
       A minute, for programs, and a picture of the histogram.
+  rtscope npt --cpu 1 --fifo 80 --duration 10s --blame --threshold 5us
+      Who had the CPU in each gap of more than 5 us, and who took most in all.
   rtscope record -u 'npt:*' -o trace/ --user-buffer 64M -- rtscope npt --cpu 1 --windows 100ms
       What tracing costs: windows with an event in each turn and windows without, in turns, counted apart.
   rtscope npt --rate 100000/s --burst 10ms,90ms
@@ -55,6 +57,13 @@ pub struct NptOptions {
     /// Also list the longest of the gaps that are longer than this
     #[arg(long, value_name = "TIME", default_value = "10us")]
     pub threshold: DurationNs,
+    /// Say of each of these gaps who took it: interrupts, softirqs, threads by name, or nothing that the kernel tells of. Needs what
+    /// rtscope watch needs (rtscope caps); each interrupt and switch takes a little longer meanwhile
+    #[arg(long)]
+    pub blame: bool,
+    /// With --blame: memory of each CPU for what ran, the newest
+    #[arg(long, value_name = "SIZE", default_value = "4M", requires = "blame")]
+    pub blame_buffer: Bytes,
     /// Draw the histogram into this file (SVG)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub plot: Option<PathBuf>,

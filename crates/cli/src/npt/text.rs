@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The result as people read it: a column for each kind of window, and a histogram.
 
+use super::blame::{Blamed, BlamedGap};
 use super::measure::Measured;
 use super::statistics::{PERCENTILES, Statistics};
 use super::turns::LONGS_MAX;
+use rtscope_analyze::gap::Part;
 use std::fmt::Write;
 
 /// Width of a bar.
 const BAR: f64 = 40.0;
+
+/// Rows of those who took most.
+const TAKERS: usize = 12;
+
+/// So many of those who took a gap are named in its line.
+const PARTS: usize = 4;
 
 /// Over a plot.
 pub fn title(measured: &Measured) -> String {
@@ -24,6 +32,9 @@ pub fn text(measured: &Measured) -> String {
     out.push('\n');
     histogram(&mut out, &measured.sections);
     longest(&mut out, measured);
+    if let Some(blamed) = &measured.blamed {
+        takers(&mut out, blamed);
+    }
     out
 }
 
@@ -98,11 +109,52 @@ fn histogram(out: &mut String, sections: &[(&str, Statistics)]) {
 fn longest(out: &mut String, measured: &Measured) {
     let count = measured.found.longs_count;
     let _ = writeln!(out, "gaps over {}: {count}", duration(measured.threshold_ns() as f64));
+    let blamed = measured.blamed.as_ref();
     for (at_ns, ns) in measured.longest() {
-        let _ = writeln!(out, "  {:>10}  at {:.6} s", duration(ns), at_ns / 1e9);
+        // The same gap, on another clock.
+        let who = blamed.and_then(|blamed| {
+            blamed
+                .gaps
+                .iter()
+                .min_by(|one, two| (one.at_ns - at_ns).abs().total_cmp(&(two.at_ns - at_ns).abs()))
+        });
+        let who = who.map_or(String::new(), |gap| format!("  {}", parts(gap)));
+        let _ = writeln!(out, "  {:>10}  at {:.6} s{who}", duration(ns), at_ns / 1e9);
     }
     if count > LONGS_MAX as u64 {
         let _ = writeln!(out, "  (the longest of the first {LONGS_MAX})");
+    }
+}
+
+fn parts(gap: &BlamedGap) -> String {
+    let Some(parts) = &gap.parts else { return "not held any more".to_string() };
+    let part = |part: &Part| {
+        format!("{} {}", rtscope_view::clean(&part.taker.name()), duration(part.time_ns as f64))
+    };
+    let mut text = parts.iter().take(PARTS).map(part).collect::<Vec<_>>().join(", ");
+    if let Some(more) = parts.len().checked_sub(PARTS).filter(|more| *more > 0) {
+        let _ = write!(text, ", {more} more");
+    }
+    text
+}
+
+/// Who took most, over all long gaps.
+fn takers(out: &mut String, blamed: &Blamed) {
+    let known = blamed.gaps.iter().filter(|gap| gap.parts.is_some()).count();
+    let _ = writeln!(
+        out,
+        "\nwho took the time in {known} of them{:>13}{:>12}{:>10}",
+        "in all", "at most", "gaps"
+    );
+    for total in blamed.totals.iter().take(TAKERS) {
+        let (all, most) = (duration(total.time_ns as f64), duration(total.most_ns as f64));
+        let _ =
+            writeln!(out, "  {:<32}{all:>12}{most:>12}{:>10}", rtscope_view::clean(&total.name), total.gaps);
+    }
+    let rest = blamed.totals.get(TAKERS..).unwrap_or_default();
+    if !rest.is_empty() {
+        let all = duration(rest.iter().map(|total| total.time_ns).sum::<u64>() as f64);
+        let _ = writeln!(out, "  {:<32}{all:>12}", format!("{} others (--json has them)", rest.len()));
     }
 }
 

@@ -102,6 +102,8 @@ pub struct LongGap {
 pub struct Found {
     /// Untraced, traced.
     pub windows: [Gaps; 2],
+    /// The counter at the loop's begin.
+    pub begin: u64,
     /// Ticks from begin to end.
     pub ticks: u64,
     /// In the loop; whoever records also gets npt:start and npt:stop.
@@ -190,6 +192,7 @@ impl Turns {
         };
         Found {
             windows: [UNTRACED, TRACED].map(|kind| gaps(&raw.windows[kind], &self.buckets[kind])),
+            begin: raw.begin,
             ticks: raw.end.saturating_sub(raw.begin),
             events: raw.events,
             longs: self.longs[..kept].iter().map(long).collect(),
