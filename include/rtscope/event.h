@@ -220,7 +220,7 @@ static inline uint32_t rtscope__cut(uint64_t count, uint64_t max)
 	".asciz \"" provider "\"\n.asciz \"" event "\"\n.asciz \"" arguments "\"\n"                     \
 	"994: .balign 4\n.popsection\n"                                                                 \
 	".ifndef _.stapsdt.base\n"                                                                       \
-	".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat\n"                          \
+	".pushsection .stapsdt.base,\"aGR\",\"progbits\",.stapsdt.base,comdat\n"                         \
 	".weak _.stapsdt.base\n.hidden _.stapsdt.base\n_.stapsdt.base: .space 1\n"                      \
 	".size _.stapsdt.base, 1\n.popsection\n.endif\n"
 

@@ -121,7 +121,8 @@ rtscope__reserve(struct rtscope__thread *thread, uint32_t id, uint64_t bytes)
 		struct rtu_ring *ring = RTSCOPE__LOAD(thread->ring);
 		uint64_t position, now;
 
-		if (RTSCOPE__UNLIKELY(!ring))
+		/* The length has 10 bits. Most events' is a constant, and this is not there. */
+		if (RTSCOPE__UNLIKELY(!ring || bytes > RTU_RECORD_BYTES_MAX))
 			return rtscope__reserve_slowly(id, bytes);
 		position = RTSCOPE__LOAD(ring->head);
 		now = rtscope__now(thread->clock);
