@@ -34,8 +34,13 @@ pub fn run(arguments: &[&str]) -> Result<ExitCode> {
     if !root().join("crates/bench").is_dir() {
         bail!("benchmark '{name}' has no program yet (crates/bench)");
     }
+    // With the programs that benchmarks start.
+    let built = cargo().args(["build", "--quiet", "--release", "--package", PACKAGE]).status()?;
+    if !built.success() {
+        bail!("the benchmarks do not build");
+    }
     let status = cargo()
-        .args(["run", "--quiet", "--release", "--package", PACKAGE, "--", name])
+        .args(["run", "--quiet", "--release", "--package", PACKAGE, "--bin", PACKAGE, "--", name])
         .args(rest)
         .status()?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -2,7 +2,7 @@
 //! `user-events`: what an event adds to a program, with rtscope, with LTTng-UST as it is and with its best settings, and
 //! what one reading of the CPU's counter costs.
 //!
-//! One C program (c/user_events.c) is compiled for each tracer. It runs loops with and without an event right after each
+//! One C program (c/user_events.c) is compiled for each tracer; a Rust program has the same loops. It runs loops with and without an event right after each
 //! other, so that the machine's drift falls out, and leaves time between them for the buffers to be emptied. A round runs it
 //! under each tracer, in random order; its value is the median of its loops. A loss anywhere ends the benchmark.
 
@@ -41,6 +41,7 @@ const PACE: [&str; 3] = ["200000", "3000", "paced"];
 enum Tracer {
     Rtscope,
     Disabled,
+    Rust,
     LttngDefault,
     LttngBest,
 }
@@ -50,6 +51,7 @@ impl Tracer {
         match self {
             Tracer::Rtscope => "rtscope",
             Tracer::Disabled => "rtscope, disabled",
+            Tracer::Rust => "rtscope, in Rust",
             Tracer::LttngDefault => "LTTng-UST, default",
             Tracer::LttngBest => "LTTng-UST, best",
         }
@@ -68,7 +70,7 @@ pub fn run(quick: bool) -> Result<Report> {
     let folder = tempfile::Builder::new().prefix("rtscope-bench").tempdir()?;
     let bench = Bench::new(folder.path(), if quick { 5 } else { 40 })?;
     let rounds = if quick { 2 } else { 9 };
-    let mut tracers = vec![Tracer::Rtscope, Tracer::Disabled];
+    let mut tracers = vec![Tracer::Rtscope, Tracer::Disabled, Tracer::Rust];
     let mut checks = Vec::new();
     match &bench.lttng {
         Ok(_) => tracers.extend([Tracer::LttngDefault, Tracer::LttngBest]),
@@ -122,7 +124,9 @@ fn collectors(
     order: &mut Order,
     report: &mut Report,
 ) -> Result<()> {
-    let with: Vec<Tracer> = tracers.iter().copied().filter(|tracer| *tracer != Tracer::Disabled).collect();
+    // In Rust it would be the same collector again.
+    let others = [Tracer::Disabled, Tracer::Rust];
+    let with: Vec<Tracer> = tracers.iter().copied().filter(|tracer| !others.contains(tracer)).collect();
     let mut costs = vec![Vec::new(); with.len()];
     for _ in 0..rounds {
         for which in order.shuffled(with.len()) {
@@ -165,6 +169,11 @@ fn report(
                 1.35,
             ));
             promises.push(Promise::at_most("a disabled event, ns", of_tracers[1].median(), 1.0));
+            promises.push(Promise::at_most(
+                "rtscope in Rust / rtscope",
+                of_tracers[2].median() / of_tracers[0].median(),
+                1.3,
+            ));
             // What a tracer does besides looking at the clock, which no time stamp can do without.
             let net = |row: &Row| row.median() - rows[0].median();
             checks.extend(
@@ -174,7 +183,7 @@ fn report(
                     },
                 ),
             );
-            let peers = of_tracers.iter().zip(tracers).skip(2);
+            let peers = of_tracers.iter().zip(tracers).skip(3);
             promises.extend(peers.map(|(row, tracer)| {
                 let limit = if *tracer == Tracer::LttngDefault { 0.10 } else { 0.13 };
                 Promise::at_most(
@@ -193,7 +202,7 @@ fn report(
             (tracer, Row::new(&format!("{}: bytes of trace per event", tracer.name()), sizes))
         })
         .collect();
-    if let [(Tracer::Rtscope, ours), .., (_, theirs)] = sizes.as_slice() {
+    if let [(Tracer::Rtscope, ours), .., (Tracer::LttngBest, theirs)] = sizes.as_slice() {
         promises.push(Promise::at_most(
             "size of the trace: rtscope / LTTng-UST",
             ours.median() / theirs.median(),
@@ -257,10 +266,12 @@ impl Bench {
             _ => {}
         }
         let output = match (tracer, &self.lttng) {
-            (Tracer::Rtscope, _) => {
+            (Tracer::Rtscope | Tracer::Rust, _) => {
+                let in_rust = program("rtscope-bench-events")?;
+                let traced = if tracer == Tracer::Rust { &in_rust } else { &self.program };
                 let mut command = Command::new(program("rtscope")?);
                 command.args(["record", "--json", "-u", "bench:*", "--user-buffer", "4M", "-o"]).arg(&trace);
-                finished(command.arg("--").arg(&self.program).args(&arguments))?
+                finished(command.arg("--").arg(traced).args(&arguments))?
             }
             (Tracer::Disabled, _) => finished(Command::new(&self.program).args(&arguments))?,
             (_, Ok(lttng)) => lttng.run(tracer, &trace, &arguments)?,

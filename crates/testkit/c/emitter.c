@@ -4,7 +4,8 @@
  *
  *   emitter MODE COUNT [THREADS]
  *
- * Modes: count (each thread COUNT events), signals (a handler emits while COUNT events are), fork, vfork, clone (a child emits too),
+ * Modes: count (each thread COUNT events), large (COUNT events, and as many that are larger than a record can be), signals
+ * (a handler emits while COUNT events are), fork, vfork, clone (a child emits too),
  * exec (emits, then runs itself again), paced (an event each 10 us), strings, wait (says "ready" and waits for a line first),
  * turns (every 40 ms a turn of 200 us with an event before and after it; until it is killed).
  */
@@ -110,6 +111,17 @@ int main(int argc, char **argv)
 		emit(NULL);
 		execl("/proc/self/exe", argv[0], "count", argv[2], (char *)NULL);
 		return 1;
+	} else if (!strcmp(mode, "large")) {
+		char text[4001];
+
+		memset(text, 'x', 4000);
+		text[4000] = 0;
+		for (unsigned long i = 0; i < count; i++) {
+			RTSCOPE_EVENT(test, count, rtscope_u64(n, i), rtscope_u64(thread, 0));
+			RTSCOPE_EVENT(test, large, rtscope_strn(a, text, 4000), rtscope_strn(b, text, 4000),
+				      rtscope_strn(c, text, 4000));
+		}
+		emitted = 2 * count;
 	} else if (!strcmp(mode, "paced")) {
 		for (unsigned long i = 0; i < count; i++) {
 			struct timespec pause = { 0, 10000 };

@@ -11,6 +11,7 @@
 //! - nothing is written or allocated while the load runs: notes are kept in memory and printed at the end;
 //! - time stamps are CLOCK_MONOTONIC nanoseconds, the clock of the kernel's traces.
 
+pub mod beside;
 pub mod count;
 pub mod disturber;
 pub mod machine;

@@ -13,7 +13,7 @@ const ORDER_LINES_ABOVE: usize = 6;
 const FLOW: [&str; 12] =
     ["abi", "event", "ftrace", "ring", "kernel", "user", "collect", "ctf", "store", "analyze", "view", "cli"];
 /// Crates beside the flow: they may depend on everything, and every crate's tests may use them.
-const BESIDE_THE_FLOW: [&str; 2] = ["testkit", "bench"];
+const BESIDE_THE_FLOW: [&str; 3] = ["probe", "testkit", "bench"];
 /// Words that do not belong in the tree; taken apart here so that this file does not contain them.
 const UNWANTED: [&str; 5] =
     [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), "/wo\u{72}k/", "/ro\u{6f}t/"];

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The compiled header (shim.c) from Rust.
+
+use crate::Options;
+use std::io;
+
+/// `struct rtscope__record`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Header {
+    /// Of the payload; null: there was no room, and that is counted.
+    pub(super) place: *mut u8,
+    /// What makes the record complete.
+    pub(super) word: u64,
+}
+
+/// `struct rtscope_options`.
+#[repr(C)]
+struct RawOptions {
+    ring_bytes: u64,
+    sub_buffers: u32,
+    lock: i32,
+    only_when_asked: i32,
+    allow_blocking: i32,
+}
+
+unsafe extern "C" {
+    // Any thread and any signal handler may call it, at any time.
+    safe fn rtscope_probe_reserve(id: u32, bytes: u64) -> Header;
+    safe fn rtscope_probe_thread_init() -> i32;
+    safe fn rtscope_probe_thread_exit();
+    fn rtscope_probe_init(options: *const RawOptions) -> i32;
+    static rtscope__off: u32;
+}
+
+/// The word of an event that nobody can enable. Never written through: the header only replaces the pointer.
+pub(super) const fn off() -> *mut u32 {
+    (&raw const rtscope__off).cast_mut()
+}
+
+/// Room for a record of so many bytes, its word included.
+#[inline(always)]
+pub(super) fn reserve(id: u32, bytes: u64) -> Header {
+    rtscope_probe_reserve(id, bytes)
+}
+
+pub(crate) fn init(options: &Options) -> io::Result<()> {
+    let options = RawOptions {
+        ring_bytes: options.ring_bytes.unwrap_or(0),
+        sub_buffers: options.sub_buffers.unwrap_or(0),
+        lock: options.lock.into(),
+        only_when_asked: options.only_when_asked.into(),
+        allow_blocking: options.allow_blocking.into(),
+    };
+    // SAFETY: the structure has the layout of struct rtscope_options and lives for the call.
+    result(unsafe { rtscope_probe_init(&raw const options) })
+}
+
+pub(crate) fn thread_init() -> io::Result<()> {
+    result(rtscope_probe_thread_init())
+}
+
+pub(crate) fn thread_exit() {
+    rtscope_probe_thread_exit();
+}
+
+fn result(errno: i32) -> io::Result<()> {
+    if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
+}

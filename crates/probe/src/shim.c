@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * include/rtscope as functions, for Rust: the rings, the files and the leader are the same code as in a C program, so a
+ * process with both has one ring a thread.
+ */
+#include <rtscope/rtscope.h>
+
+struct rtscope__record rtscope_probe_reserve(uint32_t id, uint64_t bytes);
+int rtscope_probe_thread_init(void);
+void rtscope_probe_thread_exit(void);
+int rtscope_probe_init(const struct rtscope_options *options);
+
+/*
+ * USDT's notes say where this symbol is, so that tools can tell by how much a file was moved (SystemTap's format). The same as
+ * each probe of the C header makes, of which one stays.
+ */
+__asm__(".pushsection .stapsdt.base,\"aGR\",\"progbits\",.stapsdt.base,comdat\n"
+	".weak _.stapsdt.base\n"
+	".hidden _.stapsdt.base\n"
+	"_.stapsdt.base: .space 1\n"
+	".size _.stapsdt.base, 1\n"
+	".popsection\n");
+
+struct rtscope__record rtscope_probe_reserve(uint32_t id, uint64_t bytes)
+{
+	return rtscope__reserve(rtscope__tls, id, bytes);
+}
+
+int rtscope_probe_thread_init(void)
+{
+	return rtscope_thread_init();
+}
+
+void rtscope_probe_thread_exit(void)
+{
+	rtscope_thread_exit();
+}
+
+int rtscope_probe_init(const struct rtscope_options *options)
+{
+	return rtscope_init(options);
+}
