@@ -129,6 +129,12 @@ impl Conversion {
 }
 
 fn between(a: Pair, b: Pair, counter: u64) -> u64 {
+    // Nearly always, and a division of 64 bits is many times as fast as one of 128.
+    if let Some(product) =
+        counter.checked_sub(a.counter).and_then(|passed| passed.checked_mul(b.monotonic_ns - a.monotonic_ns))
+    {
+        return a.monotonic_ns.saturating_add(product / (b.counter - a.counter));
+    }
     let passed = i128::from(counter) - i128::from(a.counter);
     let rise = i128::from(b.monotonic_ns - a.monotonic_ns);
     let run = i128::from(b.counter - a.counter);

@@ -9,10 +9,10 @@ use crate::Error;
 use rtscope_abi::program as abi;
 use rtscope_ctf::{Evidence, TraceInfo, UserClass, UserContext, UserDone, UserStreamWriter, UserTraceWriter};
 use rtscope_event::{Loss, LossCause, MonotonicNs};
-use rtscope_user::ProviderInfo;
 use rtscope_user::clock::Conversion;
 use rtscope_user::description::{Field, FieldType, payload_bytes};
 use rtscope_user::records::{Decoder, Record};
+use rtscope_user::{ProviderInfo, RingInfo};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::io;
@@ -321,15 +321,15 @@ fn fixed_bytes(fields: &[Field]) -> Option<usize> {
 
 /// The rings of a stream, the one with the oldest event first.
 #[derive(Default)]
-struct Merge {
-    readers: Vec<RingReader>,
+struct Merge<'a> {
+    readers: Vec<RingReader<'a>>,
     waiting: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
-impl Merge {
+impl<'a> Merge<'a> {
     fn run(
         &mut self,
-        all: &Conversions<'_>,
+        all: &'a Conversions<'_>,
         options: &UserOptions<'_>,
         out: &mut UserStreamWriter,
         path: &Path,
@@ -342,7 +342,8 @@ impl Merge {
                 let wanted =
                     |(from, until): (MonotonicNs, MonotonicNs)| (from.0..=until.0).contains(&reader.time);
                 if options.window.is_none_or(wanted) {
-                    reader.write(all, out, &mut context).map_err(Error::io("write", path))?;
+                    // Not for each event: it copies the path.
+                    reader.write(all, out, &mut context).map_err(|error| Error::io("write", path)(error))?;
                 }
                 match reader.advance(all, options).map_err(|error| all.reading(error))? {
                     // Usually the same ring goes on for a while: no need to ask the heap.
@@ -360,9 +361,10 @@ impl Merge {
 }
 
 /// Reads one ring's chunks.
-struct RingReader {
+struct RingReader<'a> {
     ring: usize,
-    process: (u32, u32, u64),
+    info: &'a RingInfo,
+    known: &'a [Option<Known>],
     decoder: Decoder,
     clock: Conversion,
     is_monotonic: bool,
@@ -382,12 +384,14 @@ struct RingReader {
     garbage: u64,
 }
 
-impl RingReader {
-    fn new(all: &Conversions<'_>, ring: usize, chunks: Vec<ChunkAt>) -> RingReader {
+impl<'a> RingReader<'a> {
+    fn new(all: &'a Conversions<'_>, ring: usize, chunks: Vec<ChunkAt>) -> RingReader<'a> {
         let info = &all.spool.rings[ring];
+        let known = all.known.get(&(info.uid, info.pid, info.birth_ns));
         RingReader {
             ring,
-            process: (info.uid, info.pid, info.birth_ns),
+            info,
+            known: known.map(Vec::as_slice).unwrap_or_default(),
             decoder: Decoder::new(info.layout, info.sync),
             clock: all.clock.clone(),
             is_monotonic: info.clock == abi::RTU_CLOCK_MONOTONIC,
@@ -408,7 +412,6 @@ impl RingReader {
 
     /// Goes to the next event and gives its time; `None`: there is none.
     fn advance(&mut self, all: &Conversions<'_>, options: &UserOptions<'_>) -> io::Result<Option<u64>> {
-        let known = all.known.get(&self.process).map(Vec::as_slice).unwrap_or_default();
         loop {
             let Some((record, length)) = self.decoder.next(self.position, &self.bytes[self.at..]) else {
                 if self.at < self.bytes.len() {
@@ -427,7 +430,7 @@ impl RingReader {
                 Some(Record::Lost(lost)) => self.lost = self.lost.max(lost),
                 Some(Record::Garbage(_)) => self.garbage += 1,
                 Some(Record::Event { id, counter, cpu, payload }) => {
-                    let event = known.get(id as usize).and_then(Option::as_ref);
+                    let event = self.known.get(id as usize).and_then(Option::as_ref);
                     let used = event.and_then(|event| match event.fixed_bytes {
                         Some(bytes) => (bytes <= payload.len()).then_some(bytes),
                         None => payload_bytes(&event.fields, payload),
@@ -468,7 +471,7 @@ impl RingReader {
             out.lost(self.lost - self.lost_written)?;
             self.lost_written = self.lost;
         }
-        let info = &all.spool.rings[self.ring];
+        let info = self.info;
         context.clear();
         all.context.encode(info.pid, info.tid, &info.comm, self.cpu, context);
         out.event(self.class, MonotonicNs(self.time), context, &self.bytes[self.payload.clone()])
