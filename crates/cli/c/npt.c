@@ -6,18 +6,25 @@
 #define RTSCOPE_START_BY_HAND
 #include <rtscope/rtscope.h>
 
-#define NPT_NOW() rtscope__now(npt_clock)
-#define NPT_EVENT(turn, gap) RTSCOPE_EVENT(npt, loop, rtscope_u64(turn, turn), rtscope_u64(gap_ticks, gap))
-
 /* Set before the loop, never changed in it. */
 static uint32_t npt_clock;
 
+#define NPT_NOW() rtscope__now(npt_clock)
+#define NPT_LOOP npt__loop
+#define NPT_EVENT(turn, gap) RTSCOPE_EVENT(npt, loop, rtscope_u64(turn, turn), rtscope_u64(gap_ticks, gap))
+#include "npt.h"
+
+/* The same without an event: what a tracer's cost is measured against. */
+#define NPT_LOOP npt__loop_without
+#define NPT_EVENT(turn, gap) (void)0
 #include "npt.h"
 
 _Static_assert(sizeof(struct npt) == 30 * 8, "as in src/npt/turns.rs");
 
 void rtscope_npt_touch(struct npt *npt);
+void rtscope_npt_start(void);
 void rtscope_npt_run(struct npt *npt);
+void rtscope_npt_run_without(struct npt *npt);
 uint32_t rtscope_npt_clock(void);
 uint64_t rtscope_npt_core(uint64_t additions);
 
@@ -27,12 +34,19 @@ uint32_t rtscope_npt_clock(void)
 	return rtscope__clock_kind();
 }
 
-/* To be called by the thread that measures, before it becomes one of real time. An errno of rtscope_thread_init() is no harm. */
 void rtscope_npt_touch(struct npt *npt)
+{
+	npt__touch(npt);
+}
+
+/*
+ * Lets programs that record find this one. To be called by the thread that measures, before it becomes one of real time. An
+ * errno of rtscope_thread_init() is no harm.
+ */
+void rtscope_npt_start(void)
 {
 	const struct rtscope_options options = { .lock = 1 };
 
-	npt__touch(npt);
 	rtscope_start();
 	(void)rtscope_init(&options);
 	(void)rtscope_thread_init();
@@ -51,6 +65,14 @@ void rtscope_npt_run(struct npt *npt)
 	ring = rtscope__tls->ring;
 	npt->lost = ring ? RTSCOPE__LOAD(((struct rtu_ring *)(uintptr_t)ring)->lost) : 0;
 	npt->recorded = leader && leader->provider && RTSCOPE__LOAD(leader->provider->session) != 0;
+}
+
+/* Has no event, so it generates none. */
+void rtscope_npt_run_without(struct npt *npt)
+{
+	npt_clock = rtscope__clock_kind();
+	npt__loop_without(npt);
+	npt->events = 0;
 }
 
 /*

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The loop of the non-preempt test, for every tracer: whoever includes this says before what NPT_EVENT(turn, gap) is.
+ * The loop of the non-preempt test, for every tracer: whoever includes this says before how the function is called
+ * (NPT_LOOP), what NPT_EVENT(turn, gap) is, and how NPT_NOW() reads the counter. It may be included again for another event.
  *
  * The loop reads the counter and nothing else of the outside. The time between two readings is a turn's gap: what the loop
  * itself needs, and whatever kept the CPU from it. The gap that follows an event has the event in it. No system call, no
@@ -95,8 +96,9 @@ static inline void npt__touch(struct npt *npt)
 		*(volatile uint64_t *)&npt->longs[i].ticks = 0;
 }
 
-/* NPT_NOW() is the counter. */
-static inline void npt__loop(struct npt *npt)
+#endif
+
+static inline void NPT_LOOP(struct npt *npt)
 {
 	const uint64_t turns = npt->turns ? npt->turns + npt->warm_up : UINT64_MAX;
 	const int has_windows = npt->window[NPT_UNTRACED] && npt->window[NPT_TRACED];
@@ -134,4 +136,5 @@ static inline void npt__loop(struct npt *npt)
 	npt->end = now;
 }
 
-#endif
+#undef NPT_LOOP
+#undef NPT_EVENT

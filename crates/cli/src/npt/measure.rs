@@ -4,7 +4,7 @@
 use super::blame::{Blame, Blamed};
 use super::options::NptOptions;
 use super::statistics::Statistics;
-use super::turns::{self, Found, TRACED, Turns, UNTRACED, Wanted};
+use super::turns::{self, Event, Found, TRACED, Turns, UNTRACED, Wanted};
 use crate::exit::Failure;
 use crate::realtime::become_fifo;
 use crate::stop::Stop;
@@ -31,6 +31,7 @@ const LISTED: usize = 10;
 /// What is asked for, in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    event: Event,
     cpu: usize,
     fifo: Option<u8>,
     turns: u64,
@@ -47,10 +48,11 @@ pub struct Plan {
 
 impl Plan {
     /// From checked options.
-    pub fn of(options: &NptOptions, cpu: usize) -> Plan {
+    pub fn of(options: &NptOptions, event: Event, cpu: usize) -> Plan {
         let windows = options.windows.map(|window| [window.0, window.0]);
         let unlimited = if options.loops.is_some() { 0 } else { DURATION_NS };
         Plan {
+            event,
             cpu,
             fifo: options.fifo,
             turns: options.loops.map_or(0, |loops| loops.0),
@@ -119,7 +121,7 @@ pub fn measure(plan: &Plan, stop: &Stop) -> Result<Measured, Failure> {
         }
     };
     let blame = plan.blame_bytes.map(Blame::start).transpose()?;
-    let turns = Turns::prepare();
+    let turns = Turns::prepare(plan.event);
     let fifo = priority(plan.fifo, &mut notes);
     let kind = turns::clock();
     let (begin, before_loop) = (spin(plan.spin, kind), spin(plan.spin, kind));

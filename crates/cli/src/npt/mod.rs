@@ -8,9 +8,9 @@
 mod blame;
 mod measure;
 pub mod options;
-mod plot;
-mod statistics;
-mod text;
+pub mod plot;
+pub mod statistics;
+pub mod text;
 mod turns;
 
 use crate::exit::Failure;
@@ -27,8 +27,11 @@ use std::thread::Builder;
 pub fn run(options: &NptOptions) -> Result<(), Failure> {
     check(options)?;
     let cpu = cpu(options.cpu)?;
+    // Before there is another thread, and before memory is locked.
+    let event = turns::Event::named(options.event.as_deref())
+        .map_err(|why| Failure::Usage(format!("--event-of: {why}")))?;
     let stop = Arc::new(Stop::on_signals()?);
-    let (theirs, plan) = (Arc::clone(&stop), measure::Plan::of(options, cpu));
+    let (theirs, plan) = (Arc::clone(&stop), measure::Plan::of(options, event, cpu));
     // A thread of its own, so that its policy and its place end with it.
     let thread = Builder::new().name("npt".to_string()).spawn(move || measure::measure(&plan, &theirs));
     let thread = thread.map_err(|error| Failure::doing("starting a thread", error))?;
@@ -70,7 +73,7 @@ fn check(options: &NptOptions) -> Result<(), Failure> {
 }
 
 /// The one that is wanted, if this process may use it; else the last.
-fn cpu(wanted: Option<usize>) -> Result<usize, Failure> {
+pub fn cpu(wanted: Option<usize>) -> Result<usize, Failure> {
     let allowed = sched_getaffinity(Pid::from_raw(0))
         .map_err(|error| Failure::doing("asking which CPUs may be used", error))?;
     let mut usable = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false));

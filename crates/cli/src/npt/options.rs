@@ -4,6 +4,7 @@
 use crate::exit::help;
 use crate::units::{Bytes, Count, DurationNs, IntervalNs, WindowsNs};
 use clap::ValueHint;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 pub const EXAMPLES: &str = help!(
@@ -64,6 +65,9 @@ pub struct NptOptions {
     /// With --blame: memory of each CPU for what ran, the newest
     #[arg(long, value_name = "SIZE", default_value = "4M", requires = "blame")]
     pub blame_buffer: Bytes,
+    /// For rtscope impact: a library with the loop and another tracer's event, or "without" for none
+    #[arg(long = "event-of", value_name = "WHICH", hide = true)]
+    pub event: Option<OsString>,
     /// Draw the histogram into this file (SVG)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub plot: Option<PathBuf>,

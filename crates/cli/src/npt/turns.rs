@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The loop, which is C (c/npt.c), and the memory that it is given.
 
+use std::ffi::{CStr, CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::AtomicBool;
 
 /// As in c/npt.h.
@@ -58,9 +60,66 @@ const _: () = assert!(size_of::<RawNpt>() == 30 * 8);
 
 unsafe extern "C" {
     fn rtscope_npt_touch(npt: *mut RawNpt);
+    safe fn rtscope_npt_start();
     fn rtscope_npt_run(npt: *mut RawNpt);
+    fn rtscope_npt_run_without(npt: *mut RawNpt);
     safe fn rtscope_npt_clock() -> u32;
     safe fn rtscope_npt_core(additions: u64) -> u64;
+}
+
+type Run = unsafe extern "C" fn(*mut RawNpt);
+
+/// A function that was found in a library.
+#[derive(Clone, Copy, Debug)]
+pub struct Loaded(Run);
+
+/// Whose event is in the loop.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// rtscope's, which is a USDT probe as well.
+    Rtscope,
+    /// None.
+    Without,
+    /// Another tracer's, in a library that was loaded.
+    Library(Loaded),
+}
+
+impl Event {
+    /// By what was typed: a library that `rtscope impact` has compiled (c/npt_lttng.c), or `without`.
+    pub fn named(which: Option<&OsStr>) -> Result<Event, String> {
+        match which {
+            None => Ok(Event::Rtscope),
+            Some(word) if word == "without" => Ok(Event::Without),
+            Some(path) => load(path).map(Event::Library),
+        }
+    }
+}
+
+fn load(path: &OsStr) -> Result<Loaded, String> {
+    let name = CString::new(path.as_bytes()).map_err(|_| "a NUL byte is in the name".to_string())?;
+    // SAFETY: a library's constructors may do anything: the user names it, as they name the program that they start. It is never
+    // unloaded, so what is found in it stays.
+    let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
+    if library.is_null() {
+        return Err(dl_error());
+    }
+    // SAFETY: the library was loaded above, and the name ends with a NUL.
+    let run = unsafe { libc::dlsym(library, c"rtscope_npt_run_library".as_ptr()) };
+    if run.is_null() {
+        return Err(dl_error());
+    }
+    // SAFETY: a library that has this name has a function of this type there: it was compiled from c/npt_lttng.c of this rtscope.
+    Ok(Loaded(unsafe { std::mem::transmute::<*mut libc::c_void, Run>(run) }))
+}
+
+fn dl_error() -> String {
+    // SAFETY: no argument; the text is the thread's own and stays until its next call.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "it cannot be loaded".to_string();
+    }
+    // SAFETY: a text that ends with a NUL, see above.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
 /// What the loop shall do. Times in ticks of its counter; 0: no limit.
@@ -119,6 +178,7 @@ pub struct Found {
 /// The memory of a measurement, touched. Belongs to the thread that measures.
 #[derive(Debug)]
 pub struct Turns {
+    event: Event,
     raw: RawNpt,
     buckets: [Vec<u64>; 2],
     longs: Vec<RawGap>,
@@ -136,7 +196,7 @@ pub fn core_ticks(additions: u64) -> u64 {
 
 impl Turns {
     /// Allocates and touches all that the loop needs, and lets programs that record find this one.
-    pub fn prepare() -> Turns {
+    pub fn prepare(event: Event) -> Turns {
         let mut buckets = [vec![0; BUCKETS], vec![0; BUCKETS]];
         let mut longs = vec![RawGap::default(); LONGS_MAX];
         let [untraced, traced] = &mut buckets;
@@ -168,7 +228,10 @@ impl Turns {
         };
         // SAFETY: the structure is C's, and its pointers are to vectors of the lengths that C assumes, which live on with it.
         unsafe { rtscope_npt_touch(&raw mut raw) };
-        Turns { raw, buckets, longs }
+        if matches!(event, Event::Rtscope) {
+            rtscope_npt_start();
+        }
+        Turns { event, raw, buckets, longs }
     }
 
     /// Runs the loop to its end or until `stop`.
@@ -178,8 +241,13 @@ impl Turns {
         (raw.window, raw.interval, raw.threshold) = (wanted.window, wanted.interval, wanted.threshold);
         raw.frequency = wanted.frequency;
         raw.stop = stop.as_ptr();
+        let run = match self.event {
+            Event::Rtscope => rtscope_npt_run,
+            Event::Without => rtscope_npt_run_without,
+            Event::Library(Loaded(run)) => run,
+        };
         // SAFETY: as in prepare(): the vectors were moved with their owner, but not their content. C reads the flag atomically.
-        unsafe { rtscope_npt_run(&raw mut self.raw) };
+        unsafe { run(&raw mut self.raw) };
         self.found()
     }
 
@@ -246,7 +314,7 @@ mod tests {
     #[test]
     fn the_loop_counts_its_turns_and_its_gaps_add_up() {
         let wanted = Wanted { turns: 100_000, warm_up: 5, threshold: 0, frequency: 1, ..Wanted::default() };
-        let found = Turns::prepare().run(&wanted, &AtomicBool::new(false));
+        let found = Turns::prepare(Event::Rtscope).run(&wanted, &AtomicBool::new(false));
         let gaps = &found.windows[TRACED];
         assert_eq!((gaps.count, found.windows[UNTRACED].count), (100_000, 0));
         assert_eq!(found.events, 100_005);
@@ -264,9 +332,26 @@ mod tests {
     }
 
     #[test]
+    fn without_an_event_there_is_none() {
+        let wanted = Wanted { turns: 1000, warm_up: 5, frequency: 1, ..Wanted::default() };
+        let found = Turns::prepare(Event::Without).run(&wanted, &AtomicBool::new(false));
+        assert_eq!((found.windows[TRACED].count, found.events, found.recorded), (1000, 0, false));
+    }
+
+    #[test]
+    fn a_library_that_is_none_is_said() {
+        for (name, word) in
+            [("/none.so", "/none.so"), ("/proc/self/exe", ""), ("libc.so.6", "rtscope_npt_run_library")]
+        {
+            let said = Event::named(Some(OsStr::new(name))).expect_err("no such thing");
+            assert!(said.contains(word) && !said.is_empty(), "{name}: {said}");
+        }
+    }
+
+    #[test]
     fn a_flag_ends_it() {
         let wanted = Wanted { threshold: u64::MAX, ..Wanted::default() };
-        let found = Turns::prepare().run(&wanted, &AtomicBool::new(true));
+        let found = Turns::prepare(Event::Rtscope).run(&wanted, &AtomicBool::new(true));
         assert_eq!(found.windows[TRACED].count, 1);
     }
 
@@ -274,7 +359,7 @@ mod tests {
     fn windows_take_turns_and_only_one_kind_has_events() {
         let wanted =
             Wanted { turns: 1_000_000, window: [50_000, 100_000], threshold: u64::MAX, ..Wanted::default() };
-        let found = Turns::prepare().run(&wanted, &AtomicBool::new(false));
+        let found = Turns::prepare(Event::Rtscope).run(&wanted, &AtomicBool::new(false));
         let [untraced, traced] = &found.windows;
         assert_eq!(untraced.count + traced.count, 1_000_000);
         assert!(untraced.count > 0);
