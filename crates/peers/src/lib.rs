@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Other tracers, run as their users run them: `rtscope impact` and the benchmarks put rtscope beside them.
+//!
+//! They are child processes. Whatever ends this one ends them too, and what they need to be told so that nothing of them stays
+//! is done when their owners here are dropped.
+
+mod lttng;
+mod process;
+
+pub use lttng::{Channel, Lttng, Session, Wakeup, compile};
+pub use process::{Running, finished};
+
+/// Why another tracer cannot be used, or what it said.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A program is not there. How to get it is said.
+    #[error("{program} is not installed")]
+    Missing {
+        /// Its name.
+        program: String,
+        /// How to install it.
+        remedy: String,
+    },
+    /// It ran and did not do what it should.
+    #[error("{0}")]
+    Failed(String),
+    /// Somebody asked us to stop.
+    #[error("stopped")]
+    Stopped,
+}
+
+impl Error {
+    pub(crate) fn doing(what: impl std::fmt::Display, error: impl std::fmt::Display) -> Error {
+        Error::Failed(format!("{what}: {error}"))
+    }
+
+    /// What the user can do about it, if that is known.
+    #[must_use]
+    pub fn remedy(&self) -> Option<&str> {
+        match self {
+            Error::Missing { remedy, .. } => Some(remedy),
+            _ => None,
+        }
+    }
+}
