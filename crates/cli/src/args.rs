@@ -2,6 +2,7 @@
 //! What can be typed. Help, man pages and shell completions are made from these definitions.
 
 use crate::exit::help;
+use crate::impact::options::ImpactOptions;
 use crate::list::options::ListOptions;
 use crate::npt::options::NptOptions;
 use crate::record::options::RecordOptions;
@@ -56,6 +57,9 @@ pub enum Command {
     /// Measure what interrupts a program on a CPU: the non-preempt test
     #[command(after_help = crate::npt::options::EXAMPLES)]
     Npt(Box<NptOptions>),
+    /// Measure what tracing costs: the non-preempt test untraced, and under each tracer that is installed
+    #[command(after_help = crate::impact::options::EXAMPLES)]
+    Impact(Box<ImpactOptions>),
     /// List what rtscope needs of the kernel and of its privileges
     Caps(CapsOptions),
     /// Print completions for a shell

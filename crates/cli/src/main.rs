@@ -8,6 +8,7 @@ mod exit;
 mod explain;
 mod flight;
 mod generate;
+mod impact;
 mod list;
 mod npt;
 mod output;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Print(options) => print::run(&options),
         Command::Stat(options) => stat::run(&options),
         Command::Npt(options) => npt::run(&options),
+        Command::Impact(options) => impact::run(&options),
         Command::Caps(options) => caps::run(&options),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man_pages(&dir),

@@ -22,18 +22,9 @@ pub type Series<'a> = (&'a str, &'a [Bucket]);
 /// The picture. Series are drawn over each other, with a legend.
 pub fn svg(title: &str, series: &[Series<'_>]) -> String {
     let steps: Vec<Vec<(i32, u64)>> = series.iter().map(|(_, buckets)| steps(buckets)).collect();
-    let all = || steps.iter().flatten();
-    let low = all().map(|step| step.0).min().map_or(0.0, |step| f64::from(step) / STEPS).floor();
-    let high =
-        all().map(|step| step.0 + 1).max().map_or(1.0, |step| f64::from(step) / STEPS).ceil().max(low + 1.0);
-    let top = all().map(|step| step.1).max().map_or(1.0, |count| (count as f64).log10().ceil()).max(1.0);
-    let axes = Axes { low, high, top };
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n\
-         <text x=\"{LEFT}\" y=\"24\" font-size=\"15\">{}</text>\n",
-        escaped(title)
-    );
+    let (low, high, top) = ranges(&steps);
+    let axes = Axes { low, high, top, upper: TOP, lower: HEIGHT - BOTTOM };
+    let mut out = begin(title, HEIGHT);
     axes.draw(&mut out);
     for (at, ((name, _), steps)) in series.iter().zip(&steps).enumerate() {
         let colour = COLOURS[at % COLOURS.len()];
@@ -55,6 +46,75 @@ pub fn svg(title: &str, series: &[Series<'_>]) -> String {
     out
 }
 
+/// A histogram in a picture of several.
+#[derive(Debug)]
+pub struct Panel<'a> {
+    pub name: &'a str,
+    /// What else is said of it.
+    pub label: &'a str,
+    pub buckets: &'a [Bucket],
+    /// Another one, in grey, to compare with.
+    pub behind: &'a [Bucket],
+}
+
+/// Heights of a panel, and of the room between two.
+const PANEL: f64 = 92.0;
+const BETWEEN: f64 = 26.0;
+
+/// Histograms below each other on the same axes, so that they can be compared by eye.
+pub fn panels(title: &str, panels: &[Panel<'_>]) -> String {
+    let all: Vec<Vec<(i32, u64)>> = panels.iter().map(|panel| steps(panel.buckets)).collect();
+    let (low, high, top) = ranges(&all);
+    let height = TOP + (PANEL + BETWEEN) * panels.len() as f64 + BOTTOM - BETWEEN + 20.0;
+    let mut out = begin(title, height);
+    for (at, (panel, steps_of)) in panels.iter().zip(&all).enumerate() {
+        let upper = TOP + 20.0 + (PANEL + BETWEEN) * at as f64;
+        let axes = Axes { low, high, top, upper, lower: upper + PANEL };
+        axes.grid(&mut out, at + 1 == panels.len(), 2);
+        let behind = steps(panel.behind);
+        if !behind.is_empty() {
+            let _ = writeln!(out, "<path d=\"{}\" fill=\"#ccc\" stroke=\"none\"/>", axes.path(&behind));
+        }
+        let colour = COLOURS[at % COLOURS.len()];
+        let _ = writeln!(
+            out,
+            "<path d=\"{}\" fill=\"{colour}\" fill-opacity=\"0.25\" stroke=\"{colour}\" stroke-width=\"1.5\"/>\n\
+             <text x=\"{LEFT}\" y=\"{}\"><tspan font-weight=\"bold\" fill=\"{colour}\">{}</tspan>  {}</text>",
+            axes.path(steps_of),
+            upper - 6.0,
+            escaped(panel.name),
+            escaped(panel.label)
+        );
+    }
+    let _ = writeln!(
+        out,
+        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">gap between two turns (grey: untraced; upwards: how many turns)</text>",
+        LEFT + (WIDTH - LEFT - RIGHT) / 2.0,
+        height - 8.0
+    );
+    out.push_str("</svg>\n");
+    out
+}
+
+fn begin(title: &str, height: f64) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n\
+         <text x=\"{LEFT}\" y=\"24\" font-size=\"15\">{}</text>\n",
+        escaped(title)
+    )
+}
+
+/// The decades that hold all: of lengths, from and to, and the highest of counts.
+fn ranges(steps: &[Vec<(i32, u64)>]) -> (f64, f64, f64) {
+    let all = || steps.iter().flatten();
+    let low = all().map(|step| step.0).min().map_or(0.0, |step| f64::from(step) / STEPS).floor();
+    let high =
+        all().map(|step| step.0 + 1).max().map_or(1.0, |step| f64::from(step) / STEPS).ceil().max(low + 1.0);
+    let top = all().map(|step| step.1).max().map_or(1.0, |count| (count as f64).log10().ceil()).max(1.0);
+    (low, high, top)
+}
+
 /// Buckets joined to steps of the same width on the axis; ascending.
 fn steps(buckets: &[Bucket]) -> Vec<(i32, u64)> {
     let mut steps: Vec<(i32, u64)> = Vec::new();
@@ -74,6 +134,9 @@ struct Axes {
     low: f64,
     high: f64,
     top: f64,
+    /// Where they are in the picture.
+    upper: f64,
+    lower: f64,
 }
 
 impl Axes {
@@ -84,24 +147,30 @@ impl Axes {
     /// A count of 1 stands half a decade above the bottom, which is 0.
     fn y(&self, count: u64) -> f64 {
         let height = if count == 0 { 0.0 } else { (0.5 + (count as f64).log10()) / (self.top + 0.5) };
-        HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * height
+        self.lower - (self.lower - self.upper) * height
     }
 
-    fn draw(&self, out: &mut String) {
-        let bottom = HEIGHT - BOTTOM;
+    /// A line for each decade; every so many of the vertical axis have their number.
+    fn grid(&self, out: &mut String, has_lengths: bool, numbers_every: usize) {
+        let (upper, lower) = (self.upper, self.lower);
         let mut decade = self.low;
         while decade <= self.high {
             let x = self.x(decade);
             let _ = writeln!(
                 out,
-                "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom}\" stroke=\"#ddd\"/>\
-                 <text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-                bottom + 18.0,
-                length(decade)
+                "<line x1=\"{x:.1}\" y1=\"{upper}\" x2=\"{x:.1}\" y2=\"{lower}\" stroke=\"#ddd\"/>"
             );
+            if has_lengths {
+                let _ = writeln!(
+                    out,
+                    "<text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                    lower + 18.0,
+                    length(decade)
+                );
+            }
             decade += 1.0;
         }
-        for power in 0..=self.top as u32 {
+        for power in (0..=self.top as u32).step_by(numbers_every) {
             let y = self.y(10_u64.saturating_pow(power));
             let _ = writeln!(
                 out,
@@ -112,6 +181,10 @@ impl Axes {
                 y + 4.0
             );
         }
+    }
+
+    fn draw(&self, out: &mut String) {
+        self.grid(out, true, 1);
         let _ = writeln!(
             out,
             "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">gap between two turns</text>\n\
@@ -171,11 +244,22 @@ mod tests {
 
     #[test]
     fn the_highest_count_is_inside_and_more_is_higher() {
-        let axes = Axes { low: 0.0, high: 6.0, top: 7.0 };
+        let axes = Axes { low: 0.0, high: 6.0, top: 7.0, upper: TOP, lower: HEIGHT - BOTTOM };
         assert_eq!(axes.y(0), HEIGHT - BOTTOM);
         assert!(axes.y(1) < axes.y(0) && axes.y(10) < axes.y(1));
         assert!((axes.y(10_000_000) - TOP).abs() < 1e-9);
         assert_eq!((axes.x(0.0), axes.x(6.0)), (LEFT, WIDTH - RIGHT));
+    }
+
+    #[test]
+    fn each_panel_has_its_histogram_and_the_one_behind_it() {
+        let (buckets, behind) = ([(10.0, 11.0, 5)], [(1.0, 2.0, 5)]);
+        let panel = |name, behind| Panel { name, label: "x < y", buckets: &buckets, behind };
+        let picture = panels("two", &[panel("untraced", &[]), panel("traced", &behind)]);
+        assert_eq!(picture.matches("<path").count(), 3, "{picture}");
+        assert!(
+            picture.contains(">untraced<") && picture.contains("x &lt; y") && picture.ends_with("</svg>\n")
+        );
     }
 
     #[test]

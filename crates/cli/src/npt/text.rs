@@ -159,7 +159,7 @@ fn takers(out: &mut String, blamed: &Blamed) {
 }
 
 /// With three digits or more.
-fn duration(ns: f64) -> String {
+pub fn duration(ns: f64) -> String {
     match ns {
         ns if ns < 1e3 => format!("{} ns", short(ns)),
         ns if ns < 1e6 => format!("{} us", short(ns / 1e3)),

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* The event of the non-preempt test for LTTng-UST, as its manual has events written. */
+#undef LTTNG_UST_TRACEPOINT_PROVIDER
+#define LTTNG_UST_TRACEPOINT_PROVIDER npt
+
+#undef LTTNG_UST_TRACEPOINT_INCLUDE
+#define LTTNG_UST_TRACEPOINT_INCLUDE "./npt_lttng.h"
+
+#if !defined(RTSCOPE_NPT_LTTNG_H) || defined(LTTNG_UST_TRACEPOINT_HEADER_MULTI_READ)
+#define RTSCOPE_NPT_LTTNG_H
+
+#include <lttng/tracepoint.h>
+#include <stdint.h>
+
+LTTNG_UST_TRACEPOINT_EVENT(npt, loop, LTTNG_UST_TP_ARGS(uint64_t, turn_number, uint64_t, gap),
+			   LTTNG_UST_TP_FIELDS(lttng_ust_field_integer(uint64_t, turn, turn_number)
+						       lttng_ust_field_integer(uint64_t, gap_ticks, gap)))
+
+#endif
+
+#include <lttng/tracepoint-event.h>

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The loop's USDT probe by bpftrace, which prints each event with its fields and its time into a file.
+
+use super::super::room::Room;
+use super::{Account, Kernel, Tracer};
+use nix::sys::signal::Signal;
+use rtscope_peers::{Error, Running, finished};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::process::Command;
+
+const REMEDY: &str = "install bpftrace (Debian, Fedora: bpftrace)";
+const OUTPUT: &str = "bpftrace.txt";
+/// bpftrace says this word when all probes are attached, if the environment asks for it: its own tests wait for it.
+const ATTACHED: &str = "__BPFTRACE_NOTIFY_PROBES_ATTACHED";
+/// Its own system calls would be recorded by its own recording of them.
+const KERNEL: &str = "tracepoint:sched:*,tracepoint:irq:*,tracepoint:raw_syscalls:* \
+                      /comm != \"bpftrace\"/ { printf(\"k %llu %s\\n\", nsecs, probe); }";
+
+#[derive(Debug)]
+struct Bpftrace {
+    kernel: Kernel,
+    running: Option<Running>,
+}
+
+/// If it is installed, and allowed.
+pub fn find() -> Result<Box<dyn Tracer>, Error> {
+    finished(Command::new("bpftrace").arg("--version"), REMEDY)?;
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Error::Failed("bpftrace takes root".to_string()));
+    }
+    Ok(Box::new(Bpftrace { kernel: Kernel::No, running: None }))
+}
+
+impl Tracer for Bpftrace {
+    fn start(&mut self, room: &Room, kernel: Kernel) -> Result<(), Error> {
+        let mut script = format!(
+            "usdt:{}:npt:loop {{ printf(\"u %llu %llu %llu\\n\", nsecs, arg0, arg1); }}",
+            room.rtscope.display()
+        );
+        if kernel == Kernel::Yes {
+            script.push_str(&format!("\n{KERNEL}"));
+        }
+        let pages = (room.buffer_bytes / page_bytes()).max(1);
+        let mut command = Command::new("bpftrace");
+        command.env(ATTACHED, "1").env("BPFTRACE_PERF_RB_PAGES", pages.to_string());
+        command.arg("-o").arg(room.fresh(OUTPUT)?).args(["-e", &script]);
+        self.kernel = kernel;
+        let running = self.running.insert(room.start(&mut command, REMEDY, "bpftrace.out")?);
+        running.until("its probes are attached", &|| room.stopped(), |running| {
+            running.said().iter().any(|line| line.contains(ATTACHED))
+        })
+    }
+
+    fn stop(&mut self, room: &Room) -> Result<Account, Error> {
+        let Some(mut running) = self.running.take() else { return Ok(Account::default()) };
+        running.end(Signal::SIGINT)?;
+        let path = room.path(OUTPUT);
+        let file =
+            File::open(&path).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
+        let (mut recorded, mut kernel, mut lost) = (0, 0, 0);
+        let of_file = BufReader::new(file).split(b'\n').map_while(Result::ok);
+        for line in of_file.chain(running.said().into_iter().map(String::into_bytes)) {
+            match line.get(..2) {
+                Some(b"u ") => recorded += 1,
+                Some(b"k ") => kernel += 1,
+                _ => lost += said_lost(&line).unwrap_or(0),
+            }
+        }
+        let kernel = (self.kernel == Kernel::Yes).then_some(kernel);
+        Ok(Account { recorded, lost_said: Some(lost), kernel, ..Account::default() })
+    }
+
+    fn abandon(&mut self) {
+        self.running = None;
+    }
+}
+
+/// `Lost 123 events`
+fn said_lost(line: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(line).ok()?;
+    text.trim().strip_prefix("Lost ")?.split(' ').next()?.parse().ok()
+}
+
+fn page_bytes() -> usize {
+    nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)
+        .ok()
+        .flatten()
+        .map_or(4096, |bytes| bytes as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_read_from_what_it_says() {
+        assert_eq!(said_lost(b"Lost 17 events"), Some(17));
+        assert_eq!(said_lost(b"Attaching 1 probe..."), None);
+    }
+}

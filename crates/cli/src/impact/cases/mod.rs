@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The tracers, one file each. Each is started, records the event of one run of the loop, is stopped, and says from what it
+//! has written how many events are there.
+
+mod bpftrace;
+mod lttng;
+mod perf;
+mod rtscope;
+mod usdt;
+
+use super::options::TracerArg;
+use super::room::{LoopEvent, Room};
+use rtscope_peers::Error;
+use std::collections::BTreeMap;
+
+/// What else is recorded at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kernel {
+    /// Nothing.
+    No,
+    /// All tracepoints of the scheduler and of interrupts, and all system calls.
+    Yes,
+}
+
+/// What a tracer has written of one run.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    /// Events of the loop that are in its trace.
+    pub recorded: u64,
+    /// What it says itself that it lost, of all kinds of events; `None`: it says nothing of that.
+    pub lost_said: Option<u64>,
+    /// It overwrites the oldest, so what is not there any more is no loss.
+    pub overwrites: bool,
+    /// Events of the kernel, where they were asked for.
+    pub kernel: Option<u64>,
+    /// What the reader has to know.
+    pub notes: Vec<String>,
+}
+
+impl Account {
+    /// Events of the loop that should be in the trace and are not.
+    pub fn lost(&self, emitted: u64) -> u64 {
+        if self.overwrites { 0 } else { emitted.saturating_sub(self.recorded) }
+    }
+}
+
+/// A tracer that is there.
+pub trait Tracer: std::fmt::Debug {
+    /// Whose event the loop has to have.
+    fn event(&self) -> LoopEvent {
+        LoopEvent::default()
+    }
+
+    /// Begins to record; returns when it does.
+    fn start(&mut self, room: &Room, kernel: Kernel) -> Result<(), Error>;
+
+    /// Ends the recording, and counts.
+    fn stop(&mut self, room: &Room) -> Result<Account, Error>;
+
+    /// Ends it without looking at what was recorded. Nothing of it is left.
+    fn abandon(&mut self);
+}
+
+/// Name for people.
+pub fn title(tracer: TracerArg) -> &'static str {
+    match tracer {
+        TracerArg::Rtscope => "rtscope",
+        TracerArg::Flight => "flight",
+        TracerArg::Lttng => "lttng",
+        TracerArg::LttngTimer => "lttng-timer",
+        TracerArg::Perf => "perf",
+        TracerArg::Bpftrace => "bpftrace",
+    }
+}
+
+/// All of them, in the order of the table.
+pub const ALL: [TracerArg; 6] = [
+    TracerArg::Rtscope,
+    TracerArg::Flight,
+    TracerArg::Lttng,
+    TracerArg::LttngTimer,
+    TracerArg::Perf,
+    TracerArg::Bpftrace,
+];
+
+/// Those that are there, and why the others are not.
+#[derive(Debug, Default)]
+pub struct Tracers {
+    pub there: BTreeMap<TracerArg, Box<dyn Tracer>>,
+    pub absent: Vec<Absent>,
+}
+
+/// A tracer that is not measured.
+#[derive(Debug)]
+pub struct Absent {
+    pub tracer: TracerArg,
+    pub reason: String,
+    /// What to do about it, where that is known.
+    pub remedy: Option<String>,
+}
+
+impl Absent {
+    /// With what was said.
+    pub fn new(tracer: TracerArg, error: &Error) -> Absent {
+        Absent { tracer, reason: error.to_string(), remedy: error.remedy().map(String::from) }
+    }
+}
+
+impl Tracers {
+    /// Looks for those that are wanted.
+    pub fn find(room: &Room, wanted: &[TracerArg], kernel: bool) -> Result<Tracers, Error> {
+        let mut tracers = Tracers::default();
+        let mut common = lttng::Common::default();
+        for tracer in ALL.into_iter().filter(|tracer| wanted.is_empty() || wanted.contains(tracer)) {
+            let found: Result<Box<dyn Tracer>, Error> = match tracer {
+                TracerArg::Rtscope => Ok(rtscope::recorder()),
+                TracerArg::Flight => Ok(rtscope::flight_recorder()),
+                TracerArg::Lttng => common.get(room, kernel).map(lttng::by_default),
+                TracerArg::LttngTimer => common.get(room, kernel).map(lttng::with_timer),
+                TracerArg::Perf => perf::find(room),
+                TracerArg::Bpftrace => bpftrace::find(),
+            };
+            match found {
+                Ok(found) => drop(tracers.there.insert(tracer, found)),
+                Err(Error::Stopped) => return Err(Error::Stopped),
+                Err(error) => tracers.absent.push(Absent::new(tracer, &error)),
+            }
+        }
+        Ok(tracers)
+    }
+}

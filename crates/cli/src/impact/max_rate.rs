@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `--max-rate`: the highest rate of events that a tracer records with none lost, by binary search on npt's rate.
+//!
+//! First in large steps, from a rate that all should manage, then by halves on a logarithmic scale. What passed once may have
+//! been lucky, so the result has to pass again; if it does not, a lower rate has to.
+
+use super::cases::{Absent, Kernel, Tracer, Tracers, title};
+use super::machine::Machine;
+use super::options::{ImpactOptions, TracerArg};
+use super::room::{Limits, Room, Sample};
+use super::rounds::traced;
+use super::{Progress, failed};
+use crate::exit::Failure;
+use crate::output;
+use rtscope_peers::Error;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// The version of `--json`.
+const SCHEMA: &str = "rtscope.impact-rate/1";
+/// Of a try, unless something else is said.
+const TRY_NS: u64 = 1_000_000_000;
+/// The first rate, and the factor of the large steps. Events a second.
+const FIRST: f64 = 100_000.0;
+const STEP: f64 = 8.0;
+const LOWEST: f64 = 100.0;
+/// Faster than one in 20 ns no loop emits.
+const HIGHEST: f64 = 50e6;
+/// The search ends when bad and good are so near to each other.
+const NEAR: f64 = 1.08;
+/// So much lower when the result did not pass again, and so often.
+const LOWER: f64 = 0.9;
+const AGAIN: usize = 6;
+/// Where so large a share of the turns has an event, the loop cannot emit more under this tracer.
+const ALL_TURNS: f64 = 0.95;
+
+/// What was found for a tracer.
+#[derive(Clone, Debug)]
+enum Cell {
+    Rate(Found),
+    /// Why there is none.
+    None(String),
+}
+
+#[derive(Clone, Debug)]
+struct Found {
+    /// Events a second of the run that confirmed it.
+    per_second: f64,
+    emitted: u64,
+    recorded: u64,
+    /// The loop cannot emit more under this tracer.
+    is_loops_limit: bool,
+    /// Events of the kernel in the same run, from the tracer's start to its end.
+    kernel: Option<u64>,
+    tries: usize,
+}
+
+/// One try.
+struct Try {
+    sample: Sample,
+    recorded: u64,
+    kernel: Option<u64>,
+    is_lossless: bool,
+}
+
+impl Try {
+    fn per_second(&self) -> f64 {
+        self.sample.emitted as f64 * 1e9 / self.sample.duration_ns.max(1.0)
+    }
+
+    fn is_loops_limit(&self) -> bool {
+        self.sample.emitted as f64 > self.sample.turns as f64 * ALL_TURNS
+    }
+}
+
+struct Row {
+    tracer: TracerArg,
+    cells: Vec<Cell>,
+}
+
+/// Searches, and reports. After a signal with what there is so far.
+pub fn run(
+    options: &ImpactOptions,
+    room: &Room,
+    machine: &Machine,
+    mut tracers: Tracers,
+) -> Result<(), Failure> {
+    let try_ns = options.duration.map_or(TRY_NS, |duration| duration.0);
+    let progress = Progress::new();
+    let mut rows = Vec::new();
+    let mut stopped = false;
+    for (name, tracer) in &mut tracers.there {
+        let mut cells = Vec::new();
+        for kernel in [Kernel::No, Kernel::Yes] {
+            let cell = if *name == TracerArg::Flight {
+                stopped |= room.stopped();
+                if kernel == Kernel::Yes {
+                    break;
+                }
+                Ok(Cell::None("it overwrites: it has the newest events at any rate".to_string()))
+            } else {
+                let mut search = Search {
+                    name: title(*name),
+                    tracer: tracer.as_mut(),
+                    room,
+                    kernel,
+                    try_ns,
+                    tries: 0,
+                    progress: &progress,
+                };
+                search.run().map(Cell::Rate)
+            };
+            match cell {
+                Ok(cell) => cells.push(cell),
+                Err(Error::Stopped) => stopped = true,
+                Err(error) => cells.push(Cell::None(error.to_string())),
+            }
+            if stopped {
+                break;
+            }
+        }
+        rows.push(Row { tracer: *name, cells });
+        if stopped {
+            break;
+        }
+    }
+    drop(progress);
+    if stopped && rows.iter().all(|row| row.cells.is_empty()) {
+        return Err(failed(Error::Stopped));
+    }
+    let notes = machine.notes([].iter());
+    output::result(&if options.json {
+        report_json(room, machine, try_ns, &rows, &tracers.absent, &notes).to_string()
+    } else {
+        report_text(room, machine, try_ns, &rows, &tracers.absent, &notes)
+    });
+    Ok(())
+}
+
+struct Search<'a> {
+    name: &'static str,
+    tracer: &'a mut dyn Tracer,
+    room: &'a Room,
+    kernel: Kernel,
+    try_ns: u64,
+    tries: usize,
+    progress: &'a Progress,
+}
+
+impl Search<'_> {
+    fn try_at(&mut self, per_second: f64) -> Result<Try, Error> {
+        self.tries += 1;
+        let with = if self.kernel == Kernel::Yes { ", with the kernel's events" } else { "" };
+        self.progress.say(&format!("try {} of {}{with}: {per_second:.0} events/s", self.tries, self.name));
+        let limits = Limits { loops: None, duration_ns: Some(self.try_ns), interval_ns: 1e9 / per_second };
+        let (sample, account) = traced(self.tracer, self.room, limits, self.kernel)?;
+        let is_lossless = account.recorded == sample.emitted && account.lost_said.unwrap_or(0) == 0;
+        Ok(Try { sample, recorded: account.recorded, kernel: account.kernel, is_lossless })
+    }
+
+    fn run(&mut self) -> Result<Found, Error> {
+        let (mut good, mut bad) = (None, None);
+        let mut rate = FIRST;
+        while good.is_none() || bad.is_none() {
+            let tried = self.try_at(rate)?;
+            if !tried.is_lossless {
+                bad = Some(rate);
+                if good.is_none() {
+                    rate /= STEP;
+                }
+                if rate < LOWEST {
+                    return Err(Error::Failed(format!(
+                        "it loses events even at {:.0} a second",
+                        rate * STEP
+                    )));
+                }
+                continue;
+            }
+            good = Some(rate);
+            if tried.is_loops_limit() || rate >= HIGHEST {
+                return self.confirm(rate, tried.per_second());
+            }
+            if bad.is_none() {
+                rate = (rate * STEP).min(HIGHEST);
+            }
+        }
+        let (mut good, mut bad) = (good.unwrap_or(LOWEST), bad.unwrap_or(HIGHEST));
+        while bad / good > NEAR {
+            let middle = (good * bad).sqrt();
+            let tried = self.try_at(middle)?;
+            if !tried.is_lossless {
+                bad = middle;
+            } else if tried.is_loops_limit() {
+                return self.confirm(middle, tried.per_second());
+            } else {
+                good = middle;
+            }
+        }
+        self.confirm(good, good)
+    }
+
+    /// `rate` is what is asked for, `per_second` what came of it: where the loop cannot emit more, the first may be far above.
+    fn confirm(&mut self, mut rate: f64, mut per_second: f64) -> Result<Found, Error> {
+        for _ in 0..AGAIN {
+            let tried = self.try_at(rate)?;
+            if tried.is_lossless {
+                return Ok(Found {
+                    per_second: tried.per_second(),
+                    emitted: tried.sample.emitted,
+                    recorded: tried.recorded,
+                    is_loops_limit: tried.is_loops_limit(),
+                    kernel: tried.kernel,
+                    tries: self.tries,
+                });
+            }
+            per_second *= LOWER;
+            rate = per_second;
+        }
+        Err(Error::Failed(format!("no rate down to {per_second:.0} events a second passed twice")))
+    }
+}
+
+/// What is said of a cell below the table.
+fn remarks(name: &str, with: &str, cell: &Cell) -> Vec<String> {
+    match cell {
+        Cell::None(why) => vec![format!("{name}{with}: none: {why}")],
+        Cell::Rate(found) => {
+            let mut remarks = Vec::new();
+            if found.is_loops_limit {
+                remarks.push(format!(
+                    "{name}{with}: an event in each turn, and nothing was lost: the loop emits no more"
+                ));
+            }
+            if let Some(kernel) = found.kernel {
+                remarks.push(format!("{name}{with}: {} of the loop, {kernel} of the kernel", found.emitted));
+            }
+            remarks
+        }
+    }
+}
+
+fn report_text(
+    room: &Room,
+    machine: &Machine,
+    try_ns: u64,
+    rows: &[Row],
+    absent: &[Absent],
+    notes: &[String],
+) -> String {
+    let policy = room.fifo.map_or("ordinary thread".to_string(), |priority| format!("SCHED_FIFO {priority}"));
+    let mut out = format!(
+        "highest rate with no event lost: npt on CPU {}, {policy}; {} s each try\n{}\nbuffers: {} MiB for a CPU or a thread\n",
+        room.cpu,
+        try_ns as f64 / 1e9,
+        machine.name(),
+        room.buffer_bytes as f64 / f64::from(1 << 20),
+    );
+    notes.iter().for_each(|note| {
+        let _ = writeln!(out, "- {note}");
+    });
+    let _ = writeln!(
+        out,
+        "\n{:<14}{:>22}{:>34}",
+        "events/s", "user events alone", "with sched, irq, system calls"
+    );
+    let mut below = Vec::new();
+    for row in rows {
+        let name = title(row.tracer);
+        let _ = write!(out, "{name:<14}");
+        for (at, with, width) in [(0, "", 22), (1, " with the kernel's events", 34)] {
+            let cell = row.cells.get(at);
+            let text = match cell {
+                Some(Cell::Rate(found)) => {
+                    format!("{:.0}{}", found.per_second, if found.is_loops_limit { "+" } else { "" })
+                }
+                Some(Cell::None(_)) => "-".to_string(),
+                None => String::new(),
+            };
+            let _ = write!(out, "{text:>width$}");
+            below.extend(cell.map(|cell| remarks(name, with, cell)).unwrap_or_default());
+        }
+        out.push('\n');
+    }
+    below.iter().for_each(|remark| {
+        let _ = writeln!(out, "{remark}");
+    });
+    for absent in absent {
+        let remedy = absent.remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();
+        let _ = writeln!(out, "{}: not measured: {}{remedy}", title(absent.tracer), absent.reason);
+    }
+    out
+}
+
+fn report_json(
+    room: &Room,
+    machine: &Machine,
+    try_ns: u64,
+    rows: &[Row],
+    absent: &[Absent],
+    notes: &[String],
+) -> Value {
+    let cell = |cell: Option<&Cell>| match cell {
+        Some(Cell::Rate(found)) => json!({
+            "events_per_second": found.per_second,
+            "emitted": found.emitted,
+            "recorded": found.recorded,
+            "limited_by_the_loop": found.is_loops_limit,
+            "kernel_events": found.kernel,
+            "tries": found.tries,
+        }),
+        Some(Cell::None(why)) => json!({ "events_per_second": null, "reason": why }),
+        None => json!({ "events_per_second": null, "reason": "stopped" }),
+    };
+    let tracers = rows.iter().map(|row| {
+        json!({
+            "tracer": title(row.tracer),
+            "user_events": cell(row.cells.first()),
+            "with_kernel_events": cell(row.cells.get(1)),
+        })
+    });
+    let absent = absent.iter().map(
+        |absent| json!({ "tracer": title(absent.tracer), "reason": absent.reason, "remedy": absent.remedy }),
+    );
+    json!({
+        "schema": SCHEMA,
+        "machine": machine.json(),
+        "notes": notes,
+        "cpu": room.cpu,
+        "fifo": room.fifo,
+        "buffer_bytes": room.buffer_bytes,
+        "try_ns": try_ns,
+        "tracers": tracers.collect::<Vec<_>>(),
+        "absent": absent.collect::<Vec<_>>(),
+    })
+}

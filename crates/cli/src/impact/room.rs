@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What all runs share: a folder, the CPUs, this program, and the loop as a child process that says what it measured.
+
+use super::options::ImpactOptions;
+use crate::exit::Failure;
+use crate::npt::statistics::PERCENTILES;
+use crate::stop::Stop;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use rtscope_peers::{Error, Running};
+use serde_json::Value;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Busy before a loop, twice: shorter than npt's own, since it comes with every run.
+const SPIN: &str = "100ms";
+
+/// As in the published measurements.
+const BUFFER_BYTES: usize = 32 << 20;
+/// For --max-rate: what only fits because the buffer is large is no rate.
+const RATE_BUFFER_BYTES: usize = 4 << 20;
+
+/// The place where all happens.
+#[derive(Debug)]
+pub struct Room {
+    folder: tempfile::TempDir,
+    /// This program.
+    pub rtscope: PathBuf,
+    /// Where the loop runs.
+    pub cpu: usize,
+    pub fifo: Option<u8>,
+    /// Of each tracer, for a CPU or a thread.
+    pub buffer_bytes: usize,
+    /// Where the child that measures may start: it goes to its CPU by itself.
+    all: CpuSet,
+    pub stop: Stop,
+}
+
+/// How long the loop runs, and how fast.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    pub loops: Option<u64>,
+    pub duration_ns: Option<u64>,
+    /// Least time between events; 0: one in each turn.
+    pub interval_ns: f64,
+}
+
+/// Which event is in the loop, and what its process has to have in its environment.
+#[derive(Clone, Debug, Default)]
+pub struct LoopEvent {
+    /// As for `rtscope npt --event-of`; `None`: rtscope's.
+    pub library: Option<OsString>,
+    pub environment: Option<(&'static str, PathBuf)>,
+}
+
+/// What one run of the loop measured, in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    pub turns: u64,
+    pub min: f64,
+    pub mean: f64,
+    pub max: f64,
+    /// `None` with a single turn.
+    pub variance: Option<f64>,
+    /// As in PERCENTILES; unknown where there are too few turns.
+    pub percentiles: [Option<f64>; PERCENTILES.len()],
+    /// From, to, and how many.
+    pub buckets: Vec<(f64, f64, u64)>,
+    pub emitted: u64,
+    pub duration_ns: f64,
+    /// Cycles per ns of the core, before and after.
+    pub core_ghz: [f64; 2],
+    pub notes: Vec<String>,
+}
+
+impl Sample {
+    /// The standard deviation.
+    pub fn deviation(&self) -> Option<f64> {
+        self.variance.map(f64::sqrt)
+    }
+}
+
+impl Room {
+    /// Makes the folder, and leaves the CPU of the loop to the loop: what is started from here runs elsewhere.
+    pub fn new(options: &ImpactOptions, stop: Stop) -> Result<Room, Failure> {
+        let cpu = crate::npt::cpu(options.cpu)?;
+        let all = sched_getaffinity(Pid::from_raw(0))
+            .map_err(|error| Failure::doing("asking which CPUs may be used", error))?;
+        let mut others = all;
+        others.unset(cpu).map_err(|error| Failure::doing("choosing CPUs", error))?;
+        if (0..CpuSet::count()).any(|cpu| others.is_set(cpu).unwrap_or(false)) {
+            sched_setaffinity(Pid::from_raw(0), &others)
+                .map_err(|error| Failure::doing("leaving the loop's CPU", error))?;
+        }
+        let folder = tempfile::Builder::new().prefix("rtscope-impact-").tempdir();
+        let folder = folder.map_err(|error| Failure::doing("making a folder for traces", error))?;
+        let rtscope =
+            std::env::current_exe().map_err(|error| Failure::doing("looking for rtscope itself", error))?;
+        let usual = if options.max_rate { RATE_BUFFER_BYTES } else { BUFFER_BYTES };
+        let buffer_bytes = options.buffer.map_or(usual, |buffer| buffer.0);
+        Ok(Room { folder, rtscope, cpu, fifo: options.fifo, buffer_bytes, all, stop })
+    }
+
+    /// A place in the folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The same, with nothing in it.
+    pub fn fresh(&self, name: &str) -> Result<PathBuf, Error> {
+        let path = self.path(name);
+        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        match removed {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::Failed(format!("{}: {error}", path.display())))
+            }
+            _ => Ok(path),
+        }
+    }
+
+    /// Starts a program beside the loop; its standard output goes into a file of this name.
+    pub fn start(&self, command: &mut Command, remedy: &str, output: &str) -> Result<Running, Error> {
+        let path = self.fresh(output)?;
+        let file =
+            File::create(&path).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
+        Running::start(command.stdout(file), remedy, None)
+    }
+
+    /// Whether somebody asked us to stop.
+    pub fn stopped(&self) -> bool {
+        self.stop.asked()
+    }
+
+    /// Runs the loop once.
+    pub fn run_loop(&self, event: &LoopEvent, limits: Limits) -> Result<Sample, Error> {
+        let mut command = Command::new(&self.rtscope);
+        command.args(["npt", "--json", "--spin", SPIN, "--cpu", &self.cpu.to_string()]);
+        if let Some(fifo) = self.fifo {
+            command.args(["--fifo", &fifo.to_string()]);
+        }
+        if let Some(loops) = limits.loops {
+            command.args(["--loops", &loops.to_string()]);
+        }
+        if let Some(ns) = limits.duration_ns {
+            command.args(["--duration", &format!("{ns}ns")]);
+        }
+        if limits.interval_ns > 0.0 {
+            command.args(["--rate", &format!("{}/s", 1e9 / limits.interval_ns)]);
+        }
+        if let Some(library) = &event.library {
+            command.arg("--event-of").arg(library);
+        }
+        if let Some((name, value)) = &event.environment {
+            command.env(name, value);
+        }
+        let path = self.fresh("npt.json")?;
+        let file =
+            File::create(&path).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
+        let mut child = Running::start(command.stdout(file), "", Some(self.all))?;
+        let status = child.wait(&|| self.stopped())?;
+        if !status.success() {
+            return Err(Error::Failed(format!("rtscope npt ended with {status}: {}", child.last_words())));
+        }
+        let npt = json_of(&path, "rtscope.npt/1")?;
+        sample(&npt).ok_or_else(|| Error::Failed("rtscope npt printed something else".to_string()))
+    }
+}
+
+/// The object of a schema among the lines of a file.
+pub fn json_of(path: &Path, schema: &str) -> Result<Value, Error> {
+    let text =
+        fs::read_to_string(path).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
+    let mut objects = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    objects
+        .find(|object| object["schema"] == schema)
+        .ok_or_else(|| Error::Failed(format!("no {schema} was printed")))
+}
+
+fn sample(npt: &Value) -> Option<Sample> {
+    let all = npt["measured"].get(0)?;
+    let mut percentiles = [None; PERCENTILES.len()];
+    for (place, found) in percentiles.iter_mut().zip(all["percentiles"].as_array()?) {
+        *place = found["ns"].as_f64();
+    }
+    let bucket = |bucket: &Value| Some((bucket[0].as_f64()?, bucket[1].as_f64()?, bucket[2].as_u64()?));
+    let notes = npt["notes"].as_array()?.iter().filter_map(|note| note.as_str().map(String::from));
+    Some(Sample {
+        turns: all["turns"].as_u64()?,
+        min: all["min_ns"].as_f64()?,
+        mean: all["mean_ns"].as_f64()?,
+        max: all["max_ns"].as_f64()?,
+        variance: all["variance_ns2"].as_f64(),
+        percentiles,
+        buckets: all["histogram"].as_array()?.iter().map(bucket).collect::<Option<_>>()?,
+        emitted: npt["events"]["generated"].as_u64()?,
+        duration_ns: npt["duration_ns"].as_f64()?,
+        core_ghz: [npt["core_ghz"]["before"].as_f64()?, npt["core_ghz"]["after"].as_f64()?],
+        notes: notes.collect(),
+    })
+}

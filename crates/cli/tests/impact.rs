@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope impact`, with the tracers that are here: each one's events are all accounted for, who is not there is said, and
+//! nothing is left behind.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rtscope_testkit::machine::Cpus;
+use rtscope_testkit::process::program;
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+const UPROBES: &str = "/sys/kernel/tracing/uprobe_events";
+
+fn rtscope(arguments: &[&str]) -> Command {
+    let mut command = Command::new(program("rtscope").expect("built"));
+    command.arg("impact").args(arguments);
+    command
+}
+
+fn object(output: &Output, schema: &str) -> Value {
+    assert!(output.status.success(), "{output:?}");
+    let object: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(object["schema"], schema);
+    object
+}
+
+fn measured(arguments: &[&str]) -> Value {
+    let output = rtscope(arguments).arg("--json").output().expect("it can be run");
+    object(&output, "rtscope.impact/1")
+}
+
+fn case<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let cases = report["cases"].as_array().expect("a list");
+    cases.iter().find(|case| case["case"] == name).unwrap_or_else(|| panic!("{name}: {report}"))
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+fn count(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no count"))
+}
+
+/// Why a tracer was not measured here; said as a skip.
+fn skipped(test: &str, report: &Value) -> bool {
+    let absent = report["absent"].as_array().expect("a list");
+    for absent in absent {
+        println!("SKIP: {test}: {} is not measured here: {}", absent["tracer"], absent["reason"]);
+    }
+    !absent.is_empty()
+}
+
+/// Each of its events is in the trace, or known to be lost.
+#[track_caller]
+fn assert_accounted_for(report: &Value, name: &str, turns: u64) {
+    let case = case(report, name);
+    let events = &case["events"];
+    let (emitted, recorded, lost) =
+        (count(&events["emitted"]), count(&events["recorded"]), count(&events["lost"]));
+    println!(
+        "{name}: emitted {emitted}, recorded {recorded}, lost {lost}; mean {}",
+        case["median"]["mean_ns"]
+    );
+    // And those of the warm-up turns.
+    assert!(emitted >= turns && emitted <= turns + 50, "{events}");
+    assert_eq!(recorded + lost, emitted);
+    assert!(recorded > 0);
+    // It says itself what it lost: at least the loop's.
+    assert!(count(&events["lost_said_by_tracer"]) >= lost, "{events}");
+}
+
+#[test]
+fn a_turn_is_measured_untraced_with_a_disabled_event_and_recorded_by_rtscope() {
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    let report = measured(&["--tracers", "rtscope,flight", "--loops", "100k", "--rounds", "3"]);
+    assert_eq!((count(&report["rounds"]), report["absent"].as_array().map(Vec::len)), (3, Some(0)));
+    let [untraced, disabled, recorder, flight] =
+        ["untraced", "disabled", "rtscope", "flight"].map(|name| case(&report, name));
+    for case in [untraced, disabled, recorder, flight] {
+        let [min, mean, max] = ["min_ns", "mean_ns", "max_ns"].map(|key| number(&case["median"][key]));
+        assert!(0.0 < min && min <= mean && mean <= max, "{min} {mean} {max}");
+        assert!(number(&case["median"]["variance_ns2"]) > 0.0);
+        // 100 000 turns are too few for one in a million.
+        assert!(number(&case["median"]["p99.999_ns"]) > 0.0 && case["median"]["p99.9999_ns"].is_null());
+        let runs = case["runs"].as_array().expect("a list");
+        let turns = |run: &Value| -> u64 {
+            run["histogram"].as_array().expect("buckets").iter().map(|bucket| count(&bucket[2])).sum()
+        };
+        assert_eq!(runs.iter().map(turns).collect::<Vec<_>>(), [100_000; 3]);
+    }
+    assert_eq!((count(&untraced["events"]["emitted"]), number(&untraced["added"]["mean_ns"])), (0, 0.0));
+    assert!(disabled["events"]["recorded"].is_null() && count(&disabled["events"]["emitted"]) >= 300_000);
+    assert_accounted_for(&report, "rtscope", 300_000);
+    assert!(flight["events"]["overwrites"] == true && count(&flight["events"]["recorded"]) > 0);
+    // An event costs something, and much less when nobody records it.
+    let added = |case: &Value| number(&case["added"]["p50_ns"]);
+    println!("disabled {} ns, rtscope {} ns, flight {} ns", added(disabled), added(recorder), added(flight));
+    assert!(added(recorder) > 0.0 && added(flight) > 0.0 && added(disabled) < added(recorder) / 2.0);
+}
+
+#[test]
+fn lttng_records_what_the_loop_emits_by_both_ways() {
+    const TEST: &str = "lttng_records_what_the_loop_emits_by_both_ways";
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    let report = measured(&["--tracers", "lttng,lttng-timer", "--loops", "100k", "--rounds", "1"]);
+    if skipped(TEST, &report) {
+        return;
+    }
+    assert_accounted_for(&report, "lttng", 100_000);
+    assert_accounted_for(&report, "lttng-timer", 100_000);
+}
+
+#[test]
+fn root_perf_and_bpftrace_record_the_loops_usdt_probe() {
+    const TEST: &str = "root_perf_and_bpftrace_record_the_loops_usdt_probe";
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    let report = measured(&["--tracers", "perf,bpftrace", "--loops", "100k", "--rounds", "1"]);
+    if skipped(TEST, &report) {
+        return;
+    }
+    assert_accounted_for(&report, "perf", 100_000);
+    assert_accounted_for(&report, "bpftrace", 100_000);
+    // A probe that is hit is a trap into the kernel.
+    assert!(number(&case(&report, "perf")["added"]["p50_ns"]) > 50.0);
+}
+
+#[test]
+fn root_a_buffer_that_is_too_small_loses_and_the_losses_are_counted() {
+    const TEST: &str = "root_a_buffer_that_is_too_small_loses_and_the_losses_are_counted";
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    let all = "rtscope,lttng,lttng-timer,perf,bpftrace";
+    let report = measured(&["--tracers", all, "--loops", "500k", "--rounds", "1", "--buffer", "64K"]);
+    let _ = skipped(TEST, &report);
+    let names = all.split(',').filter(|name| {
+        report["absent"].as_array().expect("a list").iter().all(|absent| absent["tracer"] != *name)
+    });
+    names.for_each(|name| assert_accounted_for(&report, name, 500_000));
+    assert!(count(&case(&report, "rtscope")["events"]["lost"]) > 0);
+}
+
+#[test]
+fn a_tracer_that_is_not_there_is_said_with_the_way_to_get_it() {
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    let empty = tempfile::tempdir().expect("a folder");
+    let output =
+        rtscope(&["--tracers", "rtscope,lttng,lttng-timer,perf,bpftrace", "--loops", "1k", "--rounds", "1"])
+            .args(["--json"])
+            .env("PATH", empty.path())
+            .output()
+            .expect("it can be run");
+    let report = object(&output, "rtscope.impact/1");
+    let absent = report["absent"].as_array().expect("a list");
+    let names: Vec<&str> = absent.iter().filter_map(|absent| absent["tracer"].as_str()).collect();
+    assert_eq!(names, ["lttng", "lttng-timer", "perf", "bpftrace"]);
+    for absent in absent {
+        assert!(
+            absent["reason"].as_str().is_some_and(|reason| reason.contains("is not installed")),
+            "{absent}"
+        );
+        assert!(absent["remedy"].as_str().is_some_and(|remedy| remedy.contains("install ")), "{absent}");
+    }
+    let cases = report["cases"].as_array().expect("a list");
+    assert_eq!(cases.len(), 3, "no column for who is not there: {report}");
+    // In the text, too, where no number stands for it.
+    let output =
+        rtscope(&["--tracers", "perf", "--loops", "1k", "--rounds", "1"]).env("PATH", empty.path()).output();
+    let output = output.expect("it can be run");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("perf: not measured: perf is not installed; install"), "{text}");
+    assert!(!text.lines().any(|line| line.starts_with("a turn") && line.contains("perf")), "{text}");
+}
+
+#[test]
+fn the_text_has_the_published_rows_and_the_picture_a_panel_for_each_case() {
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("impact.svg");
+    let output =
+        rtscope(&["--tracers", "rtscope", "--loops", "20k", "--rounds", "1", "--plot"]).arg(&file).output();
+    let output = output.expect("it can be run");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for row in [
+        "min ",
+        "mean ",
+        "max ",
+        "std deviation ",
+        "variance, 10³ ns² ",
+        "99.99 % ",
+        "emitted ",
+        "recorded ",
+        "lost ",
+    ] {
+        assert!(text.lines().any(|line| line.starts_with(row)), "{row}: {text}");
+    }
+    let picture = fs::read_to_string(&file).expect("it was written");
+    assert!(picture.starts_with("<svg xmlns=") && picture.ends_with("</svg>\n"));
+    // Three histograms, and the untraced one behind two of them.
+    assert_eq!(picture.matches("<path").count(), 5, "{picture}");
+}
+
+#[test]
+fn the_highest_rate_is_one_that_was_recorded_without_a_loss() {
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    let output = rtscope(&["--max-rate", "--tracers", "rtscope", "--duration", "50ms", "--json"]).output();
+    let report = object(&output.expect("it can be run"), "rtscope.impact-rate/1");
+    let found = &report["tracers"][0]["user_events"];
+    println!("{} events a second after {} tries", found["events_per_second"], found["tries"]);
+    assert!(number(&found["events_per_second"]) > 0.0, "{report}");
+    assert!(count(&found["emitted"]) > 0 && found["emitted"] == found["recorded"], "{report}");
+    assert!(count(&found["tries"]) >= 2, "the first to pass has to pass again: {report}");
+    // With the kernel's: a rate, or why there is none.
+    let with = &report["tracers"][0]["with_kernel_events"];
+    if with["events_per_second"].is_null() {
+        assert!(with["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{report}");
+    } else {
+        assert!(with["emitted"] == with["recorded"] && count(&with["kernel_events"]) > 0, "{report}");
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    for (arguments, word) in [
+        (["--loops", "0"], "--loops"),
+        (["--duration", "0s"], "--duration"),
+        (["--cpu", "1023"], "no such CPU"),
+        (["--rounds", "0"], "--rounds"),
+        (["--tracers", "magic"], "magic"),
+        (["--max-rate", "--loops=5"], "--loops"),
+    ] {
+        let output = rtscope(&arguments).output().expect("it can be run");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(word), "{arguments:?}: {said}");
+    }
+}
+
+/// Processes that have a folder in their environment: what was started under it, and what those have started.
+fn of_folder(folder: &Path) -> Vec<String> {
+    let folder = folder.to_str().expect("plain");
+    let of = |entry: fs::DirEntry| {
+        let environment = fs::read(entry.path().join("environ")).ok()?;
+        let words = fs::read(entry.path().join("cmdline")).ok()?;
+        let is_of = String::from_utf8_lossy(&environment).contains(folder);
+        is_of.then(|| String::from_utf8_lossy(&words).replace('\0', " "))
+    };
+    fs::read_dir("/proc").expect("it is there").flatten().filter_map(of).collect()
+}
+
+fn interrupt(child: &mut Child) -> Option<i32> {
+    kill(Pid::from_raw(child.id().try_into().expect("a process id")), Signal::SIGINT).expect("it runs");
+    child.wait().expect("it ends").code()
+}
+
+/// Starts it for a long time and waits until the loop runs under `tracer`; `None` where that is not to be had.
+fn in_the_middle(test: &str, tracer: &str, folder: &Path) -> Option<Child> {
+    // The order is random: until the tracer is the first.
+    loop {
+        let mut child = rtscope(&["--tracers", tracer, "--duration", "10min"])
+            .env("TMPDIR", folder)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it can be started");
+        let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines().map_while(Result::ok);
+        let line = lines.find(|line| line.contains("is not measured") || line.contains("round 1 of"));
+        let line = line.expect("it says what it does");
+        if line.ends_with(&format!(": {tracer}")) {
+            // Whatever the tracer needs is there when the loop is.
+            while !of_folder(folder).iter().any(|words| words.contains(" npt --json")) {
+                std::thread::yield_now();
+            }
+            return Some(child);
+        }
+        interrupt(&mut child);
+        if line.contains("is not measured") {
+            println!("SKIP: {test}: {line}");
+            return None;
+        }
+    }
+}
+
+#[test]
+fn root_after_ctrl_c_nothing_is_left_of_any_tracer() {
+    const TEST: &str = "root_after_ctrl_c_nothing_is_left_of_any_tracer";
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    for tracer in ["rtscope", "flight", "lttng", "perf", "bpftrace"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let Some(mut child) = in_the_middle(TEST, tracer, folder.path()) else { continue };
+        let uprobe = format!("rtscope_impact_{}/", child.id());
+        let uprobes = || fs::read_to_string(UPROBES).unwrap_or_default();
+        assert_eq!(uprobes().contains(&uprobe), tracer == "perf", "{}", uprobes());
+        // No round was ended, so there is no result.
+        assert_eq!(interrupt(&mut child), Some(1), "{tracer}");
+        assert_eq!(of_folder(folder.path()), Vec::<String>::new(), "{tracer}");
+        assert_eq!(
+            fs::read_dir(folder.path()).expect("it is ours").count(),
+            0,
+            "{tracer}: its folder is gone"
+        );
+        assert!(!uprobes().contains(&uprobe), "{tracer}: {}", uprobes());
+    }
+}
+
+#[test]
+fn root_what_a_killed_run_left_is_removed_by_the_next() {
+    const TEST: &str = "root_what_a_killed_run_left_is_removed_by_the_next";
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(mut child) = in_the_middle(TEST, "perf", folder.path()) else { return };
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    let uprobe = format!("rtscope_impact_{}/", child.id());
+    let uprobes = || fs::read_to_string(UPROBES).unwrap_or_default();
+    assert!(uprobes().contains(&uprobe), "{}", uprobes());
+    // Its children end with it.
+    while !of_folder(folder.path()).is_empty() {
+        std::thread::yield_now();
+    }
+    measured(&["--tracers", "perf", "--loops", "1k", "--rounds", "1"]);
+    assert!(!uprobes().contains(&uprobe), "{}", uprobes());
+}
