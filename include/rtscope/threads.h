@@ -453,6 +453,7 @@ static inline void rtscope__become_leader(void)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	long alive = rtscope__map(4096, RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS, -1);
+	const char *clock = rtscope__getenv("RTSCOPE_CLOCK");
 
 	rtscope__in_setup.why = RTU_LOST_IN_SETUP;
 	shared->leads = 1;
@@ -463,6 +464,8 @@ static inline void rtscope__become_leader(void)
 	shared->wait = rtscope__wait;
 	shared->end = rtscope__end_ring;
 	shared->clock = rtscope__clock_kind();
+	if (clock && !strcmp(clock, "monotonic"))
+		shared->clock = RTU_CLOCK_MONOTONIC;
 	shared->ring_bytes = rtscope__ring_bytes(rtscope__option("RTSCOPE_BUFFER", RTU_RING_BYTES_DEFAULT));
 	shared->sub_buffers = (uint32_t)rtscope__option("RTSCOPE_SUB_BUFFERS", RTU_SUB_BUFFERS_DEFAULT);
 	/* A power of two from 2 to 256. */

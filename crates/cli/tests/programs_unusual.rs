@@ -3,7 +3,8 @@
 
 mod programs_room;
 
-use programs_room::{Room, has, is_root, lines, rtscope};
+use programs_room::{Room, has, is_root, lines, root, rtscope};
+use std::ffi::OsStr;
 use std::fs;
 use std::process::{Command, Stdio};
 
@@ -34,6 +35,36 @@ fn a_static_program_is_recorded() {
     let recorded = room.record(&[], &[emitter.as_os_str(), "count".as_ref(), "5000".as_ref()]);
     recorded.assert_complete();
     assert_eq!(recorded.lost(), 0);
+}
+
+#[test]
+fn a_program_for_arm64_is_recorded_in_an_emulator() {
+    const TEST: &str = "a_program_for_arm64_is_recorded_in_an_emulator";
+    let room = Room::new(TEST);
+    let emulator = "qemu-aarch64-static";
+    if !has(TEST, emulator) {
+        return;
+    }
+    let source = root().join("crates/testkit/c/emitter.c");
+    let flags = ["-O2", "-std=c11", "-static"];
+    let Some(emitter) = room.compile("aarch64-linux-gnu-gcc", &flags, &source, "emitter") else { return };
+    for words in [["count", "20000"], ["signals", "20000"]] {
+        let command =
+            ["env".as_ref(), "RTSCOPE_CLOCK=monotonic".as_ref(), emulator.as_ref(), emitter.as_os_str()];
+        let recorded =
+            room.record(&["--user-buffer", "64M"], &[&command[..], &words.map(OsStr::new)].concat());
+        recorded.assert_complete();
+        assert!(recorded.events() > 0 && recorded.lost() == 0, "{}", recorded.account);
+        fs::remove_dir_all(room.trace()).expect("it was made");
+    }
+    // The emulated counter says nothing here: refused, with what to do.
+    let recorded =
+        room.record(&[], &[emulator.as_ref(), emitter.as_os_str(), "count".as_ref(), "10".as_ref()]);
+    assert!(
+        recorded.events() == 0 && recorded.remarks().contains("RTSCOPE_CLOCK=monotonic"),
+        "{}",
+        recorded.remarks()
+    );
 }
 
 #[test]

@@ -48,6 +48,11 @@ pub fn counter_kind() -> u32 {
     if cfg!(target_arch = "x86_64") { abi::RTU_CLOCK_TSC } else { abi::RTU_CLOCK_CNTVCT }
 }
 
+/// Whether this machine can tell what a program's clock said.
+pub(crate) fn is_known(kind: u32) -> bool {
+    kind == abi::RTU_CLOCK_MONOTONIC || kind == counter_kind()
+}
+
 #[cfg(target_arch = "x86_64")]
 fn counter(kind: u32) -> u64 {
     if kind != abi::RTU_CLOCK_TSC {

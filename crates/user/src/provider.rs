@@ -259,8 +259,11 @@ fn read(copy: &[u8], name: FileName, number: u32, uid: u32) -> Result<ProviderIn
     let events = half(offset_of!(abi::rtu_provider, events));
     let first_id = half(offset_of!(abi::rtu_provider, first_id));
     let clock = half(offset_of!(abi::rtu_provider, clock));
-    if u64::from(first_id) + u64::from(events) > u64::from(abi::RTU_EVENTS_MAX) || !(1..=3).contains(&clock) {
+    if u64::from(first_id) + u64::from(events) > u64::from(abi::RTU_EVENTS_MAX) {
         return Err("its numbers make no sense".to_string());
+    }
+    if !crate::clock::is_known(clock) {
+        return Err("its clock is not this machine's, as in an emulator; with RTSCOPE_CLOCK=monotonic it uses the kernel's".to_string());
     }
     let enabled = half(offset_of!(abi::rtu_provider, enabled_offset)) as usize;
     if enabled % 4 != 0

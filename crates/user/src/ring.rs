@@ -188,7 +188,7 @@ impl Ring {
         if !layout.is_possible()
             || ring_bytes + u64::from(abi::RTU_RING_OFFSET) != bytes
             || process != (name.process.pid, name.process.birth_ns)
-            || !(1..=3).contains(&clock)
+            || !crate::clock::is_known(clock)
             || word(offset_of!(abi::rtu_ring, tail)) % 8 != 0
         {
             return Err("what it says of itself cannot be".to_string());
