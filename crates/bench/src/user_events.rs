@@ -15,13 +15,15 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::unistd::Pid;
+use rtscope_peers::{Channel, Wakeup};
 use rtscope_testkit::process::program;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
+use std::rc::Rc;
 
 /// Turns of one loop: what they write fits into LTTng's default buffers with room to spare.
 const TURNS: u64 = 5000;
@@ -74,7 +76,10 @@ pub fn run(quick: bool) -> Result<Report> {
     let mut checks = Vec::new();
     match &bench.lttng {
         Ok(_) => tracers.extend([Tracer::LttngDefault, Tracer::LttngBest]),
-        Err(missing) => checks.push(format!("LTTng-UST was left out: {missing}")),
+        Err(missing) => {
+            let remedy = missing.remedy().unwrap_or_default();
+            checks.push(format!("LTTng-UST was left out: {missing}; {remedy}"));
+        }
     }
     let (mut order, mut costs) = (Order::new(), BTreeMap::<(Tracer, &str), Vec<f64>>::new());
     let (mut counter, mut bytes) = (Vec::new(), BTreeMap::<Tracer, Vec<f64>>::new());
@@ -234,7 +239,7 @@ struct Bench {
     folder: PathBuf,
     program: PathBuf,
     rounds: u64,
-    lttng: Result<Lttng>,
+    lttng: Result<Lttng, rtscope_peers::Error>,
 }
 
 impl Bench {
@@ -247,7 +252,7 @@ impl Bench {
             sched_setaffinity(Pid::from_raw(0), &others)?;
         }
         let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
-        let program = compile(folder, "with-rtscope", &["-I", &include.to_string_lossy()], &[])?;
+        let program = compile(folder, "with-rtscope", &["-I", &include.to_string_lossy()])?;
         Ok(Bench { cpu, folder: folder.to_owned(), program, rounds, lttng: Lttng::new(folder) })
     }
 
@@ -370,19 +375,21 @@ fn complete(trace: &Path, emitted: f64) -> Result<f64> {
     Ok(bytes / events)
 }
 
-fn compile(folder: &Path, name: &str, before: &[&str], after: &[&str]) -> Result<PathBuf> {
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("c")
+}
+
+fn compile(folder: &Path, name: &str, before: &[&str]) -> Result<PathBuf> {
     let out = folder.join(name);
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("c");
     let mut command = Command::new("cc");
     command
         .args(["-O2", "-std=gnu11"])
         .args(before)
         .arg("-I")
-        .arg(&sources)
-        .arg(sources.join("user_events.c"))
+        .arg(sources())
+        .arg(sources().join("user_events.c"))
         .arg("-o")
-        .arg(&out)
-        .args(after);
+        .arg(&out);
     finished(&mut command)?;
     Ok(out)
 }
@@ -395,65 +402,36 @@ fn finished(command: &mut Command) -> Result<Output> {
     Ok(output)
 }
 
-/// LTTng, with a session daemon of our own unless one runs.
+/// LTTng, and the program with its events.
 struct Lttng {
     program: PathBuf,
-    daemon: Option<Child>,
+    lttng: Rc<rtscope_peers::Lttng>,
 }
 
 impl Lttng {
-    fn new(folder: &Path) -> Result<Lttng> {
-        let program = compile(folder, "with-lttng", &["-DWITH_LTTNG"], &["-llttng-ust", "-ldl"])
-            .context("install liblttng-ust-dev")?;
-        let answers = || finished(Command::new("lttng").args(["--no-sessiond", "list"])).is_ok();
-        let mut daemon = None;
-        if !answers() {
-            let mut command = Command::new("lttng-sessiond");
-            command.arg("--no-kernel").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            daemon = Some(command.spawn().context("install lttng-tools")?);
-        }
-        let lttng = Lttng { program, daemon };
-        let start = Instant::now();
-        while !answers() {
-            ensure!(start.elapsed() < Duration::from_secs(20), "lttng-sessiond does not answer");
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        Ok(lttng)
+    fn new(folder: &Path) -> Result<Lttng, rtscope_peers::Error> {
+        let program = folder.join("with-lttng");
+        rtscope_peers::compile([
+            OsStr::new("-DWITH_LTTNG"),
+            OsStr::new("-I"),
+            sources().as_os_str(),
+            sources().join("user_events.c").as_os_str(),
+            OsStr::new("-o"),
+            program.as_os_str(),
+        ])?;
+        let lttng = Rc::new(rtscope_peers::Lttng::start(folder, false, &|| false)?);
+        Ok(Lttng { program, lttng })
     }
 
     fn run(&self, tracer: Tracer, trace: &Path, arguments: &[&str]) -> Result<Output> {
-        let session = format!("rtscope-bench-{}", std::process::id());
-        let lttng = |words: &[&str]| finished(Command::new("lttng").arg("--no-sessiond").args(words));
-        lttng(&["create", &session, &format!("--output={}", trace.display())])?;
-        let traced = || -> Result<Output> {
-            if tracer == Tracer::LttngBest {
-                let channel = ["--subbuf-size=16M", "--num-subbuf=4", "--read-timer=1000"];
-                lttng(&[&["enable-channel", "-u", "-s", &session], channel.as_slice(), &["best"]].concat())?;
-                lttng(&["enable-event", "-u", "-s", &session, "-c", "best", "bench:*"])?;
-            } else {
-                lttng(&["enable-event", "-u", "-s", &session, "bench:*"])?;
-            }
-            lttng(&["start", &session])?;
-            let output = finished(Command::new(&self.program).args(arguments))?;
-            lttng(&["stop", &session])?;
-            Ok(output)
-        };
-        let result = traced();
-        // The session goes in any case.
-        lttng(&["destroy", &session])?;
-        result
-    }
-}
-
-impl Drop for Lttng {
-    fn drop(&mut self) {
-        if let Some(daemon) = &mut self.daemon {
-            let pid = Pid::from_raw(i32::try_from(daemon.id()).unwrap_or(0));
-            // In order, so that its consumer ends with it. If it is gone already there is nothing to do.
-            if pid.as_raw() > 0 {
-                let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
-            }
-            let _ = daemon.wait();
-        }
+        let best = Channel { sub_buffer_bytes: 16 << 20, sub_buffers: 4, wakeup: Wakeup::Timer(1000) };
+        let channel = (tracer == Tracer::LttngBest).then_some(best);
+        let name = format!("rtscope-bench-{}", std::process::id());
+        let session = self.lttng.session(&name, trace, channel, "bench:*")?;
+        session.start()?;
+        let (variable, value) = self.lttng.environment();
+        let output = finished(Command::new(&self.program).args(arguments).env(variable, value))?;
+        session.destroy()?;
+        Ok(output)
     }
 }

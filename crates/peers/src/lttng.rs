@@ -63,12 +63,6 @@ impl Lttng {
         Ok(lttng)
     }
 
-    /// Whether the daemon is ours.
-    #[must_use]
-    pub fn is_own(&self) -> bool {
-        self.daemon.is_some()
-    }
-
     /// What traced programs have to have in their environment.
     #[must_use]
     pub fn environment(&self) -> (&'static str, &Path) {
