@@ -69,8 +69,11 @@ fn assert_accounted_for(report: &Value, name: &str, turns: u64) {
     assert!(emitted >= turns && emitted <= turns + 50, "{events}");
     assert_eq!(recorded + lost, emitted);
     assert!(recorded > 0);
-    // It says itself what it lost: at least the loop's.
-    assert!(count(&events["lost_said_by_tracer"]) >= lost, "{events}");
+    let said = count(&events["lost_said_by_tracer"]);
+    // bpftrace does not tell of what it lost after the last record that it got; perf may have lost others than the loop's.
+    if !["perf", "bpftrace"].contains(&name) {
+        assert_eq!(said, lost, "{events}");
+    }
 }
 
 #[test]
@@ -110,6 +113,10 @@ fn lttng_records_what_the_loop_emits_by_both_ways() {
     if skipped(TEST, &report) {
         return;
     }
+    // Its event costs next to nothing when nobody records it.
+    let added = |name: &str| number(&case(&report, name)["added"]["p50_ns"]);
+    assert!(added("lttng-off") < added("lttng") / 2.0, "{} {}", added("lttng-off"), added("lttng"));
+    assert!(case(&report, "lttng-off")["events"]["recorded"].is_null());
     assert_accounted_for(&report, "lttng", 100_000);
     assert_accounted_for(&report, "lttng-timer", 100_000);
 }
@@ -139,7 +146,15 @@ fn root_a_buffer_that_is_too_small_loses_and_the_losses_are_counted() {
         report["absent"].as_array().expect("a list").iter().all(|absent| absent["tracer"] != *name)
     });
     names.for_each(|name| assert_accounted_for(&report, name, 500_000));
-    assert!(count(&case(&report, "rtscope")["events"]["lost"]) > 0);
+    // What an emulated CPU emits can be kept up with.
+    if !rtscope_testkit::machine::is_emulated() {
+        let rtscope = case(&report, "rtscope");
+        assert!(count(&rtscope["events"]["lost"]) > 0);
+        assert!(
+            rtscope["notes"][0].as_str().is_some_and(|note| note.contains("would cost more")),
+            "{rtscope}"
+        );
+    }
 }
 
 #[test]
@@ -281,6 +296,30 @@ fn in_the_middle(test: &str, tracer: &str, folder: &Path) -> Option<Child> {
             println!("SKIP: {test}: {line}");
             return None;
         }
+    }
+}
+
+#[test]
+fn a_signal_ends_it_with_the_rounds_that_were_complete() {
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    let mut child = rtscope(&["--tracers", "rtscope", "--loops", "10k", "--rounds", "1000", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it can be started");
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("round 3 of")));
+    kill(Pid::from_raw(child.id().try_into().expect("a process id")), Signal::SIGINT).expect("it runs");
+    let said: Vec<String> = lines.collect();
+    let report = object(&child.wait_with_output().expect("it ends"), "rtscope.impact/1");
+    let rounds = count(&report["rounds"]);
+    assert!(rounds >= 2, "{rounds}");
+    assert!(
+        said.iter().any(|line| line.ends_with(&format!("stopped after {rounds} of 1000 rounds"))),
+        "{said:?}"
+    );
+    for case in report["cases"].as_array().expect("a list") {
+        assert_eq!(case["runs"].as_array().map(Vec::len), usize::try_from(rounds).ok(), "{}", case["case"]);
     }
 }
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What of the machine makes figures differ from run to run, or mean something else: said before the figures.
 
-use super::room::Sample;
+use super::room::{Room, Sample};
 use serde_json::{Value, json};
 use std::fs;
 
 /// A change of the core's clock between runs that is worth a note, as a ratio.
 const CLOCK_CHANGE: f64 = 1.02;
+
+/// The same of the counter's rate: what is measured in a tenth of a second is not exact, least of all in a virtual machine.
+const COUNTER_CHANGE: f64 = 1.002;
 
 /// What was found.
 #[derive(Debug)]
@@ -23,7 +26,8 @@ fn line(path: &str) -> Option<String> {
 
 impl Machine {
     /// Looks at the CPU of the loop.
-    pub fn look(cpu: usize) -> Machine {
+    pub fn look(room: &Room) -> Machine {
+        let cpu = room.cpu;
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let field = |name: &str| {
             let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
@@ -32,6 +36,9 @@ impl Machine {
         let mut notes = Vec::new();
         frequencies(cpu, &mut notes);
         isolation(cpu, &mut notes);
+        if room.is_alone {
+            notes.push("there is no other CPU for the tracers: they interrupt the loop".to_string());
+        }
         clock(&field("flags").unwrap_or_default(), &mut notes);
         Machine {
             model: field("model name").unwrap_or_else(|| std::env::consts::ARCH.to_string()),
@@ -55,6 +62,16 @@ impl Machine {
             notes.push(format!(
                 "the core's clock changed between {low:.2} and {high:.2} GHz (turbo, power saving or a busy sibling): differences \
                  between tracers are partly that"
+            ));
+        }
+        let rates = samples.clone().map(|sample| sample.ticks_per_second);
+        let (low, high) =
+            rates.fold((f64::MAX, 0.0_f64), |(low, high), rate| (low.min(rate), high.max(rate)));
+        if high > low * COUNTER_CHANGE {
+            notes.push(format!(
+                "the counter's rate was measured as {:.3} to {:.3} MHz: it is not constant, or the clock that it was compared with jumped",
+                low / 1e6,
+                high / 1e6
             ));
         }
         // npt says of each run what is said here of all of them.

@@ -32,7 +32,7 @@ pub fn run(options: &ImpactOptions) -> Result<(), Failure> {
         ));
     }
     let room = Room::new(options, Stop::on_signals()?)?;
-    let machine = Machine::look(room.cpu);
+    let machine = Machine::look(&room);
     let tracers = Tracers::find(&room, &options.tracers, options.max_rate).map_err(failed)?;
     for absent in &tracers.absent {
         let remedy = absent.remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();

@@ -22,6 +22,8 @@ Each round runs the loop of rtscope npt without an event, with one that nobody r
 tables have medians over the rounds; what a tracer adds is the median of the differences to the untraced run of the same round.
 A cost with losses is too low: what is not recorded is not written either. --rate or a larger --buffer avoids them.
 
+  untraced     the loop without an event
+  disabled     with rtscope's event, which nobody records (it is perf's and bpftrace's, too); lttng-off: with LTTng's
   rtscope      rtscope record -u
   flight       rtscope record -u --flight-recorder, which overwrites and so loses nothing
   lttng        LTTng-UST as it is by default: the writer wakes the consumer, by a system call

@@ -54,6 +54,8 @@ fn figures() -> Vec<Figure> {
     figures
 }
 
+/// A share of losses that makes a cost look smaller than it is.
+const LOST: f64 = 0.01;
 /// The table has it in 10³ ns², as the published one.
 const VARIANCE: &str = "variance, 10³ ns²";
 
@@ -89,10 +91,15 @@ impl Column {
         }
     }
 
-    fn notes(&self) -> Vec<&str> {
-        let mut notes: Vec<&str> =
-            self.accounts().flat_map(|account| &account.notes).map(String::as_str).collect();
-        notes.dedup();
+    /// What the reader has to know of it.
+    fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> =
+            self.accounts().flat_map(|account| account.notes.iter().cloned()).collect();
+        let events = self.events();
+        let lost = events.lost.filter(|_| !events.overwrites).unwrap_or(0);
+        if lost as f64 > events.emitted as f64 * LOST {
+            notes.push("what is lost is not written, so it would cost more than this; --rate or --buffer avoids that".to_string());
+        }
         notes
     }
 
@@ -337,6 +344,7 @@ mod tests {
             buckets: vec![(1.0, 2.0, 10)],
             emitted,
             duration_ns: 100.0,
+            ticks_per_second: 2e9,
             core_ghz: [3.0, 3.0],
             notes: Vec::new(),
         };

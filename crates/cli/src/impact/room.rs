@@ -33,6 +33,8 @@ pub struct Room {
     pub fifo: Option<u8>,
     /// Of each tracer, for a CPU or a thread.
     pub buffer_bytes: usize,
+    /// There is no other CPU: the tracers are on the loop's.
+    pub is_alone: bool,
     /// Where the child that measures may start: it goes to its CPU by itself.
     all: CpuSet,
     pub stop: Stop,
@@ -70,6 +72,8 @@ pub struct Sample {
     pub buckets: Vec<(f64, f64, u64)>,
     pub emitted: u64,
     pub duration_ns: f64,
+    /// Of the counter, as measured.
+    pub ticks_per_second: f64,
     /// Cycles per ns of the core, before and after.
     pub core_ghz: [f64; 2],
     pub notes: Vec<String>,
@@ -90,7 +94,8 @@ impl Room {
             .map_err(|error| Failure::doing("asking which CPUs may be used", error))?;
         let mut others = all;
         others.unset(cpu).map_err(|error| Failure::doing("choosing CPUs", error))?;
-        if (0..CpuSet::count()).any(|cpu| others.is_set(cpu).unwrap_or(false)) {
+        let is_alone = !(0..CpuSet::count()).any(|cpu| others.is_set(cpu).unwrap_or(false));
+        if !is_alone {
             sched_setaffinity(Pid::from_raw(0), &others)
                 .map_err(|error| Failure::doing("leaving the loop's CPU", error))?;
         }
@@ -100,7 +105,7 @@ impl Room {
             std::env::current_exe().map_err(|error| Failure::doing("looking for rtscope itself", error))?;
         let usual = if options.max_rate { RATE_BUFFER_BYTES } else { BUFFER_BYTES };
         let buffer_bytes = options.buffer.map_or(usual, |buffer| buffer.0);
-        Ok(Room { folder, rtscope, cpu, fifo: options.fifo, buffer_bytes, all, stop })
+        Ok(Room { folder, rtscope, cpu, fifo: options.fifo, buffer_bytes, is_alone, all, stop })
     }
 
     /// A place in the folder.
@@ -196,6 +201,7 @@ fn sample(npt: &Value) -> Option<Sample> {
         buckets: all["histogram"].as_array()?.iter().map(bucket).collect::<Option<_>>()?,
         emitted: npt["events"]["generated"].as_u64()?,
         duration_ns: npt["duration_ns"].as_f64()?,
+        ticks_per_second: npt["ticks_per_second"].as_f64()?,
         core_ghz: [npt["core_ghz"]["before"].as_f64()?, npt["core_ghz"]["after"].as_f64()?],
         notes: notes.collect(),
     })

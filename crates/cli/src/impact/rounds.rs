@@ -21,8 +21,10 @@ const LOOPS: u64 = 1_000_000;
 pub enum Case {
     /// Without an event.
     Untraced,
-    /// With an event that nobody records.
+    /// With rtscope's event, which nobody records. For the tracers of its USDT probe it is the same.
     Disabled,
+    /// With LTTng's.
+    LttngDisabled,
     Traced(TracerArg),
 }
 
@@ -32,6 +34,7 @@ impl Case {
         match self {
             Case::Untraced => "untraced",
             Case::Disabled => "disabled",
+            Case::LttngDisabled => "lttng-off",
             Case::Traced(tracer) => cases::title(tracer),
         }
     }
@@ -97,6 +100,10 @@ fn run_case(case: Case, room: &Room, tracers: &mut Tracers, limits: Limits) -> R
             Ok(Run { sample: room.run_loop(&event, limits)?, account: None })
         }
         Case::Disabled => Ok(Run { sample: room.run_loop(&LoopEvent::default(), limits)?, account: None }),
+        Case::LttngDisabled => {
+            let event = lttng(tracers).map(|tracer| tracer.event()).unwrap_or_default();
+            Ok(Run { sample: room.run_loop(&event, limits)?, account: None })
+        }
         Case::Traced(tracer) => {
             let Some(tracer) = tracers.there.get_mut(&tracer) else {
                 return Err(Error::Failed("it is not there".to_string()));
@@ -127,9 +134,17 @@ pub fn traced(
     result
 }
 
+/// One of those that have its event.
+fn lttng(tracers: &Tracers) -> Option<&dyn Tracer> {
+    let one = |tracer| tracers.there.get(&tracer).map(Box::as_ref);
+    one(TracerArg::Lttng).or(one(TracerArg::LttngTimer))
+}
+
 fn shuffled(tracers: &Tracers, round: u32) -> Vec<Case> {
     let traced = tracers.there.keys().map(|tracer| Case::Traced(*tracer));
-    let mut cases: Vec<Case> = [Case::Untraced, Case::Disabled].into_iter().chain(traced).collect();
+    let disabled = lttng(tracers).map(|_| Case::LttngDisabled);
+    let mut cases: Vec<Case> =
+        [Case::Untraced, Case::Disabled].into_iter().chain(disabled).chain(traced).collect();
     // Random keys: the standard library's hash has a new seed for each of them.
     cases.sort_by_cached_key(|case| RandomState::new().hash_one((case.name(), round)));
     cases
