@@ -104,6 +104,8 @@ struct User {
     folder: Folder,
     served: Option<Served>,
     processes: BTreeMap<ProcessId, Process>,
+    /// Processes that are over, and of which there is nothing to tell.
+    over: u32,
     /// Who serves it, if this process only watches.
     other: Option<u32>,
     /// Names that have been dealt with, but for those that are not complete yet.
@@ -170,6 +172,7 @@ impl Programs {
             folder,
             served,
             processes: BTreeMap::new(),
+            over: 0,
             other,
             known: BTreeSet::new(),
             incomplete: BTreeMap::new(),
@@ -303,7 +306,7 @@ impl Programs {
     /// How many processes there are or were.
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.users.iter().map(|user| user.processes.len() as u32).sum()
+        self.users.iter().map(|user| user.processes.len() as u32 + user.over).sum()
     }
 
     /// Events that found no room or no ring, so far.
@@ -425,6 +428,10 @@ impl User {
             process.check(id, newer);
             if self.served.is_some() || self.other.is_none() {
                 process.sweep(folder, self.served.is_some());
+                if process.is_over() {
+                    self.processes.remove(&id);
+                    self.over += 1;
+                }
             }
         }
     }

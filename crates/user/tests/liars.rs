@@ -387,3 +387,29 @@ fn resident_bytes() -> u64 {
     status.split_whitespace().nth(1).expect("a file of the test").parse::<u64>().expect("a file of the test")
         * 4096
 }
+
+#[test]
+fn processes_that_have_ended_leave_no_account() {
+    const ENDED: u64 = 100;
+    let room = Room::new();
+    // Of one process number only the newest life can live.
+    for birth_ns in 1..=ENDED {
+        room.leave(&liar('p', birth_ns), &provider(birth_ns));
+        room.leave(&liar('r', birth_ns), &ring(birth_ns, 5));
+    }
+    let mut programs = room.recording();
+    let mut kept = Kept::default();
+    programs.look(&mut kept).expect("a file of the test");
+    programs.drain(&mut kept).expect("a file of the test");
+    programs.stop(&mut kept).expect("a file of the test");
+    let reports = programs.reports();
+    assert_eq!(reports.len(), 1, "the one that lives: {reports:?}");
+    assert_eq!((programs.count(), programs.rings()), (ENDED as u32 + 1, ENDED as u32 + 1));
+    assert_eq!(kept.rings.len() as u64, ENDED + 1);
+    let left = fs::read_dir(&room.folder).expect("a file of the test").flatten();
+    let names: Vec<String> = left.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    assert!(
+        !names.iter().any(|name| !name.contains(&format!("{HONEST:x}")) && name != "collector"),
+        "{names:?}"
+    );
+}

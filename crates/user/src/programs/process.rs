@@ -8,7 +8,7 @@ use crate::ring::{Ring, RingInfo};
 use crate::session::Settings;
 use rtscope_abi::program as abi;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(super) struct Process {
     providers: BTreeMap<u32, Provider>,
     gone_providers: Vec<ProviderInfo>,
     rings: Vec<(u32, Ring)>,
-    /// Rings that were taken to their end.
+    /// Rings that were taken to their end, and of which there is something to tell: an endless recording may see any number.
     done: Vec<RingReport>,
     untraced: Option<i32>,
     dead: bool,
@@ -32,7 +32,7 @@ pub(super) struct Process {
     counters: ProcessCounters,
     counters_before: ProcessCounters,
     session: u64,
-    files: Vec<FileName>,
+    files: BTreeSet<FileName>,
 }
 
 /// What became of a ring.
@@ -97,7 +97,7 @@ impl Process {
         rings_max: usize,
     ) -> io::Result<bool> {
         if self.files.len() < FILES_MAX {
-            self.files.push(name);
+            self.files.insert(name);
         }
         if self.dropped.is_some() {
             return Ok(true);
@@ -139,9 +139,7 @@ impl Process {
         Ok(match result {
             Ok(true) => true,
             Ok(false) => {
-                if self.files.last() == Some(&name) {
-                    self.files.pop();
-                }
+                self.files.remove(&name);
                 false
             }
             Err(why) => {
@@ -163,7 +161,7 @@ impl Process {
     /// Takes nothing more from it.
     pub(super) fn refuse(&mut self, name: FileName, why: &str) {
         if self.dropped.is_none() {
-            self.files.push(name);
+            self.files.insert(name);
             self.drop_it(format!("{name}: {why}"));
         }
     }
@@ -173,8 +171,21 @@ impl Process {
         self.providers.values().for_each(|provider| provider.enable(0, None));
         self.dropped = Some(why);
         let rings = std::mem::take(&mut self.rings);
-        self.done.extend(rings.iter().map(|(index, ring)| ring_report(*index, ring)));
+        self.done_with(&rings);
         self.forget_providers();
+    }
+
+    fn done_with(&mut self, rings: &[(u32, Ring)]) {
+        let reports = rings.iter().map(|(index, ring)| ring_report(*index, ring));
+        self.done.extend(reports.filter(RingReport::tells_something));
+    }
+
+    /// Nothing of it is left, and there is nothing to tell of it: it need not be kept.
+    pub(super) fn is_over(&self) -> bool {
+        let outside = self.counters();
+        let has_trouble = outside.lost() > 0 || outside.rings_refused > 0 || !self.done.is_empty();
+        let is_gone = self.dead && self.files.is_empty() && self.rings.is_empty();
+        is_gone && !has_trouble && self.untraced.is_none() && self.dropped.is_none()
     }
 
     fn forget_providers(&mut self) {
@@ -246,7 +257,8 @@ impl Process {
             let keep = over.binary_search(index).is_err();
             if !keep {
                 folder.remove(ring.name);
-                self.done.push(ring_report(*index, ring));
+                self.files.remove(&ring.name);
+                self.done.extend(Some(ring_report(*index, ring)).filter(RingReport::tells_something));
             }
             keep
         });
@@ -287,11 +299,9 @@ impl Process {
         if !self.dead || !(recorded && self.quiet || !recorded && empty) {
             return;
         }
-        for name in self.files.drain(..) {
-            folder.remove(name);
-        }
+        std::mem::take(&mut self.files).into_iter().for_each(|name| folder.remove(name));
         let rings = std::mem::take(&mut self.rings);
-        self.done.extend(rings.iter().map(|(index, ring)| ring_report(*index, ring)));
+        self.done_with(&rings);
         self.forget_providers();
     }
 
@@ -361,8 +371,14 @@ impl Process {
         if !self.dead || !self.rings.is_empty() {
             return true;
         }
-        self.files.drain(..).for_each(|name| folder.remove(name));
+        std::mem::take(&mut self.files).into_iter().for_each(|name| folder.remove(name));
         false
+    }
+}
+
+impl RingReport {
+    fn tells_something(&self) -> bool {
+        self.lost > 0 || self.unfinished > 0 || self.waits > 0
     }
 }
 
