@@ -419,3 +419,46 @@ fn what_does_not_exist_is_refused_with_the_way_on() {
     let (code, notes) = refused(&["-k", "sched:no_such_event", "-o", "trace"]);
     assert!(code == Some(2) && notes.contains("rtscope list -k") || code == Some(3), "{code:?} {notes}");
 }
+
+#[test]
+fn root_two_capabilities_and_a_readable_tracefs_record_system_calls() {
+    const TEST: &str = "root_two_capabilities_and_a_readable_tracefs_record_system_calls";
+    const NOBODY: &str = "65534";
+    if !rtscope_testkit::machine::is_emulated() {
+        println!("SKIP: {TEST}: it changes who may read tracefs for the whole machine; ./x vm runs it");
+        return;
+    }
+    if skip_without(TEST, "setpriv") {
+        return;
+    }
+    let remount = |options: &str| {
+        let options = format!("remount,{options}");
+        let status = Command::new("mount")
+            .args(["-o", &options, "/sys/kernel/tracing"])
+            .status()
+            .expect("it can be run");
+        assert!(status.success(), "mount -o {options}");
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("ours");
+    remount(&format!("gid={NOBODY},mode=750"));
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]);
+    command.args(["--inh-caps=-all,+bpf,+perfmon", "--ambient-caps=-all,+bpf,+perfmon"]);
+    command.arg(program("rtscope").expect("built")).args(["record", "--json", "-k", "syscalls", "-o"]);
+    let output =
+        command.arg(folder.path().join("trace")).args(["--", "ls", "/"]).output().expect("it can be run");
+    remount("gid=0,mode=700");
+    if output.status.code() == Some(3) {
+        // Where eBPF programs could be preempted, system calls are ftrace's, which takes more.
+        let advice = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(advice.contains("/instances"), "{advice}");
+        println!("SKIP: {TEST}: on this kernel ftrace records system calls: {}", advice.trim());
+        return;
+    }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{output:?}"));
+    let account: Value = serde_json::from_str(line).expect("JSON");
+    println!("recorded {} events, lost {}", account["events"], lost(&account));
+    assert!(account["events"].as_u64() > Some(10) && lost(&account) == 0, "{account}");
+}
