@@ -11,7 +11,7 @@ use crate::{cargo, root};
 const PACKAGE: &str = "rtscope-bench";
 
 /// Name and question of every benchmark.
-pub const BENCHMARKS: [(&str, &str); 8] = [
+pub const BENCHMARKS: [(&str, &str); 9] = [
     ("kernel-events", "cost of recording sched_switch and sched_waking, against ftrace and perf"),
     (
         "tracker",
@@ -22,6 +22,10 @@ pub const BENCHMARKS: [(&str, &str); 8] = [
     ("record", "run time that recording to disk adds to a load, against trace-cmd and perf"),
     ("read", "rtscope stat and print against babeltrace2, and their memory"),
     ("user-events", "what an event adds to a program, against LTTng-UST and one reading of the counter"),
+    (
+        "user-rate",
+        "the highest rate of a program's events that is recorded without a loss, against LTTng-UST",
+    ),
     ("idle", "CPU time of `rtscope watch` while nothing is late"),
 ];
 

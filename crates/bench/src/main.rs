@@ -17,6 +17,7 @@ mod state;
 mod table;
 mod tracker;
 mod user_events;
+mod user_rate;
 
 use anyhow::{Result, bail};
 use std::process::ExitCode;
@@ -54,8 +55,9 @@ fn run(words: &[String]) -> Result<bool> {
         ["system-calls", count] => return record::system_calls(count).map(|()| true),
         ["read"] => read::run(quick)?,
         ["user-events"] => user_events::run(quick)?,
+        ["user-rate"] => user_rate::run(quick)?,
         _ => bail!(
-            "name one benchmark: kernel-events, tracker, flip, idle, state, record, read, user-events (and --json, --quick; a part of a row's name after record)"
+            "name one benchmark: kernel-events, tracker, flip, idle, state, record, read, user-events, user-rate (and --json, --quick; a part of a row's name after record)"
         ),
     };
     println!("{}", if json { serde_json::to_string(&report)? } else { report.text() });
