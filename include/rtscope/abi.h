@@ -163,7 +163,7 @@ struct rtu_session {
 	uint32_t abi_version;
 	uint32_t bytes; /* of the patterns */
 	uint64_t session;
-	uint32_t pid; /* of the collector */
+	uint32_t pid; /* of the collector; 0: it has none here, and lives as long as this file is locked */
 	uint32_t flags;
 	uint32_t ring_bytes;
 	uint32_t level; /* the highest level that is enabled */

@@ -322,6 +322,21 @@ static inline int rtscope__lives(uint32_t pid)
 	return !result || result == -RTSCOPE__EPERM;
 }
 
+/* Whether somebody else holds a lock on a file: then the collector that left it lives, whatever its number is. */
+static inline int rtscope__is_locked(int file)
+{
+	/* struct flock of 64-bit Linux (asm-generic/fcntl.h); F_WRLCK, SEEK_SET, all of the file. */
+	struct {
+		int16_t type, whence;
+		int32_t zero;
+		int64_t start, length;
+		int32_t pid, zero2;
+	} lock = { 1, 0, 0, 0, 0, 0, 0 };
+
+	/* 5: F_GETLK, 2: F_UNLCK */
+	return !rtscope__call(__NR_fcntl, file, 5, (long)&lock, 0, 0, 0) && lock.type != 2;
+}
+
 /* The session of one folder, if its collector lives. */
 static inline int rtscope__read_session(const char *path, uint32_t owner, char *buffer)
 {
@@ -336,10 +351,12 @@ static inline int rtscope__read_session(const char *path, uint32_t owner, char *
 	if (!rtscope__status(file, "", &status) && (status.stx_mode & 0170000) == 0100000 && status.stx_uid == owner &&
 	    !(status.stx_mode & 022))
 		bytes = rtscope__call(__NR_read, file, (long)buffer, RTU_SESSION_BYTES_MAX, 0, 0, 0);
+	if (bytes > (long)sizeof(*session) && !session->pid && !rtscope__is_locked(file))
+		bytes = -1;
 	rtscope__close(file);
 	return bytes > (long)sizeof(*session) && session->magic == RTU_SESSION_MAGIC &&
 	       session->abi_version == RTU_ABI_VERSION && session->bytes == (uint64_t)bytes - sizeof(*session) &&
-	       !buffer[bytes - 1] && rtscope__lives(session->pid);
+	       !buffer[bytes - 1] && (!session->pid || rtscope__lives(session->pid));
 }
 
 /* The session of this user, else that of root. */

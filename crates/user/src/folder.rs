@@ -2,12 +2,13 @@
 //! The folders in which programs leave their files, and what the files' names say.
 
 use crate::Error;
+use crate::rooms::{Room, is_still, open_below};
 use nix::dir::Dir;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// Where they are.
@@ -78,11 +79,14 @@ impl std::fmt::Display for FileName {
 /// The folder of a user.
 #[derive(Debug)]
 pub struct Folder {
-    /// The user.
+    /// The user, as this process sees it.
     pub uid: u32,
-    /// Where it is.
+    /// Where it is, for messages when it is a container's.
     pub path: PathBuf,
     dir: File,
+    pub(crate) gid: u32,
+    /// The container's `/dev/shm`, and the name in it.
+    container: Option<(OwnedFd, String)>,
 }
 
 impl Folder {
@@ -99,7 +103,45 @@ impl Folder {
         if status.st_uid != uid || status.st_mode & 0o077 != 0 {
             return Err(Error::NotOurs(path.display().to_string()));
         }
-        Ok(Folder { uid, path, dir: dir.into() })
+        Ok(Folder { uid, path, dir: dir.into(), gid: status.st_gid, container: None })
+    }
+
+    /// The folder of one user of a container, who may have another number here.
+    ///
+    /// # Errors
+    /// As [`Folder::open`].
+    pub(crate) fn open_in(room: &Room, uid_there: u32) -> Result<Folder, Error> {
+        let name = format!("{PREFIX}{uid_there}");
+        let path = room.shown.join(&name);
+        let failed = |what: &'static str| {
+            let path = path.clone();
+            move |errno: nix::Error| Error::io(what, &path)(errno.into())
+        };
+        let dir = open_below(&room.dir, &name, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())
+            .map_err(failed("open"))?;
+        let status = fstat(&dir).map_err(failed("look at"))?;
+        // Whoever owns it may write anything into it, and is who its programs are reported for.
+        if status.st_mode & 0o077 != 0 {
+            return Err(Error::NotOurs(path.display().to_string()));
+        }
+        let base = room.dir.try_clone().map_err(Error::io("open", &path))?;
+        Ok(Folder {
+            uid: status.st_uid,
+            path,
+            dir: dir.into(),
+            gid: status.st_gid,
+            container: Some((base, name)),
+        })
+    }
+
+    /// Whether it is a container's, where numbers of processes mean something else.
+    pub(crate) fn is_containers(&self) -> bool {
+        self.container.is_some()
+    }
+
+    /// Opens or makes a file that is no program's, never one that is elsewhere.
+    pub(crate) fn open_own(&self, name: &str, flags: OFlag) -> io::Result<File> {
+        Ok(open_below(&self.dir, name, flags | OFlag::O_NONBLOCK, Mode::S_IRUSR | Mode::S_IWUSR)?.into())
     }
 
     /// The same, made if need be; only for the own user.
@@ -144,8 +186,8 @@ impl Folder {
     /// # Errors
     /// When the system refuses or it is something else.
     pub(crate) fn open_file(&self, name: FileName) -> io::Result<(File, u64)> {
-        let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let file = File::from(openat(&self.dir, name.to_string().as_str(), flags, Mode::empty())?);
+        let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK;
+        let file = File::from(open_below(&self.dir, &name.to_string(), flags, Mode::empty())?);
         let status = fstat(&file)?;
         let kind = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT;
         if kind != SFlag::S_IFREG || status.st_uid != self.uid {
@@ -167,6 +209,9 @@ impl Folder {
     /// Whether it is still the folder of that name.
     #[must_use]
     pub fn is_current(&self) -> bool {
+        if let Some((room, name)) = &self.container {
+            return is_still(room, name, &self.dir);
+        }
         let here = fstat(&self.dir).ok();
         let there = fstatat(nix::fcntl::AT_FDCWD, &self.path, AtFlags::AT_SYMLINK_NOFOLLOW).ok();
         here.zip(there)

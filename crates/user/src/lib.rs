@@ -6,7 +6,7 @@
 //! used as a length, a place or a name before it has been checked, what has been checked is not read again, and a file that
 //! shrinks under us gives zeros instead of a signal (`memory`). A program that lies loses its own trace, nobody else's.
 //!
-//! `folder` (files) → `provider` (descriptions, enabling) and `ring` (records) → `programs` (all of them, as they come and
+//! `rooms` (containers) → `folder` (files) → `provider` (descriptions, enabling) and `ring` (records) → `programs` (all of them, as they come and
 //! go) under a `session` (what is wanted). `clock` relates the programs' counter to CLOCK_MONOTONIC; `records` reads what was taken.
 
 pub mod clock;
@@ -18,6 +18,7 @@ pub mod programs;
 mod provider;
 pub mod records;
 mod ring;
+mod rooms;
 pub mod session;
 
 pub use provider::ProviderInfo;

@@ -7,10 +7,11 @@
 mod process;
 
 use crate::Error;
-use crate::folder::{FileName, Folder, ProcessId};
+use crate::folder::{FileName, Folder, ProcessId, ROOM};
 use crate::memory::MAPPINGS_MAX;
 use crate::provider::ProviderInfo;
 use crate::ring::RingInfo;
+use crate::rooms::{Census, Rooms};
 use crate::session::{ForAll, Served, Settings};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use process::Process;
@@ -25,6 +26,8 @@ pub use crate::ring::Chunk;
 
 /// Between looks at what the kernel does not tell of.
 const LOOK: Duration = Duration::from_millis(500);
+/// Between looks for containers, at all processes of the machine.
+const LOOK_AROUND: Duration = Duration::from_secs(1);
 /// Rings of one process, which a program keeps below 4096 at a time (RTSCOPE__RINGS_MAX): more are no threads but an attack.
 const RINGS_MAX: usize = 8192;
 /// Files of one user: some are left for the others.
@@ -81,10 +84,17 @@ impl Sink for Nothing {
 #[derive(Debug)]
 pub struct Programs {
     room: PathBuf,
+    containers: Rooms,
+    census: Census,
+    /// Of containers that are gone.
+    past: Vec<ProcessReport>,
+    /// Of those of which there is nothing to tell: how many.
+    past_over: u32,
     inotify: Option<Inotify>,
     users: Vec<User>,
     session: Option<Session>,
     looked: Option<Instant>,
+    looked_around: Option<Instant>,
     rings: u32,
     /// Users whose programs somebody else records, and who.
     pub busy: Vec<(u32, u32)>,
@@ -102,6 +112,8 @@ struct Session {
 #[derive(Debug)]
 struct User {
     folder: Folder,
+    /// Of a container; 0: none's.
+    room: u64,
     served: Option<Served>,
     processes: BTreeMap<ProcessId, Process>,
     /// Processes that are over, and of which there is nothing to tell.
@@ -121,10 +133,15 @@ impl Programs {
     pub fn watching(room: &Path) -> Programs {
         Programs {
             room: room.to_owned(),
+            containers: Rooms::default(),
+            census: Census::of_own_namespace(),
+            past: Vec::new(),
+            past_over: 0,
             inotify: None,
             users: Vec::new(),
             session: None,
             looked: None,
+            looked_around: None,
             rings: 0,
             busy: Vec::new(),
             refused: Vec::new(),
@@ -151,13 +168,13 @@ impl Programs {
         let own = Folder::make(room)?;
         // The session before the first look at files: a program that starts now sees one or is seen.
         let for_all =
-            nix::unistd::geteuid().is_root().then(|| ForAll::new(room, id, &settings)).transpose()?;
+            nix::unistd::geteuid().is_root().then(|| ForAll::new(room, id, &settings, false)).transpose()?;
         programs.session = Some(Session { id, settings, _for_all: for_all });
-        programs.add_user(own)?;
+        programs.add_user(own, 0)?;
         Ok(programs)
     }
 
-    fn add_user(&mut self, folder: Folder) -> Result<(), Error> {
+    fn add_user(&mut self, folder: Folder, room: u64) -> Result<(), Error> {
         let mut served = None;
         if let Some(session) = &self.session {
             served = Some(Served::new(&folder, session.id, &session.settings)?);
@@ -170,6 +187,7 @@ impl Programs {
         let other = if served.is_none() { Served::by_another(&folder).map(|(pid, _)| pid) } else { None };
         self.users.push(User {
             folder,
+            room,
             served,
             processes: BTreeMap::new(),
             over: 0,
@@ -191,31 +209,94 @@ impl Programs {
         if !told && !due && !self.users.iter().any(|user| user.changed) {
             return Ok(());
         }
+        if due && self.looked_around.is_none_or(|looked| looked.elapsed() >= LOOK_AROUND) {
+            self.find_containers();
+            self.looked_around = Some(Instant::now());
+        }
         self.find_users();
         let recording = self.session.is_some();
         for user in &mut self.users {
             if recording {
-                user.find(self.session.as_ref(), sink, &mut self.rings)?;
+                user.find(self.session.as_ref(), &self.census, sink, &mut self.rings)?;
             } else {
-                user.find_all(sink, &mut self.rings)?;
-            }
-            if due {
-                user.check();
+                user.find_all(&self.census, sink, &mut self.rings)?;
             }
         }
         if due {
+            self.check();
             self.looked = Some(Instant::now());
         }
         Ok(())
     }
 
-    fn find_users(&mut self) {
-        self.users.retain(|user| user.folder.is_current());
-        for uid in Folder::users(&self.room) {
-            if self.users.iter().any(|user| user.folder.uid == uid) {
+    /// Finds out who lives.
+    fn check(&mut self) {
+        // Taken after the files were seen: whose file was there and who is not in it has ended.
+        let processes = self.users.iter().flat_map(|user| user.processes.values());
+        if processes.clone().any(|process| !process.is_dead() && process.is_elsewhere(&self.census)) {
+            self.census.take();
+        }
+        for user in self.users.iter_mut().filter(|user| !user.is_over()) {
+            user.check(&self.census, self.containers.is_deserted(user.room));
+        }
+    }
+
+    /// Looks which containers there are; for root, who alone may look into them.
+    fn find_containers(&mut self) {
+        if !nix::unistd::geteuid().is_root() || self.room != Path::new(ROOM) {
+            return;
+        }
+        self.census.take();
+        let session = self.session.as_ref().map(|session| (session.id, &session.settings));
+        let known = self.containers.all.len();
+        self.containers.look(&self.room, &self.census, session);
+        for room in self.containers.all.iter().skip(known) {
+            if let Some(inotify) = &self.inotify {
+                // Without it their folders are found at the next look.
+                let _ =
+                    inotify.add_watch(&room.path(), AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO);
+            }
+        }
+        // Of a container that is gone only the account stays, once all that it left was taken.
+        let numbers: Vec<u64> = self.containers.all.iter().map(|room| room.number).collect();
+        for number in numbers {
+            if !self.containers.is_deserted(number) {
                 continue;
             }
-            let added = Folder::open(&self.room, uid).and_then(|folder| self.add_user(folder));
+            let users = || self.users.iter().filter(|user| user.room == number);
+            if users().all(User::is_over) {
+                let past: Vec<ProcessReport> = users().flat_map(User::reports).collect();
+                self.past_over += users().map(|user| user.over).sum::<u32>();
+                self.past.extend(past);
+                self.users.retain(|user| user.room != number);
+                self.containers.all.retain(|room| room.number != number);
+            }
+        }
+    }
+
+    fn find_users(&mut self) {
+        self.users.retain(|user| user.folder.is_current());
+        let own = Folder::users(&self.room).into_iter();
+        let mut found: Vec<(u64, u32, Result<Folder, Error>)> = own
+            .filter(|uid| !self.users.iter().any(|user| user.room == 0 && user.folder.uid == *uid))
+            .map(|uid| (0, uid, Folder::open(&self.room, uid)))
+            .collect();
+        for room in &self.containers.all {
+            let folders =
+                Folder::users(&room.path()).into_iter().map(|uid| (uid, Folder::open_in(room, uid)));
+            let is_new = |folder: &Result<Folder, Error>| {
+                let path = folder.as_ref().map(|folder| &folder.path);
+                !self
+                    .users
+                    .iter()
+                    .any(|user| user.room == room.number && path.is_ok_and(|path| user.folder.path == *path))
+            };
+            found.extend(
+                folders.filter(|(_, folder)| is_new(folder)).map(|(uid, folder)| (room.number, uid, folder)),
+            );
+        }
+        for (room, uid, folder) in found {
+            let added = folder.and_then(|folder| self.add_user(folder, room));
             match added {
                 Ok(()) => self.busy.retain(|(busy, _)| *busy != uid),
                 Err(Error::Busy(pid)) if !self.busy.contains(&(uid, pid)) => self.busy.push((uid, pid)),
@@ -251,13 +332,13 @@ impl Programs {
         // Threads that are in the middle of an event finish it.
         std::thread::sleep(Duration::from_millis(2));
         let (mut bytes, mut fullest) = (0, 0.0);
+        self.check();
         for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
-            user.check();
             for process in user.processes.values_mut() {
                 bytes += process.drain(true, &user.folder, sink, &mut fullest)?;
             }
             // What has been taken to its end goes; what lives stays, for the next collector.
-            user.check();
+            user.check(&self.census, self.containers.is_deserted(user.room));
         }
         Ok(bytes)
     }
@@ -266,6 +347,7 @@ impl Programs {
     fn switch_off(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
         // First the sessions, so that nobody who starts now enables anything; then those who had.
         self.session = None;
+        self.containers.withdraw();
         self.users.iter_mut().for_each(|user| user.changed = user.served.is_some());
         for user in &mut self.users {
             if let Some(served) = &user.served {
@@ -274,7 +356,7 @@ impl Programs {
         }
         let mut result = Ok(());
         for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
-            let found = user.find_all(sink, &mut self.rings);
+            let found = user.find_all(&self.census, sink, &mut self.rings);
             user.processes.values_mut().for_each(Process::disable);
             result = result.and(found);
         }
@@ -290,11 +372,7 @@ impl Programs {
     /// What became of every program so far.
     #[must_use]
     pub fn reports(&self) -> Vec<ProcessReport> {
-        let all = self
-            .users
-            .iter()
-            .flat_map(|user| user.processes.iter().map(|(id, process)| process.report(*id, user.folder.uid)));
-        all.collect()
+        self.past.iter().cloned().chain(self.users.iter().flat_map(User::reports)).collect()
     }
 
     /// How many rings were ever found.
@@ -306,14 +384,16 @@ impl Programs {
     /// How many processes there are or were.
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.users.iter().map(|user| user.processes.len() as u32 + user.over).sum()
+        let here: u32 = self.users.iter().map(|user| user.processes.len() as u32 + user.over).sum();
+        here + self.past.len() as u32 + self.past_over
     }
 
     /// Events that found no room or no ring, so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let processes = self.users.iter().flat_map(|user| user.processes.values());
-        processes.map(Process::lost).fold(0, u64::saturating_add)
+        let past = self.past.iter().map(ProcessReport::lost);
+        processes.map(Process::lost).chain(past).fold(0, u64::saturating_add)
     }
 
     /// The newest records of all rings; for flight recorders.
@@ -355,10 +435,19 @@ pub struct Snapshot {
 }
 
 impl User {
+    fn reports(&self) -> impl Iterator<Item = ProcessReport> {
+        self.processes.iter().map(|(id, process)| process.report(*id, self.folder.uid))
+    }
+
+    /// All of its processes are dead, and nothing of them is left.
+    fn is_over(&self) -> bool {
+        self.processes.values().all(Process::is_gone)
+    }
+
     /// All files at once, when there will be no next look.
-    fn find_all(&mut self, sink: &mut dyn Sink, rings: &mut u32) -> io::Result<()> {
+    fn find_all(&mut self, census: &Census, sink: &mut dyn Sink, rings: &mut u32) -> io::Result<()> {
         for _ in 0..=RINGS_MAX / NEW_OF_PROCESS {
-            if !self.find(None, sink, rings)? {
+            if !self.find(None, census, sink, rings)? {
                 break;
             }
         }
@@ -366,7 +455,13 @@ impl User {
     }
 
     /// Deals with files that are new. Whether there are more.
-    fn find(&mut self, session: Option<&Session>, sink: &mut dyn Sink, rings: &mut u32) -> io::Result<bool> {
+    fn find(
+        &mut self,
+        session: Option<&Session>,
+        census: &Census,
+        sink: &mut dyn Sink,
+        rings: &mut u32,
+    ) -> io::Result<bool> {
         let files: BTreeSet<FileName> = self.folder.files().unwrap_or_default().into_iter().collect();
         self.known.retain(|name| files.contains(name));
         self.incomplete.retain(|name, _| files.contains(name));
@@ -389,13 +484,15 @@ impl User {
             if !self.processes.contains_key(&name.process) {
                 living += 1;
             }
-            let process = self.processes.entry(name.process).or_default();
+            let is_containers = self.folder.is_containers();
+            let process = self.processes.entry(name.process).or_insert_with(|| Process::new(is_containers));
             if living > PROCESSES_MAX || mapped >= FILES_MAX {
                 process.refuse(name, "this user has too many programs or threads");
             }
             let before = process.mapped();
             let served = self.served.is_some();
             let complete = process.add(&self.folder, name, served.then_some(&mut *sink), rings, RINGS_MAX)?;
+            process.place(name.process, census);
             mapped += process.mapped() - before.min(process.mapped());
             if complete {
                 self.incomplete.remove(&name);
@@ -417,7 +514,7 @@ impl User {
     }
 
     /// Finds out who lives. What dead processes left is removed once it has been taken.
-    fn check(&mut self) {
+    fn check(&mut self, census: &Census, is_deserted: bool) {
         let folder = &self.folder;
         // In the order of pid, then birth: the last one of a number is the newest.
         let newest: HashMap<u32, u64> = self.processes.keys().map(|id| (id.pid, id.birth_ns)).collect();
@@ -425,7 +522,7 @@ impl User {
         for id in ids {
             let newer = newest.get(&id.pid).is_some_and(|birth_ns| *birth_ns > id.birth_ns);
             let Some(process) = self.processes.get_mut(&id) else { continue };
-            process.check(id, newer);
+            process.check(id, newer, is_deserted, census);
             if self.served.is_some() || self.other.is_none() {
                 process.sweep(folder, self.served.is_some());
                 if process.is_over() {

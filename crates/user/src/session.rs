@@ -8,7 +8,8 @@ use crate::Error;
 use crate::folder::Folder;
 use crate::patterns::Wanted;
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, fcntl};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 use rtscope_abi::program as abi;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -42,6 +43,8 @@ pub(crate) struct Served {
     session: PathBuf,
     /// Holds the lock.
     _file: File,
+    /// Holds the session's, by which programs of containers tell that this process lives.
+    _session_file: File,
 }
 
 impl Served {
@@ -50,15 +53,10 @@ impl Served {
         // Below the open folder, not below its name: its owner can put a link to anywhere in that place at any time.
         let base = folder.descriptor_path();
         let path = folder.path.join("collector");
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-            .open(base.join("collector"))
-            .map_err(Error::io("open", &path))?;
+        // Where root of this machine is nobody, as in a container of an ordinary user, only the owner can make files.
+        let _owner = folder.is_containers().then(|| AsOwner::of(folder));
+        let file =
+            folder.open_own("collector", OFlag::O_RDWR | OFlag::O_CREAT).map_err(Error::io("open", &path))?;
         let status = file.metadata().map_err(Error::io("look at", &path))?;
         // A file with a second name could be anybody's.
         let owned = status.uid() == folder.uid || status.uid() == nix::unistd::geteuid().as_raw();
@@ -81,8 +79,13 @@ impl Served {
             .and_then(|()| (&file).write_all(own.as_bytes()));
         written.map_err(Error::io("write", &path))?;
         let session = base.join("session");
-        write_session(&session, id, settings, 0o600, folder.uid)?;
-        Ok(Served { session, _file: file })
+        let session_file = write_session(
+            &session,
+            id,
+            settings,
+            Readers { mode: 0o600, uid: folder.uid, are_elsewhere: folder.is_containers() },
+        )?;
+        Ok(Served { session, _file: file, _session_file: session_file })
     }
 
     /// Takes the session away; the right stays.
@@ -93,9 +96,7 @@ impl Served {
 
     /// Whether somebody serves this folder now: its process, and where it saves.
     pub(crate) fn by_another(folder: &Folder) -> Option<(u32, String)> {
-        let path = folder.descriptor_path().join("collector");
-        let mut options = OpenOptions::new();
-        let file = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path).ok()?;
+        let file = folder.open_own("collector", OFlag::O_RDONLY).ok()?;
         let mut text = String::new();
         (&file).take(PLACE_BYTES_MAX).read_to_string(&mut text).ok()?;
         let mut lines = text.lines();
@@ -137,24 +138,51 @@ impl Drop for Served {
 
 /// The session that programs of users find who have no folder yet; only root can leave it.
 #[derive(Debug)]
-pub(crate) struct ForAll(PathBuf);
+pub(crate) struct ForAll {
+    path: PathBuf,
+    /// Holds the lock, as for Served.
+    _file: File,
+}
 
 impl ForAll {
-    pub(crate) fn new(room: &Path, id: u64, settings: &Settings) -> Result<ForAll, Error> {
+    /// `are_elsewhere`: the programs are a container's.
+    pub(crate) fn new(
+        room: &Path,
+        id: u64,
+        settings: &Settings,
+        are_elsewhere: bool,
+    ) -> Result<ForAll, Error> {
         let path = room.join("rtscope-session");
         // Somebody else's goes; it can be there, since anybody may write here. Only a folder cannot be replaced.
         if fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir()) {
             return Err(Error::NotOurs(path.display().to_string()));
         }
-        write_session(&path, id, settings, 0o644, 0)?;
-        Ok(ForAll(path))
+        let file = write_session(&path, id, settings, Readers { mode: 0o644, uid: 0, are_elsewhere })?;
+        Ok(ForAll { path, _file: file })
     }
 }
 
 impl Drop for ForAll {
     fn drop(&mut self) {
         // As for Served.
-        let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// This thread makes files as their user, until it is dropped.
+struct AsOwner(Uid, Gid);
+
+impl AsOwner {
+    fn of(folder: &Folder) -> AsOwner {
+        let group = setfsgid(Gid::from_raw(folder.gid));
+        AsOwner(setfsuid(Uid::from_raw(folder.uid)), group)
+    }
+}
+
+impl Drop for AsOwner {
+    fn drop(&mut self) {
+        setfsuid(self.0);
+        setfsgid(self.1);
     }
 }
 
@@ -167,15 +195,26 @@ fn give_to(file: &File, uid: u32) -> std::io::Result<()> {
     }
 }
 
-/// Whole or not at all: programs read it at any time.
-fn write_session(path: &Path, id: u64, settings: &Settings, mode: u32, uid: u32) -> Result<(), Error> {
+/// Who reads a session.
+#[derive(Clone, Copy, Debug)]
+struct Readers {
+    mode: u32,
+    uid: u32,
+    /// This process has no number there: they look at the file's lock.
+    are_elsewhere: bool,
+}
+
+/// Whole or not at all: programs read it at any time. The file holds a lock for as long as it is open.
+fn write_session(path: &Path, id: u64, settings: &Settings, readers: Readers) -> Result<File, Error> {
+    let Readers { mode, uid, are_elsewhere } = readers;
+    let own_pid = if are_elsewhere { 0 } else { std::process::id() };
     let words = settings.wanted.words();
     let mut bytes = Vec::new();
     bytes.extend_from_slice(&abi::RTU_SESSION_MAGIC.to_le_bytes());
     bytes.extend_from_slice(&abi::RTU_ABI_VERSION.to_le_bytes());
     bytes.extend_from_slice(&(words.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&id.to_le_bytes());
-    for word in [std::process::id(), settings.flags(), settings.ring_bytes, settings.wanted.level] {
+    for word in [own_pid, settings.flags(), settings.ring_bytes, settings.wanted.level] {
         bytes.extend_from_slice(&word.to_le_bytes());
     }
     debug_assert_eq!(bytes.len(), size_of::<abi::rtu_session>());
@@ -192,9 +231,13 @@ fn write_session(path: &Path, id: u64, settings: &Settings, mode: u32, uid: u32)
         .write_all(&bytes)
         .and_then(|()| give_to(&file, uid))
         .and_then(|()| file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode)))
+        .and_then(|()| Ok(fcntl(&file, FcntlArg::F_OFD_SETLK(&whole_file())).map(drop)?))
         .and_then(|()| fs::rename(&partial, path));
-    written.map_err(|source| {
-        let _ = fs::remove_file(&partial);
-        Error::io("write", path)(source)
-    })
+    match written {
+        Ok(()) => Ok(file),
+        Err(source) => {
+            let _ = fs::remove_file(&partial);
+            Err(Error::io("write", path)(source))
+        }
+    }
 }

@@ -66,9 +66,9 @@ fn program_json(report: &ProcessReport, recorders: &[(u32, u32)]) -> Value {
 fn program_text(report: &ProcessReport, recorders: &[(u32, u32)], verbose: bool) -> String {
     let events: usize = report.providers.iter().map(|provider| provider.descriptions.events.len()).sum();
     let mut text = format!(
-        "{}  process {}, user {}: {events} events, {} enabled",
+        "{}  {}, user {}: {events} events, {} enabled",
         clean(&report.comm),
-        report.pid,
+        report.who(),
         report.uid,
         report.enabled
     );

@@ -122,7 +122,7 @@ impl UserEnd {
     pub fn of(ended_ns: u64, reports: &[ProcessReport]) -> UserEnd {
         let mut end = UserEnd { ended_ns, ..UserEnd::default() };
         for report in reports {
-            let who = format!("{} (process {}, user {})", report.comm, report.pid, report.uid);
+            let who = format!("{} ({}, user {})", report.comm, report.who(), report.uid);
             end.rings.extend(report.rings.iter().map(|ring| (ring.index, ring.lost, ring.unfinished)));
             end.waits += report.rings.iter().map(|ring| ring.waits).sum::<u64>();
             let outside = report.lost_outside;
@@ -134,8 +134,7 @@ impl UserEnd {
             }
             if let Some(errno) = report.untraced {
                 let why = io::Error::from_raw_os_error(errno);
-                end.remarks
-                    .push(format!("process {} of user {} runs untraced: {why}", report.pid, report.uid));
+                end.remarks.push(format!("{} of user {} runs untraced: {why}", report.who(), report.uid));
             }
             if outside.rings_refused > 0 {
                 let why = io::Error::from_raw_os_error(outside.refused_errno as i32);

@@ -5,6 +5,7 @@ use super::{Chunk, FILES_MAX, Sink, Snapshot};
 use crate::folder::{FileKind, FileName, Folder, ProcessId};
 use crate::provider::{ProcessCounters, Provider, ProviderInfo};
 use crate::ring::{Ring, RingInfo};
+use crate::rooms::{Census, Here};
 use crate::session::Settings;
 use rtscope_abi::program as abi;
 use serde::Serialize;
@@ -33,6 +34,9 @@ pub(super) struct Process {
     counters_before: ProcessCounters,
     session: u64,
     files: BTreeSet<FileName>,
+    /// Its number here, once that is known.
+    pid_here: Option<u32>,
+    is_containers: bool,
 }
 
 /// What became of a ring.
@@ -66,7 +70,11 @@ pub type LostOutside = ProcessCounters;
 pub struct ProcessReport {
     /// As the program sees it.
     pub pid: u32,
-    /// The user.
+    /// Its number here, when it is in a PID namespace of its own and could be found.
+    pub host_pid: Option<u32>,
+    /// It is a container's, whose numbers of processes are not those of this machine.
+    pub container: bool,
+    /// The user, as this machine sees it.
     pub uid: u32,
     /// Name of its main thread at the start.
     pub comm: String,
@@ -158,6 +166,25 @@ impl Process {
         self.dead
     }
 
+    /// It is dead, and all that it left has been taken and removed.
+    pub(super) fn is_gone(&self) -> bool {
+        self.dead && self.files.is_empty()
+    }
+
+    /// Of a process that has just been found.
+    pub(super) fn new(is_containers: bool) -> Process {
+        Process { is_containers, ..Process::default() }
+    }
+
+    /// Its number here, before it is first checked.
+    pub(super) fn place(&mut self, id: ProcessId, census: &Census) {
+        let leader = self.providers.get(&0).filter(|_| self.pid_here.is_none());
+        let here = leader.map(|leader| census.find(leader.pid_namespace, id.pid));
+        if let Some(Here::Process(here)) = here {
+            self.pid_here = Some(here);
+        }
+    }
+
     /// Takes nothing more from it.
     pub(super) fn refuse(&mut self, name: FileName, why: &str) {
         if self.dropped.is_none() {
@@ -198,7 +225,8 @@ impl Process {
         for provider in self.providers.values().filter(|provider| provider.needs(session)) {
             // The flags first: the first event may already be one that must make no system call.
             if provider.info.number == 0 {
-                let confined = if is_confined(provider) { abi::RTU_NO_LAZY } else { 0 };
+                let is_confined = self.pid_here.is_some_and(|here| is_confined(provider, here));
+                let confined = if is_confined { abi::RTU_NO_LAZY } else { 0 };
                 provider.beat();
                 provider.set_session(session, settings.flags() | confined, settings.ring_bytes);
             }
@@ -265,14 +293,27 @@ impl Process {
         Ok(bytes)
     }
 
-    /// Whether it lives, as far as that can be told.
-    pub(super) fn check(&mut self, id: ProcessId, has_newer: bool) {
-        let namespace = self.providers.get(&0).map(|leader| leader.pid_namespace);
-        let ours =
-            fs::metadata("/proc/self/ns/pid").map(|link| std::os::unix::fs::MetadataExt::ino(&link)).ok();
-        // In another PID namespace its number means nothing here: it is taken for alive.
-        let comparable = namespace.is_none() || namespace == Some(0) || namespace == ours;
-        if !self.dead && (has_newer || comparable && !lives(id)) {
+    /// Whether its number means nothing here.
+    pub(super) fn is_elsewhere(&self, census: &Census) -> bool {
+        self.providers.get(&0).is_some_and(|leader| !census.is_own(leader.pid_namespace))
+    }
+
+    /// Whether it lives, as far as that can be told. The census was taken after its files were seen. `is_deserted`: nobody of its
+    /// container ran when somebody last looked.
+    pub(super) fn check(&mut self, id: ProcessId, has_newer: bool, is_deserted: bool, census: &Census) {
+        // Without a provider's file nobody knows where its number counts: here, if it is not in a container's folder.
+        let namespace = self.providers.get(&0).map_or(0, |leader| leader.pid_namespace);
+        let lives = match census.find(namespace, id.pid) {
+            Here::Process(_) if self.providers.is_empty() && self.is_containers => !is_deserted,
+            Here::Process(here) => {
+                self.pid_here = Some(here);
+                lives(here, id.birth_ns)
+            }
+            Here::Nobody => false,
+            // It was seen once, so it would be seen now.
+            Here::Unknown => self.pid_here.is_none(),
+        };
+        if !self.dead && (has_newer || !lives) {
             self.dead = true;
             self.counters = self.counters();
         }
@@ -286,7 +327,7 @@ impl Process {
         }
         if let (Some(leader), true) = (self.providers.get(&0), self.session != 0) {
             leader.beat();
-            if is_confined(leader) {
+            if self.pid_here.is_some_and(|here| is_confined(leader, here)) {
                 leader.set_flags(leader.flags() | abi::RTU_NO_LAZY);
             }
         }
@@ -333,6 +374,8 @@ impl Process {
         rings.extend(self.rings.iter().map(|(index, ring)| ring_report(*index, ring)));
         ProcessReport {
             pid: id.pid,
+            host_pid: self.pid_here.filter(|here| *here != id.pid),
+            container: self.is_containers,
             uid,
             comm: providers.first().map(|info| info.comm.clone()).unwrap_or_default(),
             enabled: self.providers.values().map(Provider::enabled).sum(),
@@ -382,6 +425,24 @@ impl RingReport {
     }
 }
 
+impl ProcessReport {
+    /// Events that found no room or no ring.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.rings.iter().map(|ring| ring.lost).fold(self.lost_outside.lost(), u64::saturating_add)
+    }
+
+    /// Which process it is, in words.
+    #[must_use]
+    pub fn who(&self) -> String {
+        match (self.container, self.host_pid) {
+            (_, Some(here)) => format!("process {} of a container ({here} on this machine)", self.pid),
+            (true, None) => format!("process {} of a container", self.pid),
+            (false, None) => format!("process {}", self.pid),
+        }
+    }
+}
+
 impl ProcessCounters {
     /// All of the lost events.
     #[must_use]
@@ -407,8 +468,8 @@ fn ring_report(index: u32, ring: &Ring) -> RingReport {
 }
 
 /// Whether there is such a process, and it is that one: a number is used again, but not by somebody who was there before.
-fn lives(id: ProcessId) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", id.pid)) else { return false };
+fn lives(pid: u32, birth_ns: u64) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     // Behind the name, which may hold anything: state, and as the 20th the start in ticks since boot (proc_pid_stat(5)).
     let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
     let state = fields.next().unwrap_or("X");
@@ -416,13 +477,13 @@ fn lives(id: ProcessId) -> bool {
     // SAFETY: asks for a constant.
     let rate = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1).unsigned_abs();
     let start_ns = ticks.saturating_mul(1_000_000_000 / rate);
-    !matches!(state, "Z" | "X") && start_ns <= id.birth_ns.saturating_add(TICKS_NS)
+    !matches!(state, "Z" | "X") && start_ns <= birth_ns.saturating_add(TICKS_NS)
 }
 
 /// Whether a process has been under seccomp since it started: then a system call might end it. A container's filter, which was
 /// there before, lets pass what has passed.
-fn is_confined(leader: &Provider) -> bool {
-    let status = fs::read_to_string(format!("/proc/{}/status", leader.info.pid)).unwrap_or_default();
+fn is_confined(leader: &Provider, pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
     mode.and_then(|mode| mode.trim().parse::<u32>().ok()).is_some_and(|mode| mode != leader.seccomp)
 }

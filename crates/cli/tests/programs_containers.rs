@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs in containers: mount and PID namespaces of their own, with a `/dev/shm` of their own. Root records them from outside.
+//! In each: recorded + lost = emitted.
+
+mod programs_room;
+
+use programs_room::{Recorded, Room, has, is_root, rtscope};
+use rtscope_testkit::process::{patience, program};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Instant;
+
+/// A container in which a shell obeys.
+struct Container {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    /// The shell, as this machine sees it.
+    pid: u32,
+}
+
+impl Container {
+    /// By root.
+    fn start() -> Container {
+        Container::start_with(&[], &[])
+    }
+
+    /// `prefix`: who starts it. `options` of unshare(1) beside those for the namespaces.
+    fn start_with(prefix: &[&str], options: &[&str]) -> Container {
+        let script = "mount -t tmpfs none /dev/shm && echo up && while read -r line; do eval \"$line\"; done";
+        let mut child = Command::new("env")
+            .args(prefix)
+            .args(["unshare", "-m", "-p", "-f", "--mount-proc", "--kill-child"])
+            .args(options)
+            .args(["sh", "-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it was just there");
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        let mut container = Container { child, output, pid: 0 };
+        assert_eq!(container.line(), "up");
+        // env and setpriv become unshare, which has one child.
+        let children = format!("/proc/{0}/task/{0}/children", container.child.id());
+        let pid = fs::read_to_string(children).expect("it runs");
+        container.pid = pid.trim().parse().expect("one child");
+        container
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.output.read_line(&mut line).expect("text") > 0, "it still talks");
+        line.trim().to_string()
+    }
+
+    fn obey(&mut self, line: &str) {
+        writeln!(self.child.stdin.as_mut().expect("piped"), "{line}").expect("it listens");
+    }
+
+    /// Its `/dev/shm`, from outside.
+    fn shm(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root", self.pid)).join("dev/shm").join(name)
+    }
+
+    /// The number that a program in it printed.
+    fn emitted(&mut self) -> u64 {
+        let line = self.line();
+        line.strip_prefix("emitted ")
+            .and_then(|number| number.parse().ok())
+            .unwrap_or_else(|| panic!("{line}"))
+    }
+
+    fn end(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().expect("it ends").success());
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        // Both fail only when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits for a fact.
+#[track_caller]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < patience(), "{what}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// A recorder, which ends with the test.
+struct Recorder(Option<Child>);
+
+impl Recorder {
+    fn child(&mut self) -> &mut Child {
+        self.0.as_mut().expect("it has not been ended")
+    }
+
+    fn signal(&mut self, signal: nix::sys::signal::Signal) {
+        let pid = nix::unistd::Pid::from_raw(self.child().id() as i32);
+        nix::sys::signal::kill(pid, signal).expect("it runs");
+    }
+
+    fn end(mut self) -> Recorded {
+        self.signal(nix::sys::signal::Signal::SIGINT);
+        let child = self.0.take().expect("it has not been ended");
+        let output: Output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{output:?}");
+        Recorded::of(output)
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // Both fail only when it has ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A recorder that has begun.
+fn recorder(room: &Room, options: &[&str]) -> Recorder {
+    let mut command = room.recorder(options);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
+    let mut line = String::new();
+    let mut notes = BufReader::new(child.stderr.take().expect("piped"));
+    notes.read_line(&mut line).expect("it says that it records");
+    let recorder = Recorder(Some(child));
+    assert!(line.contains("recording 'test:*'"), "{line}");
+    recorder
+}
+
+/// What `rtscope list` says of programs in containers.
+fn listed() -> Vec<Value> {
+    let listed = rtscope().args(["list", "--json"]).output().expect("it can be run");
+    let list: Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+    let programs = list["programs"].as_array().expect("a list").iter();
+    programs.filter(|program| program["container"] == true).cloned().collect()
+}
+
+fn emitter() -> String {
+    program("rtscope-emitter").expect("built").display().to_string()
+}
+
+/// Whether containers can be tried here.
+fn can_try(test: &str) -> bool {
+    is_root(test) && has(test, "unshare")
+}
+
+#[test]
+fn root_a_program_in_a_container_is_recorded() {
+    const TEST: &str = "root_a_program_in_a_container_is_recorded";
+    if !can_try(TEST) {
+        return;
+    }
+    let room = Room::new(TEST);
+    let mut container = Container::start();
+    // One that ran before.
+    container.obey(&format!("{} wait 7000", emitter()));
+    assert_eq!(container.line(), "ready");
+    let list = listed();
+    assert_eq!(list.len(), 1, "{list:?}");
+    let status = fs::read_to_string(format!("/proc/{}/status", list[0]["host_pid"])).expect("it runs");
+    let numbers = format!("{}\t{}", list[0]["host_pid"], list[0]["pid"]);
+    assert!(status.contains("rtscope-emitter") && status.contains(&numbers), "{numbers}: {status}");
+    let recorder = recorder(&room, &[]);
+    container.obey("");
+    let before = container.emitted();
+    // One that starts later finds the session.
+    assert!(container.shm("rtscope-0/session").exists());
+    container.obey(&format!("{} count 3000 2", emitter()));
+    let after = container.emitted();
+    let recorded = recorder.end();
+    println!("recorded {} + lost {} = emitted {before} + {after}", recorded.events(), recorded.lost());
+    assert_eq!(
+        (before, after, recorded.events() + recorded.lost()),
+        (7000, 6000, 13_000),
+        "{}",
+        recorded.account
+    );
+    assert_eq!(recorded.lost(), 0, "{}", recorded.account);
+    assert!(!container.shm("rtscope-0/session").exists() && !container.shm("rtscope-session").exists());
+    // What was taken to its end is gone.
+    let left: Vec<_> = fs::read_dir(container.shm("rtscope-0")).expect("there").flatten().collect();
+    assert!(left.iter().all(|file| file.file_name() == "collector"), "{left:?}");
+    container.end();
+}
+
+#[test]
+fn root_a_container_that_starts_while_recording_is_found() {
+    const TEST: &str = "root_a_container_that_starts_while_recording_is_found";
+    if !can_try(TEST) {
+        return;
+    }
+    let room = Room::new(TEST);
+    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    let recorder = recorder(&room, &["--user-buffer", "4M"]);
+    let mut container = Container::start();
+    until("it is found", || container.shm("rtscope-session").exists());
+    // It runs for seconds, through several looks at who lives.
+    container.obey(&format!("{} paced 30000", emitter.display()));
+    let emitted = container.emitted();
+    container.end();
+    let recorded = recorder.end();
+    assert_eq!((emitted, recorded.events(), recorded.lost()), (30_000, 30_000, 0), "{}", recorded.account);
+}
+
+#[test]
+fn root_what_a_killed_container_had_committed_is_recorded() {
+    const TEST: &str = "root_what_a_killed_container_had_committed_is_recorded";
+    if !can_try(TEST) {
+        return;
+    }
+    let room = Room::new(TEST);
+    let mut recorder = recorder(&room, &["--user-buffer", "64M"]);
+    let mut container = Container::start();
+    until("it is found", || container.shm("rtscope-session").exists());
+    // It fills its ring while nobody empties it: the recorder is stopped. Then all of the container is killed.
+    container.obey(&format!("{} wait 100000", emitter()));
+    assert_eq!(container.line(), "ready");
+    until("its ring is known", || listed().iter().any(|program| program["enabled"] != 0));
+    recorder.signal(nix::sys::signal::Signal::SIGSTOP);
+    container.obey("");
+    assert_eq!(container.emitted(), 100_000);
+    drop(container);
+    recorder.signal(nix::sys::signal::Signal::SIGCONT);
+    let recorded = recorder.end();
+    assert_eq!((recorded.events(), recorded.lost()), (100_000, 0), "{}", recorded.account);
+}
+
+#[test]
+fn root_a_killed_recorder_records_nobody_in_a_container_any_more() {
+    const TEST: &str = "root_a_killed_recorder_records_nobody_in_a_container_any_more";
+    if !can_try(TEST) {
+        return;
+    }
+    let room = Room::new(TEST);
+    let mut recorder = recorder(&room, &[]);
+    let mut container = Container::start();
+    until("it is found", || container.shm("rtscope-session").exists());
+    recorder.child().kill().expect("it runs");
+    recorder.child().wait().expect("it ends");
+    // Its session is still there, and nobody holds it.
+    assert!(container.shm("rtscope-session").exists());
+    container.obey(&format!("{} wait 100", emitter()));
+    assert_eq!(container.line(), "ready");
+    assert_eq!(listed()[0]["enabled"], 0);
+    container.obey("");
+    assert_eq!(container.emitted(), 100);
+    container.end();
+}
+
+#[test]
+fn root_a_container_of_an_ordinary_user_is_recorded_as_that_users() {
+    const TEST: &str = "root_a_container_of_an_ordinary_user_is_recorded_as_that_users";
+    if !can_try(TEST) || !has(TEST, "setpriv") {
+        return;
+    }
+    let room = Room::new(TEST);
+    let emitter = room.path("emitter");
+    fs::copy(program("rtscope-emitter").expect("built"), &emitter).expect("there is room");
+    let user = ["setpriv", "--reuid=4711", "--regid=4711", "--clear-groups"];
+    let allowed = Command::new(user[0]).args(&user[1..]).args(["unshare", "-U", "-r", "true"]).output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        println!("SKIP: {TEST}: this kernel lets no user make a user namespace");
+        return;
+    }
+    let mut container = Container::start_with(&user, &["-U", "-r"]);
+    let recorder = recorder(&room, &[]);
+    container.obey(&format!("{} wait 1000", emitter.display()));
+    assert_eq!(container.line(), "ready");
+    // Root's session for all cannot be there; its folder is found as soon as it is made.
+    until("it is enabled", || listed().iter().any(|program| program["enabled"] != 0));
+    assert_eq!(listed()[0]["uid"], 4711, "not 0, as it is called there");
+    container.obey("");
+    assert_eq!(container.emitted(), 1000);
+    // The second finds the session that was left in the user's name.
+    container.obey(&format!("{} count 2000", emitter.display()));
+    assert_eq!(container.emitted(), 2000);
+    let recorded = recorder.end();
+    assert_eq!((recorded.events(), recorded.lost()), (3000, 0), "{}", recorded.account);
+    container.end();
+}
+
+#[test]
+fn root_what_a_user_mounts_in_a_container_is_not_touched() {
+    const TEST: &str = "root_what_a_user_mounts_in_a_container_is_not_touched";
+    if !can_try(TEST) || !has(TEST, "setpriv") {
+        return;
+    }
+    let room = Room::new(TEST);
+    // Files of root, which a user may see and mount, but not write.
+    let mounted = [
+        ("rtscope-0", "collector"),
+        ("rtscope-3", "session"),
+        ("rtscope-4", "p1-1-0"),
+        ("rtscope-4", "r1-1-1-0"),
+        ("rtscope-4", "x1-1-28"),
+    ];
+    for (_, name) in mounted {
+        fs::write(room.path(name), "precious").expect("a file of the test");
+    }
+    let user = ["setpriv", "--reuid=4711", "--regid=4711", "--clear-groups"];
+    let allowed = Command::new(user[0]).args(&user[1..]).args(["unshare", "-U", "-r", "true"]).output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        println!("SKIP: {TEST}: this kernel lets no user make a user namespace");
+        return;
+    }
+    let mut container = Container::start_with(&user, &["-U", "-r"]);
+    container
+        .obey("cd /dev/shm && mkdir -m 700 rtscope-0 rtscope-1 rtscope-3 rtscope-4 && touch rtscope-session");
+    container.obey(&format!("ln -s {} rtscope-2", room.folder.path().display()));
+    for (folder, name) in mounted {
+        let (from, to) = (room.path(name), format!("{folder}/{name}"));
+        container.obey(&format!("touch {to} && mount --bind {} {to} && echo done", from.display()));
+        assert_eq!(container.line(), "done");
+    }
+    // Nor a whole folder, with what another user has in it.
+    container.obey(&format!("mount --bind {} rtscope-1 && echo done", room.folder.path().display()));
+    assert_eq!(container.line(), "done");
+    let emitter = program("rtscope-emitter").expect("built");
+    let recorded = room.record(&[], &[emitter.as_os_str(), "count".as_ref(), "1000".as_ref()]);
+    assert_eq!((recorded.events(), recorded.lost()), (1000, 0), "{}", recorded.account);
+    // All of that was found, and refused.
+    let notes = String::from_utf8_lossy(&recorded.output.stderr).into_owned();
+    for refused in ["rtscope-0/collector", "rtscope-1:", "rtscope-2:"] {
+        assert!(notes.contains(refused), "{refused}: {notes}");
+    }
+    assert!(recorded.remarks().contains("p1-1-0: Invalid cross-device link"), "{}", recorded.account);
+    for (_, name) in mounted {
+        let file = fs::metadata(room.path(name)).expect("it is still there");
+        assert_eq!(std::os::unix::fs::MetadataExt::uid(&file), 0, "{name}");
+        assert_eq!(fs::read(room.path(name)).expect("readable"), b"precious", "{name}");
+    }
+    container.end();
+}

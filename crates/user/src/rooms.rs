@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Containers: other places where programs leave their files, and whose numbers mean something else there.
+//!
+//! A container has a mount namespace with a `/dev/shm` of its own, and a PID namespace. Its programs see nothing of this; root
+//! sees them through `/proc/PID/root`. An open descriptor of their `/dev/shm` outlives them, so what a killed container had
+//! recorded is still there. A mount namespace without its own PID namespace is no container but somebody who wants to be apart.
+//!
+//! Whoever is root in a container may mount anything anywhere in it. So nothing below its `/dev/shm` is opened that is on another
+//! mount, or behind a link; and only a tmpfs is taken, which nobody's program has to answer for (as in FUSE) before we go on.
+
+use crate::session::{ForAll, Settings};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// More containers at a time are not looked into.
+const ROOMS_MAX: usize = 256;
+/// The first PID namespace of the machine (PROC_PID_INIT_INO in linux/proc_ns.h): it sees all others.
+const FIRST_PID_NAMESPACE: u64 = 0xeffffffc;
+
+/// Who runs, as `/proc` tells at one time.
+#[derive(Debug, Default)]
+pub(crate) struct Census {
+    own_pid_namespace: Option<u64>,
+    /// Everybody can be seen: who is not here does not run.
+    is_complete: bool,
+    /// PID namespace and number there → number here. Only those of other namespaces than ours.
+    elsewhere: HashMap<(u64, u32), u32>,
+    /// Namespaces of these, and of those in earlier looks: who is in one of them can be seen.
+    visible: HashSet<u64>,
+    /// Mount namespace → who is in it. Only those of containers.
+    containers: BTreeMap<u64, Vec<u32>>,
+}
+
+/// What a number in some PID namespace is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Here {
+    /// This process.
+    Process(u32),
+    /// There is no such process.
+    Nobody,
+    /// It cannot be told.
+    Unknown,
+}
+
+impl Census {
+    /// Without looking at others: only who is in this process's namespace can be told.
+    pub(crate) fn of_own_namespace() -> Census {
+        Census { own_pid_namespace: namespace("self", "pid"), ..Census::default() }
+    }
+
+    /// Looks at all processes, again.
+    pub(crate) fn take(&mut self) {
+        let visible = std::mem::take(&mut self.visible);
+        *self = Census::of_all(visible);
+    }
+
+    fn of_all(visible: HashSet<u64>) -> Census {
+        let mut census = Census { visible, ..Census::of_own_namespace() };
+        let Some(own_pids) = census.own_pid_namespace else { return census };
+        let own_mounts = namespace("self", "mnt");
+        // Who has moved to a mount namespace of its own wants to be apart, and leaves containers to the host's collector. Where
+        // the first process does not let itself be looked at, nobody is taken for apart.
+        let looks_around =
+            own_mounts.is_some() && namespace("1", "mnt").is_none_or(|first| Some(first) == own_mounts);
+        let Ok(all) = fs::read_dir("/proc") else { return census };
+        for entry in all.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+                continue;
+            };
+            let name = pid.to_string();
+            let Some(pids) = namespace(&name, "pid").filter(|pids| *pids != own_pids) else { continue };
+            census.visible.insert(pids);
+            if let Some(number) = innermost_pid(pid) {
+                census.elsewhere.insert((pids, number), pid);
+            }
+            let mounts = namespace(&name, "mnt").filter(|mounts| Some(*mounts) != own_mounts);
+            if let (Some(mounts), true) = (mounts, looks_around) {
+                census.containers.entry(mounts).or_default().push(pid);
+            }
+        }
+        census.is_complete = own_pids == FIRST_PID_NAMESPACE && nix::unistd::geteuid().is_root();
+        census
+    }
+
+    /// Whether a number in this PID namespace is the same number here. 0 stands for a program that could not tell.
+    pub(crate) fn is_own(&self, pid_namespace: u64) -> bool {
+        pid_namespace == 0 || Some(pid_namespace) == self.own_pid_namespace
+    }
+
+    /// Who a process of a PID namespace is here.
+    pub(crate) fn find(&self, pid_namespace: u64, pid: u32) -> Here {
+        if self.is_own(pid_namespace) {
+            return Here::Process(pid);
+        }
+        match self.elsewhere.get(&(pid_namespace, pid)) {
+            Some(here) => Here::Process(*here),
+            None if self.is_complete || self.visible.contains(&pid_namespace) => Here::Nobody,
+            None => Here::Unknown,
+        }
+    }
+}
+
+fn namespace(process: &str, kind: &str) -> Option<u64> {
+    Some(fs::metadata(format!("/proc/{process}/ns/{kind}")).ok()?.ino())
+}
+
+/// The number of a process in its own PID namespace: the last of "NSpid:\t1234\t5" (proc_pid_status(5)).
+fn innermost_pid(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace().next_back()?.parse().ok()
+}
+
+/// A container's `/dev/shm`.
+#[derive(Debug)]
+pub(crate) struct Room {
+    /// For who starts in it and has no folder yet; goes before the descriptor does.
+    _session: Option<ForAll>,
+    /// Its own number; 0 is not used.
+    pub(crate) number: u64,
+    pub(crate) dir: OwnedFd,
+    /// For messages.
+    pub(crate) shown: PathBuf,
+    id: (u64, u64),
+    /// Whether somebody of it ran at the last look.
+    is_inhabited: bool,
+}
+
+impl Room {
+    /// A path of the open folder, whatever has become of its name.
+    pub(crate) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.dir.as_raw_fd()))
+    }
+}
+
+/// All containers' rooms.
+#[derive(Debug, Default)]
+pub(crate) struct Rooms {
+    pub(crate) all: Vec<Room>,
+    made: u64,
+}
+
+impl Rooms {
+    /// Looks for new ones, and which of the known ones are inhabited. `session`: what is left in new ones.
+    pub(crate) fn look(&mut self, own: &Path, census: &Census, session: Option<(u64, &Settings)>) {
+        self.all.iter_mut().for_each(|room| room.is_inhabited = false);
+        let own = fs::metadata(own).map(|own| (own.dev(), own.ino())).ok();
+        for pids in census.containers.values() {
+            // Who has ended meanwhile, or has another root folder, has no room; the first is mostly the container's first.
+            let opened = pids.iter().find_map(|pid| Some((pid, open(*pid)?)));
+            let Some((pid, (dir, status))) = opened else { continue };
+            let id = (status.st_dev, status.st_ino);
+            if let Some(known) = self.all.iter_mut().find(|room| room.id == id) {
+                known.is_inhabited = true;
+                continue;
+            }
+            if Some(id) == own || self.all.len() >= ROOMS_MAX {
+                continue;
+            }
+            self.made += 1;
+            let shown = root_of(*pid).join("dev/shm");
+            let mut room = Room { _session: None, number: self.made, dir, shown, id, is_inhabited: true };
+            // As /dev/shm is: anybody may write, and nobody may take away what is another's.
+            if let (Some((id, settings)), true) = (session, status.st_mode & 0o7777 == 0o1777) {
+                // Where root may not make files, as in a container of an ordinary user, those who start are found by their folder.
+                room._session = ForAll::new(&room.path(), id, settings, true).ok();
+            }
+            self.all.push(room);
+        }
+    }
+
+    /// Whether nobody runs any more who sees this room. 0 is no container's.
+    pub(crate) fn is_deserted(&self, number: u64) -> bool {
+        self.all.iter().any(|room| room.number == number && !room.is_inhabited)
+    }
+
+    /// Nobody who starts is to record.
+    pub(crate) fn withdraw(&mut self) {
+        self.all.iter_mut().for_each(|room| room._session = None);
+    }
+}
+
+/// What a process takes for `/`.
+fn root_of(pid: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/root"))
+}
+
+/// The `/dev/shm` that a process sees, if it is a tmpfs.
+fn open(pid: u32) -> Option<(OwnedFd, FileStat)> {
+    let root = File::open(root_of(pid)).ok()?;
+    // Links in a container's paths are its own, and end in it; the kernel's magic ones would not.
+    let inside = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+    let look = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let place = openat2(&root, "dev/shm", OpenHow::new().flags(look).resolve(inside)).ok()?;
+    if fstatfs(&place).ok()?.filesystem_type() != TMPFS_MAGIC {
+        return None;
+    }
+    let dir = open_below(&place, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty()).ok()?;
+    let status = fstat(&dir).ok()?;
+    Some((dir, status))
+}
+
+/// Opens what is in a folder itself: nothing behind a link, nothing that is mounted there.
+pub(crate) fn open_below(
+    dir: &impl std::os::fd::AsFd,
+    name: &str,
+    flags: OFlag,
+    mode: Mode,
+) -> nix::Result<OwnedFd> {
+    let here = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_XDEV | ResolveFlag::RESOLVE_NO_SYMLINKS;
+    let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    // The kernel refuses a mode when nothing is made.
+    let mode = if flags.contains(OFlag::O_CREAT) { mode } else { Mode::empty() };
+    openat2(dir, name, OpenHow::new().flags(flags).mode(mode).resolve(here))
+}
+
+/// Whether a name in a folder still is this open file.
+pub(crate) fn is_still(dir: &impl std::os::fd::AsFd, name: &str, file: &impl std::os::fd::AsFd) -> bool {
+    let there = fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok();
+    let here = fstat(file).ok();
+    here.zip(there).is_some_and(|(here, there)| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_the_own_namespace_are_what_they_are() {
+        let census = Census::of_all(HashSet::from([2]));
+        let own = namespace("self", "pid").unwrap();
+        assert_eq!(census.find(own, 17), Here::Process(17));
+        assert_eq!(census.find(0, 17), Here::Process(17));
+        assert_eq!(innermost_pid(std::process::id()), Some(std::process::id()));
+        let foreign = census.find(1, 17);
+        assert_eq!(foreign, if census.is_complete { Here::Nobody } else { Here::Unknown });
+        assert_eq!(census.find(2, 17), Here::Nobody);
+        assert_eq!(Census::of_own_namespace().find(1, 17), Here::Unknown);
+    }
+
+    #[test]
+    fn nothing_behind_a_link_or_in_another_folder_is_opened() {
+        let room = tempfile::tempdir().unwrap();
+        let dir = File::open(room.path()).unwrap();
+        fs::write(room.path().join("file"), "").unwrap();
+        std::os::unix::fs::symlink(room.path().join("file"), room.path().join("link")).unwrap();
+        let open = |name: &str| open_below(&dir, name, OFlag::O_RDONLY, Mode::empty()).map(|_| ());
+        assert_eq!(open("file"), Ok(()));
+        assert_eq!(open("link"), Err(nix::Error::ELOOP));
+        assert_eq!(open("../file"), Err(nix::Error::EXDEV));
+        assert!(is_still(&dir, "file", &File::open(room.path().join("file")).unwrap()));
+        assert!(!is_still(&dir, "link", &File::open(room.path().join("file")).unwrap()));
+    }
+}
