@@ -11,7 +11,7 @@ use crate::folder::{FileName, Folder, ProcessId, ROOM};
 use crate::memory::MAPPINGS_MAX;
 use crate::provider::ProviderInfo;
 use crate::ring::RingInfo;
-use crate::rooms::{Census, Rooms};
+use crate::rooms::{Census, FOLDERS_MAX, NAMES_MAX, Rooms};
 use crate::session::{ForAll, Served, Settings};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use process::Process;
@@ -118,6 +118,8 @@ struct User {
     processes: BTreeMap<ProcessId, Process>,
     /// Processes that are over, and of which there is nothing to tell.
     over: u32,
+    /// So many of its files may be mapped.
+    files_max: usize,
     /// Who serves it, if this process only watches.
     other: Option<u32>,
     /// Names that have been dealt with, but for those that are not complete yet.
@@ -191,6 +193,7 @@ impl Programs {
             served,
             processes: BTreeMap::new(),
             over: 0,
+            files_max: FILES_MAX,
             other,
             known: BTreeSet::new(),
             incomplete: BTreeMap::new(),
@@ -214,6 +217,7 @@ impl Programs {
             self.looked_around = Some(Instant::now());
         }
         self.find_users();
+        self.share_out();
         let recording = self.session.is_some();
         for user in &mut self.users {
             if recording {
@@ -227,6 +231,15 @@ impl Programs {
             self.looked = Some(Instant::now());
         }
         Ok(())
+    }
+
+    /// All containers together have what one user has: somebody could make many.
+    fn share_out(&mut self) {
+        let containers = self.users.iter().filter(|user| user.room != 0);
+        let mapped: usize = containers.map(User::mapped).sum();
+        for user in self.users.iter_mut().filter(|user| user.room != 0) {
+            user.files_max = FILES_MAX.saturating_sub(mapped - user.mapped());
+        }
     }
 
     /// Finds out who lives.
@@ -282,20 +295,15 @@ impl Programs {
             .map(|uid| (0, uid, Folder::open(&self.room, uid)))
             .collect();
         for room in &self.containers.all {
-            let folders =
-                Folder::users(&room.path()).into_iter().map(|uid| (uid, Folder::open_in(room, uid)));
-            let is_new = |folder: &Result<Folder, Error>| {
-                let path = folder.as_ref().map(|folder| &folder.path);
-                !self
-                    .users
-                    .iter()
-                    .any(|user| user.room == room.number && path.is_ok_and(|path| user.folder.path == *path))
-            };
-            found.extend(
-                folders.filter(|(_, folder)| is_new(folder)).map(|(uid, folder)| (room.number, uid, folder)),
-            );
+            let uids = Folder::some_users(&room.path(), NAMES_MAX).into_iter().take(FOLDERS_MAX);
+            found.extend(uids.map(|uid| (room.number, uid, Folder::open_in(room, uid))));
         }
         for (room, uid, folder) in found {
+            // A user of a container could make any number of folders there: each owner has one.
+            let owner = folder.as_ref().map_or(uid, |folder| folder.uid);
+            if self.users.iter().any(|user| user.room == room && user.folder.uid == owner) {
+                continue;
+            }
             let added = folder.and_then(|folder| self.add_user(folder, room));
             match added {
                 Ok(()) => self.busy.retain(|(busy, _)| *busy != uid),
@@ -439,6 +447,10 @@ impl User {
         self.processes.iter().map(|(id, process)| process.report(*id, self.folder.uid))
     }
 
+    fn mapped(&self) -> usize {
+        self.processes.values().map(Process::mapped).sum()
+    }
+
     /// All of its processes are dead, and nothing of them is left.
     fn is_over(&self) -> bool {
         self.processes.values().all(Process::is_gone)
@@ -469,7 +481,7 @@ impl User {
         let mut new: Vec<FileName> = files.into_iter().filter(|name| !self.known.contains(name)).collect();
         new.sort_unstable_by_key(|name| (name.kind, name.process));
         let mut opened: HashMap<ProcessId, usize> = HashMap::new();
-        let mut mapped: usize = self.processes.values().map(Process::mapped).sum();
+        let mut mapped = self.mapped();
         let mut living = self.processes.values().filter(|process| !process.is_dead()).count();
         self.changed = false;
         let mut more = false;
@@ -486,7 +498,7 @@ impl User {
             }
             let is_containers = self.folder.is_containers();
             let process = self.processes.entry(name.process).or_insert_with(|| Process::new(is_containers));
-            if living > PROCESSES_MAX || mapped >= FILES_MAX {
+            if living > PROCESSES_MAX || mapped >= self.files_max {
                 process.refuse(name, "this user has too many programs or threads");
             }
             let before = process.mapped();

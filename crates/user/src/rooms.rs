@@ -18,8 +18,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// More containers at a time are not looked into.
+/// More containers at a time are not looked into, and of one ordinary user.
 const ROOMS_MAX: usize = 256;
+const ROOMS_OF_USER: usize = 16;
+/// Names in a container's `/dev/shm` that are looked at, and folders of programs among them.
+pub(crate) const NAMES_MAX: usize = 4096;
+pub(crate) const FOLDERS_MAX: usize = 16;
 /// The first PID namespace of the machine (PROC_PID_INIT_INO in linux/proc_ns.h): it sees all others.
 const FIRST_PID_NAMESPACE: u64 = 0xeffffffc;
 
@@ -127,6 +131,8 @@ pub(crate) struct Room {
     /// For messages.
     pub(crate) shown: PathBuf,
     id: (u64, u64),
+    /// Who made it.
+    owner: u32,
     /// Whether somebody of it ran at the last look.
     is_inhabited: bool,
 }
@@ -159,12 +165,15 @@ impl Rooms {
                 known.is_inhabited = true;
                 continue;
             }
-            if Some(id) == own || self.all.len() >= ROOMS_MAX {
+            let owner = status.st_uid;
+            let of_owner = self.all.iter().filter(|room| room.owner == owner).count();
+            if Some(id) == own || self.all.len() >= ROOMS_MAX || owner != 0 && of_owner >= ROOMS_OF_USER {
                 continue;
             }
             self.made += 1;
             let shown = root_of(*pid).join("dev/shm");
-            let mut room = Room { _session: None, number: self.made, dir, shown, id, is_inhabited: true };
+            let mut room =
+                Room { _session: None, number: self.made, dir, shown, id, owner, is_inhabited: true };
             // As /dev/shm is: anybody may write, and nobody may take away what is another's.
             if let (Some((id, settings)), true) = (session, status.st_mode & 0o7777 == 0o1777) {
                 // Where root may not make files, as in a container of an ordinary user, those who start are found by their folder.
