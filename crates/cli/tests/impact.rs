@@ -360,6 +360,50 @@ fn root_what_a_killed_run_left_is_removed_by_the_next() {
     while !of_folder(folder.path()).is_empty() {
         std::thread::yield_now();
     }
-    measured(&["--tracers", "perf", "--loops", "1k", "--rounds", "1"]);
+    let left = || fs::read_dir(folder.path()).expect("it is ours").count();
+    assert_eq!(left(), 1, "the folder of the killed one");
+    let next = rtscope(&["--tracers", "perf", "--loops", "1k", "--rounds", "1"])
+        .env("TMPDIR", folder.path())
+        .output();
+    assert!(next.expect("it can be run").status.success());
     assert!(!uprobes().contains(&uprobe), "{}", uprobes());
+    assert_eq!(left(), 0);
+}
+
+#[test]
+fn two_at_once_leave_each_others_folders_alone() {
+    const TEST: &str = "two_at_once_leave_each_others_folders_alone";
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(mut child) = in_the_middle(TEST, "rtscope", folder.path()) else { return };
+    let left = || fs::read_dir(folder.path()).expect("it is ours").count();
+    assert_eq!(left(), 1);
+    // The other one records programs, so this one cannot, and says by whom they are recorded.
+    let second = rtscope(&["--tracers", "rtscope", "--loops", "1k", "--rounds", "1", "--json"])
+        .env("TMPDIR", folder.path())
+        .output();
+    let report = object(&second.expect("it can be run"), "rtscope.impact/1");
+    let reason = report["absent"][0]["reason"].as_str().expect("it is absent").to_string();
+    assert!(reason.contains("process "), "{reason}");
+    assert_eq!(left(), 1);
+    assert_eq!(interrupt(&mut child), Some(1));
+    assert_eq!(left(), 0);
+}
+
+#[test]
+fn root_a_search_that_is_stopped_says_what_it_has_found() {
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    let mut child = rtscope(&["--max-rate", "--tracers", "rtscope", "--duration", "50ms", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it can be started");
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("with the kernel's events")));
+    kill(Pid::from_raw(child.id().try_into().expect("a process id")), Signal::SIGINT).expect("it runs");
+    lines.for_each(drop);
+    let report = object(&child.wait_with_output().expect("it ends"), "rtscope.impact-rate/1");
+    assert!(number(&report["tracers"][0]["user_events"]["events_per_second"]) > 0.0);
+    let with = &report["tracers"][0]["with_kernel_events"];
+    assert!(with["events_per_second"].is_null() && with["reason"].is_string(), "{report}");
 }

@@ -180,7 +180,7 @@ fn lines(said: &Mutex<Vec<String>>) -> MutexGuard<'_, Vec<String>> {
     said.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a command to its end, which has to be a good one.
+/// Runs a command to its end, which has to be a good one. A Ctrl-C on the terminal is not for it: it may be one that tidies up.
 pub fn finished(command: &mut Command, remedy: &str) -> Result<Output, Error> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().map_err(|error| not_started(&name, remedy, &error))?;

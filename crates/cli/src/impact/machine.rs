@@ -4,6 +4,7 @@
 use super::room::{Room, Sample};
 use serde_json::{Value, json};
 use std::fs;
+use std::path::Path;
 
 /// A change of the core's clock between runs that is worth a note, as a ratio.
 const CLOCK_CHANGE: f64 = 1.02;
@@ -20,7 +21,10 @@ pub struct Machine {
     notes: Vec<String>,
 }
 
-fn line(path: &str) -> Option<String> {
+/// What sysfs says of CPUs.
+const CPUS: &str = "/sys/devices/system/cpu";
+
+fn line(path: impl AsRef<Path>) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_string())
 }
 
@@ -34,8 +38,8 @@ impl Machine {
             Some(line.split_once(':')?.1.trim().to_string())
         };
         let mut notes = Vec::new();
-        frequencies(cpu, &mut notes);
-        isolation(cpu, &mut notes);
+        frequencies(Path::new(CPUS), cpu, &mut notes);
+        isolation(Path::new(CPUS), cpu, &mut notes);
         if room.is_alone {
             notes.push("there is no other CPU for the tracers: they interrupt the loop".to_string());
         }
@@ -92,21 +96,22 @@ impl Machine {
     }
 }
 
-fn frequencies(cpu: usize, notes: &mut Vec<String>) {
-    let turbo = match line("/sys/devices/system/cpu/intel_pstate/no_turbo") {
+fn frequencies(cpus: &Path, cpu: usize, notes: &mut Vec<String>) {
+    let turbo = match line(cpus.join("intel_pstate/no_turbo")) {
         Some(off) => Some(off == "0"),
-        None => line("/sys/devices/system/cpu/cpufreq/boost").map(|on| on == "1"),
+        None => line(cpus.join("cpufreq/boost")).map(|on| on == "1"),
     };
     match turbo {
-        Some(true) => notes.push(
-            "turbo is on: the core's clock depends on what others do; echo 1 > \
-             /sys/devices/system/cpu/intel_pstate/no_turbo or echo 0 > /sys/devices/system/cpu/cpufreq/boost ends that"
-                .to_string(),
-        ),
+        Some(true) => notes.push(format!(
+            "turbo is on: the core's clock depends on what others do; echo 1 > {CPUS}/intel_pstate/no_turbo or echo 0 > \
+             {CPUS}/cpufreq/boost ends that"
+        )),
         Some(false) => {}
-        None => notes.push("whether turbo is on cannot be seen here (no cpufreq); the core's clock is measured".to_string()),
+        None => {
+            notes.push("whether turbo is on cannot be seen here (no cpufreq); the core's clock is measured".to_string());
+        }
     }
-    let governor = line(&format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"));
+    let governor = line(cpus.join(format!("cpu{cpu}/cpufreq/scaling_governor")));
     if let Some(governor) = governor.filter(|governor| governor != "performance") {
         notes.push(format!(
             "the frequency of CPU {cpu} changes (governor {governor}); cpupower frequency-set -g performance ends that"
@@ -114,16 +119,16 @@ fn frequencies(cpu: usize, notes: &mut Vec<String>) {
     }
 }
 
-fn isolation(cpu: usize, notes: &mut Vec<String>) {
-    let has = |path: &str| line(path).is_some_and(|list| in_list(&list, cpu));
-    if !has("/sys/devices/system/cpu/isolated") {
+fn isolation(cpus: &Path, cpu: usize, notes: &mut Vec<String>) {
+    let has = |file: &str| line(cpus.join(file)).is_some_and(|list| in_list(&list, cpu));
+    if !has("isolated") {
         notes.push(format!(
             "CPU {cpu} is not isolated: others run there, too (isolcpus={cpu} nohz_full={cpu} at boot)"
         ));
-    } else if !has("/sys/devices/system/cpu/nohz_full") {
+    } else if !has("nohz_full") {
         notes.push(format!("CPU {cpu} is isolated, but has its tick (nohz_full={cpu} at boot)"));
     }
-    let siblings = line(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"));
+    let siblings = line(cpus.join(format!("cpu{cpu}/topology/thread_siblings_list")));
     if let Some(siblings) = siblings.filter(|siblings| siblings.contains([',', '-'])) {
         notes.push(format!(
             "CPU {cpu} shares its core with another ({siblings}), which slows it down when it works"
@@ -172,6 +177,48 @@ mod tests {
                 && !in_list("0,2-3", 1)
                 && !in_list("", 0)
                 && !in_list("(null)", 0)
+        );
+    }
+
+    /// A machine as its sysfs says it is.
+    fn said(files: &[(&str, &str)]) -> Vec<String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().expect("below the folder")).expect("ours");
+            fs::write(path, format!("{text}\n")).expect("ours");
+        }
+        let mut notes = Vec::new();
+        frequencies(folder.path(), 3, &mut notes);
+        isolation(folder.path(), 3, &mut notes);
+        notes
+    }
+
+    #[test]
+    fn turbo_and_changing_frequencies_are_said() {
+        let turbo = |files: &[(&str, &str)]| said(files).iter().find(|note| note.contains("turbo")).cloned();
+        assert!(turbo(&[("intel_pstate/no_turbo", "0")]).is_some_and(|note| note.starts_with("turbo is on")));
+        assert_eq!(turbo(&[("intel_pstate/no_turbo", "1")]), None);
+        assert!(turbo(&[("cpufreq/boost", "1")]).is_some_and(|note| note.starts_with("turbo is on")));
+        assert_eq!(turbo(&[("cpufreq/boost", "0")]), None);
+        assert!(turbo(&[]).is_some_and(|note| note.contains("cannot be seen")));
+        let governor = said(&[("cpu3/cpufreq/scaling_governor", "schedutil")]);
+        assert!(governor.iter().any(|note| note.contains("governor schedutil")), "{governor:?}");
+        let governor = said(&[("cpu3/cpufreq/scaling_governor", "performance")]);
+        assert!(!governor.iter().any(|note| note.contains("governor")), "{governor:?}");
+    }
+
+    #[test]
+    fn missing_isolation_and_busy_siblings_are_said() {
+        let isolated =
+            [("isolated", "2-3"), ("nohz_full", "2-3"), ("cpu3/topology/thread_siblings_list", "3")];
+        assert_eq!(said(&isolated).len(), 1, "only that turbo cannot be seen");
+        assert!(said(&isolated[..1]).iter().any(|note| note.contains("has its tick")));
+        assert!(said(&[("isolated", "")]).iter().any(|note| note.contains("not isolated")));
+        let siblings = said(&[("cpu3/topology/thread_siblings_list", "1,3")]);
+        assert!(
+            siblings.iter().any(|note| note.contains("shares its core with another (1,3)")),
+            "{siblings:?}"
         );
     }
 

@@ -5,15 +5,21 @@ use super::options::ImpactOptions;
 use crate::exit::Failure;
 use crate::npt::statistics::PERCENTILES;
 use crate::stop::Stop;
+use nix::fcntl::{Flock, FlockArg};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use rtscope_peers::{Error, Running};
 use serde_json::Value;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Names of folders, and of the file in each that tells whether it is in use.
+const PREFIX: &str = "rtscope-impact-";
+const LOCK: &str = "in-use";
 /// Busy before a loop, twice: shorter than npt's own, since it comes with every run.
 const SPIN: &str = "100ms";
 
@@ -26,6 +32,8 @@ const RATE_BUFFER_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub struct Room {
     folder: tempfile::TempDir,
+    /// Held while the folder is in use.
+    _lock: Flock<File>,
     /// This program.
     pub rtscope: PathBuf,
     /// Where the loop runs.
@@ -99,13 +107,14 @@ impl Room {
             sched_setaffinity(Pid::from_raw(0), &others)
                 .map_err(|error| Failure::doing("leaving the loop's CPU", error))?;
         }
-        let folder = tempfile::Builder::new().prefix("rtscope-impact-").tempdir();
-        let folder = folder.map_err(|error| Failure::doing("making a folder for traces", error))?;
+        sweep(&std::env::temp_dir());
+        let (folder, lock) =
+            make_folder().map_err(|error| Failure::doing("making a folder for traces", error))?;
         let rtscope =
             std::env::current_exe().map_err(|error| Failure::doing("looking for rtscope itself", error))?;
         let usual = if options.max_rate { RATE_BUFFER_BYTES } else { BUFFER_BYTES };
         let buffer_bytes = options.buffer.map_or(usual, |buffer| buffer.0);
-        Ok(Room { folder, rtscope, cpu, fifo: options.fifo, buffer_bytes, is_alone, all, stop })
+        Ok(Room { folder, _lock: lock, rtscope, cpu, fifo: options.fifo, buffer_bytes, is_alone, all, stop })
     }
 
     /// A place in the folder.
@@ -170,6 +179,29 @@ impl Room {
         }
         let npt = json_of(&path, "rtscope.npt/1")?;
         sample(&npt).ok_or_else(|| Error::Failed("rtscope npt printed something else".to_string()))
+    }
+}
+
+fn make_folder() -> io::Result<(tempfile::TempDir, Flock<File>)> {
+    let folder = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
+    let file = File::create(folder.path().join(LOCK))?;
+    let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno)?;
+    Ok((folder, lock))
+}
+
+/// Removes folders of runs that were killed: nobody holds their locks. A run that has not come to its lock yet has no file there.
+fn sweep(place: &Path) {
+    let folders = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
+    let named = |path: &PathBuf| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX))
+    };
+    for folder in folders.filter(named) {
+        let file = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(folder.join(LOCK));
+        let free = file.ok().and_then(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).ok());
+        if free.is_some() {
+            // It is somebody else's, or in use in a way that we do not know: then it stays.
+            let _ = fs::remove_dir_all(&folder);
+        }
     }
 }
 
