@@ -16,6 +16,10 @@ const SEGMENT_BYTES: u64 = 128 << 10;
 /// Losses beyond these are only counted.
 const MAX_LOSSES: usize = 1000;
 
+/// A counter of discarded events may go back so far: tracers read it while others add to it (LTTng: several processes of a user
+/// write into one stream), so a packet can have an older value than the one before it. The next value makes up for it.
+const LATE_MAX: u64 = 1 << 31;
+
 /// What a packet says that has to be compared with its neighbour's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edge {
@@ -28,6 +32,13 @@ pub(crate) struct Edge {
 impl Edge {
     fn of(head: &PacketHead) -> Edge {
         Edge { begin: head.begin, end: head.end, sequence: head.sequence, discarded: head.discarded }
+    }
+
+    /// The same for comparing with the next: with the higher counter, if this one was late.
+    fn after(self, before: &Edge) -> Edge {
+        let late = |(before, own): &(u64, u64)| own < before && before - own <= LATE_MAX;
+        let higher = before.discarded.zip(self.discarded).filter(late).map(|(before, _)| before);
+        Edge { discarded: higher.or(self.discarded), ..self }
     }
 }
 
@@ -89,7 +100,9 @@ impl Losses {
     fn between(&mut self, before: Option<&Edge>, after: &Edge, clock: Option<&ClockClass>) {
         let ns = |cycles: Option<u64>| cycles.zip(clock).map(|(cycles, clock)| clock.ns(cycles));
         let events = match (before.and_then(|before| before.discarded), after.discarded) {
-            (Some(before), Some(after)) if after != before => Some(Some(after.wrapping_sub(before))),
+            (Some(before), Some(after)) if after > before => Some(Some(after - before)),
+            // So far back is not late, it begins anew: what was lost meanwhile is not known.
+            (Some(before), Some(after)) if before - after > LATE_MAX => Some(None),
             // Since the stream's beginning, which may be long ago: nobody knows which of them are missing here.
             (None, Some(1..)) => Some(None),
             _ => None,
@@ -178,7 +191,7 @@ impl FileIndex {
                 inside.between(Some(&segment.last), &edge, clock);
                 segment.until = at + head.bytes;
                 segment.packets += 1;
-                segment.last = edge;
+                segment.last = edge.after(&segment.last);
                 return;
             }
         }
@@ -208,7 +221,7 @@ pub(crate) fn join(files: Vec<FileIndex>, clock: Option<&ClockClass>) -> (Vec<Se
     for (segment, inside) in &segments {
         losses.between(before.as_ref(), &segment.first, clock);
         losses.append(inside);
-        before = Some(segment.last);
+        before = Some(before.map_or(segment.last, |before| segment.last.after(&before)));
     }
     (segments.into_iter().map(|(segment, _)| segment).collect(), losses)
 }
@@ -231,5 +244,19 @@ mod tests {
         assert_eq!((losses.events, losses.packets, losses.uncounted), (5, 2, false));
         losses.between(None, &edge(0, 3), None);
         assert!(losses.uncounted);
+    }
+
+    #[test]
+    fn a_counter_that_is_late_is_made_up_for_and_one_that_begins_anew_is_unknown() {
+        let (mut losses, counters) = (Losses::default(), [5, 9, 8, 8, 12]);
+        let mut before = edge(0, counters[0]);
+        for (sequence, counter) in (1..).zip(&counters[1..]) {
+            let after = edge(sequence, *counter);
+            losses.between(Some(&before), &after, None);
+            before = after.after(&before);
+        }
+        assert_eq!((losses.events, losses.uncounted), (7, false));
+        losses.between(Some(&edge(9, u64::MAX)), &edge(10, 1), None);
+        assert_eq!((losses.events, losses.uncounted), (7, true));
     }
 }
