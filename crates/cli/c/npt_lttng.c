@@ -14,7 +14,7 @@ static uint32_t npt_clock;
 
 #define NPT_NOW() rtscope__now(npt_clock)
 #define NPT_LOOP npt__loop
-#define NPT_EVENT(turn, gap) lttng_ust_tracepoint(npt, loop, turn, gap)
+#define NPT_EVENT(turn, gap) lttng_ust_tracepoint(NPT_PROVIDER, loop, turn, gap)
 #include "npt.h"
 
 /* As rtscope_npt_run(), but for npt:start, npt:stop and rtscope's account. */

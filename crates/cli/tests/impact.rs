@@ -69,11 +69,15 @@ fn assert_accounted_for(report: &Value, name: &str, turns: u64) {
     assert!(emitted >= turns && emitted <= turns + 50, "{events}");
     assert_eq!(recorded + lost, emitted);
     assert!(recorded > 0);
+    // What is missing in the trace is what it says itself that it lost. perf counts records of other kinds with it; bpftrace is
+    // not told of those after which nothing found room any more.
     let said = count(&events["lost_said_by_tracer"]);
-    // bpftrace does not tell of what it lost after the last record that it got; perf may have lost others than the loop's.
-    if !["perf", "bpftrace"].contains(&name) {
-        assert_eq!(said, lost, "{events}");
-    }
+    let agrees = match name {
+        "perf" => said >= lost,
+        "bpftrace" => said <= lost,
+        _ => said == lost,
+    };
+    assert!(agrees, "{name}: {events}");
 }
 
 #[test]

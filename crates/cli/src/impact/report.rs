@@ -256,7 +256,7 @@ fn events(out: &mut String, columns: &[Column]) {
 fn digits(value: f64) -> String {
     let size = value.abs();
     match size {
-        size if size < 1e-9 => "0".to_string(),
+        size if size < 0.0005 => "0".to_string(),
         size if size < 10.0 => format!("{value:.3}"),
         size if size < 100.0 => format!("{value:.2}"),
         size if size < 1000.0 => format!("{value:.1}"),
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn numbers_have_four_digits() {
-        let all = [0.0, 3.52, 60.17, 498.2, 82180.4, -2.0].map(digits);
-        assert_eq!(all, ["0", "3.520", "60.17", "498.2", "82180", "-2.000"]);
+        let all = [0.0, -1e-7, 3.52, 60.17, 498.2, 82180.4, -2.0].map(digits);
+        assert_eq!(all, ["0", "0", "3.520", "60.17", "498.2", "82180", "-2.000"]);
     }
 }

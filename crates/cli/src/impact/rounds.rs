@@ -125,6 +125,13 @@ pub fn traced(
         tracer.start(room, kernel)?;
         let sample = room.run_loop(&tracer.event(), limits)?;
         let account = tracer.stop(room)?;
+        if account.recorded > sample.emitted {
+            let Account { recorded, .. } = account;
+            return Err(Error::Failed(format!(
+                "it recorded {recorded} events of {}: somebody else ran the same loop at the same time",
+                sample.emitted
+            )));
+        }
         Ok((sample, account))
     };
     let result = run();

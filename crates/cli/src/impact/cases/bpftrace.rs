@@ -5,9 +5,11 @@ use super::super::room::Room;
 use super::{Account, Kernel, Tracer};
 use nix::sys::signal::Signal;
 use rtscope_peers::{Error, Running, finished};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 const REMEDY: &str = "install bpftrace (Debian, Fedora: bpftrace)";
 const OUTPUT: &str = "bpftrace.txt";
@@ -16,6 +18,10 @@ const ATTACHED: &str = "__BPFTRACE_NOTIFY_PROBES_ATTACHED";
 /// Its own system calls would be recorded by its own recording of them.
 const KERNEL: &str = "tracepoint:sched:*,tracepoint:irq:*,tracepoint:raw_syscalls:* \
                       /comm != \"bpftrace\"/ { printf(\"k %llu %s\\n\", nsecs, probe); }";
+
+/// Between two looks whether it still works; and how many of them have to find it asleep.
+const LOOK: Duration = Duration::from_millis(25);
+const CALM_LOOKS: u32 = 10;
 
 #[derive(Debug)]
 struct Bpftrace {
@@ -54,8 +60,11 @@ impl Tracer for Bpftrace {
 
     fn stop(&mut self, room: &Room) -> Result<Account, Error> {
         let Some(mut running) = self.running.take() else { return Ok(Account::default()) };
-        running.end(Signal::SIGINT)?;
         let path = room.path(OUTPUT);
+        let patience =
+            if self.kernel == Kernel::Yes { Duration::from_secs(1) } else { Duration::from_secs(20) };
+        let_it_read(room, running.id(), &path, patience);
+        running.end(Signal::SIGINT)?;
         let file =
             File::open(&path).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
         let (mut recorded, mut kernel, mut lost) = (0, 0, 0);
@@ -73,6 +82,24 @@ impl Tracer for Bpftrace {
 
     fn abandon(&mut self) {
         self.running = None;
+    }
+}
+
+/// An interrupted bpftrace leaves in its buffers what it has not read yet, which is no loss of the recording: it may go on until it
+/// sleeps and writes no more. Where it also records the kernel that never comes.
+fn let_it_read(room: &Room, id: u32, path: &Path, patience: Duration) {
+    let is_asleep = || {
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+    };
+    let bytes = || fs::metadata(path).map_or(0, |file| file.len());
+    let start = Instant::now();
+    let (mut calm, mut last) = (0, bytes());
+    while calm < CALM_LOOKS && start.elapsed() < patience && !room.stopped() {
+        std::thread::sleep(LOOK);
+        let now = bytes();
+        calm = if is_asleep() && now == last { calm + 1 } else { 0 };
+        last = now;
     }
 }
 

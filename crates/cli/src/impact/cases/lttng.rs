@@ -60,12 +60,18 @@ fn library(room: &Room) -> Result<PathBuf, Error> {
     make_folder(&folder.join("rtscope"))?;
     for (name, text) in SOURCES {
         let path = folder.join(name);
-        fs::write(&path, text).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
+        fs::write(&path, text.replace("NPT_PROVIDER", &provider()))
+            .map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
     }
     let to = folder.join("npt_lttng.so");
     let (source, include) = (folder.join("npt_lttng.c"), folder.as_path());
     compile(["-shared".as_ref(), "-fPIC".as_ref(), "-I".as_ref(), include, &source, "-o".as_ref(), &to])?;
     Ok(to)
+}
+
+/// A name of this run alone: root's daemon is the whole machine's, and another run's events are not ours.
+fn provider() -> String {
+    format!("npt_{}", std::process::id())
 }
 
 #[derive(Debug)]
@@ -106,7 +112,8 @@ impl Tracer for ByLttng {
             wakeup: self.wakeup,
         };
         let name = format!("rtscope-impact-{}", std::process::id());
-        let session = self.shared.lttng.session(&name, &room.fresh("lttng")?, Some(channel), "npt:loop")?;
+        let events = format!("{}:loop", provider());
+        let session = self.shared.lttng.session(&name, &room.fresh("lttng")?, Some(channel), &events)?;
         let session = self.session.insert(session);
         if kernel == Kernel::Yes {
             session.enable_kernel("sched_*,irq_*", true)?;

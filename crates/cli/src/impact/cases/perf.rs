@@ -246,8 +246,8 @@ impl Counted {
         };
         Account {
             recorded: self.wanted,
-            // Before Linux 6.1 there is only the first.
-            lost_said: self.lost.into_iter().max(),
+            // The second one is there since Linux 6.1. Both also count other records for which there was no room.
+            lost_said: Some(if self.lost[1] > 0 { self.lost[1] } else { self.lost[0] }),
             kernel: (self.others > 0).then_some(self.others),
             notes,
             ..Account::default()
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_counted_once_and_losses_by_the_larger_account() {
+    fn samples_are_counted_once_and_losses_by_the_later_account() {
         let lost = |kind, numbers: [u64; 2]| (kind, numbers.iter().flat_map(|it| it.to_le_bytes()).collect());
         let records = [
             sample(7, 1),
