@@ -6,6 +6,7 @@ use crate::impact::options::ImpactOptions;
 use crate::list::options::ListOptions;
 use crate::npt::options::NptOptions;
 use crate::record::options::RecordOptions;
+use crate::shield::options::ShieldOptions;
 use crate::snapshot::SnapshotOptions;
 use crate::trace_args::{PrintOptions, StatOptions};
 use crate::units::{Bytes, DurationNs, IntervalNs};
@@ -60,6 +61,9 @@ pub enum Command {
     /// Measure what tracing costs: the non-preempt test untraced, and under each tracer that is installed
     #[command(after_help = crate::impact::options::EXAMPLES)]
     Impact(Box<ImpactOptions>),
+    /// Keep CPUs free for real-time work, and put everything back afterwards
+    #[command(after_help = crate::shield::options::EXAMPLES)]
+    Shield(Box<ShieldOptions>),
     /// List what rtscope needs of the kernel and of its privileges
     Caps(CapsOptions),
     /// Print completions for a shell

@@ -15,6 +15,7 @@ mod output;
 mod print;
 mod realtime;
 mod record;
+mod shield;
 mod snapshot;
 mod stat;
 mod stop;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Stat(options) => stat::run(&options),
         Command::Npt(options) => npt::run(&options),
         Command::Impact(options) => impact::run(&options),
+        Command::Shield(options) => shield::run(&options),
         Command::Caps(options) => caps::run(&options),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man_pages(&dir),

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope shield`: CPUs kept free for real-time work. What is done, and the way back, is in the crate `rtscope-shield`.
+
+pub mod options;
+mod text;
+
+use crate::exit::Failure;
+use crate::output::{note, result};
+use nix::unistd::geteuid;
+use options::{
+    ClassArg, LevelArg, MoveOptions, PlanOptions, RunOptions, ShieldCommand, ShieldOptions, UndoOptions,
+    UnitOptions,
+};
+use rtscope_shield::apply::{self, Now, Undone};
+use rtscope_shield::journal::{Journal, State};
+use rtscope_shield::step::{Outcome, Step};
+use rtscope_shield::{Cpus, Error, System, boot, place, plan};
+use serde_json::{Value, json};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        match error {
+            Error::Cpus(_) => Failure::Usage(error.to_string()),
+            Error::Io { ref source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+                Failure::Missing(error.to_string())
+            }
+            _ => Failure::Failed(error.to_string()),
+        }
+    }
+}
+
+/// Does what was typed.
+pub fn run(options: &ShieldOptions) -> Result<(), Failure> {
+    let system = System::new(&options.root);
+    let changes = !matches!(
+        options.command,
+        ShieldCommand::Plan(_) | ShieldCommand::Status(_) | ShieldCommand::Unit(_)
+    );
+    if changes && system.is_real() && !geteuid().is_root() {
+        return Err(Failure::Missing(
+            "a shield changes settings of the whole machine: run it as root".into(),
+        ));
+    }
+    match &options.command {
+        ShieldCommand::Plan(options) => show_plan(&system, options),
+        ShieldCommand::Create(options) => create(&system, options),
+        ShieldCommand::Status(options) => status(&system, options.json),
+        ShieldCommand::Run(options) => run_program(&system, options),
+        ShieldCommand::Move(options) => move_processes(&system, options),
+        ShieldCommand::Undo(options) => undo(&system, options),
+        ShieldCommand::Unit(options) => unit(options),
+    }
+}
+
+fn show_plan(system: &System, options: &PlanOptions) -> Result<(), Failure> {
+    let plan = plan::plan(system, &options.rt, options.level.into())?;
+    if options.json {
+        let object = json!({
+            "schema": "rtscope.shield.plan/1",
+            "rt": plan.rt.to_string(),
+            "others": plan.others.to_string(),
+            "level": plan.level,
+            "apart": plan.apart,
+            "settings": plan.settings,
+            "boot": plan.boot,
+            "boot_line": boot::line(&plan.boot),
+            "notes": plan.notes,
+        });
+        result(&object.to_string());
+    } else {
+        result(&text::plan(&plan));
+    }
+    Ok(())
+}
+
+fn create(system: &System, options: &PlanOptions) -> Result<(), Failure> {
+    let plan = plan::plan(system, &options.rt, options.level.into())?;
+    let journal = apply::create(system, &plan)?;
+    let refused = plan.settings.iter().filter(|setting| setting.state == plan::State::Refused);
+    let mut refused: Vec<Value> = refused
+        .map(|setting| json!({ "knob": setting.knob, "place": setting.place, "why": setting.why }))
+        .collect();
+    refused.extend(journal.steps.iter().filter_map(|step| {
+        let why = complaint(step)?;
+        Some(json!({ "knob": step.knob, "place": step.place(), "label": step.label, "why": why }))
+    }));
+    if options.json {
+        let applied = journal.changes().filter(|step| step.outcome == Some(Outcome::Applied)).count();
+        let object = json!({
+            "schema": "rtscope.shield.create/1",
+            "rt": journal.rt,
+            "others": journal.others,
+            "apart": journal.apart,
+            "applied": applied,
+            "refused": refused,
+        });
+        result(&object.to_string());
+    } else {
+        result(&text::created(&journal, &plan));
+    }
+    Ok(())
+}
+
+/// What is to be said of a step that did not do what was wanted.
+fn complaint(step: &Step) -> Option<String> {
+    match step.outcome.as_ref()? {
+        Outcome::Refused { why } => Some(why.clone()),
+        Outcome::Differs { now } => Some(format!("the kernel made it '{}'", now.trim())),
+        Outcome::Applied | Outcome::Gone => None,
+    }
+}
+
+fn status(system: &System, json: bool) -> Result<(), Failure> {
+    let journal = Journal::load(system)?;
+    let steps = journal.as_ref().map_or_else(Vec::new, |journal| apply::status(system, journal));
+    if json {
+        let settings: Vec<Value> = steps
+            .iter()
+            .map(|(step, now)| {
+                json!({
+                    "knob": step.knob, "place": step.place(), "label": step.label, "wanted": step.wanted,
+                    "before": step.old, "state": now,
+                })
+            })
+            .collect();
+        let object = json!({
+            "schema": "rtscope.shield.status/1",
+            "state": journal.as_ref().map(|journal| journal.state),
+            "rt": journal.as_ref().map(|journal| &journal.rt),
+            "others": journal.as_ref().map(|journal| &journal.others),
+            "drifted": steps.iter().filter(|(_, now)| matches!(now, Now::Drifted { .. })).count(),
+            "settings": settings,
+        });
+        result(&object.to_string());
+        return Ok(());
+    }
+    match journal {
+        None => result("no shield"),
+        Some(journal) => result(&text::status(&journal, &steps)),
+    }
+    Ok(())
+}
+
+fn undo(system: &System, options: &UndoOptions) -> Result<(), Failure> {
+    let all = apply::undo(system, options.force)?;
+    let failed = all.iter().filter(|(_, undone)| matches!(undone, Undone::Failed { .. })).count();
+    if options.json {
+        let settings: Vec<Value> = all
+            .iter()
+            .map(|(step, undone)| {
+                json!({ "knob": step.knob, "place": step.place(), "before": step.old, "state": undone })
+            })
+            .collect();
+        let object = json!({ "schema": "rtscope.shield.undo/1", "failed": failed, "settings": settings });
+        result(&object.to_string());
+    } else {
+        result(&text::undone(&all));
+    }
+    if failed > 0 {
+        return Err(Failure::Failed(format!(
+            "{failed} settings could not be set back; they are still in {}, and rtscope shield undo tries again",
+            rtscope_shield::journal::PATH
+        )));
+    }
+    Ok(())
+}
+
+/// The first step that did not do what was wanted is the failure.
+fn check(steps: &[Step]) -> Result<(), Failure> {
+    let wrong = steps.iter().find_map(|step| complaint(step).map(|why| format!("{}: {why}", step.place())));
+    wrong.map_or(Ok(()), |why| Err(Failure::Failed(why)))
+}
+
+fn run_program(system: &System, options: &RunOptions) -> Result<(), Failure> {
+    let ClassArg::Rt0 = options.class;
+    let journal = place::active(system)?;
+    let first = Cpus::from_list(&journal.rt).ok().and_then(|cpus| cpus.iter().next());
+    check(&place::enter(system, std::process::id() as i32, options.cpu.or(first))?)?;
+    crate::realtime::become_fifo(options.prio).map_err(|error| {
+        Failure::doing(format!("getting SCHED_FIFO with priority {}", options.prio), error)
+    })?;
+    // This process becomes the program: its exit code, its signals and its terminal are the program's own.
+    let error = Command::new(&options.command[0]).args(&options.command[1..]).exec();
+    Err(Failure::NoCommand(format!("cannot start {}: {error}", options.command[0].to_string_lossy())))
+}
+
+fn move_processes(system: &System, options: &MoveOptions) -> Result<(), Failure> {
+    for pid in &options.pids {
+        check(&place::enter(system, *pid, options.cpu)?)?;
+    }
+    note(&format!("rtscope: {} moved", options.pids.len()));
+    Ok(())
+}
+
+fn unit(options: &UnitOptions) -> Result<(), Failure> {
+    Cpus::from_list(&options.rt).map_err(|error| Failure::Usage(format!("--rt: {error}")))?;
+    let program = std::env::current_exe().map_err(|error| Failure::doing("finding this program", error))?;
+    let level = match options.level {
+        LevelArg::Basic => "basic",
+        LevelArg::Full => "full",
+    };
+    result(&text::unit(&program.display().to_string(), &options.rt, level));
+    Ok(())
+}
+
+/// Whether there is something that `undo --force` would set back.
+fn is_left(state: State) -> bool {
+    state == State::Left
+}

@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope shield` on a folder of plain files that imitates a machine: what is written, what is put back, and what happens when
+//! a file refuses or the process is killed in the middle. Kills and refusals come from strace, at any system call that is wanted.
+
+use rtscope_testkit::process::program;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// The files of a machine with six CPUs, and what they hold.
+const FILES: &[(&str, &str)] = &[
+    ("proc/cmdline", "quiet\n"),
+    ("proc/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n"),
+    ("proc/sys/kernel/random/boot_id", "a-boot\n"),
+    ("proc/irq/default_smp_affinity", "3f\n"),
+    ("proc/irq/9/smp_affinity_list", "0-5\n"),
+    ("proc/irq/9/eth0/x", ""),
+    ("proc/irq/10/smp_affinity_list", "0-3,5\n"),
+    ("proc/irq/11/smp_affinity_list", "2\n"),
+    ("proc/irq/12/smp_affinity_list", "1\n"),
+    ("proc/sys/kernel/sched_rt_runtime_us", "950000\n"),
+    ("proc/sys/kernel/watchdog_cpumask", "0-5\n"),
+    ("proc/sys/kernel/nmi_watchdog", "1\n"),
+    ("proc/sys/kernel/timer_migration", "1\n"),
+    ("proc/sys/kernel/hung_task_timeout_secs", "120\n"),
+    ("proc/sys/vm/stat_interval", "1\n"),
+    ("proc/sys/vm/compaction_proactiveness", "20\n"),
+    ("sys/devices/system/cpu/online", "0-5\n"),
+    ("sys/devices/system/cpu/nohz_full", "(null)\n"),
+    ("sys/devices/system/cpu/cpu2/power/pm_qos_resume_latency_us", "0\n"),
+    ("sys/devices/system/cpu/cpu3/power/pm_qos_resume_latency_us", "100\n"),
+    ("sys/devices/virtual/workqueue/cpumask", "3f\n"),
+    ("sys/devices/virtual/workqueue/writeback/cpumask", "00000000,0000003f\n"),
+    ("sys/kernel/mm/transparent_hugepage/enabled", "madvise\n"),
+    ("sys/kernel/mm/ksm/run", "1\n"),
+    ("sys/kernel/rcu_normal", "0\n"),
+    ("sys/kernel/rcu_expedited", "1\n"),
+    ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu memory\n"),
+    ("sys/fs/cgroup/cgroup.subtree_control", "cpuset memory\n"),
+    ("sys/fs/cgroup/rtscope-shield/cpuset.cpus", "\n"),
+    ("sys/fs/cgroup/rtscope-shield/cpuset.cpus.partition", "member\n"),
+    ("sys/fs/cgroup/rtscope-shield/cgroup.procs", ""),
+];
+
+/// An imitated machine.
+struct Machine {
+    folder: TempDir,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let machine = Machine { folder: tempfile::tempdir().expect("a folder") };
+        FILES.iter().for_each(|(path, content)| machine.write(path, content));
+        // In the kernel, too, what is written to the one is read from the other.
+        let requested = machine.path("sys/devices/virtual/workqueue/cpumask_requested");
+        std::os::unix::fs::symlink("cpumask", requested).expect("linked");
+        machine
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.folder.path().join(path)
+    }
+
+    fn write(&self, path: &str, content: &str) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(path, content).expect("written");
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).expect(path)
+    }
+
+    /// All files but the lock: their paths, bytes and modes.
+    fn files(&self) -> BTreeMap<PathBuf, String> {
+        let mut files = BTreeMap::new();
+        collect(self.folder.path(), &mut files);
+        files.retain(|path, _| !path.ends_with("shield.lock") && !path.ends_with("shield.json.new"));
+        files
+    }
+
+    fn words<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
+        let root = self.folder.path().to_str().expect("a plain path");
+        [&["shield", "--root", root], words].concat()
+    }
+
+    fn shield(&self, words: &[&str]) -> Output {
+        let mut command = Command::new(program("rtscope").expect("built"));
+        command.args(self.words(words)).output().expect("it runs")
+    }
+
+    fn good(&self, words: &[&str]) -> String {
+        let output = self.shield(words);
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        serde_json::from_str(&self.good(words)).expect("JSON")
+    }
+
+    fn bad(&self, words: &[&str], code: i32) -> String {
+        let output = self.shield(words);
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{words:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// Under strace, with these of its options.
+    fn traced(&self, options: &[&str], words: &[&str]) -> Output {
+        let mut command = Command::new("strace");
+        command.arg("-qq").args(options).arg(program("rtscope").expect("built")).args(self.words(words));
+        command.output().expect("strace runs")
+    }
+}
+
+fn collect(folder: &Path, files: &mut BTreeMap<PathBuf, String>) {
+    for entry in fs::read_dir(folder).expect("read") {
+        let path = entry.expect("read").path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else {
+            let mode = fs::metadata(&path).expect("there").permissions().mode();
+            let text = fs::read_to_string(&path).expect("read");
+            files.insert(path, format!("{mode:o} {text:?}"));
+        }
+    }
+}
+
+/// Says only what differs.
+fn assert_same(after: BTreeMap<PathBuf, String>, before: &BTreeMap<PathBuf, String>, what: &str) {
+    let paths = after.keys().chain(before.keys());
+    let differ: BTreeMap<&PathBuf, (Option<&String>, Option<&String>)> = paths
+        .filter(|path| before.get(*path) != after.get(*path))
+        .map(|path| (path, (before.get(path), after.get(path))))
+        .collect();
+    assert!(differ.is_empty(), "{what}: before and after differ: {differ:#?}");
+}
+
+fn no_strace(test: &str) -> bool {
+    let works = Command::new("strace").args(["-o", "/dev/null", "true"]).status().is_ok_and(|s| s.success());
+    if !works {
+        println!("SKIP: {test}: strace is not installed, or may not trace");
+    }
+    !works
+}
+
+/// The system calls from the first that touches the journal on: each with its place among its kind, by which strace finds it.
+fn calls(machine: &Machine, words: &[&str]) -> Vec<(String, usize)> {
+    let log = machine.path("log");
+    let options = ["-e", "trace=openat,write,fsync,rename,close", "-o", log.to_str().expect("plain")];
+    assert!(machine.traced(&options, words).status.success());
+    let text = fs::read_to_string(&log).expect("a log");
+    fs::remove_file(log).expect("removed");
+    let (mut counts, mut calls, mut begun) = (BTreeMap::new(), Vec::new(), false);
+    for line in text.lines() {
+        let Some((call, _)) = line.split_once('(') else { continue };
+        let count = counts.entry(call).or_insert(0);
+        *count += 1;
+        begun |= line.contains("shield.json.new");
+        if begun {
+            calls.push((call.to_owned(), *count));
+        }
+    }
+    calls
+}
+
+/// Kills at the call that is so far into its kind's row. Says whether it was killed.
+fn kill_at(machine: &Machine, words: &[&str], call: &str, at: usize) -> bool {
+    let inject = format!("inject={call}:signal=SIGKILL:when={at}");
+    let output = machine.traced(&["-o", "/dev/null", "-e", &inject], words);
+    output.status.signal() == Some(9) || output.status.code() == Some(137)
+}
+
+const CREATE: [&str; 5] = ["create", "--rt", "2-3", "--level", "full"];
+
+#[test]
+fn a_plan_says_what_changes_and_changes_nothing() {
+    let machine = Machine::new();
+    let before = machine.files();
+    let plan = machine.json(&["plan", "--rt", "2-3", "--json"]);
+    let setting = |knob: &str| {
+        let all = plan["settings"].as_array().expect("settings").iter();
+        all.filter(|setting| setting["knob"] == knob).cloned().collect::<Vec<Value>>()
+    };
+    let irqs = setting("irq");
+    let wanted: Vec<(&str, &str, &str)> = irqs
+        .iter()
+        .map(|irq| {
+            let text = |key: &str| irq[key].as_str().unwrap_or("-");
+            (text("label"), text("wanted"), text("state"))
+        })
+        .collect();
+    let expected = [("9 eth0", "0-1,4-5"), ("10", "0-1,5"), ("11", "0-1,4-5")].map(|(a, b)| (a, b, "change"));
+    assert_eq!(wanted[..3], expected);
+    assert_eq!(wanted[3].2, "as_wanted");
+    assert_eq!(setting("workqueues")[0]["wanted"], "33");
+    assert_eq!(setting("governor")[0]["state"], "absent");
+    assert!(setting("ksm").is_empty(), "only at level full");
+    assert_eq!(plan["apart"]["kind"], "partition");
+    let line = "nohz_full=2-3 isolcpus=managed_irq,2-3 irqaffinity=0-1,4-5 skew_tick=1";
+    assert_eq!(plan["boot_line"], line);
+    let text = machine.good(&["plan", "--rt", "2-3", "--level", "full"]);
+    assert!(text.contains(line) && text.contains("ksmd"), "{text}");
+    assert_same(machine.files(), &before, "files");
+}
+
+#[test]
+fn a_shield_is_made_looked_at_and_undone() {
+    let machine = Machine::new();
+    let before = machine.files();
+    let created = machine.json(&["create", "--rt", "2,3", "--level", "full", "--json"]);
+    assert_eq!(created["refused"], Value::Array(vec![]), "{created}");
+    for (path, value) in [
+        ("proc/irq/10/smp_affinity_list", "0-1,5"),
+        ("proc/irq/12/smp_affinity_list", "1\n"),
+        ("sys/devices/virtual/workqueue/writeback/cpumask", "33"),
+        ("proc/sys/kernel/sched_rt_runtime_us", "-1"),
+        ("sys/devices/system/cpu/cpu3/power/pm_qos_resume_latency_us", "n/a"),
+        ("sys/kernel/mm/transparent_hugepage/enabled", "never"),
+        ("sys/fs/cgroup/rtscope-shield/cpuset.cpus", "2-3"),
+        ("sys/fs/cgroup/rtscope-shield/cpuset.cpus.partition", "isolated"),
+    ] {
+        assert_eq!(machine.read(path), value, "{path}");
+    }
+    assert_eq!(machine.json(&["status", "--json"])["drifted"], 0);
+    machine.write("sys/kernel/rcu_normal", "0\n");
+    let status = machine.good(&["status"]);
+    assert!(
+        status.contains("1 drifted") && status.contains("/sys/kernel/rcu_normal: 0, wanted 1"),
+        "{status}"
+    );
+    let said = machine.bad(&["create", "--rt", "4"], 1);
+    assert!(said.contains("CPUs 2-3 are shielded already"), "{said}");
+    machine.good(&["undo"]);
+    assert_same(machine.files(), &before, "files");
+    assert!(machine.bad(&["undo"], 1).contains("there is no shield"));
+    assert_eq!(machine.good(&["status"]), "no shield\n");
+}
+
+#[test]
+fn undo_leaves_every_file_as_it_was_also_after_sigkill() {
+    if no_strace("undo_leaves_every_file_as_it_was_also_after_sigkill") {
+        return;
+    }
+    let calls = calls(&Machine::new(), &CREATE);
+    let mut half_made = 0;
+    for round in 0..20 {
+        let machine = Machine::new();
+        let before = machine.files();
+        let kills = round % 2 == 1;
+        if kills {
+            // All along the way.
+            let (call, at) = &calls[(calls.len() - 1) * (round / 2) / 9];
+            assert!(kill_at(&machine, &CREATE, call, *at), "not killed at {call} {at}");
+        } else {
+            machine.good(&CREATE);
+        }
+        let mut changed = machine.files();
+        let journal = changed.remove(&machine.path("run/rtscope/shield.json")).is_some();
+        assert!(changed == before || journal, "a change without a journal");
+        half_made += usize::from(kills && changed != before);
+        if journal {
+            machine.good(&["undo"]);
+        }
+        assert_same(machine.files(), &before, &format!("round {round}"));
+    }
+    println!("10 killed, {half_made} of them when some files were changed");
+    assert!(half_made >= 6, "the kills came too early to tell anything: {half_made}");
+}
+
+#[test]
+fn what_was_half_made_has_to_be_undone_first() {
+    if no_strace("what_was_half_made_has_to_be_undone_first") {
+        return;
+    }
+    let calls = calls(&Machine::new(), &CREATE);
+    let machine = Machine::new();
+    let (call, at) = &calls[calls.len() / 2];
+    assert!(kill_at(&machine, &CREATE, call, *at));
+    assert!(machine.bad(&CREATE, 1).contains("was interrupted here; rtscope shield undo"));
+    assert!(machine.good(&["status"]).contains("was interrupted: rtscope shield undo"));
+    machine.good(&["undo"]);
+    machine.good(&CREATE);
+}
+
+#[test]
+fn an_undo_that_is_killed_is_undone_by_the_next() {
+    if no_strace("an_undo_that_is_killed_is_undone_by_the_next") {
+        return;
+    }
+    let scale = Machine::new();
+    scale.good(&CREATE);
+    let calls = calls(&scale, &["undo"]);
+    for (call, at) in calls.iter().step_by(calls.len() / 10) {
+        let machine = Machine::new();
+        let before = machine.files();
+        machine.good(&CREATE);
+        assert!(kill_at(&machine, &["undo"], call, *at), "not killed at {call} {at}");
+        if machine.path("run/rtscope/shield.json").exists() {
+            machine.good(&["undo"]);
+        }
+        assert_same(machine.files(), &before, call);
+    }
+}
+
+#[test]
+fn what_refuses_is_told_and_the_rest_is_done() {
+    if no_strace("what_refuses_is_told_and_the_rest_is_done") {
+        return;
+    }
+    for error in ["EIO", "EPERM", "EROFS"] {
+        let machine = Machine::new();
+        let before = machine.files();
+        let file = machine.path("proc/irq/9/smp_affinity_list");
+        let inject = format!("inject=write:error={error}");
+        let options = ["-o", "/dev/null", "-P", file.to_str().expect("plain"), "-e", &inject];
+        let output = machine.traced(&options, &["create", "--rt", "2-3", "--json"]);
+        let created: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let refused = created["refused"].as_array().expect("a list");
+        assert_eq!(refused.len(), 1, "{created}");
+        assert_eq!(refused[0]["place"], "/proc/irq/9/smp_affinity_list");
+        assert_eq!(machine.read("proc/irq/11/smp_affinity_list"), "0-1,4-5");
+        // The file was opened for writing, which empties a plain file but none of the kernel's.
+        machine.write("proc/irq/9/smp_affinity_list", "0-5\n");
+        assert!(machine.good(&["status"]).contains("1 refused"));
+        machine.good(&["undo"]);
+        assert_same(machine.files(), &before, error);
+    }
+}
+
+#[test]
+fn a_file_that_nobody_may_write_is_in_the_plan_as_such() {
+    let machine = Machine::new();
+    let file = machine.path("proc/irq/9/smp_affinity_list");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).expect("changed");
+    let plan = machine.good(&["plan", "--rt", "2-3"]);
+    assert!(plan.contains("Cannot be changed here (1)") && plan.contains("it is read-only"), "{plan}");
+    let before = machine.files();
+    machine.good(&CREATE);
+    assert_eq!(machine.read("proc/irq/9/smp_affinity_list"), "0-5\n");
+    machine.good(&["undo"]);
+    assert_same(machine.files(), &before, "files");
+}
+
+#[test]
+fn cpus_that_cannot_be_set_apart_leave_everything_as_it_was() {
+    if no_strace("cpus_that_cannot_be_set_apart_leave_everything_as_it_was") {
+        return;
+    }
+    let machine = Machine::new();
+    let before = machine.files();
+    let file = machine.path("sys/fs/cgroup/rtscope-shield/cpuset.cpus.partition");
+    let options =
+        ["-o", "/dev/null", "-P", file.to_str().expect("plain"), "-e", "inject=openat:error=EBUSY:when=2"];
+    let output = machine.traced(&options, &CREATE);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot be set apart") && said.contains("as it was before"), "{said}");
+    assert_same(machine.files(), &before, "files");
+}
+
+#[test]
+fn what_somebody_else_has_changed_is_left() {
+    let machine = Machine::new();
+    let before = machine.files();
+    machine.good(&CREATE);
+    machine.write("proc/sys/vm/stat_interval", "33\n");
+    let said = machine.good(&["undo"]);
+    assert!(said.contains("stat_interval: somebody else made it 33; before the shield: 1"), "{said}");
+    assert_eq!(machine.read("proc/sys/vm/stat_interval"), "33\n");
+    assert_eq!(machine.read("sys/kernel/rcu_normal"), "0\n");
+    assert!(machine.bad(&["undo"], 1).contains("there is no shield"));
+    machine.good(&["undo", "--force"]);
+    assert_same(machine.files(), &before, "files");
+}
+
+#[test]
+fn what_was_left_does_not_stop_the_next_shield() {
+    let machine = Machine::new();
+    machine.good(&CREATE);
+    machine.write("proc/sys/vm/stat_interval", "33\n");
+    machine.good(&["undo"]);
+    let mut between = machine.files();
+    machine.good(&["create", "--rt", "5"]);
+    machine.good(&["undo"]);
+    // All of the second one was undone, so it leaves no journal.
+    assert!(between.remove(&machine.path("run/rtscope/shield.json")).is_some());
+    assert_same(machine.files(), &between, "after the second");
+}
+
+#[test]
+fn cpus_that_make_no_sense_are_refused() {
+    let machine = Machine::new();
+    for (rt, why) in [
+        ("0-5", "all CPUs that are online"),
+        ("0-3,4-5", "all CPUs that are online"),
+        ("6", "CPU 6 is not online; there are 0-5"),
+        ("2,9-10", "CPU 9-10 is not online"),
+        ("", "no CPU is named"),
+        ("x", "is no CPU"),
+        ("3-2", "write 2-3"),
+        ("0-4294967295", "is no CPU"),
+    ] {
+        for command in ["plan", "create"] {
+            let said = machine.bad(&[command, "--rt", rt], 2);
+            assert!(said.contains(why), "{rt}: {said}");
+        }
+    }
+    machine.write("sys/devices/system/cpu/online", "0\n");
+    assert!(machine.bad(&["create", "--rt", "0"], 2).contains("one CPU online"));
+}
+
+#[test]
+fn another_boots_journal_is_none_and_a_damaged_one_is_told() {
+    let machine = Machine::new();
+    machine.good(&CREATE);
+    machine.write("proc/sys/kernel/random/boot_id", "the next boot\n");
+    assert_eq!(machine.good(&["status"]), "no shield\n");
+    machine.write("proc/sys/kernel/random/boot_id", "a-boot\n");
+    assert_eq!(machine.json(&["status", "--json"])["state"], "active");
+    machine.write("run/rtscope/shield.json", "{");
+    for command in [&["status"][..], &["undo"], &CREATE] {
+        assert!(machine.bad(command, 1).contains("shield.json cannot be used"));
+    }
+}
+
+#[test]
+fn two_at_once_are_refused() {
+    let machine = Machine::new();
+    machine.write("run/rtscope/shield.lock", "");
+    let file = fs::File::open(machine.path("run/rtscope/shield.lock")).expect("there");
+    let lock = nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusive).expect("locked");
+    let before = machine.files();
+    for command in [&["undo"][..], &CREATE] {
+        assert!(machine.bad(command, 1).contains("another rtscope makes or undoes a shield now"));
+    }
+    assert_same(machine.files(), &before, "files");
+    drop(lock);
+    machine.good(&CREATE);
+}
+
+#[test]
+fn a_service_undoes_at_stop() {
+    let unit = Machine::new().good(&["unit", "--rt", "2-3", "--level", "full"]);
+    for line in
+        ["shield create --rt 2-3 --level full\n", "ExecStop=", "shield undo\n", "RemainAfterExit=yes\n"]
+    {
+        assert!(unit.contains(line), "{line}: {unit}");
+    }
+}

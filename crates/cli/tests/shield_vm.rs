@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope shield` on a real kernel, in a virtual machine: it changes settings of the whole machine, which nobody wants of a test.
+//!
+//! Each way to set CPUs apart is tried on the same kernel, by mounting the control groups that it needs.
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use rtscope_testkit::machine::is_emulated;
+use rtscope_testkit::process::{patience, program};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const GROUPS: &str = "/sys/fs/cgroup";
+
+fn skipped(test: &str) -> bool {
+    if !is_emulated() {
+        println!("SKIP: {test}: it changes settings of the whole machine, and runs in ./x vm only");
+    }
+    !is_emulated()
+}
+
+fn shield(words: &[&str]) -> Command {
+    let mut command = Command::new(program("rtscope").expect("built"));
+    command.arg("shield").args(words);
+    command
+}
+
+fn good(words: &[&str]) -> String {
+    let output = shield(words).output().expect("it runs");
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn json(words: &[&str]) -> Value {
+    serde_json::from_str(&good(words)).expect("JSON")
+}
+
+/// Everything that a shield may touch, by name: settings, control groups, the CPUs of each thread.
+fn facts() -> BTreeMap<String, String> {
+    let plan = json(&["plan", "--rt", "1", "--level", "full", "--json"]);
+    let settings = plan["settings"].as_array().expect("settings").iter();
+    let places =
+        settings.filter_map(|setting| setting["place"].as_str()).filter(|place| place.starts_with('/'));
+    let mut facts: BTreeMap<String, String> = places
+        .chain(["/sys/fs/cgroup/cgroup.subtree_control"])
+        .filter_map(|place| Some((place.to_owned(), fs::read_to_string(place).ok()?)))
+        .collect();
+    for entry in fs::read_dir(GROUPS).expect("mounted, or an empty folder").flatten() {
+        if entry.path().is_dir() {
+            facts.insert(entry.path().display().to_string(), "a group".into());
+        }
+    }
+    for process in fs::read_dir("/proc").expect("there").flatten() {
+        let Ok(threads) = fs::read_dir(process.path().join("task")) else { continue };
+        for thread in threads.flatten() {
+            let tid: i32 = thread.file_name().to_string_lossy().parse().expect("a number");
+            // Workers belong to pools, and threads of interrupts follow these: both are moved by the kernel at any time.
+            if let (Some(name), Some(cpus)) = (status(tid, "Name"), status(tid, "Cpus_allowed_list")) {
+                if !name.starts_with("kworker/") && !name.starts_with("irq/") {
+                    facts.insert(format!("thread {tid} {name}"), cpus);
+                }
+            }
+        }
+    }
+    facts
+}
+
+/// Says what differs. Threads that ended or began in between are not compared.
+fn assert_same(before: &BTreeMap<String, String>, what: &str) {
+    let after = facts();
+    let is_thread = |name: &str| name.starts_with("thread ");
+    for (name, value) in before {
+        match after.get(name) {
+            None => assert!(is_thread(name), "{what}: {name} is gone, it was {value:?}"),
+            Some(now) => assert_eq!(now, value, "{what}: {name}"),
+        }
+    }
+    for name in after.keys().filter(|name| !is_thread(name)) {
+        assert!(before.contains_key(name), "{what}: {name} is new");
+    }
+}
+
+fn status(tid: i32, key: &str) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    Some(line.trim().to_owned())
+}
+
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + patience();
+    while !is_so() {
+        assert!(Instant::now() < end, "never: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A process that waits, and dies with the test.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start(mut command: Command) -> Sleeper {
+        let child = command.stdin(Stdio::null()).spawn().expect("starts");
+        let sleeper = Sleeper(child);
+        wait_for("it sleeps", || status(sleeper.pid(), "Name").as_deref() == Some("sleep"));
+        sleeper
+    }
+
+    fn plain() -> Sleeper {
+        let mut command = Command::new("sleep");
+        command.arg("1000");
+        Sleeper::start(command)
+    }
+
+    fn pid(&self) -> i32 {
+        self.0.id() as i32
+    }
+
+    fn cpus(&self) -> String {
+        status(self.pid(), "Cpus_allowed_list").expect("it lives")
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        // It may have been killed by what the test does.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Priority and policy, the 40th and 41st field of /proc/PID/stat.
+fn policy(pid: i32) -> (u32, u32) {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let fields: Vec<&str> = stat.rsplit_once(") ").expect("a name").1.split_whitespace().collect();
+    (fields[40 - 3].parse().expect("a number"), fields[41 - 3].parse().expect("a number"))
+}
+
+/// What holds while there is a shield of CPU 1.
+fn look_at_it(kind: &str) {
+    let shown = json(&["status", "--json"]);
+    assert_eq!((shown["state"].as_str(), shown["drifted"].as_u64()), (Some("active"), Some(0)), "{shown}");
+    let mut one = CpuSet::new();
+    one.set(1).expect("a CPU");
+    let stranger = Sleeper::plain();
+    assert_eq!(stranger.cpus(), "0");
+    if kind != "affinities" {
+        let refused = sched_setaffinity(Pid::from_raw(stranger.pid()), &one);
+        assert_eq!(refused, Err(nix::errno::Errno::EINVAL), "CPU 1 is open to everybody");
+    }
+    if kind == "partition" {
+        let state = fs::read_to_string("/sys/fs/cgroup/rtscope-shield/cpuset.cpus.partition").expect("there");
+        assert_eq!(state, "isolated\n");
+    }
+    let again = shield(&["create", "--rt", "1"]).output().expect("it runs");
+    assert!(String::from_utf8_lossy(&again.stderr).contains("CPUs 1 are shielded already"));
+}
+
+fn made_used_and_undone(kind: &str) {
+    // Those that could use less before shall not come out with more.
+    let (narrow, elsewhere) = (Sleeper::plain(), Sleeper::plain());
+    for (sleeper, cpu) in [(&narrow, 0), (&elsewhere, 1)] {
+        let mut one = CpuSet::new();
+        one.set(cpu).expect("a CPU");
+        sched_setaffinity(Pid::from_raw(sleeper.pid()), &one).expect("moved");
+    }
+    let before = facts();
+    let all = sched_getaffinity(Pid::from_raw(0)).expect("told");
+    for round in 0..2 {
+        let created = json(&["create", "--rt", "1", "--level", "full", "--json"]);
+        assert_eq!(created["apart"]["kind"], kind, "{created}");
+        println!("applied {}, refused {}", created["applied"], created["refused"]);
+        look_at_it(kind);
+        let runner = Sleeper::start(shield(&["run", "--prio", "77", "--cpu", "1", "--", "sleep", "1000"]));
+        assert_eq!((policy(runner.pid()), runner.cpus()), ((77, 1), "1".into()));
+        let moved = Sleeper::plain();
+        good(&["move", &moved.pid().to_string()]);
+        assert_eq!((policy(moved.pid()), moved.cpus()), ((0, 0), "1".into()));
+        let undone = good(&["undo"]);
+        println!("{undone}");
+        assert!(!undone.contains("left ") && !undone.contains("FAILED"), "{undone}");
+        assert_same(&before, &format!("round {round}"));
+        assert_eq!(moved.cpus(), "0-1", "where it was before");
+        assert_eq!(runner.cpus(), "0-1");
+        assert_eq!(sched_getaffinity(Pid::from_raw(0)), Ok(all), "the test's own");
+    }
+    killed_and_undone(&before);
+}
+
+/// SIGKILL from strace, at some write on the way.
+fn killed_and_undone(before: &BTreeMap<String, String>) {
+    for at in [3, 9, 15] {
+        let inject = format!("inject=write:signal=SIGKILL:when={at}");
+        let mut command = Command::new("strace");
+        command.args(["-qq", "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", &inject]);
+        command.arg(program("rtscope").expect("built")).args(["shield", "create", "--rt", "1"]);
+        let output = command.output().expect("strace is in the guest");
+        let status = output.status;
+        assert!(status.signal() == Some(9) || status.code() == Some(137), "not killed at {at}: {status}");
+        assert!(fs::exists("/run/rtscope/shield.json").expect("told"), "killed too early");
+        good(&["undo"]);
+        assert_same(before, &format!("killed at write {at}"));
+    }
+}
+
+/// Control groups mounted as a test wants them, and as they were afterwards.
+struct Mounted;
+
+impl Mounted {
+    fn instead(options: Option<&str>) -> Option<Mounted> {
+        assert!(Command::new("umount").arg(GROUPS).status().expect("there is one").success());
+        let mounted = Mounted;
+        let Some(options) = options else { return Some(mounted) };
+        let done = Command::new("mount").args(["-t", "cgroup", "-o", options, "cgroup", GROUPS]).status();
+        done.expect("there is one").success().then_some(mounted)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Nothing is mounted where the test wanted that.
+        let _ = Command::new("umount").arg(GROUPS).status();
+        let done = Command::new("mount").args(["-t", "cgroup2", "cgroup", GROUPS]).status();
+        assert!(done.is_ok_and(|status| status.success()) || thread::panicking());
+    }
+}
+
+#[test]
+fn root_vm_a_partition_is_made_used_and_undone() {
+    if !skipped("root_vm_a_partition_is_made_used_and_undone") {
+        made_used_and_undone("partition");
+    }
+}
+
+#[test]
+fn root_vm_cpusets_of_version_1_are_made_used_and_undone() {
+    let test = "root_vm_cpusets_of_version_1_are_made_used_and_undone";
+    if skipped(test) {
+        return;
+    }
+    match Mounted::instead(Some("cpuset")) {
+        Some(_mounted) => made_used_and_undone("cpusets"),
+        None => println!("SKIP: {test}: this kernel has no cpusets of version 1"),
+    }
+}
+
+#[test]
+fn root_vm_without_cpusets_each_task_is_told_and_gets_its_cpus_back() {
+    if skipped("root_vm_without_cpusets_each_task_is_told_and_gets_its_cpus_back") {
+        return;
+    }
+    let _mounted = Mounted::instead(None);
+    made_used_and_undone("affinities");
+}

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Making a shield, undoing it, and looking at it.
+//!
+//! Undoing does not ask how far making came. It compares each setting with the journal: the old value is left, the shield's
+//! value is replaced by the old one, and any other value is somebody else's.
+
+use crate::form::Form;
+use crate::journal::{Journal, Lock, State};
+use crate::knobs::{KEPT, MOVED, PARTITION};
+use crate::plan::Plan;
+use crate::step::{Outcome, Step, Target};
+use crate::{Cpus, Error, System, tasks};
+use nix::errno::Errno;
+use serde::Serialize;
+use std::io::{self, ErrorKind};
+
+/// So often threads are moved from one group to another until none is left: who forks meanwhile adds to them.
+const SWEEPS: usize = 50;
+
+/// What became of a setting when the shield was undone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "undone", rename_all = "snake_case")]
+pub enum Undone {
+    /// It has its old value again.
+    Restored,
+    /// It had its old value, or is not there any more.
+    Nothing,
+    /// Somebody else has changed it since; it was left.
+    Foreign {
+        /// What it is now.
+        now: String,
+    },
+    /// The old value could not be written.
+    Failed {
+        /// In the kernel's words.
+        why: String,
+    },
+}
+
+/// How a setting is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "now", rename_all = "snake_case")]
+pub enum Now {
+    /// As the shield wants it.
+    AsWanted,
+    /// Not so.
+    Drifted {
+        /// What it reads.
+        value: String,
+    },
+    /// It was refused when the shield was made.
+    Refused {
+        /// In the kernel's words.
+        why: String,
+    },
+    /// The thread has ended, or the file is gone.
+    Gone,
+}
+
+/// Makes a shield. What single settings refused is in the journal that comes back.
+pub fn create(system: &System, plan: &Plan) -> Result<Journal, Error> {
+    let lock = Lock::take(system)?;
+    match Journal::load(system)? {
+        None => {}
+        Some(journal) => match journal.state {
+            State::Left => {}
+            State::Active => return Err(Error::Exists(journal.rt)),
+            State::Creating | State::Undoing => return Err(Error::Interrupted),
+        },
+    }
+    let mut journal = Journal::new(system, plan);
+    journal.save(system)?;
+    for step in &mut journal.steps {
+        let outcome = apply(system, step);
+        let stands_apart = step.knob != PARTITION || matches!(outcome, Outcome::Applied);
+        step.outcome = Some(outcome.clone());
+        if !stands_apart {
+            let why = match outcome {
+                Outcome::Refused { why } => why,
+                Outcome::Differs { now } => now,
+                _ => String::new(),
+            };
+            let why = format!("{}: {why}", step.place());
+            undo_with(system, journal, true, &lock)?;
+            return Err(Error::Partition(why));
+        }
+    }
+    if journal.apart.needs_affinities() {
+        catch_up(system, plan, &mut journal)?;
+    }
+    journal.state = State::Active;
+    journal.save(system)?;
+    Ok(journal)
+}
+
+/// Tells those tasks to keep away, too, that were started while the others were told.
+fn catch_up(system: &System, plan: &Plan, journal: &mut Journal) -> Result<(), Error> {
+    for _ in 0..SWEEPS {
+        let mut new = plan.tasks(system).0;
+        new.retain(|step| journal.steps.iter().all(|known| known.target != step.target));
+        if new.is_empty() {
+            break;
+        }
+        let known = journal.steps.len();
+        journal.steps.extend(new);
+        journal.save(system)?;
+        for step in &mut journal.steps[known..] {
+            step.outcome = Some(apply(system, step));
+        }
+    }
+    Ok(())
+}
+
+/// Does a step.
+pub fn apply(system: &System, step: &Step) -> Outcome {
+    if step.knob == KEPT {
+        return Outcome::Applied;
+    }
+    let refused = |why: String| Outcome::Refused { why };
+    let done = match &step.target {
+        Target::File { path, .. } => system.write(path, &step.wanted),
+        Target::Group { .. } if step.old.is_some() => return Outcome::Applied,
+        Target::Group { path } => system.make_folder(path),
+        Target::Affinity { thread } if !thread.lives(system) => return Outcome::Gone,
+        Target::Affinity { thread } => match Cpus::from_list(&step.wanted) {
+            Ok(cpus) => thread.set_cpus(system, &cpus).map_err(io::Error::from),
+            Err(why) => return refused(why),
+        },
+        Target::Threads { from, to } => return threads(system, from, to),
+        Target::Member { process } => system.write(&procs(&step.wanted), &process.tid.to_string()),
+    };
+    match done {
+        Err(_) if matches!(&step.target, Target::Affinity { thread } if !thread.lives(system)) => {
+            Outcome::Gone
+        }
+        Err(error) => refused(error.to_string()),
+        Ok(()) => match now(system, step) {
+            Ok(Some(now)) if !step.form().same(&now, &step.wanted) => Outcome::Differs { now },
+            Ok(_) => Outcome::Applied,
+            Err(error) => refused(format!("it cannot be read back: {error}")),
+        },
+    }
+}
+
+/// The file that takes processes into a group.
+fn procs(group: &str) -> String {
+    format!("{group}/cgroup.procs")
+}
+
+/// A setting's value, in the form in which it is written; `None` where there is nothing.
+fn now(system: &System, step: &Step) -> io::Result<Option<String>> {
+    let absent = |error: io::Error| match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOENT | Errno::ESRCH | Errno::ENODEV) => Ok(None),
+        _ => Err(error),
+    };
+    match &step.target {
+        Target::File { read, form, .. } => {
+            system.read(read).map(|text| Some(form.value(&text))).or_else(absent)
+        }
+        Target::Group { path } => Ok(system.exists(path).then(|| "there".to_owned())),
+        Target::Affinity { thread } if !thread.lives(system) => Ok(None),
+        Target::Affinity { thread } => {
+            thread.cpus(system).map(|cpus| Some(cpus.to_string())).map_err(io::Error::from).or_else(absent)
+        }
+        Target::Threads { .. } => Ok(Some(step.wanted.clone())),
+        Target::Member { process } if !process.lives(system) => Ok(None),
+        Target::Member { process } => {
+            Ok(is_in(system, process.tid, &step.wanted).then(|| step.wanted.clone()))
+        }
+    }
+}
+
+fn members(system: &System, group: &str, file: &str) -> Vec<String> {
+    // A big machine's root has more than one reading may take.
+    let text = std::fs::read_to_string(system.path(&format!("{group}/{file}"))).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Whether a process is in a group.
+pub fn is_in(system: &System, pid: i32, group: &str) -> bool {
+    members(system, group, "cgroup.procs").contains(&pid.to_string())
+}
+
+/// Moves all threads that may move from one group of version 1 to another.
+fn threads(system: &System, from: &str, to: &str) -> Outcome {
+    let target = format!("{to}/tasks");
+    for _ in 0..SWEEPS {
+        let moved =
+            members(system, from, "tasks").iter().filter(|tid| system.write(&target, tid).is_ok()).count();
+        if moved == 0 {
+            break;
+        }
+    }
+    Outcome::Applied
+}
+
+/// Undoes the shield that the journal tells of.
+pub fn undo(system: &System, force: bool) -> Result<Vec<(Step, Undone)>, Error> {
+    let lock = Lock::take(system)?;
+    let journal = Journal::load(system)?.ok_or(Error::None)?;
+    if journal.state == State::Left && !force {
+        return Err(Error::None);
+    }
+    undo_with(system, journal, force, &lock)
+}
+
+/// The lock is a witness only: who undoes has it.
+fn undo_with(
+    system: &System,
+    mut journal: Journal,
+    force: bool,
+    _lock: &Lock,
+) -> Result<Vec<(Step, Undone)>, Error> {
+    journal.state = State::Undoing;
+    journal.save(system)?;
+    let by_the_kernel = by_the_kernel(&journal);
+    let undo = |step: &Step| (step.clone(), undo_step(system, step, force, &by_the_kernel));
+    let mut all: Vec<(Step, Undone)> = in_order(&journal.steps).map(undo).collect();
+    if journal.apart.needs_affinities() {
+        release_children(system, &journal);
+    }
+    let left: Vec<Step> = all
+        .iter()
+        .filter(|(_, undone)| matches!(undone, Undone::Foreign { .. } | Undone::Failed { .. }))
+        .map(|(step, _)| step.clone())
+        .rev()
+        .collect();
+    all.reverse();
+    if left.is_empty() {
+        Journal::remove(system)?;
+        return Ok(all);
+    }
+    let failed = all.iter().any(|(_, undone)| matches!(undone, Undone::Failed { .. }));
+    journal.state = if failed { State::Undoing } else { State::Left };
+    journal.steps = left;
+    journal.save(system)?;
+    Ok(all)
+}
+
+/// The last first, but for processes that were brought in: out of the partition they go before anything else, and only when it is gone
+/// does the kernel take any affinity of theirs.
+fn in_order(steps: &[Step]) -> impl Iterator<Item = &Step> {
+    let turn = |step: &&Step| match &step.target {
+        Target::Member { .. } => 0,
+        Target::Affinity { .. } if step.knob == MOVED => 2,
+        _ => 1,
+    };
+    (0..3).flat_map(move |now| steps.iter().rev().filter(move |step| turn(step) == now))
+}
+
+/// What the kernel lets tasks use that it moves by itself when CPUs are set apart, and when they come back.
+fn by_the_kernel(journal: &Journal) -> Vec<String> {
+    let (rt, others) = (Cpus::from_list(&journal.rt), Cpus::from_list(&journal.others));
+    match (rt, others) {
+        (Ok(rt), Ok(others)) if !journal.apart.needs_affinities() => {
+            let all: Cpus = rt.iter().chain(others.iter()).collect();
+            vec![all.to_string(), others.to_string()]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn undo_step(system: &System, step: &Step, force: bool, by_the_kernel: &[String]) -> Undone {
+    let failed = |error: io::Error| Undone::Failed { why: error.to_string() };
+    let Some(old) = &step.old else {
+        return match &step.target {
+            Target::Group { path } => remove_group(system, path),
+            _ => Undone::Nothing,
+        };
+    };
+    let value = match now(system, step) {
+        Ok(Some(value)) => value,
+        Ok(None) => return Undone::Nothing,
+        // It could not be read before either, or its device is broken: writing the old value is the best that can be done.
+        Err(_) if force => String::new(),
+        Err(error) => return failed(error),
+    };
+    // Leaving the partition has changed what a process may use, whatever it reads.
+    let moved = step.knob == MOVED && matches!(step.target, Target::Affinity { .. });
+    if step.form().same(&value, old) && !moved {
+        return Undone::Nothing;
+    }
+    let taken = matches!(&step.outcome, Some(Outcome::Differs { now }) if step.form().same(now, &value))
+        || matches!(step.target, Target::Affinity { .. }) && by_the_kernel.contains(&value);
+    // Nobody else has a say in the partition of our own group, and the kernel itself changes it ("isolated invalid").
+    let own = step.knob == PARTITION && step.form() == Form::Word && old == "member";
+    // A plain file is emptied before it is written; the kernel's are not.
+    let emptied = value.is_empty() && !system.is_real();
+    if !(force || taken || own || moved || emptied || step.form().same(&value, &step.wanted)) {
+        return Undone::Foreign { now: value.trim().to_owned() };
+    }
+    let written = match &step.target {
+        Target::File { path, .. } => system.write(path, old),
+        Target::Affinity { thread } => match Cpus::from_list(old) {
+            Ok(cpus) => thread.set_cpus(system, &cpus).map_err(io::Error::from),
+            Err(why) => Err(io::Error::new(ErrorKind::InvalidData, why)),
+        },
+        Target::Member { process } => system.write(&procs(old), &process.tid.to_string()),
+        Target::Group { .. } | Target::Threads { .. } => Ok(()),
+    };
+    match written {
+        Ok(()) => Undone::Restored,
+        Err(_) if matches!(now(system, step), Ok(None)) => Undone::Nothing,
+        Err(error) => failed(error),
+    }
+}
+
+/// Empties a group of ours into the one above, and removes it.
+fn remove_group(system: &System, path: &str) -> Undone {
+    if !system.exists(path) {
+        return Undone::Nothing;
+    }
+    let above = path.rsplit_once('/').map_or("/", |(above, _)| above);
+    let file = if system.exists(&format!("{path}/tasks")) { "tasks" } else { "cgroup.procs" };
+    let mut last = None;
+    for _ in 0..SWEEPS {
+        for member in members(system, path, file) {
+            // Who has ended meanwhile cannot be moved, and need not.
+            let _ = system.write(&format!("{above}/{file}"), &member);
+        }
+        match system.remove_folder(path) {
+            Ok(()) => return Undone::Restored,
+            Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => last = Some(error),
+            Err(error) => return Undone::Failed { why: error.to_string() },
+        }
+    }
+    Undone::Failed { why: last.map_or_else(String::new, |error| error.to_string()) }
+}
+
+/// Where tasks were kept away one by one, those that they started since inherited it. They get all CPUs back.
+fn release_children(system: &System, journal: &Journal) {
+    let (Ok(rt), Ok(others), Some(began)) =
+        (Cpus::from_list(&journal.rt), Cpus::from_list(&journal.others), journal.began)
+    else {
+        return;
+    };
+    let all = Cpus::from_iter(rt.iter().chain(others.iter()));
+    for task in tasks::all(system).into_iter().filter(|task| !task.kernel && task.thread.start >= began) {
+        if task.thread.cpus(system).is_ok_and(|cpus| cpus == others) {
+            // It may have ended just now.
+            let _ = task.thread.set_cpus(system, &all);
+        }
+    }
+}
+
+/// How each setting of the shield is now.
+pub fn status(system: &System, journal: &Journal) -> Vec<(Step, Now)> {
+    let look = |step: &Step| match (&step.outcome, now(system, step)) {
+        (Some(Outcome::Refused { why }), _) => Now::Refused { why: why.clone() },
+        (_, Ok(None)) => Now::Gone,
+        (_, Ok(Some(value))) if step.form().same(&value, &step.wanted) => Now::AsWanted,
+        (_, Ok(Some(value))) => Now::Drifted { value: value.trim().to_owned() },
+        (_, Err(error)) => Now::Drifted { value: error.to_string() },
+    };
+    let shown = journal.steps.iter().filter(|step| step.knob != KEPT);
+    shown.map(|step| (step.clone(), look(step))).collect()
+}

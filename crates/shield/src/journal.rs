@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What was there before, on disk before the first change.
+//!
+//! The journal is whole at any time: it is written beside itself, synchronised, and renamed. It is in /run, which a reboot
+//! empties, as a reboot sets every setting back; where /run outlives one, the kernel's boot id tells.
+
+use crate::knobs::{KEPT, Level};
+use crate::partition::Apart;
+use crate::step::Step;
+use crate::{Error, System};
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+
+/// Where it is.
+pub const PATH: &str = "/run/rtscope/shield.json";
+const LOCK: &str = "/run/rtscope/shield.lock";
+const SCHEMA: &str = "rtscope.shield/1";
+
+/// How far making or undoing came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Being made. Who finds this and gets the lock knows that the maker is dead.
+    Creating,
+    /// Made.
+    Active,
+    /// Being undone, or not all of it could be.
+    Undoing,
+    /// Undone, but for what somebody else has changed since.
+    Left,
+}
+
+/// The journal.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Journal {
+    schema: String,
+    boot_id: String,
+    /// How far it came.
+    pub state: State,
+    /// The real-time CPUs, as a list.
+    pub rt: String,
+    /// The others, as a list.
+    pub others: String,
+    /// How far the shield goes.
+    pub level: Level,
+    /// How CPUs are set apart.
+    pub apart: Apart,
+    /// The kernel's ticks since boot when it was made: threads that began later inherited from it.
+    pub began: Option<u64>,
+    /// All changes, in the order in which they were made.
+    pub steps: Vec<Step>,
+}
+
+/// The right to make, change or undo the shield. It goes with the process.
+#[derive(Debug)]
+pub struct Lock {
+    _file: Flock<File>,
+}
+
+impl Lock {
+    /// Takes it, or says that somebody has it.
+    pub fn take(system: &System) -> Result<Lock, Error> {
+        let path = system.path(LOCK);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(Error::io("make", folder))?;
+        }
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(Error::io("open", &path))?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(file) => Ok(Lock { _file: file }),
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) => Err(Error::Busy),
+            Err((_, errno)) => Err(Error::io("lock", &path)(errno.into())),
+        }
+    }
+}
+
+fn boot_id(system: &System) -> String {
+    system.read("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+impl Journal {
+    /// One for a shield that is about to be made.
+    pub fn new(system: &System, plan: &crate::plan::Plan) -> Journal {
+        Journal {
+            schema: SCHEMA.to_owned(),
+            boot_id: boot_id(system),
+            state: State::Creating,
+            rt: plan.rt.to_string(),
+            others: plan.others.to_string(),
+            level: plan.level,
+            apart: plan.apart.clone(),
+            began: crate::tasks::start_of(system, std::process::id() as i32),
+            steps: plan.steps.clone(),
+        }
+    }
+
+    /// The one on disk, if there is one of this boot.
+    pub fn load(system: &System) -> Result<Option<Journal>, Error> {
+        let path = system.path(PATH);
+        // Not through System::read, which has a limit that some thousand threads pass.
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io("read", &path)(error)),
+        };
+        let wrong = |reason: String| Error::Journal { path: path.display().to_string(), reason };
+        let journal: Journal = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        if journal.schema != SCHEMA {
+            return Err(wrong(format!("it is of version '{}', not {SCHEMA}", journal.schema)));
+        }
+        Ok(Some(journal).filter(|journal| journal.boot_id == boot_id(system)))
+    }
+
+    /// The steps that change something; the others only remember.
+    pub fn changes(&self) -> impl Iterator<Item = &Step> {
+        self.steps.iter().filter(|step| step.knob != KEPT)
+    }
+
+    /// Puts it on disk.
+    pub fn save(&self, system: &System) -> Result<(), Error> {
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|error| Error::io("write", &system.path(PATH))(error.into()))?;
+        system.replace(PATH, &text)
+    }
+
+    /// Takes it from disk.
+    pub fn remove(system: &System) -> Result<(), Error> {
+        let path = system.path(PATH);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", &path)(error)),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Tasks and the CPUs that they may use.
+//!
+//! A thread number is used again some time; with the time at which the thread began it is one thread's alone.
+
+use crate::{Cpus, System};
+use nix::errno::Errno;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+/// A kernel thread (PF_KTHREAD in the kernel's include/linux/sched.h).
+const KERNEL_THREAD: u64 = 0x0020_0000;
+/// Whose CPUs nobody may change (PF_NO_SETAFFINITY).
+const BOUND: u64 = 0x0400_0000;
+
+/// A thread, for good.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Its number.
+    pub tid: i32,
+    /// When it began, in the kernel's ticks since boot.
+    pub start: u64,
+    /// How it was called when we looked.
+    pub name: String,
+}
+
+/// What is known of a thread.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Which.
+    pub thread: Thread,
+    /// Whether it belongs to the kernel.
+    pub kernel: bool,
+    /// Whether the kernel lets nobody move it.
+    pub bound: bool,
+}
+
+/// All threads. None in a tree that only imitates a machine.
+pub fn all(system: &System) -> Vec<Task> {
+    if !system.is_real() {
+        return Vec::new();
+    }
+    let stats = system.glob("/proc/*/task/*/stat");
+    stats.iter().filter_map(|path| parse(&system.read(path).ok()?)).collect()
+}
+
+/// The threads of one process.
+pub fn of(system: &System, pid: i32) -> Vec<Task> {
+    let stats = system.glob(&format!("/proc/{pid}/task/*/stat"));
+    stats.iter().filter_map(|path| parse(&system.read(path).ok()?)).collect()
+}
+
+/// Reads a line of /proc/PID/stat (proc_pid_stat(5)). A name may have spaces and parentheses in it.
+fn parse(stat: &str) -> Option<Task> {
+    let (tid, rest) = stat.split_once(" (")?;
+    let (name, rest) = rest.rsplit_once(") ")?;
+    // The state is the third field; flags are the ninth, the start the twenty-second.
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let flags: u64 = fields.get(9 - 3)?.parse().ok()?;
+    let start = fields.get(22 - 3)?.parse().ok()?;
+    let thread = Thread { tid: tid.parse().ok()?, start, name: name.to_owned() };
+    Some(Task { thread, kernel: flags & KERNEL_THREAD != 0, bound: flags & BOUND != 0 })
+}
+
+/// When the newest thread began that there can be by now: this one's, made by nobody else. `None`: not known.
+pub fn start_of(system: &System, tid: i32) -> Option<u64> {
+    parse(&system.read(&format!("/proc/{tid}/stat")).ok()?).map(|task| task.thread.start)
+}
+
+impl Thread {
+    /// Whether it still lives.
+    pub fn lives(&self, system: &System) -> bool {
+        system.is_real() && start_of(system, self.tid) == Some(self.start)
+    }
+
+    /// The CPUs that it may use.
+    pub fn cpus(&self, system: &System) -> Result<Cpus, Errno> {
+        own_machine(system)?;
+        let set = sched_getaffinity(Pid::from_raw(self.tid))?;
+        Ok((0..CpuSet::count())
+            .filter(|cpu| set.is_set(*cpu).unwrap_or(false))
+            .map(|cpu| cpu as u32)
+            .collect())
+    }
+
+    /// Lets it use these CPUs, and no others.
+    pub fn set_cpus(&self, system: &System, cpus: &Cpus) -> Result<(), Errno> {
+        own_machine(system)?;
+        let mut set = CpuSet::new();
+        cpus.iter().try_for_each(|cpu| set.set(cpu as usize))?;
+        sched_setaffinity(Pid::from_raw(self.tid), &set)
+    }
+}
+
+fn own_machine(system: &System) -> Result<(), Errno> {
+    if system.is_real() { Ok(()) } else { Err(Errno::EPERM) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn names_may_hold_what_separates_fields() {
+        let stat = "12 (a) R (b) S 2 0 0 0 -1 69238848 0 0 0 0 0 5 0 0 20 0 1 0 4711 0 0";
+        let task = parse(stat).expect("a task");
+        assert_eq!(task.thread, Thread { tid: 12, start: 4711, name: "a) R (b".into() });
+        assert!(task.kernel && task.bound);
+        assert!(parse("12 (a").is_none());
+    }
+
+    #[test]
+    fn our_own_threads_are_found() {
+        let system = System::new(Path::new("/"));
+        let own = std::process::id() as i32;
+        let tasks = of(&system, own);
+        assert!(tasks.iter().any(|task| task.thread.tid == own && !task.kernel && !task.bound));
+        let thread = &tasks[0].thread;
+        assert!(thread.lives(&system) && !thread.cpus(&system).expect("told").is_empty());
+        assert!(!Thread { start: thread.start + 1, ..thread.clone() }.lives(&system));
+    }
+
+    #[test]
+    fn strangers_are_not_touched_for_an_imitated_machine() {
+        let system = System::new(Path::new("/nowhere"));
+        let thread = Thread { tid: std::process::id() as i32, start: 0, name: String::new() };
+        assert_eq!(thread.set_cpus(&system, &Cpus::default()), Err(Errno::EPERM));
+        assert!(all(&system).is_empty());
+    }
+}
