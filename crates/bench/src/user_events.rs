@@ -429,8 +429,7 @@ impl Lttng {
         let name = format!("rtscope-bench-{}", std::process::id());
         let session = self.lttng.session(&name, trace, channel, "bench:*")?;
         session.start()?;
-        let (variable, value) = self.lttng.environment();
-        let output = finished(Command::new(&self.program).args(arguments).env(variable, value))?;
+        let output = finished(self.lttng.dress(Command::new(&self.program).args(arguments)))?;
         session.destroy()?;
         Ok(output)
     }

@@ -126,6 +126,27 @@ fn lttng_records_what_the_loop_emits_by_both_ways() {
 }
 
 #[test]
+fn two_runs_of_lttng_at_once_do_not_see_each_others_events() {
+    const TEST: &str = "two_runs_of_lttng_at_once_do_not_see_each_others_events";
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    let start = || {
+        rtscope(&["--tracers", "lttng,lttng-timer", "--loops", "50k", "--rounds", "2", "--json"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it can be started")
+    };
+    for child in [start(), start()] {
+        let report = object(&child.wait_with_output().expect("it ends"), "rtscope.impact/1");
+        if skipped(TEST, &report) {
+            return;
+        }
+        assert_accounted_for(&report, "lttng", 100_000);
+        assert_accounted_for(&report, "lttng-timer", 100_000);
+    }
+}
+
+#[test]
 fn root_perf_and_bpftrace_record_the_loops_usdt_probe() {
     const TEST: &str = "root_perf_and_bpftrace_record_the_loops_usdt_probe";
     let _cpus = Cpus::take().expect("the build folder can be written");

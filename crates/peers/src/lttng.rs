@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! LTTng: a session daemon, unless one runs that answers, and sessions in it that are destroyed when they are dropped.
+//! LTTng: a session daemon of our own, and sessions in it that are destroyed when they are dropped.
 //!
-//! A daemon of another user than root keeps its sockets in LTTNG_HOME, so it gets one of its own and nobody else's sessions are
-//! in the way. Root's daemon is the machine's: if one runs, it is used.
+//! Nobody else's sessions shall record our programs, nor ours theirs. A daemon of another user than root keeps its sockets in
+//! LTTNG_HOME, which is a folder of ours. Root's are in one place of the machine: daemon, commands and traced programs see a folder
+//! of ours there, each by a mount in a namespace of its own. Where that is not allowed, the machine's daemon is used if one runs.
 
 use crate::Error;
 use crate::process::{Running, finished};
-use std::ffi::OsStr;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use std::ffi::{CStr, CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
@@ -16,10 +21,17 @@ const TOOLS: &str = "install lttng-tools (Debian, Fedora: lttng-tools)";
 const HEADERS: &str =
     "install LTTng-UST's headers (Debian: liblttng-ust-dev, Fedora: lttng-ust-devel) and a C compiler";
 
+/// Where root's daemon has its sockets.
+const RUN: &CStr = c"/var/run/lttng";
+
 /// A daemon that answers.
 #[derive(Debug)]
 pub struct Lttng {
     home: PathBuf,
+    /// The folder that is seen in RUN; `None`: what is there for everybody.
+    own_run: Option<CString>,
+    /// RUN had to be made, and goes again.
+    made_run: bool,
     daemon: Option<Running>,
 }
 
@@ -47,13 +59,16 @@ impl Lttng {
     /// Starts a daemon or finds one. `home`: a folder for what it keeps; `kernel`: it shall look for the kernel's tracer, too,
     /// which may load LTTng's modules.
     pub fn start(home: &Path, kernel: bool, stop: &dyn Fn() -> bool) -> Result<Lttng, Error> {
-        let mut lttng = Lttng { home: home.to_owned(), daemon: None };
+        let mut lttng = Lttng { home: home.to_owned(), own_run: None, made_run: false, daemon: None };
         finished(lttng.command().arg("--version"), TOOLS)?;
+        if nix::unistd::geteuid().is_root() {
+            lttng.hide_run();
+        }
         if lttng.answers() {
             return Ok(lttng);
         }
         let mut command = Command::new("lttng-sessiond");
-        command.env("LTTNG_HOME", home).stdout(Stdio::null());
+        lttng.dress(command.stdout(Stdio::null()));
         if !kernel {
             command.arg("--no-kernel");
         }
@@ -63,10 +78,32 @@ impl Lttng {
         Ok(lttng)
     }
 
-    /// What traced programs have to have in their environment.
-    #[must_use]
-    pub fn environment(&self) -> (&'static str, &Path) {
-        ("LTTNG_HOME", &self.home)
+    /// Makes a folder that stands for RUN, if namespaces can be made here.
+    fn hide_run(&mut self) {
+        let (own, run) = (self.home.join("run"), Path::new(OsStr::from_bytes(RUN.to_bytes())));
+        self.made_run = std::fs::create_dir(run).is_ok();
+        let made = std::fs::create_dir_all(&own);
+        self.own_run = made.ok().and_then(|()| CString::new(own.as_os_str().as_bytes()).ok());
+        if finished(self.dress(&mut Command::new("true")), "").is_err() {
+            self.own_run = None;
+        }
+    }
+
+    /// Makes a command one that finds this daemon: the programs to be traced, too.
+    pub fn dress<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.env("LTTNG_HOME", &self.home);
+        if let Some(own) = self.own_run.clone() {
+            let none = None::<&CStr>;
+            let before_exec = move || {
+                unshare(CloneFlags::CLONE_NEWNS)?;
+                mount(none, c"/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+                mount(Some(own.as_c_str()), RUN, none, MsFlags::MS_BIND, none)?;
+                Ok(())
+            };
+            // SAFETY: between fork and exec only system calls are made, with texts that were made before: no memory is allocated.
+            unsafe { command.pre_exec(before_exec) };
+        }
+        command
     }
 
     /// Why the kernel cannot be traced; `None`: it can.
@@ -80,7 +117,7 @@ impl Lttng {
 
     fn command(&self) -> Command {
         let mut command = Command::new("lttng");
-        command.arg("--no-sessiond").env("LTTNG_HOME", &self.home);
+        self.dress(command.arg("--no-sessiond"));
         command
     }
 
@@ -105,6 +142,17 @@ impl Lttng {
         }
         session.run(&["enable-event", "--userspace", "--session", name], channel.map(|_| "ch"), &[events])?;
         Ok(session)
+    }
+}
+
+impl Drop for Lttng {
+    fn drop(&mut self) {
+        // Before its folders go.
+        self.daemon = None;
+        if self.made_run {
+            // Somebody uses it meanwhile: then it stays.
+            let _ = std::fs::remove_dir(OsStr::from_bytes(RUN.to_bytes()));
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::stop::Stop;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use rtscope_peers::{Error, Running};
+use rtscope_peers::{Error, Lttng, Running};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -16,6 +16,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::rc::Rc;
 
 /// Names of folders, and of the file in each that tells whether it is in use.
 const PREFIX: &str = "rtscope-impact-";
@@ -57,12 +58,12 @@ pub struct Limits {
     pub interval_ns: f64,
 }
 
-/// Which event is in the loop, and what its process has to have in its environment.
+/// Which event is in the loop, and whose daemon its process has to find.
 #[derive(Clone, Debug, Default)]
 pub struct LoopEvent {
     /// As for `rtscope npt --event-of`; `None`: rtscope's.
     pub library: Option<OsString>,
-    pub environment: Option<(&'static str, PathBuf)>,
+    pub lttng: Option<Rc<Lttng>>,
 }
 
 /// What one run of the loop measured, in nanoseconds.
@@ -166,8 +167,8 @@ impl Room {
         if let Some(library) = &event.library {
             command.arg("--event-of").arg(library);
         }
-        if let Some((name, value)) = &event.environment {
-            command.env(name, value);
+        if let Some(lttng) = &event.lttng {
+            lttng.dress(&mut command);
         }
         let path = self.fresh("npt.json")?;
         let file =

@@ -69,7 +69,7 @@ fn library(room: &Room) -> Result<PathBuf, Error> {
     Ok(to)
 }
 
-/// A name of this run alone: root's daemon is the whole machine's, and another run's events are not ours.
+/// A name of this run alone, should the daemon be the machine's: another run's events are not ours.
 fn provider() -> String {
     format!("npt_{}", std::process::id())
 }
@@ -93,10 +93,9 @@ pub fn with_timer(shared: Rc<Shared>) -> Box<dyn Tracer> {
 
 impl Tracer for ByLttng {
     fn event(&self) -> LoopEvent {
-        let (name, value) = self.shared.lttng.environment();
         LoopEvent {
             library: Some(self.shared.library.clone().into_os_string()),
-            environment: Some((name, value.to_owned())),
+            lttng: Some(Rc::clone(&self.shared.lttng)),
         }
     }
 
