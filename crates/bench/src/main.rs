@@ -10,6 +10,7 @@ mod inside;
 mod kernel_events;
 mod peers;
 mod pipe;
+mod queue;
 mod read;
 mod record;
 mod rtscope;
@@ -53,11 +54,12 @@ fn run(words: &[String]) -> Result<bool> {
         ["record"] => record::run(quick, "")?,
         ["record", only] => record::run(quick, only)?,
         ["system-calls", count] => return record::system_calls(count).map(|()| true),
+        ["queue"] => queue::run(quick)?,
         ["read"] => read::run(quick)?,
         ["user-events"] => user_events::run(quick)?,
         ["user-rate"] => user_rate::run(quick)?,
         _ => bail!(
-            "name one benchmark: kernel-events, tracker, flip, idle, state, record, read, user-events, user-rate (and --json, --quick; a part of a row's name after record)"
+            "name one benchmark: kernel-events, tracker, flip, idle, state, record, read, user-events, user-rate, queue (and --json, --quick; a part of a row's name after record)"
         ),
     };
     println!("{}", if json { serde_json::to_string(&report)? } else { report.text() });

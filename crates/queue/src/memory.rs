@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The memory that both sides share: its layout, which is that of include/rtscope/queue.h, and its mapping.
+
+use crate::Error;
+use memmap2::{MmapOptions, MmapRaw};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use std::fs::File;
+use std::mem::offset_of;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+pub(crate) const MAGIC: u64 = 0x3145_5545_5153_5452;
+pub(crate) const VERSION: u32 = 1;
+pub(crate) const DATA: usize = 384;
+const CAPACITY_MAX: u64 = 1 << 32;
+const ELEMENT_MAX: u32 = 1 << 30;
+
+/// `struct rtscope_queue_memory`.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Header {
+    pub(crate) magic: AtomicU64,
+    pub(crate) version: AtomicU32,
+    pub(crate) element_bytes: AtomicU32,
+    pub(crate) capacity: AtomicU64,
+    zero0: [u64; 13],
+    pub(crate) tail: AtomicU64,
+    pub(crate) lost: AtomicU64,
+    pub(crate) high_water: AtomicU64,
+    zero1: [u64; 13],
+    pub(crate) head: AtomicU64,
+    pub(crate) waiting: AtomicU32,
+    zero2: u32,
+    zero3: [u64; 14],
+}
+
+const _: () = assert!(
+    size_of::<Header>() == DATA
+        && offset_of!(Header, tail) == 128
+        && offset_of!(Header, head) == 256
+        && offset_of!(Header, waiting) == 264
+);
+
+/// Bytes of a place.
+pub(crate) fn stride(element_bytes: u32) -> u64 {
+    u64::from(element_bytes).next_multiple_of(8)
+}
+
+/// Bytes of memory for so many elements; `None`: there can be no such queue.
+pub(crate) fn bytes(capacity: u64, element_bytes: u32) -> Option<u64> {
+    let possible =
+        capacity.is_power_of_two() && capacity <= CAPACITY_MAX && (1..=ELEMENT_MAX).contains(&element_bytes);
+    possible.then(|| DATA as u64 + capacity * stride(element_bytes))
+}
+
+/// A queue's memory, mapped and checked.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    map: MmapRaw,
+    /// As they were when it was mapped: the other side may change what stands there.
+    pub(crate) capacity: u64,
+    stride: u64,
+}
+
+impl Memory {
+    /// Makes an empty queue in memory of its own, which can neither grow nor shrink.
+    pub(crate) fn create(capacity: u64, element_bytes: u32) -> Result<(Memory, OwnedFd), Error> {
+        let size = bytes(capacity, element_bytes).ok_or(Error::Impossible { capacity, element_bytes })?;
+        let failed = |errno: nix::Error| Error::System("make the queue's memory", errno.into());
+        let descriptor = memfd_create(c"rtscope-queue", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
+            .map_err(failed)?;
+        let length = i64::try_from(size).map_err(|_| Error::Impossible { capacity, element_bytes })?;
+        nix::unistd::ftruncate(&descriptor, length).map_err(failed)?;
+        let seals = SealFlag::F_SEAL_SEAL | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
+        fcntl(&descriptor, FcntlArg::F_ADD_SEALS(seals)).map_err(failed)?;
+        let map = MmapOptions::new()
+            .populate()
+            .map_raw(&descriptor)
+            .map_err(|error| Error::System("map the queue's memory", error))?;
+        let memory = Memory { map, capacity, stride: stride(element_bytes) };
+        let header = memory.header();
+        // ORDER: relaxed; nobody else knows of it yet, but for the last, which pairs with the acquire in open().
+        header.version.store(VERSION, Ordering::Relaxed);
+        header.element_bytes.store(element_bytes, Ordering::Relaxed);
+        header.capacity.store(capacity, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+        Ok((memory, descriptor))
+    }
+
+    /// Maps a queue that somebody else has made, of elements of this size.
+    pub(crate) fn open(file: &File, element_bytes: u32) -> Result<Memory, Error> {
+        let mapped = |error| Error::System("map the queue's memory", error);
+        let length = file.metadata().map_err(mapped)?.len();
+        if length < DATA as u64 {
+            return Err(Error::NoQueue("it is too small"));
+        }
+        let map = MmapOptions::new().populate().map_raw(file).map_err(mapped)?;
+        let mut memory = Memory { map, capacity: 1, stride: stride(element_bytes) };
+        let header = memory.header();
+        // ORDER: acquire; pairs with the release of whoever made it.
+        if header.magic.load(Ordering::Acquire) != MAGIC {
+            return Err(Error::NoQueue("it does not begin as one does"));
+        }
+        // ORDER: relaxed; they do not change after the magic, or somebody lies.
+        let (version, found, capacity) = (
+            header.version.load(Ordering::Relaxed),
+            header.element_bytes.load(Ordering::Relaxed),
+            header.capacity.load(Ordering::Relaxed),
+        );
+        if version != VERSION {
+            return Err(Error::NoQueue("it is of another version"));
+        }
+        if found != element_bytes {
+            return Err(Error::Elements { found, wanted: element_bytes });
+        }
+        if bytes(capacity, found).is_none_or(|need| need > memory.map.len() as u64) {
+            return Err(Error::NoQueue("its numbers cannot be"));
+        }
+        memory.capacity = capacity;
+        Ok(memory)
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: the mapping is at least as large as the header, aligned to a page, and lives as long as self. All that other
+        // processes write in it is atomic; the rest is never read.
+        unsafe { &*self.map.as_ptr().cast::<Header>() }
+    }
+
+    /// Where the element of a position lies.
+    #[inline]
+    pub(crate) fn place(&self, position: u64) -> *mut u8 {
+        let offset = DATA as u64 + (position & (self.capacity - 1)) * self.stride;
+        // SAFETY: create() and open() made sure that the mapping holds `capacity` places.
+        unsafe { self.map.as_mut_ptr().add(offset as usize) }
+    }
+}

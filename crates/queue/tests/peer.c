@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The C side of a queue, for tests/with_c.rs: MODE FD COUNT [EVENTFD].
+ */
+#include <rtscope/queue.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct element {
+	uint64_t number;
+	uint32_t check;
+	uint32_t zero;
+};
+
+static struct element element_of(uint64_t number)
+{
+	struct element element = { number, (uint32_t)(number * 2654435761u), 0 };
+
+	return element;
+}
+
+/* Pushes all, one by one or in batches, and waits for room; `event` is woken. */
+static int produce(struct rtscope_queue *queue, uint64_t count, uint64_t batch, int event)
+{
+	struct element elements[64];
+
+	for (uint64_t number = 0; number < count && !queue->broken;) {
+		uint64_t wanted = count - number < batch ? count - number : batch, done;
+
+		for (uint64_t i = 0; i < wanted; i++)
+			elements[i] = element_of(number + i);
+		done = rtscope_queue_push_some(queue, elements, wanted);
+		number += done;
+		if (event >= 0)
+			rtscope_queue_wake(queue, event);
+	}
+	return queue->broken ? 3 : 0;
+}
+
+/* As real-time work does: what finds no room is lost. Fills places where they lie. */
+static int flood(struct rtscope_queue *queue, uint64_t count)
+{
+	for (uint64_t number = 0; number < count; number++) {
+		struct element element = element_of(number), *place;
+
+		if (number & 1) {
+			rtscope_queue_push(queue, &element);
+			continue;
+		}
+		place = (struct element *)rtscope_queue_reserve(queue);
+		if (place) {
+			*place = element;
+			rtscope_queue_commit(queue);
+		} else {
+			rtscope_queue_push(queue, &element);
+		}
+	}
+	printf("lost %" PRIu64 "\n", rtscope_queue_lost(queue));
+	return 0;
+}
+
+static int consume(struct rtscope_queue *queue, uint64_t count)
+{
+	for (uint64_t number = 0; number < count; number++) {
+		const struct element *found, wanted = element_of(number);
+		struct element copy;
+
+		if (!rtscope_queue_wait(queue, -1, 20000000000, 100000))
+			return 4;
+		found = (const struct element *)rtscope_queue_front(queue);
+		if (!found || found->number != wanted.number || found->check != wanted.check)
+			return 5;
+		if (number % 3 == 0) {
+			if (!rtscope_queue_pop(queue, &copy) || copy.number != number)
+				return 6;
+		} else {
+			rtscope_queue_release(queue);
+		}
+	}
+	printf("consumed %" PRIu64 ", high water %" PRIu64 "\n", count, rtscope_queue_high_water(queue));
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct rtscope_queue queue;
+	uint64_t count;
+	int error, result;
+
+	if (argc < 4)
+		return 2;
+	count = strtoull(argv[3], NULL, 10);
+	error = rtscope_queue_open(&queue, atoi(argv[2]),
+				   argv[1][0] == 'c' ? RTSCOPE_QUEUE_CONSUMER : RTSCOPE_QUEUE_PRODUCER);
+	if (error || queue.element_bytes != sizeof(struct element)) {
+		printf("error %d\n", error);
+		return 2;
+	}
+	switch (argv[1][0]) {
+	case 'c':
+		result = consume(&queue, count);
+		break;
+	case 'f':
+		result = flood(&queue, count);
+		break;
+	default:
+		result = produce(&queue, count, argv[1][0] == 'b' ? 64 : 1, argc > 4 ? atoi(argv[4]) : -1);
+	}
+	rtscope_queue_close(&queue);
+	return result;
+}

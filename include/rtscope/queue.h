@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * A bounded queue in shared memory between one producer and one consumer: from real-time work to the rest of the system, or the
+ * other way. Whoever is real-time makes no system call, takes no lock and never waits: an element that finds the queue full is
+ * counted, and the producer goes on. For C11 and C++17 with GCC or Clang; nothing to link. rtscope_queue(3); the Rust twin is
+ * the crate rtscope-queue, which shares the memory's layout.
+ *
+ * Each side keeps what it last saw of the other and looks again only when that is not enough: in a steady flow the two touch
+ * each other's cache lines once in many elements (Ridge, FastForward and Lamport's queue with cached indices). Positions only
+ * grow; a place is the position modulo the capacity. What the other side writes is checked before it is believed.
+ */
+#ifndef RTSCOPE_QUEUE_H
+#define RTSCOPE_QUEUE_H
+
+#pragma GCC system_header
+
+#include "system.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RTSCOPE_QUEUE_MAGIC 0x3145554551535452u /* "RTSQEUE1" */
+#define RTSCOPE_QUEUE_VERSION 1u
+/* Elements begin here; each has its size rounded up to 8. */
+#define RTSCOPE_QUEUE_DATA 384u
+#define RTSCOPE_QUEUE_CAPACITY_MAX (UINT64_C(1) << 32)
+#define RTSCOPE_QUEUE_ELEMENT_MAX (1u << 30)
+/* asm-generic/errno.h: it is no queue, or of another version. */
+#define RTSCOPE__EPROTO 71
+
+/*
+ * What both sides share. Each writer has two cache lines of its own, because CPUs fetch lines in pairs.
+ */
+struct rtscope_queue_memory {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t element_bytes;
+	uint64_t capacity; /* in elements; a power of two */
+	uint64_t zero0[13];
+
+	/* Written by the producer. */
+	uint64_t tail;       /* elements that were pushed */
+	uint64_t lost;       /* elements that found it full */
+	uint64_t high_water; /* most elements at a time, from an eighth of the capacity on; 0: it was never so full */
+	uint64_t zero1[13];
+
+	/* Written by the consumer. */
+	uint64_t head;    /* elements that were popped */
+	uint32_t waiting; /* 1: it sleeps, or is about to */
+	uint32_t zero2;
+	uint64_t zero3[14];
+};
+
+#ifdef __cplusplus
+static_assert(sizeof(struct rtscope_queue_memory) == RTSCOPE_QUEUE_DATA, "layout of the queue");
+#else
+_Static_assert(sizeof(struct rtscope_queue_memory) == RTSCOPE_QUEUE_DATA, "layout of the queue");
+#endif
+
+enum rtscope_queue_side { RTSCOPE_QUEUE_PRODUCER, RTSCOPE_QUEUE_CONSUMER };
+
+/* One side's handle. Belongs to one thread at a time. */
+struct rtscope_queue {
+	struct rtscope_queue_memory *memory;
+	unsigned char *data;
+	uint64_t mask;
+	uint64_t stride;
+	uint64_t own;   /* tail, or head */
+	uint64_t other; /* as last seen */
+	uint64_t high_water;
+	uint64_t lost;
+	uint64_t bytes; /* of a mapping of ours; 0: the memory is the caller's */
+	uint32_t element_bytes;
+	uint32_t broken; /* 1: the other side wrote what cannot be */
+};
+
+static inline uint64_t rtscope_queue__stride(uint32_t element_bytes)
+{
+	return ((uint64_t)element_bytes + 7) & ~UINT64_C(7);
+}
+
+/* Bytes of memory for so many elements; 0: there can be no such queue. The capacity must be a power of two. */
+static inline uint64_t rtscope_queue_bytes(uint64_t capacity, uint32_t element_bytes)
+{
+	if (!capacity || capacity & (capacity - 1) || capacity > RTSCOPE_QUEUE_CAPACITY_MAX || !element_bytes ||
+	    element_bytes > RTSCOPE_QUEUE_ELEMENT_MAX)
+		return 0;
+	/* At most 2^62. */
+	return RTSCOPE_QUEUE_DATA + capacity * rtscope_queue__stride(element_bytes);
+}
+
+/*
+ * Makes an empty queue in memory, which must be aligned to 64 bytes. 0, or EINVAL: the numbers cannot be, or the memory is too
+ * small. Once, before either side attaches.
+ */
+static inline int rtscope_queue_make(void *memory, uint64_t bytes, uint64_t capacity, uint32_t element_bytes)
+{
+	struct rtscope_queue_memory *queue = (struct rtscope_queue_memory *)memory;
+	uint64_t need = rtscope_queue_bytes(capacity, element_bytes);
+
+	if (!need || bytes < need || (uintptr_t)memory & 63)
+		return RTSCOPE__EINVAL;
+	memset(queue, 0, sizeof(*queue));
+	queue->version = RTSCOPE_QUEUE_VERSION;
+	queue->element_bytes = element_bytes;
+	queue->capacity = capacity;
+	/* ORDER: release; pairs with the acquire in rtscope_queue_attach(): whoever sees it sees the rest. */
+	__atomic_store_n(&queue->magic, RTSCOPE_QUEUE_MAGIC, __ATOMIC_RELEASE);
+	return 0;
+}
+
+/*
+ * Makes a handle for one side of a queue that is there. 0; EPROTO: it is no queue, of another version, or what it says of itself
+ * cannot be. A side that attaches again goes on where it was.
+ */
+static inline int rtscope_queue_attach(struct rtscope_queue *queue, void *memory, uint64_t bytes, enum rtscope_queue_side side)
+{
+	struct rtscope_queue_memory *shared = (struct rtscope_queue_memory *)memory;
+	uint64_t capacity, tail, head, need;
+	uint32_t element_bytes;
+
+	memset(queue, 0, sizeof(*queue));
+	if (bytes < sizeof(*shared) || (uintptr_t)memory & 63 ||
+	    __atomic_load_n(&shared->magic, __ATOMIC_ACQUIRE) != RTSCOPE_QUEUE_MAGIC || shared->version != RTSCOPE_QUEUE_VERSION)
+		return RTSCOPE__EPROTO;
+	/* Read once: the other side may change them at any time. */
+	capacity = __atomic_load_n(&shared->capacity, __ATOMIC_RELAXED);
+	element_bytes = __atomic_load_n(&shared->element_bytes, __ATOMIC_RELAXED);
+	need = rtscope_queue_bytes(capacity, element_bytes);
+	tail = __atomic_load_n(&shared->tail, __ATOMIC_ACQUIRE);
+	head = __atomic_load_n(&shared->head, __ATOMIC_ACQUIRE);
+	if (!need || bytes < need || tail - head > capacity)
+		return RTSCOPE__EPROTO;
+	queue->memory = shared;
+	queue->data = (unsigned char *)memory + RTSCOPE_QUEUE_DATA;
+	queue->mask = capacity - 1;
+	queue->stride = rtscope_queue__stride(element_bytes);
+	queue->element_bytes = element_bytes;
+	queue->own = side == RTSCOPE_QUEUE_PRODUCER ? tail : head;
+	queue->other = side == RTSCOPE_QUEUE_PRODUCER ? head : tail;
+	queue->lost = __atomic_load_n(&shared->lost, __ATOMIC_RELAXED);
+	queue->high_water = __atomic_load_n(&shared->high_water, __ATOMIC_RELAXED);
+	return 0;
+}
+
+/* The place of a position. */
+static inline unsigned char *rtscope_queue__place(const struct rtscope_queue *queue, uint64_t position)
+{
+	return queue->data + (position & queue->mask) * queue->stride;
+}
+
+/* ---- the producer's side ------------------------------------------------------------------------------------------- */
+
+/* The other side has written what cannot be: from now on it is full, or empty, and that is found out where it is slow anyway. */
+static inline uint64_t rtscope_queue__break(struct rtscope_queue *queue, uint64_t other)
+{
+	queue->broken = 1;
+	queue->other = other;
+	return 0;
+}
+
+/* How many elements find room, up to `wanted`. */
+static inline uint64_t rtscope_queue__room(struct rtscope_queue *queue, uint64_t wanted)
+{
+	const uint64_t capacity = queue->mask + 1;
+	uint64_t room = capacity - (queue->own - queue->other);
+
+	if (__builtin_expect(room < wanted, 0)) {
+		/* ORDER: acquire; pairs with the consumer's release: it has done with the elements before it. */
+		uint64_t head = __atomic_load_n(&queue->memory->head, __ATOMIC_ACQUIRE);
+
+		if (queue->broken || queue->own - head > capacity)
+			return rtscope_queue__break(queue, queue->own - capacity);
+		queue->other = head;
+		room = capacity - (queue->own - head);
+	}
+	return room < wanted ? room : wanted;
+}
+
+static inline void rtscope_queue__publish(struct rtscope_queue *queue, uint64_t count)
+{
+	queue->own += count;
+	/* ORDER: release; pairs with the consumer's acquire: it sees the elements. */
+	__atomic_store_n(&queue->memory->tail, queue->own, __ATOMIC_RELEASE);
+	if (__builtin_expect(queue->own - queue->other > queue->high_water && queue->own - queue->other > queue->mask >> 3, 0)) {
+		/* It may be as full as that, or the consumer's head as last seen is old. ORDER: acquire; as in room(). */
+		uint64_t head = __atomic_load_n(&queue->memory->head, __ATOMIC_ACQUIRE);
+
+		if (queue->own - head > queue->mask + 1) {
+			rtscope_queue__break(queue, queue->own - queue->mask - 1);
+			return;
+		}
+		queue->other = head;
+		if (queue->own - head > queue->high_water && queue->own - head > queue->mask >> 3) {
+			queue->high_water = queue->own - head;
+			__atomic_store_n(&queue->memory->high_water, queue->high_water, __ATOMIC_RELAXED);
+		}
+	}
+}
+
+static inline void rtscope_queue__lost(struct rtscope_queue *queue)
+{
+	__atomic_store_n(&queue->memory->lost, ++queue->lost, __ATOMIC_RELAXED);
+}
+
+/* A place for the next element, to be filled and then committed; NULL: it is full (not counted). Aligned to 8 bytes. */
+static inline void *rtscope_queue_reserve(struct rtscope_queue *queue)
+{
+	return rtscope_queue__room(queue, 1) ? rtscope_queue__place(queue, queue->own) : NULL;
+}
+
+/* Hands over the element that was reserved. */
+static inline void rtscope_queue_commit(struct rtscope_queue *queue)
+{
+	rtscope_queue__publish(queue, 1);
+}
+
+/* Copies an element into the queue. 0: it is full, and the element is counted as lost. */
+static inline int rtscope_queue_push(struct rtscope_queue *queue, const void *element)
+{
+	if (__builtin_expect(!rtscope_queue__room(queue, 1), 0)) {
+		rtscope_queue__lost(queue);
+		return 0;
+	}
+	memcpy(rtscope_queue__place(queue, queue->own), element, queue->element_bytes);
+	rtscope_queue__publish(queue, 1);
+	return 1;
+}
+
+/* Copies as many of `count` elements, which follow each other, as find room, and says how many. The rest is not counted. */
+static inline uint64_t rtscope_queue_push_some(struct rtscope_queue *queue, const void *elements, uint64_t count)
+{
+	const unsigned char *from = (const unsigned char *)elements;
+
+	count = rtscope_queue__room(queue, count);
+	for (uint64_t i = 0; i < count; i++)
+		memcpy(rtscope_queue__place(queue, queue->own + i), from + i * queue->element_bytes, queue->element_bytes);
+	if (count)
+		rtscope_queue__publish(queue, count);
+	return count;
+}
+
+/*
+ * Wakes a consumer that sleeps in rtscope_queue_wait() on this eventfd. For producers that are not real-time: it may make a
+ * system call. Others leave it out; their consumers look by themselves.
+ */
+static inline void rtscope_queue_wake(struct rtscope_queue *queue, int event)
+{
+	const uint64_t one = 1;
+
+	/*
+	 * ORDER: seq_cst fence; pairs with the one in rtscope_queue_wait(). Either this sees that the consumer waits, or the consumer
+	 * sees what was pushed before.
+	 */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&queue->memory->waiting, __ATOMIC_RELAXED)) {
+		/* It is full when nobody has read it yet: then it wakes already. */
+		rtscope__call(__NR_write, event, (long)&one, sizeof(one), 0, 0, 0);
+	}
+}
+
+/* ---- the consumer's side ------------------------------------------------------------------------------------------- */
+
+/* How many elements there are, up to `wanted`. */
+static inline uint64_t rtscope_queue__there(struct rtscope_queue *queue, uint64_t wanted)
+{
+	uint64_t there = queue->other - queue->own;
+
+	if (there < wanted) {
+		/* ORDER: acquire; pairs with the producer's release: the elements before it are there. */
+		uint64_t tail = __atomic_load_n(&queue->memory->tail, __ATOMIC_ACQUIRE);
+
+		if (queue->broken || tail - queue->own > queue->mask + 1)
+			return rtscope_queue__break(queue, queue->own);
+		queue->other = tail;
+		there = tail - queue->own;
+	}
+	return there < wanted ? there : wanted;
+}
+
+static inline void rtscope_queue__give_back(struct rtscope_queue *queue, uint64_t count)
+{
+	queue->own += count;
+	/* ORDER: release; pairs with the producer's acquire: their places can be written again. */
+	__atomic_store_n(&queue->memory->head, queue->own, __ATOMIC_RELEASE);
+}
+
+/* The oldest element, where it lies; NULL: there is none. It stays until it is released. */
+static inline const void *rtscope_queue_front(struct rtscope_queue *queue)
+{
+	return rtscope_queue__there(queue, 1) ? rtscope_queue__place(queue, queue->own) : NULL;
+}
+
+/* Gives back the place of the element that front() gave. */
+static inline void rtscope_queue_release(struct rtscope_queue *queue)
+{
+	rtscope_queue__give_back(queue, 1);
+}
+
+/* Copies the oldest element out of the queue. 0: there is none. */
+static inline int rtscope_queue_pop(struct rtscope_queue *queue, void *element)
+{
+	if (!rtscope_queue__there(queue, 1))
+		return 0;
+	memcpy(element, rtscope_queue__place(queue, queue->own), queue->element_bytes);
+	rtscope_queue__give_back(queue, 1);
+	return 1;
+}
+
+/* Copies up to `count` of the oldest elements, and says how many there were. */
+static inline uint64_t rtscope_queue_pop_some(struct rtscope_queue *queue, void *elements, uint64_t count)
+{
+	unsigned char *to = (unsigned char *)elements;
+
+	count = rtscope_queue__there(queue, count);
+	for (uint64_t i = 0; i < count; i++)
+		memcpy(to + i * queue->element_bytes, rtscope_queue__place(queue, queue->own + i), queue->element_bytes);
+	if (count)
+		rtscope_queue__give_back(queue, count);
+	return count;
+}
+
+static inline int64_t rtscope_queue__now(void)
+{
+	struct timespec now;
+
+	rtscope__clock_gettime(RTSCOPE__CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Sleeps for so long, or until the descriptor can be read. */
+static inline void rtscope_queue__sleep(int event, int64_t ns)
+{
+	/* struct pollfd; POLLIN is 1. */
+	struct {
+		int fd;
+		short events, revents;
+	} descriptor = { event, 1, 0 };
+	struct timespec time;
+	uint64_t count;
+
+	time.tv_sec = (time_t)(ns / 1000000000);
+	time.tv_nsec = (long)(ns % 1000000000);
+	if (rtscope__call(__NR_ppoll, (long)&descriptor, event >= 0, (long)&time, 0, 8, 0) > 0)
+		rtscope__call(__NR_read, event, (long)&count, sizeof(count), 0, 0, 0);
+}
+
+/*
+ * Sleeps until there is an element, for at most `timeout_ns` (negative: for ever). For consumers that are not real-time. With an
+ * eventfd that the producer wakes, or -1: then it looks every `period_ns`. 1: there is an element; 0: there is none.
+ */
+static inline int rtscope_queue_wait(struct rtscope_queue *queue, int event, int64_t timeout_ns, int64_t period_ns)
+{
+	const int64_t end = timeout_ns < 0 ? INT64_MAX : rtscope_queue__now() + timeout_ns;
+	int there = 0;
+
+	while (!(there = rtscope_queue__there(queue, 1) != 0) && !queue->broken) {
+		int64_t left = end - rtscope_queue__now();
+
+		if (left <= 0)
+			break;
+		if (event < 0) {
+			rtscope_queue__sleep(-1, left < period_ns ? left : period_ns);
+			continue;
+		}
+		__atomic_store_n(&queue->memory->waiting, 1, __ATOMIC_RELAXED);
+		/* ORDER: seq_cst fence; see rtscope_queue_wake(). */
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		if (!rtscope_queue__there(queue, 1) && !queue->broken)
+			rtscope_queue__sleep(event, left);
+		__atomic_store_n(&queue->memory->waiting, 0, __ATOMIC_RELAXED);
+	}
+	return there;
+}
+
+/* ---- either side --------------------------------------------------------------------------------------------------- */
+
+/* Elements that found it full, and the most that were in it at a time (0: never above an eighth of the capacity). */
+static inline uint64_t rtscope_queue_lost(const struct rtscope_queue *queue)
+{
+	return __atomic_load_n(&queue->memory->lost, __ATOMIC_RELAXED);
+}
+
+static inline uint64_t rtscope_queue_high_water(const struct rtscope_queue *queue)
+{
+	return __atomic_load_n(&queue->memory->high_water, __ATOMIC_RELAXED);
+}
+
+/* Elements in it now. */
+static inline uint64_t rtscope_queue_length(const struct rtscope_queue *queue)
+{
+	/* The head first: a tail that is read later is never behind it. ORDER: acquire; keeps the two in order. */
+	uint64_t head = __atomic_load_n(&queue->memory->head, __ATOMIC_ACQUIRE);
+	uint64_t length = __atomic_load_n(&queue->memory->tail, __ATOMIC_ACQUIRE) - head;
+
+	return length > queue->mask + 1 ? queue->mask + 1 : length;
+}
+
+/*
+ * Makes a queue in memory of its own, which can neither grow nor shrink, and maps it, touched. The descriptor, which the other
+ * process gets by fork, over a socket or through /proc/PID/fd; or a negative errno. The caller closes it; the mapping stays.
+ */
+static inline int rtscope_queue_create(struct rtscope_queue *queue, uint64_t capacity, uint32_t element_bytes,
+				       enum rtscope_queue_side side)
+{
+	const uint64_t bytes = rtscope_queue_bytes(capacity, element_bytes);
+	long memory, fd, error;
+
+	if (!bytes)
+		return -RTSCOPE__EINVAL;
+	/* linux/memfd.h: MFD_CLOEXEC | MFD_ALLOW_SEALING */
+	fd = rtscope__call(__NR_memfd_create, (long)"rtscope-queue", 3, 0, 0, 0, 0);
+	if (fd < 0)
+		return (int)fd;
+	error = rtscope__call(__NR_ftruncate, fd, (long)bytes, 0, 0, 0, 0);
+	/* linux/fcntl.h: F_ADD_SEALS; F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW: memory that went away would be a SIGBUS. */
+	if (!error)
+		error = rtscope__call(__NR_fcntl, fd, 1033, 7, 0, 0, 0);
+	memory = error ? error : rtscope__map(bytes, RTSCOPE__MAP_SHARED | RTSCOPE__MAP_POPULATE, (int)fd);
+	if (rtscope__is_error(memory)) {
+		rtscope__close((int)fd);
+		return (int)memory;
+	}
+	rtscope_queue_make((void *)memory, bytes, capacity, element_bytes);
+	rtscope_queue_attach(queue, (void *)memory, bytes, side);
+	queue->bytes = bytes;
+	return (int)fd;
+}
+
+/* Maps a queue that somebody else has made. 0, or an errno; EPROTO: it is none. */
+static inline int rtscope_queue_open(struct rtscope_queue *queue, int fd, enum rtscope_queue_side side)
+{
+	/* SEEK_END */
+	long bytes = rtscope__call(__NR_lseek, fd, 0, 2, 0, 0, 0), memory;
+	int error;
+
+	memset(queue, 0, sizeof(*queue));
+	if (bytes < 0)
+		return (int)-bytes;
+	if ((uint64_t)bytes < sizeof(struct rtscope_queue_memory))
+		return RTSCOPE__EPROTO;
+	memory = rtscope__map((uint64_t)bytes, RTSCOPE__MAP_SHARED | RTSCOPE__MAP_POPULATE, fd);
+	if (rtscope__is_error(memory))
+		return (int)-memory;
+	error = rtscope_queue_attach(queue, (void *)memory, (uint64_t)bytes, side);
+	if (error)
+		rtscope__unmap((void *)memory, (uint64_t)bytes);
+	else
+		queue->bytes = (uint64_t)bytes;
+	return error;
+}
+
+/* Ends the use of a handle; unmaps what create() or open() mapped. What is in the queue stays for the other side. */
+static inline void rtscope_queue_close(struct rtscope_queue *queue)
+{
+	if (queue->bytes)
+		rtscope__unmap(queue->memory, queue->bytes);
+	memset(queue, 0, sizeof(*queue));
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
