@@ -30,9 +30,10 @@ impl Container {
     /// `prefix`: who starts it. `options` of unshare(1) beside those for the namespaces.
     fn start_with(prefix: &[&str], options: &[&str]) -> Container {
         let script = "mount -t tmpfs none /dev/shm && echo up && while read -r line; do eval \"$line\"; done";
-        let mut child = Command::new("env")
-            .args(prefix)
-            .args(["unshare", "-m", "-p", "-f", "--mount-proc", "--kill-child"])
+        let words = [prefix, &["unshare"]].concat();
+        let mut child = Command::new(words[0])
+            .args(&words[1..])
+            .args(["-m", "-p", "-f", "--mount-proc", "--kill-child"])
             .args(options)
             .args(["sh", "-c", script])
             .stdin(Stdio::piped())
@@ -42,7 +43,7 @@ impl Container {
         let output = BufReader::new(child.stdout.take().expect("piped"));
         let mut container = Container { child, output, pid: 0 };
         assert_eq!(container.line(), "up");
-        // env and setpriv become unshare, which has one child.
+        // setpriv becomes unshare, which has one child.
         let children = format!("/proc/{0}/task/{0}/children", container.child.id());
         let pid = fs::read_to_string(children).expect("it runs");
         container.pid = pid.trim().parse().expect("one child");

@@ -33,6 +33,8 @@ pub(crate) struct Census {
     own_pid_namespace: Option<u64>,
     /// Everybody can be seen: who is not here does not run.
     is_complete: bool,
+    /// Somebody elsewhere does not let itself be looked at: to see all takes CAP_SYS_PTRACE.
+    is_refused: bool,
     /// PID namespace and number there → number here. Only those of other namespaces than ours.
     elsewhere: HashMap<(u64, u32), u32>,
     /// Namespaces of these, and of those in earlier looks: who is in one of them can be seen.
@@ -78,9 +80,18 @@ impl Census {
                 continue;
             };
             let name = pid.to_string();
-            let Some(pids) = namespace(&name, "pid").filter(|pids| *pids != own_pids) else { continue };
+            let pids = match fs::metadata(format!("/proc/{name}/ns/pid")) {
+                Ok(pids) if pids.ino() == own_pids => continue,
+                Ok(pids) => pids.ino(),
+                Err(error) => {
+                    let is_refused = error.kind() == std::io::ErrorKind::PermissionDenied;
+                    census.is_refused |= is_refused && numbers(pid).is_some_and(|numbers| numbers.len() > 1);
+                    continue;
+                }
+            };
             census.visible.insert(pids);
-            if let Some(number) = innermost_pid(pid) {
+            // The last is that in its own namespace.
+            if let Some(number) = numbers(pid).and_then(|numbers| numbers.last().copied()) {
                 census.elsewhere.insert((pids, number), pid);
             }
             let mounts = namespace(&name, "mnt").filter(|mounts| Some(*mounts) != own_mounts);
@@ -104,6 +115,7 @@ impl Census {
         }
         match self.elsewhere.get(&(pid_namespace, pid)) {
             Some(here) => Here::Process(*here),
+            None if self.is_refused => Here::Unknown,
             None if self.is_complete || self.visible.contains(&pid_namespace) => Here::Nobody,
             None => Here::Unknown,
         }
@@ -114,10 +126,11 @@ fn namespace(process: &str, kind: &str) -> Option<u64> {
     Some(fs::metadata(format!("/proc/{process}/ns/{kind}")).ok()?.ino())
 }
 
-/// The number of a process in its own PID namespace: the last of "NSpid:\t1234\t5" (proc_pid_status(5)).
-fn innermost_pid(pid: u32) -> Option<u32> {
+/// The numbers of a process, here and in each namespace within: "NSpid:\t1234\t5" (proc_pid_status(5)).
+fn numbers(pid: u32) -> Option<Vec<u32>> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace().next_back()?.parse().ok()
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_whitespace().map(|number| number.parse().ok()).collect()
 }
 
 /// A container's `/dev/shm`.
@@ -245,10 +258,11 @@ mod tests {
         let own = namespace("self", "pid").unwrap();
         assert_eq!(census.find(own, 17), Here::Process(17));
         assert_eq!(census.find(0, 17), Here::Process(17));
-        assert_eq!(innermost_pid(std::process::id()), Some(std::process::id()));
+        assert_eq!(numbers(std::process::id()).unwrap()[0], std::process::id());
         let foreign = census.find(1, 17);
-        assert_eq!(foreign, if census.is_complete { Here::Nobody } else { Here::Unknown });
-        assert_eq!(census.find(2, 17), Here::Nobody);
+        let is_sure = census.is_complete && !census.is_refused;
+        assert_eq!(foreign, if is_sure { Here::Nobody } else { Here::Unknown });
+        assert_eq!(census.find(2, 17), if census.is_refused { Here::Unknown } else { Here::Nobody });
         assert_eq!(Census::of_own_namespace().find(1, 17), Here::Unknown);
     }
 

@@ -301,17 +301,13 @@ impl Process {
     /// Whether it lives, as far as that can be told. The census was taken after its files were seen. `is_deserted`: nobody of its
     /// container ran when somebody last looked.
     pub(super) fn check(&mut self, id: ProcessId, has_newer: bool, is_deserted: bool, census: &Census) {
-        // Without a provider's file nobody knows where its number counts: here, if it is not in a container's folder.
-        let namespace = self.providers.get(&0).map_or(0, |leader| leader.pid_namespace);
-        let lives = match census.find(namespace, id.pid) {
-            Here::Process(_) if self.providers.is_empty() && self.is_containers => !is_deserted,
-            Here::Process(here) => {
-                self.pid_here = Some(here);
-                lives(here, id.birth_ns)
-            }
-            Here::Nobody => false,
-            // It was seen once, so it would be seen now.
-            Here::Unknown => self.pid_here.is_none(),
+        self.place(id, census);
+        let lives = match (self.pid_here, self.providers.get(&0)) {
+            (Some(here), _) => lives(here, id.birth_ns),
+            (None, Some(leader)) => census.find(leader.pid_namespace, id.pid) != Here::Nobody,
+            // Without a provider's file nobody knows where its number counts: here, if it is not in a container's folder.
+            (None, None) if self.is_containers => !is_deserted,
+            (None, None) => lives(id.pid, id.birth_ns),
         };
         if !self.dead && (has_newer || !lives) {
             self.dead = true;
