@@ -110,9 +110,7 @@ impl Lttng {
     #[must_use]
     pub fn no_kernel(&self) -> Option<String> {
         let asked = finished(self.command().args(["list", "--kernel"]), TOOLS);
-        asked
-            .err()
-            .map(|error| format!("the kernel tracer is not there (Debian: lttng-modules-dkms): {error}"))
+        asked.err().map(|_| "LTTng's kernel modules are not there (Debian: lttng-modules-dkms)".to_string())
     }
 
     fn command(&self) -> Command {

@@ -38,12 +38,11 @@ fn merged(column: &Column) -> Vec<Bucket> {
 fn label(column: &Column) -> String {
     let runs = column.runs.len().max(1) as f64;
     let mean = column.runs.iter().map(|run| run.sample.mean).sum::<f64>() / runs;
-    let max = column.runs.iter().map(|run| run.sample.max).fold(0.0, f64::max);
     let events = column.events();
     let lost = match events.lost {
         Some(_) if events.overwrites => ", overwrites".to_string(),
         Some(lost) => format!(", {lost} of {} events lost", events.emitted),
         None => String::new(),
     };
-    format!("mean {}, max {}{lost}", duration(mean), duration(max))
+    format!("mean {}, max {}{lost}", duration(mean), duration(column.largest()))
 }

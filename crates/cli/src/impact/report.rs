@@ -65,6 +65,11 @@ impl Column {
         median(self.runs.iter().map(|run| figure(&run.sample)).collect::<Option<_>>()?)
     }
 
+    /// Of all rounds, in ns.
+    pub fn largest(&self) -> f64 {
+        self.runs.iter().map(|run| run.sample.max).fold(0.0, f64::max)
+    }
+
     /// The median of the differences to the untraced run of the same round.
     fn added(&self, untraced: &Column, figure: &Of) -> Option<f64> {
         let pairs = self.runs.iter().zip(&untraced.runs);
@@ -93,8 +98,11 @@ impl Column {
 
     /// What the reader has to know of it.
     fn notes(&self) -> Vec<String> {
-        let mut notes: Vec<String> =
-            self.accounts().flat_map(|account| account.notes.iter().cloned()).collect();
+        let mut notes = Vec::new();
+        let repeated: u64 = self.accounts().map(|account| account.repeated).sum();
+        if repeated > 0 {
+            notes.push(format!("its files have {repeated} events twice; each is counted once"));
+        }
         let events = self.events();
         let lost = events.lost.filter(|_| !events.overwrites).unwrap_or(0);
         if lost as f64 > events.emitted as f64 * LOST {
@@ -177,6 +185,11 @@ fn text(
     });
     let figures = figures();
     table(&mut out, "a turn, ns (medians)", columns, &figures, &|column, figure| column.median(figure));
+    let _ = write!(out, "{:<NAME$}", "max of all rounds");
+    columns.iter().for_each(|column| {
+        let _ = write!(out, "{:>CELL$}", digits(column.largest()));
+    });
+    out.push('\n');
     if let Some(untraced) = columns.iter().find(|column| column.case == Case::Untraced) {
         let others: Vec<&Column> = columns.iter().filter(|column| column.case != Case::Untraced).collect();
         // A difference of variances is no variance.
@@ -300,6 +313,7 @@ fn case_json(column: &Column, untraced: Option<&Column>) -> Value {
     json!({
         "case": column.case.name(),
         "median": medians,
+        "max_of_all_rounds_ns": column.largest(),
         "added": added,
         "events": {
             "emitted": events.emitted,

@@ -365,6 +365,7 @@ mod tests {
         assert!(untraced.count > 0);
         // The turn that ends an untraced window has an event already, the one that ends a traced one no more.
         assert!(found.events.abs_diff(traced.count) <= 1, "{} {}", found.events, traced.count);
-        assert!(traced.sum > untraced.sum);
+        // How long they were in all says nothing here: whoever takes the CPU lengthens a window of one kind.
+        assert!(traced.sum > 0 && untraced.sum > 0);
     }
 }

@@ -33,8 +33,8 @@ pub struct Account {
     pub overwrites: bool,
     /// Events of the kernel, where they were asked for.
     pub kernel: Option<u64>,
-    /// What the reader has to know.
-    pub notes: Vec<String>,
+    /// Events that are in it more than once; each is counted once.
+    pub repeated: u64,
 }
 
 impl Account {

@@ -239,17 +239,12 @@ impl Counted {
     }
 
     fn account(self) -> Account {
-        let notes = if self.repeated == 0 {
-            Vec::new()
-        } else {
-            vec![format!("perf wrote {} samples twice; each is counted once", self.repeated)]
-        };
         Account {
             recorded: self.wanted,
             // The second one is there since Linux 6.1. Both also count other records for which there was no room.
             lost_said: Some(if self.lost[1] > 0 { self.lost[1] } else { self.lost[0] }),
             kernel: (self.others > 0).then_some(self.others),
-            notes,
+            repeated: self.repeated,
             ..Account::default()
         }
     }
