@@ -6,6 +6,7 @@
 //! - [`timeline`]: what did a CPU do in an interval, net of what nested in it?
 //! - [`explain`]: why was a response late? Every nanosecond of it goes to a cause, or to "unknown".
 //! - [`gap`]: what took the CPU from a thread that never gives it up?
+//! - [`visits`]: what ran on a CPU that should be quiet?
 //! - [`summary`]: what do many late responses have in common?
 //! - [`histogram`]: what do the counts of the tracker say of the distribution?
 #![forbid(unsafe_code)]
@@ -17,3 +18,4 @@ pub mod histogram;
 pub mod share;
 pub mod summary;
 pub mod timeline;
+pub mod visits;
