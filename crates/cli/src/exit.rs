@@ -21,6 +21,9 @@ pub enum Failure {
     /// A trace cannot be read as a whole; what could be read was.
     #[error("{0}")]
     Damaged(String),
+    /// What was promised is not so.
+    #[error("{0}")]
+    Broken(String),
     /// Late responses were found, and `--fail-if-late` was given.
     #[error("{0} late responses")]
     Late(u64),
@@ -37,7 +40,7 @@ impl Failure {
             Failure::Failed(_) => 1,
             Failure::Usage(_) => 2,
             Failure::Missing(_) => 3,
-            Failure::Late(_) => 4,
+            Failure::Late(_) | Failure::Broken(_) => 4,
             Failure::Damaged(_) => 5,
             Failure::NoCommand(_) => 127,
         }
@@ -75,7 +78,7 @@ Exit codes:
   1    it failed while running
   2    an argument cannot be used
   3    the kernel or our privileges lack something (rtscope caps tells more)
-  4    late responses were found, with --fail-if-late
+  4    late responses were found, with --fail-if-late; rtscope shield verify: a promise is broken
   5    a trace is damaged; what can be read of it was shown
   128+N  a second signal N ended the watch at once
   127  COMMAND could not be started"

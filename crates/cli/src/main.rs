@@ -23,6 +23,7 @@ mod trace_args;
 mod units;
 mod wall_clock;
 mod watch;
+mod who_runs;
 
 use args::{Args, Command, WatchCommand};
 use clap::Parser;

@@ -5,7 +5,7 @@
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use rtscope_testkit::machine::is_emulated;
+use rtscope_testkit::machine::{Cpus, is_emulated};
 use rtscope_testkit::process::{patience, program};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -255,4 +255,42 @@ fn root_vm_without_cpusets_each_task_is_told_and_gets_its_cpus_back() {
     }
     let _mounted = Mounted::instead(None);
     made_used_and_undone("affinities");
+}
+
+/// Verdicts of CPU 1 by their names.
+fn verdicts() -> BTreeMap<String, String> {
+    let mut command = shield(&["verify", "--rt", "1", "--duration", "3s", "--json"]);
+    let output = command.output().expect("it runs");
+    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    println!("{said}");
+    let promises = said["cpus"][0]["promises"].as_array().expect("a list").iter();
+    let text = |promise: &Value, key: &str| promise[key].as_str().expect("a text").to_owned();
+    promises.map(|promise| (text(promise, "name"), text(promise, "verdict"))).collect()
+}
+
+#[test]
+fn root_vm_verify_sees_that_a_shield_keeps_others_away() {
+    let test = "root_vm_verify_sees_that_a_shield_keeps_others_away";
+    if skipped(test) {
+        return;
+    }
+    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let busy = |_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("starts");
+    let mut busy: Vec<Child> = (0..3).map(busy).collect();
+    let before = verdicts();
+    good(&["create", "--rt", "1"]);
+    let resident = Sleeper::start(shield(&["run", "--cpu", "1", "--", "sleep", "1000"]));
+    let shielded = verdicts();
+    drop(resident);
+    good(&["undo"]);
+    let after = verdicts();
+    busy.iter_mut().for_each(|child| {
+        // Whatever came of the rest, they must not stay.
+        let _ = child.kill();
+        let _ = child.wait();
+    });
+    assert_eq!((before["tasks"].as_str(), after["tasks"].as_str()), ("fail", "fail"));
+    for name in ["tasks", "kernel-threads", "interrupts", "softirqs"] {
+        assert_eq!(shielded[name], "pass", "{name}");
+    }
 }

@@ -86,6 +86,11 @@ fn tick(system: &System, rt: &Cpus) -> State {
     }
 }
 
+/// Whether the tick stops on these CPUs while one task runs.
+pub fn is_tickless(system: &System, rt: &Cpus) -> bool {
+    tick(system, rt) == State::Given
+}
+
 fn value<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     line.split_whitespace().filter_map(|word| word.split_once('=')).find(|(n, _)| *n == name).map(|(_, v)| v)
 }

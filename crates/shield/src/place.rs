@@ -32,6 +32,24 @@ pub fn cpus(journal: &Journal, cpu: Option<u32>) -> Result<Cpus, Error> {
     }
 }
 
+/// The threads that belong to the shield: its control group's, or without one those that were brought in.
+pub fn residents(system: &System, journal: &Journal) -> Vec<i32> {
+    let numbers = |file: &str| -> Option<Vec<i32>> {
+        let text = system.read(&format!("{}/{file}", journal.apart.group()?)).ok()?;
+        Some(text.lines().filter_map(|line| line.parse().ok()).collect())
+    };
+    let moved = || {
+        let steps = journal.steps.iter().filter(|step| step.knob == MOVED);
+        let threads = steps.filter_map(|step| match &step.target {
+            Target::Affinity { thread } => Some(thread.tid),
+            _ => None,
+        });
+        threads.collect()
+    };
+    // Version 2 and version 1 of control groups.
+    numbers("cgroup.threads").or_else(|| numbers("tasks")).unwrap_or_else(moved)
+}
+
 /// Moves a process with all of its threads. The outcomes are those of the single steps; the first that is refused is the last.
 pub fn enter(system: &System, pid: i32, cpu: Option<u32>) -> Result<Vec<Step>, Error> {
     let _lock = Lock::take(system)?;

@@ -110,8 +110,11 @@ pub fn plan(system: &System, rt: &str, level: Level) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-/// The real-time CPUs and the others, if they can be parted so.
-fn split(system: &System, rt: &str) -> Result<(Cpus, Cpus), Error> {
+/// The real-time CPUs and the others that are online, if they can be parted so.
+///
+/// # Errors
+/// When one side has none, or a CPU is not online.
+pub fn split(system: &System, rt: &str) -> Result<(Cpus, Cpus), Error> {
     const ONLINE: &str = "/sys/devices/system/cpu/online";
     let rt = Cpus::from_list(rt).map_err(|error| Error::Cpus(format!("--rt: {error}")))?;
     let online = system.read(ONLINE).map_err(Error::io("read", &system.path(ONLINE)))?;

@@ -34,6 +34,10 @@ pub struct Task {
     pub kernel: bool,
     /// Whether the kernel lets nobody move it.
     pub bound: bool,
+    /// Whether it runs, or could.
+    pub runnable: bool,
+    /// The CPU that it runs on, or has run on.
+    pub cpu: Option<u32>,
 }
 
 /// All threads. None in a tree that only imitates a machine.
@@ -60,7 +64,13 @@ fn parse(stat: &str) -> Option<Task> {
     let flags: u64 = fields.get(9 - 3)?.parse().ok()?;
     let start = fields.get(22 - 3)?.parse().ok()?;
     let thread = Thread { tid: tid.parse().ok()?, start, name: name.to_owned() };
-    Some(Task { thread, kernel: flags & KERNEL_THREAD != 0, bound: flags & BOUND != 0 })
+    Some(Task {
+        thread,
+        kernel: flags & KERNEL_THREAD != 0,
+        bound: flags & BOUND != 0,
+        runnable: fields.first() == Some(&"R"),
+        cpu: fields.get(39 - 3).and_then(|cpu| cpu.parse().ok()),
+    })
 }
 
 /// When the newest thread began that there can be by now: this one's, made by nobody else. `None`: not known.
@@ -107,7 +117,7 @@ mod tests {
         let stat = "12 (a) R (b) S 2 0 0 0 -1 69238848 0 0 0 0 0 5 0 0 20 0 1 0 4711 0 0";
         let task = parse(stat).expect("a task");
         assert_eq!(task.thread, Thread { tid: 12, start: 4711, name: "a) R (b".into() });
-        assert!(task.kernel && task.bound);
+        assert!(task.kernel && task.bound && !task.runnable && task.cpu.is_none());
         assert!(parse("12 (a").is_none());
     }
 
@@ -117,6 +127,7 @@ mod tests {
         let own = std::process::id() as i32;
         let tasks = of(&system, own);
         assert!(tasks.iter().any(|task| task.thread.tid == own && !task.kernel && !task.bound));
+        assert!(tasks.iter().any(|task| task.runnable && task.cpu.is_some()), "this one runs");
         let thread = &tasks[0].thread;
         assert!(thread.lives(&system) && !thread.cpus(&system).expect("told").is_empty());
         assert!(!Thread { start: thread.start + 1, ..thread.clone() }.lives(&system));

@@ -2,7 +2,9 @@
 //! `rtscope shield`: CPUs kept free for real-time work. What is done, and the way back, is in the crate `rtscope-shield`.
 
 pub mod options;
+mod promises;
 mod text;
+mod verify;
 
 use crate::exit::Failure;
 use crate::output::{note, result};
@@ -36,7 +38,7 @@ pub fn run(options: &ShieldOptions) -> Result<(), Failure> {
     let system = System::new(&options.root);
     let changes = !matches!(
         options.command,
-        ShieldCommand::Plan(_) | ShieldCommand::Status(_) | ShieldCommand::Unit(_)
+        ShieldCommand::Plan(_) | ShieldCommand::Status(_) | ShieldCommand::Verify(_) | ShieldCommand::Unit(_)
     );
     if changes && system.is_real() && !geteuid().is_root() {
         return Err(Failure::Missing(
@@ -47,6 +49,7 @@ pub fn run(options: &ShieldOptions) -> Result<(), Failure> {
         ShieldCommand::Plan(options) => show_plan(&system, options),
         ShieldCommand::Create(options) => create(&system, options),
         ShieldCommand::Status(options) => status(&system, options.json),
+        ShieldCommand::Verify(options) => verify::verify(&system, options),
         ShieldCommand::Run(options) => run_program(&system, options),
         ShieldCommand::Move(options) => move_processes(&system, options),
         ShieldCommand::Undo(options) => undo(&system, options),

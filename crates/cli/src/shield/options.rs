@@ -2,6 +2,7 @@
 //! What can be typed after `rtscope shield`.
 
 use crate::exit::help;
+use crate::units::{Bytes, DurationNs};
 use clap::{Subcommand, ValueEnum, ValueHint};
 use rtscope_shield::knobs::Level;
 use std::ffi::OsString;
@@ -17,6 +18,8 @@ pub const EXAMPLES: &str = help!(
       A program on CPU 2, with SCHED_FIFO and priority 80.
   rtscope shield status
       Whether everything is as the shield wants it.
+  rtscope shield verify --duration 1min
+      What really ran on these CPUs.
   rtscope shield undo
       Everything as it was, also after a crash, in any shell.
 
@@ -30,6 +33,16 @@ const PLAN_EXAMPLES: &str = help!(
 );
 const CREATE_EXAMPLES: &str = help!("Example:\n  rtscope shield create --rt 2-3");
 const STATUS_EXAMPLES: &str = help!("Example:\n  rtscope shield status --json");
+const VERIFY_EXAMPLES: &str = help!(
+    "Examples:
+  rtscope shield verify --duration 1min
+      What ran on the shielded CPUs for a minute: tasks, interrupts, softirqs, kernel threads, ticks, and who sent interrupts there.
+  rtscope shield verify --rt 1 --json
+      The same of a CPU that nobody shields.
+
+Each promise is PASS, FAIL, or UNKNOWN where nothing broke it but an event was lost. What no setting of this machine keeps away is
+counted, and no promise."
+);
 const RUN_EXAMPLES: &str =
     help!("Example:\n  rtscope shield run --prio 80 --cpu 2 -- ./control --period 1ms");
 const MOVE_EXAMPLES: &str = help!(
@@ -70,6 +83,9 @@ pub enum ShieldCommand {
     /// Say whether all settings still are as the shield wants them
     #[command(after_help = STATUS_EXAMPLES)]
     Status(OutputOptions),
+    /// Watch what really runs on the shielded CPUs, whatever the settings say
+    #[command(after_help = VERIFY_EXAMPLES)]
+    Verify(VerifyOptions),
     /// Run a program on the shielded CPUs, with a real-time priority
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunOptions),
@@ -82,6 +98,22 @@ pub enum ShieldCommand {
     /// Print a systemd service that makes the shield when it starts and undoes it when it stops
     #[command(after_help = UNIT_EXAMPLES)]
     Unit(UnitOptions),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct VerifyOptions {
+    /// The CPUs to watch; without it: those of the shield
+    #[arg(long, value_name = "CPUS")]
+    pub rt: Option<String>,
+    /// For so long
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub duration: DurationNs,
+    /// Memory of each CPU for what ran, the newest
+    #[arg(long, value_name = "SIZE", default_value = "4M")]
+    pub buffer: Bytes,
+    /// One versioned JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// How far a shield goes.

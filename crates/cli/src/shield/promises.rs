@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a shield promises of a CPU, and whether that was so: from what ran there, not from any setting.
+//!
+//! A promise is kept only where nothing was lost: what has not been seen may have been a disturbance. What no setting can keep away
+//! (the tick without nohz_full, threads that belong to the CPU, interrupts from other CPUs) is counted, and no promise.
+
+use rtscope_analyze::visits::{Visit, Visitor, Visits};
+use rtscope_event::VectorKind;
+use rtscope_view::{count_text, duration_text};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+/// Softirqs that a CPU raises for itself: timers, its run queue, RCU. The others come from devices and from other CPUs' work.
+const OWN_SOFTIRQS: [&str; 4] = ["TIMER", "SCHED", "HRTIMER", "RCU"];
+/// A tick that the kernel keeps, for its statistics, where it has stopped the others.
+const REST_OF_TICKS_PER_S: f64 = 2.0;
+/// Where so much of the time (one in so many parts) is nobody's, somebody may have been overlooked.
+const UNKNOWN_PART: u64 = 100;
+/// So many of one kind are named.
+const NAMED: usize = 4;
+/// So many lines of a table.
+const SHOWN: usize = 15;
+
+/// Whether a promise was kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It was kept.
+    Pass,
+    /// It was broken.
+    Fail,
+    /// Nothing broke it, but not all was seen.
+    Unknown,
+    /// No setting here keeps this away.
+    NotPromised,
+}
+
+/// A promise.
+#[derive(Clone, Debug, Serialize)]
+pub struct Promise {
+    /// Its name.
+    pub name: &'static str,
+    /// In words.
+    pub what: &'static str,
+    /// Whether it was kept.
+    pub verdict: Verdict,
+    /// How often something came that is meant here.
+    pub count: u64,
+    /// What came, the longest first.
+    pub by: Vec<String>,
+}
+
+/// What has to be known beside the visits.
+#[derive(Clone, Debug, Default)]
+pub struct Around {
+    /// Threads that belong to the shield.
+    pub residents: BTreeSet<u32>,
+    /// Kernel threads that belong to a CPU.
+    pub bound: BTreeSet<u32>,
+    /// Whether the tick stops here while one task runs.
+    pub tickless: bool,
+    /// Events that were lost here, as far as they were counted.
+    pub lost: u64,
+}
+
+/// In words, with the number.
+pub fn name(visitor: &Visitor) -> String {
+    let number = |name: &Option<String>, what: &str, number: u32| match name {
+        Some(name) => format!("{name} ({what} {number})"),
+        None => format!("{what} {number}"),
+    };
+    match visitor {
+        Visitor::Irq { irq, name } => number(name, "irq", irq.0),
+        Visitor::Vector { vector } => format!("vector {}", vector.name()),
+        Visitor::Nmi => "NMI".to_owned(),
+        Visitor::Softirq { name } => format!("softirq {name}"),
+        Visitor::Thread { tid, name, kernel } => {
+            number(name, if *kernel == Some(true) { "kernel thread" } else { "thread" }, tid.0)
+        }
+        Visitor::Unknown => "unknown".to_owned(),
+    }
+}
+
+/// All promises of one CPU.
+pub fn promises(visits: &Visits, around: &Around) -> Vec<Promise> {
+    let watched_s = visits.watched_ns as f64 / 1e9;
+    let all: Vec<(&Visitor, &Visit)> = visits.iter().collect();
+    let blind =
+        around.lost > 0 || visits.missed_ns > 0 || visits.unknown_ns() > visits.watched_ns / UNKNOWN_PART;
+    let promise = |name, what, promised: bool, allowed: f64, is: &dyn Fn(&Visitor) -> bool| {
+        let mut by: Vec<(&Visitor, &Visit)> = all.iter().filter(|(who, _)| is(who)).copied().collect();
+        by.sort_by_key(|(_, visit)| std::cmp::Reverse(visit.time_ns));
+        let count: u64 = by.iter().map(|(_, visit)| visit.count).sum();
+        // A thread that was there all the time has not come.
+        let is_kept = count as f64 <= allowed && (allowed > 0.0 || by.is_empty());
+        let verdict = match (promised, is_kept) {
+            (false, _) => Verdict::NotPromised,
+            (true, false) => Verdict::Fail,
+            (true, true) if blind => Verdict::Unknown,
+            (true, true) => Verdict::Pass,
+        };
+        Promise { name, what, verdict, count, by: by.iter().map(|(who, _)| self::name(who)).collect() }
+    };
+    let thread = |who: &Visitor, is: &dyn Fn(u32, bool) -> bool| match who {
+        Visitor::Thread { tid, kernel, .. } => is(tid.0, *kernel == Some(true)),
+        _ => false,
+    };
+    let resident = |tid: u32| around.residents.contains(&tid);
+    let bound = |tid: u32| around.bound.contains(&tid);
+    let is_tick = |who: &Visitor| matches!(who, Visitor::Vector { vector: VectorKind::LocalTimer });
+    let rest = REST_OF_TICKS_PER_S * watched_s;
+    vec![
+        promise("tasks", "no task from outside the shield", true, 0.0, &|who| {
+            thread(who, &|tid, kernel| !kernel && !resident(tid))
+        }),
+        promise("kernel-threads", "no kernel thread that may run elsewhere", true, 0.0, &|who| {
+            thread(who, &|tid, kernel| kernel && !bound(tid))
+        }),
+        promise("interrupts", "no device interrupt", true, 0.0, &|who| matches!(who, Visitor::Irq { .. })),
+        promise(
+            "softirqs",
+            "no softirq of devices or of other CPUs",
+            true,
+            0.0,
+            &|who| matches!(who, Visitor::Softirq { name } if !OWN_SOFTIRQS.contains(name)),
+        ),
+        promise("nmi", "no non-maskable interrupt", true, 0.0, &|who| *who == Visitor::Nmi),
+        promise("ticks", "no timer tick", around.tickless, rest, &is_tick),
+        promise("bound-threads", "kernel threads that belong to the CPU", false, 0.0, &|who| {
+            thread(who, &|tid, kernel| kernel && bound(tid))
+        }),
+        promise(
+            "own-softirqs",
+            "softirqs of its own: timers, run queue, RCU",
+            false,
+            0.0,
+            &|who| matches!(who, Visitor::Softirq { name } if OWN_SOFTIRQS.contains(name)),
+        ),
+        promise("ipis", "interrupts from other CPUs, and other vectors", false, 0.0, &|who| {
+            matches!(who, Visitor::Vector { .. }) && !is_tick(who)
+        }),
+    ]
+}
+
+/// A CPU for people.
+pub fn text(visits: &Visits, promises: &[Promise], lost: u64, senders_known: bool) -> String {
+    let mut text = format!("CPU {}, watched for {}", visits.cpu(), duration_text(visits.watched_ns));
+    if visits.missed_ns > 0 {
+        let _ = write!(
+            text,
+            ", of which {} were overwritten before they were read",
+            duration_text(visits.missed_ns)
+        );
+    }
+    if lost > 0 {
+        let _ = write!(text, ", {} events or more lost", count_text(lost));
+    }
+    text.push('\n');
+    for promise in promises {
+        let verdict = match promise.verdict {
+            Verdict::Pass => "PASS   ",
+            Verdict::Fail => "FAIL   ",
+            Verdict::Unknown => "UNKNOWN",
+            Verdict::NotPromised => "-      ",
+        };
+        let what = match promise.verdict {
+            Verdict::NotPromised => promise.what.trim_start_matches("no "),
+            _ => promise.what,
+        };
+        let _ = write!(text, "  {verdict}  {what}");
+        if !promise.by.is_empty() {
+            let more = if promise.by.len() > NAMED { ", …" } else { "" };
+            let by: Vec<&str> = promise.by.iter().take(NAMED).map(String::as_str).collect();
+            let _ = write!(text, ": {} times: {}{more}", count_text(promise.count), by.join(", "));
+        }
+        text.push('\n');
+    }
+    text.push_str(&what_ran(visits));
+    text.push_str(&who_sent(visits, senders_known));
+    text
+}
+
+/// Threads of one name in one line.
+fn group_name(visitor: &Visitor) -> String {
+    match visitor {
+        Visitor::Thread { name: Some(name), kernel, .. } => {
+            format!("{} {name}", if *kernel == Some(true) { "kernel thread" } else { "thread" })
+        }
+        _ => name(visitor),
+    }
+}
+
+fn what_ran(visits: &Visits) -> String {
+    let mut groups: BTreeMap<String, Visit> = BTreeMap::new();
+    for (who, visit) in visits.iter() {
+        let group = groups.entry(group_name(who)).or_default();
+        group.count += visit.count;
+        group.time_ns += visit.time_ns;
+        group.most_ns = group.most_ns.max(visit.most_ns);
+    }
+    let mut groups: Vec<(String, Visit)> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, visit)| std::cmp::Reverse(visit.time_ns));
+    let mut text =
+        format!("  {:<36} {:>9} {:>9} {:>11} {:>11}\n", "what ran", "times", "a second", "in all", "longest");
+    let seconds = (visits.watched_ns as f64 / 1e9).max(1e-9);
+    for (name, visit) in groups.iter().take(SHOWN) {
+        let _ = writeln!(
+            text,
+            "  {name:<36} {:>9} {:>9.1} {:>11} {:>11}",
+            visit.count,
+            visit.count as f64 / seconds,
+            duration_text(visit.time_ns),
+            duration_text(visit.most_ns)
+        );
+    }
+    text.push_str(&more(groups.len()));
+    text
+}
+
+fn who_sent(visits: &Visits, known: bool) -> String {
+    if !known {
+        return "  who sends interrupts here is not known: this kernel has no tracepoint for it (Linux 6.4 has)\n".into();
+    }
+    let mut groups: BTreeMap<String, u64> = BTreeMap::new();
+    for (sender, count) in visits.senders() {
+        let what = if sender.call { "function call" } else { "reschedule" };
+        let who = match (&sender.name, sender.thread) {
+            (Some(name), _) => name.clone(),
+            (None, Some(tid)) => format!("thread {tid}"),
+            (None, None) => "unknown".to_owned(),
+        };
+        *groups.entry(format!("{what:<14} CPU {:<4} {who}", sender.cpu)).or_default() += count;
+    }
+    let mut groups: Vec<(String, u64)> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let mut text = String::new();
+    if !groups.is_empty() {
+        text.push_str("  interrupts from other CPUs, by who ran there\n");
+    }
+    for (name, count) in groups.iter().take(SHOWN) {
+        let _ = writeln!(text, "  {count:>9} times  {name}");
+    }
+    text.push_str(&more(groups.len()));
+    text
+}
+
+fn more(all: usize) -> String {
+    match all.saturating_sub(SHOWN) {
+        0 => String::new(),
+        left => format!("  … and {left} more (--json has all)\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rtscope_analyze::timeline::Timeline;
+    use rtscope_event::{CpuHistory, CpuId, MonotonicNs, Recording, parse_event};
+
+    fn visits(lines: &str) -> Visits {
+        let events: Vec<_> = lines.lines().map(|line| parse_event(line.trim()).expect("an event")).collect();
+        let complete_since = Some(MonotonicNs(0));
+        let history = vec![CpuHistory { cpu: CpuId(1), complete_since, events: events.len() as u64 }];
+        let recording = Recording { events, history, ..Recording::default() };
+        let mut visits = Visits::new(CpuId(1));
+        visits.add(&recording, &Timeline::new(&recording), MonotonicNs(0), MonotonicNs(1_000_000_000));
+        visits
+    }
+
+    fn verdicts(visits: &Visits, around: &Around) -> Vec<(&'static str, Verdict)> {
+        promises(visits, around).into_iter().map(|promise| (promise.name, promise.verdict)).collect()
+    }
+
+    const QUIET: &str = "10 1 sched_switch prev_tid=0 next_tid=7
+        20 1 vector_entry kind=local_timer
+        30 1 vector_exit kind=local_timer
+        40 1 sched_switch prev_tid=7 prev_state=1 next_tid=0
+        1000000000 1 softirq_raise vec=1";
+
+    #[test]
+    fn each_promise_is_kept_or_broken_by_what_ran() {
+        let around = Around { residents: [7].into(), tickless: true, ..Around::default() };
+        for (name, verdict) in verdicts(&visits(QUIET), &around) {
+            let promised = !["bound-threads", "own-softirqs", "ipis"].contains(&name);
+            assert_eq!(verdict, if promised { Verdict::Pass } else { Verdict::NotPromised }, "{name}");
+        }
+        for (line, broken) in [
+            ("50 1 sched_switch prev_tid=0 next_tid=8", "tasks"),
+            ("50 1 sched_switch prev_tid=0 next_tid=9 next_kthread=1", "kernel-threads"),
+            ("50 1 irq_handler_entry irq=9\n60 1 irq_handler_exit irq=9", "interrupts"),
+            ("50 1 softirq_entry vec=3\n60 1 softirq_exit vec=3", "softirqs"),
+            ("50 1 nmi_handler duration=3", "nmi"),
+        ] {
+            let lines = QUIET.replace("1000000000", &format!("{line}\n1000000000"));
+            let failed: Vec<&str> = verdicts(&visits(&lines), &around)
+                .into_iter()
+                .filter(|(_, verdict)| *verdict == Verdict::Fail)
+                .map(|(name, _)| name)
+                .collect();
+            assert_eq!(failed, [broken]);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_belongs_to_the_cpu_breaks_nothing() {
+        let lines = QUIET.replace("prev_tid=0 next_tid=7", "prev_tid=0 next_tid=7 next_kthread=1");
+        let lines = lines.replace("prev_tid=7", "prev_kthread=1 prev_tid=7");
+        let bound = Around { bound: [7].into(), ..Around::default() };
+        assert!(verdicts(&visits(&lines), &bound).iter().all(|(_, verdict)| *verdict != Verdict::Fail));
+    }
+
+    #[test]
+    fn time_that_nobody_accounts_for_is_no_quiet_time() {
+        let silent = visits("1000000000 0 softirq_raise vec=1");
+        assert!(verdicts(&silent, &Around::default()).iter().all(|(_, verdict)| *verdict != Verdict::Pass));
+        let mut idle = Visits::new(CpuId(1));
+        idle.begin_with(rtscope_event::Tid(0));
+        let complete_since = Some(MonotonicNs(0));
+        let history = vec![CpuHistory { cpu: CpuId(1), complete_since, events: 0 }];
+        let recording = Recording { history, ..Recording::default() };
+        idle.add(&recording, &Timeline::new(&recording), MonotonicNs(0), MonotonicNs(1_000_000_000));
+        assert!(verdicts(&idle, &Around::default()).contains(&("tasks", Verdict::Pass)));
+    }
+
+    #[test]
+    fn what_was_lost_may_have_been_a_disturbance() {
+        let around = Around { residents: [7].into(), lost: 1, ..Around::default() };
+        let verdicts = verdicts(&visits(QUIET), &around);
+        assert!(verdicts.iter().all(|(_, verdict)| *verdict != Verdict::Pass), "{verdicts:?}");
+        assert!(verdicts.contains(&("ticks", Verdict::NotPromised)));
+    }
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope shield verify`: what really ran on the shielded CPUs for a while.
+//!
+//! The flight recorder records it, and is read twice a second by a thread that stays on the other CPUs: what it holds of a quiet CPU
+//! reaches back for minutes, so only the other CPUs' part, which says who sends interrupts, needs the hurry.
+
+use super::options::VerifyOptions;
+use super::promises::{self, Around, Promise, Verdict};
+use crate::exit::Failure;
+use crate::output::result;
+use crate::stop::Stop;
+use crate::who_runs::WhoRuns;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use rtscope_analyze::timeline::Timeline;
+use rtscope_analyze::visits::Visits;
+use rtscope_collect::monotonic_now;
+use rtscope_event::{CpuId, MonotonicNs, Recording, Tid};
+use rtscope_shield::journal::Journal;
+use rtscope_shield::{Cpus, System, boot, place, plan, tasks};
+use serde_json::{Value, json};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// How often the buffers are read.
+const PERIOD: Duration = Duration::from_millis(500);
+/// The tracepoint that tells who sends interrupts.
+const SENDER: &str = "ipi_send_cpu";
+
+/// What is being found out.
+struct Watch<'a> {
+    system: &'a System,
+    journal: Option<Journal>,
+    visits: Vec<Visits>,
+    around: Vec<Around>,
+}
+
+/// Watches, and reports.
+pub fn verify(system: &System, options: &VerifyOptions) -> Result<(), Failure> {
+    if options.duration.0 == 0 {
+        return Err(Failure::Usage("--duration: nothing is seen in no time".into()));
+    }
+    let journal = match &options.rt {
+        Some(_) => place::active(system).ok(),
+        None => Some(place::active(system)?),
+    };
+    let rt =
+        options.rt.as_deref().or(journal.as_ref().map(|journal| journal.rt.as_str())).unwrap_or_default();
+    let (rt, others) = plan::split(system, rt)?;
+    stay_on(&others)?;
+    let stop = Stop::on_signals()?;
+    let tickless = boot::is_tickless(system, &rt);
+    let around = |_| Around { tickless, ..Around::default() };
+    let mut watch = Watch {
+        system,
+        journal,
+        visits: rt.iter().map(|cpu| Visits::new(CpuId(cpu))).collect(),
+        around: rt.iter().map(around).collect(),
+    };
+    let mut recorder = WhoRuns::start(options.buffer.0, &[SENDER, "ipi_send_cpumask"])?;
+    let senders_known = recorder.has(SENDER);
+    // Switching on sends interrupts to all CPUs; that is ours, and over now.
+    let begin = monotonic_now();
+    watch.who_is_there();
+    let (end, mut from) = (MonotonicNs(begin.0.saturating_add(options.duration.0)), begin);
+    while from < end && !stop.asked() {
+        sleep(PERIOD.min(Duration::from_nanos(end.since(from))));
+        let (recording, until) = recorder.look(from)?;
+        watch.add(&recording, from, until);
+        from = until;
+    }
+    recorder.stop();
+    if recorder.misses() != Some(0) {
+        // Of which CPU is not known.
+        watch.around.iter_mut().for_each(|around| around.lost += recorder.misses().unwrap_or(1));
+    }
+    watch.report(options.json, senders_known)
+}
+
+/// Reading the buffers must not disturb those that are looked at.
+fn stay_on(others: &Cpus) -> Result<(), Failure> {
+    let failed = |errno: nix::errno::Errno| Failure::doing("leaving the real-time CPUs", errno.desc());
+    let mut set = CpuSet::new();
+    others.iter().try_for_each(|cpu| set.set(cpu as usize)).map_err(failed)?;
+    sched_setaffinity(Pid::from_raw(0), &set).map_err(failed)
+}
+
+impl Watch<'_> {
+    /// Whoever can run on a CPU while no switch happens there does run. When several can, a switch will tell.
+    fn who_is_there(&mut self) {
+        let tasks = tasks::all(self.system);
+        for visits in &mut self.visits {
+            let here = |task: &&tasks::Task| task.runnable && task.cpu == Some(visits.cpu().0);
+            match tasks.iter().filter(here).collect::<Vec<_>>()[..] {
+                [] => visits.begin_with(Tid(0)),
+                [task] => visits.begin_with(Tid(task.thread.tid as u32)),
+                _ => {}
+            }
+        }
+    }
+
+    fn add(&mut self, recording: &Recording, from: MonotonicNs, until: MonotonicNs) {
+        let timeline = Timeline::new(recording);
+        // Who has been brought in meanwhile belongs to it, too; a shield that is gone keeps those that it had.
+        if let Some(now) = self.journal.as_ref().and_then(|_| place::active(self.system).ok()) {
+            self.journal = Some(now);
+        }
+        let residents = self.journal.as_ref().map(|journal| place::residents(self.system, journal));
+        let residents: Vec<u32> = residents.into_iter().flatten().map(|tid| tid as u32).collect();
+        // Nobody may move unbound workers either, but they go where the work queues are allowed to be.
+        let is_bound = |task: &tasks::Task| task.bound && !task.thread.name.starts_with("kworker/u");
+        let bound = tasks::all(self.system).into_iter().filter(is_bound);
+        let bound: Vec<u32> = bound.map(|task| task.thread.tid as u32).collect();
+        for (visits, around) in self.visits.iter_mut().zip(&mut self.around) {
+            visits.add(recording, &timeline, from, until);
+            around.residents.extend(&residents);
+            around.bound.extend(&bound);
+            let here = recording.losses.iter().filter(|loss| loss.cpu.is_none_or(|cpu| cpu == visits.cpu()));
+            around.lost += here.map(|loss| loss.count.unwrap_or(1)).sum::<u64>();
+        }
+    }
+
+    fn report(&self, json: bool, senders_known: bool) -> Result<(), Failure> {
+        let promises =
+            self.visits.iter().zip(&self.around).map(|(visits, around)| promises::promises(visits, around));
+        let promises: Vec<Vec<Promise>> = promises.collect();
+        let all = self.visits.iter().zip(&self.around).zip(&promises);
+        if json {
+            let cpus: Vec<Value> =
+                all.map(|((visits, around), promises)| cpu_json(visits, around, promises)).collect();
+            let object = json!({
+                "schema": "rtscope.shield.verify/1",
+                "shield": self.journal.is_some(),
+                "senders_known": senders_known,
+                "cpus": cpus,
+            });
+            result(&object.to_string());
+        } else {
+            for ((visits, around), promises) in all {
+                let text = promises::text(visits, promises, around.lost, senders_known);
+                result(&rtscope_view::clean(&text));
+            }
+        }
+        let count = |verdict| promises.iter().flatten().filter(|promise| promise.verdict == verdict).count();
+        match (count(Verdict::Fail), count(Verdict::Unknown)) {
+            (0, 0) => Ok(()),
+            (0, unknown) => Err(Failure::Failed(format!(
+                "{unknown} promises could not be checked, since events were lost; try a larger --buffer"
+            ))),
+            (broken, _) => Err(Failure::Broken(format!("{broken} promises are broken"))),
+        }
+    }
+}
+
+fn cpu_json(visits: &Visits, around: &Around, promises: &[Promise]) -> Value {
+    let ran: Vec<Value> = visits
+        .iter()
+        .map(|(who, visit)| json!({ "who": who, "name": promises::name(who), "visit": visit }))
+        .collect();
+    let senders = visits.senders();
+    let senders: Vec<Value> =
+        senders.into_iter().map(|(sender, count)| json!({ "sender": sender, "count": count })).collect();
+    json!({
+        "cpu": visits.cpu(),
+        "watched_ns": visits.watched_ns,
+        "missed_ns": visits.missed_ns,
+        "lost": around.lost,
+        "promises": promises,
+        "ran": ran,
+        "senders": senders,
+    })
+}
