@@ -71,13 +71,18 @@ impl Progress {
             note(&format!("rtscope: {text}"));
         }
     }
-}
 
-impl Drop for Progress {
-    fn drop(&mut self) {
+    /// For something else to be said.
+    fn clear(&self) {
         if self.terminal {
             // As above.
             let _ = write!(stderr().lock(), "\r\x1b[K");
         }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
     }
 }

@@ -62,7 +62,10 @@ pub fn run(
                 Ok(result) => of_round.push((case, result)),
                 Err(Error::Stopped) => break 'rounds,
                 Err(error) => match case {
-                    Case::Traced(tracer) => give_up(&mut tracers, tracer, &error),
+                    Case::Traced(tracer) => {
+                        progress.clear();
+                        give_up(&mut tracers, tracer, &error);
+                    }
                     _ => return Err(failed(error)),
                 },
             }
@@ -88,7 +91,7 @@ pub fn run(
 }
 
 fn give_up(tracers: &mut Tracers, tracer: TracerArg, error: &Error) {
-    note(&format!("\rrtscope: {} is not measured: {error}", cases::title(tracer)));
+    note(&format!("rtscope: {} is not measured: {error}", cases::title(tracer)));
     tracers.there.remove(&tracer);
     tracers.absent.push(Absent::new(tracer, error));
 }
