@@ -6,7 +6,7 @@ use std::fmt::Write;
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 480.0;
 const LEFT: f64 = 70.0;
-const RIGHT: f64 = 20.0;
+const RIGHT: f64 = 30.0;
 const TOP: f64 = 50.0;
 const BOTTOM: f64 = 50.0;
 /// Points of a decade of the horizontal axis: finer than a pixel would show nothing.
