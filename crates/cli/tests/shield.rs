@@ -215,6 +215,20 @@ fn a_plan_says_what_changes_and_changes_nothing() {
 }
 
 #[test]
+fn cpusets_of_others_that_are_in_the_way_are_named() {
+    let machine = Machine::new();
+    machine.write("proc/mounts", "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\n");
+    machine.write("sys/fs/cgroup/cpuset/cpuset.cpus", "0-5\n");
+    machine.write("sys/fs/cgroup/cpuset/docker/cpuset.cpus", "0-3\n");
+    machine.write("sys/fs/cgroup/cpuset/quiet/cpuset.cpus", "0-1\n");
+    let plan = machine.json(&["plan", "--rt", "2-3", "--json"]);
+    assert_eq!(plan["apart"]["kind"], "cpusets");
+    let notes = plan["notes"].to_string();
+    assert!(notes.contains("echo 0-1 > /sys/fs/cgroup/cpuset/docker/cpuset.cpus"), "{notes}");
+    assert!(!notes.contains("quiet"), "{notes}");
+}
+
+#[test]
 fn a_shield_is_made_looked_at_and_undone() {
     let machine = Machine::new();
     let before = machine.files();

@@ -104,7 +104,10 @@ struct Sleeper(Child);
 
 impl Sleeper {
     fn start(mut command: Command) -> Sleeper {
-        let child = command.stdin(Stdio::null()).spawn().expect("starts");
+        Sleeper::of(command.stdin(Stdio::null()).spawn().expect("starts"))
+    }
+
+    fn of(child: Child) -> Sleeper {
         let sleeper = Sleeper(child);
         wait_for("it sleeps", || status(sleeper.pid(), "Name").as_deref() == Some("sleep"));
         sleeper
@@ -160,7 +163,8 @@ fn look_at_it(kind: &str) {
     assert!(String::from_utf8_lossy(&again.stderr).contains("CPUs 1 are shielded already"));
 }
 
-fn made_used_and_undone(kind: &str) {
+/// As many rounds as that with a shield that is used, and as many that are killed.
+fn made_used_and_undone(kind: &str, rounds: usize) {
     // Those that could use less before shall not come out with more.
     let (narrow, elsewhere) = (Sleeper::plain(), Sleeper::plain());
     for (sleeper, cpu) in [(&narrow, 0), (&elsewhere, 1)] {
@@ -170,13 +174,19 @@ fn made_used_and_undone(kind: &str) {
     }
     let before = facts();
     let all = sched_getaffinity(Pid::from_raw(0)).expect("told");
-    for round in 0..2 {
+    for round in 0..rounds {
         let created = json(&["create", "--rt", "1", "--level", "full", "--json"]);
         assert_eq!(created["apart"]["kind"], kind, "{created}");
         println!("applied {}, refused {}", created["applied"], created["refused"]);
         look_at_it(kind);
-        let runner = Sleeper::start(shield(&["run", "--prio", "77", "--cpu", "1", "--", "sleep", "1000"]));
-        assert_eq!((policy(runner.pid()), runner.cpus()), ((77, 1), "1".into()));
+        // Three at once: they take turns.
+        let run = || shield(&["run", "--prio", "77", "--cpu", "1", "--", "sleep", "1000"]);
+        let runners =
+            [run(), run(), run()].map(|mut command| command.stdin(Stdio::null()).spawn().expect("starts"));
+        let runners = runners.map(Sleeper::of);
+        for runner in &runners {
+            assert_eq!((policy(runner.pid()), runner.cpus()), ((77, 1), "1".into()));
+        }
         let moved = Sleeper::plain();
         good(&["move", &moved.pid().to_string()]);
         assert_eq!((policy(moved.pid()), moved.cpus()), ((0, 0), "1".into()));
@@ -185,26 +195,40 @@ fn made_used_and_undone(kind: &str) {
         assert!(!undone.contains("left ") && !undone.contains("FAILED"), "{undone}");
         assert_same(&before, &format!("round {round}"));
         assert_eq!(moved.cpus(), "0-1", "where it was before");
-        assert_eq!(runner.cpus(), "0-1");
+        assert!(runners.iter().all(|runner| runner.cpus() == "0-1"));
         assert_eq!(sched_getaffinity(Pid::from_raw(0)), Ok(all), "the test's own");
     }
-    killed_and_undone(&before);
+    killed_and_undone(&before, rounds);
 }
 
-/// SIGKILL from strace, at some write on the way.
-fn killed_and_undone(before: &BTreeMap<String, String>) {
-    for at in [3, 9, 15] {
-        let inject = format!("inject=write:signal=SIGKILL:when={at}");
+/// SIGKILL from strace, so many times: at writes (of the journal, then of settings) and at affinities, all along the way.
+fn killed_and_undone(before: &BTreeMap<String, String>, rounds: usize) {
+    let plan = json(&["plan", "--rt", "1", "--json"]);
+    let changes =
+        plan["settings"].as_array().expect("settings").iter().filter(|one| one["state"] == "change");
+    let (files, others): (Vec<&Value>, Vec<&Value>) = changes
+        .filter(|one| one["is_group"] == false)
+        .partition(|one| one["place"].as_str().is_some_and(|place| place.starts_with('/')));
+    for round in 0..rounds {
+        // The first write is the journal's; before that there is nothing to undo.
+        let (call, at) = match round % 2 {
+            0 => ("write", 2 + files.len() * round / rounds),
+            _ => ("sched_setaffinity", 1 + (others.len() / 2) * round / rounds),
+        };
+        let inject = format!("inject={call}:signal=SIGKILL:when={at}");
         let mut command = Command::new("strace");
         command.args(["-qq", "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", &inject]);
         command.arg(program("rtscope").expect("built")).args(["shield", "create", "--rt", "1"]);
-        let output = command.output().expect("strace is in the guest");
-        let status = output.status;
-        assert!(status.signal() == Some(9) || status.code() == Some(137), "not killed at {at}: {status}");
-        assert!(fs::exists("/run/rtscope/shield.json").expect("told"), "killed too early");
+        let status = command.output().expect("strace is in the guest").status;
+        assert!(
+            status.signal() == Some(9) || status.code() == Some(137),
+            "not killed at {call} {at}: {status}"
+        );
+        assert!(fs::exists("/run/rtscope/shield.json").expect("told"), "killed too early: {call} {at}");
         good(&["undo"]);
-        assert_same(before, &format!("killed at write {at}"));
+        assert_same(before, &format!("killed at {call} {at}"));
     }
+    println!("{rounds} killed and undone");
 }
 
 /// Control groups mounted as a test wants them, and as they were afterwards.
@@ -232,7 +256,7 @@ impl Drop for Mounted {
 #[test]
 fn root_vm_a_partition_is_made_used_and_undone() {
     if !skipped("root_vm_a_partition_is_made_used_and_undone") {
-        made_used_and_undone("partition");
+        made_used_and_undone("partition", 10);
     }
 }
 
@@ -243,7 +267,7 @@ fn root_vm_cpusets_of_version_1_are_made_used_and_undone() {
         return;
     }
     match Mounted::instead(Some("cpuset")) {
-        Some(_mounted) => made_used_and_undone("cpusets"),
+        Some(_mounted) => made_used_and_undone("cpusets", 3),
         None => println!("SKIP: {test}: this kernel has no cpusets of version 1"),
     }
 }
@@ -254,7 +278,7 @@ fn root_vm_without_cpusets_each_task_is_told_and_gets_its_cpus_back() {
         return;
     }
     let _mounted = Mounted::instead(None);
-    made_used_and_undone("affinities");
+    made_used_and_undone("affinities", 3);
 }
 
 /// Verdicts of CPU 1 by their names.

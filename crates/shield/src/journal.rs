@@ -63,13 +63,22 @@ pub struct Lock {
 impl Lock {
     /// Takes it, or says that somebody has it.
     pub fn take(system: &System) -> Result<Lock, Error> {
+        Lock::with(system, FlockArg::LockExclusiveNonblock)
+    }
+
+    /// Waits for it: for what takes no time, and may be done by many at once.
+    pub fn wait(system: &System) -> Result<Lock, Error> {
+        Lock::with(system, FlockArg::LockExclusive)
+    }
+
+    fn with(system: &System, how: FlockArg) -> Result<Lock, Error> {
         let path = system.path(LOCK);
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(Error::io("make", folder))?;
         }
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let file = file.map_err(Error::io("open", &path))?;
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        match Flock::lock(file, how) {
             Ok(file) => Ok(Lock { _file: file }),
             Err((_, nix::errno::Errno::EWOULDBLOCK)) => Err(Error::Busy),
             Err((_, errno)) => Err(Error::io("lock", &path)(errno.into())),

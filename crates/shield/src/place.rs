@@ -52,7 +52,7 @@ pub fn residents(system: &System, journal: &Journal) -> Vec<i32> {
 
 /// Moves a process with all of its threads. The outcomes are those of the single steps; the first that is refused is the last.
 pub fn enter(system: &System, pid: i32, cpu: Option<u32>) -> Result<Vec<Step>, Error> {
-    let _lock = Lock::take(system)?;
+    let _lock = Lock::wait(system)?;
     let mut journal = active(system)?;
     let cpus = cpus(&journal, cpu)?;
     let threads = tasks::of(system, pid);

@@ -308,6 +308,18 @@ fn notes(system: &System, plan: &Plan) -> Vec<String> {
             "{why}: tasks are kept away by their affinity only; a program may set its own back, and load is still balanced"
         ));
     }
+    if let Apart::Cpusets { mount, prefix } = &plan.apart {
+        for file in system.glob(&format!("{mount}/*/{prefix}cpus")) {
+            let cpus = system.read(&file).ok().and_then(|text| Form::List.cpus(&text)).unwrap_or_default();
+            if !cpus.is_apart_from(&plan.rt) {
+                notes.push(format!(
+                    "{file} has {}: the CPUs cannot be exclusive before it leaves them (echo {} > {file})",
+                    cpus,
+                    cpus.without(&plan.rt)
+                ));
+            }
+        }
+    }
     for cpu in plan.rt.iter() {
         let siblings = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
         let siblings =

@@ -242,6 +242,8 @@ pub fn undone(all: &[(Step, Undone)]) -> String {
 
 /// A service.
 pub fn unit(program: &str, rt: &str, level: &str) -> String {
+    // As systemd.service(5) wants words with spaces in them; % begins a specifier.
+    let program = program.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%");
     format!(
         "[Unit]
 Description=CPUs {rt} for real-time work only (rtscope shield)
@@ -250,10 +252,10 @@ Documentation=man:rtscope-shield(1)
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart={program} shield create --rt {rt} --level {level}
-ExecStop={program} shield undo
+ExecStart=\"{program}\" shield create --rt {rt} --level {level}
+ExecStop=\"{program}\" shield undo
 # Also when making it was interrupted.
-ExecStopPost=-{program} shield undo
+ExecStopPost=\"-{program}\" shield undo
 
 [Install]
 WantedBy=multi-user.target
