@@ -155,3 +155,54 @@ fn the_readmes_example_compiles_and_traces_as_printed() {
     assert_eq!(events(&String::from_utf8_lossy(&output.stdout)), expected);
     assert_eq!(lines(&room.trace()).len(), 3);
 }
+
+#[test]
+fn what_is_installed_is_found_by_pkg_config_and_cmake() {
+    const TEST: &str = "what_is_installed_is_found_by_pkg_config_and_cmake";
+    let room = Room::new(TEST);
+    let prefix = room.path("prefix");
+    let program = rtscope_testkit::process::program("rtscope").expect("built");
+    let install = Command::new(root().join("dist/install.sh")).arg(&program).arg(&prefix).output();
+    let install = install.expect("it can be run");
+    assert!(install.status.success(), "{install:?}");
+    for file in [
+        "bin/rtscope",
+        "share/man/man1/rtscope-record.1",
+        "share/man/man3/RTSCOPE_EVENT.3",
+        "share/bash-completion/completions/rtscope",
+    ] {
+        assert!(prefix.join(file).is_file(), "{file}");
+    }
+    let source = room.path("main.c");
+    let text = "#include <rtscope/rtscope.h>\n#include <rtscope/queue.h>\nint main(void)\n{\n\tRTSCOPE_EVENT(a, b, rtscope_u64(c, 1));\n\treturn 0;\n}\n";
+    fs::write(&source, text).expect("a file of the test");
+    if has(TEST, "pkg-config") {
+        let mut command = Command::new("pkg-config");
+        command.args(["--cflags", "rtscope"]).env("PKG_CONFIG_PATH", prefix.join("share/pkgconfig"));
+        let flags = command.output().expect("it is there");
+        assert!(flags.status.success(), "{flags:?}");
+        let flags = String::from_utf8(flags.stdout).expect("text");
+        let mut compiler = Command::new("cc");
+        compiler.args(flags.split_whitespace()).arg(&source).arg("-o").arg(room.path("a"));
+        assert!(compiler.status().expect("a compiler").success());
+    }
+    if has(TEST, "cmake") {
+        let lists = "cmake_minimum_required(VERSION 3.13)\nproject(user C)\nfind_package(Rtscope REQUIRED)\nadd_executable(user main.c)\ntarget_link_libraries(user PRIVATE Rtscope::rtscope)\n";
+        fs::write(room.path("CMakeLists.txt"), lists).expect("a file of the test");
+        let build = room.path("build");
+        let prefix = format!("-DCMAKE_PREFIX_PATH={}", prefix.display());
+        for words in
+            [["-S", room.folder.path().to_str().expect("plain"), "-B"], ["--build", ".", "--clean-first"]]
+        {
+            let mut command = Command::new("cmake");
+            command.args(words);
+            if words[0] == "-S" {
+                command.arg(&build).arg(&prefix);
+            } else {
+                command.current_dir(&build);
+            }
+            let output = command.output().expect("it is there");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}
