@@ -168,11 +168,14 @@ impl Programs {
             .map_err(|errno| Error::io("watch", room)(errno.into()))?;
         programs.inotify = Some(inotify);
         let own = Folder::make(room)?;
-        // The session before the first look at files: a program that starts now sees one or is seen.
-        let for_all =
-            nix::unistd::geteuid().is_root().then(|| ForAll::new(room, id, &settings, false)).transpose()?;
-        programs.session = Some(Session { id, settings, _for_all: for_all });
+        // The sessions before the first look at files: a program that starts now sees one or is seen. The right to the own folder first:
+        // who is refused must not have touched the session for all, which is the other's.
+        programs.session = Some(Session { id, settings: settings.clone(), _for_all: None });
         programs.add_user(own, 0)?;
+        if nix::unistd::geteuid().is_root() {
+            let for_all = ForAll::new(room, id, &settings, false)?;
+            programs.session = Some(Session { id, settings, _for_all: Some(for_all) });
+        }
         Ok(programs)
     }
 
@@ -497,12 +500,13 @@ impl User {
                 living += 1;
             }
             let is_containers = self.folder.is_containers();
-            let process = self.processes.entry(name.process).or_insert_with(|| Process::new(is_containers));
+            let served = self.served.is_some();
+            let process =
+                self.processes.entry(name.process).or_insert_with(|| Process::new(is_containers, served));
             if living > PROCESSES_MAX || mapped >= self.files_max {
                 process.refuse(name, "this user has too many programs or threads");
             }
             let before = process.mapped();
-            let served = self.served.is_some();
             let complete = process.add(&self.folder, name, served.then_some(&mut *sink), rings, RINGS_MAX)?;
             process.place(name.process, census);
             mapped += process.mapped() - before.min(process.mapped());

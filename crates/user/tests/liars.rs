@@ -413,3 +413,51 @@ fn processes_that_have_ended_leave_no_account() {
         "{names:?}"
     );
 }
+
+#[test]
+fn who_only_watches_changes_nothing_of_what_it_cannot_read() {
+    let room = Room::new();
+    let mut recorded = provider(HONEST);
+    put64(&mut recorded, offset_of!(abi::rtu_provider, session), 7);
+    put32(&mut recorded, offset_of!(abi::rtu_provider, flags), abi::RTU_BLOCKING);
+    put32(&mut recorded, size_of::<abi::rtu_provider>(), 1);
+    let name = format!("p{PID}-{HONEST:x}-0");
+    room.leave(&name, &recorded);
+    // As a ring for which the watcher has no memory: it cannot be had.
+    let mut wrong = ring(HONEST, 1);
+    put32(&mut wrong, offset_of!(abi::rtu_ring, sub_buffers), 3);
+    room.leave(&format!("r{PID}-{HONEST:x}-{PID}-1"), &wrong);
+    let mut watcher = Programs::watching(room.room.path());
+    watcher.look(&mut Kept::default()).expect("a file of the test");
+    assert!(watcher.reports()[0].dropped.is_some(), "{:?}", watcher.reports());
+    drop(watcher);
+    assert!(fs::read(room.path(&name)).expect("a file of the test") == recorded, "as its recorder left it");
+    // A collector switches off what it takes nothing from, and nobody waits for it.
+    let mut programs = room.recording();
+    programs.look(&mut Kept::default()).expect("a file of the test");
+    let bytes = fs::read(room.path(&name)).expect("a file of the test");
+    let half = |offset: usize| u32::from_le_bytes(bytes[offset..offset + 4].try_into().expect("four bytes"));
+    assert_eq!(half(size_of::<abi::rtu_provider>()), 0, "no event is on");
+    assert_eq!(half(offset_of!(abi::rtu_provider, flags)), 0);
+    assert_eq!(half(offset_of!(abi::rtu_provider, session)), 0);
+}
+
+#[test]
+fn root_a_second_collector_leaves_the_session_of_the_first() {
+    if !nix::unistd::geteuid().is_root() {
+        println!(
+            "SKIP: root_a_second_collector_leaves_the_session_of_the_first: only root leaves a session for all"
+        );
+        return;
+    }
+    let room = Room::new();
+    let first = room.recording();
+    let session = || fs::read(room.room.path().join("rtscope-session")).ok();
+    let before = session();
+    assert!(before.is_some());
+    let second = Programs::recording(room.room.path(), Settings::default());
+    assert!(matches!(second, Err(rtscope_user::Error::Busy(_))), "{second:?}");
+    assert!(session() == before, "programs that start now still find the first one's");
+    drop(first);
+    assert_eq!(session(), None);
+}

@@ -37,6 +37,8 @@ pub(super) struct Process {
     /// Its number here, once that is known.
     pid_here: Option<u32>,
     is_containers: bool,
+    /// By this process, which may then write into its files.
+    is_recorded: bool,
 }
 
 /// What became of a ring.
@@ -172,8 +174,8 @@ impl Process {
     }
 
     /// Of a process that has just been found.
-    pub(super) fn new(is_containers: bool) -> Process {
-        Process { is_containers, ..Process::default() }
+    pub(super) fn new(is_containers: bool, is_recorded: bool) -> Process {
+        Process { is_containers, is_recorded, ..Process::default() }
     }
 
     /// Its number here, before it is first checked.
@@ -195,7 +197,11 @@ impl Process {
 
     fn drop_it(&mut self, why: String) {
         self.counters = self.counters();
-        self.providers.values().for_each(|provider| provider.enable(0, None));
+        // Who only watches changes nothing: it is somebody else's recording, and the trouble may be the watcher's own (no memory). With
+        // the events goes what the session asked for: nobody is to wait for a collector that takes nothing any more.
+        if self.is_recorded {
+            self.disable();
+        }
         self.dropped = Some(why);
         let rings = std::mem::take(&mut self.rings);
         self.done_with(&rings);
