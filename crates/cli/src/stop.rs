@@ -2,7 +2,7 @@
 //! Signals that end a watch or a recording. The first one ends it in order (a snapshot under way is finished); a second one ends it at once.
 
 use crate::exit::Failure;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +23,10 @@ impl Stop {
                 .and_then(|_| flag::register(signal, Arc::clone(&asked)))
                 .map_err(|error| Failure::doing("installing signal handlers", error))?;
         }
+        // A file that may grow no more (ulimit -f) would end the process there and then, with all that it has switched on: the write shall
+        // fail, as on a full disk. A handler and not SIG_IGN, which programs that are started would inherit. Nobody asks for the flag.
+        flag::register(SIGXFSZ, Arc::default())
+            .map_err(|error| Failure::doing("installing signal handlers", error))?;
         Ok(Stop { asked })
     }
 

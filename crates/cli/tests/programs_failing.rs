@@ -74,7 +74,7 @@ fn a_recorder_without_room_switches_programs_off() {
     let (other, child) = (waiting(&emitter, "1000"), waiting(&emitter, "1000000"));
     // Its files may have 256 KiB: a disk that is full, for it alone.
     let mut command = Command::new("sh");
-    command.args(["-c", "trap '' XFSZ; ulimit -f 512; exec \"$0\" \"$@\""]);
+    command.args(["-c", "ulimit -c 0; ulimit -f 512; exec \"$0\" \"$@\""]);
     let recorder = room.recorder(&[]);
     command.arg(recorder.get_program()).args(recorder.get_args());
     let recorder = begun(command);
@@ -109,4 +109,27 @@ fn root_a_recording_that_cannot_begin_leaves_nothing() {
     emit(child);
     // The right to record is free again.
     room.record(&[], &[emitter.as_os_str(), "count".as_ref(), "10".as_ref()]).assert_complete();
+}
+
+#[test]
+fn root_a_recording_without_room_for_its_first_word_leaves_nothing() {
+    const TEST: &str = "root_a_recording_without_room_for_its_first_word_leaves_nothing";
+    let room = Room::new(TEST);
+    if !is_root(TEST) {
+        return;
+    }
+    let full = room.path("full");
+    fs::create_dir(&full).expect("it is ours");
+    // A disk of one page, which is taken, in a namespace that ends with the shell.
+    let script = "mount -t tmpfs -o size=4k none \"$1\" && head -c 4096 /dev/zero > \"$1/taken\" || exit 77; \
+                  \"$0\" record -u 'test:*' -o \"$1/trace\" --duration 10s; echo \"status $?\"; ls \"$1\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(rtscope().get_program()).arg(&full);
+    let Some(output) = command.output().ok().filter(|output| output.status.code() != Some(77)) else {
+        println!("SKIP: {TEST}: nothing can be mounted here");
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("No space left"), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "status 2\ntaken\n", "{output:?}");
 }

@@ -77,7 +77,10 @@ impl UserRecording {
         let mut programs = Programs::recording(Path::new(ROOM), settings).map_err(refused)?;
         let mut spool = UserSpoolWriter::create(target, &session).map_err(failed)?;
         // Those that run are enabled before COMMAND starts, and before this returns.
-        programs.look(&mut spool).map_err(|error| Failure::doing("writing the recording", error))?;
+        if let Err(error) = programs.look(&mut spool) {
+            spool.discard();
+            return Err(Failure::doing("writing the recording", error));
+        }
         programs.refused.iter().for_each(|why| note(&format!("rtscope: {why}")));
         for (uid, pid) in &programs.busy {
             note(&format!("rtscope: programs of user {uid} are recorded by process {pid}, not by this one"));

@@ -169,10 +169,15 @@ impl UserSpoolWriter {
     /// When `target` or the folder exist, or the folder cannot be made.
     pub fn create(target: &Path, session: &UserSession) -> Result<UserSpoolWriter, Error> {
         let folder = crate::spool::new_folder(target)?;
+        // Nothing has been recorded: nothing to keep, and the next try shall not find it.
+        UserSpoolWriter::create_in(&folder, session).inspect_err(|_| drop(fs::remove_dir_all(&folder)))
+    }
+
+    fn create_in(folder: &Path, session: &UserSession) -> Result<UserSpoolWriter, Error> {
         let path = folder.join("user.spool");
         let made = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path);
-        let file = crate::spool::lock(made.map_err(Error::io("make the file", &path))?, &folder)?;
-        let mut writer = UserSpoolWriter { folder, file, bytes: 0, events: 0 };
+        let file = crate::spool::lock(made.map_err(Error::io("make the file", &path))?, folder)?;
+        let mut writer = UserSpoolWriter { folder: folder.to_owned(), file, bytes: 0, events: 0 };
         writer.json(Kind::Session, session).map_err(Error::io("write", &path))?;
         Ok(writer)
     }
