@@ -33,6 +33,8 @@ extern "C" {
 #define RTSCOPE_QUEUE_ELEMENT_MAX (1u << 30)
 /* asm-generic/errno.h: it is no queue, or of another version. */
 #define RTSCOPE__EPROTO 71
+/* A consumer that looked more often than that would not sleep. */
+#define RTSCOPE_QUEUE__PERIOD_MIN_NS 1000
 
 /*
  * What both sides share. Each writer has two cache lines of its own, because CPUs fetch lines in pairs.
@@ -116,14 +118,15 @@ static inline int rtscope_queue_make(void *memory, uint64_t bytes, uint64_t capa
 }
 
 /*
- * Makes a handle for one side of a queue that is there. 0; EPROTO: it is no queue, of another version, or what it says of itself
- * cannot be. A side that attaches again goes on where it was.
+ * Makes a handle for one side of a queue that is there. 0; EPROTO: it is no queue, of another version, of elements of another size
+ * (which is that of the caller's memory when they are copied), or what it says of itself cannot be. A side that attaches again goes
+ * on where it was.
  */
-static inline int rtscope_queue_attach(struct rtscope_queue *queue, void *memory, uint64_t bytes, enum rtscope_queue_side side)
+static inline int rtscope_queue_attach(struct rtscope_queue *queue, void *memory, uint64_t bytes, uint32_t element_bytes,
+				       enum rtscope_queue_side side)
 {
 	struct rtscope_queue_memory *shared = (struct rtscope_queue_memory *)memory;
 	uint64_t capacity, tail, head, need;
-	uint32_t element_bytes;
 
 	memset(queue, 0, sizeof(*queue));
 	if (bytes < sizeof(*shared) || (uintptr_t)memory & 63 ||
@@ -131,7 +134,8 @@ static inline int rtscope_queue_attach(struct rtscope_queue *queue, void *memory
 		return RTSCOPE__EPROTO;
 	/* Read once: the other side may change them at any time. */
 	capacity = __atomic_load_n(&shared->capacity, __ATOMIC_RELAXED);
-	element_bytes = __atomic_load_n(&shared->element_bytes, __ATOMIC_RELAXED);
+	if (__atomic_load_n(&shared->element_bytes, __ATOMIC_RELAXED) != element_bytes)
+		return RTSCOPE__EPROTO;
 	need = rtscope_queue_bytes(capacity, element_bytes);
 	tail = __atomic_load_n(&shared->tail, __ATOMIC_ACQUIRE);
 	head = __atomic_load_n(&shared->head, __ATOMIC_ACQUIRE);
@@ -334,8 +338,8 @@ static inline int64_t rtscope_queue__now(void)
 	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Sleeps for so long, or until the descriptor can be read. */
-static inline void rtscope_queue__sleep(int event, int64_t ns)
+/* Sleeps for so long, or until the descriptor can be read. 0: it is none that can be waited for. */
+static inline int rtscope_queue__sleep(int event, int64_t ns)
 {
 	/* struct pollfd; POLLIN is 1. */
 	struct {
@@ -347,19 +351,27 @@ static inline void rtscope_queue__sleep(int event, int64_t ns)
 
 	time.tv_sec = (time_t)(ns / 1000000000);
 	time.tv_nsec = (long)(ns % 1000000000);
-	if (rtscope__call(__NR_ppoll, (long)&descriptor, event >= 0, (long)&time, 0, 8, 0) > 0)
-		rtscope__call(__NR_read, event, (long)&count, sizeof(count), 0, 0, 0);
+	if (rtscope__call(__NR_ppoll, (long)&descriptor, event >= 0, (long)&time, 0, 8, 0) <= 0)
+		return 1;
+	if (!(descriptor.revents & 1))
+		return 0;
+	rtscope__call(__NR_read, event, (long)&count, sizeof(count), 0, 0, 0);
+	return 1;
 }
 
 /*
  * Sleeps until there is an element, for at most `timeout_ns` (negative: for ever). For consumers that are not real-time. With an
- * eventfd that the producer wakes, or -1: then it looks every `period_ns`. 1: there is an element; 0: there is none.
+ * eventfd that the producer wakes, or -1: then it looks every `period_ns`, a microsecond at least. 1: there is an element; 0: there
+ * is none.
  */
 static inline int rtscope_queue_wait(struct rtscope_queue *queue, int event, int64_t timeout_ns, int64_t period_ns)
 {
-	const int64_t end = timeout_ns < 0 ? INT64_MAX : rtscope_queue__now() + timeout_ns;
+	const int64_t begin = rtscope_queue__now();
+	const int64_t end = timeout_ns < 0 || timeout_ns > INT64_MAX - begin ? INT64_MAX : begin + timeout_ns;
 	int there = 0;
 
+	if (period_ns < RTSCOPE_QUEUE__PERIOD_MIN_NS)
+		period_ns = RTSCOPE_QUEUE__PERIOD_MIN_NS;
 	while (!(there = rtscope_queue__there(queue, 1) != 0) && !queue->broken) {
 		int64_t left = end - rtscope_queue__now();
 
@@ -372,8 +384,9 @@ static inline int rtscope_queue_wait(struct rtscope_queue *queue, int event, int
 		__atomic_store_n(&queue->memory->waiting, 1, __ATOMIC_RELAXED);
 		/* ORDER: seq_cst fence; see rtscope_queue_wake(). */
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		if (!rtscope_queue__there(queue, 1) && !queue->broken)
-			rtscope_queue__sleep(event, left);
+		/* Without the descriptor it looks by itself, instead of asking in vain again and again. */
+		if (!rtscope_queue__there(queue, 1) && !queue->broken && !rtscope_queue__sleep(event, left))
+			event = -1;
 		__atomic_store_n(&queue->memory->waiting, 0, __ATOMIC_RELAXED);
 	}
 	return there;
@@ -428,27 +441,30 @@ static inline int rtscope_queue_create(struct rtscope_queue *queue, uint64_t cap
 		return (int)memory;
 	}
 	rtscope_queue_make((void *)memory, bytes, capacity, element_bytes);
-	rtscope_queue_attach(queue, (void *)memory, bytes, side);
+	rtscope_queue_attach(queue, (void *)memory, bytes, element_bytes, side);
 	queue->bytes = bytes;
 	return (int)fd;
 }
 
-/* Maps a queue that somebody else has made. 0, or an errno; EPROTO: it is none. */
-static inline int rtscope_queue_open(struct rtscope_queue *queue, int fd, enum rtscope_queue_side side)
+/*
+ * Maps a queue that somebody else has made with rtscope_queue_create(). 0, or an errno; EPROTO: it is none, its elements have another
+ * size, or it could shrink, so that whoever made it could end this process with a SIGBUS.
+ */
+static inline int rtscope_queue_open(struct rtscope_queue *queue, int fd, uint32_t element_bytes, enum rtscope_queue_side side)
 {
-	/* SEEK_END */
-	long bytes = rtscope__call(__NR_lseek, fd, 0, 2, 0, 0, 0), memory;
+	/* linux/fcntl.h: F_GET_SEALS; below, F_SEAL_SHRINK is 2, and SEEK_END. */
+	long seals = rtscope__call(__NR_fcntl, fd, 1034, 0, 0, 0, 0), bytes = rtscope__call(__NR_lseek, fd, 0, 2, 0, 0, 0), memory;
 	int error;
 
 	memset(queue, 0, sizeof(*queue));
 	if (bytes < 0)
 		return (int)-bytes;
-	if ((uint64_t)bytes < sizeof(struct rtscope_queue_memory))
+	if (seals < 0 || !(seals & 2) || (uint64_t)bytes < sizeof(struct rtscope_queue_memory))
 		return RTSCOPE__EPROTO;
 	memory = rtscope__map((uint64_t)bytes, RTSCOPE__MAP_SHARED | RTSCOPE__MAP_POPULATE, fd);
 	if (rtscope__is_error(memory))
 		return (int)-memory;
-	error = rtscope_queue_attach(queue, (void *)memory, (uint64_t)bytes, side);
+	error = rtscope_queue_attach(queue, (void *)memory, (uint64_t)bytes, element_bytes, side);
 	if (error)
 		rtscope__unmap((void *)memory, (uint64_t)bytes);
 	else

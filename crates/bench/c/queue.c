@@ -58,7 +58,7 @@ int main(int argc, char **argv)
 	producer_cpu = atoi(argv[1]);
 	count = strtoull(argv[3], NULL, 10);
 	fd = rtscope_queue_create(&producer, strtoull(argv[4], NULL, 10), sizeof(uint64_t), RTSCOPE_QUEUE_PRODUCER);
-	if (fd < 0 || rtscope_queue_open(&consumer, fd, RTSCOPE_QUEUE_CONSUMER) ||
+	if (fd < 0 || rtscope_queue_open(&consumer, fd, sizeof(uint64_t), RTSCOPE_QUEUE_CONSUMER) ||
 	    pthread_create(&thread, NULL, produce, &start))
 		return 1;
 	go_to(atoi(argv[2]));

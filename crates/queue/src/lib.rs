@@ -72,6 +72,9 @@ fn element_bytes<T>() -> u32 {
     u32::try_from(size_of::<T>()).unwrap_or(u32::MAX)
 }
 
+/// A consumer that looked more often than that would not sleep.
+const PERIOD_MIN: Duration = Duration::from_micros(1);
+
 /// The side that pushes. Belongs to one thread at a time.
 #[derive(Debug)]
 pub struct Producer<T> {
@@ -155,7 +158,8 @@ impl<T: Element> Producer<T> {
     #[inline]
     pub fn push(&mut self, element: &T) -> bool {
         if self.room(1) == 0 {
-            self.lost += 1;
+            // Where it began is what stands in the memory: any number.
+            self.lost = self.lost.wrapping_add(1);
             // ORDER: relaxed; a number for people.
             self.memory.header().lost.store(self.lost, Ordering::Relaxed);
             return false;
@@ -258,7 +262,7 @@ impl<T: Element> Consumer<T> {
     }
 
     /// Sleeps until there is an element, for at most `timeout` (`None`: for ever). For consumers that are not real-time. With an
-    /// eventfd that the producer wakes; without, it looks every `period`. True: there is an element.
+    /// eventfd that the producer wakes; without, it looks every `period`, a microsecond at least. True: there is an element.
     pub fn wait(
         &mut self,
         event: Option<BorrowedFd<'_>>,
@@ -272,7 +276,7 @@ impl<T: Element> Consumer<T> {
                 return false;
             }
             let Some(event) = event else {
-                std::thread::sleep(left.min(period));
+                std::thread::sleep(left.min(period.max(PERIOD_MIN)));
                 continue;
             };
             // ORDER: relaxed; the fence behind it orders it.

@@ -91,6 +91,11 @@ impl Memory {
     /// Maps a queue that somebody else has made, of elements of this size.
     pub(crate) fn open(file: &File, element_bytes: u32) -> Result<Memory, Error> {
         let mapped = |error| Error::System("map the queue's memory", error);
+        // Whoever made it could otherwise end this process with a SIGBUS, by cutting it.
+        let seals = fcntl(file, FcntlArg::F_GET_SEALS).map(SealFlag::from_bits_truncate);
+        if !seals.is_ok_and(|seals| seals.contains(SealFlag::F_SEAL_SHRINK)) {
+            return Err(Error::NoQueue("it could shrink"));
+        }
         let length = file.metadata().map_err(mapped)?.len();
         if length < DATA as u64 {
             return Err(Error::NoQueue("it is too small"));

@@ -83,6 +83,24 @@ static int consume(struct rtscope_queue *queue, uint64_t count)
 	return 0;
 }
 
+/* Waits with what cannot be waited for: it finds out, and does not ask again and again. */
+static int wait_badly(struct rtscope_queue *queue)
+{
+	const struct element element = element_of(7);
+	struct rtscope_queue producer;
+
+	/* Empty: no descriptor, no period. */
+	if (rtscope_queue_wait(queue, 9999, 50000000, 10000000) || rtscope_queue_wait(queue, -1, 1000000, 0))
+		return 7;
+	if (rtscope_queue_attach(&producer, queue->memory, queue->bytes, sizeof(element) + 8, RTSCOPE_QUEUE_PRODUCER) !=
+		    RTSCOPE__EPROTO ||
+	    rtscope_queue_attach(&producer, queue->memory, queue->bytes, sizeof(element), RTSCOPE_QUEUE_PRODUCER) ||
+	    !rtscope_queue_push(&producer, &element))
+		return 8;
+	/* The end of all times. */
+	return rtscope_queue_wait(queue, -1, INT64_MAX, INT64_MAX) ? 0 : 9;
+}
+
 int main(int argc, char **argv)
 {
 	struct rtscope_queue queue;
@@ -92,15 +110,18 @@ int main(int argc, char **argv)
 	if (argc < 4)
 		return 2;
 	count = strtoull(argv[3], NULL, 10);
-	error = rtscope_queue_open(&queue, atoi(argv[2]),
-				   argv[1][0] == 'c' ? RTSCOPE_QUEUE_CONSUMER : RTSCOPE_QUEUE_PRODUCER);
-	if (error || queue.element_bytes != sizeof(struct element)) {
+	error = rtscope_queue_open(&queue, atoi(argv[2]), sizeof(struct element),
+				   argv[1][0] == 'c' || argv[1][0] == 'w' ? RTSCOPE_QUEUE_CONSUMER : RTSCOPE_QUEUE_PRODUCER);
+	if (error) {
 		printf("error %d\n", error);
 		return 2;
 	}
 	switch (argv[1][0]) {
 	case 'c':
 		result = consume(&queue, count);
+		break;
+	case 'w':
+		result = wait_badly(&queue);
 		break;
 	case 'f':
 		result = flood(&queue, count);

@@ -36,7 +36,9 @@ impl Peer {
         let folder = tempfile::tempdir().expect("a folder");
         let program = folder.path().join("peer");
         let mut command = Command::new("cc");
-        command.args(["-O2", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I"]);
+        command.args(["-O2", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]);
+        // What C does not define ends it; this way without a library.
+        command.args(["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error", "-I"]);
         let output =
             command.arg(here.join("../../include")).arg(here.join("tests/peer.c")).arg("-o").arg(&program);
         let Ok(output) = output.output() else {
@@ -51,6 +53,18 @@ impl Peer {
         let mut command = Command::new(&self.program);
         command.args([mode, &inherited(descriptor).to_string(), &count.to_string()]).stdout(Stdio::piped());
         command
+    }
+
+    /// How many system calls it makes. `None`: there is no strace.
+    fn calls(&self, mode: &str, descriptor: &OwnedFd, count: &str) -> Option<u64> {
+        let log = self.folder.path().join("strace");
+        let mut command = Command::new("strace");
+        command.args(["-c", "-o"]).arg(&log).arg(&self.program);
+        command.args([mode, &inherited(descriptor).to_string(), count]).stdout(Stdio::null());
+        let status = command.status().ok()?;
+        assert!(status.success(), "{status}");
+        let table = std::fs::read_to_string(&log).expect("strace's table");
+        table.lines().find(|line| line.ends_with("total"))?.split_whitespace().nth(3)?.parse().ok()
     }
 
     fn start(&self, mode: &str, descriptor: &OwnedFd, count: u64) -> Child {
@@ -179,15 +193,7 @@ fn a_real_time_producer_makes_no_system_call() {
     const TEST: &str = "a_real_time_producer_makes_no_system_call";
     let Some(peer) = Peer::compile(TEST) else { return };
     let (_consumer, descriptor) = Consumer::<Element>::create(1024).expect("it can be made");
-    let calls = |count: &str| -> Option<u64> {
-        let log = peer.folder.path().join("strace");
-        let descriptor = inherited(&descriptor).to_string();
-        let mut command = Command::new("strace");
-        command.args(["-c", "-o"]).arg(&log).arg(&peer.program).args(["flood", &descriptor, count]);
-        assert!(command.stdout(Stdio::null()).status().ok()?.success());
-        let table = std::fs::read_to_string(&log).expect("strace's table");
-        table.lines().find(|line| line.ends_with("total"))?.split_whitespace().nth(3)?.parse().ok()
-    };
+    let calls = |count: &str| peer.calls("flood", &descriptor, count);
     let Some(few) = calls("1") else {
         println!("SKIP: {TEST}: strace is missing (./x setup installs it)");
         return;
@@ -230,4 +236,38 @@ fn whoever_lies_is_found_out() {
     // It can neither shrink nor grow.
     assert!(file.set_len(0).is_err() && file.set_len(1 << 20).is_err());
     assert!(matches!(Producer::<Element>::create(3), Err(Error::Impossible { .. })));
+}
+
+#[test]
+fn who_waits_for_what_cannot_be_waited_for_sleeps_nevertheless() {
+    const TEST: &str = "who_waits_for_what_cannot_be_waited_for_sleeps_nevertheless";
+    let Some(peer) = Peer::compile(TEST) else { return };
+    let make = || Producer::<Element>::create(8).expect("it can be made").1;
+    let descriptor = make();
+    succeeded(peer.start("wait", &descriptor, 0));
+    let mut consumer = Consumer::<Element>::open(descriptor.into()).expect("it is a queue");
+    assert_eq!(consumer.pop(), Some(element(7)));
+    assert!(!consumer.wait(None, Some(Duration::from_millis(1)), Duration::ZERO));
+    let descriptor = make();
+    match peer.calls("wait", &descriptor, "0") {
+        Some(calls) => assert!(calls < 1500, "{calls} system calls in some 50 ms"),
+        None => println!("SKIP: {TEST}: strace is missing (./x setup installs it)"),
+    }
+}
+
+#[test]
+fn memory_that_could_shrink_and_numbers_that_were_written_over_do_no_harm() {
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    let queue = File::from(Producer::<Element>::create(2).expect("it can be made").1);
+    let mut bytes = vec![0; 384 + 2 * 16];
+    queue.read_exact_at(&mut bytes, 0).expect("it is ours");
+    // The same bytes, in a file that anybody could cut.
+    let copy = File::from(memfd_create(c"copy", MFdFlags::empty()).expect("it can be made"));
+    copy.write_all_at(&bytes, 0).expect("it is ours");
+    assert!(matches!(Consumer::<Element>::open(copy), Err(Error::NoQueue("it could shrink"))));
+    // An account of losses that has no next number.
+    queue.write_all_at(&u64::MAX.to_ne_bytes(), 136).expect("it is ours");
+    let mut producer = Producer::<Element>::open(queue).expect("it is a queue");
+    assert!(producer.push(&element(0)) && producer.push(&element(1)) && !producer.push(&element(2)));
+    assert_eq!(producer.counters().lost, 0);
 }
