@@ -183,7 +183,8 @@ fn lines(said: &Mutex<Vec<String>>) -> MutexGuard<'_, Vec<String>> {
 /// Runs a command to its end, which has to be a good one. A Ctrl-C on the terminal is not for it: it may be one that tidies up.
 pub fn finished(command: &mut Command, remedy: &str) -> Result<Output, Error> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().map_err(|error| not_started(&name, remedy, &error))?;
+    let command = command.stdin(Stdio::null()).process_group(0);
+    let output = command.output().map_err(|error| not_started(&name, remedy, &error))?;
     if output.status.success() {
         return Ok(output);
     }
@@ -219,6 +220,15 @@ mod tests {
             (error.to_string().as_str(), error.remedy()),
             ("rtscope-none is not installed", Some("apt install none"))
         );
+    }
+
+    #[test]
+    fn a_command_is_not_in_the_group_that_a_terminal_interrupts() {
+        // pid (name) state parent group
+        let output = finished(Command::new("cat").arg("/proc/self/stat"), "").expect("cat is there");
+        let stat = String::from_utf8_lossy(&output.stdout).into_owned();
+        let fields: Vec<&str> = stat.split(' ').collect();
+        assert_eq!(fields[0], fields[4], "it leads a group of its own: {stat}");
     }
 
     #[test]

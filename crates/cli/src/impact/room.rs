@@ -197,7 +197,9 @@ fn sweep(place: &Path) {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX))
     };
     for folder in folders.filter(named) {
-        let file = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(folder.join(LOCK));
+        // Anybody may make such folders: a pipe in that place must not hold us up, nor a link lead elsewhere.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = OpenOptions::new().write(true).custom_flags(flags).open(folder.join(LOCK));
         let free = file.ok().and_then(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).ok());
         if free.is_some() {
             // It is somebody else's, or in use in a way that we do not know: then it stays.
@@ -238,4 +240,33 @@ fn sample(npt: &Value) -> Option<Sample> {
         core_ghz: [npt["core_ghz"]["before"].as_f64()?, npt["core_ghz"]["after"].as_f64()?],
         notes: notes.collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_killed_runs_left_goes_and_the_rest_stays() {
+        let place = tempfile::tempdir().expect("a folder");
+        let make = |name: &str| {
+            let folder = place.path().join(name);
+            fs::create_dir(&folder).expect("ours");
+            folder
+        };
+        let (left, used, early) =
+            (make("rtscope-impact-left"), make("rtscope-impact-used"), make("rtscope-impact-early"));
+        let (pipe, link) = (make("rtscope-impact-pipe"), make("rtscope-impact-link"));
+        File::create(left.join(LOCK)).expect("ours");
+        let file = File::create(used.join(LOCK)).expect("ours");
+        let _lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).expect("nobody has it");
+        // Opened for writing, it would wait for a reader.
+        nix::unistd::mkfifo(&pipe.join(LOCK), nix::sys::stat::Mode::S_IRWXU).expect("ours");
+        let other = make("other").join(LOCK);
+        File::create(&other).expect("ours");
+        std::os::unix::fs::symlink(&other, link.join(LOCK)).expect("ours");
+        sweep(place.path());
+        assert!(!left.exists());
+        assert!([used, early, pipe, link, other].iter().all(|path| path.exists()));
+    }
 }
