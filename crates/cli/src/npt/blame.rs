@@ -1,16 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What ran in the long gaps: rtscope's own flight recorder runs beside the loop, and is read when the loop is over.
+//!
+//! The loop counts in ticks, the recorder in ns of CLOCK_MONOTONIC, whose rate NTP changes: a thread on another CPU takes pairs of both
+//! meanwhile, so that a gap is found among the events after hours, too.
 
 use crate::exit::Failure;
 use crate::who_runs::WhoRuns;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
 use rtscope_analyze::gap::{Blamer, Part, Total, totals};
 use rtscope_event::{CpuId, MonotonicNs, Tid};
+use rtscope_user::clock::{Conversion, Pair};
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// Between pairs of the counter and the clock.
+const PAIRS_EVERY: Duration = Duration::from_millis(50);
+/// Then, after a day, they are taken no more.
+const PAIRS_MAX: usize = 1 << 21;
 
 /// The recorder, running.
 #[derive(Debug)]
 pub struct Blame {
     recorder: WhoRuns,
+    kind: u32,
+    first: Pair,
+    stop: Arc<AtomicBool>,
+    pairs: Option<JoinHandle<Vec<Pair>>>,
 }
 
 /// A gap and who took it.
@@ -35,20 +54,34 @@ pub struct Blamed {
 }
 
 impl Blame {
-    /// Starts recording. `bank_bytes`: for each CPU.
-    pub fn start(bank_bytes: usize) -> Result<Blame, Failure> {
-        Ok(Blame { recorder: WhoRuns::start(bank_bytes, &[])? })
+    /// Starts recording. `bank_bytes`: for each CPU. `cpu`: which is measured, with which counter (`enum rtu_clock`).
+    pub fn start(bank_bytes: usize, cpu: usize, kind: u32) -> Result<Blame, Failure> {
+        let recorder = WhoRuns::start(bank_bytes, &[])?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let theirs = Arc::clone(&stop);
+        let thread = Builder::new().name("clock".to_string()).spawn(move || take_pairs(cpu, kind, &theirs));
+        let pairs = Some(thread.map_err(|error| Failure::doing("starting a thread", error))?);
+        Ok(Blame { recorder, kind, first: Pair::now(kind), stop, pairs })
     }
 
-    /// Stops recording. `gaps`: from and to on CLOCK_MONOTONIC, of thread `tid` on `cpu`; `begin`: the loop's.
+    /// Stops recording. `gaps`: from and to, of thread `tid` on `cpu`; `begin`: the loop's. All in ticks of the counter.
     pub fn finish(
         mut self,
         cpu: usize,
         tid: u32,
-        begin: MonotonicNs,
-        gaps: &[(MonotonicNs, MonotonicNs)],
+        begin: u64,
+        gaps: &[(u64, u64)],
     ) -> Result<Blamed, Failure> {
         self.recorder.stop();
+        // ORDER: relaxed; a flag that stands for itself.
+        self.stop.store(true, Ordering::Relaxed);
+        // It panicked: its message is on standard error, and two pairs are left.
+        let between = self.pairs.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        let last = Pair::now(self.kind);
+        let mut clock = Conversion::new([self.first].into_iter().chain(between).chain([last]).collect());
+        let mut time = |ticks: u64| MonotonicNs(clock.monotonic_ns(ticks));
+        let begin = time(begin);
+        let gaps: Vec<_> = gaps.iter().map(|(from, to)| (time(*from), time(*to))).collect();
         let (recording, _) = self.recorder.look(begin)?;
         let cpu = CpuId(cpu as u32);
         let since = recording.history.iter().find(|history| history.cpu == cpu);
@@ -65,6 +98,22 @@ impl Blame {
         let lost = here.map(|loss| loss.count).chain([self.recorder.misses()]);
         Ok(Blamed { totals, gaps, lost: lost.sum() })
     }
+}
+
+/// Pairs of the counter and CLOCK_MONOTONIC, taken on the other CPUs; none where there is no other.
+fn take_pairs(cpu: usize, kind: u32, stop: &AtomicBool) -> Vec<Pair> {
+    let mut pairs = Vec::new();
+    let mut others = CpuSet::new();
+    let wanted = (0..CpuSet::count()).filter(|other| *other != cpu).try_for_each(|other| others.set(other));
+    if wanted.is_err() || sched_setaffinity(Pid::from_raw(0), &others).is_err() {
+        return pairs;
+    }
+    // ORDER: relaxed; as in finish().
+    while !stop.load(Ordering::Relaxed) && pairs.len() < PAIRS_MAX {
+        pairs.push(Pair::now(kind));
+        std::thread::sleep(PAIRS_EVERY);
+    }
+    pairs
 }
 
 impl Blamed {

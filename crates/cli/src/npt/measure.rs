@@ -11,7 +11,6 @@ use crate::stop::Stop;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::unistd::Pid;
-use rtscope_event::MonotonicNs;
 use rtscope_user::clock::Pair;
 use serde_json::{Value, json};
 use std::fs;
@@ -120,7 +119,7 @@ pub fn measure(plan: &Plan, stop: &Stop) -> Result<Measured, Failure> {
             false
         }
     };
-    let blame = plan.blame_bytes.map(Blame::start).transpose()?;
+    let blame = plan.blame_bytes.map(|bytes| Blame::start(bytes, plan.cpu, turns::clock())).transpose()?;
     let turns = Turns::prepare(plan.event);
     let fifo = priority(plan.fifo, &mut notes);
     let kind = turns::clock();
@@ -139,7 +138,7 @@ pub fn measure(plan: &Plan, stop: &Stop) -> Result<Measured, Failure> {
     if sections.is_empty() {
         return Err(Failure::Failed("it ended before the first turn was counted".to_string()));
     }
-    let blamed = blame.map(|blame| who_took(blame, plan, &found, first, 1.0 / ticks_per_ns)).transpose()?;
+    let blamed = blame.map(|blame| who_took(blame, plan, &found)).transpose()?;
     notes_on_blame(blamed.as_ref(), &mut notes);
     surroundings(plan, fifo, kind, core_ghz, &mut notes);
     Ok(Measured {
@@ -168,25 +167,15 @@ fn sections(plan: &Plan, found: &Found, ns_per_tick: f64) -> Vec<(&'static str, 
     names.iter().filter_map(of).collect()
 }
 
-/// Asks the recorder about the long gaps. `first`: a pair of counter and time from before the loop.
-fn who_took(
-    blame: Blame,
-    plan: &Plan,
-    found: &Found,
-    first: Pair,
-    ns_per_tick: f64,
-) -> Result<Blamed, Failure> {
-    let time = |counter: u64| {
-        let ns = counter.wrapping_sub(first.counter) as f64 * ns_per_tick;
-        MonotonicNs(first.monotonic_ns.saturating_add(ns as u64))
-    };
+/// Asks the recorder about the long gaps.
+fn who_took(blame: Blame, plan: &Plan, found: &Found) -> Result<Blamed, Failure> {
     let place = |gap: &turns::LongGap| {
         let from = found.begin.wrapping_add(gap.begin);
-        (time(from), time(from.wrapping_add(gap.ticks)))
+        (from, from.wrapping_add(gap.ticks))
     };
     let gaps: Vec<_> = found.longs.iter().map(place).collect();
     let tid = nix::unistd::gettid().as_raw().unsigned_abs();
-    blame.finish(plan.cpu, tid, time(found.begin), &gaps)
+    blame.finish(plan.cpu, tid, found.begin, &gaps)
 }
 
 fn notes_on_blame(blamed: Option<&Blamed>, notes: &mut Vec<String>) {
