@@ -80,7 +80,7 @@ Exit codes:
   3    the kernel or our privileges lack something (rtscope caps tells more)
   4    late responses were found, with --fail-if-late; rtscope shield verify: a promise is broken
   5    a trace is damaged; what can be read of it was shown
-  128+N  a second signal N ended the watch at once
+  130  a second Ctrl-C ended it at once, in the middle of its work
   127  COMMAND could not be started"
         )
     };

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Signals that end a watch or a recording. The first one ends it in order (a snapshot under way is finished); a second one ends it at once.
+//! Signals that end a watch or a recording. The first one ends it in order (a snapshot under way is finished); a Ctrl-C after that ends
+//! it at once. The others may come more than once for one reason: SIGHUP from the terminal and from the shell, and SIGTERM as the
+//! signal that tells of a parent's death, which comes once for each of its threads.
 
 use crate::exit::Failure;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -17,16 +19,15 @@ impl Stop {
     /// From now on.
     pub fn on_signals() -> Result<Stop, Failure> {
         let asked = Arc::new(AtomicBool::new(false));
+        let failed = |error| Failure::doing("installing signal handlers", error);
+        // Before the next: a second Ctrl-C finds the flag set and ends the process.
+        flag::register_conditional_shutdown(SIGINT, 128 + SIGINT, Arc::clone(&asked)).map_err(failed)?;
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // In this order: the second signal finds the flag set and ends the process.
-            flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))
-                .and_then(|_| flag::register(signal, Arc::clone(&asked)))
-                .map_err(|error| Failure::doing("installing signal handlers", error))?;
+            flag::register(signal, Arc::clone(&asked)).map_err(failed)?;
         }
         // A file that may grow no more (ulimit -f) would end the process there and then, with all that it has switched on: the write shall
         // fail, as on a full disk. A handler and not SIG_IGN, which programs that are started would inherit. Nobody asks for the flag.
-        flag::register(SIGXFSZ, Arc::default())
-            .map_err(|error| Failure::doing("installing signal handlers", error))?;
+        flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
         Ok(Stop { asked })
     }
 

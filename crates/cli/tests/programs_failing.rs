@@ -133,3 +133,24 @@ fn root_a_recording_without_room_for_its_first_word_leaves_nothing() {
     assert!(said.contains("No space left"), "{output:?}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "status 2\ntaken\n", "{output:?}");
 }
+
+#[test]
+fn a_recorder_that_is_told_to_end_many_times_ends_in_order() {
+    let room = Room::new("a_recorder_that_is_told_to_end_many_times_ends_in_order");
+    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    let child = waiting(&emitter, "1000");
+    for signal in [Signal::SIGTERM, Signal::SIGHUP] {
+        let mut recorder = begun(room.recorder(&[]));
+        assert!(enabled(&child) > 0);
+        // As a parent with many threads tells of its death, or a terminal and its shell of theirs.
+        while recorder.try_wait().expect("it was started").is_none() {
+            kill(Pid::from_raw(recorder.id() as i32), signal).expect("it is not waited for yet");
+            // It shall also come to its own work.
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Recorded::of(recorder.wait_with_output().expect("it has ended"));
+        assert_eq!(enabled(&child), 0);
+        fs::remove_dir_all(room.trace()).expect("it was made");
+    }
+    emit(child);
+}
