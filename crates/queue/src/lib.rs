@@ -130,6 +130,7 @@ impl<T: Element> Producer<T> {
         Ok(Producer { memory, filling, lost, broken: false, elements: PhantomData })
     }
 
+    #[inline]
     fn room(&mut self, wanted: u64) -> u64 {
         self.filling.room(&self.memory.header().head, wanted).unwrap_or_else(|Broken| {
             self.broken = true;
@@ -137,6 +138,7 @@ impl<T: Element> Producer<T> {
         })
     }
 
+    #[inline]
     fn publish(&mut self, count: u64) {
         let header = self.memory.header();
         match self.filling.publish(&header.tail, &header.head, count) {
@@ -170,6 +172,7 @@ impl<T: Element> Producer<T> {
     }
 
     /// Pushes as many as find room, and says how many. The rest is not counted.
+    #[inline]
     pub fn push_some(&mut self, elements: &[T]) -> usize {
         let count = self.room(elements.len() as u64);
         let tail = self.filling.tail();
@@ -225,6 +228,7 @@ impl<T: Element> Consumer<T> {
         Ok(Consumer { memory, emptying, broken: false, elements: PhantomData })
     }
 
+    #[inline]
     fn there(&mut self, wanted: u64) -> u64 {
         self.emptying.there(&self.memory.header().tail, wanted).unwrap_or_else(|Broken| {
             self.broken = true;

@@ -126,6 +126,7 @@ impl Memory {
         Ok(memory)
     }
 
+    #[inline]
     pub(crate) fn header(&self) -> &Header {
         // SAFETY: the mapping is at least as large as the header, aligned to a page, and lives as long as self. All that other
         // processes write in it is atomic; the rest is never read.
