@@ -25,8 +25,7 @@ mod positions;
 
 use bytemuck::{AnyBitPattern, NoUninit};
 use memory::Memory;
-pub use positions::Broken;
-use positions::{Emptying, Filling};
+use positions::{Broken, Emptying, Filling};
 use std::fs::File;
 use std::io;
 use std::marker::PhantomData;

@@ -26,9 +26,8 @@ impl Word for std::sync::atomic::AtomicU64 {
     }
 }
 
-/// The other side wrote a position that cannot be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the queue's other side wrote a position that cannot be; the queue is not used any more")]
+/// The other side wrote a position that cannot be: the queue is not used any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
 /// The producer's positions.
