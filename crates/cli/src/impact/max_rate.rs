@@ -303,10 +303,9 @@ fn report_text(
     below.iter().for_each(|remark| {
         let _ = writeln!(out, "{remark}");
     });
-    for absent in absent {
-        let remedy = absent.remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();
-        let _ = writeln!(out, "{}: not measured: {}{remedy}", title(absent.tracer), absent.reason);
-    }
+    absent.iter().for_each(|absent| {
+        let _ = writeln!(out, "{}", absent.line());
+    });
     out
 }
 
@@ -338,9 +337,6 @@ fn report_json(
             "with_kernel_events": cell(row.cells.get(1)),
         })
     });
-    let absent = absent.iter().map(
-        |absent| json!({ "tracer": title(absent.tracer), "reason": absent.reason, "remedy": absent.remedy }),
-    );
     json!({
         "schema": SCHEMA,
         "machine": machine.json(),
@@ -350,6 +346,6 @@ fn report_json(
         "buffer_bytes": room.buffer_bytes,
         "try_ns": try_ns,
         "tracers": tracers.collect::<Vec<_>>(),
-        "absent": absent.collect::<Vec<_>>(),
+        "absent": absent.iter().map(Absent::json).collect::<Vec<_>>(),
     })
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The result of the rounds: the published table, what each tracer adds, and what it loses; as text, JSON and a picture.
 
-use super::cases::{Absent, Account, title};
+use super::cases::{Absent, Account};
 use super::machine::Machine;
 use super::options::ImpactOptions;
 use super::plot;
@@ -104,6 +104,13 @@ impl Column {
             notes.push(format!("its files have {repeated} events twice; each is counted once"));
         }
         let events = self.events();
+        let turns: u64 = self.runs.iter().map(|run| run.sample.turns).sum();
+        if events.recorded.is_some() && events.emitted * 2 < turns {
+            let percent = events.emitted as f64 * 100.0 / turns as f64;
+            notes.push(format!(
+                "{percent:.3} % of the turns have an event: what is below the largest {percent:.3} % is of turns without one"
+            ));
+        }
         let lost = events.lost.filter(|_| !events.overwrites).unwrap_or(0);
         if lost as f64 > events.emitted as f64 * LOST {
             notes.push("what is lost is not written, so it would cost more than this; --rate or --buffer avoids that".to_string());
@@ -205,10 +212,9 @@ fn text(
             let _ = writeln!(out, "{}: {note}", column.case.name());
         });
     }
-    for absent in absent {
-        let remedy = absent.remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();
-        let _ = writeln!(out, "{}: not measured: {}{remedy}", title(absent.tracer), absent.reason);
-    }
+    absent.iter().for_each(|absent| {
+        let _ = writeln!(out, "{}", absent.line());
+    });
     out
 }
 
@@ -286,9 +292,6 @@ fn json(
     notes: &[String],
 ) -> Value {
     let untraced = columns.iter().find(|column| column.case == Case::Untraced);
-    let absent = absent.iter().map(
-        |absent| json!({ "tracer": title(absent.tracer), "reason": absent.reason, "remedy": absent.remedy }),
-    );
     json!({
         "schema": SCHEMA,
         "machine": machine.json(),
@@ -299,7 +302,7 @@ fn json(
         "rate_per_second": options.rate.map(|interval| 1e9 / interval.0 as f64),
         "rounds": columns.first().map_or(0, |column| column.runs.len()),
         "cases": columns.iter().map(|column| case_json(column, untraced)).collect::<Vec<_>>(),
-        "absent": absent.collect::<Vec<_>>(),
+        "absent": absent.iter().map(Absent::json).collect::<Vec<_>>(),
     })
 }
 

@@ -62,7 +62,7 @@ pub struct Limits {
 #[derive(Clone, Debug, Default)]
 pub struct LoopEvent {
     /// As for `rtscope npt --event-of`; `None`: rtscope's.
-    pub library: Option<OsString>,
+    pub of: Option<OsString>,
     pub lttng: Option<Rc<Lttng>>,
 }
 
@@ -164,7 +164,7 @@ impl Room {
         if limits.interval_ns > 0.0 {
             command.args(["--rate", &format!("{}/s", 1e9 / limits.interval_ns)]);
         }
-        if let Some(library) = &event.library {
+        if let Some(library) = &event.of {
             command.arg("--event-of").arg(library);
         }
         if let Some(lttng) = &event.lttng {

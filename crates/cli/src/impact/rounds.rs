@@ -99,7 +99,7 @@ fn give_up(tracers: &mut Tracers, tracer: TracerArg, error: &Error) {
 fn run_case(case: Case, room: &Room, tracers: &mut Tracers, limits: Limits) -> Result<Run, Error> {
     match case {
         Case::Untraced => {
-            let event = LoopEvent { library: Some("without".into()), lttng: None };
+            let event = LoopEvent { of: Some("without".into()), lttng: None };
             Ok(Run { sample: room.run_loop(&event, limits)?, account: None })
         }
         Case::Disabled => Ok(Run { sample: room.run_loop(&LoopEvent::default(), limits)?, account: None }),

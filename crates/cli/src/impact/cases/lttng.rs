@@ -29,7 +29,7 @@ const SOURCES: [(&str, &str); 6] = [
 #[derive(Debug)]
 pub struct Shared {
     lttng: Rc<Lttng>,
-    library: PathBuf,
+    shared_object: PathBuf,
 }
 
 /// Made when it is asked for the first time.
@@ -45,7 +45,7 @@ impl Common {
         let home = room.path("lttng-home");
         make_folder(&home)?;
         let lttng = Rc::new(Lttng::start(&home, kernel, &|| room.stopped())?);
-        let shared = Rc::new(Shared { lttng, library: library(room)? });
+        let shared = Rc::new(Shared { lttng, shared_object: library(room)? });
         self.0 = Some(Rc::clone(&shared));
         Ok(shared)
     }
@@ -94,7 +94,7 @@ pub fn with_timer(shared: Rc<Shared>) -> Box<dyn Tracer> {
 impl Tracer for ByLttng {
     fn event(&self) -> LoopEvent {
         LoopEvent {
-            library: Some(self.shared.library.clone().into_os_string()),
+            of: Some(self.shared.shared_object.clone().into_os_string()),
             lttng: Some(Rc::clone(&self.shared.lttng)),
         }
     }

@@ -11,6 +11,7 @@ mod usdt;
 use super::options::TracerArg;
 use super::room::{LoopEvent, Room};
 use rtscope_peers::Error;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// What else is recorded at the same time.
@@ -103,6 +104,17 @@ impl Absent {
     /// With what was said.
     pub fn new(tracer: TracerArg, error: &Error) -> Absent {
         Absent { tracer, reason: error.to_string(), remedy: error.remedy().map(String::from) }
+    }
+
+    /// For `--json`.
+    pub fn json(&self) -> Value {
+        json!({ "tracer": title(self.tracer), "reason": self.reason, "remedy": self.remedy })
+    }
+
+    /// For people.
+    pub fn line(&self) -> String {
+        let remedy = self.remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();
+        format!("{}: not measured: {}{remedy}", title(self.tracer), self.reason)
     }
 }
 
