@@ -14,13 +14,7 @@ use std::process::{Child, Command, Stdio};
 
 /// An emitter that waits for a line, and then emits so many events.
 fn waiting(emitter: &Path, count: &str) -> Child {
-    let mut command = Command::new(emitter);
-    command.args(["wait", count]).env("RTSCOPE_ALLOW_BLOCKING", "1");
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it can be started");
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("it says so");
-    assert_eq!(line, "ready\n");
-    child
+    programs_room::waiting(Command::new(emitter).args(["wait", count]).env("RTSCOPE_ALLOW_BLOCKING", "1"))
 }
 
 /// Lets it emit, and waits for its end.

@@ -4,12 +4,12 @@
 
 mod programs_room;
 
-use programs_room::{Recorded, Room, has, is_root, lines, root, rtscope};
+use programs_room::{Recorded, Room, has, is_root, lines, root, rtscope, waiting};
 use rtscope_testkit::process::program;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 fn emitter() -> PathBuf {
     program("rtscope-emitter").expect("built")
@@ -250,25 +250,10 @@ fn what_cannot_be_described_does_not_compile() {
     assert!(std::panic::catch_unwind(|| rustc(TEST, &room, &[], &source, "refused")).is_err());
 }
 
-fn waiting(count: &str) -> Child {
-    let mut child = Command::new(emitter())
-        .args(["wait", count])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("it can be started");
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().expect("piped"))
-        .read_line(&mut line)
-        .expect("it says that it is ready");
-    assert_eq!(line, "ready\n");
-    child
-}
-
 #[test]
 fn what_a_killed_rust_program_had_committed_is_recorded() {
     let room = Room::new("what_a_killed_rust_program_had_committed_is_recorded");
-    let mut child = waiting("100000");
+    let mut child = waiting(Command::new(emitter()).args(["wait", "100000"]));
     let mut recorder = room.recorder(&["--user-buffer", "64M"]);
     let mut recorder =
         recorder.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");

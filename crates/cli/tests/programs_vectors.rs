@@ -4,7 +4,7 @@
 
 mod programs_room;
 
-use programs_room::{Recorded, Room, root, rtscope};
+use programs_room::{Recorded, Room, root, rtscope, waiting};
 use rtscope_abi::program as abi;
 use rtscope_testkit::process::program;
 use rtscope_user::description::{Descriptions, payload_bytes};
@@ -12,11 +12,11 @@ use rtscope_user::records::{Decoder, Layout, Record};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 #[derive(Deserialize)]
 struct Vectors {
@@ -60,21 +60,6 @@ fn programs(room: &Room) -> Vec<PathBuf> {
         room.compile(compiler, &[level, "-std=c11"], &source, &format!("{compiler}{level}"))
     });
     compiled.chain([program("rtscope-vectors").expect("built")]).collect()
-}
-
-/// Started, and where it waits.
-fn waiting(program: &Path) -> Child {
-    let mut child = Command::new(program)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("it can be started");
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().expect("piped"))
-        .read_line(&mut line)
-        .expect("it says that it is ready");
-    assert_eq!(line, "ready\n");
-    child
 }
 
 /// Files of a process whose names begin with this letter.
@@ -148,7 +133,7 @@ fn the_shared_vectors_are_what_c_and_rust_write() {
     let room = Room::new("the_shared_vectors_are_what_c_and_rust_write");
     let vectors = vectors();
     for program in programs(&room) {
-        let mut child = waiting(&program);
+        let mut child = waiting(&mut Command::new(&program));
         let provider = files('p', child.id()).pop().expect("it announced itself");
         enable(&provider);
         let (texts, descriptions) = texts(&fs::read(&provider).expect("it is ours"));

@@ -6,8 +6,9 @@ use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::program;
 use serde_json::Value;
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 /// A folder for what is compiled and recorded, and the right to be the only recorder of programs.
 pub struct Room {
@@ -96,6 +97,17 @@ impl Room {
         assert!(output.status.success(), "{output:?}");
         Recorded::of(output)
     }
+}
+
+/// Starts a program that says "ready", and goes on when it gets a line.
+pub fn waiting(command: &mut Command) -> Child {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("it can be started");
+    let mut line = String::new();
+    let mut output = BufReader::new(child.stdout.as_mut().expect("piped"));
+    output.read_line(&mut line).expect("it says that it is ready");
+    assert_eq!(line, "ready\n");
+    child
 }
 
 /// What a recording came to.
