@@ -64,26 +64,38 @@ struct Load {
     command: Vec<String>,
 }
 
-fn loads(quick: bool) -> Result<Vec<Load>> {
+fn loads(quick: bool, folder: &Path) -> Result<Vec<Load>> {
     let own = std::env::current_exe()?.to_string_lossy().into_owned();
     // hackbench: about a second, alone. What takes less than some time slices measures who got which of them.
     let (calls, messages) = if quick { ("500000", "3000") } else { ("1500000", "60000") };
     let (rounds, short_rounds) = if quick { (3, 6) } else { (11, 61) };
     let hackbench = ["hackbench", "-g", "1", "-f", "4", "-l", messages].map(str::to_string).to_vec();
-    // Each message fills a pipe, so each has a switch: some 100 000 a second, on one CPU, so that nobody's wandering is measured.
-    // Small ones have a switch for thousands of messages, and recording those costs less than the noise. Half a second,
-    // and many rounds: the time of copying wanders more within seconds than a recorder adds.
-    let large = if quick { "20000" } else { "50000" };
-    let switching =
-        ["taskset", "-c", "0", "hackbench", "-p", "-g", "1", "-f", "1", "-s", "65536", "-l", large]
-            .map(str::to_string)
-            .to_vec();
+    // Each message fills a pipe, so each has a switch: a million a second, on one CPU, so that nobody's wandering is measured.
+    // With pipes of the usual size there are sixteen pages to be copied for each switch, and the time of copying wanders
+    // more within seconds than a recorder adds. Half a second, and many rounds, for the same reason.
+    let pages = if quick { "80000" } else { "200000" };
+    let preload = format!("LD_PRELOAD={}", small_pipes(folder)?.display());
+    let mut switching = vec!["env".to_string(), preload];
+    switching.extend(
+        ["taskset", "-c", "0", "hackbench", "-p", "-g", "1", "-f", "1", "-s", "4096", "-l", pages]
+            .map(str::to_string),
+    );
     let calling = vec![own, "system-calls".to_string(), calls.to_string()];
     Ok(vec![
-        Load { name: "hackbench, large messages", switches: true, rounds: short_rounds, command: switching },
+        Load { name: "hackbench, full pipes", switches: true, rounds: short_rounds, command: switching },
         Load { name: "hackbench", switches: false, rounds, command: hackbench },
         Load { name: "system-call loop", switches: false, rounds, command: calling },
     ])
+}
+
+/// Builds what makes the pipes of hackbench small: the path of a library to preload.
+fn small_pipes(folder: &Path) -> Result<PathBuf> {
+    let library = folder.join("small_pipes.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/small_pipes.c");
+    let status =
+        Command::new("cc").args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
+    ensure!(status.context("running cc")?.success(), "cc cannot build small_pipes.c");
+    Ok(library)
 }
 
 /// The second load: so many getppid, which do nearly nothing; prints `Time: SECONDS` as hackbench does.
@@ -110,7 +122,7 @@ pub fn run(quick: bool, only: &str) -> Result<Report> {
         promises: Vec::new(),
         checks: Vec::new(),
     };
-    for load in loads(quick)? {
+    for load in loads(quick, folder.path())? {
         for set in &SETS {
             let what = format!("{}, {}", load.name, set.name);
             if load.switches != (set.name == "hot set") || !what.contains(only) {
