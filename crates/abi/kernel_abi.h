@@ -438,7 +438,8 @@ struct rts_config {
 	rts_u32 set_mask;     /* number of task sets - 1 */
 	rts_u32 target_pid;   /* 0: any process */
 	rts_u32 own_pid;      /* the process whose system calls are left out: rtscope's own; 0: none */
-	rts_u32 stream;	      /* a reader empties the rings: full means lost; else they are written in a circle */
+	rts_u16 stream;	      /* a reader empties the rings: full means lost; else they are written in a circle */
+	rts_u16 without_nmi;  /* no program of this session runs in a non-maskable interrupt */
 	rts_u8 record;	      /* the flight recorder is on */
 	rts_u8 track;	      /* the response tracker is on */
 	rts_u8 snapshot;      /* late responses pull the trigger */

@@ -46,6 +46,7 @@ struct {
 struct here {
 	__u32 cpu;
 	__u64 now_ns; /* 0: not read yet; see now() */
+	bool alone;   /* interrupts are off for sure: see advance() */
 	struct rts_cpu_control *control;
 };
 
@@ -88,6 +89,7 @@ static __always_inline bool enter(struct here *here)
 	here->cpu = bpf_get_smp_processor_id();
 	here->control = bpf_map_lookup_elem(&controls, &here->cpu);
 	here->now_ns = config.record ? bpf_ktime_get_ns() : 0;
+	here->alone = false;
 	return here->control != NULL;
 }
 

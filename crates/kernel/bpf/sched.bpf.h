@@ -11,6 +11,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 
 	if (!enter(&here))
 		return 0;
+	here.alone = true;
 	RECORD(&here, RTS_SCHED_SWITCH, rts_sched_switch,
 	       (preempt ? RTS_SWITCH_PREEMPT : 0) | (is_kthread(prev) ? RTS_SWITCH_PREV_KTHREAD : 0) |
 		       (is_kthread(next) ? RTS_SWITCH_NEXT_KTHREAD : 0),
@@ -40,6 +41,8 @@ int BPF_PROG(sched_waking, struct task_struct *p)
 
 	if (!enter(&here))
 		return 0;
+	/* Another task is woken under its pi_lock, taken with interrupts off; the current one is not. */
+	here.alone = p != bpf_get_current_task_btf();
 	RECORD_WAKING(&here, RTS_SCHED_WAKING, p, task_cpu(p));
 	if (config.track)
 		track_waking(&here, p);

@@ -124,6 +124,10 @@ pub fn stream_programs(hot: &[&ProgramSpec], syscalls: bool) -> Vec<&'static str
     hot.iter().map(|spec| spec.name).chain(syscalls.iter().copied()).chain([DUMP_TASKS]).collect()
 }
 
+/// The program that runs in non-maskable interrupts: the only thing that interrupts programs whose tracepoint fires with
+/// interrupts off.
+pub(crate) const NMI_PROGRAM: &str = "nmi_handler";
+
 /// A program that only a stream or a probe asks for.
 pub(crate) fn is_for_streams(name: &str) -> bool {
     SYSCALLS.contains(&name) || name == PROBE_PREEMPTION

@@ -7,7 +7,9 @@
 
 use crate::caps::{self, Capability};
 use crate::program_info::{ProgramInfo, program_info};
-use crate::programs::{DUMP_TASKS, PROGRAMS, ProgramSpec, TEST_PROGRAM, is_for_benchmarks, is_for_streams};
+use crate::programs::{
+    DUMP_TASKS, NMI_PROGRAM, PROGRAMS, ProgramSpec, TEST_PROGRAM, is_for_benchmarks, is_for_streams,
+};
 use crate::tasks;
 use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder, OpenObject};
 use rtscope_abi as abi;
@@ -454,6 +456,7 @@ fn rodata(config: &SessionConfig) -> Result<abi::rts_config, Error> {
         }
         if let Some(stream) = &recorder.stream {
             values.stream = 1;
+            values.without_nmi = u16::from(!config.only.is_empty() && !config.only.contains(&NMI_PROGRAM));
             values.own_pid = if stream.with_self { 0 } else { std::process::id() };
             for (syscall, wanted) in &stream.calls {
                 if let Some(slot) = values.calls.get_mut(*syscall) {
