@@ -418,6 +418,18 @@ struct rts_trigger {
 	rts_u64 reserved[2];
 };
 
+/*
+ * A thread that sleeps until a known time, and when the timer's interrupt came for it (rtscope shield table). The thread
+ * says for what it waits, and reads when it has been woken by what is written here: nobody else does.
+ */
+struct rts_expiry {
+	rts_u64 wanted_ns; /* the time for which the timer is programmed; CLOCK_MONOTONIC */
+	rts_u64 fired_ns;  /* the wanted time of the last one that expired; stored last */
+	rts_u64 entered_ns; /* when the interrupt's handler was entered, or the timer's own where that is not seen */
+	rts_u32 tid;
+	rts_u32 cpu; /* where the interrupt came */
+};
+
 /* ---- configuration, constant while the programs are loaded ------------------------------------------------------ */
 
 #define RTS_SYSCALLS 512
@@ -540,6 +552,7 @@ RTS_ASSERT_SIZE(struct rts_syscall_exit, 32);
 RTS_ASSERT_SIZE(struct rts_syscall_path, 40);
 RTS_ASSERT_SIZE(struct rts_cpu_control, 384);
 RTS_ASSERT_SIZE(struct rts_trigger, 64);
+RTS_ASSERT_SIZE(struct rts_expiry, 32);
 RTS_ASSERT_SIZE(struct rts_task_dump, 48);
 
 #endif /* RTSCOPE_KERNEL_ABI_H */

@@ -92,6 +92,12 @@ struct hrtimer {
 	struct hrtimer_clock_base *base;
 };
 
+/* What a sleeping thread's timer is inside of. */
+struct hrtimer_sleeper {
+	struct hrtimer timer;
+	struct task_struct *task;
+};
+
 struct work_struct {
 	void *func;
 };

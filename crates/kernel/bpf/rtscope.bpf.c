@@ -16,6 +16,7 @@
 #include "workqueue.bpf.h"
 #include "process.bpf.h"
 #include "syscall.bpf.h"
+#include "expiry.bpf.h"
 #include "bench.bpf.h"
 #include "test.bpf.h"
 

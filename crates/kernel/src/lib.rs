@@ -6,6 +6,7 @@
 //! kernel hangs on file descriptors of this process, so nothing stays when it ends, however it ends.
 
 pub mod caps;
+mod expiry;
 mod irqs;
 mod program_info;
 mod programs;
@@ -14,6 +15,7 @@ pub mod syscalls;
 mod tasks;
 pub mod tracefs;
 
+pub use expiry::TimerWatch;
 pub use irqs::{interrupts, irq_number};
 pub use programs::{PROGRAMS, ProgramSpec, SYSCALLS, stream_programs};
 pub use session::{

@@ -128,6 +128,18 @@ pub fn stream_programs(hot: &[&ProgramSpec], syscalls: bool) -> Vec<&'static str
 /// interrupts off.
 pub(crate) const NMI_PROGRAM: &str = "nmi_handler";
 
+/// It says when a timer's interrupt came for a certain thread.
+pub(crate) const EXPIRY: &str = "expiry_timer";
+/// It says when the handler was entered, where the kernel has this tracepoint.
+pub(crate) const EXPIRY_ENTRY: &str = "expiry_entry";
+/// The tracepoint.
+pub(crate) const TIMER_ENTRY: &str = "local_timer_entry";
+
+/// A program that only who measures a thread's timer asks for.
+pub(crate) fn is_for_expiry(name: &str) -> bool {
+    name == EXPIRY || name == EXPIRY_ENTRY
+}
+
 /// A program that only a stream or a probe asks for.
 pub(crate) fn is_for_streams(name: &str) -> bool {
     SYSCALLS.contains(&name) || name == PROBE_PREEMPTION

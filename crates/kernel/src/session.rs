@@ -8,7 +8,8 @@
 use crate::caps::{self, Capability};
 use crate::program_info::{ProgramInfo, program_info};
 use crate::programs::{
-    DUMP_TASKS, NMI_PROGRAM, PROGRAMS, ProgramSpec, TEST_PROGRAM, is_for_benchmarks, is_for_streams,
+    DUMP_TASKS, NMI_PROGRAM, PROGRAMS, ProgramSpec, TEST_PROGRAM, is_for_benchmarks, is_for_expiry,
+    is_for_streams,
 };
 use crate::tasks;
 use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder, OpenObject};
@@ -320,6 +321,11 @@ impl Session {
         map_memory(&self.object, name, bytes, false)
     }
 
+    /// The words of a data section that both sides write.
+    pub(crate) fn shared_section(&self, name: &str, bytes: usize) -> Result<SharedMemory, Error> {
+        map_memory(&self.object, name, bytes, true)
+    }
+
     /// How often each program was skipped because it was running already; `None` where the kernel does not say.
     #[must_use]
     pub fn recursion_misses(&self) -> Vec<(String, Option<u64>)> {
@@ -370,7 +376,7 @@ fn choose_programs(open: &mut OpenObject, config: &SessionConfig) -> Vec<&'stati
             _ if name == TEST_PROGRAM => tests_skips(),
             _ if !config.only.is_empty() => config.only.contains(&name.as_str()),
             Some(spec) => config.recorder.is_some() || spec.tracks,
-            None => !is_for_benchmarks(&name) && !is_for_streams(&name),
+            None => !is_for_benchmarks(&name) && !is_for_streams(&name) && !is_for_expiry(&name),
         };
         let there = spec.is_none_or(|spec| tracepoints.has(spec.tracepoint));
         absent.extend(spec.filter(|_| asked_for && !there));

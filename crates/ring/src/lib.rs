@@ -10,6 +10,7 @@
 mod bank;
 mod control;
 mod decode;
+mod expiry;
 mod late;
 mod record;
 mod shared;
@@ -19,6 +20,7 @@ mod syscall;
 pub use bank::{BankImage, Frame, Gaps};
 pub use control::{Controls, Trigger, TriggerState};
 pub use decode::{decode, late_response};
+pub use expiry::{Expiry, Fired};
 pub use late::{LateRings, RawLate};
 pub use record::{Found, first_record};
 pub use shared::SharedMemory;
