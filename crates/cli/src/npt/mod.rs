@@ -11,7 +11,7 @@ pub mod options;
 pub mod plot;
 pub mod statistics;
 pub mod text;
-mod turns;
+pub mod turns;
 
 use crate::exit::Failure;
 use crate::output;
@@ -49,7 +49,7 @@ fn report(options: &NptOptions, measured: &Measured) -> Result<(), Failure> {
             .iter()
             .map(|(name, statistics)| (*name, statistics.buckets.as_slice()))
             .collect();
-        std::fs::write(file, plot::svg(&text::title(measured), &series))
+        std::fs::write(file, plot::svg(&text::title(measured), ["gap between two turns", "turns"], &series))
             .map_err(|error| Failure::doing(format!("writing {}", file.display()), error))?;
     }
     output::result(&if options.json { measured.json().to_string() } else { text::text(measured) });

@@ -19,13 +19,13 @@ pub type Bucket = (f64, f64, u64);
 /// A name and its buckets, ascending.
 pub type Series<'a> = (&'a str, &'a [Bucket]);
 
-/// The picture. Series are drawn over each other, with a legend.
-pub fn svg(title: &str, series: &[Series<'_>]) -> String {
+/// The picture. Series are drawn over each other, with a legend. Labels: of the horizontal axis and of the vertical one.
+pub fn svg(title: &str, labels: [&str; 2], series: &[Series<'_>]) -> String {
     let steps: Vec<Vec<(i32, u64)>> = series.iter().map(|(_, buckets)| steps(buckets)).collect();
     let (low, high, top) = ranges(&steps);
     let axes = Axes { low, high, top, upper: TOP, lower: HEIGHT - BOTTOM };
     let mut out = begin(title, HEIGHT);
-    axes.draw(&mut out);
+    axes.draw(&mut out, labels);
     for (at, ((name, _), steps)) in series.iter().zip(&steps).enumerate() {
         let colour = COLOURS[at % COLOURS.len()];
         let _ = writeln!(
@@ -183,12 +183,12 @@ impl Axes {
         }
     }
 
-    fn draw(&self, out: &mut String) {
+    fn draw(&self, out: &mut String, [lengths, counts]: [&str; 2]) {
         self.grid(out, true, 1);
         let _ = writeln!(
             out,
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">gap between two turns</text>\n\
-             <text x=\"16\" y=\"{}\" text-anchor=\"middle\" transform=\"rotate(-90 16 {1})\">turns</text>",
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{lengths}</text>\n\
+             <text x=\"16\" y=\"{}\" text-anchor=\"middle\" transform=\"rotate(-90 16 {1})\">{counts}</text>",
             LEFT + (WIDTH - LEFT - RIGHT) / 2.0,
             HEIGHT - 12.0,
             TOP + (HEIGHT - TOP - BOTTOM) / 2.0,
@@ -264,10 +264,10 @@ mod tests {
 
     #[test]
     fn names_cannot_break_the_picture() {
-        let picture = svg("a < b & c", &[("<traced>", &[(10.0, 11.0, 5)])]);
+        let picture = svg("a < b & c", ["length", "count"], &[("<traced>", &[(10.0, 11.0, 5)])]);
         assert!(picture.contains("a &lt; b &amp; c") && picture.contains("&lt;traced&gt;"));
         assert_eq!(picture.matches("<path").count(), 1);
         // Without a series there are only axes.
-        assert!(!svg("empty", &[]).contains("<path"));
+        assert!(!svg("empty", ["length", "count"], &[]).contains("<path"));
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod options;
 mod promises;
+pub mod table;
 mod text;
 mod verify;
 
@@ -50,6 +51,7 @@ pub fn run(options: &ShieldOptions) -> Result<(), Failure> {
         ShieldCommand::Create(options) => create(&system, options),
         ShieldCommand::Status(options) => status(&system, options.json),
         ShieldCommand::Verify(options) => verify::verify(&system, options),
+        ShieldCommand::Table(options) => table::table(&system, options),
         ShieldCommand::Run(options) => run_program(&system, options),
         ShieldCommand::Move(options) => move_processes(&system, options),
         ShieldCommand::Undo(options) => undo(&system, options),

@@ -20,6 +20,8 @@ pub const EXAMPLES: &str = help!(
       Whether everything is as the shield wants it.
   rtscope shield verify --duration 1min
       What really ran on these CPUs.
+  rtscope shield table
+      What a shield is good for on this machine: latencies under load, without it and in it.
   rtscope shield undo
       Everything as it was, also after a crash, in any shell.
 
@@ -86,6 +88,9 @@ pub enum ShieldCommand {
     /// Watch what really runs on the shielded CPUs, whatever the settings say
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyOptions),
+    /// Measure latency and throughput: without a shield, in it, with load and without
+    #[command(after_help = crate::shield::table::options::EXAMPLES)]
+    Table(crate::shield::table::options::TableOptions),
     /// Run a program on the shielded CPUs, with a real-time priority
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunOptions),

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A shield for the time of a row, which is undone whatever happens to rtscope: by this process where it can, else by a second
+//! one, which waits for nothing but the first one's end.
+
+use crate::exit::Failure;
+use crate::output::note;
+use nix::errno::Errno;
+use nix::sys::prctl::set_name;
+use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid, fork, pipe2, setsid};
+use rtscope_shield::apply::{self, Undone};
+use rtscope_shield::plan::{self, Plan};
+use rtscope_shield::step::Step;
+use rtscope_shield::{Error, System};
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::time::Duration;
+
+/// Another process may be bringing somebody into the shield just now.
+const TRIES: usize = 50;
+const BETWEEN: Duration = Duration::from_millis(100);
+
+/// The shield. Dropping it undoes it.
+#[derive(Debug)]
+pub struct Guard<'a> {
+    system: &'a System,
+    heir: Heir,
+    is_made: bool,
+}
+
+impl<'a> Guard<'a> {
+    /// Makes the shield. Call this in a process of one thread.
+    pub fn create(system: &'a System, plan: &Plan) -> Result<Guard<'a>, Failure> {
+        let heir = Heir::start(system)?;
+        // From here on whatever is half made is ours; a shield of somebody else's is refused, and left.
+        let mut guard = Guard { system, heir, is_made: false };
+        let lock_is_free = rtscope_shield::journal::Journal::load(system)?;
+        if let Some(journal) = lock_is_free.filter(|journal| !super::super::is_left(journal.state)) {
+            return Err(Error::Exists(journal.rt).into());
+        }
+        guard.heir.tell(b'!')?;
+        apply::create(system, plan)?;
+        guard.is_made = true;
+        Ok(guard)
+    }
+
+    /// Undoes it, and says what could not be undone.
+    pub fn undo(mut self) -> Result<Vec<(Step, Undone)>, Failure> {
+        self.is_made = false;
+        let undone = undo(self.system)?;
+        self.heir.tell(b'.')?;
+        Ok(undone)
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if self.is_made {
+            if let Err(error) = undo(self.system) {
+                note(&format!("rtscope: undoing the shield: {error}; rtscope shield undo tries again"));
+            }
+        }
+        // It has nothing to do any more; should it be gone, all the better.
+        let _ = self.heir.tell(b'.');
+    }
+}
+
+fn undo(system: &System) -> Result<Vec<(Step, Undone)>, Error> {
+    for _ in 0..TRIES {
+        match apply::undo(system, false) {
+            Err(Error::Busy) => std::thread::sleep(BETWEEN),
+            done => return done,
+        }
+    }
+    apply::undo(system, false)
+}
+
+/// The second process. It is in a session of its own, so that nobody's Ctrl-C ends it.
+#[derive(Debug)]
+struct Heir {
+    pid: Pid,
+    words: Option<File>,
+}
+
+impl Heir {
+    fn start(system: &System) -> Result<Heir, Failure> {
+        let failed = |error: Errno| Failure::doing("starting who undoes the shield", error.desc());
+        let (ear, mouth) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(failed)?;
+        // SAFETY: this process has one thread (see Guard::create), so the child may do all that we may.
+        match unsafe { fork() }.map_err(failed)? {
+            ForkResult::Parent { child } => Ok(Heir { pid: child, words: Some(File::from(mouth)) }),
+            ForkResult::Child => {
+                drop(mouth);
+                wait_and_undo(system, File::from(ear));
+                // SAFETY: ends the child without running what belongs to the parent (destructors, buffers).
+                unsafe { libc::_exit(0) }
+            }
+        }
+    }
+
+    /// `!`: from now on there may be something to undo. `.`: there is nothing any more.
+    fn tell(&mut self, word: u8) -> Result<(), Failure> {
+        let Some(words) = &mut self.words else { return Ok(()) };
+        words.write_all(&[word]).map_err(|error| Failure::doing("telling who undoes the shield", error))
+    }
+}
+
+impl Drop for Heir {
+    fn drop(&mut self) {
+        self.words = None;
+        while waitpid(self.pid, None) == Err(Errno::EINTR) {}
+    }
+}
+
+/// The child: the end of the pipe is the end of rtscope.
+fn wait_and_undo(system: &System, mut ear: File) {
+    // Neither can fail in a new child.
+    let _ = (setsid(), set_name(c"rtscope-undo"));
+    for one in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        // SAFETY: ignoring is no handler, so no code of ours can run in a wrong moment.
+        let _ = unsafe { signal(one, SigHandler::SigIgn) };
+    }
+    let (mut last, mut byte) = (b'.', [0]);
+    loop {
+        match ear.read(&mut byte) {
+            Ok(0) => break,
+            Ok(_) => last = byte[0],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    if last == b'!' {
+        match undo(system) {
+            Ok(_) | Err(Error::None) => {}
+            Err(error) => note(&format!("rtscope: undoing the shield of a table that was killed: {error}")),
+        }
+    }
+}
+
+/// What is to be changed for a shield of these CPUs.
+pub fn plan(system: &System, rt: &str) -> Result<Plan, Failure> {
+    Ok(plan::plan(system, rt, rtscope_shield::knobs::Level::Basic)?)
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A row: the shield it wants, its loads, the waiter, and everything gone again.
+
+use super::child::{Child, shared_words};
+use super::figures::{Latency, Work};
+use super::guard::{self, Guard};
+use super::loads::{Described, KINDS, Loads};
+use super::options::{RowArg, TableOptions};
+use super::waiter::{self, Board, Plan};
+use super::{Progress, Table};
+use crate::exit::Failure;
+use crate::stop::Stop;
+use nix::unistd::pipe2;
+use rtscope_kernel::TimerWatch;
+use rtscope_shield::apply::Undone;
+use rtscope_shield::{System, place};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// How often the waiter is asked how far it is.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Without --duration: three times what the samples should take, and a little.
+const PATIENCE_NS: u64 = 10_000_000_000;
+/// Loads shall be at work before it is measured: the first writes only fill memory.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// What is asked of each row.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    pub waiter: Plan,
+    /// Compute loops.
+    pub loops: usize,
+}
+
+impl Wanted {
+    pub fn of(options: &TableOptions, cpu: u32, cpus: usize) -> Wanted {
+        let (samples, period_ns) = (options.samples.0, options.rate.0);
+        let limit_ns = samples.saturating_mul(period_ns).saturating_mul(3).saturating_add(PATIENCE_NS);
+        let limit_ns = options.duration.map_or(limit_ns, |duration| duration.0);
+        Wanted { waiter: Plan { cpu, priority: options.prio, period_ns, samples, limit_ns }, loops: cpus }
+    }
+
+    /// Words of the loads' counters.
+    fn counters(&self) -> usize {
+        KINDS.len() + self.loops
+    }
+}
+
+/// A row.
+#[derive(Debug)]
+pub struct Row {
+    pub kind: RowArg,
+    /// What was measured, or why not.
+    pub outcome: Result<Box<Measured>, String>,
+}
+
+/// What was measured.
+#[derive(Debug)]
+pub struct Measured {
+    pub user: Option<Latency>,
+    pub kernel: Option<Latency>,
+    pub skipped: u64,
+    pub elsewhere: u64,
+    pub duration_ns: u64,
+    pub work: Option<Work>,
+    pub loads: Option<Described>,
+    /// Why it has fewer samples than wanted.
+    pub cut: Option<String>,
+    /// What of the shield could not be set back.
+    pub not_undone: Vec<String>,
+}
+
+impl Row {
+    pub fn name(&self) -> &'static str {
+        name(self.kind)
+    }
+
+    pub fn measured(&self) -> Option<&Measured> {
+        self.outcome.as_deref().ok()
+    }
+
+    /// For `--json`.
+    pub fn json(&self, stock: Option<&Work>) -> Value {
+        let measured = match &self.outcome {
+            Ok(measured) => measured,
+            Err(why) => return json!({ "row": self.name(), "missing": why }),
+        };
+        json!({
+            "row": self.name(),
+            "missing": null,
+            "duration_ns": measured.duration_ns,
+            "user_latency": measured.user.as_ref().map(Latency::json),
+            "kernel_latency": measured.kernel.as_ref().map(Latency::json),
+            "skipped": measured.skipped,
+            "interrupts_elsewhere": measured.elsewhere,
+            "work": measured.work.as_ref().map(|work| work.json(stock)),
+            "cut": measured.cut,
+            "not_undone": measured.not_undone,
+        })
+    }
+}
+
+fn name(kind: RowArg) -> &'static str {
+    match kind {
+        RowArg::Unloaded => "stock unloaded",
+        RowArg::Stock => "stock loaded",
+        RowArg::Shield => "shield loaded",
+        RowArg::Artis => "artis loaded",
+    }
+}
+
+/// Measures one. What this machine cannot do is in the row, and no failure.
+pub fn measure(
+    system: &System,
+    kind: RowArg,
+    table: &Table,
+    options: &TableOptions,
+    watch: Option<&TimerWatch>,
+    stop: &Stop,
+    progress: &Progress,
+) -> Result<Row, Failure> {
+    progress.begin(name(kind));
+    let missing = |why: String| Ok(Row { kind, outcome: Err(why) });
+    if kind == RowArg::Artis {
+        return missing(why_no_artis(system));
+    }
+    let shield = match kind {
+        RowArg::Shield => match Guard::create(system, &guard::plan(system, &table.rt.to_string())?) {
+            Ok(guard) => Some(guard),
+            Err(failure) => return missing(failure.to_string()),
+        },
+        _ => None,
+    };
+    let site = Site { system, table, folder: &options.dir, watch, stop, progress, name: name(kind) };
+    let measured = site.measure(kind != RowArg::Unloaded, shield.is_some());
+    // Before the loads' figures are looked at, and whatever came of them.
+    let undone = shield.map(Guard::undo).transpose()?;
+    let mut measured = measured?;
+    measured.not_undone =
+        undone.into_iter().flatten().filter_map(|(step, undone)| left(&step.place(), undone)).collect();
+    Ok(Row { kind, outcome: Ok(Box::new(measured)) })
+}
+
+fn why_no_artis(system: &System) -> String {
+    match system.exists("/sys/kernel/sched_ext") {
+        true => "this rtscope has no scheduler for it".to_owned(),
+        false => "this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT)".to_owned(),
+    }
+}
+
+fn left(place: &str, undone: Undone) -> Option<String> {
+    match undone {
+        Undone::Restored | Undone::Nothing => None,
+        Undone::Foreign { now } => Some(format!("{place}: somebody else made it {now}; it was left")),
+        Undone::Failed { why } => Some(format!("{place}: {why}")),
+    }
+}
+
+/// Where a row is measured.
+struct Site<'a> {
+    system: &'a System,
+    table: &'a Table,
+    folder: &'a Path,
+    watch: Option<&'a TimerWatch>,
+    stop: &'a Stop,
+    progress: &'a Progress,
+    name: &'a str,
+}
+
+impl Site<'_> {
+    fn measure(&self, loaded: bool, shielded: bool) -> Result<Measured, Failure> {
+        let wanted = &self.table.wanted;
+        let counters = wanted.counters();
+        let memory = shared_words(Board::words(counters, wanted.waiter.samples))?;
+        let board = Board::new(memory, counters);
+        let mut loads = None;
+        if loaded {
+            self.progress.go_on(&format!("{}: starting the loads", self.name));
+            let events = self.table.loads.as_ref().map(|loads| loads.events).filter(|events| *events > 0);
+            let stopped = || self.stop.asked();
+            loads = Some(Loads::start(&board, wanted.loops, self.folder, events, &stopped)?);
+            sleep(SETTLE);
+        }
+        let cut = self.wait(&board, shielded)?;
+        let lost_load = loads.as_mut().is_some_and(Loads::has_ended);
+        let described = loads.take().map(|loads| loads.described.clone());
+        let (user, kernel) = board.samples();
+        let duration_ns = board.duration_ns();
+        Ok(Measured {
+            user: Latency::of(user),
+            kernel: Latency::of(kernel),
+            skipped: board.skipped(),
+            elsewhere: board.elsewhere(),
+            duration_ns,
+            work: described.is_some().then(|| work(&board, wanted.loops, duration_ns)),
+            loads: described,
+            cut: cut.or(lost_load.then(|| "a load ended by itself".to_owned())),
+            not_undone: Vec::new(),
+        })
+    }
+
+    /// Lets the waiter measure; says why it ended early.
+    fn wait(&self, board: &Board, shielded: bool) -> Result<Option<String>, Failure> {
+        let plan = self.table.wanted.waiter;
+        let expiry = self.watch.map(TimerWatch::expiry).transpose()?;
+        let (gate, word) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)
+            .map_err(|error| Failure::doing("starting the waiter", error.desc()))?;
+        let (gate, mut word) = (File::from(gate), Some(File::from(word)));
+        let mut child = Child::start("rtscope-waiter", |say| {
+            // Its own end of the pipe would keep it from seeing that ours is gone.
+            word = None;
+            waiter::run(&plan, board, expiry.as_ref(), gate, say)
+        })?;
+        child.ready()?;
+        if shielded {
+            super::super::check(&place::enter(self.system, child.pid(), Some(plan.cpu))?)?;
+        }
+        if let Some(mut word) = word {
+            word.write_all(b"!").map_err(|error| Failure::doing("starting the waiter", error))?;
+        }
+        while !child.has_ended() && !self.stop.asked() {
+            sleep(LOOK_EVERY);
+            self.progress.go_on(&format!("{}: {} of {} wake-ups", self.name, board.count(), plan.samples));
+        }
+        Ok(match (board.is_done(), board.count() < plan.samples) {
+            (false, _) if self.stop.asked() => Some("stopped".to_owned()),
+            (false, _) => Some(child.complaint()),
+            (true, true) => Some("its time was over".to_owned()),
+            (true, false) => None,
+        })
+    }
+}
+
+fn work(board: &Board, loops: usize, duration_ns: u64) -> Work {
+    let seconds = duration_ns.max(1) as f64 / 1e9;
+    let per_s = |counter: usize| board.done_by(counter) as f64 / seconds;
+    Work {
+        compute_per_s: (0..loops).map(|cpu| per_s(KINDS.len() + cpu)).sum(),
+        disk_mb_per_s: per_s(0) / 1e6,
+        echoes_per_s: per_s(1),
+        ioctls_per_s: per_s(2),
+    }
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope shield table`: here without a shield, which would keep everybody else off a CPU; with it in a virtual machine.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rtscope_testkit::machine::{Cpus, is_emulated};
+use rtscope_testkit::process::{patience, program};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const JOURNAL: &str = "/run/rtscope/shield.json";
+/// One compute loop for each CPU comes last, so when it is there, so are all others.
+const LAST_LOAD: &str = "rtscope-compute";
+
+fn table(words: &[&str]) -> Command {
+    let mut command = Command::new(program("rtscope").expect("built"));
+    command.args(["shield", "table"]).args(words);
+    command
+}
+
+fn measured(words: &[&str]) -> Value {
+    let output = table(words).arg("--json").output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {said}");
+    let value: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    println!("{value}");
+    assert_eq!(value["schema"], "rtscope.shield.table/1");
+    value
+}
+
+fn row<'a>(table: &'a Value, name: &str) -> &'a Value {
+    let rows = table["rows"].as_array().expect("rows");
+    rows.iter().find(|row| row["row"] == name).unwrap_or_else(|| panic!("no row '{name}'"))
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// How many of a row's user latencies are longer.
+fn above(row: &Value, ns: u64) -> u64 {
+    let all = row["user_latency"]["above"].as_array().expect("counts");
+    let one = all.iter().find(|one| one["above_ns"] == ns).expect("this limit");
+    one["count"].as_u64().expect("a count")
+}
+
+/// What must be so of any latencies.
+fn sums_up(latency: &Value, count: u64) {
+    assert_eq!(latency["count"], count, "{latency}");
+    let list = |key: &str| latency[key].as_array().expect("a list").clone();
+    let histogram: u64 = list("histogram").iter().map(|one| one[1].as_u64().expect("a count")).sum();
+    assert_eq!(histogram, count);
+    let known: Vec<f64> = list("percentiles").iter().filter_map(|one| one["ns"].as_f64()).collect();
+    assert!(known.is_sorted(), "{known:?}");
+    assert!(known.iter().all(|ns| (number(&latency["min_ns"])..=number(&latency["max_ns"])).contains(ns)));
+    let counts: Vec<u64> = list("above").iter().map(|one| one["count"].as_u64().expect("a count")).collect();
+    assert!(counts.is_sorted_by(|one, next| one >= next), "{counts:?}");
+    let late = counts.iter().filter(|count| **count > 0).count();
+    let limits = list("above");
+    let longer = limits.iter().filter(|one| number(&latency["max_ns"]) > number(&one["above_ns"])).count();
+    assert_eq!(late, longer, "{latency}");
+}
+
+/// All its wake-ups are there; of their interrupts, those that were seen.
+fn is_whole(row: &Value, count: u64) {
+    assert_eq!((&row["missing"], &row["cut"]), (&Value::Null, &Value::Null), "{row}");
+    sums_up(&row["user_latency"], count);
+    let (user, kernel) = (&row["user_latency"], &row["kernel_latency"]);
+    let seen = kernel["count"].as_u64().expect("interrupts are seen where rtscope can watch");
+    assert!(seen <= count && seen * 10 >= count * 9, "{seen} of {count} interrupts seen");
+    sums_up(kernel, seen);
+    assert!(number(&kernel["min_ns"]) <= number(&user["min_ns"]), "an interrupt comes before who it wakes");
+    assert!(number(&kernel["max_ns"]) <= number(&user["max_ns"]));
+}
+
+fn worked(row: &Value) {
+    for load in ["compute_loops_per_s", "disk_mb_per_s", "echoes_per_s", "ioctls_per_s"] {
+        assert!(number(&row["work"][load]) > 0.0, "{load}: {row}");
+    }
+}
+
+#[test]
+fn root_a_table_without_shields_is_whole_and_sums_up() {
+    let Some(_cpus) = Cpus::for_watching("root_a_table_without_shields_is_whole_and_sums_up") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let picture = folder.path().join("table.svg");
+    let dir = folder.path().join("disk");
+    fs::create_dir(&dir).expect("made");
+    let (svg, disk) = (picture.display().to_string(), dir.display().to_string());
+    let words = ["--rows", "unloaded,stock", "--samples", "500", "--svg", &svg, "--dir", &disk];
+    let table = measured(&words);
+    let (unloaded, stock) = (row(&table, "stock unloaded"), row(&table, "stock loaded"));
+    is_whole(unloaded, 500);
+    is_whole(stock, 500);
+    assert_eq!(unloaded["work"], Value::Null);
+    worked(stock);
+    assert_eq!(stock["work"]["compute_of_stock"], 1.0);
+    assert!(number(&table["loads"]["ioctl_events"]) > 0.0);
+    let drawn = fs::read_to_string(&picture).expect("written");
+    assert_eq!(drawn.matches("<path").count(), 2);
+    assert_eq!(fs::read_dir(&dir).expect("there").count(), 0, "something is left on disk");
+}
+
+/// Processes by their parents.
+fn children(parent: u32) -> BTreeMap<u32, String> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir("/proc").expect("there").flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
+        let Some((name, rest)) = stat.split_once(" (").and_then(|(_, rest)| rest.rsplit_once(") ")) else {
+            continue;
+        };
+        if rest.split(' ').nth(1).and_then(|ppid| ppid.parse().ok()) == Some(parent) {
+            found.insert(pid, name.to_owned());
+        }
+    }
+    found
+}
+
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + patience();
+    while !is_so() {
+        assert!(Instant::now() < end, "never: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A table that takes long, until all its loads and its waiter are there; their numbers.
+fn under_way(words: &[&str]) -> (Child, BTreeSet<u32>) {
+    let mut command = table(words);
+    command.args(["--samples", "1M"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let table = command.spawn().expect("starts");
+    let mut there = BTreeMap::new();
+    wait_for("loads and waiter", || {
+        there = children(table.id());
+        let is_there = |name: &str| there.values().any(|one| one == name);
+        is_there(LAST_LOAD) && is_there("rtscope-waiter")
+    });
+    (table, there.into_keys().collect())
+}
+
+fn ended_by(mut table: Child, children: &BTreeSet<u32>, signal: Signal) -> ExitStatus {
+    kill(Pid::from_raw(table.id() as i32), signal).expect("it lives");
+    let status = table.wait().expect("it ended");
+    let is_gone = |pid: &u32| !fs::exists(format!("/proc/{pid}")).expect("told");
+    wait_for("all children gone", || children.iter().all(is_gone));
+    status
+}
+
+#[test]
+fn root_loads_go_with_the_table_however_it_ends() {
+    let Some(_cpus) = Cpus::for_watching("root_loads_go_with_the_table_however_it_ends") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = folder.path().display().to_string();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
+        let (table, children) = under_way(&["--rows", "stock", "--dir", &disk]);
+        // Disk, network, ioctl, the waiter, and a loop for each CPU.
+        assert!(children.len() >= 6, "{children:?}");
+        let status = ended_by(table, &children, signal);
+        match signal {
+            Signal::SIGKILL => assert_eq!(status.signal(), Some(9)),
+            _ => assert_eq!(status.code(), Some(1), "{signal}: {status}"),
+        }
+        assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 0, "{signal}: something is left");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    for (words, said) in [
+        (&["--samples", "0"][..], "--samples"),
+        (&["--samples", "100M"], "--samples"),
+        (&["--rate", "1M/s"], "--rate"),
+        (&["--rate", "100000/s"], "--rate"),
+        (&["--duration", "0s"], "--duration"),
+        (&["--rows", "ideal"], "--rows"),
+        (&["--dir", "/no/such/folder"], "--dir"),
+        (&["--prio", "0"], "--prio"),
+    ] {
+        let output = table(words).output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let code = output.status.code();
+        match nix::unistd::geteuid().is_root() {
+            true => assert!(code == Some(2) && text.contains(said), "{words:?}: {code:?} {text}"),
+            false => assert!(matches!(code, Some(2 | 3)), "{words:?}: {code:?} {text}"),
+        }
+    }
+}
+
+fn skipped(test: &str) -> bool {
+    if !is_emulated() {
+        println!("SKIP: {test}: it shields a CPU of the whole machine, and runs in ./x vm only");
+    }
+    !is_emulated()
+}
+
+/// Everything that a shield changes, but for single threads.
+fn settings() -> BTreeMap<String, Option<String>> {
+    let output = Command::new(program("rtscope").expect("built"))
+        .args(["shield", "plan", "--rt", "1", "--json"])
+        .output()
+        .expect("it runs");
+    let plan: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let all = plan["settings"].as_array().expect("settings").iter();
+    let files = all.filter_map(|one| one["place"].as_str()).filter(|place| place.starts_with('/'));
+    files.map(|place| (place.to_owned(), fs::read_to_string(place).ok())).collect()
+}
+
+#[test]
+fn root_vm_a_shield_keeps_the_loads_away_and_is_undone() {
+    let test = "root_vm_a_shield_keeps_the_loads_away_and_is_undone";
+    if skipped(test) {
+        return;
+    }
+    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let before = settings();
+    let table = measured(&["--rows", "stock,shield", "--samples", "3000", "--rate", "500/s"]);
+    assert_eq!(settings(), before);
+    assert!(!fs::exists(JOURNAL).expect("told"));
+    let (stock, shield) = (row(&table, "stock loaded"), row(&table, "shield loaded"));
+    for row in [stock, shield] {
+        is_whole(row, 3000);
+        worked(row);
+        assert_eq!(row["not_undone"], serde_json::json!([]));
+    }
+    let late = [stock, shield].map(|row| above(row, 1_000_000));
+    let share = number(&shield["work"]["compute_of_stock"]);
+    println!("above 1 ms: stock {}, shield {}; compute {:.0} % of stock", late[0], late[1], share * 100.0);
+    assert!(
+        (0.2..0.9).contains(&share),
+        "one of two CPUs is kept free, and with it half of the work: {share}"
+    );
+}
+
+#[test]
+fn root_vm_a_shield_is_undone_when_the_table_is_killed() {
+    let test = "root_vm_a_shield_is_undone_when_the_table_is_killed";
+    if skipped(test) {
+        return;
+    }
+    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let before = settings();
+    for signal in [Signal::SIGKILL, Signal::SIGINT] {
+        let (table, children) = under_way(&["--rows", "shield"]);
+        assert!(fs::exists(JOURNAL).expect("told"), "it is shielded");
+        ended_by(table, &children, signal);
+        wait_for("the shield undone", || !fs::exists(JOURNAL).expect("told"));
+        assert_eq!(settings(), before, "{signal}");
+    }
+}
