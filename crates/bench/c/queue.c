@@ -14,11 +14,16 @@ static struct rtscope_queue producer, consumer;
 static uint64_t count;
 static int producer_cpu;
 
+/* As crates/bench/src/queue.rs does. */
 static inline void relax(void)
 {
+	for (int i = 0; i < 32; i++) {
 #if defined(__x86_64__)
-	__builtin_ia32_pause();
+		__builtin_ia32_pause();
+#elif defined(__aarch64__)
+		__asm__ volatile("isb");
 #endif
+	}
 }
 
 static void go_to(int cpu)

@@ -143,11 +143,11 @@ impl UserPart {
     pub fn write(&self, target: &Path) -> Result<UserConverted, rtscope_store::Error> {
         let mut spool = UserSpoolWriter::create(target, &self.session)?;
         let written = spool.clock(&self.pairs).and_then(|()| spool.snapshot(&self.snapshot));
-        written.map_err(|source| rtscope_store::Error::Io {
-            action: "write",
-            path: target.to_owned(),
-            source,
-        })?;
+        if let Err(source) = written {
+            // What could not be written is of no use, and the room may be.
+            spool.discard();
+            return Err(rtscope_store::Error::Io { action: "write", path: target.to_owned(), source });
+        }
         let lost_no_buffer = self.snapshot.lost_outside;
         let end = UserEnd { ended_ns: self.until.0, lost_no_buffer, ..UserEnd::default() };
         let window = Some((self.from, self.until));

@@ -62,6 +62,36 @@ fn nobody_waits_for_ever_for_a_recorder_that_was_killed() {
 }
 
 #[test]
+fn a_flight_recorder_goes_on_after_a_snapshot_that_could_not_be_written() {
+    let room = Room::new("a_flight_recorder_goes_on_after_a_snapshot_that_could_not_be_written");
+    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    let child = waiting(&emitter, "1000");
+    let mut command = room.recorder(&["--flight-recorder"]);
+    let mut recorder =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
+    let mut said = BufReader::new(recorder.stderr.take().expect("piped"));
+    let mut line = String::new();
+    said.read_line(&mut line).expect("it says that it records");
+    assert!(line.contains("record into memory"), "{line}");
+    emit(child);
+    // The first snapshot's place is taken.
+    fs::create_dir(room.trace().join("1")).expect("the folder is there");
+    let own = Pid::from_raw(recorder.id() as i32);
+    kill(own, Signal::SIGUSR1).expect("it runs");
+    while !line.contains("recording goes on") {
+        line.clear();
+        assert!(said.read_line(&mut line).expect("text") > 0, "it ended");
+    }
+    let asked = rtscope().arg("snapshot").output().expect("it can be run");
+    assert!(asked.status.success(), "{asked:?}");
+    let asked = String::from_utf8_lossy(&asked.stdout).into_owned();
+    assert!(asked.trim().ends_with("/2"), "{asked}");
+    assert_eq!(programs_room::lines(Path::new(asked.trim())).len(), 1000);
+    kill(own, Signal::SIGINT).expect("it runs");
+    assert!(recorder.wait().expect("it ends").success());
+}
+
+#[test]
 fn a_recorder_without_room_switches_programs_off() {
     let room = Room::new("a_recorder_without_room_switches_programs_off");
     let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };

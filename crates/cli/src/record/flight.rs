@@ -50,22 +50,27 @@ pub fn run(options: &RecordOptions, target: &Path, report: &Report) -> Result<()
     }
     let until = options.duration.map(|duration| started.0.saturating_add(duration.0));
     let mut number = 1;
-    loop {
+    let saved = loop {
         let over = until.is_some_and(|until| monotonic_now().0 >= until);
         let last = stop.asked() || over || child.as_mut().is_some_and(Child::has_ended);
         // ORDER: relaxed; a flag that stands for itself.
         if asked.swap(false, Ordering::Relaxed) || last {
-            save(&flight, &target.join(number.to_string()), report)?;
+            let saved = save(&flight, &target.join(number.to_string()), report);
             number += 1;
-        }
-        if last {
-            break;
+            if last {
+                break saved;
+            }
+            // The events are still in memory, and there may be room the next time.
+            if let Err(failure) = saved {
+                note(&format!("rtscope: {failure}; recording goes on"));
+            }
         }
         std::thread::sleep(TICK);
-    }
+    };
     if let Some(child) = &mut child {
         child.terminate();
     }
+    saved?;
     child.as_ref().and_then(Child::complaint).map_or(Ok(()), |complaint| {
         note(&format!("rtscope: {complaint}"));
         if child.as_ref().is_some_and(Child::could_not_start) {
