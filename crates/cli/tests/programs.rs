@@ -2,19 +2,28 @@
 //! `rtscope record -u` and `rtscope list` against a program that counts what it emits (crates/testkit/c/emitter.c), compiled here
 //! as a user would. In each: recorded + lost = emitted; babeltrace2 and strace are the judges.
 
-use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::process::program;
+mod programs_room;
+
+use programs_room::{Recorded, rtscope};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// A folder with the compiled emitter in it, and the right to be the only recorder of programs.
+/// A room with the compiled emitter in it.
 struct Room {
-    folder: tempfile::TempDir,
+    room: programs_room::Room,
     emitter: PathBuf,
-    _cpus: Cpus,
+}
+
+impl Deref for Room {
+    type Target = programs_room::Room;
+
+    fn deref(&self) -> &programs_room::Room {
+        &self.room
+    }
 }
 
 impl Room {
@@ -24,33 +33,10 @@ impl Room {
     }
 
     fn with(test: &str, compiler: &str, flags: &[&str]) -> Option<Room> {
-        let folder = tempfile::tempdir().expect("a folder");
-        let emitter = folder.path().join("emitter");
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let output = Command::new(compiler)
-            .args(flags)
-            .args(["-Wall", "-Wextra", "-Werror", "-pthread", "-I"])
-            .arg(root.join("include"))
-            .arg("-o")
-            .arg(&emitter)
-            .arg(root.join("crates/testkit/c/emitter.c"))
-            .output();
-        let Ok(output) = output else {
-            println!("SKIP: {test}: there is no {compiler} here");
-            return None;
-        };
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Some(Room { folder, emitter, _cpus: Cpus::take().expect("the build folder can be written") })
-    }
-
-    fn trace(&self) -> PathBuf {
-        self.folder.path().join("trace")
-    }
-
-    fn recorder(&self, options: &[&str]) -> Command {
-        let mut command = rtscope();
-        command.args(["record", "--json", "-u", "test:*", "-o"]).arg(self.trace()).args(options);
-        command
+        let room = programs_room::Room::new(test);
+        let source = programs_room::root().join("crates/testkit/c/emitter.c");
+        let emitter = room.compile(compiler, flags, &source, "emitter")?;
+        Some(Room { room, emitter })
     }
 
     /// Records one run of the emitter.
@@ -62,27 +48,16 @@ impl Room {
     }
 }
 
-fn rtscope() -> Command {
-    Command::new(program("rtscope").expect("built"))
-}
-
 fn account(output: &Output) -> Value {
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().find(|line| line.contains("rtscope.record-user/1"));
-    serde_json::from_str(line.unwrap_or_else(|| panic!("an account: {output:?}"))).expect("JSON")
+    Recorded::of(output.clone()).account
 }
 
 fn emitted(output: &Output) -> u64 {
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.lines()
-        .filter_map(|line| line.strip_prefix("emitted "))
-        .map(|n| n.parse::<u64>().expect("a number"))
-        .sum()
+    Recorded::printed_in(output, "emitted ")
 }
 
 fn lost(account: &Value) -> u64 {
-    let losses = account["losses"].as_array().expect("losses");
-    losses.iter().map(|loss| loss["count"].as_u64().expect("a known number")).sum()
+    programs_room::lost(account)
 }
 
 /// What babeltrace2 reads; it must have nothing to complain about but what was lost.

@@ -110,6 +110,12 @@ pub fn waiting(command: &mut Command) -> Child {
     child
 }
 
+/// All that an account says was lost.
+pub fn lost(account: &Value) -> u64 {
+    let losses = account["losses"].as_array().expect("losses");
+    losses.iter().map(|loss| loss["count"].as_u64().expect("a known number")).sum()
+}
+
 /// What a recording came to.
 pub struct Recorded {
     pub account: Value,
@@ -134,8 +140,7 @@ impl Recorded {
     }
 
     pub fn lost(&self) -> u64 {
-        let losses = self.account["losses"].as_array().expect("losses");
-        losses.iter().map(|loss| loss["count"].as_u64().expect("a known number")).sum()
+        lost(&self.account)
     }
 
     pub fn remarks(&self) -> String {
@@ -144,7 +149,11 @@ impl Recorded {
 
     /// A number that the program printed behind `word`.
     pub fn printed(&self, word: &str) -> u64 {
-        let text = String::from_utf8_lossy(&self.output.stdout);
+        Recorded::printed_in(&self.output, word)
+    }
+
+    pub fn printed_in(output: &Output, word: &str) -> u64 {
+        let text = String::from_utf8_lossy(&output.stdout);
         let numbers = text.lines().filter_map(|line| line.strip_prefix(word)?.trim().parse::<u64>().ok());
         numbers.sum()
     }
