@@ -10,8 +10,14 @@ use crate::outcome::{Outcome, Tally};
 use crate::{cargo, root, tidy};
 
 /// Folders with C files that clang-format keeps.
-const C_FOLDERS: [&str; 5] =
-    ["crates/abi", "crates/bench/c", "crates/cli/c", "crates/kernel/bpf", "crates/testkit"];
+const C_FOLDERS: [&str; 6] = [
+    "crates/abi",
+    "crates/artis/bpf",
+    "crates/bench/c",
+    "crates/cli/c",
+    "crates/kernel/bpf",
+    "crates/testkit",
+];
 /// Shell scripts.
 const SCRIPTS: [&str; 3] = ["x", ".ci/run", "xtask/src/vm/init.sh"];
 

@@ -59,6 +59,16 @@ pub enum Now {
 
 /// Makes a shield. What single settings refused is in the journal that comes back.
 pub fn create(system: &System, plan: &Plan) -> Result<Journal, Error> {
+    create_kept(system, plan, |_| Ok(()))
+}
+
+/// Makes a shield whose CPUs a scheduler lends. `keep` starts the process that holds it, and saves the journal when it has the
+/// process' number; when it fails, everything is undone.
+pub fn create_kept(
+    system: &System,
+    plan: &Plan,
+    keep: impl FnOnce(&mut Journal) -> Result<(), Error>,
+) -> Result<Journal, Error> {
     let lock = Lock::take(system)?;
     match Journal::load(system)? {
         None => {}
@@ -87,6 +97,10 @@ pub fn create(system: &System, plan: &Plan) -> Result<Journal, Error> {
     }
     if journal.apart.needs_affinities() {
         catch_up(system, plan, &mut journal)?;
+    }
+    if let Err(error) = keep(&mut journal) {
+        undo_with(system, journal, true, &lock)?;
+        return Err(error);
     }
     journal.state = State::Active;
     journal.save(system)?;
@@ -213,6 +227,10 @@ fn undo_with(
 ) -> Result<Vec<(Step, Undone)>, Error> {
     journal.state = State::Undoing;
     journal.save(system)?;
+    // Its scheduler goes before any setting that it counts on.
+    if let Some(keeper) = &journal.keeper {
+        keeper.end(system)?;
+    }
     let by_the_kernel = by_the_kernel(&journal);
     let undo = |step: &Step| (step.clone(), undo_step(system, step, force, &by_the_kernel));
     let mut all: Vec<(Step, Undone)> = in_order(&journal.steps).map(undo).collect();
@@ -252,7 +270,7 @@ fn in_order(steps: &[Step]) -> impl Iterator<Item = &Step> {
 fn by_the_kernel(journal: &Journal) -> Vec<String> {
     let (rt, others) = (Cpus::from_list(&journal.rt), Cpus::from_list(&journal.others));
     match (rt, others) {
-        (Ok(rt), Ok(others)) if !journal.apart.needs_affinities() => {
+        (Ok(rt), Ok(others)) if journal.apart.group().is_some() => {
             let all: Cpus = rt.iter().chain(others.iter()).collect();
             vec![all.to_string(), others.to_string()]
         }

@@ -4,6 +4,7 @@
 //! The journal is whole at any time: it is written beside itself, synchronised, and renamed. It is in /run, which a reboot
 //! empties, as a reboot sets every setting back; where /run outlives one, the kernel's boot id tells.
 
+use crate::keeper::Keeper;
 use crate::knobs::{KEPT, Level};
 use crate::partition::Apart;
 use crate::step::Step;
@@ -50,6 +51,9 @@ pub struct Journal {
     pub apart: Apart,
     /// The kernel's ticks since boot when it was made: threads that began later inherited from it.
     pub began: Option<u64>,
+    /// The process that holds the scheduler, where one lends the CPUs.
+    #[serde(default)]
+    pub keeper: Option<Keeper>,
     /// All changes, in the order in which they were made.
     pub steps: Vec<Step>,
 }
@@ -102,6 +106,7 @@ impl Journal {
             level: plan.level,
             apart: plan.apart.clone(),
             began: crate::tasks::start_of(system, std::process::id() as i32),
+            keeper: None,
             steps: plan.steps.clone(),
         }
     }

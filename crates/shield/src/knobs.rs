@@ -93,6 +93,8 @@ const fn full(knob: Knob) -> Knob {
 pub const KERNEL_THREADS: &str = "kernel-threads";
 /// Other tasks' row, where there is no cpuset.
 pub const TASKS: &str = "tasks";
+/// The row of real-time tasks that are not bound to a real-time CPU, where a scheduler lends these: it does not see such tasks.
+pub const REAL_TIME_TASKS: &str = "real-time-tasks";
 /// Processes that were brought in, in the journal only.
 pub const MOVED: &str = "moved";
 /// Affinities that are not changed by us, in the journal only: see `plan`.
@@ -288,6 +290,7 @@ pub fn removes(name: &str) -> &'static str {
     match name {
         KERNEL_THREADS => "kernel threads that may run elsewhere",
         TASKS => "all other tasks",
+        REAL_TIME_TASKS => "real-time tasks that the kernel would carry here when a CPU is free",
         PARTITION => "all other tasks, and the balancing of load",
         _ => KNOBS.iter().find(|knob| knob.name == name).map_or("", |knob| knob.removes),
     }

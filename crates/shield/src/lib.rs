@@ -13,6 +13,7 @@ pub mod boot;
 pub mod cpus;
 pub mod form;
 pub mod journal;
+pub mod keeper;
 pub mod knobs;
 pub mod partition;
 pub mod place;
@@ -70,6 +71,9 @@ pub enum Error {
     /// CPUs could not be set apart; everything else was undone.
     #[error("the CPUs cannot be set apart: {0}; everything is as it was before")]
     Partition(String),
+    /// The process that holds the scheduler.
+    #[error("the process that holds the scheduler: {0}")]
+    Keeper(String),
 }
 
 impl Error {

@@ -31,6 +31,8 @@ pub enum Apart {
         /// Begins the names of their files, unless they are mounted with noprefix.
         prefix: String,
     },
+    /// Not at all: a scheduler lends them (mode artis).
+    Lent,
     /// Affinities of tasks only.
     Affinities {
         /// Why nothing better.
@@ -68,7 +70,7 @@ impl Apart {
     pub fn group(&self) -> Option<String> {
         match self {
             Apart::Partition { mount } | Apart::Cpusets { mount, .. } => Some(format!("{mount}/{NAME}")),
-            Apart::Affinities { .. } => None,
+            Apart::Affinities { .. } | Apart::Lent => None,
         }
     }
 
@@ -82,7 +84,7 @@ impl Apart {
         match self {
             Apart::Partition { mount } => partition(system, mount, rt),
             Apart::Cpusets { mount, prefix } => cpusets(system, mount, prefix, rt, others),
-            Apart::Affinities { .. } => Vec::new(),
+            Apart::Affinities { .. } | Apart::Lent => Vec::new(),
         }
     }
 }

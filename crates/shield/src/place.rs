@@ -90,7 +90,7 @@ pub fn enter(system: &System, pid: i32, cpu: Option<u32>) -> Result<Vec<Step>, E
     Ok(journal.steps.split_off(known))
 }
 
-fn member(system: &System, task: &Task, group: &str) -> Step {
+pub(crate) fn member(system: &System, task: &Task, group: &str) -> Step {
     // Our group is right below the mount.
     let mount = group.rsplit_once('/').map_or("/", |(mount, _)| mount);
     Step {

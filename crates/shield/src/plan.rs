@@ -3,7 +3,7 @@
 
 use crate::boot::{self, Parameter};
 use crate::form::Form;
-use crate::knobs::{KEPT, KERNEL_THREADS, KNOBS, Knob, Level, TASKS, removes};
+use crate::knobs::{KEPT, KERNEL_THREADS, KNOBS, Knob, Level, REAL_TIME_TASKS, TASKS, removes};
 use crate::partition::Apart;
 use crate::step::{Step, Target};
 use crate::tasks::{self, Task};
@@ -83,9 +83,18 @@ pub struct Plan {
 
 /// Looks at the machine.
 pub fn plan(system: &System, rt: &str, level: Level) -> Result<Plan, Error> {
+    plan_with(system, rt, level, Apart::find(system))
+}
+
+/// The plan for CPUs that a scheduler lends to others: nothing is set apart.
+pub fn plan_lent(system: &System, rt: &str, level: Level) -> Result<Plan, Error> {
+    plan_with(system, rt, level, Apart::Lent)
+}
+
+fn plan_with(system: &System, rt: &str, level: Level, apart: Apart) -> Result<Plan, Error> {
     let (rt, others) = split(system, rt)?;
     let mut plan = Plan {
-        apart: Apart::find(system),
+        apart,
         settings: Vec::new(),
         steps: Vec::new(),
         boot: boot::parameters(system, &rt, &others),
@@ -276,6 +285,7 @@ impl Plan {
         match (&self.apart, task.kernel) {
             (_, true) if here => Some(KERNEL_THREADS),
             (Apart::Affinities { .. }, false) if here => Some(TASKS),
+            (Apart::Lent, false) if here && task.realtime && cpus.len() > 1 => Some(REAL_TIME_TASKS),
             (Apart::Partition { .. } | Apart::Cpusets { .. }, _) if narrow => Some(KEPT),
             _ => None,
         }

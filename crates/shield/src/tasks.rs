@@ -38,6 +38,8 @@ pub struct Task {
     pub runnable: bool,
     /// The CPU that it runs on, or has run on.
     pub cpu: Option<u32>,
+    /// Whether it has a real-time policy: FIFO, RR or DEADLINE.
+    pub realtime: bool,
 }
 
 /// All threads. None in a tree that only imitates a machine.
@@ -55,6 +57,12 @@ pub fn of(system: &System, pid: i32) -> Vec<Task> {
     stats.iter().filter_map(|path| parse(&system.read(path).ok()?)).collect()
 }
 
+/// The process that a thread belongs to.
+pub fn process_of(system: &System, tid: i32) -> Option<i32> {
+    let status = system.read(&format!("/proc/{tid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
 /// Reads a line of /proc/PID/stat (proc_pid_stat(5)). A name may have spaces and parentheses in it.
 fn parse(stat: &str) -> Option<Task> {
     let (tid, rest) = stat.split_once(" (")?;
@@ -70,6 +78,7 @@ fn parse(stat: &str) -> Option<Task> {
         bound: flags & BOUND != 0,
         runnable: fields.first() == Some(&"R"),
         cpu: fields.get(39 - 3).and_then(|cpu| cpu.parse().ok()),
+        realtime: fields.get(41 - 3).is_some_and(|policy| ["1", "2", "6"].contains(policy)),
     })
 }
 

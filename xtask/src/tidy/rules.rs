@@ -10,9 +10,9 @@ const TOO_LONG_LINES: usize = 1000;
 /// An `ORDER:` comment belongs at most this many lines above the line that it explains.
 const ORDER_LINES_ABOVE: usize = 6;
 /// The flow. A crate may depend on those before it.
-const FLOW: [&str; 14] = [
+const FLOW: [&str; 15] = [
     "abi", "event", "ftrace", "ring", "kernel", "user", "collect", "ctf", "store", "analyze", "view",
-    "peers", "shield", "cli",
+    "peers", "shield", "artis", "cli",
 ];
 /// Crates beside the flow: they may depend on everything, and every crate's tests may use them.
 const BESIDE_THE_FLOW: [&str; 4] = ["probe", "queue", "testkit", "bench"];

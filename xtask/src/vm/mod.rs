@@ -209,7 +209,7 @@ fn run_kernel(
     while !column.left.is_empty() {
         let archive = suite.archive(base, kernel.name, &column.left)?;
         let mut console = Console::default();
-        let ended = boot::boot(&image.path, &archive, start + KERNEL_LIMIT, |line| {
+        let ended = boot::boot(&image.path, kernel.append, &archive, start + KERNEL_LIMIT, |line| {
             if options.verbose {
                 eprintln!("[{}] {line}", kernel.name);
             }

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * An asymmetric scheduler: real-time CPUs are lent to other tasks while these are in user mode.
+ *
+ * A task that enters the kernel on a real-time CPU is kicked off it (hooks.bpf.h): the kernel then calls `enqueue`, which hands
+ * the task over through a ring that only this CPU writes. One of the other CPUs takes it from there in its `dispatch`. The way
+ * back is theirs, too: they push tasks in user mode to real-time CPUs that are idle. Real-time CPUs never pull, and never take
+ * another CPU's run-queue lock for a task of ours.
+ *
+ * No bpf_timer: the verifier refuses it on PREEMPT_RT. What must happen after a time happens in the ticks of the other CPUs.
+ */
+#include "hooks.bpf.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Linux tasks come first each so many turns, that RT1 cannot starve them. */
+#define LINUX_TURN 8
+/* A real-time CPU that is idle asks for work once in so long. */
+#define ASK_NS 1000000
+/* Tasks that one dispatch takes over, and those in a queue that it looks at for one to lend. */
+#define TAKE_OVER 16
+#define LOOK_AT 16
+
+static __always_inline void queue(struct task_struct *p, struct task_state *state, __u64 flags)
+{
+	__u64 oldest = vtime_now - config.slice_ns;
+
+	if (p->policy == SCHED_EXT) {
+		insert_by(p, QUEUE_RT1, config.slice_ns, rank_of(p), flags);
+		return;
+	}
+	/* Who slept gets no more than a slice ahead of the others. */
+	if ((__s64)(state->vtime - oldest) < 0)
+		state->vtime = oldest;
+	insert_by(p, QUEUE_LINUX, config.slice_ns, state->vtime, flags);
+}
+
+/* Somebody has to look at the queues: an idle CPU, or one with less important work. */
+static __always_inline void call_for(struct task_struct *p, __s32 first)
+{
+	__s32 cpu = claim_idle_other(p, first);
+
+	if (cpu >= 0) {
+		kick(cpu, KICK_IDLE);
+		return;
+	}
+	cpu = less_important(p);
+	if (cpu >= 0)
+		kick(cpu, KICK_PREEMPT);
+	else if (first >= 0)
+		/* Nobody was idle; but one may be going to be just now. */
+		kick(first, KICK_IDLE);
+}
+
+static __always_inline void send(struct task_struct *p, __s32 cpu)
+{
+	struct rts_artis_cpu *there = counts_of(cpu);
+
+	if (there)
+		count(&there->classes[class_of(p)].moved_here);
+}
+
+SEC("struct_ops/artis_select_cpu")
+__s32 BPF_PROG(artis_select_cpu, struct task_struct *p, __s32 before, __u64 flags)
+{
+	__s32 first = first_other(p), cpu;
+
+	/* Who wakes up is in the kernel. */
+	if (first < 0)
+		return before;
+	cpu = claim_idle_other(p, before);
+	if (cpu >= 0) {
+		insert(p, LOCAL, config.slice_ns, 0);
+		return cpu;
+	}
+	return is_rt(before) || !may_use(p, before) ? first : before;
+}
+
+SEC("struct_ops/artis_enqueue")
+void BPF_PROG(artis_enqueue, struct task_struct *p, __u64 flags)
+{
+	struct task_state *state = state_of(p);
+	__s32 cpu = scx_bpf_task_cpu(p), first, idle;
+	struct rts_artis_cpu *here = counts_of(cpu);
+	struct rts_artis_counts *class;
+
+	first = first_other(p);
+	if (!state || !here || first < 0) {
+		insert(p, LOCAL, config.slice_ns, flags);
+		return;
+	}
+	class = &here->classes[class_of(p)];
+	if (is_pinned(p)) {
+		if (is_rt(cpu))
+			count(&class->refused[RTS_ARTIS_PINNED]);
+		/* For a short while: it may be pinned for less. */
+		insert(p, LOCAL, config.grace_ns, flags);
+		return;
+	}
+	if (flags & SCX_ENQ_WAKEUP)
+		state->in_kernel |= is_at_user_mode(p, state);
+	if (!is_rt(cpu)) {
+		idle = is_lendable(p, state) ? claim_idle_rt(p) : -1;
+		state->leaving = 0;
+		if (idle >= 0) {
+			send(p, idle);
+			insert(p, LOCAL_ON | idle, config.lent_slice_ns, flags);
+			return;
+		}
+		queue(p, state, flags);
+		call_for(p, cpu);
+		return;
+	}
+	if (state->evicting)
+		end_eviction(state, class, RTS_ARTIS_MOVED);
+	if (cpu == (__s32)bpf_get_smp_processor_id()) {
+		if (hand_over(cpu, p->pid)) {
+			call_for(p, first);
+			return;
+		}
+		count(&here->ring_full);
+	}
+	queue(p, state, flags);
+	call_for(p, first);
+}
+
+/* Takes over what real-time CPUs handed over. One CPU at a time does so for each ring; the others need not wait. */
+static __always_inline void take_over_all(void)
+{
+	__u32 at, number;
+
+	bpf_for(at, 0, config.nr_rt)
+	{
+		__u32 key = config.rt[index(at)];
+		struct ring *ring = bpf_map_lookup_elem(&rings, &key);
+
+		if (!ring || ring->tail == *(volatile __u64 *)&ring->head)
+			continue;
+		if (__sync_val_compare_and_swap(&ring->reader, 0, 1))
+			continue;
+		bpf_for(number, 0, TAKE_OVER)
+		{
+			__u32 pid = take_over(ring);
+			struct task_struct *p = pid ? bpf_task_from_pid(pid) : NULL;
+			struct task_state *state;
+
+			if (!pid)
+				break;
+			/* It has ended on its way. */
+			if (!p)
+				continue;
+			state = state_of(p);
+			if (state)
+				queue(p, state, 0);
+			bpf_task_release(p);
+		}
+		__sync_val_compare_and_swap(&ring->reader, 1, 0);
+	}
+}
+
+/* Sends a waiting task that is in user mode to an idle real-time CPU. */
+static __always_inline void lend_from(__u64 dsq)
+{
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *p;
+	__u32 number;
+	__s32 cpu;
+
+	if (!has_idle_rt() || scx_bpf_dsq_nr_queued(dsq) <= 0)
+		return;
+	if (!bpf_iter_scx_dsq_new(&it, dsq, 0)) {
+		bpf_for(number, 0, LOOK_AT)
+		{
+			p = bpf_iter_scx_dsq_next(&it);
+			if (!p)
+				break;
+			if (!is_lendable(p, state_of(p)))
+				continue;
+			cpu = claim_idle_rt(p);
+			if (cpu < 0)
+				break;
+			if (bpf_ksym_exists(scx_bpf_dsq_move_set_slice))
+				scx_bpf_dsq_move_set_slice(&it, config.lent_slice_ns);
+			if (scx_bpf_dsq_move(&it, p, LOCAL_ON | cpu, 0))
+				send(p, cpu);
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+}
+
+/* Whoever waits on a real-time CPU that RT0 has held for longer than this goes elsewhere. */
+static __always_inline void empty_held(__u64 longer_ns)
+{
+	__u64 now = bpf_ktime_get_ns();
+	__u32 at;
+
+	if (!bpf_ksym_exists(scx_bpf_dsq_reenq))
+		return;
+	bpf_for(at, 0, config.nr_rt)
+	{
+		__s32 cpu = config.rt[index(at)];
+		struct cpu_state *there = &cpus[index(cpu)];
+		__u64 since = *(volatile __u64 *)&there->rt0_since;
+		struct rts_artis_cpu *counted;
+
+		if (!since || now - since < longer_ns || scx_bpf_dsq_nr_queued(LOCAL_ON | cpu) <= 0)
+			continue;
+		counted = counts_of(cpu);
+		if (counted)
+			count(&counted->emptied);
+		scx_bpf_dsq_reenq(LOCAL_ON | cpu, SCX_REENQ_ANY);
+	}
+}
+
+SEC("struct_ops/artis_dispatch")
+void BPF_PROG(artis_dispatch, __s32 cpu, struct task_struct *prev)
+{
+	bool goes_on = prev && (prev->scx.flags & SCX_TASK_QUEUED);
+
+	if (is_rt(cpu)) {
+		/* It never pulls. Who has it may keep it, unless others wait for it. */
+		if (goes_on &&
+		    (first_other(prev) < 0 || (is_lendable(prev, state_of(prev)) && !scx_bpf_dsq_nr_queued(QUEUE_RT1) &&
+					       !scx_bpf_dsq_nr_queued(QUEUE_LINUX))))
+			refill(prev, config.lent_slice_ns);
+		return;
+	}
+	take_over_all();
+	lend_from(QUEUE_RT1);
+	lend_from(QUEUE_LINUX);
+	if (!(++cpus[index(cpu)].turns % LINUX_TURN) && take(QUEUE_LINUX))
+		return;
+	if (take(QUEUE_RT1) || take(QUEUE_LINUX))
+		return;
+	if (goes_on)
+		refill(prev, config.slice_ns);
+	else
+		empty_held(0);
+}
+
+SEC("struct_ops/artis_tick")
+void BPF_PROG(artis_tick, struct task_struct *p)
+{
+	__s32 cpu = bpf_get_smp_processor_id();
+	struct task_state *state = state_of(p);
+
+	if (is_rt(cpu)) {
+		/* It could not be moved when it entered the kernel. */
+		if (state && state->evicting)
+			kick(cpu, KICK_PREEMPT);
+		return;
+	}
+	empty_held(config.grace_ns);
+	if (!has_idle_rt())
+		return;
+	if (scx_bpf_dsq_nr_queued(QUEUE_RT1) + scx_bpf_dsq_nr_queued(QUEUE_LINUX) > 0 ||
+	    (p->policy == SCHED_EXT && is_lendable(p, state)))
+		kick(cpu, KICK_PREEMPT);
+}
+
+SEC("struct_ops/artis_running")
+void BPF_PROG(artis_running, struct task_struct *p)
+{
+	struct task_state *state = state_of(p);
+	__s32 cpu = bpf_get_smp_processor_id();
+
+	cpus[index(cpu)].rank = rank_of(p);
+	if (!state)
+		return;
+	state->ran_since = bpf_ktime_get_ns();
+	state->leaving = 0;
+	if (is_rt(cpu))
+		state->lent_since = state->ran_since;
+	if (p->policy != SCHED_EXT && (__s64)(state->vtime - vtime_now) > 0)
+		vtime_now = state->vtime;
+}
+
+SEC("struct_ops/artis_stopping")
+void BPF_PROG(artis_stopping, struct task_struct *p, bool runnable)
+{
+	struct task_state *state = state_of(p);
+	__s32 cpu = bpf_get_smp_processor_id();
+	struct rts_artis_cpu *here = counts_of(cpu);
+	struct rts_artis_counts *class;
+	__u64 now = bpf_ktime_get_ns(), ran, delay;
+
+	cpus[index(cpu)].rank = RANK_NONE;
+	if (!state || !here)
+		return;
+	class = &here->classes[class_of(p)];
+	ran = state->ran_since ? now - state->ran_since : 0;
+	state->ran_since = 0;
+	class->ran_ns += ran;
+	state->vtime += ran * 100 / (p->scx.weight ?: 1);
+	if (!state->evicting || !is_rt(cpu))
+		return;
+	if (state->entered_ns) {
+		delay = now - state->entered_ns;
+		state->entered_ns = 0;
+		count(&here->delays[bucket(delay)]);
+		if (delay > here->delay_max_ns)
+			here->delay_max_ns = delay;
+	}
+	if (!runnable)
+		end_eviction(state, class,
+			     p->flags & PF_EXITING ? RTS_ARTIS_EXITED :
+			     p->__state		   ? RTS_ARTIS_SLEPT :
+						     RTS_ARTIS_CHANGED);
+}
+
+SEC("struct_ops/artis_update_idle")
+void BPF_PROG(artis_update_idle, __s32 cpu, bool idle)
+{
+	struct cpu_state *own = &cpus[index(cpu)];
+	__u64 now;
+	__u32 at;
+
+	own->idle = idle && !own->offline;
+	if (!is_rt(cpu) || !own->idle)
+		return;
+	if (scx_bpf_dsq_nr_queued(QUEUE_RT1) + scx_bpf_dsq_nr_queued(QUEUE_LINUX) <= 0)
+		return;
+	now = bpf_ktime_get_ns();
+	if (now - own->asked < ASK_NS)
+		return;
+	own->asked = now;
+	bpf_for(at, 0, config.nr_others)
+	{
+		__s32 other = config.others[index(at)];
+
+		if (!cpus[index(other)].offline) {
+			kick(other, KICK_PREEMPT);
+			break;
+		}
+	}
+}
+
+SEC("struct_ops.s/artis_init_task")
+__s32 BPF_PROG(artis_init_task, struct task_struct *p, struct scx_init_task_args *args)
+{
+	struct task_state *state = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!state)
+		return -ENOMEM;
+	state->vtime = vtime_now;
+	state->burst_ns = config.min_burst_ns;
+	/* What it does is not known before it stops or enters the kernel. */
+	state->in_kernel = 1;
+	return 0;
+}
+
+SEC("struct_ops/artis_cpu_online")
+void BPF_PROG(artis_cpu_online, __s32 cpu)
+{
+	if (cpus[index(cpu)].offline && !is_rt(cpu))
+		__sync_fetch_and_sub(&offline_others, 1);
+	cpus[index(cpu)].offline = 0;
+}
+
+/* Not constant: the kernel function says it may write there. */
+static char no_cpu_left[] = "the last CPU that is not for real-time work went offline";
+
+SEC("struct_ops/artis_cpu_offline")
+void BPF_PROG(artis_cpu_offline, __s32 cpu)
+{
+	unsigned long long none[1] = {};
+
+	if (!cpus[index(cpu)].offline && !is_rt(cpu))
+		__sync_fetch_and_add(&offline_others, 1);
+	cpus[index(cpu)].offline = 1;
+	cpus[index(cpu)].idle = 0;
+	if (offline_others >= config.nr_others)
+		scx_bpf_exit_bstr(0, no_cpu_left, none, 0);
+}
+
+SEC("struct_ops.s/artis_init")
+__s32 BPF_PROG(artis_init)
+{
+	__u32 cpu;
+	__s32 error;
+
+	bpf_for(cpu, 0, RTS_ARTIS_CPUS)
+	{
+		cpus[index(cpu)].rank = RANK_NONE;
+		cpus[index(cpu)].offline = config.is_offline[index(cpu)];
+	}
+	bpf_for(cpu, 0, config.nr_others) if (cpus[index(config.others[index(cpu)])].offline) offline_others++;
+	error = scx_bpf_create_dsq(QUEUE_RT1, -1);
+	return error ?: scx_bpf_create_dsq(QUEUE_LINUX, -1);
+}
+
+SEC("struct_ops/artis_exit")
+void BPF_PROG(artis_exit, struct scx_exit_info *info)
+{
+	bpf_probe_read_kernel_str(ended.reason, sizeof(ended.reason), info->reason);
+	bpf_probe_read_kernel_str(ended.message, sizeof(ended.message), info->msg);
+	ended.code = info->exit_code;
+	ended.kind = info->kind;
+}
+
+SEC(".struct_ops.link")
+struct sched_ext_ops artis_ops = {
+	.select_cpu = (void *)artis_select_cpu,
+	.enqueue = (void *)artis_enqueue,
+	.dispatch = (void *)artis_dispatch,
+	.tick = (void *)artis_tick,
+	.running = (void *)artis_running,
+	.stopping = (void *)artis_stopping,
+	.update_idle = (void *)artis_update_idle,
+	.init_task = (void *)artis_init_task,
+	.cpu_online = (void *)artis_cpu_online,
+	.cpu_offline = (void *)artis_cpu_offline,
+	.init = (void *)artis_init,
+	.exit = (void *)artis_exit,
+	.flags = OPS_ENQ_LAST | OPS_KEEP_BUILTIN_IDLE,
+	/* The longest that the kernel allows: who is bound to a CPU that RT0 holds has no other way. */
+	.timeout_ms = 30000,
+	.name = "rtscope_artis",
+};

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The process that holds a scheduler which lends the CPUs, and what is done when that is gone: the CPUs are set apart at once.
+//!
+//! What the process does is not known here; it is found by its number and the time at which it began.
+
+use crate::apply;
+use crate::journal::{Journal, Lock, State};
+use crate::knobs::{KEPT, PARTITION};
+use crate::partition::Apart;
+use crate::place;
+use crate::plan::{self, Plan};
+use crate::step::{Step, Target};
+use crate::tasks::{self, Task, Thread};
+use crate::{Cpus, Error, System};
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// So often, and so long each time, one looks whether it has ended.
+const LOOKS: u32 = 500;
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Who holds the scheduler.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keeper {
+    /// The process, by its first thread.
+    pub process: Thread,
+    /// The number of the map with the scheduler's counters.
+    pub counts: Option<u32>,
+    /// Why the scheduler is gone, so that the CPUs were set apart.
+    pub fallen: Option<String>,
+}
+
+impl Keeper {
+    /// A process that was just started.
+    ///
+    /// # Errors
+    /// When it has ended already.
+    pub fn new(system: &System, pid: i32) -> Result<Keeper, Error> {
+        let first = tasks::of(system, pid).into_iter().find(|task| task.thread.tid == pid);
+        let process = first.ok_or_else(|| Error::Keeper("it ended at once".into()))?.thread;
+        Ok(Keeper { process, counts: None, fallen: None })
+    }
+
+    /// Whether it is there.
+    #[must_use]
+    pub fn lives(&self, system: &System) -> bool {
+        self.process.lives(system)
+    }
+
+    /// Asks it to end, waits until it has, and kills it when it does not.
+    pub(crate) fn end(&self, system: &System) -> Result<(), Error> {
+        for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+            if !self.lives(system) {
+                return Ok(());
+            }
+            match kill(Pid::from_raw(self.process.tid), signal) {
+                Ok(()) | Err(Errno::ESRCH) => {}
+                Err(errno) => return Err(Error::Keeper(format!("it cannot be ended: {}", errno.desc()))),
+            }
+            for _ in 0..LOOKS {
+                if !self.lives(system) {
+                    return Ok(());
+                }
+                sleep(LOOK);
+            }
+        }
+        Err(Error::Keeper(format!("process {} does not end", self.process.tid)))
+    }
+}
+
+/// Sets the CPUs apart, since the scheduler that lent them is gone. Doing it twice does it once; `None`: it was not to be done,
+/// since the shield is being undone, or is another one.
+///
+/// # Errors
+/// When the journal cannot be had. What single settings refused is in it.
+pub fn fall_back(system: &System, why: &str) -> Result<Option<Journal>, Error> {
+    let _lock = Lock::wait(system)?;
+    let Some(mut journal) = Journal::load(system)? else { return Ok(None) };
+    if journal.state != State::Active || journal.keeper.is_none() {
+        return Ok(None);
+    }
+    if journal.apart == Apart::Lent {
+        let mut plan = plan::plan(system, &journal.rt, journal.level)?;
+        // Those that come first stay so: undoing goes back in this order.
+        let rt = plan.rt.clone();
+        let residents = residents(system, &journal, &rt);
+        journal.apart = plan.apart.clone();
+        let steps = steps(system, &mut plan, &journal, &residents);
+        journal.steps.extend(steps);
+        if let Some(keeper) = &mut journal.keeper {
+            keeper.fallen = Some(why.to_owned());
+        }
+        journal.save(system)?;
+    }
+    for at in 0..journal.steps.len() {
+        if journal.steps[at].outcome.is_none() {
+            journal.steps[at].outcome = Some(apply::apply(system, &journal.steps[at]));
+        }
+    }
+    journal.save(system)?;
+    Ok(Some(journal))
+}
+
+/// Real-time tasks of the CPUs: those that were brought in, and those that bound themselves to them.
+fn residents(system: &System, journal: &Journal, rt: &Cpus) -> Vec<Task> {
+    let moved = place::residents(system, journal);
+    let is_one = |task: &Task| {
+        let here = task.thread.cpus(system).is_ok_and(|cpus| cpus.without(rt).is_empty());
+        !task.kernel && here && (task.realtime || moved.contains(&task.thread.tid))
+    };
+    tasks::all(system).into_iter().filter(is_one).collect()
+}
+
+/// What is left to do. Residents have to be in the group before it is isolated: else the kernel throws them out.
+fn steps(system: &System, plan: &mut Plan, journal: &Journal, residents: &[Task]) -> Vec<Step> {
+    let is_new = |step: &Step| journal.steps.iter().all(|known| known.target != step.target);
+    let (kept, apart): (Vec<Step>, Vec<Step>) =
+        plan.steps.drain(..).filter(is_new).partition(|step| step.knob != PARTITION);
+    let is_resident = |step: &Step| match &step.target {
+        Target::Affinity { thread } => residents.iter().any(|task| task.thread == *thread),
+        _ => false,
+    };
+    let mut steps: Vec<Step> = kept
+        .into_iter()
+        .filter(|step| matches!(step.target, Target::Affinity { .. }))
+        .filter(|step| step.knob == KEPT || !is_resident(step))
+        .collect();
+    let members: Vec<Step> = match journal.apart.group() {
+        Some(group) => {
+            let mut processes: Vec<i32> =
+                residents.iter().filter_map(|task| tasks::process_of(system, task.thread.tid)).collect();
+            processes.sort_unstable();
+            processes.dedup();
+            let first = |pid: &i32| tasks::of(system, *pid).into_iter().find(|task| task.thread.tid == *pid);
+            processes.iter().filter_map(first).map(|task| place::member(system, &task, &group)).collect()
+        }
+        None => Vec::new(),
+    };
+    // The last step of a partition is what isolates it.
+    let before = apart.len().saturating_sub(1);
+    let isolate = apart.len() - before;
+    let mut apart = apart.into_iter();
+    steps.extend(apart.by_ref().take(before));
+    steps.extend(members);
+    steps.extend(apart.take(isolate));
+    steps
+}
