@@ -9,6 +9,10 @@ use std::path::Path;
 
 /// Where the kernel tells of schedulers in eBPF.
 pub const FOLDER: &str = "/sys/kernel/sched_ext";
+/// The name of the one that runs.
+pub const NAME: &str = concat!("/sys/kernel/sched_ext", "/root", "/ops");
+/// What the kernel counts of it, a name and a number in each line.
+pub const EVENTS: &str = concat!("/sys/kernel/sched_ext", "/root", "/events");
 
 /// The kernel's functions that we call; of each line, one is enough.
 const FUNCTIONS: &[&[&str]] = &[

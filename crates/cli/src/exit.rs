@@ -57,6 +57,16 @@ impl From<rtscope_kernel::Error> for Failure {
     }
 }
 
+impl From<rtscope_artis::Error> for Failure {
+    fn from(error: rtscope_artis::Error) -> Failure {
+        match error {
+            rtscope_artis::Error::Missing(_) => Failure::Missing(error.to_string()),
+            rtscope_artis::Error::Cpus(_) => Failure::Usage(error.to_string()),
+            rtscope_artis::Error::Bpf { .. } => Failure::Failed(error.to_string()),
+        }
+    }
+}
+
 impl From<rtscope_kernel::tracefs::TracefsError> for Failure {
     fn from(error: rtscope_kernel::tracefs::TracefsError) -> Failure {
         match &error {

@@ -125,6 +125,15 @@ fn catch_up(system: &System, plan: &Plan, journal: &mut Journal) -> Result<(), E
     Ok(())
 }
 
+/// What is to be said of a step that did not do what was wanted.
+pub fn complaint(step: &Step) -> Option<String> {
+    match step.outcome.as_ref()? {
+        Outcome::Refused { why } => Some(why.clone()),
+        Outcome::Differs { now } => Some(format!("the kernel made it '{}'", now.trim())),
+        Outcome::Applied | Outcome::Gone => None,
+    }
+}
+
 /// Does a step.
 pub fn apply(system: &System, step: &Step) -> Outcome {
     if step.knob == KEPT {

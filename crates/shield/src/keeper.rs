@@ -73,18 +73,20 @@ impl Keeper {
     }
 }
 
-/// Sets the CPUs apart, since the scheduler that lent them is gone. Doing it twice does it once; `None`: it was not to be done,
-/// since the shield is being undone, or is another one.
+/// Sets the CPUs apart, since the scheduler that this process held is gone. Doing it twice does it once; `None`: it was not to be
+/// done, since the shield is being undone, or is another one.
 ///
 /// # Errors
 /// When the journal cannot be had. What single settings refused is in it.
-pub fn fall_back(system: &System, why: &str) -> Result<Option<Journal>, Error> {
+pub fn fall_back(system: &System, keeper: &Thread, why: &str) -> Result<Option<Journal>, Error> {
     let _lock = Lock::wait(system)?;
     let Some(mut journal) = Journal::load(system)? else { return Ok(None) };
-    if journal.state != State::Active || journal.keeper.is_none() {
+    let ours = journal.keeper.as_ref().is_some_and(|known| known.process == *keeper);
+    if journal.state != State::Active || !ours {
         return Ok(None);
     }
-    if journal.apart == Apart::Lent {
+    let first = journal.apart == Apart::Lent;
+    if first {
         let mut plan = plan::plan(system, &journal.rt, journal.level)?;
         // Those that come first stay so: undoing goes back in this order.
         let rt = plan.rt.clone();
@@ -96,6 +98,9 @@ pub fn fall_back(system: &System, why: &str) -> Result<Option<Journal>, Error> {
             keeper.fallen = Some(why.to_owned());
         }
         journal.save(system)?;
+    }
+    if !first && journal.steps.iter().all(|step| step.outcome.is_some()) {
+        return Ok(None);
     }
     for at in 0..journal.steps.len() {
         if journal.steps[at].outcome.is_none() {

@@ -88,9 +88,11 @@ pub fn start_of(system: &System, tid: i32) -> Option<u64> {
 }
 
 impl Thread {
-    /// Whether it still lives.
+    /// Whether it still lives. One that has ended, which its parent has not noticed yet, does not.
     pub fn lives(&self, system: &System) -> bool {
-        system.is_real() && start_of(system, self.tid) == Some(self.start)
+        let Ok(stat) = system.read(&format!("/proc/{}/stat", self.tid)) else { return false };
+        let has_ended = stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']));
+        system.is_real() && !has_ended && parse(&stat).is_some_and(|task| task.thread.start == self.start)
     }
 
     /// The CPUs that it may use.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope shield`: CPUs kept free for real-time work. What is done, and the way back, is in the crate `rtscope-shield`.
 
+mod artis;
+mod keep;
 pub mod options;
 mod promises;
 pub mod table;
@@ -11,10 +13,10 @@ use crate::exit::Failure;
 use crate::output::{note, result};
 use nix::unistd::geteuid;
 use options::{
-    ClassArg, LevelArg, MoveOptions, PlanOptions, RunOptions, ShieldCommand, ShieldOptions, UndoOptions,
-    UnitOptions,
+    ClassArg, LevelArg, ModeArg, MoveOptions, PlanOptions, RunOptions, ShieldCommand, ShieldOptions,
+    UndoOptions, UnitOptions,
 };
-use rtscope_shield::apply::{self, Now, Undone};
+use rtscope_shield::apply::{self, Now, Undone, complaint};
 use rtscope_shield::journal::{Journal, State};
 use rtscope_shield::step::{Outcome, Step};
 use rtscope_shield::{Cpus, Error, System, boot, place, plan};
@@ -56,11 +58,20 @@ pub fn run(options: &ShieldOptions) -> Result<(), Failure> {
         ShieldCommand::Move(options) => move_processes(&system, options),
         ShieldCommand::Undo(options) => undo(&system, options),
         ShieldCommand::Unit(options) => unit(options),
+        ShieldCommand::Keep(options) => keep::keep(&system, options),
+        ShieldCommand::Guard(options) => keep::guard(&system, options),
+    }
+}
+
+fn plan_of(system: &System, options: &PlanOptions) -> Result<plan::Plan, Error> {
+    match options.mode {
+        ModeArg::Shield => plan::plan(system, &options.rt, options.level.into()),
+        ModeArg::Artis => plan::plan_lent(system, &options.rt, options.level.into()),
     }
 }
 
 fn show_plan(system: &System, options: &PlanOptions) -> Result<(), Failure> {
-    let plan = plan::plan(system, &options.rt, options.level.into())?;
+    let plan = plan_of(system, options)?;
     if options.json {
         let object = json!({
             "schema": "rtscope.shield.plan/1",
@@ -81,8 +92,11 @@ fn show_plan(system: &System, options: &PlanOptions) -> Result<(), Failure> {
 }
 
 fn create(system: &System, options: &PlanOptions) -> Result<(), Failure> {
-    let plan = plan::plan(system, &options.rt, options.level.into())?;
-    let journal = apply::create(system, &plan)?;
+    let plan = plan_of(system, options)?;
+    let journal = match options.mode {
+        ModeArg::Shield => apply::create(system, &plan)?,
+        ModeArg::Artis => artis::create(system, &plan)?,
+    };
     let refused = plan.settings.iter().filter(|setting| setting.state == plan::State::Refused);
     let mut refused: Vec<Value> = refused
         .map(|setting| json!({ "knob": setting.knob, "place": setting.place, "why": setting.why }))
@@ -98,6 +112,7 @@ fn create(system: &System, options: &PlanOptions) -> Result<(), Failure> {
             "rt": journal.rt,
             "others": journal.others,
             "apart": journal.apart,
+            "keeper": journal.keeper,
             "applied": applied,
             "refused": refused,
         });
@@ -106,15 +121,6 @@ fn create(system: &System, options: &PlanOptions) -> Result<(), Failure> {
         result(&text::created(&journal, &plan));
     }
     Ok(())
-}
-
-/// What is to be said of a step that did not do what was wanted.
-fn complaint(step: &Step) -> Option<String> {
-    match step.outcome.as_ref()? {
-        Outcome::Refused { why } => Some(why.clone()),
-        Outcome::Differs { now } => Some(format!("the kernel made it '{}'", now.trim())),
-        Outcome::Applied | Outcome::Gone => None,
-    }
 }
 
 fn status(system: &System, json: bool) -> Result<(), Failure> {
@@ -135,6 +141,8 @@ fn status(system: &System, json: bool) -> Result<(), Failure> {
             "state": journal.as_ref().map(|journal| journal.state),
             "rt": journal.as_ref().map(|journal| &journal.rt),
             "others": journal.as_ref().map(|journal| &journal.others),
+            "apart": journal.as_ref().map(|journal| &journal.apart),
+            "scheduler": journal.as_ref().and_then(|journal| artis::status(system, journal)),
             "drifted": steps.iter().filter(|(_, now)| matches!(now, Now::Drifted { .. })).count(),
             "settings": settings,
         });
@@ -143,7 +151,12 @@ fn status(system: &System, json: bool) -> Result<(), Failure> {
     }
     match journal {
         None => result("no shield"),
-        Some(journal) => result(&text::status(&journal, &steps)),
+        Some(journal) => {
+            result(&text::status(&journal, &steps));
+            if let Some(scheduler) = artis::status(system, &journal) {
+                result(&rtscope_view::clean(&scheduler.to_string()));
+            }
+        }
     }
     Ok(())
 }

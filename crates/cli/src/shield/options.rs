@@ -5,6 +5,7 @@ use crate::exit::help;
 use crate::units::{Bytes, DurationNs};
 use clap::{Subcommand, ValueEnum, ValueHint};
 use rtscope_shield::knobs::Level;
+use rtscope_shield::tasks::Thread;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -100,6 +101,12 @@ pub enum ShieldCommand {
     /// Put everything back as it was
     #[command(after_help = UNDO_EXAMPLES)]
     Undo(UndoOptions),
+    /// Hold the scheduler of mode artis
+    #[command(hide = true)]
+    Keep(KeepOptions),
+    /// Set the CPUs apart when the process that holds the scheduler ends
+    #[command(hide = true)]
+    Guard(GuardOptions),
     /// Print a systemd service that makes the shield when it starts and undoes it when it stops
     #[command(after_help = UNIT_EXAMPLES)]
     Unit(UnitOptions),
@@ -139,6 +146,15 @@ impl From<LevelArg> for Level {
     }
 }
 
+/// What becomes of the CPUs' idle time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModeArg {
+    /// Nothing: the CPUs are set apart
+    Shield,
+    /// A scheduler lends them to tasks in user mode, and takes them back when these enter the kernel (sched_ext)
+    Artis,
+}
+
 /// What a task in the shield is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ClassArg {
@@ -151,12 +167,43 @@ pub struct PlanOptions {
     /// The CPUs for real-time work (2-3, 1,5-7)
     #[arg(long, value_name = "CPUS")]
     pub rt: String,
+    /// What becomes of their idle time
+    #[arg(long, value_enum, default_value_t = ModeArg::Shield)]
+    pub mode: ModeArg,
     /// How far to go
     #[arg(long, value_enum, default_value_t = LevelArg::Basic)]
     pub level: LevelArg,
     /// One versioned JSON object on standard output
     #[arg(long)]
     pub json: bool,
+}
+
+/// How the process that holds the scheduler is started; nobody types this.
+#[derive(Debug, clap::Args)]
+pub struct KeepOptions {
+    /// The real-time CPUs
+    #[arg(long)]
+    pub rt: String,
+}
+
+/// How the process that watches it is started; nobody types this.
+#[derive(Debug, clap::Args)]
+pub struct GuardOptions {
+    /// The real-time CPUs
+    #[arg(long)]
+    pub rt: String,
+    /// Whom it watches
+    #[arg(long)]
+    pub pid: i32,
+    /// When that began
+    #[arg(long)]
+    pub start: u64,
+}
+
+impl GuardOptions {
+    pub fn keeper(&self) -> Thread {
+        Thread { tid: self.pid, start: self.start, name: String::new() }
+    }
 }
 
 #[derive(Debug, clap::Args)]

@@ -52,6 +52,10 @@ fn apart(apart: &Apart) -> String {
         Apart::Cpusets { mount, .. } => {
             format!("CPUs are set apart by exclusive cpusets (cgroups of version 1) in {mount}.")
         }
+        Apart::Lent => {
+            "CPUs are lent by a scheduler to tasks in user mode, and taken back when these enter the kernel."
+                .to_owned()
+        }
         Apart::Affinities { .. } => "CPUs are set apart by the affinities of all tasks.".to_owned(),
     }
 }
@@ -159,8 +163,12 @@ fn wrapped(text: &str, indent: &str) -> String {
 /// What became of a plan.
 pub fn created(journal: &Journal, plan: &Plan) -> String {
     let applied = journal.changes().filter(|step| step.outcome == Some(Outcome::Applied)).count();
+    let held = match journal.apart {
+        Apart::Lent => "for real-time work, and lent while it sleeps",
+        _ => "shielded",
+    };
     let mut text = format!(
-        "CPUs {} are shielded; everything else is on CPUs {}. {applied} settings changed.\n",
+        "CPUs {} are {held}; everything else is on CPUs {}. {applied} settings changed.\n",
         journal.rt, journal.others
     );
     text.push_str(&section(plan, State::Refused, "Cannot be changed here"));

@@ -78,7 +78,7 @@ pub fn verify(system: &System, options: &VerifyOptions) -> Result<(), Failure> {
 }
 
 /// Reading the buffers must not disturb those that are looked at.
-fn stay_on(others: &Cpus) -> Result<(), Failure> {
+pub fn stay_on(others: &Cpus) -> Result<(), Failure> {
     let failed = |errno: nix::errno::Errno| Failure::doing("leaving the real-time CPUs", errno.desc());
     let mut set = CpuSet::new();
     others.iter().try_for_each(|cpu| set.set(cpu as usize)).map_err(failed)?;

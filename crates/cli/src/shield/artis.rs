@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope shield create --mode artis`: what must be so before a scheduler can lend the CPUs, and starting the process that holds
+//! it (`keep`).
+
+use super::keep;
+use crate::exit::Failure;
+use rtscope_artis::probe;
+use rtscope_shield::journal::Journal;
+use rtscope_shield::keeper::Keeper;
+use rtscope_shield::plan::Plan;
+use rtscope_shield::{Error, System, apply, boot, place, tasks};
+use serde::Serialize;
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+
+/// What the two processes say, for whoever asks later.
+pub const LOG: &str = "/run/rtscope/artis.log";
+/// How the kernel decides when to give a CPU to another task.
+const PREEMPTION: &str = "/sys/kernel/debug/sched/preempt";
+
+/// Makes a shield whose CPUs are lent.
+pub fn create(system: &System, plan: &Plan) -> Result<Journal, Failure> {
+    check(system, plan)?;
+    Ok(apply::create_kept(system, plan, |journal| start(system, journal))?)
+}
+
+/// What stands in the way.
+fn check(system: &System, plan: &Plan) -> Result<(), Failure> {
+    if place::active(system).is_ok() {
+        // Told by who makes the shield, in its own words.
+        return Ok(());
+    }
+    if boot::has_domain_isolation(system) {
+        return Err(Failure::Missing(
+            "the kernel was started with isolcpus= for the scheduler's domains, and then refuses every scheduler in eBPF; boot \
+             without it (isolcpus=managed_irq,… and nohz_full= are fine), or use --mode shield"
+                .into(),
+        ));
+    }
+    if !system.is_real() {
+        return Err(Failure::Usage("--mode artis: a scheduler needs a real machine, not --root".into()));
+    }
+    let missing: Vec<String> = probe::probe().missing.iter().map(ToString::to_string).collect();
+    if !missing.is_empty() {
+        let all = missing.join("\n  ");
+        return Err(Failure::Missing(format!(
+            "--mode artis cannot be had here:\n  {all}\n--mode shield needs none of this"
+        )));
+    }
+    if let Some(name) = running() {
+        return Err(Failure::Failed(format!(
+            "another scheduler in eBPF runs ({name}); the kernel has one at a time: end it first"
+        )));
+    }
+    let preemption = system.read(PREEMPTION).unwrap_or_default();
+    if preemption.contains("(none)") || preemption.contains("(voluntary)") {
+        return Err(Failure::Missing(format!(
+            "the kernel preempts no task within a system call, so that none could be moved: echo full > {PREEMPTION}, or boot with \
+             preempt=full"
+        )));
+    }
+    already_there(system, plan)
+}
+
+/// Loading a scheduler disturbs all CPUs for some milliseconds, and while it lasts anybody may run anywhere.
+fn already_there(system: &System, plan: &Plan) -> Result<(), Failure> {
+    let is_one = |task: &tasks::Task| {
+        let inside = |cpus: rtscope_shield::Cpus| !cpus.is_empty() && cpus.without(&plan.rt).is_empty();
+        task.realtime && !task.kernel && task.thread.cpus(system).is_ok_and(inside)
+    };
+    let there = tasks::all(system).into_iter().filter(is_one);
+    let there: Vec<String> =
+        there.map(|task| format!("{} ({})", task.thread.tid, task.thread.name)).collect();
+    if there.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Failed(format!(
+        "real-time tasks run on CPUs {} already: {}. Loading the scheduler would disturb them for milliseconds: end them, make the \
+         shield, and start them again",
+        plan.rt,
+        there.join(", ")
+    )))
+}
+
+/// The scheduler in eBPF that the kernel has now.
+fn running() -> Option<String> {
+    let state = fs::read_to_string(format!("{}/state", probe::FOLDER)).ok()?;
+    if state.trim() == "disabled" {
+        return None;
+    }
+    let name = fs::read_to_string(probe::NAME).unwrap_or_default();
+    Some(name.trim().to_owned())
+}
+
+/// Starts the process that holds the scheduler. It is in the journal before it does anything, so that whoever undoes finds it.
+fn start(system: &System, journal: &mut Journal) -> Result<(), Error> {
+    let failed = |error: std::io::Error| Error::Keeper(error.to_string());
+    let mut child = spawn(&journal.rt).map_err(failed)?;
+    journal.keeper = Some(Keeper::new(system, child.id() as i32)?);
+    journal.save(system)?;
+    let said = talk(&mut child).map_err(failed)?;
+    match said.strip_prefix(keep::READY).map(|id| id.trim().parse::<u32>()) {
+        Some(Ok(id)) => {
+            if let Some(keeper) = &mut journal.keeper {
+                keeper.counts = Some(id);
+            }
+            Ok(())
+        }
+        _ => Err(Error::Keeper(format!("{}; {LOG} tells more", said.trim()))),
+    }
+}
+
+fn spawn(rt: &str) -> std::io::Result<Child> {
+    let log = OpenOptions::new().create(true).append(true).open(LOG)?;
+    Command::new(std::env::current_exe()?)
+        .args(["shield", "keep", "--rt", rt])
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+}
+
+/// Says that it may begin, and takes its answer.
+fn talk(child: &mut Child) -> std::io::Result<String> {
+    let (Some(mut to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
+        return Ok("it cannot be talked to".to_owned());
+    };
+    to.write_all(keep::GO.as_bytes())?;
+    let mut line = String::new();
+    BufReader::new(from).read_line(&mut line)?;
+    if line.is_empty() {
+        line = "it ended without a word".to_owned();
+    }
+    Ok(line)
+}
+
+/// How the scheduler is.
+#[derive(Debug, Serialize)]
+pub struct Status {
+    /// Whether it lends the CPUs now.
+    runs: bool,
+    /// The process that holds it.
+    keeper: i32,
+    /// Why it does not run any more, and how the CPUs are set apart instead.
+    fallen: Option<String>,
+}
+
+/// How the scheduler of this shield is; `None`: it has none.
+pub fn status(system: &System, journal: &Journal) -> Option<Status> {
+    let keeper = journal.keeper.as_ref()?;
+    Some(Status {
+        runs: keeper.fallen.is_none() && keeper.lives(system) && running().is_some(),
+        keeper: keeper.process.tid,
+        fallen: keeper.fallen.clone(),
+    })
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.fallen, self.runs) {
+            (Some(why), _) => write!(
+                out,
+                "The scheduler is gone: {why}. The CPUs are set apart instead, and lent to nobody. rtscope shield undo, then create, \
+                 starts it again; {LOG} tells more."
+            ),
+            (None, true) => write!(out, "The scheduler lends them (held by process {}).", self.keeper),
+            (None, false) => write!(
+                out,
+                "The scheduler is gone, and nobody has set the CPUs apart: rtscope shield undo, then create; {LOG} tells more."
+            ),
+        }
+    }
+}

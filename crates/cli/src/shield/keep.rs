@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The two processes of mode artis. The keeper holds the scheduler: it is the kernel's as long as the process lives. The guard waits
+//! for the keeper's end, whatever ended it, and sets the CPUs apart then. The keeper starts another guard when that ends.
+//!
+//! Nothing is pinned in the kernel: when both are killed at once, the scheduler goes, and `rtscope shield status` says that nobody
+//! took its place.
+
+use super::artis::LOG;
+use super::options::{GuardOptions, KeepOptions};
+use super::verify::stay_on;
+use crate::exit::Failure;
+use crate::output::result;
+use crate::stop::Stop;
+use nix::unistd::setsid;
+use rtscope_artis::{Scheduler, Settings};
+use rtscope_shield::apply::complaint;
+use rtscope_shield::keeper::{Keeper, fall_back};
+use rtscope_shield::tasks::Thread;
+use rtscope_shield::{Cpus, System, plan};
+use std::fs::OpenOptions;
+use std::io::{BufRead, Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// What the keeper waits for before it changes anything.
+pub const GO: &str = "go\n";
+/// What it answers, before the number of its counters.
+pub const READY: &str = "ready ";
+/// How often it looks whether the scheduler is still there.
+const LOOK: Duration = Duration::from_millis(20);
+/// So long after the last RT1 task ran, system calls do not pay for their way back any more.
+const RT1_REST: Duration = Duration::from_secs(10);
+
+/// Says something to whoever looks: in our log, and in the kernel's, which is where one looks first after an accident.
+fn say(text: &str) {
+    eprintln!("rtscope: {text}");
+    if let Ok(mut log) = OpenOptions::new().write(true).open("/dev/kmsg") {
+        // One write is one message. Our own log has it, too.
+        let _ = log.write_all(format!("<4>rtscope: {text}\n").as_bytes());
+    }
+}
+
+/// Leaves whoever started us, and the real-time CPUs.
+fn detach(system: &System, rt: &str) -> Result<(Cpus, Cpus), Failure> {
+    // It fails for the leader of a group, which is detached already.
+    let _ = setsid();
+    // The last to go when memory is short; not everybody may ask for it.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
+    let (rt, others) = plan::split(system, rt)?;
+    stay_on(&others)?;
+    Ok((rt, others))
+}
+
+/// Holds the scheduler until it is told to end, or the scheduler has.
+pub fn keep(system: &System, options: &KeepOptions) -> Result<(), Failure> {
+    let (rt, others) = detach(system, &options.rt)?;
+    let stop = Stop::on_signals()?;
+    let own = Keeper::new(system, std::process::id() as i32)?.process;
+    let mut scheduler = match begin(system, &rt, &others) {
+        Ok(Some(scheduler)) => scheduler,
+        Ok(None) => return Ok(()),
+        Err(error) => {
+            // For who waits for our answer.
+            result(&error.to_string().replace('\n', " "));
+            return Err(error);
+        }
+    };
+    let mut guard = start_guard(&options.rt, &own)?;
+    result(&format!("{READY}{}", scheduler.counts_id()?));
+    let mut rt1 = Rt1::default();
+    while !stop.asked() {
+        if let Some(ended) = scheduler.ended() {
+            drop(scheduler);
+            let why = format!("{} {}", ended.reason, ended.message).trim().to_owned();
+            set_apart(system, &own, &format!("the kernel ended it: {why}"));
+            return Ok(());
+        }
+        if guard.try_wait().is_ok_and(|status| status.is_some()) {
+            say("the guard of the scheduler's process has ended; another one is started");
+            guard = start_guard(&options.rt, &own)?;
+        }
+        rt1.look(&mut scheduler);
+        sleep(LOOK);
+    }
+    drop(scheduler);
+    Ok(())
+}
+
+/// Loads the scheduler, waits for the word, and makes it the kernel's. `None`: nobody wants it any more.
+fn begin(system: &System, rt: &Cpus, others: &Cpus) -> Result<Option<Scheduler>, Failure> {
+    let present = system.read("/sys/devices/system/cpu/present").unwrap_or_default();
+    let present = Cpus::from_list(&present).unwrap_or_default();
+    let offline = present.without(rt).without(others);
+    let all_others = others.iter().chain(offline.iter()).collect();
+    let settings = Settings::new(rt.iter().collect(), all_others, offline.iter().collect());
+    let mut scheduler = Scheduler::load(&settings)?;
+    let mut word = String::new();
+    let read = std::io::stdin().lock().read_line(&mut word);
+    if read.is_err() || word != GO {
+        return Ok(None);
+    }
+    scheduler.attach()?;
+    Ok(Some(scheduler))
+}
+
+/// The guard reads from us and gets nothing; what it waits for is the end of that.
+fn start_guard(rt: &str, own: &Thread) -> Result<Child, Failure> {
+    let failed = |error: std::io::Error| Failure::doing("starting the guard", error);
+    let program = std::env::current_exe().map_err(failed)?;
+    let (pid, start) = (own.tid.to_string(), own.start.to_string());
+    let mut command = Command::new(program);
+    command.args(["shield", "guard", "--rt", rt, "--pid", &pid, "--start", &start]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().map_err(failed)
+}
+
+/// Waits until the keeper has ended, and sets the CPUs apart unless the shield is being undone.
+pub fn guard(system: &System, options: &GuardOptions) -> Result<(), Failure> {
+    detach(system, &options.rt)?;
+    // Only the keeper's end, or undoing, ends us.
+    let _stop = Stop::on_signals()?;
+    let mut nothing = Vec::new();
+    // Whatever came of reading: there is nobody any more who could write.
+    let _ = std::io::stdin().lock().read_to_end(&mut nothing);
+    set_apart(system, &options.keeper(), "the process that held it was killed");
+    Ok(())
+}
+
+fn set_apart(system: &System, keeper: &Thread, why: &str) {
+    match fall_back(system, keeper, why) {
+        // It was taken out on purpose, or somebody else was faster.
+        Ok(None) => {}
+        Ok(Some(journal)) => {
+            let wrong: Vec<String> = journal
+                .steps
+                .iter()
+                .filter(|step| step.knob == rtscope_shield::knobs::PARTITION)
+                .filter_map(|step| complaint(step).map(|why| format!("{}: {why}", step.place())))
+                .collect();
+            let state = match wrong.first() {
+                None => "they are set apart now, and lent to nobody".to_owned(),
+                Some(wrong) => format!("they could NOT be set apart: {wrong}"),
+            };
+            say(&format!("the scheduler that lent CPUs {} is gone ({why}); {state}", journal.rt));
+        }
+        Err(error) => say(&format!(
+            "the scheduler is gone ({why}), and the CPUs could NOT be set apart: {error}; see {LOG}"
+        )),
+    }
+}
+
+/// Whether there are RT1 tasks: only then system calls pay for the way back.
+#[derive(Debug, Default)]
+struct Rt1 {
+    ran_ns: u64,
+    last: Option<Instant>,
+    looks: u32,
+}
+
+impl Rt1 {
+    /// Looks now and then.
+    fn look(&mut self, scheduler: &mut Scheduler) {
+        self.looks += 1;
+        if self.looks % 10 != 0 {
+            return;
+        }
+        let Ok(counts) = scheduler.counts() else { return };
+        let ran_ns = counts.iter().map(|cpu| cpu.classes[1].ran_ns).sum();
+        if ran_ns != self.ran_ns {
+            self.ran_ns = ran_ns;
+            self.last = Some(Instant::now());
+        }
+        let wanted = self.last.is_some_and(|last| last.elapsed() < RT1_REST);
+        if let Err(error) = scheduler.watch_exits(wanted) {
+            say(&format!("RT1 tasks come back late: {error}"));
+            self.last = None;
+        }
+    }
+}
