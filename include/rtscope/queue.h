@@ -338,6 +338,15 @@ static inline int64_t rtscope_queue__now(void)
 	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+/* struct iovec, and RWF_NOWAIT: include/uapi/linux/uio.h and fs.h. */
+struct rtscope_queue__vector {
+	void *iov_base;
+	size_t iov_len;
+};
+#define RTSCOPE_QUEUE__NOWAIT 8
+/* So often who sleeps looks by itself: a wake can be lost when somebody else reads the eventfd. */
+#define RTSCOPE_QUEUE__LOOK_NS 100000000
+
 /* Sleeps for so long, or until the descriptor can be read. 0: it is none that can be waited for. */
 static inline int rtscope_queue__sleep(int event, int64_t ns)
 {
@@ -346,6 +355,7 @@ static inline int rtscope_queue__sleep(int event, int64_t ns)
 		int fd;
 		short events, revents;
 	} descriptor = { event, 1, 0 };
+	struct rtscope_queue__vector into;
 	struct timespec time;
 	uint64_t count;
 
@@ -355,14 +365,17 @@ static inline int rtscope_queue__sleep(int event, int64_t ns)
 		return 1;
 	if (!(descriptor.revents & 1))
 		return 0;
-	rtscope__call(__NR_read, event, (long)&count, sizeof(count), 0, 0, 0);
+	/* What was written is taken, if it is still there: whoever else has the descriptor may have taken it since. -1: no position. */
+	into.iov_base = &count;
+	into.iov_len = sizeof(count);
+	rtscope__call(__NR_preadv2, event, (long)&into, 1, -1, -1, RTSCOPE_QUEUE__NOWAIT);
 	return 1;
 }
 
 /*
  * Sleeps until there is an element, for at most `timeout_ns` (negative: for ever). For consumers that are not real-time. With an
- * eventfd that the producer wakes, or -1: then it looks every `period_ns`, a microsecond at least. 1: there is an element; 0: there
- * is none.
+ * eventfd that the producer wakes (it looks ten times a second all the same), or -1: then it looks every `period_ns`, a microsecond
+ * at least. 1: there is an element; 0: there is none.
  */
 static inline int rtscope_queue_wait(struct rtscope_queue *queue, int event, int64_t timeout_ns, int64_t period_ns)
 {
@@ -385,6 +398,8 @@ static inline int rtscope_queue_wait(struct rtscope_queue *queue, int event, int
 		/* ORDER: seq_cst fence; see rtscope_queue_wake(). */
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 		/* Without the descriptor it looks by itself, instead of asking in vain again and again. */
+		if (left > RTSCOPE_QUEUE__LOOK_NS)
+			left = RTSCOPE_QUEUE__LOOK_NS;
 		if (!rtscope_queue__there(queue, 1) && !queue->broken && !rtscope_queue__sleep(event, left))
 			event = -1;
 		__atomic_store_n(&queue->memory->waiting, 0, __ATOMIC_RELAXED);

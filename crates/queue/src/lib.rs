@@ -29,7 +29,7 @@ use positions::{Broken, Emptying, Filling};
 use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
@@ -71,6 +71,8 @@ fn element_bytes<T>() -> u32 {
     u32::try_from(size_of::<T>()).unwrap_or(u32::MAX)
 }
 
+/// So often who sleeps on an eventfd looks by itself: a wake can be lost when somebody else reads it.
+const LOOK: Duration = Duration::from_millis(100);
 /// A consumer that looked more often than that would not sleep.
 const PERIOD_MIN: Duration = Duration::from_micros(1);
 
@@ -265,7 +267,7 @@ impl<T: Element> Consumer<T> {
     }
 
     /// Sleeps until there is an element, for at most `timeout` (`None`: for ever). For consumers that are not real-time. With an
-    /// eventfd that the producer wakes; without, it looks every `period`, a microsecond at least. True: there is an element.
+    /// eventfd that the producer wakes (and it looks ten times a second all the same, since others may have read it); without, it looks every `period`, a microsecond at least. True: there is an element.
     pub fn wait(
         &mut self,
         event: Option<BorrowedFd<'_>>,
@@ -306,15 +308,19 @@ impl<T: Element> Consumer<T> {
     }
 }
 
-/// Until it can be read, or for so long; what was written is taken.
+/// Until it can be read, or for so long, but for a tenth of a second at most; what was written is taken.
 fn sleep_on(event: BorrowedFd<'_>, time: Duration) {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     let mut descriptors = [PollFd::new(event, PollFlags::POLLIN)];
-    let timeout =
-        PollTimeout::try_from(time.as_millis().saturating_add(1).min(60_000)).unwrap_or(PollTimeout::ZERO);
+    let time = time.min(LOOK).as_millis().saturating_add(1);
+    let timeout = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
     // Interrupted or not: the caller looks again.
     if poll(&mut descriptors, timeout).is_ok_and(|ready| ready > 0) {
-        let _ = nix::unistd::read(event, &mut [0; 8]);
+        let mut count = 0_u64;
+        let into = libc::iovec { iov_base: (&raw mut count).cast(), iov_len: size_of::<u64>() };
+        // Not a plain read(): whoever else has the descriptor may have read it since, and then that would wait for ever.
+        // SAFETY: the kernel writes into the eight bytes of `count`, which lives throughout, and keeps no pointer; -1: no position.
+        unsafe { libc::preadv2(event.as_raw_fd(), &raw const into, 1, -1, libc::RWF_NOWAIT) };
     }
 }
 

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct element {
 	uint64_t number;
@@ -83,6 +84,20 @@ static int consume(struct rtscope_queue *queue, uint64_t count)
 	return 0;
 }
 
+/* Takes elements, sleeping on an eventfd without an end. */
+static int sleep_on(struct rtscope_queue *queue, uint64_t count, int event)
+{
+	struct element copy;
+
+	for (uint64_t number = 0; number < count; number++) {
+		if (!rtscope_queue_wait(queue, event, -1, INT64_MAX))
+			return 4;
+		if (!rtscope_queue_pop(queue, &copy) || copy.number != number)
+			return 6;
+	}
+	return 0;
+}
+
 /* Waits with what cannot be waited for: it finds out, and does not ask again and again. */
 static int wait_badly(struct rtscope_queue *queue)
 {
@@ -111,7 +126,7 @@ int main(int argc, char **argv)
 		return 2;
 	count = strtoull(argv[3], NULL, 10);
 	error = rtscope_queue_open(&queue, atoi(argv[2]), sizeof(struct element),
-				   argv[1][0] == 'c' || argv[1][0] == 'w' ? RTSCOPE_QUEUE_CONSUMER : RTSCOPE_QUEUE_PRODUCER);
+				   strchr("cws", argv[1][0]) ? RTSCOPE_QUEUE_CONSUMER : RTSCOPE_QUEUE_PRODUCER);
 	if (error) {
 		printf("error %d\n", error);
 		return 2;
@@ -119,6 +134,9 @@ int main(int argc, char **argv)
 	switch (argv[1][0]) {
 	case 'c':
 		result = consume(&queue, count);
+		break;
+	case 's':
+		result = sleep_on(&queue, count, argc > 4 ? atoi(argv[4]) : -1);
 		break;
 	case 'w':
 		result = wait_badly(&queue);

@@ -256,6 +256,72 @@ fn who_waits_for_what_cannot_be_waited_for_sleeps_nevertheless() {
 }
 
 #[test]
+fn whoever_reads_the_eventfd_away_delays_but_holds_up_nobody() {
+    use nix::sys::eventfd::{EfdFlags, EventFd};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    const ELEMENTS: u64 = 5;
+    let Some(peer) = Peer::compile("whoever_reads_the_eventfd_away_delays_but_holds_up_nobody") else {
+        return;
+    };
+    let event = EventFd::from_flags(EfdFlags::empty()).expect("it can be made");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Reads it whenever it can; what both have seen only one of them gets.
+        scope.spawn(|| {
+            use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+            while !over.load(Ordering::Relaxed) {
+                let mut descriptors = [PollFd::new(event.as_fd(), PollFlags::POLLIN)];
+                if poll(&mut descriptors, PollTimeout::from(1_u8)).is_ok_and(|ready| ready > 0) {
+                    let mut count = 0_u64;
+                    let into = libc::iovec { iov_base: (&raw mut count).cast(), iov_len: 8 };
+                    // SAFETY: the kernel writes into the eight bytes of `count` and keeps no pointer.
+                    unsafe {
+                        libc::preadv2(event.as_fd().as_raw_fd(), &raw const into, 1, -1, libc::RWF_NOWAIT)
+                    };
+                }
+            }
+        });
+        // Either kind of consumer gets all, though nobody may have told it.
+        let (mut producer, descriptor) = Producer::<Element>::create(8).expect("it can be made");
+        let mut consumer = Consumer::<Element>::open(descriptor.into()).expect("it is a queue");
+        let eater = scope.spawn({
+            let event = event.as_fd();
+            move || {
+                (0..ELEMENTS).all(|number| {
+                    consumer.wait(Some(event), None, Duration::MAX) && consumer.pop() == Some(element(number))
+                })
+            }
+        });
+        feed(&mut producer, ELEMENTS, &event, || eater.is_finished());
+        assert!(eater.join().expect("it ends"));
+        let (mut producer, descriptor) = Producer::<Element>::create(8).expect("it can be made");
+        let mut command = peer.command("sleep", &descriptor, ELEMENTS);
+        let event_fd = event.as_fd().try_clone_to_owned().expect("a copy");
+        let mut child = command.arg(inherited(&event_fd).to_string()).spawn().expect("it was just made");
+        feed(&mut producer, ELEMENTS, &event, || child.try_wait().expect("its own").is_some());
+        succeeded(child);
+        over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Pushes so many, one when the last one was taken; every second one without a word. Returns when `is_over`.
+fn feed(producer: &mut Producer<Element>, count: u64, event: impl AsFd, mut is_over: impl FnMut() -> bool) {
+    let end = std::time::Instant::now() + Duration::from_secs(60);
+    let mut next = 0;
+    while !is_over() {
+        assert!(std::time::Instant::now() < end, "it sleeps for ever at {next}");
+        if next < count && producer.counters().length == 0 {
+            assert!(producer.push(&element(next)));
+            if next % 2 == 0 {
+                producer.wake(&event);
+            }
+            next += 1;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
 fn memory_that_could_shrink_and_numbers_that_were_written_over_do_no_harm() {
     use nix::sys::memfd::{MFdFlags, memfd_create};
     let queue = File::from(Producer::<Element>::create(2).expect("it can be made").1);
