@@ -43,17 +43,18 @@ pub enum Ended {
     Qemu(String),
 }
 
-/// Boots a kernel and gives every line that it prints to `on_line`, until it ends or its time is over.
+/// Boots a kernel on so many CPUs and gives every line that it prints to `on_line`, until it ends or its time is over.
 pub fn boot(
     kernel: &Path,
     append: &str,
     initramfs: &Path,
+    cpus: u32,
     end: Instant,
     mut on_line: impl FnMut(&str),
 ) -> Result<Ended> {
     let socket = Socket::new();
     let listener = UnixListener::bind(&socket.0).with_context(|| socket.0.display().to_string())?;
-    let mut child = command(kernel, append, initramfs, &socket.0).spawn().context(QEMU)?;
+    let mut child = command(kernel, append, initramfs, cpus, &socket.0).spawn().context(QEMU)?;
     // It ends with QEMU, which closes the connection.
     thread::spawn(move || listener.accept().map(|(stream, _)| serial::serve(stream)));
     let lines = lines(&mut child)?;
@@ -76,9 +77,9 @@ pub fn boot(
     Ok(if failed { Ended::Qemu(said.trim().to_owned()) } else { ended })
 }
 
-fn command(kernel: &Path, append: &str, initramfs: &Path, socket: &Path) -> Command {
+fn command(kernel: &Path, append: &str, initramfs: &Path, cpus: u32, socket: &Path) -> Command {
     let mut command = Command::new(QEMU);
-    command.args(["-accel", "tcg,thread=single", "-cpu", CPU, "-smp", "2", "-m", "1536"]);
+    command.args(["-accel", "tcg,thread=single", "-cpu", CPU, "-m", "1536", "-smp", &cpus.to_string()]);
     command.args(["-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot"]);
     command.args(["-serial", "stdio", "-serial"]).arg(format!("unix:{}", socket.display()));
     command.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);

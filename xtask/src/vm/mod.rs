@@ -206,10 +206,10 @@ fn run_kernel(
 ) -> Result<KernelRun> {
     let start = Instant::now();
     let mut column = Column::new(kernel.name, suite, options.timing);
-    while !column.left.is_empty() {
-        let archive = suite.archive(base, kernel.name, &column.left)?;
+    while let Some((cpus, numbers)) = column.next(suite) {
+        let archive = suite.archive(base, kernel.name, &numbers)?;
         let mut console = Console::default();
-        let ended = boot::boot(&image.path, kernel.append, &archive, start + KERNEL_LIMIT, |line| {
+        let ended = boot::boot(&image.path, kernel.append, &archive, cpus, start + KERNEL_LIMIT, |line| {
             if options.verbose {
                 eprintln!("[{}] {line}", kernel.name);
             }
@@ -218,7 +218,7 @@ fn run_kernel(
             }
         })?;
         std::fs::remove_file(archive)?;
-        column.take(console, &ended, suite);
+        column.take(console, &ended, suite, &numbers);
     }
     Ok(KernelRun {
         kernel: kernel.name,
@@ -282,12 +282,21 @@ impl Column {
         }
     }
 
-    /// Takes over what one boot gave, and decides what is left to run.
-    fn take(&mut self, console: Console, ended: &Ended, suite: &Suite) {
+    /// What the next boot has to run: all that want the same number of CPUs, which comes first.
+    fn next(&self, suite: &Suite) -> Option<(u32, Vec<usize>)> {
+        let cpus = self.left.iter().map(|&number| suite.tests[number].cpus()).min()?;
+        let these = self.left.iter().copied().filter(|&number| suite.tests[number].cpus() == cpus);
+        Some((cpus, these.collect()))
+    }
+
+    /// Takes over what one boot gave, and decides what is left to run. `numbers`: what that boot had to run.
+    fn take(&mut self, console: Console, ended: &Ended, suite: &Suite, numbers: &[usize]) {
         if self.release.is_none() {
             self.release = console.release().map(str::to_owned);
         }
-        if let Some(complaints) = console.complaints() {
+        // One clean boot does not make another one good.
+        let failed = matches!(self.log, Verdict::Fail(_));
+        if let Some(complaints) = console.complaints().filter(|_| !failed) {
             self.log =
                 if complaints.is_empty() { Verdict::Pass } else { Verdict::Fail(complaints.join(" | ")) };
         }
@@ -303,7 +312,7 @@ impl Column {
             self.verdicts[finished.number] = Some(finished.verdict);
         }
         self.left.retain(|&number| self.verdicts[number].is_none());
-        if off && self.left.is_empty() {
+        if off && numbers.iter().all(|number| !self.left.contains(number)) {
             return;
         }
         if matches!(ended, Ended::OutOfTime | Ended::Qemu(_)) {

@@ -34,6 +34,13 @@ pub struct Test {
     pub timing: Option<&'static str>,
 }
 
+impl Test {
+    /// The CPUs that its guest has: two, unless its name asks for four. Emulated CPUs take turns, so more are slower.
+    pub fn cpus(&self) -> u32 {
+        if plain(&self.name).contains("_on_four_cpus") { 4 } else { 2 }
+    }
+}
+
 /// All tests for the guests, in the order of their programs.
 #[derive(Debug)]
 pub struct Suite {
