@@ -215,6 +215,40 @@ fn a_plan_says_what_changes_and_changes_nothing() {
 }
 
 #[test]
+fn an_interrupt_that_is_kept_comes_here_and_all_others_leave() {
+    let machine = Machine::new();
+    let before = machine.files();
+    let keep = ["--rt", "2-3", "--keep-irq", "eth0@2", "--keep-irq", "11"];
+    let plan = machine.json(&[&["plan"], &keep[..], &["--json"]].concat());
+    let kept: Vec<(&str, &str, &str)> = plan["settings"]
+        .as_array()
+        .expect("settings")
+        .iter()
+        .filter(|setting| setting["knob"] == "kept-irq")
+        .map(|setting| {
+            let text = |key: &str| setting[key].as_str().unwrap_or("-");
+            (text("label"), text("wanted"), text("state"))
+        })
+        .collect();
+    assert_eq!(kept, [("9 eth0", "2", "change"), ("11", "2-3", "change")]);
+    assert_same(machine.files(), &before, "files");
+    machine.good(&[&["create"], &keep[..]].concat());
+    for (irq, cpus) in [(9, "2"), (10, "0-1,5"), (11, "2-3")] {
+        assert_eq!(machine.read(&format!("proc/irq/{irq}/smp_affinity_list")), cpus);
+    }
+    assert_eq!(machine.json(&["status", "--json"])["drifted"], 0);
+    machine.good(&["undo"]);
+    assert_same(machine.files(), &before, "files");
+    for (keep, why) in [("eth1", "there are: 9 eth0"), ("eth0@1", "the shield has CPUs 2-3")] {
+        let said = machine.bad(&["create", "--rt", "2-3", "--keep-irq", keep], 2);
+        assert!(said.contains(why), "{said}");
+    }
+    assert_same(machine.files(), &before, "files");
+    let unit = machine.good(&["unit", "--rt", "2-3", "--keep-irq", "eth0@2"]);
+    assert!(unit.contains("--level basic --keep-irq \"eth0@2\"\n"), "{unit}");
+}
+
+#[test]
 fn cpusets_of_others_that_are_in_the_way_are_named() {
     let machine = Machine::new();
     machine.write("proc/mounts", "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\n");

@@ -3,138 +3,19 @@
 //!
 //! Each way to set CPUs apart is tried on the same kernel, by mounting the control groups that it needs.
 
+mod shield_room;
+
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use rtscope_testkit::machine::{Cpus, is_emulated};
-use rtscope_testkit::process::{patience, program};
+use rtscope_testkit::machine::Cpus;
+use rtscope_testkit::process::program;
 use serde_json::Value;
+use shield_room::{GROUPS, Sleeper, assert_same, facts, good, json, shield, skipped};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
-
-const GROUPS: &str = "/sys/fs/cgroup";
-
-fn skipped(test: &str) -> bool {
-    if !is_emulated() {
-        println!("SKIP: {test}: it changes settings of the whole machine, and runs in ./x vm only");
-    }
-    !is_emulated()
-}
-
-fn shield(words: &[&str]) -> Command {
-    let mut command = Command::new(program("rtscope").expect("built"));
-    command.arg("shield").args(words);
-    command
-}
-
-fn good(words: &[&str]) -> String {
-    let output = shield(words).output().expect("it runs");
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn json(words: &[&str]) -> Value {
-    serde_json::from_str(&good(words)).expect("JSON")
-}
-
-/// Everything that a shield may touch, by name: settings, control groups, the CPUs of each thread.
-fn facts() -> BTreeMap<String, String> {
-    let plan = json(&["plan", "--rt", "1", "--level", "full", "--json"]);
-    let settings = plan["settings"].as_array().expect("settings").iter();
-    let places =
-        settings.filter_map(|setting| setting["place"].as_str()).filter(|place| place.starts_with('/'));
-    let mut facts: BTreeMap<String, String> = places
-        .chain(["/sys/fs/cgroup/cgroup.subtree_control"])
-        .filter_map(|place| Some((place.to_owned(), fs::read_to_string(place).ok()?)))
-        .collect();
-    for entry in fs::read_dir(GROUPS).expect("mounted, or an empty folder").flatten() {
-        if entry.path().is_dir() {
-            facts.insert(entry.path().display().to_string(), "a group".into());
-        }
-    }
-    for process in fs::read_dir("/proc").expect("there").flatten() {
-        let Ok(threads) = fs::read_dir(process.path().join("task")) else { continue };
-        for thread in threads.flatten() {
-            let tid: i32 = thread.file_name().to_string_lossy().parse().expect("a number");
-            // Workers belong to pools, and threads of interrupts follow these: both are moved by the kernel at any time.
-            if let (Some(name), Some(cpus)) = (status(tid, "Name"), status(tid, "Cpus_allowed_list")) {
-                if !name.starts_with("kworker/") && !name.starts_with("irq/") {
-                    facts.insert(format!("thread {tid} {name}"), cpus);
-                }
-            }
-        }
-    }
-    facts
-}
-
-/// Says what differs. Threads that ended or began in between are not compared.
-fn assert_same(before: &BTreeMap<String, String>, what: &str) {
-    let after = facts();
-    let is_thread = |name: &str| name.starts_with("thread ");
-    for (name, value) in before {
-        match after.get(name) {
-            None => assert!(is_thread(name), "{what}: {name} is gone, it was {value:?}"),
-            Some(now) => assert_eq!(now, value, "{what}: {name}"),
-        }
-    }
-    for name in after.keys().filter(|name| !is_thread(name)) {
-        assert!(before.contains_key(name), "{what}: {name} is new");
-    }
-}
-
-fn status(tid: i32, key: &str) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
-    Some(line.trim().to_owned())
-}
-
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + patience();
-    while !is_so() {
-        assert!(Instant::now() < end, "never: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A process that waits, and dies with the test.
-struct Sleeper(Child);
-
-impl Sleeper {
-    fn start(mut command: Command) -> Sleeper {
-        Sleeper::of(command.stdin(Stdio::null()).spawn().expect("starts"))
-    }
-
-    fn of(child: Child) -> Sleeper {
-        let sleeper = Sleeper(child);
-        wait_for("it sleeps", || status(sleeper.pid(), "Name").as_deref() == Some("sleep"));
-        sleeper
-    }
-
-    fn plain() -> Sleeper {
-        let mut command = Command::new("sleep");
-        command.arg("1000");
-        Sleeper::start(command)
-    }
-
-    fn pid(&self) -> i32 {
-        self.0.id() as i32
-    }
-
-    fn cpus(&self) -> String {
-        status(self.pid(), "Cpus_allowed_list").expect("it lives")
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        // It may have been killed by what the test does.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Priority and policy, the 40th and 41st field of /proc/PID/stat.
 fn policy(pid: i32) -> (u32, u32) {

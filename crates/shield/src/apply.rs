@@ -6,9 +6,12 @@
 
 use crate::form::Form;
 use crate::journal::{Journal, Lock, State};
-use crate::knobs::{KEPT, MOVED, PARTITION};
+use crate::kept::KEPT_IRQ;
+use crate::knobs::{IRQ, KEPT, MOVED, PARTITION};
 use crate::plan::Plan;
+use crate::policy::{self, Scheduling};
 use crate::step::{Outcome, Step, Target};
+use crate::tasks::Thread;
 use crate::{Cpus, Error, System, tasks};
 use nix::errno::Errno;
 use serde::Serialize;
@@ -149,6 +152,8 @@ pub fn apply(system: &System, step: &Step) -> Outcome {
             Ok(cpus) => thread.set_cpus(system, &cpus).map_err(io::Error::from),
             Err(why) => return refused(why),
         },
+        Target::Policy { thread } if !thread.lives(system) => return Outcome::Gone,
+        Target::Policy { thread } => set_policy(thread, &step.wanted),
         Target::Threads { from, to } => return threads(system, from, to),
         Target::Member { process } => system.write(&procs(&step.wanted), &process.tid.to_string()),
     };
@@ -163,6 +168,12 @@ pub fn apply(system: &System, step: &Step) -> Outcome {
             Err(error) => refused(format!("it cannot be read back: {error}")),
         },
     }
+}
+
+fn set_policy(thread: &Thread, text: &str) -> io::Result<()> {
+    let scheduling = Scheduling::parse(text)
+        .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("'{text}' is no policy")))?;
+    policy::set(thread.tid, &scheduling).map_err(io::Error::from)
 }
 
 /// The file that takes processes into a group.
@@ -184,6 +195,11 @@ fn now(system: &System, step: &Step) -> io::Result<Option<String>> {
         Target::Affinity { thread } if !thread.lives(system) => Ok(None),
         Target::Affinity { thread } => {
             thread.cpus(system).map(|cpus| Some(cpus.to_string())).map_err(io::Error::from).or_else(absent)
+        }
+        Target::Policy { thread } if !thread.lives(system) => Ok(None),
+        Target::Policy { thread } => {
+            let scheduling = policy::of(thread.tid).map(|now| Some(now.to_string()));
+            scheduling.map_err(io::Error::from).or_else(absent)
         }
         Target::Threads { .. } => Ok(Some(step.wanted.clone())),
         Target::Member { process } if !process.lives(system) => Ok(None),
@@ -241,7 +257,9 @@ fn undo_with(
         keeper.end(system)?;
     }
     let by_the_kernel = by_the_kernel(&journal);
-    let undo = |step: &Step| (step.clone(), undo_step(system, step, force, &by_the_kernel));
+    let cpus = |list: &str| Cpus::from_list(list).unwrap_or_default();
+    let both = (cpus(&journal.rt), cpus(&journal.others));
+    let undo = |step: &Step| (step.clone(), undo_step(system, step, force, &by_the_kernel, &both));
     let mut all: Vec<(Step, Undone)> = in_order(&journal.steps).map(undo).collect();
     if journal.apart.needs_affinities() {
         release_children(system, &journal);
@@ -268,7 +286,7 @@ fn undo_with(
 /// does the kernel take any affinity of theirs.
 fn in_order(steps: &[Step]) -> impl Iterator<Item = &Step> {
     let turn = |step: &&Step| match &step.target {
-        Target::Member { .. } => 0,
+        Target::Member { .. } | Target::Policy { .. } => 0,
         Target::Affinity { .. } if step.knob == MOVED => 2,
         _ => 1,
     };
@@ -287,7 +305,27 @@ fn by_the_kernel(journal: &Journal) -> Vec<String> {
     }
 }
 
-fn undo_step(system: &System, step: &Step, force: bool, by_the_kernel: &[String]) -> Undone {
+/// Whether an interrupt was moved by the kernel because all CPUs that it was sent to were switched off: then it goes to all that are left
+/// (`irq_migrate_all_off_this_cpu` in the kernel's kernel/irq/cpuhotplug.c).
+fn is_driven_off(step: &Step, value: &str, (rt, others): &(Cpus, Cpus)) -> bool {
+    let (true, Some(now), Some(wanted)) = (
+        [IRQ, KEPT_IRQ].contains(&step.knob.as_str()),
+        step.form().cpus(value),
+        step.form().cpus(&step.wanted),
+    ) else {
+        return false;
+    };
+    let all: Cpus = rt.iter().chain(others.iter()).collect();
+    now.is_apart_from(&wanted) && [&all.without(&wanted), rt, others].contains(&&now)
+}
+
+fn undo_step(
+    system: &System,
+    step: &Step,
+    force: bool,
+    by_the_kernel: &[String],
+    all: &(Cpus, Cpus),
+) -> Undone {
     let failed = |error: io::Error| Undone::Failed { why: error.to_string() };
     let Some(old) = &step.old else {
         return match &step.target {
@@ -308,7 +346,8 @@ fn undo_step(system: &System, step: &Step, force: bool, by_the_kernel: &[String]
         return Undone::Nothing;
     }
     let taken = matches!(&step.outcome, Some(Outcome::Differs { now }) if step.form().same(now, &value))
-        || matches!(step.target, Target::Affinity { .. }) && by_the_kernel.contains(&value);
+        || matches!(step.target, Target::Affinity { .. }) && by_the_kernel.contains(&value)
+        || is_driven_off(step, &value, all);
     // Nobody else has a say in the partition of our own group, and the kernel itself changes it ("isolated invalid").
     let own = step.knob == PARTITION && step.form() == Form::Word && old == "member";
     // A plain file is emptied before it is written; the kernel's are not.
@@ -322,6 +361,7 @@ fn undo_step(system: &System, step: &Step, force: bool, by_the_kernel: &[String]
             Ok(cpus) => thread.set_cpus(system, &cpus).map_err(io::Error::from),
             Err(why) => Err(io::Error::new(ErrorKind::InvalidData, why)),
         },
+        Target::Policy { thread } => set_policy(thread, old),
         Target::Member { process } => system.write(&procs(old), &process.tid.to_string()),
         Target::Group { .. } | Target::Threads { .. } => Ok(()),
     };

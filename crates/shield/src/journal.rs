@@ -49,6 +49,9 @@ pub struct Journal {
     pub level: Level,
     /// How CPUs are set apart.
     pub apart: Apart,
+    /// The numbers of the interrupts that stay.
+    #[serde(default)]
+    pub kept_irqs: Vec<u32>,
     /// The kernel's ticks since boot when it was made: threads that began later inherited from it.
     pub began: Option<u64>,
     /// The process that holds the scheduler, where one lends the CPUs.
@@ -105,6 +108,7 @@ impl Journal {
             others: plan.others.to_string(),
             level: plan.level,
             apart: plan.apart.clone(),
+            kept_irqs: plan.kept.iter().map(|kept| kept.irq).collect(),
             began: crate::tasks::start_of(system, std::process::id() as i32),
             keeper: None,
             steps: plan.steps.clone(),

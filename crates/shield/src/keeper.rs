@@ -116,7 +116,7 @@ fn residents(system: &System, journal: &Journal, rt: &Cpus) -> Vec<Task> {
     let moved = place::residents(system, journal);
     let is_one = |task: &Task| {
         let here = task.thread.cpus(system).is_ok_and(|cpus| cpus.without(rt).is_empty());
-        !task.kernel && here && (task.realtime || moved.contains(&task.thread.tid))
+        !task.kernel && here && (task.is_real_time() || moved.contains(&task.thread.tid))
     };
     tasks::all(system).into_iter().filter(is_one).collect()
 }

@@ -7,6 +7,7 @@
 
 use crate::Cpus;
 use crate::form::Form;
+use crate::kept::KEPT_IRQ;
 use serde::{Deserialize, Serialize};
 
 /// How far a shield goes.
@@ -89,6 +90,8 @@ const fn full(knob: Knob) -> Knob {
     Knob { level: Level::Full, ..knob }
 }
 
+/// The row of devices' interrupts.
+pub const IRQ: &str = "irq";
 /// The kernel threads' row; their CPUs are no file.
 pub const KERNEL_THREADS: &str = "kernel-threads";
 /// Other tasks' row, where there is no cpuset.
@@ -111,7 +114,7 @@ pub const KNOBS: &[Knob] = &[
         Wanted::WithoutRt,
         "interrupts of devices that appear later",
     ),
-    knob("irq", "/proc/irq/*/smp_affinity_list", Form::List, Wanted::WithoutRt, "interrupts of devices"),
+    knob(IRQ, "/proc/irq/*/smp_affinity_list", Form::List, Wanted::WithoutRt, "interrupts of devices"),
     Knob {
         read: Some("cpumask_requested"),
         ..knob(
@@ -291,6 +294,7 @@ pub fn removes(name: &str) -> &'static str {
         KERNEL_THREADS => "kernel threads that may run elsewhere",
         TASKS => "all other tasks",
         REAL_TIME_TASKS => "real-time tasks that the kernel would carry here when a CPU is free",
+        KEPT_IRQ => "nothing: it comes here and nowhere else, as --keep-irq asks",
         PARTITION => "all other tasks, and the balancing of load",
         _ => KNOBS.iter().find(|knob| knob.name == name).map_or("", |knob| knob.removes),
     }

@@ -8,16 +8,21 @@
 //!
 //! All paths are below a folder ([`System`]), so that the same code runs on a tree of plain files.
 
+pub mod admission;
 pub mod apply;
 pub mod boot;
 pub mod cpus;
 pub mod form;
+pub mod health;
 pub mod journal;
 pub mod keeper;
+pub mod kept;
 pub mod knobs;
 pub mod partition;
 pub mod place;
 pub mod plan;
+pub mod policy;
+pub mod rt0;
 pub mod step;
 pub mod system;
 pub mod tasks;
@@ -68,6 +73,9 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// Deadlines would be missed, or the kernel does not schedule a task as it was asked to.
+    #[error("{0}")]
+    NotAdmitted(String),
     /// CPUs could not be set apart; everything else was undone.
     #[error("the CPUs cannot be set apart: {0}; everything is as it was before")]
     Partition(String),

@@ -72,7 +72,11 @@ pub fn enter(system: &System, pid: i32, cpu: Option<u32>) -> Result<Vec<Step>, E
     steps.extend(threads.iter().filter_map(|task| affinity(system, task, &cpus, before)));
     // What has ended needs no way back, and would pile up.
     journal.steps.retain(|step| match &step.target {
-        Target::Affinity { thread: known } | Target::Member { process: known } if step.knob == MOVED => {
+        Target::Affinity { thread: known }
+        | Target::Policy { thread: known }
+        | Target::Member { process: known }
+            if step.knob == MOVED =>
+        {
             known.lives(system)
         }
         _ => true,

@@ -3,7 +3,8 @@
 
 use crate::boot::{self, Parameter};
 use crate::form::Form;
-use crate::knobs::{KEPT, KERNEL_THREADS, KNOBS, Knob, Level, REAL_TIME_TASKS, TASKS, removes};
+use crate::kept::{self, Kept};
+use crate::knobs::{IRQ, KEPT, KERNEL_THREADS, KNOBS, Knob, Level, REAL_TIME_TASKS, TASKS, removes};
 use crate::partition::Apart;
 use crate::step::{Step, Target};
 use crate::tasks::{self, Task};
@@ -54,7 +55,9 @@ pub struct Setting {
 /// How a step is undone, in words.
 fn undo(target: &Target) -> &'static str {
     match target {
-        Target::File { .. } | Target::Affinity { .. } => "the value that was read before is written back",
+        Target::File { .. } | Target::Affinity { .. } | Target::Policy { .. } => {
+            "the value that was read before is written back"
+        }
         Target::Group { .. } => "its tasks go to the group above, and it is removed",
         Target::Threads { .. } | Target::Member { .. } => "they go back",
     }
@@ -69,6 +72,8 @@ pub struct Plan {
     pub others: Cpus,
     /// How far it goes.
     pub level: Level,
+    /// Interrupts that stay.
+    pub kept: Vec<Kept>,
     /// How CPUs are set apart.
     pub apart: Apart,
     /// Everything that was looked at.
@@ -82,18 +87,33 @@ pub struct Plan {
 }
 
 /// Looks at the machine.
+///
+/// # Errors
+/// When the CPUs cannot be parted so.
 pub fn plan(system: &System, rt: &str, level: Level) -> Result<Plan, Error> {
-    plan_with(system, rt, level, Apart::find(system))
+    plan_with(system, rt, level, Apart::find(system), &[])
+}
+
+/// The same with interrupts that stay, see [`kept::find`].
+///
+/// # Errors
+/// As [`plan`], or when there is no such interrupt.
+pub fn plan_keeping(system: &System, rt: &str, level: Level, keep: &[String]) -> Result<Plan, Error> {
+    plan_with(system, rt, level, Apart::find(system), keep)
 }
 
 /// The plan for CPUs that a scheduler lends to others: nothing is set apart.
-pub fn plan_lent(system: &System, rt: &str, level: Level) -> Result<Plan, Error> {
-    plan_with(system, rt, level, Apart::Lent)
+///
+/// # Errors
+/// As [`plan_keeping`].
+pub fn plan_lent(system: &System, rt: &str, level: Level, keep: &[String]) -> Result<Plan, Error> {
+    plan_with(system, rt, level, Apart::Lent, keep)
 }
 
-fn plan_with(system: &System, rt: &str, level: Level, apart: Apart) -> Result<Plan, Error> {
+fn plan_with(system: &System, rt: &str, level: Level, apart: Apart, keep: &[String]) -> Result<Plan, Error> {
     let (rt, others) = split(system, rt)?;
     let mut plan = Plan {
+        kept: kept::find(system, &rt, keep)?,
         apart,
         settings: Vec::new(),
         steps: Vec::new(),
@@ -105,6 +125,9 @@ fn plan_with(system: &System, rt: &str, level: Level, apart: Apart) -> Result<Pl
     };
     for knob in KNOBS.iter().filter(|knob| knob.level <= level) {
         plan.look_at(system, knob);
+    }
+    for kept in plan.kept.clone() {
+        plan.keep(system, &kept);
     }
     plan.look_at_tasks(system);
     for step in plan.apart.steps(system, &plan.rt, &plan.others) {
@@ -198,6 +221,11 @@ impl Plan {
             None => name.to_owned(),
         });
         let read = beside.filter(|beside| system.exists(beside)).unwrap_or_else(|| path.clone());
+        if knob.name == IRQ
+            && self.kept.iter().any(|kept| path == format!("/proc/irq/{}/smp_affinity_list", kept.irq))
+        {
+            return;
+        }
         let label = label(system, knob, &path);
         let target = Target::File { read: read.clone(), path: path.clone(), form: knob.form };
         let mut step = Step {
@@ -225,14 +253,24 @@ impl Plan {
                 .push(Setting { wanted: step.old.clone(), ..setting(&step, State::AsWanted, None) }),
             Ok(Some(wanted)) => {
                 step.wanted = wanted;
-                match system.refusal(&path) {
-                    None => self.add(step),
-                    Some(why) => self.settings.push(setting(&step, State::Refused, Some(why))),
-                }
+                self.take(system, step);
             }
             Err(why) => {
                 self.settings.push(Setting { wanted: None, ..setting(&step, State::Refused, Some(why)) })
             }
+        }
+    }
+
+    /// A step on a file, where that is not as wanted and may be written.
+    pub(crate) fn take(&mut self, system: &System, step: Step) {
+        let Target::File { path, form, .. } = &step.target else { return };
+        if step.old.as_deref().is_some_and(|old| form.same(old, &step.wanted)) {
+            self.settings.push(setting(&step, State::AsWanted, None));
+            return;
+        }
+        match system.refusal(path) {
+            None => self.add(step),
+            Some(why) => self.settings.push(setting(&step, State::Refused, Some(why))),
         }
     }
 
@@ -285,7 +323,7 @@ impl Plan {
         match (&self.apart, task.kernel) {
             (_, true) if here => Some(KERNEL_THREADS),
             (Apart::Affinities { .. }, false) if here => Some(TASKS),
-            (Apart::Lent, false) if here && task.realtime && cpus.len() > 1 => Some(REAL_TIME_TASKS),
+            (Apart::Lent, false) if here && task.is_real_time() && cpus.len() > 1 => Some(REAL_TIME_TASKS),
             (Apart::Partition { .. } | Apart::Cpusets { .. }, _) if narrow => Some(KEPT),
             _ => None,
         }
@@ -300,15 +338,12 @@ fn has_no_meaning(error: &io::Error) -> bool {
 
 /// For people: an interrupt's device.
 fn label(system: &System, knob: &Knob, path: &str) -> String {
-    if knob.name != "irq" {
+    if knob.name != IRQ {
         return String::new();
     }
     let folder = path.rsplit_once('/').map_or(path, |(folder, _)| folder);
     let number = folder.rsplit('/').next().unwrap_or_default();
-    let devices = system.glob(&format!("{folder}/*/"));
-    let is_folder = |path: &&String| system.path(path).is_dir();
-    let names = devices.iter().filter(is_folder).filter_map(|path| path.rsplit('/').next());
-    format!("{number} {}", names.collect::<Vec<_>>().join(",")).trim_end().to_owned()
+    format!("{number} {}", kept::devices(system, number).join(",")).trim_end().to_owned()
 }
 
 fn notes(system: &System, plan: &Plan) -> Vec<String> {

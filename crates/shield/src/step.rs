@@ -35,6 +35,11 @@ pub enum Target {
         /// The one that they go to.
         to: String,
     },
+    /// How a thread is scheduled, as [`crate::policy::Scheduling`] writes it.
+    Policy {
+        /// Which.
+        thread: Thread,
+    },
     /// The control group that a process is in: `old` and `wanted` are folders.
     Member {
         /// The process, by its first thread.
@@ -85,6 +90,7 @@ impl Step {
         match &self.target {
             Target::File { path, .. } | Target::Group { path } => path.clone(),
             Target::Affinity { thread } => format!("CPUs of thread {} ({})", thread.tid, thread.name),
+            Target::Policy { thread } => format!("policy of thread {} ({})", thread.tid, thread.name),
             Target::Threads { from, to } => format!("threads of {from} to {to}"),
             Target::Member { process } => format!("cgroup of process {} ({})", process.tid, process.name),
         }

@@ -38,8 +38,31 @@ pub struct Task {
     pub runnable: bool,
     /// The CPU that it runs on, or has run on.
     pub cpu: Option<u32>,
-    /// Whether it has a real-time policy: FIFO, RR or DEADLINE.
-    pub realtime: bool,
+    /// The number of its scheduling policy (sched(7)).
+    pub policy: Option<i32>,
+}
+
+impl Task {
+    /// Whether it is scheduled by deadlines.
+    pub fn is_deadline(&self) -> bool {
+        self.policy == Some(libc::SCHED_DEADLINE)
+    }
+
+    /// Whether it comes before all ordinary tasks.
+    pub fn is_real_time(&self) -> bool {
+        self.is_deadline() || matches!(self.policy, Some(libc::SCHED_FIFO | libc::SCHED_RR))
+    }
+
+    /// The part of its life that it has run; `None` where the kernel does not count that.
+    pub fn used(&self, system: &System) -> Option<f64> {
+        // Nanoseconds of running come first (proc_pid_schedstat(5)).
+        let text = system.read(&format!("/proc/{}/schedstat", self.thread.tid)).ok()?;
+        let ran_ns: f64 = text.split_whitespace().next()?.parse().ok()?;
+        let up_s: f64 = system.read("/proc/uptime").ok()?.split_whitespace().next()?.parse().ok()?;
+        let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok()??;
+        let lived_s = up_s - self.thread.start as f64 / ticks as f64;
+        (lived_s > 0.0).then_some(ran_ns / 1e9 / lived_s)
+    }
 }
 
 /// All threads. None in a tree that only imitates a machine.
@@ -78,7 +101,7 @@ fn parse(stat: &str) -> Option<Task> {
         bound: flags & BOUND != 0,
         runnable: fields.first() == Some(&"R"),
         cpu: fields.get(39 - 3).and_then(|cpu| cpu.parse().ok()),
-        realtime: fields.get(41 - 3).is_some_and(|policy| ["1", "2", "6"].contains(policy)),
+        policy: fields.get(41 - 3).and_then(|policy| policy.parse().ok()),
     })
 }
 
@@ -128,7 +151,7 @@ mod tests {
         let stat = "12 (a) R (b) S 2 0 0 0 -1 69238848 0 0 0 0 0 5 0 0 20 0 1 0 4711 0 0";
         let task = parse(stat).expect("a task");
         assert_eq!(task.thread, Thread { tid: 12, start: 4711, name: "a) R (b".into() });
-        assert!(task.kernel && task.bound && !task.runnable && task.cpu.is_none());
+        assert!(task.kernel && task.bound && !task.runnable && task.cpu.is_none() && task.policy.is_none());
         assert!(parse("12 (a").is_none());
     }
 
@@ -139,6 +162,9 @@ mod tests {
         let tasks = of(&system, own);
         assert!(tasks.iter().any(|task| task.thread.tid == own && !task.kernel && !task.bound));
         assert!(tasks.iter().any(|task| task.runnable && task.cpu.is_some()), "this one runs");
+        assert!(tasks.iter().all(|task| task.policy == Some(0) && !task.is_real_time()));
+        let used = tasks[0].used(&system).expect("counted");
+        assert!((0.0..=1.5).contains(&used), "{used}");
         let thread = &tasks[0].thread;
         assert!(thread.lives(&system) && !thread.cpus(&system).expect("told").is_empty());
         assert!(!Thread { start: thread.start + 1, ..thread.clone() }.lives(&system));

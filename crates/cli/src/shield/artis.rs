@@ -68,7 +68,7 @@ fn check(system: &System, plan: &Plan) -> Result<(), Failure> {
 fn already_there(system: &System, plan: &Plan) -> Result<(), Failure> {
     let is_one = |task: &tasks::Task| {
         let inside = |cpus: rtscope_shield::Cpus| !cpus.is_empty() && cpus.without(&plan.rt).is_empty();
-        task.realtime && !task.kernel && task.thread.cpus(system).is_ok_and(inside)
+        task.is_real_time() && !task.kernel && task.thread.cpus(system).is_ok_and(inside)
     };
     let there = tasks::all(system).into_iter().filter(is_one);
     let there: Vec<String> =

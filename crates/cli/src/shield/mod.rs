@@ -5,6 +5,7 @@ mod artis;
 mod keep;
 pub mod options;
 mod promises;
+mod rt0;
 pub mod table;
 mod text;
 mod verify;
@@ -17,6 +18,7 @@ use options::{
     UndoOptions, UnitOptions,
 };
 use rtscope_shield::apply::{self, Now, Undone, complaint};
+use rtscope_shield::health;
 use rtscope_shield::journal::{Journal, State};
 use rtscope_shield::step::{Outcome, Step};
 use rtscope_shield::{Cpus, Error, System, boot, place, plan};
@@ -65,8 +67,8 @@ pub fn run(options: &ShieldOptions) -> Result<(), Failure> {
 
 fn plan_of(system: &System, options: &PlanOptions) -> Result<plan::Plan, Error> {
     match options.mode {
-        ModeArg::Shield => plan::plan(system, &options.rt, options.level.into()),
-        ModeArg::Artis => plan::plan_lent(system, &options.rt, options.level.into()),
+        ModeArg::Shield => plan::plan_keeping(system, &options.rt, options.level.into(), &options.keep_irq),
+        ModeArg::Artis => plan::plan_lent(system, &options.rt, options.level.into(), &options.keep_irq),
     }
 }
 
@@ -126,6 +128,9 @@ fn create(system: &System, options: &PlanOptions) -> Result<(), Failure> {
 fn status(system: &System, json: bool) -> Result<(), Failure> {
     let journal = Journal::load(system)?;
     let steps = journal.as_ref().map_or_else(Vec::new, |journal| apply::status(system, journal));
+    let made = journal.as_ref().filter(|journal| journal.state == State::Active);
+    let problems = made.map_or_else(Vec::new, |journal| health::health(system, journal).problems);
+    let tasks = journal.as_ref().map_or_else(Vec::new, |journal| rtscope_shield::rt0::rt0(system, journal));
     if json {
         let settings: Vec<Value> = steps
             .iter()
@@ -145,6 +150,8 @@ fn status(system: &System, json: bool) -> Result<(), Failure> {
             "scheduler": journal.as_ref().and_then(|journal| artis::status(system, journal)),
             "drifted": steps.iter().filter(|(_, now)| matches!(now, Now::Drifted { .. })).count(),
             "settings": settings,
+            "problems": problems,
+            "rt0": tasks,
         });
         result(&object.to_string());
         return Ok(());
@@ -152,7 +159,12 @@ fn status(system: &System, json: bool) -> Result<(), Failure> {
     match journal {
         None => result("no shield"),
         Some(journal) => {
-            result(&text::status(&journal, &steps));
+            let mut text = text::status(&journal, &steps);
+            if let (State::Active, Ok(rt)) = (journal.state, Cpus::from_list(&journal.rt)) {
+                text.push_str(&text::problems(&problems));
+                text.push_str(&rtscope_view::clean(&rt0::text(&tasks, &rt)));
+            }
+            result(text.trim_end());
             if let Some(scheduler) = artis::status(system, &journal) {
                 result(&rtscope_view::clean(&scheduler.to_string()));
             }
@@ -177,8 +189,12 @@ fn undo(system: &System, options: &UndoOptions) -> Result<(), Failure> {
         result(&text::undone(&all));
     }
     if failed > 0 {
+        let problems =
+            Journal::load(system)?.map_or_else(Vec::new, |left| health::health(system, &left).problems);
+        let offline = problems.iter().find(|problem| problem.what.contains("offline"));
+        let offline = offline.map_or_else(String::new, |problem| format!("; {}", problem.what));
         return Err(Failure::Failed(format!(
-            "{failed} settings could not be set back; they are still in {}, and rtscope shield undo tries again",
+            "{failed} settings could not be set back; they are still in {}, and rtscope shield undo tries again{offline}",
             rtscope_shield::journal::PATH
         )));
     }
@@ -194,19 +210,23 @@ fn check(steps: &[Step]) -> Result<(), Failure> {
 fn run_program(system: &System, options: &RunOptions) -> Result<(), Failure> {
     let ClassArg::Rt0 = options.class;
     let journal = place::active(system)?;
+    let policy = rt0::or_fifo(rt0::wanted(&options.policy)?);
     let first = Cpus::from_list(&journal.rt).ok().and_then(|cpus| cpus.iter().next());
-    check(&place::enter(system, std::process::id() as i32, options.cpu.or(first))?)?;
-    crate::realtime::become_fifo(options.prio).map_err(|error| {
-        Failure::doing(format!("getting SCHED_FIFO with priority {}", options.prio), error)
-    })?;
+    let own = std::process::id() as i32;
+    check(&place::enter(system, own, options.cpu.or(first))?)?;
+    rt0::schedule(system, own, policy, options.policy.force, false)?;
     // This process becomes the program: its exit code, its signals and its terminal are the program's own.
     let error = Command::new(&options.command[0]).args(&options.command[1..]).exec();
     Err(Failure::NoCommand(format!("cannot start {}: {error}", options.command[0].to_string_lossy())))
 }
 
 fn move_processes(system: &System, options: &MoveOptions) -> Result<(), Failure> {
+    let policy = rt0::wanted(&options.policy)?;
     for pid in &options.pids {
         check(&place::enter(system, *pid, options.cpu)?)?;
+        if let Some(policy) = policy {
+            rt0::schedule(system, *pid, policy, options.policy.force, true)?;
+        }
     }
     note(&format!("rtscope: {} moved", options.pids.len()));
     Ok(())
@@ -219,7 +239,7 @@ fn unit(options: &UnitOptions) -> Result<(), Failure> {
         LevelArg::Basic => "basic",
         LevelArg::Full => "full",
     };
-    result(&text::unit(&program.display().to_string(), &options.rt, level));
+    result(&text::unit(&program.display().to_string(), &options.rt, level, &options.keep_irq));
     Ok(())
 }
 

@@ -34,7 +34,14 @@ const PLAN_EXAMPLES: &str = help!(
   rtscope shield plan --rt 2-3
   rtscope shield plan --rt 2-3 --level full --json"
 );
-const CREATE_EXAMPLES: &str = help!("Example:\n  rtscope shield create --rt 2-3");
+const CREATE_EXAMPLES: &str = help!(
+    "Examples:
+  rtscope shield create --rt 2-3
+  rtscope shield create --rt 2-3 --keep-irq can0@2 --keep-irq 36
+      The interrupts of can0 come to CPU 2, interrupt 36 to CPUs 2-3; all others leave.
+
+verify lists kept interrupts, and does not count them as broken promises; nor, where they came, the softirqs of devices."
+);
 const STATUS_EXAMPLES: &str = help!("Example:\n  rtscope shield status --json");
 const VERIFY_EXAMPLES: &str = help!(
     "Examples:
@@ -46,13 +53,27 @@ const VERIFY_EXAMPLES: &str = help!(
 Each promise is PASS, FAIL, or UNKNOWN where nothing broke it but an event was lost. What no setting of this machine keeps away is
 counted, and no promise."
 );
-const RUN_EXAMPLES: &str =
-    help!("Example:\n  rtscope shield run --prio 80 --cpu 2 -- ./control --period 1ms");
+const RUN_EXAMPLES: &str = help!(
+    "Examples:
+  rtscope shield run --prio 80 --cpu 2 -- ./control --period 1ms
+  rtscope shield run --cpu 2 --policy deadline --runtime 2ms --deadline 10ms --period 10ms -- ./control
+      SCHED_DEADLINE: the kernel gives it 2 ms in each 10 ms, and stops it there.
+
+Several tasks may share a CPU. Before a task gets SCHED_DEADLINE it is worked out whether all deadlines on its CPU can be kept (earliest
+deadline first: the sum of runtime/period, and the processor demand where a deadline is shorter than its period; the kernel's own servers
+for ordinary tasks count). If not, it says why, with figures, and nothing starts; --force leaves it to the kernel. The kernel has the last
+word; what it refuses is explained, with its figures. Only the first thread of the program is scheduled by deadlines: what it starts is
+ordinary, since the kernel lets no such thread be copied. DEADLINE tasks come before all FIFO and RR tasks.
+The program keeps its policy when the shield is undone."
+);
 const MOVE_EXAMPLES: &str = help!(
     "Example:
   rtscope shield move $(pidof jackd)
 
-All threads of a process go where its group goes; their policies and priorities stay."
+  rtscope shield move --cpu 2 --policy rr --prio 50 $(pidof sampler)
+
+All threads of a process go where its group goes; their policies and priorities stay, but for --policy, which is for the first thread of
+each process, is decided as for run, and is undone with the shield."
 );
 const UNDO_EXAMPLES: &str = help!(
     "Example:
@@ -158,7 +179,7 @@ pub enum ModeArg {
 /// What a task in the shield is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ClassArg {
-    /// Hard real time: SCHED_FIFO, on one CPU
+    /// Hard real time: SCHED_FIFO, SCHED_RR or SCHED_DEADLINE, on one CPU
     Rt0,
 }
 
@@ -173,6 +194,9 @@ pub struct PlanOptions {
     /// How far to go
     #[arg(long, value_enum, default_value_t = LevelArg::Basic)]
     pub level: LevelArg,
+    /// An interrupt that a real-time task works with (36, eth0, eth0-rx-*): it comes to the shielded CPUs, with @N to CPU N
+    #[arg(long, value_name = "NAME|N[@CPU]")]
+    pub keep_irq: Vec<String>,
     /// One versioned JSON object on standard output
     #[arg(long)]
     pub json: bool,
@@ -213,14 +237,46 @@ pub struct OutputOptions {
     pub json: bool,
 }
 
+/// Who runs first among real-time tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PolicyArg {
+    /// By priority; tasks of one priority run until they sleep
+    Fifo,
+    /// By priority; tasks of one priority take turns
+    Rr,
+    /// By deadline: so much time of the CPU in each period
+    Deadline,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct PolicyOptions {
+    /// How it is scheduled among real-time tasks [default for run: fifo]
+    #[arg(long, value_enum)]
+    pub policy: Option<PolicyArg>,
+    /// Its priority for fifo and rr, 1 to 99 [default: 80]
+    #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
+    pub prio: Option<u8>,
+    /// With --policy deadline: time of the CPU that it needs in each period
+    #[arg(long, value_name = "TIME")]
+    pub runtime: Option<DurationNs>,
+    /// With --policy deadline: after the beginning of a period it has had its time by then [default: the period]
+    #[arg(long, value_name = "TIME")]
+    pub deadline: Option<DurationNs>,
+    /// With --policy deadline: once in so long [default: the deadline]
+    #[arg(long, value_name = "TIME")]
+    pub period: Option<DurationNs>,
+    /// Also where deadlines would be missed: the kernel decides alone
+    #[arg(long)]
+    pub force: bool,
+}
+
 #[derive(Debug, clap::Args)]
 pub struct RunOptions {
     /// What the program is
     #[arg(long, value_enum, default_value_t = ClassArg::Rt0)]
     pub class: ClassArg,
-    /// Its priority
-    #[arg(long, value_name = "PRIORITY", default_value_t = 80, value_parser = clap::value_parser!(u8).range(1..=99))]
-    pub prio: u8,
+    #[command(flatten)]
+    pub policy: PolicyOptions,
     /// Its CPU; without it: the first of the shield
     #[arg(long, value_name = "N")]
     pub cpu: Option<u32>,
@@ -234,6 +290,8 @@ pub struct MoveOptions {
     /// Only this CPU; without it: all of the shield
     #[arg(long, value_name = "N")]
     pub cpu: Option<u32>,
+    #[command(flatten)]
+    pub policy: PolicyOptions,
     /// The processes
     #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pids: Vec<i32>,
@@ -257,4 +315,7 @@ pub struct UnitOptions {
     /// How far to go
     #[arg(long, value_enum, default_value_t = LevelArg::Basic)]
     pub level: LevelArg,
+    /// An interrupt that comes to the shielded CPUs, as for create
+    #[arg(long, value_name = "NAME|N[@CPU]")]
+    pub keep_irq: Vec<String>,
 }

@@ -58,6 +58,8 @@ pub struct Around {
     pub residents: BTreeSet<u32>,
     /// Kernel threads that belong to a CPU.
     pub bound: BTreeSet<u32>,
+    /// Interrupts that are to come here.
+    pub kept: BTreeSet<u32>,
     /// Whether the tick stops here while one task runs.
     pub tickless: bool,
     /// Events that were lost here, as far as they were counted.
@@ -109,6 +111,9 @@ pub fn promises(visits: &Visits, around: &Around) -> Vec<Promise> {
     let resident = |tid: u32| around.residents.contains(&tid);
     let bound = |tid: u32| around.bound.contains(&tid);
     let is_tick = |who: &Visitor| matches!(who, Visitor::Vector { vector: VectorKind::LocalTimer });
+    let is_kept = |who: &Visitor| matches!(who, Visitor::Irq { irq, .. } if around.kept.contains(&irq.0));
+    // Their handlers raise them, and which one did is not told.
+    let own_devices = all.iter().any(|(who, _)| is_kept(who));
     let rest = REST_OF_TICKS_PER_S * watched_s;
     vec![
         promise("tasks", "no task from outside the shield", true, 0.0, &|who| {
@@ -117,16 +122,19 @@ pub fn promises(visits: &Visits, around: &Around) -> Vec<Promise> {
         promise("kernel-threads", "no kernel thread that may run elsewhere", true, 0.0, &|who| {
             thread(who, &|tid, kernel| kernel && !bound(tid))
         }),
-        promise("interrupts", "no device interrupt", true, 0.0, &|who| matches!(who, Visitor::Irq { .. })),
+        promise("interrupts", "no device interrupt", true, 0.0, &|who| {
+            matches!(who, Visitor::Irq { .. }) && !is_kept(who)
+        }),
         promise(
             "softirqs",
             "no softirq of devices or of other CPUs",
-            true,
+            !own_devices,
             0.0,
             &|who| matches!(who, Visitor::Softirq { name } if !OWN_SOFTIRQS.contains(name)),
         ),
         promise("nmi", "no non-maskable interrupt", true, 0.0, &|who| *who == Visitor::Nmi),
         promise("ticks", "no timer tick", around.tickless, rest, &is_tick),
+        promise("kept-interrupts", "interrupts that are kept here (--keep-irq)", false, 0.0, &is_kept),
         promise("bound-threads", "kernel threads that belong to the CPU", false, 0.0, &|who| {
             thread(who, &|tid, kernel| kernel && bound(tid))
         }),
@@ -282,7 +290,7 @@ mod tests {
     fn each_promise_is_kept_or_broken_by_what_ran() {
         let around = Around { residents: [7].into(), tickless: true, ..Around::default() };
         for (name, verdict) in verdicts(&visits(QUIET), &around) {
-            let promised = !["bound-threads", "own-softirqs", "ipis"].contains(&name);
+            let promised = !["kept-interrupts", "bound-threads", "own-softirqs", "ipis"].contains(&name);
             assert_eq!(verdict, if promised { Verdict::Pass } else { Verdict::NotPromised }, "{name}");
         }
         for (line, broken) in [
@@ -300,6 +308,22 @@ mod tests {
                 .collect();
             assert_eq!(failed, [broken]);
         }
+    }
+
+    #[test]
+    fn an_interrupt_that_is_kept_breaks_nothing() {
+        let come = "50 1 irq_handler_entry irq=9\n55 1 softirq_raise vec=3\n60 1 irq_handler_exit irq=9\n65 1 softirq_entry vec=3
+            70 1 softirq_exit vec=3";
+        let lines = QUIET.replace("1000000000", &format!("{come}\n1000000000"));
+        let kept = |irq: u32| Around { residents: [7].into(), kept: [irq].into(), ..Around::default() };
+        let verdicts = |irq| verdicts(&visits(&lines), &kept(irq));
+        assert!(verdicts(9).contains(&("interrupts", Verdict::Pass)));
+        assert!(verdicts(9).contains(&("softirqs", Verdict::NotPromised)));
+        let listed =
+            promises(&visits(&lines), &kept(9)).into_iter().find(|one| one.name == "kept-interrupts");
+        assert_eq!(listed.map(|one| (one.count, one.by)), Some((1, vec!["irq 9".to_owned()])));
+        assert!(verdicts(10).contains(&("interrupts", Verdict::Fail)));
+        assert!(verdicts(10).contains(&("softirqs", Verdict::Fail)));
     }
 
     #[test]

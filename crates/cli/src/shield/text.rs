@@ -4,6 +4,7 @@
 use super::{complaint, is_left};
 use rtscope_shield::apply::{Now, Undone};
 use rtscope_shield::boot;
+use rtscope_shield::health::Problem;
 use rtscope_shield::journal::{Journal, State as Made};
 use rtscope_shield::knobs::Level;
 use rtscope_shield::partition::Apart;
@@ -219,6 +220,15 @@ pub fn status(journal: &Journal, steps: &[(Step, Now)]) -> String {
     rtscope_view::clean(&text)
 }
 
+/// What is wrong with a shield as a whole.
+pub fn problems(problems: &[Problem]) -> String {
+    let lines = problems.iter().map(|problem| {
+        let kind = if problem.is_down { "NO SHIELD" } else { "DEGRADED" };
+        format!("{kind}: {}\n", problem.what)
+    });
+    rtscope_view::clean(&lines.collect::<String>())
+}
+
 /// What became of each setting.
 pub fn undone(all: &[(Step, Undone)]) -> String {
     let restored = all.iter().filter(|(_, undone)| *undone == Undone::Restored).count();
@@ -249,9 +259,11 @@ pub fn undone(all: &[(Step, Undone)]) -> String {
 }
 
 /// A service.
-pub fn unit(program: &str, rt: &str, level: &str) -> String {
+pub fn unit(program: &str, rt: &str, level: &str, keep: &[String]) -> String {
     // As systemd.service(5) wants words with spaces in them; % begins a specifier.
-    let program = program.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%");
+    let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%");
+    let program = quoted(program);
+    let keep: String = keep.iter().map(|irq| format!(" --keep-irq \"{}\"", quoted(irq))).collect();
     format!(
         "[Unit]
 Description=CPUs {rt} for real-time work only (rtscope shield)
@@ -260,7 +272,7 @@ Documentation=man:rtscope-shield(1)
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=\"{program}\" shield create --rt {rt} --level {level}
+ExecStart=\"{program}\" shield create --rt {rt} --level {level}{keep}
 ExecStop=\"{program}\" shield undo
 # Also when making it was interrupted.
 ExecStopPost=\"-{program}\" shield undo

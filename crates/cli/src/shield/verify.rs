@@ -7,7 +7,7 @@
 use super::options::VerifyOptions;
 use super::promises::{self, Around, Promise, Verdict};
 use crate::exit::Failure;
-use crate::output::result;
+use crate::output::{note, result};
 use crate::stop::Stop;
 use crate::who_runs::WhoRuns;
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -16,6 +16,7 @@ use rtscope_analyze::timeline::Timeline;
 use rtscope_analyze::visits::Visits;
 use rtscope_collect::monotonic_now;
 use rtscope_event::{CpuId, MonotonicNs, Recording, Tid};
+use rtscope_shield::health;
 use rtscope_shield::journal::Journal;
 use rtscope_shield::{Cpus, System, boot, place, plan, tasks};
 use serde_json::{Value, json};
@@ -44,13 +45,15 @@ pub fn verify(system: &System, options: &VerifyOptions) -> Result<(), Failure> {
         Some(_) => place::active(system).ok(),
         None => Some(place::active(system)?),
     };
-    let rt =
-        options.rt.as_deref().or(journal.as_ref().map(|journal| journal.rt.as_str())).unwrap_or_default();
-    let (rt, others) = plan::split(system, rt)?;
+    let (rt, others) = match (&options.rt, &journal) {
+        (None, Some(journal)) => whole(system, journal)?,
+        (rt, _) => plan::split(system, rt.as_deref().unwrap_or_default())?,
+    };
     stay_on(&others)?;
     let stop = Stop::on_signals()?;
     let tickless = boot::is_tickless(system, &rt);
-    let around = |_| Around { tickless, ..Around::default() };
+    let kept = journal.as_ref().map_or_else(Vec::new, |journal| journal.kept_irqs.clone());
+    let around = |_| Around { tickless, kept: kept.iter().copied().collect(), ..Around::default() };
     let mut watch = Watch {
         system,
         journal,
@@ -75,6 +78,19 @@ pub fn verify(system: &System, options: &VerifyOptions) -> Result<(), Failure> {
         watch.around.iter_mut().for_each(|around| around.lost += recorder.misses().unwrap_or(1));
     }
     watch.report(options.json, senders_known)
+}
+
+/// The shield's CPUs and the others, as far as they are online. What is wrong with it as a whole is said first.
+fn whole(system: &System, journal: &Journal) -> Result<(Cpus, Cpus), Failure> {
+    let health = health::health(system, journal);
+    for problem in &health.problems {
+        note(&format!("rtscope: {}", problem.what));
+    }
+    let down = health.problems.iter().find(|problem| problem.is_down);
+    match down.filter(|_| health.rt.is_empty() || health.others.is_empty()) {
+        Some(problem) => Err(Failure::Broken(format!("every promise is broken: {}", problem.what))),
+        None => Ok((health.rt, health.others)),
+    }
 }
 
 /// Reading the buffers must not disturb those that are looked at.
@@ -107,8 +123,14 @@ impl Watch<'_> {
         }
         let residents = self.journal.as_ref().map(|journal| place::residents(self.system, journal));
         let residents: Vec<u32> = residents.into_iter().flatten().map(|tid| tid as u32).collect();
-        // Nobody may move unbound workers either, but they go where the work queues are allowed to be.
-        let is_bound = |task: &tasks::Task| task.bound && !task.thread.name.starts_with("kworker/u");
+        // Nobody may move unbound workers either, but they go where the work queues are allowed to be. An interrupt's thread belongs to
+        // where its interrupt does.
+        let kept = self.journal.as_ref().map_or_else(Vec::new, |journal| journal.kept_irqs.clone());
+        let is_kept = |name: &str| kept.iter().any(|irq| name.starts_with(&format!("irq/{irq}-")));
+        let is_bound = |task: &tasks::Task| {
+            task.bound && !task.thread.name.starts_with("kworker/u")
+                || task.kernel && is_kept(&task.thread.name)
+        };
         let bound = tasks::all(self.system).into_iter().filter(is_bound);
         let bound: Vec<u32> = bound.map(|task| task.thread.tid as u32).collect();
         for (visits, around) in self.visits.iter_mut().zip(&mut self.around) {

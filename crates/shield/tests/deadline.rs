@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What this kernel says to SCHED_DEADLINE, and that its refusals are told with their reason. Changes no setting: some threads get a
+//! policy and sleep.
+
+use nix::errno::Errno;
+use nix::unistd::geteuid;
+use rtscope_shield::policy::{self, Policy, Reservation, Scheduling};
+use rtscope_shield::tasks;
+use rtscope_shield::{Cpus, System};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+const MS: u64 = 1_000_000;
+
+fn deadline(runtime_ns: u64, deadline_ns: u64, period_ns: u64) -> Policy {
+    Policy::Deadline(Reservation { runtime_ns, deadline_ns, period_ns })
+}
+
+/// Sets a policy in a thread of its own, which then waits for the other end. `cpus`: where that may run first.
+fn ask(policy: Policy, cpus: Option<Cpus>) -> (Result<Scheduling, Errno>, Cpus, Sender<()>) {
+    let (stay, end): (Sender<()>, Receiver<()>) = channel();
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        let system = System::new(Path::new("/"));
+        let own = nix::unistd::gettid().as_raw();
+        let task = tasks::of(&system, own).into_iter().find(|task| task.thread.tid == own).expect("this one");
+        if let Some(cpus) = cpus {
+            task.thread.set_cpus(&system, &cpus).expect("allowed");
+        }
+        let answer = policy::set(0, &Scheduling::new(policy)).and_then(|()| policy::of(own));
+        tell.send((answer, task.thread.cpus(&system).expect("told"))).expect("somebody waits");
+        // It ends when the test has dropped the other end.
+        let _ = end.recv();
+    });
+    let (answer, cpus) = told.recv().expect("answered");
+    (answer, cpus, stay)
+}
+
+/// Why nothing can be told here.
+fn obstacle(system: &System) -> Option<String> {
+    if !geteuid().is_root() {
+        return Some("it needs root".to_owned());
+    }
+    let runtime = system.read("/proc/sys/kernel/sched_rt_runtime_us").ok()?;
+    if runtime.trim().parse::<i64>().is_ok_and(|runtime| runtime <= 0) {
+        return Some(format!("sched_rt_runtime_us is {}", runtime.trim()));
+    }
+    let (answer, ..) = ask(deadline(MS, 100 * MS, 100 * MS), None);
+    answer.err().map(|errno| format!("not even 1 % of a CPU is admitted here: {errno}"))
+}
+
+#[test]
+fn root_the_kernels_refusals_are_told_with_their_reason() {
+    let test = "root_the_kernels_refusals_are_told_with_their_reason";
+    let system = System::new(Path::new("/"));
+    if let Some(why) = obstacle(&system) {
+        println!("SKIP: {test}: {why}");
+        return;
+    }
+    let good = deadline(2 * MS, 5 * MS, 10 * MS);
+    let (answer, all, _stays) = ask(good, None);
+    assert_eq!(answer, Ok(Scheduling { policy: good, flags: policy::RESET_ON_FORK }));
+
+    for (policy, why) in [
+        (deadline(500, MS, MS), "1024 ns or more"),
+        (deadline(3 * MS, 2 * MS, 5 * MS), "does not fit into a deadline"),
+        (deadline(MS, 6 * MS, 5 * MS), "after the end of a period"),
+    ] {
+        let (answer, cpus, _) = ask(policy, None);
+        assert_eq!(answer, Err(Errno::EINVAL), "{policy}");
+        let said = policy::explain(&system, Errno::EINVAL, &policy, &cpus);
+        assert!(said.contains(why), "{said}");
+    }
+
+    if all.len() > 1 {
+        let one: Cpus = all.iter().take(1).collect();
+        let (answer, cpus, _) = ask(good, Some(one.clone()));
+        assert_eq!((answer, &cpus), (Err(Errno::EPERM), &one));
+        let said = policy::explain(&system, Errno::EPERM, &good, &cpus);
+        assert!(said.contains(&format!("may use CPUs {one}, and its root domain has more")), "{said}");
+    }
+
+    let mut stay = Vec::new();
+    let refused = (0..=all.len() + 1).find_map(|_| {
+        let policy = deadline(9 * MS, 10 * MS, 10 * MS);
+        let (answer, cpus, end) = ask(policy, None);
+        stay.push(end);
+        answer.err().map(|errno| (errno, policy::explain(&system, errno, &policy, &cpus)))
+    });
+    let (errno, said) = refused.expect("the CPUs are full");
+    assert_eq!(errno, Errno::EBUSY);
+    println!("{said}");
+    let at_most = format!("together at most {:.3}", 0.95 * all.len() as f64);
+    let by_account = said.contains(&at_most) && said.contains("this asks for 0.900");
+    assert!(by_account || !system.exists("/sys/kernel/debug/sched/debug"), "{said}");
+}
