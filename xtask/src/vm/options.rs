@@ -33,7 +33,7 @@ $XDG_CACHE_HOME/rtscope/vm (~/.cache/rtscope/vm).
 const FOR_TEST: [&str; 2] = ["6.12", "6.12-rt"];
 /// The test programs of `./x test`, in its minutes: those of what the kernel and rtscope say to each other. What `rtscope` then
 /// makes of it (its command line, its files) is the same on every kernel, and left to `./x vm`.
-const PROGRAMS_FOR_TEST: [&str; 13] = [
+const PROGRAMS_FOR_TEST: [&str; 14] = [
     "kernel: load",
     "kernel: stream",
     "kernel: tracefs",
@@ -47,6 +47,7 @@ const PROGRAMS_FOR_TEST: [&str; 13] = [
     "cli: shield_vm",
     "cli: shield_rt0_vm",
     "cli: shield_hotplug_vm",
+    "production-line: line",
 ];
 
 /// What to do.
