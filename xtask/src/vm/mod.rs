@@ -80,19 +80,21 @@ pub fn run(arguments: &[&str]) -> Result<ExitCode> {
     Ok(tally.finish())
 }
 
-/// The part of `./x test`: the default kernels. Where they cannot be had, that is a skip.
+/// The part of `./x test`. Kernels that cannot be had are a skip.
 pub fn add_all(build: &Build, tally: &mut Tally) -> Result<()> {
-    let options = Options::for_test();
-    let fetched = missing_tool()
-        .map_or_else(|| Ok(()), Err)
-        .and_then(|()| fetch(&options).map(|_| ()).map_err(|error| format!("{error:#}")));
-    match fetched {
-        Ok(()) => run_all(&options, build, tally),
-        Err(reason) => {
-            tally.add("virtual machines", Outcome::Skip(reason));
-            Ok(())
+    for options in Options::for_test() {
+        let fetched = missing_tool()
+            .map_or_else(|| Ok(()), Err)
+            .and_then(|()| fetch(&options).map(|_| ()).map_err(|error| format!("{error:#}")));
+        match fetched {
+            Ok(()) => run_all(&options, build, tally)?,
+            Err(reason) => {
+                let names: Vec<&str> = options.kernels.iter().map(|kernel| kernel.name).collect();
+                tally.add(&format!("virtual machines: {}", names.join(", ")), Outcome::Skip(reason));
+            }
         }
     }
+    Ok(())
 }
 
 fn missing_tool() -> Option<String> {

@@ -29,11 +29,12 @@ $XDG_CACHE_HOME/rtscope/vm (~/.cache/rtscope/vm).
   ./x vm --update newest newest-rt    what is current in Debian sid
 ";
 
-/// The kernels of `./x test`.
-const FOR_TEST: [&str; 2] = ["6.12", "6.12-rt"];
-/// The test programs of `./x test`, in its minutes: those of what the kernel and rtscope say to each other. What `rtscope` then
-/// makes of it (its command line, its files) is the same on every kernel, and left to `./x vm`.
-const PROGRAMS_FOR_TEST: [&str; 14] = [
+/// What `./x test` runs, in its minutes: test programs, and the kernels for them. What depends on the kernel is there; what
+/// `rtscope` then makes of it (its command line, its files) is the same on every kernel, and left to `./x vm`.
+const FOR_TEST: [(&[&str], &[&str]); 2] =
+    [(&["6.12", "6.12-rt"], &RECORDING), (&["newest", "newest-rt"], &SHIELDING)];
+/// What the kernel and the recorder say to each other.
+const RECORDING: [&str; 10] = [
     "kernel: load",
     "kernel: stream",
     "kernel: tracefs",
@@ -44,10 +45,15 @@ const PROGRAMS_FOR_TEST: [&str; 14] = [
     "cli: misses",
     "cli: record",
     "cli: chains",
+];
+/// Shields, and the scheduler that lends CPUs, which only these kernels can load.
+const SHIELDING: [&str; 6] = [
+    "artis: scheduler",
+    "shield: deadline",
     "cli: shield_vm",
     "cli: shield_rt0_vm",
     "cli: shield_hotplug_vm",
-    "production-line: line",
+    "cli: shield_table",
 ];
 
 /// What to do.
@@ -74,17 +80,27 @@ pub struct Options {
 }
 
 impl Options {
-    /// Those of `./x test`.
-    pub fn for_test() -> Options {
-        let kernels = KERNELS.iter().filter(|kernel| FOR_TEST.contains(&kernel.name)).copied().collect();
-        let jobs = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(4));
+    /// Those of `./x test`: kernels that have the same to do, and the next.
+    pub fn for_test() -> Vec<Options> {
+        let of = |(names, programs): &(&[&str], &[&'static str])| Options {
+            kernels: KERNELS.iter().filter(|kernel| names.contains(&kernel.name)).copied().collect(),
+            programs: programs.to_vec(),
+            ..Options::default()
+        };
+        FOR_TEST.iter().map(of).collect()
+    }
+}
+
+impl Default for Options {
+    /// All tests, on no kernel yet.
+    fn default() -> Options {
         Options {
-            kernels,
+            kernels: Vec::new(),
             filter: String::new(),
-            programs: PROGRAMS_FOR_TEST.to_vec(),
+            programs: Vec::new(),
             timing: false,
             update: false,
-            jobs,
+            jobs: std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(4)),
             json: false,
             verbose: false,
         }
@@ -93,7 +109,7 @@ impl Options {
 
 /// Reads the command line.
 pub fn parse(arguments: &[&str]) -> Result<Action> {
-    let mut options = Options { kernels: Vec::new(), programs: Vec::new(), ..Options::for_test() };
+    let mut options = Options::default();
     let mut arguments = arguments.iter();
     while let Some(&argument) = arguments.next() {
         match argument {
@@ -106,7 +122,7 @@ pub fn parse(arguments: &[&str]) -> Result<Action> {
                 let number = arguments.next().and_then(|number| number.parse().ok()).filter(|&jobs| jobs > 0);
                 options.jobs = number.context("--jobs needs a number from 1")?;
             }
-            "--quick" => options.programs = PROGRAMS_FOR_TEST.to_vec(),
+            "--quick" => options.programs = [&RECORDING[..], &SHIELDING].concat(),
             "--timing" => options.timing = true,
             "--update" => options.update = true,
             "--json" => options.json = true,
@@ -155,6 +171,8 @@ mod tests {
 
     #[test]
     fn the_tests_run_on_a_plain_and_on_a_real_time_kernel() {
-        assert_eq!(Options::for_test().kernels.len(), FOR_TEST.len());
+        let kernels = Options::for_test().into_iter().flat_map(|options| options.kernels);
+        let names: Vec<&str> = kernels.map(|kernel| kernel.name).collect();
+        assert_eq!(names, ["6.12", "6.12-rt", "newest", "newest-rt"]);
     }
 }

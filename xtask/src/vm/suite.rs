@@ -57,6 +57,12 @@ impl Suite {
     pub fn new(build: &Build, filter: &str, only: &[&str]) -> Result<Suite> {
         let mut tests = Vec::new();
         let mut programs: Vec<PathBuf> = build.programs.clone();
+        for name in only {
+            ensure!(
+                build.tests.iter().any(|program| program.name == *name),
+                "xtask/src/vm/options.rs: there is no test program {name}"
+            );
+        }
         let of_these = |name: &str| only.is_empty() || only.contains(&name);
         for program in build.tests.iter().filter(|program| of_these(&program.name)) {
             let names = privileged(&program.executable)?;
