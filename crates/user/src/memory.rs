@@ -73,6 +73,7 @@ impl Mapping {
     }
 
     /// A word that the other side may change at any time. `offset` is a multiple of 8 within the mapping.
+    #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset % 8 == 0 && offset + 8 <= self.bytes, "a word in the mapping");
         // SAFETY: within the mapping (just checked), aligned (mappings are aligned to pages), and alive as long as self. Another

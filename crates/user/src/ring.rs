@@ -348,9 +348,10 @@ impl Ring {
     /// How far from the tail records are complete, up to a chunk; how many events that are, and what stands there.
     fn complete(&mut self, head: u64) -> (u64, u64, Header) {
         let layout = self.info.layout;
+        let full = self.tail.saturating_add(CHUNK_BYTES).min(head);
         let (mut at, mut events) = (self.tail, 0);
         let mut stop = Header::Unwritten;
-        while at < head && at - self.tail < CHUNK_BYTES {
+        while at < full {
             let place = u64::from(abi::RTU_RING_OFFSET) + (at & (layout.ring_bytes - 1));
             // ORDER: acquire; pairs with the release in rtscope__commit(): the payload is there.
             let word = self.mapping.word(place as usize).load(Ordering::Acquire);
