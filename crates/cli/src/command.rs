@@ -7,7 +7,7 @@ use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, execvp, fork, pipe2};
 use std::ffi::{CString, OsString};
-use std::os::fd::OwnedFd;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 
 const NOT_STARTED: i32 = 127;
@@ -63,6 +63,15 @@ impl Child {
             }
         }
         self.ended.is_some()
+    }
+
+    /// Can be read (poll(2)) once it has ended. `None`: this kernel has no such descriptors (before Linux 5.3), or it has been waited for.
+    pub fn end(&self) -> Option<OwnedFd> {
+        // SAFETY: a system call without pointers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid.as_raw(), 0) };
+        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+        // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
+        Some(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
     /// The status that shells and we have for a program that cannot be started.

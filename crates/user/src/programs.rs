@@ -13,11 +13,13 @@ use crate::provider::ProviderInfo;
 use crate::ring::RingInfo;
 use crate::rooms::{Census, FOLDERS_MAX, NAMES_MAX, Rooms};
 use crate::session::{ForAll, Served, Settings};
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use process::Process;
 pub use process::{LostOutside, ProcessReport, RingReport};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -59,6 +61,17 @@ pub trait Sink {
     /// # Errors
     /// As above.
     fn data(&mut self, ring: u32, chunk: &Chunk<'_>) -> io::Result<()>;
+}
+
+/// What one look at all rings came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Drained {
+    /// Bytes taken.
+    pub bytes: u64,
+    /// How full the fullest ring was (0 to 1).
+    pub fullest: f64,
+    /// Size of the smallest ring, if there is one.
+    pub smallest_ring: Option<u64>,
 }
 
 /// For who only watches, or keeps nothing until a snapshot is made.
@@ -319,18 +332,39 @@ impl Programs {
         }
     }
 
-    /// Takes what is complete in all rings. Returns the bytes, and how full the fullest ring was (0 to 1).
+    /// Whether files were found that their programs have not finished yet.
+    #[must_use]
+    pub fn is_awaiting(&self) -> bool {
+        self.users.iter().any(|user| user.changed)
+    }
+
+    /// Sleeps, until the time is over, a program makes a new file, or `other` can be read. Whether one of those came.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn wait(&self, time: Duration, other: BorrowedFd<'_>) -> io::Result<bool> {
+        let files = self.inotify.as_ref().map(AsFd::as_fd);
+        let watched = [Some(other), files].into_iter().flatten();
+        let mut watched: Vec<PollFd> = watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        match ppoll(&mut watched, Some(time.into()), None) {
+            Ok(ready) => Ok(ready > 0),
+            Err(nix::Error::EINTR) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Takes what is complete in all rings.
     ///
     /// # Errors
     /// When the sink refuses (a full disk).
-    pub fn drain(&mut self, sink: &mut dyn Sink) -> io::Result<(u64, f64)> {
-        let (mut bytes, mut fullest) = (0, 0.0_f64);
+    pub fn drain(&mut self, sink: &mut dyn Sink) -> io::Result<Drained> {
+        let mut drained = Drained::default();
         for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
             for process in user.processes.values_mut() {
-                bytes += process.drain(false, &user.folder, sink, &mut fullest)?;
+                process.drain(false, &user.folder, sink, &mut drained)?;
             }
         }
-        Ok((bytes, fullest))
+        Ok(drained)
     }
 
     /// Switches everything off and takes what is left.
@@ -342,16 +376,16 @@ impl Programs {
         self.switch_off(sink)?;
         // Threads that are in the middle of an event finish it.
         std::thread::sleep(Duration::from_millis(2));
-        let (mut bytes, mut fullest) = (0, 0.0);
+        let mut drained = Drained::default();
         self.check();
         for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
             for process in user.processes.values_mut() {
-                bytes += process.drain(true, &user.folder, sink, &mut fullest)?;
+                process.drain(true, &user.folder, sink, &mut drained)?;
             }
             // What has been taken to its end goes; what lives stays, for the next collector.
             user.check(&self.census, self.containers.is_deserted(user.room));
         }
-        Ok(bytes)
+        Ok(drained.bytes)
     }
 
     /// Programs record nothing more, of this session.

@@ -10,6 +10,7 @@ mod drain;
 mod finish;
 mod flight;
 pub mod options;
+mod pace;
 pub mod plan;
 mod recorder;
 mod report;
@@ -33,8 +34,8 @@ use user::UserRecording;
 const KERNEL: &str = "kernel";
 const USER: &str = "user";
 
-/// Between looks at signals, COMMAND and the clock.
-const TICK: Duration = Duration::from_millis(20);
+/// Between looks at the clock and at what records. Signals and COMMAND's end are told by the kernel.
+const TICK: Duration = Duration::from_millis(200);
 
 /// Records until a signal, the duration, or COMMAND's end; then makes the trace.
 pub fn run(options: &RecordOptions) -> Result<(), Failure> {
@@ -180,6 +181,8 @@ fn wait(
     report: &Report,
 ) {
     let until = options.duration.map(|duration| running.started.0.saturating_add(duration.0));
+    let end = child.as_ref().and_then(Child::end);
+    let tick = if child.is_some() && end.is_none() { TICK / 10 } else { TICK };
     loop {
         let now = monotonic_now();
         let over = until.is_some_and(|until| now.0 >= until);
@@ -188,7 +191,7 @@ fn wait(
             return;
         }
         report.progress(now, running);
-        let left = until.map_or(TICK, |until| Duration::from_nanos(until - now.0));
-        std::thread::sleep(left.min(TICK));
+        let left = until.map_or(tick, |until| Duration::from_nanos(until - now.0));
+        stop.wait(left.min(tick), end.as_ref());
     }
 }

@@ -2,11 +2,13 @@
 //! The recording of instrumented programs: one thread that finds them and empties their rings into the spool.
 //!
 //! It polls. A program never tells anybody anything, since that would be a system call in the middle of its work; what the
-//! poll costs is this thread's alone. The pause follows how full the fullest ring was.
+//! poll costs is this thread's alone (`pace`). Only new files and the end of the recording wake it.
 
 use super::options::{Context, RecordOptions};
+use super::pace::Pace;
 use crate::exit::Failure;
 use crate::output::note;
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use rtscope_collect::monotonic_now;
 use rtscope_store::user::{UserEnd, UserSession, UserSpool, UserSpoolWriter};
 use rtscope_user::clock::{Pair, counter_kind};
@@ -15,17 +17,17 @@ use rtscope_user::patterns::Wanted;
 use rtscope_user::programs::Programs;
 use rtscope_user::session::Settings;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-/// Between looks at the rings.
-const SHORTEST: Duration = Duration::from_micros(200);
-const LONGEST: Duration = Duration::from_millis(10);
 /// Between pairs of the programs' counter and the clock: the rate does not change in less.
-const CLOCK_EVERY: Duration = Duration::from_millis(20);
+const CLOCK_EVERY: Duration = Duration::from_millis(50);
+/// Whoever makes files all the time wakes the thread no more often.
+const WAKE_EVERY: Duration = Duration::from_millis(10);
 /// A larger buffer for one thread is a mistake.
 const BUFFER_MAX: usize = rtscope_abi::program::RTU_RING_BYTES_MAX as usize;
 
@@ -47,9 +49,11 @@ pub struct SoFar {
     pub programs: u32,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     stop: AtomicBool,
+    /// Ends the thread's sleep.
+    wake: EventFd,
     failed: AtomicBool,
     bytes: AtomicU64,
     events: AtomicU64,
@@ -85,12 +89,13 @@ impl UserRecording {
         for (uid, pid) in &programs.busy {
             note(&format!("rtscope: programs of user {uid} are recorded by process {pid}, not by this one"));
         }
-        let shared = Arc::new(Shared::default());
+        let shared = Shared::new().map_err(|error| Failure::doing("making an event descriptor", error))?;
+        let shared = Arc::new(shared);
         let theirs = Arc::clone(&shared);
-        let fifo = options.fifo;
+        let (fifo, blocking) = (options.fifo, options.blocking);
         let thread = Builder::new()
             .name("user".to_string())
-            .spawn(move || work(programs, spool, &theirs, fifo))
+            .spawn(move || work(programs, spool, &theirs, fifo, blocking))
             .map_err(|error| Failure::doing("starting a thread", error))?;
         Ok(UserRecording { thread: Some(thread), shared, patterns: options.user.join(",") })
     }
@@ -140,6 +145,8 @@ impl UserRecording {
     fn join(&mut self) -> Option<Ended> {
         // ORDER: relaxed; the thread acts on nothing else that this one has written.
         self.shared.stop.store(true, Ordering::Relaxed);
+        // It only fails when it is set already.
+        let _ = self.shared.wake.write(1);
         self.thread.take()?.join().ok()
     }
 }
@@ -171,10 +178,16 @@ fn refused(error: rtscope_user::Error) -> Failure {
     }
 }
 
-fn work(mut programs: Programs, mut spool: UserSpoolWriter, shared: &Shared, fifo: Option<u8>) -> Ended {
+fn work(
+    mut programs: Programs,
+    mut spool: UserSpoolWriter,
+    shared: &Shared,
+    fifo: Option<u8>,
+    blocking: bool,
+) -> Ended {
     let result = fifo
         .map_or(Ok(()), crate::realtime::become_fifo)
-        .and_then(|()| collect(&mut programs, &mut spool, shared));
+        .and_then(|()| collect(&mut programs, &mut spool, shared, blocking));
     match result {
         Ok(()) => {
             let end = UserEnd::of(monotonic_now().0, &programs.reports());
@@ -188,9 +201,15 @@ fn work(mut programs: Programs, mut spool: UserSpoolWriter, shared: &Shared, fif
     }
 }
 
-fn collect(programs: &mut Programs, spool: &mut UserSpoolWriter, shared: &Shared) -> io::Result<()> {
-    let mut pause = Duration::from_millis(2);
+fn collect(
+    programs: &mut Programs,
+    spool: &mut UserSpoolWriter,
+    shared: &Shared,
+    blocking: bool,
+) -> io::Result<()> {
+    let mut pace = Pace::new(blocking);
     let mut clock: Option<Instant> = None;
+    let (mut emptied, mut woken) = (Instant::now(), Instant::now());
     loop {
         // ORDER: relaxed; see stop().
         let stopping = shared.stop.load(Ordering::Relaxed);
@@ -203,14 +222,35 @@ fn collect(programs: &mut Programs, spool: &mut UserSpoolWriter, shared: &Shared
             programs.stop(spool)?;
             return spool.clock(&[Pair::now(counter_kind())]);
         }
+        let rings = programs.rings();
         programs.look(spool)?;
-        let (_, fullest) = programs.drain(spool)?;
-        if fullest > 0.2 {
-            pause = (pause / 2).max(SHORTEST);
-        } else if fullest < 0.05 {
-            pause = (pause * 5 / 4).min(LONGEST);
+        if programs.rings() != rings || programs.is_awaiting() {
+            pace.restart();
         }
-        sleep(pause);
+        let drained = programs.drain(spool)?;
+        let now = Instant::now();
+        let pause = pace.next(drained.fullest, now.duration_since(emptied), drained.smallest_ring);
+        emptied = now;
+        if woken.elapsed() < WAKE_EVERY {
+            sleep(pause.min(WAKE_EVERY));
+        } else if programs.wait(pause, shared.wake.as_fd())? {
+            woken = Instant::now();
+        }
+    }
+}
+
+impl Shared {
+    fn new() -> io::Result<Shared> {
+        Ok(Shared {
+            stop: AtomicBool::default(),
+            wake: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+            failed: AtomicBool::default(),
+            bytes: AtomicU64::default(),
+            events: AtomicU64::default(),
+            lost: AtomicU64::default(),
+            rings: AtomicU32::default(),
+            programs: AtomicU32::default(),
+        })
     }
 }
 

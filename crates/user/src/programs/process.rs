@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One instrumented process: its providers, its rings, whether it lives, and what is wrong with it.
 
-use super::{Chunk, FILES_MAX, Sink, Snapshot};
+use super::{Chunk, Drained, FILES_MAX, Sink, Snapshot};
 use crate::folder::{FileKind, FileName, Folder, ProcessId};
 use crate::provider::{ProcessCounters, Provider, ProviderInfo};
 use crate::ring::{Ring, RingInfo};
@@ -258,9 +258,8 @@ impl Process {
         stopping: bool,
         folder: &Folder,
         sink: &mut dyn Sink,
-        fullest: &mut f64,
-    ) -> io::Result<u64> {
-        let mut bytes = 0;
+        drained: &mut Drained,
+    ) -> io::Result<()> {
         let mut wrong = None;
         let mut over = Vec::new();
         for (index, ring) in &mut self.rings {
@@ -272,8 +271,10 @@ impl Process {
             }
             match ring.take(stopping || self.dead || ended, |chunk: Chunk<'_>| sink.data(*index, &chunk))? {
                 Ok(taken) => {
-                    bytes += taken;
-                    *fullest = fullest.max(taken as f64 / ring.info.layout.ring_bytes as f64);
+                    let size = ring.info.layout.ring_bytes;
+                    drained.bytes += taken;
+                    drained.fullest = drained.fullest.max(taken as f64 / size as f64);
+                    drained.smallest_ring = Some(drained.smallest_ring.map_or(size, |known| known.min(size)));
                 }
                 Err(why) => wrong = wrong.or(Some(format!("{}: {why}", ring.name))),
             }
@@ -296,7 +297,7 @@ impl Process {
             }
             keep
         });
-        Ok(bytes)
+        Ok(())
     }
 
     /// Whether its number means nothing here.
