@@ -275,7 +275,7 @@ impl Programs {
         if !nix::unistd::geteuid().is_root() || self.room != Path::new(ROOM) {
             return;
         }
-        self.census.take();
+        self.census.update();
         let session = self.session.as_ref().map(|session| (session.id, &session.settings));
         let known = self.containers.all.len();
         self.containers.look(&self.room, &self.census, session);

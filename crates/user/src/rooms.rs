@@ -12,11 +12,12 @@ use crate::session::{ForAll, Settings};
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// More containers at a time are not looked into, and of one ordinary user.
 const ROOMS_MAX: usize = 256;
@@ -24,6 +25,9 @@ const ROOMS_OF_USER: usize = 16;
 /// Names in a container's `/dev/shm` that are looked at, and folders of programs among them.
 pub(crate) const NAMES_MAX: usize = 4096;
 pub(crate) const FOLDERS_MAX: usize = 16;
+/// So often all processes are looked at, and not only the new ones; and when more than this are new.
+const ALL_EVERY: Duration = Duration::from_secs(10);
+const NEW_MAX: u32 = 2048;
 /// The first PID namespace of the machine (PROC_PID_INIT_INO in linux/proc_ns.h): it sees all others.
 const FIRST_PID_NAMESPACE: u64 = 0xeffffffc;
 
@@ -31,6 +35,9 @@ const FIRST_PID_NAMESPACE: u64 = 0xeffffffc;
 #[derive(Debug, Default)]
 pub(crate) struct Census {
     own_pid_namespace: Option<u64>,
+    /// Mount namespace of this process, if it looks for containers.
+    own_mounts: Option<u64>,
+    looked: Option<Looked>,
     /// Everybody can be seen: who is not here does not run.
     is_complete: bool,
     /// Somebody elsewhere does not let itself be looked at: to see all takes CAP_SYS_PTRACE.
@@ -41,6 +48,16 @@ pub(crate) struct Census {
     visible: HashSet<u64>,
     /// Mount namespace → who is in it. Only those of containers.
     containers: BTreeMap<u64, Vec<u32>>,
+}
+
+/// What the next look can leave out.
+#[derive(Clone, Copy, Debug)]
+struct Looked {
+    /// The newest number of a process at the look before the last one, and at that.
+    before: u32,
+    newest: u32,
+    /// When all were looked at.
+    at: Instant,
 }
 
 /// What a number in some PID namespace is here.
@@ -66,41 +83,78 @@ impl Census {
         *self = Census::of_all(visible);
     }
 
+    /// The same, mostly at less cost: at those who were elsewhere, and at those who have started since the look before the last. A process
+    /// never changes its PID namespace, so the others are where they were. All are looked at now and then, in case numbers have
+    /// been used up once around meanwhile.
+    pub(crate) fn update(&mut self) {
+        let newest = newest_number();
+        match (self.looked, newest) {
+            (Some(looked), Some(newest))
+                if self.is_complete
+                    && looked.at.elapsed() < ALL_EVERY
+                    && looked.newest <= newest
+                    && newest - looked.before <= NEW_MAX =>
+            {
+                let known: BTreeSet<u32> = std::mem::take(&mut self.elsewhere).into_values().collect();
+                self.containers.clear();
+                // Who was being made at the last look may not have been there yet: the one before it is where this one begins.
+                let new = looked.before + 1..=newest;
+                known
+                    .into_iter()
+                    .chain(new)
+                    .collect::<BTreeSet<u32>>()
+                    .into_iter()
+                    .for_each(|pid| self.visit(pid));
+                self.looked = Some(Looked { before: looked.newest, newest, at: looked.at });
+            }
+            (_, newest) => {
+                self.take();
+                self.looked = newest.map(|newest| Looked { before: newest, newest, at: Instant::now() });
+            }
+        }
+    }
+
     fn of_all(visible: HashSet<u64>) -> Census {
         let mut census = Census { visible, ..Census::of_own_namespace() };
         let Some(own_pids) = census.own_pid_namespace else { return census };
-        let own_mounts = namespace("self", "mnt");
         // Who has moved to a mount namespace of its own wants to be apart, and leaves containers to the host's collector. Where
         // the first process does not let itself be looked at, nobody is taken for apart.
-        let looks_around =
-            own_mounts.is_some() && namespace("1", "mnt").is_none_or(|first| Some(first) == own_mounts);
+        let own_mounts = namespace("self", "mnt");
+        let is_apart = namespace("1", "mnt").is_some_and(|first| Some(first) != own_mounts);
+        census.own_mounts = own_mounts.filter(|_| !is_apart);
         let Ok(all) = fs::read_dir("/proc") else { return census };
         for entry in all.flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
-                continue;
-            };
-            let name = pid.to_string();
-            let pids = match fs::metadata(format!("/proc/{name}/ns/pid")) {
-                Ok(pids) if pids.ino() == own_pids => continue,
-                Ok(pids) => pids.ino(),
-                Err(error) => {
-                    let is_refused = error.kind() == std::io::ErrorKind::PermissionDenied;
-                    census.is_refused |= is_refused && numbers(pid).is_some_and(|numbers| numbers.len() > 1);
-                    continue;
-                }
-            };
-            census.visible.insert(pids);
-            // The last is that in its own namespace.
-            if let Some(number) = numbers(pid).and_then(|numbers| numbers.last().copied()) {
-                census.elsewhere.insert((pids, number), pid);
-            }
-            let mounts = namespace(&name, "mnt").filter(|mounts| Some(*mounts) != own_mounts);
-            if let (Some(mounts), true) = (mounts, looks_around) {
-                census.containers.entry(mounts).or_default().push(pid);
+            if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) {
+                census.visit(pid);
             }
         }
         census.is_complete = own_pids == FIRST_PID_NAMESPACE && nix::unistd::geteuid().is_root();
         census
+    }
+
+    /// Notes somebody who is elsewhere.
+    fn visit(&mut self, pid: u32) {
+        let name = pid.to_string();
+        let pids = match fs::metadata(format!("/proc/{name}/ns/pid")) {
+            Ok(pids) if Some(pids.ino()) == self.own_pid_namespace => return,
+            Ok(pids) => pids.ino(),
+            Err(error) => {
+                let is_refused = error.kind() == std::io::ErrorKind::PermissionDenied;
+                self.is_refused |= is_refused && numbers(pid).is_some_and(|numbers| numbers.len() > 1);
+                return;
+            }
+        };
+        // A thread has a number, too, but is not who its number in the namespace stands for.
+        let Some(numbers) = numbers(pid) else { return };
+        self.visible.insert(pids);
+        // The last is that in its own namespace.
+        if let Some(number) = numbers.last() {
+            self.elsewhere.insert((pids, *number), pid);
+        }
+        let mounts = namespace(&name, "mnt").filter(|mounts| Some(*mounts) != self.own_mounts);
+        if let (Some(mounts), Some(_)) = (mounts, self.own_mounts) {
+            self.containers.entry(mounts).or_default().push(pid);
+        }
     }
 
     /// Whether a number in this PID namespace is the same number here. 0 stands for a program that could not tell.
@@ -126,9 +180,18 @@ fn namespace(process: &str, kind: &str) -> Option<u64> {
     Some(fs::metadata(format!("/proc/{process}/ns/{kind}")).ok()?.ino())
 }
 
-/// The numbers of a process, here and in each namespace within: "NSpid:\t1234\t5" (proc_pid_status(5)).
+/// The newest number that a process or thread was given, in this namespace: the last word of /proc/loadavg (proc_loadavg(5)).
+fn newest_number() -> Option<u32> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_ascii_whitespace().last()?.parse().ok()
+}
+
+/// The numbers of a process, here and in each namespace within: "NSpid:\t1234\t5" (proc_pid_status(5)). A thread has none.
 fn numbers(pid: u32) -> Option<Vec<u32>> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    if process.trim().parse() != Ok(pid) {
+        return None;
+    }
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     numbers.split_whitespace().map(|number| number.parse().ok()).collect()
 }
@@ -264,6 +327,49 @@ mod tests {
         assert_eq!(foreign, if is_sure { Here::Nobody } else { Here::Unknown });
         assert_eq!(census.find(2, 17), if census.is_refused { Here::Unknown } else { Here::Nobody });
         assert_eq!(Census::of_own_namespace().find(1, 17), Here::Unknown);
+    }
+
+    #[test]
+    fn who_has_started_elsewhere_is_found_without_a_look_at_all() {
+        if !nix::unistd::geteuid().is_root() || namespace("self", "pid") != Some(FIRST_PID_NAMESPACE) {
+            println!(
+                "SKIP: who_has_started_elsewhere_is_found_without_a_look_at_all: needs root in the first PID namespace"
+            );
+            return;
+        }
+        let mut census = Census::default();
+        census.update();
+        let mut unshare = std::process::Command::new("unshare");
+        let sleeping = unshare.args(["--fork", "--pid", "sleep", "60"]).spawn();
+        let mut sleeping = sleeping.unwrap();
+        // Until it has forked.
+        let children = format!("/proc/{0}/task/{0}/children", sleeping.id());
+        let child = loop {
+            if let Ok(child) = fs::read_to_string(&children).unwrap().trim().parse::<u32>() {
+                break child;
+            }
+        };
+        let there = namespace(&child.to_string(), "pid").unwrap();
+        // Whether all were looked at: that would be a new time.
+        let update = |census: &mut Census| {
+            let now = Instant::now();
+            if let Some(looked) = &mut census.looked {
+                looked.at = now;
+            }
+            census.update();
+            assert_eq!(census.looked.map(|looked| looked.at), Some(now));
+        };
+        // Found as a new one, and then as one that is known; until it has ended.
+        for _ in 0..3 {
+            update(&mut census);
+            assert_eq!(census.find(there, 1), Here::Process(child));
+        }
+        // Its parent waits for it before it ends itself.
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(child as i32), nix::sys::signal::Signal::SIGKILL)
+            .unwrap();
+        sleeping.wait().unwrap();
+        update(&mut census);
+        assert_eq!(census.find(there, 1), if census.is_refused { Here::Unknown } else { Here::Nobody });
     }
 
     #[test]
