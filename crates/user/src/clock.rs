@@ -84,6 +84,36 @@ fn counter(kind: u32) -> u64 {
 pub struct Conversion {
     pairs: Vec<Pair>,
     near: usize,
+    stretch: Stretch,
+}
+
+/// The time between two pairs, as a multiplication: a division for each event would be half of its conversion.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stretch {
+    counter: u64,
+    ticks: u64,
+    monotonic_ns: u64,
+    /// With [`FRACTION_BITS`] behind the point.
+    ns_per_tick: u64,
+}
+
+/// A stretch has fewer ticks than this can count, so what is cut off is less than 1 ns.
+const FRACTION_BITS: u32 = 32;
+
+impl Stretch {
+    /// Between two pairs; empty if they are too far apart.
+    fn between(a: Pair, b: Pair) -> Stretch {
+        let (ticks, ns) = (b.counter - a.counter, b.monotonic_ns - a.monotonic_ns);
+        if (ticks | ns) >> FRACTION_BITS != 0 {
+            return Stretch::default();
+        }
+        Stretch {
+            counter: a.counter,
+            ticks,
+            monotonic_ns: a.monotonic_ns,
+            ns_per_tick: (ns << FRACTION_BITS) / ticks,
+        }
+    }
 }
 
 impl Conversion {
@@ -93,12 +123,22 @@ impl Conversion {
     pub fn new(mut pairs: Vec<Pair>) -> Conversion {
         pairs
             .dedup_by(|next, first| next.counter <= first.counter || next.monotonic_ns <= first.monotonic_ns);
-        Conversion { pairs, near: 0 }
+        Conversion { pairs, near: 0, stretch: Stretch::default() }
     }
 
     /// CLOCK_MONOTONIC at a counter's value. Fast for values near those of the call before.
+    #[inline]
     #[must_use]
     pub fn monotonic_ns(&mut self, counter: u64) -> u64 {
+        let Stretch { counter: begin, ticks, monotonic_ns, ns_per_tick } = self.stretch;
+        let passed = counter.wrapping_sub(begin);
+        if passed >= ticks {
+            return self.in_another_stretch(counter);
+        }
+        monotonic_ns + ((u128::from(passed) * u128::from(ns_per_tick)) >> FRACTION_BITS) as u64
+    }
+
+    fn in_another_stretch(&mut self, counter: u64) -> u64 {
         if self.pairs.len() < 2 {
             return self.pairs.first().map_or(counter, |pair| {
                 // One pair has no rate.
@@ -116,6 +156,7 @@ impl Conversion {
                 self.pairs.partition_point(|pair| pair.counter <= counter).saturating_sub(1).min(last)
             };
         }
+        self.stretch = Stretch::between(self.pairs[self.near], self.pairs[self.near + 1]);
         between(self.pairs[self.near], self.pairs[self.near + 1], counter)
     }
 
@@ -166,6 +207,16 @@ mod tests {
             (1200, 600),
         ] {
             assert_eq!(clock.monotonic_ns(counter), ns, "{counter}");
+        }
+        // A multiplication gives what the division gives, but for the last nanosecond, and never goes back.
+        let (a, b) = (pair(1 << 40, 7), pair((1 << 40) + 99_999_989, 7 + 33_333_331));
+        let mut clock = Conversion::new(vec![a, b]);
+        let mut last = 0;
+        for counter in (a.counter..b.counter).step_by(9_973) {
+            let (found, exact) = (clock.monotonic_ns(counter), between(a, b, counter));
+            assert!(found == exact || found + 1 == exact, "{found} for {exact}");
+            assert!(found >= last, "{found} after {last}");
+            last = found;
         }
         assert_eq!(Conversion::default().monotonic_ns(7), 7);
         assert_eq!(Conversion::new(vec![pair(10, 100)]).monotonic_ns(8), 98);

@@ -129,6 +129,16 @@ pub struct Sync {
     pub cpu: u32,
 }
 
+impl Sync {
+    /// The whole time of an event, of which the record has the low bits.
+    #[inline]
+    #[must_use]
+    pub fn complete(&self, low: u64) -> u64 {
+        let passed = low.wrapping_sub(self.counter) & ((1 << abi::RTU_TIME_BITS) - 1);
+        self.counter.saturating_add(passed)
+    }
+}
+
 /// Reads records in a row.
 #[derive(Clone, Debug)]
 pub struct Decoder {
@@ -141,6 +151,13 @@ impl Decoder {
     #[must_use]
     pub fn new(layout: Layout, sync: Option<Sync>) -> Decoder {
         Decoder { layout, sync }
+    }
+
+    /// The time and CPU that events count from now; `None`: nothing has told them yet.
+    #[inline]
+    #[must_use]
+    pub fn sync(&self) -> Option<Sync> {
+        self.sync
     }
 
     /// The record at the begin of `bytes`, which are at `position`, and its length. `None`: there is nothing more.
@@ -160,8 +177,7 @@ impl Decoder {
             id if id < abi::RTU_EVENTS_MAX => {
                 // Without a time there is no event.
                 let Some(sync) = self.sync else { return Some((Some(Record::Garbage(length)), length)) };
-                let passed = low.wrapping_sub(sync.counter) & ((1 << abi::RTU_TIME_BITS) - 1);
-                let counter = sync.counter.saturating_add(passed);
+                let counter = sync.complete(low);
                 Some((Some(Record::Event { id, counter, cpu: sync.cpu, payload: &record[8..] }), length))
             }
             _ => Some((Some(Record::Garbage(length)), length)),

@@ -35,6 +35,7 @@ impl Header {
     }
 
     /// The number that says: the long form.
+    #[inline]
     pub(super) fn extended(self) -> u32 {
         match self {
             Header::Compact => 31,
@@ -42,6 +43,7 @@ impl Header {
         }
     }
 
+    #[inline]
     pub(super) fn time_bits(self) -> u32 {
         match self {
             Header::Compact => 27,

@@ -131,7 +131,7 @@ impl<W: Write> PacketWriter<W> {
 
     /// Begins an event: its payload is to be appended to [`PacketWriter::payload`]. A time that goes back is moved to the
     /// time of the event before.
-    #[inline]
+    #[inline(always)]
     pub(super) fn begin_event(&mut self, id: u32, time: MonotonicNs) -> io::Result<()> {
         let mut time = time;
         if time < self.clock {

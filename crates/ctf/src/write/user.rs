@@ -252,6 +252,41 @@ impl UserStreamWriter {
     /// When the class is of another trace, or the system refuses.
     #[inline]
     pub fn event(&mut self, class: u32, time: MonotonicNs, context: &[u8], payload: &[u8]) -> io::Result<()> {
+        let out = self.begin(class, time, context)?;
+        out.extend_from_slice(payload);
+        Ok(())
+    }
+
+    /// The same with a payload in whole words, of which the first `bytes` are wanted: a short one is copied without a call.
+    ///
+    /// # Errors
+    /// As above.
+    #[inline]
+    pub fn event_of_words(
+        &mut self,
+        class: u32,
+        time: MonotonicNs,
+        context: &[u8],
+        words: &[u8],
+        bytes: usize,
+    ) -> io::Result<()> {
+        const SHORT: usize = 64;
+        let out = self.begin(class, time, context)?;
+        if bytes > SHORT {
+            out.extend_from_slice(words.get(..bytes).unwrap_or(words));
+            return Ok(());
+        }
+        let end = out.len() + bytes;
+        for word in words.chunks_exact(8) {
+            let word: [u8; 8] = word.try_into().unwrap_or_default();
+            out.extend_from_slice(&word);
+        }
+        out.truncate(end);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn begin(&mut self, class: u32, time: MonotonicNs, context: &[u8]) -> io::Result<&mut Vec<u8>> {
         let Some(count) = self.counts.get_mut(class as usize) else {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -261,9 +296,10 @@ impl UserStreamWriter {
         *count += 1;
         self.packets.begin_event(class, time)?;
         let out = self.packets.payload();
-        out.extend_from_slice(context);
-        out.extend_from_slice(payload);
-        Ok(())
+        if !context.is_empty() {
+            out.extend_from_slice(context);
+        }
+        Ok(out)
     }
 
     /// `count` events are missing between the last event and the next.

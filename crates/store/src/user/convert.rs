@@ -11,7 +11,7 @@ use rtscope_ctf::{Evidence, TraceInfo, UserClass, UserContext, UserDone, UserStr
 use rtscope_event::{Loss, LossCause, MonotonicNs};
 use rtscope_user::clock::Conversion;
 use rtscope_user::description::{Field, FieldType, payload_bytes};
-use rtscope_user::records::{Decoder, Record};
+use rtscope_user::records::{Decoder, Header, Record};
 use rtscope_user::{ProviderInfo, RingInfo};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -92,12 +92,20 @@ struct Known {
     fixed_bytes: Option<usize>,
 }
 
+/// All events of a process, by id.
+#[derive(Clone, Debug, Default)]
+struct OfProcess {
+    all: Vec<Option<Known>>,
+    /// The same for those whose payloads have one size: class and size. Small, since each event looks there.
+    plain: Vec<Option<(u32, u32)>>,
+}
+
 /// What is the same for all streams.
 struct Conversions<'a> {
     spool: &'a UserSpool,
     classes: Vec<UserClass>,
     /// Of each process, by id.
-    known: HashMap<(u32, u32, u64), Vec<Option<Known>>>,
+    known: HashMap<(u32, u32, u64), OfProcess>,
     clock: Conversion,
     context: UserContext,
     total: u64,
@@ -117,7 +125,7 @@ impl<'a> Conversions<'a> {
     fn new(spool: &'a UserSpool) -> Result<Conversions<'a>, Error> {
         let mut classes = Vec::new();
         let mut numbers = HashMap::new();
-        let mut known: HashMap<(u32, u32, u64), Vec<Option<Known>>> = HashMap::new();
+        let mut known: HashMap<(u32, u32, u64), OfProcess> = HashMap::new();
         for provider in &spool.providers {
             let of_process = known.entry((provider.uid, provider.pid, provider.birth_ns)).or_default();
             let first = provider.first_id as usize;
@@ -125,7 +133,7 @@ impl<'a> Conversions<'a> {
             if end > abi::RTU_EVENTS_MAX as usize {
                 continue;
             }
-            of_process.resize(of_process.len().max(end), None);
+            of_process.all.resize(of_process.all.len().max(end), None);
             for (index, event) in provider.descriptions.events.iter().enumerate() {
                 let class = class_of(provider, event);
                 let same = (class.event.clone(), class.labels.clone());
@@ -134,9 +142,13 @@ impl<'a> Conversions<'a> {
                     classes.len() as u32 - 1
                 });
                 let fields = event.fields.clone();
-                of_process[first + index] =
+                of_process.all[first + index] =
                     Some(Known { class: number, fixed_bytes: fixed_bytes(&fields), fields });
             }
+        }
+        for of_process in known.values_mut() {
+            let plain = |known: &Known| Some((known.class, u32::try_from(known.fixed_bytes?).ok()?));
+            of_process.plain = of_process.all.iter().map(|known| known.as_ref().and_then(plain)).collect();
         }
         let has = |name: &str| spool.session.context.iter().any(|known| known == name);
         let context = UserContext { pid: has("pid"), tid: has("tid"), comm: has("comm"), cpu: has("cpu") };
@@ -345,6 +357,10 @@ impl<'a> Merge<'a> {
                     // Not for each event: it copies the path.
                     reader.write(all, out, &mut context).map_err(|error| Error::io("write", path)(error))?;
                 }
+                if options.window.is_none() {
+                    let went = reader.go_on(next, &context, out);
+                    went.map_err(|error| Error::io("write", path)(error))?;
+                }
                 match reader.advance(all, options).map_err(|error| all.reading(error))? {
                     // Usually the same ring goes on for a while: no need to ask the heap.
                     Some(time) if time <= next => {}
@@ -365,6 +381,7 @@ struct RingReader<'a> {
     ring: usize,
     info: &'a RingInfo,
     known: &'a [Option<Known>],
+    plain: &'a [Option<(u32, u32)>],
     decoder: Decoder,
     clock: Conversion,
     is_monotonic: bool,
@@ -391,7 +408,8 @@ impl<'a> RingReader<'a> {
         RingReader {
             ring,
             info,
-            known: known.map(Vec::as_slice).unwrap_or_default(),
+            known: known.map(|known| known.all.as_slice()).unwrap_or_default(),
+            plain: known.map(|known| known.plain.as_slice()).unwrap_or_default(),
             decoder: Decoder::new(info.layout, info.sync),
             clock: all.clock.clone(),
             is_monotonic: info.clock == abi::RTU_CLOCK_MONOTONIC,
@@ -447,6 +465,38 @@ impl<'a> RingReader<'a> {
                 }
             }
         }
+    }
+
+    /// Writes the events that follow in the chunk up to a time, as long as there is nothing to be said about them: payloads of one
+    /// size, on the same CPU, nothing lost between. Nearly all events of nearly all programs are written here. `context` is that
+    /// of the event before.
+    fn go_on(&mut self, until: u64, context: &[u8], out: &mut UserStreamWriter) -> io::Result<()> {
+        let (Some(sync), false) = (self.decoder.sync(), self.lost > self.lost_written) else { return Ok(()) };
+        let (layout, is_monotonic) = (self.info.layout, self.is_monotonic);
+        let mut rest = &self.bytes[self.at..];
+        let mut position = self.position;
+        while let Some(word) = rest.first_chunk::<8>() {
+            let Header::Complete { id, end, low } = layout.header(position, u64::from_le_bytes(*word)) else {
+                break;
+            };
+            let Some(Some((class, bytes))) = self.plain.get(id as usize).copied() else { break };
+            let length = (end - position) as usize;
+            let Some(words) = rest.get(8..length) else { break };
+            if bytes as usize > words.len() {
+                break;
+            }
+            let counter = sync.complete(low);
+            let time = if is_monotonic { counter } else { self.clock.monotonic_ns(counter) };
+            if time > until {
+                break;
+            }
+            out.event_of_words(class, MonotonicNs(time), context, words, bytes as usize)?;
+            position = end;
+            rest = &rest[length..];
+        }
+        self.at = self.bytes.len() - rest.len();
+        self.position = position;
+        Ok(())
     }
 
     fn next_chunk(&mut self, all: &Conversions<'_>, options: &UserOptions<'_>) -> io::Result<bool> {
