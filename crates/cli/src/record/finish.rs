@@ -40,8 +40,13 @@ pub fn convert(spool: Spool, target: &Path, report: &Report) -> Result<(), Failu
     Ok(())
 }
 
-/// The same for programs.
-pub fn convert_user(spool: UserSpool, target: &Path, report: &Report) -> Result<(), Failure> {
+/// The same for programs. `recording_cpu_us`: CPU time that this process had used when all was taken, if it recorded itself.
+pub fn convert_user(
+    spool: UserSpool,
+    target: &Path,
+    recording_cpu_us: Option<u64>,
+    report: &Report,
+) -> Result<(), Failure> {
     let progress = |done: u64, total: u64| report.converting(done, total);
     let options = UserOptions { progress: Some(&progress), ..UserOptions::default() };
     let converted = convert_spool(spool, target, &options).map_err(|error| {
@@ -50,7 +55,7 @@ pub fn convert_user(spool: UserSpool, target: &Path, report: &Report) -> Result<
             format!("the raw recording is kept; rtscope record --recover {} tries again", target.display());
         Failure::Failed(format!("making the trace {}: {error}; {advice}", target.display()))
     })?;
-    report.finished_user(target, &converted);
+    report.finished_user(target, &converted, recording_cpu_us);
     Ok(())
 }
 
@@ -65,7 +70,7 @@ pub fn recover(target: &Path, report: &Report) -> Result<(), Failure> {
         }
         if UserSpool::find(&place).is_some() {
             let spool = UserSpool::open(&place).map_err(|error| Failure::Usage(error.to_string()))?;
-            convert_user(spool, &place, report)?;
+            convert_user(spool, &place, None, report)?;
             found = true;
         }
     }

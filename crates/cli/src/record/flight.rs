@@ -84,6 +84,6 @@ pub fn run(options: &RecordOptions, target: &Path, report: &Report) -> Result<()
 fn save(flight: &ProgramFlight, target: &Path, report: &Report) -> Result<(), Failure> {
     let part = flight.freeze(MonotonicNs(0), monotonic_now());
     let converted = part.write(target).map_err(|error| Failure::doing("saving a snapshot", error))?;
-    report.finished_user(target, &converted);
+    report.finished_user(target, &converted, None);
     Ok(())
 }

@@ -152,6 +152,7 @@ impl Running {
         // Both are stopped before either is converted, and one's trouble must not cost the other's trace.
         let user = self.user.map(UserRecording::stop);
         let kernel = self.kernel.map(Recording::stop);
+        let used_us = own_cpu_us();
         let mut failures = Vec::new();
         if let (Some(kernel), Some(target)) = (kernel, &targets.kernel) {
             let converted = kernel.and_then(|(spool, failure)| {
@@ -163,13 +164,19 @@ impl Running {
         if let (Some(user), Some(target)) = (user, &targets.user) {
             let converted = user.and_then(|(spool, failure)| {
                 failures.extend(failure);
-                finish::convert_user(spool, target, report)
+                finish::convert_user(spool, target, Some(used_us), report)
             });
             failures.extend(converted.err());
         }
         failures.iter().for_each(|failure| report.stopped_early(failure));
         Ok(failures.into_iter().next())
     }
+}
+
+/// CPU time of this process so far: what it took from the load.
+fn own_cpu_us() -> u64 {
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID);
+    time.map_or(0, |time| time.tv_sec().unsigned_abs() * 1_000_000 + time.tv_nsec().unsigned_abs() / 1000)
 }
 
 /// Until something ends it.

@@ -138,7 +138,7 @@ impl Report {
     }
 
     /// The account of programs.
-    pub fn finished_user(&self, target: &Path, converted: &UserConverted) {
+    pub fn finished_user(&self, target: &Path, converted: &UserConverted, recording_cpu_us: Option<u64>) {
         self.end_of_progress();
         for remark in &converted.remarks {
             note(&format!("rtscope: {}", clean(remark)));
@@ -164,6 +164,7 @@ impl Report {
                 "losses": losses,
                 "clock_error_ns": clock.map(|(median, p99, max)| json!({ "median": median, "p99": p99, "max": max })),
                 "remarks": converted.remarks,
+                "recording_cpu_us": recording_cpu_us,
             });
             return result(&object.to_string());
         }
