@@ -17,6 +17,7 @@ mod rtscope;
 mod state;
 mod table;
 mod tracker;
+mod user_collector;
 mod user_events;
 mod user_rate;
 

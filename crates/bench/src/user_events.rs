@@ -4,16 +4,16 @@
 //!
 //! One C program (c/user_events.c) is compiled for each tracer; a Rust program has the same loops. It runs loops with and without an event right after each
 //! other, so that the machine's drift falls out, and leaves time between them for the buffers to be emptied. A round runs it
-//! under each tracer, in random order; its value is the median of its loops. A loss anywhere ends the benchmark.
+//! under each tracer, in random order; its value is the median of its loops. A loss anywhere ends the benchmark. What the collectors
+//! cost is measured in `user_collector`.
 
 use crate::blocks::Order;
 use crate::host::Host;
 use crate::pipe_cpu;
 use crate::table::{Promise, Report, Row};
+use crate::user_collector::{self, children_us};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sched::{CpuSet, sched_setaffinity};
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
 use nix::unistd::Pid;
 use rtscope_peers::{Channel, Wakeup};
 use rtscope_testkit::process::program;
@@ -35,12 +35,9 @@ const LOOPS: [(&str, &str); 4] = [
     ("large", "100 bytes"),
 ];
 
-/// Events a second, and for how long, while a collector's CPU time is measured.
-const PACE: [&str; 3] = ["200000", "3000", "paced"];
-
 /// Who traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Tracer {
+pub(crate) enum Tracer {
     Rtscope,
     Disabled,
     Rust,
@@ -49,7 +46,7 @@ enum Tracer {
 }
 
 impl Tracer {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Tracer::Rtscope => "rtscope",
             Tracer::Disabled => "rtscope, disabled",
@@ -61,10 +58,12 @@ impl Tracer {
 }
 
 /// What one run of the program gave: samples of each loop, bytes of the trace for each event.
-struct Run {
+pub(crate) struct Run {
     samples: BTreeMap<String, Vec<f64>>,
-    emitted: f64,
+    pub(crate) emitted: f64,
     event_bytes: Option<f64>,
+    /// rtscope's account.
+    pub(crate) account: Option<Value>,
 }
 
 /// Runs it.
@@ -101,7 +100,7 @@ pub fn run(quick: bool) -> Result<Report> {
     checks.push("no tracer lost an event in any round; each recorded what was emitted".to_string());
     let mut report = report(bench.cpu, &tracers, costs, counter, bytes, checks);
     tails(&bench, rounds, &mut report)?;
-    collectors(&bench, &tracers, rounds, &mut order, &mut report)?;
+    user_collector::measure(&bench, &tracers, rounds.min(5), &mut order, &mut report)?;
     Ok(report)
 }
 
@@ -118,35 +117,6 @@ fn tails(bench: &Bench, rounds: usize, report: &mut Report) -> Result<()> {
     ];
     let added = rows[0].median() - rows[1].median();
     report.promises.push(Promise::at_most("added to the 99.99th percentile of npt, ns", added, 1000.0));
-    report.rows.extend(rows);
-    Ok(())
-}
-
-fn collectors(
-    bench: &Bench,
-    tracers: &[Tracer],
-    rounds: usize,
-    order: &mut Order,
-    report: &mut Report,
-) -> Result<()> {
-    // In Rust it would be the same collector again.
-    let others = [Tracer::Disabled, Tracer::Rust];
-    let with: Vec<Tracer> = tracers.iter().copied().filter(|tracer| !others.contains(tracer)).collect();
-    let mut costs = vec![Vec::new(); with.len()];
-    for _ in 0..rounds {
-        for which in order.shuffled(with.len()) {
-            let cost = bench.collector_ms(with[which]);
-            costs[which].push(cost.with_context(|| format!("the collector of {}", with[which].name()))?);
-        }
-    }
-    let rows = with.iter().zip(costs);
-    let rows: Vec<Row> = rows
-        .map(|(tracer, costs)| Row::new(&format!("{}: collector, CPU ms/million", tracer.name()), costs))
-        .collect();
-    for (row, tracer) in rows.iter().zip(&with).skip(1) {
-        let what = format!("CPU of the collector: rtscope / {}", tracer.name());
-        report.promises.push(Promise::at_most(&what, rows[0].median() / row.median(), 0.5));
-    }
     report.rows.extend(rows);
     Ok(())
 }
@@ -228,13 +198,13 @@ fn report(
 }
 
 impl Run {
-    fn median(&self, name: &str) -> Result<f64> {
+    pub(crate) fn median(&self, name: &str) -> Result<f64> {
         let samples = self.samples.get(name).with_context(|| format!("the program printed no '{name}'"))?;
         Ok(Row::new(name, samples.clone()).median())
     }
 }
 
-struct Bench {
+pub(crate) struct Bench {
     cpu: usize,
     folder: PathBuf,
     program: PathBuf,
@@ -257,10 +227,11 @@ impl Bench {
     }
 
     fn run(&self, tracer: Tracer) -> Result<Run> {
-        self.run_with(tracer, &[&self.rounds.to_string(), &TURNS.to_string()])
+        self.run_with(tracer, "4M", &[&self.rounds.to_string(), &TURNS.to_string()])
     }
 
-    fn run_with(&self, tracer: Tracer, arguments: &[&str]) -> Result<Run> {
+    /// `buffer`: of rtscope.
+    pub(crate) fn run_with(&self, tracer: Tracer, buffer: &str, arguments: &[&str]) -> Result<Run> {
         let cpu = self.cpu.to_string();
         let arguments = [&[cpu.as_str()], arguments].concat();
         let trace = self.folder.join("trace");
@@ -275,7 +246,9 @@ impl Bench {
                 let in_rust = program("rtscope-bench-events")?;
                 let traced = if tracer == Tracer::Rust { &in_rust } else { &self.program };
                 let mut command = Command::new(program("rtscope")?);
-                command.args(["record", "--json", "-u", "bench:*", "--user-buffer", "4M", "-o"]).arg(&trace);
+                command
+                    .args(["record", "--json", "-u", "bench:*", "--user-buffer", buffer, "-o"])
+                    .arg(&trace);
                 finished(command.arg("--").arg(traced).args(&arguments))?
             }
             (Tracer::Disabled, _) => finished(Command::new(&self.program).args(&arguments))?,
@@ -293,24 +266,13 @@ impl Bench {
         let before = children_us()?;
         let event_bytes = if tracer == Tracer::Disabled { None } else { Some(complete(&trace, emitted)?) };
         samples.insert("reader_us".to_string(), vec![children_us()? - before]);
-        Ok(Run { samples, emitted, event_bytes })
+        let account = text.lines().find(|line| line.contains("rtscope.record-user/1"));
+        let account = account.map(serde_json::from_str).transpose()?;
+        Ok(Run { samples, emitted, event_bytes, account })
     }
 }
 
 impl Bench {
-    /// CPU time of the collector for a million events, in ms. rtscope's includes the making of the trace.
-    fn collector_ms(&self, tracer: Tracer) -> Result<f64> {
-        let before = if tracer == Tracer::Rtscope { children_us()? } else { consumers_us()? };
-        let run = self.run_with(tracer, &PACE)?;
-        // The reader that looked for losses is a child, too, and is taken off.
-        let after = if tracer == Tracer::Rtscope {
-            children_us()? - run.median("cpu_us")? - run.median("reader_us")?
-        } else {
-            consumers_us()?
-        };
-        Ok((after - before) / 1e3 / (run.emitted / 1e6))
-    }
-
     /// The 99.99th percentile of the turns of npt in windows with an event in each and without, in ns.
     fn tail_ns(&self) -> Result<[f64; 2]> {
         let (trace, cpu) = (self.folder.join("tail"), self.cpu.to_string());
@@ -338,29 +300,6 @@ impl Bench {
         };
         Ok([tail(0)?, tail(1)?])
     }
-}
-
-/// Of all children that have ended, in us.
-fn children_us() -> Result<f64> {
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
-    Ok([usage.user_time(), usage.system_time()].iter().map(|time| time.num_microseconds() as f64).sum())
-}
-
-/// CPU time of LTTng's consumers, all of their threads, in us.
-fn consumers_us() -> Result<f64> {
-    let mut sum = 0.0;
-    for entry in fs::read_dir("/proc")?.flatten() {
-        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-        if name.trim() != "lttng-consumerd" {
-            continue;
-        }
-        for task in fs::read_dir(entry.path().join("task"))?.flatten() {
-            let text = fs::read_to_string(task.path().join("schedstat"))?;
-            sum +=
-                text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).context("schedstat")?;
-        }
-    }
-    Ok(sum / 1e3)
 }
 
 /// That a trace has all events and lost none: the reader's word. Gives the bytes of an event.
