@@ -19,7 +19,7 @@ const C_FOLDERS: [&str; 6] = [
     "crates/testkit",
 ];
 /// Shell scripts.
-const SCRIPTS: [&str; 3] = ["x", ".ci/run", "xtask/src/vm/init.sh"];
+const SCRIPTS: [&str; 4] = ["x", ".ci/run", "xtask/src/vm/init.sh", "examples/production-line/run"];
 
 /// All checks, and the account.
 pub fn run() -> Result<ExitCode> {

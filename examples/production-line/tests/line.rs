@@ -109,24 +109,61 @@ fn root_who_made_a_frame_late_is_named() {
     assert!(said.contains("line-hog"), "who made frames late is not named");
 }
 
-#[test]
-fn root_vm_the_line_runs_on_a_shield_that_is_undone() {
-    let test = "root_vm_the_line_runs_on_a_shield_that_is_undone";
-    if !is_emulated() {
-        println!("SKIP: {test}: it changes settings of the whole machine, and runs in ./x vm only");
-        return;
-    }
+/// In a virtual machine, in this mode: what it says. Everything is as before afterwards.
+fn in_mode(mode: &str, rt: &str) -> String {
     let runtime = || fs::read_to_string("/proc/sys/kernel/sched_rt_runtime_us").expect("there");
     let before = runtime();
     // Emulated CPUs are slow.
     let words = ["--frames", "40", "--period", "100ms", "--room", "64"];
-    let output = run(&[&["--mode", "shield", "--rt", "1", "--deadline", "50ms", "--"], &words[..]].concat());
+    let output = run(&[&["--mode", mode, "--rt", rt, "--deadline", "50ms", "--"], &words[..]].concat());
     let said = text(&output);
     println!("{said}");
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("CPUs 1 are shielded"), "{said}");
     assert!(said.contains("planted and found agree, and so do all counts"), "{said}");
     assert!(!said.contains("not allowed"), "{said}");
     assert!(said.contains("settings set back"), "{said}");
     assert_eq!(runtime(), before);
+    said
+}
+
+fn skipped(test: &str) -> bool {
+    if !is_emulated() {
+        println!("SKIP: {test}: it changes settings of the whole machine, and runs in ./x vm only");
+    }
+    !is_emulated()
+}
+
+#[test]
+fn root_vm_the_line_runs_on_a_shield_that_is_undone() {
+    if !skipped("root_vm_the_line_runs_on_a_shield_that_is_undone") {
+        let said = in_mode("shield", "1");
+        assert!(said.contains("CPUs 1 are shielded") && said.contains("SCHED_FIFO 2 and 1"), "{said}");
+    }
+}
+
+#[test]
+fn root_vm_each_shielded_cpu_has_a_camera_on_four_cpus() {
+    if !skipped("root_vm_each_shielded_cpu_has_a_camera_on_four_cpus") {
+        let said = in_mode("shield", "2-3");
+        assert!(said.contains("CPUs 2-3 are shielded"), "{said}");
+        let cameras = said.lines().map(|line| line.split_whitespace().take(3).collect::<Vec<_>>());
+        let cameras: Vec<Vec<&str>> = cameras.filter(|words| words.get(2) == Some(&"40")).collect();
+        assert_eq!(cameras, [["0", "2", "40"], ["1", "3", "40"]], "{said}");
+    }
+}
+
+#[test]
+fn root_vm_the_line_runs_while_its_real_time_cpu_is_lent() {
+    let test = "root_vm_the_line_runs_while_its_real_time_cpu_is_lent";
+    if skipped(test) {
+        return;
+    }
+    let state = || fs::read_to_string("/sys/kernel/sched_ext/state").ok();
+    if state().is_none() {
+        println!("SKIP: {test}: this kernel has no sched_ext");
+        return;
+    }
+    let said = in_mode("artis", "1");
+    assert!(said.contains("SCHED_EXT under "), "{said}");
+    assert_eq!(state().as_deref(), Some("disabled\n"), "the scheduler is gone");
 }

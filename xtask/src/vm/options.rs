@@ -47,13 +47,14 @@ const RECORDING: [&str; 10] = [
     "cli: chains",
 ];
 /// Shields, and the scheduler that lends CPUs, which only these kernels can load.
-const SHIELDING: [&str; 6] = [
+const SHIELDING: [&str; 7] = [
     "artis: scheduler",
     "shield: deadline",
     "cli: shield_vm",
     "cli: shield_rt0_vm",
     "cli: shield_hotplug_vm",
     "cli: shield_table",
+    "production-line: line",
 ];
 
 /// What to do.
