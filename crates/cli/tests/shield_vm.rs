@@ -162,6 +162,47 @@ fn root_vm_without_cpusets_each_task_is_told_and_gets_its_cpus_back() {
     made_used_and_undone("affinities", 3);
 }
 
+/// A shielded CPU is switched off and on, and the shield undone: everything is as before. A partition's own test is in shield_hotplug_vm.
+fn gone_and_back(kind: &str) {
+    let switch =
+        |state: &str| fs::write("/sys/devices/system/cpu/cpu1/online", state).expect("it can be switched");
+    let before = facts();
+    let created = json(&["create", "--rt", "1", "--json"]);
+    assert_eq!(created["apart"]["kind"], kind, "{created}");
+    let resident = Sleeper::start(shield(&["run", "--cpu", "1", "--", "sleep", "1000"]));
+    let stranger = Sleeper::plain();
+    assert_eq!((resident.cpus(), stranger.cpus()), ("1".into(), "0".into()));
+    switch("0");
+    let status = json(&["status", "--json"]);
+    assert!(status["problems"].to_string().contains("all shielded CPUs (1) are offline"), "{status}");
+    switch("1");
+    let undone = good(&["undo"]);
+    println!("{undone}");
+    assert!(!undone.contains("left ") && !undone.contains("FAILED"), "{undone}");
+    assert_same(&before, "after it was off and on");
+    assert_eq!((resident.cpus(), stranger.cpus()), ("0-1".into(), "0-1".into()));
+}
+
+#[test]
+fn root_vm_with_cpusets_of_version_1_a_shielded_cpu_goes_and_comes_back() {
+    let test = "root_vm_with_cpusets_of_version_1_a_shielded_cpu_goes_and_comes_back";
+    if skipped(test) {
+        return;
+    }
+    match Mounted::instead(Some("cpuset")) {
+        Some(_mounted) => gone_and_back("cpusets"),
+        None => println!("SKIP: {test}: this kernel has no cpusets of version 1"),
+    }
+}
+
+#[test]
+fn root_vm_without_cpusets_a_shielded_cpu_goes_and_comes_back() {
+    if !skipped("root_vm_without_cpusets_a_shielded_cpu_goes_and_comes_back") {
+        let _mounted = Mounted::instead(None);
+        gone_and_back("affinities");
+    }
+}
+
 /// Verdicts of CPU 1 by their names.
 fn verdicts() -> BTreeMap<String, String> {
     let mut command = shield(&["verify", "--rt", "1", "--duration", "3s", "--json"]);

@@ -102,8 +102,9 @@ pub fn valid(system: &System, reservation: &Reservation) -> Result<(), Refusal> 
 /// Who has reserved time of this CPU, but for one thread: tasks that may use it, and the kernel's servers for ordinary tasks.
 pub fn reserved(system: &System, cpu: u32, except: i32) -> Vec<Reserved> {
     let mut all = Vec::new();
-    for task in tasks::all(system).into_iter().filter(|task| task.is_deadline() && task.thread.tid != except)
-    {
+    // The kernel's own such threads (sugov, which change frequencies) have numbers without a meaning, and it does not count them either.
+    let is_one = |task: &tasks::Task| task.is_deadline() && !task.kernel && task.thread.tid != except;
+    for task in tasks::all(system).into_iter().filter(is_one) {
         let Ok(policy::Scheduling { policy: Policy::Deadline(reservation), .. }) =
             policy::of(task.thread.tid)
         else {
