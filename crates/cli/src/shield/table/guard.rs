@@ -10,7 +10,7 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, pipe2, setsid};
 use rtscope_shield::apply::{self, Undone};
-use rtscope_shield::plan::{self, Plan};
+use rtscope_shield::journal::Journal;
 use rtscope_shield::step::Step;
 use rtscope_shield::{Error, System};
 use std::fs::File;
@@ -30,17 +30,20 @@ pub struct Guard<'a> {
 }
 
 impl<'a> Guard<'a> {
-    /// Makes the shield. Call this in a process of one thread.
-    pub fn create(system: &'a System, plan: &Plan) -> Result<Guard<'a>, Failure> {
+    /// Makes the shield by `make`. Call this in a process of one thread.
+    pub fn create(
+        system: &'a System,
+        make: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<Guard<'a>, Failure> {
         let heir = Heir::start(system)?;
         // From here on whatever is half made is ours; a shield of somebody else's is refused, and left.
         let mut guard = Guard { system, heir, is_made: false };
-        let lock_is_free = rtscope_shield::journal::Journal::load(system)?;
-        if let Some(journal) = lock_is_free.filter(|journal| !super::super::is_left(journal.state)) {
+        let known = Journal::load(system)?;
+        if let Some(journal) = known.filter(|journal| !super::super::is_left(journal.state)) {
             return Err(Error::Exists(journal.rt).into());
         }
         guard.heir.tell(b'!')?;
-        apply::create(system, plan)?;
+        make()?;
         guard.is_made = true;
         Ok(guard)
     }
@@ -136,9 +139,4 @@ fn wait_and_undo(system: &System, mut ear: File) {
             Err(error) => note(&format!("rtscope: undoing the shield of a table that was killed: {error}")),
         }
     }
-}
-
-/// What is to be changed for a shield of these CPUs.
-pub fn plan(system: &System, rt: &str) -> Result<Plan, Failure> {
-    Ok(plan::plan(system, rt, rtscope_shield::knobs::Level::Basic)?)
 }

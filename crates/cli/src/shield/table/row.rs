@@ -3,17 +3,21 @@
 
 use super::child::{Child, shared_words};
 use super::figures::{Latency, Work};
-use super::guard::{self, Guard};
+use super::guard::Guard;
 use super::loads::{Described, KINDS, Loads};
 use super::options::{RowArg, TableOptions};
 use super::waiter::{self, Board, Plan};
 use super::{Progress, Table};
 use crate::exit::Failure;
+use crate::shield::artis;
 use crate::stop::Stop;
 use nix::unistd::pipe2;
+use rtscope_artis::probe;
 use rtscope_kernel::TimerWatch;
-use rtscope_shield::apply::Undone;
-use rtscope_shield::{System, place};
+use rtscope_shield::apply::{self, Undone};
+use rtscope_shield::journal::Journal;
+use rtscope_shield::knobs::Level;
+use rtscope_shield::{System, place, plan};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Write;
@@ -124,32 +128,60 @@ pub fn measure(
     progress: &Progress,
 ) -> Result<Row, Failure> {
     progress.begin(name(kind));
-    let missing = |why: String| Ok(Row { kind, outcome: Err(why) });
-    if kind == RowArg::Artis {
-        return missing(why_no_artis(system));
-    }
-    let shield = match kind {
-        RowArg::Shield => match Guard::create(system, &guard::plan(system, &table.rt.to_string())?) {
-            Ok(guard) => Some(guard),
-            Err(failure) => return missing(failure.to_string()),
-        },
-        _ => None,
+    let shield = match shield(system, kind, &table.rt.to_string()) {
+        None => None,
+        Some(Ok(guard)) => Some(guard),
+        Some(Err(why)) => {
+            // A word for each thing that is missing would be a line each.
+            return Ok(Row { kind, outcome: Err(why.to_string().replace('\n', " ")) });
+        }
     };
     let site = Site { system, table, folder: &options.dir, watch, stop, progress, name: name(kind) };
     let measured = site.measure(kind != RowArg::Unloaded, shield.is_some());
-    // Before the loads' figures are looked at, and whatever came of them.
+    let fallen = fallen(system, kind);
+    // Whatever came of it.
     let undone = shield.map(Guard::undo).transpose()?;
+    if let Some(why) = fallen {
+        return Ok(Row { kind, outcome: Err(why) });
+    }
     let mut measured = measured?;
     measured.not_undone =
         undone.into_iter().flatten().filter_map(|(step, undone)| left(&step.place(), undone)).collect();
     Ok(Row { kind, outcome: Ok(Box::new(measured)) })
 }
 
-fn why_no_artis(system: &System) -> String {
-    match system.exists("/sys/kernel/sched_ext") {
-        true => "this rtscope has no scheduler for it".to_owned(),
-        false => "this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT)".to_owned(),
+/// The shield that a row wants.
+fn shield<'a>(system: &'a System, kind: RowArg, rt: &str) -> Option<Result<Guard<'a>, Failure>> {
+    let made = match kind {
+        RowArg::Unloaded | RowArg::Stock => return None,
+        RowArg::Shield => plan::plan(system, rt, Level::Basic)
+            .map_err(Failure::from)
+            .and_then(|plan| Guard::create(system, || Ok(apply::create(system, &plan).map(drop)?))),
+        RowArg::Artis => why_no_artis().map_or(Ok(()), Err).and_then(|()| {
+            let plan = plan::plan_lent(system, rt, Level::Basic, &[])?;
+            Guard::create(system, || artis::create(system, &plan).map(drop))
+        }),
+    };
+    Some(made)
+}
+
+/// Why a row is not what its name says: the kernel can end the scheduler at any time, and then its CPUs are set apart.
+fn fallen(system: &System, kind: RowArg) -> Option<String> {
+    if kind != RowArg::Artis {
+        return None;
     }
+    let why = match Journal::load(system) {
+        Ok(Some(journal)) => journal.keeper?.fallen?,
+        Ok(None) => "somebody undid the shield".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Some(format!("it did not last: {}", why.replace('\n', " ")))
+}
+
+/// The first thing that is missing, in a line.
+fn why_no_artis() -> Option<Failure> {
+    let missing = probe::probe().missing.into_iter().next()?;
+    Some(Failure::Missing(format!("{}: missing ({})", missing.what, missing.probed)))
 }
 
 fn left(place: &str, undone: Undone) -> Option<String> {

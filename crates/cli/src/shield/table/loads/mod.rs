@@ -61,7 +61,8 @@ impl Loads {
         loads.described.compute_loops = cpus;
         // The ioctl's comes first: it measures how long its calls take, which the others would falsify.
         let counter = |kind: Load| KINDS.iter().position(|one| *one == kind).unwrap_or_default();
-        let threads = cpus.max(2);
+        // Two for each CPU, so that there is always one more that wants the lock.
+        let threads = cpus * 2;
         let said = loads.add("rtscope-ioctl", |say| {
             ioctl::run(board, counter(Load::Ioctl), threads, folder, events, say)
         });
