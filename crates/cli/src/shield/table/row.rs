@@ -67,6 +67,7 @@ pub struct Row {
 pub struct Measured {
     pub user: Option<Latency>,
     pub kernel: Option<Latency>,
+    pub wake_up: Option<Latency>,
     pub skipped: u64,
     pub elsewhere: u64,
     pub duration_ns: u64,
@@ -99,6 +100,7 @@ impl Row {
             "duration_ns": measured.duration_ns,
             "user_latency": measured.user.as_ref().map(Latency::json),
             "kernel_latency": measured.kernel.as_ref().map(Latency::json),
+            "wake_up_latency": measured.wake_up.as_ref().map(Latency::json),
             "skipped": measured.skipped,
             "interrupts_elsewhere": measured.elsewhere,
             "work": measured.work.as_ref().map(|work| work.json(stock)),
@@ -220,11 +222,12 @@ impl Site<'_> {
         let cut = self.wait(&board, shielded)?;
         let lost_load = loads.as_mut().is_some_and(Loads::has_ended);
         let described = loads.take().map(|loads| loads.described.clone());
-        let (user, kernel) = board.samples();
+        let samples = board.samples();
         let duration_ns = board.duration_ns();
         Ok(Measured {
-            user: Latency::of(user),
-            kernel: Latency::of(kernel),
+            user: Latency::of(samples.user),
+            kernel: Latency::of(samples.kernel),
+            wake_up: Latency::of(samples.wake_up),
             skipped: board.skipped(),
             elsewhere: board.elsewhere(),
             duration_ns,

@@ -50,6 +50,8 @@ pub fn text(table: &Table) -> String {
                 if table.sees_entry { "the interrupt is entered" } else { "the timer's handler is entered" };
             let head = format!("kernel latency, t1-t0: from the programmed time until {entry}");
             latencies(&mut out, table, &head, |measured| measured.kernel.as_ref());
+            let head = "of the user latency, t3-t1: from the interrupt until the thread runs";
+            latencies(&mut out, table, head, |measured| measured.wake_up.as_ref());
         }
     }
     work(&mut out, table);

@@ -130,14 +130,29 @@ impl Board {
         self.set(COUNT, at + 1);
     }
 
-    /// User latencies, and the kernel latencies that are known.
-    pub fn samples(&self) -> (Vec<u64>, Vec<u64>) {
+    /// The latencies, in the order in which they were measured.
+    pub fn samples(&self) -> Samples {
         let mut words = vec![0; self.count() as usize * 2];
         self.memory.copy(self.own(HEAD), &mut words);
-        let user = words.iter().step_by(2).copied().collect();
-        let kernel = words.iter().skip(1).step_by(2).copied().filter(|ns| *ns != UNKNOWN).collect();
-        (user, kernel)
+        let pairs = words.chunks_exact(2).map(|pair| (pair[0], pair[1]));
+        let known = || pairs.clone().filter(|(_, kernel)| *kernel != UNKNOWN);
+        Samples {
+            user: pairs.clone().map(|(user, _)| user).collect(),
+            kernel: known().map(|(_, kernel)| kernel).collect(),
+            wake_up: known().map(|(user, kernel)| user.saturating_sub(kernel)).collect(),
+        }
     }
+}
+
+/// Latencies, in ns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Samples {
+    /// t3-t0.
+    pub user: Vec<u64>,
+    /// t1-t0, where it is known.
+    pub kernel: Vec<u64>,
+    /// t3-t1, where it is known.
+    pub wake_up: Vec<u64>,
 }
 
 /// In a process of its own: says that it is there, waits for the word at `gate`, and measures.
@@ -260,7 +275,8 @@ mod tests {
         board.set(ENDED_NS, 51);
         board.set(DONE, 1);
         assert_eq!([board.done_by(0), board.done_by(1)], [2, 9], "what came after the end does not count");
-        assert_eq!(board.samples(), (vec![10, 20], vec![3]));
+        let samples = Samples { user: vec![10, 20], kernel: vec![3], wake_up: vec![7] };
+        assert_eq!(board.samples(), samples);
         assert_eq!((board.count(), board.duration_ns(), board.skipped()), (2, 50, 0));
     }
 }
