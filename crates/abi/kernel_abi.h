@@ -423,8 +423,8 @@ struct rts_trigger {
  * says for what it waits, and reads when it has been woken by what is written here: nobody else does.
  */
 struct rts_expiry {
-	rts_u64 wanted_ns; /* the time for which the timer is programmed; CLOCK_MONOTONIC */
-	rts_u64 fired_ns;  /* the wanted time of the last one that expired; stored last */
+	rts_u64 wanted_ns;  /* the time for which the timer is programmed; CLOCK_MONOTONIC */
+	rts_u64 fired_ns;   /* the wanted time of the last one that expired; stored last */
 	rts_u64 entered_ns; /* when the interrupt's handler was entered, or the timer's own where that is not seen */
 	rts_u32 tid;
 	rts_u32 cpu; /* where the interrupt came */
