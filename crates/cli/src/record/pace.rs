@@ -15,8 +15,10 @@ const LONGEST: Duration = Duration::from_millis(50);
 const LONGEST_BLOCKING: Duration = Duration::from_millis(10);
 /// After something new was found: nobody knows yet how fast it is.
 const FIRST: Duration = Duration::from_millis(2);
-/// A thread that was idle may write so many bytes a second (2.8 million events of 24 bytes) without a loss.
-const BURST_BYTES_PER_SECOND: u64 = 64 << 20;
+/// A thread that was idle may write so many bytes a second (17 million events of 24 bytes, which is what a thread can) without a loss,
+/// in a ring of 4 MiB or more. Smaller ones are looked at this often.
+const BURST_BYTES_PER_SECOND: u64 = 400 << 20;
+const SMALL_RING: Duration = Duration::from_millis(10);
 /// A ring is to be so full when it is emptied.
 const FILL: f64 = 0.2;
 
@@ -41,8 +43,8 @@ impl Pace {
     /// The next pause. `fullest`: how full the fullest ring was (0 to 1), `passed`: since it was emptied before; `smallest`: size of
     /// the smallest ring, if there is one.
     pub fn next(&mut self, fullest: f64, passed: Duration, smallest: Option<u64>) -> Duration {
-        let burst = smallest
-            .map_or(LONGEST, |bytes| Duration::from_secs_f64(bytes as f64 / BURST_BYTES_PER_SECOND as f64));
+        let filled = |bytes: u64| Duration::from_secs_f64(bytes as f64 / BURST_BYTES_PER_SECOND as f64);
+        let burst = smallest.map_or(LONGEST, |bytes| filled(bytes).max(SMALL_RING));
         let wanted = if fullest > 0.0 { passed.mul_f64((FILL / fullest).min(1000.0)) } else { LONGEST };
         // Shorter at once, longer step by step: a rate is sooner too high than too low.
         let grown = self.pause * 5 / 4;
@@ -70,9 +72,11 @@ mod tests {
 
     #[test]
     fn a_slow_ring_is_looked_at_as_often_as_a_burst_may_fill_it() {
-        assert_eq!(settled(0.0, 4 * MIB), LONGEST);
-        assert_eq!(settled(4.8e6, 4 * MIB), LONGEST);
-        assert_eq!(settled(0.0, MIB).as_micros(), 15_625);
+        assert_eq!(settled(0.0, 64 * MIB), LONGEST);
+        assert_eq!(settled(4.8e6, 64 * MIB), LONGEST);
+        assert_eq!(settled(0.0, 16 * MIB), Duration::from_millis(40));
+        assert_eq!(settled(0.0, 4 * MIB), SMALL_RING);
+        assert_eq!(settled(4.8e6, MIB), SMALL_RING);
         assert_eq!(Pace::new(true).next(0.0, LONGEST, None), FIRST * 5 / 4);
         let mut blocking = Pace::new(true);
         assert!((0..100).all(|_| blocking.next(0.0, FIRST, Some(64 * MIB)) <= LONGEST_BLOCKING));
