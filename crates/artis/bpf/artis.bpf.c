@@ -17,8 +17,11 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define LINUX_TURN 8
 /* A real-time CPU that is idle asks for work once in so long. */
 #define ASK_NS 1000000
-/* Tasks that one dispatch takes over, and those in a queue that it looks at for one to lend. */
-#define TAKE_OVER 16
+/*
+ * Tasks that one dispatch takes over of all rings together, and those in a queue that it looks at for one to lend. More than 32
+ * (SCX_DSP_DFL_MAX_BATCH) would end the scheduler: "dispatch buffer overflow".
+ */
+#define TAKE_OVER 32
 #define LOOK_AT 16
 
 static __always_inline void queue(struct task_struct *p, struct task_state *state, __u64 flags)
@@ -124,37 +127,55 @@ void BPF_PROG(artis_enqueue, struct task_struct *p, __u64 flags)
 	call_for(p, first);
 }
 
-/* Takes over what real-time CPUs handed over. One CPU at a time does so for each ring; the others need not wait. */
-static __always_inline void take_over_all(void)
+/* Takes over at most so many tasks of one real-time CPU; returns how many it looked at. */
+static __always_inline __u32 take_over_from(struct ring *ring, __u32 most)
 {
-	__u32 at, number;
+	__u32 number;
+
+	bpf_for(number, 0, most)
+	{
+		__u32 pid = take_over(ring);
+		struct task_struct *p = pid ? bpf_task_from_pid(pid) : NULL;
+		struct task_state *state;
+
+		if (!pid)
+			return number;
+		/* It has ended on its way. */
+		if (!p)
+			continue;
+		state = state_of(p);
+		if (state)
+			queue(p, state, 0);
+		bpf_task_release(p);
+	}
+	return most;
+}
+
+/*
+ * Takes over what real-time CPUs handed over. One CPU at a time does so for each ring; the others need not wait: who finds a
+ * reader there leaves what was handed over to it, and so a reader looks again when it has ended to be one.
+ */
+static __always_inline void take_over_all(__u32 turn)
+{
+	__u32 at, left = TAKE_OVER;
 
 	bpf_for(at, 0, config.nr_rt)
 	{
-		__u32 key = config.rt[index(at)];
+		/* Another ring comes first each time, since the kernel takes only so many tasks of one dispatch. */
+		__u32 key = config.rt[index((at + turn) % config.nr_rt)], again;
 		struct ring *ring = bpf_map_lookup_elem(&rings, &key);
 
-		if (!ring || ring->tail == *(volatile __u64 *)&ring->head)
+		if (!ring)
 			continue;
-		if (__sync_val_compare_and_swap(&ring->reader, 0, 1))
-			continue;
-		bpf_for(number, 0, TAKE_OVER)
+		bpf_for(again, 0, TAKE_OVER)
 		{
-			__u32 pid = take_over(ring);
-			struct task_struct *p = pid ? bpf_task_from_pid(pid) : NULL;
-			struct task_state *state;
-
-			if (!pid)
+			if (!left || *(volatile __u64 *)&ring->tail == *(volatile __u64 *)&ring->head)
 				break;
-			/* It has ended on its way. */
-			if (!p)
-				continue;
-			state = state_of(p);
-			if (state)
-				queue(p, state, 0);
-			bpf_task_release(p);
+			if (__sync_val_compare_and_swap(&ring->reader, 0, 1))
+				break;
+			left -= take_over_from(ring, left);
+			__sync_val_compare_and_swap(&ring->reader, 1, 0);
 		}
-		__sync_val_compare_and_swap(&ring->reader, 1, 0);
 	}
 }
 
@@ -225,7 +246,7 @@ void BPF_PROG(artis_dispatch, __s32 cpu, struct task_struct *prev)
 			refill(prev, config.lent_slice_ns);
 		return;
 	}
-	take_over_all();
+	take_over_all(cpus[index(cpu)].turns);
 	lend_from(QUEUE_RT1);
 	lend_from(QUEUE_LINUX);
 	if (!(++cpus[index(cpu)].turns % LINUX_TURN) && take(QUEUE_LINUX))
