@@ -50,7 +50,9 @@ pub fn find(system: &System, rt: &Cpus, wanted: &[String]) -> Result<Vec<Kept>, 
     let mut found: Vec<Kept> = Vec::new();
     for text in wanted {
         let wrong = |why: String| Error::Cpus(format!("--keep-irq {text}: {why}"));
-        let (pattern, cpus) = match text.rsplit_once('@') {
+        // Some drivers have an @ in their names themselves.
+        let is_name = interrupts.iter().any(|(_, names)| names.iter().any(|name| is_meant(text, name)));
+        let (pattern, cpus) = match text.rsplit_once('@').filter(|_| !is_name) {
             None => (text.as_str(), rt.clone()),
             Some((pattern, cpus)) => (pattern, Cpus::from_list(cpus).map_err(wrong)?),
         };
@@ -101,9 +103,13 @@ mod tests {
     fn interrupts_are_found_by_number_and_by_name() {
         let folder = tempfile::tempdir().expect("a folder");
         let system = System::new(folder.path());
-        for (irq, names) in
-            [("9", &["eth0"][..]), ("10", &["eth0-rx-0", "usb1"]), ("11", &["eth0-rx-1"]), ("12", &[])]
-        {
+        for (irq, names) in [
+            ("9", &["eth0"][..]),
+            ("10", &["eth0-rx-0", "usb1"]),
+            ("11", &["eth0-rx-1"]),
+            ("12", &[]),
+            ("13", &["mlx5_comp0@pci:0000:08:00.0"]),
+        ] {
             let irq = format!("/proc/irq/{irq}");
             fs::create_dir_all(system.path(&irq)).expect("made");
             fs::write(system.path(&format!("{irq}/smp_affinity_list")), "0-3\n").expect("written");
@@ -120,10 +126,12 @@ mod tests {
         assert_eq!(find(&["12"]), Ok(vec![on(12, "2-3")]));
         assert_eq!(find(&["eth0-rx-*@3", "9@2"]), Ok(vec![on(10, "3"), on(11, "3"), on(9, "2")]));
         assert_eq!(find(&["usb1"]), Ok(vec![on(10, "2-3")]));
+        assert_eq!(find(&["mlx5_comp0@pci:0000:08:00.0"]), Ok(vec![on(13, "2-3")]));
+        assert_eq!(find(&["mlx5_comp0@pci:0000:08:00.0@3"]), Ok(vec![on(13, "3")]));
         assert_eq!(find(&[]), Ok(vec![]));
         for (wrong, why) in [
             ("eth1", "there are: 9 eth0; 10 eth0-rx-0,usb1; 11 eth0-rx-1"),
-            ("13", "no such interrupt"),
+            ("14", "no such interrupt"),
             ("eth0@1", "the shield has CPUs 2-3"),
             ("eth0@", "the shield has CPUs 2-3"),
             ("eth0@x", "is no CPU"),
