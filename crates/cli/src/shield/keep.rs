@@ -11,6 +11,7 @@ use super::verify::stay_on;
 use crate::exit::Failure;
 use crate::output::result;
 use crate::stop::Stop;
+use nix::sys::prctl::set_name;
 use nix::unistd::setsid;
 use rtscope_artis::{Scheduler, Settings};
 use rtscope_shield::apply::complaint;
@@ -19,6 +20,7 @@ use rtscope_shield::tasks::Thread;
 use rtscope_shield::{Cpus, System, plan};
 use std::fs::OpenOptions;
 use std::io::{BufRead, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -29,11 +31,20 @@ pub const GO: &str = "go\n";
 pub const READY: &str = "ready ";
 /// How often it looks whether the scheduler is still there.
 const LOOK: Duration = Duration::from_millis(20);
+/// A guard that ends by itself is started again, but not in a circle that fills the log.
+const GUARD_PAUSE: Duration = Duration::from_secs(10);
+/// What could not be set apart is tried again, at first after so long.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_MOST: Duration = Duration::from_secs(60);
+/// This program, also when its file has been replaced since.
+const SELF: &str = "/proc/self/exe";
 /// So long after the last RT1 task ran, system calls do not pay for their way back any more.
 const RT1_REST: Duration = Duration::from_secs(10);
 
 /// Says something to whoever looks: in our log, and in the kernel's, which is where one looks first after an accident.
 fn say(text: &str) {
+    // The kernel's reasons have names of tasks in them, and those are anybody's choice.
+    let text = rtscope_view::clean(text).replace('\n', " ");
     eprintln!("rtscope: {text}");
     if let Ok(mut log) = OpenOptions::new().write(true).open("/dev/kmsg") {
         // One write is one message. Our own log has it, too.
@@ -66,19 +77,25 @@ pub fn keep(system: &System, options: &KeepOptions) -> Result<(), Failure> {
             return Err(error);
         }
     };
-    let mut guard = start_guard(&options.rt, &own)?;
+    let mut guard = Some(start_guard(&options.rt, &own)?);
+    let mut replaced: Option<Instant> = None;
     result(&format!("{READY}{}", scheduler.counts_id()?));
     let mut rt1 = Rt1::default();
     while !stop.asked() {
         if let Some(ended) = scheduler.ended() {
             drop(scheduler);
             let why = format!("{} {}", ended.reason, ended.message).trim().to_owned();
+            // When it cannot, the guard goes on trying after our end.
             set_apart(system, &own, &format!("the kernel ended it: {why}"));
             return Ok(());
         }
-        if guard.try_wait().is_ok_and(|status| status.is_some()) {
+        let is_gone =
+            guard.as_mut().is_none_or(|guard| guard.try_wait().is_ok_and(|status| status.is_some()));
+        if is_gone && replaced.is_none_or(|last| last.elapsed() >= GUARD_PAUSE) {
+            replaced = Some(Instant::now());
             say("the guard of the scheduler's process has ended; another one is started");
-            guard = start_guard(&options.rt, &own)?;
+            // Without one the scheduler still lends; ending it for that would only take the CPUs from everybody.
+            guard = start_guard(&options.rt, &own).inspect_err(|error| say(&error.to_string())).ok();
         }
         rt1.look(&mut scheduler);
         sleep(LOOK);
@@ -107,29 +124,42 @@ fn begin(system: &System, rt: &Cpus, others: &Cpus) -> Result<Option<Scheduler>,
 /// The guard reads from us and gets nothing; what it waits for is the end of that.
 fn start_guard(rt: &str, own: &Thread) -> Result<Child, Failure> {
     let failed = |error: std::io::Error| Failure::doing("starting the guard", error);
-    let program = std::env::current_exe().map_err(failed)?;
     let (pid, start) = (own.tid.to_string(), own.start.to_string());
-    let mut command = Command::new(program);
-    command.args(["shield", "guard", "--rt", rt, "--pid", &pid, "--start", &start]);
+    let mut command = Command::new(SELF);
+    command.arg0("rtscope").args(["shield", "guard", "--rt", rt, "--pid", &pid, "--start", &start]);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().map_err(failed)
 }
 
 /// Waits until the keeper has ended, and sets the CPUs apart unless the shield is being undone.
 pub fn guard(system: &System, options: &GuardOptions) -> Result<(), Failure> {
     detach(system, &options.rt)?;
-    // Only the keeper's end, or undoing, ends us.
-    let _stop = Stop::on_signals()?;
+    // A name for who looks at the processes: it would be that of the link by which we were started.
+    set_name(c"rtscope").map_err(|errno| Failure::doing("naming the guard", errno.desc()))?;
+    // Only the keeper's end, or undoing, ends us; and a signal, where the CPUs cannot be set apart.
+    let stop = Stop::on_signals()?;
     let mut nothing = Vec::new();
     // Whatever came of reading: there is nobody any more who could write.
     let _ = std::io::stdin().lock().read_to_end(&mut nothing);
-    set_apart(system, &options.keeper(), "the process that held it was killed");
+    let mut pause = RETRY;
+    while !set_apart(system, &options.keeper(), "the process that held it was killed") {
+        // Undoing ends it, too: there is nothing to be set apart then.
+        let again = Instant::now() + pause;
+        while Instant::now() < again {
+            if stop.asked() {
+                return Ok(());
+            }
+            sleep(LOOK);
+        }
+        pause = (pause * 2).min(RETRY_MOST);
+    }
     Ok(())
 }
 
-fn set_apart(system: &System, keeper: &Thread, why: &str) {
+/// Says whether there is nothing left to be done.
+fn set_apart(system: &System, keeper: &Thread, why: &str) -> bool {
     match fall_back(system, keeper, why) {
         // It was taken out on purpose, or somebody else was faster.
-        Ok(None) => {}
+        Ok(None) => true,
         Ok(Some(journal)) => {
             let wrong: Vec<String> = journal
                 .steps
@@ -142,10 +172,14 @@ fn set_apart(system: &System, keeper: &Thread, why: &str) {
                 Some(wrong) => format!("they could NOT be set apart: {wrong}"),
             };
             say(&format!("the scheduler that lent CPUs {} is gone ({why}); {state}", journal.rt));
+            true
         }
-        Err(error) => say(&format!(
-            "the scheduler is gone ({why}), and the CPUs could NOT be set apart: {error}; see {LOG}"
-        )),
+        Err(error) => {
+            say(&format!(
+                "the scheduler is gone ({why}), and the CPUs could NOT be set apart yet: {error}; see {LOG}"
+            ));
+            false
+        }
     }
 }
 
