@@ -57,7 +57,8 @@ pub fn schedule(
     remember: bool,
 ) -> Result<(), Failure> {
     let admitted = rt0::schedule(system, tid, policy, force, remember)?;
-    admitted.notes.iter().for_each(|text| note(&format!("rtscope: {text}")));
+    // They have names of other tasks in them, which anybody chooses.
+    admitted.notes.iter().for_each(|text| note(&format!("rtscope: {}", rtscope_view::clean(text))));
     if let Some(fill) = admitted.fill {
         note(&format!(
             "rtscope: DEADLINE tasks have reserved {:.1} % of its CPU now (density {:.3})",
