@@ -7,6 +7,7 @@ use crate::frame::{self, Frame};
 use anyhow::{Context, Result};
 use bytemuck::Zeroable;
 use nix::sys::prctl;
+use nix::sys::signal::Signal;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 use rtscope_queue::Producer;
@@ -70,6 +71,8 @@ pub fn now_ns() -> u64 {
 pub fn run(options: &Options) -> Result<Taken> {
     let name = CString::new(format!("line-camera{}", options.camera)).context("a name")?;
     prctl::set_name(&name).context("naming this task")?;
+    // A camera whose plant was killed would go on for nobody, before all others. The plant's main thread has started us, and lives as long.
+    prctl::set_pdeathsig(Signal::SIGKILL).context("ending with the plant")?;
     let queue = OpenOptions::new().read(true).write(true).open(&options.queue);
     let queue = queue.with_context(|| options.queue.display().to_string())?;
     let mut producer = Producer::<Frame>::open(queue)?;
