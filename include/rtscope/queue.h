@@ -358,6 +358,7 @@ static inline int rtscope_queue__sleep(int event, int64_t ns)
 	struct rtscope_queue__vector into;
 	struct timespec time;
 	uint64_t count;
+	long result;
 
 	time.tv_sec = (time_t)(ns / 1000000000);
 	time.tv_nsec = (long)(ns % 1000000000);
@@ -368,14 +369,15 @@ static inline int rtscope_queue__sleep(int event, int64_t ns)
 	/* What was written is taken, if it is still there: whoever else has the descriptor may have taken it since. -1: no position. */
 	into.iov_base = &count;
 	into.iov_len = sizeof(count);
-	rtscope__call(__NR_preadv2, event, (long)&into, 1, -1, -1, RTSCOPE_QUEUE__NOWAIT);
-	return 1;
+	result = rtscope__call(__NR_preadv2, event, (long)&into, 1, -1, -1, RTSCOPE_QUEUE__NOWAIT);
+	/* EAGAIN is 11. What can be read and then cannot (no eventfd, or a sandbox without this call) would be asked again at once. */
+	return result > 0 || result == -11;
 }
 
 /*
  * Sleeps until there is an element, for at most `timeout_ns` (negative: for ever). For consumers that are not real-time. With an
  * eventfd that the producer wakes (it looks ten times a second all the same), or -1: then it looks every `period_ns`, a microsecond
- * at least. 1: there is an element; 0: there is none.
+ * at least; so does who has a descriptor that cannot be read. 1: there is an element; 0: there is none.
  */
 static inline int rtscope_queue_wait(struct rtscope_queue *queue, int event, int64_t timeout_ns, int64_t period_ns)
 {

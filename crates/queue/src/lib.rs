@@ -267,10 +267,11 @@ impl<T: Element> Consumer<T> {
     }
 
     /// Sleeps until there is an element, for at most `timeout` (`None`: for ever). For consumers that are not real-time. With an
-    /// eventfd that the producer wakes (and it looks ten times a second all the same, since others may have read it); without, it looks every `period`, a microsecond at least. True: there is an element.
+    /// eventfd that the producer wakes (and it looks ten times a second all the same, since others may have read it); without, or where
+    /// it cannot be read, it looks every `period`, a microsecond at least. True: there is an element.
     pub fn wait(
         &mut self,
-        event: Option<BorrowedFd<'_>>,
+        mut event: Option<BorrowedFd<'_>>,
         timeout: Option<Duration>,
         period: Duration,
     ) -> bool {
@@ -280,7 +281,7 @@ impl<T: Element> Consumer<T> {
             if self.broken || left.is_zero() {
                 return false;
             }
-            let Some(event) = event else {
+            let Some(descriptor) = event else {
                 std::thread::sleep(left.min(period.max(PERIOD_MIN)));
                 continue;
             };
@@ -288,8 +289,9 @@ impl<T: Element> Consumer<T> {
             self.waiting().store(1, Ordering::Relaxed);
             // ORDER: seq_cst fence; see Producer::wake().
             fence(Ordering::SeqCst);
-            if self.there(1) == 0 && !self.broken {
-                sleep_on(event, left);
+            // Without the descriptor it looks by itself, instead of asking in vain again and again.
+            if self.there(1) == 0 && !self.broken && !sleep_on(descriptor, left) {
+                event = None;
             }
             // ORDER: relaxed; a wake too many does no harm.
             self.waiting().store(0, Ordering::Relaxed);
@@ -308,20 +310,23 @@ impl<T: Element> Consumer<T> {
     }
 }
 
-/// Until it can be read, or for so long, but for a tenth of a second at most; what was written is taken.
-fn sleep_on(event: BorrowedFd<'_>, time: Duration) {
+/// Until it can be read, or for so long, but for a tenth of a second at most; what was written is taken. False: it is none that can be
+/// waited for.
+fn sleep_on(event: BorrowedFd<'_>, time: Duration) -> bool {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     let mut descriptors = [PollFd::new(event, PollFlags::POLLIN)];
     let time = time.min(LOOK).as_millis().saturating_add(1);
     let timeout = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
     // Interrupted or not: the caller looks again.
-    if poll(&mut descriptors, timeout).is_ok_and(|ready| ready > 0) {
-        let mut count = 0_u64;
-        let into = libc::iovec { iov_base: (&raw mut count).cast(), iov_len: size_of::<u64>() };
-        // Not a plain read(): whoever else has the descriptor may have read it since, and then that would wait for ever.
-        // SAFETY: the kernel writes into the eight bytes of `count`, which lives throughout, and keeps no pointer; -1: no position.
-        unsafe { libc::preadv2(event.as_raw_fd(), &raw const into, 1, -1, libc::RWF_NOWAIT) };
+    if !poll(&mut descriptors, timeout).is_ok_and(|ready| ready > 0) {
+        return true;
     }
+    let mut count = 0_u64;
+    let into = libc::iovec { iov_base: (&raw mut count).cast(), iov_len: size_of::<u64>() };
+    // Not a plain read(): whoever else has the descriptor may have read it since, and then that would wait for ever.
+    // SAFETY: the kernel writes into the eight bytes of `count`, which lives throughout, and keeps no pointer; -1: no position.
+    let read = unsafe { libc::preadv2(event.as_raw_fd(), &raw const into, 1, -1, libc::RWF_NOWAIT) };
+    read > 0 || read < 0 && nix::errno::Errno::last() == nix::errno::Errno::EAGAIN
 }
 
 /// What a queue says of itself.

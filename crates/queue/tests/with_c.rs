@@ -304,6 +304,25 @@ fn whoever_reads_the_eventfd_away_delays_but_holds_up_nobody() {
     });
 }
 
+/// The CPU time that this thread has had.
+fn own_cpu_time() -> Duration {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID);
+    Duration::from(now.expect("each thread has this clock"))
+}
+
+#[test]
+fn a_descriptor_that_is_always_ready_keeps_no_cpu_busy() {
+    // Ready at any time, and nothing comes.
+    let null = std::fs::File::open("/dev/null").expect("there");
+    let (_producer, descriptor) = Producer::<Element>::create(8).expect("it can be made");
+    let mut consumer = Consumer::<Element>::open(descriptor.into()).expect("it is a queue");
+    let (wall, cpu) = (std::time::Instant::now(), own_cpu_time());
+    let timeout = Some(Duration::from_millis(300));
+    assert!(!consumer.wait(Some(null.as_fd()), timeout, Duration::from_millis(10)));
+    let (wall, cpu) = (wall.elapsed(), own_cpu_time() - cpu);
+    assert!(wall >= Duration::from_millis(300) && cpu < wall / 3, "{cpu:?} of {wall:?}");
+}
+
 /// Pushes so many, one when the last one was taken; every second one without a word. Returns when `is_over`.
 fn feed(producer: &mut Producer<Element>, count: u64, event: impl AsFd, mut is_over: impl FnMut() -> bool) {
     let end = std::time::Instant::now() + Duration::from_secs(60);
