@@ -483,6 +483,50 @@ fn another_boots_journal_is_none_and_a_damaged_one_is_told() {
 }
 
 #[test]
+fn a_full_disk_leaves_nothing_half_made_and_stops_no_undo() {
+    if no_strace("a_full_disk_leaves_nothing_half_made_and_stops_no_undo") {
+        return;
+    }
+    let machine = Machine::new();
+    let before = machine.files();
+    let new = machine.path("run/rtscope/shield.json.new");
+    let full = |when: &str, words: &[&str]| {
+        let inject = format!("inject=fsync:error=ENOSPC:when={when}");
+        machine.traced(&["-o", "/dev/null", "-P", new.to_str().expect("plain"), "-e", &inject], words)
+    };
+    // The journal is saved before the first change and after the last one.
+    for when in ["1", "1+", "2", "2+"] {
+        let output = full(when, &CREATE);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{when}: {said}");
+        assert!(said.contains("shield.json") && said.contains("No space left"), "{when}: {said}");
+        assert_same(machine.files(), &before, when);
+        assert!(!new.exists(), "{when}: half a file is left");
+    }
+    machine.good(&CREATE);
+    let output = full("1+", &["undo"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_same(machine.files(), &before, "undone");
+}
+
+#[test]
+fn nobody_else_may_lock_a_shield_or_write_its_journal_whatever_the_umask() {
+    let machine = Machine::new();
+    let mut command = Command::new("sh");
+    command.args(["-c", "umask 0; exec \"$@\"", "sh"]).arg(program("rtscope").expect("built"));
+    assert!(command.args(machine.words(&CREATE)).status().expect("it runs").success());
+    let mode = |path: &str| fs::metadata(machine.path(path)).expect(path).permissions().mode() & 0o777;
+    assert_eq!(mode("run/rtscope"), 0o755);
+    assert_eq!(mode("run/rtscope/shield.json"), 0o644);
+    assert_eq!(mode("run/rtscope/shield.lock"), 0o600);
+    // As an older rtscope left it.
+    fs::set_permissions(machine.path("run/rtscope/shield.lock"), fs::Permissions::from_mode(0o644))
+        .expect("set");
+    machine.good(&["undo"]);
+    assert_eq!(mode("run/rtscope/shield.lock"), 0o600);
+}
+
+#[test]
 fn two_at_once_are_refused() {
     let machine = Machine::new();
     machine.write("run/rtscope/shield.lock", "");

@@ -83,6 +83,22 @@ pub fn create_kept(
     }
     let mut journal = Journal::new(system, plan);
     journal.save(system)?;
+    match make(system, plan, &mut journal, keep) {
+        Ok(()) => Ok(journal),
+        Err(error) => {
+            undo_with(system, journal, true, &lock)?;
+            Err(error)
+        }
+    }
+}
+
+/// Carries out a journal. Whoever calls it undoes what was done when it fails, be it that the journal cannot be saved any more.
+fn make(
+    system: &System,
+    plan: &Plan,
+    journal: &mut Journal,
+    keep: impl FnOnce(&mut Journal) -> Result<(), Error>,
+) -> Result<(), Error> {
     for step in &mut journal.steps {
         let outcome = apply(system, step);
         let stands_apart = step.knob != PARTITION || matches!(outcome, Outcome::Applied);
@@ -93,21 +109,15 @@ pub fn create_kept(
                 Outcome::Differs { now } => now,
                 _ => String::new(),
             };
-            let why = format!("{}: {why}", step.place());
-            undo_with(system, journal, true, &lock)?;
-            return Err(Error::Partition(why));
+            return Err(Error::Partition(format!("{}: {why}", step.place())));
         }
     }
     if journal.apart.needs_affinities() {
-        catch_up(system, plan, &mut journal)?;
+        catch_up(system, plan, journal)?;
     }
-    if let Err(error) = keep(&mut journal) {
-        undo_with(system, journal, true, &lock)?;
-        return Err(error);
-    }
+    keep(journal)?;
     journal.state = State::Active;
-    journal.save(system)?;
-    Ok(journal)
+    journal.save(system)
 }
 
 /// Tells those tasks to keep away, too, that were started while the others were told.
@@ -211,7 +221,7 @@ fn now(system: &System, step: &Step) -> io::Result<Option<String>> {
 
 fn members(system: &System, group: &str, file: &str) -> Vec<String> {
     // A big machine's root has more than one reading may take.
-    let text = std::fs::read_to_string(system.path(&format!("{group}/{file}"))).unwrap_or_default();
+    let text = system.read_whole(&format!("{group}/{file}")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
@@ -251,7 +261,8 @@ fn undo_with(
     _lock: &Lock,
 ) -> Result<Vec<(Step, Undone)>, Error> {
     journal.state = State::Undoing;
-    journal.save(system)?;
+    // On a full disk the journal stays as it was, which has all that is to be undone: that must not wait for room.
+    let _ = journal.save(system);
     // Its scheduler goes before any setting that it counts on.
     if let Some(keeper) = &journal.keeper {
         keeper.end(system)?;

@@ -11,12 +11,17 @@ use crate::step::Step;
 use crate::{Error, System};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 
 /// Where it is.
 pub const PATH: &str = "/run/rtscope/shield.json";
 const LOCK: &str = "/run/rtscope/shield.lock";
+/// Who may open a file may lock it, and then hold up everybody: nobody else may open this one.
+const LOCK_MODE: u32 = 0o600;
+/// Others may write.
+const STRANGERS: u32 = 0o022;
 const SCHEMA: &str = "rtscope.shield/1";
 
 /// How far making or undoing came.
@@ -81,10 +86,12 @@ impl Lock {
     fn with(system: &System, how: FlockArg) -> Result<Lock, Error> {
         let path = system.path(LOCK);
         if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(Error::io("make", folder))?;
+            System::make_own_folder(folder)?;
         }
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(LOCK_MODE).open(&path);
         let file = file.map_err(Error::io("open", &path))?;
+        // One that an older rtscope made.
+        file.set_permissions(Permissions::from_mode(LOCK_MODE)).map_err(Error::io("protect", &path))?;
         match Flock::lock(file, how) {
             Ok(file) => Ok(Lock { _file: file }),
             Err((_, nix::errno::Errno::EWOULDBLOCK)) => Err(Error::Busy),
@@ -125,6 +132,11 @@ impl Journal {
             Err(error) => return Err(Error::io("read", &path)(error)),
         };
         let wrong = |reason: String| Error::Journal { path: path.display().to_string(), reason };
+        // Undoing writes whatever it says wherever it says.
+        let found = fs::metadata(&path).map_err(Error::io("read", &path))?;
+        if system.is_real() && (found.uid() != 0 || found.mode() & STRANGERS != 0) {
+            return Err(wrong("others than root may write it".to_owned()));
+        }
         let journal: Journal = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         if journal.schema != SCHEMA {
             return Err(wrong(format!("it is of version '{}', not {SCHEMA}", journal.schema)));

@@ -43,7 +43,7 @@ pub enum Apart {
 impl Apart {
     /// Looks for what this machine has.
     pub fn find(system: &System) -> Apart {
-        let mounts = system.read("/proc/self/mounts").or_else(|_| system.read("/proc/mounts"));
+        let mounts = system.read_whole("/proc/self/mounts").or_else(|_| system.read_whole("/proc/mounts"));
         let mounts = mounts.unwrap_or_default();
         let mounts = mounts.lines().filter_map(|line| {
             let mut words = line.split(' ').skip(1);

@@ -35,7 +35,7 @@ pub fn cpus(journal: &Journal, cpu: Option<u32>) -> Result<Cpus, Error> {
 /// The threads that belong to the shield: its control group's, or without one those that were brought in.
 pub fn residents(system: &System, journal: &Journal) -> Vec<i32> {
     let numbers = |file: &str| -> Option<Vec<i32>> {
-        let text = system.read(&format!("{}/{file}", journal.apart.group()?)).ok()?;
+        let text = system.read_whole(&format!("{}/{file}", journal.apart.group()?)).ok()?;
         Some(text.lines().filter_map(|line| line.parse().ok()).collect())
     };
     let moved = || {

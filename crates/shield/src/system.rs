@@ -7,7 +7,7 @@ use crate::Error;
 use nix::unistd::{AccessFlags, access};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// No setting is longer; whoever reads more reads something else.
@@ -40,6 +40,11 @@ impl System {
         let mut text = String::new();
         File::open(self.path(path))?.take(MOST_BYTES).read_to_string(&mut text)?;
         Ok(text)
+    }
+
+    /// The text of a file that has no limit, or that holds names which anybody chooses: a thread's need not be text.
+    pub fn read_whole(&self, path: &str) -> io::Result<String> {
+        Ok(String::from_utf8_lossy(&fs::read(self.path(path))?).into_owned())
     }
 
     /// Writes with one call, as the kernel wants it. Never makes a file.
@@ -107,19 +112,31 @@ impl System {
         fs::remove_dir(self.path(path))
     }
 
-    /// Makes the file have this content, or be as it was, whatever happens in between.
+    /// A folder of ours, which nobody but us may write to, whatever the umask is.
+    pub(crate) fn make_own_folder(folder: &Path) -> Result<(), Error> {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
+        made.map_err(Error::io("make", folder))
+    }
+
+    /// Makes the file have this content, or be as it was, whatever happens in between. All may read it, and nobody but us write.
     pub fn replace(&self, path: &str, content: &str) -> Result<(), Error> {
         let (path, new) = (self.path(path), self.path(&format!("{path}.new")));
         let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
-        fs::create_dir_all(&folder).map_err(Error::io("make", &folder))?;
+        System::make_own_folder(&folder)?;
         let write = || -> io::Result<()> {
-            let mut file = File::create(&new)?;
+            let mut options = OpenOptions::new();
+            let mut file = options.write(true).create(true).truncate(true).mode(0o644).open(&new)?;
             file.write_all(content.as_bytes())?;
             file.sync_all()?;
             fs::rename(&new, &path)?;
             File::open(&folder)?.sync_all()
         };
-        write().map_err(Error::io("write", &path))
+        let written = write();
+        if written.is_err() {
+            // Half a file is of no use to anybody, and the disk may be full.
+            let _ = fs::remove_file(&new);
+        }
+        written.map_err(Error::io("write", &path))
     }
 }
 

@@ -71,18 +71,18 @@ pub fn all(system: &System) -> Vec<Task> {
         return Vec::new();
     }
     let stats = system.glob("/proc/*/task/*/stat");
-    stats.iter().filter_map(|path| parse(&system.read(path).ok()?)).collect()
+    stats.iter().filter_map(|path| parse(&system.read_whole(path).ok()?)).collect()
 }
 
 /// The threads of one process.
 pub fn of(system: &System, pid: i32) -> Vec<Task> {
     let stats = system.glob(&format!("/proc/{pid}/task/*/stat"));
-    stats.iter().filter_map(|path| parse(&system.read(path).ok()?)).collect()
+    stats.iter().filter_map(|path| parse(&system.read_whole(path).ok()?)).collect()
 }
 
 /// The process that a thread belongs to.
 pub fn process_of(system: &System, tid: i32) -> Option<i32> {
-    let status = system.read(&format!("/proc/{tid}/status")).ok()?;
+    let status = system.read_whole(&format!("/proc/{tid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
@@ -107,13 +107,13 @@ fn parse(stat: &str) -> Option<Task> {
 
 /// When the newest thread began that there can be by now: this one's, made by nobody else. `None`: not known.
 pub fn start_of(system: &System, tid: i32) -> Option<u64> {
-    parse(&system.read(&format!("/proc/{tid}/stat")).ok()?).map(|task| task.thread.start)
+    parse(&system.read_whole(&format!("/proc/{tid}/stat")).ok()?).map(|task| task.thread.start)
 }
 
 impl Thread {
     /// Whether it still lives. One that has ended, which its parent has not noticed yet, does not.
     pub fn lives(&self, system: &System) -> bool {
-        let Ok(stat) = system.read(&format!("/proc/{}/stat", self.tid)) else { return false };
+        let Ok(stat) = system.read_whole(&format!("/proc/{}/stat", self.tid)) else { return false };
         let has_ended = stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']));
         system.is_real() && !has_ended && parse(&stat).is_some_and(|task| task.thread.start == self.start)
     }
@@ -168,6 +168,28 @@ mod tests {
         let thread = &tasks[0].thread;
         assert!(thread.lives(&system) && !thread.cpus(&system).expect("told").is_empty());
         assert!(!Thread { start: thread.start + 1, ..thread.clone() }.lives(&system));
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_nobody() {
+        let system = System::new(Path::new("/"));
+        let (say, said) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            nix::sys::prctl::set_name(c"\xff) \xfe").expect("any bytes will do");
+            say.send(nix::unistd::gettid().as_raw()).expect("somebody listens");
+            // The end of the channel is the end.
+            let _ = ended.recv();
+        });
+        let tid = said.recv().expect("told");
+        let own = std::process::id() as i32;
+        let found = of(&system, own).into_iter().find(|task| task.thread.tid == tid).expect("it is seen");
+        assert_eq!(found.thread.name, "\u{fffd}) \u{fffd}");
+        assert!(found.thread.lives(&system) && start_of(&system, tid) == Some(found.thread.start));
+        assert_eq!(process_of(&system, tid), Some(own));
+        drop(end);
+        thread.join().expect("ends");
+        assert!(!found.thread.lives(&system));
     }
 
     #[test]
