@@ -174,6 +174,14 @@ fn status(system: &System, json: bool) -> Result<(), Failure> {
 }
 
 fn undo(system: &System, options: &UndoOptions) -> Result<(), Failure> {
+    let problems =
+        Journal::load(system)?.map_or_else(Vec::new, |made| health::health(system, &made).problems);
+    if let Some(problem) = problems.iter().find(|problem| problem.what.contains("offline")) {
+        note(&format!(
+            "rtscope: {}. Kernels before Linux 6.2 forget what tasks may use of CPUs that are off: there, switch them on first",
+            problem.what
+        ));
+    }
     let all = apply::undo(system, options.force)?;
     let failed = all.iter().filter(|(_, undone)| matches!(undone, Undone::Failed { .. })).count();
     if options.json {
