@@ -223,7 +223,7 @@ fn settings() -> BTreeMap<String, Option<String>> {
 /// after the interrupt is mostly the kernel's, so that is what is compared.
 fn loaded_rows(rows: &str) -> Value {
     let before = settings();
-    let table = measured(&["--rows", rows, "--samples", "2000", "--rate", "200/s", "--duration", "15s"]);
+    let table = measured(&["--rows", rows, "--samples", "2000", "--rate", "200/s", "--duration", "8s"]);
     assert_eq!(settings(), before);
     assert!(!fs::exists(JOURNAL).expect("told"));
     for row in table["rows"].as_array().expect("rows").iter().filter(|row| row["missing"].is_null()) {
@@ -251,7 +251,8 @@ fn late_part(row: &Value) -> f64 {
 
 /// On PREEMPT_RT the lock that the load contends for can be preempted: there is nothing to be kept away.
 fn is_preempt_rt() -> bool {
-    fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1")
+    let name = nix::sys::utsname::uname().expect("told");
+    name.version().to_string_lossy().contains("PREEMPT_RT")
 }
 
 #[test]
@@ -265,7 +266,7 @@ fn root_vm_a_shield_keeps_the_loads_away_and_is_undone() {
     let (stock, shield) = (late_part(row(&table, "stock loaded")), late_part(row(&table, "shield loaded")));
     if !is_preempt_rt() {
         assert!(stock > 0.02, "the loads disturb nobody: {stock}");
-        assert!(shield < stock / 3.0, "stock {stock}, shield {shield}");
+        assert!(shield < stock / 2.0, "stock {stock}, shield {shield}");
     }
 }
 
@@ -285,7 +286,7 @@ fn root_vm_a_lent_cpu_keeps_the_loads_away_where_it_matters() {
     assert_eq!(lent["missing"], Value::Null, "the scheduler did not last");
     let (stock, lent) = (late_part(row(&table, "stock loaded")), late_part(lent));
     if !is_preempt_rt() {
-        assert!(lent < stock / 2.0, "stock {stock}, artis {lent}");
+        assert!(lent < stock * 0.75, "stock {stock}, artis {lent}");
     }
 }
 
