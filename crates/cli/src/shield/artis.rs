@@ -13,6 +13,7 @@ use serde::Serialize;
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Command, Stdio};
 
 /// What the two processes say, for whoever asks later.
@@ -28,8 +29,8 @@ pub fn create(system: &System, plan: &Plan) -> Result<Journal, Failure> {
 
 /// What stands in the way.
 fn check(system: &System, plan: &Plan) -> Result<(), Failure> {
-    if place::active(system).is_ok() {
-        // Told by who makes the shield, in its own words.
+    if !matches!(place::active(system), Err(Error::None)) {
+        // A shield, or half of one, whose scheduler may still run: told by who makes the shield, in its own words.
         return Ok(());
     }
     if boot::has_domain_isolation(system) {
@@ -113,7 +114,7 @@ fn start(system: &System, journal: &mut Journal) -> Result<(), Error> {
 }
 
 fn spawn(rt: &str) -> std::io::Result<Child> {
-    let log = OpenOptions::new().create(true).append(true).open(LOG)?;
+    let log = OpenOptions::new().create(true).append(true).mode(0o644).open(LOG)?;
     Command::new(std::env::current_exe()?)
         .args(["shield", "keep", "--rt", rt])
         .current_dir("/")
