@@ -81,7 +81,9 @@ impl Keeper {
 pub fn fall_back(system: &System, keeper: &Thread, why: &str) -> Result<Option<Journal>, Error> {
     let _lock = Lock::wait(system)?;
     let Some(mut journal) = Journal::load(system)? else { return Ok(None) };
-    let ours = journal.keeper.as_ref().is_some_and(|known| known.process == *keeper);
+    // Not by its name, which it may change.
+    let is_it = |known: &Thread| (known.tid, known.start) == (keeper.tid, keeper.start);
+    let ours = journal.keeper.as_ref().is_some_and(|known| is_it(&known.process));
     if journal.state != State::Active || !ours {
         return Ok(None);
     }
@@ -154,4 +156,31 @@ fn steps(system: &System, plan: &mut Plan, journal: &Journal, residents: &[Task]
     steps.extend(members);
     steps.extend(apart.take(isolate));
     steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knobs::Level;
+    use std::fs;
+
+    #[test]
+    fn a_keeper_is_known_by_its_number_and_its_beginning_and_not_by_its_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let system = System::new(folder.path());
+        fs::create_dir_all(system.path("/sys/devices/system/cpu")).expect("made");
+        fs::write(system.path("/sys/devices/system/cpu/online"), "0-3\n").expect("written");
+        let plan = plan::plan_lent(&system, "2-3", Level::Basic, &[]).expect("a plan");
+        let mut journal = Journal::new(&system, &plan);
+        let thread = |start: u64, name: &str| Thread { tid: 7, start, name: name.to_owned() };
+        journal.state = State::Active;
+        journal.keeper = Some(Keeper { process: thread(9, "rtscope"), counts: None, fallen: None });
+        journal.save(&system).expect("saved");
+        // The guard knows no name; and a number may be somebody else's by now.
+        assert!(fall_back(&system, &thread(10, "rtscope"), "why").expect("told").is_none());
+        let fallen = fall_back(&system, &thread(9, ""), "why").expect("told").expect("it is the one");
+        assert_eq!(fallen.keeper.and_then(|keeper| keeper.fallen).as_deref(), Some("why"));
+        assert_ne!(fallen.apart, Apart::Lent);
+        assert!(fall_back(&system, &thread(9, ""), "why").expect("told").is_none(), "once is enough");
+    }
 }
