@@ -11,7 +11,7 @@ use crate::{cargo, root};
 const PACKAGE: &str = "rtscope-bench";
 
 /// Name and question of every benchmark.
-pub const BENCHMARKS: [(&str, &str); 10] = [
+pub const BENCHMARKS: [(&str, &str); 11] = [
     ("kernel-events", "cost of recording sched_switch and sched_waking, against ftrace and perf"),
     (
         "tracker",
@@ -27,6 +27,7 @@ pub const BENCHMARKS: [(&str, &str); 10] = [
         "the highest rate of a program's events that is recorded without a loss, against LTTng-UST",
     ),
     ("queue", "an element through include/rtscope/queue.h and its Rust twin, against rtrb"),
+    ("shield", "what mode artis adds to a system call on the other CPUs"),
     ("idle", "CPU time of `rtscope watch` while nothing is late"),
 ];
 

@@ -41,7 +41,12 @@ static __always_inline void queue(struct task_struct *p, struct task_state *stat
 /* Somebody has to look at the queues: an idle CPU, or one with less important work. */
 static __always_inline void call_for(struct task_struct *p, __s32 first)
 {
-	__s32 cpu = claim_idle_other(p, first);
+	__s32 cpu;
+
+	/* See kick(). Where the task is, the kernel looks by itself. */
+	if (cpus[index(bpf_get_smp_processor_id())].offline)
+		return;
+	cpu = claim_idle_other(p, first);
 
 	if (cpu >= 0) {
 		kick(cpu, KICK_IDLE);
@@ -125,6 +130,47 @@ void BPF_PROG(artis_enqueue, struct task_struct *p, __u64 flags)
 	}
 	queue(p, state, flags);
 	call_for(p, first);
+}
+
+/* Adds what a task has run since the last time to its own time and to its class'. */
+static __always_inline void charge(struct task_struct *p, struct task_state *state, struct rts_artis_counts *class,
+				   __u64 now)
+{
+	__u64 ran = state->ran_since ? now - state->ran_since : 0;
+
+	state->ran_since = now;
+	class->ran_ns += ran;
+	state->vtime += ran * 100 / (p->scx.weight ?: 1);
+}
+
+/*
+ * Whether a task whose slice is over comes before all that wait. It is not in a queue yet, so whoever takes the first of a queue
+ * would let two tasks take turns whatever their nice values are.
+ */
+static __always_inline bool is_still_first(struct task_struct *p, __s32 cpu)
+{
+	__u64 dsq = p->policy == SCHED_EXT ? QUEUE_RT1 : QUEUE_LINUX;
+	struct task_state *state = state_of(p), *waiting;
+	struct rts_artis_cpu *here = counts_of(cpu);
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *next;
+	bool first = true;
+
+	if (!state || !here || (dsq == QUEUE_LINUX && scx_bpf_dsq_nr_queued(QUEUE_RT1) > 0))
+		return false;
+	charge(p, state, &here->classes[class_of(p)], bpf_ktime_get_ns());
+	if (!bpf_iter_scx_dsq_new(&it, dsq, 0)) {
+		next = bpf_iter_scx_dsq_next(&it);
+		if (next) {
+			waiting = state_of(next);
+			if (dsq == QUEUE_RT1)
+				first = rank_of(p) < rank_of(next);
+			else
+				first = waiting && (__s64)(state->vtime - waiting->vtime) < 0;
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	return first;
 }
 
 /* Takes over at most so many tasks of one real-time CPU; returns how many it looked at. */
@@ -238,7 +284,8 @@ void BPF_PROG(artis_dispatch, __s32 cpu, struct task_struct *prev)
 {
 	bool goes_on = prev && (prev->scx.flags & SCX_TASK_QUEUED);
 
-	if (is_rt(cpu)) {
+	/* When the last other CPU has gone offline, those that wait have only this one, until the scheduler has ended. */
+	if (is_rt(cpu) && offline_others < config.nr_others) {
 		/* It never pulls. Who has it may keep it, unless others wait for it. */
 		if (goes_on &&
 		    (first_other(prev) < 0 || (is_lendable(prev, state_of(prev)) && !scx_bpf_dsq_nr_queued(QUEUE_RT1) &&
@@ -249,8 +296,12 @@ void BPF_PROG(artis_dispatch, __s32 cpu, struct task_struct *prev)
 	take_over_all(cpus[index(cpu)].turns);
 	lend_from(QUEUE_RT1);
 	lend_from(QUEUE_LINUX);
-	if (!(++cpus[index(cpu)].turns % LINUX_TURN) && take(QUEUE_LINUX))
+	if (!(++cpus[index(cpu)].turns % LINUX_TURN) && prev && prev->policy == SCHED_EXT && take(QUEUE_LINUX))
 		return;
+	if (goes_on && is_still_first(prev, cpu)) {
+		refill(prev, config.slice_ns);
+		return;
+	}
 	if (take(QUEUE_RT1) || take(QUEUE_LINUX))
 		return;
 	if (goes_on)
@@ -303,16 +354,14 @@ void BPF_PROG(artis_stopping, struct task_struct *p, bool runnable)
 	__s32 cpu = bpf_get_smp_processor_id();
 	struct rts_artis_cpu *here = counts_of(cpu);
 	struct rts_artis_counts *class;
-	__u64 now = bpf_ktime_get_ns(), ran, delay;
+	__u64 now = bpf_ktime_get_ns(), delay;
 
 	cpus[index(cpu)].rank = RANK_NONE;
 	if (!state || !here)
 		return;
 	class = &here->classes[class_of(p)];
-	ran = state->ran_since ? now - state->ran_since : 0;
+	charge(p, state, class, now);
 	state->ran_since = 0;
-	class->ran_ns += ran;
-	state->vtime += ran * 100 / (p->scx.weight ?: 1);
 	if (!state->evicting || !is_rt(cpu))
 		return;
 	if (state->entered_ns) {

@@ -17,6 +17,12 @@
 
 static __always_inline void kick(__s32 cpu, __u64 how)
 {
+	/*
+	 * A CPU that goes offline wakes the one that waits for that, with interrupts off for good: its kick would wait for ever, and so
+	 * would all that come after it when the CPU is back.
+	 */
+	if (cpus[index(bpf_get_smp_processor_id())].offline)
+		return;
 	/* Without a scheduler, in the benchmark of what the hooks cost. */
 	if (bpf_ksym_exists(scx_bpf_kick_cpu))
 		scx_bpf_kick_cpu(cpu, how);
@@ -132,6 +138,19 @@ int leave_syscall(void *ctx)
 	state->lent_since = bpf_ktime_get_ns();
 	if (has_idle_rt() && is_lendable(p, state))
 		kick(cpu, KICK_PREEMPT);
+	return 0;
+}
+
+/* What the kernel itself takes for a program, for the benchmark. */
+SEC("?tp/raw_syscalls/sys_enter")
+int empty_enter(void *ctx)
+{
+	return 0;
+}
+
+SEC("?tp/raw_syscalls/sys_exit")
+int empty_leave(void *ctx)
+{
 	return 0;
 }
 

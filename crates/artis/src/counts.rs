@@ -72,6 +72,20 @@ pub struct Counts {
     pub emptied: u64,
     /// Delays from the entry to leaving the CPU.
     pub delays: Delays,
+    #[serde(skip)]
+    words: Vec<u64>,
+}
+
+impl Counts {
+    /// What was added since an earlier reading. The longest delay is the longest of all: when it was is not kept.
+    #[must_use]
+    pub fn since(&self, before: &Counts) -> Counts {
+        let old = before.words.iter().chain(std::iter::repeat(&0));
+        let words = self.words.iter().zip(old).map(|(now, old)| now.saturating_sub(*old)).collect();
+        let mut counts = parse(self.cpu, words);
+        counts.delays.max_ns = self.delays.max_ns;
+        counts
+    }
 }
 
 /// Delays of evictions.
@@ -103,14 +117,6 @@ impl Delays {
         })?;
         Some(end_of(found).min(self.max_ns.max(1)))
     }
-
-    /// Those since an earlier reading. The longest is the longest of all: which was when is not kept.
-    #[must_use]
-    pub fn since(&self, before: &Delays) -> Delays {
-        let old = before.buckets.iter().chain(std::iter::repeat(&0));
-        let buckets = self.buckets.iter().zip(old).map(|(now, old)| now.saturating_sub(*old)).collect();
-        Delays { max_ns: self.max_ns, buckets }
-    }
 }
 
 /// The last nanosecond of a bucket: the inverse of `bucket` in bpf/state.bpf.h.
@@ -140,15 +146,17 @@ pub fn read(id: u32, cpus: u32) -> Result<Vec<Counts>, Error> {
     let read = |cpu: u32| {
         let value = map.lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
         let value = value.map_err(|error| bpf("reading the scheduler's counters", error))?;
-        Ok(parse(cpu, &value.unwrap_or_default()))
+        let value = value.unwrap_or_default();
+        let words = value.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
+        Ok(parse(cpu, words.collect()))
     };
     (0..cpus).map(read).collect()
 }
 
 /// The words of `struct rts_artis_cpu`, in its order.
-fn parse(cpu: u32, bytes: &[u8]) -> Counts {
-    let mut words = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
-    let mut next = || words.next().unwrap_or_default();
+fn parse(cpu: u32, words: Vec<u64>) -> Counts {
+    let mut rest = words.iter().copied();
+    let mut next = || rest.next().unwrap_or_default();
     let classes = std::array::from_fn(|_| ClassCounts {
         ran_ns: next(),
         moved_here: next(),
@@ -157,7 +165,8 @@ fn parse(cpu: u32, bytes: &[u8]) -> Counts {
         refused: Refusals { bound: next(), pinned: next() },
     });
     let (ring_full, emptied, max_ns) = (next(), next(), next());
-    Counts { cpu, classes, ring_full, emptied, delays: Delays { max_ns, buckets: words.collect() } }
+    let delays = Delays { max_ns, buckets: rest.collect() };
+    Counts { cpu, classes, ring_full, emptied, delays, words }
 }
 
 impl Entries {
@@ -183,8 +192,8 @@ mod tests {
     #[test]
     fn the_words_are_those_of_the_programs() {
         let words = size_of::<abi::rts_artis_cpu>() / 8;
-        let bytes: Vec<u8> = (0..words as u64).flat_map(u64::to_ne_bytes).collect();
-        let counts = parse(3, &bytes);
+        let counts = parse(3, (0..words as u64).collect());
+        assert_eq!(counts.since(&counts).classes, [ClassCounts::default(); 3]);
         let of = |offset: usize| (offset / 8) as u64;
         assert_eq!(counts.ring_full, of(std::mem::offset_of!(abi::rts_artis_cpu, ring_full)));
         assert_eq!(counts.delays.max_ns, of(std::mem::offset_of!(abi::rts_artis_cpu, delay_max_ns)));
@@ -206,7 +215,6 @@ mod tests {
         let delays = Delays { max_ns: 600_000, buckets };
         assert_eq!((delays.count(), delays.percentile_ns(500)), (100, Some(1023)));
         assert_eq!(delays.percentile_ns(1000), Some(600_000), "not beyond the longest");
-        assert_eq!(delays.since(&delays).count(), 0);
         assert_eq!((end_of(3), end_of(4), end_of(7), end_of(8)), (3, 4, 7, 9));
     }
 }

@@ -8,6 +8,7 @@
 //! scheduler out, and all tasks are ordinary ones again.
 
 pub mod counts;
+pub mod hooks;
 pub mod probe;
 pub mod scheduler;
 

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 static OBJECT: &[u8] = include_bytes!(env!("RTSCOPE_ARTIS_OBJECT"));
 
 /// The program that brings RT1 back to real-time CPUs; attached while there are such tasks.
-const LEAVE: &str = "leave_syscall";
+pub(crate) const LEAVE: &str = "leave_syscall";
 /// It sees real-time tasks take CPUs.
 const WATCH: &str = "watch_switch";
 
@@ -127,9 +127,9 @@ impl Scheduler {
         for mut program in open.progs_mut() {
             let name = program.name().to_string_lossy().into_owned();
             let entry = probe::ENTRIES.iter().find(|(.., function, _)| *function == name);
-            let wanted =
+            let there =
                 entry.is_none_or(|(system, tracepoint, ..)| probe::has_tracepoint(system, tracepoint));
-            program.set_autoload(wanted);
+            program.set_autoload(there && !crate::hooks::EMPTY.contains(&name.as_str()));
         }
         for mut map in open.maps_mut() {
             match map.name().to_string_lossy().as_ref() {
@@ -220,7 +220,7 @@ impl Scheduler {
     }
 }
 
-fn open() -> Result<OpenObject, Error> {
+pub(crate) fn open() -> Result<OpenObject, Error> {
     libbpf_rs::set_print(Some((PrintLevel::Warn, keep_message)));
     // Old messages are of others.
     take_log();

@@ -14,6 +14,7 @@ mod queue;
 mod read;
 mod record;
 mod rtscope;
+mod shield;
 mod state;
 mod table;
 mod tracker;
@@ -56,6 +57,7 @@ fn run(words: &[String]) -> Result<bool> {
         ["record", only] => record::run(quick, only)?,
         ["system-calls", count] => return record::system_calls(count).map(|()| true),
         ["queue"] => queue::run(quick)?,
+        ["shield"] => shield::run(quick)?,
         ["read"] => read::run(quick)?,
         ["user-events"] => user_events::run(quick)?,
         ["user-rate"] => user_rate::run(quick)?,

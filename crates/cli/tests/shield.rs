@@ -550,3 +550,13 @@ fn a_service_undoes_at_stop() {
         assert!(unit.contains(line), "{line}: {unit}");
     }
 }
+
+#[test]
+fn a_scheduler_is_refused_where_domains_were_cut_at_boot() {
+    let machine = Machine::new();
+    machine.write("proc/cmdline", "quiet isolcpus=domain,managed_irq,2-3\n");
+    let before = machine.files();
+    let said = machine.bad(&["create", "--rt", "2-3", "--mode", "artis"], 3);
+    assert!(said.contains("isolcpus=") && said.contains("--mode shield"), "{said}");
+    assert_eq!(machine.files(), before, "nothing has changed");
+}

@@ -84,12 +84,24 @@ pub fn fall_back(system: &System, keeper: &Thread, why: &str) -> Result<Option<J
     // Not by its name, which it may change.
     let is_it = |known: &Thread| (known.tid, known.start) == (keeper.tid, keeper.start);
     let ours = journal.keeper.as_ref().is_some_and(|known| is_it(&known.process));
-    if journal.state != State::Active || !ours {
+    let has_failed =
+        journal.apart == Apart::Lent && journal.keeper.as_ref().is_some_and(|k| k.fallen.is_some());
+    if journal.state != State::Active || !ours || has_failed {
         return Ok(None);
     }
     let first = journal.apart == Apart::Lent;
     if first {
-        let mut plan = plan::plan(system, &journal.rt, journal.level)?;
+        let plan = plan::plan(system, &journal.rt, journal.level);
+        let mut plan = match plan {
+            Ok(plan) => plan,
+            Err(error) => {
+                if let Some(keeper) = &mut journal.keeper {
+                    keeper.fallen = Some(why.to_owned());
+                }
+                journal.save(system)?;
+                return Err(error);
+            }
+        };
         // Those that come first stay so: undoing goes back in this order.
         let rt = plan.rt.clone();
         let residents = residents(system, &journal, &rt);

@@ -47,13 +47,15 @@ const RECORDING: [&str; 10] = [
     "cli: chains",
 ];
 /// Shields, and the scheduler that lends CPUs, which only these kernels can load.
-const SHIELDING: [&str; 7] = [
+const SHIELDING: [&str; 9] = [
     "artis: scheduler",
     "shield: deadline",
     "cli: shield_vm",
     "cli: shield_rt0_vm",
     "cli: shield_hotplug_vm",
     "cli: shield_table",
+    "cli: shield_artis_vm",
+    "artis: scheduler",
     "production-line: line",
 ];
 

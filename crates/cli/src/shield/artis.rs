@@ -3,10 +3,12 @@
 //! it (`keep`).
 
 use super::keep;
+use super::options::RunOptions;
 use crate::exit::Failure;
 use rtscope_artis::probe;
 use rtscope_shield::journal::Journal;
 use rtscope_shield::keeper::Keeper;
+use rtscope_shield::partition::Apart;
 use rtscope_shield::plan::Plan;
 use rtscope_shield::{Error, System, apply, boot, place, tasks};
 use serde::Serialize;
@@ -138,6 +140,24 @@ fn talk(child: &mut Child) -> std::io::Result<String> {
     Ok(line)
 }
 
+/// Makes this process an RT1 task: real time, but behind RT0.
+pub fn become_rt1(system: &System, journal: &Journal, options: &RunOptions) -> Result<(), Failure> {
+    if !status(system, journal).is_some_and(|status| status.runs) {
+        return Err(Failure::Failed(
+            "--class rt1 needs the scheduler: rtscope shield create --mode artis (rtscope shield status tells more)".into(),
+        ));
+    }
+    if options.cpu.is_some() {
+        return Err(Failure::Usage("--cpu: the scheduler gives rt1 tasks their CPUs".into()));
+    }
+    let prio = options.policy.prio.unwrap_or(20);
+    if prio > 40 {
+        return Err(Failure::Usage(format!("--prio {prio}: rt1 has priorities 1 to 40")));
+    }
+    crate::realtime::become_ext(20 - i32::from(prio))
+        .map_err(|error| Failure::doing(format!("getting SCHED_EXT with priority {prio}"), error))
+}
+
 /// How the scheduler is.
 #[derive(Debug, Serialize)]
 pub struct Status {
@@ -145,8 +165,10 @@ pub struct Status {
     runs: bool,
     /// The process that holds it.
     keeper: i32,
-    /// Why it does not run any more, and how the CPUs are set apart instead.
+    /// Why it does not run any more.
     fallen: Option<String>,
+    /// Whether the CPUs are set apart instead.
+    apart: bool,
 }
 
 /// How the scheduler of this shield is; `None`: it has none.
@@ -156,12 +178,17 @@ pub fn status(system: &System, journal: &Journal) -> Option<Status> {
         runs: keeper.fallen.is_none() && keeper.lives(system) && running().is_some(),
         keeper: keeper.process.tid,
         fallen: keeper.fallen.clone(),
+        apart: journal.apart != Apart::Lent,
     })
 }
 
 impl fmt::Display for Status {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.fallen, self.runs) {
+            (Some(why), _) if !self.apart => write!(
+                out,
+                "The scheduler is gone: {why}. The CPUs could NOT be set apart, and are open to everybody; {LOG} tells why."
+            ),
             (Some(why), _) => write!(
                 out,
                 "The scheduler is gone: {why}. The CPUs are set apart instead, and lent to nobody. rtscope shield undo, then create, \

@@ -8,6 +8,7 @@ mod promises;
 mod rt0;
 pub mod table;
 mod text;
+mod top;
 mod verify;
 
 use crate::exit::Failure;
@@ -60,6 +61,7 @@ pub fn run(options: &ShieldOptions) -> Result<(), Failure> {
         ShieldCommand::Move(options) => move_processes(&system, options),
         ShieldCommand::Undo(options) => undo(&system, options),
         ShieldCommand::Unit(options) => unit(options),
+        ShieldCommand::Top(options) => top::top(&system, options),
         ShieldCommand::Keep(options) => keep::keep(&system, options),
         ShieldCommand::Guard(options) => keep::guard(&system, options),
     }
@@ -216,16 +218,24 @@ fn check(steps: &[Step]) -> Result<(), Failure> {
 }
 
 fn run_program(system: &System, options: &RunOptions) -> Result<(), Failure> {
-    let ClassArg::Rt0 = options.class;
     let journal = place::active(system)?;
+    if options.class == ClassArg::Rt1 {
+        artis::become_rt1(system, &journal, options)?;
+        return Err(replaced_by(options));
+    }
     let policy = rt0::or_fifo(rt0::wanted(&options.policy)?);
     let first = Cpus::from_list(&journal.rt).ok().and_then(|cpus| cpus.iter().next());
     let own = std::process::id() as i32;
     check(&place::enter(system, own, options.cpu.or(first))?)?;
     rt0::schedule(system, own, policy, options.policy.force, false)?;
-    // This process becomes the program: its exit code, its signals and its terminal are the program's own.
+    Err(replaced_by(options))
+}
+
+/// This process becomes the program: its exit code, its signals and its terminal are the program's own. It comes back only when that
+/// cannot be.
+fn replaced_by(options: &RunOptions) -> Failure {
     let error = Command::new(&options.command[0]).args(&options.command[1..]).exec();
-    Err(Failure::NoCommand(format!("cannot start {}: {error}", options.command[0].to_string_lossy())))
+    Failure::NoCommand(format!("cannot start {}: {error}", options.command[0].to_string_lossy()))
 }
 
 fn move_processes(system: &System, options: &MoveOptions) -> Result<(), Failure> {
@@ -247,7 +257,11 @@ fn unit(options: &UnitOptions) -> Result<(), Failure> {
         LevelArg::Basic => "basic",
         LevelArg::Full => "full",
     };
-    result(&text::unit(&program.display().to_string(), &options.rt, level, &options.keep_irq));
+    let mode = match options.mode {
+        ModeArg::Shield => "",
+        ModeArg::Artis => " --mode artis",
+    };
+    result(&text::unit(&program.display().to_string(), &options.rt, mode, level, &options.keep_irq));
     Ok(())
 }
 

@@ -14,7 +14,7 @@ pub const EXAMPLES: &str = help!(
   rtscope shield plan --rt 2-3
       What would change to keep CPUs 2 and 3 free for real-time work, and what cannot be changed here.
   rtscope shield create --rt 2-3
-      Do it. The old values are in /run/rtscope/shield.json before the first change.
+      Do it. With --mode artis a scheduler lends the CPUs to other tasks while real-time work sleeps (sched_ext). The old values are in /run/rtscope/shield.json before the first change.
   rtscope shield run --prio 80 --cpu 2 -- ./control
       A program on CPU 2, with SCHED_FIFO and priority 80.
   rtscope shield status
@@ -40,7 +40,14 @@ const CREATE_EXAMPLES: &str = help!(
   rtscope shield create --rt 2-3 --keep-irq can0@2 --keep-irq 36
       The interrupts of can0 come to CPU 2, interrupt 36 to CPUs 2-3; all others leave.
 
-verify lists kept interrupts, and does not count them as broken promises; nor, where they came, the softirqs of devices."
+verify lists kept interrupts, and does not count them as broken promises; nor, where they came, the softirqs of devices.
+
+--mode artis lends real-time CPUs to other tasks while these are in user mode. Who enters the kernel there is moved to another CPU.
+With --mode artis all tasks without a real-time policy are scheduled by rtscope. Nice values hold; weights and limits of control
+groups do not (cpu.weight, cpu.max), nor does the balancing between groups. A task with a real-time policy that may use several CPUs is
+kept off the real-time ones. Who is bound to a real-time CPU stays there, and when real-time work leaves it no time for 30 seconds, the
+kernel ends the scheduler. Whatever ends it: the CPUs are set apart then, as without --mode artis, and shield status says why.
+Make it before real-time tasks run: loading the scheduler disturbs all CPUs for some milliseconds."
 );
 const STATUS_EXAMPLES: &str = help!("Example:\n  rtscope shield status --json");
 const VERIFY_EXAMPLES: &str = help!(
@@ -80,6 +87,15 @@ const UNDO_EXAMPLES: &str = help!(
   rtscope shield undo
 
 A setting that somebody else has changed since is told, and left; after that --force writes the old value all the same."
+);
+const TOP_EXAMPLES: &str = help!(
+    "Examples:
+  rtscope shield top
+  rtscope shield top --once --json
+
+Each CPU and class: how long it ran (on a real-time CPU: what was lent; rt0: how long real-time tasks had it), how often tasks were sent
+there, and the evictions: all that were begun have moved the task, ended otherwise (it slept, ended or changed first), or are on
+their way. Refused: the task may use no other CPU, or was in a section in which the kernel moves nobody."
 );
 const UNIT_EXAMPLES: &str = help!(
     "Example:
@@ -122,6 +138,9 @@ pub enum ShieldCommand {
     /// Put everything back as it was
     #[command(after_help = UNDO_EXAMPLES)]
     Undo(UndoOptions),
+    /// Show what the scheduler of mode artis lends, and how fast it takes that back
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(TopOptions),
     /// Hold the scheduler of mode artis
     #[command(hide = true)]
     Keep(KeepOptions),
@@ -181,6 +200,8 @@ pub enum ModeArg {
 pub enum ClassArg {
     /// Hard real time: SCHED_FIFO, SCHED_RR or SCHED_DEADLINE, on one CPU
     Rt0,
+    /// Real time that may wait for Rt0: before all other tasks, on real-time CPUs while in user mode (--mode artis)
+    Rt1,
 }
 
 #[derive(Debug, clap::Args)]
@@ -198,6 +219,19 @@ pub struct PlanOptions {
     #[arg(long, value_name = "NAME|N[@CPU]")]
     pub keep_irq: Vec<String>,
     /// One versioned JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct TopOptions {
+    /// All since the scheduler was loaded, and no more
+    #[arg(long, conflicts_with = "interval")]
+    pub once: bool,
+    /// Time between two tables
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    pub interval: DurationNs,
+    /// One versioned JSON object for each table, in a line
     #[arg(long)]
     pub json: bool,
 }
@@ -312,6 +346,9 @@ pub struct UnitOptions {
     /// The CPUs for real-time work (2-3, 1,5-7)
     #[arg(long, value_name = "CPUS")]
     pub rt: String,
+    /// What becomes of their idle time
+    #[arg(long, value_enum, default_value_t = ModeArg::Shield)]
+    pub mode: ModeArg,
     /// How far to go
     #[arg(long, value_enum, default_value_t = LevelArg::Basic)]
     pub level: LevelArg,

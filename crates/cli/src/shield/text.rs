@@ -259,7 +259,7 @@ pub fn undone(all: &[(Step, Undone)]) -> String {
 }
 
 /// A service.
-pub fn unit(program: &str, rt: &str, level: &str, keep: &[String]) -> String {
+pub fn unit(program: &str, rt: &str, mode: &str, level: &str, keep: &[String]) -> String {
     // As systemd.service(5) wants words with spaces in them; % begins a specifier.
     let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%");
     let program = quoted(program);
@@ -272,7 +272,7 @@ Documentation=man:rtscope-shield(1)
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=\"{program}\" shield create --rt {rt} --level {level}{keep}
+ExecStart=\"{program}\" shield create --rt {rt}{mode} --level {level}{keep}
 ExecStop=\"{program}\" shield undo
 # Also when making it was interrupted.
 ExecStopPost=\"-{program}\" shield undo

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope shield create --mode artis` on a kernel that has schedulers in eBPF, in a virtual machine: CPUs are lent and taken back,
+//! each eviction is accounted for, and whatever ends the scheduler, the CPUs are set apart.
+//!
+//! Times mean nothing there; counts and orders do.
+
+mod shield_room;
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rtscope_testkit::process::program;
+use serde_json::Value;
+use shield_room::{Shield, Sleeper, assert_same, facts, good, json, shield, wait_for};
+use std::fs;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+const ARTIS: [&str; 4] = ["--rt", "1", "--mode", "artis"];
+const PARTITION: &str = "/sys/fs/cgroup/rtscope-shield/cpuset.cpus.partition";
+const SERVERS: [&str; 2] = ["fair_server", "ext_server"];
+/// Computes for a while, then makes a few system calls.
+const COMPUTES: &str =
+    "while :; do i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; read x < /proc/uptime; done";
+/// Hardly computes.
+const CALLS: &str = "while :; do i=0; while [ $i -lt 200 ]; do i=$((i+1)); done; read x < /proc/uptime; done";
+
+fn skipped(test: &str) -> bool {
+    if shield_room::skipped(test) {
+        return true;
+    }
+    let there = fs::exists("/sys/kernel/sched_ext").expect("told");
+    if !there {
+        println!("SKIP: {test}: this kernel has no schedulers in eBPF (CONFIG_SCHED_CLASS_EXT)");
+    }
+    !there
+}
+
+/// Shells that run a script, in groups of their own, until the test is over.
+struct Load(Vec<Child>);
+
+impl Load {
+    fn of(script: &str, copies: usize) -> Load {
+        let start = |_| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command.process_group(0).spawn().expect("a shell")
+        };
+        Load((0..copies).map(start).collect())
+    }
+
+    fn pids(&self) -> Vec<i32> {
+        self.0.iter().map(|child| child.id() as i32).collect()
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // It may have ended by itself.
+            let _ = kill(Pid::from_raw(-(child.id() as i32)), Signal::SIGKILL);
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The CPU time of a process, in ticks.
+fn ran(pid: i32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let fields: Vec<&str> = stat.rsplit_once(") ").expect("a name").1.split_whitespace().collect();
+    [14, 15].iter().map(|field| fields[field - 3].parse::<u64>().expect("a number")).sum()
+}
+
+fn top() -> Value {
+    json(&["top", "--once", "--json"])
+}
+
+/// What a class did on a CPU since the scheduler was loaded.
+fn class(top: &Value, cpu: u64, class: &str) -> Value {
+    let cpus = top["cpus"].as_array().expect("a list");
+    let one = cpus.iter().find(|one| one["cpu"] == cpu).expect("the CPU");
+    one["classes"][class].clone()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().expect("a number")
+}
+
+fn total(numbers: &Value) -> u64 {
+    numbers.as_object().expect("named numbers").values().map(number).sum()
+}
+
+/// All evictions that were begun have ended in one way, but for those on their way: no more than there are tasks.
+fn accounted(top: &Value, tasks: u64) -> u64 {
+    let mut moved = 0;
+    for name in ["rt1", "linux"] {
+        let counts = class(top, 1, name);
+        let (begun, ended) = (total(&counts["evictions"]), total(&counts["ended"]));
+        assert!(ended <= begun && begun - ended <= tasks, "{name}: {counts}");
+        assert_eq!(counts["ended"]["returned"], 0, "a whole system call on a real-time CPU: {counts}");
+        moved += number(&counts["ended"]["moved"]);
+    }
+    moved
+}
+
+fn keeper() -> i32 {
+    let status = json(&["status", "--json"]);
+    assert_eq!(status["scheduler"]["runs"], true, "{status}");
+    number(&status["scheduler"]["keeper"]) as i32
+}
+
+/// The CPUs have been set apart, and somebody says why.
+fn is_set_apart(why: &str) {
+    wait_for("the CPUs are set apart", || {
+        fs::read_to_string(PARTITION).is_ok_and(|state| state == "isolated\n")
+    });
+    wait_for("it is said", || json(&["status", "--json"])["scheduler"]["fallen"].is_string());
+    let said = good(&["status"]);
+    assert!(said.contains(why) && said.contains("set apart instead"), "{said}");
+    let log = fs::read_to_string("/run/rtscope/artis.log").expect("a log");
+    assert!(log.contains(why), "{log}");
+}
+
+fn undone(before: &std::collections::BTreeMap<String, String>, what: &str) {
+    let said = good(&["undo"]);
+    assert!(!said.contains("left ") && !said.contains("FAILED"), "{what}: {said}");
+    assert_eq!(fs::read_to_string("/sys/kernel/sched_ext/state").expect("there"), "disabled\n");
+    assert_same(before, what);
+}
+
+#[test]
+fn root_vm_artis_lends_cpus_and_takes_them_back() {
+    let test = "root_vm_artis_lends_cpus_and_takes_them_back";
+    if skipped(test) {
+        return;
+    }
+    let before = facts();
+    for (name, script) in [("computing", COMPUTES), ("calling", CALLS)] {
+        let _shield = Shield::of(&ARTIS);
+        for server in SERVERS {
+            let file = format!("/sys/kernel/debug/sched/{server}/cpu1/runtime");
+            assert_eq!(fs::read_to_string(&file).expect(&file), "0\n");
+        }
+        let again = shield(&["create", "--rt", "1"]).output().expect("it runs");
+        assert!(String::from_utf8_lossy(&again.stderr).contains("CPUs 1 are shielded already"));
+        let rt0 = Sleeper::start(shield(&["run", "--prio", "70", "--", "sleep", "1000"]));
+        assert_eq!(rt0.cpus(), "1");
+        let load = Load::of(script, 4);
+        wait_for("tasks are evicted", || number(&class(&top(), 1, "linux")["ended"]["moved"]) >= 100);
+        let now = top();
+        println!("{name}: {}", now["cpus"][1]);
+        println!("{}", good(&["top", "--once"]));
+        accounted(&now, 5);
+        let lent = class(&now, 1, "linux");
+        assert!(number(&lent["ran_ns"]) > 0 && number(&lent["moved_here"]) > 0, "{lent}");
+        assert!(number(&now["cpus"][1]["eviction_ns"]["p99"]) > 0, "delays are counted");
+        assert_eq!(number(&now["scx_events"]["SCX_EV_INSERT_NOT_OWNED"]), 0, "{now}");
+        assert_eq!(json(&["status", "--json"])["drifted"], 0);
+        drop((load, rt0));
+        undone(&before, name);
+    }
+}
+
+#[test]
+fn root_vm_artis_cpus_are_set_apart_when_the_scheduler_goes() {
+    let test = "root_vm_artis_cpus_are_set_apart_when_the_scheduler_goes";
+    if skipped(test) {
+        return;
+    }
+    let before = facts();
+    let load = Load::of(COMPUTES, 2);
+    for killed in [true, false] {
+        let _shield = Shield::of(&ARTIS);
+        let rt0 = Sleeper::start(shield(&["run", "--prio", "70", "--", "sleep", "1000"]));
+        if killed {
+            kill(Pid::from_raw(keeper()), Signal::SIGKILL).expect("killed");
+            is_set_apart("was killed");
+        } else {
+            fs::write("/proc/sysrq-trigger", "S").expect("root may");
+            is_set_apart("sysrq");
+        }
+        assert_eq!(rt0.cpus(), "1", "who was there stays");
+        let mut one = CpuSet::new();
+        one.set(1).expect("a CPU");
+        let refused = sched_setaffinity(Pid::from_raw(load.pids()[0]), &one);
+        assert_eq!(refused, Err(nix::errno::Errno::EINVAL), "CPU 1 is open to everybody");
+        drop(rt0);
+        undone(&before, if killed { "killed" } else { "ejected" });
+    }
+}
+
+#[test]
+fn root_vm_artis_a_killed_guard_is_replaced() {
+    let test = "root_vm_artis_a_killed_guard_is_replaced";
+    if skipped(test) {
+        return;
+    }
+    let guard = || {
+        let all = fs::read_dir("/proc").expect("there").flatten();
+        let mut numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        numbers.find(|pid| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            words.split(|byte| *byte == 0).any(|word| word == b"guard")
+        })
+    };
+    let _shield = Shield::of(&ARTIS);
+    let first = guard().expect("there is one");
+    kill(Pid::from_raw(first), Signal::SIGKILL).expect("killed");
+    wait_for("there is another one", || guard().is_some_and(|pid| pid != first));
+    kill(Pid::from_raw(keeper()), Signal::SIGKILL).expect("killed");
+    is_set_apart("was killed");
+}
+
+#[test]
+fn root_vm_artis_honours_nice_values() {
+    let test = "root_vm_artis_honours_nice_values";
+    if skipped(test) {
+        return;
+    }
+    let _shield = Shield::of(&ARTIS);
+    let mut zero = CpuSet::new();
+    zero.set(0).expect("a CPU");
+    let script = "while :; do :; done";
+    let usual = Load::of(script, 1);
+    let nice = Load::of(&format!("renice -n 5 $$ > /dev/null; {script}"), 1);
+    for pid in usual.pids().into_iter().chain(nice.pids()) {
+        sched_setaffinity(Pid::from_raw(pid), &zero).expect("moved");
+    }
+    thread::sleep(Duration::from_secs(1));
+    let start = (ran(usual.pids()[0]), ran(nice.pids()[0]));
+    wait_for("they have run", || ran(usual.pids()[0]) > start.0 + 600);
+    let (usual, nice) = (ran(usual.pids()[0]) - start.0, ran(nice.pids()[0]) - start.1);
+    println!("nice 0 ran {usual} ticks, nice 5 ran {nice}: 1024 to 335 are wanted");
+    // The kernel's weights are 1024 and 335.
+    assert!(nice > 0 && (2..=5).contains(&(usual / nice)), "{usual} to {nice}");
+}
+
+#[test]
+fn root_vm_artis_killed_in_the_middle_is_undone() {
+    let test = "root_vm_artis_killed_in_the_middle_is_undone";
+    if skipped(test) {
+        return;
+    }
+    let before = facts();
+    // Of the journal, of a setting, of the word for the keeper and of the journal after that.
+    for at in [2, 10, 25, 60] {
+        let inject = format!("inject=write:signal=SIGKILL:when={at}");
+        let mut command = Command::new("strace");
+        command.args(["-qq", "--seccomp-bpf", "-o", "/dev/null", "-e", &inject]);
+        command.arg(program("rtscope").expect("built")).args(["shield", "create"]).args(ARTIS);
+        let status =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).status().expect("strace is in the guest");
+        println!("killed at write {at}: {status}");
+        let killed = status.signal() == Some(9) || status.code() == Some(137);
+        assert!(killed || at > 25, "not killed at write {at}: {status}");
+        undone(&before, &format!("killed at write {at}"));
+    }
+}
