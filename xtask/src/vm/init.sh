@@ -8,8 +8,9 @@ export PATH=/usr/bin:/bin HOME=/root RTSCOPE_VM=tcg RUST_BACKTRACE=0
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
-mkdir -p /dev/shm /dev/pts
+mkdir -p /dev/shm /dev/pts /var/tmp
 mount -t tmpfs tmp /tmp
+mount -t tmpfs tmp /var/tmp
 mount -t tmpfs shm /dev/shm
 mount -t devpts pts /dev/pts
 mount -t tracefs tracing /sys/kernel/tracing

@@ -47,7 +47,7 @@ const RECORDING: [&str; 10] = [
     "cli: chains",
 ];
 /// Shields, and the scheduler that lends CPUs, which only these kernels can load.
-const SHIELDING: [&str; 9] = [
+const SHIELDING: [&str; 8] = [
     "artis: scheduler",
     "shield: deadline",
     "cli: shield_vm",
@@ -55,7 +55,6 @@ const SHIELDING: [&str; 9] = [
     "cli: shield_hotplug_vm",
     "cli: shield_table",
     "cli: shield_artis_vm",
-    "artis: scheduler",
     "production-line: line",
 ];
 
