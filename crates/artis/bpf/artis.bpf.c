@@ -453,6 +453,8 @@ __s32 BPF_PROG(artis_init)
 	{
 		cpus[index(cpu)].rank = RANK_NONE;
 		cpus[index(cpu)].offline = config.is_offline[index(cpu)];
+		/* Who is idle from before is told by nobody; the kernel, too, begins with all of them. */
+		cpus[index(cpu)].idle = is_rt(cpu) && !cpus[index(cpu)].offline;
 	}
 	bpf_for(cpu, 0, config.nr_others) if (cpus[index(config.others[index(cpu)])].offline) offline_others++;
 	error = scx_bpf_create_dsq(QUEUE_RT1, -1);

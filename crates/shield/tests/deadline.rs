@@ -91,7 +91,10 @@ fn root_the_kernels_refusals_are_told_with_their_reason() {
     let (errno, said) = refused.expect("the CPUs are full");
     assert_eq!(errno, Errno::EBUSY);
     println!("{said}");
-    let at_most = format!("together at most {:.3}", 0.95 * all.len() as f64);
+    let number = |file: &str| -> f64 { system.read(file).expect("there").trim().parse().expect("a number") };
+    let of_each =
+        number("/proc/sys/kernel/sched_rt_runtime_us") / number("/proc/sys/kernel/sched_rt_period_us");
+    let at_most = format!("together at most {:.3}", of_each * all.len() as f64);
     let by_account = said.contains(&at_most) && said.contains("this asks for 0.900");
     assert!(by_account || !system.exists("/sys/kernel/debug/sched/debug"), "{said}");
 }
