@@ -6,6 +6,7 @@
 mod bench;
 mod complete;
 mod kernel_log;
+mod libtest;
 mod lint;
 mod outcome;
 mod test;

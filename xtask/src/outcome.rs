@@ -24,6 +24,8 @@ pub struct Tally {
     pub passed: u64,
     /// What failed.
     pub failures: Vec<String>,
+    /// What failed first and passed when it was run again alone (it is among the passed), and its first words.
+    pub unstable: Vec<String>,
     /// What was skipped, and why.
     pub skips: Vec<String>,
     /// What tests of completeness said.
@@ -53,15 +55,19 @@ impl Tally {
     pub fn append(&mut self, other: Tally) {
         self.passed += other.passed;
         self.failures.extend(other.failures);
+        self.unstable.extend(other.unstable);
         self.skips.extend(other.skips);
         self.completeness.append(other.completeness);
     }
 
-    /// Prints the table of completeness, what was skipped and what failed, then the sums in one plain line.
+    /// Prints the table of completeness, what was skipped, what passed at the second try and what failed, then the sums in one plain line.
     pub fn finish(&self) -> ExitCode {
         println!("{}", self.completeness.text());
         for skip in &self.skips {
             println!("SKIPPED {skip}");
+        }
+        for unstable in &self.unstable {
+            println!("UNSTABLE {unstable}");
         }
         for failure in &self.failures {
             println!("FAILED {failure}");

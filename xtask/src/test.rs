@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `./x test`: lint, build once, run every test program, and account for each result.
 //!
-//! The test programs are run one by one and not through `cargo test`, for three reasons: the time of each is known, a
+//! The test programs are run one by one (`libtest`) and not through `cargo test`, for three reasons: the time of each is known, a
 //! test that is skipped can be told from one that passed, and the integration tests, which load real CPUs with real-time
 //! tasks, run one test at a time while the others use all CPUs.
 //!
@@ -21,8 +21,9 @@ use serde_json::Value;
 
 use crate::cargo;
 use crate::kernel_log::KernelLog;
+use crate::libtest;
 use crate::lint;
-use crate::outcome::{Outcome, Tally};
+use crate::outcome::Tally;
 use crate::vm;
 
 /// The test program of the long watch.
@@ -44,6 +45,20 @@ pub struct TestProgram {
     integration: bool,
 }
 
+impl TestProgram {
+    /// Starts it where its crate is.
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.executable);
+        command.current_dir(&self.package_folder);
+        command
+    }
+
+    /// What libtest is told.
+    fn options(&self) -> &'static [&'static str] {
+        if self.integration { &["--show-output", "--test-threads=1"] } else { &["--show-output"] }
+    }
+}
+
 /// What cargo built.
 #[derive(Debug, Default)]
 pub struct Build {
@@ -61,7 +76,8 @@ pub fn run(quick: bool) -> Result<ExitCode> {
     let build = timed(&mut times, "build", build)?;
     let log = KernelLog::read();
     for program in build.tests.iter().filter(|program| program.name != SOAK) {
-        timed(&mut times, &program.name, || run_program(program, &mut tally))?;
+        let run = || libtest::run(&program.name, || program.command(), program.options(), &mut tally);
+        timed(&mut times, &program.name, run)?;
     }
     let machines = format!("documentation examples, virtual machines, and {SOAK}");
     timed(&mut times, &machines, || machines_and_soak(&build, quick, &mut tally))?;
@@ -83,11 +99,15 @@ fn machines_and_soak(build: &Build, quick: bool, tally: &mut Tally) -> Result<()
 fn run_soak(build: &Build, quick: bool) -> Result<Tally> {
     let mut tally = Tally::default();
     let program = build.tests.iter().find(|program| program.name == SOAK);
-    let mut command = command(program.with_context(|| format!("there is no test program {SOAK}"))?);
-    if std::env::var_os(SOAK_SECONDS).is_none() {
-        command.env(SOAK_SECONDS, SOAK_TIMES[usize::from(quick)]);
-    }
-    run_tests(SOAK, &mut command, &mut tally)?;
+    let program = program.with_context(|| format!("there is no test program {SOAK}"))?;
+    let make = || {
+        let mut command = program.command();
+        if std::env::var_os(SOAK_SECONDS).is_none() {
+            command.env(SOAK_SECONDS, SOAK_TIMES[usize::from(quick)]);
+        }
+        command
+    };
+    libtest::run(SOAK, make, program.options(), &mut tally)?;
     Ok(tally)
 }
 
@@ -102,7 +122,7 @@ fn print_times(mut times: Vec<(String, Duration)>) {
     let total: Duration = times.iter().map(|(_, t)| *t).sum();
     times.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
     println!("\nWhere the time went ({:.1} s in all):", total.as_secs_f64());
-    for (name, time) in times.iter().filter(|(_, t)| t.as_millis() >= 100) {
+    for (name, time) in times.iter().filter(|(_, t)| t.as_millis() >= 2000) {
         println!("{:>8.1} s  {name}", time.as_secs_f64());
     }
     println!();
@@ -155,107 +175,18 @@ fn test_program(line: &str) -> Option<TestProgram> {
     Some(TestProgram { name, executable: executable.into(), package_folder, integration })
 }
 
-fn run_program(program: &TestProgram, tally: &mut Tally) -> Result<()> {
-    run_tests(&program.name, &mut command(program), tally)
-}
-
-fn command(program: &TestProgram) -> Command {
-    let mut command = Command::new(&program.executable);
-    command.arg("--show-output").current_dir(&program.package_folder);
-    if program.integration {
-        command.arg("--test-threads=1");
-    }
-    command
-}
-
 fn run_doc_tests(tally: &mut Tally) -> Result<()> {
-    run_tests("documentation examples", cargo().args(["test", "--quiet", "--workspace", "--doc"]), tally)
-}
-
-/// Runs a libtest program, passes its output on and counts.
-fn run_tests(name: &str, command: &mut Command, tally: &mut Tally) -> Result<()> {
-    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| name.to_owned())?;
-    let stdout = child.stdout.take().context("the test's output was asked for as a pipe")?;
-    let mut counts = Counts::default();
-    let mut heading = Some(name);
-    for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-        counts.read(&line);
-        tally.completeness.read("this machine", &line);
-        if is_noise(&line) {
-            continue;
-        }
-        if let Some(name) = heading.take() {
-            println!("\n{name}");
-        }
-        println!("{line}");
-    }
-    let status = child.wait()?;
-    tally.passed += counts.passed.saturating_sub(counts.skips.len() as u64);
-    tally.failures.extend(counts.failures.iter().map(|test| format!("{name}: {test}")));
-    tally.skips.extend(counts.skips);
-    if !status.success() && counts.failures.is_empty() {
-        tally.add(name, Outcome::Fail(format!("the test program ended without an account ({status})")));
-    }
-    Ok(())
-}
-
-/// Lines that say nothing: empty programs and libtest's frame around the output of passed tests.
-fn is_noise(line: &str) -> bool {
-    line.is_empty()
-        || line == "running 0 tests"
-        || line == "successes:"
-        || line.starts_with("test result: ok. 0 passed; 0 failed; 0 ignored")
-        || line.starts_with("all doctests ran in")
-}
-
-/// What libtest's lines say.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Tests that did not fail; skipped ones are among them.
-    pub passed: u64,
-    /// Names.
-    pub failures: Vec<String>,
-    /// Names and reasons.
-    pub skips: Vec<String>,
-}
-
-impl Counts {
-    /// Takes the next line of a test program's output.
-    pub fn read(&mut self, line: &str) {
-        if let Some(skip) = line.strip_prefix("SKIP: ") {
-            self.skips.push(skip.to_owned());
-        } else if let Some(result) = line.strip_prefix("test result: ") {
-            self.passed += result.split(' ').zip(result.split(' ').skip(1)).find_map(passed).unwrap_or(0);
-        } else if let Some(test) = line.strip_prefix("test ") {
-            if let Some(test) = test.strip_suffix(" ... FAILED") {
-                self.failures.push(test.to_owned());
-            } else if let Some((test, _)) = test.split_once(" ... ignored") {
-                // Not among libtest's passed tests, so it is made to cancel out.
-                self.passed += 1;
-                self.skips.push(format!("{test}: marked #[ignore]"));
-            }
-        }
-    }
-}
-
-fn passed((number, word): (&str, &str)) -> Option<u64> {
-    if word == "passed;" { number.parse().ok() } else { None }
+    let make = || {
+        let mut command = cargo();
+        command.args(["test", "--quiet", "--workspace", "--doc"]);
+        command
+    };
+    libtest::run("documentation examples", make, &[], tally)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn libtest_output_is_counted() {
-        let mut counts = Counts::default();
-        let output = "running 4 tests\ntest a ... ok\ntest b ... FAILED\ntest c ... ignored, slow\n\
-            test d ... ok\nSKIP: d: needs root\ntest result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured;";
-        output.lines().for_each(|line| counts.read(line));
-        let skips = vec!["c: marked #[ignore]".to_owned(), "d: needs root".to_owned()];
-        assert_eq!(counts, Counts { passed: 3, failures: vec!["b".to_owned()], skips });
-        assert_eq!(counts.passed - counts.skips.len() as u64, 1);
-    }
 
     #[test]
     fn cargo_messages_name_the_test_programs() {

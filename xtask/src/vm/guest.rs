@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use crate::kernel_log;
-use crate::test::Counts;
+use crate::libtest::Counts;
 
 /// How one test went in a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]

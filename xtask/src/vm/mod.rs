@@ -17,7 +17,7 @@ mod suite;
 mod table;
 mod timing;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::complete;
+use crate::libtest;
 use crate::outcome::{Outcome, Tally};
 use crate::test::{self, Build};
 use boot::Ended;
@@ -36,6 +37,8 @@ use suite::Suite;
 
 /// A kernel has so long for all tests, boots included.
 const KERNEL_LIMIT: Duration = Duration::from_secs(1200);
+/// When more have failed, it is not the host's moods.
+const TRIED_AGAIN: usize = 8;
 /// A test in which the guest died so often has failed.
 const DEATHS: u32 = 3;
 
@@ -52,6 +55,8 @@ pub struct KernelRun {
     pub log: Verdict,
     /// What else is to be said.
     pub notes: Vec<String>,
+    /// Tests that failed first and passed when they were run again, and how they failed.
+    pub unstable: Vec<String>,
     /// Lines that tests printed for the table of completeness.
     pub complete: Vec<String>,
     /// All of its time.
@@ -154,6 +159,13 @@ fn run_all(options: &Options, build: &Build, tally: &mut Tally) -> Result<()> {
     }
     let base = suite.pack(&busybox)?;
     let wanted: Vec<&'static str> = images.iter().map(|(kernel, _)| kernel.name).collect();
+    if options.brief {
+        println!(
+            "virtual machines: {} tests on each of {} (some minutes)",
+            suite.tests.len(),
+            wanted.join(", ")
+        );
+    }
     let (queue, runs) = (Mutex::new(VecDeque::from(images)), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..options.jobs {
@@ -170,19 +182,24 @@ fn run_all(options: &Options, build: &Build, tally: &mut Tally) -> Result<()> {
     let runs = runs.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut runs = runs.into_iter().collect::<Result<Vec<KernelRun>>>()?;
     runs.sort_by_key(|run| wanted.iter().position(|name| *name == run.kernel));
-    report(&suite, &runs, options, tally);
-    Ok(())
+    report(&suite, &runs, options, tally)
 }
 
-fn report(suite: &Suite, runs: &[KernelRun], options: &Options, tally: &mut Tally) {
+fn report(suite: &Suite, runs: &[KernelRun], options: &Options, tally: &mut Tally) -> Result<()> {
+    let wanted: Vec<&str> = runs.iter().map(|run| run.kernel).collect();
     if options.json {
         runs.iter().for_each(|run| println!("{}", table::to_json(suite, run)));
+    } else if options.brief {
+        let file = libtest::log_path(&format!("vm: {}", wanted.join("+")))?;
+        std::fs::write(&file, table::lines(suite, runs).join("\n") + "\n")?;
+        runs.iter().for_each(|run| println!("{}", table::summary(run)));
     } else {
         println!();
         table::lines(suite, runs).iter().for_each(|line| println!("{line}"));
         println!();
     }
     for run in runs {
+        tally.unstable.extend(run.unstable.iter().map(|test| format!("{}: {test}", run.kernel)));
         for line in &run.complete {
             tally.completeness.read(run.kernel, line);
         }
@@ -196,6 +213,7 @@ fn report(suite: &Suite, runs: &[KernelRun], options: &Options, tally: &mut Tall
             }
         }
     }
+    Ok(())
 }
 
 /// All tests on one kernel, in as many boots as it takes.
@@ -216,7 +234,10 @@ fn run_kernel(
                 eprintln!("[{}] {line}", kernel.name);
             }
             if let Some(finished) = console.read(line) {
-                say(kernel.name, &suite.tests[finished.number].name, finished);
+                let is_failure = matches!(finished.verdict, Verdict::Fail(_));
+                if is_failure || !options.brief {
+                    say(kernel.name, &suite.tests[finished.number].name, finished);
+                }
             }
         })?;
         std::fs::remove_file(archive)?;
@@ -232,6 +253,7 @@ fn run_kernel(
             .collect(),
         log: column.log,
         notes: column.notes,
+        unstable: column.unstable,
         complete: column.complete,
         time: start.elapsed(),
     })
@@ -261,6 +283,9 @@ struct Column {
     boot_deaths: u32,
     log: Verdict,
     notes: Vec<String>,
+    /// Those that failed once, and how.
+    failed: BTreeMap<usize, String>,
+    unstable: Vec<String>,
     complete: Vec<String>,
     left: Vec<usize>,
 }
@@ -279,6 +304,8 @@ impl Column {
             boot_deaths: 0,
             log: Verdict::Skip("no boot came to its end".into()),
             notes: Vec::new(),
+            failed: BTreeMap::new(),
+            unstable: Vec::new(),
             complete: Vec::new(),
             left,
         }
@@ -309,12 +336,17 @@ impl Column {
             Ended::OutOfTime => format!("the kernel's {} s were over", KERNEL_LIMIT.as_secs()),
             Ended::Qemu(words) => format!("QEMU: {words}"),
         };
-        for finished in console.into_finished() {
-            self.complete.extend(finished.output.into_iter().filter(|line| line.starts_with(complete::MARK)));
-            self.verdicts[finished.number] = Some(finished.verdict);
+        let all = console.into_finished();
+        let has_run = all.iter().map(|finished| finished.number).collect::<BTreeSet<_>>();
+        for finished in all {
+            if !matches!(finished.verdict, Verdict::Fail(_)) {
+                let rows = finished.output.into_iter().filter(|line| line.starts_with(complete::MARK));
+                self.complete.extend(rows);
+            }
+            self.judge(finished.number, finished.verdict, &suite.tests[finished.number].name);
         }
         self.left.retain(|&number| self.verdicts[number].is_none());
-        if off && numbers.iter().all(|number| !self.left.contains(number)) {
+        if off && numbers.iter().all(|number| has_run.contains(number)) {
             return;
         }
         if matches!(ended, Ended::OutOfTime | Ended::Qemu(_)) {
@@ -326,6 +358,19 @@ impl Column {
         eprintln!("[{}] {note}", self.kernel);
         self.notes.push(note);
         self.count_death(running, &why);
+    }
+
+    /// What fails is run once more, in a boot of its own, as on this machine (see `libtest`): the host's moods are a guest's, too.
+    fn judge(&mut self, number: usize, verdict: Verdict, test: &str) {
+        match (&verdict, self.failed.get(&number)) {
+            (Verdict::Fail(why), None) if self.failed.len() < TRIED_AGAIN => {
+                self.failed.insert(number, why.clone());
+                return;
+            }
+            (Verdict::Pass, Some(why)) => self.unstable.push(format!("{test}: {why}")),
+            _ => {}
+        }
+        self.verdicts[number] = Some(verdict);
     }
 
     fn count_death(&mut self, running: Option<usize>, why: &str) {
@@ -346,6 +391,7 @@ impl Column {
 
     fn give_up(&mut self, why: &str) {
         for number in self.left.drain(..) {
+            let why = self.failed.get(&number).map_or(why, String::as_str);
             self.verdicts[number] = Some(Verdict::Fail(why.to_owned()));
         }
     }

@@ -79,6 +79,8 @@ pub struct Options {
     pub jobs: usize,
     pub json: bool,
     pub verbose: bool,
+    /// Only what failed is said at once, and the table goes to a file.
+    pub brief: bool,
 }
 
 impl Options {
@@ -87,6 +89,7 @@ impl Options {
         let of = |(names, programs): &(&[&str], &[&'static str])| Options {
             kernels: KERNELS.iter().filter(|kernel| names.contains(&kernel.name)).copied().collect(),
             programs: programs.to_vec(),
+            brief: true,
             ..Options::default()
         };
         FOR_TEST.iter().map(of).collect()
@@ -105,6 +108,7 @@ impl Default for Options {
             jobs: std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(4)),
             json: false,
             verbose: false,
+            brief: false,
         }
     }
 }

@@ -34,6 +34,17 @@ pub fn lines(suite: &Suite, runs: &[KernelRun]) -> Vec<String> {
     lines
 }
 
+/// A kernel in one line.
+pub fn summary(run: &KernelRun) -> String {
+    let verdicts = || run.verdicts.iter().chain([&run.log]);
+    let passed = verdicts().filter(|verdict| **verdict == Verdict::Pass).count();
+    let failed = verdicts().filter(|verdict| matches!(verdict, Verdict::Fail(_))).count();
+    let skipped = verdicts().count() - passed - failed;
+    let release = run.release.as_deref().map_or("did not boot", shortened);
+    let time = run.time.as_secs();
+    format!("{} ({release}): {passed} passed, {failed} failed, {skipped} skipped ({time} s)", run.kernel)
+}
+
 fn row(width: usize, name: &str, cells: impl Iterator<Item = String>) -> String {
     let cells: String = cells.map(|cell| format!("  {:<22}", shortened(&cell))).collect();
     format!("{name:<width$}{cells}").trim_end().to_owned()
