@@ -4,7 +4,7 @@
 use crate::Error;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -37,10 +37,13 @@ impl Running {
         command.stdin(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         let before_exec = move || {
             set_pdeathsig(Signal::SIGTERM)?;
+            // Who runs us in the background of a script has us ignore it; shells do so for good, and `end` sends it.
+            // SAFETY: the default action is no function of ours.
+            unsafe { signal(Signal::SIGINT, SigHandler::SigDfl) }?;
             cpus.map_or(Ok(()), |cpus| sched_setaffinity(Pid::from_raw(0), &cpus))?;
             Ok(())
         };
-        // SAFETY: between fork and exec only two system calls are made, and no memory is allocated: nix's errors are numbers.
+        // SAFETY: between fork and exec only three system calls are made, and no memory is allocated: nix's errors are numbers.
         unsafe { command.pre_exec(before_exec) };
         let mut child = command.spawn().map_err(|error| not_started(&name, remedy, &error))?;
         let said = Arc::new(Mutex::new(Vec::new()));
