@@ -65,13 +65,9 @@ impl Child {
         self.ended.is_some()
     }
 
-    /// Can be read (poll(2)) once it has ended. `None`: this kernel has no such descriptors (before Linux 5.3), or it has been waited for.
+    /// As [`end_of`]; `None` also when it has been waited for.
     pub fn end(&self) -> Option<OwnedFd> {
-        // SAFETY: a system call without pointers.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid.as_raw(), 0) };
-        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-        // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
-        Some(unsafe { OwnedFd::from_raw_fd(fd) })
+        end_of(self.pid)
     }
 
     /// The status that shells and we have for a program that cannot be started.
@@ -108,6 +104,16 @@ impl Drop for Child {
             let _ = kill(self.pid, Signal::SIGKILL);
         }
     }
+}
+
+/// Can be read (poll(2)) once this process has ended. `None`: there is none, or this kernel has no such descriptors (before Linux
+/// 5.3).
+pub fn end_of(pid: Pid) -> Option<OwnedFd> {
+    // SAFETY: a system call without pointers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
+    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// The child: waits for the word, becomes COMMAND. A gate that closes without the word means that rtscope has ended.

@@ -2,19 +2,22 @@
 //! A shield for the time of a row, which is undone whatever happens to rtscope: by this process where it can, else by a second
 //! one, which waits for nothing but the first one's end.
 
+use crate::command::end_of;
 use crate::exit::Failure;
 use crate::output::note;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_name;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::wait::waitpid;
-use nix::unistd::{ForkResult, Pid, fork, pipe2, setsid};
+use nix::unistd::{ForkResult, Pid, fork, getpid, pipe2, setsid};
 use rtscope_shield::apply::{self, Undone};
 use rtscope_shield::journal::Journal;
 use rtscope_shield::step::Step;
 use rtscope_shield::{Error, System};
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 /// Another process may be bringing somebody into the shield just now.
@@ -90,12 +93,14 @@ impl Heir {
     fn start(system: &System) -> Result<Heir, Failure> {
         let failed = |error: Errno| Failure::doing("starting who undoes the shield", error.desc());
         let (ear, mouth) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(failed)?;
+        // The loads inherit our end of the pipe, and one that hangs in the kernel keeps it open: so our own end counts.
+        let ours = end_of(getpid());
         // SAFETY: this process has one thread (see Guard::create), so the child may do all that we may.
         match unsafe { fork() }.map_err(failed)? {
             ForkResult::Parent { child } => Ok(Heir { pid: child, words: Some(File::from(mouth)) }),
             ForkResult::Child => {
                 drop(mouth);
-                wait_and_undo(system, File::from(ear));
+                wait_and_undo(system, File::from(ear), ours.as_ref());
                 // SAFETY: ends the child without running what belongs to the parent (destructors, buffers).
                 unsafe { libc::_exit(0) }
             }
@@ -116,8 +121,20 @@ impl Drop for Heir {
     }
 }
 
-/// The child: the end of the pipe is the end of rtscope.
-fn wait_and_undo(system: &System, mut ear: File) {
+/// Waits for a word; false: whoever could say one has ended, and all is read.
+fn has_more(ear: &File, rtscope: Option<&OwnedFd>) -> bool {
+    let fds = [Some(ear.as_fd()), rtscope.map(AsFd::as_fd)].into_iter().flatten();
+    let mut watched: Vec<PollFd> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+    loop {
+        match poll(&mut watched, PollTimeout::NONE) {
+            Err(Errno::EINTR) => {}
+            result => return result.is_ok() && watched[0].any() == Some(true),
+        }
+    }
+}
+
+/// The child. `rtscope` can be read when that has ended; without it, the end of the pipe tells.
+fn wait_and_undo(system: &System, mut ear: File, rtscope: Option<&OwnedFd>) {
     // Neither can fail in a new child.
     let _ = (setsid(), set_name(c"rtscope-undo"));
     for one in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
@@ -125,13 +142,8 @@ fn wait_and_undo(system: &System, mut ear: File) {
         let _ = unsafe { signal(one, SigHandler::SigIgn) };
     }
     let (mut last, mut byte) = (b'.', [0]);
-    loop {
-        match ear.read(&mut byte) {
-            Ok(0) => break,
-            Ok(_) => last = byte[0],
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(_) => break,
-        }
+    while has_more(&ear, rtscope) && ear.read(&mut byte).is_ok_and(|bytes| bytes == 1) {
+        last = byte[0];
     }
     if last == b'!' {
         match undo(system) {
