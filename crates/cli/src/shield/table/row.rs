@@ -70,6 +70,8 @@ pub struct Measured {
     pub wake_up: Option<Latency>,
     pub skipped: u64,
     pub elsewhere: u64,
+    /// Times that the kernel left out one of our two programs, for whatever timer; `None`: not known.
+    pub misses: Option<u64>,
     pub duration_ns: u64,
     pub work: Option<Work>,
     pub loads: Option<Described>,
@@ -103,6 +105,7 @@ impl Row {
             "wake_up_latency": measured.wake_up.as_ref().map(Latency::json),
             "skipped": measured.skipped,
             "interrupts_elsewhere": measured.elsewhere,
+            "program_misses": measured.misses,
             "work": measured.work.as_ref().map(|work| work.json(stock)),
             "cut": measured.cut,
             "not_undone": measured.not_undone,
@@ -219,7 +222,10 @@ impl Site<'_> {
             loads = Some(Loads::start(&board, wanted.loops, self.folder, events, &stopped)?);
             sleep(SETTLE);
         }
+        let misses = || self.watch.and_then(TimerWatch::misses);
+        let missed_before = misses();
         let cut = self.wait(&board, shielded)?;
+        let missed = misses().zip(missed_before).map(|(now, before)| now.saturating_sub(before));
         let lost_load = loads.as_mut().is_some_and(Loads::has_ended);
         let described = loads.take().map(|loads| loads.described.clone());
         let samples = board.samples();
@@ -230,6 +236,7 @@ impl Site<'_> {
             wake_up: Latency::of(samples.wake_up),
             skipped: board.skipped(),
             elsewhere: board.elsewhere(),
+            misses: missed,
             duration_ns,
             work: described.is_some().then(|| work(&board, wanted.loops, duration_ns)),
             loads: described,

@@ -167,8 +167,10 @@ pub fn notes(table: &Table) -> Vec<String> {
         {
             let unseen = user.statistics.count - kernel.statistics.count;
             if unseen > 0 {
+                let misses = measured.misses.map_or("an unknown number of".to_owned(), |n| n.to_string());
                 notes.push(format!(
-                    "{name}: {unseen} interrupts were not seen; their kernel latency is not known"
+                    "{name}: {unseen} interrupts were not seen; their kernel latency is not known (the kernel left out our \
+                     programs {misses} times)"
                 ));
             }
         }
