@@ -80,7 +80,13 @@ fn agrees(row: &Value, count: u64) {
     assert!(seen <= count && seen * 10 >= count * 9, "{seen} of {count} interrupts seen");
     sums_up(kernel, seen);
     sums_up(wake_up, seen);
-    assert!(number(&kernel["min_ns"]) <= number(&user["min_ns"]), "an interrupt comes before who it wakes");
+    // The interrupt of the fastest response may be one that was not seen.
+    if seen == count {
+        assert!(
+            number(&kernel["min_ns"]) <= number(&user["min_ns"]),
+            "an interrupt comes before who it wakes"
+        );
+    }
     for part in [kernel, wake_up] {
         assert!(number(&part["max_ns"]) <= number(&user["max_ns"]), "{row}");
     }
