@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Where the kernel tells of schedulers in eBPF.
 pub const FOLDER: &str = "/sys/kernel/sched_ext";
-/// The name of the one that runs.
+/// The name of the one that runs. In pieces, since `xtask tidy` takes a path that begins so for one of somebody's home.
 pub const NAME: &str = concat!("/sys/kernel/sched_ext", "/root", "/ops");
 /// What the kernel counts of it, a name and a number in each line.
 pub const EVENTS: &str = concat!("/sys/kernel/sched_ext", "/root", "/events");

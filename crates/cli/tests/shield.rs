@@ -560,3 +560,28 @@ fn a_scheduler_is_refused_where_domains_were_cut_at_boot() {
     assert!(said.contains("isolcpus=") && said.contains("--mode shield"), "{said}");
     assert_eq!(machine.files(), before, "nothing has changed");
 }
+
+#[test]
+fn root_without_schedulers_artis_is_refused_and_nothing_changes() {
+    let test = "root_without_schedulers_artis_is_refused_and_nothing_changes";
+    if fs::exists("/sys/kernel/sched_ext").expect("told") {
+        println!("SKIP: {test}: this kernel has schedulers in eBPF");
+        return;
+    }
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").expect("told");
+    let last = online.trim().rsplit([',', '-']).next().expect("a CPU");
+    if last == "0" {
+        println!("SKIP: {test}: one CPU cannot be divided");
+        return;
+    }
+    let partitions = || fs::exists("/sys/fs/cgroup/rtscope-shield").expect("told");
+    assert!(!partitions(), "a shield is there before");
+    let output = Command::new(program("rtscope").expect("built"))
+        .args(["shield", "create", "--rt", last, "--mode", "artis"])
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("/sys/kernel/sched_ext") && said.contains("--mode shield"), "{said}");
+    assert!(!partitions() && !fs::exists("/run/rtscope/shield.json").expect("told"), "something was changed");
+}

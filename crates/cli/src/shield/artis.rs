@@ -5,6 +5,7 @@
 use super::keep;
 use super::options::RunOptions;
 use crate::exit::Failure;
+use crate::output::note;
 use rtscope_artis::probe;
 use rtscope_shield::journal::Journal;
 use rtscope_shield::keeper::Keeper;
@@ -45,7 +46,8 @@ fn check(system: &System, plan: &Plan) -> Result<(), Failure> {
     if !system.is_real() {
         return Err(Failure::Usage("--mode artis: a scheduler needs a real machine, not --root".into()));
     }
-    let missing: Vec<String> = probe::probe().missing.iter().map(ToString::to_string).collect();
+    let probed = probe::probe();
+    let missing: Vec<String> = probed.missing.iter().map(ToString::to_string).collect();
     if !missing.is_empty() {
         let all = missing.join("\n  ");
         return Err(Failure::Missing(format!(
@@ -64,7 +66,9 @@ fn check(system: &System, plan: &Plan) -> Result<(), Failure> {
              preempt=full"
         )));
     }
-    already_there(system, plan)
+    already_there(system, plan)?;
+    probed.lacking.iter().for_each(|lack| note(&format!("rtscope: {lack}")));
+    Ok(())
 }
 
 /// Loading a scheduler disturbs all CPUs for some milliseconds, and while it lasts anybody may run anywhere.
