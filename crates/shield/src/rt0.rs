@@ -107,7 +107,7 @@ fn neighbours(system: &System, tasks: &[Task], tid: i32, policy: &Policy, cpus: 
     }
     let mut notes = Vec::new();
     match policy {
-        Policy::Deadline(_) if !(fixed.is_empty() && equal.is_empty()) => notes.push(format!(
+        Policy::Deadline(_) if !fixed.is_empty() => notes.push(format!(
             "on CPUs {cpus} it comes before every FIFO and RR task, whatever their priority; they wait: {}",
             fixed.join(", ")
         )),

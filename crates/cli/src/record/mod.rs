@@ -164,7 +164,7 @@ impl Running {
         if let (Some(user), Some(target)) = (user, &targets.user) {
             let converted = user.and_then(|(spool, failure)| {
                 failures.extend(failure);
-                finish::convert_user(spool, target, Some(used_us), report)
+                finish::convert_user(spool, target, used_us, report)
             });
             failures.extend(converted.err());
         }
@@ -173,10 +173,10 @@ impl Running {
     }
 }
 
-/// CPU time of this process so far: what it took from the load.
-fn own_cpu_us() -> u64 {
-    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID);
-    time.map_or(0, |time| time.tv_sec().unsigned_abs() * 1_000_000 + time.tv_nsec().unsigned_abs() / 1000)
+/// CPU time of this process so far: what it took from the load. `None`: the kernel does not tell.
+fn own_cpu_us() -> Option<u64> {
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID).ok()?;
+    Some(time.tv_sec().unsigned_abs() * 1_000_000 + time.tv_nsec().unsigned_abs() / 1000)
 }
 
 /// Until something ends it.
