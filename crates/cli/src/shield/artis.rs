@@ -4,6 +4,7 @@
 
 use super::keep;
 use super::options::RunOptions;
+use super::weights::Ignored;
 use crate::exit::Failure;
 use crate::output::note;
 use rtscope_artis::probe;
@@ -27,7 +28,13 @@ const PREEMPTION: &str = "/sys/kernel/debug/sched/preempt";
 /// Makes a shield whose CPUs are lent.
 pub fn create(system: &System, plan: &Plan) -> Result<Journal, Failure> {
     check(system, plan)?;
-    Ok(apply::create_kept(system, plan, |journal| start(system, journal))?)
+    let journal = apply::create_kept(system, plan, |journal| start(system, journal))?;
+    let ignored = Ignored::find(system);
+    if !ignored.is_empty() {
+        // Groups have the names that anybody gave them.
+        note(&format!("rtscope: {}", rtscope_view::clean(&ignored.to_string())));
+    }
+    Ok(journal)
 }
 
 /// What stands in the way.
@@ -191,7 +198,8 @@ impl fmt::Display for Status {
         match (&self.fallen, self.runs) {
             (Some(why), _) if !self.apart => write!(
                 out,
-                "The scheduler is gone: {why}. The CPUs could NOT be set apart, and are open to everybody; {LOG} tells why."
+                "The scheduler is gone: {why}. The CPUs could NOT be set apart, and are open to everybody; it is tried again and again, and \
+                 {LOG} tells why."
             ),
             (Some(why), _) => write!(
                 out,

@@ -10,6 +10,7 @@ pub mod table;
 mod text;
 mod top;
 mod verify;
+mod weights;
 
 use crate::exit::Failure;
 use crate::output::{note, result};
