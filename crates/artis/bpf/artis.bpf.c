@@ -94,6 +94,9 @@ void BPF_PROG(artis_enqueue, struct task_struct *p, __u64 flags)
 
 	first = first_other(p);
 	if (!state || !here || first < 0) {
+		/* It has been bound to real-time CPUs meanwhile. */
+		if (state && state->evicting)
+			end_eviction(state, RTS_ARTIS_CHANGED);
 		insert(p, LOCAL, config.slice_ns, flags);
 		return;
 	}
@@ -105,6 +108,9 @@ void BPF_PROG(artis_enqueue, struct task_struct *p, __u64 flags)
 		insert(p, LOCAL, config.grace_ns, flags);
 		return;
 	}
+	/* Also when somebody else took it off the CPU: its own affinity's change, or the CPU's end. */
+	if (state->evicting)
+		end_eviction(state, RTS_ARTIS_MOVED);
 	if (flags & SCX_ENQ_WAKEUP)
 		state->in_kernel |= is_at_user_mode(p, state);
 	if (!is_rt(cpu)) {
@@ -119,8 +125,6 @@ void BPF_PROG(artis_enqueue, struct task_struct *p, __u64 flags)
 		call_for(p, cpu);
 		return;
 	}
-	if (state->evicting)
-		end_eviction(state, class, RTS_ARTIS_MOVED);
 	if (cpu == (__s32)bpf_get_smp_processor_id()) {
 		if (hand_over(cpu, p->pid)) {
 			call_for(p, first);
@@ -372,8 +376,7 @@ void BPF_PROG(artis_stopping, struct task_struct *p, bool runnable)
 			here->delay_max_ns = delay;
 	}
 	if (!runnable)
-		end_eviction(state, class,
-			     p->flags & PF_EXITING ? RTS_ARTIS_EXITED :
+		end_eviction(state, p->flags & PF_EXITING ? RTS_ARTIS_EXITED :
 			     p->__state		   ? RTS_ARTIS_SLEPT :
 						     RTS_ARTIS_CHANGED);
 }
@@ -419,6 +422,16 @@ __s32 BPF_PROG(artis_init_task, struct task_struct *p, struct scx_init_task_args
 	return 0;
 }
 
+/* It has another policy from now on, or inherits a priority. */
+SEC("struct_ops/artis_disable")
+void BPF_PROG(artis_disable, struct task_struct *p)
+{
+	struct task_state *state = state_of(p);
+
+	if (state && state->evicting)
+		end_eviction(state, p->flags & PF_EXITING ? RTS_ARTIS_EXITED : RTS_ARTIS_CHANGED);
+}
+
 SEC("struct_ops/artis_cpu_online")
 void BPF_PROG(artis_cpu_online, __s32 cpu)
 {
@@ -428,19 +441,37 @@ void BPF_PROG(artis_cpu_online, __s32 cpu)
 }
 
 /* Not constant: the kernel function says it may write there. */
-static char no_cpu_left[] = "the last CPU that is not for real-time work went offline";
+static char no_cpu_left[] = "the last CPU that is not for real-time work goes offline";
+
+static __always_inline void end_without_cpus()
+{
+	unsigned long long none[1] = {};
+
+	scx_bpf_exit_bstr(0, no_cpu_left, none, 0);
+}
+
+/*
+ * The first step of a CPU on its way offline. `cpu_offline` comes too late for the last other CPU: the kernel waits for a grace
+ * period of RCU before it, and RCU's thread for a CPU that takes it, which this one does not any more. Ending the scheduler here
+ * makes all tasks ordinary ones before that, which then go to the CPUs that are left.
+ */
+SEC("?tp_btf/cpuhp_enter")
+int BPF_PROG(watch_hotplug, unsigned int cpu, int target, int step)
+{
+	if (target < step && !is_rt(cpu) && !cpus[index(cpu)].offline && offline_others + 1 >= config.nr_others)
+		end_without_cpus();
+	return 0;
+}
 
 SEC("struct_ops/artis_cpu_offline")
 void BPF_PROG(artis_cpu_offline, __s32 cpu)
 {
-	unsigned long long none[1] = {};
-
 	if (!cpus[index(cpu)].offline && !is_rt(cpu))
 		__sync_fetch_and_add(&offline_others, 1);
 	cpus[index(cpu)].offline = 1;
 	cpus[index(cpu)].idle = 0;
 	if (offline_others >= config.nr_others)
-		scx_bpf_exit_bstr(0, no_cpu_left, none, 0);
+		end_without_cpus();
 }
 
 SEC("struct_ops.s/artis_init")
@@ -480,6 +511,7 @@ struct sched_ext_ops artis_ops = {
 	.stopping = (void *)artis_stopping,
 	.update_idle = (void *)artis_update_idle,
 	.init_task = (void *)artis_init_task,
+	.disable = (void *)artis_disable,
 	.cpu_online = (void *)artis_cpu_online,
 	.cpu_offline = (void *)artis_cpu_offline,
 	.init = (void *)artis_init,

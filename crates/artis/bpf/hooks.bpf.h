@@ -28,12 +28,16 @@ static __always_inline void kick(__s32 cpu, __u64 how)
 		scx_bpf_kick_cpu(cpu, how);
 }
 
-static __always_inline void end_eviction(struct task_state *state, struct rts_artis_counts *class,
-					 enum rts_artis_end how)
+/* It is counted where it began, wherever and as whatever the task is by now. */
+static __always_inline void end_eviction(struct task_state *state, enum rts_artis_end how)
 {
+	struct rts_artis_cpu *there = counts_of((__s32)state->evicting - 1);
+	__u32 class = state->evicted_as;
+
 	state->evicting = 0;
 	state->entered_ns = 0;
-	count(&class->ended[how]);
+	if (there && class < RTS_ARTIS_CLASSES)
+		count(&there->classes[class].ended[how]);
 }
 
 static __always_inline void learn_burst(struct task_state *state, __u64 now)
@@ -66,10 +70,11 @@ static __always_inline void evict(struct task_struct *p, __s32 cpu, enum rts_art
 		return;
 	}
 	if (state->evicting)
-		end_eviction(state, class, RTS_ARTIS_RETURNED);
+		end_eviction(state, RTS_ARTIS_RETURNED);
 	now = bpf_ktime_get_ns();
 	learn_burst(state, now);
-	state->evicting = 1;
+	state->evicting = cpu + 1;
+	state->evicted_as = class_of(p);
 	state->entered_ns = now;
 	count(&class->evictions[cause]);
 	kick(cpu, KICK_PREEMPT);

@@ -122,6 +122,7 @@ struct sched_ext_ops {
 	void (*stopping)(struct task_struct *, bool);
 	void (*update_idle)(__s32, bool);
 	__s32 (*init_task)(struct task_struct *, struct scx_init_task_args *);
+	void (*disable)(struct task_struct *);
 	void (*cpu_online)(__s32);
 	void (*cpu_offline)(__s32);
 	__s32 (*init)(void);

@@ -13,8 +13,8 @@ static OBJECT: &[u8] = include_bytes!(env!("RTSCOPE_ARTIS_OBJECT"));
 
 /// The program that brings RT1 back to real-time CPUs; attached while there are such tasks.
 pub(crate) const LEAVE: &str = "leave_syscall";
-/// It sees real-time tasks take CPUs.
-const WATCH: &str = "watch_switch";
+/// They see real-time tasks take CPUs, and CPUs on their way offline.
+const WATCHES: [&str; 2] = ["watch_switch", "watch_hotplug"];
 
 /// How the scheduler is set up.
 #[derive(Clone, Debug)]
@@ -156,7 +156,7 @@ impl Scheduler {
         for program in self.object.progs_mut() {
             let name = program.name().to_string_lossy().into_owned();
             let is_entry = probe::ENTRIES.iter().any(|(.., function, _)| *function == name);
-            if (is_entry || name == WATCH) && program.autoload() {
+            if (is_entry || WATCHES.contains(&name.as_str())) && program.autoload() {
                 let link = program.attach();
                 self.entries.push(link.map_err(|error| bpf(&format!("attaching {name}"), error))?);
             }

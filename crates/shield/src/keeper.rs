@@ -77,16 +77,15 @@ impl Keeper {
 /// done, since the shield is being undone, or is another one.
 ///
 /// # Errors
-/// When the journal cannot be had. What single settings refused is in it.
+/// When the journal cannot be had, or the CPUs cannot be set apart now, for instance since all others are offline; that it was
+/// tried is in the journal then, and it can be tried again. What single settings refused is there, too.
 pub fn fall_back(system: &System, keeper: &Thread, why: &str) -> Result<Option<Journal>, Error> {
     let _lock = Lock::wait(system)?;
     let Some(mut journal) = Journal::load(system)? else { return Ok(None) };
     // Not by its name, which it may change.
     let is_it = |known: &Thread| (known.tid, known.start) == (keeper.tid, keeper.start);
     let ours = journal.keeper.as_ref().is_some_and(|known| is_it(&known.process));
-    let has_failed =
-        journal.apart == Apart::Lent && journal.keeper.as_ref().is_some_and(|k| k.fallen.is_some());
-    if journal.state != State::Active || !ours || has_failed {
+    if journal.state != State::Active || !ours {
         return Ok(None);
     }
     let first = journal.apart == Apart::Lent;
@@ -95,9 +94,7 @@ pub fn fall_back(system: &System, keeper: &Thread, why: &str) -> Result<Option<J
         let mut plan = match plan {
             Ok(plan) => plan,
             Err(error) => {
-                if let Some(keeper) = &mut journal.keeper {
-                    keeper.fallen = Some(why.to_owned());
-                }
+                journal.fall(why);
                 journal.save(system)?;
                 return Err(error);
             }
@@ -108,9 +105,7 @@ pub fn fall_back(system: &System, keeper: &Thread, why: &str) -> Result<Option<J
         journal.apart = plan.apart.clone();
         let steps = steps(system, &mut plan, &journal, &residents);
         journal.steps.extend(steps);
-        if let Some(keeper) = &mut journal.keeper {
-            keeper.fallen = Some(why.to_owned());
-        }
+        journal.fall(why);
         journal.save(system)?;
     }
     if !first && journal.steps.iter().all(|step| step.outcome.is_some()) {
@@ -123,6 +118,15 @@ pub fn fall_back(system: &System, keeper: &Thread, why: &str) -> Result<Option<J
     }
     journal.save(system)?;
     Ok(Some(journal))
+}
+
+impl Journal {
+    /// Says why the scheduler is gone. What was said first is nearer to the cause.
+    fn fall(&mut self, why: &str) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.fallen.get_or_insert_with(|| why.to_owned());
+        }
+    }
 }
 
 /// Real-time tasks of the CPUs: those that were brought in, and those that bound themselves to them.
@@ -194,5 +198,32 @@ mod tests {
         assert_eq!(fallen.keeper.and_then(|keeper| keeper.fallen).as_deref(), Some("why"));
         assert_ne!(fallen.apart, Apart::Lent);
         assert!(fall_back(&system, &thread(9, ""), "why").expect("told").is_none(), "once is enough");
+    }
+
+    #[test]
+    fn what_cannot_be_set_apart_while_all_others_are_offline_is_when_one_is_back() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let system = System::new(folder.path());
+        fs::create_dir_all(system.path("/sys/devices/system/cpu")).expect("made");
+        let online = |cpus: &str| {
+            fs::write(system.path("/sys/devices/system/cpu/online"), cpus).expect("written");
+        };
+        online("0-3\n");
+        let plan = plan::plan_lent(&system, "2-3", Level::Basic, &[]).expect("a plan");
+        let mut journal = Journal::new(&system, &plan);
+        let process = Thread { tid: 7, start: 9, name: String::new() };
+        journal.state = State::Active;
+        journal.keeper = Some(Keeper { process: process.clone(), counts: None, fallen: None });
+        journal.save(&system).expect("saved");
+        online("2-3\n");
+        assert!(fall_back(&system, &process, "the last CPU went").is_err());
+        let known = Journal::load(&system).expect("read").expect("there");
+        let fallen = known.keeper.and_then(|keeper| keeper.fallen);
+        assert_eq!((fallen.as_deref(), known.apart), (Some("the last CPU went"), Apart::Lent));
+        online("1-3\n");
+        let journal = fall_back(&system, &process, "its process ended").expect("told").expect("to be done");
+        assert_ne!(journal.apart, Apart::Lent);
+        let fallen = journal.keeper.and_then(|keeper| keeper.fallen);
+        assert_eq!(fallen.as_deref(), Some("the last CPU went"), "the cause, not what came of it");
     }
 }

@@ -83,10 +83,10 @@ pub fn keep(system: &System, options: &KeepOptions) -> Result<(), Failure> {
     let mut rt1 = Rt1::default();
     while !stop.asked() {
         if let Some(ended) = scheduler.ended() {
-            drop(scheduler);
             let why = format!("{} {}", ended.reason, ended.message).trim().to_owned();
-            // When it cannot, the guard goes on trying after our end.
-            set_apart(system, &own, &format!("the kernel ended it: {why}"));
+            // Before its programs are taken out: that waits for each task that was preempted to go on (RCU-tasks), and who is stuck
+            // behind RT0, for which the kernel may have ended it, does not. When it cannot, the guard goes on trying after our end.
+            set_apart(system, &own, &format!("the kernel ended it: {why}"), &mut String::new());
             return Ok(());
         }
         let is_gone =
@@ -140,8 +140,8 @@ pub fn guard(system: &System, options: &GuardOptions) -> Result<(), Failure> {
     let mut nothing = Vec::new();
     // Whatever came of reading: there is nobody any more who could write.
     let _ = std::io::stdin().lock().read_to_end(&mut nothing);
-    let mut pause = RETRY;
-    while !set_apart(system, &options.keeper(), "the process that held it was killed") {
+    let (mut pause, mut said) = (RETRY, String::new());
+    while !set_apart(system, &options.keeper(), "the process that held it was killed", &mut said) {
         // Undoing ends it, too: there is nothing to be set apart then.
         let again = Instant::now() + pause;
         while Instant::now() < again {
@@ -155,8 +155,8 @@ pub fn guard(system: &System, options: &GuardOptions) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says whether there is nothing left to be done.
-fn set_apart(system: &System, keeper: &Thread, why: &str) -> bool {
+/// Returns whether there is nothing left to be done. `said`: what the last try said of that, which is not said again.
+fn set_apart(system: &System, keeper: &Thread, why: &str, said: &mut String) -> bool {
     match fall_back(system, keeper, why) {
         // It was taken out on purpose, or somebody else was faster.
         Ok(None) => true,
@@ -171,13 +171,20 @@ fn set_apart(system: &System, keeper: &Thread, why: &str) -> bool {
                 None => "they are set apart now, and lent to nobody".to_owned(),
                 Some(wrong) => format!("they could NOT be set apart: {wrong}"),
             };
+            // The first reason that was found: what came of it is no news.
+            let first = journal.keeper.as_ref().and_then(|keeper| keeper.fallen.as_deref());
+            let why = first.unwrap_or(why);
             say(&format!("the scheduler that lent CPUs {} is gone ({why}); {state}", journal.rt));
             true
         }
         Err(error) => {
-            say(&format!(
+            let text = format!(
                 "the scheduler is gone ({why}), and the CPUs could NOT be set apart yet: {error}; see {LOG}"
-            ));
+            );
+            if *said != text {
+                say(&text);
+                *said = text;
+            }
             false
         }
     }
