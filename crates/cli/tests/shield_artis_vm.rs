@@ -4,131 +4,24 @@
 //!
 //! Times mean nothing there; counts and orders do.
 
+mod artis_room;
 mod shield_room;
 
+use artis_room::{
+    ARTIS, CALLS, COMPUTES, Load, accounted, class, is_set_apart, keeper, number, ran, skipped, top, undone,
+};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rtscope_testkit::process::program;
-use serde_json::Value;
-use shield_room::{Shield, Sleeper, assert_same, facts, good, json, shield, wait_for};
+use shield_room::{Shield, Sleeper, facts, good, json, shield, wait_for};
 use std::fs;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-const ARTIS: [&str; 4] = ["--rt", "1", "--mode", "artis"];
-const PARTITION: &str = "/sys/fs/cgroup/rtscope-shield/cpuset.cpus.partition";
 const SERVERS: [&str; 2] = ["fair_server", "ext_server"];
-/// Computes for a while, then makes a few system calls.
-const COMPUTES: &str =
-    "while :; do i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; read x < /proc/uptime; done";
-/// Hardly computes.
-const CALLS: &str = "while :; do i=0; while [ $i -lt 200 ]; do i=$((i+1)); done; read x < /proc/uptime; done";
-
-fn skipped(test: &str) -> bool {
-    if shield_room::skipped(test) {
-        return true;
-    }
-    let there = fs::exists("/sys/kernel/sched_ext").expect("told");
-    if !there {
-        println!("SKIP: {test}: this kernel has no schedulers in eBPF (CONFIG_SCHED_CLASS_EXT)");
-    }
-    !there
-}
-
-/// Shells that run a script, in groups of their own, until the test is over.
-struct Load(Vec<Child>);
-
-impl Load {
-    fn of(script: &str, copies: usize) -> Load {
-        let start = |_| {
-            let mut command = Command::new("sh");
-            command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            command.process_group(0).spawn().expect("a shell")
-        };
-        Load((0..copies).map(start).collect())
-    }
-
-    fn pids(&self) -> Vec<i32> {
-        self.0.iter().map(|child| child.id() as i32).collect()
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // It may have ended by itself.
-            let _ = kill(Pid::from_raw(-(child.id() as i32)), Signal::SIGKILL);
-            let _ = child.wait();
-        }
-    }
-}
-
-/// The CPU time of a process, in ticks.
-fn ran(pid: i32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
-    let fields: Vec<&str> = stat.rsplit_once(") ").expect("a name").1.split_whitespace().collect();
-    [14, 15].iter().map(|field| fields[field - 3].parse::<u64>().expect("a number")).sum()
-}
-
-fn top() -> Value {
-    json(&["top", "--once", "--json"])
-}
-
-/// What a class did on a CPU since the scheduler was loaded.
-fn class(top: &Value, cpu: u64, class: &str) -> Value {
-    let cpus = top["cpus"].as_array().expect("a list");
-    let one = cpus.iter().find(|one| one["cpu"] == cpu).expect("the CPU");
-    one["classes"][class].clone()
-}
-
-fn number(value: &Value) -> u64 {
-    value.as_u64().expect("a number")
-}
-
-fn total(numbers: &Value) -> u64 {
-    numbers.as_object().expect("named numbers").values().map(number).sum()
-}
-
-/// All evictions that were begun have ended in one way, but for those on their way: no more than there are tasks.
-fn accounted(top: &Value, tasks: u64) -> u64 {
-    let mut moved = 0;
-    for name in ["rt1", "linux"] {
-        let counts = class(top, 1, name);
-        let (begun, ended) = (total(&counts["evictions"]), total(&counts["ended"]));
-        assert!(ended <= begun && begun - ended <= tasks, "{name}: {counts}");
-        assert_eq!(counts["ended"]["returned"], 0, "a whole system call on a real-time CPU: {counts}");
-        moved += number(&counts["ended"]["moved"]);
-    }
-    moved
-}
-
-fn keeper() -> i32 {
-    let status = json(&["status", "--json"]);
-    assert_eq!(status["scheduler"]["runs"], true, "{status}");
-    number(&status["scheduler"]["keeper"]) as i32
-}
-
-/// The CPUs have been set apart, and somebody says why.
-fn is_set_apart(why: &str) {
-    wait_for("the CPUs are set apart", || {
-        fs::read_to_string(PARTITION).is_ok_and(|state| state == "isolated\n")
-    });
-    wait_for("it is said", || json(&["status", "--json"])["scheduler"]["fallen"].is_string());
-    let said = good(&["status"]);
-    assert!(said.contains(why) && said.contains("set apart instead"), "{said}");
-    let log = fs::read_to_string("/run/rtscope/artis.log").expect("a log");
-    assert!(log.contains(why), "{log}");
-}
-
-fn undone(before: &std::collections::BTreeMap<String, String>, what: &str) {
-    let said = good(&["undo"]);
-    assert!(!said.contains("left ") && !said.contains("FAILED"), "{what}: {said}");
-    assert_eq!(fs::read_to_string("/sys/kernel/sched_ext/state").expect("there"), "disabled\n");
-    assert_same(before, what);
-}
 
 #[test]
 fn root_vm_artis_lends_cpus_and_takes_them_back() {

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope shield create --mode artis` while CPUs are switched off and on, in a virtual machine: a lent one, one of several others,
+//! and the last other one, without which no scheduler can lend anything.
+
+mod artis_room;
+mod shield_room;
+
+use artis_room::{
+    ARTIS, COMPUTES, Load, all_accounted, class, keeper, number, ran, skipped, switch, top, undone,
+};
+use shield_room::{Shield, assert_same_as, facts, facts_of, good, json, wait_for};
+use std::fs;
+
+/// What the scheduler says when it ends by itself. Anything else would be the kernel's word for a stall.
+const LAST: &str = "the last CPU that is not for real-time work goes offline";
+
+#[test]
+fn root_vm_artis_a_lent_cpu_goes_and_comes_back() {
+    let test = "root_vm_artis_a_lent_cpu_goes_and_comes_back";
+    if skipped(test) {
+        return;
+    }
+    let before = facts();
+    let load = Load::of(COMPUTES, 3);
+    let shielded = Shield::of(&ARTIS);
+    let lent = || number(&class(&top(), 1, "linux")["moved_here"]);
+    let held_by = keeper();
+    for _ in 0..3 {
+        wait_for("it is lent", || lent() > 0);
+        switch(1, false);
+        let pids = load.pids();
+        let start: Vec<u64> = pids.iter().map(|pid| ran(*pid)).collect();
+        let all_ran = || pids.iter().zip(&start).all(|(pid, start)| ran(*pid) > start + 10);
+        wait_for("all go on without it", all_ran);
+        let so_far = lent();
+        switch(1, true);
+        wait_for("it is lent again", || lent() > so_far + 5);
+    }
+    assert_eq!(keeper(), held_by, "the scheduler went on all the time");
+    drop(load);
+    println!("{} evictions", all_accounted());
+    undone(&before, "after the CPU was off and on");
+    drop(shielded);
+}
+
+#[test]
+fn root_vm_artis_without_the_last_other_cpu_ends_at_once_and_says_so() {
+    let test = "root_vm_artis_without_the_last_other_cpu_ends_at_once_and_says_so";
+    if skipped(test) {
+        return;
+    }
+    // Processor 0 can be switched off on few machines: here it is the one for real-time work.
+    let before = facts_of("0");
+    let load = Load::of(COMPUTES, 3);
+    let shielded = Shield::of(&["--rt", "0", "--mode", "artis"]);
+    wait_for("it is lent", || number(&class(&top(), 0, "linux")["moved_here"]) > 5);
+    switch(1, false);
+    wait_for("it is said", || json(&["status", "--json"])["scheduler"]["fallen"].is_string());
+    let said = good(&["status"]);
+    println!("{said}");
+    assert!(said.contains(LAST) && said.contains("could NOT be set apart"), "{said}");
+    let pids = load.pids();
+    let start: Vec<u64> = pids.iter().map(|pid| ran(*pid)).collect();
+    wait_for("all go on", || pids.iter().zip(&start).all(|(pid, start)| ran(*pid) > start + 5));
+    switch(1, true);
+    let partition = artis_room::PARTITION;
+    wait_for("it is set apart when it can be", || {
+        fs::read_to_string(partition).is_ok_and(|state| state == "isolated\n")
+    });
+    wait_for("that is said, too", || json(&["status", "--json"])["scheduler"]["apart"] == true);
+    let said = good(&["status"]);
+    assert!(said.contains(LAST) && said.contains("set apart instead"), "{said}");
+    let undo = good(&["undo"]);
+    assert!(!undo.contains("left ") && !undo.contains("FAILED"), "{undo}");
+    assert_same_as(&before, facts_of("0"), "after the last other CPU was off and on");
+    drop((shielded, load));
+}
+
+#[test]
+fn root_vm_artis_lends_as_long_as_one_other_cpu_is_there_on_four_cpus() {
+    let test = "root_vm_artis_lends_as_long_as_one_other_cpu_is_there_on_four_cpus";
+    if skipped(test) {
+        return;
+    }
+    let load = Load::of(COMPUTES, 6);
+    let shielded = Shield::of(&["--rt", "0,3", "--mode", "artis"]);
+    let lent = |cpu| number(&class(&top(), cpu, "linux")["moved_here"]);
+    wait_for("both are lent", || lent(0) > 5 && lent(3) > 5);
+    switch(2, false);
+    let so_far = [lent(0), lent(3)];
+    wait_for("both still are", || lent(0) > so_far[0] + 5 && lent(3) > so_far[1] + 5);
+    keeper();
+    switch(1, false);
+    wait_for("it is said", || json(&["status", "--json"])["scheduler"]["fallen"].is_string());
+    let said = good(&["status"]);
+    assert!(said.contains(LAST), "{said}");
+    switch(1, true);
+    switch(2, true);
+    wait_for("they are set apart when they can be", || {
+        fs::read_to_string(artis_room::PARTITION).is_ok_and(|state| state == "isolated\n")
+    });
+    drop((load, shielded));
+}
