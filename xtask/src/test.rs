@@ -142,12 +142,21 @@ fn print_times(mut times: Vec<(String, Duration)>) {
 
 /// Builds all programs and tests in one profile, so that nothing is compiled twice.
 pub fn build() -> Result<Build> {
+    built_by(&["test", "--workspace", "--no-run", "--bins", "--lib", "--tests"])
+}
+
+/// Builds the programs and no tests.
+pub fn build_programs() -> Result<Build> {
+    built_by(&["build", "--workspace", "--bins"])
+}
+
+fn built_by(arguments: &[&str]) -> Result<Build> {
     let mut child = cargo()
-        .args(["test", "--workspace", "--no-run", "--bins", "--lib", "--tests"])
+        .args(arguments)
         .args(["--message-format", "json-render-diagnostics"])
         .stdout(Stdio::piped())
         .spawn()
-        .context("cargo test --no-run")?;
+        .context("cargo")?;
     let stdout = child.stdout.take().context("cargo's output was asked for as a pipe")?;
     let mut build = Build::default();
     for line in BufReader::new(stdout).lines().map_while(Result::ok) {

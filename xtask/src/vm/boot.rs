@@ -4,6 +4,9 @@
 //! QEMU emulates the CPUs in software (TCG), so this runs everywhere, and its times mean nothing. `thread=single` makes
 //! one thread emulate all CPUs in turns: with a thread for each CPU, kernels hang or die of "int3" now and then when they
 //! change their own code, which is what attaching to a tracepoint does. It is also faster.
+//!
+//! In virtual time the guest's clocks count its instructions, so that what the host does is no latency in the guest
+//! (docs/adr/0013).
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixListener;
@@ -15,10 +18,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use super::qemu::{PROGRAM, Qemu};
 use super::serial;
 
-/// The emulator.
-pub const QEMU: &str = "qemu-system-x86_64";
 /// An old CPU, for two reasons. QEMU 7.2 spoils the flags register in a 16-byte compare-and-exchange (`cx16`), which the
 /// kernel's memory allocator uses where it can: 3 of 5 boots of Linux 6.12 died of double faults or worse; without it, none of
 /// 24. And what newer CPUs have for protection (SMAP, five levels of page tables) costs an emulator a lot.
@@ -27,15 +29,56 @@ const CPU: &str = "Nehalem,-cx16";
 /// The kernel's own watchdogs measure the host's load here, not the guest's faults.
 const APPEND: &str = "console=ttyS0 loglevel=1 oops=panic panic=-1 rdinit=/init mitigations=off nokaslr tsc=reliable \
     nowatchdog rcupdate.rcu_cpu_stall_timeout=300";
-/// A guest that prints nothing for so long hangs. Longer than any test may take.
+/// Virtual time: an instruction takes 4 ns, whichever CPU it is of; while all CPUs sleep, the clock goes to the next timer at once.
+///
+/// A CPU goes on for its part of the time until the next timer of any of them. A network filter that nothing passes through is a timer
+/// of the emulator's own: it makes turns of at most so many us, and the guest does not see it.
+const VIRTUAL_TIME: [&str; 8] = [
+    "-icount",
+    "shift=2,align=off,sleep=off",
+    "-rtc",
+    "clock=vm",
+    "-netdev",
+    "hubport,id=turns,hubid=0",
+    "-object",
+    "filter-buffer,id=turn,netdev=turns,interval=50",
+];
+/// A guest with tests that prints nothing for so long hangs. Longer than any test may take.
 const SILENCE: Duration = Duration::from_secs(200);
+/// In virtual time a second takes the host as long as it takes.
+const SILENCE_IN_VIRTUAL_TIME: Duration = Duration::from_secs(600);
+
+/// What is emulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Machine {
+    /// CPUs, which take turns.
+    pub cpus: u32,
+    /// Whether its clocks count its instructions; else they go with the host's.
+    pub virtual_time: bool,
+}
+
+impl Machine {
+    /// How long it may print nothing while it runs tests.
+    pub fn silence(self) -> Duration {
+        if self.virtual_time { SILENCE_IN_VIRTUAL_TIME } else { SILENCE }
+    }
+}
+
+/// When a guest is given up.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// All its time is over.
+    pub end: Instant,
+    /// It has printed nothing for so long.
+    pub silence: Duration,
+}
 
 /// How a guest ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
     /// QEMU ended; whether all was done is in what the guest printed.
     PowerOff,
-    /// Nothing came for [`SILENCE`].
+    /// Nothing came for too long.
     Hung,
     /// Its time was over.
     OutOfTime,
@@ -43,27 +86,28 @@ pub enum Ended {
     Qemu(String),
 }
 
-/// Boots a kernel on so many CPUs and gives every line that it prints to `on_line`, until it ends or its time is over.
+/// Boots a kernel and gives every line that it prints to `on_line`, until it ends or its time is over.
 pub fn boot(
+    qemu: &Qemu,
     kernel: &Path,
     append: &str,
     initramfs: &Path,
-    cpus: u32,
-    end: Instant,
+    machine: Machine,
+    limits: Limits,
     mut on_line: impl FnMut(&str),
 ) -> Result<Ended> {
     let socket = Socket::new();
     let listener = UnixListener::bind(&socket.0).with_context(|| socket.0.display().to_string())?;
-    let mut child = command(kernel, append, initramfs, cpus, &socket.0).spawn().context(QEMU)?;
+    let mut child = command(qemu, kernel, append, initramfs, machine, &socket.0).spawn().context(PROGRAM)?;
     // It ends with QEMU, which closes the connection.
     thread::spawn(move || listener.accept().map(|(stream, _)| serial::serve(stream)));
     let lines = lines(&mut child)?;
     let ended = loop {
-        let left = end.saturating_duration_since(Instant::now());
-        match lines.recv_timeout(left.min(SILENCE)) {
+        let left = limits.end.saturating_duration_since(Instant::now());
+        match lines.recv_timeout(left.min(limits.silence)) {
             Ok(line) => on_line(&line),
             Err(RecvTimeoutError::Disconnected) => break Ended::PowerOff,
-            Err(RecvTimeoutError::Timeout) if left <= SILENCE => break Ended::OutOfTime,
+            Err(RecvTimeoutError::Timeout) if left <= limits.silence => break Ended::OutOfTime,
             Err(RecvTimeoutError::Timeout) => break Ended::Hung,
         }
     };
@@ -77,9 +121,28 @@ pub fn boot(
     Ok(if failed { Ended::Qemu(said.trim().to_owned()) } else { ended })
 }
 
-fn command(kernel: &Path, append: &str, initramfs: &Path, cpus: u32, socket: &Path) -> Command {
-    let mut command = Command::new(QEMU);
-    command.args(["-accel", "tcg,thread=single", "-cpu", CPU, "-m", "1536", "-smp", &cpus.to_string()]);
+fn command(
+    qemu: &Qemu,
+    kernel: &Path,
+    append: &str,
+    initramfs: &Path,
+    machine: Machine,
+    socket: &Path,
+) -> Command {
+    let mut command = qemu.command();
+    command.args([
+        "-accel",
+        "tcg,thread=single",
+        "-cpu",
+        CPU,
+        "-m",
+        "1536",
+        "-smp",
+        &machine.cpus.to_string(),
+    ]);
+    if machine.virtual_time {
+        command.args(VIRTUAL_TIME);
+    }
     command.args(["-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot"]);
     command.args(["-serial", "stdio", "-serial"]).arg(format!("unix:{}", socket.display()));
     command.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);

@@ -26,6 +26,13 @@ if [ -c /dev/ttyS1 ]; then export RTSCOPE_VM_SERIAL=/dev/ttyS1; fi
 echo "RTSCOPE-VM boot $(uname -r)"
 # Each test would ask this again, and an emulated CPU takes seconds for the answer. Without it they ask, and say why not.
 if /build/rtscope caps > /dev/null 2>&1; then export RTSCOPE_CAN_WATCH=yes; fi
+# Instead of tests: xtask/src/vm/command.rs.
+if [ -f /command ]; then
+    echo "RTSCOPE-VM run"
+    PATH=/build:$PATH sh /command < /dev/null 2>&1
+    echo "RTSCOPE-VM ran $?"
+    poweroff -f
+fi
 echo "rtscope tests begin" > /dev/kmsg
 while read -r number limit program name; do
     echo "RTSCOPE-VM begin $number"

@@ -130,6 +130,22 @@ impl Apt {
         Ok(self.cache.join("busybox"))
     }
 
+    /// Fetches packages and unpacks them all into one folder, in place of what was there.
+    pub fn unpack_all(&self, suite: &str, packages: &[&str], to: &Path) -> Result<()> {
+        let whole = self.folder.join("whole");
+        fs::create_dir_all(&whole)?;
+        for package in packages {
+            let tree = self.unpack(suite, package)?;
+            let copied =
+                Command::new("cp").arg("-a").arg(tree.join(".")).arg(&whole).status().context("cp")?;
+            ensure!(copied.success(), "{package} could not be copied to {}", whole.display());
+        }
+        if to.exists() {
+            fs::remove_dir_all(to)?;
+        }
+        keep(&whole, to)
+    }
+
     /// Downloads and unpacks one package; gives the folder of its files.
     fn unpack(&self, suite: &str, package: &str) -> Result<PathBuf> {
         eprintln!("xtask: fetching {package} ({suite})");

@@ -8,10 +8,12 @@
 //! A guest that crashes or hangs is booted again and goes on at the test where it died; that is said in the table.
 
 mod boot;
+mod command;
 mod guest;
 mod initramfs;
 mod kernels;
 mod options;
+mod qemu;
 mod serial;
 mod suite;
 mod table;
@@ -19,7 +21,7 @@ mod timing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,10 +31,11 @@ use crate::complete;
 use crate::libtest;
 use crate::outcome::{Outcome, Tally};
 use crate::test::{self, Build};
-use boot::Ended;
+use boot::{Ended, Limits, Machine};
 use guest::{Console, Finished, Verdict};
 use kernels::{Apt, Image, Kernel};
 use options::{Action, Options};
+use qemu::Qemu;
 use suite::Suite;
 
 /// A kernel has so long for all tests, boots included.
@@ -77,6 +80,9 @@ pub fn run(arguments: &[&str]) -> Result<ExitCode> {
         bail!("{missing}");
     }
     let mut tally = Tally::default();
+    if let Some(command) = &options.command {
+        return command::run(command, &options, &test::build_programs()?);
+    }
     let build = test::build()?;
     run_all(&options, &build, &mut tally)?;
     if options.json {
@@ -103,10 +109,8 @@ pub fn add_all(build: &Build, tally: &mut Tally) -> Result<()> {
 }
 
 fn missing_tool() -> Option<String> {
-    let mut qemu = Command::new(boot::QEMU);
-    let works = qemu.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    (!works.is_ok_and(|status| status.success()))
-        .then(|| format!("{} is not installed (apt install qemu-system-x86)", boot::QEMU))
+    let works = Qemu::installed().version().is_some();
+    (!works).then(|| format!("{} is not installed (apt install qemu-system-x86)", qemu::PROGRAM))
 }
 
 fn list() -> Result<ExitCode> {
@@ -226,10 +230,19 @@ fn run_kernel(
 ) -> Result<KernelRun> {
     let start = Instant::now();
     let mut column = Column::new(kernel.name, suite, options.timing);
-    while let Some((cpus, numbers)) = column.next(suite) {
+    while let Some((machine, numbers)) = column.next(suite) {
+        let machine = Machine { virtual_time: machine.virtual_time || options.virtual_time, ..machine };
+        let limits = Limits { end: start + KERNEL_LIMIT, silence: machine.silence() };
+        let qemu = match emulator(machine) {
+            Ok(qemu) => qemu,
+            Err(error) => {
+                column.skip(&numbers, &format!("{error:#}"));
+                continue;
+            }
+        };
         let archive = suite.archive(base, kernel.name, &numbers)?;
         let mut console = Console::default();
-        let ended = boot::boot(&image.path, kernel.append, &archive, cpus, start + KERNEL_LIMIT, |line| {
+        let ended = boot::boot(&qemu, &image.path, kernel.append, &archive, machine, limits, |line| {
             if options.verbose {
                 eprintln!("[{}] {line}", kernel.name);
             }
@@ -257,6 +270,17 @@ fn run_kernel(
         complete: column.complete,
         time: start.elapsed(),
     })
+}
+
+/// The emulator for a machine.
+fn emulator(machine: Machine) -> Result<Qemu> {
+    // Two kernels at once shall not fetch it twice.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    match machine.virtual_time {
+        true => Qemu::for_virtual_time(&kernels::cache_folder()?),
+        false => Ok(Qemu::installed()),
+    }
 }
 
 /// Says at once how a test went, and shows what a failed one said.
@@ -311,11 +335,19 @@ impl Column {
         }
     }
 
-    /// What the next boot has to run: all that want the same number of CPUs, which comes first.
-    fn next(&self, suite: &Suite) -> Option<(u32, Vec<usize>)> {
-        let cpus = self.left.iter().map(|&number| suite.tests[number].cpus()).min()?;
-        let these = self.left.iter().copied().filter(|&number| suite.tests[number].cpus() == cpus);
-        Some((cpus, these.collect()))
+    /// What the next boot has to run: all that want the same machine, which comes first.
+    fn next(&self, suite: &Suite) -> Option<(Machine, Vec<usize>)> {
+        let machine = self.left.iter().map(|&number| suite.tests[number].machine()).min()?;
+        let these = self.left.iter().copied().filter(|&number| suite.tests[number].machine() == machine);
+        Some((machine, these.collect()))
+    }
+
+    /// These cannot run here.
+    fn skip(&mut self, numbers: &[usize], why: &str) {
+        for &number in numbers {
+            self.verdicts[number] = Some(Verdict::Skip(why.to_owned()));
+        }
+        self.left.retain(|number| !numbers.contains(number));
     }
 
     /// Takes over what one boot gave, and decides what is left to run. `numbers`: what that boot had to run.

@@ -16,6 +16,9 @@ in them, and prints a table of kernels and tests. Without KERNEL: all of them.
   --test TEXT     only tests with TEXT in their names
   --quick         only the test programs that ./x test runs
   --timing        also the tests that need real CPUs (they may fail)
+  --run COMMAND   instead of tests, this shell command, with rtscope in its PATH
+  --virtual-time  the guests' clocks count instructions: what the host does is no latency
+  --cpus N        CPUs of a guest that runs a command (default: 2)
   --update        look for newer packages; without it, what was fetched once is used
   --jobs N        kernels at a time (default: one for each CPU, 4 at most)
   --json          one line of JSON for each kernel instead of the table
@@ -27,6 +30,8 @@ $XDG_CACHE_HOME/rtscope/vm (~/.cache/rtscope/vm).
   ./x vm                              everything
   ./x vm --test killed 6.12-rt        one test on one kernel
   ./x vm --update newest newest-rt    what is current in Debian sid
+  ./x vm --virtual-time --run 'rtscope shield table --samples 100k --rate 2000/s' newest
+                                      how much a shield is good for (half an hour)
 ";
 
 /// What `./x test` runs, in its minutes: test programs, and the kernels for them. What depends on the kernel is there; what
@@ -58,6 +63,9 @@ const SHIELDING: [&str; 8] = [
     "production-line: line",
 ];
 
+/// Emulated CPUs take turns: more are no use.
+const MOST_CPUS: u32 = 8;
+
 /// What to do.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
@@ -75,6 +83,12 @@ pub struct Options {
     /// Only these test programs; empty: all.
     pub programs: Vec<&'static str>,
     pub timing: bool,
+    /// Instead of tests.
+    pub command: Option<String>,
+    /// For all; else only for tests that ask for it.
+    pub virtual_time: bool,
+    /// Of guests that run a command.
+    pub cpus: Option<u32>,
     pub update: bool,
     pub jobs: usize,
     pub json: bool,
@@ -104,6 +118,9 @@ impl Default for Options {
             filter: String::new(),
             programs: Vec::new(),
             timing: false,
+            command: None,
+            virtual_time: false,
+            cpus: None,
             update: false,
             jobs: std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(4)),
             json: false,
@@ -130,6 +147,15 @@ pub fn parse(arguments: &[&str]) -> Result<Action> {
             }
             "--quick" => options.programs = [&RECORDING[..], &SHIELDING].concat(),
             "--timing" => options.timing = true,
+            "--run" => {
+                options.command = Some((*arguments.next().context("--run needs a command")?).to_owned());
+            }
+            "--virtual-time" => options.virtual_time = true,
+            "--cpus" => {
+                let number = arguments.next().and_then(|number| number.parse().ok());
+                let number = number.filter(|cpus| (1..=MOST_CPUS).contains(cpus));
+                options.cpus = Some(number.context("--cpus needs a number from 1 to 8")?);
+            }
             "--update" => options.update = true,
             "--json" => options.json = true,
             "--verbose" => options.verbose = true,
@@ -148,6 +174,9 @@ pub fn parse(arguments: &[&str]) -> Result<Action> {
     }
     if options.kernels.is_empty() {
         options.kernels.extend(KERNELS);
+    }
+    if options.cpus.is_some() && options.command.is_none() {
+        bail!("--cpus is for --run: a test says by its name how many CPUs it wants");
     }
     Ok(Action::Run(options))
 }
@@ -170,7 +199,14 @@ mod tests {
         assert_eq!((some.kernels[0].name, some.kernels.len()), ("6.12-rt", 1));
         assert_eq!((some.filter.as_str(), some.jobs), ("killed", 1));
         assert_eq!(parse(&["--list"]).expect("good"), Action::List);
-        for wrong in [&["6.11"][..], &["--jobs", "0"], &["--test"]] {
+        let command = options(&["--run", "uname -a", "--cpus", "4", "--virtual-time", "newest"]);
+        assert_eq!(
+            (command.command.as_deref(), command.cpus, command.virtual_time),
+            (Some("uname -a"), Some(4), true)
+        );
+        for wrong in
+            [&["6.11"][..], &["--jobs", "0"], &["--test"], &["--cpus", "4"], &["--run", "x", "--cpus", "9"]]
+        {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
     }

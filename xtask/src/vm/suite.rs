@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use super::boot::Machine;
 use super::initramfs::Initramfs;
 use super::timing::TIMING;
 use crate::test::{self, Build};
@@ -35,9 +36,11 @@ pub struct Test {
 }
 
 impl Test {
-    /// The CPUs that its guest has: two, unless its name asks for four. Emulated CPUs take turns, so more are slower.
-    pub fn cpus(&self) -> u32 {
-        if plain(&self.name).contains("_on_four_cpus") { 4 } else { 2 }
+    /// The machine of its guest: two CPUs and the host's clocks, unless its name asks for something else. Emulated CPUs take turns, so
+    /// more are slower.
+    pub fn machine(&self) -> Machine {
+        let wants = |what: &str| plain(&self.name).contains(what);
+        Machine { cpus: if wants("_on_four_cpus") { 4 } else { 2 }, virtual_time: wants("_in_virtual_time") }
     }
 }
 
@@ -87,10 +90,15 @@ impl Suite {
                 );
             }
         }
-        let any = programs.first().context("nothing was built")?;
-        let folder = test::build_folder(any).context("a program is in no folder")?.join("vm");
-        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        let folder = folder(&programs)?;
         Ok(Suite { tests, programs, folder })
+    }
+
+    /// No tests, but all programs.
+    pub fn programs(build: &Build) -> Result<Suite> {
+        let programs = build.programs.clone();
+        let folder = folder(&programs)?;
+        Ok(Suite { tests: Vec::new(), programs, folder })
     }
 
     /// Makes the archive that all guests share.
@@ -122,11 +130,20 @@ impl Suite {
             let test = &self.tests[*number];
             list += &format!("{number} {TEST_LIMIT_S} /build/deps/{} {}\n", test.file, test.name);
         }
+        self.with_file(base, kernel, "tests", &list)
+    }
+
+    /// Makes the archive for a boot that runs a command.
+    pub fn with_command(&self, base: &Path, kernel: &str, command: &str) -> Result<PathBuf> {
+        self.with_file(base, kernel, "command", &format!("{command}\n"))
+    }
+
+    fn with_file(&self, base: &Path, kernel: &str, name: &str, content: &str) -> Result<PathBuf> {
         // Archives may follow each other in one file.
         let (path, extra) =
             (self.folder.join(format!("{kernel}.cpio")), self.folder.join(format!("{kernel}.list")));
         let mut archive = Initramfs::create(&extra)?;
-        archive.file("tests", list.as_bytes())?;
+        archive.file(name, content.as_bytes())?;
         archive.finish()?;
         let mut bytes = fs::read(base)?;
         bytes.extend(fs::read(&extra)?);
@@ -144,6 +161,14 @@ impl Suite {
         }
         Ok(copy)
     }
+}
+
+/// Where archives are made.
+fn folder(programs: &[PathBuf]) -> Result<PathBuf> {
+    let any = programs.first().context("nothing was built")?;
+    let folder = test::build_folder(any).context("a program is in no folder")?.join("vm");
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    Ok(folder)
 }
 
 /// A test's name without its modules.

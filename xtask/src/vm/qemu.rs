@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which QEMU emulates a guest.
+//!
+//! This machine's, but in virtual time: there 7.2 lets the first CPU go on and on, because what it gives to the next one is what is left
+//! until the next timer, and that is nothing; 10.0 divides that time (`icount_percpu_budget`). On Debian 12, which has 7.2, the
+//! one of its backports is fetched as kernels are, and unpacked into the cache.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use super::kernels::Apt;
+
+/// The emulator.
+pub const PROGRAM: &str = "qemu-system-x86_64";
+/// The oldest that was tried and is fair in virtual time.
+const FAIR: (u32, u32) = (10, 0);
+/// Where a newer one is for this machine's Debian.
+const SUITE: &str = "bookworm-backports";
+/// What it needs beside the libraries that every QEMU needs.
+const PACKAGES: [&str; 3] = ["qemu-system-x86", "qemu-system-data", "seabios"];
+
+/// An emulator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Qemu {
+    program: PathBuf,
+    /// Where its firmware is; empty: where it looks by itself.
+    folders: Vec<PathBuf>,
+}
+
+impl Qemu {
+    /// This machine's.
+    pub fn installed() -> Qemu {
+        Qemu { program: PROGRAM.into(), folders: Vec::new() }
+    }
+
+    /// One for virtual time: this machine's if it is new enough, or one that was or is fetched.
+    pub fn for_virtual_time(cache: &Path) -> Result<Qemu> {
+        let installed = Qemu::installed();
+        if installed.version().is_some_and(|version| version >= FAIR) {
+            return Ok(installed);
+        }
+        let tree = cache.join("qemu");
+        if Qemu::unpacked(&tree).version().is_none() {
+            Apt::new(cache)?.unpack_all(SUITE, &PACKAGES, &tree).context("QEMU 10.0 or newer")?;
+        }
+        let fetched = Qemu::unpacked(&tree);
+        ensure!(
+            fetched.version().is_some_and(|version| version >= FAIR),
+            "virtual time needs QEMU {}.{} or newer, and the one of {SUITE} does not run here",
+            FAIR.0,
+            FAIR.1
+        );
+        Ok(fetched)
+    }
+
+    fn unpacked(tree: &Path) -> Qemu {
+        let folders = ["usr/share/qemu", "usr/share/seabios"].map(|folder| tree.join(folder));
+        Qemu { program: tree.join("usr/bin").join(PROGRAM), folders: folders.to_vec() }
+    }
+
+    /// To be completed with what it shall emulate.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        for folder in &self.folders {
+            command.arg("-L").arg(folder);
+        }
+        if let Some(folder) = self.folders.first() {
+            // Else it tries the modules of the installed one, and says that they are not its own.
+            command.env("QEMU_MODULE_DIR", folder);
+        }
+        command
+    }
+
+    /// `None`: it does not run here.
+    pub fn version(&self) -> Option<(u32, u32)> {
+        let output = self.command().arg("--version").stdin(Stdio::null()).output().ok()?;
+        version(&String::from_utf8_lossy(&output.stdout))
+    }
+}
+
+/// "QEMU emulator version 7.2.22 (Debian …)"
+fn version(text: &str) -> Option<(u32, u32)> {
+    let (_, rest) = text.split_once(" version ")?;
+    let mut numbers = rest.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_and_compared() {
+        assert_eq!(version("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)\nCopyright"), Some((7, 2)));
+        assert_eq!(version("QEMU emulator version 10.0.2 (x)"), Some((10, 0)));
+        assert_eq!(version("no such thing"), None);
+        assert!(
+            [(11, 0), (10, 0), (9, 2), (7, 2)].map(|version| version >= FAIR) == [true, true, false, false]
+        );
+    }
+}
