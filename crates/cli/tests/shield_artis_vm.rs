@@ -130,6 +130,20 @@ fn root_vm_artis_honours_nice_values() {
     assert!(nice > 0 && (2..=5).contains(&(usual / nice)), "{usual} to {nice}");
 }
 
+/// Kills creating at its entry to so many a call of a name, and undoes.
+fn killed_and_undone(before: &std::collections::BTreeMap<String, String>, call: &str, at: usize) {
+    let inject = format!("inject={call}:signal=SIGKILL:when={at}");
+    let mut command = Command::new("strace");
+    // Without -f: the keeper goes on, and sees that nobody is there any more.
+    command.args(["-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject]);
+    command.arg(program("rtscope").expect("built")).args(["shield", "create"]).args(ARTIS);
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status().expect("strace is in the guest");
+    let killed = status.signal() == Some(9) || status.code() == Some(137);
+    assert!(killed, "not killed at {call} {at}: {status}");
+    assert!(fs::exists("/run/rtscope/shield.json").expect("told"), "killed too early: {call} {at}");
+    undone(before, &format!("killed at {call} {at}"));
+}
+
 #[test]
 fn root_vm_artis_killed_in_the_middle_is_undone() {
     let test = "root_vm_artis_killed_in_the_middle_is_undone";
@@ -137,17 +151,40 @@ fn root_vm_artis_killed_in_the_middle_is_undone() {
         return;
     }
     let before = facts();
-    // Of the journal, of a setting, of the word for the keeper and of the journal after that.
-    for at in [2, 10, 25, 60] {
-        let inject = format!("inject=write:signal=SIGKILL:when={at}");
-        let mut command = Command::new("strace");
-        command.args(["-qq", "--seccomp-bpf", "-o", "/dev/null", "-e", &inject]);
-        command.arg(program("rtscope").expect("built")).args(["shield", "create"]).args(ARTIS);
-        let status =
-            command.stdin(Stdio::null()).stdout(Stdio::null()).status().expect("strace is in the guest");
-        println!("killed at write {at}: {status}");
-        let killed = status.signal() == Some(9) || status.code() == Some(137);
-        assert!(killed || at > 25, "not killed at write {at}: {status}");
-        undone(&before, &format!("killed at write {at}"));
+    // Settings: the first write is the journal's; before that there is nothing to undo.
+    for at in [2, 6, 10, 18, 25] {
+        killed_and_undone(&before, "write", at);
     }
+}
+
+#[test]
+fn root_vm_artis_killed_while_its_keeper_starts_is_undone() {
+    let test = "root_vm_artis_killed_while_its_keeper_starts_is_undone";
+    if skipped(test) {
+        return;
+    }
+    let before = facts();
+    // The journal is written three times, each time with two fsync around the rename.
+    for (call, at) in [
+        // The keeper is there, and the journal does not know it.
+        ("rename", 2),
+        // It knows it, and the keeper has no word yet.
+        ("fsync", 4),
+        // The scheduler runs, and the journal does not say so.
+        ("rename", 3),
+        // All is done but the end.
+        ("fsync", 6),
+    ] {
+        killed_and_undone(&before, call, at);
+    }
+    let mut command = shield(&["create"]);
+    let mut creating = command.args(ARTIS).stdout(Stdio::null()).spawn().expect("starts");
+    let state = || fs::read_to_string("/sys/kernel/sched_ext/state").expect("there");
+    while state() == "disabled\n" {
+        assert!(creating.try_wait().expect("ours").is_none(), "it ended before the scheduler began");
+    }
+    // It may be done by now.
+    let _ = creating.kill();
+    creating.wait().expect("ours");
+    undone(&before, "killed while the kernel takes the scheduler");
 }
