@@ -377,8 +377,8 @@ void BPF_PROG(artis_stopping, struct task_struct *p, bool runnable)
 	}
 	if (!runnable)
 		end_eviction(state, p->flags & PF_EXITING ? RTS_ARTIS_EXITED :
-			     p->__state		   ? RTS_ARTIS_SLEPT :
-						     RTS_ARTIS_CHANGED);
+				    p->__state		  ? RTS_ARTIS_SLEPT :
+							    RTS_ARTIS_CHANGED);
 }
 
 SEC("struct_ops/artis_update_idle")

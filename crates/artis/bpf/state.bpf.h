@@ -24,8 +24,8 @@ struct task_state {
 	__u64 burst_ns;	  /* average time from there to the next entry */
 	__u32 evicting;	  /* the real-time CPU that it has to leave, plus one */
 	__u32 evicted_as; /* its class when that began */
-	__u32 in_kernel; /* within a fault or a signal, or woken there: the registers do not tell */
-	__u32 leaving;	 /* at the end of a system call */
+	__u32 in_kernel;  /* within a fault or a signal, or woken there: the registers do not tell */
+	__u32 leaving;	  /* at the end of a system call */
 };
 
 struct {
