@@ -270,15 +270,12 @@ static __always_inline void empty_held(__u64 longer_ns)
 	bpf_for(at, 0, config.nr_rt)
 	{
 		__s32 cpu = config.rt[index(at)];
-		struct cpu_state *there = &cpus[index(cpu)];
-		__u64 since = *(volatile __u64 *)&there->rt0_since;
-		struct rts_artis_cpu *counted;
+		struct rts_artis_cpu *there = counts_of(cpu);
+		__u64 since = there ? *(volatile __u64 *)&there->rt0_since_ns : 0;
 
 		if (!since || now - since < longer_ns || scx_bpf_dsq_nr_queued(LOCAL_ON | cpu) <= 0)
 			continue;
-		counted = counts_of(cpu);
-		if (counted)
-			count(&counted->emptied);
+		count(&there->emptied);
 		scx_bpf_dsq_reenq(LOCAL_ON | cpu, SCX_REENQ_ANY);
 	}
 }
@@ -427,9 +424,21 @@ SEC("struct_ops/artis_disable")
 void BPF_PROG(artis_disable, struct task_struct *p)
 {
 	struct task_state *state = state_of(p);
+	bool exits = p->flags & PF_EXITING;
+	__s32 cpu = scx_bpf_task_cpu(p);
+	struct rts_artis_cpu *there;
 
 	if (state && state->evicting)
-		end_eviction(state, p->flags & PF_EXITING ? RTS_ARTIS_EXITED : RTS_ARTIS_CHANGED);
+		end_eviction(state, exits ? RTS_ARTIS_EXITED : RTS_ARTIS_CHANGED);
+	/*
+	 * Who has the CPU and goes on as a real-time task: no switch tells, perhaps never. All other policies are ours. Its new priority is
+	 * not there yet on newer kernels; its run queue is locked, so that watch_switch is not in between.
+	 */
+	if (exits || !is_rt(cpu) || !bpf_ksym_exists(scx_bpf_task_running) || !scx_bpf_task_running(p))
+		return;
+	there = counts_of(cpu);
+	if (there && !there->rt0_since_ns)
+		there->rt0_since_ns = bpf_ktime_get_ns();
 }
 
 SEC("struct_ops/artis_cpu_online")

@@ -57,6 +57,7 @@ struct rts_artis_cpu {
 	rts_u64 ring_full; /* hand-overs that went through the shared queue, since the ring was full */
 	rts_u64 emptied;   /* times that waiting tasks were taken from this CPU, since RT0 held it */
 	rts_u64 delay_max_ns;
+	rts_u64 rt0_since_ns; /* RT0 has had the CPU since then, which is not in its ran_ns yet; 0: it has not */
 	rts_u64 delays[RTS_ARTIS_BUCKETS]; /* from the entry to leaving the CPU, of all classes */
 };
 

@@ -164,8 +164,9 @@ SEC("?tp_btf/sched_switch")
 int BPF_PROG(watch_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
 	__s32 cpu = bpf_get_smp_processor_id();
-	struct cpu_state *own = &cpus[index(cpu)];
+	struct rts_artis_cpu *here;
 	struct task_state *state;
+	__u64 since;
 
 	/* It gave way by itself and could go on: so does who is about to return to user mode. */
 	if (!preempt && !prev_state && prev->pid && !is_foreign(prev)) {
@@ -175,17 +176,17 @@ int BPF_PROG(watch_switch, bool preempt, struct task_struct *prev, struct task_s
 			state->in_kernel = !is_at_user_mode(prev, state);
 		}
 	}
-	if (!is_rt(cpu))
+	here = is_rt(cpu) ? counts_of(cpu) : NULL;
+	if (!here)
 		return 0;
+	since = here->rt0_since_ns;
 	if (next->prio < MAX_RT_PRIO) {
-		if (!own->rt0_since)
-			own->rt0_since = bpf_ktime_get_ns();
-	} else if (own->rt0_since) {
-		struct rts_artis_cpu *here = counts_of(cpu);
-
-		if (here)
-			here->classes[RTS_ARTIS_RT0].ran_ns += bpf_ktime_get_ns() - own->rt0_since;
-		own->rt0_since = 0;
+		if (!since)
+			here->rt0_since_ns = bpf_ktime_get_ns();
+	} else if (since) {
+		/* In this order: who reads in between finds the time missing, not twice. */
+		*(volatile __u64 *)&here->rt0_since_ns = 0;
+		here->classes[RTS_ARTIS_RT0].ran_ns += bpf_ktime_get_ns() - since;
 	}
 	return 0;
 }

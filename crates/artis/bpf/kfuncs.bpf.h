@@ -27,6 +27,7 @@ void scx_bpf_kick_cpu(__s32 cpu, __u64 flags) __ksym __weak;
 __s32 scx_bpf_dsq_nr_queued(__u64 dsq) __ksym __weak;
 bool scx_bpf_test_and_clear_cpu_idle(__s32 cpu) __ksym __weak;
 __s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym __weak;
+bool scx_bpf_task_running(const struct task_struct *p) __ksym __weak;
 void scx_bpf_exit_bstr(__s64 code, char *format, unsigned long long *data, __u32 size) __ksym __weak;
 int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, __u64 dsq, __u64 flags) __ksym __weak;
 struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it) __ksym __weak;

@@ -60,8 +60,7 @@ struct {
 } rings SEC(".maps");
 
 struct cpu_state {
-	__u64 rt0_since; /* RT0 has had the CPU since then; 0: it has not */
-	__u64 asked;	 /* when it last asked for work */
+	__u64 asked; /* when it last asked for work */
 	__u32 offline;
 	__u32 idle;
 	__u32 rank;

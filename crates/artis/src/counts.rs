@@ -148,9 +148,28 @@ pub fn read(id: u32, cpus: u32) -> Result<Vec<Counts>, Error> {
         let value = value.map_err(|error| bpf("reading the scheduler's counters", error))?;
         let value = value.unwrap_or_default();
         let words = value.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
-        Ok(parse(cpu, words.collect()))
+        Ok(parse(cpu, with_rt0_until(monotonic_ns(), words.collect())))
     };
     (0..cpus).map(read).collect()
+}
+
+/// Adds to RT0's time what the program counts only when RT0 leaves the CPU: a task that never sleeps would seem never to run.
+fn with_rt0_until(now_ns: Option<u64>, mut words: Vec<u64>) -> Vec<u64> {
+    const SINCE: usize = std::mem::offset_of!(abi::rts_artis_cpu, rt0_since_ns) / 8;
+    const RAN: usize = std::mem::offset_of!(abi::rts_artis_cpu, classes) / 8
+        + abi::RTS_ARTIS_RT0 as usize * (size_of::<abi::rts_artis_counts>() / 8)
+        + std::mem::offset_of!(abi::rts_artis_counts, ran_ns) / 8;
+    let since_ns = words.get(SINCE).copied().filter(|since| *since != 0);
+    if let (Some(now_ns), Some(since_ns), Some(ran_ns)) = (now_ns, since_ns, words.get_mut(RAN)) {
+        *ran_ns += now_ns.saturating_sub(since_ns);
+    }
+    words
+}
+
+/// The clock of `bpf_ktime_get_ns`. `None`: the machine does not tell its time, and nothing is added.
+fn monotonic_ns() -> Option<u64> {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).ok()?;
+    u64::try_from(std::time::Duration::from(now).as_nanos()).ok()
 }
 
 /// The words of `struct rts_artis_cpu`, in its order.
@@ -164,7 +183,7 @@ fn parse(cpu: u32, words: Vec<u64>) -> Counts {
         ended: Ends { moved: next(), slept: next(), exited: next(), changed: next(), returned: next() },
         refused: Refusals { bound: next(), pinned: next() },
     });
-    let (ring_full, emptied, max_ns) = (next(), next(), next());
+    let (ring_full, emptied, max_ns, _rt0_since_ns) = (next(), next(), next(), next());
     let delays = Delays { max_ns, buckets: rest.collect() };
     Counts { cpu, classes, ring_full, emptied, delays, words }
 }
@@ -203,6 +222,12 @@ mod tests {
         assert_eq!(counts.classes[2].ended.moved, of(2 * class + ended));
         assert_eq!(counts.classes[1].refused.pinned, of(2 * class - 8));
         assert_eq!(counts.classes[2].ended.returned, of(2 * class + ended) + 4);
+        let since = std::mem::offset_of!(abi::rts_artis_cpu, rt0_since_ns) / 8;
+        let mut numbers = vec![0; words];
+        numbers[since] = 100;
+        assert_eq!(parse(0, with_rt0_until(Some(350), numbers.clone())).classes[0].ran_ns, 250);
+        numbers[since] = 0;
+        assert_eq!(parse(0, with_rt0_until(Some(350), numbers)).classes[0].ran_ns, 0, "RT0 has not the CPU");
     }
 
     #[test]

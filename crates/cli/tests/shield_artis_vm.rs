@@ -57,6 +57,20 @@ fn root_vm_artis_lends_cpus_and_takes_them_back() {
 }
 
 #[test]
+fn root_vm_artis_counts_a_real_time_task_that_never_sleeps() {
+    let test = "root_vm_artis_counts_a_real_time_task_that_never_sleeps";
+    if skipped(test) {
+        return;
+    }
+    let _shield = Shield::of(&ARTIS);
+    let ran = || number(&class(&top(), 1, "rt0")["ran_ns"]);
+    let before_ns = ran();
+    let _busy = Load::one(shield(&["run", "--prio", "60", "--", "sh", "-c", "while :; do :; done"]));
+    // It is never switched away, so that no switch tells its time.
+    wait_for("its time is seen", || ran() > before_ns + 500_000_000);
+}
+
+#[test]
 fn root_vm_artis_cpus_are_set_apart_when_the_scheduler_goes() {
     let test = "root_vm_artis_cpus_are_set_apart_when_the_scheduler_goes";
     if skipped(test) {
