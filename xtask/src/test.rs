@@ -83,19 +83,7 @@ pub fn run(quick: bool) -> Result<ExitCode> {
     timed(&mut times, &machines, || machines_and_soak(&build, quick, &mut tally))?;
     tally.add("kernel log", log.check());
     print_times(times);
-    keep_completeness(&mut tally)?;
     Ok(tally.finish())
-}
-
-/// The table is long, and its test fails when it does not add up.
-fn keep_completeness(tally: &mut Tally) -> Result<()> {
-    let text = std::mem::take(&mut tally.completeness).text();
-    if !text.is_empty() {
-        let file = libtest::log_path("completeness")?;
-        std::fs::write(&file, text)?;
-        println!("what was recorded, and what perf counted: {}", file.display());
-    }
-    Ok(())
 }
 
 fn machines_and_soak(build: &Build, quick: bool, tally: &mut Tally) -> Result<()> {
