@@ -52,7 +52,7 @@ static __always_inline void call_for(struct task_struct *p, __s32 first)
 		kick(cpu, KICK_IDLE);
 		return;
 	}
-	cpu = less_important(p);
+	cpu = less_important(p, config.others, config.nr_others);
 	if (cpu >= 0)
 		kick(cpu, KICK_PREEMPT);
 	else if (first >= 0)
@@ -84,11 +84,36 @@ __s32 BPF_PROG(artis_select_cpu, struct task_struct *p, __s32 before, __u64 flag
 	return is_rt(before) || !may_use(p, before) ? first : before;
 }
 
+/*
+ * Sends a task that is being queued to a real-time CPU, if there is one for it. The kick is for older kernels, which lose
+ * SCX_ENQ_PREEMPT on the way to another CPU; where it comes late, dispatch lets RT1 go on.
+ */
+static __always_inline bool lend(struct task_struct *p, struct task_state *state, __u64 flags)
+{
+	__s32 cpu;
+
+	if (!is_lendable(p, state))
+		return false;
+	cpu = claim_idle_rt(p);
+	if (cpu >= 0) {
+		send(p, cpu);
+		insert(p, LOCAL_ON | cpu, config.lent_slice_ns, flags);
+		return true;
+	}
+	cpu = claim_lent_rt(p, state);
+	if (cpu < 0)
+		return false;
+	send(p, cpu);
+	insert(p, LOCAL_ON | cpu, config.lent_slice_ns, flags | ENQ_PREEMPT);
+	kick(cpu, KICK_PREEMPT);
+	return true;
+}
+
 SEC("struct_ops/artis_enqueue")
 void BPF_PROG(artis_enqueue, struct task_struct *p, __u64 flags)
 {
 	struct task_state *state = state_of(p);
-	__s32 cpu = scx_bpf_task_cpu(p), first, idle;
+	__s32 cpu = scx_bpf_task_cpu(p), first;
 	struct rts_artis_cpu *here = counts_of(cpu);
 	struct rts_artis_counts *class;
 
@@ -114,13 +139,11 @@ void BPF_PROG(artis_enqueue, struct task_struct *p, __u64 flags)
 	if (flags & SCX_ENQ_WAKEUP)
 		state->in_kernel |= is_at_user_mode(p, state);
 	if (!is_rt(cpu)) {
-		idle = is_lendable(p, state) ? claim_idle_rt(p) : -1;
-		state->leaving = 0;
-		if (idle >= 0) {
-			send(p, idle);
-			insert(p, LOCAL_ON | idle, config.lent_slice_ns, flags);
+		if (lend(p, state, flags)) {
+			state->leaving = 0;
 			return;
 		}
+		state->leaving = 0;
 		queue(p, state, flags);
 		call_for(p, cpu);
 		return;
@@ -229,31 +252,49 @@ static __always_inline void take_over_all(__u32 turn)
 	}
 }
 
-/* Sends a waiting task that is in user mode to an idle real-time CPU. */
+/* Sends a task that waits in a queue to a real-time CPU, if there is one for it. */
+static __always_inline void lend_waiting(struct bpf_iter_scx_dsq *it, struct task_struct *p)
+{
+	struct task_state *state = state_of(p);
+	__s32 cpu;
+	bool idle;
+
+	if (!is_lendable(p, state))
+		return;
+	cpu = claim_idle_rt(p);
+	idle = cpu >= 0;
+	if (!idle)
+		cpu = claim_lent_rt(p, state);
+	if (cpu < 0)
+		return;
+	if (bpf_ksym_exists(scx_bpf_dsq_move_set_slice))
+		scx_bpf_dsq_move_set_slice(it, config.lent_slice_ns);
+	if (scx_bpf_dsq_move(it, p, LOCAL_ON | cpu, idle ? 0 : ENQ_PREEMPT))
+		send(p, cpu);
+	else if (!idle)
+		/* Somebody else took it; what runs there is known again at the next end of its slice. */
+		cpus[index(cpu)].rank = RANK_NONE;
+	if (!idle)
+		kick(cpu, KICK_PREEMPT);
+}
+
+/* Sends waiting tasks that are in user mode to real-time CPUs that are to be had; Linux tasks to idle ones alone. */
 static __always_inline void lend_from(__u64 dsq)
 {
 	struct bpf_iter_scx_dsq it;
 	struct task_struct *p;
 	__u32 number;
-	__s32 cpu;
 
-	if (!has_idle_rt() || scx_bpf_dsq_nr_queued(dsq) <= 0)
+	if (scx_bpf_dsq_nr_queued(dsq) <= 0 || (dsq == QUEUE_LINUX && !has_idle_rt()))
 		return;
 	if (!bpf_iter_scx_dsq_new(&it, dsq, 0)) {
 		bpf_for(number, 0, LOOK_AT)
 		{
 			p = bpf_iter_scx_dsq_next(&it);
-			if (!p)
+			if (!p || (dsq == QUEUE_LINUX && !has_idle_rt()))
 				break;
-			if (!is_lendable(p, state_of(p)))
-				continue;
-			cpu = claim_idle_rt(p);
-			if (cpu < 0)
-				break;
-			if (bpf_ksym_exists(scx_bpf_dsq_move_set_slice))
-				scx_bpf_dsq_move_set_slice(&it, config.lent_slice_ns);
-			if (scx_bpf_dsq_move(&it, p, LOCAL_ON | cpu, 0))
-				send(p, cpu);
+			if (is_rt_to_be_had(p, state_of(p)))
+				lend_waiting(&it, p);
 		}
 	}
 	bpf_iter_scx_dsq_destroy(&it);
@@ -280,6 +321,16 @@ static __always_inline void empty_held(__u64 longer_ns)
 	}
 }
 
+/* Whether a task may go on on a real-time CPU when its slice is over. */
+static __always_inline bool may_stay(struct task_struct *p)
+{
+	if (first_other(p) < 0)
+		return true;
+	if (!is_lendable(p, state_of(p)) || scx_bpf_dsq_nr_queued(QUEUE_RT1) > 0)
+		return false;
+	return p->policy == SCHED_EXT || scx_bpf_dsq_nr_queued(QUEUE_LINUX) <= 0;
+}
+
 SEC("struct_ops/artis_dispatch")
 void BPF_PROG(artis_dispatch, __s32 cpu, struct task_struct *prev)
 {
@@ -288,15 +339,23 @@ void BPF_PROG(artis_dispatch, __s32 cpu, struct task_struct *prev)
 	/* When the last other CPU has gone offline, those that wait have only this one, until the scheduler has ended. */
 	if (is_rt(cpu) && offline_others < config.nr_others) {
 		/* It never pulls. Who has it may keep it, unless others wait for it. */
-		if (goes_on &&
-		    (first_other(prev) < 0 || (is_lendable(prev, state_of(prev)) && !scx_bpf_dsq_nr_queued(QUEUE_RT1) &&
-					       !scx_bpf_dsq_nr_queued(QUEUE_LINUX))))
+		if (goes_on && may_stay(prev)) {
 			refill(prev, config.lent_slice_ns);
+			/* A claim that came to nothing is forgotten. */
+			cpus[index(cpu)].rank = rank_on(prev, cpu);
+		}
 		return;
 	}
 	take_over_all(cpus[index(cpu)].turns);
 	lend_from(QUEUE_RT1);
 	lend_from(QUEUE_LINUX);
+	/* It was stopped to be lent a real-time CPU: enqueue does that. */
+	if (goes_on && prev->policy == SCHED_EXT && is_rt_to_be_had(prev, state_of(prev)) &&
+	    is_lendable(prev, state_of(prev))) {
+		if (!take(QUEUE_RT1))
+			take(QUEUE_LINUX);
+		return;
+	}
 	if (!(++cpus[index(cpu)].turns % LINUX_TURN) && prev && prev->policy == SCHED_EXT && take(QUEUE_LINUX))
 		return;
 	if (goes_on && is_still_first(prev, cpu)) {
@@ -324,10 +383,8 @@ void BPF_PROG(artis_tick, struct task_struct *p)
 		return;
 	}
 	empty_held(config.grace_ns);
-	if (!has_idle_rt())
-		return;
-	if (scx_bpf_dsq_nr_queued(QUEUE_RT1) + scx_bpf_dsq_nr_queued(QUEUE_LINUX) > 0 ||
-	    (p->policy == SCHED_EXT && is_lendable(p, state)))
+	if ((has_idle_rt() && scx_bpf_dsq_nr_queued(QUEUE_RT1) + scx_bpf_dsq_nr_queued(QUEUE_LINUX) > 0) ||
+	    (p->policy == SCHED_EXT && is_rt_to_be_had(p, state) && is_lendable(p, state)))
 		kick(cpu, KICK_PREEMPT);
 }
 
@@ -337,12 +394,12 @@ void BPF_PROG(artis_running, struct task_struct *p)
 	struct task_state *state = state_of(p);
 	__s32 cpu = bpf_get_smp_processor_id();
 
-	cpus[index(cpu)].rank = rank_of(p);
+	cpus[index(cpu)].rank = rank_on(p, cpu);
 	if (!state)
 		return;
 	state->ran_since = bpf_ktime_get_ns();
 	state->leaving = 0;
-	if (is_rt(cpu))
+	if (is_rt(cpu) || (p->policy == SCHED_EXT && !state->lent_since))
 		state->lent_since = state->ran_since;
 	if (p->policy != SCHED_EXT && (__s64)(state->vtime - vtime_now) > 0)
 		vtime_now = state->vtime;

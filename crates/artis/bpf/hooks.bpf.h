@@ -125,7 +125,10 @@ int enter_signal(void *ctx)
 	return 0;
 }
 
-/* RT1 come back to a real-time CPU at once: the kick makes the scheduler look for one. */
+/*
+ * RT1 come back to an idle real-time CPU at once: the kick makes the scheduler look for one. Where others were lent all of them, it is the
+ * next tick that does so.
+ */
 SEC("?tp/raw_syscalls/sys_exit")
 int leave_syscall(void *ctx)
 {

@@ -7,6 +7,9 @@
 
 #include "state.bpf.h"
 
+/* A tick or less: ticks are when it is looked at. */
+#define PREEMPT_AFTER_NS 1000000
+
 /* No task of ours: the kernel's, or one with a real-time priority, be it inherited. */
 static __always_inline bool is_foreign(const struct task_struct *p)
 {
@@ -118,17 +121,17 @@ static __always_inline __u32 rank_of(const struct task_struct *p)
 	return p->policy == SCHED_EXT ? (__u32)(p->static_prio - MAX_RT_PRIO) : RANK_LINUX;
 }
 
-/* The CPU on which this task should run instead of what runs there, or -1. */
-static __always_inline __s32 less_important(const struct task_struct *p)
+/* Of so many CPUs the one that has the least important task of ours, if that is less important than this one; or -1. */
+static __always_inline __s32 less_important(const struct task_struct *p, const volatile __u16 *among, __u32 number)
 {
 	__u32 at, worst = rank_of(p);
 	__s32 found = -1;
 
 	if (worst >= RANK_LINUX)
 		return -1;
-	bpf_for(at, 0, config.nr_others)
+	bpf_for(at, 0, number)
 	{
-		__s32 cpu = config.others[index(at)];
+		__s32 cpu = among[index(at)];
 		__u32 rank = cpus[index(cpu)].rank;
 
 		if (rank > worst && rank < RANK_NONE && may_use(p, cpu)) {
@@ -137,6 +140,52 @@ static __always_inline __s32 less_important(const struct task_struct *p)
 		}
 	}
 	return found;
+}
+
+/*
+ * Whether RT1 may have a CPU that was lent to somebody else: that costs two tasks a move, so only who has been in user mode for a while,
+ * running or waiting, and not who is about to make the next of many system calls.
+ */
+static __always_inline bool may_preempt(const struct task_struct *p, const struct task_state *state)
+{
+	return p->policy == SCHED_EXT && state && state->lent_since &&
+	       bpf_ktime_get_ns() - state->lent_since >= PREEMPT_AFTER_NS;
+}
+
+/* Takes a real-time CPU from a less important task that was lent it, for RT1; -1: there is none. */
+static __always_inline __s32 claim_lent_rt(const struct task_struct *p, const struct task_state *state)
+{
+	__u32 rank = rank_of(p), seen;
+	__s32 cpu;
+
+	if (!may_preempt(p, state))
+		return -1;
+	cpu = less_important(p, config.rt, config.nr_rt);
+	if (cpu < 0)
+		return -1;
+	seen = *(volatile __u32 *)&cpus[index(cpu)].rank;
+	/* By one at a time, and not when RT0 has come meanwhile. */
+	if (seen <= rank || seen >= RANK_NONE ||
+	    __sync_val_compare_and_swap(&cpus[index(cpu)].rank, seen, rank) != seen)
+		return -1;
+	return cpu;
+}
+
+/* Whether a real-time CPU may be had: an idle one, or one that a less important task was lent. */
+static __always_inline bool is_rt_to_be_had(const struct task_struct *p, const struct task_state *state)
+{
+	return has_idle_rt() || (may_preempt(p, state) && less_important(p, config.rt, config.nr_rt) >= 0);
+}
+
+/*
+ * What a task that gets a CPU counts there. On a real-time CPU nobody takes the place of who cannot go elsewhere: the kernel's threads of
+ * this CPU, tasks that are bound to it, or are within a section in which the kernel moves nobody.
+ */
+static __always_inline __u32 rank_on(const struct task_struct *p, __s32 cpu)
+{
+	if (is_rt(cpu) && (is_foreign(p) || first_other(p) < 0 || is_pinned(p)))
+		return RANK_NONE;
+	return rank_of(p);
 }
 
 #endif

@@ -20,7 +20,7 @@ struct task_state {
 	__u64 vtime; /* time that it had, weighed by its nice value */
 	__u64 ran_since;
 	__u64 entered_ns; /* when the hook saw it enter the kernel, while it is being evicted */
-	__u64 lent_since; /* when it last came to user mode, or to a real-time CPU */
+	__u64 lent_since; /* when it last came to user mode, or to a real-time CPU; RT1: to any CPU, where that is not known */
 	__u64 burst_ns;	  /* average time from there to the next entry */
 	__u32 evicting;	  /* the real-time CPU that it has to leave, plus one */
 	__u32 evicted_as; /* its class when that began */

@@ -103,6 +103,7 @@ enum scx_dsq_id_flags {
 };
 enum scx_enq_flags {
 	SCX_ENQ_WAKEUP = 1ULL,
+	SCX_ENQ_PREEMPT = 1ULL << 32,
 	SCX_ENQ_LAST = 1ULL << 41,
 };
 enum scx_kick_flags { SCX_KICK_IDLE = 1, SCX_KICK_PREEMPT = 2 };

@@ -8,7 +8,8 @@ mod artis_room;
 mod shield_room;
 
 use artis_room::{
-    ARTIS, CALLS, COMPUTES, Load, accounted, class, is_set_apart, keeper, number, ran, skipped, top, undone,
+    ARTIS, CALLS, COMPUTES, Load, SPINS, accounted, all_accounted, bind, class, is_set_apart, keeper, number,
+    ran, skipped, top, undone,
 };
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
@@ -201,4 +202,61 @@ fn root_vm_artis_killed_while_its_keeper_starts_is_undone() {
     let _ = creating.kill();
     creating.wait().expect("ours");
     undone(&before, "killed while the kernel takes the scheduler");
+}
+
+#[test]
+fn root_vm_artis_rt1_comes_back_where_a_linux_task_never_leaves() {
+    let test = "root_vm_artis_rt1_comes_back_where_a_linux_task_never_leaves";
+    if skipped(test) {
+        return;
+    }
+    let _shielded = Shield::of(&ARTIS);
+    // They never enter the kernel. While RT1 sleeps, each has a CPU, and nobody waits: they would stay for ever.
+    let linux = Load::of(SPINS, 2);
+    wait_for("they run", || linux.pids().iter().all(|pid| ran(*pid) > 2));
+    let start = top();
+    let turns = 100;
+    let script = format!(
+        "n=0; while [ $n -lt {turns} ]; do n=$((n+1)); usleep 20000; i=0; while [ $i -lt 1000 ]; do i=$((i+1)); done; done"
+    );
+    // Nobody looks meanwhile: who looks would wait for a CPU.
+    good(&["run", "--class", "rt1", "--prio", "30", "--", "sh", "-c", &script]);
+    let now = top();
+    let since = |what: &dyn Fn(&serde_json::Value) -> u64| what(&now) - what(&start);
+    let came = since(&|top| number(&class(top, 1, "rt1")["moved_here"]));
+    let ran_ns = since(&|top| number(&class(top, 1, "rt1")["ran_ns"]));
+    println!(
+        "of {turns} turns RT1 came {came} times to CPU 1, and ran there for {ran_ns} ns\n{}",
+        good(&["top", "--once"])
+    );
+    assert!(came >= turns / 2, "it hardly came");
+    assert!(ran_ns > 0, "it was sent, and never ran");
+    drop(linux);
+    all_accounted();
+}
+
+#[test]
+fn root_vm_artis_rt1_takes_no_cpu_from_who_is_bound_to_it() {
+    let test = "root_vm_artis_rt1_takes_no_cpu_from_who_is_bound_to_it";
+    if skipped(test) {
+        return;
+    }
+    let _shielded = Shield::of(&ARTIS);
+    let bound = Load::of(SPINS, 1);
+    let bound = bound.pids()[0];
+    bind(bound, &[1]).expect("bound");
+    let rt1 = |_| {
+        let mut command = shield(&["run", "--class", "rt1", "--"]);
+        command.args(["sh", "-c", COMPUTES]);
+        Load::one(command)
+    };
+    let rt1: Vec<Load> = (0..2).map(rt1).collect();
+    let ran_all = || rt1.iter().map(|load| ran(load.pids()[0])).sum::<u64>();
+    wait_for("RT1 runs", || ran_all() > 20);
+    let start = (ran(bound), ran_all());
+    wait_for("RT1 runs on", || ran_all() > start.1 + 400);
+    let (of_bound, of_rt1) = (ran(bound) - start.0, ran_all() - start.1);
+    println!("bound: {of_bound} ticks, two RT1: {of_rt1}");
+    // They have the other CPU, and it has most of its own.
+    assert!(of_bound * 3 > of_rt1, "bound {of_bound}, RT1 {of_rt1}");
 }
