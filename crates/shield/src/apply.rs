@@ -16,7 +16,10 @@ use crate::{Cpus, Error, System, tasks};
 use nix::errno::Errno;
 use serde::Serialize;
 use std::io::{self, ErrorKind};
+use std::time::Duration;
 
+/// Undoing waits so long for another process: bringing somebody in takes a moment, and so does setting lent CPUs apart.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// So often threads are moved from one group to another until none is left: who forks meanwhile adds to them.
 const SWEEPS: usize = 50;
 
@@ -245,7 +248,7 @@ fn threads(system: &System, from: &str, to: &str) -> Outcome {
 
 /// Undoes the shield that the journal tells of.
 pub fn undo(system: &System, force: bool) -> Result<Vec<(Step, Undone)>, Error> {
-    let lock = Lock::take(system)?;
+    let lock = Lock::take_within(system, PATIENCE)?;
     let journal = Journal::load(system)?.ok_or(Error::None)?;
     if journal.state == State::Left && !force {
         return Err(Error::None);

@@ -14,10 +14,14 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Where it is.
 pub const PATH: &str = "/run/rtscope/shield.json";
 const LOCK: &str = "/run/rtscope/shield.lock";
+/// Who waits for the lock looks so often.
+const LOOK: Duration = Duration::from_millis(20);
 /// Who may open a file may lock it, and then hold up everybody: nobody else may open this one.
 const LOCK_MODE: u32 = 0o600;
 /// Others may write.
@@ -76,6 +80,17 @@ impl Lock {
     /// Takes it, or says that somebody has it.
     pub fn take(system: &System) -> Result<Lock, Error> {
         Lock::with(system, FlockArg::LockExclusiveNonblock)
+    }
+
+    /// Takes it as soon as nobody else has it, or says after a time that somebody still has.
+    pub fn take_within(system: &System, patience: Duration) -> Result<Lock, Error> {
+        let end = Instant::now() + patience;
+        loop {
+            match Lock::take(system) {
+                Err(Error::Busy) if Instant::now() < end => sleep(LOOK),
+                taken => return taken,
+            }
+        }
     }
 
     /// Waits for it: for what takes no time, and may be done by many at once.
@@ -163,5 +178,25 @@ impl Journal {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", &path)(error)),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn who_waits_for_the_lock_gets_it_when_it_is_free_and_gives_up_when_it_is_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let system = System::new(folder.path());
+        let first = Lock::take(&system).expect("free");
+        let short = Lock::take_within(&system, LOOK);
+        assert!(matches!(short, Err(Error::Busy)), "{short:?}");
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| Lock::take_within(&system, Duration::from_secs(60)));
+            drop(first);
+            waits.join().expect("no panic").expect("free again");
+        });
     }
 }

@@ -18,11 +18,6 @@ use rtscope_shield::{Error, System};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
-
-/// Another process may be bringing somebody into the shield just now.
-const TRIES: usize = 50;
-const BETWEEN: Duration = Duration::from_millis(100);
 
 /// The shield. Dropping it undoes it.
 #[derive(Debug)]
@@ -54,7 +49,7 @@ impl<'a> Guard<'a> {
     /// Undoes it, and says what could not be undone.
     pub fn undo(mut self) -> Result<Vec<(Step, Undone)>, Failure> {
         self.is_made = false;
-        let undone = undo(self.system)?;
+        let undone = apply::undo(self.system, false)?;
         self.heir.tell(b'.')?;
         Ok(undone)
     }
@@ -63,23 +58,13 @@ impl<'a> Guard<'a> {
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
         if self.is_made {
-            if let Err(error) = undo(self.system) {
+            if let Err(error) = apply::undo(self.system, false) {
                 note(&format!("rtscope: undoing the shield: {error}; rtscope shield undo tries again"));
             }
         }
         // It has nothing to do any more; should it be gone, all the better.
         let _ = self.heir.tell(b'.');
     }
-}
-
-fn undo(system: &System) -> Result<Vec<(Step, Undone)>, Error> {
-    for _ in 0..TRIES {
-        match apply::undo(system, false) {
-            Err(Error::Busy) => std::thread::sleep(BETWEEN),
-            done => return done,
-        }
-    }
-    apply::undo(system, false)
 }
 
 /// The second process. It is in a session of its own, so that nobody's Ctrl-C ends it.
@@ -146,7 +131,7 @@ fn wait_and_undo(system: &System, mut ear: File, rtscope: Option<&OwnedFd>) {
         last = byte[0];
     }
     if last == b'!' {
-        match undo(system) {
+        match apply::undo(system, false) {
             Ok(_) | Err(Error::None) => {}
             Err(error) => note(&format!("rtscope: undoing the shield of a table that was killed: {error}")),
         }
