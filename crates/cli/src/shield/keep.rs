@@ -84,9 +84,13 @@ pub fn keep(system: &System, options: &KeepOptions) -> Result<(), Failure> {
     while !stop.asked() {
         if let Some(ended) = scheduler.ended() {
             let why = format!("{} {}", ended.reason, ended.message).trim().to_owned();
+            // At once: the kernel waits for each CPU before a partition is done, and RT0 that never sleeps lets it wait.
+            say(&format!("the kernel ended the scheduler that lent CPUs {} ({why})", options.rt));
             // Before its programs are taken out: that waits for each task that was preempted to go on (RCU-tasks), and who is stuck
-            // behind RT0, for which the kernel may have ended it, does not. When it cannot, the guard goes on trying after our end.
+            // behind RT0, for which the kernel may have ended it, does not. When it cannot, the guard goes on trying: not after our end,
+            // for which that is waited for, too, but from now on.
             set_apart(system, &own, &format!("the kernel ended it: {why}"), &mut String::new());
+            drop(guard.and_then(|guard| guard.stdin));
             return Ok(());
         }
         let is_gone =
