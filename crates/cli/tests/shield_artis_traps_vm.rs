@@ -11,8 +11,8 @@ mod artis_room;
 mod shield_room;
 
 use artis_room::{
-    ARTIS, CALLS, COMPUTES, Load, SPINS, accounted, all_accounted, bind, class, keeper, number, ran, skipped,
-    top, total,
+    ARTIS, CALLS, COMPUTES, Load, SPINS, accounted, all_accounted, bind, class, is_set_apart, keeper, number,
+    ran, skipped, top, total,
 };
 use rtscope_testkit::sched::{self, Policy};
 use shield_room::{Shield, assert_same, facts, good, shield, wait_for};
@@ -213,4 +213,28 @@ fn root_vm_artis_is_not_loaded_beside_rt0_that_is_there_already() {
     rt0.join().expect("it ends");
     // Without it, it can be had.
     drop(Shield::of(&ARTIS));
+}
+
+#[test]
+fn root_vm_artis_who_waits_too_long_ends_it_and_the_cpus_are_set_apart() {
+    let test = "root_vm_artis_who_waits_too_long_ends_it_and_the_cpus_are_set_apart";
+    if skipped(test) {
+        return;
+    }
+    let shielded = Shield::of(&ARTIS);
+    let bound = Load::of(SPINS, 1);
+    bind(bound.pids()[0], &[1]).expect("bound");
+    wait_for("it runs there", || last_cpu(bound.pids()[0]) == 1);
+    let hog = hog();
+    // The kernel's watchdog, after half a minute.
+    wait_for("the kernel ends the scheduler", || {
+        fs::read_to_string("/sys/kernel/sched_ext/state").expect("there") != "enabled\n"
+    });
+    assert_eq!(shield_room::status(hog.pids()[0], "Cpus_allowed_list").as_deref(), Some("1"), "RT0 stays");
+    // It may wait for the CPU itself before that is done; with PREEMPT_RT it does, for threads that RT0 comes before.
+    drop(hog);
+    is_set_apart("failed to run for");
+    let log = fs::read_to_string("/run/rtscope/artis.log").expect("a log");
+    assert!(log.contains("the kernel ended the scheduler that lent CPUs 1 ("), "{log}");
+    drop((bound, shielded));
 }

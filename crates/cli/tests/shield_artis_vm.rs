@@ -157,6 +157,9 @@ fn killed_and_undone(before: &std::collections::BTreeMap<String, String>, call: 
     assert!(killed, "not killed at {call} {at}: {status}");
     assert!(fs::exists("/run/rtscope/shield.json").expect("told"), "killed too early: {call} {at}");
     undone(before, &format!("killed at {call} {at}"));
+    // Half of all that is undone was not killed.
+    good(&[&["create"][..], &ARTIS].concat());
+    undone(before, &format!("after being killed at {call} {at}"));
 }
 
 #[test]
@@ -202,6 +205,8 @@ fn root_vm_artis_killed_while_its_keeper_starts_is_undone() {
     let _ = creating.kill();
     creating.wait().expect("ours");
     undone(&before, "killed while the kernel takes the scheduler");
+    good(&[&["create"][..], &ARTIS].concat());
+    undone(&before, "after that");
 }
 
 #[test]
