@@ -40,6 +40,6 @@ while read -r number limit program name; do
     echo "RTSCOPE-VM end $number $?"
 done < /tests
 echo "RTSCOPE-VM log"
-dmesg | sed '1,/rtscope tests begin/d' | tail -n 200
+dmesg | sed '1,/rtscope tests begin/d' | tail -n 1000
 echo "RTSCOPE-VM off"
 poweroff -f

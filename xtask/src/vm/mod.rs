@@ -38,8 +38,10 @@ use options::{Action, Options};
 use qemu::Qemu;
 use suite::Suite;
 
-/// A kernel has so long for all tests, boots included.
+/// A kernel has so long for all tests, boots included; tests of stress have their time beside it.
 const KERNEL_LIMIT: Duration = Duration::from_secs(1200);
+/// Where tests of stress read how long they are to last.
+const STRESS: &str = "RTSCOPE_STRESS_SECONDS";
 /// When more have failed, it is not the host's moods.
 const TRIED_AGAIN: usize = 8;
 /// A test in which the guest died so often has failed.
@@ -229,10 +231,13 @@ fn run_kernel(
     options: &Options,
 ) -> Result<KernelRun> {
     let start = Instant::now();
+    let end = start + KERNEL_LIMIT + 2 * Duration::from_secs(options.stress_s.into());
+    // What the kernel does not know is in the environment of its first program.
+    let append = format!("{} {STRESS}={}", kernel.append, options.stress_s);
     let mut column = Column::new(kernel.name, suite, options.timing);
     while let Some((machine, numbers)) = column.next(suite) {
         let machine = Machine { virtual_time: machine.virtual_time || options.virtual_time, ..machine };
-        let limits = Limits { end: start + KERNEL_LIMIT, silence: machine.silence() };
+        let limits = Limits { end, silence: machine.silence() };
         let qemu = match emulator(machine) {
             Ok(qemu) => qemu,
             Err(error) => {
@@ -240,9 +245,9 @@ fn run_kernel(
                 continue;
             }
         };
-        let archive = suite.archive(base, kernel.name, &numbers)?;
+        let archive = suite.archive(base, kernel.name, &numbers, options.stress_s)?;
         let mut console = Console::default();
-        let ended = boot::boot(&qemu, &image.path, kernel.append, &archive, machine, limits, |line| {
+        let ended = boot::boot(&qemu, &image.path, &append, &archive, machine, limits, |line| {
             if options.verbose {
                 eprintln!("[{}] {line}", kernel.name);
             }

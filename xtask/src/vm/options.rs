@@ -16,6 +16,7 @@ in them, and prints a table of kernels and tests. Without KERNEL: all of them.
   --test TEXT     only tests with TEXT in their names
   --quick         only the test programs that ./x test runs
   --timing        also the tests that need real CPUs (they may fail)
+  --stress N      tests of stress last N seconds (30)
   --run COMMAND   instead of tests, this shell command, with rtscope in its PATH
   --virtual-time  the guests' clocks count instructions: what the host does is no latency
   --cpus N        CPUs of a guest that runs a command (default: 2)
@@ -31,8 +32,13 @@ $XDG_CACHE_HOME/rtscope/vm (~/.cache/rtscope/vm).
   ./x vm --test killed 6.12-rt        one test on one kernel
   ./x vm --update newest newest-rt    what is current in Debian sid
   ./x vm --virtual-time --run 'rtscope shield table --samples 100k --rate 2000/s' newest
-                                      how much a shield is good for (half an hour)
+                                      how much a shield is good for (a quarter of an hour)
+  ./x vm --test _under_stress --stress 600 newest newest-rt
+                                      ten minutes of stress for the scheduler that lends CPUs
 ";
+
+/// So long a test of stress lasts where nobody says.
+const STRESS_S: u32 = 30;
 
 /// What `./x test` runs, in its minutes: test programs, and the kernels for them. What depends on the kernel is there; what
 /// `rtscope` then makes of it (its command line, its files) is the same on every kernel, and left to `./x vm`.
@@ -52,14 +58,18 @@ const RECORDING: [&str; 10] = [
     "cli: chains",
 ];
 /// Shields, and the scheduler that lends CPUs, which only these kernels can load.
-const SHIELDING: [&str; 8] = [
+const SHIELDING: [&str; 12] = [
     "artis: scheduler",
     "shield: deadline",
     "cli: shield_vm",
     "cli: shield_rt0_vm",
     "cli: shield_hotplug_vm",
     "cli: shield_table",
+    "cli: shield_table_vm",
     "cli: shield_artis_vm",
+    "cli: shield_artis_hotplug_vm",
+    "cli: shield_artis_stress_vm",
+    "cli: shield_artis_traps_vm",
     "production-line: line",
 ];
 
@@ -83,6 +93,8 @@ pub struct Options {
     /// Only these test programs; empty: all.
     pub programs: Vec<&'static str>,
     pub timing: bool,
+    /// So long tests of stress last.
+    pub stress_s: u32,
     /// Instead of tests.
     pub command: Option<String>,
     /// For all; else only for tests that ask for it.
@@ -118,6 +130,7 @@ impl Default for Options {
             filter: String::new(),
             programs: Vec::new(),
             timing: false,
+            stress_s: STRESS_S,
             command: None,
             virtual_time: false,
             cpus: None,
@@ -147,6 +160,10 @@ pub fn parse(arguments: &[&str]) -> Result<Action> {
             }
             "--quick" => options.programs = [&RECORDING[..], &SHIELDING].concat(),
             "--timing" => options.timing = true,
+            "--stress" => {
+                let seconds = arguments.next().and_then(|seconds| seconds.parse().ok());
+                options.stress_s = seconds.context("--stress needs a number of seconds")?;
+            }
             "--run" => {
                 options.command = Some((*arguments.next().context("--run needs a command")?).to_owned());
             }
@@ -197,16 +214,22 @@ mod tests {
         assert_eq!(options(&[]).kernels, KERNELS);
         let some = options(&["--test", "killed", "6.12-rt", "--jobs", "1", "6.12-rt"]);
         assert_eq!((some.kernels[0].name, some.kernels.len()), ("6.12-rt", 1));
-        assert_eq!((some.filter.as_str(), some.jobs), ("killed", 1));
+        assert_eq!((some.filter.as_str(), some.jobs, some.stress_s), ("killed", 1, STRESS_S));
+        assert_eq!(options(&["--stress", "600"]).stress_s, 600);
         assert_eq!(parse(&["--list"]).expect("good"), Action::List);
         let command = options(&["--run", "uname -a", "--cpus", "4", "--virtual-time", "newest"]);
         assert_eq!(
             (command.command.as_deref(), command.cpus, command.virtual_time),
             (Some("uname -a"), Some(4), true)
         );
-        for wrong in
-            [&["6.11"][..], &["--jobs", "0"], &["--test"], &["--cpus", "4"], &["--run", "x", "--cpus", "9"]]
-        {
+        for wrong in [
+            &["6.11"][..],
+            &["--jobs", "0"],
+            &["--test"],
+            &["--cpus", "4"],
+            &["--run", "x", "--cpus", "9"],
+            &["--stress"],
+        ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -42,6 +42,12 @@ impl Test {
         let wants = |what: &str| plain(&self.name).contains(what);
         Machine { cpus: if wants("_on_four_cpus") { 4 } else { 2 }, virtual_time: wants("_in_virtual_time") }
     }
+
+    /// It may take so long, where tests of stress last so long as is said here.
+    fn limit_s(&self, stress_s: u32) -> u32 {
+        // Twice: what is done last takes as long as it takes, with all that load.
+        TEST_LIMIT_S + if plain(&self.name).contains("_under_stress") { 2 * stress_s } else { 0 }
+    }
 }
 
 /// All tests for the guests, in the order of their programs.
@@ -123,12 +129,13 @@ impl Suite {
         Ok(path)
     }
 
-    /// Makes the archive for one boot: what all share, and the list of the tests to run.
-    pub fn archive(&self, base: &Path, kernel: &str, numbers: &[usize]) -> Result<PathBuf> {
+    /// Makes the archive for one boot: what all share, and the list of the tests to run. `stress_s`: so long tests of stress last.
+    pub fn archive(&self, base: &Path, kernel: &str, numbers: &[usize], stress_s: u32) -> Result<PathBuf> {
         let mut list = String::new();
         for number in numbers {
             let test = &self.tests[*number];
-            list += &format!("{number} {TEST_LIMIT_S} /build/deps/{} {}\n", test.file, test.name);
+            let limit_s = test.limit_s(stress_s);
+            list += &format!("{number} {limit_s} /build/deps/{} {}\n", test.file, test.name);
         }
         self.with_file(base, kernel, "tests", &list)
     }
@@ -207,6 +214,18 @@ mod tests {
     fn tests_that_need_root_are_told_by_their_names() {
         let list = "a_root_of_two: test\nroot_it_loads: test\ntests::root_it_runs: test\nroot_x: benchmark\n";
         assert_eq!(privileged_names(list), ["root_it_loads", "tests::root_it_runs"]);
+    }
+
+    #[test]
+    fn only_tests_of_stress_may_take_longer() {
+        let of = |name: &str| Test {
+            program: String::new(),
+            name: name.to_owned(),
+            file: String::new(),
+            timing: None,
+        };
+        assert_eq!(of("root_vm_it_holds_under_stress").limit_s(600), TEST_LIMIT_S + 1200);
+        assert_eq!(of("root_vm_it_loads").limit_s(600), TEST_LIMIT_S);
     }
 
     #[test]

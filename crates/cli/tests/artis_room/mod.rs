@@ -5,6 +5,8 @@
 // Each test program uses its part.
 #![allow(dead_code)]
 
+pub mod witness;
+
 use crate::shield_room::{self, assert_same, good, json, wait_for};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
