@@ -56,7 +56,7 @@ fn in_guest(
         } else if line.contains(BEGINS) {
             runs = true;
         } else if runs {
-            println!("{line}");
+            println!("{}", last_of(line));
         } else if options.verbose {
             eprintln!("[{}] {line}", kernel.name);
         }
@@ -69,4 +69,20 @@ fn in_guest(
         (None, Ended::Hung | Ended::OutOfTime) => Err(format!("its {} s were over", LIMIT.as_secs())),
         (None, Ended::Qemu(words)) => Err(format!("QEMU: {words}")),
     })
+}
+
+/// What stands in a line at its end, where progress was written over and over.
+fn last_of(line: &str) -> &str {
+    line.rsplit("\r\x1b[K").next().unwrap_or(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_progress_nothing_is_left() {
+        assert_eq!(last_of("\r\x1b[Krow: 1 of 2\r\x1b[Krow: 2 of 2\r\x1b[Kthe table"), "the table");
+        assert_eq!(last_of("50 %"), "50 %");
+    }
 }
