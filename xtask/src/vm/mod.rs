@@ -39,7 +39,7 @@ use qemu::Qemu;
 use suite::Suite;
 
 /// A kernel has so long for all tests, boots included; tests of stress have their time beside it.
-const KERNEL_LIMIT: Duration = Duration::from_secs(1200);
+const KERNEL_LIMIT: Duration = Duration::from_secs(3000);
 /// Where tests of stress read how long they are to last.
 const STRESS: &str = "RTSCOPE_STRESS_SECONDS";
 /// When more have failed, it is not the host's moods.
