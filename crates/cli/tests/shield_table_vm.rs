@@ -52,7 +52,8 @@ fn root_vm_shielded_and_lent_cpus_are_in_time_in_virtual_time() {
     let (stock, shield) = (late(&table, "stock loaded"), late(&table, "shield loaded"));
     // Against stock's late ones; on PREEMPT_RT, where the loads disturb nobody, against a tenth of all.
     let of = if is_preempt_rt() { WAKE_UPS / 10 } else { stock };
-    assert!(of >= 100, "the loads disturb nobody: {stock}");
+    // With fewer than a hundred the shield has to be without any.
+    assert!(of >= 30, "the loads disturb nobody: {stock}");
     assert!(shield * 100 <= of, "stock {stock}, shield {shield}");
     if !fs::exists("/sys/kernel/sched_ext").expect("told") {
         let missing = &row(&table, "artis loaded")["missing"];
