@@ -563,6 +563,7 @@ void BPF_PROG(artis_exit, struct scx_exit_info *info)
 {
 	bpf_probe_read_kernel_str(ended.reason, sizeof(ended.reason), info->reason);
 	bpf_probe_read_kernel_str(ended.message, sizeof(ended.message), info->msg);
+	bpf_probe_read_kernel_str(dump.text, sizeof(dump.text), info->dump);
 	ended.code = info->exit_code;
 	ended.kind = info->kind;
 }

@@ -74,6 +74,12 @@ struct rts_artis_config {
 	rts_u64 min_burst_ns;		   /* who stays in user mode for less, on the average, is not lent to at once */
 };
 
+/* What the kernel has to say about all CPUs and the tasks that wait, when it ends the scheduler; more of it is cut. */
+#define RTS_ARTIS_DUMP 16384
+struct rts_artis_dump {
+	char text[RTS_ARTIS_DUMP];
+};
+
 /* How the scheduler ended. */
 struct rts_artis_exit {
 	rts_u64 kind; /* the kernel's; 0: it has not */

@@ -71,6 +71,8 @@ static __u64 vtime_now;
 static __u64 offline_others;
 
 struct rts_artis_exit ended SEC(".data.ended") = {};
+/* By itself: it is read once. */
+struct rts_artis_dump dump SEC(".data.dump") = {};
 
 /* The index stays below the bound for the verifier, whatever the compiler knows. */
 static __always_inline __u32 index(__s32 cpu)

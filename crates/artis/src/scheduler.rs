@@ -89,6 +89,13 @@ impl Settings {
     }
 }
 
+/// A string of the kernel's, which ends with a zero.
+fn text(bytes: Option<&[u8]>) -> String {
+    let bytes = bytes.unwrap_or_default();
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
 /// How the scheduler ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
@@ -184,21 +191,26 @@ impl Scheduler {
     /// How it ended; `None` while it has not.
     #[must_use]
     pub fn ended(&self) -> Option<Ended> {
-        let map = self.object.maps().find(|map| map.name().to_string_lossy().ends_with(".data.ended"))?;
-        let bytes = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok()??;
+        let bytes = self.data(".data.ended")?;
         let kind = u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?);
-        let text = |from: usize, length: usize| {
-            let bytes = bytes.get(from..from + length).unwrap_or_default();
-            let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-            String::from_utf8_lossy(&bytes[..end]).into_owned()
-        };
         let reason = std::mem::offset_of!(abi::rts_artis_exit, reason);
         let message = std::mem::offset_of!(abi::rts_artis_exit, message);
         (kind != 0).then(|| Ended {
             kind,
-            reason: text(reason, message - reason),
-            message: text(message, size_of::<abi::rts_artis_exit>() - message),
+            reason: text(bytes.get(reason..message)),
+            message: text(bytes.get(message..)),
         })
+    }
+
+    /// What the kernel said about all CPUs and the tasks that waited when it ended the scheduler; empty where it said nothing.
+    #[must_use]
+    pub fn dump(&self) -> String {
+        text(self.data(".data.dump").as_deref())
+    }
+
+    fn data(&self, section: &str) -> Option<Vec<u8>> {
+        let map = self.object.maps().find(|map| map.name().to_string_lossy().ends_with(section))?;
+        map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok()?
     }
 
     /// The number by which any process of root's finds the counters.

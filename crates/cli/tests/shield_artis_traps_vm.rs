@@ -236,5 +236,7 @@ fn root_vm_artis_who_waits_too_long_ends_it_and_the_cpus_are_set_apart() {
     is_set_apart("failed to run for");
     let log = fs::read_to_string("/run/rtscope/artis.log").expect("a log");
     assert!(log.contains("the kernel ended the scheduler that lent CPUs 1 ("), "{log}");
+    // The kernel's own list of who waited.
+    assert!(log.contains("\nCPU states\n") && log.contains(&format!("sh[{}]", bound.pids()[0])), "{log}");
     drop((bound, shielded));
 }

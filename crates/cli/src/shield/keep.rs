@@ -86,6 +86,8 @@ pub fn keep(system: &System, options: &KeepOptions) -> Result<(), Failure> {
             let why = format!("{} {}", ended.reason, ended.message).trim().to_owned();
             // At once: the kernel waits for each CPU before a partition is done, and RT0 that never sleeps lets it wait.
             say(&format!("the kernel ended the scheduler that lent CPUs {} ({why})", options.rt));
+            // Who waited, and where: for our log alone.
+            eprint!("{}", rtscope_view::clean(&scheduler.dump()));
             // Before its programs are taken out: that waits for each task that was preempted to go on (RCU-tasks), and who is stuck
             // behind RT0, for which the kernel may have ended it, does not. When it cannot, the guard goes on trying: not after our end,
             // for which that is waited for, too, but from now on.

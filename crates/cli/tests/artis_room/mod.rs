@@ -153,7 +153,8 @@ pub fn all_accounted() -> u64 {
 /// The process that holds the scheduler, which runs.
 pub fn keeper() -> i32 {
     let status = json(&["status", "--json"]);
-    assert_eq!(status["scheduler"]["runs"], true, "{status}");
+    let log = fs::read_to_string("/run/rtscope/artis.log").unwrap_or_default();
+    assert_eq!(status["scheduler"]["runs"], true, "{}\n{log}", status["scheduler"]);
     number(&status["scheduler"]["keeper"]) as i32
 }
 
