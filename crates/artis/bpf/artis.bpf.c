@@ -26,7 +26,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 static __always_inline void queue(struct task_struct *p, struct task_state *state, __u64 flags)
 {
-	__u64 oldest = vtime_now - config.slice_ns;
+	__u64 oldest = vtime_now - config.slice_ns, latest = vtime_now + config.slice_ns * 100 / (p->scx.weight ?: 1);
 
 	if (p->policy == SCHED_EXT) {
 		insert_by(p, QUEUE_RT1, config.slice_ns, rank_of(p), flags);
@@ -35,6 +35,9 @@ static __always_inline void queue(struct task_struct *p, struct task_state *stat
 	/* Who slept gets no more than a slice ahead of the others. */
 	if ((__s64)(state->vtime - oldest) < 0)
 		state->vtime = oldest;
+	/* And who had an idle CPU for long, while nobody else wanted it, waits for no more than a turn of the others. */
+	if ((__s64)(state->vtime - latest) > 0)
+		state->vtime = latest;
 	insert_by(p, QUEUE_LINUX, config.slice_ns, state->vtime, flags);
 }
 
@@ -469,7 +472,8 @@ __s32 BPF_PROG(artis_init_task, struct task_struct *p, struct scx_init_task_args
 
 	if (!state)
 		return -ENOMEM;
-	state->vtime = vtime_now;
+	/* After those that wait: else a bomb of forks comes before all that have had their turn, also before the kernel's threads. */
+	state->vtime = vtime_now + config.slice_ns;
 	state->burst_ns = config.min_burst_ns;
 	/* What it does is not known before it stops or enters the kernel. */
 	state->in_kernel = 1;
