@@ -100,6 +100,8 @@ impl ProgramFlight {
     /// What the rings hold.
     pub fn freeze(&self, from: MonotonicNs, until: MonotonicNs) -> UserPart {
         let mut state = self.shared.state();
+        // Programs that have come since the last look. Nothing refuses here: the sink keeps nothing.
+        let _ = state.programs.look(&mut Nothing);
         state.pairs.push_back(Pair::now(counter_kind()));
         let pairs = state.pairs.iter().copied().collect();
         UserPart { session: self.session.clone(), snapshot: state.programs.snapshot(), pairs, from, until }
