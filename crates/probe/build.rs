@@ -22,6 +22,7 @@ fn main() {
         .include("../../include")
         .std("c11")
         .opt_level(2)
+        .force_frame_pointer(false)
         .warnings(true)
         .warnings_into_errors(true)
         .compile("rtscope_probe_shim");

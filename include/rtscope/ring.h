@@ -113,6 +113,14 @@ extern "C"
 #endif
 struct rtscope__record rtscope__reserve_slowly(uint32_t id, uint64_t bytes);
 
+/* Whether a record of `bytes` needs more than a place: a sub-buffer's end or begin, the time or the CPU to be told, or room. */
+static inline __attribute__((always_inline)) int rtscope__needs_more(const struct rtscope__thread *thread, uint64_t position,
+								      uint64_t bytes, uint64_t now)
+{
+	return position + bytes > RTSCOPE__LOAD(thread->limit) || (now - RTSCOPE__LOAD(thread->sync)) >> RTU_TIME_BITS ||
+	       RTSCOPE__LOAD(*thread->cpu_place) != RTSCOPE__LOAD(thread->cpu);
+}
+
 /* Room for a record of `bytes` (with its word; a multiple of 8). */
 static inline __attribute__((always_inline)) struct rtscope__record
 rtscope__reserve(struct rtscope__thread *thread, uint32_t id, uint64_t bytes)
@@ -126,9 +134,7 @@ rtscope__reserve(struct rtscope__thread *thread, uint32_t id, uint64_t bytes)
 			return rtscope__reserve_slowly(id, bytes);
 		position = RTSCOPE__LOAD(ring->head);
 		now = rtscope__now(thread->clock);
-		if (RTSCOPE__UNLIKELY(position + bytes > RTSCOPE__LOAD(thread->limit) ||
-				      (now - RTSCOPE__LOAD(thread->sync)) >> RTU_TIME_BITS ||
-				      RTSCOPE__LOAD(*thread->cpu_place) != RTSCOPE__LOAD(thread->cpu)))
+		if (RTSCOPE__UNLIKELY(rtscope__needs_more(thread, position, bytes, now)))
 			return rtscope__reserve_slowly(id, bytes);
 		if (RTSCOPE__LIKELY(rtscope__swap(&ring->head, position, position + bytes)))
 			return rtscope__begin(thread, position, id, bytes, now);

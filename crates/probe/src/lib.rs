@@ -109,13 +109,17 @@ macro_rules! event_level {
         #[used]
         #[unsafe(link_section = "rtscope_events")]
         static __RTSCOPE_PLACE: $crate::private::Place = $crate::private::Place::new(&__RTSCOPE_EVENT);
-        if __RTSCOPE_EVENT.is_wanted() {
+        // Each is asked once: nobody reloads them behind the values, which may be calls.
+        let (enabled, probed) = (__RTSCOPE_EVENT.is_enabled(), __RTSCOPE_EVENT.is_probed());
+        if enabled | probed {
             match ($($crate::__rtscope_field!($value, $kind $(($($of)+))?),)*) {
                 fields => {
-                    if __RTSCOPE_EVENT.is_probed() {
+                    if probed {
                         $crate::__rtscope_probe!(__RTSCOPE_EVENT, fields, $provider, $event, $($field)*);
                     }
-                    __RTSCOPE_EVENT.record(&fields);
+                    if enabled {
+                        __RTSCOPE_EVENT.record(&fields);
+                    }
                 }
             }
         }

@@ -51,8 +51,10 @@ impl Event {
         }
     }
 
+    /// Whether a collector wants it.
     #[inline(always)]
-    fn is_enabled(&self) -> bool {
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
         // ORDER: relaxed, as in the header: start-up code made all that is read on the strength of it.
         let word = self.enabled.load(Ordering::Relaxed);
         // SAFETY: it points to the header's constant or into its mapping, which stays as long as it is pointed to.
@@ -69,19 +71,9 @@ impl Event {
         self.semaphore.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether anybody wants it.
-    #[inline(always)]
-    #[must_use]
-    pub fn is_wanted(&self) -> bool {
-        self.is_enabled() | self.is_probed()
-    }
-
-    /// Writes a record, if a collector wants it and there is room. A loss is counted.
+    /// Writes a record, which a collector wants, if there is room. A loss is counted.
     #[inline(always)]
     pub fn record<F: Fields>(&self, fields: &F) {
-        if !self.is_enabled() {
-            return;
-        }
         let bytes = fields.bytes();
         let padded = bytes.next_multiple_of(8);
         // ORDER: relaxed; set before the event was enabled.
