@@ -46,6 +46,7 @@ fn pipe_cpu() -> usize {
 fn run(words: &[String]) -> Result<bool> {
     let json = words.iter().any(|word| word == "--json");
     let quick = words.iter().any(|word| word == "--quick");
+    let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
     let names: Vec<&str> = words.iter().map(String::as_str).filter(|word| !word.starts_with("--")).collect();
     let report = match names.as_slice() {
         ["kernel-events"] => kernel_events::run(quick)?,
@@ -60,9 +61,9 @@ fn run(words: &[String]) -> Result<bool> {
         ["shield"] => shield::run(quick)?,
         ["read"] => read::run(quick)?,
         ["user-events"] => user_events::run(quick)?,
-        ["user-rate"] => user_rate::run(quick)?,
+        ["user-rate"] => user_rate::run(quick, value("--seconds"), value("--place"))?,
         _ => bail!(
-            "name one benchmark: kernel-events, tracker, flip, idle, state, record, read, user-events, user-rate, queue (and --json, --quick; a part of a row's name after record)"
+            "name one benchmark: kernel-events, tracker, flip, idle, state, record, read, user-events, user-rate, queue (and --json, --quick; a part of a row's name after record; --seconds=30 and --place=disk with user-rate)"
         ),
     };
     println!("{}", if json { serde_json::to_string(&report)? } else { report.text() });

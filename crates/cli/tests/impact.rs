@@ -256,6 +256,19 @@ fn the_highest_rate_is_one_that_was_recorded_without_a_loss() {
 }
 
 #[test]
+fn the_highest_rate_is_held_as_long_as_asked() {
+    let _cpus = Cpus::take().expect("the build folder can be written");
+    let output = rtscope(&["--max-rate", "--tracers", "rtscope", "--duration", "20ms", "--hold", "300ms"])
+        .args(["--without-kernel", "--json"])
+        .output();
+    let report = object(&output.expect("it can be run"), "rtscope.impact-rate/1");
+    let found = &report["tracers"][0]["user_events"];
+    let seconds = number(&found["emitted"]) / number(&found["events_per_second"]);
+    assert!(seconds > 0.29 && found["emitted"] == found["recorded"], "{seconds} s: {report}");
+    assert_eq!(report["tracers"][0]["with_kernel_events"]["reason"], "not asked for");
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused() {
     for (arguments, word) in [
         (["--loops", "0"], "--loops"),

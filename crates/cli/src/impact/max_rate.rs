@@ -90,12 +90,14 @@ pub fn run(
     mut tracers: Tracers,
 ) -> Result<(), Failure> {
     let try_ns = options.duration.map_or(TRY_NS, |duration| duration.0);
+    let hold_ns = options.hold.map_or(try_ns, |hold| hold.0);
+    let kernels: &[Kernel] = if options.without_kernel { &[Kernel::No] } else { &[Kernel::No, Kernel::Yes] };
     let progress = Progress::new();
     let mut rows = Vec::new();
     let mut stopped = false;
     for (name, tracer) in &mut tracers.there {
         let mut cells = Vec::new();
-        for kernel in [Kernel::No, Kernel::Yes] {
+        for kernel in kernels.iter().copied() {
             let cell = if *name == TracerArg::Flight {
                 stopped |= room.stopped();
                 if kernel == Kernel::Yes {
@@ -109,6 +111,7 @@ pub fn run(
                     room,
                     kernel,
                     try_ns,
+                    hold_ns,
                     tries: 0,
                     progress: &progress,
                 };
@@ -122,6 +125,9 @@ pub fn run(
             if stopped {
                 break;
             }
+        }
+        if options.without_kernel && !stopped {
+            cells.push(Cell::None("not asked for".to_string()));
         }
         rows.push(Row { tracer: *name, cells });
         if stopped {
@@ -147,6 +153,8 @@ struct Search<'a> {
     room: &'a Room,
     kernel: Kernel,
     try_ns: u64,
+    /// Of the tries that confirm the result.
+    hold_ns: u64,
     tries: usize,
     progress: &'a Progress,
 }
@@ -154,15 +162,15 @@ struct Search<'a> {
 impl Search<'_> {
     /// Once more if it fails.
     fn try_at(&mut self, per_second: f64) -> Result<Try, Error> {
-        let first = self.try_once(per_second)?;
-        if first.is_lossless { Ok(first) } else { self.try_once(per_second) }
+        let first = self.try_once(per_second, self.try_ns)?;
+        if first.is_lossless { Ok(first) } else { self.try_once(per_second, self.try_ns) }
     }
 
-    fn try_once(&mut self, per_second: f64) -> Result<Try, Error> {
+    fn try_once(&mut self, per_second: f64, duration_ns: u64) -> Result<Try, Error> {
         self.tries += 1;
         let with = if self.kernel == Kernel::Yes { ", with the kernel's events" } else { "" };
         self.progress.say(&format!("try {} of {}{with}: {per_second:.0} events/s", self.tries, self.name));
-        let limits = Limits { loops: None, duration_ns: Some(self.try_ns), interval_ns: 1e9 / per_second };
+        let limits = Limits { loops: None, duration_ns: Some(duration_ns), interval_ns: 1e9 / per_second };
         let (sample, account) = traced(self.tracer, self.room, limits, self.kernel)?;
         let is_lossless = account.recorded == sample.emitted && account.lost_said.unwrap_or(0) == 0;
         Ok(Try { sample, recorded: account.recorded, kernel: account.kernel, is_lossless })
@@ -213,7 +221,7 @@ impl Search<'_> {
     fn confirm(&mut self, rate: f64, per_second: f64) -> Result<Found, Error> {
         for share in AGAIN {
             let asked = if share < 1.0 { per_second * share } else { rate };
-            let tried = self.try_once(asked)?;
+            let tried = self.try_once(asked, self.hold_ns)?;
             if tried.is_lossless {
                 return Ok(Found {
                     asked,

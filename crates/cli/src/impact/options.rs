@@ -82,6 +82,12 @@ pub struct ImpactOptions {
     /// Instead: the highest rate of events that each tracer records without a loss
     #[arg(long, conflicts_with_all = ["loops", "rounds", "plot"])]
     pub max_rate: bool,
+    /// With --max-rate: the rate that was found has to pass for so long a time; else a lower one (as long as a try)
+    #[arg(long, value_name = "TIME", requires = "max_rate")]
+    pub hold: Option<DurationNs>,
+    /// With --max-rate: events of the program alone, and not also with the kernel's
+    #[arg(long, requires = "max_rate")]
+    pub without_kernel: bool,
     /// Draw the histograms beside each other into this file (SVG)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub plot: Option<PathBuf>,
