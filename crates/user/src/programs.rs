@@ -293,7 +293,7 @@ impl Programs {
                 continue;
             }
             let users = || self.users.iter().filter(|user| user.room == number);
-            if users().all(User::is_over) {
+            if users().all(|user| user.is_over() && !user.has_new_files()) {
                 let past: Vec<ProcessReport> = users().flat_map(User::reports).collect();
                 self.past_over += users().map(|user| user.over).sum::<u32>();
                 self.past.extend(past);
@@ -491,6 +491,11 @@ impl User {
     /// All of its processes are dead, and nothing of them is left.
     fn is_over(&self) -> bool {
         self.processes.values().all(Process::is_gone)
+    }
+
+    /// It has files that nobody has looked at yet.
+    fn has_new_files(&self) -> bool {
+        self.folder.files().unwrap_or_default().iter().any(|name| !self.known.contains(name))
     }
 
     /// All files at once, when there will be no next look.
