@@ -61,6 +61,57 @@ fn nobody_waits_for_ever_for_a_recorder_that_was_killed() {
     assert_eq!(first.events() + second.events() + second.lost(), 50_000);
 }
 
+/// The numbers of the events of a trace, in their order.
+fn numbers(trace: &Path) -> Vec<u64> {
+    let number = |line: &String| {
+        let (_, rest) = line.split_once(" n = ").unwrap_or_else(|| panic!("an event: {line}"));
+        let end = rest.find(',').expect("another field");
+        rest[..end].parse().expect("a number")
+    };
+    programs_room::lines(trace).iter().map(number).collect()
+}
+
+#[test]
+fn what_a_recorder_had_taken_when_it_was_killed_is_a_whole_trace() {
+    const EVENTS: u64 = 100_000;
+    let room = Room::new("what_a_recorder_had_taken_when_it_was_killed_is_a_whole_trace");
+    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    let second = room.path("second");
+    for bytes in [1, 300_000, 1_000_000] {
+        let mut recorder = begun(room.recorder(&["--user-buffer", "64K", "--blocking"]));
+        let mut child = waiting(&emitter, &EVENTS.to_string());
+        child.stdin.as_mut().expect("piped").write_all(b"\n").expect("it reads");
+        let stream = room.path("trace.partial/trace/user_0");
+        while fs::metadata(&stream).map_or(0, |file| file.len()) < bytes {
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
+        recorder.kill().expect("it runs");
+        recorder.wait().expect("it ends");
+        let mut command = rtscope();
+        command.args(["record", "--json", "-u", "test:*", "--blocking", "-o"]).arg(&second);
+        let follower = begun(command);
+        assert!(child.wait().expect("it ends").success());
+        kill(Pid::from_raw(follower.id() as i32), Signal::SIGINT).expect("it runs");
+        let followed = Recorded::of(follower.wait_with_output().expect("it ends"));
+        assert_eq!(followed.lost(), 0, "{}", followed.account);
+        let recovered = rtscope().args(["record", "--json", "--recover"]).arg(room.trace()).output();
+        let recovered = Recorded::of(recovered.expect("it can be run"));
+        let (before, after) = (numbers(&room.trace()), numbers(&second));
+        println!("killed after {bytes} bytes: {} events, then {}", before.len(), after.len());
+        assert_eq!((recovered.events(), followed.events()), (before.len() as u64, after.len() as u64));
+        assert_eq!(recovered.of_event("test:count"), recovered.events());
+        // A kill in the middle of the first write leaves nothing of it.
+        assert!(!before.is_empty() || bytes == 1);
+        // What was written and not given back yet when it was killed is in both.
+        assert!(after.first().is_none_or(|first| *first <= before.len() as u64), "{:?}", after.first());
+        assert_eq!(before, (0..before.len() as u64).collect::<Vec<_>>());
+        let first = EVENTS - after.len() as u64;
+        assert_eq!(after, (first..EVENTS).collect::<Vec<_>>());
+        fs::remove_dir_all(room.trace()).expect("it was made");
+        fs::remove_dir_all(&second).expect("it was made");
+    }
+}
+
 #[test]
 fn a_flight_recorder_goes_on_after_a_snapshot_that_could_not_be_written() {
     let room = Room::new("a_flight_recorder_goes_on_after_a_snapshot_that_could_not_be_written");
@@ -108,6 +159,19 @@ fn a_recorder_without_room_switches_programs_off() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_eq!(enabled(&other), 0);
     emit(other);
+    // What there was room for is there: the first events, and all of them up to some.
+    let taken = if room.trace().exists() {
+        numbers(&room.trace())
+    } else {
+        let recovered = rtscope().args(["record", "--json", "--recover"]).arg(room.trace()).output();
+        let recovered = Recorded::of(recovered.expect("it can be run"));
+        let taken = numbers(&room.trace());
+        assert_eq!(recovered.events(), taken.len() as u64);
+        taken
+    };
+    println!("{} events in 256 KiB", taken.len());
+    assert!(taken.len() > 3000 && taken.len() < 14_000, "{}", taken.len());
+    assert_eq!(taken, (0..taken.len() as u64).collect::<Vec<_>>());
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub use read::*;
 pub use regular::{Links, open_regular};
 pub use staged::StagedDir;
 pub use write::{
-    Classes, EventLoss, Evidence, GivenText, NameLookup, StreamDone, StreamWriter, TaskStatus, TraceWriter,
-    TracepointId, UserClass, UserContext, UserDone, UserStreamWriter, UserTraceWriter, WriteSummary,
-    initial_states, write_trace,
+    Classes, EventLoss, Evidence, GivenText, NameLookup, PlainEvent, StreamDone, StreamWriter, TaskStatus,
+    TraceWriter, TracepointId, UserClass, UserContext, UserDone, UserStreamWriter, UserTraceWriter,
+    WriteSummary, initial_states, write_trace,
 };

@@ -19,6 +19,7 @@ pub struct StagedDir {
     temporary: PathBuf,
     target: PathBuf,
     published: bool,
+    is_kept: bool,
 }
 
 impl StagedDir {
@@ -34,7 +35,18 @@ impl StagedDir {
         hidden.push(format!(".{}.partial", Uuid::new_v4().simple()));
         let temporary = target.with_file_name(hidden);
         fs::create_dir(&temporary).map_err(Error::io("make the folder", &temporary))?;
-        Ok(StagedDir { temporary, target: target.to_owned(), published: false })
+        Ok(StagedDir { temporary, target: target.to_owned(), published: false, is_kept: false })
+    }
+
+    /// A folder that somebody else looks after, on the same file system: until it is published it stays as it is.
+    ///
+    /// # Errors
+    /// When `target` exists, or the folder is not there and cannot be made.
+    pub fn kept(folder: &Path, target: &Path) -> Result<StagedDir, Error> {
+        refuse_existing(target)?;
+        fs::create_dir_all(folder).map_err(Error::io("make the folder", folder))?;
+        let (temporary, target) = (folder.to_owned(), target.to_owned());
+        Ok(StagedDir { temporary, target, published: false, is_kept: true })
     }
 
     /// Where to put the files for now.
@@ -67,7 +79,7 @@ impl StagedDir {
 
 impl Drop for StagedDir {
     fn drop(&mut self) {
-        if !self.published {
+        if !self.published && !self.is_kept {
             // Nothing sensible can be done about a failure here: the error that led here is already on its way up.
             let _ = fs::remove_dir_all(&self.temporary);
         }

@@ -5,6 +5,7 @@
 //! apart there is nothing to be wrong by but the reading itself. How much that is, is measured: each pair is compared with what its
 //! neighbours say.
 
+use crate::records::Sync;
 use rtscope_abi::program as abi;
 use serde::{Deserialize, Serialize};
 
@@ -89,7 +90,7 @@ pub struct Conversion {
 
 /// The time between two pairs, as a multiplication: a division for each event would be half of its conversion.
 #[derive(Clone, Copy, Debug, Default)]
-struct Stretch {
+pub struct Stretch {
     counter: u64,
     ticks: u64,
     monotonic_ns: u64,
@@ -101,6 +102,25 @@ struct Stretch {
 const FRACTION_BITS: u32 = 32;
 
 impl Stretch {
+    /// CLOCK_MONOTONIC at a counter's value; `None`: it is in another stretch.
+    #[inline(always)]
+    #[must_use]
+    pub fn monotonic_ns(&self, counter: u64) -> Option<u64> {
+        self.after(counter.wrapping_sub(self.counter))
+    }
+
+    #[inline(always)]
+    fn after(&self, passed: u64) -> Option<u64> {
+        let ns = || (u128::from(passed) * u128::from(self.ns_per_tick)) >> FRACTION_BITS;
+        (passed < self.ticks).then(|| self.monotonic_ns.wrapping_add(ns() as u64))
+    }
+
+    /// For records that count from `sync`.
+    #[must_use]
+    pub fn times(self, sync: Sync) -> Times {
+        Times { stretch: self, low: sync.counter, passed: sync.counter.wrapping_sub(self.counter) }
+    }
+
     /// Between two pairs; empty if they are too far apart.
     fn between(a: Pair, b: Pair) -> Stretch {
         let (ticks, ns) = (b.counter - a.counter, b.monotonic_ns - a.monotonic_ns);
@@ -113,6 +133,24 @@ impl Stretch {
             monotonic_ns: a.monotonic_ns,
             ns_per_tick: (ns << FRACTION_BITS) / ticks,
         }
+    }
+}
+
+/// The times of records in a row, which have the low bits of a counter.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    stretch: Stretch,
+    low: u64,
+    /// From the begin of the stretch to where the records count from.
+    passed: u64,
+}
+
+impl Times {
+    /// CLOCK_MONOTONIC at the time with these low bits, as [`Sync::complete`] understands them; `None`: it is in another stretch.
+    #[inline(always)]
+    #[must_use]
+    pub fn monotonic_ns(&self, low: u64) -> Option<u64> {
+        self.stretch.after(self.passed.wrapping_add(low.wrapping_sub(self.low) & Sync::LOW))
     }
 }
 
@@ -130,12 +168,10 @@ impl Conversion {
     #[inline]
     #[must_use]
     pub fn monotonic_ns(&mut self, counter: u64) -> u64 {
-        let Stretch { counter: begin, ticks, monotonic_ns, ns_per_tick } = self.stretch;
-        let passed = counter.wrapping_sub(begin);
-        if passed >= ticks {
-            return self.in_another_stretch(counter);
+        match self.stretch.monotonic_ns(counter) {
+            Some(monotonic_ns) => monotonic_ns,
+            None => self.in_another_stretch(counter),
         }
-        monotonic_ns + ((u128::from(passed) * u128::from(ns_per_tick)) >> FRACTION_BITS) as u64
     }
 
     fn in_another_stretch(&mut self, counter: u64) -> u64 {
@@ -171,6 +207,97 @@ impl Conversion {
         errors.sort_unstable();
         let at = |percent: usize| errors.get((errors.len() - 1) * percent / 100).copied();
         if errors.is_empty() { None } else { Some((at(50)?, at(99)?, at(100)?)) }
+    }
+}
+
+/// Converts while pairs are still taken: only what lies before the last pair, so it is between two of them as it would be later.
+#[derive(Clone, Debug, Default)]
+pub struct LiveClock {
+    first: Option<Pair>,
+    /// Gives the rate before the first pair.
+    second: Option<Pair>,
+    recent: Conversion,
+}
+
+/// What a [`LiveClock`] says of a counter's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// CLOCK_MONOTONIC, in ns.
+    At(u64),
+    /// The next pairs will tell.
+    Later,
+    /// No program can have had it.
+    Never,
+}
+
+/// So many pairs are kept for events that come late: those of threads that were stopped in the middle of one.
+const RECENT_MAX: usize = 8192;
+/// What is older than the first pair is converted with the rate of at least this time.
+const RATE_NS: u64 = 50_000_000;
+/// Counters of this machine's CPUs agree to less: what is further ahead of the last pair was never a time.
+pub const AHEAD_NS: u64 = 1_000_000_000;
+
+impl LiveClock {
+    /// One more pair.
+    pub fn push(&mut self, pair: Pair) {
+        let pairs = &mut self.recent.pairs;
+        let first = *self.first.get_or_insert(pair);
+        match pairs.last() {
+            Some(last) if pair.counter <= last.counter || pair.monotonic_ns <= last.monotonic_ns => return,
+            _ => {}
+        }
+        if self.second.is_none() && pair.monotonic_ns - first.monotonic_ns >= RATE_NS {
+            self.second = Some(pair);
+        }
+        if pairs.len() >= RECENT_MAX {
+            pairs.drain(..RECENT_MAX / 2);
+            self.recent.near = 0;
+        }
+        pairs.push(pair);
+    }
+
+    /// The time between the two pairs around what was asked for last, as a counter of this kind tells it.
+    #[inline]
+    #[must_use]
+    pub fn stretch(&self, kind: u32) -> Stretch {
+        if kind != abi::RTU_CLOCK_MONOTONIC {
+            return self.recent.stretch;
+        }
+        let ticks = self.recent.pairs.last().map_or(0, |pair| pair.monotonic_ns);
+        Stretch { counter: 0, ticks, monotonic_ns: 0, ns_per_tick: 1 << FRACTION_BITS }
+    }
+
+    /// Goes to the stretch that this value is in. Whether it was another one, and is known.
+    #[must_use]
+    pub fn seek(&mut self, kind: u32, counter: u64) -> bool {
+        if kind == abi::RTU_CLOCK_MONOTONIC || self.recent.stretch.monotonic_ns(counter).is_some() {
+            return false;
+        }
+        let _ = self.recent.monotonic_ns(counter);
+        self.recent.stretch.monotonic_ns(counter).is_some()
+    }
+
+    /// The time of any value of a counter of this kind. `is_final`: there will be no more pairs.
+    pub fn when(&mut self, kind: u32, counter: u64, is_final: bool) -> When {
+        let (Some(first), Some(last)) = (self.first, self.recent.pairs.last().copied()) else {
+            return When::Later;
+        };
+        let (time, is_known) = if kind == abi::RTU_CLOCK_MONOTONIC {
+            (counter, counter < last.monotonic_ns)
+        } else if counter >= first.counter {
+            (self.recent.monotonic_ns(counter), counter < last.counter)
+        } else {
+            match self.second.or((is_final && last != first).then_some(last)) {
+                Some(second) => (between(first, second, counter), true),
+                None if is_final => (self.recent.monotonic_ns(counter), true),
+                None => return When::Later,
+            }
+        };
+        match time {
+            time if time > last.monotonic_ns.saturating_add(AHEAD_NS) => When::Never,
+            time if is_known || is_final => When::At(time),
+            _ => When::Later,
+        }
     }
 }
 
@@ -220,6 +347,54 @@ mod tests {
         }
         assert_eq!(Conversion::default().monotonic_ns(7), 7);
         assert_eq!(Conversion::new(vec![pair(10, 100)]).monotonic_ns(8), 98);
+    }
+
+    #[test]
+    fn while_it_records_only_what_lies_between_pairs_has_a_time() {
+        const TSC: u32 = abi::RTU_CLOCK_TSC;
+        let pair = |ms: u64| Pair { counter: ms * 2_000_000 + 7, monotonic_ns: ms * 1_000_000 };
+        let counter = |ms: u64| pair(ms).counter;
+        let mut clock = LiveClock::default();
+        assert_eq!(clock.when(TSC, counter(1), true), When::Later);
+        clock.push(pair(100));
+        clock.push(pair(110));
+        assert_eq!(clock.when(TSC, counter(104), false), When::At(104_000_000));
+        let stretch = clock.stretch(TSC);
+        assert_eq!(stretch.monotonic_ns(counter(105)), Some(105_000_000));
+        assert_eq!((stretch.monotonic_ns(counter(99)), stretch.monotonic_ns(counter(110))), (None, None));
+        let sync = Sync { counter: counter(101), cpu: 0 };
+        let times = stretch.times(sync);
+        assert_eq!(times.monotonic_ns(counter(105) & Sync::LOW), Some(105_000_000));
+        assert_eq!(times.monotonic_ns(counter(110) & Sync::LOW), None);
+        assert_eq!(clock.when(TSC, counter(105), false), When::At(105_000_000));
+        assert_eq!(clock.when(TSC, counter(120), false), When::Later);
+        assert_eq!(clock.when(TSC, counter(120), true), When::At(120_000_000));
+        assert_eq!(clock.when(TSC, counter(1111), false), When::Never);
+        for never in [counter(5000), u64::MAX, 1 << 63] {
+            assert_eq!(clock.when(TSC, never, true), When::Never, "{never}");
+            let monotonic = never.max(1_200_000_000);
+            assert_eq!(clock.when(abi::RTU_CLOCK_MONOTONIC, monotonic, true), When::Never, "{never}");
+        }
+        // Older than the first pair: when the rate is known.
+        assert_eq!(clock.when(TSC, counter(50), false), When::Later);
+        clock.push(pair(150));
+        for ms in [160, 170, 10_000] {
+            assert_eq!(clock.when(TSC, counter(50), false), When::At(50_000_000));
+            clock.push(pair(ms));
+        }
+        // After a long silence there is no multiplication for it, but a time.
+        assert_eq!(clock.when(TSC, counter(5_000), false), When::At(5_000_000_000));
+        assert_eq!(clock.stretch(TSC).monotonic_ns(counter(5_000)), None);
+        // Each stretch is found again.
+        assert_eq!(clock.when(TSC, counter(155), false), When::At(155_000_000));
+        assert_eq!(clock.stretch(TSC).monotonic_ns(counter(159)), Some(159_000_000));
+        assert_eq!(clock.stretch(TSC).monotonic_ns(counter(161)), None);
+        assert!(!clock.seek(TSC, counter(158)) && clock.seek(TSC, counter(161)));
+        assert_eq!(clock.stretch(TSC).monotonic_ns(counter(161)), Some(161_000_000));
+        assert!(!clock.seek(TSC, counter(20_000)) && !clock.seek(TSC, 0));
+        assert_eq!(clock.when(TSC, 0, false), When::At(0));
+        assert_eq!(clock.stretch(abi::RTU_CLOCK_MONOTONIC).monotonic_ns(9_999_999_999), Some(9_999_999_999));
+        assert_eq!(clock.stretch(abi::RTU_CLOCK_MONOTONIC).monotonic_ns(10_000_000_000), None);
     }
 
     #[test]

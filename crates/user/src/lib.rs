@@ -20,6 +20,7 @@ pub mod records;
 mod ring;
 mod rooms;
 pub mod session;
+mod walk;
 
 pub use provider::ProviderInfo;
 pub use ring::RingInfo;

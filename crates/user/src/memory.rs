@@ -81,6 +81,15 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr((self.begin + offset) as *mut u64) }
     }
 
+    /// The same for so many words in a row.
+    #[inline]
+    pub(crate) fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
+        let fits = count <= self.bytes / 8 && offset <= self.bytes - count * 8;
+        assert!(offset % 8 == 0 && fits, "words in the mapping");
+        // SAFETY: as in word(), for each of them.
+        unsafe { std::slice::from_raw_parts((self.begin + offset) as *const AtomicU64, count) }
+    }
+
     /// The same for half a word.
     pub(crate) fn half(&self, offset: usize) -> &AtomicU32 {
         assert!(offset % 4 == 0 && offset + 4 <= self.bytes, "half a word in the mapping");

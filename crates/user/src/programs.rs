@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! All instrumented programs, as they come and go.
 //!
-//! A look at the folders costs nothing while nothing changes: the kernel tells of new files (inotify). Whether processes
+//! A look at the folders costs nothing while nothing changes: the kernel tells of new files (`news`). Whether processes
 //! live is looked at about once a second. What a dead process left is taken before its files are removed.
 
+mod news;
 mod process;
 
 use crate::Error;
@@ -13,18 +14,17 @@ use crate::provider::ProviderInfo;
 use crate::ring::RingInfo;
 use crate::rooms::{Census, FOLDERS_MAX, NAMES_MAX, Rooms};
 use crate::session::{ForAll, Served, Settings};
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use news::News;
 use process::Process;
 pub use process::{LostOutside, ProcessReport, RingReport};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub use crate::provider::ProcessCounters;
-pub use crate::ring::Chunk;
+pub use crate::walk::{Chunk, Records};
 
 /// Between looks at what the kernel does not tell of.
 const LOOK: Duration = Duration::from_millis(500);
@@ -56,11 +56,14 @@ pub trait Sink {
     /// As above.
     fn ring(&mut self, info: &RingInfo) -> io::Result<()>;
 
-    /// Records of a ring.
+    /// Some rings are about to be taken from.
+    fn begin(&mut self) {}
+
+    /// Records of a ring. It takes as many as it wants, and is asked again while it takes some.
     ///
     /// # Errors
     /// As above.
-    fn data(&mut self, ring: u32, chunk: &Chunk<'_>) -> io::Result<()>;
+    fn data(&mut self, ring: u32, records: &mut Records<'_>) -> io::Result<()>;
 }
 
 /// What one look at all rings came to.
@@ -68,10 +71,19 @@ pub trait Sink {
 pub struct Drained {
     /// Bytes taken.
     pub bytes: u64,
-    /// How full the fullest ring was (0 to 1).
+    /// How much came into a ring since the look before, at most: 1 is all that it can hold.
     pub fullest: f64,
     /// Size of the smallest ring, if there is one.
     pub smallest_ring: Option<u64>,
+    has_begun: bool,
+}
+
+/// A look at all rings.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    /// The last one.
+    stopping: bool,
+    now: Instant,
 }
 
 /// For who only watches, or keeps nothing until a snapshot is made.
@@ -87,7 +99,8 @@ impl Sink for Nothing {
         Ok(())
     }
 
-    fn data(&mut self, _: u32, _: &Chunk<'_>) -> io::Result<()> {
+    fn data(&mut self, _: u32, records: &mut Records<'_>) -> io::Result<()> {
+        records.chunk();
         Ok(())
     }
 }
@@ -103,7 +116,8 @@ pub struct Programs {
     past: Vec<ProcessReport>,
     /// Of those of which there is nothing to tell: how many.
     past_over: u32,
-    inotify: Option<Inotify>,
+    /// Of who records.
+    news: Option<News>,
     users: Vec<User>,
     session: Option<Session>,
     looked: Option<Instant>,
@@ -152,7 +166,7 @@ impl Programs {
             census: Census::of_own_namespace(),
             past: Vec::new(),
             past_over: 0,
-            inotify: None,
+            news: None,
             users: Vec::new(),
             session: None,
             looked: None,
@@ -174,12 +188,8 @@ impl Programs {
             now.map_or(1, |now| now.tv_sec().unsigned_abs() * 1_000_000_000 + now.tv_nsec().unsigned_abs());
         // Unique on this machine, and never 0.
         let id = (time << 16 | u64::from(std::process::id() & 0xffff)).max(1);
-        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)
-            .map_err(|errno| Error::io("watch", room)(errno.into()))?;
-        inotify
-            .add_watch(room, AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO)
-            .map_err(|errno| Error::io("watch", room)(errno.into()))?;
-        programs.inotify = Some(inotify);
+        let news = News::new().and_then(|news| news.watch_room(room).map(|()| news));
+        programs.news = Some(news.map_err(Error::io("watch", room))?);
         let own = Folder::make(room)?;
         // The sessions before the first look at files: a program that starts now sees one or is seen. The right to the own folder first:
         // who is refused must not have touched the session for all, which is the other's.
@@ -196,10 +206,8 @@ impl Programs {
         let mut served = None;
         if let Some(session) = &self.session {
             served = Some(Served::new(&folder, session.id, &session.settings)?);
-            if let Some(inotify) = &self.inotify {
-                inotify
-                    .add_watch(&folder.descriptor_path(), AddWatchFlags::IN_CREATE)
-                    .map_err(|errno| Error::io("watch", &folder.path)(errno.into()))?;
+            if let Some(news) = &self.news {
+                news.watch(&folder.descriptor_path()).map_err(Error::io("watch", &folder.path))?;
             }
         }
         let other = if served.is_none() { Served::by_another(&folder).map(|(pid, _)| pid) } else { None };
@@ -223,7 +231,7 @@ impl Programs {
     /// # Errors
     /// When the sink or the system refuses.
     pub fn look(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
-        let told = self.inotify.as_ref().is_none_or(|inotify| inotify.read_events().is_ok());
+        let told = self.news.as_ref().is_none_or(News::has_some);
         let due = self.looked.is_none_or(|looked| looked.elapsed() >= LOOK);
         if !told && !due && !self.users.iter().any(|user| user.changed) {
             return Ok(());
@@ -280,10 +288,9 @@ impl Programs {
         let known = self.containers.all.len();
         self.containers.look(&self.room, &self.census, session);
         for room in self.containers.all.iter().skip(known) {
-            if let Some(inotify) = &self.inotify {
+            if let Some(news) = &self.news {
                 // Without it their folders are found at the next look.
-                let _ =
-                    inotify.add_watch(&room.path(), AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO);
+                let _ = news.watch_room(&room.path());
             }
         }
         // Of a container that is gone only the account stays, once all that it left was taken.
@@ -338,30 +345,32 @@ impl Programs {
         self.users.iter().any(|user| user.changed)
     }
 
-    /// Sleeps, until the time is over, a program makes a new file, or `other` can be read. Whether one of those came.
+    /// Sleeps, until the time is over, a program makes a new file, or `other` can be read, which is the same in each call. Whether one of
+    /// those came.
     ///
     /// # Errors
     /// When the system refuses.
-    pub fn wait(&self, time: Duration, other: BorrowedFd<'_>) -> io::Result<bool> {
-        let files = self.inotify.as_ref().map(AsFd::as_fd);
-        let watched = [Some(other), files].into_iter().flatten();
-        let mut watched: Vec<PollFd> = watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        match ppoll(&mut watched, Some(time.into()), None) {
-            Ok(ready) => Ok(ready > 0),
-            Err(nix::Error::EINTR) => Ok(false),
-            Err(errno) => Err(errno.into()),
+    pub fn wait(&mut self, time: Duration, other: BorrowedFd<'_>) -> io::Result<bool> {
+        self.news.as_mut().map_or(Ok(false), |news| news.wait(time, other))
+    }
+
+    /// Sleeps, whatever comes.
+    pub fn sleep(&mut self, time: Duration) {
+        if let Some(news) = &mut self.news {
+            news.sleep(time);
         }
     }
 
-    /// Takes what is complete in all rings.
+    /// Takes what is complete in all rings, but leaves rings with little in them for one of the next calls.
     ///
     /// # Errors
     /// When the sink refuses (a full disk).
     pub fn drain(&mut self, sink: &mut dyn Sink) -> io::Result<Drained> {
         let mut drained = Drained::default();
+        let look = Look { stopping: false, now: Instant::now() };
         for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
             for process in user.processes.values_mut() {
-                process.drain(false, &user.folder, sink, &mut drained)?;
+                process.drain(look, &user.folder, sink, &mut drained)?;
             }
         }
         Ok(drained)
@@ -377,10 +386,11 @@ impl Programs {
         // Threads that are in the middle of an event finish it.
         std::thread::sleep(Duration::from_millis(2));
         let mut drained = Drained::default();
+        let look = Look { stopping: true, now: Instant::now() };
         self.check();
         for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
             for process in user.processes.values_mut() {
-                process.drain(true, &user.folder, sink, &mut drained)?;
+                process.drain(look, &user.folder, sink, &mut drained)?;
             }
             // What has been taken to its end goes; what lives stays, for the next collector.
             user.check(&self.census, self.containers.is_deserted(user.room));

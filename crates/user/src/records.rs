@@ -58,6 +58,17 @@ impl Layout {
         (position & !(self.sub_bytes - 1)).saturating_add(self.sub_bytes)
     }
 
+    /// Where [`Layout::TAG`] is in the words of complete records at `position` and around, what stands there.
+    #[inline]
+    #[must_use]
+    pub fn tag(&self, position: u64) -> u64 {
+        let lap = position >> self.ring_bytes.trailing_zeros();
+        (lap.wrapping_add(u64::from(self.key)) & 0x7f) << 16
+    }
+
+    /// The byte of a record's word that tells its lap, and whether it is complete.
+    pub const TAG: u64 = 0xff << 16;
+
     /// What a word at `position` says.
     #[inline]
     #[must_use]
@@ -130,11 +141,14 @@ pub struct Sync {
 }
 
 impl Sync {
+    /// The bits of a time that records have.
+    pub const LOW: u64 = (1 << abi::RTU_TIME_BITS) - 1;
+
     /// The whole time of an event, of which the record has the low bits.
     #[inline]
     #[must_use]
     pub fn complete(&self, low: u64) -> u64 {
-        let passed = low.wrapping_sub(self.counter) & ((1 << abi::RTU_TIME_BITS) - 1);
+        let passed = low.wrapping_sub(self.counter) & Sync::LOW;
         self.counter.saturating_add(passed)
     }
 }

@@ -8,24 +8,26 @@ use crate::folder::{FileKind, FileName, Folder};
 use crate::memory::Mapping;
 use crate::provider::{text_at, u32_at, u64_at};
 use crate::records::{Header, Layout, Sync};
+use crate::walk::{Chunk, Records};
 use rtscope_abi::program as abi;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
+use std::cell::Cell;
 use std::io;
 use std::mem::offset_of;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// After this time a record that was begun is not waited for any more: its thread may have jumped out of a signal handler.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// A ring with less in it than this part of it can wait so long: each time that something is taken has a cost of its own.
+const LITTLE: u64 = 16;
+const LITTLE_FOR: Duration = Duration::from_millis(50);
+
 /// Words that are looked at to find the record behind one that is not there.
 const SEARCH_MAX: u32 = 1 << 18;
 /// So many records that follow each other are no accident: a tag has 7 bits.
 const IN_A_ROW: usize = 6;
-/// The most that is written on at a time, but for one record: who reads it holds as much of each thread in memory.
-const CHUNK_BYTES: u64 = 64 << 10;
 /// A thread that leaves more records unfinished is not believed any more.
 const UNFINISHED_MAX: u64 = 100_000;
 
@@ -54,6 +56,21 @@ pub struct RingInfo {
     pub lost_before: u64,
 }
 
+/// What an earlier collector left, as the header says: as far as it took, and what it was told last. A program can change it, so it is
+/// only believed when it is possible.
+fn left(mapping: &Mapping, header: &[u8], layout: Layout) -> (u64, Option<Sync>) {
+    let word = |offset: usize| u64_at(header, offset);
+    let tail = word(offset_of!(abi::rtu_ring, tail));
+    let told = offset_of!(abi::rtu_ring, reserved2);
+    // ORDER: acquire; as in take().
+    let head = mapping.word(offset_of!(abi::rtu_ring, head)).load(Ordering::Acquire);
+    if head > tail && head - tail > layout.ring_bytes {
+        // A flight recorder let it be overwritten: the newest sub-buffer begins with its time.
+        return (head - head % layout.sub_bytes, None);
+    }
+    (tail, (tail > 0).then(|| Sync { counter: word(told), cpu: word(told + 8) as u32 }))
+}
+
 /// The file.
 #[derive(Debug)]
 pub(crate) struct Ring {
@@ -62,92 +79,16 @@ pub(crate) struct Ring {
     pub(crate) name: FileName,
     tail: u64,
     sync: Option<Sync>,
+    /// The head at the look before, and when something was taken.
+    seen: u64,
+    taken: Option<Instant>,
+    lost_told: Cell<u64>,
     /// Since when a record at the tail is unfinished.
     waiting: Option<(u64, Instant)>,
     /// Records that were begun and never finished.
     pub(crate) unfinished: u64,
     /// When its end was first seen.
-    ended: std::cell::Cell<Option<Instant>>,
-}
-
-/// Complete records, where they lie.
-pub struct Chunk<'a> {
-    mapping: &'a Mapping,
-    layout: Layout,
-    /// Of the first byte.
-    pub position: u64,
-    /// How many.
-    pub bytes: u64,
-    /// Records of events among them.
-    pub events: u64,
-}
-
-impl Chunk<'_> {
-    /// Writes `header` and the records, in one go where the system can.
-    ///
-    /// # Errors
-    /// When the system refuses (a full disk); the file then ends within the chunk. A ring that was cut is no error: zeros are
-    /// written in place of what is missing.
-    pub fn write_to(&self, file: &File, header: &[u8]) -> io::Result<()> {
-        let start = self.position & (self.layout.ring_bytes - 1);
-        let first = self.bytes.min(self.layout.ring_bytes - start);
-        let place = |at: u64, bytes: u64| {
-            self.mapping.io_slice((u64::from(abi::RTU_RING_OFFSET) + at) as usize, bytes as usize)
-        };
-        let head = libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: header.len() };
-        let mut parts = [head, place(start, first), place(0, self.bytes - first)];
-        write_all(file, &mut parts)
-    }
-
-    /// Copies the records.
-    #[must_use]
-    pub fn copy(&self) -> Vec<u8> {
-        let start = self.position & (self.layout.ring_bytes - 1);
-        let first = self.bytes.min(self.layout.ring_bytes - start) as usize;
-        let mut copy = vec![0; self.bytes as usize];
-        let (front, back) = copy.split_at_mut(first);
-        self.mapping.copy((u64::from(abi::RTU_RING_OFFSET) + start) as usize, front);
-        self.mapping.copy(abi::RTU_RING_OFFSET as usize, back);
-        copy
-    }
-}
-
-fn write_all(file: &File, parts: &mut [libc::iovec]) -> io::Result<()> {
-    let mut parts = parts;
-    while parts.first().is_some_and(|part| part.iov_len == 0) {
-        parts = &mut parts[1..];
-    }
-    while !parts.is_empty() {
-        // SAFETY: the parts are a live header and places in a mapping that the caller borrows; the kernel only reads them, and
-        // answers with an error where pages are gone.
-        let written = unsafe { libc::writev(file.as_raw_fd(), parts.as_ptr(), parts.len() as libc::c_int) };
-        let Ok(mut written) = usize::try_from(written) else {
-            let error = io::Error::last_os_error();
-            match error.raw_os_error() {
-                Some(libc::EINTR) => continue,
-                Some(libc::EFAULT) => return write_zeros(file, parts.iter().map(|part| part.iov_len).sum()),
-                _ => return Err(error),
-            }
-        };
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        while let Some(part) = parts.first_mut() {
-            let step = written.min(part.iov_len);
-            part.iov_base = part.iov_base.wrapping_byte_add(step);
-            part.iov_len -= step;
-            written -= step;
-            if part.iov_len > 0 {
-                break;
-            }
-            parts = &mut parts[1..];
-        }
-    }
-    Ok(())
-}
-
-fn write_zeros(mut file: &File, bytes: usize) -> io::Result<()> {
-    io::copy(&mut io::Read::take(io::repeat(0), bytes as u64), &mut file).map(|_| ())
+    ended: Cell<Option<Instant>>,
 }
 
 impl Ring {
@@ -193,18 +134,7 @@ impl Ring {
         {
             return Err("what it says of itself cannot be".to_string());
         }
-        let sub_bytes = layout.sub_bytes.max(1);
-        // What an earlier collector left here; a program can change it, so it is only believed when it is possible.
-        let mut tail = word(offset_of!(abi::rtu_ring, tail));
-        let told = offset_of!(abi::rtu_ring, reserved2);
-        let mut sync = (tail > 0).then(|| Sync { counter: word(told), cpu: word(told + 8) as u32 });
-        // ORDER: acquire; as in take().
-        let head = mapping.word(offset_of!(abi::rtu_ring, head)).load(Ordering::Acquire);
-        if head > tail && head - tail > ring_bytes {
-            // A flight recorder let it be overwritten: the newest sub-buffer begins with its time.
-            tail = head - head % sub_bytes;
-            sync = None;
-        }
+        let (tail, sync) = left(&mapping, &copy, layout);
         let info = RingInfo {
             pid: process.0,
             birth_ns: process.1,
@@ -219,10 +149,13 @@ impl Ring {
         };
         Ok(Some(Ring {
             mapping,
+            lost_told: Cell::new(info.lost_before),
             info,
             name,
             tail,
             sync,
+            seen: tail,
+            taken: None,
             waiting: None,
             unfinished: 0,
             ended: Default::default(),
@@ -261,12 +194,35 @@ impl Ring {
         self.word(offset_of!(abi::rtu_ring, head)).saturating_sub(self.tail)
     }
 
-    /// Gives complete records to `write`, and their place back. `last`: nothing more will be finished. Returns the bytes. `Err` is
-    /// either an error of `write`, or what is wrong with the ring.
+    /// What came since this was asked before, as the program says.
+    pub(crate) fn arrived_bytes(&mut self) -> u64 {
+        let head = self.word(offset_of!(abi::rtu_ring, head));
+        let before = std::mem::replace(&mut self.seen, head);
+        head.saturating_sub(before)
+    }
+
+    /// Whether there is nothing in it, or so little that it can be taken later.
+    pub(crate) fn can_wait(&mut self, now: Instant) -> bool {
+        let little = self.info.layout.ring_bytes / LITTLE;
+        let is_new = self.taken.is_some_and(|taken| now.duration_since(taken) < LITTLE_FOR);
+        // A head that has gone back is not little.
+        let can_wait = match self.word(offset_of!(abi::rtu_ring, head)).wrapping_sub(self.tail) {
+            0 => true,
+            waiting => is_new && waiting < little,
+        };
+        if !can_wait {
+            self.taken = Some(now);
+        }
+        can_wait
+    }
+
+    /// Lets `walk` take complete records, and gives their place back. `last`: nothing more will be finished. `is_final`: there is no
+    /// next time. Returns the bytes. `Err` is either an error of `walk`, or what is wrong with the ring.
     pub(crate) fn take(
         &mut self,
         last: bool,
-        mut write: impl FnMut(Chunk<'_>) -> io::Result<()>,
+        is_final: bool,
+        mut walk: impl FnMut(&mut Records<'_>) -> io::Result<()>,
     ) -> io::Result<Result<u64, String>> {
         let head = self.word(offset_of!(abi::rtu_ring, head));
         let ring_bytes = self.info.layout.ring_bytes;
@@ -275,17 +231,14 @@ impl Ring {
         }
         let begin = self.tail;
         while self.tail < head {
-            let (end, events, stop) = self.complete(head);
-            if end > self.tail {
-                let chunk = Chunk {
-                    mapping: &self.mapping,
-                    layout: self.info.layout,
-                    position: self.tail,
-                    bytes: end - self.tail,
-                    events,
-                };
-                write(chunk)?;
-                self.give_back(end);
+            let layout = self.info.layout;
+            let mut records = Records::new(&self.mapping, layout, (self.tail, head), self.sync, is_final);
+            walk(&mut records)?;
+            let (position, sync, stop) = (records.position(), records.sync(), records.header());
+            let went_on = position > self.tail;
+            self.sync = sync;
+            if went_on {
+                self.give_back(position);
             }
             match stop {
                 _ if self.mapping.is_cut() => return Ok(Err("its file was cut".to_string())),
@@ -305,7 +258,8 @@ impl Ring {
                     self.unfinished += 1;
                     self.give_back(next);
                 }
-                Header::Complete { .. } => {}
+                // It is left for later where nothing was taken.
+                Header::Complete { .. } if went_on => {}
                 _ => break,
             }
         }
@@ -326,7 +280,7 @@ impl Ring {
                 }
                 *steps += 1;
                 let place = u64::from(abi::RTU_RING_OFFSET) + (at & (layout.ring_bytes - 1));
-                // ORDER: acquire; as in complete().
+                // ORDER: acquire; as in Records::header().
                 let word = self.mapping.word(place as usize).load(Ordering::Acquire);
                 match layout.header(at, word) {
                     Header::Complete { end, .. } | Header::Open { end } => at = end,
@@ -343,34 +297,6 @@ impl Ring {
             candidate += 8;
         }
         (sub_end <= head).then_some(sub_end)
-    }
-
-    /// How far from the tail records are complete, up to a chunk; how many events that are, and what stands there.
-    fn complete(&mut self, head: u64) -> (u64, u64, Header) {
-        let layout = self.info.layout;
-        let full = self.tail.saturating_add(CHUNK_BYTES).min(head);
-        let (mut at, mut events) = (self.tail, 0);
-        let mut stop = Header::Unwritten;
-        while at < full {
-            let place = u64::from(abi::RTU_RING_OFFSET) + (at & (layout.ring_bytes - 1));
-            // ORDER: acquire; pairs with the release in rtscope__commit(): the payload is there.
-            let word = self.mapping.word(place as usize).load(Ordering::Acquire);
-            stop = layout.header(at, word);
-            let Header::Complete { id, end, .. } = stop else { break };
-            if end > head {
-                stop = Header::Broken;
-                break;
-            }
-            if id == abi::RTU_ID_SYNC && end - at == size_of::<abi::rtu_sync>() as u64 {
-                // ORDER: relaxed; the acquire above covers the record.
-                let field =
-                    |offset: u64| self.mapping.word((place + offset) as usize).load(Ordering::Relaxed);
-                self.sync = Some(Sync { counter: field(8), cpu: field(24) as u32 });
-            }
-            events += u64::from(id < abi::RTU_EVENTS_MAX);
-            at = end;
-        }
-        (at, events, if at >= head { Header::Unwritten } else { stop })
     }
 
     /// Whether the unfinished record at the tail is not to be waited for: it is old, or the ring fills up behind it.
@@ -400,6 +326,9 @@ impl Ring {
 
     /// So many losses are in a recording: a later collector need not tell them again.
     pub(crate) fn tell_lost(&self, lost: u64) {
+        if self.lost_told.replace(lost) == lost {
+            return;
+        }
         // ORDER: relaxed; as above.
         self.mapping.word(offset_of!(abi::rtu_ring, lost_told)).store(lost, Ordering::Relaxed);
     }

@@ -3,7 +3,7 @@
 //! reports say who was dropped and why. Random cases have fixed seeds.
 
 use rtscope_abi::program as abi;
-use rtscope_user::programs::{Chunk, ProcessReport, Programs, Sink};
+use rtscope_user::programs::{ProcessReport, Programs, Records, Sink};
 use rtscope_user::session::Settings;
 use rtscope_user::{ProviderInfo, RingInfo};
 use std::fs::{self, File, OpenOptions};
@@ -100,7 +100,8 @@ impl Sink for Kept {
         Ok(())
     }
 
-    fn data(&mut self, ring: u32, chunk: &Chunk<'_>) -> io::Result<()> {
+    fn data(&mut self, ring: u32, records: &mut Records<'_>) -> io::Result<()> {
+        let chunk = records.chunk();
         let kept = &mut self.rings[ring as usize];
         if kept.0 == HONEST {
             kept.1.extend(chunk.copy());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The recording of instrumented programs: one thread that finds them and empties their rings into the spool.
+//! The recording of instrumented programs: one thread that finds them, and makes a trace of what is in their rings.
 //!
 //! It polls. A program never tells anybody anything, since that would be a system call in the middle of its work; what the
 //! poll costs is this thread's alone (`pace`). Only new files and the end of the recording wake it.
@@ -21,7 +21,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::thread::{Builder, JoinHandle, sleep};
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Between pairs of the programs' counter and the clock: the rate does not change in less.
@@ -232,7 +232,7 @@ fn collect(
         let pause = pace.next(drained.fullest, now.duration_since(emptied), drained.smallest_ring);
         emptied = now;
         if woken.elapsed() < WAKE_EVERY {
-            sleep(pause.min(WAKE_EVERY));
+            programs.sleep(pause.min(WAKE_EVERY));
         } else if programs.wait(pause, shared.wake.as_fd())? {
             woken = Instant::now();
         }

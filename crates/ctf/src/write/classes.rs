@@ -34,6 +34,14 @@ impl Header {
         if count <= Header::Compact.extended() as usize { Header::Compact } else { Header::Large }
     }
 
+    /// The number of the class of streams that have it, where there may be both.
+    pub(super) fn stream_class(self) -> u32 {
+        match self {
+            Header::Compact => 0,
+            Header::Large => 1,
+        }
+    }
+
     /// The number that says: the long form.
     #[inline]
     pub(super) fn extended(self) -> u32 {

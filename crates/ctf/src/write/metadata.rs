@@ -24,7 +24,8 @@ pub(super) fn text(
     trace(&mut text, info);
     env(&mut text, evidence, info);
     clock(&mut text, info);
-    stream(&mut text, classes.header, true, "");
+    packet_context(&mut text, true);
+    stream(&mut text, 0, classes.header, "");
     for (id, layout) in classes.own_classes() {
         let name = quoted(&layout.name);
         let _ = write!(
@@ -106,16 +107,20 @@ pub(super) fn clock(text: &mut String, info: &TraceInfo) {
     );
 }
 
-pub(super) fn stream(text: &mut String, header: Header, has_cpu: bool, event_context: &str) {
+pub(super) fn packet_context(text: &mut String, has_cpu: bool) {
+    let cpu = if has_cpu { "\tuint32_t cpu_id;\n" } else { "" };
+    let _ = write!(text, "{CONTEXT}{cpu}}};\n\n");
+}
+
+pub(super) fn stream(text: &mut String, class: u32, header: Header, event_context: &str) {
     let (header_name, header_type) = match header {
         Header::Compact => ("event_header_compact", HEADER_COMPACT),
         Header::Large => ("event_header_large", HEADER_LARGE),
     };
-    let cpu = if has_cpu { "\tuint32_t cpu_id;\n" } else { "" };
     let _ = write!(
         text,
-        "{CONTEXT}{cpu}}};\n\n{header_type}stream {{
-\tid = 0;
+        "{header_type}stream {{
+\tid = {class};
 \tevent.header := struct {header_name};
 {event_context}\tpacket.context := struct packet_context;
 }};

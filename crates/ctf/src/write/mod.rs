@@ -19,7 +19,7 @@ pub use encode::NameLookup;
 pub use state::{TaskStatus, initial_states};
 pub use trace::{EventLoss, Evidence, StreamDone, StreamWriter, TraceWriter};
 pub use tracepoint::GivenText;
-pub use user::{UserClass, UserContext, UserDone, UserStreamWriter, UserTraceWriter};
+pub use user::{PlainEvent, UserClass, UserContext, UserDone, UserStreamWriter, UserTraceWriter};
 
 use crate::layout::event_id;
 use crate::{Error, TraceInfo};

@@ -8,7 +8,9 @@
 use super::Losses;
 use super::classes::Header;
 use rtscope_event::{CpuId, MonotonicNs};
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, IoSlice, Write};
+use std::os::unix::fs::FileExt;
 
 /// First word of every packet.
 pub(crate) const MAGIC: u32 = 0xc1fc_1fc1;
@@ -24,6 +26,12 @@ const CONTEXT_BYTES: usize = 6 * 8 + 4;
 /// a reader learns where it was. Also how much has to lie between two losses that are told apart.
 const LOSS_PACKET_BYTES: usize = 16 * 1024;
 
+/// A packet that was written before it was full goes on below this.
+const FLUSHED_PACKET_BYTES: usize = 64 * 1024;
+
+/// babeltrace2 2.0.4 takes 2^64 - 1 for "not known", and aborts. A program that lies could say so.
+const DISCARDED_MAX: u64 = u64::MAX >> 1;
+
 /// Whose events a stream has.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
@@ -38,6 +46,14 @@ impl Place {
         match self {
             Place::Cpu(cpu) => u64::from(cpu.0),
             Place::Threads(number) => number,
+        }
+    }
+
+    /// The class of the stream: in traces of threads there may be both.
+    fn class(self, header: Header) -> u32 {
+        match self {
+            Place::Cpu(_) => 0,
+            Place::Threads(_) => header.stream_class(),
         }
     }
 
@@ -61,11 +77,28 @@ pub(super) struct PacketWriter<W> {
     /// The packet being filled has more of them than the one before.
     after_loss: bool,
     buffer: Vec<u8>,
+    /// What follows in the packet: the first `run_bytes` of `run`, which is never shorter than it was once.
+    run: Vec<u8>,
+    run_bytes: usize,
     begin: MonotonicNs,
     /// The time a reader has in hand after what is in the buffer.
     clock: MonotonicNs,
     empty: bool,
+    /// So much of the packet is written already.
+    begun: usize,
     done: Done,
+}
+
+/// Where packets go.
+pub(super) trait Out: Write {
+    /// Writes over what is there.
+    fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
+}
+
+impl Out for File {
+    fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_all_at(bytes, at)
+    }
 }
 
 /// What a stream came to.
@@ -77,7 +110,7 @@ pub(super) struct Done {
     pub(super) moved: u64,
 }
 
-impl<W: Write> PacketWriter<W> {
+impl<W: Out> PacketWriter<W> {
     /// A stream whose first packet begins at `begin`.
     pub(super) fn new(out: W, header: Header, uuid: [u8; 16], place: Place, begin: MonotonicNs) -> Self {
         let mut writer = PacketWriter {
@@ -87,10 +120,13 @@ impl<W: Write> PacketWriter<W> {
             place,
             discarded: 0,
             after_loss: false,
-            buffer: Vec::with_capacity(PACKET_BYTES + 8192),
+            buffer: Vec::new(),
+            run: Vec::new(),
+            run_bytes: 0,
             begin,
             clock: begin,
             empty: true,
+            begun: 0,
             done: Done::default(),
         };
         writer.open(begin);
@@ -110,7 +146,7 @@ impl<W: Write> PacketWriter<W> {
             self.close(self.begin)?;
             self.open(self.begin);
         }
-        self.discarded = losses.known.max(1);
+        self.discarded = losses.known.clamp(1, DISCARDED_MAX);
         Ok(())
     }
 
@@ -120,12 +156,12 @@ impl<W: Write> PacketWriter<W> {
             return Ok(());
         }
         // Close together, losses are one: packets must not become smaller than their headers are worth.
-        if !self.after_loss || self.buffer.len() >= LOSS_PACKET_BYTES {
+        if !self.after_loss || self.begun + self.in_hand() >= LOSS_PACKET_BYTES {
             self.close(self.clock)?;
             self.open(self.clock);
             self.after_loss = true;
         }
-        self.discarded = self.discarded.saturating_add(count);
+        self.discarded = self.discarded.saturating_add(count).min(DISCARDED_MAX);
         Ok(())
     }
 
@@ -133,12 +169,13 @@ impl<W: Write> PacketWriter<W> {
     /// time of the event before.
     #[inline(always)]
     pub(super) fn begin_event(&mut self, id: u32, time: MonotonicNs) -> io::Result<()> {
+        self.end_run();
         let mut time = time;
         if time < self.clock {
             time = self.clock;
             self.done.moved += 1;
         }
-        if self.buffer.len() >= if self.after_loss { LOSS_PACKET_BYTES } else { PACKET_BYTES } {
+        if self.begun + self.buffer.len() >= if self.after_loss { LOSS_PACKET_BYTES } else { PACKET_BYTES } {
             self.close(self.clock)?;
             self.open(time);
             self.after_loss = false;
@@ -164,6 +201,39 @@ impl<W: Write> PacketWriter<W> {
         self.clock = time;
         self.empty = false;
         Ok(())
+    }
+
+    /// How events begin.
+    pub(super) fn header(&self) -> Header {
+        self.header
+    }
+
+    /// Where events can be written that need nothing but to be written, up to `most` bytes of them in all; and the time of the event
+    /// before. Tell what came of it with [`PacketWriter::ran`].
+    pub(super) fn run(&mut self, most: usize) -> (&mut [u8], u64) {
+        if self.run.len() < most {
+            self.run.resize(most, 0);
+        }
+        let full = if self.after_loss { LOSS_PACKET_BYTES } else { PACKET_BYTES };
+        let room = full.saturating_sub(self.begun + self.buffer.len() + self.run_bytes);
+        let end = self.run.len().min(self.run_bytes + room);
+        (&mut self.run[self.run_bytes..end], self.clock.0)
+    }
+
+    /// So many bytes of events were written there, the last one at `clock`.
+    pub(super) fn ran(&mut self, bytes: usize, clock: u64) {
+        self.run_bytes += bytes;
+        self.empty &= bytes == 0;
+        self.clock = MonotonicNs(clock);
+    }
+
+    /// Other events follow.
+    #[inline(always)]
+    fn end_run(&mut self) {
+        if self.run_bytes > 0 {
+            self.buffer.extend_from_slice(&self.run[..self.run_bytes]);
+            self.run_bytes = 0;
+        }
     }
 
     /// Where the payload of the event that was begun goes.
@@ -194,21 +264,48 @@ impl<W: Write> PacketWriter<W> {
         Ok((self.out, self.done))
     }
 
+    /// Writes what is in hand, so that it is in the stream whatever happens later. A small packet goes on after that.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        if self.begun + self.in_hand() >= FLUSHED_PACKET_BYTES {
+            self.close(self.clock)?;
+            self.open(self.clock);
+            self.after_loss = false;
+        } else if self.begun == 0 && !self.empty || self.begun > 0 && self.in_hand() > 0 {
+            self.write(self.clock)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that are not written yet.
+    pub(super) fn in_hand(&self) -> usize {
+        self.buffer.len() + self.run_bytes
+    }
+
     fn open(&mut self, begin: MonotonicNs) {
         self.buffer.clear();
         self.buffer.resize(self.place.head_bytes(), 0);
         self.begin = begin;
         self.clock = begin;
         self.empty = true;
+        self.begun = 0;
     }
 
-    /// Fills in what is known only now, and writes with one call.
     fn close(&mut self, end: MonotonicNs) -> io::Result<()> {
-        let bits = self.buffer.len() as u64 * 8;
+        self.write(end)?;
+        self.done.packets += 1;
+        self.done.bytes += self.begun as u64;
+        Ok(())
+    }
+
+    /// Fills in what is known only now, and writes with one call; with a second one if the head is written already. Until that
+    /// has gone well the head speaks of what was there before.
+    fn write(&mut self, end: MonotonicNs) -> io::Result<()> {
+        let bytes = self.begun + self.in_hand();
+        let bits = bytes as u64 * 8;
         let mut head = Vec::with_capacity(HEADER_BYTES + CONTEXT_BYTES);
         head.extend_from_slice(&MAGIC.to_le_bytes());
         head.extend_from_slice(&self.uuid);
-        head.extend_from_slice(&0u32.to_le_bytes());
+        head.extend_from_slice(&self.place.class(self.header).to_le_bytes());
         head.extend_from_slice(&self.place.instance().to_le_bytes());
         // timestamps, content_size and packet_size (no padding), packet_seq_num, events_discarded
         for word in [self.begin.0, end.0, bits, bits, self.done.packets, self.discarded] {
@@ -217,12 +314,31 @@ impl<W: Write> PacketWriter<W> {
         if let Place::Cpu(cpu) = self.place {
             head.extend_from_slice(&cpu.0.to_le_bytes());
         }
-        self.buffer[..head.len()].copy_from_slice(&head);
-        self.out.write_all(&self.buffer)?;
-        self.done.packets += 1;
-        self.done.bytes += self.buffer.len() as u64;
+        if self.begun == 0 {
+            self.buffer[..head.len()].copy_from_slice(&head);
+        }
+        write_both(&mut self.out, &self.buffer, &self.run[..self.run_bytes])?;
+        if self.begun > 0 {
+            self.out.rewrite(self.done.bytes, &head)?;
+        }
+        self.begun = bytes;
+        self.buffer.clear();
+        self.run_bytes = 0;
         Ok(())
     }
+}
+
+/// Writes one after the other, with one call where the system can.
+fn write_both(out: &mut impl Write, first: &[u8], second: &[u8]) -> io::Result<()> {
+    let mut done = 0;
+    if !second.is_empty() {
+        done = match out.write_vectored(&[IoSlice::new(first), IoSlice::new(second)]) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            written => written.unwrap_or(0),
+        };
+    }
+    out.write_all(&first[done.min(first.len())..])?;
+    out.write_all(&second[done.saturating_sub(first.len()).min(second.len())..])
 }
 
 /// A place in a stream.
@@ -234,9 +350,49 @@ pub(super) struct Mark {
     empty: bool,
 }
 
+/// What stands at the begin of a stream in whole packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Whole {
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    /// As in [`Header::stream_class`].
+    pub(super) class: u32,
+    pub(super) discarded: u64,
+}
+
+/// Reads the heads of a stream of threads as far as its packets are whole: behind them may be what a killed writer left.
+pub(super) fn whole_packets(file: &File, uuid: [u8; 16], instance: u64) -> io::Result<Whole> {
+    let size = file.metadata()?.len();
+    let mut whole = Whole::default();
+    let mut head = [0; HEADER_BYTES + CONTEXT_BYTES - 4];
+    while whole.bytes + head.len() as u64 <= size {
+        file.read_exact_at(&mut head, whole.bytes)?;
+        let half = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().unwrap_or_default());
+        let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().unwrap_or_default());
+        let context = |index: usize| word(HEADER_BYTES + index * 8);
+        let is_ours = half(0) == MAGIC && head[4..20] == uuid && word(24) == instance;
+        let bytes = context(3) / 8;
+        let fits = (head.len() as u64..=size - whole.bytes).contains(&bytes) && context(2) == context(3);
+        if !is_ours || !fits || context(4) != whole.packets {
+            break;
+        }
+        (whole.class, whole.discarded) = (half(20), context(5));
+        whole.bytes += bytes;
+        whole.packets += 1;
+    }
+    Ok(whole)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Out for Vec<u8> {
+        fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+            self[at as usize..][..bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        }
+    }
 
     fn stream(header: Header, fill: impl FnOnce(&mut PacketWriter<Vec<u8>>)) -> (Vec<u8>, Done) {
         let mut writer = PacketWriter::new(Vec::new(), header, [7; 16], Place::Cpu(CpuId(1)), MonotonicNs(0));
@@ -332,5 +488,51 @@ mod tests {
         });
         assert_eq!((bytes.len(), done.moved), (EMPTY + 16, 1));
         assert_eq!(heads(&bytes), [(0, 500, 0)]);
+    }
+
+    #[test]
+    fn a_packet_that_is_written_early_goes_on() {
+        let (bytes, done) = stream(Header::Compact, |writer| {
+            (0..3).for_each(|time| event(writer, time));
+            writer.flush().unwrap();
+            assert_eq!(heads(&writer.out), [(0, 2, 0)]);
+            writer.flush().unwrap();
+            event(writer, 5);
+            writer.flush().unwrap();
+            assert_eq!(heads(&writer.out), [(0, 5, 0)]);
+            (6..10_000).for_each(|time| event(writer, time));
+            writer.flush().unwrap();
+            writer.lost(2).unwrap();
+            event(writer, 10_000);
+            writer.flush().unwrap();
+        });
+        assert_eq!(bytes.len(), 3 * EMPTY + 9_999 * 8);
+        assert_eq!(heads(&bytes), [(0, 9_999, 0), (9_999, 9_999, 0), (9_999, 10_000, 2)]);
+        assert_eq!((done.packets, done.bytes), (3, bytes.len() as u64));
+    }
+
+    #[test]
+    fn wherever_a_writer_was_killed_whole_packets_are_found() {
+        let file = tempfile::tempfile().unwrap();
+        let place = Place::Threads(3);
+        let out = file.try_clone().unwrap();
+        let mut writer = PacketWriter::new(out, Header::Large, [7; 16], place, MonotonicNs(0));
+        let mut ends = vec![0];
+        for round in 0..4 {
+            for time in 0..20_000 {
+                writer.begin_event(11, MonotonicNs(round * 20_000 + time)).unwrap();
+            }
+            writer.flush().unwrap();
+            ends.push(writer.done.bytes + writer.begun as u64);
+        }
+        let size = file.metadata().unwrap().len();
+        let whole = |instance| whole_packets(&file, [7; 16], instance).unwrap();
+        assert_eq!(whole(3), Whole { packets: 4, bytes: size, class: 1, discarded: 0 });
+        assert_eq!(whole(4), Whole::default());
+        for cut in [size - 1, ends[3] + 1, ends[3], ends[3] - 1, 100, 10, 0] {
+            file.set_len(cut).unwrap();
+            let expected = ends.iter().copied().filter(|end| *end <= cut).max();
+            assert_eq!(Some(whole(3).bytes), expected, "{cut}");
+        }
     }
 }

@@ -7,7 +7,7 @@
 
 use super::classes::Header;
 use super::metadata;
-use super::packet::{PacketWriter, Place};
+use super::packet::{self, Done, PacketWriter, Place};
 use super::tsdl::{self, Integer, quoted};
 use crate::private_env;
 use crate::{Error, Evidence, StagedDir, TraceInfo};
@@ -87,21 +87,18 @@ pub struct UserTraceWriter {
 }
 
 impl UserTraceWriter {
-    /// Begins the trace that is to become the new folder `dir`.
+    /// Begins the trace that is to become the new folder `dir`, in `folder`, where streams of it may be already.
     ///
     /// # Errors
-    /// When `dir` exists or cannot be made.
+    /// When `dir` exists or `folder` cannot be made.
     pub fn create(
+        folder: &Path,
         dir: &Path,
         classes: Vec<UserClass>,
         context: UserContext,
         info: TraceInfo,
     ) -> Result<UserTraceWriter, Error> {
-        Ok(UserTraceWriter { staged: StagedDir::new(dir)?, classes, context, info })
-    }
-
-    fn header(&self) -> Header {
-        Header::for_classes(self.classes.len())
+        Ok(UserTraceWriter { staged: StagedDir::kept(folder, dir)?, classes, context, info })
     }
 
     /// Begins a stream; no event may be older than `begin`.
@@ -111,22 +108,21 @@ impl UserTraceWriter {
     pub fn stream(&self, number: u32, begin: MonotonicNs) -> Result<UserStreamWriter, Error> {
         let path = self.staged.path().join(format!("user_{number}"));
         let file = File::create_new(&path).map_err(Error::io("make the file", &path))?;
-        let uuid = *self.info.trace_uuid.as_bytes();
-        let packets = PacketWriter::new(file, self.header(), uuid, Place::Threads(u64::from(number)), begin);
-        Ok(UserStreamWriter { path, packets, counts: vec![0; self.classes.len()] })
+        let (uuid, classes) = (self.info.trace_uuid, self.classes.len());
+        Ok(UserStreamWriter::in_file(file, path, number, uuid, classes, begin))
     }
 
     /// Writes the metadata and lets the trace appear. `extra`: more for `env`. Returns the size of all files.
     ///
     /// # Errors
-    /// When the system refuses (a full disk), or something else has taken the name; nothing is left then.
+    /// When the system refuses (a full disk), or something else has taken the name.
     pub fn finish(
         self,
         evidence: &Evidence<'_>,
         extra: &[(String, String)],
         streams: &[UserDone],
     ) -> Result<u64, Error> {
-        let text = self.metadata(evidence, extra);
+        let text = self.metadata(evidence, extra, streams);
         let path = self.staged.path().join("metadata");
         let write =
             |file: &mut File| io::Write::write_all(file, text.as_bytes()).and_then(|()| file.sync_all());
@@ -136,7 +132,7 @@ impl UserTraceWriter {
         Ok(text.len() as u64 + streams.iter().map(|stream| stream.bytes).sum::<u64>())
     }
 
-    fn metadata(&self, evidence: &Evidence<'_>, extra: &[(String, String)]) -> String {
+    fn metadata(&self, evidence: &Evidence<'_>, extra: &[(String, String)], streams: &[UserDone]) -> String {
         let mut text = String::with_capacity(16 * 1024);
         text.push_str("/* CTF 1.8 */\n\n");
         text.push_str(tsdl::ALIASES);
@@ -144,9 +140,15 @@ impl UserTraceWriter {
         metadata::trace(&mut text, &self.info);
         self.env(&mut text, evidence, extra);
         metadata::clock(&mut text, &self.info);
-        metadata::stream(&mut text, self.header(), false, &self.context.describe());
-        for (id, class) in self.classes.iter().enumerate() {
-            describe(id, class, &mut text);
+        metadata::packet_context(&mut text, false);
+        let context = self.context.describe();
+        let used = |header: Header| streams.iter().any(|stream| stream.class == header.stream_class());
+        for header in [Header::Compact, Header::Large].into_iter().filter(|header| used(*header)) {
+            let stream = header.stream_class();
+            metadata::stream(&mut text, stream, header, &context);
+            for (id, class) in self.classes.iter().enumerate() {
+                describe(id, stream, class, &mut text);
+            }
         }
         text
     }
@@ -182,11 +184,11 @@ typealias floating_point { exp_dig = 11; mant_dig = 53; byte_order = le; align =
 
 ";
 
-fn describe(id: usize, class: &UserClass, text: &mut String) {
+fn describe(id: usize, stream: u32, class: &UserClass, text: &mut String) {
     let name = quoted(&class.event.name);
     let _ = write!(
         text,
-        "event {{\n\tname = {name};\n\tid = {id};\n\tstream_id = 0;\n\tloglevel = {};\n",
+        "event {{\n\tname = {name};\n\tid = {id};\n\tstream_id = {stream};\n\tloglevel = {};\n",
         class.event.level
     );
     if !class.origin.is_empty() {
@@ -230,11 +232,27 @@ pub struct UserStreamWriter {
     path: PathBuf,
     packets: PacketWriter<File>,
     counts: Vec<u64>,
+    class: u32,
+}
+
+/// An event whose payload is the first `bytes` of some words.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainEvent<W> {
+    /// Its class.
+    pub class: u32,
+    /// When.
+    pub time: MonotonicNs,
+    /// Its payload, and what follows in the last word.
+    pub words: W,
+    /// Size of its payload.
+    pub bytes: usize,
 }
 
 /// What became of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct UserDone {
+    /// How its events begin.
+    class: u32,
     /// Events by class.
     pub counts: Vec<u64>,
     /// Packets.
@@ -245,7 +263,58 @@ pub struct UserDone {
     pub moved: u64,
 }
 
+impl UserDone {
+    /// Of a stream whose writer was killed: cuts off what is no whole packet. The events are not counted. Also gives how many events it
+    /// says were lost.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn of_interrupted(path: &Path, number: u32, trace: uuid::Uuid) -> Result<(UserDone, u64), Error> {
+        let file = File::options().read(true).write(true).open(path).map_err(Error::io("open", path))?;
+        let found = packet::whole_packets(&file, trace.into_bytes(), u64::from(number));
+        let found = found.map_err(Error::io("read", path))?;
+        file.set_len(found.bytes).and_then(|()| file.sync_all()).map_err(Error::io("cut", path))?;
+        let packet::Whole { packets, bytes, class, discarded } = found;
+        Ok((UserDone { class, packets, bytes, ..UserDone::default() }, discarded))
+    }
+}
+
 impl UserStreamWriter {
+    /// Begins a stream of the trace with this number, in a new file, whose path is for messages. `classes`: how many are known now. No
+    /// event may be older than `begin`.
+    #[must_use]
+    pub fn in_file(
+        file: File,
+        path: PathBuf,
+        number: u32,
+        trace: uuid::Uuid,
+        classes: usize,
+        begin: MonotonicNs,
+    ) -> UserStreamWriter {
+        let (header, place) = (Header::for_classes(classes), Place::Threads(u64::from(number)));
+        let packets = PacketWriter::new(file, header, *trace.as_bytes(), place, begin);
+        UserStreamWriter { path, packets, counts: vec![0; classes], class: header.stream_class() }
+    }
+
+    /// So many classes are known by now.
+    pub fn expect_classes(&mut self, classes: usize) {
+        self.counts.resize(classes.max(self.counts.len()), 0);
+    }
+
+    /// Writes what is in hand: it is in the stream whatever becomes of this process.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.packets.flush()
+    }
+
+    /// Bytes that are not written yet.
+    #[must_use]
+    pub fn in_hand(&self) -> usize {
+        self.packets.in_hand()
+    }
+
     /// Adds an event: context as [`UserContext::encode`] makes it, payload as its class describes it.
     ///
     /// # Errors
@@ -257,32 +326,84 @@ impl UserStreamWriter {
         Ok(())
     }
 
-    /// The same with a payload in whole words, of which the first `bytes` are wanted: a short one is copied without a call.
+    /// The same with a payload in whole words, of which the first `bytes` are wanted.
     ///
     /// # Errors
     /// As above.
-    #[inline]
+    #[inline(always)]
     pub fn event_of_words(
         &mut self,
         class: u32,
         time: MonotonicNs,
         context: &[u8],
-        words: &[u8],
+        words: impl Iterator<Item = u64>,
         bytes: usize,
     ) -> io::Result<()> {
-        const SHORT: usize = 64;
         let out = self.begin(class, time, context)?;
-        if bytes > SHORT {
-            out.extend_from_slice(words.get(..bytes).unwrap_or(words));
-            return Ok(());
-        }
         let end = out.len() + bytes;
-        for word in words.chunks_exact(8) {
-            let word: [u8; 8] = word.try_into().unwrap_or_default();
-            out.extend_from_slice(&word);
-        }
+        words.for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
         out.truncate(end);
         Ok(())
+    }
+
+    /// Adds events one after the other, as long as `next` gives some and there is nothing to be said about them, until `most` bytes are in
+    /// hand: `next` is told where it is, and gives an event and where it is then. Gives how many were added, and where it
+    /// is behind the last of them. What it gave and was not added has to be added by [`UserStreamWriter::event`].
+    #[inline(always)]
+    pub fn run<W: ExactSizeIterator<Item = u64>>(
+        &mut self,
+        most: usize,
+        context: &[u8],
+        next: impl Fn(usize) -> Option<(PlainEvent<W>, usize)>,
+    ) -> (u64, usize) {
+        // What most recordings have is compiled for itself: it is half as long.
+        match (self.packets.header(), context) {
+            (Header::Compact, []) => self.run_with::<4, W>(most, &[], next),
+            (Header::Compact, context) => self.run_with::<4, W>(most, context, next),
+            (Header::Large, context) => self.run_with::<6, W>(most, context, next),
+        }
+    }
+
+    /// `HEAD`: bytes of an event's header, as of [`Header`].
+    #[inline(always)]
+    fn run_with<const HEAD: usize, W: ExactSizeIterator<Item = u64>>(
+        &mut self,
+        most: usize,
+        context: &[u8],
+        next: impl Fn(usize) -> Option<(PlainEvent<W>, usize)>,
+    ) -> (u64, usize) {
+        let header = if HEAD == 4 { Header::Compact } else { Header::Large };
+        let (mut rest, mut clock) = self.packets.run(most);
+        let room = rest.len();
+        let (mut events, mut at) = (0, 0);
+        while let Some((event, end)) = next(at) {
+            let Some(count) = self.counts.get_mut(event.class as usize) else { break };
+            let (id, time) = (event.class, event.time.0);
+            let is_near = time.wrapping_sub(clock) < 1 << header.time_bits();
+            // A header is written as a whole word, of which the payload takes the rest again.
+            let need = 8 + context.len() + event.words.len() * 8;
+            let used = HEAD + context.len() + event.bytes;
+            if id >= header.extended() || !is_near || rest.len() < need || used > need {
+                break;
+            }
+            let head = match header {
+                Header::Compact => u64::from(id | (time as u32) << 5),
+                Header::Large => u64::from(id) | time << 16,
+            };
+            rest[..8].copy_from_slice(&head.to_le_bytes());
+            rest[HEAD..HEAD + context.len()].copy_from_slice(context);
+            let payload = &mut rest[HEAD + context.len()..need];
+            for (place, word) in payload.chunks_exact_mut(8).zip(event.words) {
+                place.copy_from_slice(&word.to_le_bytes());
+            }
+            rest = &mut std::mem::take(&mut rest)[used..];
+            *count += 1;
+            clock = time;
+            (events, at) = (events + 1, end);
+        }
+        let bytes = room - rest.len();
+        self.packets.ran(bytes, clock);
+        (events, at)
     }
 
     #[inline(always)]
@@ -323,6 +444,7 @@ impl UserStreamWriter {
     pub fn finish(self, end: MonotonicNs) -> io::Result<UserDone> {
         let (file, done) = self.packets.finish(end)?;
         file.sync_all()?;
-        Ok(UserDone { counts: self.counts, packets: done.packets, bytes: done.bytes, moved: done.moved })
+        let Done { packets, bytes, moved } = done;
+        Ok(UserDone { class: self.class, counts: self.counts, packets, bytes, moved })
     }
 }

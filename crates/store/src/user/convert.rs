@@ -4,15 +4,18 @@
 //! Rings are divided among a fixed number of streams; within a stream they are merged by time. Streams are independent, so all
 //! cores work. Each record is checked against its event's description before it becomes an event: the bytes are a program's.
 
+use super::classes::{Classes, Known, Plain};
+use super::live;
 use super::spool::{ChunkAt, UserSpool};
 use crate::Error;
 use rtscope_abi::program as abi;
-use rtscope_ctf::{Evidence, TraceInfo, UserClass, UserContext, UserDone, UserStreamWriter, UserTraceWriter};
+use rtscope_ctf::{
+    Evidence, Selection, TraceInfo, TraceSet, UserContext, UserDone, UserStreamWriter, UserTraceWriter, count,
+};
 use rtscope_event::{Loss, LossCause, MonotonicNs};
-use rtscope_user::clock::Conversion;
-use rtscope_user::description::{Field, FieldType, payload_bytes};
+use rtscope_user::RingInfo;
+use rtscope_user::clock::{AHEAD_NS, Conversion};
 use rtscope_user::records::{Decoder, Header, Record};
-use rtscope_user::{ProviderInfo, RingInfo};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::io;
@@ -73,7 +76,11 @@ pub fn convert_user(
     target: &Path,
     options: &UserOptions<'_>,
 ) -> Result<UserConverted, Error> {
+    live::remove_others(&spool.trace());
     let result = Conversions::new(&spool).and_then(|all| all.run(target, options));
+    if result.is_err() {
+        live::remove_others(&spool.trace());
+    }
     match result {
         Ok(converted) => spool.remove().map(|()| converted),
         Err(error) if error.is_no_room() => {
@@ -83,31 +90,14 @@ pub fn convert_user(
     }
 }
 
-/// An event id of a process: its class, and what its payload has.
-#[derive(Clone, Debug)]
-struct Known {
-    class: u32,
-    fields: Vec<Field>,
-    /// All payloads have this size; else they have to be looked at.
-    fixed_bytes: Option<usize>,
-}
-
-/// All events of a process, by id.
-#[derive(Clone, Debug, Default)]
-struct OfProcess {
-    all: Vec<Option<Known>>,
-    /// The same for those whose payloads have one size: class and size. Small, since each event looks there.
-    plain: Vec<Option<(u32, u32)>>,
-}
-
 /// What is the same for all streams.
 struct Conversions<'a> {
     spool: &'a UserSpool,
-    classes: Vec<UserClass>,
-    /// Of each process, by id.
-    known: HashMap<(u32, u32, u64), OfProcess>,
+    classes: Classes,
     clock: Conversion,
     context: UserContext,
+    /// No program can have recorded anything later.
+    latest_ns: u64,
     total: u64,
     done: AtomicU64,
 }
@@ -123,38 +113,15 @@ struct StreamCame {
 
 impl<'a> Conversions<'a> {
     fn new(spool: &'a UserSpool) -> Result<Conversions<'a>, Error> {
-        let mut classes = Vec::new();
-        let mut numbers = HashMap::new();
-        let mut known: HashMap<(u32, u32, u64), OfProcess> = HashMap::new();
-        for provider in &spool.providers {
-            let of_process = known.entry((provider.uid, provider.pid, provider.birth_ns)).or_default();
-            let first = provider.first_id as usize;
-            let end = first + provider.descriptions.events.len();
-            if end > abi::RTU_EVENTS_MAX as usize {
-                continue;
-            }
-            of_process.all.resize(of_process.all.len().max(end), None);
-            for (index, event) in provider.descriptions.events.iter().enumerate() {
-                let class = class_of(provider, event);
-                let same = (class.event.clone(), class.labels.clone());
-                let number = *numbers.entry(same).or_insert_with(|| {
-                    classes.push(class);
-                    classes.len() as u32 - 1
-                });
-                let fields = event.fields.clone();
-                of_process.all[first + index] =
-                    Some(Known { class: number, fixed_bytes: fixed_bytes(&fields), fields });
-            }
-        }
-        for of_process in known.values_mut() {
-            let plain = |known: &Known| Some((known.class, u32::try_from(known.fixed_bytes?).ok()?));
-            of_process.plain = of_process.all.iter().map(|known| known.as_ref().and_then(plain)).collect();
-        }
-        let has = |name: &str| spool.session.context.iter().any(|known| known == name);
-        let context = UserContext { pid: has("pid"), tid: has("tid"), comm: has("comm"), cpu: has("cpu") };
+        let mut classes = Classes::default();
+        spool.providers.iter().for_each(|provider| classes.add(provider));
+        let context = spool.session.context();
         let total = spool.data.iter().map(|chunk| chunk.bytes).sum();
         let clock = Conversion::new(spool.pairs.clone());
-        Ok(Conversions { spool, classes, known, clock, context, total, done: AtomicU64::new(0) })
+        let last = spool.pairs.iter().map(|pair| pair.monotonic_ns).max();
+        let last = last.max(spool.end.as_ref().map(|end| end.ended_ns)).max(Some(spool.session.started_ns));
+        let latest_ns = last.unwrap_or(0).saturating_add(AHEAD_NS);
+        Ok(Conversions { spool, classes, clock, context, latest_ns, total, done: AtomicU64::new(0) })
     }
 
     fn run(&self, target: &Path, options: &UserOptions<'_>) -> Result<UserConverted, Error> {
@@ -164,21 +131,42 @@ impl<'a> Conversions<'a> {
             kernel_release: session.kernel_release.clone(),
             clock_uuid: Uuid::parse_str(&session.boot_id).unwrap_or(Uuid::nil()),
             realtime_offset_ns: session.realtime_offset_ns,
-            trace_uuid: Uuid::new_v4(),
+            trace_uuid: session.trace(),
             producer_version: session.version.clone(),
             window_begin: None,
         };
-        let writer = UserTraceWriter::create(target, self.classes.clone(), self.context, info)?;
+        let interrupted;
+        let live = match &self.spool.live {
+            Some(live) => live,
+            None => {
+                interrupted = live::interrupted(&self.spool.trace(), session.trace())?;
+                &interrupted
+            }
+        };
+        let writer = UserTraceWriter::create(
+            &self.spool.trace(),
+            target,
+            self.classes.all.clone(),
+            self.context,
+            info,
+        )?;
         let available = std::thread::available_parallelism().map_or(1, usize::from).min(STREAMS_MAX);
         let count = if options.streams == 0 { available } else { options.streams };
+        let count = if self.spool.data.is_empty() && !live.is_empty() { 0 } else { count };
         let results: Vec<Result<StreamCame, Error>> = std::thread::scope(|scope| {
             let work = |number: usize| self.stream(number, count, &writer, options);
             let threads: Vec<_> = (0..count).map(|number| scope.spawn(move || work(number))).collect();
             let gone = || Err(Error::broken(&self.spool.folder, "a thread ended too early"));
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| gone())).collect()
         });
-        let streams = results.into_iter().collect::<Result<Vec<StreamCame>, Error>>()?;
-        self.finish(writer, &streams)
+        let mut streams = results.into_iter().collect::<Result<Vec<StreamCame>, Error>>()?;
+        streams.extend(live.iter().map(|live| StreamCame {
+            done: live.done.clone(),
+            // An orderly end knows more than the stream of a recorder that was killed behind it.
+            lost: HashMap::from([(live.ring, self.ring_end(live.ring).map_or(live.lost, |(lost, _)| lost))]),
+            garbage: live.garbage,
+        }));
+        self.finish(writer, target, &streams)
     }
 
     /// One stream: every `count`th ring from `number` on.
@@ -208,17 +196,14 @@ impl<'a> Conversions<'a> {
         let first = merge.waiting.peek().map_or(self.spool.session.started_ns, |Reverse((time, _))| *time);
         // A ring may hold events from before the recording: those of a collector that was killed.
         let begin = options.window.map_or(first.min(self.spool.session.started_ns), |(from, _)| from.0);
-        let mut out = writer.stream(number as u32, MonotonicNs(begin))?;
+        let mut out = writer.stream((live::STREAMS_MAX + number) as u32, MonotonicNs(begin))?;
         let path = out.path().to_owned();
         merge.run(self, options, &mut out, &path)?;
         let end = self.spool.end.as_ref();
         for reader in &merge.readers {
             let told = reader.lost.saturating_sub(reader.lost_before);
-            let ring =
-                end.and_then(|end| end.rings.iter().find(|(index, ..)| *index as usize == reader.ring));
-            let in_all = ring.map_or(told, |(_, lost, _)| *lost);
-            let rest =
-                in_all.saturating_sub(told).saturating_add(ring.map_or(0, |(_, _, unfinished)| *unfinished));
+            let (in_all, unfinished) = self.ring_end(reader.ring).unwrap_or((told, 0));
+            let rest = in_all.saturating_sub(told).saturating_add(unfinished);
             out.lost(rest).map_err(Error::io("write", &path))?;
             came.lost.insert(reader.ring, in_all.max(told));
             came.garbage += reader.garbage;
@@ -226,6 +211,13 @@ impl<'a> Conversions<'a> {
         let until = end.map_or(self.spool.session.started_ns, |end| end.ended_ns);
         came.done = out.finish(MonotonicNs(until)).map_err(Error::io("write", &path))?;
         Ok(came)
+    }
+
+    /// What an orderly end says of a ring: lost in all, and never finished.
+    fn ring_end(&self, ring: usize) -> Option<(u64, u64)> {
+        let mut rings = self.spool.end.as_ref()?.rings.iter();
+        let found = rings.find(|(index, ..)| *index as usize == ring)?;
+        Some((found.1, found.2))
     }
 
     fn reading(&self, error: io::Error) -> Error {
@@ -240,7 +232,12 @@ impl<'a> Conversions<'a> {
         }
     }
 
-    fn finish(&self, writer: UserTraceWriter, streams: &[StreamCame]) -> Result<UserConverted, Error> {
+    fn finish(
+        &self,
+        writer: UserTraceWriter,
+        target: &Path,
+        streams: &[StreamCame],
+    ) -> Result<UserConverted, Error> {
         let end = self.spool.end.as_ref();
         let mut converted = UserConverted {
             from: MonotonicNs(self.spool.session.started_ns),
@@ -255,7 +252,7 @@ impl<'a> Conversions<'a> {
         for stream in streams {
             converted.moved += stream.done.moved;
             for (class, count) in
-                self.classes.iter().zip(&stream.done.counts).filter(|(_, count)| **count > 0)
+                self.classes.all.iter().zip(&stream.done.counts).filter(|(_, count)| **count > 0)
             {
                 *converted.by_event.entry(class.event.name.clone()).or_default() += count;
                 converted.events += count;
@@ -273,6 +270,10 @@ impl<'a> Conversions<'a> {
         let evidence = Evidence { losses: &converted.losses, history: &[], by_event: &[] };
         let done: Vec<UserDone> = streams.iter().map(|stream| stream.done.clone()).collect();
         converted.bytes = writer.finish(&evidence, &extra, &done)?;
+        if self.spool.live.is_none() && streams.iter().any(|stream| stream.done.counts.is_empty()) {
+            converted.by_event = events_in(target)?;
+            converted.events = converted.by_event.values().sum();
+        }
         Ok(converted)
     }
 
@@ -281,8 +282,9 @@ impl<'a> Conversions<'a> {
             .iter()
             .flat_map(|stream| stream.lost.values())
             .fold(0, |sum: u64, lost| sum.saturating_add(*lost));
-        let garbage: u64 = streams.iter().map(|stream| stream.garbage).sum();
         let end = self.spool.end.as_ref();
+        let garbage: u64 = streams.iter().map(|stream| stream.garbage).sum();
+        let garbage = garbage + end.filter(|_| self.spool.live.is_none()).map_or(0, |end| end.unreadable);
         // Rings of which nothing was taken at all.
         let merged = |ring: u32| streams.iter().any(|stream| stream.lost.contains_key(&(ring as usize)));
         let silent = end.into_iter().flat_map(|end| &end.rings).filter(|(ring, ..)| !merged(*ring));
@@ -309,26 +311,17 @@ impl<'a> Conversions<'a> {
     }
 }
 
-fn class_of(provider: &ProviderInfo, event: &rtscope_user::description::EventDescription) -> UserClass {
-    let mut labels = BTreeMap::new();
-    for field in &event.fields {
-        if let FieldType::Enumeration(name) = &field.kind {
-            let known = provider.descriptions.enumeration(name);
-            labels.insert(name.clone(), known.map(|known| known.labels.clone()).unwrap_or_default());
+/// Events of a trace, by name.
+fn events_in(trace: &Path) -> Result<BTreeMap<String, u64>, Error> {
+    let set = TraceSet::open(trace)?;
+    let counts = count(&set, &Selection::default(), &|_| ());
+    let mut events = BTreeMap::new();
+    for (stream, found) in set.streams.iter().zip(&counts.streams) {
+        for (event, number) in found.events.iter().enumerate().filter(|(_, number)| **number > 0) {
+            *events.entry(set.event_name(stream, event).to_string()).or_default() += number;
         }
     }
-    let origin = if provider.build_id.is_empty() {
-        format!("file:{}", provider.object)
-    } else {
-        format!("build-id:{}", provider.build_id)
-    };
-    UserClass { event: event.clone(), labels, origin }
-}
-
-fn fixed_bytes(fields: &[Field]) -> Option<usize> {
-    let varies = |field: &Field| matches!(field.kind, FieldType::Text | FieldType::Sequence(_));
-    static LARGEST: [u8; abi::RTU_RECORD_BYTES_MAX as usize] = [0; abi::RTU_RECORD_BYTES_MAX as usize];
-    if fields.iter().any(varies) { None } else { payload_bytes(fields, &LARGEST) }
+    Ok(events)
 }
 
 /// The rings of a stream, the one with the oldest event first.
@@ -381,10 +374,12 @@ struct RingReader<'a> {
     ring: usize,
     info: &'a RingInfo,
     known: &'a [Option<Known>],
-    plain: &'a [Option<(u32, u32)>],
+    plain: &'a [Plain],
     decoder: Decoder,
     clock: Conversion,
     is_monotonic: bool,
+    /// What is later was never a time: readers would end there.
+    latest_ns: u64,
     chunks: std::vec::IntoIter<ChunkAt>,
     bytes: Vec<u8>,
     at: usize,
@@ -404,7 +399,7 @@ struct RingReader<'a> {
 impl<'a> RingReader<'a> {
     fn new(all: &'a Conversions<'_>, ring: usize, chunks: Vec<ChunkAt>) -> RingReader<'a> {
         let info = &all.spool.rings[ring];
-        let known = all.known.get(&(info.uid, info.pid, info.birth_ns));
+        let known = all.classes.of(info);
         RingReader {
             ring,
             info,
@@ -413,6 +408,7 @@ impl<'a> RingReader<'a> {
             decoder: Decoder::new(info.layout, info.sync),
             clock: all.clock.clone(),
             is_monotonic: info.clock == abi::RTU_CLOCK_MONOTONIC,
+            latest_ns: all.latest_ns,
             chunks: chunks.into_iter(),
             bytes: Vec::new(),
             at: 0,
@@ -449,10 +445,7 @@ impl<'a> RingReader<'a> {
                 Some(Record::Garbage(_)) => self.garbage += 1,
                 Some(Record::Event { id, counter, cpu, payload }) => {
                     let event = self.known.get(id as usize).and_then(Option::as_ref);
-                    let used = event.and_then(|event| match event.fixed_bytes {
-                        Some(bytes) => (bytes <= payload.len()).then_some(bytes),
-                        None => payload_bytes(&event.fields, payload),
-                    });
+                    let used = event.and_then(|event| event.payload_bytes(payload));
                     let (Some(event), Some(used)) = (event, used) else {
                         self.garbage += 1;
                         continue;
@@ -461,6 +454,10 @@ impl<'a> RingReader<'a> {
                     self.cpu = cpu;
                     self.payload = begin..begin + used;
                     self.time = if self.is_monotonic { counter } else { self.clock.monotonic_ns(counter) };
+                    if self.time > self.latest_ns {
+                        self.garbage += 1;
+                        continue;
+                    }
                     return Ok(Some(self.time));
                 }
             }
@@ -479,7 +476,7 @@ impl<'a> RingReader<'a> {
             let Header::Complete { id, end, low } = layout.header(position, u64::from_le_bytes(*word)) else {
                 break;
             };
-            let Some(Some((class, bytes))) = self.plain.get(id as usize).copied() else { break };
+            let Some(Plain { class, bytes }) = self.plain.get(id as usize).copied() else { break };
             let length = (end - position) as usize;
             let Some(words) = rest.get(8..length) else { break };
             if bytes as usize > words.len() {
@@ -487,9 +484,11 @@ impl<'a> RingReader<'a> {
             }
             let counter = sync.complete(low);
             let time = if is_monotonic { counter } else { self.clock.monotonic_ns(counter) };
-            if time > until {
+            if time > until.min(self.latest_ns) {
                 break;
             }
+            let words =
+                words.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
             out.event_of_words(class, MonotonicNs(time), context, words, bytes as usize)?;
             position = end;
             rest = &rest[length..];

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A recording of instrumented programs: its spool, and the trace that is made of it.
+//! A recording of instrumented programs: converted while it is made, and what cannot be, spooled and converted afterwards.
 //!
-//! The same as for the kernel ([ADR 0005](../../../../docs/adr/0005-spool-first-convert-after.md)): while programs run their
-//! records are written as they are, and decoded when the recording is over. All is in one file, in the order in which it
-//! came, so a killed recorder leaves everything that it had taken.
+//! Events of the first rings become streams of the trace at once (`live`, [ADR 0014](../../../../docs/adr/0014-programs-events-are-converted-while-they-are-recorded.md)).
+//! Those of more threads have to be merged, which takes all of them: their records are written as they are (`spool`), and decoded
+//! when the recording is over (`convert`). The spool also has what both are described by, in the order in which it came, so a killed
+//! recorder leaves everything that it had taken.
 
+mod classes;
 mod convert;
+mod live;
 mod spool;
 
 pub use convert::{UserConverted, UserOptions, convert_user};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The spool of instrumented programs: `TARGET.partial/user.spool`.
+//! The spool of instrumented programs: `TARGET.partial/user.spool`. Beside it, in `TARGET.partial/trace`, are the streams of those rings
+//! that are converted while they are recorded, and have no data here.
 //!
 //! ```text
 //! chunk: magic, kind, index, position, bytes (8 bytes each), then so many bytes
@@ -11,20 +12,25 @@
 //!   5 end        JSON; missing after a kill
 //! ```
 
+use super::live::{Live, LiveCame};
 use crate::Error;
 use nix::fcntl::Flock;
-use rtscope_user::clock::Pair;
-use rtscope_user::programs::{Chunk, ProcessReport, Sink, Snapshot};
+use rtscope_ctf::UserContext;
+use rtscope_user::clock::{Pair, counter_kind};
+use rtscope_user::programs::{ProcessReport, Records, Sink, Snapshot};
 use rtscope_user::{ProviderInfo, RingInfo};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use uuid::Uuid;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"RTSUSER1");
 pub(super) const HEADER_BYTES: usize = 40;
-const SCHEMA: &str = "rtscope.user-spool/1";
+const SCHEMA: &str = "rtscope.user-spool/2";
+/// The folder in that of the spool that becomes the trace.
+const TRACE: &str = "trace";
 /// The largest JSON of a chunk.
 const JSON_BYTES_MAX: u64 = 64 << 20;
 
@@ -75,6 +81,8 @@ pub struct UserSession {
     pub version: String,
     /// What each event says of who recorded it: of `pid`, `tid`, `comm`, `cpu`.
     pub context: Vec<String>,
+    /// The UUID of the trace.
+    trace: String,
 }
 
 impl UserSession {
@@ -94,7 +102,17 @@ impl UserSession {
             boot_id: info.clock_uuid.to_string(),
             version: info.producer_version,
             context,
+            trace: Uuid::new_v4().to_string(),
         })
+    }
+
+    pub(super) fn trace(&self) -> Uuid {
+        Uuid::parse_str(&self.trace).unwrap_or(Uuid::nil())
+    }
+
+    pub(super) fn context(&self) -> UserContext {
+        let has = |name: &str| self.context.iter().any(|known| known == name);
+        UserContext { pid: has("pid"), tid: has("tid"), comm: has("comm"), cpu: has("cpu") }
     }
 }
 
@@ -112,6 +130,9 @@ pub struct UserEnd {
     /// How often threads waited for room (--blocking).
     #[serde(default)]
     pub waits: u64,
+    /// Records that were none, in rings that were converted while they were recorded.
+    #[serde(default)]
+    pub unreadable: u64,
     /// Programs from which nothing more was taken, and why; programs that ran untraced.
     pub remarks: Vec<String>,
 }
@@ -145,13 +166,14 @@ impl UserEnd {
     }
 }
 
-/// Writes a spool.
+/// Writes a spool, and the streams beside it.
 #[derive(Debug)]
 pub struct UserSpoolWriter {
     folder: PathBuf,
     file: Flock<File>,
     bytes: u64,
     events: u64,
+    live: Live,
 }
 
 fn header(kind: Kind, index: u64, position: u64, bytes: u64) -> [u8; HEADER_BYTES] {
@@ -177,7 +199,8 @@ impl UserSpoolWriter {
         let path = folder.join("user.spool");
         let made = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path);
         let file = crate::spool::lock(made.map_err(Error::io("make the file", &path))?, folder)?;
-        let mut writer = UserSpoolWriter { folder: folder.to_owned(), file, bytes: 0, events: 0 };
+        let live = Live::new(folder.join(TRACE), session.trace(), session.started_ns, session.context());
+        let mut writer = UserSpoolWriter { folder: folder.to_owned(), file, bytes: 0, events: 0, live };
         writer.json(Kind::Session, session).map_err(Error::io("write", &path))?;
         Ok(writer)
     }
@@ -197,6 +220,7 @@ impl UserSpoolWriter {
     pub fn clock(&mut self, pairs: &[Pair]) -> io::Result<()> {
         let mut chunk = header(Kind::Clock, 0, 0, pairs.len() as u64 * 16).to_vec();
         for pair in pairs {
+            self.live.clock(*pair);
             chunk.extend_from_slice(&pair.counter.to_le_bytes());
             chunk.extend_from_slice(&pair.monotonic_ns.to_le_bytes());
         }
@@ -238,8 +262,14 @@ impl UserSpoolWriter {
     /// When the system refuses. The spool can be opened as if the recorder had been killed.
     pub fn finish(mut self, end: &UserEnd) -> Result<UserSpool, Error> {
         let path = self.folder.join("user.spool");
+        let end = &UserEnd { unreadable: self.live.garbage(), ..end.clone() };
         self.json(Kind::End, end).map_err(Error::io("write", &path))?;
-        UserSpool::read(self.folder, self.file)
+        let lost = |ring: usize| {
+            let known = end.rings.iter().find(|(index, ..)| *index as usize == ring);
+            known.map(|(_, lost, unfinished)| (*lost, *unfinished))
+        };
+        let live = self.live.finish(end.ended_ns, lost).map_err(Error::io("write", &path))?;
+        Ok(UserSpool { live: Some(live), ..UserSpool::read(self.folder, self.file)? })
     }
 
     /// Nothing is to be kept.
@@ -259,14 +289,30 @@ impl UserSpoolWriter {
 
 impl Sink for UserSpoolWriter {
     fn provider(&mut self, info: &ProviderInfo) -> io::Result<()> {
+        self.live.provider(info);
         self.json(Kind::Provider, info)
     }
 
     fn ring(&mut self, info: &RingInfo) -> io::Result<()> {
+        self.live.ring(info)?;
         self.json(Kind::Ring, info)
     }
 
-    fn data(&mut self, ring: u32, chunk: &Chunk<'_>) -> io::Result<()> {
+    fn begin(&mut self) {
+        self.live.clock(Pair::now(counter_kind()));
+    }
+
+    fn data(&mut self, ring: u32, records: &mut Records<'_>) -> io::Result<()> {
+        if self.live.has(ring) {
+            let (events, bytes) = self.live.take(ring, records)?;
+            self.events += events;
+            self.bytes += bytes;
+            return Ok(());
+        }
+        let chunk = records.chunk();
+        if chunk.bytes == 0 {
+            return Ok(());
+        }
         self.bytes += HEADER_BYTES as u64 + chunk.bytes;
         self.events += chunk.events;
         chunk.write_to(&self.file, &header(Kind::Data, u64::from(ring), chunk.position, chunk.bytes))
@@ -284,6 +330,8 @@ pub struct UserSpool {
     pub(super) pairs: Vec<Pair>,
     pub(super) end: Option<UserEnd>,
     pub(super) data: Vec<ChunkAt>,
+    /// Streams that were written meanwhile; `None`: nobody knows what became of them.
+    pub(super) live: Option<Vec<LiveCame>>,
 }
 
 impl UserSpool {
@@ -347,7 +395,12 @@ impl UserSpool {
         if rings.iter().any(|ring: &RingInfo| !ring.layout.is_possible()) {
             return Err(broken("a ring cannot be divided as it says"));
         }
-        Ok(UserSpool { folder, file, session, providers, rings, pairs, end, data })
+        Ok(UserSpool { folder, file, session, providers, rings, pairs, end, data, live: None })
+    }
+
+    /// Where the trace is made.
+    pub(super) fn trace(&self) -> PathBuf {
+        self.folder.join(TRACE)
     }
 
     /// The trace is complete: the spool is not needed any more.

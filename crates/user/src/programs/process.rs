@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One instrumented process: its providers, its rings, whether it lives, and what is wrong with it.
 
-use super::{Chunk, Drained, FILES_MAX, Sink, Snapshot};
+use super::{Drained, FILES_MAX, Look, Sink, Snapshot};
 use crate::folder::{FileKind, FileName, Folder, ProcessId};
 use crate::provider::{ProcessCounters, Provider, ProviderInfo};
 use crate::ring::{Ring, RingInfo};
@@ -252,33 +252,43 @@ impl Process {
         self.session = 0;
     }
 
-    /// Takes what is complete.
+    /// Takes what is complete; of rings with little in them, not each time.
     pub(super) fn drain(
         &mut self,
-        stopping: bool,
+        Look { stopping, now }: Look,
         folder: &Folder,
         sink: &mut dyn Sink,
         drained: &mut Drained,
     ) -> io::Result<()> {
         let mut wrong = None;
         let mut over = Vec::new();
+        let mut left = false;
         for (index, ring) in &mut self.rings {
             // Before the look at the ring: what was written before the end is then seen. A thread that ends after this look is
-            // not over yet.
+            // not over yet, and neither is one of whose records some are left for later.
             let ended = ring.has_ended();
-            if ended && !stopping {
-                over.push(*index);
+            let last = stopping || self.dead || ended;
+            let size = ring.info.layout.ring_bytes;
+            drained.fullest = drained.fullest.max(ring.arrived_bytes() as f64 / size as f64);
+            drained.smallest_ring = Some(drained.smallest_ring.map_or(size, |known| known.min(size)));
+            if !last && ring.can_wait(now) {
+                ring.tell_lost(ring.lost());
+                continue;
             }
-            match ring.take(stopping || self.dead || ended, |chunk: Chunk<'_>| sink.data(*index, &chunk))? {
+            if !std::mem::replace(&mut drained.has_begun, true) {
+                sink.begin();
+            }
+            match ring.take(last, stopping, |records| sink.data(*index, records))? {
                 Ok(taken) => {
-                    let size = ring.info.layout.ring_bytes;
                     drained.bytes += taken;
-                    drained.fullest = drained.fullest.max(taken as f64 / size as f64);
-                    drained.smallest_ring = Some(drained.smallest_ring.map_or(size, |known| known.min(size)));
+                    left |= ring.waiting_bytes() > 0;
                 }
                 Err(why) => wrong = wrong.or(Some(format!("{}: {why}", ring.name))),
             }
             ring.tell_lost(ring.lost());
+            if ended && !stopping && ring.waiting_bytes() == 0 {
+                over.push(*index);
+            }
         }
         if let Some(why) = wrong {
             self.drop_it(why);
@@ -286,7 +296,7 @@ impl Process {
         if let (Some(leader), true) = (self.providers.get(&0), stopping) {
             leader.tell(&leader.counters());
         }
-        self.quiet = self.dead;
+        self.quiet = self.dead && !left;
         // Both are in order of the index.
         self.rings.retain(|(index, ring)| {
             let keep = over.binary_search(index).is_err();

@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Recordings of programs that this test plays itself: their files, with honest and with lying records, converted while they are recorded.
+//! What comes of it is read by babeltrace2, where that is installed, and by our own reader.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use rtscope_abi::program as abi;
+use rtscope_event::LossCause;
+use rtscope_store::user::{UserConverted, UserEnd, UserOptions, UserSession, UserSpool, UserSpoolWriter};
+use rtscope_user::clock::{Pair, counter_kind};
+use rtscope_user::programs::Programs;
+use rtscope_user::session::Settings;
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::mem::offset_of;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const RING_BYTES: usize = 64 * 1024;
+const SUB_BUFFERS: u32 = 4;
+const SUB_BYTES: usize = RING_BYTES / SUB_BUFFERS as usize;
+const KEY: u32 = 5;
+/// Process 1 lives as long as the tests run, and began before any of these.
+const PID: u32 = 1;
+/// As if they were born later than anybody: so they are the ones that live.
+const BIRTH: u64 = u64::MAX / 2;
+/// Rings that get a stream of their own.
+const STREAMS: usize = 64;
+
+fn now() -> Pair {
+    Pair::now(counter_kind())
+}
+
+/// What a program leaves, and where it is recorded to.
+struct Room {
+    folder: tempfile::TempDir,
+    files: PathBuf,
+}
+
+impl Room {
+    fn new() -> Room {
+        let folder = tempfile::tempdir().unwrap();
+        let files = folder.path().join(format!("rtscope-{}", nix::unistd::geteuid()));
+        fs::DirBuilder::new().mode(0o700).create(&files).unwrap();
+        Room { folder, files }
+    }
+
+    fn trace(&self) -> PathBuf {
+        self.folder.path().join("trace")
+    }
+
+    fn leave(&self, name: &str, bytes: &[u8]) -> File {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let file = options.open(self.files.join(name)).unwrap();
+        file.write_all_at(bytes, 0).unwrap();
+        file
+    }
+
+    fn provider(&self, number: u32, first_id: u32, events: u32) {
+        self.provider_of(PID, number, first_id, events);
+    }
+
+    /// A provider with so many events of two integers: `eventN`.
+    fn provider_of(&self, pid: u32, number: u32, first_id: u32, events: u32) {
+        let text: String = (first_id..first_id + events)
+            .map(|id| format!("test:event{id} 6\nu64 n\nu64 ring\n\0"))
+            .collect();
+        let header = size_of::<abi::rtu_provider>();
+        let at = header + 4 * events as usize;
+        let mut bytes = vec![0; at + text.len()];
+        put64(&mut bytes, offset_of!(abi::rtu_provider, magic), abi::RTU_PROVIDER_MAGIC);
+        put64(&mut bytes, offset_of!(abi::rtu_provider, birth_ns), BIRTH);
+        for (offset, value) in [
+            (offset_of!(abi::rtu_provider, abi_version), abi::RTU_ABI_VERSION),
+            (offset_of!(abi::rtu_provider, ready), 1),
+            (offset_of!(abi::rtu_provider, pid), pid),
+            (offset_of!(abi::rtu_provider, clock), abi::RTU_CLOCK_MONOTONIC),
+            (offset_of!(abi::rtu_provider, first_id), first_id),
+            (offset_of!(abi::rtu_provider, events), events),
+            (offset_of!(abi::rtu_provider, text_bytes), text.len() as u32),
+            (offset_of!(abi::rtu_provider, enabled_offset), header as u32),
+            (offset_of!(abi::rtu_provider, text_offset), at as u32),
+        ] {
+            put32(&mut bytes, offset, value);
+        }
+        bytes[at..].copy_from_slice(text.as_bytes());
+        self.leave(&format!("p{pid}-{BIRTH:x}-{number}"), &bytes);
+    }
+
+    fn ring(&self, number: usize, clock: u32) -> Ring {
+        self.ring_of(PID, number, clock)
+    }
+
+    fn ring_of(&self, pid: u32, number: usize, clock: u32) -> Ring {
+        let name = format!("r{pid}-{BIRTH:x}-{}-{number}", pid + number as u32);
+        let mut bytes = vec![0; abi::RTU_RING_OFFSET as usize + RING_BYTES];
+        put64(&mut bytes, offset_of!(abi::rtu_ring, magic), abi::RTU_RING_MAGIC);
+        put64(&mut bytes, offset_of!(abi::rtu_ring, birth_ns), BIRTH);
+        for (offset, value) in [
+            (offset_of!(abi::rtu_ring, abi_version), abi::RTU_ABI_VERSION),
+            (offset_of!(abi::rtu_ring, ready), 1),
+            (offset_of!(abi::rtu_ring, pid), pid),
+            (offset_of!(abi::rtu_ring, tid), pid + number as u32),
+            (offset_of!(abi::rtu_ring, clock), clock),
+            (offset_of!(abi::rtu_ring, ring_bytes), RING_BYTES as u32),
+            (offset_of!(abi::rtu_ring, sub_buffers), SUB_BUFFERS),
+            (offset_of!(abi::rtu_ring, key), KEY),
+        ] {
+            put32(&mut bytes, offset, value);
+        }
+        Ring { file: self.leave(&name, &bytes), number: number as u64, head: 0, events: 0 }
+    }
+
+    fn recording(&self) -> Recording {
+        let session = UserSession::of_this_machine("test", vec!["tid".to_string()]).unwrap();
+        let mut spool = UserSpoolWriter::create(&self.trace(), &session).unwrap();
+        spool.clock(&[now()]).unwrap();
+        let programs = Programs::recording(self.folder.path(), Settings::default()).unwrap();
+        Recording { programs, spool }
+    }
+}
+
+fn put32(bytes: &mut [u8], offset: usize, value: u32) {
+    bytes[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+fn put64(bytes: &mut [u8], offset: usize, value: u64) {
+    bytes[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+/// A ring as its thread writes it; it is not written around its end.
+struct Ring {
+    file: File,
+    number: u64,
+    head: u64,
+    events: u64,
+}
+
+impl Ring {
+    fn put(&mut self, words: &[u64]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.file.write_all_at(&bytes, u64::from(abi::RTU_RING_OFFSET) + self.head).unwrap();
+        self.head += bytes.len() as u64;
+        assert!(self.head as usize <= RING_BYTES);
+    }
+
+    fn word(id: u32, eighths: u64, time: u64) -> u64 {
+        u64::from(id) | u64::from(KEY) << 16 | eighths << 24 | time << abi::RTU_TIME_SHIFT
+    }
+
+    /// Tells the whole time, and what was lost.
+    fn sync(&mut self, time: u64, lost: u64) {
+        self.put(&[Ring::word(abi::RTU_ID_SYNC, 4, time), time, lost, 0]);
+    }
+
+    /// An event of two integers.
+    fn event(&mut self, id: u32, time: u64) {
+        if SUB_BYTES - self.head as usize % SUB_BYTES < 24 {
+            let to = (self.head as usize / SUB_BYTES + 1) * SUB_BYTES;
+            self.put(&[Ring::word(abi::RTU_ID_PADDING, 1, time)]);
+            self.head = to as u64;
+            self.sync(time, 0);
+        }
+        self.put(&[Ring::word(id, 3, time), self.events, self.number]);
+        self.events += 1;
+    }
+
+    /// A sync and some events, now.
+    fn events(&mut self, id: u32, count: u64) {
+        self.sync(now().monotonic_ns, 0);
+        (0..count).for_each(|_| self.event(id, now().monotonic_ns));
+        self.show();
+    }
+
+    /// Lets the collector see them.
+    fn show(&self) {
+        self.set_head(self.head);
+    }
+
+    fn set_head(&self, head: u64) {
+        self.file.write_all_at(&head.to_le_bytes(), offset_of!(abi::rtu_ring, head) as u64).unwrap();
+    }
+}
+
+struct Recording {
+    programs: Programs,
+    spool: UserSpoolWriter,
+}
+
+impl Recording {
+    fn look(&mut self) {
+        self.programs.look(&mut self.spool).unwrap();
+        self.programs.drain(&mut self.spool).unwrap();
+    }
+
+    /// Looks until so many events were taken.
+    fn look_for(&mut self, events: u64) {
+        while self.spool.events() < events {
+            self.look();
+        }
+    }
+
+    fn end(mut self, room: &Room) -> UserConverted {
+        self.programs.stop(&mut self.spool).unwrap();
+        self.spool.clock(&[now()]).unwrap();
+        let end = UserEnd::of(now().monotonic_ns, &self.programs.reports());
+        let spool = self.spool.finish(&end).unwrap();
+        convert_to(room, spool)
+    }
+
+    /// As after a kill.
+    fn kill(self) {
+        drop(self.spool);
+        drop(self.programs);
+    }
+}
+
+fn convert_to(room: &Room, spool: UserSpool) -> UserConverted {
+    rtscope_store::user::convert_user(spool, &room.trace(), &UserOptions::default()).unwrap()
+}
+
+/// An event as babeltrace2 prints it: when, what, and its two numbers.
+struct Line {
+    time: u64,
+    name: String,
+    n: u64,
+    ring: u64,
+}
+
+/// All events, in the order in which babeltrace2 gives them; it has to be that of time.
+fn lines(trace: &Path) -> Option<Vec<Line>> {
+    let output = Command::new("babeltrace2").arg("--clock-cycles").arg(trace).output();
+    let Ok(output) = output else {
+        println!("SKIP: babeltrace2 cannot be run");
+        return None;
+    };
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let number = |line: &str, name: &str| {
+        let (_, rest) = line.rsplit_once(&format!(" {name} = ")).unwrap_or_else(|| panic!("{line}"));
+        rest[..rest.find([',', ' ']).unwrap()].parse().unwrap()
+    };
+    let lines: Vec<Line> = text
+        .lines()
+        .map(|line| Line {
+            time: line[1..line.find(']').unwrap()].trim_start_matches('0').parse().unwrap_or(0),
+            name: line
+                .split(' ')
+                .find(|word| word.starts_with("test:"))
+                .unwrap()
+                .trim_end_matches(':')
+                .into(),
+            n: number(line, "n"),
+            ring: number(line, "ring"),
+        })
+        .collect();
+    assert!(lines.windows(2).all(|two| two[0].time <= two[1].time), "in order of time");
+    Some(lines)
+}
+
+/// Each ring's events are all there, and in their order; of those rings that are asked for.
+fn assert_whole(lines: &[Line], rings: impl Iterator<Item = Ring>) {
+    let mut found: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    lines.iter().for_each(|line| found.entry(line.ring).or_default().push(line.n));
+    for ring in rings {
+        let expected: Vec<u64> = (0..ring.events).collect();
+        assert!(
+            found.get(&ring.number) == Some(&expected),
+            "ring {}: {:?}",
+            ring.number,
+            found.get(&ring.number)
+        );
+    }
+}
+
+fn lost(converted: &UserConverted, cause: LossCause) -> u64 {
+    converted.losses.iter().filter(|loss| loss.cause == cause).filter_map(|loss| loss.count).sum()
+}
+
+#[test]
+fn rings_with_and_without_a_stream_of_their_own_are_one_trace() {
+    const RINGS: usize = STREAMS + 20;
+    let room = Room::new();
+    room.provider(0, 0, 3);
+    let mut recording = room.recording();
+    let mut rings: Vec<Ring> = Vec::new();
+    let mut emitted = 0;
+    for round in 0..20 {
+        // New threads come while the others go on.
+        for number in rings.len()..(RINGS * (round + 1) / 20).min(RINGS) {
+            rings.push(room.ring(number, abi::RTU_CLOCK_MONOTONIC));
+        }
+        rings.iter_mut().for_each(|ring| ring.events((ring.number % 3) as u32, 20));
+        emitted += rings.len() as u64 * 20;
+        recording.look_for(emitted);
+    }
+    let partial = room.folder.path().join("trace.partial");
+    assert_eq!(fs::read_dir(partial.join("trace")).unwrap().count(), STREAMS);
+    let converted = recording.end(&room);
+    assert_eq!((converted.events, converted.losses.as_slice(), converted.moved), (emitted, [].as_slice(), 0));
+    assert_eq!(converted.rings, RINGS);
+    assert!(!partial.exists());
+    if let Some(lines) = lines(&room.trace()) {
+        assert_eq!(lines.len() as u64, emitted);
+        assert_whole(&lines, rings.into_iter());
+    }
+}
+
+#[test]
+fn classes_that_come_later_are_in_streams_that_began_without_them() {
+    let room = Room::new();
+    let mut recording = room.recording();
+    let mut early = room.ring(0, abi::RTU_CLOCK_MONOTONIC);
+    // Its description is found later than its events.
+    early.events(3, 10);
+    early.events(7, 10);
+    recording.look();
+    recording.look();
+    assert_eq!(recording.spool.events(), 0);
+    room.provider(0, 0, 10);
+    recording.look_for(20);
+    // More than the short heads of events have room for.
+    room.provider(1, 10, 40);
+    early.events(45, 10);
+    early.events(2, 10);
+    let mut late = room.ring(1, abi::RTU_CLOCK_MONOTONIC);
+    (0..50).for_each(|id| late.events(id, 2));
+    recording.look_for(140);
+    let converted = recording.end(&room);
+    assert_eq!((converted.events, converted.losses.as_slice()), (140, [].as_slice()));
+    let by_event = |id: u32| converted.by_event.get(&format!("test:event{id}")).copied();
+    assert_eq!([3, 7, 45, 2, 49].map(by_event), [12, 12, 12, 12, 2].map(Some));
+    if let Some(lines) = lines(&room.trace()) {
+        let of = |ring: u64| {
+            let names = lines.iter().filter(|line| line.ring == ring).map(|line| line.name.clone());
+            names.collect::<Vec<_>>()
+        };
+        let expected = |ids: &[(u32, usize)]| {
+            ids.iter().flat_map(|(id, count)| vec![format!("test:event{id}"); *count]).collect::<Vec<_>>()
+        };
+        assert_eq!(of(0), expected(&[(3, 10), (7, 10), (45, 10), (2, 10)]));
+        assert_eq!(of(1), expected(&(0..50).map(|id| (id, 2)).collect::<Vec<_>>()));
+        assert_whole(&lines, [early, late].into_iter());
+    }
+}
+
+#[test]
+fn events_from_before_the_recording_have_their_time() {
+    let room = Room::new();
+    room.provider(0, 0, 1);
+    let mut ring = room.ring(0, counter_kind());
+    let mut known = Vec::new();
+    for _ in 0..50 {
+        let pair = now();
+        ring.sync(pair.counter, 0);
+        ring.event(0, pair.counter);
+        known.push(pair.monotonic_ns);
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    ring.show();
+    let mut recording = room.recording();
+    recording.look();
+    assert_eq!(recording.spool.events(), 0, "nobody knows the counter's rate yet");
+    recording.look_for(50);
+    for _ in 0..50 {
+        let pair = now();
+        ring.sync(pair.counter, 0);
+        ring.event(0, pair.counter);
+        known.push(pair.monotonic_ns);
+    }
+    ring.show();
+    recording.look_for(100);
+    let converted = recording.end(&room);
+    assert_eq!((converted.events, converted.losses.as_slice(), converted.moved), (100, [].as_slice(), 0));
+    if let Some(lines) = lines(&room.trace()) {
+        for (line, known) in lines.iter().zip(&known) {
+            // The rate of 50 ms, over 100 ms. Mostly it is some ns; who is interrupted in the middle of a reading is further off.
+            assert!(line.time.abs_diff(*known) < 100_000, "{} for {known}", line.time);
+        }
+        assert_whole(&lines, [ring].into_iter());
+    }
+}
+
+#[test]
+fn what_was_taken_before_a_kill_is_a_trace_and_the_rest_waits_for_another() {
+    for (cut, garbage) in [(0, 0), (0, 1), (0, 5000), (1, 0), (700, 0)] {
+        let room = Room::new();
+        room.provider(0, 0, 2);
+        let mut rings: Vec<Ring> = (0..3).map(|number| room.ring(number, abi::RTU_CLOCK_MONOTONIC)).collect();
+        // One without any event.
+        room.ring(3, abi::RTU_CLOCK_MONOTONIC);
+        let mut recording = room.recording();
+        rings.iter_mut().for_each(|ring| ring.events(0, 100));
+        recording.look_for(300);
+        recording.kill();
+        // In the middle of a write.
+        let stream = room.folder.path().join("trace.partial/trace/user_0");
+        let file = OpenOptions::new().append(true).open(stream).unwrap();
+        let size = file.metadata().unwrap().len();
+        file.set_len(size - cut).unwrap();
+        file.write_all_at(&vec![0xc1; garbage], size - cut).unwrap();
+        rings.iter_mut().for_each(|ring| ring.events(1, 50));
+        let converted = convert_to(&room, UserSpool::open(&room.trace()).unwrap());
+        // A packet that was not finished had not been given back.
+        let before = if cut > 0 { 200 } else { 300 };
+        assert_eq!(converted.events, before, "{cut} {garbage}");
+        assert_eq!(converted.by_event["test:event0"], before);
+        assert!(converted.losses.iter().all(|loss| loss.count.is_none()), "{:?}", converted.losses);
+        if let Some(lines) = lines(&room.trace()) {
+            assert_eq!(lines.len() as u64, before);
+        }
+        fs::remove_dir_all(room.trace()).unwrap();
+        let mut recording = room.recording();
+        recording.look_for(150);
+        let converted = recording.end(&room);
+        assert_eq!((converted.events, converted.by_event["test:event1"]), (150, 150));
+        assert_eq!(converted.losses, []);
+    }
+}
+
+#[test]
+fn a_conversion_that_was_killed_after_the_end_knows_all_losses() {
+    let room = Room::new();
+    room.provider(0, 0, 1);
+    let mut ring = room.ring(0, abi::RTU_CLOCK_MONOTONIC);
+    let mut recording = room.recording();
+    ring.events(0, 10);
+    // No such event; and some found no room.
+    ring.put(&[Ring::word(9, 3, 0), 0, 0]);
+    ring.show();
+    ring.file.write_all_at(&7_u64.to_le_bytes(), offset_of!(abi::rtu_ring, lost) as u64).unwrap();
+    recording.look_for(10);
+    recording.programs.stop(&mut recording.spool).unwrap();
+    let end = UserEnd::of(now().monotonic_ns, &recording.programs.reports());
+    drop(recording.spool.finish(&end).unwrap());
+    let converted = convert_to(&room, UserSpool::open(&room.trace()).unwrap());
+    let losses = [LossCause::BufferFull, LossCause::Unreadable].map(|cause| lost(&converted, cause));
+    assert_eq!((converted.events, losses, converted.losses.len()), (10, [7, 1], 2));
+}
+
+/// What a liar does to its ring between looks.
+type Lie = fn(&mut Ring, u64);
+
+const LIES: [(&str, Lie); 13] = [
+    ("times go back", |ring, now| (0..50).for_each(|step| ring.event(0, now - step * 1000))),
+    ("syncs go back", |ring, now| {
+        (0..50).for_each(|step| {
+            ring.sync(now - step * 1_000_000_000, 0);
+            ring.event(0, now);
+        });
+    }),
+    ("it is the end of time", |ring, _| {
+        for time in [u64::MAX, 1 << 63, i64::MAX as u64, 0, 1] {
+            ring.sync(time, 0);
+            ring.event(0, time);
+            ring.event(0, time.wrapping_add(5));
+        }
+    }),
+    ("it is soon", |ring, now| {
+        for ahead in [500_000_000, 900_000_000, 1_500_000_000, 100_000_000_000] {
+            ring.sync(now + ahead, 0);
+            ring.event(0, now + ahead);
+        }
+    }),
+    ("no such events", |ring, now| (1..200).for_each(|id| ring.event(id * 300, now))),
+    ("no such records", |ring, now| {
+        for id in [abi::RTU_EVENTS_MAX, abi::RTU_EVENTS_MAX + 1, abi::RTU_ID_SYNC] {
+            ring.event(id, now);
+        }
+    }),
+    ("lengths of nothing", |ring, now| ring.put(&[Ring::word(0, 0, now), 0, 0])),
+    ("lengths over the end", |ring, now| ring.put(&[Ring::word(0, 1023, now), 0, 0])),
+    ("payloads too short", |ring, now| {
+        for eighths in [1, 2, 1, 2] {
+            ring.put(&[Ring::word(0, eighths, now), 7][..eighths as usize]);
+        }
+    }),
+    ("losses without measure", |ring, now| {
+        for lost in [u64::MAX, 5, 0, u64::MAX - 1] {
+            ring.sync(now, lost);
+            ring.event(0, now);
+        }
+    }),
+    ("padding everywhere", |ring, now| {
+        ring.put(&[Ring::word(abi::RTU_ID_PADDING, 0, now)]);
+        ring.put(&[Ring::word(abi::RTU_ID_PADDING, 1023, now)]);
+    }),
+    ("positions jump", |ring, _| ring.head = 8),
+    ("the file is cut", |ring, now| {
+        (0..50).for_each(|_| ring.event(0, now));
+        ring.file.set_len(u64::from(abi::RTU_RING_OFFSET) + 64).unwrap();
+    }),
+];
+
+/// What came of a recording of an honest program and one that lies like this. How many events of the honest one there were.
+fn lied_to(clock: u32, lie: Lie) -> (Room, UserConverted, Ring) {
+    let room = Room::new();
+    // This process, which lives.
+    let own = std::process::id();
+    room.provider(0, 0, 1);
+    room.provider_of(own, 0, 0, 1);
+    let mut honest = room.ring(0, abi::RTU_CLOCK_MONOTONIC);
+    let mut liar = room.ring_of(own, 1, clock);
+    let mut recording = room.recording();
+    let time = || if clock == abi::RTU_CLOCK_MONOTONIC { now().monotonic_ns } else { now().counter };
+    liar.sync(time(), 0);
+    (0..10).for_each(|_| liar.event(0, time()));
+    liar.show();
+    for round in 0..10 {
+        honest.events(0, 20);
+        if round == 5 {
+            lie(&mut liar, time());
+            liar.show();
+        }
+        (0..3).for_each(|_| recording.look());
+    }
+    let converted = recording.end(&room);
+    (room, converted, honest)
+}
+
+#[test]
+fn liars_with_a_stream_of_their_own_spoil_no_trace() {
+    for clock in [abi::RTU_CLOCK_MONOTONIC, counter_kind()] {
+        for (what, lie) in LIES {
+            let (room, converted, honest) = lied_to(clock, lie);
+            let (events, losses, remarks) = (converted.events, &converted.losses, &converted.remarks);
+            println!("{what}, clock {clock}: {events} events, {losses:?}, {remarks:?}");
+            assert!(events >= honest.events + 10, "{what}: {events} of {}", honest.events);
+            let trace = rtscope_ctf::TraceSet::open(&room.trace()).unwrap();
+            let read = rtscope_ctf::count(&trace, &rtscope_ctf::Selection::default(), &|_| ());
+            let read: u64 = read.streams.iter().flat_map(|stream| &stream.events).sum();
+            assert_eq!(read, events, "{what}");
+            if let Some(lines) = lines(&room.trace()) {
+                assert_eq!(lines.len() as u64, events, "{what}");
+                let latest = lines.iter().map(|line| line.time).max();
+                assert!(latest < Some(now().monotonic_ns + 2_000_000_000), "{what}: {latest:?}");
+                assert_whole(&lines, [honest].into_iter());
+            }
+        }
+    }
+}

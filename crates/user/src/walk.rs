@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Complete records of a ring, where they lie: whoever takes them walks over them once.
+//!
+//! A lying program may change what has been looked at. So each word is read once by who decides something by it, and all
+//! words are atomic: whatever they are, they are numbers.
+
+use crate::memory::Mapping;
+use crate::records::{Header, Layout, Sync};
+use rtscope_abi::program as abi;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The most that is written on as it is at a time, but for one record: who reads it holds as much of each thread in memory.
+const CHUNK_BYTES: u64 = 64 << 10;
+
+/// What a ring holds, from where it was taken to. Whoever gets it walks on as far as it takes; the rest stays.
+#[derive(Debug)]
+pub struct Records<'a> {
+    mapping: &'a Mapping,
+    layout: Layout,
+    head: u64,
+    position: u64,
+    sync: Option<Sync>,
+    is_final: bool,
+}
+
+impl<'a> Records<'a> {
+    pub(crate) fn new(
+        mapping: &'a Mapping,
+        layout: Layout,
+        (tail, head): (u64, u64),
+        sync: Option<Sync>,
+        is_final: bool,
+    ) -> Records<'a> {
+        Records { mapping, layout, head, position: tail, sync, is_final }
+    }
+
+    /// Where the next record is.
+    #[inline]
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// What times count from here.
+    #[inline]
+    #[must_use]
+    pub fn sync(&self) -> Option<Sync> {
+        self.sync
+    }
+
+    /// There is no next time: what is not taken now is lost.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        self.is_final
+    }
+
+    /// All but the low bits of the byte that complete records of this lap have behind their id.
+    #[inline]
+    #[must_use]
+    pub fn tag(&self) -> u64 {
+        self.layout.tag(self.position)
+    }
+
+    /// The words from here to the end of the sub-buffer, or of what was reserved. Load them with acquire: then a complete record's
+    /// payload is there.
+    #[inline]
+    #[must_use]
+    pub fn words(&self) -> &'a [AtomicU64] {
+        let end = self.layout.sub_end(self.position).min(self.head);
+        self.mapping.words(self.place(self.position), (end.saturating_sub(self.position) / 8) as usize)
+    }
+
+    /// From here to the end of what was reserved.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.head.saturating_sub(self.position)
+    }
+
+    /// Copies the payload of the complete record here, which ends at `end`.
+    pub fn copy_payload(&self, end: u64, into: &mut Vec<u8>) {
+        let words = self.words();
+        into.clear();
+        let payload = words.get(1..((end - self.position) / 8) as usize).unwrap_or_default();
+        // ORDER: relaxed; the acquire of its word covers the record.
+        payload.iter().for_each(|word| into.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes()));
+    }
+
+    fn place(&self, position: u64) -> usize {
+        (u64::from(abi::RTU_RING_OFFSET) + (position & (self.layout.ring_bytes - 1))) as usize
+    }
+
+    /// What stands here.
+    #[must_use]
+    pub fn header(&self) -> Header {
+        if self.position >= self.head {
+            return Header::Unwritten;
+        }
+        // ORDER: acquire; pairs with the release in rtscope__commit(): the payload is there.
+        let word = self.mapping.word(self.place(self.position)).load(Ordering::Acquire);
+        match self.layout.header(self.position, word) {
+            Header::Complete { end, .. } if end > self.head => Header::Broken,
+            header => header,
+        }
+    }
+
+    /// Goes on to `end`, which is the end of a complete record.
+    #[inline]
+    pub fn go_to(&mut self, end: u64) {
+        debug_assert!(end % 8 == 0 && (self.position..=self.head).contains(&end), "a place in the ring");
+        self.position = end;
+    }
+
+    /// If the record here, which ends at `end`, tells the time: takes it from there, and gives what it says of losses.
+    pub fn read_sync(&mut self, id: u32, end: u64) -> Option<u64> {
+        if id != abi::RTU_ID_SYNC || end - self.position != size_of::<abi::rtu_sync>() as u64 {
+            return None;
+        }
+        let place = self.place(self.position);
+        // ORDER: relaxed; the acquire of its word covers the record.
+        let field = |offset: usize| self.mapping.word(place + offset).load(Ordering::Relaxed);
+        self.sync = Some(Sync { counter: field(8), cpu: field(24) as u32 });
+        Some(field(16))
+    }
+
+    /// Walks to the end of what is complete, or of a chunk, and gives it as it is.
+    pub fn chunk(&mut self) -> Chunk<'a> {
+        let (begin, mut events) = (self.position, 0);
+        while self.position - begin < CHUNK_BYTES {
+            let Header::Complete { id, end, .. } = self.header() else { break };
+            self.read_sync(id, end);
+            events += u64::from(id < abi::RTU_EVENTS_MAX);
+            self.position = end;
+        }
+        Chunk {
+            mapping: self.mapping,
+            layout: self.layout,
+            position: begin,
+            bytes: self.position - begin,
+            events,
+        }
+    }
+}
+
+/// Complete records, where they lie.
+#[derive(Debug)]
+pub struct Chunk<'a> {
+    pub(crate) mapping: &'a Mapping,
+    pub(crate) layout: Layout,
+    /// Of the first byte.
+    pub position: u64,
+    /// How many.
+    pub bytes: u64,
+    /// Records of events among them.
+    pub events: u64,
+}
+
+impl Chunk<'_> {
+    /// Writes `header` and the records, in one go where the system can.
+    ///
+    /// # Errors
+    /// When the system refuses (a full disk); the file then ends within the chunk. A ring that was cut is no error: zeros are
+    /// written in place of what is missing.
+    pub fn write_to(&self, file: &File, header: &[u8]) -> io::Result<()> {
+        let start = self.position & (self.layout.ring_bytes - 1);
+        let first = self.bytes.min(self.layout.ring_bytes - start);
+        let place = |at: u64, bytes: u64| {
+            self.mapping.io_slice((u64::from(abi::RTU_RING_OFFSET) + at) as usize, bytes as usize)
+        };
+        let head = libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: header.len() };
+        let mut parts = [head, place(start, first), place(0, self.bytes - first)];
+        write_all(file, &mut parts)
+    }
+
+    /// Copies the records.
+    #[must_use]
+    pub fn copy(&self) -> Vec<u8> {
+        let start = self.position & (self.layout.ring_bytes - 1);
+        let first = self.bytes.min(self.layout.ring_bytes - start) as usize;
+        let mut copy = vec![0; self.bytes as usize];
+        let (front, back) = copy.split_at_mut(first);
+        self.mapping.copy((u64::from(abi::RTU_RING_OFFSET) + start) as usize, front);
+        self.mapping.copy(abi::RTU_RING_OFFSET as usize, back);
+        copy
+    }
+}
+
+fn write_all(file: &File, parts: &mut [libc::iovec]) -> io::Result<()> {
+    let mut parts = parts;
+    while parts.first().is_some_and(|part| part.iov_len == 0) {
+        parts = &mut parts[1..];
+    }
+    while !parts.is_empty() {
+        // SAFETY: the parts are a live header and places in a mapping that the caller borrows; the kernel only reads them, and
+        // answers with an error where pages are gone.
+        let written = unsafe { libc::writev(file.as_raw_fd(), parts.as_ptr(), parts.len() as libc::c_int) };
+        let Ok(mut written) = usize::try_from(written) else {
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EINTR) => continue,
+                Some(libc::EFAULT) => return write_zeros(file, parts.iter().map(|part| part.iov_len).sum()),
+                _ => return Err(error),
+            }
+        };
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        while let Some(part) = parts.first_mut() {
+            let step = written.min(part.iov_len);
+            part.iov_base = part.iov_base.wrapping_byte_add(step);
+            part.iov_len -= step;
+            written -= step;
+            if part.iov_len > 0 {
+                break;
+            }
+            parts = &mut parts[1..];
+        }
+    }
+    Ok(())
+}
+
+fn write_zeros(mut file: &File, bytes: usize) -> io::Result<()> {
+    io::copy(&mut io::Read::take(io::repeat(0), bytes as u64), &mut file).map(|_| ())
+}
