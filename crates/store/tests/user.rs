@@ -6,15 +6,18 @@
 use rtscope_abi::program as abi;
 use rtscope_event::LossCause;
 use rtscope_store::user::{UserConverted, UserEnd, UserOptions, UserSession, UserSpool, UserSpoolWriter};
-use rtscope_user::clock::{Pair, counter_kind};
-use rtscope_user::programs::Programs;
+use rtscope_user::clock::{AHEAD_NS, Pair, counter_kind};
+use rtscope_user::programs::{Programs, Records, Sink};
 use rtscope_user::session::Settings;
+use rtscope_user::{ProviderInfo, RingInfo};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::mem::offset_of;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 const RING_BYTES: usize = 64 * 1024;
 const SUB_BUFFERS: u32 = 4;
@@ -196,7 +199,9 @@ impl Recording {
 
     /// Looks until so many events were taken.
     fn look_for(&mut self, events: u64) {
+        let end = Instant::now() + Duration::from_secs(60);
         while self.spool.events() < events {
+            assert!(Instant::now() < end, "{} of {events} events", self.spool.events());
             self.look();
         }
     }
@@ -539,4 +544,86 @@ fn liars_with_a_stream_of_their_own_spoil_no_trace() {
             }
         }
     }
+}
+
+#[test]
+fn records_of_a_ring_that_has_no_other_are_counted() {
+    let room = Room::new();
+    room.provider(0, 0, 3);
+    let mut recording = room.recording();
+    let (mut good, mut bad) =
+        (room.ring(0, abi::RTU_CLOCK_MONOTONIC), room.ring(1, abi::RTU_CLOCK_MONOTONIC));
+    good.events(1, 10);
+    bad.events(777, 5);
+    recording.look_for(10);
+    let converted = recording.end(&room);
+    assert_eq!(
+        (converted.events, lost(&converted, LossCause::Unreadable)),
+        (10, 5),
+        "{:?}",
+        converted.losses
+    );
+}
+
+/// A collector that is kept from running right after it has asked for the time, while a thread writes events.
+struct Stopped<'a> {
+    spool: &'a mut UserSpoolWriter,
+    writes: Ring,
+}
+
+impl Sink for Stopped<'_> {
+    fn provider(&mut self, info: &ProviderInfo) -> io::Result<()> {
+        self.spool.provider(info)
+    }
+
+    fn ring(&mut self, info: &RingInfo) -> io::Result<()> {
+        self.spool.ring(info)
+    }
+
+    fn begin(&mut self) {
+        self.spool.begin();
+        let before_ns = now().monotonic_ns;
+        while now().monotonic_ns < before_ns + AHEAD_NS * 6 / 5 {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        self.writes.events(1, 10);
+    }
+
+    fn data(&mut self, ring: u32, records: &mut Records<'_>) -> io::Result<()> {
+        self.spool.data(ring, records)
+    }
+}
+
+#[test]
+fn events_of_now_are_events_also_when_the_collector_was_stopped() {
+    let room = Room::new();
+    room.provider(0, 0, 3);
+    let mut recording = room.recording();
+    room.ring(0, abi::RTU_CLOCK_MONOTONIC).events(1, 1);
+    let writes = room.ring(1, abi::RTU_CLOCK_MONOTONIC);
+    recording.programs.look(&mut recording.spool).unwrap();
+    let mut stopped = Stopped { spool: &mut recording.spool, writes };
+    recording.programs.drain(&mut stopped).unwrap();
+    recording.look_for(11);
+    let converted = recording.end(&room);
+    assert_eq!((converted.events, converted.losses.as_slice()), (11, [].as_slice()));
+}
+
+#[test]
+fn a_burst_of_events_that_are_not_described_yet_waits_for_one_more_look() {
+    let room = Room::new();
+    let mut recording = room.recording();
+    let mut ring = room.ring(0, abi::RTU_CLOCK_MONOTONIC);
+    // More than half of the ring.
+    ring.events(1, (RING_BYTES / 24 * 2 / 3) as u64);
+    recording.look();
+    room.provider(0, 0, 3);
+    recording.look_for(ring.events);
+    // It is nobody's fault that others come late, too.
+    ring.events(4, 20);
+    recording.look();
+    room.provider(1, 3, 3);
+    recording.look_for(ring.events);
+    let converted = recording.end(&room);
+    assert_eq!((converted.events, converted.losses.as_slice()), (ring.events, [].as_slice()));
 }

@@ -53,6 +53,14 @@ pub enum Error {
     Pattern(String, &'static str),
 }
 
+/// Whether nothing is wrong with a file but that no more of them may be open, or memory is short: of the file it tells nothing.
+#[must_use]
+pub fn is_shortage(error: &std::io::Error) -> bool {
+    use nix::errno::Errno;
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM))
+}
+
 impl Error {
     fn io(what: &'static str, path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.display().to_string();

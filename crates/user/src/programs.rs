@@ -526,7 +526,11 @@ impl User {
         sink: &mut dyn Sink,
         rings: &mut u32,
     ) -> io::Result<bool> {
-        let files: BTreeSet<FileName> = self.folder.files().unwrap_or_default().into_iter().collect();
+        let files: BTreeSet<FileName> = match self.folder.files() {
+            // Nothing can be said about any file, above all not that it is gone.
+            Err(Error::Io { source, .. }) if crate::is_shortage(&source) => return Ok(false),
+            files => files.unwrap_or_default().into_iter().collect(),
+        };
         self.known.retain(|name| files.contains(name));
         self.incomplete.retain(|name, _| files.contains(name));
         // Providers before rings: a ring's events are its providers'.

@@ -230,6 +230,7 @@ impl Ring {
             return Ok(Err("its positions jump".to_string()));
         }
         let begin = self.tail;
+        let mut is_retried = false;
         while self.tail < head {
             let layout = self.info.layout;
             let mut records = Records::new(&self.mapping, layout, (self.tail, head), self.sync, is_final);
@@ -260,6 +261,8 @@ impl Ring {
                 }
                 // It is left for later where nothing was taken.
                 Header::Complete { .. } if went_on => {}
+                // Or it was finished behind the walk's back, and there is no later.
+                Header::Complete { .. } if is_final && !std::mem::replace(&mut is_retried, true) => {}
                 _ => break,
             }
         }

@@ -80,8 +80,10 @@ impl UserRecording {
         let session = UserSession::of_this_machine(env!("CARGO_PKG_VERSION"), context).map_err(failed)?;
         let mut programs = Programs::recording(Path::new(ROOM), settings).map_err(refused)?;
         let mut spool = UserSpoolWriter::create(target, &session).map_err(failed)?;
-        // Those that run are enabled before COMMAND starts, and before this returns.
-        if let Err(error) = programs.look(&mut spool) {
+        // Those that run are enabled before COMMAND starts, and before this returns. The clock first: what is older than its first pair
+        // waits until the second.
+        let begun = spool.clock(&[Pair::now(counter_kind())]).and_then(|()| programs.look(&mut spool));
+        if let Err(error) = begun {
             spool.discard();
             return Err(Failure::doing("writing the recording", error));
         }

@@ -164,7 +164,8 @@ impl<'a> Conversions<'a> {
             done: live.done.clone(),
             // An orderly end knows more than the stream of a recorder that was killed behind it.
             lost: HashMap::from([(live.ring, self.ring_end(live.ring).map_or(live.lost, |(lost, _)| lost))]),
-            garbage: live.garbage,
+            // The spool's end has it, with that of rings of which nothing else came.
+            garbage: 0,
         }));
         self.finish(writer, target, &streams)
     }
@@ -284,7 +285,7 @@ impl<'a> Conversions<'a> {
             .fold(0, |sum: u64, lost| sum.saturating_add(*lost));
         let end = self.spool.end.as_ref();
         let garbage: u64 = streams.iter().map(|stream| stream.garbage).sum();
-        let garbage = garbage + end.filter(|_| self.spool.live.is_none()).map_or(0, |end| end.unreadable);
+        let garbage = garbage + end.map_or(0, |end| end.unreadable);
         // Rings of which nothing was taken at all.
         let merged = |ring: u32| streams.iter().any(|stream| stream.lost.contains_key(&(ring as usize)));
         let silent = end.into_iter().flat_map(|end| &end.rings).filter(|(ring, ..)| !merged(*ring));

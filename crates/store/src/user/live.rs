@@ -7,17 +7,19 @@
 
 use super::classes::{Classes, Known, OfProcess, Plain};
 use crate::Error;
-use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit};
 use rtscope_abi::program as abi;
 use rtscope_ctf::{PlainEvent, UserContext, UserDone, UserStreamWriter};
 use rtscope_event::MonotonicNs;
 use rtscope_user::ProviderInfo;
 use rtscope_user::RingInfo;
-use rtscope_user::clock::{LiveClock, Pair, Stretch, When};
+use rtscope_user::clock::{LiveClock, Pair, Stretch, When, counter_kind};
+use rtscope_user::is_shortage;
 use rtscope_user::programs::Records;
 use rtscope_user::records::{Header, Layout};
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -31,6 +33,8 @@ const PROCESSES_MAX: usize = 8192;
 const WRITE_BYTES: usize = 128 << 10;
 /// The largest event, with its context.
 const EVENT_BYTES: usize = 9 << 10;
+/// So many more files than streams the collector has to be able to open: rings, while they are mapped, and what /proc tells.
+const FILES_RESERVED: u64 = 48;
 /// So long an event's description is waited for. Its file is there before the event; it may be found later.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -44,6 +48,8 @@ pub(super) struct Live {
     classes: Classes,
     clock: LiveClock,
     rings: Vec<LiveRing>,
+    /// Looks at all rings so far.
+    looks: u64,
     /// No ring gets a stream any more.
     is_full: bool,
 }
@@ -60,10 +66,14 @@ struct LiveRing {
     lost: u64,
     lost_written: u64,
     garbage: u64,
-    /// Since when the description of the event at a position is waited for.
-    waiting: Option<(u64, Instant)>,
-    /// It did not come: none is waited for any more, or a liar's ring would be with each event.
+    /// Since when, and since which look, the description of the event at a position is waited for.
+    waiting: Option<(u64, Instant, u64)>,
+    /// The look that takes from it now.
+    look: u64,
+    /// It did not come: none is waited for any more, or a liar's ring would be with each event. Until its process describes more.
     is_impatient: bool,
+    /// This look has asked for the time, because the last pair of the clock was old.
+    has_asked: bool,
     scratch: Vec<u8>,
 }
 
@@ -73,7 +83,6 @@ pub(super) struct LiveCame {
     pub(super) ring: usize,
     pub(super) done: UserDone,
     pub(super) lost: u64,
-    pub(super) garbage: u64,
 }
 
 /// What is to be done with the record at hand.
@@ -89,11 +98,12 @@ enum Step {
 impl Live {
     pub(super) fn new(folder: PathBuf, trace: Uuid, started_ns: u64, context: UserContext) -> Live {
         let (classes, clock, rings) = (Classes::default(), LiveClock::default(), Vec::new());
-        Live { folder, trace, started_ns, context, classes, clock, rings, is_full: false }
+        Live { folder, trace, started_ns, context, classes, clock, rings, looks: 0, is_full: false }
     }
 
-    /// What is older than this can be converted.
+    /// At the beginning of a look: what is older than this can be converted.
     pub(super) fn clock(&mut self, pair: Pair) {
+        self.looks += 1;
         self.clock.push(pair);
     }
 
@@ -103,6 +113,9 @@ impl Live {
         self.is_full |= self.classes.processes() > PROCESSES_MAX;
         if self.is_full {
             self.classes.forget_others(self.rings.iter().map(|ring| &ring.info));
+        }
+        for ring in self.rings.iter_mut().filter(|ring| is_of(&ring.info, info)) {
+            (ring.is_impatient, ring.waiting) = (false, None);
         }
     }
 
@@ -115,14 +128,20 @@ impl Live {
         if self.rings.is_empty() {
             fs::create_dir_all(&self.folder)?;
         }
-        let file = match File::create_new(self.folder.join(stream_name(self.rings.len()))) {
+        let path = self.folder.join(stream_name(self.rings.len()));
+        let file = match File::create_new(&path) {
             // The user's limit: the others go into the spool, which is open.
-            Err(error) if is_limit(&error) => {
+            Err(error) if is_shortage(&error) => {
                 self.is_full = true;
                 return Ok(());
             }
             made => made?,
         };
+        // Numbers are given from the lowest.
+        if file.as_raw_fd() as u64 + FILES_RESERVED >= file_limit() {
+            self.is_full = true;
+            return fs::remove_file(path);
+        }
         self.rings.push(LiveRing {
             info: info.clone(),
             file: Some(file),
@@ -132,7 +151,9 @@ impl Live {
             lost_written: info.lost_before,
             garbage: 0,
             waiting: None,
+            look: 0,
             is_impatient: false,
+            has_asked: false,
             scratch: Vec::new(),
         });
         Ok(())
@@ -151,6 +172,7 @@ impl Live {
         if let Some(out) = &mut ring.out {
             out.expect_classes(self.classes.all.len());
         }
+        (ring.has_asked, ring.look) = (false, self.looks);
         let mut events = 0;
         loop {
             if let (Some(out), true) = (&mut ring.out, ring.lost == ring.lost_written) {
@@ -206,7 +228,7 @@ impl Live {
             let told = ring.lost - ring.info.lost_before;
             let (in_all, unfinished) = lost(number).unwrap_or((told, 0));
             let rest = in_all.saturating_sub(told).saturating_add(unfinished);
-            let (lost, garbage) = (in_all.max(told), ring.garbage);
+            let lost = in_all.max(told);
             if ring.out.is_none() && rest == 0 && told == 0 {
                 // Nothing came of it.
                 fs::remove_file(self.folder.join(stream_name(number)))?;
@@ -216,7 +238,7 @@ impl Live {
             let Some(mut out) = ring.out.take() else { continue };
             out.lost(rest)?;
             let done = out.finish(MonotonicNs(end_ns))?;
-            came.push(LiveCame { ring: number, done, lost, garbage });
+            came.push(LiveCame { ring: number, done, lost });
         }
         Ok(came)
     }
@@ -235,7 +257,7 @@ pub(super) fn interrupted(trace: &Path, uuid: Uuid) -> Result<Vec<LiveCame>, Err
             fs::remove_file(&path).map_err(Error::io("remove", &path))?;
             continue;
         }
-        came.push(LiveCame { ring, done, lost, garbage: 0 });
+        came.push(LiveCame { ring, done, lost });
     }
     Ok(came)
 }
@@ -255,9 +277,13 @@ fn stream_name(ring: usize) -> String {
     format!("user_{ring}")
 }
 
-/// No more files may be open.
-fn is_limit(error: &io::Error) -> bool {
-    matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE))
+fn is_of(ring: &RingInfo, provider: &ProviderInfo) -> bool {
+    (ring.uid, ring.pid, ring.birth_ns) == (provider.uid, provider.pid, provider.birth_ns)
+}
+
+/// How many files this process may have open.
+fn file_limit() -> u64 {
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(limit, _)| limit)
 }
 
 impl LiveRing {
@@ -283,8 +309,14 @@ impl LiveRing {
             return if self.is_patient(records) { Step::Later } else { Step::Garbage };
         };
         records.copy_payload(end, &mut self.scratch);
-        let used = known.payload_bytes(&self.scratch);
-        match (clock.when(self.info.clock, sync.complete(low), records.is_final()), used) {
+        let (used, counter) = (known.payload_bytes(&self.scratch), sync.complete(low));
+        let mut when = clock.when(self.info.clock, counter, records.is_final());
+        if when == When::Never && !std::mem::replace(&mut self.has_asked, true) {
+            // Or the collector was kept from running since it took the last pair.
+            clock.push(Pair::now(counter_kind()));
+            when = clock.when(self.info.clock, counter, records.is_final());
+        }
+        match (when, used) {
             (When::Later, _) => Step::Later,
             (When::At(time), Some(used)) => Step::Event(known.class, time, used),
             _ => Step::Garbage,
@@ -320,12 +352,11 @@ impl LiveRing {
 
     fn is_patient(&mut self, records: &Records<'_>) -> bool {
         let position = records.position();
-        let since = match self.waiting {
-            Some((waiting, since)) if waiting == position => since,
-            _ => Instant::now(),
-        };
-        self.waiting = Some((position, since));
-        let is_filling = records.bytes() > self.info.layout.ring_bytes / 2;
+        let before = self.waiting.filter(|(waiting, ..)| *waiting == position);
+        let (_, since, look) = before.unwrap_or_else(|| (position, Instant::now(), self.look));
+        self.waiting = Some((position, since, look));
+        // Not in the look that sees it first: files have not been looked for since it came.
+        let is_filling = look != self.look && records.bytes() > self.info.layout.ring_bytes / 2;
         self.is_impatient |= records.is_final() || is_filling || since.elapsed() >= PATIENCE;
         !self.is_impatient
     }

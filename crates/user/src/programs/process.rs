@@ -482,7 +482,11 @@ fn ring_report(index: u32, ring: &Ring) -> RingReport {
 
 /// Whether there is such a process, and it is that one: a number is used again, but not by somebody who was there before.
 fn lives(pid: u32, birth_ns: u64) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        // A file too many is no news of it.
+        Err(error) if crate::is_shortage(&error) => return true,
+        stat => stat.unwrap_or_default(),
+    };
     // Behind the name, which may hold anything: state, and as the 20th the start in ticks since boot (proc_pid_stat(5)).
     let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
     let state = fields.next().unwrap_or("X");
