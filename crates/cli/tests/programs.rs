@@ -119,6 +119,22 @@ fn a_thousand_threads_are_recorded() {
 }
 
 #[test]
+fn where_few_files_may_be_open_all_threads_are_recorded() {
+    let Some(room) = Room::new("where_few_files_may_be_open_all_threads_are_recorded") else { return };
+    let recorder = room.recorder(&["--user-buffer", "64K"]);
+    // Fewer than 64 streams of their own would take; and what the recorder needs besides.
+    let mut command = Command::new("prlimit");
+    command.arg("--nofile=72").arg(recorder.get_program()).args(recorder.get_args());
+    let output = command.arg("--").arg(&room.emitter).args(["threads", "1000", "100"]).output();
+    let output = output.expect("it can be started");
+    assert!(output.status.success(), "{output:?}");
+    let (account, emitted) = (account(&output), emitted(&output));
+    assert_eq!(emitted, 100_000);
+    assert_complete(&room, &account, emitted);
+    assert!(account["rings"].as_u64().is_some_and(|rings| rings >= 100), "{account}");
+}
+
+#[test]
 fn handlers_that_interrupt_events_are_recorded() {
     let Some(room) = Room::new("handlers_that_interrupt_events_are_recorded") else { return };
     let (account, emitted) = room.record(&["--user-buffer", "64M"], &["signals", "2000000"]);
