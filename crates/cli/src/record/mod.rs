@@ -3,8 +3,8 @@
 //! instrumented programs, as another (`user`).
 //!
 //! `plan` decides who records what; `recorder` sets both recorders up and takes them down; `drain` empties their buffers into
-//! the spool while they run; `finish` makes the trace of the spool; `report` says what happens. Nothing is converted while
-//! the load runs, since the load is what must not be disturbed.
+//! the spool while they run; `finish` makes the trace of the spool; `report` says what happens. Nothing of the kernel's is converted while
+//! the load runs, since the load is what must not be disturbed. Events of programs are (ADR 0014): writing them twice disturbs more.
 
 mod drain;
 mod finish;
