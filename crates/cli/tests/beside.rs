@@ -21,8 +21,7 @@ fn tid_after<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 
 #[test]
 fn root_a_snapshot_has_system_calls_between_the_switches_of_their_thread() {
-    let test = "root_a_snapshot_has_system_calls_between_the_switches_of_their_thread";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().to_str().expect("plain");
     let options = ["--snapshot-dir", path, "-k", "syscalls,sched:sched_wakeup"];

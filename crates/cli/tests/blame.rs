@@ -175,7 +175,7 @@ const HOG: Disturber<'_> = ("rtscope-hog", &["--name", "e2e-hog", "--burst", "3m
 
 #[test]
 fn root_the_hog_is_the_culprit_with_its_share() {
-    let Some(_cpus) = Cpus::for_watching("root_the_hog_is_the_culprit_with_its_share") else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let run = run("e2e-hogged", &[HOG]);
     let blamed = check_blame(&run, &run.disturbers[0]);
     assert!(blamed >= 10, "only {blamed} responses were made late by the hog");
@@ -185,7 +185,7 @@ fn root_the_hog_is_the_culprit_with_its_share() {
 
 #[test]
 fn root_every_late_response_is_explained_once() {
-    let Some(_cpus) = Cpus::for_watching("root_every_late_response_is_explained_once") else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let run = run("e2e-each", &[HOG]);
     let key = |tid, end| format!("{tid:?} {end:?}");
     let mut late: Vec<_> =
@@ -204,7 +204,7 @@ fn root_every_late_response_is_explained_once() {
 
 #[test]
 fn root_a_bigger_hog_on_the_other_cpu_is_not_blamed() {
-    let Some(_cpus) = Cpus::for_watching("root_a_bigger_hog_on_the_other_cpu_is_not_blamed") else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let bigger: &[&str] = &["--name", "e2e-bigger", "--cpu", "0", "--burst", "9ms", "--every", "10ms"];
     let run = run("e2e-beside", &[HOG, ("rtscope-hog", bigger)]);
     assert!(check_blame(&run, &run.disturbers[0]) >= 10);
@@ -217,8 +217,7 @@ fn root_a_bigger_hog_on_the_other_cpu_is_not_blamed() {
 
 #[test]
 fn root_a_hog_that_starts_right_after_the_response_is_not_blamed() {
-    let test = "root_a_hog_that_starts_right_after_the_response_is_not_blamed";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let name = "e2e-before";
     let watch = Rtscope::watch(&["--task", name, "--threshold", "500us"]).expect("watches");
     let arguments = [&victim_arguments(name)[..], &["--period", "20ms"]].concat();
@@ -249,7 +248,7 @@ fn root_a_hog_that_starts_right_after_the_response_is_not_blamed() {
 
 #[test]
 fn root_a_spinner_of_equal_priority_is_the_culprit() {
-    let Some(_cpus) = Cpus::for_watching("root_a_spinner_of_equal_priority_is_the_culprit") else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let equal: &[&str] =
         &["--name", "e2e-equal", "--policy", "fifo:50", "--burst", "4ms", "--every", "41.3ms"];
     let run = run("e2e-peer", &[("rtscope-hog", equal)]);
@@ -259,8 +258,7 @@ fn root_a_spinner_of_equal_priority_is_the_culprit() {
 
 #[test]
 fn root_a_flood_of_datagrams_is_named_as_the_network_softirq() {
-    let test = "root_a_flood_of_datagrams_is_named_as_the_network_softirq";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let flood: &[&str] = &["--name", "e2e-flood", "--burst", "2ms", "--every", "31.3ms"];
     let run = run("e2e-flooded", &[("rtscope-flood", flood)]);
     let mut named = 0;
@@ -287,8 +285,7 @@ fn root_a_flood_of_datagrams_is_named_as_the_network_softirq() {
 
 #[test]
 fn root_where_nothing_disturbs_nothing_is_late_and_nobody_blamed() {
-    let test = "root_where_nothing_disturbs_nothing_is_late_and_nobody_blamed";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let run = run("e2e-alone", &[]);
     check_counts(&run.victim, &run.said);
     let late = number(run.victim.summary().expect("it prints one"), "late");
@@ -306,8 +303,7 @@ fn root_where_nothing_disturbs_nothing_is_late_and_nobody_blamed() {
 
 #[test]
 fn root_the_late_count_of_a_command_is_the_commands_own() {
-    let test = "root_the_late_count_of_a_command_is_the_commands_own";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let hog = Workload::start(HOG.0, HOG.1).expect("starts");
     let victim = rtscope_testkit::process::program("rtscope-victim").expect("built");
     let victim = victim.to_str().expect("a plain path");

@@ -63,7 +63,7 @@ fn passes_through_a_worker(explanation: &Explanation) -> bool {
 #[test]
 fn root_a_serial_byte_is_followed_through_threads_to_its_reader() {
     let test = "root_a_serial_byte_is_followed_through_threads_to_its_reader";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let Some(mut serial) = Serial::open().expect("the port can be used") else {
         println!("SKIP: {test}: no serial port that a host feeds; ./x vm has one");
         return;

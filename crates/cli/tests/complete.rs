@@ -406,7 +406,7 @@ impl Sums {
 #[test]
 fn root_what_is_recorded_is_all_that_happened() {
     let test = "root_what_is_recorded_is_all_that_happened";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     if let Some(reason) = cannot_compare() {
         println!("SKIP: {test}: {reason}");
         return;
@@ -433,7 +433,7 @@ fn root_what_is_recorded_is_all_that_happened() {
 #[test]
 fn root_what_found_no_room_is_counted() {
     let test = "root_what_found_no_room_is_counted";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     if let Some(reason) = cannot_compare() {
         println!("SKIP: {test}: {reason}");
         return;

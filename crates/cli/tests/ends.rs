@@ -36,7 +36,7 @@ fn are_there(kind: &str, numbers: &BTreeSet<u64>) -> bool {
 
 /// Ends a watch in the middle of its work, and looks into the kernel before and after.
 fn end_by(test: &str, signal: Signal) -> Option<Said> {
-    let _cpus = Cpus::for_watching(test)?;
+    let _cpus = Cpus::for_watching()?;
     if Command::new("bpftool").arg("version").output().is_err() {
         println!("SKIP: {test}: bpftool is missing (./x setup installs it)");
         return None;
@@ -84,7 +84,7 @@ fn root_killed_it_leaves_the_kernel() {
 
 #[test]
 fn root_a_second_signal_ends_it_at_once() {
-    let Some(_cpus) = Cpus::for_watching("root_a_second_signal_ends_it_at_once") else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let post = [&LATE[..], &["--post", "10min"]].concat();
     let mut watch = Rtscope::watch(&post).expect("watches");
     let victim = victim();
@@ -103,7 +103,7 @@ fn with_command(options: &[&str], words: &[&str]) -> Said {
 
 #[test]
 fn root_a_command_that_cannot_be_started_is_said() {
-    let Some(_cpus) = Cpus::for_watching("root_a_command_that_cannot_be_started_is_said") else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let said = with_command(&[], &["/no/such/program"]);
     assert_eq!(said.code(), Some(127));
     assert!(said.noted("cannot start /no/such/program: No such file or directory"), "{:?}", said.notes);
@@ -111,8 +111,7 @@ fn root_a_command_that_cannot_be_started_is_said() {
 
 #[test]
 fn root_a_command_that_ends_with_an_error_is_said_and_no_failure() {
-    let test = "root_a_command_that_ends_with_an_error_is_said_and_no_failure";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let said = with_command(&[], &["sh", "-c", "exit 3"]);
     assert!(said.code() == Some(0) && said.noted("COMMAND ended with status 3"), "{said:?}");
     let said = with_command(&[], &["sh", "-c", "kill -SEGV $$"]);
@@ -121,8 +120,7 @@ fn root_a_command_that_ends_with_an_error_is_said_and_no_failure() {
 
 #[test]
 fn root_a_command_finds_the_signals_that_a_shell_would_give_it() {
-    let test = "root_a_command_finds_the_signals_that_a_shell_would_give_it";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let ask = ["grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"];
     // Rust gives a child what it found itself, and so does a shell.
     let direct = Command::new(ask[0]).args(&ask[1..]).output().expect("grep is everywhere");
@@ -134,14 +132,14 @@ fn root_a_command_finds_the_signals_that_a_shell_would_give_it() {
 
 #[test]
 fn root_a_command_is_ended_when_the_time_is_over() {
-    let Some(_cpus) = Cpus::for_watching("root_a_command_is_ended_when_the_time_is_over") else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let said = with_command(&["--duration", "200ms"], &["sleep", "1000"]);
     assert_eq!(said.code(), Some(0), "{:?}", said.notes);
 }
 
 #[test]
 fn root_with_its_output_closed_it_goes_on_saving() {
-    let Some(_cpus) = Cpus::for_watching("root_with_its_output_closed_it_goes_on_saving") else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().to_str().expect("plain");
     let often = ["--rate", "20/s", "--post", "1ms", "--snapshot-dir", path];
@@ -161,7 +159,7 @@ fn root_with_its_output_closed_it_goes_on_saving() {
 
 #[test]
 fn root_two_watches_at_once_count_the_same() {
-    let Some(_cpus) = Cpus::for_watching("root_two_watches_at_once_count_the_same") else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let watches = [(); 2].map(|()| Rtscope::watch(&LATE).expect("watches"));
     let victim = Workload::start("rtscope-victim", [&VICTIM[..], &["--duration", "1s"]].concat());
     let victim = victim.and_then(Workload::finish).expect("ends by itself");
@@ -182,8 +180,7 @@ fn root_two_watches_at_once_count_the_same() {
 
 #[test]
 fn root_as_text_the_summary_says_that_nothing_was_lost() {
-    let test = "root_as_text_the_summary_says_that_nothing_was_lost";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let mut command = Command::new(program("rtscope").expect("built"));
     command.args(["watch", "response"]).args(LATE).arg("--").arg(program("rtscope-victim").expect("built"));
     command.args(VICTIM).args(["--duration", "300ms"]);

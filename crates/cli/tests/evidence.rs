@@ -90,8 +90,7 @@ fn save(folder: &str, snapshots: usize) -> Said {
 
 #[test]
 fn root_every_snapshot_is_read_by_babeltrace2_with_its_detection() {
-    let test = "root_every_snapshot_is_read_by_babeltrace2_with_its_detection";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let (folder, path) = temporary();
     let report = save(&path, 5).report().expect("it prints one");
     let snapshots = entries(folder.path());
@@ -107,7 +106,7 @@ fn root_every_snapshot_is_read_by_babeltrace2_with_its_detection() {
 
 #[test]
 fn root_explain_says_what_the_watch_wrote() {
-    let Some(_cpus) = Cpus::for_watching("root_explain_says_what_the_watch_wrote") else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let (folder, path) = temporary();
     save(&path, 3);
     for snapshot in entries(folder.path()) {
@@ -127,8 +126,7 @@ fn counted(events: &str) -> impl Iterator<Item = u64> {
 
 #[test]
 fn root_no_event_is_missed_while_the_banks_flip() {
-    let test = "root_no_event_is_missed_while_the_banks_flip";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let (folder, path) = temporary();
     let rest =
         ["--rate", "20/s", "--pre", "10s", "--post", "5ms", "--buffer", "16M", "--snapshot-dir", &path];
@@ -158,8 +156,7 @@ fn root_no_event_is_missed_while_the_banks_flip() {
 
 #[test]
 fn root_a_folder_with_content_is_added_to_and_nothing_in_it_changed() {
-    let test = "root_a_folder_with_content_is_added_to_and_nothing_in_it_changed";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let (folder, path) = temporary();
     fs::write(folder.path().join("notes.txt"), "mine").expect("there is room");
     save(&path, 1);
@@ -175,8 +172,7 @@ fn root_a_folder_with_content_is_added_to_and_nothing_in_it_changed() {
 
 #[test]
 fn root_a_folder_whose_name_is_not_text_is_saved_in() {
-    let test = "root_a_folder_whose_name_is_not_text_is_saved_in";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let (folder, _) = temporary();
     let odd = folder.path().join(OsStr::from_bytes(b"odd-\xff"));
     let options: Vec<&OsStr> = LATE.iter().chain(&OFTEN).map(OsStr::new).collect();
@@ -191,8 +187,7 @@ fn root_a_folder_whose_name_is_not_text_is_saved_in() {
 
 #[test]
 fn root_two_watches_that_save_in_one_folder_both_save_all() {
-    let test = "root_two_watches_that_save_in_one_folder_both_save_all";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let (folder, path) = temporary();
     let mut watches = [save_in(&path), save_in(&path)];
     let victim = victim();
@@ -232,7 +227,7 @@ impl Drop for SmallDisk {
 #[test]
 fn root_a_full_disk_loses_a_snapshot_and_nothing_else() {
     let test = "root_a_full_disk_loses_a_snapshot_and_nothing_else";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let Some(disk) = SmallDisk::new("size=600k") else {
         println!("SKIP: {test}: a small disk cannot be mounted here");
         return;
@@ -256,8 +251,7 @@ fn root_a_full_disk_loses_a_snapshot_and_nothing_else() {
 
 #[test]
 fn root_after_a_kill_earlier_snapshots_are_whole_and_leftovers_are_swept() {
-    let test = "root_after_a_kill_earlier_snapshots_are_whole_and_leftovers_are_swept";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let (folder, path) = temporary();
     let mut watch = save_in(&path);
     let victim = victim();

@@ -21,7 +21,7 @@ const PAGES: usize = 500;
 
 /// Everything that these tests need, or said why not.
 fn ready(test: &str) -> Option<(Cpus, Counters)> {
-    let cpus = Cpus::for_watching(test)?;
+    let cpus = Cpus::for_watching()?;
     if !cfg!(debug_assertions) {
         println!("SKIP: {test}: a release build has no program that is skipped to order");
         return None;

@@ -101,8 +101,7 @@ fn what_is_recorded_of_it_is_what_it_generated() {
 
 #[test]
 fn root_long_gaps_are_blamed_on_who_took_them() {
-    const TEST: &str = "root_long_gaps_are_blamed_on_who_took_them";
-    let Some(_cpus) = Cpus::for_watching(TEST) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let last = std::thread::available_parallelism().expect("known").get() - 1;
     let cpu = last.to_string();
     let hog = ["--name", "blame-hog", "--cpu", &cpu, "--burst", "3ms", "--every", "20ms"];
@@ -134,7 +133,7 @@ fn root_long_gaps_are_blamed_on_who_took_them() {
 #[test]
 fn root_no_long_gap_of_a_recorded_program_is_rtscopes() {
     const TEST: &str = "root_no_long_gap_of_a_recorded_program_is_rtscopes";
-    let Some(_cpus) = Cpus::for_watching(TEST) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     if std::thread::available_parallelism().expect("known").get() < 2 {
         println!("SKIP: {TEST}: with one CPU the recorder has to run between the program's turns");
         return;

@@ -77,7 +77,7 @@ fn lost(account: &Value) -> u64 {
 #[test]
 fn root_babeltrace2_counts_what_the_account_says() {
     const TEST: &str = "root_babeltrace2_counts_what_the_account_says";
-    let Some(_cpus) = Cpus::for_watching(TEST) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     if skip_without(TEST, "babeltrace2") {
         return;
     }
@@ -106,7 +106,7 @@ fn root_babeltrace2_counts_what_the_account_says() {
 #[test]
 fn root_a_recorded_compile_has_the_system_calls_that_strace_counted() {
     const TEST: &str = "root_a_recorded_compile_has_the_system_calls_that_strace_counted";
-    let Some(_cpus) = Cpus::for_watching(TEST) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     if skip_without(TEST, "strace") || skip_without(TEST, "babeltrace2") || skip_without(TEST, "gcc") {
         return;
     }
@@ -178,7 +178,7 @@ fn traced_name(call: &str) -> String {
 #[test]
 fn root_paths_are_texts_and_own_calls_are_left_out() {
     const TEST: &str = "root_paths_are_texts_and_own_calls_are_left_out";
-    let Some(_cpus) = Cpus::for_watching(TEST) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     if skip_without(TEST, "babeltrace2") {
         return;
     }
@@ -241,7 +241,7 @@ fn every_call(options: &[&str]) -> Vec<Vec<String>> {
 #[test]
 fn root_both_recorders_give_the_same_system_calls() {
     const TEST: &str = "root_both_recorders_give_the_same_system_calls";
-    let Some(_cpus) = Cpus::for_watching(TEST) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     if skip_without(TEST, "babeltrace2") {
         return;
     }
@@ -256,7 +256,7 @@ fn root_both_recorders_give_the_same_system_calls() {
 #[test]
 fn root_filters_and_limits_hold_in_the_kernel() {
     const TEST: &str = "root_filters_and_limits_hold_in_the_kernel";
-    let Some(_cpus) = Cpus::for_watching(TEST) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     if skip_without(TEST, "babeltrace2") {
         return;
     }
@@ -306,7 +306,7 @@ fn root_a_wrong_filter_is_refused_with_what_the_kernel_says() {
 #[test]
 fn root_a_killed_recording_is_recovered_and_leaves_no_instance() {
     const TEST: &str = "root_a_killed_recording_is_recovered_and_leaves_no_instance";
-    let Some(_cpus) = Cpus::for_watching(TEST) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     if skip_without(TEST, "babeltrace2") {
         return;
     }
@@ -352,7 +352,7 @@ fn root_a_killed_recording_is_recovered_and_leaves_no_instance() {
 #[test]
 fn root_a_full_disk_ends_the_recording_and_keeps_it() {
     const TEST: &str = "root_a_full_disk_ends_the_recording_and_keeps_it";
-    let Some(_cpus) = Cpus::for_watching(TEST) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let small = folder.path().join("small");
     fs::create_dir(&small).expect("a folder");
@@ -380,8 +380,7 @@ fn root_a_full_disk_ends_the_recording_and_keeps_it() {
 
 #[test]
 fn root_two_recordings_at_once_see_the_same() {
-    const TEST: &str = "root_two_recordings_at_once_see_the_same";
-    let Some(_cpus) = Cpus::for_watching(TEST) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let (outer, inner) = (folder.path().join("outer"), folder.path().join("inner"));
     fs::create_dir(&inner).expect("a folder");

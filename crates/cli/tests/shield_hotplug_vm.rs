@@ -167,7 +167,7 @@ fn root_vm_an_interrupt_that_is_kept_comes_to_its_cpu_and_is_no_broken_promise()
     if skipped(test) {
         return;
     }
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let Some(mut serial) = Serial::open().expect("the port opens") else {
         println!("SKIP: {test}: there is no serial port");
         return;

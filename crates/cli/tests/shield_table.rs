@@ -100,7 +100,7 @@ fn worked(row: &Value) {
 
 #[test]
 fn root_a_table_without_shields_is_whole_and_sums_up() {
-    let Some(_cpus) = Cpus::for_watching("root_a_table_without_shields_is_whole_and_sums_up") else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let picture = folder.path().join("table.svg");
     let dir = folder.path().join("disk");
@@ -168,7 +168,7 @@ fn ended_by(mut table: Child, children: &BTreeSet<u32>, signal: Signal) -> ExitS
 
 #[test]
 fn root_loads_go_with_the_table_however_it_ends() {
-    let Some(_cpus) = Cpus::for_watching("root_loads_go_with_the_table_however_it_ends") else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let disk = folder.path().display().to_string();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
@@ -267,7 +267,7 @@ fn root_vm_a_shield_keeps_the_loads_away_and_is_undone() {
     if skipped(test) {
         return;
     }
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let table = loaded_rows("stock,shield");
     let (stock, shield) = (late_part(row(&table, "stock loaded")), late_part(row(&table, "shield loaded")));
     if !is_preempt_rt() {
@@ -282,7 +282,7 @@ fn root_vm_a_lent_cpu_keeps_the_loads_away_where_it_matters() {
     if skipped(test) {
         return;
     }
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let table = loaded_rows("stock,artis");
     let lent = row(&table, "artis loaded");
     if !fs::exists("/sys/kernel/sched_ext").expect("told") {
@@ -302,7 +302,7 @@ fn root_vm_a_shield_is_undone_when_the_table_is_killed() {
     if skipped(test) {
         return;
     }
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let before = settings();
     for signal in [Signal::SIGKILL, Signal::SIGINT] {
         let (table, children) = under_way(&["--rows", "shield"]);

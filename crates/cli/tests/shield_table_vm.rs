@@ -45,7 +45,7 @@ fn root_vm_shielded_and_lent_cpus_are_in_time_in_virtual_time() {
     if skipped(test) {
         return;
     }
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let wake_ups = WAKE_UPS.to_string();
     let table = json(&["table", "--json", "--samples", &wake_ups, "--rate", "2000/s"]);
     assert_eq!(late(&table, "stock unloaded"), 0, "nothing disturbs, and something is late");

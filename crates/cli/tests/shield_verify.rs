@@ -48,7 +48,7 @@ fn while_spinning<T>(name: &str, cpu: usize, what: impl FnOnce() -> T) -> T {
 #[test]
 fn root_who_ran_on_a_cpu_is_named_with_its_share() {
     let test = "root_who_ran_on_a_cpu_is_named_with_its_share";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let Some(cpu) = last_cpu() else {
         println!("SKIP: {test}: it needs two CPUs");
         return;

@@ -220,7 +220,7 @@ fn root_vm_verify_sees_that_a_shield_keeps_others_away() {
     if skipped(test) {
         return;
     }
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let busy = |_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("starts");
     let mut busy: Vec<Child> = (0..3).map(busy).collect();
     let before = verdicts();

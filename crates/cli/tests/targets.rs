@@ -42,7 +42,7 @@ fn assert_all_seen(said: &Said, responses: u64, threads: u64) {
 
 #[test]
 fn root_all_of_200_threads_are_counted() {
-    let Some(_cpus) = Cpus::for_watching("root_all_of_200_threads_are_counted") else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let arguments = ["--name", "e2e-many-", "--threads", "200", "--duration", "1s"];
     let (threads, said) = watch_threads(&["--task", "e2e-many-*"], &arguments);
     let responses = number(threads.summary().expect("it prints one"), "responses");
@@ -52,7 +52,7 @@ fn root_all_of_200_threads_are_counted() {
 
 #[test]
 fn root_a_target_that_ends_is_counted_to_its_end() {
-    let Some(_cpus) = Cpus::for_watching("root_a_target_that_ends_is_counted_to_its_end") else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let arguments = ["--name", "e2e-mortal-", "--threads", "20", "--exit-after", "10", "--duration", "600ms"];
     let (threads, said) = watch_threads(&["--task", "e2e-mortal-*"], &arguments);
     assert_eq!(number(threads.summary().expect("it prints one"), "responses"), 200);
@@ -75,8 +75,7 @@ const RENAMED: [&str; 10] = [
 
 #[test]
 fn root_a_target_that_takes_another_name_is_counted_until_then() {
-    let test = "root_a_target_that_takes_another_name_is_counted_until_then";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let (threads, said) = watch_threads(&["--task", "e2e-old-*"], &RENAMED);
     assert!(number(threads.summary().expect("it prints one"), "responses") > 300);
     assert_all_seen(&said, 200, 20);
@@ -84,16 +83,14 @@ fn root_a_target_that_takes_another_name_is_counted_until_then() {
 
 #[test]
 fn root_a_task_that_takes_the_name_is_counted_from_then() {
-    let test = "root_a_task_that_takes_the_name_is_counted_from_then";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let (threads, said) = watch_threads(&["--task", "e2e-new"], &RENAMED);
     assert_all_seen(&said, number(threads.summary().expect("it prints one"), "responses") - 200, 20);
 }
 
 #[test]
 fn root_a_target_that_does_not_exist_yet_is_waited_for_and_found() {
-    let test = "root_a_target_that_does_not_exist_yet_is_waited_for_and_found";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let mut watch = Rtscope::watch(&["--task", "e2e-awaited", "--threshold", "50us"]).expect("watches");
     watch.wait_for_note("there are no tasks named 'e2e-awaited' yet; waiting for them").expect("it says so");
     let victim =
@@ -106,8 +103,7 @@ fn root_a_target_that_does_not_exist_yet_is_waited_for_and_found() {
 
 #[test]
 fn root_a_target_that_never_comes_is_waited_for_until_the_time_is_over() {
-    let test = "root_a_target_that_never_comes_is_waited_for_until_the_time_is_over";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let watch = Rtscope::watch(&["--task", "e2e-never", "--threshold", "1us", "--duration", "300ms"]);
     let said = watch.and_then(Rtscope::finish).expect("ends by itself");
     assert_eq!((said.code(), said.report().expect("it prints one").counters.seen), (Some(0), 0));
@@ -116,8 +112,7 @@ fn root_a_target_that_never_comes_is_waited_for_until_the_time_is_over() {
 
 #[test]
 fn root_a_process_that_is_watched_by_number_may_end() {
-    let test = "root_a_process_that_is_watched_by_number_may_end";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let victim = Workload::start("rtscope-victim", ["--name", "e2e-by-number"]).expect("starts");
     let pid = victim.pid().to_string();
     let mut watch = Rtscope::watch(&["--pid", &pid, "--threshold", "50us"]).expect("watches");
@@ -131,8 +126,7 @@ fn root_a_process_that_is_watched_by_number_may_end() {
 
 #[test]
 fn root_until_running_a_response_ends_when_the_target_runs() {
-    let test = "root_until_running_a_response_ends_when_the_target_runs";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let name = "e2e-running";
     let watch =
         Rtscope::watch(&["--task", name, "--threshold", "500us", "--end", "running"]).expect("watches");
@@ -165,7 +159,7 @@ fn root_until_running_a_response_ends_when_the_target_runs() {
 #[test]
 fn root_timers_are_counted_when_asked_for_and_filtered_when_not() {
     let test = "root_timers_are_counted_when_asked_for_and_filtered_when_not";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let Some((irq, _)) = rtscope_kernel::interrupts().into_iter().next() else {
         println!("SKIP: {test}: there is no device interrupt");
         return;
@@ -250,7 +244,7 @@ fn disk_interrupt() -> Option<u32> {
 #[test]
 fn root_responses_to_a_disk_are_found_by_number_and_by_name() {
     let test = "root_responses_to_a_disk_are_found_by_number_and_by_name";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let Some(irq) = disk_interrupt() else {
         println!("SKIP: {test}: no device interrupt comes with reads of the build folder");
         return;

@@ -35,7 +35,7 @@ fn misses(session: &Session) -> BTreeMap<String, u64> {
 #[test]
 fn root_what_is_recorded_and_what_was_skipped_is_all_that_happened() {
     let test = "root_what_is_recorded_and_what_was_skipped_is_all_that_happened";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let counters = match Counters::open(&EVENTS.map(|(event, _)| event)) {
         Ok(counters) => counters,
         Err(error) => {

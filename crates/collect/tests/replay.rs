@@ -120,7 +120,7 @@ fn check_while(
 /// Readers of terminals, whom workers wake: each item's chain must end with the item, and go on with the worker that does it.
 #[test]
 fn root_chains_through_workers_are_the_same() {
-    let Some(_cpus) = Cpus::for_watching("root_chains_through_workers_are_the_same") else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let _terminals = Terminals::start("control-tty", 6).unwrap();
     let has = |late: &LateResponse, kind| late.chain.steps.iter().any(|step| step.kind == kind);
     for end in [End::Blocked, End::Running] {
@@ -143,7 +143,7 @@ fn root_chains_through_workers_are_the_same() {
 #[test]
 fn root_chains_from_a_serial_port_are_the_same() {
     let test = "root_chains_from_a_serial_port_are_the_same";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let Some(mut serial) = Serial::open().unwrap() else {
         println!("SKIP: {test}: no serial port that a host feeds; ./x vm has one");
         return;
@@ -164,8 +164,7 @@ fn root_chains_from_a_serial_port_are_the_same() {
 /// from the timer over the interrupt that raised the softirq to the task.
 #[test]
 fn root_chains_from_timers_of_ordinary_tasks_are_the_same() {
-    let test = "root_chains_from_timers_of_ordinary_tasks_are_the_same";
-    let Some(_cpus) = Cpus::for_watching(test) else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let ordinary = ["--policy", "other", "--duration", "120s"];
     let threads = ["--threads", "20", "--period", "11ms", "--name", "control-t"];
     let _threads = Workload::start("rtscope-threads", threads.into_iter().chain(ordinary)).unwrap();
@@ -192,9 +191,7 @@ fn root_chains_from_timers_of_ordinary_tasks_are_the_same() {
 /// never were, responses counted twice and responses lost are what must not be.
 #[test]
 fn root_wakings_that_race_with_the_switch_out_lose_nothing() {
-    let Some(_cpus) = Cpus::for_watching("root_wakings_that_race_with_the_switch_out_lose_nothing") else {
-        return;
-    };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let _relay = Workload::start("rtscope-relay", ["--duration", "120s"]).unwrap();
     for end in [End::Blocked, End::Running] {
         let (comparison, _) = record_and_compare(Some("control*"), end, 8000, || ());
@@ -216,7 +213,7 @@ fn root_wakings_that_race_with_the_switch_out_lose_nothing() {
 
 #[test]
 fn root_kernel_and_replay_find_the_same_chains() {
-    let Some(_cpus) = Cpus::for_watching("root_kernel_and_replay_find_the_same_chains") else { return };
+    let Some(_cpus) = Cpus::for_watching() else { return };
     let _victim =
         Workload::start("rtscope-victim", ["--period", "2ms", "--work", "100us", "--duration", "60s"])
             .unwrap();

@@ -19,6 +19,7 @@ pub mod notes;
 pub mod process;
 pub mod sched;
 pub mod serial;
+pub mod skip;
 pub mod stop;
 pub mod terminals;
 pub mod time;

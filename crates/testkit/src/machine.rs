@@ -12,6 +12,7 @@ use anyhow::{Context, Result, anyhow};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::process::program;
+use crate::skip;
 
 /// The right to load the CPUs, until dropped.
 #[derive(Debug)]
@@ -29,10 +30,10 @@ impl Cpus {
         Ok(Cpus { _lock: lock })
     }
 
-    /// The beginning of a test that runs rtscope on the real kernel: `None`, and said why, when it cannot run here.
-    pub fn for_watching(test: &str) -> Option<Cpus> {
+    /// The beginning of a test that runs rtscope on the real kernel: `None`, and the reason reported, when it cannot run here.
+    pub fn for_watching() -> Option<Cpus> {
         if let Some(reason) = cannot_watch() {
-            println!("SKIP: {test}: {reason}");
+            skip::say(reason);
             return None;
         }
         Some(Cpus::take().expect("the build folder can be written"))
