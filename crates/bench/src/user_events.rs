@@ -266,7 +266,7 @@ impl Bench {
         let before = children_us()?;
         let event_bytes = if tracer == Tracer::Disabled { None } else { Some(complete(&trace, emitted)?) };
         samples.insert("reader_us".to_string(), vec![children_us()? - before]);
-        let account = text.lines().find(|line| line.contains("rtscope.record-user/1"));
+        let account = text.lines().find(|line| line.contains("rtscope.record.user/1"));
         let account = account.map(serde_json::from_str).transpose()?;
         Ok(Run { samples, emitted, event_bytes, account })
     }

@@ -3,14 +3,14 @@
 
 use crate::args::CapsOptions;
 use crate::exit::Failure;
-use crate::output;
+use crate::{output, schema};
 use rtscope_kernel::caps::{Capability, probe};
 
 /// Prints the list; fails when something is missing without which nothing works.
 pub fn run(options: &CapsOptions) -> Result<(), Failure> {
     let all = probe();
     if options.json {
-        let report = serde_json::json!({ "schema": "rtscope.caps/1", "capabilities": all });
+        let report = serde_json::json!({ "schema": schema::CAPS, "capabilities": all });
         output::result(&report.to_string());
     } else {
         output::result(&text(&all, options.verbose));

@@ -15,6 +15,7 @@ mod output;
 mod print;
 mod realtime;
 mod record;
+mod schema;
 mod shield;
 mod snapshot;
 mod stat;

@@ -3,6 +3,7 @@
 
 use crate::exit::{Failure, help};
 use crate::output::result;
+use crate::schema;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rtscope_user::folder::ROOM;
@@ -17,9 +18,6 @@ pub const EXAMPLES: &str = help!(
   rtscope snapshot
       Prints the folder of the new trace, late/1."
 );
-
-/// The version of `--json`.
-const SCHEMA: &str = "rtscope.snapshot/1";
 
 #[derive(Debug, clap::Args)]
 pub struct SnapshotOptions {
@@ -54,7 +52,7 @@ pub fn run(options: &SnapshotOptions) -> Result<(), Failure> {
             let trace = place.join(now.to_string());
             let text = trace.display().to_string();
             result(&if options.json {
-                json!({ "schema": SCHEMA, "trace": text, "pid": pid }).to_string()
+                json!({ "schema": schema::SNAPSHOT_REQUEST, "trace": text, "pid": pid }).to_string()
             } else {
                 format!("{text}\n")
             });

@@ -240,7 +240,7 @@ fn the_text_has_the_published_rows_and_the_picture_a_panel_for_each_case() {
 fn the_highest_rate_is_one_that_was_recorded_without_a_loss() {
     let _cpus = Cpus::take().expect("the build folder can be written");
     let output = rtscope(&["--max-rate", "--tracers", "rtscope", "--duration", "50ms", "--json"]).output();
-    let report = object(&output.expect("it can be run"), "rtscope.impact-rate/1");
+    let report = object(&output.expect("it can be run"), "rtscope.impact.rate/1");
     let found = &report["tracers"][0]["user_events"];
     println!("{} events a second after {} tries", found["events_per_second"], found["tries"]);
     assert!(number(&found["events_per_second"]) > 0.0, "{report}");
@@ -261,7 +261,7 @@ fn the_highest_rate_is_held_as_long_as_asked() {
     let output = rtscope(&["--max-rate", "--tracers", "rtscope", "--duration", "20ms", "--hold", "300ms"])
         .args(["--without-kernel", "--json"])
         .output();
-    let report = object(&output.expect("it can be run"), "rtscope.impact-rate/1");
+    let report = object(&output.expect("it can be run"), "rtscope.impact.rate/1");
     let found = &report["tracers"][0]["user_events"];
     let seconds = number(&found["emitted"]) / number(&found["events_per_second"]);
     assert!(seconds > 0.29 && found["emitted"] == found["recorded"], "{seconds} s: {report}");
@@ -433,7 +433,7 @@ fn root_a_search_that_is_stopped_says_what_it_has_found() {
     assert!(lines.any(|line| line.contains("with the kernel's events")));
     kill(Pid::from_raw(child.id().try_into().expect("a process id")), Signal::SIGINT).expect("it runs");
     lines.for_each(drop);
-    let report = object(&child.wait_with_output().expect("it ends"), "rtscope.impact-rate/1");
+    let report = object(&child.wait_with_output().expect("it ends"), "rtscope.impact.rate/1");
     assert!(number(&report["tracers"][0]["user_events"]["events_per_second"]) > 0.0);
     let with = &report["tracers"][0]["with_kernel_events"];
     assert!(with["events_per_second"].is_null() && with["reason"].is_string(), "{report}");

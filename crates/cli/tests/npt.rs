@@ -71,7 +71,7 @@ fn what_is_recorded_of_it_is_what_it_generated() {
     command.args(["npt", "--json", "--spin", "20ms", "--loops", "500k", "--windows", "2ms"]);
     let output = command.output().expect("it can be run");
     assert!(output.status.success(), "{output:?}");
-    let (report, account) = (result(&output, "rtscope.npt/1"), result(&output, "rtscope.record-user/1"));
+    let (report, account) = (result(&output, "rtscope.npt/1"), result(&output, "rtscope.record.user/1"));
     let generated = report["events"]["generated"].as_u64().expect("a number");
     let lost: u64 = account["losses"]
         .as_array()

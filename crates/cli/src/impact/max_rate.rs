@@ -12,13 +12,11 @@ use super::room::{Limits, Room, Sample};
 use super::rounds::traced;
 use super::{Progress, failed};
 use crate::exit::Failure;
-use crate::output;
+use crate::{output, schema};
 use rtscope_peers::Error;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// The version of `--json`.
-const SCHEMA: &str = "rtscope.impact-rate/1";
 /// Of a try, unless something else is said.
 const TRY_NS: u64 = 1_000_000_000;
 /// The loop that emits less than this share of what it is asked for was kept from it.
@@ -346,7 +344,7 @@ fn report_json(
         })
     });
     json!({
-        "schema": SCHEMA,
+        "schema": schema::IMPACT_RATE,
         "machine": machine.json(),
         "notes": notes,
         "cpu": room.cpu,

@@ -9,12 +9,9 @@ use super::room::{Room, Sample};
 use super::rounds::Case;
 use crate::exit::Failure;
 use crate::npt::statistics::PERCENTILES;
-use crate::output;
+use crate::{output, schema};
 use serde_json::{Value, json};
 use std::fmt::Write;
-
-/// The version of `--json`.
-const SCHEMA: &str = "rtscope.impact/1";
 
 /// A case in one round.
 #[derive(Debug)]
@@ -293,7 +290,7 @@ fn json(
 ) -> Value {
     let untraced = columns.iter().find(|column| column.case == Case::Untraced);
     json!({
-        "schema": SCHEMA,
+        "schema": schema::IMPACT,
         "machine": machine.json(),
         "notes": notes,
         "cpu": room.cpu,

@@ -178,7 +178,7 @@ impl Room {
         if !status.success() {
             return Err(Error::Failed(format!("rtscope npt ended with {status}: {}", child.last_words())));
         }
-        let npt = json_of(&path, "rtscope.npt/1")?;
+        let npt = json_of(&path, crate::schema::NPT)?;
         sample(&npt).ok_or_else(|| Error::Failed("rtscope npt printed something else".to_string()))
     }
 }

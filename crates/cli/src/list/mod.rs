@@ -9,8 +9,8 @@ mod programs;
 mod text;
 
 use crate::exit::Failure;
-use crate::output;
 use crate::record::plan::{call_of, takes_calls};
+use crate::{output, schema};
 use options::ListOptions;
 use rtscope_ftrace::format::{EventFormat, Field, FieldKind, Meaning, Scalar};
 use rtscope_ftrace::pattern::Patterns;
@@ -19,8 +19,6 @@ use rtscope_kernel::caps::{self, Tracepoints};
 use rtscope_kernel::tracefs::{EventName, Tracefs};
 use serde_json::{Value, json};
 
-/// The version of `--json`.
-const SCHEMA: &str = "rtscope.list/1";
 /// So many tracepoints are shown with their fields without being asked.
 const FEW: usize = 10;
 
@@ -85,7 +83,7 @@ pub fn run(options: &ListOptions) -> Result<(), Failure> {
             .iter()
             .map(|(event, by)| Ok(event_json(&tracefs.format(event)?, *by)))
             .collect::<Result<Vec<Value>, Failure>>()?;
-        output::result(&json!({ "schema": SCHEMA, "events": events }).to_string());
+        output::result(&json!({ "schema": schema::LIST, "events": events }).to_string());
     } else if options.verbose || with_recorder.len() <= FEW {
         let described = with_recorder
             .iter()

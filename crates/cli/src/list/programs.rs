@@ -4,7 +4,7 @@
 
 use super::options::ListOptions;
 use crate::exit::Failure;
-use crate::output;
+use crate::{output, schema};
 use rtscope_user::description::{EventDescription, Field, FieldType, Integer};
 use rtscope_user::folder::ROOM;
 use rtscope_user::patterns::Wanted;
@@ -14,8 +14,6 @@ use serde_json::{Value, json};
 use std::io;
 use std::path::Path;
 
-/// The version of `--json`.
-const SCHEMA: &str = "rtscope.list-programs/1";
 /// So many events of a program are shown with their fields without being asked.
 const FEW: usize = 10;
 
@@ -38,7 +36,7 @@ pub fn run(options: &ListOptions) -> Result<(), Failure> {
     let recorders = programs.recorded_by();
     if options.json {
         let programs: Vec<Value> = reports.iter().map(|report| program_json(report, &recorders)).collect();
-        output::result(&json!({ "schema": SCHEMA, "programs": programs }).to_string());
+        output::result(&json!({ "schema": schema::LIST_PROGRAMS, "programs": programs }).to_string());
         return Ok(());
     }
     if reports.is_empty() {

@@ -7,6 +7,7 @@ use super::statistics::Statistics;
 use super::turns::{self, Event, Found, TRACED, Turns, UNTRACED, Wanted};
 use crate::exit::Failure;
 use crate::realtime::become_fifo;
+use crate::schema;
 use crate::stop::Stop;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::mman::{MlockAllFlags, mlockall};
@@ -16,8 +17,6 @@ use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// The version of `--json`.
-const SCHEMA: &str = "rtscope.npt/1";
 /// Time without anything said.
 const DURATION_NS: u64 = 10_000_000_000;
 /// For the clock of the core: some 30 us, which is mostly not interrupted.
@@ -320,7 +319,7 @@ impl Measured {
             .map(|[untraced, traced]| json!({ "traced_ns": traced, "untraced_ns": untraced }));
         let longest = self.longest().into_iter().map(|(at, ns)| json!({ "at_ns": at, "ns": ns }));
         json!({
-            "schema": SCHEMA,
+            "schema": schema::NPT,
             "cpu": self.plan.cpu,
             "fifo": self.fifo,
             "memory_locked": self.locked,

@@ -6,6 +6,7 @@ use super::plan::Plan;
 use super::recorder::Recording;
 use crate::exit::Failure;
 use crate::output::{note, result};
+use crate::schema;
 use rtscope_event::MonotonicNs;
 use rtscope_store::Converted;
 use rtscope_store::user::UserConverted;
@@ -16,10 +17,6 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Name and version of the object that `--json` prints.
-const SCHEMA: &str = "rtscope.record/1";
-/// The same for programs.
-const USER_SCHEMA: &str = "rtscope.record-user/1";
 /// Between two progress lines.
 const PROGRESS_NS: u64 = 500_000_000;
 
@@ -151,7 +148,7 @@ impl Report {
                 .collect();
             let clock = converted.clock_error_ns;
             let object = json!({
-                "schema": USER_SCHEMA,
+                "schema": schema::RECORD_USER,
                 "trace": target.display().to_string(),
                 "events": converted.events,
                 "by_event": converted.by_event,
@@ -231,7 +228,7 @@ impl Report {
             .map(|loss| json!({ "event": loss.event, "cause": loss.loss.cause, "cpu": loss.loss.cpu, "count": loss.loss.count }))
             .collect();
         let object = json!({
-            "schema": SCHEMA,
+            "schema": schema::RECORD,
             "trace": target.display().to_string(),
             "events": converted.events,
             "by_event": converted.by_event,

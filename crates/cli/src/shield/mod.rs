@@ -14,6 +14,7 @@ mod weights;
 
 use crate::exit::Failure;
 use crate::output::{note, result};
+use crate::schema;
 use nix::unistd::geteuid;
 use options::{
     ClassArg, LevelArg, ModeArg, MoveOptions, PlanOptions, RunOptions, ShieldCommand, ShieldOptions,
@@ -79,7 +80,7 @@ fn show_plan(system: &System, options: &PlanOptions) -> Result<(), Failure> {
     let plan = plan_of(system, options)?;
     if options.json {
         let object = json!({
-            "schema": "rtscope.shield.plan/1",
+            "schema": schema::SHIELD_PLAN,
             "rt": plan.rt.to_string(),
             "others": plan.others.to_string(),
             "level": plan.level,
@@ -113,7 +114,7 @@ fn create(system: &System, options: &PlanOptions) -> Result<(), Failure> {
     if options.json {
         let applied = journal.changes().filter(|step| step.outcome == Some(Outcome::Applied)).count();
         let object = json!({
-            "schema": "rtscope.shield.create/1",
+            "schema": schema::SHIELD_CREATE,
             "rt": journal.rt,
             "others": journal.others,
             "apart": journal.apart,
@@ -145,7 +146,7 @@ fn status(system: &System, json: bool) -> Result<(), Failure> {
             })
             .collect();
         let object = json!({
-            "schema": "rtscope.shield.status/1",
+            "schema": schema::SHIELD_STATUS,
             "state": journal.as_ref().map(|journal| journal.state),
             "rt": journal.as_ref().map(|journal| &journal.rt),
             "others": journal.as_ref().map(|journal| &journal.others),
@@ -194,7 +195,7 @@ fn undo(system: &System, options: &UndoOptions) -> Result<(), Failure> {
                 json!({ "knob": step.knob, "place": step.place(), "before": step.old, "state": undone })
             })
             .collect();
-        let object = json!({ "schema": "rtscope.shield.undo/1", "failed": failed, "settings": settings });
+        let object = json!({ "schema": schema::SHIELD_UNDO, "failed": failed, "settings": settings });
         result(&object.to_string());
     } else {
         result(&text::undone(&all));

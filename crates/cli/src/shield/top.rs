@@ -4,6 +4,7 @@
 use super::options::TopOptions;
 use crate::exit::Failure;
 use crate::output::result;
+use crate::schema;
 use crate::stop::Stop;
 use rtscope_artis::counts::{self, CLASSES, ClassCounts, Counts};
 use rtscope_artis::probe::EVENTS;
@@ -109,7 +110,7 @@ fn object(look: &Look, window: Option<Duration>, rt: &Cpus) -> Value {
     });
     let events: Map<String, Value> = look.events.iter().map(|(name, n)| (name.clone(), json!(n))).collect();
     json!({
-        "schema": "rtscope.shield.top/1",
+        "schema": schema::SHIELD_TOP,
         "window_ns": window.map(|window| window.as_nanos() as u64),
         "cpus": cpus.collect::<Vec<Value>>(),
         "scx_events": events,

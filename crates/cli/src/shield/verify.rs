@@ -8,6 +8,7 @@ use super::options::VerifyOptions;
 use super::promises::{self, Around, Promise, Verdict};
 use crate::exit::Failure;
 use crate::output::{note, result};
+use crate::schema;
 use crate::stop::Stop;
 use crate::who_runs::WhoRuns;
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -151,7 +152,7 @@ impl Watch<'_> {
             let cpus: Vec<Value> =
                 all.map(|((visits, around), promises)| cpu_json(visits, around, promises)).collect();
             let object = json!({
-                "schema": "rtscope.shield.verify/1",
+                "schema": schema::SHIELD_VERIFY,
                 "shield": self.journal.is_some(),
                 "senders_known": senders_known,
                 "cpus": cpus,

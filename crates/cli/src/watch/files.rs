@@ -11,6 +11,7 @@
 use super::beside::Part;
 use crate::exit::Failure;
 use crate::flight::UserPart;
+use crate::schema::SNAPSHOT;
 use rtscope_ctf::{StagedDir, TraceInfo, read_trace, write_trace};
 use rtscope_event::{CpuHistory, LateResponse, Loss, MonotonicNs, Recording};
 use rtscope_store::write_snapshot;
@@ -19,13 +20,10 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Version of `trigger.json`.
-pub const SCHEMA: &str = "rtscope.snapshot/1";
-
 /// `trigger.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TriggerFile {
-    /// [`SCHEMA`].
+    /// [`SNAPSHOT`].
     pub schema: String,
     /// The program that wrote it.
     pub producer: String,
@@ -106,9 +104,9 @@ pub fn read(folder: &Path) -> Result<(TriggerFile, Recording), Failure> {
     })?;
     let broken = |error: serde_json::Error| failed(&format!("trigger.json: {error}"));
     let version: Version = serde_json::from_str(&text).map_err(broken)?;
-    if version.schema != SCHEMA {
+    if version.schema != SNAPSHOT {
         return Err(failed(&format!(
-            "trigger.json has the format {}; this rtscope reads {SCHEMA}",
+            "trigger.json has the format {}; this rtscope reads {SNAPSHOT}",
             version.schema
         )));
     }

@@ -5,7 +5,7 @@ use super::files::TriggerFile;
 use super::plan::Plan;
 use crate::exit::Failure;
 use crate::output::{note, result};
-use crate::wall_clock;
+use crate::{schema, wall_clock};
 use rtscope_analyze::chain::Counters;
 use rtscope_analyze::explain::Explanation;
 use rtscope_analyze::histogram::Histogram;
@@ -13,7 +13,7 @@ use rtscope_analyze::summary;
 use rtscope_collect::{FlightRecorder, TrackerStats, monotonic_now};
 use rtscope_event::{CpuHistory, LateResponse, Loss, LossCause, MonotonicNs, Names};
 use rtscope_kernel::{Session, interrupts};
-use rtscope_view::{SCHEMA, Style, WallClock, duration_text};
+use rtscope_view::{Style, WallClock, duration_text};
 use serde_json::json;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,7 +97,7 @@ impl Report {
         let absent: Vec<&str> = session.absent().iter().map(|spec| spec.tracepoint).collect();
         if self.json {
             let end = plan.end.name();
-            let line = json!({"schema": SCHEMA, "type": "start", "target": self.target, "end": end,
+            let line = json!({"schema": schema::WATCH, "type": "start", "target": self.target, "end": end,
                 "threshold_ns": plan.threshold_ns, "irqs": plan.irqs, "timer": plan.timer,
                 "cpus": session.cpus(), "absent_tracepoints": absent});
             result(&line.to_string());
@@ -166,7 +166,7 @@ impl Report {
         }
         if self.json {
             result(
-                &json!({"schema": SCHEMA, "type": "history", "bank_bytes": bank_bytes, "held_ns": held})
+                &json!({"schema": schema::WATCH, "type": "history", "bank_bytes": bank_bytes, "held_ns": held})
                     .to_string(),
             );
         }
@@ -180,7 +180,7 @@ impl Report {
             }
             // JSON has no place for a path that is not UTF-8: its other bytes come as replacement characters.
             let path = saved.map(Path::to_string_lossy);
-            let line = json!({"schema": SCHEMA, "type": "snapshot", "number": trigger.number,
+            let line = json!({"schema": schema::WATCH, "type": "snapshot", "number": trigger.number,
                 "detected_ns": trigger.detected_ns, "path": path, "pre_met": trigger.pre_met,
                 "history": trigger.history, "losses": trigger.losses, "copied_ns": trigger.copied_ns});
             result(&line.to_string());
@@ -221,7 +221,7 @@ impl Report {
     pub fn not_saved(&self, trigger: &TriggerFile, failure: &Failure) {
         note(&format!("rtscope: snapshot {} is lost: {failure}; watching goes on", trigger.number));
         if self.json {
-            let line = json!({"schema": SCHEMA, "type": "snapshot_lost", "number": trigger.number, "why": failure.to_string()});
+            let line = json!({"schema": schema::WATCH, "type": "snapshot_lost", "number": trigger.number, "why": failure.to_string()});
             result(&line.to_string());
         }
     }

@@ -222,7 +222,7 @@ fn trigger_file(
 ) -> TriggerFile {
     let wanted = job.snapshot.detected.minus(settings.pre_ns);
     TriggerFile {
-        schema: files::SCHEMA.to_string(),
+        schema: crate::schema::SNAPSHOT.to_string(),
         producer: format!("rtscope {}", env!("CARGO_PKG_VERSION")),
         number: job.snapshot.generation,
         detected_ns: job.snapshot.detected,

@@ -125,7 +125,7 @@ pub struct Recorded {
 impl Recorded {
     pub fn of(output: Output) -> Recorded {
         let text = String::from_utf8_lossy(&output.stdout);
-        let line = text.lines().find(|line| line.contains("rtscope.record-user/1"));
+        let line = text.lines().find(|line| line.contains("rtscope.record.user/1"));
         let account =
             serde_json::from_str(line.unwrap_or_else(|| panic!("an account: {output:?}"))).expect("JSON");
         Recorded { account, output }

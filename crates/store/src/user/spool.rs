@@ -28,7 +28,7 @@ use uuid::Uuid;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"RTSUSER1");
 pub(super) const HEADER_BYTES: usize = 40;
-const SCHEMA: &str = "rtscope.user-spool/2";
+const SCHEMA: &str = "rtscope.spool.user/2";
 /// The folder in that of the spool that becomes the trace.
 const TRACE: &str = "trace";
 /// The largest JSON of a chunk.

@@ -4,6 +4,7 @@
 
 use super::super::room::{Room, json_of};
 use super::{Account, Kernel, Tracer};
+use crate::schema;
 use nix::sys::signal::Signal;
 use rtscope_peers::{Error, Running};
 use serde_json::Value;
@@ -71,7 +72,7 @@ impl Tracer for Rtscope {
             )));
         }
         let path = room.path(OUTPUT);
-        let user = json_of(&path, "rtscope.record-user/1")?;
+        let user = json_of(&path, schema::RECORD_USER)?;
         let mut account = Account {
             recorded: user["by_event"][EVENT].as_u64().unwrap_or(0),
             lost_said: losses(&user),
@@ -79,7 +80,7 @@ impl Tracer for Rtscope {
             ..Account::default()
         };
         if self.kernel == Kernel::Yes {
-            let kernel = json_of(&path, "rtscope.record/1")?;
+            let kernel = json_of(&path, schema::RECORD)?;
             account.kernel = kernel["events"].as_u64();
             account.lost_said = account.lost_said.zip(losses(&kernel)).map(|(user, kernel)| user + kernel);
         }

@@ -17,6 +17,7 @@ mod waiter;
 use crate::exit::Failure;
 use crate::npt::plot;
 use crate::output::{note, result};
+use crate::schema;
 use crate::stop::Stop;
 use loads::Described;
 use options::{RowArg, TableOptions};
@@ -27,8 +28,6 @@ use rtscope_shield::{Cpus, Error, System, plan};
 use serde_json::json;
 use std::io::{IsTerminal, Write, stderr};
 
-/// The version of `--json`.
-const SCHEMA: &str = "rtscope.shield.table/1";
 /// Memory of the samples: 160 MB.
 const MOST_SAMPLES: u64 = 10_000_000;
 /// A shorter period is shorter than what is measured.
@@ -159,7 +158,7 @@ fn json(table: &Table) -> serde_json::Value {
     let stock = table.stock().and_then(|measured| measured.work.as_ref());
     let rows: Vec<serde_json::Value> = table.rows.iter().map(|row| row.json(stock)).collect();
     json!({
-        "schema": SCHEMA,
+        "schema": schema::SHIELD_TABLE,
         "release": table.release,
         "rt": table.rt.to_string(),
         "others": table.others.to_string(),

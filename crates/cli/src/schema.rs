@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The names of all JSON objects that rtscope prints, or writes for others to read. docs/json.md describes each of them, and
+//! a test compares it with this list and with what the program prints (tests/it/json.rs).
+//!
+//! A name says which command prints the object and, after a dot, which of its objects it is. No two objects share a name. The
+//! number is raised when a field is removed, renamed or given another meaning; new fields may come without that.
+
+/// `rtscope caps --json`.
+pub const CAPS: &str = "rtscope.caps/1";
+/// `rtscope impact --json`.
+pub const IMPACT: &str = "rtscope.impact/1";
+/// `rtscope impact --max-rate --json`.
+pub const IMPACT_RATE: &str = "rtscope.impact.rate/1";
+/// `rtscope list -k --json`.
+pub const LIST: &str = "rtscope.list/1";
+/// `rtscope list --json`.
+pub const LIST_PROGRAMS: &str = "rtscope.list.programs/1";
+/// `rtscope npt --json`.
+pub const NPT: &str = "rtscope.npt/1";
+/// `rtscope record -k --json`.
+pub const RECORD: &str = "rtscope.record/1";
+/// `rtscope record -u --json`.
+pub const RECORD_USER: &str = "rtscope.record.user/1";
+/// `rtscope shield create --json`.
+pub const SHIELD_CREATE: &str = "rtscope.shield.create/1";
+/// `rtscope shield plan --json`.
+pub const SHIELD_PLAN: &str = "rtscope.shield.plan/1";
+/// `rtscope shield status --json`.
+pub const SHIELD_STATUS: &str = "rtscope.shield.status/1";
+/// `rtscope shield table --json`.
+pub const SHIELD_TABLE: &str = "rtscope.shield.table/1";
+/// `rtscope shield top --json`.
+pub const SHIELD_TOP: &str = "rtscope.shield.top/1";
+/// `rtscope shield undo --json`.
+pub const SHIELD_UNDO: &str = "rtscope.shield.undo/1";
+/// `rtscope shield verify --json`.
+pub const SHIELD_VERIFY: &str = "rtscope.shield.verify/1";
+/// `trigger.json` in the directory of a saved snapshot.
+pub const SNAPSHOT: &str = "rtscope.snapshot/1";
+/// `rtscope snapshot --json`.
+pub const SNAPSHOT_REQUEST: &str = "rtscope.snapshot.request/1";
+/// `rtscope watch response --json` and `rtscope explain --json`.
+pub const WATCH: &str = rtscope_view::SCHEMA;
+
+/// All of them, those of the crate `view` included.
+#[cfg(test)]
+pub const ALL: [&str; 20] = [
+    CAPS,
+    rtscope_view::EVENT_SCHEMA,
+    IMPACT,
+    IMPACT_RATE,
+    LIST,
+    LIST_PROGRAMS,
+    NPT,
+    RECORD,
+    RECORD_USER,
+    SHIELD_CREATE,
+    SHIELD_PLAN,
+    SHIELD_STATUS,
+    SHIELD_TABLE,
+    SHIELD_TOP,
+    SHIELD_UNDO,
+    SHIELD_VERIFY,
+    SNAPSHOT,
+    SNAPSHOT_REQUEST,
+    rtscope_view::STAT_SCHEMA,
+    WATCH,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_regular_and_each_is_there_once() {
+        assert_eq!(BTreeSet::from(ALL).len(), ALL.len());
+        for name in ALL {
+            let (words, version) = name.split_once('/').expect("a version");
+            assert!(version.parse::<u32>().is_ok_and(|version| version > 0), "{name}");
+            let is_word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase());
+            assert!(words.starts_with("rtscope.") && words.split('.').all(is_word), "{name}");
+        }
+    }
+}
