@@ -90,7 +90,8 @@ mod tests {
     fn the_offset_leads_from_the_monotonic_clock_to_the_time_of_day() {
         let info = TraceInfo::of_this_machine("1").unwrap();
         let now = clock_ns(ClockId::CLOCK_MONOTONIC).unwrap() + info.realtime_offset_ns;
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
+        let wall = u64::try_from(wall).unwrap();
         assert!(now.abs_diff(wall) < 1_000_000_000, "{now} {wall}");
         assert!(!info.kernel_release.is_empty());
     }

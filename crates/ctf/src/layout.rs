@@ -69,7 +69,8 @@ pub(crate) mod id {
     pub(crate) const LATE_RESPONSE: u32 = 19;
     /// Entry and exit of each vector kind, in the order of `VectorKind::ALL`.
     pub(crate) const VECTORS: u32 = 20;
-    pub(crate) const VECTORS_END: u32 = VECTORS + 2 * rtscope_event::VectorKind::ALL.len() as u32;
+    pub(crate) const VECTORS_END: u32 =
+        VECTORS + 2 * rtscope_event::exact::count(rtscope_event::VectorKind::ALL.len());
     pub(crate) const IPI_SEND_MASK: u32 = VECTORS_END;
     pub(crate) const WORK_QUEUE: u32 = VECTORS_END + 1;
     pub(crate) const WORK_START: u32 = VECTORS_END + 2;
@@ -301,7 +302,7 @@ mod tests {
         assert_eq!(name(id::WORK_END), "workqueue_execute_end");
         assert_eq!(name(id::DUMP_START), "lttng_statedump_start");
         assert_eq!(name(id::DUMP_END), "lttng_statedump_end");
-        assert_eq!(layouts.len() as u32, id::DUMP_END + 1);
+        assert_eq!(layouts.len(), id::DUMP_END as usize + 1);
         for kind in VectorKind::ALL {
             let entry = event_id(&EventKind::VectorEntry { kind, vector: 0 });
             assert_eq!(name(entry), format!("x86_irq_vectors_{}_entry", kind.name()));

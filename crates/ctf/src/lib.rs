@@ -25,6 +25,11 @@
 //! Reading: [`read_trace`]: `tsdl` → `class` → `decode` (bits to values) → `stream` (packets to events, by `kernel`) →
 //! `reader` (merge, names, losses).
 #![forbid(unsafe_code)]
+#![deny(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a trace may be damaged or made to harm: a number that does not fit must be seen, not cut"
+)]
 
 mod error;
 mod info;

@@ -118,11 +118,10 @@ mod tests {
 
     #[test]
     fn losses_and_history_survive() {
-        let losses: Vec<Loss> = CAUSES
-            .into_iter()
-            .enumerate()
+        let losses: Vec<Loss> = (0..)
+            .zip(CAUSES)
             .map(|(i, cause)| Loss {
-                cpu: (i % 2 == 0).then_some(CpuId(i as u32)),
+                cpu: (i % 2 == 0).then_some(CpuId(i)),
                 cause,
                 count: (i % 3 != 0).then_some(u64::MAX),
             })

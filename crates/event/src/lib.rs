@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod chain;
+pub mod exact;
 mod glob;
 mod kernel;
 mod mask;

@@ -6,6 +6,12 @@
 //! - [`page`]: events out of the ring buffer's sub-buffers.
 //! - [`pattern`]: which tracepoints a user means.
 
+#![deny(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a trace's file may be damaged: a number that does not fit must be seen, not cut"
+)]
+
 pub mod format;
 pub mod page;
 mod parse;

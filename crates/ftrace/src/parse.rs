@@ -13,7 +13,7 @@ const MAX_FIELDS: usize = 1024;
 /// A record of the ring buffer fits into one page, and pages are at most 64 KiB.
 const MAX_RECORD_BYTES: u32 = 1 << 16;
 /// Bytes of a pointer, and of a register that holds a system call's argument. The kernel's files are those of this machine.
-const WORD: u8 = size_of::<usize>() as u8;
+const WORD: u8 = if usize::BITS == 64 { 8 } else { 4 };
 
 /// A `format` file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

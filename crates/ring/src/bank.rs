@@ -9,9 +9,12 @@
 
 use crate::{Controls, SharedMemory};
 use rtscope_abi as abi;
+use rtscope_event::exact::index;
 use std::ops::Range;
 
 const SUBS: u64 = abi::RTS_SUB_BUFFERS as u64;
+/// Words before the data of a bank: where the first record of each sub-buffer begins.
+const STARTS: usize = abi::RTS_SUB_BUFFERS as usize;
 pub(crate) const HEADER_WORDS: usize = 2;
 pub(crate) const MAX_RECORD_WORDS: usize = abi::RTS_BANK_SLACK as usize / 8;
 
@@ -65,12 +68,12 @@ impl BankImage {
     /// Bytes of one bank in the map, for a ring of `size` bytes.
     #[must_use]
     pub fn bytes(size: usize) -> usize {
-        SUBS as usize * 8 + size + abi::RTS_BANK_SLACK as usize
+        STARTS * 8 + size + abi::RTS_BANK_SLACK as usize
     }
 
     /// Makes and touches the memory for a ring of `size` bytes, so that copying later faults in no page.
     pub fn reserve(&mut self, size: usize) {
-        self.first.resize(SUBS as usize, 1);
+        self.first.resize(STARTS, 1);
         self.words.resize((size + abi::RTS_BANK_SLACK as usize) / 8, 1);
     }
 
@@ -86,14 +89,13 @@ impl BankImage {
         let base = (cpu * abi::RTS_BANKS as usize + bank) * Self::bytes(size);
         self.size = size as u64;
         self.sub_shift = (size as u64 / SUBS).trailing_zeros();
-        self.first.resize(SUBS as usize, 0);
+        self.first.resize(STARTS, 0);
         self.words.resize((size + abi::RTS_BANK_SLACK as usize) / 8, 0);
         self.head_before = controls.head(cpu, bank);
         memory.copy(base, &mut self.first);
         // Only what was ever written.
-        let used =
-            if self.head_before >= self.size { self.words.len() } else { (self.head_before / 8) as usize };
-        memory.copy(base + SUBS as usize * 8, &mut self.words[..used]);
+        let used = if self.head_before >= self.size { self.words.len() } else { index(self.head_before / 8) };
+        memory.copy(base + STARTS * 8, &mut self.words[..used]);
         memory.end_of_copy();
         self.head_after = controls.head(cpu, bank);
     }
@@ -120,7 +122,7 @@ impl BankImage {
         let first_sub = position >> self.sub_shift;
         let last_sub = self.head_before >> self.sub_shift;
         (first_sub..=last_sub.min(first_sub + SUBS)).find_map(|sub| {
-            let start = self.first[(sub % SUBS) as usize];
+            let start = self.first[index(sub % SUBS)];
             (start >> self.sub_shift == sub && start >= position && start < self.head_before).then_some(start)
         })
     }
@@ -135,7 +137,7 @@ impl BankImage {
         while let Some(at) = position.filter(|at| *at < end) {
             match self.record_at(at) {
                 Some((words, committed)) => {
-                    let (kind, flags) = ((words[0] >> 8) as u8, (words[0] >> 24) as u8);
+                    let [_, kind, _, flags, ..] = words[0].to_le_bytes();
                     if !committed {
                         gaps.unfinished += 1;
                     } else if u32::from(kind) != abi::RTS_PADDING {
@@ -154,9 +156,9 @@ impl BankImage {
 
     /// The record at a position, and whether it is committed; `None` when there is no record of that lap.
     fn record_at(&self, position: u64) -> Option<(&[u64], bool)> {
-        let index = ((position & (self.size - 1)) / 8) as usize;
-        let (length, committed) = record_word(*self.words.get(index)?, position, self.size)?;
-        Some((self.words.get(index..index + length)?, committed))
+        let at = index((position & (self.size - 1)) / 8);
+        let (length, committed) = record_word(*self.words.get(at)?, position, self.size)?;
+        Some((self.words.get(at..at + length)?, committed))
     }
 }
 
@@ -164,11 +166,11 @@ impl BankImage {
 /// `word`; `None` when that is no record of the position's lap.
 pub(crate) fn record_word(word: u64, position: u64, size: u64) -> Option<(usize, bool)> {
     let length = (word & 0xff) as usize;
-    let lap = (position >> size.trailing_zeros()).wrapping_add(1) as u32;
-    if (word >> 32) as u32 != lap || !(HEADER_WORDS..=MAX_RECORD_WORDS).contains(&length) {
+    let lap = (position >> size.trailing_zeros()).wrapping_add(1) & u64::from(u32::MAX);
+    if word >> 32 != lap || !(HEADER_WORDS..=MAX_RECORD_WORDS).contains(&length) {
         return None;
     }
-    match (word >> 16) as u32 & 0xff {
+    match ((word >> 16) & 0xff) as u32 {
         abi::RTS_COMMITTED => Some((length, true)),
         abi::RTS_OPEN => Some((length, false)),
         _ => None,

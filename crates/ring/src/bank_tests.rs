@@ -31,9 +31,9 @@ impl Writer {
         let (at, after) = (self.head, self.head + words as u64 * 8);
         let sub_shift = (SIZE as u64 / SUBS).trailing_zeros();
         if (at ^ after) >> sub_shift != 0 {
-            self.memory.store_release(((after >> sub_shift) % SUBS) as usize * 8, after);
+            self.memory.store_release(index((after >> sub_shift) % SUBS) * 8, after);
         }
-        let base = SUBS as usize * 8 + (at as usize & (SIZE - 1));
+        let base = STARTS * 8 + index(at) % SIZE;
         let lap = (at >> SIZE.trailing_zeros()) + 1;
         let word = words as u64 | u64::from(kind) << 8 | u64::from(state) << 16 | lap << 32;
         self.memory.store_release(base, word);
@@ -106,7 +106,7 @@ fn bytes_that_are_no_record_cost_at_most_one_sub_buffer() {
         image.words[500] = garbage;
         let (times, gaps) = times(&image);
         assert_eq!(gaps.unreadable, 1);
-        assert!(times.len() >= 1000 - SIZE / SUBS as usize / 40 - 1, "{} left", times.len());
+        assert!(times.len() >= 1000 - SIZE / STARTS / 40 - 1, "{} left", times.len());
         assert_eq!(*times.last().unwrap(), 1000);
     }
 }

@@ -12,10 +12,10 @@ pub struct Controls {
     cpus: usize,
 }
 
-/// A 32-bit field: the word that holds it, shifted. Both ends are little-endian or both are not, so this is exact.
+/// A 32-bit field, which is the first or the second half of a word in memory.
 fn half(word: u64, byte_offset: usize) -> u32 {
-    let high = (byte_offset % 8 != 0) != cfg!(target_endian = "big");
-    (if high { word >> 32 } else { word }) as u32
+    let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
+    u32::from_ne_bytes(if byte_offset % 8 == 0 { [a, b, c, d] } else { [e, f, g, h] })
 }
 
 impl Controls {

@@ -3,10 +3,11 @@
 
 use crate::{Controls, SharedMemory};
 use rtscope_abi as abi;
+use rtscope_event::exact::index;
 use std::mem::size_of;
 
 const SLOT_WORDS: usize = size_of::<abi::rts_late>() / 8;
-const SLOTS: u64 = abi::RTS_LATE_SLOTS as u64;
+const SLOTS: usize = abi::RTS_LATE_SLOTS as usize;
 
 /// A private copy of one `struct rts_late`.
 #[derive(Clone, Debug)]
@@ -39,7 +40,7 @@ impl LateRings {
     /// Bytes to map for so many CPUs.
     #[must_use]
     pub fn bytes(cpus: usize) -> usize {
-        cpus * SLOTS as usize * size_of::<abi::rts_late>()
+        cpus * SLOTS * size_of::<abi::rts_late>()
     }
 
     /// Takes all that is new, CPU by CPU. Without news: one load a CPU.
@@ -49,12 +50,12 @@ impl LateRings {
             let head = controls.late_head(cpu);
             // The kernel side never goes further than SLOTS beyond what we have read; should the words say so
             // nevertheless, only the slots that can be valid are looked at.
-            *tail = (*tail).max(head.saturating_sub(SLOTS));
+            *tail = (*tail).max(head.saturating_sub(SLOTS as u64));
             if *tail == head {
                 continue;
             }
             while *tail < head {
-                let slot = cpu * SLOTS as usize + (*tail % SLOTS) as usize;
+                let slot = cpu * SLOTS + index(*tail) % SLOTS;
                 let mut words = [0; SLOT_WORDS];
                 self.memory.copy(slot * size_of::<abi::rts_late>(), &mut words);
                 taken.push(RawLate { words });

@@ -7,6 +7,12 @@
 //!
 //! The layout is that of `kernel_abi.h` (crate `rtscope-abi`); offsets are taken from there, never written by hand.
 
+#![deny(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the kernel writes at the same time: a number that does not fit must be seen, not cut"
+)]
+
 mod bank;
 mod control;
 mod decode;

@@ -26,12 +26,12 @@ pub enum Found<'a> {
 #[must_use]
 pub fn first_record(words: &[u64]) -> Found<'_> {
     let Some(word) = words.first() else { return Found::Garbage };
-    let length = (word & 0xff) as usize;
-    let (kind, state, flags) = ((word >> 8) as u8, (word >> 16) as u32 & 0xff, (word >> 24) as u8);
+    let [length, kind, state, flags, ..] = word.to_le_bytes();
+    let length = usize::from(length);
     let Some(record) = words.get(..length).filter(|record| record.len() >= HEADER_WORDS) else {
         return Found::Garbage;
     };
-    match state {
+    match u32::from(state) {
         abi::RTS_COMMITTED if u32::from(kind) == abi::RTS_PADDING => Found::Padding(length),
         abi::RTS_COMMITTED => Found::Record(Frame { kind, flags, time_ns: record[1], words: record }),
         abi::RTS_OPEN => Found::Unfinished(length),

@@ -139,9 +139,11 @@ impl SharedMemory {
                 left = &mut left[1..];
                 continue;
             }
+            // At most PIECES.
+            let count = libc::c_int::try_from(left.len()).unwrap_or(libc::c_int::MAX);
             // SAFETY: each piece is memory that stays there during the call and is only read, by the kernel: no reference
             // of ours to memory that others may write exists. There are at most PIECES of them.
-            let written = unsafe { libc::writev(file.as_raw_fd(), left.as_ptr(), left.len() as libc::c_int) };
+            let written = unsafe { libc::writev(file.as_raw_fd(), left.as_ptr(), count) };
             let Ok(mut written) = usize::try_from(written) else {
                 match io::Error::last_os_error() {
                     error if error.kind() == io::ErrorKind::Interrupted => continue,

@@ -9,6 +9,7 @@
 use crate::bank::record_word;
 use crate::{BankImage, Controls, SharedMemory};
 use rtscope_abi as abi;
+use rtscope_event::exact::index;
 use std::ops::Range;
 
 /// Follows one CPU's ring.
@@ -50,7 +51,7 @@ impl StreamReader {
     #[must_use]
     pub fn complete(&self, memory: &SharedMemory, controls: &Controls, limit: u64) -> Complete {
         let data = self.cpu * BankImage::bytes(self.size) + abi::RTS_SUB_BUFFERS as usize * 8;
-        let place = |position: u64| data + (position & (self.size as u64 - 1)) as usize;
+        let place = |position: u64| data + index(position & (self.size as u64 - 1));
         let head = controls.head(self.cpu, 0);
         let mut found =
             Complete { parts: [place(self.tail)..place(self.tail), 0..0], end: self.tail, records: 0 };
@@ -143,16 +144,14 @@ mod tests {
         }
 
         /// Writes on CPU 1.
-        fn write(&mut self, length: u64, state: u32, value: u64) -> u64 {
-            let at = BankImage::bytes(SIZE)
-                + abi::RTS_SUB_BUFFERS as usize * 8
-                + (self.head as usize & (SIZE - 1));
-            (1..length as usize).for_each(|word| self.memory.store_release(at + word * 8, value));
+        fn write(&mut self, length: u64, state: u32, value: u64) -> usize {
+            let at = BankImage::bytes(SIZE) + abi::RTS_SUB_BUFFERS as usize * 8 + index(self.head) % SIZE;
+            (1..index(length)).for_each(|word| self.memory.store_release(at + word * 8, value));
             self.memory.store_release(at, self.word(length, state));
             self.head += length * 8;
             let head = std::mem::offset_of!(abi::rts_cpu_control, head);
             self.controls.store_release(std::mem::size_of::<abi::rts_cpu_control>() + head, self.head);
-            at as u64
+            at
         }
     }
 
@@ -172,7 +171,7 @@ mod tests {
         for value in 0..20_000 {
             assert_eq!(words[at] & 0xff, 3 + value % 4);
             assert_eq!(words[at + 1], value);
-            at += (words[at] & 0xff) as usize;
+            at += index(words[at] & 0xff);
         }
         assert_eq!((at, reader.records()), (words.len(), 20_000));
     }
@@ -188,9 +187,8 @@ mod tests {
         reader.take(&writer.memory, &controls, &mut words, u64::MAX);
         assert_eq!((words.len(), reader.records()), (3, 1));
         assert_eq!(reader.waiting(&controls), 48);
-        let committed =
-            (writer.memory.load(open as usize) & !0xff_0000) | u64::from(abi::RTS_COMMITTED) << 16;
-        writer.memory.store_release(open as usize, committed);
+        let committed = (writer.memory.load(open) & !0xff_0000) | u64::from(abi::RTS_COMMITTED) << 16;
+        writer.memory.store_release(open, committed);
         reader.take(&writer.memory, &controls, &mut words, u64::MAX);
         assert_eq!((words.len(), reader.records()), (9, 3));
         assert_eq!([words[1], words[4], words[7]], [1, 2, 3]);

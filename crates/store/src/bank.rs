@@ -6,6 +6,7 @@
 
 use crate::spool::{CHUNK_HEADER_BYTES, CHUNK_MAGIC};
 use rtscope_event::MonotonicNs;
+use rtscope_event::exact::index;
 use rtscope_ring::{Found, Frame, first_record};
 use std::fs::File;
 use std::io;
@@ -77,7 +78,7 @@ impl BankReader {
         }
         let wanted = self.left.min(BLOCK_WORDS as u64);
         let there = (self.bytes - self.offset.min(self.bytes)) / 8;
-        let words = wanted.min(there) as usize;
+        let words = index(wanted.min(there));
         self.read(words)?;
         self.left = if (words as u64) < wanted { 0 } else { self.left - words as u64 };
         let end = self.carried + words;
@@ -161,7 +162,7 @@ mod tests {
         let word =
             length | u64::from(abi::RTS_SOFTIRQ_ENTRY) << 8 | u64::from(abi::RTS_COMMITTED) << 16 | 1 << 32;
         let mut words = vec![word, time];
-        words.resize(length as usize, time);
+        words.resize(index(length), time);
         words
     }
 

@@ -71,12 +71,11 @@ impl Formats {
         let of_ftrace = of_ftrace.iter().map(|text| (text, None));
         for (text, number) in of_ftrace.chain(syscalls.iter().map(|call| (&call.format, Some(call.number)))) {
             let format = EventFormat::parse(&text.system, &text.text).map_err(|error| error.to_string())?;
-            if formats.len() == usize::from(u16::MAX) - 1 {
-                return Err("more formats than records can have numbers".to_owned());
-            }
+            let number_of_format = u16::try_from(formats.len() + 1).ok().filter(|number| *number < u16::MAX);
+            let number_of_format = number_of_format.ok_or("more formats than records can have numbers")?;
             let call = format.name.strip_prefix("sys_enter_").filter(|_| format.system == "syscalls");
             let paths = call.and_then(|call| paths.get(call)).copied().unwrap_or(0);
-            by_id[usize::from(format.id)] = formats.len() as u16 + 1;
+            by_id[usize::from(format.id)] = number_of_format;
             if let Some(number) = number {
                 calls.set(number, call.is_none(), format.id);
             }

@@ -14,6 +14,11 @@
 //!   there are), then for each CPU `bank` and `pages` → `stream` (merge) → `rtscope_ctf::StreamWriter`.
 //! - [`snapshot`]: the same merge for a snapshot of `watch`, whose eBPF events are in memory.
 #![forbid(unsafe_code)]
+#![deny(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a spool may be cut or changed: a number that does not fit must be seen, not cut"
+)]
 
 mod bank;
 mod convert;

@@ -5,6 +5,7 @@
 //! bound; what comes after it stays without a name, and is counted.
 
 use rtscope_ctf::NameLookup;
+use rtscope_event::exact;
 use rtscope_event::{Comm, Event, EventKind, Irq, MonotonicNs, Tid};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -106,7 +107,7 @@ impl NameLog {
     }
 
     fn number(&mut self, comm: Comm) -> u32 {
-        let next = self.comms.len() as u32;
+        let next = exact::count(self.comms.len());
         let number = *self.numbers.entry(comm).or_insert(next);
         if number == next {
             self.comms.push(comm);

@@ -2,6 +2,7 @@
 //! Reads a file of ftrace's sub-buffers, or the same in memory, event by event.
 
 use rtscope_event::MonotonicNs;
+use rtscope_event::exact::{index, low_half};
 use rtscope_ftrace::page::{Page, PageLayout};
 use std::fs::File;
 use std::io;
@@ -109,12 +110,12 @@ impl<'a> PagesReader<'a> {
         self.next_page = 0;
         self.filled = match &self.from {
             From::File(file, bytes) => {
-                let length = (bytes - self.offset.min(*bytes)).min(self.block.len() as u64) as usize;
+                let length = index(bytes - self.offset.min(*bytes)).min(self.block.len());
                 file.read_exact_at(&mut self.block[..length], self.offset)?;
                 length
             }
             From::Memory(bytes) => {
-                let rest = bytes.get(self.offset as usize..).unwrap_or_default();
+                let rest = bytes.get(index(self.offset)..).unwrap_or_default();
                 let length = rest.len().min(self.block.len());
                 self.block[..length].copy_from_slice(&rest[..length]);
                 length
@@ -143,7 +144,8 @@ impl<'a> PagesReader<'a> {
         for event in events.by_ref() {
             // The payload is a part of `bytes`: its place is the distance of the two.
             let at = begin + (event.payload.as_ptr() as usize - bytes.as_ptr() as usize);
-            let (at, bytes) = (at as u32, event.payload.len() as u32);
+            // Exact: a block has less than 4 GiB.
+            let (at, bytes) = (low_half(at as u64), low_half(event.payload.len() as u64));
             self.items.push(Item::Event { time_ns: event.time_ns, at, bytes });
         }
         if events.broken_at().is_some() {

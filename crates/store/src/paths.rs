@@ -7,6 +7,7 @@
 //! much later and elsewhere; they are few, and are collected before.
 
 use rtscope_abi as abi;
+use rtscope_event::exact;
 use rtscope_ring::Frame;
 use std::collections::{HashMap, VecDeque};
 use std::mem::{offset_of, size_of};
@@ -184,7 +185,7 @@ impl RecentPaths {
         }
         let begin = self.forgotten + self.words.len() as u64;
         self.words.extend(path.words);
-        let words = path.words.len() as u32;
+        let words = exact::count(path.words.len());
         self.entries.push_back(Recent {
             entry_ns: path.entry_ns,
             key: path.key,
@@ -260,7 +261,7 @@ impl RecentPaths {
     fn give(&mut self, place: usize, out: &mut Vec<u8>) -> Whole {
         let entry = &mut self.entries[place];
         entry.is_taken = true;
-        let begin = (entry.begin - self.forgotten) as usize;
+        let begin = exact::index(entry.begin - self.forgotten);
         append(self.words.range(begin..begin + entry.words as usize), entry.whole, out);
         entry.whole
     }
@@ -355,8 +356,8 @@ mod tests {
     #[test]
     fn old_texts_are_forgotten() {
         let mut recent = RecentPaths::default();
-        for turn in 0..1000_u64 {
-            recent.add(&path(turn as u32 % 10, turn * 1_000_000, &words(&turn.to_string())));
+        for number in 0..1000_u32 {
+            recent.add(&path(number % 10, u64::from(number) * 1_000_000, &words(&number.to_string())));
         }
         recent.forget_before(1000 * 1_000_000);
         assert!(recent.entries.len() <= 41 && recent.words.len() <= 41, "{recent:?}");

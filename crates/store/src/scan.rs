@@ -11,6 +11,7 @@ use crate::paths::{LatePaths, PathText};
 use rtscope_abi as abi;
 use rtscope_ctf::Classes;
 use rtscope_event::CpuId;
+use rtscope_event::exact::low_half;
 use rtscope_ring::{Frame, decode};
 use std::collections::HashSet;
 use std::io;
@@ -67,7 +68,7 @@ impl Scan {
             abi::RTS_SYSCALL_ENTRY | abi::RTS_SYSCALL_EXIT => {}
             _ => {
                 let vector = matches!(kind, abi::RTS_VECTOR_ENTRY | abi::RTS_VECTOR_EXIT);
-                let which = if vector { frame.words().get(2).map_or(0, |word| *word as u32) } else { 0 };
+                let which = if vector { frame.words().get(2).map_or(0, |word| low_half(*word)) } else { 0 };
                 self.seen.resize(256, 0);
                 let bit = 1_u64.checked_shl(which).unwrap_or(0);
                 if self.seen[usize::from(frame.kind)] & bit != 0 {

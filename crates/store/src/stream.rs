@@ -125,7 +125,7 @@ impl Writing<'_> {
 #[derive(Clone, Copy, Debug)]
 struct Call {
     words: [u64; CALL_WORDS],
-    length: u8,
+    length: usize,
 }
 
 const CALL_WORDS: usize = 2 + abi::RTS_SYSCALL_ARGS_MAX as usize;
@@ -141,7 +141,7 @@ impl Call {
         words[0] = u64::from_ne_bytes([a, b, 0, 0, e, f, g, h]);
         words[1] = u64::from_ne_bytes([m, n, o, p, 0, 0, 0, 0]);
         words[2..][..call.values.len()].copy_from_slice(call.values);
-        Some(Call { words, length: 2 + call.values.len() as u8 })
+        Some(Call { words, length: 2 + call.values.len() })
     }
 
     #[inline]
@@ -149,7 +149,7 @@ impl Call {
         for (place, word) in into.chunks_exact_mut(8).zip(&self.words) {
             place.copy_from_slice(&word.to_ne_bytes());
         }
-        usize::from(self.length) * 8
+        self.length * 8
     }
 }
 
@@ -566,7 +566,11 @@ mod tests {
         let mut ahead = Ahead::new(CpuId(0), reader(), writing, limits);
         // While ftrace still has an event: only what is younger than the horizon.
         assert_eq!(ahead.peek(Some(MonotonicNs(0))).unwrap(), None);
-        assert!(ahead.position().is_some() && ahead.recent.len() < PATHS as usize, "{}", ahead.recent.len());
+        assert!(
+            ahead.position().is_some() && ahead.recent.len() < rtscope_event::exact::index(PATHS),
+            "{}",
+            ahead.recent.len()
+        );
         let mut ahead = Ahead::new(CpuId(0), reader(), writing, limits);
         assert_eq!(ahead.peek(None).unwrap(), Some(MonotonicNs(1_000 * PATHS)));
         assert_eq!(ahead.recent.len(), 0);

@@ -7,6 +7,7 @@
 
 use crate::records::Sync;
 use rtscope_abi::program as abi;
+use rtscope_event::exact::low_word;
 use serde::{Deserialize, Serialize};
 
 /// A counter's value and the time, at one moment.
@@ -112,7 +113,7 @@ impl Stretch {
     #[inline(always)]
     fn after(&self, passed: u64) -> Option<u64> {
         let ns = || (u128::from(passed) * u128::from(self.ns_per_tick)) >> FRACTION_BITS;
-        (passed < self.ticks).then(|| self.monotonic_ns.wrapping_add(ns() as u64))
+        (passed < self.ticks).then(|| self.monotonic_ns.wrapping_add(low_word(ns())))
     }
 
     /// For records that count from `sync`.

@@ -9,6 +9,12 @@
 //! `rooms` (containers) → `folder` (files) → `provider` (descriptions, enabling) and `ring` (records) → `programs` (all of them, as they come and
 //! go) under a `session` (what is wanted). `clock` relates the programs' counter to CLOCK_MONOTONIC; `records` reads what was taken.
 
+#![deny(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "programs may lie: a number that does not fit must be seen, not cut"
+)]
+
 pub mod clock;
 pub mod description;
 pub mod folder;

@@ -180,7 +180,7 @@ extern "C" fn on_bus_error(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
                 0,
             )
         };
-        if zeros as usize == begin {
+        if usize::try_from(zeros) == Ok(begin) {
             return;
         }
     }

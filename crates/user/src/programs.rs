@@ -18,6 +18,7 @@ use crate::session::{ForAll, Served, Settings};
 use news::News;
 use process::Process;
 pub use process::{LostOutside, ProcessReport, RingReport};
+use rtscope_event::exact;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -412,8 +413,8 @@ impl Programs {
     /// How many processes there are or were.
     #[must_use]
     pub fn count(&self) -> u32 {
-        let here: u32 = self.users.iter().map(|user| user.processes.len() as u32 + user.over).sum();
-        here + self.past.len() as u32 + self.past_over
+        let here: u32 = self.users.iter().map(|user| exact::count(user.processes.len()) + user.over).sum();
+        here + exact::count(self.past.len()) + self.past_over
     }
 
     /// Events that found no room or no ring, so far.

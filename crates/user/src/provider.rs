@@ -6,6 +6,7 @@ use crate::folder::{FileKind, FileName, Folder};
 use crate::memory::Mapping;
 use crate::patterns::Wanted;
 use rtscope_abi::program as abi;
+use rtscope_event::exact;
 use serde::{Deserialize, Serialize};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
@@ -107,7 +108,7 @@ impl Provider {
     }
 
     fn events(&self) -> u32 {
-        self.info.descriptions.events.len() as u32
+        exact::count(self.info.descriptions.events.len())
     }
 
     /// Enables what is wanted by a session (`None`: nothing).
@@ -126,7 +127,7 @@ impl Provider {
         let on = |index: u32| {
             self.mapping.half(self.enabled_offset + index as usize * 4).load(Ordering::Relaxed) != 0
         };
-        (0..self.events()).filter(|index| on(*index)).count() as u32
+        (0..self.events()).map(|index| u32::from(on(index))).sum()
     }
 
     /// Tells the program which session it is in, and how it is to record.

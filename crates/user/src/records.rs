@@ -3,6 +3,7 @@
 //! vouches for.
 
 use rtscope_abi::program as abi;
+use rtscope_event::exact::low_half;
 use serde::{Deserialize, Serialize};
 
 /// How a ring is divided, and what its tags are made with.
@@ -75,8 +76,8 @@ impl Layout {
     pub fn header(&self, position: u64, word: u64) -> Header {
         // A power of two: a division would cost as much as all the rest.
         let lap = position >> self.ring_bytes.trailing_zeros();
-        let tag = (lap.wrapping_add(u64::from(self.key))) as u8 & 0x7f;
-        let (id, found) = (word as u32 & 0xffff, (word >> 16) as u8);
+        let tag = lap.wrapping_add(u64::from(self.key)) & 0x7f;
+        let (id, found) = ((word & 0xffff) as u32, word >> 16);
         if found & 0x7f != tag {
             return Header::Unwritten;
         }
@@ -86,7 +87,7 @@ impl Layout {
         if bytes == 0 || end > sub_end {
             return Header::Broken;
         }
-        if found & abi::RTU_OPEN as u8 != 0 {
+        if found & u64::from(abi::RTU_OPEN) != 0 {
             return Header::Open { end };
         }
         Header::Complete { id, end, low: word >> abi::RTU_TIME_SHIFT }
@@ -185,7 +186,7 @@ impl Decoder {
         match id {
             abi::RTU_ID_PADDING => Some((None, length)),
             abi::RTU_ID_SYNC if length == size_of::<abi::rtu_sync>() => {
-                self.sync = Some(Sync { counter: word_at(8), cpu: word_at(24) as u32 });
+                self.sync = Some(Sync { counter: word_at(8), cpu: low_half(word_at(24)) });
                 Some((Some(Record::Lost(word_at(16))), length))
             }
             id if id < abi::RTU_EVENTS_MAX => {

@@ -10,6 +10,7 @@ use crate::provider::{text_at, u32_at, u64_at};
 use crate::records::{Header, Layout, Sync};
 use crate::walk::{Chunk, Records};
 use rtscope_abi::program as abi;
+use rtscope_event::exact::{index, low_half};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::io;
@@ -68,7 +69,7 @@ fn left(mapping: &Mapping, header: &[u8], layout: Layout) -> (u64, Option<Sync>)
         // A flight recorder let it be overwritten: the newest sub-buffer begins with its time.
         return (head - head % layout.sub_bytes, None);
     }
-    (tail, (tail > 0).then(|| Sync { counter: word(told), cpu: word(told + 8) as u32 }))
+    (tail, (tail > 0).then(|| Sync { counter: word(told), cpu: low_half(word(told + 8)) }))
 }
 
 /// The file.
@@ -103,7 +104,7 @@ impl Ring {
         if bytes > u64::from(abi::RTU_RING_OFFSET) + u64::from(abi::RTU_RING_BYTES_MAX) {
             return Err("it is too large".to_string());
         }
-        let mapping = Mapping::new(&file, bytes as usize).map_err(|error| error.to_string())?;
+        let mapping = Mapping::new(&file, index(bytes)).map_err(|error| error.to_string())?;
         // ORDER: acquire; pairs with the program's release of `ready`.
         if mapping.half(offset_of!(abi::rtu_ring, ready)).load(Ordering::Acquire) == 0 {
             return Ok(None);
@@ -284,7 +285,7 @@ impl Ring {
                 *steps += 1;
                 let place = u64::from(abi::RTU_RING_OFFSET) + (at & (layout.ring_bytes - 1));
                 // ORDER: acquire; as in Records::header().
-                let word = self.mapping.word(place as usize).load(Ordering::Acquire);
+                let word = self.mapping.word(index(place)).load(Ordering::Acquire);
                 match layout.header(at, word) {
                     Header::Complete { end, .. } | Header::Open { end } => at = end,
                     _ => return false,

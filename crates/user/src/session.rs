@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 use rtscope_abi::program as abi;
+use rtscope_event::exact;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -110,6 +111,10 @@ impl Served {
 }
 
 /// The lock of a collector. It belongs to the open file, so it ends with the process, and a forked child does not end it early.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "small constants, which the C library's structure has in 16 bits"
+)]
 fn whole_file() -> libc::flock {
     libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
@@ -212,7 +217,7 @@ fn write_session(path: &Path, id: u64, settings: &Settings, readers: Readers) ->
     let mut bytes = Vec::new();
     bytes.extend_from_slice(&abi::RTU_SESSION_MAGIC.to_le_bytes());
     bytes.extend_from_slice(&abi::RTU_ABI_VERSION.to_le_bytes());
-    bytes.extend_from_slice(&(words.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&exact::count(words.len()).to_le_bytes());
     bytes.extend_from_slice(&id.to_le_bytes());
     for word in [own_pid, settings.flags(), settings.ring_bytes, settings.wanted.level] {
         bytes.extend_from_slice(&word.to_le_bytes());

@@ -7,6 +7,7 @@
 use crate::memory::Mapping;
 use crate::records::{Header, Layout, Sync};
 use rtscope_abi::program as abi;
+use rtscope_event::exact::{index, low_half};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -89,7 +90,7 @@ impl<'a> Records<'a> {
     }
 
     fn place(&self, position: u64) -> usize {
-        (u64::from(abi::RTU_RING_OFFSET) + (position & (self.layout.ring_bytes - 1))) as usize
+        index(u64::from(abi::RTU_RING_OFFSET) + (position & (self.layout.ring_bytes - 1)))
     }
 
     /// What stands here.
@@ -121,7 +122,7 @@ impl<'a> Records<'a> {
         let place = self.place(self.position);
         // ORDER: relaxed; the acquire of its word covers the record.
         let field = |offset: usize| self.mapping.word(place + offset).load(Ordering::Relaxed);
-        self.sync = Some(Sync { counter: field(8), cpu: field(24) as u32 });
+        self.sync = Some(Sync { counter: field(8), cpu: low_half(field(24)) });
         Some(field(16))
     }
 
@@ -167,7 +168,7 @@ impl Chunk<'_> {
         let start = self.position & (self.layout.ring_bytes - 1);
         let first = self.bytes.min(self.layout.ring_bytes - start);
         let place = |at: u64, bytes: u64| {
-            self.mapping.io_slice((u64::from(abi::RTU_RING_OFFSET) + at) as usize, bytes as usize)
+            self.mapping.io_slice(index(u64::from(abi::RTU_RING_OFFSET) + at), index(bytes))
         };
         let head = libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: header.len() };
         let mut parts = [head, place(start, first), place(0, self.bytes - first)];
@@ -178,10 +179,10 @@ impl Chunk<'_> {
     #[must_use]
     pub fn copy(&self) -> Vec<u8> {
         let start = self.position & (self.layout.ring_bytes - 1);
-        let first = self.bytes.min(self.layout.ring_bytes - start) as usize;
-        let mut copy = vec![0; self.bytes as usize];
+        let first = index(self.bytes.min(self.layout.ring_bytes - start));
+        let mut copy = vec![0; index(self.bytes)];
         let (front, back) = copy.split_at_mut(first);
-        self.mapping.copy((u64::from(abi::RTU_RING_OFFSET) + start) as usize, front);
+        self.mapping.copy(index(u64::from(abi::RTU_RING_OFFSET) + start), front);
         self.mapping.copy(abi::RTU_RING_OFFSET as usize, back);
         copy
     }
@@ -193,9 +194,11 @@ fn write_all(file: &File, parts: &mut [libc::iovec]) -> io::Result<()> {
         parts = &mut parts[1..];
     }
     while !parts.is_empty() {
+        // At most three.
+        let count = libc::c_int::try_from(parts.len()).unwrap_or(libc::c_int::MAX);
         // SAFETY: the parts are a live header and places in a mapping that the caller borrows; the kernel only reads them, and
         // answers with an error where pages are gone.
-        let written = unsafe { libc::writev(file.as_raw_fd(), parts.as_ptr(), parts.len() as libc::c_int) };
+        let written = unsafe { libc::writev(file.as_raw_fd(), parts.as_ptr(), count) };
         let Ok(mut written) = usize::try_from(written) else {
             let error = io::Error::last_os_error();
             match error.raw_os_error() {

@@ -7,6 +7,7 @@ use super::class::{
 use super::lexer::{Fault, Lexer, Token};
 use super::parser::{Parsed, Parser};
 use super::resolve;
+use rtscope_event::exact;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
@@ -87,7 +88,7 @@ impl Block {
     }
 
     fn number(&self, key: &str) -> u64 {
-        self.signed(key).unwrap_or(0) as u64
+        exact::bits(self.signed(key).unwrap_or(0))
     }
 
     fn text(&self, key: &str) -> Option<&str> {

@@ -237,8 +237,12 @@ impl ClockClass {
             return i64::try_from(cycles).unwrap_or(i64::MAX);
         }
         let scaled = 1e9 * cycles as f64 / self.frequency as f64;
-        // Saturates.
-        scaled as i64
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "saturates; the fraction is cut off, as babeltrace2 does"
+        )]
+        let whole_ns = scaled as i64;
+        whole_ns
     }
 
     /// A value of the clock as nanoseconds since its origin.

@@ -11,6 +11,7 @@ use super::plan::{
     Case, Count, Enumeration, Field, FieldIndex, Integer, NO_FIELD, NoStyle, Op, Plan, Scope, Shape, Style,
 };
 use super::run::SHORT_LITERAL;
+use rtscope_event::exact;
 use std::sync::Arc;
 
 /// A plan for passing over these scopes, one after the other.
@@ -139,8 +140,8 @@ impl<'s> Compiler<'s> {
             self.plan.ops.push(Op::Skip(std::mem::take(&mut self.pending_skip)));
         }
         if !self.pending_literal.is_empty() {
-            let place = self.plan.literals.len() as u32;
-            self.plan.ops.push(Op::Literal(place, self.pending_literal.len() as u32));
+            let place = exact::count(self.plan.literals.len());
+            self.plan.ops.push(Op::Literal(place, exact::count(self.pending_literal.len())));
             self.plan.literals.extend_from_slice(self.pending_literal.as_bytes());
             self.pending_literal.clear();
         }
@@ -158,13 +159,13 @@ impl<'s> Compiler<'s> {
     }
 
     fn align(&mut self, align: u32) {
-        let align = u64::from(align.max(1));
-        if self.modulus % align == 0 {
-            let padding = (align - self.rest % align) % align;
+        let bits = u64::from(align.max(1));
+        if self.modulus % bits == 0 {
+            let padding = (bits - self.rest % bits) % bits;
             self.skip(padding);
-        } else if align > 1 {
-            self.push(Op::Align(align as u32));
-            (self.modulus, self.rest) = (align, 0);
+        } else if bits > 1 {
+            self.push(Op::Align(align));
+            (self.modulus, self.rest) = (bits, 0);
         }
     }
 
@@ -207,11 +208,12 @@ impl<'s> Compiler<'s> {
 
     fn name_field(&mut self) -> FieldIndex {
         let (Some(scope), Some(_)) = (self.scope, self.style) else { return NO_FIELD };
-        if self.path.iter().any(|part| part == ELEMENT) || self.plan.fields.len() >= usize::from(NO_FIELD) {
+        let index = FieldIndex::try_from(self.plan.fields.len()).unwrap_or(NO_FIELD);
+        if self.path.iter().any(|part| part == ELEMENT) || index == NO_FIELD {
             return NO_FIELD;
         }
         self.plan.fields.push(Field { scope, path: self.path.join(".") });
-        (self.plan.fields.len() - 1) as FieldIndex
+        index
     }
 
     fn field(&mut self, class: &FieldClass, depth: u32) {
@@ -265,7 +267,8 @@ impl<'s> Compiler<'s> {
             index
         });
         Integer {
-            bits: class.bits as u8,
+            // The parser allows 1 to 64.
+            bits: u8::try_from(class.bits).unwrap_or(64),
             signed: class.signed,
             base: class.base,
             field,
@@ -299,7 +302,7 @@ impl<'s> Compiler<'s> {
         self.path.pop();
         let end = self.here();
         if let Some(Op::Loop { body, .. }) = self.plan.ops.get_mut(at) {
-            *body = (end - at - 1) as u32;
+            *body = exact::count(end - at - 1);
         }
         self.lost(1);
         self.styled(|style| style.close(Shape::Array, depth));
@@ -331,7 +334,7 @@ impl<'s> Compiler<'s> {
         self.styled(|style| style.open(Shape::Variant, depth));
         let table = self.plan.tables.len();
         self.plan.tables.push(Vec::new());
-        self.push(Op::Choose { tag, table: table as u32 });
+        self.push(Op::Choose { tag, table: exact::count(table) });
         let (modulus, rest) = (self.modulus, self.rest);
         let mut places = Vec::new();
         let mut jumps = Vec::new();
@@ -346,11 +349,11 @@ impl<'s> Compiler<'s> {
         let end = self.here();
         for jump in jumps {
             if let Some(op) = self.plan.ops.get_mut(jump) {
-                *op = Op::Jump((end - jump) as u32);
+                *op = Op::Jump(exact::count(end - jump));
             }
         }
         let cases = class.choices.iter().filter_map(|choice| {
-            let place = *places.get(choice.option)? as u32;
+            let place = exact::count(*places.get(choice.option)?);
             Some(Case { first: choice.first, last: choice.last, place })
         });
         let cases = cases.collect();

@@ -9,6 +9,7 @@ use super::packet::{PacketHead, StreamPlans, TracePlans};
 use super::plan::Plan;
 use super::run::{MARGIN, Pass, Position, State, Stop, Visit, run};
 use crate::regular::{Links, open_regular};
+use rtscope_event::exact::index;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -51,7 +52,7 @@ struct Window {
 impl Window {
     /// Reads from `start`, at most to `until`.
     fn fill(&mut self, start: u64, until: u64) -> io::Result<()> {
-        let wanted = until.saturating_sub(start).min(self.size as u64) as usize;
+        let wanted = index(until.saturating_sub(start)).min(self.size);
         if self.buffer.len() < wanted + MARGIN {
             self.buffer.resize(wanted + MARGIN, 0);
         }
@@ -84,7 +85,7 @@ impl Window {
         if offset < self.start || offset >= self.end() {
             return &[];
         }
-        let first = (offset - self.start) as usize;
+        let first = index(offset - self.start);
         self.buffer.get(first..self.length + MARGIN).unwrap_or_default()
     }
 
@@ -233,7 +234,7 @@ impl<'t> Cursor<'t> {
             if at_hand >= rest {
                 return Err(self.damage(true, "its header is cut short"));
             }
-            let wanted = (at_hand as usize).saturating_mul(2).max(4096);
+            let wanted = index(at_hand).saturating_mul(2).max(4096);
             if wanted > MAX_WINDOW {
                 return Err(self.damage(true, "its header is larger than 4 MiB"));
             }
@@ -251,7 +252,7 @@ impl<'t> Cursor<'t> {
         let bytes = self.window.bytes_from(self.packet_at);
         self.packet_head.clear();
         self.packet_head
-            .extend_from_slice(bytes.get(..head.events_at.div_ceil(8) as usize).unwrap_or_default());
+            .extend_from_slice(bytes.get(..index(head.events_at.div_ceil(8))).unwrap_or_default());
         self.packet_head.extend_from_slice(&[0; MARGIN]);
         self.next_packet = self.packet_at.saturating_add(head.bytes);
         self.packet = head;

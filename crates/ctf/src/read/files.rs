@@ -119,7 +119,7 @@ mod tests {
         for text in ["abc", "de"] {
             let mut packet = vec![0; 64];
             packet[..4].copy_from_slice(&METADATA_MAGIC.to_be_bytes());
-            packet[24..28].copy_from_slice(&((37 + text.len() as u32) * 8).to_be_bytes());
+            packet[24..28].copy_from_slice(&((37 + u32::try_from(text.len()).unwrap()) * 8).to_be_bytes());
             packet[28..32].copy_from_slice(&(64u32 * 8).to_be_bytes());
             packet[37..37 + text.len()].copy_from_slice(text.as_bytes());
             bytes.extend(packet);

@@ -6,7 +6,7 @@
 
 use super::class::{ByteOrder, FieldClass, IntegerClass, NO_SLOT, Slot, StructClass};
 use super::compile::picking;
-use super::plan::{FieldIndex, Integer, Plan, Scope};
+use super::plan::{FieldIndex, Integer, NO_FIELD, Plan, Scope};
 use super::run::{Position, State, Stop, Visit, run};
 
 /// How to read a stream's event headers.
@@ -174,9 +174,9 @@ fn plain(class: &StructClass) -> Option<Header> {
 
 fn other(class: &StructClass) -> Header {
     let plan = picking(Scope::EventHeader, Some(class));
-    let ids =
-        plan.fields.iter().enumerate().filter(|(_, field)| field.path == "id" || field.path.ends_with(".id"));
-    let ids = ids.map(|(place, _)| place as FieldIndex).collect();
+    let fields = (0..NO_FIELD).zip(&plan.fields);
+    let ids = fields.filter(|(_, field)| field.path == "id" || field.path.ends_with(".id"));
+    let ids = ids.map(|(index, _)| index).collect();
     Header::Other(Box::new(plan), ids)
 }
 

@@ -9,6 +9,7 @@
 use super::plan::{Plan, Scope};
 use super::values::{Value, Values};
 use crate::layout::{EventLayout, UNKNOWN_COMM, id, vector_of};
+use rtscope_event::exact;
 use rtscope_event::{
     Comm, CpuId, CpuMask, End, EventKind, Irq, OriginKind, Pid, Policy, Priority, TaskInfo, TaskState, Tid,
 };
@@ -103,8 +104,9 @@ impl<'v> Fields<'v> {
 
     /// 32 bits, whether the trace has them signed or not.
     fn u32(&mut self) -> Option<u32> {
+        let bits = |number: i32| u32::from_ne_bytes(number.to_ne_bytes());
         let number = self.number()?;
-        u32::try_from(number).or_else(|_| i32::try_from(number).map(|number| number as u32)).ok()
+        u32::try_from(number).or_else(|_| i32::try_from(number).map(bits)).ok()
     }
 
     fn i32(&mut self) -> Option<i32> {
@@ -114,11 +116,15 @@ impl<'v> Fields<'v> {
 
     /// 64 bits, whether the trace has them signed or not.
     fn u64(&mut self) -> Option<u64> {
-        Some(self.number()? as u64)
+        match self.value()? {
+            Value::Unsigned(value) => Some(value),
+            Value::Signed(value) => Some(exact::bits(value)),
+            _ => None,
+        }
     }
 
     fn i64(&mut self) -> Option<i64> {
-        Some(self.number()? as i64)
+        Some(self.u64()? as i64)
     }
 
     fn flag(&mut self) -> Option<bool> {
@@ -173,7 +179,7 @@ fn switch(fields: &mut Fields<'_>) -> Option<(Said, Names)> {
     // Without our own fields: lttng-modules has 0 or 256 (TASK_REPORT_MAX) for a task that stays runnable.
     const REPORT_MAX: i64 = 256;
     let raw = fields.u32();
-    let prev_state = raw.unwrap_or((shown_state & (REPORT_MAX - 1)) as u32);
+    let prev_state = raw.unwrap_or(exact::low_half(exact::bits(shown_state & (REPORT_MAX - 1))));
     let preempt = fields.flag().unwrap_or(raw.is_none() && shown_state & REPORT_MAX != 0);
     let prev_kthread = fields.flag().unwrap_or(false);
     let next_kthread = fields.flag().unwrap_or(false);

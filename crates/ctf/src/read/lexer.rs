@@ -3,6 +3,7 @@
 //!
 //! Tokens are made one at a time and point into the text, so that memory does not grow with hostile metadata.
 
+use rtscope_event::exact;
 use std::borrow::Cow;
 
 /// A fault in the metadata.
@@ -58,7 +59,8 @@ impl<'t> Lexer<'t> {
 
     fn advance(&mut self, bytes: usize) -> &'t str {
         let taken = self.rest().get(..bytes).unwrap_or_default();
-        self.line = self.line.saturating_add(taken.bytes().filter(|byte| *byte == b'\n').count() as u32);
+        let lines = taken.bytes().filter(|byte| *byte == b'\n').count();
+        self.line = self.line.saturating_add(exact::count(lines));
         self.at += taken.len();
         taken
     }

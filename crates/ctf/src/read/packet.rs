@@ -8,6 +8,7 @@ use super::compile::{passing, picking};
 use super::header::Header;
 use super::plan::{FieldIndex, Integer, Plan, Scope};
 use super::run::{Position, State, Stop, Visit, run};
+use rtscope_event::exact;
 use std::collections::HashMap;
 
 /// First word of every packet.
@@ -172,7 +173,7 @@ impl StreamPlans {
     #[inline]
     pub(crate) fn event(&self, id: Option<u64>) -> Option<u32> {
         let Some(id) = id else { return (self.events.len() == 1).then_some(0) };
-        match self.by_small_id.get(id as usize) {
+        match self.by_small_id.get(exact::index(id)) {
             Some(place) if id < SMALL_IDS => (*place != u32::MAX).then_some(*place),
             _ => self.by_id.get(&id).copied(),
         }

@@ -220,9 +220,11 @@ impl<'t> Parser<'t> {
             }
             self.expect(";")?;
         }
-        let bits = match bits {
-            Some(bits @ 1..=64) => bits as u32,
-            Some(bits) => return self.fault(format!("an integer of {bits} bits: 1 to 64 are supported")),
+        let bits = match bits.map(|bits| (bits, u32::try_from(bits))) {
+            Some((_, Ok(bits @ 1..=64))) => bits,
+            Some((bits, _)) => {
+                return self.fault(format!("an integer of {bits} bits: 1 to 64 are supported"));
+            }
             None => return self.fault("an integer without `size`"),
         };
         let align = self.alignment(align, bits)?;
@@ -256,11 +258,11 @@ impl<'t> Parser<'t> {
     }
 
     fn alignment(&self, align: Option<u64>, bits: u32) -> Parsed<u32> {
-        match align {
+        match align.map(|align| (align, u32::try_from(align))) {
             None if bits % 8 == 0 => Ok(8),
             None => Ok(1),
-            Some(align) if align.is_power_of_two() && align <= 4096 => Ok(align as u32),
-            Some(align) => {
+            Some((_, Ok(align))) if align.is_power_of_two() && align <= 4096 => Ok(align),
+            Some((align, _)) => {
                 self.fault(format!("an alignment of {align}: powers of two up to 4096 are supported"))
             }
         }
@@ -312,7 +314,8 @@ impl<'t> Parser<'t> {
             self.expect(";")?;
         }
         let bits = match exponent.saturating_add(mantissa) {
-            bits @ (32 | 64) => bits as u32,
+            32 => 32,
+            64 => 64,
             bits => return self.fault(format!("a floating point number of {bits} bits")),
         };
         Ok(FieldClass::Float { bits, align: self.alignment(align, bits)?, order })

@@ -152,9 +152,9 @@ fn bind(
     Some(Bound { binding, plan })
 }
 
-/// The recording has the clock's own time, without its offset.
+/// The recording has the clock's own time, without its offset, which is never negative.
 fn monotonic(clock: Option<&ClockClass>, cycles: u64) -> MonotonicNs {
-    MonotonicNs(clock.map_or(cycles, |clock| clock.cycles_ns(cycles) as u64))
+    MonotonicNs(clock.map_or(cycles, |clock| u64::try_from(clock.cycles_ns(cycles)).unwrap_or(0)))
 }
 
 fn keep(time: MonotonicNs, cpu: CpuId, said: Said, names: Names, out: &mut Gathered) {

@@ -9,6 +9,7 @@ use super::class::{
     Choice, ClockClass, FieldClass, IntegerClass, NO_SLOT, Reference, Slot, StructClass, TraceClass,
     VariantClass, shown_name,
 };
+use rtscope_event::exact;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -30,10 +31,10 @@ pub(super) fn resolve(trace: &mut TraceClass) -> Result<(), String> {
     let targets = targets(trace)?;
     let mut slots: HashMap<u32, Slot> = HashMap::new();
     for (target, _) in targets.values() {
-        let slot = slots.len() as Slot;
+        let slot = exact::count(slots.len());
         slots.entry(*target).or_insert(slot);
     }
-    trace.slots = slots.len() as Slot;
+    trace.slots = exact::count(slots.len());
     for_each_scope(trace, &mut |class| apply(class, &targets, &slots));
     find_clocks(trace)
 }

@@ -7,6 +7,7 @@
 
 use super::class::{ByteOrder, NO_SLOT, Slot};
 use super::plan::{Case, Count, FieldIndex, Integer, Op, Plan};
+use rtscope_event::exact::{self, index, low_half};
 
 /// Why a run ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub trait Visit {
     fn bytes(&mut self, plan: &Plan, element: &Integer, bytes: &[u8]) {
         for (index, byte) in (0..).zip(bytes) {
             self.element(index);
-            let value = if element.signed { (*byte as i8) as i64 as u64 } else { u64::from(*byte) };
+            let value = if element.signed { exact::bits((*byte as i8).into()) } else { u64::from(*byte) };
             self.integer(plan, element, value);
         }
     }
@@ -141,7 +142,7 @@ impl<'a> Position<'a> {
 
     #[inline]
     fn load(&self, byte: u64) -> [u8; 8] {
-        let byte = byte as usize;
+        let byte = index(byte);
         match self.bytes.get(byte..byte + 8) {
             Some(bytes) => bytes.try_into().unwrap_or_default(),
             None => [0; 8],
@@ -194,12 +195,12 @@ impl<'a> Position<'a> {
         let bytes: &'a [u8] = self.bytes;
         let first = (self.at / 8) as usize;
         self.skip(count.checked_mul(8).ok_or(Stop::Short)?)?;
-        bytes.get(first..first + count as usize).ok_or(Stop::Short)
+        bytes.get(first..first + index(count)).ok_or(Stop::Short)
     }
 
     fn float(&mut self, bits: u32, order: ByteOrder) -> Result<f64, Stop> {
         let raw = self.number(bits, order)?;
-        Ok(if bits == 32 { f64::from(f32::from_bits(raw as u32)) } else { f64::from_bits(raw) })
+        Ok(if bits == 32 { f64::from(f32::from_bits(low_half(raw))) } else { f64::from_bits(raw) })
     }
 }
 
@@ -301,7 +302,7 @@ impl<V: Visit> Runner<'_, V> {
     #[inline]
     fn integer(&mut self, integer: &Integer, raw: u64) {
         let unused = 64 - u32::from(integer.bits);
-        let value = if integer.signed { ((raw << unused) as i64 >> unused) as u64 } else { raw };
+        let value = if integer.signed { exact::bits((raw << unused) as i64 >> unused) } else { raw };
         if integer.slot != NO_SLOT {
             let noted = if integer.signed { i128::from(value as i64) } else { i128::from(value) };
             self.state.note(integer.slot, noted);
@@ -384,7 +385,8 @@ mod tests {
 
     #[test]
     fn numbers_of_all_sizes_at_all_places() {
-        let bytes: Vec<u8> = (0..18_u32).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect();
+        let bytes: Vec<u8> =
+            (0..18_u32).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 13).to_le_bytes()[0]).collect();
         for order in [ByteOrder::Little, ByteOrder::Big] {
             for bits in 1..=64 {
                 for at in 0..=(18 * 8 - u64::from(bits)) {

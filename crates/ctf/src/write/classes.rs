@@ -12,6 +12,7 @@
 
 use super::tracepoint::{GivenText, Tracepoint, name_all};
 use crate::layout::{EventLayout, event_layouts, id};
+use rtscope_event::exact::count;
 use rtscope_ftrace::format::EventFormat;
 use std::collections::HashSet;
 
@@ -82,14 +83,14 @@ impl Classes {
         let layouts = event_layouts();
         let is_dump = |number: u32| (id::DUMP_START..=id::DUMP_END).contains(&number);
         let mut own = vec![None; layouts.len()];
-        let numbers = 0..layouts.len() as u32;
+        let numbers = 0..count(layouts.len());
         let occurring = numbers.clone().filter(|number| !is_dump(*number) && occurs(*number));
         let mut first_tracepoint = 0;
         for (number, layout) in (0..).zip(occurring) {
             own[layout as usize] = Some(number);
             first_tracepoint = number + 1;
         }
-        let first_dump = first_tracepoint + formats.len() as u32;
+        let first_dump = first_tracepoint + count(formats.len());
         for (number, layout) in (first_dump..).zip(numbers.filter(|number| is_dump(*number))) {
             own[layout as usize] = Some(number);
         }
@@ -101,9 +102,9 @@ impl Classes {
             tracepoint
         };
         let tracepoints: Vec<Tracepoint> = formats.iter().zip(names).map(named).collect();
-        let frequent = first_tracepoint + tracepoints.len() as u32;
+        let frequent = first_tracepoint + count(tracepoints.len());
         let header = if frequent <= Header::Compact.extended() { Header::Compact } else { Header::Large };
-        let mut next = (own.iter().flatten().count() + tracepoints.len()) as u32;
+        let mut next = count(own.iter().flatten().count() + tracepoints.len());
         let mut twins = vec![next];
         for tracepoint in &tracepoints {
             next += tracepoint.patterns() - 1;
@@ -121,7 +122,7 @@ impl Classes {
     /// The tracepoint made from the format at `index` of those given.
     #[must_use]
     pub fn tracepoint(&self, index: usize) -> Option<TracepointId> {
-        (index < self.tracepoints.len()).then_some(TracepointId(index as u32))
+        (index < self.tracepoints.len()).then_some(TracepointId(count(index)))
     }
 
     /// Its name in the trace.

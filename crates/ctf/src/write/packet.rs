@@ -7,6 +7,7 @@
 
 use super::Losses;
 use super::classes::Header;
+use rtscope_event::exact::low_half;
 use rtscope_event::{CpuId, MonotonicNs};
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
@@ -184,7 +185,7 @@ impl<W: Out> PacketWriter<W> {
         let low = time.0 & ((1 << header.time_bits()) - 1);
         if id < header.extended() && time.since(self.clock) < 1 << header.time_bits() {
             match header {
-                Header::Compact => self.buffer.extend_from_slice(&(id | (low as u32) << 5).to_le_bytes()),
+                Header::Compact => self.buffer.extend_from_slice(&(id | low_half(low) << 5).to_le_bytes()),
                 Header::Large => {
                     let word = u64::from(id) | low << 16;
                     self.buffer.extend_from_slice(&word.to_le_bytes()[..6]);
@@ -192,8 +193,8 @@ impl<W: Out> PacketWriter<W> {
             }
         } else {
             match header {
-                Header::Compact => self.buffer.push(header.extended() as u8),
-                Header::Large => self.buffer.extend_from_slice(&(header.extended() as u16).to_le_bytes()),
+                Header::Compact => self.buffer.push(header.extended().to_le_bytes()[0]),
+                Header::Large => self.buffer.extend_from_slice(&header.extended().to_le_bytes()[..2]),
             }
             self.buffer.extend_from_slice(&id.to_le_bytes());
             self.buffer.extend_from_slice(&time.0.to_le_bytes());
@@ -389,7 +390,7 @@ mod tests {
 
     impl Out for Vec<u8> {
         fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-            self[at as usize..][..bytes.len()].copy_from_slice(bytes);
+            self[rtscope_event::exact::index(at)..][..bytes.len()].copy_from_slice(bytes);
             Ok(())
         }
     }

@@ -12,6 +12,7 @@ use super::tsdl::{self, Integer, quoted};
 use crate::private_env;
 use crate::{Error, Evidence, StagedDir, TraceInfo};
 use rtscope_event::MonotonicNs;
+use rtscope_event::exact::low_half;
 use rtscope_user::description::{EventDescription, Field, FieldType};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -387,7 +388,7 @@ impl UserStreamWriter {
                 break;
             }
             let head = match header {
-                Header::Compact => u64::from(id | (time as u32) << 5),
+                Header::Compact => u64::from(id | low_half(time) << 5),
                 Header::Large => u64::from(id) | time << 16,
             };
             rest[..8].copy_from_slice(&head.to_le_bytes());

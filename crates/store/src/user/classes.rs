@@ -4,6 +4,7 @@
 
 use rtscope_abi::program as abi;
 use rtscope_ctf::UserClass;
+use rtscope_event::exact;
 use rtscope_user::description::{EventDescription, Field, FieldType, payload_bytes};
 use rtscope_user::{ProviderInfo, RingInfo};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -80,7 +81,7 @@ impl Classes {
             let classes = &mut self.all;
             let number = *self.numbers.entry(same).or_insert_with(|| {
                 classes.push(class);
-                classes.len() as u32 - 1
+                exact::count(classes.len()) - 1
             });
             let fields = event.fields.clone();
             let known = Known { class: number, fixed_bytes: fixed_bytes(&fields), fields };

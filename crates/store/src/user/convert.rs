@@ -12,6 +12,7 @@ use rtscope_abi::program as abi;
 use rtscope_ctf::{
     Evidence, Selection, TraceInfo, TraceSet, UserContext, UserDone, UserStreamWriter, UserTraceWriter, count,
 };
+use rtscope_event::exact::{self, index};
 use rtscope_event::{Loss, LossCause, MonotonicNs};
 use rtscope_user::RingInfo;
 use rtscope_user::clock::{AHEAD_NS, Conversion};
@@ -180,7 +181,7 @@ impl<'a> Conversions<'a> {
     ) -> Result<StreamCame, Error> {
         let mut rings: BTreeMap<usize, Vec<ChunkAt>> = BTreeMap::new();
         for chunk in &self.spool.data {
-            let ring = chunk.index as usize;
+            let ring = index(chunk.index);
             if ring % count == number {
                 rings.entry(ring).or_default().push(*chunk);
             }
@@ -197,7 +198,7 @@ impl<'a> Conversions<'a> {
         let first = merge.waiting.peek().map_or(self.spool.session.started_ns, |Reverse((time, _))| *time);
         // A ring may hold events from before the recording: those of a collector that was killed.
         let begin = options.window.map_or(first.min(self.spool.session.started_ns), |(from, _)| from.0);
-        let mut out = writer.stream((live::STREAMS_MAX + number) as u32, MonotonicNs(begin))?;
+        let mut out = writer.stream(exact::count(live::STREAMS_MAX + number), MonotonicNs(begin))?;
         let path = out.path().to_owned();
         merge.run(self, options, &mut out, &path)?;
         let end = self.spool.end.as_ref();
@@ -478,7 +479,7 @@ impl<'a> RingReader<'a> {
                 break;
             };
             let Some(Plain { class, bytes }) = self.plain.get(id as usize).copied() else { break };
-            let length = (end - position) as usize;
+            let length = index(end - position);
             let Some(words) = rest.get(8..length) else { break };
             if bytes as usize > words.len() {
                 break;
@@ -504,7 +505,7 @@ impl<'a> RingReader<'a> {
         if chunk.bytes > u64::from(abi::RTU_RING_BYTES_MAX) {
             return Err(io::Error::other("a chunk is larger than a ring can be"));
         }
-        self.bytes.resize(chunk.bytes as usize, 0);
+        self.bytes.resize(index(chunk.bytes), 0);
         all.spool.file.read_exact_at(&mut self.bytes, chunk.offset)?;
         (self.at, self.position) = (0, chunk.position);
         all.read_more(chunk.bytes, options);

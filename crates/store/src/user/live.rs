@@ -11,6 +11,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use rtscope_abi::program as abi;
 use rtscope_ctf::{PlainEvent, UserContext, UserDone, UserStreamWriter};
 use rtscope_event::MonotonicNs;
+use rtscope_event::exact;
 use rtscope_user::ProviderInfo;
 use rtscope_user::RingInfo;
 use rtscope_user::clock::{LiveClock, Pair, Stretch, When, counter_kind};
@@ -138,7 +139,7 @@ impl Live {
             made => made?,
         };
         // Numbers are given from the lowest.
-        if file.as_raw_fd() as u64 + FILES_RESERVED >= file_limit() {
+        if u64::from(file.as_raw_fd().unsigned_abs()) + FILES_RESERVED >= file_limit() {
             self.is_full = true;
             return fs::remove_file(path);
         }
@@ -234,7 +235,13 @@ impl Live {
                 fs::remove_file(self.folder.join(stream_name(number)))?;
                 continue;
             }
-            ring.begin(&self.folder, number as u32, self.trace, self.classes.all.len(), self.started_ns)?;
+            ring.begin(
+                &self.folder,
+                exact::count(number),
+                self.trace,
+                self.classes.all.len(),
+                self.started_ns,
+            )?;
             let Some(mut out) = ring.out.take() else { continue };
             out.lost(rest)?;
             let done = out.finish(MonotonicNs(end_ns))?;
@@ -252,7 +259,7 @@ pub(super) fn interrupted(trace: &Path, uuid: Uuid) -> Result<Vec<LiveCame>, Err
         if !path.exists() {
             continue;
         }
-        let (done, lost) = UserDone::of_interrupted(&path, ring as u32, uuid)?;
+        let (done, lost) = UserDone::of_interrupted(&path, exact::count(ring), uuid)?;
         if done.packets == 0 {
             fs::remove_file(&path).map_err(Error::io("remove", &path))?;
             continue;

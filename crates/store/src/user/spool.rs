@@ -16,6 +16,7 @@ use super::live::{Live, LiveCame};
 use crate::Error;
 use nix::fcntl::Flock;
 use rtscope_ctf::UserContext;
+use rtscope_event::exact;
 use rtscope_user::clock::{Pair, counter_kind};
 use rtscope_user::programs::{ProcessReport, Records, Sink, Snapshot};
 use rtscope_user::{ProviderInfo, RingInfo};
@@ -363,7 +364,7 @@ impl UserSpool {
             if chunk.bytes > JSON_BYTES_MAX {
                 return Err(broken("a description is too large"));
             }
-            let mut text = vec![0; chunk.bytes as usize];
+            let mut text = vec![0; exact::index(chunk.bytes)];
             file.read_exact_at(&mut text, chunk.offset).map_err(Error::io("read", &path))?;
             Ok(text)
         };

@@ -172,6 +172,7 @@ impl Building {
         };
         let told: HashSet<&str> =
             arguments.iter().filter_map(|field| in_record(&field.name)).map(|f| f.name.as_str()).collect();
+        let given = |place: usize| u8::try_from(place).ok().filter(|bit| *bit < 8 && paths & 1 << bit != 0);
         for (place, field) in arguments.iter().enumerate() {
             if told.contains(field.name.as_str()) {
                 continue;
@@ -182,9 +183,10 @@ impl Building {
                 // Newer kernels read the text themselves.
                 let step = Step::DynamicText { at: *offset, relative: *relative };
                 self.add(&field.name, Shape::Text, step);
-            } else if place < 8 && paths & 1 << place != 0 && field.size == 8 {
-                let index = self.texts.len() as u8;
-                self.texts.push(GivenText { argument: place as u8, offset: field.offset });
+            } else if let Some(argument) = given(place).filter(|_| field.size == 8) {
+                // At most one for each bit of `paths`.
+                let index = u8::try_from(self.texts.len()).unwrap_or(u8::MAX);
+                self.texts.push(GivenText { argument, offset: field.offset });
                 self.add(&field.name, Shape::Text, Step::GivenText { index });
             } else {
                 self.generic(&field.name, field, false);

@@ -153,7 +153,7 @@ fn text(bytes: &[u8], out: &mut Vec<u8>) {
 /// What is left over behind the last whole element is dropped.
 fn elements(bytes: &[u8], element: u32, out: &mut Vec<u8>) {
     let count = bytes.len() / element.max(1) as usize;
-    out.extend_from_slice(&(count as u32).to_le_bytes());
+    out.extend_from_slice(&rtscope_event::exact::count(count).to_le_bytes());
     out.extend_from_slice(&bytes[..count * element.max(1) as usize]);
 }
 

@@ -210,7 +210,7 @@ fn no_record_makes_it_panic() {
         };
         for _ in 0..length {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            record.push((seed >> 40) as u8);
+            record.push(seed.to_le_bytes()[5]);
         }
         for format in &formats {
             let mut out = Vec::new();
