@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 const MARGIN_NS: u64 = 30_000;
 /// A turn is only started when its time is at least this far ahead, so that it really sleeps.
 const LEAST_SLEEP_NS: u64 = 50_000;
-/// Late responses that can be noted per thread: those of hours (crates/cli/tests/soak.rs), in 1.5 MiB.
+/// Late responses that can be noted per thread: those of hours (crates/cli/tests/it/watch/soak.rs), in 1.5 MiB.
 const ROOM: usize = 65_536;
 
 /// A periodic control loop that notes its late responses.

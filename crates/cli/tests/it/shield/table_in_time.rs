@@ -2,11 +2,9 @@
 //! `rtscope shield table` in a virtual machine whose clock counts instructions (docs/adr/0013): what is late there is late because of what
 //! ran, and not because of the emulator, so counts of late wake-ups are compared as on a real machine.
 
-mod shield_room;
-
+use super::fixture::{json, skipped};
 use rtscope_testkit::machine::Cpus;
 use serde_json::Value;
-use shield_room::{json, skipped};
 use std::fs;
 
 /// Of each row.

@@ -2,14 +2,12 @@
 //! `rtscope shield` while CPUs are switched off and on, with several shielded CPUs, and with an interrupt that is kept: in a virtual
 //! machine only.
 
-mod shield_room;
-
+use super::fixture::{
+    Shield, Sleeper, assert_same, assert_same_as, facts, facts_of, good, json, shield, skipped, wait_for,
+};
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::serial::Serial;
 use serde_json::Value;
-use shield_room::{
-    Shield, Sleeper, assert_same, assert_same_as, facts, facts_of, good, json, shield, skipped, wait_for,
-};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;

@@ -4,18 +4,15 @@
 //!
 //! Times mean nothing there; counts and orders do.
 
-mod artis_room;
-mod shield_room;
-
-use artis_room::{
+use super::fixture::{
     ARTIS, CALLS, COMPUTES, Load, SPINS, accounted, all_accounted, bind, class, is_set_apart, keeper, number,
     ran, skipped, top, undone,
 };
+use crate::shield::fixture::{Shield, Sleeper, facts, good, json, shield, wait_for};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rtscope_testkit::process::program;
-use shield_room::{Shield, Sleeper, facts, good, json, shield, wait_for};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};

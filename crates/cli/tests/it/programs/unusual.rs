@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs that do unusual things (crates/testkit/c/unusual.c) run on, and recorded + lost = emitted.
 
-mod programs_room;
-
-use programs_room::{Room, has, is_root, lines, root, rtscope};
+use super::fixture::{Room, has, is_root, lines, root, rtscope};
 use std::ffi::OsStr;
 use std::fs;
 use std::process::{Command, Stdio};
@@ -170,7 +168,7 @@ fn what_program_and_recorder_left_when_both_were_killed_is_recorded() {
     killed.expect("it runs");
     recorder.wait().expect("it ends");
     let recovered = rtscope().args(["record", "--json", "--recover"]).arg(room.trace()).output();
-    let first = programs_room::Recorded::of(recovered.expect("it runs"));
+    let first = super::fixture::Recorded::of(recovered.expect("it runs"));
     fs::remove_dir_all(room.trace()).expect("it was made");
     let second = room.record(&[], &["true"]);
     println!("before {} after {}", first.events(), second.events());
@@ -178,11 +176,11 @@ fn what_program_and_recorder_left_when_both_were_killed_is_recorded() {
 }
 
 /// Runs a script in a mount namespace of its own with a small /dev/shm.
-fn in_own_room(room: &Room, size: &str, script: &str) -> programs_room::Recorded {
+fn in_own_room(room: &Room, size: &str, script: &str) -> super::fixture::Recorded {
     let script = format!("mount -t tmpfs -o size={size} none /dev/shm && {script}");
     let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().expect("it is there");
     assert!(output.status.success(), "{output:?}");
-    let recorded = programs_room::Recorded::of(output);
+    let recorded = super::fixture::Recorded::of(output);
     fs::remove_dir_all(room.trace()).expect("it was made");
     recorded
 }

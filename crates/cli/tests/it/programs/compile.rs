@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `include/rtscope` as compilers and other tools see it, and the README's example as it is printed there.
 
-mod programs_room;
-
-use programs_room::{Room, has, is_root, lines, root, rtscope};
+use super::fixture::{Room, has, is_root, lines, root, rtscope};
 use std::fs;
 use std::path::Path;
 use std::process::Command;

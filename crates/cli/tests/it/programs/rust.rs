@@ -2,9 +2,7 @@
 //! Rust programs with the events of `rtscope-probe` (crates/testkit/src/bin/rtscope-emitter.rs), alone and with C in one process.
 //! In each test: recorded + lost = emitted.
 
-mod programs_room;
-
-use programs_room::{Recorded, Room, has, is_root, lines, root, rtscope, waiting};
+use super::fixture::{Recorded, Room, has, is_root, lines, root, rtscope, waiting};
 use rtscope_testkit::process::program;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

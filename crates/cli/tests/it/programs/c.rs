@@ -2,9 +2,7 @@
 //! `rtscope record -u` and `rtscope list` against a program that counts what it emits (crates/testkit/c/emitter.c), compiled here
 //! as a user would. In each: recorded + lost = emitted; babeltrace2 and strace are the judges.
 
-mod programs_room;
-
-use programs_room::{Recorded, rtscope};
+use super::fixture::{Recorded, rtscope};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -14,14 +12,14 @@ use std::process::{Child, Command, Output, Stdio};
 
 /// A room with the compiled emitter in it.
 struct Room {
-    room: programs_room::Room,
+    room: super::fixture::Room,
     emitter: PathBuf,
 }
 
 impl Deref for Room {
-    type Target = programs_room::Room;
+    type Target = super::fixture::Room;
 
-    fn deref(&self) -> &programs_room::Room {
+    fn deref(&self) -> &super::fixture::Room {
         &self.room
     }
 }
@@ -33,8 +31,8 @@ impl Room {
     }
 
     fn with(test: &str, compiler: &str, flags: &[&str]) -> Option<Room> {
-        let room = programs_room::Room::new(test);
-        let source = programs_room::root().join("crates/testkit/c/emitter.c");
+        let room = super::fixture::Room::new(test);
+        let source = super::fixture::root().join("crates/testkit/c/emitter.c");
         let emitter = room.compile(compiler, flags, &source, "emitter")?;
         Some(Room { room, emitter })
     }
@@ -57,7 +55,7 @@ fn emitted(output: &Output) -> u64 {
 }
 
 fn lost(account: &Value) -> u64 {
-    programs_room::lost(account)
+    super::fixture::lost(account)
 }
 
 /// What babeltrace2 reads; it must have nothing to complain about but what was lost.

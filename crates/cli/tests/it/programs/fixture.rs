@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What tests of instrumented programs share: a folder, programs compiled as a user would, and the recorder's account of them.
-#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::program;

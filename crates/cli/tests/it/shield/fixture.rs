@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What tests of `rtscope shield` in virtual machines share: the command, all that it may touch, and processes that wait.
 
-// Each test program uses its part.
-#![allow(dead_code)]
-
 use rtscope_testkit::machine::is_emulated;
 use rtscope_testkit::process::{patience, program};
 use serde_json::Value;

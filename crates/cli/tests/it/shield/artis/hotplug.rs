@@ -2,13 +2,10 @@
 //! `rtscope shield create --mode artis` while CPUs are switched off and on, in a virtual machine: a lent one, one of several others,
 //! and the last other one, without which no scheduler can lend anything.
 
-mod artis_room;
-mod shield_room;
-
-use artis_room::{
+use super::fixture::{
     ARTIS, COMPUTES, Load, all_accounted, class, keeper, number, ran, skipped, switch, top, undone,
 };
-use shield_room::{Shield, assert_same_as, facts, facts_of, good, json, wait_for};
+use crate::shield::fixture::{Shield, assert_same_as, facts, facts_of, good, json, wait_for};
 use std::fs;
 
 /// What the scheduler says when it ends by itself. Anything else would be the kernel's word for a stall.
@@ -63,7 +60,7 @@ fn root_vm_artis_without_the_last_other_cpu_ends_at_once_and_says_so() {
     let start: Vec<u64> = pids.iter().map(|pid| ran(*pid)).collect();
     wait_for("all go on", || pids.iter().zip(&start).all(|(pid, start)| ran(*pid) > start + 5));
     switch(1, true);
-    let partition = artis_room::PARTITION;
+    let partition = super::fixture::PARTITION;
     wait_for("it is set apart when it can be", || {
         fs::read_to_string(partition).is_ok_and(|state| state == "isolated\n")
     });
@@ -97,7 +94,7 @@ fn root_vm_artis_lends_as_long_as_one_other_cpu_is_there_on_four_cpus() {
     switch(1, true);
     switch(2, true);
     wait_for("they are set apart when they can be", || {
-        fs::read_to_string(artis_room::PARTITION).is_ok_and(|state| state == "isolated\n")
+        fs::read_to_string(super::fixture::PARTITION).is_ok_and(|state| state == "isolated\n")
     });
     drop((load, shielded));
 }

@@ -4,21 +4,18 @@
 //!
 //! It takes half a minute in `./x test`, and as long as `./x vm --stress SECONDS` says. What must hold does not depend on how fast
 //! the machine is: no stall and no ejection (the scheduler still runs), each eviction has ended in one way that is counted, and no
-//! lent task's section in the kernel runs on (`artis_room::witness`, which is rtscope's recorder). What the kernel complains about
+//! lent task's section in the kernel runs on (`super::witness`, which is rtscope's recorder). What the kernel complains about
 //! is found by ./x vm in its log.
 
-mod artis_room;
-mod shield_room;
-
-use artis_room::witness::{self, Seen, Task};
-use artis_room::{
+use super::fixture::{
     ARTIS, CALLS, COMPUTES, Load, all_accounted, bind, class, keeper, number, skipped, switch, top,
 };
+use super::witness::{self, Seen, Task};
+use crate::shield::fixture::{Shield, good, shield};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rtscope_testkit::sched;
-use shield_room::{Shield, good, shield};
 use std::collections::BTreeMap;
 use std::fs;
 use std::hint::black_box;

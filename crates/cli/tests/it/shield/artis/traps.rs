@@ -3,19 +3,16 @@
 //! sleeps, tasks that nobody else waits behind, ends of slices that look like sections in which nobody may be moved, bombs
 //! of forks, weights of control groups, RT0 that is there first.
 //!
-//! `isolcpus=` for domains is refused before anything is done (tests/shield.rs); the servers for ordinary tasks, nice values and
-//! the scheduler's end are in `shield_artis_vm`; that eBPF timers are not to be had with PREEMPT_RT shows wherever these tests run
+//! `isolcpus=` for domains is refused before anything is done (`shield::imitation`); the servers for ordinary tasks, nice values and
+//! the scheduler's end are in `lending`; that eBPF timers are not to be had with PREEMPT_RT shows wherever these tests run
 //! on such a kernel: the scheduler would not load.
 
-mod artis_room;
-mod shield_room;
-
-use artis_room::{
+use super::fixture::{
     ARTIS, CALLS, COMPUTES, Load, SPINS, accounted, all_accounted, bind, class, is_set_apart, keeper, number,
     ran, skipped, top, total,
 };
+use crate::shield::fixture::{Shield, assert_same, facts, good, shield, wait_for};
 use rtscope_testkit::sched::{self, Policy};
-use shield_room::{Shield, assert_same, facts, good, shield, wait_for};
 use std::fs;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -26,7 +23,7 @@ fn hog() -> Load {
     command.args(["sh", "-c", SPINS]);
     let hog = Load::one(command);
     let start = hog.pids()[0];
-    wait_for("RT0 has the CPU", || shield_room::status(start, "Name").as_deref() == Some("sh"));
+    wait_for("RT0 has the CPU", || crate::shield::fixture::status(start, "Name").as_deref() == Some("sh"));
     let before = ran(start);
     wait_for("RT0 runs", || ran(start) > before + 2);
     hog
@@ -230,7 +227,11 @@ fn root_vm_artis_who_waits_too_long_ends_it_and_the_cpus_are_set_apart() {
     wait_for("the kernel ends the scheduler", || {
         fs::read_to_string("/sys/kernel/sched_ext/state").expect("there") != "enabled\n"
     });
-    assert_eq!(shield_room::status(hog.pids()[0], "Cpus_allowed_list").as_deref(), Some("1"), "RT0 stays");
+    assert_eq!(
+        crate::shield::fixture::status(hog.pids()[0], "Cpus_allowed_list").as_deref(),
+        Some("1"),
+        "RT0 stays"
+    );
     // It may wait for the CPU itself before that is done; with PREEMPT_RT it does, for threads that RT0 comes before.
     drop(hog);
     is_set_apart("failed to run for");

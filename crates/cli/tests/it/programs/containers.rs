@@ -2,9 +2,7 @@
 //! Programs in containers: mount and PID namespaces of their own, with a `/dev/shm` of their own. Root records them from outside.
 //! In each: recorded + lost = emitted.
 
-mod programs_room;
-
-use programs_room::{Recorded, Room, has, is_root, rtscope};
+use super::fixture::{Recorded, Room, has, is_root, rtscope};
 use rtscope_testkit::process::{patience, program};
 use serde_json::Value;
 use std::fs;

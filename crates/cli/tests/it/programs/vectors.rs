@@ -2,9 +2,7 @@
 //! One table of events (crates/testkit/vectors/user_events.json), and whether the C header, the Rust macro and the readers agree
 //! with it: to the byte in the files that a collector finds, and as text in a trace.
 
-mod programs_room;
-
-use programs_room::{Recorded, Room, root, rtscope, waiting};
+use super::fixture::{Recorded, Room, root, rtscope, waiting};
 use rtscope_abi::program as abi;
 use rtscope_testkit::process::program;
 use rtscope_user::description::{Descriptions, payload_bytes};

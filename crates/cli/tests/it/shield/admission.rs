@@ -2,11 +2,9 @@
 //! Several real-time tasks on one shielded CPU, on a real kernel in a virtual machine: who is admitted, who is not and why, what `status`
 //! lists, and what undoing gives back.
 
-mod shield_room;
-
+use super::fixture::{Shield, Sleeper, good, json, shield, skipped, status};
 use rtscope_testkit::process::patience;
 use serde_json::Value;
-use shield_room::{Shield, Sleeper, good, json, shield, skipped, status};
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};

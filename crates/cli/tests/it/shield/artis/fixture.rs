@@ -2,12 +2,7 @@
 //! What tests of `rtscope shield create --mode artis` in virtual machines share: loads, the counters of the scheduler, and CPUs that
 //! are switched off and on.
 
-// Each test program uses its part.
-#![allow(dead_code)]
-
-pub mod witness;
-
-use crate::shield_room::{self, assert_same, good, json, wait_for};
+use crate::shield::fixture::{assert_same, good, json, wait_for};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -30,7 +25,7 @@ pub const CALLS: &str =
 pub const SPINS: &str = "while :; do :; done";
 
 pub fn skipped(test: &str) -> bool {
-    if shield_room::skipped(test) {
+    if crate::shield::fixture::skipped(test) {
         return true;
     }
     let there = fs::exists("/sys/kernel/sched_ext").expect("told");

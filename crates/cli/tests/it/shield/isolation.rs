@@ -3,14 +3,12 @@
 //!
 //! Each way to set CPUs apart is tried on the same kernel, by mounting the control groups that it needs.
 
-mod shield_room;
-
+use super::fixture::{GROUPS, Sleeper, assert_same, facts, good, json, shield, skipped};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::program;
 use serde_json::Value;
-use shield_room::{GROUPS, Sleeper, assert_same, facts, good, json, shield, skipped};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;

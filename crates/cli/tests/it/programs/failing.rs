@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Recorders of programs that fail: programs run on, switched off where that is possible, and what they recorded is not lost.
 
-mod programs_room;
-
+use super::fixture::{Recorded, Room, is_root, rtscope};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use programs_room::{Recorded, Room, is_root, rtscope};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 /// An emitter that waits for a line, and then emits so many events.
 fn waiting(emitter: &Path, count: &str) -> Child {
-    programs_room::waiting(Command::new(emitter).args(["wait", count]).env("RTSCOPE_ALLOW_BLOCKING", "1"))
+    super::fixture::waiting(Command::new(emitter).args(["wait", count]).env("RTSCOPE_ALLOW_BLOCKING", "1"))
 }
 
 /// Lets it emit, and waits for its end.
@@ -68,7 +66,7 @@ fn numbers(trace: &Path) -> Vec<u64> {
         let end = rest.find(',').expect("another field");
         rest[..end].parse().expect("a number")
     };
-    programs_room::lines(trace).iter().map(number).collect()
+    super::fixture::lines(trace).iter().map(number).collect()
 }
 
 #[test]
@@ -137,7 +135,7 @@ fn a_flight_recorder_goes_on_after_a_snapshot_that_could_not_be_written() {
     assert!(asked.status.success(), "{asked:?}");
     let asked = String::from_utf8_lossy(&asked.stdout).into_owned();
     assert!(asked.trim().ends_with("/2"), "{asked}");
-    assert_eq!(programs_room::lines(Path::new(asked.trim())).len(), 1000);
+    assert_eq!(super::fixture::lines(Path::new(asked.trim())).len(), 1000);
     kill(own, Signal::SIGINT).expect("it runs");
     assert!(recorder.wait().expect("it ends").success());
 }

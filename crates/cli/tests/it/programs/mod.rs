@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope record -u`: instrumented programs in C and Rust, usual and unusual ones, and recorders that fail.
+
+mod c;
+mod compile;
+mod containers;
+mod failing;
+mod fixture;
+mod rust;
+mod unusual;
+mod vectors;

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope record` of the kernel's events: nothing is missing that is not counted as lost.
+
+mod complete;
+mod kernel;
+mod misses;

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope watch`: whom it watches, what it finds and explains, what it saves, and how it ends.
+
+mod blame;
+mod chains;
+mod ends;
+mod evidence;
+mod soak;
+mod targets;
+mod tracepoints;
