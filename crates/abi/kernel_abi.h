@@ -381,6 +381,7 @@ struct rts_late_response {
 
 /* ---- control, mapped by user space ---------------------------------------------------------------------------- */
 
+/* Counters of a stream's losses. The eBPF programs mask a record's type with RTS_LOST_TYPES - 1, for the verifier. */
 #define RTS_LOST_TYPES 32
 
 /* One per CPU. Written by that CPU only (with interrupts off or atomically), except late_tail and tail (user space). */
@@ -519,6 +520,9 @@ struct rts_task_dump {
 };
 
 /* ---- both sides check ----------------------------------------------------------------------------------------- */
+
+_Static_assert(RTS_RECORD_TYPES <= RTS_LOST_TYPES, "a loss of the newest type would be counted as another type's");
+_Static_assert((RTS_LOST_TYPES & (RTS_LOST_TYPES - 1)) == 0, "RTS_LOST_TYPES must be a power of two: it makes a mask");
 
 #define RTS_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type " changed its size")
 RTS_ASSERT_SIZE(struct rts_record, 16);

@@ -30,10 +30,17 @@ pub mod program {
     include!(concat!(env!("OUT_DIR"), "/program_abi.rs"));
 }
 
+// The same as at the end of kernel_abi.h, for the constants as Rust has them: a loss is counted by its record's type, masked.
+const _: () = assert!(RTS_RECORD_TYPES <= RTS_LOST_TYPES && RTS_LOST_TYPES.is_power_of_two());
+
+/// What a record is called whose type is not in the ABI.
+const UNKNOWN_RECORD: &str = "record of an unknown type";
+
 /// What a record of this type is called where losses are shown; the tracepoint's name where there is one.
 #[must_use]
 pub fn record_name(kind: u32) -> &'static str {
     match kind {
+        RTS_PADDING => "padding",
         RTS_SCHED_SWITCH => "sched_switch",
         RTS_SCHED_WAKING => "sched_waking",
         RTS_SCHED_WAKEUP_NEW => "sched_wakeup_new",
@@ -57,9 +64,13 @@ pub fn record_name(kind: u32) -> &'static str {
         RTS_IPI_SEND => "ipi_send_cpu",
         RTS_LATE_RESPONSE => "rtscope_late_response",
         RTS_SYSCALL_PATH => "path of a system call",
+        RTS_IPI_SEND_MASK => "ipi_send_cpumask",
+        RTS_WORK_QUEUE => "workqueue_queue_work",
+        RTS_WORK_START => "workqueue_execute_start",
+        RTS_WORK_END => "workqueue_execute_end",
         RTS_SYSCALL_ENTRY => "syscall_entry",
         RTS_SYSCALL_EXIT => "syscall_exit",
-        _ => "record of an unknown type",
+        _ => UNKNOWN_RECORD,
     }
 }
 
@@ -74,4 +85,19 @@ pub fn only_names_tasks(kind: u32) -> bool {
 #[must_use]
 pub fn is_streamed_event(kind: u32) -> bool {
     kind != RTS_SYSCALL_PATH && !only_names_tasks(kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_record_type_has_a_name_of_its_own() {
+        for kind in 0..RTS_RECORD_TYPES {
+            let name = record_name(kind);
+            assert_ne!(name, UNKNOWN_RECORD, "type {kind}: give it a name");
+            assert!((0..kind).all(|other| record_name(other) != name), "type {kind}: {name} is taken");
+        }
+        assert_eq!(record_name(RTS_RECORD_TYPES), UNKNOWN_RECORD);
+    }
 }
