@@ -54,7 +54,7 @@ impl Settings {
         let most = abi::RTS_ARTIS_CPUS;
         let too_high = |cpu: &&u32| **cpu >= most;
         if let Some(cpu) = self.rt.iter().chain(&self.others).find(too_high) {
-            return Err(Error::Cpus(format!("CPU {cpu}: the scheduler has room for CPUs 0-{}", most - 1)));
+            return Err(Error::Cpus(format!("CPU {cpu}: mode artis can use CPUs 0-{} only", most - 1)));
         }
         if self.rt.is_empty() || self.others.is_empty() {
             return Err(Error::Cpus("a CPU is needed for real time, and one for all the rest".into()));
@@ -139,10 +139,16 @@ impl Scheduler {
             program.set_autoload(there && !crate::hooks::EMPTY.contains(&name.as_str()));
         }
         for mut map in open.maps_mut() {
-            match map.name().to_string_lossy().as_ref() {
-                "counts" | "rings" => map.set_max_entries(settings.most()).map_err(failed)?,
-                name if name.ends_with(".rodata.config") => store(map.initial_value_mut(), &config)?,
-                _ => {}
+            let name = map.name().to_string_lossy().into_owned();
+            match map_size(&name) {
+                None => {
+                    return Err(Error::Missing(format!("the scheduler has a map of unknown size: {name}")));
+                }
+                Some(MapSize::PerCpu) => map.set_max_entries(settings.most()).map_err(failed)?,
+                Some(MapSize::Fixed) if name.ends_with(".rodata.config") => {
+                    store(map.initial_value_mut(), &config)?;
+                }
+                Some(MapSize::Fixed) => {}
             }
         }
         let object = open.load().map_err(|error| bpf("loading the scheduler", error))?;
@@ -232,6 +238,26 @@ impl Scheduler {
     }
 }
 
+/// How a map gets its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MapSize {
+    /// As it is compiled.
+    Fixed,
+    /// An entry for each CPU.
+    PerCpu,
+}
+
+/// The size of the map with this name; `None` for a map that nobody has thought of here.
+fn map_size(name: &str) -> Option<MapSize> {
+    match name {
+        "counts" | "rings" => Some(MapSize::PerCpu),
+        "tasks" | "artis_ops" => Some(MapSize::Fixed),
+        // Sections of variables, which the compiler sizes: no name in C has a dot.
+        name if name.contains('.') => Some(MapSize::Fixed),
+        _ => None,
+    }
+}
+
 pub(crate) fn open() -> Result<OpenObject, Error> {
     libbpf_rs::set_print(Some((PrintLevel::Warn, keep_message)));
     // Old messages are of others.
@@ -277,6 +303,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_map_of_the_scheduler_has_a_size() {
+        let open = open().expect("our own object");
+        let names: Vec<String> = open.maps().map(|map| map.name().to_string_lossy().into_owned()).collect();
+        assert!(names.iter().any(|name| name == "counts"), "{names:?}");
+        let unknown: Vec<_> = names.iter().filter(|name| map_size(name).is_none()).collect();
+        assert!(unknown.is_empty(), "say in map_size() how large they are: {unknown:?}");
+    }
+
+    #[test]
     fn settings_say_which_cpus_cannot_be_had() {
         let refused = |rt: &[u32], others: &[u32]| {
             Settings::new(rt.to_vec(), others.to_vec(), Vec::new())
@@ -284,7 +319,12 @@ mod tests {
                 .err()
                 .map(|error| error.to_string())
         };
-        assert!(refused(&[300], &[0]).is_some_and(|why| why.contains("CPU 300")));
+        // The largest machine that there may be: a CPU beyond the limit is refused by name, and the limit is named.
+        let all_but_one: Vec<u32> = (1..4096).collect();
+        let why = refused(&all_but_one, &[0]).expect("too many");
+        assert_eq!(why, "CPU 256: mode artis can use CPUs 0-255 only");
+        assert!(refused(&[1], &[0, 4095]).is_some_and(|why| why.contains("CPU 4095")));
+        assert!(refused(&[255], &[0]).is_none());
         assert!(refused(&[], &[0]).is_some() && refused(&[1], &[]).is_some());
         let config = Settings::new(vec![1], vec![0, 2], vec![2]).config().expect("good");
         assert_eq!((config.nr_rt, config.nr_others, config.others[1]), (1, 2, 2));

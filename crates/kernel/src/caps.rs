@@ -318,14 +318,17 @@ fn tracer() -> Vec<Capability> {
 /// they can be switched on while we watch; sizing by "possible" ones would waste memory in virtual machines.
 #[must_use]
 pub(crate) fn present_cpus() -> usize {
-    let last = |path: &str| {
-        let text = fs::read_to_string(path).ok()?;
-        let number = text.trim().rsplit([',', '-']).next()?.parse::<usize>().ok()?;
-        Some(number + 1)
-    };
-    last("/sys/devices/system/cpu/present")
+    fs::read_to_string("/sys/devices/system/cpu/present")
+        .ok()
+        .and_then(|list| after_last_cpu(&list))
         .or_else(|| std::thread::available_parallelism().ok().map(std::num::NonZero::get))
         .unwrap_or(1)
+}
+
+/// The highest CPU of a list as the kernel writes it, + 1.
+fn after_last_cpu(list: &str) -> Option<usize> {
+    let number = list.trim().rsplit([',', '-']).next()?.parse::<usize>().ok()?;
+    Some(number + 1)
 }
 
 static LIBBPF_LOG: Mutex<String> = Mutex::new(String::new());
@@ -356,4 +359,17 @@ fn keep_message(_: PrintLevel, message: String) {
         log.clear();
     }
     log.push_str(&message);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_made_for_every_present_cpu_of_a_large_machine() {
+        for (list, cpus) in [("0\n", 1), ("0-4095\n", 4096), ("0-1,4,6-2047", 2048), ("0-3,4095", 4096)] {
+            assert_eq!(after_last_cpu(list), Some(cpus), "{list}");
+        }
+        assert_eq!(after_last_cpu(""), None);
+    }
 }

@@ -5,7 +5,7 @@
 //! switch on, then tell it again (for tasks that were born in between). Attaching while the programs are off keeps the
 //! first events from being half-tracked.
 
-use crate::caps::{self, Capability};
+use crate::caps::{self, Capability, LibbpfLog};
 use crate::program_info::{ProgramInfo, program_info};
 use crate::programs::{
     DUMP_TASKS, NMI_PROGRAM, PROGRAMS, ProgramSpec, TEST_PROGRAM, is_for_benchmarks, is_for_expiry,
@@ -194,8 +194,7 @@ impl Session {
             .open_memory(OBJECT)
             .map_err(|error| bpf("opening the eBPF object", error, &log.take()))?;
         let absent = choose_programs(&mut open, config);
-        size_maps(&mut open, config, cpus)
-            .map_err(|error| bpf("sizing the eBPF maps", error, &log.take()))?;
+        size_maps(&mut open, config, cpus, &log)?;
         store_config(&mut open, config)?;
         let object = open.load().map_err(|error| bpf("loading the eBPF programs", error, &log.take()))?;
         let trigger = Trigger::new(map_memory(&object, ".data.trigger", Trigger::bytes(), true)?);
@@ -392,25 +391,66 @@ fn tests_skips() -> bool {
     cfg!(debug_assertions) && std::env::var_os("RTSCOPE_TEST_SKIPS").is_some()
 }
 
-fn size_maps(open: &mut OpenObject, config: &SessionConfig, cpus: usize) -> Result<(), libbpf_rs::Error> {
+/// How a map of the eBPF object gets its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MapSize {
+    /// As it is compiled.
+    Fixed,
+    /// So many entries.
+    Entries(u32),
+    /// So many banks of so many bytes, with what belongs to each.
+    Banks { count: u32, bytes: u32 },
+    /// As it is compiled, and left out unless a benchmark's programs are loaded.
+    ForBenchmarks { made: bool },
+}
+
+/// The size of the map with this name; `None` for a map that nobody has thought of here: it would stay at the one entry
+/// that it is compiled with, and all CPUs but the first would be without memory.
+fn map_size(name: &str, config: &SessionConfig, cpus: usize) -> Option<MapSize> {
     let sets = u32::try_from(task_sets()).unwrap_or(u32::MAX);
-    let cpus = cpus as u32;
+    let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
+    let tracks = config.tracker.is_some();
+    Some(match name {
+        "banks" => {
+            let bytes = config.recorder.as_ref().map_or(1 << 16, |recorder| recorder.bank_bytes);
+            let banks_each = config.recorder.as_ref().map(Recorder::banks_each);
+            MapSize::Banks {
+                count: banks_each.map_or(1, |banks| cpus.saturating_mul(banks as u32)),
+                bytes: u32::try_from(BankImage::bytes(bytes)).unwrap_or(u32::MAX),
+            }
+        }
+        "controls" | "cpu_states" | "stats" | "late_rings" => MapSize::Entries(cpus),
+        "tasks" if tracks => MapSize::Entries(sets),
+        "task_chains" if tracks => MapSize::Entries(sets * 4),
+        "tasks" | "task_chains" | "works" | "work_chains" => MapSize::Fixed,
+        "path_scratch" | "path_waits" | "expiry_entered" => MapSize::Fixed,
+        name if is_for_benchmarks(name) => {
+            MapSize::ForBenchmarks { made: config.only.iter().any(|program| is_for_benchmarks(program)) }
+        }
+        // Sections of variables, which the compiler sizes: no name in C has a dot.
+        name if name.contains('.') => MapSize::Fixed,
+        _ => return None,
+    })
+}
+
+fn size_maps(
+    open: &mut OpenObject,
+    config: &SessionConfig,
+    cpus: usize,
+    log: &LibbpfLog,
+) -> Result<(), Error> {
     for mut map in open.maps_mut() {
-        match map.name().to_string_lossy().as_ref() {
-            "banks" => {
-                let bytes = config.recorder.as_ref().map_or(1 << 16, |recorder| recorder.bank_bytes);
-                map.set_value_size(u32::try_from(BankImage::bytes(bytes)).unwrap_or(u32::MAX))?;
-                let banks_each = config.recorder.as_ref().map(Recorder::banks_each);
-                map.set_max_entries(banks_each.map_or(1, |banks| cpus * banks as u32))?;
+        let name = map.name().to_string_lossy().into_owned();
+        let refused = |error| bpf(&format!("sizing the eBPF map {name}"), error, &log.take());
+        match map_size(&name, config, cpus) {
+            None => return Err(Error::Config(format!("the eBPF object has a map of unknown size: {name}"))),
+            Some(MapSize::Fixed) => {}
+            Some(MapSize::Entries(entries)) => map.set_max_entries(entries).map_err(refused)?,
+            Some(MapSize::Banks { count, bytes }) => {
+                map.set_value_size(bytes).map_err(&refused)?;
+                map.set_max_entries(count).map_err(refused)?;
             }
-            "controls" | "cpu_states" | "stats" | "late_rings" => map.set_max_entries(cpus)?,
-            // Made for a benchmark's programs only.
-            name if is_for_benchmarks(name) => {
-                map.set_autocreate(config.only.iter().any(|program| is_for_benchmarks(program)))?;
-            }
-            "tasks" if config.tracker.is_some() => map.set_max_entries(sets)?,
-            "task_chains" if config.tracker.is_some() => map.set_max_entries(sets * 4)?,
-            _ => {}
+            Some(MapSize::ForBenchmarks { made }) => map.set_autocreate(made).map_err(refused)?,
         }
     }
     Ok(())
@@ -522,4 +562,33 @@ fn map_memory(object: &Object, name: &str, bytes: usize, writable: bool) -> Resu
         .find(|map| map.name().to_string_lossy() == name)
         .ok_or_else(|| io(std::io::Error::from(std::io::ErrorKind::NotFound)))?;
     SharedMemory::map(map.as_fd(), bytes, writable).map_err(io)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_4096_cpus(name: &str) -> Option<MapSize> {
+        let recorder = Recorder { bank_bytes: 1 << 20, snapshot: None, stream: None };
+        map_size(name, &SessionConfig { recorder: Some(recorder), ..SessionConfig::default() }, 4096)
+    }
+
+    #[test]
+    fn every_map_of_the_ebpf_object_has_a_size() {
+        let open = ObjectBuilder::default().open_memory(OBJECT).expect("our own object");
+        let names: Vec<String> = open.maps().map(|map| map.name().to_string_lossy().into_owned()).collect();
+        assert!(names.iter().any(|name| name == "banks"), "{names:?}");
+        let unknown: Vec<_> = names.iter().filter(|name| of_4096_cpus(name).is_none()).collect();
+        assert!(unknown.is_empty(), "say in map_size() how large they are: {unknown:?}");
+        assert_eq!(of_4096_cpus("controlz"), None);
+    }
+
+    #[test]
+    fn maps_have_an_entry_for_each_of_4096_cpus() {
+        for name in ["controls", "cpu_states", "stats", "late_rings"] {
+            assert_eq!(of_4096_cpus(name), Some(MapSize::Entries(4096)), "{name}");
+        }
+        let bytes = BankImage::bytes(1 << 20) as u32;
+        assert_eq!(of_4096_cpus("banks"), Some(MapSize::Banks { count: 8192, bytes }));
+    }
 }
