@@ -2,10 +2,10 @@
 //! Child processes that run beside us for a while: started, waited for by what they say, ended by a signal.
 
 use crate::Error;
-use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::unistd::Pid;
+use rtscope_cpus::{Affinity, Cpus, Thread};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -32,15 +32,17 @@ pub struct Running {
 impl Running {
     /// Starts it. Its standard error is read here; of standard output the caller decides before. It has a process group of its
     /// own, so that a Ctrl-C on the terminal is not for it, and ends with the thread that starts it. `cpus`: where it may run.
-    pub fn start(command: &mut Command, remedy: &str, cpus: Option<CpuSet>) -> Result<Running, Error> {
+    pub fn start(command: &mut Command, remedy: &str, cpus: Option<&Cpus>) -> Result<Running, Error> {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stderr(Stdio::piped()).process_group(0);
+        // Made here, since the child cannot allocate it.
+        let affinity = cpus.map(Affinity::new);
         let before_exec = move || {
             set_pdeathsig(Signal::SIGTERM)?;
             // Who runs us in the background of a script has us ignore it; shells do so for good, and `end` sends it.
             // SAFETY: the default action is no function of ours.
             unsafe { signal(Signal::SIGINT, SigHandler::SigDfl) }?;
-            cpus.map_or(Ok(()), |cpus| sched_setaffinity(Pid::from_raw(0), &cpus))?;
+            affinity.as_ref().map_or(Ok(()), |affinity| affinity.apply(Thread::Calling))?;
             Ok(())
         };
         // SAFETY: between fork and exec only three system calls are made, and no memory is allocated: nix's errors are numbers.

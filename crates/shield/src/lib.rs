@@ -11,7 +11,6 @@
 pub mod admission;
 pub mod apply;
 pub mod boot;
-pub mod cpus;
 pub mod form;
 pub mod health;
 pub mod journal;
@@ -27,7 +26,7 @@ pub mod step;
 pub mod system;
 pub mod tasks;
 
-pub use cpus::Cpus;
+pub use rtscope_cpus::Cpus;
 pub use system::System;
 
 use std::path::Path;

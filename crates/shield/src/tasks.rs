@@ -5,8 +5,6 @@
 
 use crate::{Cpus, System};
 use nix::errno::Errno;
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 /// A kernel thread (PF_KTHREAD in the kernel's include/linux/sched.h).
@@ -121,19 +119,13 @@ impl Thread {
     /// The CPUs that it may use.
     pub fn cpus(&self, system: &System) -> Result<Cpus, Errno> {
         own_machine(system)?;
-        let set = sched_getaffinity(Pid::from_raw(self.tid))?;
-        Ok((0..CpuSet::count())
-            .filter(|cpu| set.is_set(*cpu).unwrap_or(false))
-            .map(|cpu| cpu as u32)
-            .collect())
+        rtscope_cpus::Thread::Tid(self.tid).cpus()
     }
 
     /// Lets it use these CPUs, and no others.
     pub fn set_cpus(&self, system: &System, cpus: &Cpus) -> Result<(), Errno> {
         own_machine(system)?;
-        let mut set = CpuSet::new();
-        cpus.iter().try_for_each(|cpu| set.set(cpu as usize))?;
-        sched_setaffinity(Pid::from_raw(self.tid), &set)
+        rtscope_cpus::Thread::Tid(self.tid).set_cpus(cpus)
     }
 }
 

@@ -7,10 +7,10 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::sys::prctl;
-use nix::unistd::{Pid, gettid};
+use nix::unistd::gettid;
+use rtscope_cpus::Thread;
 
 /// A scheduling policy with its priority, typed as `fifo:50`, `rr:50` or `other`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,9 +74,9 @@ pub fn set_policy(policy: Policy) -> Result<()> {
 
 /// Ties the calling thread to one CPU.
 pub fn pin_to_cpu(cpu: usize) -> Result<()> {
-    let mut set = CpuSet::new();
-    set.set(cpu).with_context(|| format!("CPU {cpu}"))?;
-    sched_setaffinity(Pid::from_raw(0), &set)
+    let number = u32::try_from(cpu).with_context(|| format!("CPU {cpu}"))?;
+    Thread::Calling
+        .set_cpus(&[number].into_iter().collect())
         .with_context(|| format!("cannot run on CPU {cpu}: is it online, and allowed for this process?"))
 }
 
@@ -106,9 +106,8 @@ pub fn lock_memory(policy: Policy) -> Result<()> {
 
 /// The highest-numbered CPU that this thread may use.
 pub fn last_cpu() -> Result<usize> {
-    let allowed = sched_getaffinity(Pid::from_raw(0)).context("which CPUs may be used")?;
-    let is_allowed = |&cpu: &usize| allowed.is_set(cpu).unwrap_or(false);
-    (0..CpuSet::count()).rev().find(is_allowed).context("no CPU may be used")
+    let allowed = Thread::Calling.cpus().context("which CPUs may be used")?;
+    allowed.iter().last().map(|cpu| cpu as usize).context("no CPU may be used")
 }
 
 #[cfg(test)]

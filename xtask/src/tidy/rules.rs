@@ -10,8 +10,8 @@ const TOO_LONG_LINES: usize = 1000;
 /// An `ORDER:` comment belongs at most this many lines above the line that it explains.
 const ORDER_LINES_ABOVE: usize = 6;
 /// The flow. A crate may depend on those before it.
-const FLOW: [&str; 15] = [
-    "abi", "event", "ftrace", "ring", "kernel", "user", "collect", "ctf", "store", "analyze", "view",
+const FLOW: [&str; 16] = [
+    "cpus", "abi", "event", "ftrace", "ring", "kernel", "user", "collect", "ctf", "store", "analyze", "view",
     "peers", "shield", "artis", "cli",
 ];
 /// Crates beside the flow: they may depend on everything, and every crate's tests may use them.

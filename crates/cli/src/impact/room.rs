@@ -6,8 +6,7 @@ use crate::exit::Failure;
 use crate::npt::statistics::PERCENTILES;
 use crate::stop::Stop;
 use nix::fcntl::{Flock, FlockArg};
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
+use rtscope_cpus::{Cpus, Thread};
 use rtscope_peers::{Error, Lttng, Running};
 use serde_json::Value;
 use std::ffi::OsString;
@@ -45,7 +44,7 @@ pub struct Room {
     /// There is no other CPU: the tracers are on the loop's.
     pub is_alone: bool,
     /// Where the child that measures may start: it goes to its CPU by itself.
-    all: CpuSet,
+    all: Cpus,
     pub stop: Stop,
 }
 
@@ -99,13 +98,13 @@ impl Room {
     /// Makes the folder, and leaves the CPU of the loop to the loop: what is started from here runs elsewhere.
     pub fn new(options: &ImpactOptions, stop: Stop) -> Result<Room, Failure> {
         let cpu = crate::npt::cpu(options.cpu)?;
-        let all = sched_getaffinity(Pid::from_raw(0))
-            .map_err(|error| Failure::doing("asking which CPUs may be used", error))?;
-        let mut others = all;
-        others.unset(cpu).map_err(|error| Failure::doing("choosing CPUs", error))?;
-        let is_alone = !(0..CpuSet::count()).any(|cpu| others.is_set(cpu).unwrap_or(false));
+        let all =
+            Thread::Calling.cpus().map_err(|error| Failure::doing("asking which CPUs may be used", error))?;
+        let others = all.without(&[cpu as u32].into_iter().collect());
+        let is_alone = others.is_empty();
         if !is_alone {
-            sched_setaffinity(Pid::from_raw(0), &others)
+            Thread::Calling
+                .set_cpus(&others)
                 .map_err(|error| Failure::doing("leaving the loop's CPU", error))?;
         }
         sweep(&std::env::temp_dir());
@@ -173,7 +172,7 @@ impl Room {
         let path = self.fresh("npt.json")?;
         let file =
             File::create(&path).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
-        let mut child = Running::start(command.stdout(file), "", Some(self.all))?;
+        let mut child = Running::start(command.stdout(file), "", Some(&self.all))?;
         let status = child.wait(&|| self.stopped())?;
         if !status.success() {
             return Err(Error::Failed(format!("rtscope npt ended with {status}: {}", child.last_words())));

@@ -6,9 +6,8 @@
 
 use crate::exit::Failure;
 use crate::who_runs::WhoRuns;
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
 use rtscope_analyze::gap::{Blamer, Part, Total, totals};
+use rtscope_cpus::{Cpus, Thread};
 use rtscope_event::{CpuId, MonotonicNs, Tid};
 use rtscope_user::clock::{Conversion, Pair};
 use serde_json::{Value, json};
@@ -103,9 +102,8 @@ impl Blame {
 /// Pairs of the counter and CLOCK_MONOTONIC, taken on the other CPUs; none where there is no other.
 fn take_pairs(cpu: usize, kind: u32, stop: &AtomicBool) -> Vec<Pair> {
     let mut pairs = Vec::new();
-    let mut others = CpuSet::new();
-    let wanted = (0..CpuSet::count()).filter(|other| *other != cpu).try_for_each(|other| others.set(other));
-    if wanted.is_err() || sched_setaffinity(Pid::from_raw(0), &others).is_err() {
+    let others = Cpus::every().without(&[cpu as u32].into_iter().collect());
+    if Thread::Calling.set_cpus(&others).is_err() {
         return pairs;
     }
     // ORDER: relaxed; as in finish().

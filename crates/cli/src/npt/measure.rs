@@ -9,9 +9,7 @@ use crate::exit::Failure;
 use crate::realtime::become_fifo;
 use crate::schema;
 use crate::stop::Stop;
-use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::mman::{MlockAllFlags, mlockall};
-use nix::unistd::Pid;
 use rtscope_user::clock::Pair;
 use serde_json::{Value, json};
 use std::fs;
@@ -104,9 +102,8 @@ pub struct Measured {
 /// On the calling thread, which it changes.
 pub fn measure(plan: &Plan, stop: &Stop) -> Result<Measured, Failure> {
     let mut notes = Vec::new();
-    let mut cpus = CpuSet::new();
-    cpus.set(plan.cpu)
-        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &cpus))
+    rtscope_cpus::Thread::Calling
+        .set_cpus(&[plan.cpu as u32].into_iter().collect())
         .map_err(|error| Failure::doing(format!("going to CPU {}", plan.cpu), error))?;
     let locked = match mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE) {
         Ok(()) => true,

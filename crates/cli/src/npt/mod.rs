@@ -17,8 +17,6 @@ use crate::exit::Failure;
 use crate::output;
 use crate::stop::Stop;
 use measure::Measured;
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
 use options::NptOptions;
 use std::sync::Arc;
 use std::thread::Builder;
@@ -74,11 +72,12 @@ fn check(options: &NptOptions) -> Result<(), Failure> {
 
 /// The one that is wanted, if this process may use it; else the last.
 pub fn cpu(wanted: Option<usize>) -> Result<usize, Failure> {
-    let allowed = sched_getaffinity(Pid::from_raw(0))
+    let allowed = rtscope_cpus::Thread::Calling
+        .cpus()
         .map_err(|error| Failure::doing("asking which CPUs may be used", error))?;
-    let mut usable = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false));
+    let mut usable = allowed.iter().map(|cpu| cpu as usize);
     match wanted {
-        None => usable.next_back().ok_or_else(|| Failure::Failed("this process may use no CPU".to_string())),
+        None => usable.last().ok_or_else(|| Failure::Failed("this process may use no CPU".to_string())),
         Some(cpu) if usable.any(|usable| usable == cpu) => Ok(cpu),
         Some(cpu) => {
             Err(Failure::Usage(format!("--cpu {cpu}: there is no such CPU, or this process may not use it")))

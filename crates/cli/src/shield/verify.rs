@@ -11,8 +11,6 @@ use crate::output::{note, result};
 use crate::schema;
 use crate::stop::Stop;
 use crate::who_runs::WhoRuns;
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
 use rtscope_analyze::timeline::Timeline;
 use rtscope_analyze::visits::Visits;
 use rtscope_collect::monotonic_now;
@@ -97,9 +95,7 @@ fn whole(system: &System, journal: &Journal) -> Result<(Cpus, Cpus), Failure> {
 /// Reading the buffers must not disturb those that are looked at.
 pub fn stay_on(others: &Cpus) -> Result<(), Failure> {
     let failed = |errno: nix::errno::Errno| Failure::doing("leaving the real-time CPUs", errno.desc());
-    let mut set = CpuSet::new();
-    others.iter().try_for_each(|cpu| set.set(cpu as usize)).map_err(failed)?;
-    sched_setaffinity(Pid::from_raw(0), &set).map_err(failed)
+    rtscope_cpus::Thread::Calling.set_cpus(others).map_err(failed)
 }
 
 impl Watch<'_> {

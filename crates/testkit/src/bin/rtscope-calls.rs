@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Parser;
-use nix::sched::CpuSet;
 use rtscope_testkit::notes::print_line;
 use rtscope_testkit::sched::{self, Policy};
 use rtscope_testkit::stop::{StopFlag, Waiter};
@@ -111,9 +110,8 @@ fn preempt(cpu: usize, options: &Options, stop: &StopFlag) -> Result<Calls> {
 fn run(options: &Options) -> Result<()> {
     let waiter = Waiter::new()?;
     let stop = StopFlag::default();
-    let allowed =
-        nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).context("which CPUs may be used")?;
-    let cpus: Vec<usize> = (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu) == Ok(true)).collect();
+    let allowed = rtscope_cpus::Thread::Calling.cpus().context("which CPUs may be used")?;
+    let cpus: Vec<usize> = allowed.iter().map(|cpu| cpu as usize).collect();
     let calls = thread::scope(|scope| -> Result<Calls> {
         let mut threads = Vec::new();
         for &cpu in &cpus {

@@ -8,11 +8,9 @@
 use super::child::Say;
 use crate::realtime::become_fifo;
 use nix::errno::Errno;
-use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
-use nix::unistd::Pid;
 use rtscope_collect::monotonic_now;
 use rtscope_event::MonotonicNs;
 use rtscope_ring::{Expiry, SharedMemory};
@@ -178,9 +176,8 @@ pub fn run(
 }
 
 fn prepare(plan: &Plan) -> Result<(), String> {
-    let mut cpus = CpuSet::new();
-    cpus.set(plan.cpu as usize)
-        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &cpus))
+    rtscope_cpus::Thread::Calling
+        .set_cpus(&[plan.cpu].into_iter().collect())
         .map_err(|error| format!("going to CPU {}: {}", plan.cpu, error.desc()))?;
     mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE)
         .map_err(|error| format!("locking memory: {}", error.desc()))?;

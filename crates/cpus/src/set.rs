@@ -5,19 +5,25 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 /// More than any kernel has (CONFIG_NR_CPUS is at most 8192): a number above is a mistake, and would cost memory.
-const MOST: u32 = 8192;
+pub(crate) const MOST: u32 = 8192;
 
 /// A set of CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cpus(BTreeSet<u32>);
 
 impl Cpus {
+    /// Every CPU that a kernel can have.
+    #[must_use]
+    pub fn every() -> Cpus {
+        (0..MOST).collect()
+    }
+
     /// Reads `0-3,5`. An empty text is the empty set.
     pub fn from_list(text: &str) -> Result<Cpus, String> {
         let mut cpus = BTreeSet::new();
         let number = |text: &str| match text.parse::<u32>() {
             Ok(cpu) if cpu < MOST => Ok(cpu),
-            _ => Err(format!("'{text}' is no CPU; write for instance 2-3,5")),
+            _ => Err(format!("'{text}' is not a CPU; write for instance 2-3,5")),
         };
         for part in text.trim().split(',').filter(|_| !text.trim().is_empty()) {
             let (first, last) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
@@ -35,7 +41,7 @@ impl Cpus {
         let mut cpus = BTreeSet::new();
         for (word, digits) in text.trim().rsplit(',').enumerate() {
             let bits =
-                u32::from_str_radix(digits, 16).map_err(|_| format!("'{digits}' is no mask of CPUs"))?;
+                u32::from_str_radix(digits, 16).map_err(|_| format!("'{digits}' is not a mask of CPUs"))?;
             let first = word as u32 * 32;
             cpus.extend((0..32).filter(|bit| bits & (1 << bit) != 0).map(|bit| first + bit));
         }
