@@ -15,9 +15,9 @@ use rtscope_event::End;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Catches late responses on the live kernel, explains them, keeps the evidence.
+/// Catches late responses on a running kernel, explains them, and saves the evidence.
 #[derive(Debug, Parser)]
-#[command(name = "rtscope", version, after_help = EXAMPLES, max_term_width = 110)]
+#[command(name = "rtscope", version, after_help = EXAMPLES, max_term_width = 100)]
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,
@@ -26,45 +26,48 @@ pub struct Args {
 const EXAMPLES: &str = help!(
     "Examples:
   rtscope watch response --task 'control*' --threshold 500us --snapshot-dir late/
-      Report each response of these tasks that takes longer than 500 us, and save what happened around it.
+      Report each response of these tasks that takes longer than 500 us, and save the events
+      around it.
   rtscope explain late/20261120T234107Z-1
-      Explain a saved one again.
+      Explain a saved late response again.
   rtscope stat late/20261120T234107Z-1
-      What was recorded, and what is missing.
+      Show what was recorded, and what is missing.
   rtscope print late/20261120T234107Z-1 --event 'sched_*' --task control
-      The recorded events."
+      Print the recorded events.
+
+rtscope help COMMAND, or rtscope COMMAND --help, describes a command."
 );
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Watch the live kernel for what is late
+    /// Watch the running kernel for late responses
     #[command(subcommand, after_help = WATCH_EXAMPLES)]
     Watch(WatchCommand),
-    /// List what can be recorded: instrumented programs and their events; the kernel's tracepoints and system calls
+    /// List instrumented programs, or the tracepoints of the kernel, with their fields
     #[command(after_help = crate::list::options::EXAMPLES)]
     List(ListOptions),
-    /// Record tracepoints of the running kernel, and events of instrumented programs, into CTF traces
+    /// Record tracepoints and events of instrumented programs into CTF traces
     #[command(after_help = crate::record::options::EXAMPLES)]
     Record(Box<RecordOptions>),
-    /// Save what a flight recorder of programs (record -u --flight-recorder) holds now
+    /// Save the present content of a flight recorder of programs
     #[command(after_help = crate::snapshot::EXAMPLES)]
     Snapshot(SnapshotOptions),
     /// Explain a saved late response again, from its files alone
     Explain(ExplainOptions),
-    /// Print the events of CTF traces: rtscope's, LTTng's, perf's
+    /// Print the events of CTF traces (of rtscope, LTTng or perf)
     Print(Box<PrintOptions>),
-    /// Count the events of CTF traces, and say what is missing from them
+    /// Count the events of CTF traces, and show what is missing
     Stat(Box<StatOptions>),
-    /// Measure what interrupts a program on a CPU: the non-preempt test
+    /// Measure what interrupts a program on a CPU (non-preempt test)
     #[command(after_help = crate::npt::options::EXAMPLES)]
     Npt(Box<NptOptions>),
-    /// Measure what tracing costs: the non-preempt test untraced, and under each tracer that is installed
+    /// Measure what each installed tracer costs
     #[command(after_help = crate::impact::options::EXAMPLES)]
     Impact(Box<ImpactOptions>),
-    /// Keep CPUs free for real-time work, and put everything back afterwards
+    /// Reserve CPUs for real-time work, and undo that completely
     #[command(after_help = crate::shield::options::EXAMPLES)]
     Shield(Box<ShieldOptions>),
-    /// List what rtscope needs of the kernel and of its privileges
+    /// List the kernel features and privileges that rtscope needs
     Caps(CapsOptions),
     /// Print completions for a shell
     #[command(after_help = COMPLETIONS_EXAMPLES)]
@@ -72,17 +75,17 @@ pub enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Write the man pages into a folder
-    #[command(hide = true, after_help = help!("Example:\n  rtscope man share/man/man1"))]
+    /// Write the man pages into a directory
+    #[command(after_help = help!("Example:\n  rtscope man share/man/man1"))]
     Man {
-        /// The folder
+        /// The directory; it is made if it does not exist
         dir: PathBuf,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub enum WatchCommand {
-    /// Follow each response from its interrupt or timer to the target task, and report those that take too long
+    /// Follow each response from its interrupt or timer to the target task, and report the late ones
     #[command(after_help = RESPONSE_EXAMPLES)]
     Response(Box<ResponseOptions>),
 }
@@ -100,18 +103,20 @@ const WATCH_EXAMPLES: &str = help!(
 const RESPONSE_EXAMPLES: &str = help!(
     "Examples:
   rtscope watch response --task 'control*' --threshold 500us
-      Every response of tasks named control..., from its timer or interrupt until it waits again.
+      Every response of tasks named control..., from the timer or interrupt until the task waits
+      again.
   rtscope watch response --task jackd --threshold 1ms --end running --snapshot-dir late/
-      From the interrupt until jackd runs; what happened is saved for each late one.
+      From the interrupt until jackd runs; a snapshot of the events is saved for each late one.
   rtscope watch response --threshold 2ms --irq eth0 --duration 1min --json
-      What a network card's interrupt wakes, for a minute, one JSON object a line.
+      Responses to a network card's interrupt, for a minute, one JSON object per line.
   rtscope watch response --task jackd --threshold 1ms --snapshot-dir late/ -k 'block:*,syscalls'
-      With block requests and system calls in the saved traces.
+      Saved traces also contain block requests and system calls.
   rtscope watch response --threshold 300us -- ./control --period 1ms
       Start a program and watch its tasks until it ends.
 
-A response begins at the time a timer was asked for, or at the first handler of a device interrupt, and ends when the
-target runs (--end running) or waits again (--end blocked). The rules are in docs/response-chains.md."
+A response begins at the time for which a timer was set, or at the first handler of a device
+interrupt. It ends when the target runs (--end running) or waits again (--end blocked). The rules
+are in docs/response-chains.md, the JSON objects in docs/json.md."
 );
 
 /// When a response ends.
@@ -134,29 +139,29 @@ impl From<EndArg> for End {
 
 #[derive(Debug, clap::Args)]
 pub struct ResponseOptions {
-    /// Tasks with this name (* and ? stand for any characters); without --task, --pid or COMMAND: the first user-space
-    /// task of each chain
+    /// Watch tasks with this name (with * and ?). Without --task, --pid and COMMAND: the first user-space task of each
+    /// chain
     #[arg(long, value_name = "NAME")]
     pub task: Option<String>,
-    /// Tasks of this process
+    /// Watch the tasks of this process
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
-    /// A response that takes longer is late (500us, 2ms, 1s)
+    /// A response that takes longer than this is late (500us, 2ms, 1s)
     #[arg(long, value_name = "TIME")]
     pub threshold: DurationNs,
     /// When a response ends
     #[arg(long, value_enum, default_value_t = EndArg::Blocked)]
     pub end: EndArg,
-    /// Only responses to this device interrupt (number, or name as in /proc/interrupts); may be repeated
+    /// Watch only responses to this device interrupt (a number, or a name from /proc/interrupts); may be repeated
     #[arg(long, value_name = "N|NAME")]
     pub irq: Vec<String>,
-    /// Only responses to timers (with --irq: to those too)
+    /// Watch only responses to timers (with --irq: also those)
     #[arg(long)]
     pub timer: bool,
-    /// Save what happened around a late response here: a CTF trace, trigger.json and explain.txt for each
+    /// Save a snapshot for each late response in this directory: a CTF trace, trigger.json and explain.txt
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub snapshot_dir: Option<PathBuf>,
-    /// Also these tracepoints in the snapshots (as for rtscope record; with --snapshot-dir)
+    /// With --snapshot-dir: snapshots also contain these tracepoints (as for rtscope record)
     #[arg(
         short = 'k',
         long = "kernel",
@@ -165,43 +170,43 @@ pub struct ResponseOptions {
         requires = "snapshot_dir"
     )]
     pub kernel: Vec<String>,
-    /// Snapshots also have these events of instrumented programs (PROVIDER:EVENT with * and ?, PROVIDER, !PATTERN); several with
-    /// commas
+    /// Snapshots also contain these events of instrumented programs (PROVIDER:EVENT with * and ?, PROVIDER, !PATTERN),
+    /// separated by commas
     #[arg(short = 'u', long = "user", value_name = "PATTERNS", value_delimiter = ',')]
     pub user: Vec<String>,
-    /// Size of each bank of the flight recorder; a CPU has two
+    /// Size of a bank of the flight recorder; each CPU has two
     #[arg(long, value_name = "SIZE", default_value = "8M")]
     pub buffer: Bytes,
-    /// History wanted before a detection
+    /// How much history before a detection a snapshot should have
     #[arg(long, value_name = "TIME", default_value = "500ms")]
     pub pre: DurationNs,
-    /// Recording goes on for so long after a detection
+    /// How long recording goes on after a detection
     #[arg(long, value_name = "TIME", default_value = "50ms")]
     pub post: DurationNs,
-    /// At most so many snapshots (1/s, 10/min); late responses are counted and reported all the same
+    /// At most this many snapshots (1/s, 10/min). Every late response is counted and reported regardless
     #[arg(long, value_name = "RATE", default_value = "1/s")]
     pub rate: IntervalNs,
     /// Stop after this time
     #[arg(long, value_name = "TIME")]
     pub duration: Option<DurationNs>,
-    /// One versioned JSON object a line on standard output
+    /// Print one JSON object per line (docs/json.md)
     #[arg(long)]
     pub json: bool,
     /// Exit with code 4 when there was a late response
     #[arg(long)]
     pub fail_if_late: bool,
-    /// Start this program, watch its process (unless --task or --pid say otherwise), and stop when it ends
+    /// Start this program, watch its process (unless --task or --pid are given), and stop when it ends
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = help!("Example:\n  rtscope explain late/20261120T234107Z-1"))]
+#[command(after_help = help!("Examples:\n  rtscope explain late/20261120T234107Z-1\n  rtscope explain late/20261120T234107Z-1 --json"))]
 pub struct ExplainOptions {
-    /// The folder of a saved late response
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub folder: PathBuf,
-    /// One JSON object a line on standard output
+    /// The directory of a saved late response
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+    /// Print one JSON object per line (docs/json.md)
     #[arg(long)]
     pub json: bool,
 }
@@ -209,10 +214,10 @@ pub struct ExplainOptions {
 #[derive(Debug, clap::Args)]
 #[command(after_help = help!("Example:\n  rtscope caps --verbose"))]
 pub struct CapsOptions {
-    /// One JSON object on standard output
+    /// Print one JSON object (docs/json.md)
     #[arg(long)]
     pub json: bool,
-    /// Also what was found
+    /// Also show how each feature was probed
     #[arg(long, short)]
     pub verbose: bool,
 }

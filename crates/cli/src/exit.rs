@@ -84,14 +84,14 @@ macro_rules! help {
             $examples,
             "\n
 Exit codes:
-  0    it did what was asked
-  1    it failed while running
+  0    success
+  1    something failed at run time; a full disk is said to be one
   2    an argument cannot be used
-  3    the kernel or our privileges lack something (rtscope caps tells more)
-  4    late responses were found, with --fail-if-late; rtscope shield verify: a promise is broken
-  5    a trace is damaged; what can be read of it was shown
-  130  a second Ctrl-C ended it at once, in the middle of its work
-  127  COMMAND could not be started"
+  3    a kernel feature or a privilege is missing (rtscope caps lists them)
+  4    late responses were found (--fail-if-late), or a check of rtscope shield verify failed
+  5    a trace is damaged; the readable part was shown
+  127  COMMAND could not be started
+  130  a second Ctrl-C ended it at once"
         )
     };
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rtscope explain FOLDER`: the explanation of a saved late response, made again from its files alone.
+//! `rtscope explain DIR`: the explanation of a saved late response, made again from its files alone.
 
 use crate::args::ExplainOptions;
 use crate::exit::Failure;
@@ -10,7 +10,7 @@ use rtscope_analyze::explain::{Explainer, Explanation};
 
 /// Reads, explains, prints.
 pub fn run(options: &ExplainOptions) -> Result<(), Failure> {
-    let (trigger, recording) = files::read(&options.folder)?;
+    let (trigger, recording) = files::read(&options.dir)?;
     let explainer = Explainer::new(&recording);
     let explanations: Vec<Explanation> = trigger.late.iter().map(|late| explainer.explain(late)).collect();
     if !options.json {

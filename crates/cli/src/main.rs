@@ -8,6 +8,7 @@ mod exit;
 mod explain;
 mod flight;
 mod generate;
+mod help;
 mod impact;
 mod list;
 mod npt;
@@ -27,11 +28,16 @@ mod watch;
 mod who_runs;
 
 use args::{Args, Command, WatchCommand};
-use clap::Parser;
+use clap::FromArgMatches;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let matches = help::command().get_matches();
+    let args = match Args::from_arg_matches(&matches) {
+        Ok(args) => args,
+        // The matches are those of the same definitions.
+        Err(error) => error.exit(),
+    };
     let result = match args.command {
         Command::Watch(WatchCommand::Response(options)) => watch::run(*options),
         Command::List(options) => list::run(&options),

@@ -16,18 +16,18 @@ pub const EXAMPLES: &str = help!(
     "Example:
   rtscope record -u 'motor:*' --flight-recorder -o late/ &
   rtscope snapshot
-      Prints the folder of the new trace, late/1."
+      Prints the directory of the new trace, late/1."
 );
 
 #[derive(Debug, clap::Args)]
 pub struct SnapshotOptions {
-    /// Of the recorder of this user, by number; without it, of the own user
+    /// Ask the flight recorder of this user (a number). Without it: your own
     #[arg(long, value_name = "UID")]
     pub user: Option<u32>,
     /// How long to wait for the trace
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub timeout: crate::units::DurationNs,
-    /// One JSON object on standard output
+    /// Print one JSON object (docs/json.md)
     #[arg(long)]
     pub json: bool,
 }

@@ -12,15 +12,15 @@ use std::time::UNIX_EPOCH;
 const PRINT_EXAMPLES: &str = help!(
     "Examples:
   rtscope print late/20261120T234107Z-1
-      All events, as babeltrace2 prints them.
+      All events, in the format of babeltrace2.
   rtscope print trace/ --event 'sched_*' --task control --from +1.5s --to +1.6s
-      What the scheduler did with a task, in a tenth of a second.
+      What the scheduler did with a task within a tenth of a second.
   rtscope print trace/ --where 'prev_prio < 0 && next_comm =~ \"kworker*\"' --format json
-      One JSON object a line (docs/event-formats.md).
+      One JSON object per line (docs/event-formats.md).
   rtscope print trace/ --event 'irq_*' --format csv --fields irq,name,ret
       A table.
 
-What is missing from a trace is said on standard error, after the events."
+What is missing from a trace is reported on standard error, after the events."
 );
 
 const STAT_EXAMPLES: &str = help!(
@@ -28,17 +28,17 @@ const STAT_EXAMPLES: &str = help!(
   rtscope stat late/20261120T234107Z-1
       Events by name, streams, and what is missing.
   rtscope stat trace/ --from -1s --cpu 0-3 --json
-      The last second on four CPUs, as one JSON object."
+      The last second, on four CPUs, as one JSON object."
 );
 
-/// How events are shown.
+/// The format of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FormatArg {
-    /// As babeltrace2 does
+    /// The format of babeltrace2
     Text,
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
-    /// A table with commas
+    /// Values separated by commas
     Csv,
 }
 
@@ -47,16 +47,16 @@ pub enum FormatArg {
 pub struct PrintOptions {
     #[command(flatten)]
     pub trace: TraceOptions,
-    /// How events are shown
+    /// The format of events
     #[arg(long, value_enum, default_value_t = FormatArg::Text)]
     pub format: FormatArg,
-    /// With --format csv: these fields, each in a column of its own
+    /// With --format csv: a column for each of these fields
     #[arg(long, value_name = "FIELD,FIELD...", value_delimiter = ',')]
     pub fields: Vec<String>,
-    /// Stop after so many events
+    /// Stop after this many events
     #[arg(long, value_name = "N")]
     pub head: Option<u64>,
-    /// With --format text: the clock's own values instead of times of day
+    /// With --format text: raw clock values instead of times of day
     #[arg(long)]
     pub clock_raw: bool,
 }
@@ -66,30 +66,30 @@ pub struct PrintOptions {
 pub struct StatOptions {
     #[command(flatten)]
     pub trace: TraceOptions,
-    /// One JSON object on standard output
+    /// Print one JSON object (docs/json.md)
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct TraceOptions {
-    /// The folder of a trace, or one with traces below it, which are merged
+    /// The directory of a trace. Traces in directories below it are merged
     #[arg(value_hint = ValueHint::DirPath)]
     pub trace: PathBuf,
-    /// Not before this time: 13:05:59.25, 2026-11-20T13:05:59Z, nanoseconds since 1970, +1.5s after the first event, or
-    /// -2s before the last
+    /// Not before this time: 13:05:59.25, 2026-11-20T13:05:59Z, nanoseconds since 1970, +1.5s (after the first event) or
+    /// -2s (before the last)
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub from: Option<String>,
-    /// Not after this time
+    /// Not after this time (as for --from)
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub to: Option<String>,
-    /// Only events with this name (* and ? stand for any characters); may be repeated
+    /// Only events with this name (with * and ?); may be repeated
     #[arg(long, value_name = "NAME")]
     pub event: Vec<String>,
-    /// Only events whose fields say this: comparisons (== != < <= > >=, =~ for patterns) with && || ! and parentheses
+    /// Only events whose fields match: comparisons (== != < <= > >=, =~ for patterns), joined by && || ! and parentheses
     #[arg(long = "where", value_name = "CONDITION")]
     pub condition: Vec<String>,
-    /// Only events that name this task in a field (its thread id, or a pattern for its name)
+    /// Only events with this task in a field (a thread id, or a pattern for its name)
     #[arg(long, value_name = "NAME|TID")]
     pub task: Option<String>,
     /// Only events of these CPUs (0,2-3)

@@ -9,33 +9,36 @@ use std::path::PathBuf;
 pub const EXAMPLES: &str = help!(
     "Examples:
   rtscope impact
-      What each tracer of this machine adds to a turn of the non-preempt test, and how many events it loses.
+      What each installed tracer adds to an iteration of the non-preempt test, and how many events
+      it loses.
   rtscope impact --cpu 3 --fifo 80 --loops 100M --rounds 5 --plot impact.svg
       On an isolated CPU, as a real-time thread, with a picture of the histograms.
   rtscope impact --tracers rtscope,lttng,lttng-timer --rate 100000/s --json
-      Three of them, at a pace that all can keep up with, for programs.
+      Three of them, at a rate that none loses events at, as JSON.
   rtscope impact --max-rate
-      The highest rate of events that each records without a loss; and the same while all scheduler, interrupt and system-call
-      events of the kernel are recorded, too.
+      The highest rate of events that each records without a loss; then the same while all
+      scheduler, interrupt and system-call events of the kernel are recorded too.
 
-Each round runs the loop of rtscope npt without an event, with one that nobody records, and under each tracer, in random order. The
-tables have medians over the rounds; what a tracer adds is the median of the differences to the untraced run of the same round.
-A cost with losses is too low: what is not recorded is not written either. --rate or a larger --buffer avoids them.
+Each round runs the loop of rtscope npt without an event, with an event that is not recorded, and
+under each tracer, in random order. The tables show medians over the rounds. What a tracer adds is
+the median of the differences to the untraced run of the same round. If events were lost, the cost
+is too low, since a lost event is not written: use --rate or a larger --buffer.
 
   untraced     the loop without an event
-  disabled     with rtscope's event, which nobody records (it is perf's and bpftrace's, too); lttng-off: with LTTng's
+  disabled     with the event of rtscope (also used by perf and bpftrace), not recorded
+  lttng-off    with the event of LTTng, not recorded
   rtscope      rtscope record -u
-  flight       rtscope record -u --flight-recorder, which overwrites and so loses nothing
-  lttng        LTTng-UST as it is by default: the writer wakes the consumer, by a system call
-  lttng-timer  LTTng-UST with --read-timer=200: the consumer looks by itself
-  perf         the loop's USDT probe, by a uprobe and perf record
+  flight       rtscope record -u --flight-recorder, which overwrites, and so loses nothing
+  lttng        LTTng-UST with its defaults: the writer wakes the consumer by a system call
+  lttng-timer  LTTng-UST with --read-timer=200: the consumer polls
+  perf         the USDT probe of the loop, by a uprobe and perf record
   bpftrace     the same probe, by bpftrace, which prints each event into a file
 
-What is not installed is said, with the way to get it. perf and bpftrace take root. Files go to a folder below $TMPDIR (or
-/tmp) that is removed at the end."
+A tracer that is not installed is reported, with the way to get it. perf and bpftrace need root.
+Files go to a temporary directory below $TMPDIR (or /tmp), which is removed at the end."
 );
 
-/// Who traces.
+/// A tracer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum TracerArg {
     /// rtscope record -u
@@ -54,44 +57,44 @@ pub enum TracerArg {
 
 #[derive(Debug, clap::Args)]
 pub struct ImpactOptions {
-    /// The CPU of the loop; without it: the last one that this process may use. Tracers run on the others
+    /// The CPU of the loop. Without it: the last one that this process may use. Tracers run on the others
     #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,
     /// Run the loop as a real-time thread of this priority (SCHED_FIFO)
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
     pub fifo: Option<u8>,
-    /// Turns of each run (1000000, 10M, 1e8); 1M without --duration
+    /// Iterations of each run (1000000, 10M, 1e8) [default without --duration: 1M]
     #[arg(long, value_name = "COUNT", conflicts_with = "duration")]
     pub loops: Option<Count>,
-    /// Time of each run; with --max-rate: of each try (1s)
+    /// Time of each run; with --max-rate: of each try [default: 1s]
     #[arg(long, value_name = "TIME")]
     pub duration: Option<DurationNs>,
-    /// How often all is run
+    /// Number of rounds
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
-    /// These tracers; several with commas. Without it: all that are there
+    /// Only these tracers, separated by commas. Without it: all that are installed
     #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',')]
     pub tracers: Vec<TracerArg>,
-    /// At most so many events (100000/s); without it one in each turn
+    /// At most this many events (100000/s). Without it: one in each iteration
     #[arg(long, value_name = "RATE", conflicts_with = "max_rate")]
     pub rate: Option<IntervalNs>,
-    /// Each tracer's buffer, for a CPU or a thread; LTTng's has 32 sub-buffers. 32M, so that little is lost; with --max-rate 4M,
-    /// so that a try fills it many times
+    /// Buffer of each tracer, for a CPU or a thread (for LTTng: 32 sub-buffers in total). By default 32M, so that little is
+    /// lost; with --max-rate 4M, so that a try fills it many times
     #[arg(long, value_name = "SIZE")]
     pub buffer: Option<Bytes>,
-    /// Instead: the highest rate of events that each tracer records without a loss
+    /// Find the highest rate of events that each tracer records without a loss
     #[arg(long, conflicts_with_all = ["loops", "rounds", "plot"])]
     pub max_rate: bool,
-    /// With --max-rate: the rate that was found has to pass for so long a time; else a lower one (as long as a try)
+    /// With --max-rate: how long the rate has to pass to be confirmed [default: the time of a try]
     #[arg(long, value_name = "TIME", requires = "max_rate")]
     pub hold: Option<DurationNs>,
-    /// With --max-rate: events of the program alone, and not also with the kernel's
+    /// With --max-rate: skip the second search, with events of the kernel
     #[arg(long, requires = "max_rate")]
     pub without_kernel: bool,
-    /// Draw the histograms beside each other into this file (SVG)
+    /// Draw the histograms into this file (SVG)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub plot: Option<PathBuf>,
-    /// One versioned JSON object on standard output
+    /// Print one JSON object (docs/json.md)
     #[arg(long)]
     pub json: bool,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `rtscope record` can be told.
+//! The options of `rtscope record`.
 
 use crate::exit::{Failure, help};
 use crate::units::{Bytes, DurationNs};
@@ -13,31 +13,34 @@ pub const EXAMPLES: &str = help!(
   rtscope record -k 'sched:*,irq:*' --duration 10s -o trace/
       The scheduler and all interrupts, for ten seconds.
   rtscope record -k syscalls --only-command -o trace/ -- make -j4
-      Every system call of make and its children, with the paths they were given.
+      Every system call of make and its children, with the paths in their arguments.
   rtscope record -k 'block:*' --filter 'block:block_rq_issue: bytes > 65536' -o trace/
-      Block requests; of the issued ones, only the large.
+      Block requests; of the issued ones, only large ones.
   rtscope record -k '*,!lock:*' --duration 1s -o trace/
-      Everything that the kernel has, for a second.
+      All tracepoints but those of locks, for a second.
   rtscope record -u 'motor:*' --context tid -o trace/ -- ./controller
-      Events of instrumented programs; no privilege is needed for the own ones.
+      Events of instrumented programs; your own need no privilege.
   rtscope record -k 'sched:*' -u '*' -o trace/ -- ./controller
       Both, on one clock: trace/kernel and trace/user.
   rtscope record -u '*' --flight-recorder --user-buffer 4M -o late/
-      Keep the newest events of each thread in memory; rtscope snapshot saves them.
+      Retain the newest events of each thread in memory; rtscope snapshot saves them.
   rtscope record --recover trace/
       Finish the trace of a recording that was killed.
 
-Read the trace with rtscope stat, rtscope print, babeltrace2 or Trace Compass. rtscope list -k lists the tracepoints.
+Read the trace with rtscope stat, rtscope print, babeltrace2 or Trace Compass. rtscope list -k lists
+the tracepoints, and which recorder takes each.
 
-Scheduler, interrupt and timer tracepoints that fire with interrupts off are recorded by eBPF, which costs least; and system
-calls, where the kernel (up to Linux 6.18) lets none of its programs there be preempted. All others, and those with a
-filter, by an ftrace instance of rtscope's own. Both are merged into one trace on one clock. Calls of 32-bit programs are
-not recorded, by either. rtscope list -k tells which recorder takes which.
-rtscope's own system calls and other activity are left out (--with-self keeps them); the switches to and from it stay, so that
-the time of each CPU adds up."
+eBPF records scheduler, interrupt and timer tracepoints that fire with interrupts disabled, which
+costs least. It records system calls too, on kernels that run those eBPF programs with preemption
+disabled (up to Linux 6.18). Everything else, and every tracepoint with a filter, goes through a
+private ftrace instance. Both end up in one trace, on one clock. System calls of 32-bit programs
+are not recorded.
+
+What rtscope itself does is left out (--with-self records it). Switches to and from it are
+recorded, so that the time of each CPU adds up."
 );
 
-/// Who may record.
+/// The recorders of the kernel that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
     /// eBPF where it loses nothing, ftrace for the rest
@@ -46,16 +49,16 @@ pub enum By {
     Ftrace,
 }
 
-/// What an event of a program can say of who recorded it.
+/// Context that is recorded with each event of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Context {
-    /// The process, as it sees itself
+    /// The process id, in its own PID namespace
     Pid,
-    /// The thread, as it sees itself
+    /// The thread id, in its own PID namespace
     Tid,
     /// The thread's name
     Comm,
-    /// The CPU on which it happened
+    /// The CPU
     Cpu,
 }
 
@@ -73,69 +76,70 @@ impl Context {
 
 #[derive(Debug, clap::Args)]
 pub struct RecordOptions {
-    /// Tracepoints: SYSTEM:EVENT with * and ?, a system, 'syscalls', or EVENT; !PATTERN leaves out; several with commas.
-    /// Without it and without -u: those that are recorded by eBPF
+    /// Tracepoints: SYSTEM:EVENT with * and ?, a subsystem, 'syscalls', or EVENT; !PATTERN excludes; separated by commas.
+    /// Without -k and -u: the built-in events, which eBPF records
     #[arg(short = 'k', long = "kernel", value_name = "PATTERNS", value_delimiter = ',')]
     pub kernel: Vec<String>,
-    /// Events of instrumented programs (include/rtscope): PROVIDER:EVENT with * and ?, or PROVIDER; !PATTERN leaves out; several
-    /// with commas. Of all programs that run now or start later; for root, those of all users
+    /// Events of instrumented programs: PROVIDER:EVENT with * and ?, or PROVIDER; !PATTERN excludes; separated by commas.
+    /// Covers all your programs that run now or start later; as root, programs of all users and in containers
     #[arg(short = 'u', long = "user", value_name = "PATTERNS", value_delimiter = ',')]
     pub user: Vec<String>,
     /// With -u: only events up to this level (0 emergency … 6 info, 7 debug)
     #[arg(long, value_name = "LEVEL", default_value_t = 7, requires = "user")]
     pub level: u32,
-    /// With -u: what each event says of who recorded it; several with commas
+    /// With -u: context that is recorded with each event; separated by commas
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',', requires = "user")]
     pub context: Vec<Context>,
-    /// With -u: size of each thread's buffer, where the program does not say; rounded up to a power of two
+    /// With -u: size of each thread's buffer, unless the program sets it; rounded up to a power of two
     #[arg(long, value_name = "SIZE", requires = "user")]
     pub user_buffer: Option<Bytes>,
-    /// With -u: programs that allow it wait for room instead of losing events; never threads with a real-time policy
+    /// With -u: programs that allow it wait when a buffer is full, instead of losing events. Threads with a real-time policy
+    /// never wait
     #[arg(long, requires = "user")]
     pub blocking: bool,
-    /// With -u: programs overwrite their buffers, nothing goes to the disk until rtscope snapshot asks for it, and at the end;
-    /// DIR/1, DIR/2, ... are the traces
+    /// With -u: programs overwrite their oldest events. A trace (DIR/1, DIR/2, ...) is written when rtscope snapshot asks
+    /// for it, and at the end
     #[arg(long, requires = "user", conflicts_with_all = ["kernel", "blocking", "fifo"])]
     pub flight_recorder: bool,
-    /// Where the trace goes: a folder that does not exist yet
+    /// Where the trace goes: a directory that does not exist yet
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, required_unless_present = "recover")]
     pub output: Option<PathBuf>,
-    /// Of these tracepoints only events for which the expression holds, in the kernel ('sched:sched_switch: next_prio < 100');
-    /// may be repeated
+    /// Record events of these tracepoints only if the expression is true, tested in the kernel ('sched:sched_switch:
+    /// next_prio < 100'); may be repeated
     #[arg(long, value_name = "EVENT: EXPR")]
     pub filter: Vec<String>,
-    /// Only what happens in this thread; may be repeated
+    /// Only events of this thread; may be repeated
     #[arg(long, value_name = "TID")]
     pub pid: Vec<u32>,
-    /// With --pid: also in the children that it makes from now on
+    /// With --pid: also events of children created from now on
     #[arg(long, requires = "pid")]
     pub follow: bool,
-    /// Only what happens in COMMAND and its children
+    /// Only events of COMMAND and its children
     #[arg(long, requires = "command", conflicts_with = "pid")]
     pub only_command: bool,
-    /// Only what happens in tasks with this name (* and ? stand for any characters)
+    /// Only events of tasks with this name (with * and ?)
     #[arg(long, value_name = "NAME")]
     pub comm: Option<String>,
-    /// Only on these CPUs (0,2-3)
+    /// Only events of these CPUs (0,2-3)
     #[arg(long, value_name = "LIST")]
     pub cpu: Option<String>,
-    /// Memory of each CPU's buffer, for each of the two recorders [default: 8M]
+    /// Size of each CPU's buffer, for each of the two recorders [default: 8M]
     #[arg(long, value_name = "SIZE")]
     pub buffer: Option<Bytes>,
     /// Stop after this time
     #[arg(long, value_name = "TIME")]
     pub duration: Option<DurationNs>,
-    /// Also what rtscope itself does
+    /// Also record what rtscope itself does
     #[arg(long)]
     pub with_self: bool,
-    /// Which of the kernel's recorders may be used
+    /// Which recorders of the kernel may be used
     #[arg(long, value_enum, default_value_t = By::Auto)]
     pub by: By,
-    /// Run the threads that empty the buffers with this real-time priority (SCHED_FIFO), where other real-time tasks would starve
-    /// them
+    /// Run the threads that empty the buffers with this real-time priority (SCHED_FIFO), so that other real-time tasks do
+    /// not starve them
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
     pub fifo: Option<u8>,
-    /// One versioned JSON object at the end, on standard output
+    /// Print one JSON object per trace at the end (docs/json.md)
     #[arg(long)]
     pub json: bool,
     /// Finish the trace DIR of a recording that was killed

@@ -12,21 +12,23 @@ use std::path::PathBuf;
 pub const EXAMPLES: &str = help!(
     "Examples:
   rtscope shield plan --rt 2-3
-      What would change to keep CPUs 2 and 3 free for real-time work, and what cannot be changed here.
+      What would change to reserve CPUs 2 and 3 for real-time work, and what cannot be changed here.
   rtscope shield create --rt 2-3
-      Do it. With --mode artis a scheduler lends the CPUs to other tasks while real-time work sleeps (sched_ext). The old values are in /run/rtscope/shield.json before the first change.
+      Make the shield. The old values are in /run/rtscope/shield.json before the first change.
   rtscope shield run --prio 80 --cpu 2 -- ./control
-      A program on CPU 2, with SCHED_FIFO and priority 80.
+      Run a program on CPU 2, with SCHED_FIFO and priority 80.
   rtscope shield status
-      Whether everything is as the shield wants it.
+      Whether all settings are still as the shield made them.
   rtscope shield verify --duration 1min
-      What really ran on these CPUs.
+      What really ran on these CPUs for a minute.
   rtscope shield table
-      What a shield is good for on this machine: latencies under load, without it and in it.
+      Latencies under load on this machine, without a shield and with each kind of shield.
   rtscope shield undo
-      Everything as it was, also after a crash, in any shell.
+      Restore everything, also after a crash.
 
-Nothing outlives a reboot. What only the kernel's command line can set is printed, never edited."
+No setting survives a reboot. What only the kernel's command line can set is printed, never
+edited. With --mode artis, a scheduler (sched_ext) lends the CPUs to other tasks while real-time
+work sleeps."
 );
 
 const PLAN_EXAMPLES: &str = help!(
@@ -38,64 +40,77 @@ const CREATE_EXAMPLES: &str = help!(
     "Examples:
   rtscope shield create --rt 2-3
   rtscope shield create --rt 2-3 --keep-irq can0@2 --keep-irq 36
-      The interrupts of can0 come to CPU 2, interrupt 36 to CPUs 2-3; all others leave.
+      Route the interrupts of can0 to CPU 2 and interrupt 36 to CPUs 2-3; move all others away.
+  rtscope shield create --rt 2-3 --mode artis
+      Lend the CPUs to other tasks while real-time work sleeps (sched_ext).
 
-verify lists kept interrupts, and does not count them as broken promises; nor, where they came, the softirqs of devices.
+shield verify lists the interrupts of --keep-irq, and does not count them as failed checks; nor the
+softirqs of devices on a CPU that received such an interrupt.
 
---mode artis lends real-time CPUs to other tasks while these are in user mode. Who enters the kernel there is moved to another CPU.
-With --mode artis all tasks without a real-time policy are scheduled by rtscope. Nice values hold; weights and limits of control
-groups do not (cpu.weight, cpu.max), nor does the balancing between groups. A task with a real-time policy that may use several CPUs is
-kept off the real-time ones. Who is bound to a real-time CPU stays there, and when real-time work leaves it no time for 30 seconds, the
-kernel ends the scheduler. Whatever ends it: the CPUs are set apart then, as without --mode artis, and shield status says why.
-Make it before real-time tasks run: loading the scheduler disturbs all CPUs for some milliseconds."
+--mode artis lends real-time CPUs to other tasks while those run in user mode. A task that enters
+the kernel there is moved to another CPU. rtscope schedules all tasks without a real-time policy:
+nice values still apply, but weights and limits of control groups (cpu.weight, cpu.max) and the
+balancing between groups are ignored. A task with a real-time policy that may use several CPUs is
+moved off the real-time CPUs. A task bound to a real-time CPU stays there; if real-time work leaves
+it no time for 30 seconds, the kernel ends the scheduler. Whenever the scheduler ends, the CPUs are
+isolated as without --mode artis, and shield status shows the reason. Create the shield before
+real-time tasks run: loading the scheduler disturbs all CPUs for some milliseconds."
 );
-const STATUS_EXAMPLES: &str = help!("Example:\n  rtscope shield status --json");
+const STATUS_EXAMPLES: &str = help!("Examples:\n  rtscope shield status\n  rtscope shield status --json");
 const VERIFY_EXAMPLES: &str = help!(
     "Examples:
   rtscope shield verify --duration 1min
-      What ran on the shielded CPUs for a minute: tasks, interrupts, softirqs, kernel threads, ticks, and who sent interrupts there.
+      What ran on the shielded CPUs for a minute: tasks, kernel threads, interrupts, softirqs and
+      ticks, and the senders of interrupts from other CPUs.
   rtscope shield verify --rt 1 --json
-      The same of a CPU that nobody shields.
+      The same for a CPU that is not shielded.
 
-Each promise is PASS, FAIL, or UNKNOWN where nothing broke it but an event was lost. What no setting of this machine keeps away is
-counted, and no promise."
+Each check is reported as PASS or FAIL. If events were lost, a check that did not fail is reported
+as UNKNOWN. What no setting of this machine can prevent is counted, but not checked."
 );
 const RUN_EXAMPLES: &str = help!(
     "Examples:
   rtscope shield run --prio 80 --cpu 2 -- ./control --period 1ms
   rtscope shield run --cpu 2 --policy deadline --runtime 2ms --deadline 10ms --period 10ms -- ./control
-      SCHED_DEADLINE: the kernel gives it 2 ms in each 10 ms, and stops it there.
+      SCHED_DEADLINE: the kernel gives the program 2 ms in each 10 ms, and no more.
 
-Several tasks may share a CPU. Before a task gets SCHED_DEADLINE it is worked out whether all deadlines on its CPU can be kept (earliest
-deadline first: the sum of runtime/period, and the processor demand where a deadline is shorter than its period; the kernel's own servers
-for ordinary tasks count). If not, it says why, with figures, and nothing starts; --force leaves it to the kernel. The kernel has the last
-word; what it refuses is explained, with its figures. Only the first thread of the program is scheduled by deadlines: what it starts is
-ordinary, since the kernel lets no such thread be copied. DEADLINE tasks come before all FIFO and RR tasks.
-The program keeps its policy when the shield is undone."
+Several tasks may share a CPU. Before a task gets SCHED_DEADLINE, rtscope checks whether all
+deadlines on its CPU can be met under earliest deadline first: the sum of runtime/period and, if a
+deadline is shorter than its period, the processor demand. The kernel's servers for ordinary tasks
+are included. If a deadline could be missed, the figures are shown and nothing starts; --force
+leaves the decision to the kernel. If the kernel refuses, its figures are shown.
+
+Only the first thread of the program is scheduled by deadlines: the kernel does not let such a
+thread pass its policy on. DEADLINE tasks run before all FIFO and RR tasks. The program retains its
+policy when the shield is undone."
 );
 const MOVE_EXAMPLES: &str = help!(
-    "Example:
+    "Examples:
   rtscope shield move $(pidof jackd)
-
   rtscope shield move --cpu 2 --policy rr --prio 50 $(pidof sampler)
 
-All threads of a process go where its group goes; their policies and priorities stay, but for --policy, which is for the first thread of
-each process, is decided as for run, and is undone with the shield."
+All threads of a process are moved. They retain their policies and priorities, except that --policy
+sets the policy of the first thread of each process. It is checked as for shield run, and undone
+with the shield."
 );
 const UNDO_EXAMPLES: &str = help!(
-    "Example:
+    "Examples:
   rtscope shield undo
+  rtscope shield undo --force
+      Also restore settings that were changed by somebody else.
 
-A setting that somebody else has changed since is told, and left; after that --force writes the old value all the same."
+Settings changed by somebody else since the shield was made are reported and left alone, unless
+--force is given."
 );
 const TOP_EXAMPLES: &str = help!(
     "Examples:
   rtscope shield top
   rtscope shield top --once --json
 
-Each CPU and class: how long it ran (on a real-time CPU: what was lent; rt0: how long real-time tasks had it), how often tasks were sent
-there, and the evictions: all that were begun have moved the task, ended otherwise (it slept, ended or changed first), or are on
-their way. Refused: the task may use no other CPU, or was in a section in which the kernel moves nobody."
+For each CPU and class: how long it ran (on a real-time CPU: the time lent; rt0: the time of
+real-time tasks), how often tasks were sent there, and evictions. An eviction moved the task, ended
+otherwise (the task slept, ended or changed first), or is under way. It is refused if the task may
+use no other CPU, or is in a section in which the kernel does not move tasks."
 );
 const UNIT_EXAMPLES: &str = help!(
     "Example:
@@ -105,7 +120,7 @@ const UNIT_EXAMPLES: &str = help!(
 
 #[derive(Debug, clap::Args)]
 pub struct ShieldOptions {
-    /// The folder that holds proc, sys and run
+    /// The directory that holds proc, sys and run
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
     pub root: PathBuf,
     #[command(subcommand)]
@@ -114,19 +129,19 @@ pub struct ShieldOptions {
 
 #[derive(Debug, Subcommand)]
 pub enum ShieldCommand {
-    /// Say what a shield would change on this machine, and what cannot be changed; changes nothing
+    /// Show what a shield would change, and what cannot be changed; changes nothing
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(PlanOptions),
-    /// Make a shield: keep everything away from some CPUs
+    /// Make a shield: move everything else off some CPUs
     #[command(after_help = CREATE_EXAMPLES)]
     Create(PlanOptions),
-    /// Say whether all settings still are as the shield wants them
+    /// Show whether all settings are still as the shield made them
     #[command(after_help = STATUS_EXAMPLES)]
     Status(OutputOptions),
-    /// Watch what really runs on the shielded CPUs, whatever the settings say
+    /// Check what really runs on the shielded CPUs, whatever the settings say
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyOptions),
-    /// Measure latency and throughput: without a shield, in it, with load and without
+    /// Measure latency and throughput with and without load, with and without a shield
     #[command(after_help = crate::shield::table::options::EXAMPLES)]
     Table(crate::shield::table::options::TableOptions),
     /// Run a program on the shielded CPUs, with a real-time priority
@@ -135,35 +150,35 @@ pub enum ShieldCommand {
     /// Move running processes to the shielded CPUs
     #[command(name = "move", after_help = MOVE_EXAMPLES)]
     Move(MoveOptions),
-    /// Put everything back as it was
+    /// Restore everything
     #[command(after_help = UNDO_EXAMPLES)]
     Undo(UndoOptions),
-    /// Show what the scheduler of mode artis lends, and how fast it takes that back
+    /// Show what the scheduler of mode artis lends, and how fast it takes CPUs back
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopOptions),
-    /// Hold the scheduler of mode artis
+    /// Hold the scheduler of mode artis (started by shield create)
     #[command(hide = true)]
     Keep(KeepOptions),
-    /// Set the CPUs apart when the process that holds the scheduler ends
+    /// Isolate the CPUs when the keeper ends (started by the keeper)
     #[command(hide = true)]
     Guard(GuardOptions),
-    /// Print a systemd service that makes the shield when it starts and undoes it when it stops
+    /// Print a systemd service that makes the shield at its start and undoes it at its stop
     #[command(after_help = UNIT_EXAMPLES)]
     Unit(UnitOptions),
 }
 
 #[derive(Debug, clap::Args)]
 pub struct VerifyOptions {
-    /// The CPUs to watch; without it: those of the shield
+    /// The CPUs to watch. Without it: those of the shield
     #[arg(long, value_name = "CPUS")]
     pub rt: Option<String>,
-    /// For so long
+    /// How long to watch
     #[arg(long, value_name = "TIME", default_value = "60s")]
     pub duration: DurationNs,
-    /// Memory of each CPU for what ran, the newest
+    /// Memory for the newest events of each CPU
     #[arg(long, value_name = "SIZE", default_value = "4M")]
     pub buffer: Bytes,
-    /// One versioned JSON object on standard output
+    /// Print one JSON object (docs/json.md)
     #[arg(long)]
     pub json: bool,
 }
@@ -171,9 +186,9 @@ pub struct VerifyOptions {
 /// How far a shield goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LevelArg {
-    /// What makes the shielded CPUs quiet
+    /// Settings that make the shielded CPUs quiet
     Basic,
-    /// Also what costs the rest of the machine memory or power: huge pages, merging of pages, compaction
+    /// Also settings that cost the rest of the machine memory or power: huge pages, page merging, compaction
     Full,
 }
 
@@ -186,21 +201,21 @@ impl From<LevelArg> for Level {
     }
 }
 
-/// What becomes of the CPUs' idle time.
+/// How the idle time of the CPUs is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ModeArg {
-    /// Nothing: the CPUs are set apart
+    /// Not at all: the CPUs are isolated
     Shield,
-    /// A scheduler lends them to tasks in user mode, and takes them back when these enter the kernel (sched_ext)
+    /// A scheduler (sched_ext) lends them to tasks in user mode, and takes them back when those enter the kernel
     Artis,
 }
 
-/// What a task in the shield is.
+/// The class of a task in the shield.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ClassArg {
     /// Hard real time: SCHED_FIFO, SCHED_RR or SCHED_DEADLINE, on one CPU
     Rt0,
-    /// Real time that may wait for Rt0: before all other tasks, on real-time CPUs while in user mode (--mode artis)
+    /// Real time behind rt0 and before all other tasks, on real-time CPUs while in user mode (--mode artis)
     Rt1,
 }
 
@@ -209,34 +224,35 @@ pub struct PlanOptions {
     /// The CPUs for real-time work (2-3, 1,5-7)
     #[arg(long, value_name = "CPUS")]
     pub rt: String,
-    /// What becomes of their idle time
+    /// How their idle time is used
     #[arg(long, value_enum, default_value_t = ModeArg::Shield)]
     pub mode: ModeArg,
-    /// How far to go
+    /// Which settings to change
     #[arg(long, value_enum, default_value_t = LevelArg::Basic)]
     pub level: LevelArg,
-    /// An interrupt that a real-time task works with (36, eth0, eth0-rx-*): it comes to the shielded CPUs, with @N to CPU N
+    /// An interrupt that a real-time task needs (36, eth0, eth0-rx-*): it is routed to the shielded CPUs, with @N to CPU N;
+    /// may be repeated
     #[arg(long, value_name = "NAME|N[@CPU]")]
     pub keep_irq: Vec<String>,
-    /// One versioned JSON object on standard output
+    /// Print one JSON object (docs/json.md)
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct TopOptions {
-    /// All since the scheduler was loaded, and no more
+    /// Print one table, of the time since the scheduler was loaded, and end
     #[arg(long, conflicts_with = "interval")]
     pub once: bool,
     /// Time between two tables
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub interval: DurationNs,
-    /// One versioned JSON object for each table, in a line
+    /// Print one JSON object per line, for each table (docs/json.md)
     #[arg(long)]
     pub json: bool,
 }
 
-/// How the process that holds the scheduler is started; nobody types this.
+/// The options of the keeper, which `shield create` starts.
 #[derive(Debug, clap::Args)]
 pub struct KeepOptions {
     /// The real-time CPUs
@@ -244,16 +260,16 @@ pub struct KeepOptions {
     pub rt: String,
 }
 
-/// How the process that watches it is started; nobody types this.
+/// The options of the guard, which the keeper starts.
 #[derive(Debug, clap::Args)]
 pub struct GuardOptions {
     /// The real-time CPUs
     #[arg(long)]
     pub rt: String,
-    /// Whom it watches
+    /// The keeper's process
     #[arg(long)]
     pub pid: i32,
-    /// When that began
+    /// When that started, in ticks since boot
     #[arg(long)]
     pub start: u64,
 }
@@ -266,52 +282,52 @@ impl GuardOptions {
 
 #[derive(Debug, clap::Args)]
 pub struct OutputOptions {
-    /// One versioned JSON object on standard output
+    /// Print one JSON object (docs/json.md)
     #[arg(long)]
     pub json: bool,
 }
 
-/// Who runs first among real-time tasks.
+/// The order among real-time tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PolicyArg {
-    /// By priority; tasks of one priority run until they sleep
+    /// By priority; a task runs until it sleeps (SCHED_FIFO)
     Fifo,
-    /// By priority; tasks of one priority take turns
+    /// By priority; tasks of equal priority alternate in time slices (SCHED_RR)
     Rr,
-    /// By deadline: so much time of the CPU in each period
+    /// By deadline, with a fixed CPU time in each period (SCHED_DEADLINE)
     Deadline,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct PolicyOptions {
-    /// How it is scheduled among real-time tasks [default for run: fifo]
+    /// The scheduling policy [default for run: fifo]
     #[arg(long, value_enum)]
     pub policy: Option<PolicyArg>,
-    /// Its priority for fifo and rr, 1 to 99 [default: 80]
+    /// The priority for fifo and rr, 1 to 99 [default: 80]
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
     pub prio: Option<u8>,
-    /// With --policy deadline: time of the CPU that it needs in each period
+    /// With --policy deadline: CPU time needed in each period
     #[arg(long, value_name = "TIME")]
     pub runtime: Option<DurationNs>,
-    /// With --policy deadline: after the beginning of a period it has had its time by then [default: the period]
+    /// With --policy deadline: time from the start of a period by which it must have had its CPU time [default: the period]
     #[arg(long, value_name = "TIME")]
     pub deadline: Option<DurationNs>,
-    /// With --policy deadline: once in so long [default: the deadline]
+    /// With --policy deadline: the period [default: the deadline]
     #[arg(long, value_name = "TIME")]
     pub period: Option<DurationNs>,
-    /// Also where deadlines would be missed: the kernel decides alone
+    /// Skip the check whether all deadlines can be met; the kernel decides
     #[arg(long)]
     pub force: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct RunOptions {
-    /// What the program is
+    /// The class of the program
     #[arg(long, value_enum, default_value_t = ClassArg::Rt0)]
     pub class: ClassArg,
     #[command(flatten)]
     pub policy: PolicyOptions,
-    /// Its CPU; without it: the first of the shield
+    /// The CPU. Without it: the first of the shield
     #[arg(long, value_name = "N")]
     pub cpu: Option<u32>,
     /// The program and its arguments
@@ -321,7 +337,7 @@ pub struct RunOptions {
 
 #[derive(Debug, clap::Args)]
 pub struct MoveOptions {
-    /// Only this CPU; without it: all of the shield
+    /// Only this CPU. Without it: all of the shield
     #[arg(long, value_name = "N")]
     pub cpu: Option<u32>,
     #[command(flatten)]
@@ -333,10 +349,10 @@ pub struct MoveOptions {
 
 #[derive(Debug, clap::Args)]
 pub struct UndoOptions {
-    /// Also what somebody else has changed since
+    /// Also restore settings changed by somebody else since
     #[arg(long)]
     pub force: bool,
-    /// One versioned JSON object on standard output
+    /// Print one JSON object (docs/json.md)
     #[arg(long)]
     pub json: bool,
 }
@@ -346,13 +362,13 @@ pub struct UnitOptions {
     /// The CPUs for real-time work (2-3, 1,5-7)
     #[arg(long, value_name = "CPUS")]
     pub rt: String,
-    /// What becomes of their idle time
+    /// How their idle time is used
     #[arg(long, value_enum, default_value_t = ModeArg::Shield)]
     pub mode: ModeArg,
-    /// How far to go
+    /// Which settings to change
     #[arg(long, value_enum, default_value_t = LevelArg::Basic)]
     pub level: LevelArg,
-    /// An interrupt that comes to the shielded CPUs, as for create
+    /// An interrupt that is routed to the shielded CPUs, as for create; may be repeated
     #[arg(long, value_name = "NAME|N[@CPU]")]
     pub keep_irq: Vec<String>,
 }

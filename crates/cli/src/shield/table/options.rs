@@ -9,14 +9,15 @@ use std::path::PathBuf;
 pub const EXAMPLES: &str = help!(
     "Examples:
   rtscope shield table
-      Four rows, on the last CPU: without and with load, then with load in each kind of shield.
+      Four rows, on the last CPU: without load, with load, then with load in each kind of shield.
   rtscope shield table --rt 3 --samples 1M --rate 10000/s --svg table.svg
-      Six minutes; percentiles up to 99.9999 %, and the distributions as a picture.
+      About six minutes; percentiles up to 99.9999 %, and the distributions as a picture.
   rtscope shield table --rows stock,shield --json
 
-User latency is the time from the programmed expiry of a timer until the thread that sleeps for it runs; kernel latency, until the
-timer's interrupt is entered. The machine is busy for the time of the loaded rows, and shielded for the last ones. Nothing of it
-stays, also after Ctrl-C or SIGKILL."
+User latency is the time from the programmed expiry of a timer until the thread that waits for it
+runs. Kernel latency is the time until the interrupt of the timer is entered. The machine is under
+full load during the loaded rows, and shielded during the last ones. Loads and shield are removed
+at the end, also after Ctrl-C or SIGKILL."
 );
 
 /// A row of the table.
@@ -24,42 +25,42 @@ stays, also after Ctrl-C or SIGKILL."
 pub enum RowArg {
     /// No shield, no load
     Unloaded,
-    /// No shield
+    /// No shield, with load
     Stock,
-    /// A shield
+    /// A shield, with load
     Shield,
-    /// A shield that lends its CPUs
+    /// A shield that lends its CPUs (mode artis), with load
     Artis,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct TableOptions {
-    /// The CPUs for real-time work, of which the first is measured; without it: the last of the machine
+    /// The CPUs for real-time work, of which the first is measured. Without it: the last CPU
     #[arg(long, value_name = "CPUS")]
     pub rt: Option<String>,
     /// Only these rows, in this order
     #[arg(long, value_enum, value_delimiter = ',', value_name = "ROW,…",
           default_values_t = [RowArg::Unloaded, RowArg::Stock, RowArg::Shield, RowArg::Artis])]
     pub rows: Vec<RowArg>,
-    /// Wake-ups that are measured in each row (10000, 1M)
+    /// Wakeups to measure in each row (10000, 1M)
     #[arg(long, value_name = "N", default_value = "10000")]
     pub samples: Count,
-    /// Wake-ups in a second
+    /// Wakeups per second
     #[arg(long, value_name = "N/s", default_value = "1000/s")]
     pub rate: IntervalNs,
-    /// A row ends after this time, with fewer wake-ups; without it: after three times what they should take
+    /// End a row after this time, even with fewer wakeups. Without it: after three times the expected time
     #[arg(long, value_name = "TIME")]
     pub duration: Option<DurationNs>,
-    /// Priority of the thread that is measured (SCHED_FIFO)
+    /// Priority of the measured thread (SCHED_FIFO)
     #[arg(long, value_name = "PRIORITY", default_value_t = 80, value_parser = clap::value_parser!(u8).range(1..=99))]
     pub prio: u8,
-    /// Where the disk is read and written (32 MiB, in a file without a name)
+    /// Where the disk load reads and writes (32 MiB, in a file without a name)
     #[arg(long, value_name = "DIR", default_value = "/var/tmp", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
-    /// The distributions of user latency as a picture
+    /// Draw the distributions of user latency into this file (SVG)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub svg: Option<PathBuf>,
-    /// One versioned JSON object on standard output
+    /// Print one JSON object (docs/json.md)
     #[arg(long)]
     pub json: bool,
 }
