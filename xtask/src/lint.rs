@@ -19,7 +19,8 @@ const C_FOLDERS: [&str; 6] = [
     "crates/testkit",
 ];
 /// Shell scripts.
-const SCRIPTS: [&str; 4] = ["x", ".ci/run", "xtask/src/vm/init.sh", "examples/production-line/run"];
+pub const SCRIPTS: [&str; 5] =
+    ["x", ".ci/run", "dist/install.sh", "xtask/src/vm/init.sh", "examples/production-line/run"];
 
 /// All checks, and the account.
 pub fn run() -> Result<ExitCode> {
@@ -93,7 +94,8 @@ fn scripts(checker: &[&str]) -> Outcome {
     Outcome::Pass
 }
 
-fn c_files() -> Result<Vec<PathBuf>> {
+/// The C files of those directories.
+pub fn c_files() -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for folder in C_FOLDERS {
         let path = root().join(folder);

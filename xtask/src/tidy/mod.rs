@@ -1,22 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The project's own rules as checks: what a reviewer would otherwise have to see.
 //!
-//! The rules are pure functions of file contents (`rules`, `promises`); this module reads the tree.
+//! The rules are pure functions of file contents (`rules`, `promises`, `coverage`) and of the functions found in them
+//! (`catalogue`); this module reads the tree.
 
+mod catalogue;
+mod conditions;
+mod coverage;
 mod promises;
 mod rules;
+mod targets;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use self::catalogue::Catalogue;
+use self::conditions::Settings;
+use crate::lint;
 use crate::outcome::{Outcome, Tally};
 
-/// Folders that hold no sources of ours.
+/// Directories of the root that hold no sources of ours.
 const NOT_OURS: [&str; 4] = [".git", "target", "bench-results", "LICENSES"];
-/// Extensions of files that people read and write.
-const TEXT: [&str; 7] = ["rs", "c", "h", "md", "toml", "sh", "yml"];
+/// Cargo marks its target directories with this file, so that backups leave them out.
+const BUILD_RESULTS: &str = "CACHEDIR.TAG";
+/// Where the jobs of `./x` are, which set conditions and features.
+const JOBS: [&str; 3] = ["x", ".ci/run", "xtask/src/"];
 
 /// A file of the tree, its path relative to the root.
 #[derive(Debug)]
@@ -25,18 +36,41 @@ pub struct File {
     pub text: String,
 }
 
+/// Everything that is ours.
+#[derive(Debug, Default)]
+pub struct Tree {
+    pub files: Vec<File>,
+    /// Files that are not text.
+    pub binaries: Vec<String>,
+    /// Symbolic links, which are not followed.
+    pub links: Vec<String>,
+}
+
 /// Adds the results of all rules.
 pub fn add_all(root: &Path, tally: &mut Tally) -> Result<()> {
-    let files = read_tree(root)?;
-    for file in &files {
+    let tree = read_tree(root)?;
+    let files = &tree.files;
+    for file in files {
         rules::long_file_warning(file).into_iter().for_each(|warning| println!("warning: {warning}"));
     }
     for (name, rule) in rules::FILE_RULES {
         tally.add(name, verdict(files.iter().flat_map(rule).collect()));
     }
-    tally.add("crates depend only on crates to their left", verdict(rules::layers(&files)));
-    let (problems, pending) = promises::check(&files);
-    for promise in pending {
+    tally.add("crates depend only on crates to their left", verdict(rules::layers(files)));
+    let catalogue = Catalogue::of(files, &targets::read(root)?, &settings(files));
+    tally.add("every module is found", verdict(catalogue.problems.clone()));
+    tally.add("tests are run by libtest", verdict(targets::without_libtest(files)));
+    let relative = |path: PathBuf| path.strip_prefix(root).unwrap_or(&path).display().to_string();
+    let checked = coverage::CheckedFiles {
+        rust: &catalogue.compiled,
+        c: &lint::c_files()?.into_iter().map(relative).collect::<BTreeSet<String>>(),
+        scripts: &lint::SCRIPTS,
+    };
+    for problem in coverage::check(&tree, &checked) {
+        println!("warning: {problem}");
+    }
+    let (problems, pending) = promises::check(files, &catalogue);
+    for promise in &pending {
         println!("warning: pending: {promise}");
     }
     tally.add("every promise names a test or benchmark that exists", verdict(problems));
@@ -51,17 +85,25 @@ fn verdict(problems: Vec<String>) -> Outcome {
     }
 }
 
-/// All files below a folder, without build results.
-pub fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
+/// What the jobs set. The rules themselves talk about it, and are none.
+fn settings(files: &[File]) -> Settings {
+    let is_job = |file: &&File| {
+        JOBS.iter().any(|job| file.path.starts_with(job)) && !file.path.starts_with("xtask/src/tidy/")
+    };
+    let mut settings = Settings::default();
+    files.iter().filter(is_job).for_each(|file| settings.add_from(&file.text));
+    settings
+}
+
+/// All files below a directory, without build results.
+pub fn files_below(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+    for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
         let path = entry?.path();
-        let name = path.file_name().unwrap_or_default();
-        if path.is_symlink() || NOT_OURS.iter().any(|n| name == *n) {
-            continue;
-        }
-        if path.is_dir() {
-            files.extend(files_below(&path)?);
+        if !path.is_symlink() && path.is_dir() {
+            if !path.join(BUILD_RESULTS).exists() {
+                files.extend(files_below(&path)?);
+            }
         } else {
             files.push(path);
         }
@@ -69,16 +111,55 @@ pub fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn read_tree(root: &Path) -> Result<Vec<File>> {
-    let mut files = Vec::new();
-    for path in files_below(root)? {
-        let relative = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-        let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
-        if TEXT.contains(&extension) || relative == "x" || relative == ".ci/run" {
-            let text = fs::read_to_string(&path).with_context(|| relative.clone())?;
-            files.push(File { path: relative, text });
+fn read_tree(root: &Path) -> Result<Tree> {
+    let mut tree = Tree::default();
+    for entry in fs::read_dir(root).with_context(|| root.display().to_string())? {
+        let path = entry?.path();
+        if NOT_OURS.iter().any(|name| path == root.join(name)) {
+            continue;
+        }
+        let is_directory = !path.is_symlink() && path.is_dir();
+        for path in if is_directory { files_below(&path)? } else { vec![path] } {
+            tree.add(root, &path)?;
         }
     }
-    files.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(files)
+    tree.files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(tree)
+}
+
+impl Tree {
+    fn add(&mut self, root: &Path, path: &Path) -> Result<()> {
+        let relative = path.strip_prefix(root).unwrap_or(path).display().to_string();
+        if path.is_symlink() {
+            self.links.push(relative);
+            return Ok(());
+        }
+        match String::from_utf8(fs::read(path).with_context(|| relative.clone())?) {
+            Ok(text) if !text.contains('\0') => self.files.push(File { path: relative, text }),
+            _ => self.binaries.push(relative),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_is_read_but_for_build_results() {
+        let root = std::env::temp_dir().join(format!("rtscope-tidy-{}", std::process::id()));
+        for directory in ["target", "crates/a/target", "crates/a/LICENSES", "crates/a/built"] {
+            fs::create_dir_all(root.join(directory)).expect("a directory");
+            fs::write(root.join(directory).join("f.rs"), "fn f() {}").expect("a file");
+        }
+        fs::write(root.join("crates/a/built").join(BUILD_RESULTS), "").expect("a file");
+        fs::write(root.join("b"), [0xff, 0]).expect("a file");
+        std::os::unix::fs::symlink("b", root.join("l")).expect("a link");
+        let tree = read_tree(&root).expect("it can be read");
+        fs::remove_dir_all(&root).expect("ours");
+        let paths: Vec<&str> = tree.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(paths, ["crates/a/LICENSES/f.rs", "crates/a/target/f.rs"]);
+        assert_eq!((tree.binaries, tree.links), (vec!["b".to_string()], vec!["l".to_string()]));
+    }
 }

@@ -33,7 +33,8 @@ pub const FILE_RULES: [(&str, Rule); 5] = [
 ];
 
 fn is_source(file: &File) -> bool {
-    [".rs", ".c", ".h", ".sh"].iter().any(|end| file.path.ends_with(end)) || file.text.starts_with("#!")
+    [".rs", ".c", ".h", ".cpp", ".hpp", ".sh"].iter().any(|end| file.path.ends_with(end))
+        || file.text.starts_with("#!")
 }
 
 fn licence(file: &File) -> Vec<String> {
@@ -140,6 +141,22 @@ mod tests {
 
     fn file(path: &str, text: &str) -> File {
         File { path: path.into(), text: text.into() }
+    }
+
+    /// A rule that refuses nothing is no rule: each has something here that it refuses.
+    #[test]
+    fn each_rule_refuses_something() {
+        let example = |rule: &str| match rule {
+            "source files begin with their licence" => file("crates/a/src/lib.rs", "fn f() {}"),
+            "files have at most 1000 lines" => file("crates/a/src/lib.rs", &"\n".repeat(1001)),
+            "atomic orders are explained" => file("crates/a/src/lib.rs", "a.load(Ordering::Acquire);"),
+            "no unwanted words" => file("README.md", UNWANTED[0]),
+            "modules begin with their documentation" => file("crates/a/src/lib.rs", "fn f() {}"),
+            _ => panic!("give an example of what the rule '{rule}' refuses"),
+        };
+        for (name, rule) in FILE_RULES {
+            assert_eq!(rule(&example(name)).len(), 1, "{name}");
+        }
     }
 
     #[test]
