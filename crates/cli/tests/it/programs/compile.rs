@@ -122,7 +122,7 @@ fn root_bpftrace_gets_the_events_while_nobody_records_them() {
 
 /// The text of the README's fenced block of this language behind the heading.
 fn block(readme: &str, language: &str) -> String {
-    let section = readme.split("### Tracing a program").nth(1).expect("the section");
+    let section = readme.split("# Tracing a program").nth(1).expect("the section");
     let fenced = section.split(&format!("```{language}\n")).nth(1).expect("a block");
     fenced.split("```").next().expect("its end").to_string()
 }
@@ -130,7 +130,7 @@ fn block(readme: &str, language: &str) -> String {
 #[test]
 fn the_readmes_example_compiles_and_traces_as_printed() {
     let room = Room::new("the_readmes_example_compiles_and_traces_as_printed");
-    let readme = fs::read_to_string(root().join("README.md")).expect("it is there");
+    let readme = fs::read_to_string(root().join("docs/programs.md")).expect("it is there");
     fs::write(room.path("motor.c"), block(&readme, "c")).expect("a file of the test");
     std::os::unix::fs::symlink(root().join("include").canonicalize().expect("there"), room.path("include"))
         .expect("a file of the test");

@@ -192,8 +192,8 @@ fn a_c_program_with_a_rust_library_has_one_ring_a_thread() {
 
 /// The text of the README's fenced block of this language behind the heading.
 fn block(language: &str) -> String {
-    let readme = fs::read_to_string(root().join("README.md")).expect("it is there");
-    let section = readme.split("### Tracing a program").nth(1).expect("the section");
+    let readme = fs::read_to_string(root().join("docs/programs.md")).expect("it is there");
+    let section = readme.split("# Tracing a program").nth(1).expect("the section");
     let fenced = section.split(&format!("```{language}\n")).nth(1).expect("a block");
     fenced.split("```").next().expect("its end").to_string()
 }
