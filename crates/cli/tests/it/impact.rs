@@ -144,6 +144,7 @@ fn two_runs_of_lttng_at_once_do_not_see_each_others_events() {
     }
 }
 
+// NEEDS: host
 #[test]
 fn root_perf_and_bpftrace_record_the_loops_usdt_probe() {
     const TEST: &str = "root_perf_and_bpftrace_record_the_loops_usdt_probe";
@@ -156,6 +157,7 @@ fn root_perf_and_bpftrace_record_the_loops_usdt_probe() {
     }
 }
 
+// NEEDS: host
 #[test]
 fn root_a_buffer_that_is_too_small_loses_and_the_losses_are_counted() {
     const TEST: &str = "root_a_buffer_that_is_too_small_loses_and_the_losses_are_counted";
@@ -354,6 +356,7 @@ fn a_signal_ends_it_with_the_rounds_that_were_complete() {
     }
 }
 
+// NEEDS: host
 #[test]
 fn root_after_ctrl_c_nothing_is_left_of_any_tracer() {
     const TEST: &str = "root_after_ctrl_c_nothing_is_left_of_any_tracer";
@@ -376,6 +379,7 @@ fn root_after_ctrl_c_nothing_is_left_of_any_tracer() {
     }
 }
 
+// NEEDS: host
 #[test]
 fn root_what_a_killed_run_left_is_removed_by_the_next() {
     const TEST: &str = "root_what_a_killed_run_left_is_removed_by_the_next";
@@ -421,6 +425,7 @@ fn two_at_once_leave_each_others_folders_alone() {
     assert_eq!(left(), 0);
 }
 
+// NEEDS: host
 #[test]
 fn root_a_search_that_is_stopped_says_what_it_has_found() {
     let _cpus = Cpus::take().expect("the build folder can be written");

@@ -38,6 +38,7 @@ fn available(test: &str) -> Option<Vec<String>> {
     }
 }
 
+// NEEDS: host
 #[test]
 fn root_every_tracepoint_of_the_kernel_is_listed_in_order() {
     let Some(mut expected) = available("root_every_tracepoint_of_the_kernel_is_listed_in_order") else {
@@ -57,6 +58,7 @@ fn root_every_tracepoint_of_the_kernel_is_listed_in_order() {
     assert_eq!(names, expected);
 }
 
+// NEEDS: verifier
 #[test]
 fn root_a_few_tracepoints_are_listed_with_their_fields() {
     if available("root_a_few_tracepoints_are_listed_with_their_fields").is_none() {
@@ -75,6 +77,7 @@ fn root_a_few_tracepoints_are_listed_with_their_fields() {
     assert!(matches!(call.matches("(eBPF)").count(), 0 | 2), "{call}");
 }
 
+// NEEDS: host
 #[test]
 fn root_the_list_as_json_has_the_fields() {
     let Some(expected) = available("root_the_list_as_json_has_the_fields") else { return };
@@ -95,6 +98,7 @@ fn root_the_list_as_json_has_the_fields() {
     assert_eq!(switch["id"].to_string(), identity(switch).trim());
 }
 
+// NEEDS: host
 #[test]
 fn root_exclusions_leave_out_and_misspelled_patterns_are_refused() {
     let Some(all) = available("root_exclusions_leave_out_and_misspelled_patterns_are_refused") else {
@@ -157,6 +161,7 @@ fn is_closed(test: &str) -> bool {
     closed
 }
 
+// NEEDS: host
 #[test]
 fn root_without_the_right_to_read_the_list_says_how_to_get_it_and_that_helps() {
     if !is_closed("root_without_the_right_to_read_the_list_says_how_to_get_it_and_that_helps") {
@@ -180,6 +185,7 @@ fn rights() -> [Option<bool>; 2] {
         .map(|id| all.iter().find(|capability| capability["id"] == id)?["found"].as_bool())
 }
 
+// NEEDS: host
 #[test]
 fn root_a_user_who_owns_the_folder_of_instances_may_record_and_caps_says_so() {
     if !is_closed("root_a_user_who_owns_the_folder_of_instances_may_record_and_caps_says_so") {

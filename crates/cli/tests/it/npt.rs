@@ -99,6 +99,7 @@ fn what_is_recorded_of_it_is_what_it_generated() {
     assert!(stop.contains("npt:stop") && stop.contains(&format!("events = {generated}")), "{stop}");
 }
 
+// NEEDS: host
 #[test]
 fn root_long_gaps_are_blamed_on_who_took_them() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -130,6 +131,7 @@ fn root_long_gaps_are_blamed_on_who_took_them() {
     assert!(known > 0.9 * whole);
 }
 
+// NEEDS: host
 #[test]
 fn root_no_long_gap_of_a_recorded_program_is_rtscopes() {
     const TEST: &str = "root_no_long_gap_of_a_recorded_program_is_rtscopes";

@@ -140,6 +140,7 @@ fn a_snapshot_folder_without_permission_is_refused() {
     assert_refused(&as_nobody(&copy, &all), "Permission denied");
 }
 
+// NEEDS: host
 #[test]
 fn root_a_read_only_snapshot_folder_is_refused() {
     let test = "root_a_read_only_snapshot_folder_is_refused";
@@ -183,6 +184,7 @@ fn without_privilege_a_command_is_not_started() {
     assert!(!proof.exists());
 }
 
+// NEEDS: host
 #[test]
 fn root_without_type_information_a_watch_says_what_caps_says() {
     let test = "root_without_type_information_a_watch_says_what_caps_says";
@@ -196,6 +198,7 @@ fn root_without_type_information_a_watch_says_what_caps_says() {
     assert_eq!(watch.error, caps.error);
 }
 
+// NEEDS: verifier
 #[test]
 fn root_the_two_capabilities_that_caps_asks_for_are_enough() {
     let test = "root_the_two_capabilities_that_caps_asks_for_are_enough";
@@ -212,6 +215,7 @@ fn root_the_two_capabilities_that_caps_asks_for_are_enough() {
     assert_eq!(said.code(), Some(0), "{:?}", said.notes);
 }
 
+// NEEDS: host
 #[test]
 fn root_one_of_the_two_capabilities_is_not_enough_and_that_is_said() {
     let test = "root_one_of_the_two_capabilities_is_not_enough_and_that_is_said";

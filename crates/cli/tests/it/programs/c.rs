@@ -386,6 +386,7 @@ fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     line[at..].split([',', ' ']).next()
 }
 
+// NEEDS: host
 #[test]
 fn root_a_snapshot_has_programs_events_between_the_switches_of_their_thread() {
     const TEST: &str = "root_a_snapshot_has_programs_events_between_the_switches_of_their_thread";
@@ -428,6 +429,7 @@ fn root_a_snapshot_has_programs_events_between_the_switches_of_their_thread() {
     assert!(inside >= 8, "{inside} events between the switches of their thread");
 }
 
+// NEEDS: host
 #[test]
 fn root_a_recording_of_kernel_and_programs_is_on_one_clock() {
     const TEST: &str = "root_a_recording_of_kernel_and_programs_is_on_one_clock";

@@ -100,6 +100,7 @@ fn other_tools_see_the_events_as_usdt_probes() {
     assert!(list.contains(":test:count"), "{list}");
 }
 
+// NEEDS: host
 #[test]
 fn root_bpftrace_gets_the_events_while_nobody_records_them() {
     const TEST: &str = "root_bpftrace_gets_the_events_while_nobody_records_them";

@@ -156,6 +156,7 @@ fn can_try(test: &str) -> bool {
     is_root(test) && has(test, "unshare")
 }
 
+// NEEDS: host
 #[test]
 fn root_a_program_in_a_container_is_recorded() {
     const TEST: &str = "root_a_program_in_a_container_is_recorded";
@@ -195,6 +196,7 @@ fn root_a_program_in_a_container_is_recorded() {
     container.end();
 }
 
+// NEEDS: host
 #[test]
 fn root_a_container_that_starts_while_recording_is_found() {
     const TEST: &str = "root_a_container_that_starts_while_recording_is_found";
@@ -214,6 +216,7 @@ fn root_a_container_that_starts_while_recording_is_found() {
     assert_eq!((emitted, recorded.events(), recorded.lost()), (30_000, 30_000, 0), "{}", recorded.account);
 }
 
+// NEEDS: host
 #[test]
 fn root_what_a_killed_container_had_committed_is_recorded() {
     const TEST: &str = "root_what_a_killed_container_had_committed_is_recorded";
@@ -237,6 +240,7 @@ fn root_what_a_killed_container_had_committed_is_recorded() {
     assert_eq!((recorded.events(), recorded.lost()), (100_000, 0), "{}", recorded.account);
 }
 
+// NEEDS: host
 #[test]
 fn root_a_killed_recorder_records_nobody_in_a_container_any_more() {
     const TEST: &str = "root_a_killed_recorder_records_nobody_in_a_container_any_more";
@@ -259,6 +263,7 @@ fn root_a_killed_recorder_records_nobody_in_a_container_any_more() {
     container.end();
 }
 
+// NEEDS: host
 #[test]
 fn root_a_container_of_an_ordinary_user_is_recorded_as_that_users() {
     const TEST: &str = "root_a_container_of_an_ordinary_user_is_recorded_as_that_users";
@@ -291,6 +296,7 @@ fn root_a_container_of_an_ordinary_user_is_recorded_as_that_users() {
     container.end();
 }
 
+// NEEDS: host
 #[test]
 fn root_what_a_user_mounts_in_a_container_is_not_touched() {
     const TEST: &str = "root_what_a_user_mounts_in_a_container_is_not_touched";

@@ -172,6 +172,7 @@ fn a_recorder_without_room_switches_programs_off() {
     assert_eq!(taken, (0..taken.len() as u64).collect::<Vec<_>>());
 }
 
+// NEEDS: host
 #[test]
 fn root_a_recording_that_cannot_begin_leaves_nothing() {
     const TEST: &str = "root_a_recording_that_cannot_begin_leaves_nothing";
@@ -197,6 +198,7 @@ fn root_a_recording_that_cannot_begin_leaves_nothing() {
     room.record(&[], &[emitter.as_os_str(), "count".as_ref(), "10".as_ref()]).assert_complete();
 }
 
+// NEEDS: host
 #[test]
 fn root_a_recording_without_room_for_its_first_word_leaves_nothing() {
     const TEST: &str = "root_a_recording_without_room_for_its_first_word_leaves_nothing";

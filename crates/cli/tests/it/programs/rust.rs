@@ -350,6 +350,7 @@ fn a_rust_program_obeys_the_environment() {
     assert_eq!((lazy.events(), lazy.lost()), (0, 2000));
 }
 
+// NEEDS: host
 #[test]
 fn root_other_tools_get_a_rust_programs_events() {
     const TEST: &str = "root_other_tools_get_a_rust_programs_events";

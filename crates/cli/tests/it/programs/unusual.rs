@@ -185,6 +185,7 @@ fn in_own_room(room: &Room, size: &str, script: &str) -> super::fixture::Recorde
     recorded
 }
 
+// NEEDS: host
 #[test]
 fn root_a_full_tmpfs_leaves_programs_untraced_and_that_is_counted() {
     const TEST: &str = "root_a_full_tmpfs_leaves_programs_untraced_and_that_is_counted";
@@ -209,6 +210,7 @@ fn root_a_full_tmpfs_leaves_programs_untraced_and_that_is_counted() {
     assert!(recorded.remarks().contains("runs untraced: No space left"), "{}", recorded.account);
 }
 
+// NEEDS: host
 #[test]
 fn root_a_program_with_its_own_room_runs_on() {
     const TEST: &str = "root_a_program_with_its_own_room_runs_on";
@@ -222,6 +224,7 @@ fn root_a_program_with_its_own_room_runs_on() {
     assert_eq!((recorded.printed("emitted "), recorded.events()), (2000, 0));
 }
 
+// NEEDS: host
 #[test]
 fn root_a_new_root_folder_costs_new_threads_their_ring_only() {
     const TEST: &str = "root_a_new_root_folder_costs_new_threads_their_ring_only";
@@ -235,6 +238,7 @@ fn root_a_new_root_folder_costs_new_threads_their_ring_only() {
     assert_eq!((recorded.events(), recorded.lost()), (1000, 1000), "{}", recorded.account);
 }
 
+// NEEDS: host
 #[test]
 fn root_programs_of_other_users_are_recorded_by_root_and_not_by_each_other() {
     const TEST: &str = "root_programs_of_other_users_are_recorded_by_root_and_not_by_each_other";

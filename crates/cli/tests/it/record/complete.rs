@@ -403,6 +403,7 @@ impl Sums {
     }
 }
 
+// NEEDS: verifier
 #[test]
 fn root_what_is_recorded_is_all_that_happened() {
     let test = "root_what_is_recorded_is_all_that_happened";
@@ -430,6 +431,7 @@ fn root_what_is_recorded_is_all_that_happened() {
 }
 
 /// With buffers that are far too small the account is all that there is of most events: it has to add up.
+// NEEDS: verifier
 #[test]
 fn root_what_found_no_room_is_counted() {
     let test = "root_what_found_no_room_is_counted";

@@ -74,6 +74,7 @@ fn lost(account: &Value) -> u64 {
     losses.iter().map(|loss| loss["count"].as_u64().expect("a known number")).sum()
 }
 
+// NEEDS: verifier
 #[test]
 fn root_babeltrace2_counts_what_the_account_says() {
     const TEST: &str = "root_babeltrace2_counts_what_the_account_says";
@@ -103,6 +104,7 @@ fn root_babeltrace2_counts_what_the_account_says() {
     }
 }
 
+// NEEDS: host
 #[test]
 fn root_a_recorded_compile_has_the_system_calls_that_strace_counted() {
     const TEST: &str = "root_a_recorded_compile_has_the_system_calls_that_strace_counted";
@@ -175,6 +177,7 @@ fn traced_name(call: &str) -> String {
     }
 }
 
+// NEEDS: verifier
 #[test]
 fn root_paths_are_texts_and_own_calls_are_left_out() {
     const TEST: &str = "root_paths_are_texts_and_own_calls_are_left_out";
@@ -238,6 +241,7 @@ fn every_call(options: &[&str]) -> Vec<Vec<String>> {
     processes.iter().map(|process| calls.remove(&process.to_string()).unwrap_or_default()).collect()
 }
 
+// NEEDS: verifier
 #[test]
 fn root_both_recorders_give_the_same_system_calls() {
     const TEST: &str = "root_both_recorders_give_the_same_system_calls";
@@ -253,6 +257,7 @@ fn root_both_recorders_give_the_same_system_calls() {
     }
 }
 
+// NEEDS: verifier
 #[test]
 fn root_filters_and_limits_hold_in_the_kernel() {
     const TEST: &str = "root_filters_and_limits_hold_in_the_kernel";
@@ -282,6 +287,7 @@ fn root_filters_and_limits_hold_in_the_kernel() {
     assert!(tids.len() <= 2, "{tids:?}");
 }
 
+// NEEDS: host
 #[test]
 fn root_a_wrong_filter_is_refused_with_what_the_kernel_says() {
     const TEST: &str = "root_a_wrong_filter_is_refused_with_what_the_kernel_says";
@@ -303,6 +309,7 @@ fn root_a_wrong_filter_is_refused_with_what_the_kernel_says() {
     assert!(fs::read_dir(folder.path()).expect("a folder").next().is_none(), "something was left behind");
 }
 
+// NEEDS: host
 #[test]
 fn root_a_killed_recording_is_recovered_and_leaves_no_instance() {
     const TEST: &str = "root_a_killed_recording_is_recovered_and_leaves_no_instance";
@@ -349,6 +356,7 @@ fn root_a_killed_recording_is_recovered_and_leaves_no_instance() {
     assert!(left.is_none(), "{left:?}");
 }
 
+// NEEDS: host
 #[test]
 fn root_a_full_disk_ends_the_recording_and_keeps_it() {
     const TEST: &str = "root_a_full_disk_ends_the_recording_and_keeps_it";
@@ -378,6 +386,7 @@ fn root_a_full_disk_ends_the_recording_and_keeps_it() {
     assert!(unmounted.is_ok_and(|status| status.success()));
 }
 
+// NEEDS: host
 #[test]
 fn root_two_recordings_at_once_see_the_same() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -419,6 +428,7 @@ fn what_does_not_exist_is_refused_with_the_way_on() {
     assert!(code == Some(2) && notes.contains("rtscope list -k") || code == Some(3), "{code:?} {notes}");
 }
 
+// NEEDS: machine
 #[test]
 fn root_two_capabilities_and_a_readable_tracefs_record_system_calls() {
     const TEST: &str = "root_two_capabilities_and_a_readable_tracefs_record_system_calls";

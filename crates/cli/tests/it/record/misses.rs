@@ -63,6 +63,7 @@ fn with_misses(mut command: Command) -> Command {
     command
 }
 
+// NEEDS: verifier
 #[test]
 fn root_what_the_kernel_skipped_is_in_the_account_of_a_watch() {
     let test = "root_what_the_kernel_skipped_is_in_the_account_of_a_watch";
@@ -86,6 +87,7 @@ fn root_what_the_kernel_skipped_is_in_the_account_of_a_watch() {
     assert!(misses >= passed / 2, "{misses} of {}: {summary}", passed / 2);
 }
 
+// NEEDS: verifier
 #[test]
 fn root_what_the_kernel_skipped_is_in_the_account_of_a_recording() {
     let test = "root_what_the_kernel_skipped_is_in_the_account_of_a_recording";

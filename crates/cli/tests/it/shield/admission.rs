@@ -67,6 +67,7 @@ fn deadline<'a>(runtime: &'a str, deadline: &'a str, period: &'a str) -> [&'a st
     ["--policy", "deadline", "--runtime", runtime, "--deadline", deadline, "--period", period]
 }
 
+// NEEDS: machine, cgroups
 #[test]
 fn root_vm_rt0_tasks_share_a_cpu_as_far_as_deadlines_can_be_kept() {
     if skipped("root_vm_rt0_tasks_share_a_cpu_as_far_as_deadlines_can_be_kept") {
@@ -121,6 +122,7 @@ fn root_vm_rt0_tasks_share_a_cpu_as_far_as_deadlines_can_be_kept() {
     assert_eq!(fs::read_to_string(RT_RUNTIME).expect("there"), before);
 }
 
+// NEEDS: machine, cgroups
 #[test]
 fn root_vm_what_the_kernel_does_not_admit_is_told_with_its_figures() {
     let test = "root_vm_what_the_kernel_does_not_admit_is_told_with_its_figures";

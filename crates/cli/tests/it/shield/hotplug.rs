@@ -49,6 +49,7 @@ fn verify() -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
+// NEEDS: machine, cgroups, hotplug
 #[test]
 fn root_vm_a_shielded_cpu_goes_and_comes_back() {
     let test = "root_vm_a_shielded_cpu_goes_and_comes_back";
@@ -107,6 +108,7 @@ fn root_vm_a_shielded_cpu_goes_and_comes_back() {
     }
 }
 
+// NEEDS: machine, cgroups, hotplug, cpus 4
 #[test]
 fn root_vm_shielded_cpus_and_the_last_other_one_go_and_come_back_on_four_cpus() {
     let test = "root_vm_shielded_cpus_and_the_last_other_one_go_and_come_back_on_four_cpus";
@@ -159,6 +161,7 @@ fn assert_same_of(before: &BTreeMap<String, String>, what: &str) {
     assert_same_as(before, facts_of("0,2-3"), what);
 }
 
+// NEEDS: machine, cgroups, serial
 #[test]
 fn root_vm_an_interrupt_that_is_kept_comes_to_its_cpu_and_is_no_broken_promise() {
     let test = "root_vm_an_interrupt_that_is_kept_comes_to_its_cpu_and_is_no_broken_promise";

@@ -132,6 +132,7 @@ impl Drop for Mounted {
     }
 }
 
+// NEEDS: machine, cgroups
 #[test]
 fn root_vm_a_partition_is_made_used_and_undone() {
     if !skipped("root_vm_a_partition_is_made_used_and_undone") {
@@ -139,6 +140,7 @@ fn root_vm_a_partition_is_made_used_and_undone() {
     }
 }
 
+// NEEDS: machine, cgroups
 #[test]
 fn root_vm_cpusets_of_version_1_are_made_used_and_undone() {
     let test = "root_vm_cpusets_of_version_1_are_made_used_and_undone";
@@ -151,6 +153,7 @@ fn root_vm_cpusets_of_version_1_are_made_used_and_undone() {
     }
 }
 
+// NEEDS: machine
 #[test]
 fn root_vm_without_cpusets_each_task_is_told_and_gets_its_cpus_back() {
     if skipped("root_vm_without_cpusets_each_task_is_told_and_gets_its_cpus_back") {
@@ -181,6 +184,7 @@ fn gone_and_back(kind: &str) {
     assert_eq!((resident.cpus(), stranger.cpus()), ("0-1".into(), "0-1".into()));
 }
 
+// NEEDS: machine, cgroups, hotplug
 #[test]
 fn root_vm_with_cpusets_of_version_1_a_shielded_cpu_goes_and_comes_back() {
     let test = "root_vm_with_cpusets_of_version_1_a_shielded_cpu_goes_and_comes_back";
@@ -193,6 +197,7 @@ fn root_vm_with_cpusets_of_version_1_a_shielded_cpu_goes_and_comes_back() {
     }
 }
 
+// NEEDS: machine, hotplug
 #[test]
 fn root_vm_without_cpusets_a_shielded_cpu_goes_and_comes_back() {
     if !skipped("root_vm_without_cpusets_a_shielded_cpu_goes_and_comes_back") {
@@ -212,6 +217,7 @@ fn verdicts() -> BTreeMap<String, String> {
     promises.map(|promise| (text(promise, "name"), text(promise, "verdict"))).collect()
 }
 
+// NEEDS: machine, cgroups
 #[test]
 fn root_vm_verify_sees_that_a_shield_keeps_others_away() {
     let test = "root_vm_verify_sees_that_a_shield_keeps_others_away";

@@ -98,6 +98,7 @@ fn worked(row: &Value) {
     }
 }
 
+// NEEDS: host
 #[test]
 fn root_a_table_without_shields_is_whole_and_sums_up() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -166,6 +167,7 @@ fn ended_by(mut table: Child, children: &BTreeSet<u32>, signal: Signal) -> ExitS
     status
 }
 
+// NEEDS: host
 #[test]
 fn root_loads_go_with_the_table_however_it_ends() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -261,6 +263,7 @@ fn is_preempt_rt() -> bool {
     name.version().to_string_lossy().contains("PREEMPT_RT")
 }
 
+// NEEDS: machine, cgroups
 #[test]
 fn root_vm_a_shield_keeps_the_loads_away_and_is_undone() {
     let test = "root_vm_a_shield_keeps_the_loads_away_and_is_undone";
@@ -276,6 +279,7 @@ fn root_vm_a_shield_keeps_the_loads_away_and_is_undone() {
     }
 }
 
+// NEEDS: machine, sched_ext
 #[test]
 fn root_vm_a_lent_cpu_keeps_the_loads_away_where_it_matters() {
     let test = "root_vm_a_lent_cpu_keeps_the_loads_away_where_it_matters";
@@ -296,6 +300,7 @@ fn root_vm_a_lent_cpu_keeps_the_loads_away_where_it_matters() {
     }
 }
 
+// NEEDS: machine, cgroups
 #[test]
 fn root_vm_a_shield_is_undone_when_the_table_is_killed() {
     let test = "root_vm_a_shield_is_undone_when_the_table_is_killed";

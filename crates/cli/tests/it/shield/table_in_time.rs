@@ -37,6 +37,7 @@ fn is_preempt_rt() -> bool {
     name.version().to_string_lossy().contains("PREEMPT_RT")
 }
 
+// NEEDS: machine, sched_ext, virtual time
 #[test]
 fn root_vm_shielded_and_lent_cpus_are_in_time_in_virtual_time() {
     let test = "root_vm_shielded_and_lent_cpus_are_in_time_in_virtual_time";

@@ -45,6 +45,7 @@ fn while_spinning<T>(name: &str, cpu: usize, what: impl FnOnce() -> T) -> T {
     })
 }
 
+// NEEDS: host
 #[test]
 fn root_who_ran_on_a_cpu_is_named_with_its_share() {
     let test = "root_who_ran_on_a_cpu_is_named_with_its_share";

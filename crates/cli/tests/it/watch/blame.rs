@@ -173,6 +173,7 @@ fn check_losses(said: &Said) {
 
 const HOG: Disturber<'_> = ("rtscope-hog", &["--name", "e2e-hog", "--burst", "3ms", "--every", "41.3ms"]);
 
+// NEEDS: real time (a program's stamps and the kernel's events are too far apart on an emulated CPU to compare shares)
 #[test]
 fn root_the_hog_is_the_culprit_with_its_share() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -183,6 +184,7 @@ fn root_the_hog_is_the_culprit_with_its_share() {
     check_losses(&run.said);
 }
 
+// NEEDS: verifier
 #[test]
 fn root_every_late_response_is_explained_once() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -202,6 +204,7 @@ fn root_every_late_response_is_explained_once() {
     }
 }
 
+// NEEDS: real time (a program's stamps and the kernel's events are too far apart on an emulated CPU to compare shares)
 #[test]
 fn root_a_bigger_hog_on_the_other_cpu_is_not_blamed() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -215,6 +218,7 @@ fn root_a_bigger_hog_on_the_other_cpu_is_not_blamed() {
     check_counts(&run.victim, &run.said);
 }
 
+// NEEDS: real time (a program's stamps and the kernel's events are too far apart on an emulated CPU to compare shares)
 #[test]
 fn root_a_hog_that_starts_right_after_the_response_is_not_blamed() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -246,6 +250,7 @@ fn root_a_hog_that_starts_right_after_the_response_is_not_blamed() {
     check_counts(&run.victim, &run.said);
 }
 
+// NEEDS: real time (a program's stamps and the kernel's events are too far apart on an emulated CPU to compare shares)
 #[test]
 fn root_a_spinner_of_equal_priority_is_the_culprit() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -256,6 +261,7 @@ fn root_a_spinner_of_equal_priority_is_the_culprit() {
     check_counts(&run.victim, &run.said);
 }
 
+// NEEDS: real time (a program's stamps and the kernel's events are too far apart on an emulated CPU to compare shares)
 #[test]
 fn root_a_flood_of_datagrams_is_named_as_the_network_softirq() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -283,6 +289,7 @@ fn root_a_flood_of_datagrams_is_named_as_the_network_softirq() {
     check_losses(&run.said);
 }
 
+// NEEDS: real time (an emulated CPU is late by itself, so a program and rtscope count other iterations as late)
 #[test]
 fn root_where_nothing_disturbs_nothing_is_late_and_nobody_blamed() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -301,6 +308,7 @@ fn root_where_nothing_disturbs_nothing_is_late_and_nobody_blamed() {
     }
 }
 
+// NEEDS: real time (an emulated CPU is late by itself, so a program and rtscope count other iterations as late)
 #[test]
 fn root_the_late_count_of_a_command_is_the_commands_own() {
     let Some(_cpus) = Cpus::for_watching() else { return };

@@ -60,6 +60,7 @@ fn passes_through_a_worker(explanation: &Explanation) -> bool {
     })
 }
 
+// NEEDS: verifier, serial
 #[test]
 fn root_a_serial_byte_is_followed_through_threads_to_its_reader() {
     let test = "root_a_serial_byte_is_followed_through_threads_to_its_reader";

@@ -60,6 +60,7 @@ fn end_by(test: &str, signal: Signal) -> Option<Said> {
     Some(said)
 }
 
+// NEEDS: host
 #[test]
 fn root_interrupted_it_prints_its_summary_and_leaves_the_kernel() {
     let test = "root_interrupted_it_prints_its_summary_and_leaves_the_kernel";
@@ -68,6 +69,7 @@ fn root_interrupted_it_prints_its_summary_and_leaves_the_kernel() {
     assert!(said.report().expect("it prints one").counters.late > 0);
 }
 
+// NEEDS: host
 #[test]
 fn root_terminated_it_prints_its_summary_and_leaves_the_kernel() {
     let test = "root_terminated_it_prints_its_summary_and_leaves_the_kernel";
@@ -76,12 +78,14 @@ fn root_terminated_it_prints_its_summary_and_leaves_the_kernel() {
     assert!(said.report().expect("it prints one").counters.late > 0);
 }
 
+// NEEDS: host
 #[test]
 fn root_killed_it_leaves_the_kernel() {
     let Some(said) = end_by("root_killed_it_leaves_the_kernel", Signal::SIGKILL) else { return };
     assert_eq!(said.code(), None);
 }
 
+// NEEDS: host
 #[test]
 fn root_a_second_signal_ends_it_at_once() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -101,6 +105,7 @@ fn with_command(options: &[&str], words: &[&str]) -> Said {
     Rtscope::start(watch_command(&all).expect("built")).and_then(Rtscope::finish).expect("ends with COMMAND")
 }
 
+// NEEDS: host
 #[test]
 fn root_a_command_that_cannot_be_started_is_said() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -109,6 +114,7 @@ fn root_a_command_that_cannot_be_started_is_said() {
     assert!(said.noted("cannot start /no/such/program: No such file or directory"), "{:?}", said.notes);
 }
 
+// NEEDS: host
 #[test]
 fn root_a_command_that_ends_with_an_error_is_said_and_no_failure() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -118,6 +124,7 @@ fn root_a_command_that_ends_with_an_error_is_said_and_no_failure() {
     assert!(said.code() == Some(0) && said.noted("COMMAND was ended by SIGSEGV"), "{said:?}");
 }
 
+// NEEDS: host
 #[test]
 fn root_a_command_finds_the_signals_that_a_shell_would_give_it() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -130,6 +137,7 @@ fn root_a_command_finds_the_signals_that_a_shell_would_give_it() {
     assert_eq!(lines, direct.lines().collect::<Vec<_>>());
 }
 
+// NEEDS: host
 #[test]
 fn root_a_command_is_ended_when_the_time_is_over() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -137,6 +145,7 @@ fn root_a_command_is_ended_when_the_time_is_over() {
     assert_eq!(said.code(), Some(0), "{:?}", said.notes);
 }
 
+// NEEDS: host
 #[test]
 fn root_with_its_output_closed_it_goes_on_saving() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -157,6 +166,7 @@ fn root_with_its_output_closed_it_goes_on_saving() {
     assert_eq!(said.code(), Some(0), "{:?}", said.notes);
 }
 
+// NEEDS: real time (an emulated CPU is late by itself, so a program and rtscope count other iterations as late)
 #[test]
 fn root_two_watches_at_once_count_the_same() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -178,6 +188,7 @@ fn root_two_watches_at_once_count_the_same() {
     assert!(first.late.abs_diff(second.late) <= first.seen.abs_diff(second.seen), "{first:?} {second:?}");
 }
 
+// NEEDS: host
 #[test]
 fn root_as_text_the_summary_says_that_nothing_was_lost() {
     let Some(_cpus) = Cpus::for_watching() else { return };

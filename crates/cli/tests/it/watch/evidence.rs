@@ -88,6 +88,7 @@ fn save(folder: &str, snapshots: usize) -> Said {
     watch.stop().expect("stops")
 }
 
+// NEEDS: verifier
 #[test]
 fn root_every_snapshot_is_read_by_babeltrace2_with_its_detection() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -104,6 +105,7 @@ fn root_every_snapshot_is_read_by_babeltrace2_with_its_detection() {
     }
 }
 
+// NEEDS: host
 #[test]
 fn root_explain_says_what_the_watch_wrote() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -124,6 +126,7 @@ fn counted(events: &str) -> impl Iterator<Item = u64> {
     names.filter_map(|rest| rest.split('"').next()?.parse().ok())
 }
 
+// NEEDS: real time (an emulated CPU does not reach as many events as the test needs)
 #[test]
 fn root_no_event_is_missed_while_the_banks_flip() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -154,6 +157,7 @@ fn root_no_event_is_missed_while_the_banks_flip() {
     assert!(is_nothing_lost(&said.of_type("summary")[0]["losses"]), "{:?}", said.of_type("summary"));
 }
 
+// NEEDS: host
 #[test]
 fn root_a_folder_with_content_is_added_to_and_nothing_in_it_changed() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -170,6 +174,7 @@ fn root_a_folder_with_content_is_added_to_and_nothing_in_it_changed() {
     assert!(kept == still, "an old snapshot was changed");
 }
 
+// NEEDS: host
 #[test]
 fn root_a_folder_whose_name_is_not_text_is_saved_in() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -185,6 +190,7 @@ fn root_a_folder_whose_name_is_not_text_is_saved_in() {
     assert!(check_all(&odd) >= 1);
 }
 
+// NEEDS: host
 #[test]
 fn root_two_watches_that_save_in_one_folder_both_save_all() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -224,6 +230,7 @@ impl Drop for SmallDisk {
     }
 }
 
+// NEEDS: host
 #[test]
 fn root_a_full_disk_loses_a_snapshot_and_nothing_else() {
     let test = "root_a_full_disk_loses_a_snapshot_and_nothing_else";
@@ -249,6 +256,7 @@ fn root_a_full_disk_loses_a_snapshot_and_nothing_else() {
     assert_eq!(saved, report.snapshots - report.snapshots_failed);
 }
 
+// NEEDS: host
 #[test]
 fn root_after_a_kill_earlier_snapshots_are_whole_and_leftovers_are_swept() {
     let Some(_cpus) = Cpus::for_watching() else { return };

@@ -293,6 +293,7 @@ fn check_losses(report: &Report) -> u64 {
     skipped
 }
 
+// NEEDS: real time (an emulated CPU is late by itself, so a program and rtscope count other iterations as late)
 #[test]
 fn root_a_long_watch_keeps_its_memory_and_its_counts() {
     let Some(_cpus) = Cpus::for_watching() else { return };

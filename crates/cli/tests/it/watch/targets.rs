@@ -40,6 +40,7 @@ fn assert_all_seen(said: &Said, responses: u64, threads: u64) {
     assert!(seen <= responses && hidden <= allowed, "{seen} of {responses}: {report:?}");
 }
 
+// NEEDS: host
 #[test]
 fn root_all_of_200_threads_are_counted() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -50,6 +51,7 @@ fn root_all_of_200_threads_are_counted() {
     assert_all_seen(&said, responses, 200);
 }
 
+// NEEDS: host
 #[test]
 fn root_a_target_that_ends_is_counted_to_its_end() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -73,6 +75,7 @@ const RENAMED: [&str; 10] = [
     "600ms",
 ];
 
+// NEEDS: host
 #[test]
 fn root_a_target_that_takes_another_name_is_counted_until_then() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -81,6 +84,7 @@ fn root_a_target_that_takes_another_name_is_counted_until_then() {
     assert_all_seen(&said, 200, 20);
 }
 
+// NEEDS: host
 #[test]
 fn root_a_task_that_takes_the_name_is_counted_from_then() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -88,6 +92,7 @@ fn root_a_task_that_takes_the_name_is_counted_from_then() {
     assert_all_seen(&said, number(threads.summary().expect("it prints one"), "responses") - 200, 20);
 }
 
+// NEEDS: host
 #[test]
 fn root_a_target_that_does_not_exist_yet_is_waited_for_and_found() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -101,6 +106,7 @@ fn root_a_target_that_does_not_exist_yet_is_waited_for_and_found() {
     assert_eq!(watch.stop().expect("stops").code(), Some(0));
 }
 
+// NEEDS: host
 #[test]
 fn root_a_target_that_never_comes_is_waited_for_until_the_time_is_over() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -110,6 +116,7 @@ fn root_a_target_that_never_comes_is_waited_for_until_the_time_is_over() {
     assert!(said.noted("waiting for them"), "{:?}", said.notes);
 }
 
+// NEEDS: host
 #[test]
 fn root_a_process_that_is_watched_by_number_may_end() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -124,6 +131,7 @@ fn root_a_process_that_is_watched_by_number_may_end() {
     assert_eq!(said.code(), Some(0));
 }
 
+// NEEDS: real time (an emulated CPU is late by itself, so a program and rtscope count other iterations as late)
 #[test]
 fn root_until_running_a_response_ends_when_the_target_runs() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -156,6 +164,7 @@ fn root_until_running_a_response_ends_when_the_target_runs() {
     }
 }
 
+// NEEDS: host
 #[test]
 fn root_timers_are_counted_when_asked_for_and_filtered_when_not() {
     let test = "root_timers_are_counted_when_asked_for_and_filtered_when_not";
@@ -241,6 +250,7 @@ fn disk_interrupt() -> Option<u32> {
     None
 }
 
+// NEEDS: host
 #[test]
 fn root_responses_to_a_disk_are_found_by_number_and_by_name() {
     let test = "root_responses_to_a_disk_are_found_by_number_and_by_name";

@@ -19,6 +19,7 @@ fn tid_after<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     line[at..].split([',', ' ']).next()
 }
 
+// NEEDS: verifier
 #[test]
 fn root_a_snapshot_has_system_calls_between_the_switches_of_their_thread() {
     let Some(_cpus) = Cpus::for_watching() else { return };

@@ -11,6 +11,7 @@ use std::fs;
 /// What the scheduler says when it ends by itself. Anything else would be the kernel's word for a stall.
 const LAST: &str = "the last CPU that is not for real-time work goes offline";
 
+// NEEDS: machine, sched_ext, hotplug
 #[test]
 fn root_vm_artis_a_lent_cpu_goes_and_comes_back() {
     let test = "root_vm_artis_a_lent_cpu_goes_and_comes_back";
@@ -40,6 +41,7 @@ fn root_vm_artis_a_lent_cpu_goes_and_comes_back() {
     drop(shielded);
 }
 
+// NEEDS: machine, sched_ext, hotplug
 #[test]
 fn root_vm_artis_without_the_last_other_cpu_ends_at_once_and_says_so() {
     let test = "root_vm_artis_without_the_last_other_cpu_ends_at_once_and_says_so";
@@ -73,6 +75,7 @@ fn root_vm_artis_without_the_last_other_cpu_ends_at_once_and_says_so() {
     drop((shielded, load));
 }
 
+// NEEDS: machine, sched_ext, hotplug, cpus 4
 #[test]
 fn root_vm_artis_lends_as_long_as_one_other_cpu_is_there_on_four_cpus() {
     let test = "root_vm_artis_lends_as_long_as_one_other_cpu_is_there_on_four_cpus";

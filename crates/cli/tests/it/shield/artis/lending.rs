@@ -21,6 +21,7 @@ use std::time::Duration;
 
 const SERVERS: [&str; 2] = ["fair_server", "ext_server"];
 
+// NEEDS: machine, sched_ext, verifier
 #[test]
 fn root_vm_artis_lends_cpus_and_takes_them_back() {
     let test = "root_vm_artis_lends_cpus_and_takes_them_back";
@@ -54,6 +55,7 @@ fn root_vm_artis_lends_cpus_and_takes_them_back() {
     }
 }
 
+// NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_counts_a_real_time_task_that_never_sleeps() {
     let test = "root_vm_artis_counts_a_real_time_task_that_never_sleeps";
@@ -68,6 +70,7 @@ fn root_vm_artis_counts_a_real_time_task_that_never_sleeps() {
     wait_for("its time is seen", || ran() > before_ns + 500_000_000);
 }
 
+// NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_cpus_are_set_apart_when_the_scheduler_goes() {
     let test = "root_vm_artis_cpus_are_set_apart_when_the_scheduler_goes";
@@ -96,6 +99,7 @@ fn root_vm_artis_cpus_are_set_apart_when_the_scheduler_goes() {
     }
 }
 
+// NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_a_killed_guard_is_replaced() {
     let test = "root_vm_artis_a_killed_guard_is_replaced";
@@ -118,6 +122,7 @@ fn root_vm_artis_a_killed_guard_is_replaced() {
     is_set_apart("was killed");
 }
 
+// NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_honours_nice_values() {
     let test = "root_vm_artis_honours_nice_values";
@@ -159,6 +164,7 @@ fn killed_and_undone(before: &std::collections::BTreeMap<String, String>, call: 
     undone(before, &format!("after being killed at {call} {at}"));
 }
 
+// NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_killed_in_the_middle_is_undone() {
     let test = "root_vm_artis_killed_in_the_middle_is_undone";
@@ -172,6 +178,7 @@ fn root_vm_artis_killed_in_the_middle_is_undone() {
     }
 }
 
+// NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_killed_while_its_keeper_starts_is_undone() {
     let test = "root_vm_artis_killed_while_its_keeper_starts_is_undone";
@@ -206,6 +213,7 @@ fn root_vm_artis_killed_while_its_keeper_starts_is_undone() {
     undone(&before, "after that");
 }
 
+// NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_rt1_comes_back_where_a_linux_task_never_leaves() {
     let test = "root_vm_artis_rt1_comes_back_where_a_linux_task_never_leaves";
@@ -237,6 +245,7 @@ fn root_vm_artis_rt1_comes_back_where_a_linux_task_never_leaves() {
     all_accounted();
 }
 
+// NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_rt1_takes_no_cpu_from_who_is_bound_to_it() {
     let test = "root_vm_artis_rt1_takes_no_cpu_from_who_is_bound_to_it";

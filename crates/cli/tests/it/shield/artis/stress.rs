@@ -186,6 +186,7 @@ fn watch(rounds: &Rounds, over: &AtomicBool, enough: &AtomicBool) -> Seen {
     }
 }
 
+// NEEDS: machine, sched_ext, verifier, hotplug, stress
 #[test]
 fn root_vm_artis_holds_under_stress() {
     let test = "root_vm_artis_holds_under_stress";

@@ -36,6 +36,7 @@ fn last_cpu(pid: i32) -> u32 {
     after.split_whitespace().nth(36).expect("a CPU").parse().expect("a number")
 }
 
+// NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_nobody_is_stuck_behind_rt0() {
     let test = "root_vm_artis_nobody_is_stuck_behind_rt0";
@@ -60,6 +61,7 @@ fn root_vm_artis_nobody_is_stuck_behind_rt0() {
     drop(shielded);
 }
 
+// NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_who_is_bound_stays_and_goes_on() {
     let test = "root_vm_artis_who_is_bound_stays_and_goes_on";
@@ -92,6 +94,7 @@ fn root_vm_artis_who_is_bound_stays_and_goes_on() {
     drop(shielded);
 }
 
+// NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_evicts_when_nobody_else_waits() {
     let test = "root_vm_artis_evicts_when_nobody_else_waits";
@@ -108,6 +111,7 @@ fn root_vm_artis_evicts_when_nobody_else_waits() {
     drop(shielded);
 }
 
+// NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_the_end_of_a_slice_is_no_pinned_section() {
     let test = "root_vm_artis_the_end_of_a_slice_is_no_pinned_section";
@@ -131,6 +135,7 @@ fn root_vm_artis_the_end_of_a_slice_is_no_pinned_section() {
     drop((load, shielded));
 }
 
+// NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_a_fork_bomb_burns_out() {
     let test = "root_vm_artis_a_fork_bomb_burns_out";
@@ -158,6 +163,7 @@ fn root_vm_artis_a_fork_bomb_burns_out() {
     drop(shielded);
 }
 
+// NEEDS: machine, sched_ext, cgroups
 #[test]
 fn root_vm_artis_says_which_weights_of_groups_it_ignores() {
     let test = "root_vm_artis_says_which_weights_of_groups_it_ignores";
@@ -182,6 +188,7 @@ fn root_vm_artis_says_which_weights_of_groups_it_ignores() {
     assert!(told.contains("1 weights or limits") && told.contains("/weighed/cpu.weight"), "{told}");
 }
 
+// NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_is_not_loaded_beside_rt0_that_is_there_already() {
     let test = "root_vm_artis_is_not_loaded_beside_rt0_that_is_there_already";
@@ -212,6 +219,7 @@ fn root_vm_artis_is_not_loaded_beside_rt0_that_is_there_already() {
     drop(Shield::of(&ARTIS));
 }
 
+// NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_who_waits_too_long_ends_it_and_the_cpus_are_set_apart() {
     let test = "root_vm_artis_who_waits_too_long_ends_it_and_the_cpus_are_set_apart";
