@@ -20,6 +20,7 @@ use std::thread;
 use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::sched::{self, Policy};
+use crate::skip;
 use crate::time::now_ns;
 
 /// perf's name for tracepoints (PERF_TYPE_TRACEPOINT in linux/perf_event.h).
@@ -123,6 +124,11 @@ impl Counters {
             cpus.push((cpu, group));
         }
         Ok(Counters { events: events.iter().map(|event| event.as_ref().to_owned()).collect(), cpus })
+    }
+
+    /// The same at the beginning of a test: `None`, and the reason reported, where that cannot be had.
+    pub fn for_test<S: AsRef<str>>(events: &[S]) -> Option<Counters> {
+        Counters::open(events).map_err(|error| skip::say(format_args!("{error:#}"))).ok()
     }
 
     /// Only events for which this expression over their fields holds (`common_pid == 75`), from now on.

@@ -14,6 +14,7 @@
 pub mod beside;
 pub mod count;
 pub mod disturber;
+mod extent;
 pub mod machine;
 pub mod notes;
 pub mod process;
@@ -24,3 +25,5 @@ pub mod stop;
 pub mod terminals;
 pub mod time;
 pub mod watch;
+
+pub use extent::{full, sample};

@@ -45,6 +45,11 @@ pub fn is_emulated() -> bool {
     std::env::var_os("RTSCOPE_VM").is_some()
 }
 
+/// Whether the kernel has PREEMPT_RT: handlers of interrupts are threads there, and most locks can be preempted.
+pub fn is_preempt_rt() -> bool {
+    std::fs::read_to_string("/proc/version").is_ok_and(|text| text.contains("PREEMPT_RT"))
+}
+
 /// Why rtscope cannot watch here, in its own words; `None` when it can.
 pub fn cannot_watch() -> Option<&'static str> {
     static REASON: OnceLock<Option<String>> = OnceLock::new();

@@ -48,6 +48,16 @@ fn build_folder(program: &Path) -> Option<&Path> {
     if folder.ends_with("deps") || folder.ends_with("examples") { folder.parent() } else { Some(folder) }
 }
 
+/// Waits until something is so, with the deadline that all have.
+#[track_caller]
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + patience();
+    while !is_so() {
+        assert!(Instant::now() < end, "never: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// A running workload. Dropping it kills the program.
 #[derive(Debug)]
 pub struct Workload {

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::skip;
+
 /// What the guest's first program puts into the environment: the port's device file.
 const VARIABLE: &str = "RTSCOPE_VM_SERIAL";
 
@@ -28,6 +30,15 @@ impl Serial {
         raw(&port)?;
         let name = path.rsplit('/').next().unwrap_or_default().to_owned();
         Ok(Some(Serial { port, name }))
+    }
+
+    /// The beginning of a test that needs the port: `None`, and the reason reported, where there is none.
+    pub fn for_test() -> Option<Serial> {
+        let serial = Serial::open().expect("the port can be used");
+        if serial.is_none() {
+            skip::say("there is no serial port that a host feeds; ./x vm has one");
+        }
+        serial
     }
 
     /// Asks the host for bytes, one each `every` (whole milliseconds).
