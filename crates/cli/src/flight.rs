@@ -7,11 +7,11 @@
 use crate::exit::Failure;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use rtscope_event::MonotonicNs;
-use rtscope_store::user::{UserConverted, UserEnd, UserOptions, UserSession, UserSpoolWriter, convert_user};
+use rtscope_store::user::{UserConversionSummary, UserEnd, UserOptions, UserSpoolDescription, UserSpoolWriter, convert_user};
 use rtscope_user::clock::{Pair, counter_kind};
-use rtscope_user::folder::ROOM;
-use rtscope_user::patterns::Wanted;
-use rtscope_user::programs::{Nothing, Programs, Snapshot};
+use rtscope_user::directory::SHARED_MEMORY;
+use rtscope_user::patterns::RequestedEvents;
+use rtscope_user::programs::{DiscardingSink, Programs, Snapshot};
 use rtscope_user::session::Settings;
 use std::collections::VecDeque;
 use std::path::Path;
@@ -30,7 +30,7 @@ const MARGIN: Duration = Duration::from_secs(10);
 pub struct ProgramFlight {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    session: UserSession,
+    session: UserSpoolDescription,
 }
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ struct State {
 /// What rings held, and of which time it is wanted.
 #[derive(Debug)]
 pub struct UserPart {
-    session: UserSession,
+    session: UserSpoolDescription,
     snapshot: Snapshot,
     pairs: Vec<Pair>,
     from: MonotonicNs,
@@ -67,10 +67,10 @@ impl ProgramFlight {
         let usage = |error: rtscope_user::Error| Failure::Usage(error.to_string());
         let settings = Settings { flight: true, ..settings };
         let context = context.iter().map(ToString::to_string).collect();
-        let session = UserSession::of_this_machine(env!("CARGO_PKG_VERSION"), context)
+        let session = UserSpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"), context)
             .map_err(|error| Failure::Failed(error.to_string()))?;
-        let mut programs = Programs::recording(Path::new(ROOM), settings).map_err(usage)?;
-        programs.look(&mut Nothing).map_err(|error| Failure::doing("looking for programs", error))?;
+        let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings).map_err(usage)?;
+        programs.poll(&mut DiscardingSink).map_err(|error| Failure::doing("looking for programs", error))?;
         let state = State { programs, pairs: VecDeque::new() };
         let shared = Arc::new(Shared { stop: AtomicBool::new(false), state: Mutex::new(state) });
         let theirs = Arc::clone(&shared);
@@ -92,8 +92,8 @@ impl ProgramFlight {
         if patterns.is_empty() {
             return Ok(None);
         }
-        let wanted = Wanted::parse(patterns, u32::MAX).map_err(|error| Failure::Usage(error.to_string()))?;
-        let settings = Settings { wanted, ..Settings::default() };
+        let wanted = RequestedEvents::parse(patterns, u32::MAX).map_err(|error| Failure::Usage(error.to_string()))?;
+        let settings = Settings { events: wanted, ..Settings::default() };
         ProgramFlight::start(settings, &["tid", "cpu"], reach_ns).map(Some)
     }
 
@@ -101,7 +101,7 @@ impl ProgramFlight {
     pub fn freeze(&self, from: MonotonicNs, until: MonotonicNs) -> UserPart {
         let mut state = self.shared.state();
         // Programs that have come since the last look. Nothing refuses here: the sink keeps nothing.
-        let _ = state.programs.look(&mut Nothing);
+        let _ = state.programs.poll(&mut DiscardingSink);
         state.pairs.push_back(Pair::now(counter_kind()));
         let pairs = state.pairs.iter().copied().collect();
         UserPart { session: self.session.clone(), snapshot: state.programs.snapshot(), pairs, from, until }
@@ -117,7 +117,7 @@ impl Drop for ProgramFlight {
             let _ = thread.join();
         }
         // Programs stop recording; there is nobody to give what they have to.
-        let _ = self.shared.state().programs.stop(&mut Nothing);
+        let _ = self.shared.state().programs.stop(&mut DiscardingSink);
     }
 }
 
@@ -130,7 +130,7 @@ fn look(shared: &Shared, reach: Duration) {
         {
             let mut state = shared.state();
             // Nothing refuses here: the sink keeps nothing.
-            let _ = state.programs.look(&mut Nothing);
+            let _ = state.programs.poll(&mut DiscardingSink);
             state.programs.forget_ended(reach);
             state.pairs.push_back(Pair::now(counter_kind()));
             let too_many = state.pairs.len().saturating_sub(pairs_max);
@@ -142,7 +142,7 @@ fn look(shared: &Shared, reach: Duration) {
 
 impl UserPart {
     /// Writes the trace of the window.
-    pub fn write(&self, target: &Path) -> Result<UserConverted, rtscope_store::Error> {
+    pub fn write(&self, target: &Path) -> Result<UserConversionSummary, rtscope_store::Error> {
         let mut spool = UserSpoolWriter::create(target, &self.session)?;
         let written = spool.clock(&self.pairs).and_then(|()| spool.snapshot(&self.snapshot));
         if let Err(source) = written {

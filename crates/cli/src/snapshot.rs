@@ -6,7 +6,7 @@ use crate::output::result;
 use crate::schema;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rtscope_user::folder::ROOM;
+use rtscope_user::directory::SHARED_MEMORY;
 use rtscope_user::session::flight_recorder;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub struct SnapshotOptions {
 /// Asks, and waits.
 pub fn run(options: &SnapshotOptions) -> Result<(), Failure> {
     let uid = options.user.unwrap_or_else(|| nix::unistd::geteuid().as_raw());
-    let Some((pid, place)) = flight_recorder(Path::new(ROOM), uid) else {
+    let Some((pid, place)) = flight_recorder(Path::new(SHARED_MEMORY), uid) else {
         return Err(Failure::Usage(format!(
             "no flight recorder of user {uid} runs; start one with rtscope record -u PATTERNS --flight-recorder -o DIR"
         )));

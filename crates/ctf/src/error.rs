@@ -19,10 +19,10 @@ pub enum Error {
         source: io::Error,
     },
     /// The place of the trace is taken.
-    #[error("{} exists already: choose another folder or remove it", .0.display())]
+    #[error("{} exists already: choose another directory or remove it", .0.display())]
     Exists(PathBuf),
-    /// The path has no last part that could be a folder's name.
-    #[error("{} cannot be the name of a folder: end the path with a name", .0.display())]
+    /// The path has no last part that could be a directory's name.
+    #[error("{} cannot be the name of a directory: end the path with a name", .0.display())]
     NoName(PathBuf),
     /// The recording is not in time order.
     #[error(
@@ -35,7 +35,7 @@ pub enum Error {
         cpu: u32,
     },
     /// There is no trace here.
-    #[error("{} holds no CTF trace: name the folder that has a file `metadata`, or the one above it", .0.display())]
+    #[error("{} holds no CTF trace: name the directory that has a file `metadata`, or the one above it", .0.display())]
     NoTrace(PathBuf),
     /// The metadata cannot be used.
     #[error("{}: line {line}: {what}", path.display())]

@@ -7,7 +7,7 @@
 //! one for CTF in general (it learns every layout from the trace's own metadata) with the kernel layout mapped on top;
 //! it treats every byte as hostile.
 //!
-//! A trace is a folder of its own. Every other regular file in it would be taken for a data stream, so what
+//! A trace is a directory of its own. Every other regular file in it would be taken for a data stream, so what
 //! accompanies a trace goes beside it:
 //!
 //! ```text
@@ -17,7 +17,7 @@
 //!     metadata, kernel_0, kernel_1, ...
 //! ```
 //!
-//! `babeltrace2 SNAPSHOT` and [`read_trace`] both find the folder inside. [`StagedDir`] makes either level appear at
+//! `babeltrace2 SNAPSHOT` and [`read_trace`] both find the directory inside. [`StagedDir`] makes either level appear at
 //! once or not at all.
 //!
 //! Writing: [`TraceWriter`] ([`write_trace`] for a whole recording): `state` (dump), `encode` (our own events, as `layout` says)
@@ -46,7 +46,7 @@ pub use read::*;
 pub use regular::{Links, open_regular};
 pub use staged::StagedDir;
 pub use write::{
-    Classes, EventLoss, Evidence, GivenText, NameLookup, PlainEvent, StreamDone, StreamWriter, TaskStatus,
-    TraceWriter, TracepointId, UserClass, UserContext, UserDone, UserStreamWriter, UserTraceWriter,
+    Classes, EventLoss, Evidence, GivenText, NameLookup, PlainEvent, StreamSummary, StreamWriter, TaskStatus,
+    TraceWriter, TracepointId, UserClass, UserContext, UserStreamSummary, UserStreamWriter, UserTraceWriter,
     WriteSummary, initial_states, write_trace,
 };

@@ -57,13 +57,13 @@ mod tests {
         std::os::unix::fs::symlink("file", at("link")).unwrap();
         assert!(Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
         std::os::unix::fs::symlink("pipe", at("to-pipe")).unwrap();
-        fs::create_dir(at("folder")).unwrap();
+        fs::create_dir(at("directory")).unwrap();
         let _socket = UnixListener::bind(at("socket")).unwrap();
         let kind = |path: &Path, links| open_regular(path, links).err().map(|error| error.kind());
         for links in [Links::Follow, Links::Refuse] {
             assert_eq!(kind(&at("file"), links), None);
             assert_eq!(kind(&at("none"), links), Some(io::ErrorKind::NotFound));
-            for other in ["pipe", "to-pipe", "folder", "socket", "/dev/zero"] {
+            for other in ["pipe", "to-pipe", "directory", "socket", "/dev/zero"] {
                 assert_eq!(kind(&at(other), links), Some(io::ErrorKind::InvalidInput), "{other} {links:?}");
             }
         }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Folders that appear whole or not at all.
+//! Directories that appear whole or not at all.
 //!
 //! babeltrace2 refuses a whole trace for one packet that is cut short, so a trace that a full disk or a kill left half
-//! written must never be found under its final name. A folder is therefore filled under a hidden name beside it (same
+//! written must never be found under its final name. A directory is therefore filled under a hidden name beside it (same
 //! file system, so that the rename is atomic) and renamed at the end. The files are synced before: without that, ext4
-//! may bring back a renamed folder with empty files after a power cut.
+//! may bring back a renamed directory with empty files after a power cut.
 
 use crate::Error;
 use std::fs::{self, File};
@@ -12,8 +12,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
-/// A folder being filled under a hidden name (`.NAME.ID.partial`). Dropping it without [`StagedDir::publish`] removes
-/// it with all that is in it. A killed process leaves the hidden folder behind; it is safe to remove.
+/// A directory being filled under a hidden name (`.NAME.ID.partial`). Dropping it without [`StagedDir::publish`] removes
+/// it with all that is in it. A killed process leaves the hidden directory behind; it is safe to remove.
 #[derive(Debug)]
 pub struct StagedDir {
     temporary: PathBuf,
@@ -23,10 +23,10 @@ pub struct StagedDir {
 }
 
 impl StagedDir {
-    /// Makes the hidden folder. The folder that `target` is to be in must exist, `target` itself must not.
+    /// Makes the hidden directory. The directory that `target` is to be in must exist, `target` itself must not.
     ///
     /// # Errors
-    /// When `target` exists, has no name, or the folder cannot be made.
+    /// When `target` exists, has no name, or the directory cannot be made.
     pub fn new(target: &Path) -> Result<StagedDir, Error> {
         let name = target.file_name().ok_or_else(|| Error::NoName(target.to_owned()))?;
         refuse_existing(target)?;
@@ -34,18 +34,18 @@ impl StagedDir {
         hidden.push(name);
         hidden.push(format!(".{}.partial", Uuid::new_v4().simple()));
         let temporary = target.with_file_name(hidden);
-        fs::create_dir(&temporary).map_err(Error::io("make the folder", &temporary))?;
+        fs::create_dir(&temporary).map_err(Error::io("make the directory", &temporary))?;
         Ok(StagedDir { temporary, target: target.to_owned(), published: false, is_kept: false })
     }
 
-    /// A folder that somebody else looks after, on the same file system: until it is published it stays as it is.
+    /// A directory that somebody else looks after, on the same file system: until it is published it stays as it is.
     ///
     /// # Errors
-    /// When `target` exists, or the folder is not there and cannot be made.
-    pub fn kept(folder: &Path, target: &Path) -> Result<StagedDir, Error> {
+    /// When `target` exists, or the directory is not there and cannot be made.
+    pub fn kept(directory: &Path, target: &Path) -> Result<StagedDir, Error> {
         refuse_existing(target)?;
-        fs::create_dir_all(folder).map_err(Error::io("make the folder", folder))?;
-        let (temporary, target) = (folder.to_owned(), target.to_owned());
+        fs::create_dir_all(directory).map_err(Error::io("make the directory", directory))?;
+        let (temporary, target) = (directory.to_owned(), target.to_owned());
         Ok(StagedDir { temporary, target, published: false, is_kept: true })
     }
 
@@ -55,19 +55,19 @@ impl StagedDir {
         &self.temporary
     }
 
-    /// Gives the folder its name.
+    /// Gives the directory its name.
     ///
     /// # Errors
-    /// When something else has taken the name meanwhile, or the system refuses; the hidden folder is then removed.
+    /// When something else has taken the name meanwhile, or the system refuses; the hidden directory is then removed.
     pub fn publish(mut self) -> Result<(), Error> {
         sync(&self.temporary)?;
         refuse_existing(&self.target)?;
-        // A rename replaces at most an empty folder: one that appeared since the check above loses nothing.
+        // A rename replaces at most an empty directory: one that appeared since the check above loses nothing.
         fs::rename(&self.temporary, &self.target).map_err(|source| match source.kind() {
             io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
                 Error::Exists(self.target.clone())
             }
-            _ => Error::io("rename the finished folder to", &self.target)(source),
+            _ => Error::io("rename the finished directory to", &self.target)(source),
         })?;
         self.published = true;
         match self.target.parent() {
@@ -94,11 +94,11 @@ fn refuse_existing(target: &Path) -> Result<(), Error> {
     }
 }
 
-fn sync(folder: &Path) -> Result<(), Error> {
-    match File::open(folder).and_then(|folder| folder.sync_all()) {
-        // Some file systems (FUSE, network) do not sync folders; the rename is no less atomic for that.
+fn sync(directory: &Path) -> Result<(), Error> {
+    match File::open(directory).and_then(|directory| directory.sync_all()) {
+        // Some file systems (FUSE, network) do not sync directories; the rename is no less atomic for that.
         Err(source) if source.kind() == io::ErrorKind::InvalidInput => Ok(()),
-        result => result.map_err(Error::io("sync", folder)),
+        result => result.map_err(Error::io("sync", directory)),
     }
 }
 
@@ -106,8 +106,8 @@ fn sync(folder: &Path) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    fn names(folder: &Path) -> Vec<String> {
-        let entries = fs::read_dir(folder).unwrap();
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 

@@ -9,8 +9,8 @@ mod common;
 
 use common::{Random, info};
 use rtscope_ctf::{
-    FieldIndex, Format, Integer, NoStyle, Piece, Plan, Selection, Shown, TraceSet, Visit, WriteEvent, count,
-    print, write_trace,
+    EventView, FieldIndex, Format, Integer, NoStyle, Piece, Plan, Selection, TraceSet, Visit, WriteEvent,
+    count, print, write_trace,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ struct Writer<'f> {
 }
 
 impl WriteEvent for Writer<'_> {
-    fn write(&mut self, piece: &mut Piece, event: &mut Shown<'_, '_>) -> bool {
+    fn write(&mut self, piece: &mut Piece, event: &mut EventView<'_, '_>) -> bool {
         let (packet, events) = &self.format.plans[event.stream];
         let mut looked = Looked { values: 0 };
         event.show_context(packet, &mut looked);

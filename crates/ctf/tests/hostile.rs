@@ -6,8 +6,8 @@ mod common;
 
 use common::{Random, every_variant, info};
 use rtscope_ctf::{
-    Error, FieldIndex, Format, Integer, NoStyle, Piece, Plan, Selection, Shown, TraceSet, Visit, WriteEvent,
-    count, print, read_trace, write_trace,
+    Error, EventView, FieldIndex, Format, Integer, NoStyle, Piece, Plan, Selection, TraceSet, Visit,
+    WriteEvent, count, print, read_trace, write_trace,
 };
 use rtscope_event::{Loss, LossCause};
 use std::fs;
@@ -182,7 +182,7 @@ impl Format for Elements {
 }
 
 impl WriteEvent for &Elements {
-    fn write(&mut self, piece: &mut Piece, event: &mut Shown<'_, '_>) -> bool {
+    fn write(&mut self, piece: &mut Piece, event: &mut EventView<'_, '_>) -> bool {
         let mut seen = Seen(0);
         let whole = event.show(&self.0, &mut seen);
         piece.text.resize(piece.text.len() + seen.0, b'.');

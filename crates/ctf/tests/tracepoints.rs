@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Random, START, info};
-use rtscope_ctf::{Classes, Evidence, StreamDone, TraceWriter, read_trace};
+use rtscope_ctf::{Classes, Evidence, StreamSummary, TraceWriter, read_trace};
 use rtscope_event::{CpuId, Event, EventKind, MonotonicNs, Names, TaskState, Tid};
 use rtscope_ftrace::format::{EventFormat, Field, FieldKind};
 use std::fs;
@@ -48,7 +48,7 @@ fn events_counted(dir: &Path) -> Option<u64> {
 }
 
 /// A trace of `records`, each `(format, record)`, one microsecond apart on two CPUs.
-fn write(dir: &Path, formats: &[EventFormat], records: &[(usize, Vec<u8>)]) -> Vec<StreamDone> {
+fn write(dir: &Path, formats: &[EventFormat], records: &[(usize, Vec<u8>)]) -> Vec<StreamSummary> {
     let given: Vec<(&EventFormat, u8)> = formats.iter().map(|format| (format, 0xff)).collect();
     let classes = Classes::new(|_| false, &given);
     let writer = TraceWriter::create(dir, classes, info()).unwrap();

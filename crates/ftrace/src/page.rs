@@ -241,11 +241,11 @@ impl<'a> Iterator for Events<'a> {
             let length = match kind {
                 1..PADDING => kind as usize * 4,
                 _ => match self.special(kind, delta, body) {
-                    Special::Event(payload) => {
+                    LongEntry::Event(payload) => {
                         return Some(RawEvent { time_ns: self.time_ns, payload });
                     }
-                    Special::GoOn => continue,
-                    Special::End => return None,
+                    LongEntry::GoOn => continue,
+                    LongEntry::End => return None,
                 },
             };
             let Some((payload, rest)) = body.split_at_checked(length) else {
@@ -260,22 +260,22 @@ impl<'a> Iterator for Events<'a> {
 }
 
 /// What comes of an entry that is no short event.
-enum Special<'a> {
+enum LongEntry<'a> {
     Event(&'a [u8]),
     GoOn,
     End,
 }
 
 impl<'a> Events<'a> {
-    fn special(&mut self, kind: u32, delta: u64, body: &'a [u8]) -> Special<'a> {
+    fn special(&mut self, kind: u32, delta: u64, body: &'a [u8]) -> LongEntry<'a> {
         // Padding without a time: nothing follows.
         if kind == PADDING && delta == 0 {
             self.rest = &[];
-            return Special::End;
+            return LongEntry::End;
         }
         let Some((word, behind)) = body.split_first_chunk::<4>() else {
             self.broken();
-            return Special::End;
+            return LongEntry::End;
         };
         let word = u32::from_ne_bytes(*word);
         let long = delta | u64::from(word) << TIME_BITS;
@@ -286,16 +286,16 @@ impl<'a> Events<'a> {
             _ => return self.counted(kind, delta, word, body),
         }
         self.rest = behind;
-        Special::GoOn
+        LongEntry::GoOn
     }
 
-    fn counted(&mut self, kind: u32, delta: u64, length: u32, body: &'a [u8]) -> Special<'a> {
+    fn counted(&mut self, kind: u32, delta: u64, length: u32, body: &'a [u8]) -> LongEntry<'a> {
         let whole = usize::try_from(length).ok().filter(|length| *length >= 4);
         // Events begin at multiples of 4, whatever their length says.
         let whole = whole.and_then(|length| length.checked_next_multiple_of(4));
         let Some((counted, rest)) = whole.and_then(|length| body.split_at_checked(length)) else {
             self.broken();
-            return Special::End;
+            return LongEntry::End;
         };
         self.rest = rest;
         if kind == PADDING {
@@ -303,10 +303,10 @@ impl<'a> Events<'a> {
             if delta != 1 {
                 self.time_ns = self.time_ns.wrapping_add(delta);
             }
-            return Special::GoOn;
+            return LongEntry::GoOn;
         }
         self.time_ns = self.time_ns.wrapping_add(delta);
-        Special::Event(&counted[4..])
+        LongEntry::Event(&counted[4..])
     }
 }
 

@@ -45,7 +45,7 @@ pub enum ParseError {
 }
 
 impl EventFormat {
-    /// Reads the text of a `format` file. The subsystem is not in it: it is the folder's name.
+    /// Reads the text of a `format` file. The subsystem is not in it: it is the directory's name.
     ///
     /// # Errors
     /// See [`ParseError`]. Any text gives a value or an error.
@@ -114,13 +114,13 @@ fn parse_field(format: &EventFormat, line: &str, rest: &str) -> Result<Field, Pa
     if offset + size > MAX_RECORD_BYTES {
         return Err(number(&format.name, "end of a field", &(offset + size).to_string()));
     }
-    let declared = Declared::parse(declaration).ok_or_else(broken)?;
+    let declared = Declaration::parse(declaration).ok_or_else(broken)?;
     let kind = kind_of(format, &declared, size, signed);
     Ok(Field { name: declared.name.to_string(), declaration: declared.to_string(), offset, size, kind })
 }
 
 /// A declaration taken apart: `__data_loc` `unsigned long` `[]` `cpus`.
-struct Declared<'a> {
+struct Declaration<'a> {
     /// `__data_loc`, `__rel_loc` or nothing.
     location: &'a str,
     /// The type before the name, without brackets.
@@ -131,7 +131,7 @@ struct Declared<'a> {
     name: &'a str,
 }
 
-impl std::fmt::Display for Declared<'_> {
+impl std::fmt::Display for Declaration<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if !self.location.is_empty() {
             write!(f, "{} ", self.location)?;
@@ -144,8 +144,8 @@ impl std::fmt::Display for Declared<'_> {
     }
 }
 
-impl<'a> Declared<'a> {
-    fn parse(text: &'a str) -> Option<Declared<'a>> {
+impl<'a> Declaration<'a> {
+    fn parse(text: &'a str) -> Option<Declaration<'a>> {
         let (location, rest) = ["__data_loc", "__rel_loc"]
             .into_iter()
             .find_map(|word| text.strip_prefix(word).map(|rest| (word, rest.trim_start())))
@@ -161,7 +161,7 @@ impl<'a> Declared<'a> {
         if name.is_empty() || base.is_empty() {
             return None;
         }
-        Some(Declared { location, base, brackets: behind.or(before), name })
+        Some(Declaration { location, base, brackets: behind.or(before), name })
     }
 
     fn is_pointer(&self) -> bool {
@@ -216,7 +216,7 @@ fn without_attributes(text: &str) -> String {
     out.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn kind_of(format: &EventFormat, declared: &Declared<'_>, size: u32, signed: bool) -> FieldKind {
+fn kind_of(format: &EventFormat, declared: &Declaration<'_>, size: u32, signed: bool) -> FieldKind {
     if !declared.location.is_empty() {
         let element = dynamic_element(format, declared, signed);
         // The word that says where the elements are.
@@ -242,7 +242,7 @@ fn kind_of(format: &EventFormat, declared: &Declared<'_>, size: u32, signed: boo
 /// An array in place. Its length is the number in the brackets; some kernels show a macro's name there, and then the
 /// element's size is that of its type.
 fn array_of(
-    declared: &Declared<'_>,
+    declared: &Declaration<'_>,
     len: &str,
     size: u32,
     element: impl Fn(u32) -> Option<Scalar>,
@@ -262,7 +262,7 @@ fn array_of(
 }
 
 /// The elements of a dynamic array have no size in the file: their type's is taken, or else they are bytes.
-fn dynamic_element(format: &EventFormat, declared: &Declared<'_>, signed: bool) -> Scalar {
+fn dynamic_element(format: &EventFormat, declared: &Declaration<'_>, signed: bool) -> Scalar {
     if declared.is_cpu_mask() {
         return Scalar { size: WORD, signed: false, meaning: Meaning::CpuMask };
     }
@@ -272,7 +272,7 @@ fn dynamic_element(format: &EventFormat, declared: &Declared<'_>, signed: bool) 
     }
 }
 
-fn meaning(format: &EventFormat, declared: &Declared<'_>) -> Meaning {
+fn meaning(format: &EventFormat, declared: &Declaration<'_>) -> Meaning {
     if declared.is_pointer() {
         let text = format.system == "syscalls"
             && declared.brackets.is_none()
@@ -303,7 +303,7 @@ fn meaning(format: &EventFormat, declared: &Declared<'_>) -> Meaning {
 /// The kernel stores each argument of a system call in a whole register and calls it unsigned, also `int dfd`, of which only
 /// the lower half is defined. Here such an argument is what its C type says (on little-endian machines it is at the same
 /// place): −100 and not 4294967196.
-fn as_argument(format: &EventFormat, declared: &Declared<'_>, scalar: Scalar) -> Scalar {
+fn as_argument(format: &EventFormat, declared: &Declaration<'_>, scalar: Scalar) -> Scalar {
     let is_argument = format.system == "syscalls" && format.name.starts_with("sys_enter_");
     if !is_argument || cfg!(target_endian = "big") || scalar.size != WORD || declared.is_pointer() {
         return scalar;
@@ -315,7 +315,7 @@ fn as_argument(format: &EventFormat, declared: &Declared<'_>, scalar: Scalar) ->
     }
 }
 
-fn declared_size(declared: &Declared<'_>) -> Option<u8> {
+fn declared_size(declared: &Declaration<'_>) -> Option<u8> {
     if declared.is_pointer() {
         return Some(WORD);
     }

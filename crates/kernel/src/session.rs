@@ -15,7 +15,7 @@ use crate::tasks;
 use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder, OpenObject};
 use rtscope_abi as abi;
 use rtscope_event::{End, Glob, Irq, MonotonicNs, Pid, TaskInfo};
-use rtscope_ring::{BankImage, Controls, LateRings, SharedMemory, Trigger};
+use rtscope_ring::{BankImage, Controls, LateResponseRings, SharedMemory, Trigger};
 use std::io::Read;
 use std::mem::size_of;
 use std::os::fd::AsFd;
@@ -157,7 +157,7 @@ pub struct Memory {
     /// The per-CPU control words.
     pub controls: Controls,
     /// Late responses.
-    pub late: LateRings,
+    pub late: LateResponseRings,
     /// `struct rts_stats` of each CPU.
     pub stats: SharedMemory,
     /// The trigger.
@@ -293,8 +293,8 @@ impl Session {
                 map_memory(&self.object, "controls", Controls::bytes(self.cpus), true)?,
                 self.cpus,
             ),
-            late: LateRings::new(
-                map_memory(&self.object, "late_rings", LateRings::bytes(self.cpus), false)?,
+            late: LateResponseRings::new(
+                map_memory(&self.object, "late_rings", LateResponseRings::bytes(self.cpus), false)?,
                 self.cpus,
             ),
             stats: map_memory(&self.object, "stats", self.cpus * size_of::<abi::rts_stats>(), false)?,

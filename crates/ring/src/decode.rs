@@ -2,7 +2,7 @@
 //! Records to events. Field positions come from the record contract (`offset_of!`), so this cannot drift from the kernel
 //! side; a record of unknown kind or too short for its kind is `None` and counted by the caller.
 
-use crate::{Frame, RawLate};
+use crate::{Frame, RawLateResponse};
 use rtscope_abi as abi;
 use rtscope_event::{
     Chain, Comm, CpuId, CpuMask, End, Event, EventKind, Irq, LateResponse, MonotonicNs, Origin, OriginKind,
@@ -276,7 +276,7 @@ fn origin_kind(number: u8) -> Option<OriginKind> {
 
 /// The tracker's account of a late response; `None` when it is not one that we know.
 #[must_use]
-pub fn late_response(raw: &RawLate) -> Option<LateResponse> {
+pub fn late_response(raw: &RawLateResponse) -> Option<LateResponse> {
     let f = Fields(raw.words());
     let chain_at = offset_of!(abi::rts_late, chain) / 8;
     let snapshot = at!(u64, f, rts_late.trigger_generation);

@@ -14,7 +14,7 @@ pub struct Expiry {
 
 /// An interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fired {
+pub struct TimerInterrupt {
     /// When its handler was entered.
     pub entered: MonotonicNs,
     /// On which CPU.
@@ -46,7 +46,7 @@ impl Expiry {
 
     /// The interrupt for which it slept; `None` when it was not seen.
     #[must_use]
-    pub fn fired(&self, wanted: MonotonicNs) -> Option<Fired> {
+    pub fn fired(&self, wanted: MonotonicNs) -> Option<TimerInterrupt> {
         if self.memory.load_acquire(offset_of!(abi::rts_expiry, fired_ns)) != wanted.0 {
             return None;
         }
@@ -54,7 +54,10 @@ impl Expiry {
         self.memory.copy(offset_of!(abi::rts_expiry, tid), &mut halves);
         let bytes = halves[0].to_ne_bytes();
         let cpu = u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
-        Some(Fired { entered: MonotonicNs(self.memory.load(offset_of!(abi::rts_expiry, entered_ns))), cpu })
+        Some(TimerInterrupt {
+            entered: MonotonicNs(self.memory.load(offset_of!(abi::rts_expiry, entered_ns))),
+            cpu,
+        })
     }
 }
 
@@ -72,7 +75,10 @@ mod tests {
         memory.store_release(offset_of!(abi::rts_expiry, entered_ns), 120);
         memory.store_release_u32(offset_of!(abi::rts_expiry, cpu), 3);
         memory.store_release(offset_of!(abi::rts_expiry, fired_ns), 100);
-        assert_eq!(expiry.fired(MonotonicNs(100)), Some(Fired { entered: MonotonicNs(120), cpu: 3 }));
+        assert_eq!(
+            expiry.fired(MonotonicNs(100)),
+            Some(TimerInterrupt { entered: MonotonicNs(120), cpu: 3 })
+        );
         assert_eq!(expiry.fired(MonotonicNs(200)), None);
     }
 }

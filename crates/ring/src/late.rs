@@ -11,11 +11,11 @@ const SLOTS: usize = abi::RTS_LATE_SLOTS as usize;
 
 /// A private copy of one `struct rts_late`.
 #[derive(Clone, Debug)]
-pub struct RawLate {
+pub struct RawLateResponse {
     words: [u64; SLOT_WORDS],
 }
 
-impl RawLate {
+impl RawLateResponse {
     /// The bytes of the structure.
     #[must_use]
     pub fn words(&self) -> &[u64] {
@@ -25,16 +25,16 @@ impl RawLate {
 
 /// The map `late_rings`, and how far each ring has been read.
 #[derive(Debug)]
-pub struct LateRings {
+pub struct LateResponseRings {
     memory: SharedMemory,
     tails: Vec<u64>,
 }
 
-impl LateRings {
+impl LateResponseRings {
     /// Over a mapping of the map `late_rings`.
     #[must_use]
-    pub fn new(memory: SharedMemory, cpus: usize) -> LateRings {
-        LateRings { memory, tails: vec![0; cpus] }
+    pub fn new(memory: SharedMemory, cpus: usize) -> LateResponseRings {
+        LateResponseRings { memory, tails: vec![0; cpus] }
     }
 
     /// Bytes to map for so many CPUs.
@@ -44,7 +44,7 @@ impl LateRings {
     }
 
     /// Takes all that is new, CPU by CPU. Without news: one load a CPU.
-    pub fn drain(&mut self, controls: &Controls) -> Vec<RawLate> {
+    pub fn drain(&mut self, controls: &Controls) -> Vec<RawLateResponse> {
         let mut taken = Vec::new();
         for (cpu, tail) in self.tails.iter_mut().enumerate() {
             let head = controls.late_head(cpu);
@@ -58,7 +58,7 @@ impl LateRings {
                 let slot = cpu * SLOTS + index(*tail) % SLOTS;
                 let mut words = [0; SLOT_WORDS];
                 self.memory.copy(slot * size_of::<abi::rts_late>(), &mut words);
-                taken.push(RawLate { words });
+                taken.push(RawLateResponse { words });
                 *tail += 1;
             }
             controls.set_late_tail(cpu, *tail);

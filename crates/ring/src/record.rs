@@ -11,7 +11,7 @@ const HEADER_WORDS: usize = 2;
 
 /// What stands at the beginning of some words.
 #[derive(Clone, Copy, Debug)]
-pub enum Found<'a> {
+pub enum Slot<'a> {
     /// A committed record; the next one follows its words.
     Record(Frame<'a>),
     /// So many words that are to be stepped over: a slot that its writer did not want any more.
@@ -24,18 +24,18 @@ pub enum Found<'a> {
 
 /// Looks at the first record in `words`.
 #[must_use]
-pub fn first_record(words: &[u64]) -> Found<'_> {
-    let Some(word) = words.first() else { return Found::Garbage };
+pub fn first_record(words: &[u64]) -> Slot<'_> {
+    let Some(word) = words.first() else { return Slot::Garbage };
     let [length, kind, state, flags, ..] = word.to_le_bytes();
     let length = usize::from(length);
     let Some(record) = words.get(..length).filter(|record| record.len() >= HEADER_WORDS) else {
-        return Found::Garbage;
+        return Slot::Garbage;
     };
     match u32::from(state) {
-        abi::RTS_COMMITTED if u32::from(kind) == abi::RTS_PADDING => Found::Padding(length),
-        abi::RTS_COMMITTED => Found::Record(Frame { kind, flags, time_ns: record[1], words: record }),
-        abi::RTS_OPEN => Found::Unfinished(length),
-        _ => Found::Garbage,
+        abi::RTS_COMMITTED if u32::from(kind) == abi::RTS_PADDING => Slot::Padding(length),
+        abi::RTS_COMMITTED => Slot::Record(Frame { kind, flags, time_ns: record[1], words: record }),
+        abi::RTS_OPEN => Slot::Unfinished(length),
+        _ => Slot::Garbage,
     }
 }
 
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn a_record_is_found_whatever_its_lap() {
         let words = [word(3, 14, abi::RTS_COMMITTED), 500, 9, 1];
-        let Found::Record(frame) = first_record(&words) else { panic!("no record") };
+        let Slot::Record(frame) = first_record(&words) else { panic!("no record") };
         assert_eq!((frame.kind, frame.flags, frame.time_ns, frame.bytes_len()), (14, 3, 500, 24));
     }
 

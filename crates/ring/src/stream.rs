@@ -49,12 +49,12 @@ impl StreamReader {
     /// Finds the complete records that are there, up to about `limit` bytes. They stay where they are, and nobody changes them,
     /// until [`StreamReader::give_back`].
     #[must_use]
-    pub fn complete(&self, memory: &SharedMemory, controls: &Controls, limit: u64) -> Complete {
+    pub fn complete(&self, memory: &SharedMemory, controls: &Controls, limit: u64) -> CompleteRecords {
         let data = self.cpu * BankImage::bytes(self.size) + abi::RTS_SUB_BUFFERS as usize * 8;
         let place = |position: u64| data + index(position & (self.size as u64 - 1));
         let head = controls.head(self.cpu, 0);
         let mut found =
-            Complete { parts: [place(self.tail)..place(self.tail), 0..0], end: self.tail, records: 0 };
+            CompleteRecords { parts: [place(self.tail)..place(self.tail), 0..0], end: self.tail, records: 0 };
         while found.end < head && found.end - self.tail < limit {
             let offset = place(found.end);
             // Acquire: pairs with the commit, so the words behind a committed one are the record's.
@@ -74,7 +74,7 @@ impl StreamReader {
     }
 
     /// Gives the room of these records back to the writer.
-    pub fn give_back(&mut self, controls: &Controls, read: &Complete) {
+    pub fn give_back(&mut self, controls: &Controls, read: &CompleteRecords) {
         self.tail = read.end;
         self.records += read.records;
         // The store is a release: what was read of them was so before the writer sees the room.
@@ -95,13 +95,13 @@ impl StreamReader {
 
 /// Complete records in a ring.
 #[derive(Clone, Debug)]
-pub struct Complete {
+pub struct CompleteRecords {
     parts: [Range<usize>; 2],
     end: u64,
     records: u64,
 }
 
-impl Complete {
+impl CompleteRecords {
     /// Where they are, as bytes of the memory: in one piece, or in two where the ring begins again.
     #[must_use]
     pub fn parts(&self) -> &[Range<usize>] {

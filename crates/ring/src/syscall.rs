@@ -47,7 +47,7 @@ impl<'a> SyscallRecord<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Found, first_record};
+    use crate::{Slot, first_record};
 
     fn words(kind: u32, values: &[u64]) -> Vec<u64> {
         let length = 3 + values.len() as u64;
@@ -57,7 +57,7 @@ mod tests {
     }
 
     fn read(words: &[u64]) -> Option<(u32, Tid, bool, Vec<u64>)> {
-        let Found::Record(frame) = first_record(words) else { return None };
+        let Slot::Record(frame) = first_record(words) else { return None };
         let call = SyscallRecord::of(&frame)?;
         Some((call.number, call.tid, call.is_exit, call.values.to_vec()))
     }

@@ -25,10 +25,10 @@ fn main() {
         return make_spool(KINDS[kind.parse::<usize>().unwrap()], events.parse().unwrap(), target.as_ref());
     }
     let events = arguments.first().map_or("4000000", String::as_str);
-    let folder = arguments.get(1).map_or_else(std::env::temp_dir, PathBuf::from);
-    println!("to the spool: {} ns a record", chunk_ns(&folder));
+    let directory = arguments.get(1).map_or_else(std::env::temp_dir, PathBuf::from);
+    println!("to the spool: {} ns a record", chunk_ns(&directory));
     for (kind, (what, ..)) in KINDS.into_iter().enumerate() {
-        let root = tempfile::tempdir_in(&folder).unwrap();
+        let root = tempfile::tempdir_in(&directory).unwrap();
         let target = root.path().join("trace");
         // Another process makes it, so that its memory is not in the peak below.
         let made = Command::new(std::env::current_exe().unwrap())
@@ -53,9 +53,9 @@ fn main() {
 }
 
 /// What a recorder pays for a record of 32 bytes beyond taking it out of the ring.
-fn chunk_ns(folder: &Path) -> u64 {
+fn chunk_ns(directory: &Path) -> u64 {
     const CHUNKS: u64 = 500;
-    let root = tempfile::tempdir_in(folder).unwrap();
+    let root = tempfile::tempdir_in(directory).unwrap();
     let words: Vec<u64> = (0..16_384).flat_map(|turn| switch(START + turn, 10, 11)).collect();
     let writer = SpoolWriter::create(&root.path().join("trace"), &session()).unwrap();
     let mut bank = writer.bank(CpuId(0)).unwrap();

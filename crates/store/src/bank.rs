@@ -7,7 +7,7 @@
 use crate::spool::{CHUNK_HEADER_BYTES, CHUNK_MAGIC};
 use rtscope_event::MonotonicNs;
 use rtscope_event::exact::index;
-use rtscope_ring::{Found, Frame, first_record};
+use rtscope_ring::{Frame, Slot, first_record};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -86,17 +86,17 @@ impl BankReader {
         while at < end {
             let rest = &self.words[at..end];
             match first_record(rest) {
-                Found::Record(frame) => {
+                Slot::Record(frame) => {
                     visit(self.chunk_time, Entry::Record(frame));
                     at += frame.words().len();
                 }
-                Found::Padding(length) => at += length,
-                Found::Unfinished(length) => {
+                Slot::Padding(length) => at += length,
+                Slot::Unfinished(length) => {
                     visit(self.chunk_time, Entry::Unfinished);
                     at += length;
                 }
-                Found::Garbage if self.left > 0 && rest.len() < (rest[0] & 0xff) as usize => break,
-                Found::Garbage => {
+                Slot::Garbage if self.left > 0 && rest.len() < (rest[0] & 0xff) as usize => break,
+                Slot::Garbage => {
                     visit(self.chunk_time, Entry::Garbage);
                     // A cut chunk ends with the file.
                     self.offset = self.offset.saturating_add(self.left.saturating_mul(8)).min(self.bytes);

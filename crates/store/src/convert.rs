@@ -6,16 +6,16 @@
 //! a failure in the middle would lose the recording.
 
 use crate::bank::BankReader;
-use crate::formats::{CallIds, Formats, Known};
-use crate::losses::{Account, anywhere, by_event, rest};
+use crate::formats::{CallIds, Formats, TracepointEncoding};
+use crate::losses::{LossSummary, anywhere, by_event, rest};
 use crate::names::{AllNames, Lookup};
-use crate::pages::{From, PagesReader};
+use crate::pages::{PageSource, PagesReader};
 use crate::paths::LatePaths;
 use crate::scan::Scan;
 use crate::spool::open_regular;
-use crate::stream::{Ahead, Limits, Met, PageEvents, Trouble, Writing, merge};
+use crate::stream::{Limits, MergeError, PageEvents, ReadAhead, Tally, TracepointTable, merge};
 use crate::{Error, Spool};
-use rtscope_ctf::{Classes, EventLoss, Evidence, StreamDone, TaskStatus, TraceWriter};
+use rtscope_ctf::{Classes, EventLoss, Evidence, StreamSummary, TaskStatus, TraceWriter};
 use rtscope_event::{CpuHistory, CpuId, Loss, MonotonicNs, Names, Tid};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -47,7 +47,7 @@ pub struct Progress {
 
 /// What a conversion came to.
 #[derive(Clone, Debug, Default)]
-pub struct Converted {
+pub struct ConversionSummary {
     /// Events, without those of the state dump.
     pub events: u64,
     /// Events by name.
@@ -85,12 +85,12 @@ pub struct Converted {
 /// # Errors
 /// When `target` exists, the spool makes no sense, the system refuses (a full disk), or the caller stopped it: the spool is
 /// left as it was.
-pub fn convert(spool: Spool, target: &Path, options: &Options<'_>) -> Result<Converted, Error> {
+pub fn convert(spool: Spool, target: &Path, options: &Options<'_>) -> Result<ConversionSummary, Error> {
     let result = Conversion::new(&spool, options)?.run(target);
     match result {
         Ok(converted) => spool.remove().map(|()| converted),
         Err(error) if error.is_no_room() => {
-            Err(Error::DiskFull { spool: spool.folder.clone(), target: target.to_owned() })
+            Err(Error::DiskFull { spool: spool.directory.clone(), target: target.to_owned() })
         }
         Err(error) => Err(error),
     }
@@ -110,18 +110,18 @@ struct Conversion<'a> {
 
 /// What became of one CPU.
 #[derive(Debug)]
-struct CpuDone {
+struct CpuSummary {
     cpu: CpuId,
-    stream: StreamDone,
-    bank: Met,
-    pages: Met,
+    stream: StreamSummary,
+    bank: Tally,
+    pages: Tally,
 }
 
 /// What the first pass has made.
-struct Prepared<'f> {
+struct ScanResult<'f> {
     names: AllNames,
     late: LatePaths,
-    known: Vec<Option<Known>>,
+    known: Vec<Option<TracepointEncoding>>,
     calls: CallIds,
     formats: &'f Formats,
 }
@@ -138,34 +138,34 @@ impl<'a> Conversion<'a> {
         let total = bytes("bank").saturating_mul(2).saturating_add(bytes("pages"));
         let available = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if options.threads == 0 { available } else { options.threads };
-        let limits = Limits { from: spool.session.started, until: latest(spool, &cpus) };
-        let mut own = spool.session.leave_out.clone();
+        let limits = Limits { from: spool.description.started, until: latest(spool, &cpus) };
+        let mut own = spool.description.leave_out.clone();
         if !own.is_empty() {
             own.extend(spool.end.iter().flat_map(|end| &end.own_tids));
         }
         Ok(Conversion { spool, options, threads, limits, own, total, done: AtomicU64::new(0), cpus })
     }
 
-    fn run(&self, target: &Path) -> Result<Converted, Error> {
+    fn run(&self, target: &Path) -> Result<ConversionSummary, Error> {
         if std::fs::symlink_metadata(target).is_ok() {
             return Err(Error::Exists(target.to_owned()));
         }
-        let session = &self.spool.session;
-        let broken = |what: String| Error::broken(&self.spool.folder.join("session.json"), what);
-        let formats =
-            Formats::new(session.ftrace.as_ref(), &session.syscalls, &session.paths).map_err(broken)?;
+        let description = &self.spool.description;
+        let broken = |what: String| Error::broken(&self.spool.directory.join("session.json"), what);
+        let formats = Formats::new(description.ftrace.as_ref(), &description.syscalls, &description.paths)
+            .map_err(broken)?;
         let scan = self.scan()?;
         let for_classes = formats.for_classes();
         let classes = Classes::new(|class| scan.classes.contains(&class), &for_classes);
         let names_dropped = scan.names.dropped();
-        let prepared = Prepared {
+        let prepared = ScanResult {
             names: scan.names.finish(),
             late: scan.late.finish(),
             known: formats.known(&classes),
             calls: formats.calls(),
             formats: &formats,
         };
-        let writer = TraceWriter::create(target, classes, session.info())?;
+        let writer = TraceWriter::create(target, classes, description.info())?;
         let mut cpus = self.on_all(|cpu| self.cpu(cpu, &writer, &prepared))?;
         cpus.sort_by_key(|done| done.cpu);
         self.finish(writer, &cpus, names_dropped)
@@ -219,7 +219,7 @@ impl<'a> Conversion<'a> {
     }
 
     fn stopped(&self) -> Error {
-        Error::Cancelled(self.spool.folder.clone())
+        Error::Cancelled(self.spool.directory.clone())
     }
 
     fn open(&self, cpu: CpuId, what: &str) -> Result<Option<File>, Error> {
@@ -246,8 +246,8 @@ impl<'a> Conversion<'a> {
             return Err(self.stopped());
         }
         let mut whole = Scan::default();
-        let session = &self.spool.session;
-        for task in &session.tasks {
+        let description = &self.spool.description;
+        for task in &description.tasks {
             whole.names.add(task.tid, MonotonicNs(0), task.comm);
         }
         scans.into_iter().for_each(|scan| whole.join(scan));
@@ -255,16 +255,16 @@ impl<'a> Conversion<'a> {
         for task in end.into_iter().flat_map(|end| &end.tasks) {
             whole.names.add_fallback(task.tid, MonotonicNs(u64::MAX), task.comm);
         }
-        let irqs = session.irqs.iter().chain(end.into_iter().flat_map(|end| &end.irqs));
+        let irqs = description.irqs.iter().chain(end.into_iter().flat_map(|end| &end.irqs));
         irqs.for_each(|(irq, name)| whole.names.add_irq(*irq, name));
         Ok(whole)
     }
 
-    fn cpu(&self, cpu: CpuId, writer: &TraceWriter, prepared: &Prepared<'_>) -> Result<CpuDone, Error> {
+    fn cpu(&self, cpu: CpuId, writer: &TraceWriter, prepared: &ScanResult<'_>) -> Result<CpuSummary, Error> {
         let mut stream = writer.stream(cpu, self.limits.from)?;
         let path = stream.path().to_owned();
         let writing = |error| Error::io("write", &path)(error);
-        let reading = |error| Error::io("read", &self.spool.folder)(error);
+        let reading = |error| Error::io("read", &self.spool.directory)(error);
         let end = self.spool.end.as_ref();
         stream.lost_somewhere(&anywhere(end, cpu)).map_err(writing)?;
         if Some(&cpu) == self.cpus.first() {
@@ -274,17 +274,17 @@ impl<'a> Conversion<'a> {
         let pages = match (self.open(cpu, "pages")?, prepared.formats.layout) {
             (Some(file), Some(layout)) => {
                 let bytes = file.metadata().map_err(reading)?.len();
-                Some(PagesReader::new(From::File(file, bytes), layout))
+                Some(PagesReader::new(PageSource::File(file, bytes), layout))
             }
             _ => None,
         };
-        let how = Writing {
+        let how = TracepointTable {
             known: &prepared.known,
             classes: writer.classes(),
             calls: &prepared.calls,
             late: &prepared.late,
         };
-        let mut own = Ahead::new(cpu, bank, how, self.limits);
+        let mut own = ReadAhead::new(cpu, bank, how, self.limits);
         let mut pages = PageEvents::new(pages, how, self.limits).leave_out(&self.own);
         let names = Lookup::new(&prepared.names);
         let mut before = 0;
@@ -296,25 +296,25 @@ impl<'a> Conversion<'a> {
         match whole {
             Ok(true) => {}
             Ok(false) => return Err(self.stopped()),
-            Err(Trouble::Reading(error)) => return Err(reading(error)),
-            Err(Trouble::Writing(error)) => return Err(writing(error)),
+            Err(MergeError::Reading(error)) => return Err(reading(error)),
+            Err(MergeError::TracepointTable(error)) => return Err(writing(error)),
         }
         let until = end.map_or(self.limits.from, |end| end.ended);
         let stream = stream
             .lost(rest(end, cpu, &own.met, &pages.met))
             .and_then(|()| stream.finish(until))
             .map_err(writing)?;
-        Ok(CpuDone { cpu, stream, bank: own.met, pages: pages.met })
+        Ok(CpuSummary { cpu, stream, bank: own.met, pages: pages.met })
     }
 
     /// Tasks and interrupts as they were when the recording began.
     fn dump(&self, stream: &mut rtscope_ctf::StreamWriter) -> io::Result<()> {
-        let session = &self.spool.session;
+        let description = &self.spool.description;
         let mut names = Names::default();
-        session.tasks.iter().for_each(|task| names.add_task(task.info()));
-        session.irqs.iter().for_each(|(irq, name)| names.add_irq(*irq, name.clone()));
+        description.tasks.iter().for_each(|task| names.add_task(task.info()));
+        description.irqs.iter().for_each(|(irq, name)| names.add_irq(*irq, name.clone()));
         let status = |state: u32| if state == 0 { TaskStatus::Runnable } else { TaskStatus::Waiting };
-        let states: HashMap<Tid, (TaskStatus, CpuId)> = session
+        let states: HashMap<Tid, (TaskStatus, CpuId)> = description
             .tasks
             .iter()
             .filter_map(|task| Some((task.tid, (status(task.state?), task.cpu.unwrap_or(CpuId(0))))))
@@ -322,16 +322,21 @@ impl<'a> Conversion<'a> {
         stream.dump(&names, |tid| states.get(&tid).copied())
     }
 
-    fn finish(&self, writer: TraceWriter, cpus: &[CpuDone], names_dropped: u64) -> Result<Converted, Error> {
+    fn finish(
+        &self,
+        writer: TraceWriter,
+        cpus: &[CpuSummary],
+        names_dropped: u64,
+    ) -> Result<ConversionSummary, Error> {
         let end = self.spool.end.as_ref();
-        let mut account = Account::default();
-        let mut converted = Converted {
+        let mut account = LossSummary::default();
+        let mut converted = ConversionSummary {
             from: self.limits.from,
             until: end.map(|end| end.ended),
             event_losses: by_event(end),
             names_dropped,
             interrupted: end.is_none(),
-            ..Converted::default()
+            ..ConversionSummary::default()
         };
         let mut history = Vec::new();
         for done in cpus {
@@ -355,11 +360,11 @@ impl<'a> Conversion<'a> {
             let complete_since = Some(self.limits.from);
             history.push(CpuHistory { cpu: done.cpu, complete_since, events: done.stream.events });
         }
-        account.end(end, &self.spool.session);
+        account.end(end, &self.spool.description);
         converted.losses = account.losses();
         let evidence =
             Evidence { losses: &converted.losses, history: &history, by_event: &converted.event_losses };
-        let streams: Vec<StreamDone> = cpus.iter().map(|done| done.stream.clone()).collect();
+        let streams: Vec<StreamSummary> = cpus.iter().map(|done| done.stream.clone()).collect();
         converted.bytes = writer.finish(&evidence, &streams)?.bytes;
         Ok(converted)
     }
@@ -375,7 +380,7 @@ fn latest(spool: &Spool, cpus: &[CpuId]) -> MonotonicNs {
     }
     let written = |path: &Path| {
         let modified = std::fs::metadata(path).ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
-        u64::try_from(modified.as_nanos()).ok()?.checked_sub(spool.session.realtime_offset_ns)
+        u64::try_from(modified.as_nanos()).ok()?.checked_sub(spool.description.realtime_offset_ns)
     };
     let paths = cpus.iter().flat_map(|cpu| [spool.path(*cpu, "bank"), spool.path(*cpu, "pages")]);
     let newest = paths.filter_map(|path| written(&path)).max();

@@ -19,7 +19,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The place of the trace is taken.
-    #[error("{} exists already: choose another folder or remove it", .0.display())]
+    #[error("{} exists already: choose another directory or remove it", .0.display())]
     Exists(PathBuf),
     /// An earlier recording to the same place was not finished.
     #[error(
@@ -38,8 +38,8 @@ pub enum Error {
     /// Somebody is at it.
     #[error("{} is in use: it is still being recorded or converted by another rtscope", .0.display())]
     Busy(PathBuf),
-    /// The path has no last part that could be a folder's name.
-    #[error("{} cannot be the name of a folder: end the path with a name", .0.display())]
+    /// The path has no last part that could be a directory's name.
+    #[error("{} cannot be the name of a directory: end the path with a name", .0.display())]
     NoName(PathBuf),
     /// A file of the spool makes no sense.
     #[error("{}: {what}", path.display())]

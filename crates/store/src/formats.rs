@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The tracepoints of a session: formats by the numbers that records begin with.
+//! The tracepoints of a description: formats by the numbers that records begin with.
 
-use crate::session::{FtraceSession, SyscallFormat};
+use crate::description::{FtraceDescription, SyscallFormat};
 use rtscope_ctf::{Classes, TracepointId};
 use rtscope_ftrace::format::EventFormat;
 use rtscope_ftrace::page::PageLayout;
@@ -47,7 +47,7 @@ impl CallIds {
 
 /// How to write a record.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Known {
+pub(crate) struct TracepointEncoding {
     pub(crate) class: TracepointId,
     /// If texts are to be given: where the number of the system call is, and the thread's (4 bytes each).
     pub(crate) call_at: Option<(u32, u32)>,
@@ -56,9 +56,9 @@ pub(crate) struct Known {
 }
 
 impl Formats {
-    /// Parses the texts of a session. The error says which makes no sense.
+    /// Parses the texts of a description. The error says which makes no sense.
     pub(crate) fn new(
-        ftrace: Option<&FtraceSession>,
+        ftrace: Option<&FtraceDescription>,
         syscalls: &[SyscallFormat],
         paths: &BTreeMap<String, u8>,
     ) -> Result<Formats, String> {
@@ -95,7 +95,7 @@ impl Formats {
     }
 
     /// What is known, by number of the tracepoint.
-    pub(crate) fn known(&self, classes: &Classes) -> Vec<Option<Known>> {
+    pub(crate) fn known(&self, classes: &Classes) -> Vec<Option<TracepointEncoding>> {
         let known = |place: &u16| {
             let index = usize::from(*place).checked_sub(1)?;
             let class = classes.tracepoint(index)?;
@@ -106,7 +106,7 @@ impl Formats {
             };
             let wants = !classes.texts(class).is_empty();
             let call_at = place("__syscall_nr").zip(place("common_pid")).filter(|_| wants);
-            Some(Known { class, call_at, is_switch: format.name == "sched_switch" })
+            Some(TracepointEncoding { class, call_at, is_switch: format.name == "sched_switch" })
         };
         self.by_id.iter().map(known).collect()
     }

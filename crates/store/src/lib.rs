@@ -22,6 +22,7 @@
 
 mod bank;
 mod convert;
+pub mod description;
 mod error;
 mod formats;
 mod losses;
@@ -29,14 +30,15 @@ mod names;
 mod pages;
 mod paths;
 mod scan;
-pub mod session;
 pub mod snapshot;
 pub mod spool;
 mod stream;
 pub mod user;
 
-pub use convert::{Converted, Options, Progress, convert};
+pub use convert::{ConversionSummary, Options, Progress, convert};
+pub use description::{
+    End, EndLoss, FormatText, FtraceDescription, Source, SpoolDescription, SpoolTask, SyscallFormat,
+};
 pub use error::Error;
-pub use session::{End, EndLoss, FormatText, FtraceSession, Session, Source, SpoolTask, SyscallFormat};
-pub use snapshot::{Pages, SnapshotDone, Tracepoints, write_snapshot};
+pub use snapshot::{Pages, SnapshotSummary, Tracepoints, write_snapshot};
 pub use spool::{BankWriter, Spool, SpoolWriter};

@@ -6,14 +6,14 @@
 //! because a sub-buffer found no room is nowhere but in the end's numbers: it happened somewhere in the recording, and the
 //! stream says so at its begin.
 
-use crate::session::{End, EndLoss, Session, Source};
-use crate::stream::Met;
+use crate::description::{End, EndLoss, Source, SpoolDescription};
+use crate::stream::Tally;
 use rtscope_ctf::EventLoss;
 use rtscope_event::{CpuId, Loss, LossCause};
 use std::collections::BTreeMap;
 
 /// Losses that the end told of one CPU and one source, beyond those whose place is known.
-pub(crate) fn rest(end: Option<&End>, cpu: CpuId, bank: &Met, pages: &Met) -> u64 {
+pub(crate) fn rest(end: Option<&End>, cpu: CpuId, bank: &Tally, pages: &Tally) -> u64 {
     let told = |source, cause| total(end, cpu, source, cause).unwrap_or(0);
     let ebpf = told(Source::Ebpf, LossCause::BufferFull).saturating_sub(bank.lost);
     let overrun = told(Source::Ftrace, LossCause::Overrun).saturating_sub(pages.lost);
@@ -45,11 +45,11 @@ fn total(end: Option<&End>, cpu: CpuId, source: Source, cause: LossCause) -> Opt
 
 /// Sums by CPU and cause; `None` once a part of the sum is unknown.
 #[derive(Debug, Default)]
-pub(crate) struct Account {
+pub(crate) struct LossSummary {
     sums: BTreeMap<(Option<CpuId>, LossCause), Option<u64>>,
 }
 
-impl Account {
+impl LossSummary {
     fn add(&mut self, cpu: Option<CpuId>, cause: LossCause, count: Option<u64>) {
         if count == Some(0) {
             return;
@@ -59,7 +59,7 @@ impl Account {
     }
 
     /// What was met on one CPU.
-    pub(crate) fn cpu(&mut self, end: Option<&End>, cpu: CpuId, bank: &Met, pages: &Met) {
+    pub(crate) fn cpu(&mut self, end: Option<&End>, cpu: CpuId, bank: &Tally, pages: &Tally) {
         let place = Some(cpu);
         for met in [bank, pages] {
             self.add(place, LossCause::Unfinished, Some(met.unfinished));
@@ -87,13 +87,13 @@ impl Account {
     }
 
     /// All other losses that the end told, or that it would have told.
-    pub(crate) fn end(&mut self, end: Option<&End>, session: &Session) {
+    pub(crate) fn end(&mut self, end: Option<&End>, description: &SpoolDescription) {
         let Some(end) = end else {
-            if session.ebpf {
+            if description.ebpf {
                 self.add(None, LossCause::RecursionMiss, None);
                 self.add(None, LossCause::BufferFull, None);
             }
-            if session.ftrace.is_some() {
+            if description.ftrace.is_some() {
                 self.add(None, LossCause::Overrun, None);
             }
             return;
@@ -134,8 +134,8 @@ mod tests {
         EndLoss { source, cpu: Some(CpuId(1)), cause, event: None, count }
     }
 
-    fn account(end: Option<&End>, bank: Met, pages: Met) -> (Vec<Loss>, u64) {
-        let mut account = Account::default();
+    fn account(end: Option<&End>, bank: Tally, pages: Tally) -> (Vec<Loss>, u64) {
+        let mut account = LossSummary::default();
         account.cpu(end, CpuId(1), &bank, &pages);
         let rest = rest(end, CpuId(1), &bank, &pages);
         (account.losses(), rest)
@@ -149,8 +149,8 @@ mod tests {
             told(Source::Ftrace, LossCause::Overrun, Some(100)),
         ];
         let end = End { ended: MonotonicNs(1), losses, ..End::default() };
-        let bank = Met { lost: 8, ..Met::default() };
-        let pages = Met { lost: 60, lost_unknown: true, ..Met::default() };
+        let bank = Tally { lost: 8, ..Tally::default() };
+        let pages = Tally { lost: 60, lost_unknown: true, ..Tally::default() };
         let (losses, rest) = account(Some(&end), bank, pages);
         let loss = |cause, count| Loss { cpu: Some(CpuId(1)), cause, count: Some(count) };
         assert_eq!(losses, [loss(LossCause::BufferFull, 10), loss(LossCause::Overrun, 100)]);
@@ -164,7 +164,7 @@ mod tests {
             told(Source::Ftrace, LossCause::Overrun, Some(u64::MAX)),
         ];
         let end = End { losses: [told.clone(), told].concat(), ..End::default() };
-        let met = Met { unreadable: u64::MAX, beyond: 1, unfinished: u64::MAX, ..Met::default() };
+        let met = Tally { unreadable: u64::MAX, beyond: 1, unfinished: u64::MAX, ..Tally::default() };
         let (losses, rest) = account(Some(&end), met, met);
         assert_eq!(losses.len(), 4);
         assert!(losses.iter().all(|loss| loss.count == Some(u64::MAX)) && rest == u64::MAX, "{losses:?}");
@@ -172,8 +172,8 @@ mod tests {
 
     #[test]
     fn after_a_kill_what_was_met_is_known_and_the_rest_is_not() {
-        let bank = Met { lost: 8, unreadable: 1, ..Met::default() };
-        let (losses, rest) = account(None, bank, Met { lost_unknown: true, ..Met::default() });
+        let bank = Tally { lost: 8, unreadable: 1, ..Tally::default() };
+        let (losses, rest) = account(None, bank, Tally { lost_unknown: true, ..Tally::default() });
         let loss = |cause, count| Loss { cpu: Some(CpuId(1)), cause, count };
         let expected = [
             loss(LossCause::Unreadable, Some(1)),
@@ -181,10 +181,10 @@ mod tests {
             loss(LossCause::Overrun, None),
         ];
         assert_eq!((losses, rest), (expected.to_vec(), 1));
-        let mut whole = Account::default();
-        let mut session = Session::of_this_machine("1").unwrap();
-        session.ebpf = true;
-        whole.end(None, &session);
+        let mut whole = LossSummary::default();
+        let mut description = SpoolDescription::of_this_machine("1").unwrap();
+        description.ebpf = true;
+        whole.end(None, &description);
         assert!(whole.losses().iter().all(|loss| loss.count.is_none() && loss.cpu.is_none()));
     }
 
@@ -195,7 +195,7 @@ mod tests {
             told(Source::Ebpf, LossCause::BufferFull, None),
         ];
         let end = End { losses, ..End::default() };
-        let (losses, _) = account(Some(&end), Met::default(), Met::default());
+        let (losses, _) = account(Some(&end), Tally::default(), Tally::default());
         assert_eq!(losses, [Loss { cpu: Some(CpuId(1)), cause: LossCause::BufferFull, count: None }]);
     }
 }

@@ -14,7 +14,7 @@ const BLOCK_BYTES: usize = 256 * 1024;
 
 /// Where sub-buffers come from.
 #[derive(Debug)]
-pub(crate) enum From<'a> {
+pub(crate) enum PageSource<'a> {
     /// A file, and its size.
     File(File, u64),
     /// Whole sub-buffers in memory.
@@ -23,7 +23,7 @@ pub(crate) enum From<'a> {
 
 /// What comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum PageItem {
     /// An event; [`PagesReader::payload`] has it.
     Event(MonotonicNs),
     /// Events are missing before the next one; `None`: an unknown number.
@@ -44,7 +44,7 @@ enum Item {
 /// Reads one CPU's sub-buffers.
 #[derive(Debug)]
 pub(crate) struct PagesReader<'a> {
-    from: From<'a>,
+    from: PageSource<'a>,
     layout: PageLayout,
     offset: u64,
     block: Vec<u8>,
@@ -58,7 +58,7 @@ pub(crate) struct PagesReader<'a> {
 }
 
 impl<'a> PagesReader<'a> {
-    pub(crate) fn new(from: From<'a>, layout: PageLayout) -> PagesReader<'a> {
+    pub(crate) fn new(from: PageSource<'a>, layout: PageLayout) -> PagesReader<'a> {
         let page = layout.page_bytes();
         let block = (BLOCK_BYTES / page).max(1) * page;
         PagesReader {
@@ -85,21 +85,21 @@ impl<'a> PagesReader<'a> {
     }
 
     /// Steps on.
-    pub(crate) fn next(&mut self) -> io::Result<Next> {
+    pub(crate) fn next(&mut self) -> io::Result<PageItem> {
         loop {
             if let Some(item) = self.items.get(self.cursor) {
                 self.cursor += 1;
                 return Ok(match *item {
-                    Item::Lost(count) => Next::Lost(count),
-                    Item::Broken => Next::Broken,
+                    Item::Lost(count) => PageItem::Lost(count),
+                    Item::Broken => PageItem::Broken,
                     Item::Event { time_ns, at, bytes } => {
                         self.payload = at as usize..at as usize + bytes as usize;
-                        Next::Event(MonotonicNs(time_ns))
+                        PageItem::Event(MonotonicNs(time_ns))
                     }
                 });
             }
             if self.next_page >= self.filled && !self.fill()? {
-                return Ok(Next::End);
+                return Ok(PageItem::End);
             }
             self.open_page();
         }
@@ -109,12 +109,12 @@ impl<'a> PagesReader<'a> {
     fn fill(&mut self) -> io::Result<bool> {
         self.next_page = 0;
         self.filled = match &self.from {
-            From::File(file, bytes) => {
+            PageSource::File(file, bytes) => {
                 let length = index(bytes - self.offset.min(*bytes)).min(self.block.len());
                 file.read_exact_at(&mut self.block[..length], self.offset)?;
                 length
             }
-            From::Memory(bytes) => {
+            PageSource::Memory(bytes) => {
                 let rest = bytes.get(index(self.offset)..).unwrap_or_default();
                 let length = rest.len().min(self.block.len());
                 self.block[..length].copy_from_slice(&rest[..length]);

@@ -45,13 +45,13 @@ pub(crate) struct PathText<'a> {
     pub(crate) entry_ns: u64,
     /// It was read at the exit of its call.
     pub(crate) is_late: bool,
-    whole: Whole,
+    whole: TextExtent,
     words: &'a [u64],
 }
 
 /// Whether a text is all that the program gave to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whole {
+pub(crate) enum TextExtent {
     /// It is.
     Yes,
     /// It was longer than what is kept (`RTS_PATH_MAX`).
@@ -80,19 +80,19 @@ impl<'a> PathText<'a> {
             },
             entry_ns: head[offset_of!(abi::rts_syscall_path, entry_ns) / 8],
             is_late: flags & abi::RTS_PATH_AT_EXIT != 0,
-            whole: if flags & abi::RTS_PATH_TRUNCATED == 0 { Whole::Yes } else { Whole::Cut },
+            whole: if flags & abi::RTS_PATH_TRUNCATED == 0 { TextExtent::Yes } else { TextExtent::Cut },
             words,
         })
     }
 }
 
 /// Appends words as the bytes that they are, up to the first NUL; and the mark if there was more.
-fn append<'w>(words: impl Iterator<Item = &'w u64>, whole: Whole, out: &mut Vec<u8>) {
+fn append<'w>(words: impl Iterator<Item = &'w u64>, whole: TextExtent, out: &mut Vec<u8>) {
     let begin = out.len();
     words.for_each(|word| out.extend_from_slice(&word.to_ne_bytes()));
     let length = out[begin..].iter().position(|byte| *byte == 0).unwrap_or(out.len() - begin);
     out.truncate(begin + length);
-    if whole == Whole::Cut {
+    if whole == TextExtent::Cut {
         // Half a character would spoil the mark.
         if let Err(error) = std::str::from_utf8(&out[begin..]) {
             if error.error_len().is_none() {
@@ -104,12 +104,12 @@ fn append<'w>(words: impl Iterator<Item = &'w u64>, whole: Whole, out: &mut Vec<
 }
 
 /// A text, and when its call was entered.
-type Timed = (u64, Whole, Box<[u64]>);
+type TimedText = (u64, TextExtent, Box<[u64]>);
 
 /// Texts that were read at the exits of their calls, of all CPUs.
 #[derive(Debug, Default)]
 pub(crate) struct LatePaths {
-    texts: HashMap<Key, Vec<Timed>>,
+    texts: HashMap<Key, Vec<TimedText>>,
     kept: usize,
     kept_words: usize,
 }
@@ -119,7 +119,13 @@ impl LatePaths {
         self.keep(path.key, path.entry_ns, path.whole, path.words);
     }
 
-    fn keep(&mut self, key: Key, entry_ns: u64, whole: Whole, words: impl Into<Box<[u64]>> + AsRef<[u64]>) {
+    fn keep(
+        &mut self,
+        key: Key,
+        entry_ns: u64,
+        whole: TextExtent,
+        words: impl Into<Box<[u64]>> + AsRef<[u64]>,
+    ) {
         let kept_words = self.kept_words + words.as_ref().len();
         if self.kept < LATE_MAX && kept_words <= LATE_WORDS_MAX {
             (self.kept, self.kept_words) = (self.kept + 1, kept_words);
@@ -140,7 +146,7 @@ impl LatePaths {
     }
 
     /// Appends the text for an event. `None`: there is none.
-    fn find(&self, key: &Key, time: u64, out: &mut Vec<u8>) -> Option<Whole> {
+    fn find(&self, key: &Key, time: u64, out: &mut Vec<u8>) -> Option<TextExtent> {
         let texts = self.texts.get(key).map_or(&[][..], Vec::as_slice);
         // In order of time, so the nearest is one of the two neighbours: a program can make any number of them.
         let middle = texts.partition_point(|(entry_ns, ..)| *entry_ns < time);
@@ -153,20 +159,20 @@ impl LatePaths {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Recent {
+struct RecentPath {
     entry_ns: u64,
     key: Key,
     /// Words since the first one that was ever added, and how many.
     begin: u64,
     words: u32,
-    whole: Whole,
+    whole: TextExtent,
     is_taken: bool,
 }
 
 /// Texts that one CPU has read lately, in the order in which they came: nearly that of their times.
 #[derive(Debug, Default)]
 pub(crate) struct RecentPaths {
-    entries: VecDeque<Recent>,
+    entries: VecDeque<RecentPath>,
     words: VecDeque<u64>,
     /// Words that were forgotten.
     forgotten: u64,
@@ -186,7 +192,7 @@ impl RecentPaths {
         let begin = self.forgotten + self.words.len() as u64;
         self.words.extend(path.words);
         let words = exact::count(path.words.len());
-        self.entries.push_back(Recent {
+        self.entries.push_back(RecentPath {
             entry_ns: path.entry_ns,
             key: path.key,
             begin,
@@ -233,7 +239,7 @@ impl RecentPaths {
         time: u64,
         late: &LatePaths,
         out: &mut Vec<u8>,
-    ) -> Option<Whole> {
+    ) -> Option<TextExtent> {
         let middle = self.entries.partition_point(|entry| entry.entry_ns < time);
         let near = middle.saturating_sub(NEAR)..(middle + NEAR).min(self.entries.len());
         if let Some(place) = self.nearest(near, key, time) {
@@ -258,7 +264,7 @@ impl RecentPaths {
         fitting.min_by_key(|(entry, _)| entry.entry_ns.abs_diff(time)).map(|(_, place)| place)
     }
 
-    fn give(&mut self, place: usize, out: &mut Vec<u8>) -> Whole {
+    fn give(&mut self, place: usize, out: &mut Vec<u8>) -> TextExtent {
         let entry = &mut self.entries[place];
         entry.is_taken = true;
         let begin = exact::index(entry.begin - self.forgotten);
@@ -282,7 +288,7 @@ mod tests {
     }
 
     fn path(tid: u32, entry_ns: u64, words: &[u64]) -> PathText<'_> {
-        PathText { key: key(tid), entry_ns, is_late: false, whole: Whole::Yes, words }
+        PathText { key: key(tid), entry_ns, is_late: false, whole: TextExtent::Yes, words }
     }
 
     #[test]
@@ -312,7 +318,7 @@ mod tests {
         let late = late.finish();
         for (time, text) in [(0, "0"), (51_249, "512"), (51_251, "513"), (99_900, "999"), (200_000, "999")] {
             let mut out = Vec::new();
-            assert_eq!(late.find(&key(1), time, &mut out), Some(Whole::Yes));
+            assert_eq!(late.find(&key(1), time, &mut out), Some(TextExtent::Yes));
             assert_eq!(String::from_utf8(out).unwrap(), text);
         }
     }
@@ -325,11 +331,11 @@ mod tests {
             .chunks(8)
             .map(|chunk| u64::from_ne_bytes(std::array::from_fn(|at| *chunk.get(at).unwrap_or(&0))))
             .collect();
-        recent.add(&PathText { whole: Whole::Cut, ..path(1, 1_000, &half) });
-        late.add(&PathText { whole: Whole::Cut, ..path(2, 1_000, &words("no \u{fffd} text")) });
+        recent.add(&PathText { whole: TextExtent::Cut, ..path(1, 1_000, &half) });
+        late.add(&PathText { whole: TextExtent::Cut, ..path(2, 1_000, &words("no \u{fffd} text")) });
         for (tid, text) in [(1, "/a/ébc…"), (2, "no \u{fffd} text…")] {
             let mut out = Vec::new();
-            assert_eq!(recent.take(&key(tid), 1_000, &late, &mut out), Some(Whole::Cut));
+            assert_eq!(recent.take(&key(tid), 1_000, &late, &mut out), Some(TextExtent::Cut));
             assert_eq!(String::from_utf8(out).unwrap(), text);
         }
     }

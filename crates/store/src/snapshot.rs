@@ -5,13 +5,13 @@
 //! both were frozen, cut here to the snapshot's window.
 
 use crate::Error;
-use crate::formats::{CallIds, Formats, Known};
-use crate::pages::{From, PagesReader};
+use crate::description::FtraceDescription;
+use crate::formats::{CallIds, Formats, TracepointEncoding};
+use crate::pages::{PageSource, PagesReader};
 use crate::paths::{LatePaths, RecentPaths};
-use crate::session::FtraceSession;
-use crate::stream::{Limits, PageEvents, Writing};
+use crate::stream::{Limits, PageEvents, TracepointTable};
 use rtscope_ctf::{
-    Classes, Evidence, StreamDone, StreamWriter, TraceInfo, TraceWriter, WriteSummary, initial_states,
+    Classes, Evidence, StreamSummary, StreamWriter, TraceInfo, TraceWriter, WriteSummary, initial_states,
 };
 use rtscope_event::{CpuHistory, CpuId, Event, Loss, LossCause, MonotonicNs, Recording};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -27,7 +27,7 @@ impl Tracepoints {
     ///
     /// # Errors
     /// When one of them makes no sense.
-    pub fn new(ftrace: &FtraceSession) -> Result<Tracepoints, Error> {
+    pub fn new(ftrace: &FtraceDescription) -> Result<Tracepoints, Error> {
         let tracefs = Path::new("/sys/kernel/tracing/events");
         let formats =
             Formats::new(Some(ftrace), &[], &BTreeMap::new()).map_err(|what| Error::broken(tracefs, what))?;
@@ -48,7 +48,7 @@ pub struct Pages {
 
 /// What was written.
 #[derive(Clone, Debug)]
-pub struct SnapshotDone {
+pub struct SnapshotSummary {
     /// Numbers of events, packets and bytes.
     pub summary: WriteSummary,
     /// Events of ftrace among them.
@@ -69,7 +69,7 @@ pub fn write_snapshot(
     info: &TraceInfo,
     tracepoints: &Tracepoints,
     pages: &Pages,
-) -> Result<SnapshotDone, Error> {
+) -> Result<SnapshotSummary, Error> {
     let occurring: HashSet<u32> =
         recording.events.iter().map(|event| Classes::own_event(&event.kind)).collect();
     let classes = Classes::new(|class| occurring.contains(&class), &tracepoints.0.for_classes());
@@ -78,7 +78,7 @@ pub fn write_snapshot(
     let first = recording.events.first().map(|event| event.time);
     let begin = first.into_iter().chain(info.window_begin).chain([pages.from]).min().unwrap_or(pages.from);
     let snapshot = Snapshot { recording, tracepoints, pages, known, begin };
-    let mut done = SnapshotDone {
+    let mut done = SnapshotSummary {
         summary: WriteSummary::default(),
         ftrace_events: 0,
         losses: recording.losses.clone(),
@@ -96,7 +96,7 @@ pub fn write_snapshot(
             }
             snapshot.cpu(cpu, &writer, &mut stream, &mut done)
         };
-        let written: io::Result<StreamDone> = write().and_then(|()| stream.finish(pages.until));
+        let written: io::Result<StreamSummary> = write().and_then(|()| stream.finish(pages.until));
         streams.push(written.map_err(Error::io("write", &path))?);
     }
     let evidence = Evidence { losses: &done.losses, history: &done.history, by_event: &[] };
@@ -108,7 +108,7 @@ struct Snapshot<'a> {
     recording: &'a Recording,
     tracepoints: &'a Tracepoints,
     pages: &'a Pages,
-    known: Vec<Option<Known>>,
+    known: Vec<Option<TracepointEncoding>>,
     begin: MonotonicNs,
 }
 
@@ -130,15 +130,16 @@ impl Snapshot<'_> {
         cpu: CpuId,
         writer: &TraceWriter,
         stream: &mut StreamWriter,
-        done: &mut SnapshotDone,
+        done: &mut SnapshotSummary,
     ) -> io::Result<()> {
         let mut own = self.recording.events.iter().filter(|event| event.cpu == cpu).peekable();
         let held = self.pages.cpus.iter().find(|(other, _)| *other == cpu);
         let held = held.zip(self.tracepoints.0.layout);
-        let reader = held.map(|((_, bytes), layout)| PagesReader::new(From::Memory(bytes), layout));
+        let reader = held.map(|((_, bytes), layout)| PagesReader::new(PageSource::Memory(bytes), layout));
         let limits = Limits { from: self.pages.from, until: self.pages.until };
         let (mut recent, late, calls) = (RecentPaths::default(), LatePaths::default(), CallIds::default());
-        let writing = Writing { known: &self.known, classes: writer.classes(), calls: &calls, late: &late };
+        let writing =
+            TracepointTable { known: &self.known, classes: writer.classes(), calls: &calls, late: &late };
         let mut pages = PageEvents::new(reader, writing, limits);
         // What was overwritten before the oldest event is no loss: a flight recorder forgets.
         let since = pages.skip_to_oldest()?.filter(|since| *since > self.pages.from);
@@ -168,7 +169,7 @@ impl Snapshot<'_> {
         cpu: CpuId,
         since: Option<MonotonicNs>,
         pages: &PageEvents<'_>,
-        done: &mut SnapshotDone,
+        done: &mut SnapshotSummary,
     ) {
         let met = &pages.met;
         let overrun = if met.lost_unknown { None } else { Some(met.lost) };

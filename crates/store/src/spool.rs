@@ -10,15 +10,15 @@
 //!   end.json       what only the end can tell; missing after a kill
 //! ```
 //!
-//! The folder has a name that people see, because it is all they have after a crash. Whether its recorder lives is told by
+//! The directory has a name that people see, because it is all they have after a crash. Whether its recorder lives is told by
 //! a lock on `session.json`, which the kernel drops with the process, however that ends.
 
 use crate::Error;
-use crate::session::{End, SCHEMA, Session};
+use crate::description::{End, SCHEMA, SpoolDescription};
 use nix::fcntl::{Flock, FlockArg};
 use rtscope_ctf::Links;
 use rtscope_event::{CpuId, MonotonicNs};
-use rtscope_ring::{Complete, SharedMemory};
+use rtscope_ring::{CompleteRecords, SharedMemory};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -36,60 +36,60 @@ const JSON_BYTES_MAX: u64 = 256 << 20;
 const CPUS_MAX: usize = 8192;
 
 /// Where the spool of a trace is while it is being recorded.
-pub(crate) fn folder_of(target: &Path) -> Result<PathBuf, Error> {
+pub(crate) fn directory_of(target: &Path) -> Result<PathBuf, Error> {
     let mut name = target.file_name().ok_or_else(|| Error::NoName(target.to_owned()))?.to_owned();
     name.push(OsString::from(".partial"));
     Ok(target.with_file_name(name))
 }
 
 /// The same, made for a new recording.
-pub(crate) fn new_folder(target: &Path) -> Result<PathBuf, Error> {
-    let folder = folder_of(target)?;
+pub(crate) fn new_directory(target: &Path) -> Result<PathBuf, Error> {
+    let directory = directory_of(target)?;
     if fs::symlink_metadata(target).is_ok() {
         return Err(Error::Exists(target.to_owned()));
     }
-    match DirBuilder::new().mode(0o700).create(&folder) {
+    match DirBuilder::new().mode(0o700).create(&directory) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            Err(Error::Unfinished { spool: folder, target: target.to_owned() })
+            Err(Error::Unfinished { spool: directory, target: target.to_owned() })
         }
-        made => made.map_err(Error::io("make the folder", &folder)).map(|()| folder),
+        made => made.map_err(Error::io("make the directory", &directory)).map(|()| directory),
     }
 }
 
 /// Writes a spool.
 #[derive(Debug)]
 pub struct SpoolWriter {
-    folder: PathBuf,
+    directory: PathBuf,
     target: PathBuf,
     lock: Flock<File>,
 }
 
 impl SpoolWriter {
-    /// Makes the folder `TARGET.partial` with the session in it.
+    /// Makes the directory `TARGET.partial` with the description in it.
     ///
     /// # Errors
-    /// When `target` or the folder exist, or the folder cannot be made.
-    pub fn create(target: &Path, session: &Session) -> Result<SpoolWriter, Error> {
-        let folder = new_folder(target)?;
-        let path = folder.join("session.json");
+    /// When `target` or the directory exist, or the directory cannot be made.
+    pub fn create(target: &Path, description: &SpoolDescription) -> Result<SpoolWriter, Error> {
+        let directory = new_directory(target)?;
+        let path = directory.join("session.json");
         let made = new_file(&path).map_err(Error::io("make the file", &path));
-        let written = made.and_then(|file| lock(file, &folder)).and_then(|mut file| {
-            write_json(&mut file, session).map_err(Error::io("write", &path)).map(|()| file)
+        let written = made.and_then(|file| lock(file, &directory)).and_then(|mut file| {
+            write_json(&mut file, description).map_err(Error::io("write", &path)).map(|()| file)
         });
         match written {
-            Ok(lock) => Ok(SpoolWriter { folder, target: target.to_owned(), lock }),
+            Ok(lock) => Ok(SpoolWriter { directory, target: target.to_owned(), lock }),
             Err(error) => {
                 // Nothing has been recorded: nothing to keep. The error says more than a failure to remove would.
-                let _ = fs::remove_dir_all(&folder);
+                let _ = fs::remove_dir_all(&directory);
                 Err(error)
             }
         }
     }
 
-    /// The folder.
+    /// The directory.
     #[must_use]
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// The file for the records of a CPU.
@@ -109,22 +109,22 @@ impl SpoolWriter {
     }
 
     fn file(&self, cpu: CpuId, what: &str) -> Result<File, Error> {
-        let path = self.folder.join(format!("cpu{cpu}.{what}"));
+        let path = self.directory.join(format!("cpu{cpu}.{what}"));
         new_file(&path).map_err(Error::io("make the file", &path))
     }
 
-    /// Everything is being recorded as of `time`: the trace begins there, instead of at the session's `started`.
+    /// Everything is being recorded as of `time`: the trace begins there, instead of at the description's `started`.
     ///
     /// # Errors
     /// When the system refuses.
     pub fn started(&self, time: MonotonicNs) -> Result<(), Error> {
-        self.json("started.json", &Started { started: time })
+        self.json("started.json", &StartFile { started: time })
     }
 
     /// Writes a file that has its name only when it is whole: half of it would say less than none.
     fn json(&self, name: &str, value: &impl Serialize) -> Result<(), Error> {
-        let path = self.folder.join(name);
-        let partial = self.folder.join(format!("{name}.partial"));
+        let path = self.directory.join(name);
+        let partial = self.directory.join(format!("{name}.partial"));
         // What is left of an earlier try; create_new() follows no link that somebody put there.
         let _ = fs::remove_file(&partial);
         let written = new_file(&partial).and_then(|mut file| write_json(&mut file, value));
@@ -137,7 +137,7 @@ impl SpoolWriter {
     /// When the system refuses. The spool can be opened as if the recorder had been killed.
     pub fn finish(self, end: &End) -> Result<Spool, Error> {
         self.json("end.json", end)?;
-        Spool::read(self.folder, self.target, self.lock)
+        Spool::read(self.directory, self.target, self.lock)
     }
 
     /// Nothing worth keeping was recorded: removes the spool.
@@ -145,7 +145,7 @@ impl SpoolWriter {
     /// # Errors
     /// When the system refuses.
     pub fn discard(self) -> Result<(), Error> {
-        fs::remove_dir_all(&self.folder).map_err(Error::io("remove", &self.folder))
+        fs::remove_dir_all(&self.directory).map_err(Error::io("remove", &self.directory))
     }
 }
 
@@ -167,7 +167,7 @@ impl BankWriter {
         time: MonotonicNs,
         lost: u64,
         memory: &SharedMemory,
-        records: &Complete,
+        records: &CompleteRecords,
     ) -> io::Result<()> {
         let header = chunk_header(records.bytes(), time, lost);
         memory.write_to(&self.file, &header, records.parts())
@@ -195,9 +195,9 @@ fn chunk_header(bytes: u64, time: MonotonicNs, lost: u64) -> [u8; CHUNK_HEADER_B
 /// A recording that waits for its conversion. While it is open, nobody else can open it.
 #[derive(Debug)]
 pub struct Spool {
-    pub(crate) folder: PathBuf,
+    pub(crate) directory: PathBuf,
     pub(crate) target: PathBuf,
-    pub(crate) session: Session,
+    pub(crate) description: SpoolDescription,
     pub(crate) end: Option<End>,
     _lock: Flock<File>,
 }
@@ -206,47 +206,48 @@ impl Spool {
     /// The spool of an interrupted recording to `target`, if there is one.
     #[must_use]
     pub fn find(target: &Path) -> Option<PathBuf> {
-        let folder = folder_of(target).ok()?;
-        folder.join("session.json").is_file().then_some(folder)
+        let directory = directory_of(target).ok()?;
+        directory.join("session.json").is_file().then_some(directory)
     }
 
-    /// Opens what an interrupted recording left: `path` is the folder itself, or the trace that it was to become.
+    /// Opens what an interrupted recording left: `path` is the directory itself, or the trace that it was to become.
     ///
     /// # Errors
     /// When there is none, its recorder lives, or it makes no sense.
     pub fn open(path: &Path) -> Result<Spool, Error> {
-        let folder = if path.join("session.json").is_file() {
+        let directory = if path.join("session.json").is_file() {
             path.to_owned()
         } else {
             Spool::find(path).ok_or_else(|| Error::NoSpool(path.to_owned()))?
         };
-        let target = folder.file_stem().map_or_else(|| folder.clone(), |name| folder.with_file_name(name));
-        let json = folder.join("session.json");
-        let lock = lock(open_regular(&json)?, &folder)?;
-        Spool::read(folder, target, lock)
+        let target =
+            directory.file_stem().map_or_else(|| directory.clone(), |name| directory.with_file_name(name));
+        let json = directory.join("session.json");
+        let lock = lock(open_regular(&json)?, &directory)?;
+        Spool::read(directory, target, lock)
     }
 
-    fn read(folder: PathBuf, target: PathBuf, lock: Flock<File>) -> Result<Spool, Error> {
-        let path = folder.join("session.json");
+    fn read(directory: PathBuf, target: PathBuf, lock: Flock<File>) -> Result<Spool, Error> {
+        let path = directory.join("session.json");
         let text = read_json(&path)?;
         let version: Version = serde_json::from_str(&text).map_err(|error| Error::broken(&path, error))?;
         if version.schema != SCHEMA {
             let what = format!("its format is {}; this rtscope converts {SCHEMA}", version.schema);
             return Err(Error::broken(&path, what));
         }
-        let mut session: Session =
+        let mut description: SpoolDescription =
             serde_json::from_str(&text).map_err(|error| Error::broken(&path, error))?;
-        if session.ebpf && session.abi_version != rtscope_abi::RTS_ABI_VERSION {
+        if description.ebpf && description.abi_version != rtscope_abi::RTS_ABI_VERSION {
             let what = "its records are those of another version of rtscope: convert it with that version";
             return Err(Error::broken(&path, what));
         }
-        let path = folder.join("started.json");
+        let path = directory.join("started.json");
         if fs::symlink_metadata(&path).is_ok() {
-            let started: Started =
+            let started: StartFile =
                 serde_json::from_str(&read_json(&path)?).map_err(|error| Error::broken(&path, error))?;
-            session.started = started.started;
+            description.started = started.started;
         }
-        let path = folder.join("end.json");
+        let path = directory.join("end.json");
         let end = match fs::symlink_metadata(&path) {
             Ok(_) => {
                 let text = read_json(&path)?;
@@ -254,13 +255,13 @@ impl Spool {
             }
             Err(_) => None,
         };
-        Ok(Spool { folder, target, session, end, _lock: lock })
+        Ok(Spool { directory, target, description, end, _lock: lock })
     }
 
     /// What was recorded.
     #[must_use]
-    pub fn session(&self) -> &Session {
-        &self.session
+    pub fn description(&self) -> &SpoolDescription {
+        &self.description
     }
 
     /// What its end told; `None`: there was no orderly end.
@@ -269,10 +270,10 @@ impl Spool {
         self.end.as_ref()
     }
 
-    /// The folder.
+    /// The directory.
     #[must_use]
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Where the trace was to be.
@@ -281,10 +282,10 @@ impl Spool {
         &self.target
     }
 
-    /// All CPUs of the session or of a file. The error: they are more than there can be.
+    /// All CPUs of the description or of a file. The error: they are more than there can be.
     pub(crate) fn cpus(&self) -> Result<Vec<CpuId>, Error> {
-        let mut cpus = self.session.cpus.clone();
-        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+        let mut cpus = self.description.cpus.clone();
+        for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let number = name.to_str().and_then(|name| name.strip_prefix("cpu")?.split_once('.'));
             if let Some(Ok(cpu)) = number.map(|(cpu, _)| cpu.parse()) {
@@ -295,13 +296,13 @@ impl Spool {
         cpus.dedup();
         if cpus.len() > CPUS_MAX {
             let what = format!("it names {} CPUs; more than {CPUS_MAX} cannot be", cpus.len());
-            return Err(Error::broken(&self.folder, what));
+            return Err(Error::broken(&self.directory, what));
         }
         Ok(cpus)
     }
 
     pub(crate) fn path(&self, cpu: CpuId, what: &str) -> PathBuf {
-        self.folder.join(format!("cpu{cpu}.{what}"))
+        self.directory.join(format!("cpu{cpu}.{what}"))
     }
 
     /// Size of a file; 0 when there is none.
@@ -311,13 +312,13 @@ impl Spool {
 
     /// The trace is complete: the spool is not needed any more.
     pub(crate) fn remove(self) -> Result<(), Error> {
-        fs::remove_dir_all(&self.folder).map_err(Error::io("remove", &self.folder))
+        fs::remove_dir_all(&self.directory).map_err(Error::io("remove", &self.directory))
     }
 }
 
 /// `started.json`.
 #[derive(Serialize, Deserialize)]
-struct Started {
+struct StartFile {
     started: MonotonicNs,
 }
 
@@ -332,10 +333,10 @@ fn new_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-pub(crate) fn lock(file: File, folder: &Path) -> Result<Flock<File>, Error> {
+pub(crate) fn lock(file: File, directory: &Path) -> Result<Flock<File>, Error> {
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
-        nix::Error::EWOULDBLOCK => Error::Busy(folder.to_owned()),
-        other => Error::io("lock", folder)(io::Error::from(other)),
+        nix::Error::EWOULDBLOCK => Error::Busy(directory.to_owned()),
+        other => Error::io("lock", directory)(io::Error::from(other)),
     })
 }
 

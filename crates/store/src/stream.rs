@@ -6,9 +6,9 @@
 //! are read ahead by a horizon, and what is read is sorted in on the way; texts of paths are found in the same time.
 
 use crate::bank::{BankReader, Entry};
-use crate::formats::{CallIds, Known};
-use crate::pages::{Next, PagesReader};
-use crate::paths::{APART_NS, Key, LatePaths, PathText, RecentPaths, Whole};
+use crate::formats::{CallIds, TracepointEncoding};
+use crate::pages::{PageItem, PagesReader};
+use crate::paths::{APART_NS, Key, LatePaths, PathText, RecentPaths, TextExtent};
 use rtscope_abi as abi;
 use rtscope_ctf::{Classes, NameLookup, StreamWriter};
 use rtscope_event::{CpuId, Event, MonotonicNs};
@@ -39,7 +39,7 @@ pub(crate) struct Limits {
 
 /// What was met beside events that were written.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Met {
+pub(crate) struct Tally {
     /// Events from before the recording began.
     pub(crate) early: u64,
     /// Events from after its end (a snapshot's) or of a time that cannot be.
@@ -62,16 +62,16 @@ pub(crate) struct Met {
 
 /// All tracepoints of a trace, and how their events are written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Writing<'a> {
+pub(crate) struct TracepointTable<'a> {
     /// By number of the tracepoint.
-    pub(crate) known: &'a [Option<Known>],
+    pub(crate) known: &'a [Option<TracepointEncoding>],
     pub(crate) classes: &'a Classes,
     /// System calls that eBPF recorded.
     pub(crate) calls: &'a CallIds,
     pub(crate) late: &'a LatePaths,
 }
 
-impl Writing<'_> {
+impl TracepointTable<'_> {
     /// Writes a record as ftrace has it. `texts` is room to work in.
     #[inline]
     fn tracepoint(
@@ -81,7 +81,7 @@ impl Writing<'_> {
         record: &[u8],
         recent: &mut RecentPaths,
         texts: &mut Vec<u8>,
-        met: &mut Met,
+        met: &mut Tally,
     ) -> io::Result<()> {
         let id = record.first_chunk().map_or(0, |bytes| u16::from_ne_bytes(*bytes));
         let Some(known) = &self.known[usize::from(id)] else {
@@ -99,14 +99,14 @@ impl Writing<'_> {
                     let found = match key(record, call_at, given.argument, given.offset) {
                         Some(key) if key.pointer == 0 => {
                             texts.extend_from_slice(NULL);
-                            Some(Whole::Yes)
+                            Some(TextExtent::Yes)
                         }
                         Some(key) => recent.take(&key, time.0, self.late, texts),
                         None => None,
                     };
                     *end = found.map(|_| texts.len());
                     met.without_text += u64::from(found.is_none());
-                    met.cut_texts += u64::from(found == Some(Whole::Cut));
+                    met.cut_texts += u64::from(found == Some(TextExtent::Cut));
                 }
                 let mut begin = 0;
                 let texts: [Option<&[u8]>; TEXTS] =
@@ -155,17 +155,17 @@ impl Call {
 
 /// The eBPF records of a CPU, sorted.
 #[derive(Debug)]
-pub(crate) struct Ahead<'a> {
+pub(crate) struct ReadAhead<'a> {
     cpu: CpuId,
-    writing: Writing<'a>,
+    writing: TracepointTable<'a>,
     limits: Limits,
     reader: Option<BankReader>,
-    pending: Sorted,
+    pending: SortedQueue,
     newest: MonotonicNs,
     recent: RecentPaths,
     /// Texts of the event being written.
     texts: Vec<u8>,
-    pub(crate) met: Met,
+    pub(crate) met: Tally,
 }
 
 /// What is pending, in order of time; at the same time in order of coming.
@@ -173,21 +173,21 @@ pub(crate) struct Ahead<'a> {
 /// Most comes in order and is only appended. What comes too late goes to a heap of its own: putting it between the others
 /// would move all that are newer, and a damaged bank can make that the whole horizon for each record.
 #[derive(Debug, Default)]
-struct Sorted {
-    in_order: VecDeque<Pending>,
-    late: BinaryHeap<Reverse<Pending>>,
+struct SortedQueue {
+    in_order: VecDeque<QueueEntry>,
+    late: BinaryHeap<Reverse<QueueEntry>>,
     /// How many have come.
     arrived: u64,
 }
 
-impl Sorted {
+impl SortedQueue {
     fn len(&self) -> usize {
         self.in_order.len() + self.late.len()
     }
 
     #[inline]
-    fn add(&mut self, time: MonotonicNs, what: What) {
-        let pending = Pending { time, arrival: self.arrived, what };
+    fn add(&mut self, time: MonotonicNs, what: PendingRecord) {
+        let pending = QueueEntry { time, arrival: self.arrived, what };
         self.arrived += 1;
         if self.in_order.back().is_none_or(|last| last.time <= time) {
             self.in_order.push_back(pending);
@@ -207,70 +207,70 @@ impl Sorted {
     }
 
     #[inline]
-    fn pop(&mut self) -> Option<Pending> {
+    fn pop(&mut self) -> Option<QueueEntry> {
         let (_, is_late) = self.front()?;
         if is_late { self.late.pop().map(|Reverse(late)| late) } else { self.in_order.pop_front() }
     }
 }
 
 #[derive(Debug)]
-struct Pending {
+struct QueueEntry {
     time: MonotonicNs,
     /// Its number among those that came.
     arrival: u64,
-    what: What,
+    what: PendingRecord,
 }
 
-impl Pending {
+impl QueueEntry {
     fn key(&self) -> (MonotonicNs, u64) {
         (self.time, self.arrival)
     }
 }
 
-impl PartialEq for Pending {
-    fn eq(&self, other: &Pending) -> bool {
+impl PartialEq for QueueEntry {
+    fn eq(&self, other: &QueueEntry) -> bool {
         self.key() == other.key()
     }
 }
 
-impl Eq for Pending {}
+impl Eq for QueueEntry {}
 
-impl PartialOrd for Pending {
-    fn partial_cmp(&self, other: &Pending) -> Option<std::cmp::Ordering> {
+impl PartialOrd for QueueEntry {
+    fn partial_cmp(&self, other: &QueueEntry) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Pending {
-    fn cmp(&self, other: &Pending) -> std::cmp::Ordering {
+impl Ord for QueueEntry {
+    fn cmp(&self, other: &QueueEntry) -> std::cmp::Ordering {
         self.key().cmp(&other.key())
     }
 }
 
 #[derive(Debug)]
-enum What {
+enum PendingRecord {
     Event(Event),
     Call(Call),
     Lost(u64),
 }
 
-impl<'a> Ahead<'a> {
+impl<'a> ReadAhead<'a> {
     pub(crate) fn new(
         cpu: CpuId,
         reader: Option<BankReader>,
-        writing: Writing<'a>,
+        writing: TracepointTable<'a>,
         limits: Limits,
-    ) -> Ahead<'a> {
-        Ahead {
+    ) -> ReadAhead<'a> {
+        ReadAhead {
             cpu,
             writing,
             limits,
             reader,
-            pending: Sorted::default(),
+            pending: SortedQueue::default(),
             newest: MonotonicNs(0),
             recent: RecentPaths::default(),
             texts: Vec::new(),
-            met: Met::default(),
+            met: Tally::default(),
         }
     }
 
@@ -320,7 +320,7 @@ impl<'a> Ahead<'a> {
             Entry::Garbage => return self.met.unreadable += 1,
             Entry::Lost(count) => {
                 self.met.lost = self.met.lost.saturating_add(count);
-                return self.pending.add(self.newest.max(self.limits.from), What::Lost(count));
+                return self.pending.add(self.newest.max(self.limits.from), PendingRecord::Lost(count));
             }
         };
         let time = MonotonicNs(frame.time_ns);
@@ -348,21 +348,21 @@ impl<'a> Ahead<'a> {
     }
 
     #[inline]
-    fn what(&self, frame: &Frame<'_>) -> Option<What> {
+    fn what(&self, frame: &Frame<'_>) -> Option<PendingRecord> {
         if matches!(u32::from(frame.kind), abi::RTS_SYSCALL_ENTRY | abi::RTS_SYSCALL_EXIT) {
-            return Call::of(&SyscallRecord::of(frame)?, self.writing.calls).map(What::Call);
+            return Call::of(&SyscallRecord::of(frame)?, self.writing.calls).map(PendingRecord::Call);
         }
-        decode(self.cpu, frame).map(What::Event)
+        decode(self.cpu, frame).map(PendingRecord::Event)
     }
 
-    /// Writes what [`Ahead::peek`] saw.
+    /// Writes what [`ReadAhead::peek`] saw.
     #[inline]
     pub(crate) fn write<N: NameLookup>(&mut self, stream: &mut StreamWriter, names: &N) -> io::Result<()> {
-        let Some(Pending { time, what, .. }) = self.pending.pop() else { return Ok(()) };
+        let Some(QueueEntry { time, what, .. }) = self.pending.pop() else { return Ok(()) };
         match what {
-            What::Event(event) => stream.event(&event, names),
-            What::Lost(count) => stream.lost(count),
-            What::Call(call) => {
+            PendingRecord::Event(event) => stream.event(&event, names),
+            PendingRecord::Lost(count) => stream.lost(count),
+            PendingRecord::Call(call) => {
                 let mut bytes = [0; CALL_WORDS * 8];
                 let length = call.bytes(&mut bytes);
                 let (recent, texts) = (&mut self.recent, &mut self.texts);
@@ -376,7 +376,7 @@ impl<'a> Ahead<'a> {
 #[derive(Debug)]
 pub(crate) struct PageEvents<'a> {
     reader: Option<PagesReader<'a>>,
-    writing: Writing<'a>,
+    writing: TracepointTable<'a>,
     limits: Limits,
     /// rtscope's own threads. The kernel leaves them out as of their next switch; where a host hides switches from tracing, that
     /// is late.
@@ -387,13 +387,13 @@ pub(crate) struct PageEvents<'a> {
     lost_unknown: bool,
     /// Texts of the event being written.
     texts: Vec<u8>,
-    pub(crate) met: Met,
+    pub(crate) met: Tally,
 }
 
 impl<'a> PageEvents<'a> {
     pub(crate) fn new(
         reader: Option<PagesReader<'a>>,
-        writing: Writing<'a>,
+        writing: TracepointTable<'a>,
         limits: Limits,
     ) -> PageEvents<'a> {
         PageEvents {
@@ -405,7 +405,7 @@ impl<'a> PageEvents<'a> {
             lost: 0,
             lost_unknown: false,
             texts: Vec::new(),
-            met: Met::default(),
+            met: Tally::default(),
         }
     }
 
@@ -431,21 +431,21 @@ impl<'a> PageEvents<'a> {
         while self.peeked.is_none() {
             let Some(reader) = &mut self.reader else { return Ok(None) };
             match reader.next()? {
-                Next::Event(time) if time < self.limits.from => {
+                PageItem::Event(time) if time < self.limits.from => {
                     self.met.early += 1;
                     // What was lost before it was so before the recording began, too.
                     (self.lost, self.lost_unknown) = (0, false);
                 }
-                Next::Event(time) if time > self.limits.until => self.met.beyond += 1,
-                Next::Event(time) => {
+                PageItem::Event(time) if time > self.limits.until => self.met.beyond += 1,
+                PageItem::Event(time) => {
                     let own = !self.own.is_empty()
                         && self.reader.as_ref().is_some_and(|reader| self.is_own(reader.payload()));
                     self.peeked = (!own).then_some(time);
                 }
-                Next::Lost(Some(count)) => self.lost = self.lost.saturating_add(count),
-                Next::Lost(None) => self.lost_unknown = true,
-                Next::Broken => self.met.unreadable += 1,
-                Next::End => self.reader = None,
+                PageItem::Lost(Some(count)) => self.lost = self.lost.saturating_add(count),
+                PageItem::Lost(None) => self.lost_unknown = true,
+                PageItem::Broken => self.met.unreadable += 1,
+                PageItem::End => self.reader = None,
             }
         }
         Ok(self.peeked)
@@ -497,24 +497,24 @@ fn key(record: &[u8], (syscall_at, tid_at): (u32, u32), argument: u8, pointer_at
 
 /// Writes both by time. `each` is called now and then with the bytes read in all; false ends it early.
 pub(crate) fn merge<N: NameLookup>(
-    own: &mut Ahead<'_>,
+    own: &mut ReadAhead<'_>,
     pages: &mut PageEvents<'_>,
     stream: &mut StreamWriter,
     names: &N,
     mut each: impl FnMut(u64) -> bool,
-) -> Result<bool, Trouble> {
+) -> Result<bool, MergeError> {
     /// Events between two looks at the caller.
     const TURN: u32 = 4096;
     let mut turn = 0;
     loop {
-        let theirs = pages.peek().map_err(Trouble::Reading)?;
-        let mine = own.peek(theirs).map_err(Trouble::Reading)?;
+        let theirs = pages.peek().map_err(MergeError::Reading)?;
+        let mine = own.peek(theirs).map_err(MergeError::Reading)?;
         match (mine, theirs) {
             (None, None) => break,
             (Some(mine), theirs) if theirs.is_none_or(|theirs| mine <= theirs) => {
-                own.write(stream, names).map_err(Trouble::Writing)?;
+                own.write(stream, names).map_err(MergeError::TracepointTable)?;
             }
-            _ => pages.write(stream, &mut own.recent).map_err(Trouble::Writing)?,
+            _ => pages.write(stream, &mut own.recent).map_err(MergeError::TracepointTable)?,
         }
         turn += 1;
         if turn % TURN == 0 {
@@ -524,15 +524,15 @@ pub(crate) fn merge<N: NameLookup>(
             }
         }
     }
-    pages.finish(stream).map_err(Trouble::Writing)?;
+    pages.finish(stream).map_err(MergeError::TracepointTable)?;
     Ok(true)
 }
 
 /// On which side the system refused.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum MergeError {
     Reading(io::Error),
-    Writing(io::Error),
+    TracepointTable(io::Error),
 }
 
 #[cfg(test)]
@@ -562,8 +562,8 @@ mod tests {
         let limits = Limits { from: MonotonicNs(0), until: MonotonicNs(u64::MAX) };
         let reader = || Some(BankReader::new(file.try_clone().unwrap()).unwrap());
         let (classes, calls, late) = (Classes::new(|_| true, &[]), CallIds::default(), LatePaths::default());
-        let writing = Writing { known: &[], classes: &classes, calls: &calls, late: &late };
-        let mut ahead = Ahead::new(CpuId(0), reader(), writing, limits);
+        let writing = TracepointTable { known: &[], classes: &classes, calls: &calls, late: &late };
+        let mut ahead = ReadAhead::new(CpuId(0), reader(), writing, limits);
         // While ftrace still has an event: only what is younger than the horizon.
         assert_eq!(ahead.peek(Some(MonotonicNs(0))).unwrap(), None);
         assert!(
@@ -571,7 +571,7 @@ mod tests {
             "{}",
             ahead.recent.len()
         );
-        let mut ahead = Ahead::new(CpuId(0), reader(), writing, limits);
+        let mut ahead = ReadAhead::new(CpuId(0), reader(), writing, limits);
         assert_eq!(ahead.peek(None).unwrap(), Some(MonotonicNs(1_000 * PATHS)));
         assert_eq!(ahead.recent.len(), 0);
     }

@@ -222,7 +222,7 @@ pub struct LiveClock {
 
 /// What a [`LiveClock`] says of a counter's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum EventTime {
     /// CLOCK_MONOTONIC, in ns.
     At(u64),
     /// The next pairs will tell.
@@ -279,9 +279,9 @@ impl LiveClock {
     }
 
     /// The time of any value of a counter of this kind. `is_final`: there will be no more pairs.
-    pub fn when(&mut self, kind: u32, counter: u64, is_final: bool) -> When {
+    pub fn when(&mut self, kind: u32, counter: u64, is_final: bool) -> EventTime {
         let (Some(first), Some(last)) = (self.first, self.recent.pairs.last().copied()) else {
-            return When::Later;
+            return EventTime::Later;
         };
         let (time, is_known) = if kind == abi::RTU_CLOCK_MONOTONIC {
             (counter, counter < last.monotonic_ns)
@@ -291,13 +291,13 @@ impl LiveClock {
             match self.second.or((is_final && last != first).then_some(last)) {
                 Some(second) => (between(first, second, counter), true),
                 None if is_final => (self.recent.monotonic_ns(counter), true),
-                None => return When::Later,
+                None => return EventTime::Later,
             }
         };
         match time {
-            time if time > last.monotonic_ns.saturating_add(AHEAD_NS) => When::Never,
-            time if is_known || is_final => When::At(time),
-            _ => When::Later,
+            time if time > last.monotonic_ns.saturating_add(AHEAD_NS) => EventTime::Never,
+            time if is_known || is_final => EventTime::At(time),
+            _ => EventTime::Later,
         }
     }
 }
@@ -356,10 +356,10 @@ mod tests {
         let pair = |ms: u64| Pair { counter: ms * 2_000_000 + 7, monotonic_ns: ms * 1_000_000 };
         let counter = |ms: u64| pair(ms).counter;
         let mut clock = LiveClock::default();
-        assert_eq!(clock.when(TSC, counter(1), true), When::Later);
+        assert_eq!(clock.when(TSC, counter(1), true), EventTime::Later);
         clock.push(pair(100));
         clock.push(pair(110));
-        assert_eq!(clock.when(TSC, counter(104), false), When::At(104_000_000));
+        assert_eq!(clock.when(TSC, counter(104), false), EventTime::At(104_000_000));
         let stretch = clock.stretch(TSC);
         assert_eq!(stretch.monotonic_ns(counter(105)), Some(105_000_000));
         assert_eq!((stretch.monotonic_ns(counter(99)), stretch.monotonic_ns(counter(110))), (None, None));
@@ -367,33 +367,33 @@ mod tests {
         let times = stretch.times(sync);
         assert_eq!(times.monotonic_ns(counter(105) & Sync::LOW), Some(105_000_000));
         assert_eq!(times.monotonic_ns(counter(110) & Sync::LOW), None);
-        assert_eq!(clock.when(TSC, counter(105), false), When::At(105_000_000));
-        assert_eq!(clock.when(TSC, counter(120), false), When::Later);
-        assert_eq!(clock.when(TSC, counter(120), true), When::At(120_000_000));
-        assert_eq!(clock.when(TSC, counter(1111), false), When::Never);
+        assert_eq!(clock.when(TSC, counter(105), false), EventTime::At(105_000_000));
+        assert_eq!(clock.when(TSC, counter(120), false), EventTime::Later);
+        assert_eq!(clock.when(TSC, counter(120), true), EventTime::At(120_000_000));
+        assert_eq!(clock.when(TSC, counter(1111), false), EventTime::Never);
         for never in [counter(5000), u64::MAX, 1 << 63] {
-            assert_eq!(clock.when(TSC, never, true), When::Never, "{never}");
+            assert_eq!(clock.when(TSC, never, true), EventTime::Never, "{never}");
             let monotonic = never.max(1_200_000_000);
-            assert_eq!(clock.when(abi::RTU_CLOCK_MONOTONIC, monotonic, true), When::Never, "{never}");
+            assert_eq!(clock.when(abi::RTU_CLOCK_MONOTONIC, monotonic, true), EventTime::Never, "{never}");
         }
         // Older than the first pair: when the rate is known.
-        assert_eq!(clock.when(TSC, counter(50), false), When::Later);
+        assert_eq!(clock.when(TSC, counter(50), false), EventTime::Later);
         clock.push(pair(150));
         for ms in [160, 170, 10_000] {
-            assert_eq!(clock.when(TSC, counter(50), false), When::At(50_000_000));
+            assert_eq!(clock.when(TSC, counter(50), false), EventTime::At(50_000_000));
             clock.push(pair(ms));
         }
         // After a long silence there is no multiplication for it, but a time.
-        assert_eq!(clock.when(TSC, counter(5_000), false), When::At(5_000_000_000));
+        assert_eq!(clock.when(TSC, counter(5_000), false), EventTime::At(5_000_000_000));
         assert_eq!(clock.stretch(TSC).monotonic_ns(counter(5_000)), None);
         // Each stretch is found again.
-        assert_eq!(clock.when(TSC, counter(155), false), When::At(155_000_000));
+        assert_eq!(clock.when(TSC, counter(155), false), EventTime::At(155_000_000));
         assert_eq!(clock.stretch(TSC).monotonic_ns(counter(159)), Some(159_000_000));
         assert_eq!(clock.stretch(TSC).monotonic_ns(counter(161)), None);
         assert!(!clock.seek(TSC, counter(158)) && clock.seek(TSC, counter(161)));
         assert_eq!(clock.stretch(TSC).monotonic_ns(counter(161)), Some(161_000_000));
         assert!(!clock.seek(TSC, counter(20_000)) && !clock.seek(TSC, 0));
-        assert_eq!(clock.when(TSC, 0, false), When::At(0));
+        assert_eq!(clock.when(TSC, 0, false), EventTime::At(0));
         assert_eq!(clock.stretch(abi::RTU_CLOCK_MONOTONIC).monotonic_ns(9_999_999_999), Some(9_999_999_999));
         assert_eq!(clock.stretch(abi::RTU_CLOCK_MONOTONIC).monotonic_ns(10_000_000_000), None);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a program says of its events, as text in its provider file (include/rtscope/abi.h).
 //!
-//! The text comes from anybody who may write into the folder, so every name is checked before it can get into a trace.
+//! The text comes from anybody who may write into the directory, so every name is checked before it can get into a trace.
 
 use rtscope_abi::program as abi;
 use serde::{Deserialize, Serialize};
@@ -81,14 +81,14 @@ pub struct Descriptions {
 }
 
 /// Why a description cannot be used: what is wrong with it.
-pub type Broken = &'static str;
+pub type Defect = &'static str;
 
 impl Descriptions {
     /// Reads the text of a provider with so many events and enumerations.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn parse(text: &[u8], events: u32, enumerations: u32) -> Result<Descriptions, Broken> {
+    pub fn parse(text: &[u8], events: u32, enumerations: u32) -> Result<Descriptions, Defect> {
         let text = text.strip_suffix(b"\0").ok_or("its descriptions do not end")?;
         let text = std::str::from_utf8(text).map_err(|_| "its descriptions are no text")?;
         let mut parts = text.split('\0');
@@ -121,21 +121,21 @@ impl Descriptions {
     }
 }
 
-fn event(text: &str) -> Result<EventDescription, Broken> {
+fn event(text: &str) -> Result<EventDescription, Defect> {
     let mut lines = text.strip_suffix('\n').ok_or("a description does not end")?.split('\n');
     let (name, level) = lines.next().and_then(|line| line.split_once(' ')).ok_or("an event has no level")?;
     let (provider, short) = name.split_once(':').ok_or("an event's name has no provider")?;
     identifier(provider)?;
     identifier(short)?;
     let level = level.parse().map_err(|_| "an event's level is no number")?;
-    let fields = lines.map(field).collect::<Result<Vec<Field>, Broken>>()?;
+    let fields = lines.map(field).collect::<Result<Vec<Field>, Defect>>()?;
     if fields.len() > FIELDS_MAX {
         return Err("an event has more than 16 fields");
     }
     Ok(EventDescription { name: name.to_string(), level, fields })
 }
 
-fn field(line: &str) -> Result<Field, Broken> {
+fn field(line: &str) -> Result<Field, Defect> {
     let (kind, name) = line.rsplit_once(' ').ok_or("a field has no name")?;
     let words: Vec<&str> = kind.split(' ').collect();
     let kind = match words[..] {
@@ -162,14 +162,14 @@ fn field(line: &str) -> Result<Field, Broken> {
 }
 
 /// A count as C writes it: the preprocessor does not compute.
-fn number(word: &str) -> Result<u32, Broken> {
+fn number(word: &str) -> Result<u32, Defect> {
     let digits = word.trim_end_matches(['u', 'U', 'l', 'L']);
     let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
     let value = hex.map_or_else(|| digits.parse().ok(), |hex| u32::from_str_radix(hex, 16).ok());
     value.ok_or("an array's count is no number")
 }
 
-fn integer(word: &str) -> Result<Integer, Broken> {
+fn integer(word: &str) -> Result<Integer, Defect> {
     let (kind, bits) = word.split_at_checked(1).ok_or("a field's type is not known")?;
     let bytes = match bits {
         "8" => 1,
@@ -184,7 +184,7 @@ fn integer(word: &str) -> Result<Integer, Broken> {
     }
 }
 
-fn enumeration(text: &str) -> Result<Enumeration, Broken> {
+fn enumeration(text: &str) -> Result<Enumeration, Defect> {
     let mut lines = text.strip_suffix('\n').ok_or("a description does not end")?.split('\n');
     let name = identifier(lines.next().unwrap_or_default())?.to_string();
     let mut labels = Vec::new();
@@ -202,7 +202,7 @@ fn enumeration(text: &str) -> Result<Enumeration, Broken> {
     Ok(Enumeration { name, labels })
 }
 
-fn identifier(name: &str) -> Result<&str, Broken> {
+fn identifier(name: &str) -> Result<&str, Defect> {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let rest = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if starts && rest && name.len() <= NAME_BYTES_MAX { Ok(name) } else { Err("a name is no identifier") }

@@ -2,11 +2,11 @@
 //! Instrumented programs, seen from the collector: finding them, enabling their events, emptying their rings.
 //!
 //! A program never contacts anybody; it leaves files in `/dev/shm/rtscope-UID/` (include/rtscope/abi.h), which this crate looks
-//! for. Everything in those files may be a lie: whoever owns the folder can write them. So nothing read from there is
+//! for. Everything in those files may be a lie: whoever owns the directory can write them. So nothing read from there is
 //! used as a length, a place or a name before it has been checked, what has been checked is not read again, and a file that
 //! shrinks under us gives zeros instead of a signal (`memory`). A program that lies loses its own trace, nobody else's.
 //!
-//! `rooms` (containers) → `folder` (files) → `provider` (descriptions, enabling) and `ring` (records) → `programs` (all of them, as they come and
+//! `containers` (containers) → `directory` (files) → `provider` (descriptions, enabling) and `ring` (records) → `programs` (all of them, as they come and
 //! go) under a `session` (what is wanted). `clock` relates the programs' counter to CLOCK_MONOTONIC; `records` reads what was taken.
 
 #![deny(
@@ -16,15 +16,15 @@
 )]
 
 pub mod clock;
+mod containers;
 pub mod description;
-pub mod folder;
+pub mod directory;
 mod memory;
 pub mod patterns;
 pub mod programs;
 mod provider;
 pub mod records;
 mod ring;
-mod rooms;
 pub mod session;
 mod walk;
 
@@ -49,7 +49,7 @@ pub enum Error {
         "process {0} already records the programs of this user; end it first, or record other users' programs"
     )]
     Busy(u32),
-    /// A folder that is not what it should be.
+    /// A directory that is not what it should be.
     #[error(
         "{0} is not its user's alone, or not what it should be; somebody may have put it there: remove it, and start the programs again"
     )]

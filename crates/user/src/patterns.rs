@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// What is wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct RequestedEvents {
     /// Without a mark; `PROVIDER` alone is `PROVIDER:*`.
     include: Vec<String>,
     exclude: Vec<String>,
@@ -17,13 +17,13 @@ pub struct Wanted {
     pub level: u32,
 }
 
-impl Wanted {
+impl RequestedEvents {
     /// Reads patterns: `PROVIDER:EVENT` with `*` and `?`, `PROVIDER`, and `!PATTERN` to leave out.
     ///
     /// # Errors
     /// When one cannot match anything.
-    pub fn parse(patterns: &[String], level: u32) -> Result<Wanted, Error> {
-        let mut wanted = Wanted { level, ..Wanted::default() };
+    pub fn parse(patterns: &[String], level: u32) -> Result<RequestedEvents, Error> {
+        let mut wanted = RequestedEvents { level, ..RequestedEvents::default() };
         for pattern in patterns {
             let (list, text) = match pattern.strip_prefix('!') {
                 Some(rest) => (&mut wanted.exclude, rest),
@@ -95,8 +95,9 @@ mod tests {
 
     #[test]
     fn patterns_choose() {
-        let parse =
-            |words: &[&str]| Wanted::parse(&words.iter().map(ToString::to_string).collect::<Vec<_>>(), 6);
+        let parse = |words: &[&str]| {
+            RequestedEvents::parse(&words.iter().map(ToString::to_string).collect::<Vec<_>>(), 6)
+        };
         let wanted = parse(&["motor:set*", "pump", "!*:debug*"]).unwrap();
         assert!(wanted.matches("motor:setpoint", 6) && wanted.matches("pump:on", 0));
         assert!(

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! All instrumented programs, as they come and go.
 //!
-//! A look at the folders costs nothing while nothing changes: the kernel tells of new files (`news`). Whether processes
+//! A look at the directories costs nothing while nothing changes: the kernel tells of new files (`watch`). Whether processes
 //! live is looked at about once a second. What a dead process left is taken before its files are removed.
 
-mod news;
 mod process;
 mod user;
+mod watch;
 
 use crate::Error;
-use crate::folder::{Folder, ROOM};
+use crate::containers::{Census, Containers, DIRECTORIES_MAX, NAMES_MAX};
+use crate::directory::{SHARED_MEMORY, UserDirectory};
 use crate::memory::MAPPINGS_MAX;
 use crate::provider::ProviderInfo;
 use crate::ring::RingInfo;
-use crate::rooms::{Census, FOLDERS_MAX, NAMES_MAX, Rooms};
-use crate::session::{ForAll, Served, Settings};
-use news::News;
+use crate::session::{ServedDirectory, Settings, SharedSession};
 use process::Process;
-pub use process::{LostOutside, ProcessReport, RingReport};
+pub use process::{OutsideLosses, ProcessReport, RingReport};
 use rtscope_event::exact;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -25,6 +24,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use user::User;
+use watch::DirectoryWatch;
 
 pub use crate::provider::ProcessCounters;
 pub use crate::walk::{Chunk, Records};
@@ -62,7 +62,7 @@ pub trait Sink {
 
 /// What one look at all rings came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Drained {
+pub struct DrainSummary {
     /// Bytes taken.
     pub bytes: u64,
     /// How much came into a ring since the look before, at most: 1 is all that it can hold.
@@ -74,7 +74,7 @@ pub struct Drained {
 
 /// A look at all rings.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct Poll {
     /// The last one.
     stopping: bool,
     now: Instant,
@@ -82,9 +82,9 @@ struct Look {
 
 /// For who only watches, or keeps nothing until a snapshot is made.
 #[derive(Clone, Copy, Debug)]
-pub struct Nothing;
+pub struct DiscardingSink;
 
-impl Sink for Nothing {
+impl Sink for DiscardingSink {
     fn provider(&mut self, _: &ProviderInfo) -> io::Result<()> {
         Ok(())
     }
@@ -103,15 +103,15 @@ impl Sink for Nothing {
 /// what they have recorded waits in their files for the next collector.
 #[derive(Debug)]
 pub struct Programs {
-    room: PathBuf,
-    containers: Rooms,
+    base: PathBuf,
+    containers: Containers,
     census: Census,
     /// Of containers that are gone.
     past: Vec<ProcessReport>,
     /// Of those of which there is nothing to tell: how many.
     past_over: u32,
     /// Of who records.
-    news: Option<News>,
+    watch: Option<DirectoryWatch>,
     users: Vec<User>,
     session: Option<Session>,
     looked: Option<Instant>,
@@ -119,7 +119,7 @@ pub struct Programs {
     rings: u32,
     /// Users whose programs somebody else records, and who.
     pub busy: Vec<(u32, u32)>,
-    /// Folders that cannot be used, and why.
+    /// Directories that cannot be used, and why.
     pub refused: Vec<String>,
 }
 
@@ -127,20 +127,20 @@ pub struct Programs {
 struct Session {
     id: u64,
     settings: Settings,
-    _for_all: Option<ForAll>,
+    _for_all: Option<SharedSession>,
 }
 
 impl Programs {
     /// To look at them only: nothing is changed.
     #[must_use]
-    pub fn watching(room: &Path) -> Programs {
+    pub fn watching(base: &Path) -> Programs {
         Programs {
-            room: room.to_owned(),
-            containers: Rooms::default(),
+            base: base.to_owned(),
+            containers: Containers::default(),
             census: Census::of_own_namespace(),
             past: Vec::new(),
             past_over: 0,
-            news: None,
+            watch: None,
             users: Vec::new(),
             session: None,
             looked: None,
@@ -155,39 +155,40 @@ impl Programs {
     ///
     /// # Errors
     /// When somebody else records the own user's programs, or the system refuses.
-    pub fn recording(room: &Path, settings: Settings) -> Result<Programs, Error> {
-        let mut programs = Programs::watching(room);
+    pub fn recording(base: &Path, settings: Settings) -> Result<Programs, Error> {
+        let mut programs = Programs::watching(base);
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
         let time =
             now.map_or(1, |now| now.tv_sec().unsigned_abs() * 1_000_000_000 + now.tv_nsec().unsigned_abs());
         // Unique on this machine, and never 0.
         let id = (time << 16 | u64::from(std::process::id() & 0xffff)).max(1);
-        let news = News::new().and_then(|news| news.watch_room(room).map(|()| news));
-        programs.news = Some(news.map_err(Error::io("watch", room))?);
-        let own = Folder::make(room)?;
-        // The sessions before the first look at files: a program that starts now sees one or is seen. The right to the own folder first:
+        let watch = DirectoryWatch::new().and_then(|watch| watch.watch_base(base).map(|()| watch));
+        programs.watch = Some(watch.map_err(Error::io("watch", base))?);
+        let own = UserDirectory::make(base)?;
+        // The sessions before the first look at files: a program that starts now sees one or is seen. The right to the own directory first:
         // who is refused must not have touched the session for all, which is the other's.
         programs.session = Some(Session { id, settings: settings.clone(), _for_all: None });
         programs.add_user(own, 0)?;
         if nix::unistd::geteuid().is_root() {
-            let for_all = ForAll::new(room, id, &settings, false)?;
+            let for_all = SharedSession::new(base, id, &settings, false)?;
             programs.session = Some(Session { id, settings, _for_all: Some(for_all) });
         }
         Ok(programs)
     }
 
-    fn add_user(&mut self, folder: Folder, room: u64) -> Result<(), Error> {
+    fn add_user(&mut self, directory: UserDirectory, container: u64) -> Result<(), Error> {
         let mut served = None;
         if let Some(session) = &self.session {
-            served = Some(Served::new(&folder, session.id, &session.settings)?);
-            if let Some(news) = &self.news {
-                news.watch(&folder.descriptor_path()).map_err(Error::io("watch", &folder.path))?;
+            served = Some(ServedDirectory::new(&directory, session.id, &session.settings)?);
+            if let Some(watch) = &self.watch {
+                watch.watch(&directory.descriptor_path()).map_err(Error::io("watch", &directory.path))?;
             }
         }
-        let other = if served.is_none() { Served::by_another(&folder).map(|(pid, _)| pid) } else { None };
+        let other =
+            if served.is_none() { ServedDirectory::by_another(&directory).map(|(pid, _)| pid) } else { None };
         self.users.push(User {
-            folder,
-            room,
+            directory,
+            container,
             served,
             processes: BTreeMap::new(),
             over: 0,
@@ -204,8 +205,8 @@ impl Programs {
     ///
     /// # Errors
     /// When the sink or the system refuses.
-    pub fn look(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
-        let told = self.news.as_ref().is_none_or(News::has_some);
+    pub fn poll(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
+        let told = self.watch.as_ref().is_none_or(DirectoryWatch::has_some);
         let due = self.looked.is_none_or(|looked| looked.elapsed() >= LOOK);
         if !told && !due && !self.users.iter().any(|user| user.changed) {
             return Ok(());
@@ -233,9 +234,9 @@ impl Programs {
 
     /// All containers together have what one user has: somebody could make many.
     fn share_out(&mut self) {
-        let containers = self.users.iter().filter(|user| user.room != 0);
+        let containers = self.users.iter().filter(|user| user.container != 0);
         let mapped: usize = containers.map(User::mapped).sum();
-        for user in self.users.iter_mut().filter(|user| user.room != 0) {
+        for user in self.users.iter_mut().filter(|user| user.container != 0) {
             user.files_max = FILES_MAX.saturating_sub(mapped - user.mapped());
         }
     }
@@ -248,60 +249,61 @@ impl Programs {
             self.census.take();
         }
         for user in self.users.iter_mut().filter(|user| !user.is_over()) {
-            user.check(&self.census, self.containers.is_deserted(user.room));
+            user.check(&self.census, self.containers.is_deserted(user.container));
         }
     }
 
     /// Looks which containers there are; for root, who alone may look into them.
     fn find_containers(&mut self) {
-        if !nix::unistd::geteuid().is_root() || self.room != Path::new(ROOM) {
+        if !nix::unistd::geteuid().is_root() || self.base != Path::new(SHARED_MEMORY) {
             return;
         }
         self.census.update();
         let session = self.session.as_ref().map(|session| (session.id, &session.settings));
         let known = self.containers.all.len();
-        self.containers.look(&self.room, &self.census, session);
-        for room in self.containers.all.iter().skip(known) {
-            if let Some(news) = &self.news {
-                // Without it their folders are found at the next look.
-                let _ = news.watch_room(&room.path());
+        self.containers.scan(&self.base, &self.census, session);
+        for container in self.containers.all.iter().skip(known) {
+            if let Some(watch) = &self.watch {
+                // Without it their directories are found at the next look.
+                let _ = watch.watch_base(&container.path());
             }
         }
         // Of a container that is gone only the account stays, once all that it left was taken.
-        let numbers: Vec<u64> = self.containers.all.iter().map(|room| room.number).collect();
+        let numbers: Vec<u64> = self.containers.all.iter().map(|container| container.number).collect();
         for number in numbers {
             if !self.containers.is_deserted(number) {
                 continue;
             }
-            let users = || self.users.iter().filter(|user| user.room == number);
+            let users = || self.users.iter().filter(|user| user.container == number);
             if users().all(|user| user.is_over() && !user.has_new_files()) {
                 let past: Vec<ProcessReport> = users().flat_map(User::reports).collect();
                 self.past_over += users().map(|user| user.over).sum::<u32>();
                 self.past.extend(past);
-                self.users.retain(|user| user.room != number);
-                self.containers.all.retain(|room| room.number != number);
+                self.users.retain(|user| user.container != number);
+                self.containers.all.retain(|container| container.number != number);
             }
         }
     }
 
     fn find_users(&mut self) {
-        self.users.retain(|user| user.folder.is_current());
-        let own = Folder::users(&self.room).into_iter();
-        let mut found: Vec<(u64, u32, Result<Folder, Error>)> = own
-            .filter(|uid| !self.users.iter().any(|user| user.room == 0 && user.folder.uid == *uid))
-            .map(|uid| (0, uid, Folder::open(&self.room, uid)))
+        self.users.retain(|user| user.directory.is_current());
+        let own = UserDirectory::users(&self.base).into_iter();
+        let mut found: Vec<(u64, u32, Result<UserDirectory, Error>)> = own
+            .filter(|uid| !self.users.iter().any(|user| user.container == 0 && user.directory.uid == *uid))
+            .map(|uid| (0, uid, UserDirectory::open(&self.base, uid)))
             .collect();
-        for room in &self.containers.all {
-            let uids = Folder::some_users(&room.path(), NAMES_MAX).into_iter().take(FOLDERS_MAX);
-            found.extend(uids.map(|uid| (room.number, uid, Folder::open_in(room, uid))));
+        for container in &self.containers.all {
+            let uids =
+                UserDirectory::some_users(&container.path(), NAMES_MAX).into_iter().take(DIRECTORIES_MAX);
+            found.extend(uids.map(|uid| (container.number, uid, UserDirectory::open_in(container, uid))));
         }
-        for (room, uid, folder) in found {
-            // A user of a container could make any number of folders there: each owner has one.
-            let owner = folder.as_ref().map_or(uid, |folder| folder.uid);
-            if self.users.iter().any(|user| user.room == room && user.folder.uid == owner) {
+        for (container, uid, directory) in found {
+            // A user of a container could make any number of directories there: each owner has one.
+            let owner = directory.as_ref().map_or(uid, |directory| directory.uid);
+            if self.users.iter().any(|user| user.container == container && user.directory.uid == owner) {
                 continue;
             }
-            let added = folder.and_then(|folder| self.add_user(folder, room));
+            let added = directory.and_then(|directory| self.add_user(directory, container));
             match added {
                 Ok(()) => self.busy.retain(|(busy, _)| *busy != uid),
                 Err(Error::Busy(pid)) if !self.busy.contains(&(uid, pid)) => self.busy.push((uid, pid)),
@@ -325,13 +327,13 @@ impl Programs {
     /// # Errors
     /// When the system refuses.
     pub fn wait(&mut self, time: Duration, other: BorrowedFd<'_>) -> io::Result<bool> {
-        self.news.as_mut().map_or(Ok(false), |news| news.wait(time, other))
+        self.watch.as_mut().map_or(Ok(false), |watch| watch.wait(time, other))
     }
 
     /// Sleeps, whatever comes.
     pub fn sleep(&mut self, time: Duration) {
-        if let Some(news) = &mut self.news {
-            news.sleep(time);
+        if let Some(watch) = &mut self.watch {
+            watch.sleep(time);
         }
     }
 
@@ -339,12 +341,12 @@ impl Programs {
     ///
     /// # Errors
     /// When the sink refuses (a full disk).
-    pub fn drain(&mut self, sink: &mut dyn Sink) -> io::Result<Drained> {
-        let mut drained = Drained::default();
-        let look = Look { stopping: false, now: Instant::now() };
+    pub fn drain(&mut self, sink: &mut dyn Sink) -> io::Result<DrainSummary> {
+        let mut drained = DrainSummary::default();
+        let look = Poll { stopping: false, now: Instant::now() };
         for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
             for process in user.processes.values_mut() {
-                process.drain(look, &user.folder, sink, &mut drained)?;
+                process.drain(look, &user.directory, sink, &mut drained)?;
             }
         }
         Ok(drained)
@@ -355,19 +357,19 @@ impl Programs {
     /// # Errors
     /// When the sink refuses.
     pub fn stop(&mut self, sink: &mut dyn Sink) -> io::Result<u64> {
-        self.look(sink)?;
+        self.poll(sink)?;
         self.switch_off(sink)?;
         // Threads that are in the middle of an event finish it.
         std::thread::sleep(Duration::from_millis(2));
-        let mut drained = Drained::default();
-        let look = Look { stopping: true, now: Instant::now() };
+        let mut drained = DrainSummary::default();
+        let look = Poll { stopping: true, now: Instant::now() };
         self.check();
         for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
             for process in user.processes.values_mut() {
-                process.drain(look, &user.folder, sink, &mut drained)?;
+                process.drain(look, &user.directory, sink, &mut drained)?;
             }
             // What has been taken to its end goes; what lives stays, for the next collector.
-            user.check(&self.census, self.containers.is_deserted(user.room));
+            user.check(&self.census, self.containers.is_deserted(user.container));
         }
         Ok(drained.bytes)
     }
@@ -395,7 +397,7 @@ impl Programs {
     /// Users whose programs are recorded by somebody else, and by whom; for who only watches.
     #[must_use]
     pub fn recorded_by(&self) -> Vec<(u32, u32)> {
-        self.users.iter().filter_map(|user| Some((user.folder.uid, user.other?))).collect()
+        self.users.iter().filter_map(|user| Some((user.directory.uid, user.other?))).collect()
     }
 
     /// What became of every program so far.
@@ -417,7 +419,7 @@ impl Programs {
         here + exact::count(self.past.len()) + self.past_over
     }
 
-    /// Events that found no room or no ring, so far.
+    /// Events that found no base or no ring, so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let processes = self.users.iter().flat_map(|user| user.processes.values());
@@ -437,8 +439,8 @@ impl Programs {
     /// For flight recorders: forgets threads and processes that ended longer ago than any snapshot reaches back.
     pub fn forget_ended(&mut self, before: Duration) {
         for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
-            let folder = &user.folder;
-            user.processes.retain(|_, process| process.forget_ended(folder, before));
+            let directory = &user.directory;
+            user.processes.retain(|_, process| process.forget_ended(directory, before));
         }
     }
 }
@@ -447,7 +449,7 @@ impl Drop for Programs {
     fn drop(&mut self) {
         if self.session.is_some() {
             // This sink refuses nothing.
-            let _ = self.switch_off(&mut Nothing);
+            let _ = self.switch_off(&mut DiscardingSink);
         }
     }
 }

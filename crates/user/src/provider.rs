@@ -2,9 +2,9 @@
 //! A provider's file: what it describes is copied and checked once; the words that enable its events are written.
 
 use crate::description::Descriptions;
-use crate::folder::{FileKind, FileName, Folder};
+use crate::directory::{FileKind, FileName, UserDirectory};
 use crate::memory::Mapping;
-use crate::patterns::Wanted;
+use crate::patterns::RequestedEvents;
 use rtscope_abi::program as abi;
 use rtscope_event::exact;
 use serde::{Deserialize, Serialize};
@@ -70,9 +70,9 @@ pub struct ProcessCounters {
 
 impl Provider {
     /// Reads a provider. `Ok(None)`: it is not complete yet. `Err`: what is wrong with it.
-    pub(crate) fn open(folder: &Folder, name: FileName) -> Result<Option<Provider>, String> {
+    pub(crate) fn open(directory: &UserDirectory, name: FileName) -> Result<Option<Provider>, String> {
         let FileKind::Provider(number) = name.kind else { return Err("it is no provider".to_string()) };
-        let (file, bytes) = folder.open_file(name).map_err(|error| error.to_string())?;
+        let (file, bytes) = directory.open_file(name).map_err(|error| error.to_string())?;
         let header = size_of::<abi::rtu_provider>() as u64;
         if bytes < header {
             // The program makes it before it fills it.
@@ -89,7 +89,7 @@ impl Provider {
         }
         let mut copy = vec![0; length];
         mapping.copy(0, &mut copy);
-        let info = read(&copy, name, number, folder.uid)?;
+        let info = read(&copy, name, number, directory.uid)?;
         let half = |offset: usize| u32_at(&copy, offset);
         let enabled_offset = half(offset_of!(abi::rtu_provider, enabled_offset)) as usize;
         let pid_namespace = u64_at(&copy, offset_of!(abi::rtu_provider, pid_namespace));
@@ -112,7 +112,7 @@ impl Provider {
     }
 
     /// Enables what is wanted by a session (`None`: nothing).
-    pub(crate) fn enable(&self, session: u64, wanted: Option<&Wanted>) {
+    pub(crate) fn enable(&self, session: u64, wanted: Option<&RequestedEvents>) {
         self.enabled_by.set(session);
         for (index, event) in self.info.descriptions.events.iter().enumerate() {
             let on = wanted.is_some_and(|wanted| wanted.matches(&event.name, event.level));

@@ -4,7 +4,7 @@
 //! Nothing is decoded here: the walk only finds how far records are complete. What is written on may have been
 //! changed by a lying program between the two, so whoever reads it later checks it again.
 
-use crate::folder::{FileKind, FileName, Folder};
+use crate::directory::{FileKind, FileName, UserDirectory};
 use crate::memory::Mapping;
 use crate::provider::{text_at, u32_at, u64_at};
 use crate::records::{Header, Layout, Sync};
@@ -94,9 +94,9 @@ pub(crate) struct Ring {
 
 impl Ring {
     /// Reads a ring's header. `Ok(None)`: it is not complete yet. `Err`: what is wrong with it.
-    pub(crate) fn open(folder: &Folder, name: FileName) -> Result<Option<Ring>, String> {
+    pub(crate) fn open(directory: &UserDirectory, name: FileName) -> Result<Option<Ring>, String> {
         let FileKind::Ring(tid, number) = name.kind else { return Err("it is no ring".to_string()) };
-        let (file, bytes) = folder.open_file(name).map_err(|error| error.to_string())?;
+        let (file, bytes) = directory.open_file(name).map_err(|error| error.to_string())?;
         let least = u64::from(abi::RTU_RING_OFFSET + abi::RTU_RING_BYTES_MIN);
         if bytes < least {
             return Ok(None);
@@ -139,7 +139,7 @@ impl Ring {
         let info = RingInfo {
             pid: process.0,
             birth_ns: process.1,
-            uid: folder.uid,
+            uid: directory.uid,
             tid,
             number,
             comm: text_at(&copy, offset_of!(abi::rtu_ring, comm), 16),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The right to record a user's programs, and what those that start later find.
 //!
-//! One collector at a time serves a folder: two would give back each other's records. The right is a lock, which the kernel
+//! One collector at a time serves a directory: two would give back each other's records. The right is a lock, which the kernel
 //! drops when the collector ends, however that happens; the next one then takes over what it left.
 
 use crate::Error;
-use crate::folder::Folder;
-use crate::patterns::Wanted;
+use crate::directory::UserDirectory;
+use crate::patterns::RequestedEvents;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
@@ -21,12 +21,12 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Which events.
-    pub wanted: Wanted,
+    pub events: RequestedEvents,
     /// Size of rings that are made from now on; 0: as the programs like.
     pub ring_bytes: u32,
     /// Rings are overwritten instead of filled.
     pub flight: bool,
-    /// Programs that allow it wait for room.
+    /// Programs that allow it wait for base.
     pub blocking: bool,
     /// Where a flight recorder saves, for who asks it to.
     pub place: String,
@@ -38,9 +38,9 @@ impl Settings {
     }
 }
 
-/// A folder that this process serves.
+/// A directory that this process serves.
 #[derive(Debug)]
-pub(crate) struct Served {
+pub(crate) struct ServedDirectory {
     session: PathBuf,
     /// Holds the lock.
     _file: File,
@@ -48,23 +48,28 @@ pub(crate) struct Served {
     _session_file: File,
 }
 
-impl Served {
+impl ServedDirectory {
     /// Takes the right, and leaves the session for programs that start.
-    pub(crate) fn new(folder: &Folder, id: u64, settings: &Settings) -> Result<Served, Error> {
-        // Below the open folder, not below its name: its owner can put a link to anywhere in that place at any time.
-        let base = folder.descriptor_path();
-        let path = folder.path.join("collector");
+    pub(crate) fn new(
+        directory: &UserDirectory,
+        id: u64,
+        settings: &Settings,
+    ) -> Result<ServedDirectory, Error> {
+        // Below the open directory, not below its name: its owner can put a link to anywhere in that place at any time.
+        let base = directory.descriptor_path();
+        let path = directory.path.join("collector");
         // Where root of this machine is nobody, as in a container of an ordinary user, only the owner can make files.
-        let _owner = folder.is_containers().then(|| AsOwner::of(folder));
-        let file =
-            folder.open_own("collector", OFlag::O_RDWR | OFlag::O_CREAT).map_err(Error::io("open", &path))?;
+        let _owner = directory.is_containers().then(|| OwnerIdentity::of(directory));
+        let file = directory
+            .open_own("collector", OFlag::O_RDWR | OFlag::O_CREAT)
+            .map_err(Error::io("open", &path))?;
         let status = file.metadata().map_err(Error::io("look at", &path))?;
         // A file with a second name could be anybody's.
-        let owned = status.uid() == folder.uid || status.uid() == nix::unistd::geteuid().as_raw();
+        let owned = status.uid() == directory.uid || status.uid() == nix::unistd::geteuid().as_raw();
         if !status.is_file() || status.nlink() != 1 || !owned {
             return Err(Error::NotOurs(path.display().to_string()));
         }
-        give_to(&file, folder.uid).map_err(Error::io("change the owner of", &path))?;
+        give_to(&file, directory.uid).map_err(Error::io("change the owner of", &path))?;
         let mut holder = String::new();
         // Who holds it is for the message only.
         let _ = (&file).take(32).read_to_string(&mut holder);
@@ -84,9 +89,9 @@ impl Served {
             &session,
             id,
             settings,
-            Readers { mode: 0o600, uid: folder.uid, are_elsewhere: folder.is_containers() },
+            Readers { mode: 0o600, uid: directory.uid, are_elsewhere: directory.is_containers() },
         )?;
-        Ok(Served { session, _file: file, _session_file: session_file })
+        Ok(ServedDirectory { session, _file: file, _session_file: session_file })
     }
 
     /// Takes the session away; the right stays.
@@ -95,9 +100,9 @@ impl Served {
         let _ = fs::remove_file(&self.session);
     }
 
-    /// Whether somebody serves this folder now: its process, and where it saves.
-    pub(crate) fn by_another(folder: &Folder) -> Option<(u32, String)> {
-        let file = folder.open_own("collector", OFlag::O_RDONLY).ok()?;
+    /// Whether somebody serves this directory now: its process, and where it saves.
+    pub(crate) fn by_another(directory: &UserDirectory) -> Option<(u32, String)> {
+        let file = directory.open_own("collector", OFlag::O_RDONLY).ok()?;
         let mut text = String::new();
         (&file).take(PLACE_BYTES_MAX).read_to_string(&mut text).ok()?;
         let mut lines = text.lines();
@@ -130,44 +135,44 @@ const PLACE_BYTES_MAX: u64 = 8192;
 
 /// The flight recorder of a user's programs: its process, and where it saves. `None`: there is none now.
 #[must_use]
-pub fn flight_recorder(room: &Path, uid: u32) -> Option<(u32, PathBuf)> {
-    let (pid, place) = Served::by_another(&Folder::open(room, uid).ok()?)?;
+pub fn flight_recorder(base: &Path, uid: u32) -> Option<(u32, PathBuf)> {
+    let (pid, place) = ServedDirectory::by_another(&UserDirectory::open(base, uid).ok()?)?;
     (!place.is_empty()).then(|| (pid, PathBuf::from(place)))
 }
 
-impl Drop for Served {
+impl Drop for ServedDirectory {
     fn drop(&mut self) {
         self.withdraw();
     }
 }
 
-/// The session that programs of users find who have no folder yet; only root can leave it.
+/// The session that programs of users find who have no directory yet; only root can leave it.
 #[derive(Debug)]
-pub(crate) struct ForAll {
+pub(crate) struct SharedSession {
     path: PathBuf,
     /// Holds the lock, as for Served.
     _file: File,
 }
 
-impl ForAll {
+impl SharedSession {
     /// `are_elsewhere`: the programs are a container's.
     pub(crate) fn new(
-        room: &Path,
+        base: &Path,
         id: u64,
         settings: &Settings,
         are_elsewhere: bool,
-    ) -> Result<ForAll, Error> {
-        let path = room.join("rtscope-session");
-        // Somebody else's goes; it can be there, since anybody may write here. Only a folder cannot be replaced.
+    ) -> Result<SharedSession, Error> {
+        let path = base.join("rtscope-session");
+        // Somebody else's goes; it can be there, since anybody may write here. Only a directory cannot be replaced.
         if fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir()) {
             return Err(Error::NotOurs(path.display().to_string()));
         }
         let file = write_session(&path, id, settings, Readers { mode: 0o644, uid: 0, are_elsewhere })?;
-        Ok(ForAll { path, _file: file })
+        Ok(SharedSession { path, _file: file })
     }
 }
 
-impl Drop for ForAll {
+impl Drop for SharedSession {
     fn drop(&mut self) {
         // As for Served.
         let _ = fs::remove_file(&self.path);
@@ -175,23 +180,23 @@ impl Drop for ForAll {
 }
 
 /// This thread makes files as their user, until it is dropped.
-struct AsOwner(Uid, Gid);
+struct OwnerIdentity(Uid, Gid);
 
-impl AsOwner {
-    fn of(folder: &Folder) -> AsOwner {
-        let group = setfsgid(Gid::from_raw(folder.gid));
-        AsOwner(setfsuid(Uid::from_raw(folder.uid)), group)
+impl OwnerIdentity {
+    fn of(directory: &UserDirectory) -> OwnerIdentity {
+        let group = setfsgid(Gid::from_raw(directory.gid));
+        OwnerIdentity(setfsuid(Uid::from_raw(directory.uid)), group)
     }
 }
 
-impl Drop for AsOwner {
+impl Drop for OwnerIdentity {
     fn drop(&mut self) {
         setfsuid(self.0);
         setfsgid(self.1);
     }
 }
 
-/// What root makes in a user's folder is that user's, who can then record when root has ended.
+/// What root makes in a user's directory is that user's, who can then record when root has ended.
 fn give_to(file: &File, uid: u32) -> std::io::Result<()> {
     if nix::unistd::geteuid().as_raw() == uid {
         Ok(())
@@ -213,13 +218,13 @@ struct Readers {
 fn write_session(path: &Path, id: u64, settings: &Settings, readers: Readers) -> Result<File, Error> {
     let Readers { mode, uid, are_elsewhere } = readers;
     let own_pid = if are_elsewhere { 0 } else { std::process::id() };
-    let words = settings.wanted.words();
+    let words = settings.events.words();
     let mut bytes = Vec::new();
     bytes.extend_from_slice(&abi::RTU_SESSION_MAGIC.to_le_bytes());
     bytes.extend_from_slice(&abi::RTU_ABI_VERSION.to_le_bytes());
     bytes.extend_from_slice(&exact::count(words.len()).to_le_bytes());
     bytes.extend_from_slice(&id.to_le_bytes());
-    for word in [own_pid, settings.flags(), settings.ring_bytes, settings.wanted.level] {
+    for word in [own_pid, settings.flags(), settings.ring_bytes, settings.events.level] {
         bytes.extend_from_slice(&word.to_le_bytes());
     }
     debug_assert_eq!(bytes.len(), size_of::<abi::rtu_session>());

@@ -157,7 +157,7 @@ fn record(room: &Room, mut between: impl FnMut(usize)) -> Vec<ProcessReport> {
     let mut programs = room.recording();
     let mut kept = Kept::default();
     for round in 0..4 {
-        programs.look(&mut kept).expect("a file of the test");
+        programs.poll(&mut kept).expect("a file of the test");
         programs.drain(&mut kept).expect("a file of the test");
         between(round);
     }
@@ -306,11 +306,11 @@ fn thousands_of_announced_rings_do_not_stop_the_others() {
     let mut kept = Kept::default();
     let honest =
         |kept: &Kept| kept.rings.iter().any(|ring| ring.0 == HONEST && ring.1.len() == 32 + 500 * 24);
-    programs.look(&mut kept).expect("a file of the test");
+    programs.poll(&mut kept).expect("a file of the test");
     programs.drain(&mut kept).expect("a file of the test");
     assert!(honest(&kept), "in the first round");
     for _ in 0..200 {
-        programs.look(&mut kept).expect("a file of the test");
+        programs.poll(&mut kept).expect("a file of the test");
         programs.drain(&mut kept).expect("a file of the test");
     }
     programs.stop(&mut kept).expect("a file of the test");
@@ -400,7 +400,7 @@ fn processes_that_have_ended_leave_no_account() {
     }
     let mut programs = room.recording();
     let mut kept = Kept::default();
-    programs.look(&mut kept).expect("a file of the test");
+    programs.poll(&mut kept).expect("a file of the test");
     programs.drain(&mut kept).expect("a file of the test");
     programs.stop(&mut kept).expect("a file of the test");
     let reports = programs.reports();
@@ -429,13 +429,13 @@ fn who_only_watches_changes_nothing_of_what_it_cannot_read() {
     put32(&mut wrong, offset_of!(abi::rtu_ring, sub_buffers), 3);
     room.leave(&format!("r{PID}-{HONEST:x}-{PID}-1"), &wrong);
     let mut watcher = Programs::watching(room.room.path());
-    watcher.look(&mut Kept::default()).expect("a file of the test");
+    watcher.poll(&mut Kept::default()).expect("a file of the test");
     assert!(watcher.reports()[0].dropped.is_some(), "{:?}", watcher.reports());
     drop(watcher);
     assert!(fs::read(room.path(&name)).expect("a file of the test") == recorded, "as its recorder left it");
     // A collector switches off what it takes nothing from, and nobody waits for it.
     let mut programs = room.recording();
-    programs.look(&mut Kept::default()).expect("a file of the test");
+    programs.poll(&mut Kept::default()).expect("a file of the test");
     let bytes = fs::read(room.path(&name)).expect("a file of the test");
     let half = |offset: usize| u32::from_le_bytes(bytes[offset..offset + 4].try_into().expect("four bytes"));
     assert_eq!(half(size_of::<abi::rtu_provider>()), 0, "no event is on");

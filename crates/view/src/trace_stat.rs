@@ -4,7 +4,7 @@
 use crate::event::Clock;
 use crate::label::clean;
 use crate::units::{count_text, duration_text};
-use rtscope_ctf::{Counts, Missing, Selection, Stream, TraceSet};
+use rtscope_ctf::{Counts, StreamGap, Selection, Stream, TraceSet};
 use rtscope_event::Loss;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -356,7 +356,7 @@ pub fn missing_lines(set: &TraceSet, clock: Clock) -> Vec<String> {
     lines
 }
 
-fn missing_line(stream: &Stream, missing: &Missing, clock: Clock) -> String {
+fn missing_line(stream: &Stream, missing: &StreamGap, clock: Clock) -> String {
     let what = if missing.packets { "packet" } else { "event" };
     let count = match missing.count {
         Some(1) => format!("1 {what}"),

@@ -6,9 +6,9 @@ use super::options::ListOptions;
 use crate::exit::Failure;
 use crate::{output, schema};
 use rtscope_user::description::{EventDescription, Field, FieldType, Integer};
-use rtscope_user::folder::ROOM;
-use rtscope_user::patterns::Wanted;
-use rtscope_user::programs::{Nothing, ProcessReport, Programs};
+use rtscope_user::directory::SHARED_MEMORY;
+use rtscope_user::patterns::RequestedEvents;
+use rtscope_user::programs::{DiscardingSink, ProcessReport, Programs};
 use rtscope_view::clean;
 use serde_json::{Value, json};
 use std::io;
@@ -21,9 +21,9 @@ const FEW: usize = 10;
 pub fn run(options: &ListOptions) -> Result<(), Failure> {
     let patterns: Vec<String> =
         options.patterns.iter().flat_map(|word| word.split(',')).map(str::to_string).collect();
-    let wanted = Wanted::parse(&patterns, u32::MAX).map_err(|error| Failure::Usage(error.to_string()))?;
-    let mut programs = Programs::watching(Path::new(ROOM));
-    programs.look(&mut Nothing).map_err(|error| Failure::doing("looking for programs", error))?;
+    let wanted = RequestedEvents::parse(&patterns, u32::MAX).map_err(|error| Failure::Usage(error.to_string()))?;
+    let mut programs = Programs::watching(Path::new(SHARED_MEMORY));
+    programs.poll(&mut DiscardingSink).map_err(|error| Failure::doing("looking for programs", error))?;
     programs.refused.iter().for_each(|why| output::note(&format!("rtscope: {}", clean(why))));
     let mut reports = programs.reports();
     for provider in reports.iter_mut().flat_map(|report| &mut report.providers) {

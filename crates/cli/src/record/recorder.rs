@@ -18,8 +18,8 @@ use rtscope_kernel::{
     stream_programs,
 };
 use rtscope_ring::{Controls, StreamReader};
-use rtscope_store::session::{
-    End, EndLoss, FormatText, FtraceSession, Session as SpoolSession, Source, SyscallFormat,
+use rtscope_store::description::{
+    End, EndLoss, FormatText, FtraceDescription, SpoolDescription, Source, SyscallFormat,
 };
 use rtscope_store::spool::{Spool, SpoolWriter};
 use std::collections::BTreeMap;
@@ -309,8 +309,8 @@ fn describe(
     tracefs: Option<&Tracefs>,
     instance: &Option<Instance>,
     ebpf: Option<&Ebpf>,
-) -> Result<SpoolSession, Failure> {
-    let mut session = SpoolSession::of_this_machine(env!("CARGO_PKG_VERSION"))
+) -> Result<SpoolDescription, Failure> {
+    let mut session = SpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"))
         .map_err(|error| Failure::doing("reading the clocks", error))?;
     session.started = started;
     session.leave_out = if options.with_self { Vec::new() } else { vec![std::process::id()] };
@@ -326,7 +326,7 @@ fn describe(
     if let Some(tracefs) = tracefs {
         let format = |event: &EventName| format_text(tracefs, event);
         if let Some(instance) = instance {
-            session.ftrace = Some(FtraceSession {
+            session.ftrace = Some(FtraceDescription {
                 header_page: instance.header_page()?,
                 formats: plan.ftrace.iter().map(format).collect::<Result<_, Failure>>()?,
             });

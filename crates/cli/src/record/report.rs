@@ -8,8 +8,8 @@ use crate::exit::Failure;
 use crate::output::{note, result};
 use crate::schema;
 use rtscope_event::MonotonicNs;
-use rtscope_store::Converted;
-use rtscope_store::user::UserConverted;
+use rtscope_store::ConversionSummary;
+use rtscope_store::user::UserConversionSummary;
 use rtscope_view::{clean, duration_text, loss_line};
 use serde_json::json;
 use std::io::{IsTerminal, Write, stderr};
@@ -129,13 +129,13 @@ impl Report {
     }
 
     /// The account.
-    pub fn finished(&self, target: &Path, converted: &Converted) {
+    pub fn finished(&self, target: &Path, converted: &ConversionSummary) {
         self.end_of_progress();
         if self.json { self.finished_json(target, converted) } else { self.finished_text(target, converted) }
     }
 
     /// The account of programs.
-    pub fn finished_user(&self, target: &Path, converted: &UserConverted, recording_cpu_us: Option<u64>) {
+    pub fn finished_user(&self, target: &Path, converted: &UserConversionSummary, recording_cpu_us: Option<u64>) {
         self.end_of_progress();
         for remark in &converted.remarks {
             note(&format!("rtscope: {}", clean(remark)));
@@ -187,7 +187,7 @@ impl Report {
         result(&text);
     }
 
-    fn finished_text(&self, target: &Path, converted: &Converted) {
+    fn finished_text(&self, target: &Path, converted: &ConversionSummary) {
         let mut text = format!(
             "{}: {} events{} ({:.1} MB)\n",
             target.display(),
@@ -216,7 +216,7 @@ impl Report {
         result(&text);
     }
 
-    fn finished_json(&self, target: &Path, converted: &Converted) {
+    fn finished_json(&self, target: &Path, converted: &ConversionSummary) {
         let losses: Vec<_> = converted
             .losses
             .iter()

@@ -10,10 +10,10 @@ use crate::exit::Failure;
 use crate::output::note;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use rtscope_collect::monotonic_now;
-use rtscope_store::user::{UserEnd, UserSession, UserSpool, UserSpoolWriter};
+use rtscope_store::user::{UserEnd, UserSpoolDescription, UserSpool, UserSpoolWriter};
 use rtscope_user::clock::{Pair, counter_kind};
-use rtscope_user::folder::ROOM;
-use rtscope_user::patterns::Wanted;
+use rtscope_user::directory::SHARED_MEMORY;
+use rtscope_user::patterns::RequestedEvents;
 use rtscope_user::programs::Programs;
 use rtscope_user::session::Settings;
 use std::io;
@@ -77,12 +77,12 @@ impl UserRecording {
         let settings = settings(options)?;
         let context = options.context.iter().map(|context| Context::name(*context).to_string()).collect();
         let failed = |error: rtscope_store::Error| Failure::Usage(error.to_string());
-        let session = UserSession::of_this_machine(env!("CARGO_PKG_VERSION"), context).map_err(failed)?;
-        let mut programs = Programs::recording(Path::new(ROOM), settings).map_err(refused)?;
+        let session = UserSpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"), context).map_err(failed)?;
+        let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings).map_err(refused)?;
         let mut spool = UserSpoolWriter::create(target, &session).map_err(failed)?;
         // Those that run are enabled before COMMAND starts, and before this returns. The clock first: what is older than its first pair
         // waits until the second.
-        let begun = spool.clock(&[Pair::now(counter_kind())]).and_then(|()| programs.look(&mut spool));
+        let begun = spool.clock(&[Pair::now(counter_kind())]).and_then(|()| programs.poll(&mut spool));
         if let Err(error) = begun {
             spool.discard();
             return Err(Failure::doing("writing the recording", error));
@@ -163,13 +163,13 @@ impl Drop for UserRecording {
 
 /// What was asked of programs.
 pub(super) fn settings(options: &RecordOptions) -> Result<Settings, Failure> {
-    let wanted = Wanted::parse(&options.user, options.level).map_err(refused)?;
+    let wanted = RequestedEvents::parse(&options.user, options.level).map_err(refused)?;
     let buffer = options.user_buffer.map_or(0, |buffer| buffer.0);
     if buffer > BUFFER_MAX {
         return Err(Failure::Usage("--user-buffer: at most 1G for each thread".to_string()));
     }
     let ring_bytes = u32::try_from(buffer).unwrap_or(0);
-    Ok(Settings { wanted, ring_bytes, blocking: options.blocking, ..Settings::default() })
+    Ok(Settings { events: wanted, ring_bytes, blocking: options.blocking, ..Settings::default() })
 }
 
 /// What the caller can do something about is its mistake.
@@ -225,7 +225,7 @@ fn collect(
             return spool.clock(&[Pair::now(counter_kind())]);
         }
         let rings = programs.rings();
-        programs.look(spool)?;
+        programs.poll(spool)?;
         if programs.rings() != rings || programs.is_awaiting() {
             pace.restart();
         }

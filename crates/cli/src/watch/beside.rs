@@ -11,7 +11,7 @@ use rtscope_event::{CpuId, Loss, LossCause, MonotonicNs};
 use rtscope_ftrace::pattern::Patterns;
 use rtscope_kernel::PROGRAMS;
 use rtscope_kernel::tracefs::{EventName, FlightInstances, InstanceConfig, Tracefs};
-use rtscope_store::{FormatText, FtraceSession, Pages, Tracepoints};
+use rtscope_store::{FormatText, FtraceDescription, Pages, Tracepoints};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -113,7 +113,7 @@ fn describe(
     tracefs: &Tracefs,
     flight: &FlightInstances,
     events: &[EventName],
-) -> Result<FtraceSession, Failure> {
+) -> Result<FtraceDescription, Failure> {
     let format = |event: &EventName| {
         let path: PathBuf =
             tracefs.root().join("events").join(&event.system).join(&event.name).join("format");
@@ -121,7 +121,7 @@ fn describe(
             .map_err(|error| Failure::doing(format!("reading {}", path.display()), error))?;
         Ok(FormatText { system: event.system.clone(), text })
     };
-    Ok(FtraceSession {
+    Ok(FtraceDescription {
         header_page: flight.banks()[0].header_page()?,
         formats: events.iter().map(format).collect::<Result<_, Failure>>()?,
     })

@@ -5,7 +5,7 @@ use super::class::{
     ByteOrder, ClockClass, EnvValue, EventClass, FieldClass, StreamClass, StructClass, TraceClass, shown_name,
 };
 use super::lexer::{Fault, Lexer, Token};
-use super::parser::{Parsed, Parser};
+use super::parser::{ParseResult, Parser};
 use super::resolve;
 use rtscope_event::exact;
 use std::collections::BTreeMap;
@@ -108,7 +108,7 @@ impl Block {
 }
 
 /// `{ KEY = VALUE ; KEY := TYPE ; ... }`
-fn block(parser: &mut Parser<'_>) -> Parsed<Block> {
+fn block(parser: &mut Parser<'_>) -> ParseResult<Block> {
     let mut block = Block::default();
     parser.expect("{")?;
     let mark = parser.enter();
@@ -146,7 +146,7 @@ fn block(parser: &mut Parser<'_>) -> Parsed<Block> {
     Ok(block)
 }
 
-fn dotted(parser: &mut Parser<'_>, first: &str) -> Parsed<String> {
+fn dotted(parser: &mut Parser<'_>, first: &str) -> ParseResult<String> {
     let mut path = first.to_owned();
     while parser.accept(".")? {
         path.push('.');
@@ -155,7 +155,7 @@ fn dotted(parser: &mut Parser<'_>, first: &str) -> Parsed<String> {
     Ok(path)
 }
 
-fn value(parser: &mut Parser<'_>) -> Parsed<EnvValue> {
+fn value(parser: &mut Parser<'_>) -> ParseResult<EnvValue> {
     match parser.next_inside("a block")? {
         Token::Text(text) => Ok(EnvValue::Text(text.into_owned())),
         Token::Number(number) => Ok(EnvValue::Number(number as i64)),
@@ -174,19 +174,19 @@ fn value(parser: &mut Parser<'_>) -> Parsed<EnvValue> {
     }
 }
 
-fn trace_block(parser: &mut Parser<'_>, trace: &mut TraceClass) -> Parsed<()> {
+fn trace_block(parser: &mut Parser<'_>, trace: &mut TraceClass) -> ParseResult<()> {
     let mut block = block(parser)?;
     trace.uuid = block.uuid();
     trace.packet_header = block.structure("packet.header");
     Ok(())
 }
 
-fn env_block(parser: &mut Parser<'_>, env: &mut BTreeMap<String, EnvValue>) -> Parsed<()> {
+fn env_block(parser: &mut Parser<'_>, env: &mut BTreeMap<String, EnvValue>) -> ParseResult<()> {
     env.append(&mut block(parser)?.values);
     Ok(())
 }
 
-fn clock_block(parser: &mut Parser<'_>) -> Parsed<ClockClass> {
+fn clock_block(parser: &mut Parser<'_>) -> ParseResult<ClockClass> {
     let block = block(parser)?;
     let frequency = if block.values.contains_key("freq") { block.number("freq") } else { 1_000_000_000 };
     if frequency == 0 {
@@ -208,7 +208,7 @@ fn clock_block(parser: &mut Parser<'_>) -> Parsed<ClockClass> {
     })
 }
 
-fn stream_block(parser: &mut Parser<'_>) -> Parsed<StreamClass> {
+fn stream_block(parser: &mut Parser<'_>) -> ParseResult<StreamClass> {
     let mut block = block(parser)?;
     let mut packet_context = block.structure("packet.context");
     for (name, field) in packet_context.iter_mut().flat_map(|class| &mut class.fields) {
@@ -226,7 +226,7 @@ fn stream_block(parser: &mut Parser<'_>) -> Parsed<StreamClass> {
     })
 }
 
-fn event_block(parser: &mut Parser<'_>) -> Parsed<EventClass> {
+fn event_block(parser: &mut Parser<'_>) -> ParseResult<EventClass> {
     let mut block = block(parser)?;
     Ok(EventClass {
         id: block.number("id"),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Counting: what `rtscope stat` shows. Only event headers are read, and what decides where the next one is.
 
-use super::lane::{ALWAYS, Lane, Reading};
+use super::lane::{ALWAYS, Lane, StreamReader};
 use super::parallel::for_each;
 use super::select::Selection;
 use super::set::{DamagedFile, TraceSet};
@@ -52,8 +52,8 @@ pub struct Counts {
 /// Counts the wanted events. `progress` is called now and then with the bytes done so far.
 #[must_use]
 pub fn count(set: &TraceSet, selection: &Selection, progress: &(dyn Fn(u64) + Sync)) -> Counts {
-    let readings: Vec<Reading<'_>> =
-        set.streams.iter().map(|stream| Reading::new(set, stream, selection)).collect();
+    let readings: Vec<StreamReader<'_>> =
+        set.streams.iter().map(|stream| StreamReader::new(set, stream, selection)).collect();
     let counts = Counts { streams: vec![StreamCount::default(); readings.len()], damaged: Vec::new() };
     let state = Mutex::new((counts, 0_u64));
     for_each(pieces(&readings), |(stream, from, until, bytes)| {
@@ -75,7 +75,7 @@ pub fn count(set: &TraceSet, selection: &Selection, progress: &(dyn Fn(u64) + Sy
 }
 
 /// Stream, segments from and until, bytes. A stream whose times depend on what came before is one piece.
-fn pieces(readings: &[Reading<'_>]) -> Vec<(usize, usize, usize, u64)> {
+fn pieces(readings: &[StreamReader<'_>]) -> Vec<(usize, usize, usize, u64)> {
     let mut pieces = Vec::new();
     for (stream, reading) in readings.iter().enumerate() {
         let mut from = 0;
@@ -96,7 +96,7 @@ fn pieces(readings: &[Reading<'_>]) -> Vec<(usize, usize, usize, u64)> {
     pieces
 }
 
-fn count_piece(reading: &Reading<'_>, segments: (usize, usize)) -> (StreamCount, Vec<DamagedFile>) {
+fn count_piece(reading: &StreamReader<'_>, segments: (usize, usize)) -> (StreamCount, Vec<DamagedFile>) {
     let mut found = StreamCount { events: vec![0; reading.verdicts.len()], ..StreamCount::default() };
     let mut lane = Lane::new(reading, segments, ALWAYS, 1 << 20);
     while let Some(next) = lane.next() {

@@ -7,7 +7,7 @@
 
 use super::packet::{PacketHead, StreamPlans, TracePlans};
 use super::plan::Plan;
-use super::run::{MARGIN, Pass, Position, State, Stop, Visit, run};
+use super::run::{MARGIN, NoVisitor, Position, State, Stop, Visit, run};
 use crate::regular::{Links, open_regular};
 use rtscope_event::exact::index;
 use std::fs::File;
@@ -347,7 +347,7 @@ impl<'t> Cursor<'t> {
                 return self.check_size();
             }
         }
-        self.walk(&plan.passing, &mut Pass, false)
+        self.walk(&plan.passing, &mut NoVisitor, false)
     }
 
     /// Runs a plan over the rest of the event, which it must describe to its end.

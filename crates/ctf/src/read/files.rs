@@ -13,7 +13,7 @@ const METADATA_HEADER_BYTES: usize = 37;
 /// The largest metadata that is read: of a whole kernel's tracepoints it is 2 MB.
 const METADATA_BYTES_MAX: u64 = 64 << 20;
 
-/// The folder with the metadata: `dir`, or `dir/kernel` (a snapshot's folder, or an LTTng session's).
+/// The directory with the metadata: `dir`, or `dir/kernel` (a snapshot's directory, or an LTTng session's).
 pub(super) fn trace_dir(dir: &Path) -> Result<PathBuf, Error> {
     let inside = dir.join("kernel");
     let candidates = [dir.to_owned(), inside];
@@ -21,7 +21,7 @@ pub(super) fn trace_dir(dir: &Path) -> Result<PathBuf, Error> {
     found.ok_or_else(|| Error::NoTrace(dir.to_owned()))
 }
 
-/// The folders of all traces in `path`: itself, or all below it with metadata, as babeltrace2 has it.
+/// The directories of all traces in `path`: itself, or all below it with metadata, as babeltrace2 has it.
 pub(super) fn trace_dirs(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
     if path.join("metadata").is_file() {
@@ -33,7 +33,7 @@ pub(super) fn trace_dirs(path: &Path) -> Result<Vec<PathBuf>, Error> {
     if found.is_empty() { Err(Error::NoTrace(path.to_owned())) } else { Ok(found) }
 }
 
-/// Deeper than any session's folders are.
+/// Deeper than any session's directories are.
 const MAX_DEPTH: u32 = 16;
 
 fn below(dir: &Path, depth: u32, found: &mut Vec<PathBuf>) -> Result<(), Error> {

@@ -16,7 +16,7 @@ const MAX_WARNINGS: usize = 50;
 
 /// Collects, stream by stream.
 #[derive(Default)]
-pub(super) struct Gathered {
+pub(super) struct RecordingBuilder {
     events: Vec<Event>,
     /// Names that events carried beside a tid.
     names: Vec<(MonotonicNs, Tid, Comm)>,
@@ -32,7 +32,7 @@ pub(super) struct Gathered {
     more_warnings: u64,
 }
 
-impl Gathered {
+impl RecordingBuilder {
     pub(super) fn event(&mut self, event: Event) {
         self.events.push(event);
     }

@@ -60,7 +60,7 @@ pub(crate) struct Segment {
 
 /// What is missing from a stream, as its packets say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct StreamGap {
     /// Whole packets; else events.
     pub packets: bool,
     /// How many; `None` when that cannot be told.
@@ -75,7 +75,7 @@ pub struct Missing {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// In order of time; when there are very many, only the first.
-    pub list: Vec<Missing>,
+    pub list: Vec<StreamGap>,
     /// Sum of the known counts.
     pub events: u64,
     /// Sum of the known counts.
@@ -85,7 +85,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    fn add(&mut self, missing: Missing) {
+    fn add(&mut self, missing: StreamGap) {
         match (missing.count, missing.packets) {
             (Some(count), true) => self.packets = self.packets.saturating_add(count),
             (Some(count), false) => self.events = self.events.saturating_add(count),
@@ -109,14 +109,14 @@ impl Losses {
         };
         if let Some(count) = events {
             let from = before.map_or(after.begin, |before| before.end);
-            self.add(Missing { packets: false, count, from_ns: ns(from), to_ns: ns(after.end) });
+            self.add(StreamGap { packets: false, count, from_ns: ns(from), to_ns: ns(after.end) });
         }
         if let Some((before, (one, other))) =
             before.and_then(|before| Some((before, before.sequence.zip(after.sequence)?)))
         {
             if let count @ 1.. = other.wrapping_sub(one).saturating_sub(1) {
                 let (from_ns, to_ns) = (ns(before.end), ns(after.begin));
-                self.add(Missing { packets: true, count: Some(count), from_ns, to_ns });
+                self.add(StreamGap { packets: true, count: Some(count), from_ns, to_ns });
             }
         }
     }

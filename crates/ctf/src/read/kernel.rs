@@ -17,7 +17,7 @@ use std::collections::HashMap;
 
 /// What an event says.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum EventContent {
     Event(EventKind),
     /// From a state dump.
     Task(TaskInfo),
@@ -68,7 +68,7 @@ impl Binding {
     }
 
     /// What the event says; `None` when a field that it needs is missing or of no sense.
-    pub(crate) fn take(&self, values: &Values) -> Option<(Said, Names)> {
+    pub(crate) fn take(&self, values: &Values) -> Option<(EventContent, Names)> {
         let mut fields = Fields { places: self.places.iter(), values };
         match self.id {
             id::SCHED_SWITCH => switch(&mut fields),
@@ -77,8 +77,8 @@ impl Binding {
             id::LATE_RESPONSE => late_response(&mut fields),
             id::DUMP_PROCESS => dump_process(&mut fields),
             id::DUMP_INTERRUPT => dump_interrupt(&mut fields),
-            id::DUMP_START | id::DUMP_END => Some((Said::Nothing, Names::default())),
-            other => Some((Said::Event(cpu_event(other, &mut fields)?), Names::default())),
+            id::DUMP_START | id::DUMP_END => Some((EventContent::Nothing, Names::default())),
+            other => Some((EventContent::Event(cpu_event(other, &mut fields)?), Names::default())),
         }
     }
 }
@@ -168,7 +168,7 @@ impl<'v> Fields<'v> {
     }
 }
 
-fn switch(fields: &mut Fields<'_>) -> Option<(Said, Names)> {
+fn switch(fields: &mut Fields<'_>) -> Option<(EventContent, Names)> {
     let prev_comm = fields.comm();
     let prev_tid = fields.tid()?;
     let prev_prio = fields.prio()?;
@@ -194,24 +194,24 @@ fn switch(fields: &mut Fields<'_>) -> Option<(Said, Names)> {
         next_kthread,
     };
     let tasks = [named(prev_tid, prev_comm), named(next_tid, next_comm)];
-    Some((Said::Event(event), Names { tasks, irq: None }))
+    Some((EventContent::Event(event), Names { tasks, irq: None }))
 }
 
 /// The other events about tasks.
-fn task_event(id: u32, fields: &mut Fields<'_>) -> Option<(Said, Names)> {
+fn task_event(id: u32, fields: &mut Fields<'_>) -> Option<(EventContent, Names)> {
     match id {
         id::PROCESS_FORK => return fork(fields),
         id::PROCESS_EXEC => {
             let filename = fields.text()?;
             let (tid, old_tid) = (fields.tid()?, fields.tid());
             let event = EventKind::ProcessExec { tid, old_tid: old_tid.unwrap_or(tid), filename };
-            return Some((Said::Event(event), Names::default()));
+            return Some((EventContent::Event(event), Names::default()));
         }
         id::TASK_RENAME => {
             let (tid, pid) = (fields.tid()?, fields.pid()?);
             let (old_comm, new_comm) = (fields.comm()?, fields.comm()?);
             let event = EventKind::TaskRename { tid, pid, old_comm, new_comm };
-            return Some((Said::Event(event), Names::default()));
+            return Some((EventContent::Event(event), Names::default()));
         }
         _ => {}
     }
@@ -235,14 +235,14 @@ fn task_event(id: u32, fields: &mut Fields<'_>) -> Option<(Said, Names)> {
             // LTTng does not say the process. The name is the event's own.
             let pid = fields.pid().unwrap_or(Pid(tid.0));
             let event = EventKind::ProcessExit { tid, pid, prio, comm: comm? };
-            return Some((Said::Event(event), Names::default()));
+            return Some((EventContent::Event(event), Names::default()));
         }
         _ => return None,
     };
-    Some((Said::Event(event), Names::task(tid, comm)))
+    Some((EventContent::Event(event), Names::task(tid, comm)))
 }
 
-fn fork(fields: &mut Fields<'_>) -> Option<(Said, Names)> {
+fn fork(fields: &mut Fields<'_>) -> Option<(EventContent, Names)> {
     let parent_comm = fields.comm();
     let parent_tid = fields.tid()?;
     let parent_pid = fields.pid().unwrap_or(Pid(parent_tid.0));
@@ -250,14 +250,14 @@ fn fork(fields: &mut Fields<'_>) -> Option<(Said, Names)> {
     let child_tid = fields.tid()?;
     let child_pid = fields.pid().unwrap_or(Pid(child_tid.0));
     let event = EventKind::ProcessFork { parent_tid, parent_pid, child_tid, child_pid, child_comm };
-    Some((Said::Event(event), Names::task(parent_tid, parent_comm)))
+    Some((EventContent::Event(event), Names::task(parent_tid, parent_comm)))
 }
 
-fn irq_entry(fields: &mut Fields<'_>) -> Option<(Said, Names)> {
+fn irq_entry(fields: &mut Fields<'_>) -> Option<(EventContent, Names)> {
     let irq = fields.irq()?;
     let name = fields.text().filter(|name| !name.is_empty());
     let names = Names { irq: name.map(|name| (irq, name)), ..Names::default() };
-    Some((Said::Event(EventKind::IrqHandlerEntry { irq }), names))
+    Some((EventContent::Event(EventKind::IrqHandlerEntry { irq }), names))
 }
 
 /// Interrupts, timers and the CPU's own events.
@@ -325,7 +325,7 @@ fn deferral(id: u32, fields: &mut Fields<'_>) -> Option<EventKind> {
     })
 }
 
-fn late_response(fields: &mut Fields<'_>) -> Option<(Said, Names)> {
+fn late_response(fields: &mut Fields<'_>) -> Option<(EventContent, Names)> {
     let comm = fields.comm();
     let tid = fields.tid()?;
     let event = EventKind::LateResponse {
@@ -344,10 +344,10 @@ fn late_response(fields: &mut Fields<'_>) -> Option<(Said, Names)> {
         sequence: fields.u64()?,
         end: End::from_number(u8::try_from(fields.number()?).ok()?)?,
     };
-    Some((Said::Event(event), Names::task(tid, comm)))
+    Some((EventContent::Event(event), Names::task(tid, comm)))
 }
 
-fn dump_process(fields: &mut Fields<'_>) -> Option<(Said, Names)> {
+fn dump_process(fields: &mut Fields<'_>) -> Option<(EventContent, Names)> {
     let tid = fields.tid()?;
     let _vtid = fields.number();
     let pid = fields.pid()?;
@@ -360,12 +360,12 @@ fn dump_process(fields: &mut Fields<'_>) -> Option<(Said, Names)> {
     // LTTng says neither; 120 and 0 are what a task has that asked for nothing.
     let prio = fields.prio().unwrap_or(Priority(120));
     let policy = Policy(fields.u32().unwrap_or(0));
-    Some((Said::Task(TaskInfo { tid, pid, ppid, comm, prio, policy, kthread }), Names::default()))
+    Some((EventContent::Task(TaskInfo { tid, pid, ppid, comm, prio, policy, kthread }), Names::default()))
 }
 
-fn dump_interrupt(fields: &mut Fields<'_>) -> Option<(Said, Names)> {
+fn dump_interrupt(fields: &mut Fields<'_>) -> Option<(EventContent, Names)> {
     let irq = fields.irq()?;
     let chip = fields.text();
     let name = fields.text().filter(|name| !name.is_empty()).or(chip)?;
-    Some((Said::Nothing, Names { irq: Some((irq, name)), ..Names::default() }))
+    Some((EventContent::Nothing, Names { irq: Some((irq, name)), ..Names::default() }))
 }

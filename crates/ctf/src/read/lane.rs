@@ -12,7 +12,7 @@ use super::values::Values;
 
 /// What a stream needs for being read, made once.
 #[derive(Debug)]
-pub(crate) struct Reading<'t> {
+pub(crate) struct StreamReader<'t> {
     pub(crate) set: &'t TraceSet,
     pub(crate) stream: &'t Stream,
     pub(crate) segments: Vec<Segment>,
@@ -22,11 +22,11 @@ pub(crate) struct Reading<'t> {
     selection: &'t Selection,
 }
 
-impl<'t> Reading<'t> {
-    pub(crate) fn new(set: &'t TraceSet, stream: &'t Stream, selection: &'t Selection) -> Reading<'t> {
+impl<'t> StreamReader<'t> {
+    pub(crate) fn new(set: &'t TraceSet, stream: &'t Stream, selection: &'t Selection) -> StreamReader<'t> {
         let verdicts = selection.verdicts(set, stream);
         let clock = set.clock(stream).map(|clock| (clock, clock.base_ns()));
-        Reading { set, stream, segments: stream.segments.clone(), clock, verdicts, selection }
+        StreamReader { set, stream, segments: stream.segments.clone(), clock, verdicts, selection }
     }
 
     /// Nanoseconds since the clock's origin; without a clock all is at once, before all.
@@ -99,7 +99,7 @@ pub(crate) const ALWAYS: Interval = (i64::MIN, i64::MAX);
 /// Reads some segments of a stream.
 #[derive(Debug)]
 pub(crate) struct Lane<'r> {
-    pub(crate) reading: &'r Reading<'r>,
+    pub(crate) reading: &'r StreamReader<'r>,
     pub(crate) cursor: Option<Cursor<'r>>,
     /// File that the cursor has open.
     file: usize,
@@ -125,14 +125,14 @@ pub(crate) struct Lane<'r> {
 
 /// The next event of a lane.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Next {
+pub(crate) struct NextEvent {
     pub(crate) head: Head,
     pub(crate) ns: i64,
 }
 
 impl<'r> Lane<'r> {
     pub(crate) fn new(
-        reading: &'r Reading<'r>,
+        reading: &'r StreamReader<'r>,
         (from, until): (usize, usize),
         interval: Interval,
         window: usize,
@@ -232,7 +232,7 @@ impl<'r> Lane<'r> {
 
     /// The next wanted event; its header is read, its fields are not. `None` at the end of the interval.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<Next> {
+    pub(crate) fn next(&mut self) -> Option<NextEvent> {
         loop {
             match self.try_next() {
                 Ok(Some(next)) => return Some(next),
@@ -264,7 +264,7 @@ impl<'r> Lane<'r> {
 
     /// The next event of the segment.
     #[inline]
-    fn try_next(&mut self) -> Result<Option<Next>, Damage> {
+    fn try_next(&mut self) -> Result<Option<NextEvent>, Damage> {
         loop {
             if !self.in_packet || !self.wants_packet {
                 // A part of a packet is begun by `seek`, and has no second packet.
@@ -295,7 +295,7 @@ impl<'r> Lane<'r> {
                 }
             }
             if self.wants(head, ns)? {
-                return Ok(Some(Next { head, ns }));
+                return Ok(Some(NextEvent { head, ns }));
             }
             if let Some(cursor) = &mut self.cursor {
                 cursor.pass(head)?;

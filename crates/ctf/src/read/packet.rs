@@ -49,18 +49,18 @@ pub(crate) fn is_framing(name: &str) -> bool {
 
 /// A plan whose known fields are picked out.
 #[derive(Clone, Debug)]
-struct Picking {
+struct FieldPicker {
     plan: Plan,
     /// For each field of the plan its place in [`KNOWN`].
     places: Vec<Option<usize>>,
 }
 
-impl Picking {
-    fn new(scope: Scope, class: Option<&super::class::StructClass>) -> Picking {
+impl FieldPicker {
+    fn new(scope: Scope, class: Option<&super::class::StructClass>) -> FieldPicker {
         let plan = picking(scope, class);
         let places = plan.fields.iter().map(|field| KNOWN.iter().position(|known| *known == field.path));
         let places = places.collect();
-        Picking { plan, places }
+        FieldPicker { plan, places }
     }
 
     fn place(&self, field: FieldIndex) -> Option<usize> {
@@ -69,16 +69,16 @@ impl Picking {
 }
 
 #[derive(Debug, Default)]
-struct Picked {
+struct PickedFields {
     values: [Option<u64>; KNOWN.len()],
 }
 
-struct Pick<'p> {
-    picking: &'p Picking,
-    picked: &'p mut Picked,
+struct PickVisitor<'p> {
+    picking: &'p FieldPicker,
+    picked: &'p mut PickedFields,
 }
 
-impl Visit for Pick<'_> {
+impl Visit for PickVisitor<'_> {
     fn literal(&mut self, _: &[u8]) {}
 
     fn integer(&mut self, _: &Plan, integer: &Integer, value: u64) {
@@ -130,7 +130,7 @@ pub(crate) struct EventPlan {
 /// A stream class, ready.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamPlans {
-    context: Picking,
+    context: FieldPicker,
     pub(crate) header: Header,
     pub(crate) events: Vec<EventPlan>,
     /// Indices into `events` by id, for the small ids that nearly all have.
@@ -160,7 +160,7 @@ impl StreamPlans {
         let begins = matches!(begin, Some(super::class::FieldClass::Integer(begin)) if begin.clock.is_some() && begin.bits == 64);
         let header = Header::new(class.event_header.as_ref());
         StreamPlans {
-            context: Picking::new(Scope::PacketContext, context),
+            context: FieldPicker::new(Scope::PacketContext, context),
             chained: class.clock.is_some() && !begins && !header.says_whole_time(),
             header,
             events,
@@ -188,7 +188,7 @@ fn event_plan(place: usize, event: &EventClass, stream: &StreamClass) -> EventPl
 /// A trace's metadata, ready for reading.
 #[derive(Clone, Debug)]
 pub(crate) struct TracePlans {
-    header: Picking,
+    header: FieldPicker,
     pub(crate) streams: Vec<StreamPlans>,
     stream_ids: Vec<u64>,
     pub(crate) slots: u32,
@@ -197,7 +197,7 @@ pub(crate) struct TracePlans {
 impl TracePlans {
     pub(crate) fn new(trace: &TraceClass) -> TracePlans {
         TracePlans {
-            header: Picking::new(Scope::PacketHeader, trace.packet_header.as_ref()),
+            header: FieldPicker::new(Scope::PacketHeader, trace.packet_header.as_ref()),
             streams: trace.streams.iter().map(|class| StreamPlans::new(trace, class)).collect(),
             stream_ids: trace.streams.iter().map(|class| class.id).collect(),
             slots: trace.slots,
@@ -212,8 +212,13 @@ impl TracePlans {
         state: &mut State,
         rest: u64,
     ) -> Result<PacketHead, Stop> {
-        let mut picked = Picked::default();
-        run(&self.header.plan, position, state, &mut Pick { picking: &self.header, picked: &mut picked })?;
+        let mut picked = PickedFields::default();
+        run(
+            &self.header.plan,
+            position,
+            state,
+            &mut PickVisitor { picking: &self.header, picked: &mut picked },
+        )?;
         if picked.values[known::MAGIC].is_some_and(|magic| magic != MAGIC) {
             return Err(Stop::Bad("it does not begin with a packet's magic number"));
         }
@@ -228,7 +233,7 @@ impl TracePlans {
             &plans.context.plan,
             position,
             state,
-            &mut Pick { picking: &plans.context, picked: &mut picked },
+            &mut PickVisitor { picking: &plans.context, picked: &mut picked },
         )?;
         let field = |place: usize| picked.values[place];
         let file_bits = rest.saturating_mul(8);

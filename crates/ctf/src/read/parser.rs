@@ -30,7 +30,7 @@ pub(super) struct Parser<'t> {
     depth: u32,
 }
 
-pub(super) type Parsed<T> = Result<T, Fault>;
+pub(super) type ParseResult<T> = Result<T, Fault>;
 
 impl<'t> Parser<'t> {
     pub(super) fn new(text: &'t str, order: ByteOrder) -> Parser<'t> {
@@ -46,18 +46,18 @@ impl<'t> Parser<'t> {
         }
     }
 
-    pub(super) fn fault<T>(&self, what: impl Into<String>) -> Parsed<T> {
+    pub(super) fn fault<T>(&self, what: impl Into<String>) -> ParseResult<T> {
         Err(self.lexer.fault(what))
     }
 
-    pub(super) fn peek(&mut self) -> Parsed<&Token<'t>> {
+    pub(super) fn peek(&mut self) -> ParseResult<&Token<'t>> {
         if self.peeked.is_none() {
             self.peeked = Some(self.lexer.next()?);
         }
         Ok(self.peeked.as_ref().unwrap_or(&Token::End))
     }
 
-    pub(super) fn next(&mut self) -> Parsed<Token<'t>> {
+    pub(super) fn next(&mut self) -> ParseResult<Token<'t>> {
         match self.peeked.take() {
             Some(token) => Ok(token),
             None => self.lexer.next(),
@@ -65,7 +65,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Takes the sign if it comes next.
-    pub(super) fn accept(&mut self, sign: &str) -> Parsed<bool> {
+    pub(super) fn accept(&mut self, sign: &str) -> ParseResult<bool> {
         let found = matches!(self.peek()?, Token::Sign(next) if *next == sign);
         if found {
             self.peeked = None;
@@ -73,21 +73,21 @@ impl<'t> Parser<'t> {
         Ok(found)
     }
 
-    pub(super) fn expect(&mut self, sign: &str) -> Parsed<()> {
+    pub(super) fn expect(&mut self, sign: &str) -> ParseResult<()> {
         match self.next()? {
             Token::Sign(next) if next == sign => Ok(()),
             other => self.fault(format!("expected `{sign}`, found {}", other.shown())),
         }
     }
 
-    pub(super) fn word(&mut self) -> Parsed<&'t str> {
+    pub(super) fn word(&mut self) -> ParseResult<&'t str> {
         match self.next()? {
             Token::Word(word) => Ok(word),
             other => self.fault(format!("expected a name, found {}", other.shown())),
         }
     }
 
-    pub(super) fn number(&mut self) -> Parsed<u64> {
+    pub(super) fn number(&mut self) -> ParseResult<u64> {
         match self.next()? {
             Token::Number(number) => Ok(number),
             other => self.fault(format!("expected a number, found {}", other.shown())),
@@ -95,7 +95,7 @@ impl<'t> Parser<'t> {
     }
 
     /// `typealias TYPE := NAME ;`, the first word taken already.
-    pub(super) fn typealias(&mut self) -> Parsed<()> {
+    pub(super) fn typealias(&mut self) -> ParseResult<()> {
         let class = self.field_class()?;
         self.expect(":=")?;
         let mut name = self.word()?.to_owned();
@@ -111,7 +111,7 @@ impl<'t> Parser<'t> {
     }
 
     /// `typedef TYPE NAME, NAME[4] ;`, the first word taken already.
-    pub(super) fn typedef(&mut self) -> Parsed<()> {
+    pub(super) fn typedef(&mut self) -> ParseResult<()> {
         let class = self.field_class()?;
         loop {
             let name = self.word()?.to_owned();
@@ -146,12 +146,12 @@ impl<'t> Parser<'t> {
     }
 
     /// A type.
-    pub(super) fn field_class(&mut self) -> Parsed<FieldClass> {
+    pub(super) fn field_class(&mut self) -> ParseResult<FieldClass> {
         let word = self.word()?;
         self.field_class_from(word)
     }
 
-    pub(super) fn field_class_from(&mut self, word: &'t str) -> Parsed<FieldClass> {
+    pub(super) fn field_class_from(&mut self, word: &'t str) -> ParseResult<FieldClass> {
         if self.depth >= MAX_DEPTH {
             return self.fault(format!("types are nested more than {MAX_DEPTH} deep"));
         }
@@ -179,7 +179,7 @@ impl<'t> Parser<'t> {
 
     /// The alias that these words name. Names may have several words (`unsigned long`); the last word before a sign is
     /// a field's own name then, which the caller wants, so only known aliases are taken here.
-    fn named(&mut self, first: &str) -> Parsed<FieldClass> {
+    fn named(&mut self, first: &str) -> ParseResult<FieldClass> {
         if let Some(class) = self.aliases.get(first) {
             return Ok(class.clone());
         }
@@ -198,7 +198,7 @@ impl<'t> Parser<'t> {
         self.fault(format!("`{name}` is no known type"))
     }
 
-    fn integer(&mut self) -> Parsed<IntegerClass> {
+    fn integer(&mut self) -> ParseResult<IntegerClass> {
         let (mut bits, mut align) = (None, None);
         let (mut signed, mut text, mut clock) = (false, false, None);
         let (mut order, mut base) = (self.order, Base::Decimal);
@@ -232,7 +232,7 @@ impl<'t> Parser<'t> {
         Ok(IntegerClass { bits, align, signed, order, base, text, clock, slot, node, mappings })
     }
 
-    fn encoding(&mut self) -> Parsed<bool> {
+    fn encoding(&mut self) -> ParseResult<bool> {
         Ok(match self.next()? {
             Token::Word(word) => !word.eq_ignore_ascii_case("none"),
             Token::Text(text) => !text.eq_ignore_ascii_case("none"),
@@ -240,7 +240,7 @@ impl<'t> Parser<'t> {
         })
     }
 
-    fn base(&mut self) -> Parsed<Base> {
+    fn base(&mut self) -> ParseResult<Base> {
         Ok(match self.next()? {
             Token::Number(2) | Token::Word("binary" | "b") => Base::Binary,
             Token::Number(8) | Token::Word("octal" | "oct" | "o") => Base::Octal,
@@ -251,13 +251,13 @@ impl<'t> Parser<'t> {
     }
 
     /// `clock.NAME.value`
-    fn clock_name(&mut self) -> Parsed<Arc<str>> {
+    fn clock_name(&mut self) -> ParseResult<Arc<str>> {
         let path = self.path()?;
         let name = path.strip_prefix("clock.").unwrap_or(&path);
         Ok(name.strip_suffix(".value").unwrap_or(name).into())
     }
 
-    fn alignment(&self, align: Option<u64>, bits: u32) -> Parsed<u32> {
+    fn alignment(&self, align: Option<u64>, bits: u32) -> ParseResult<u32> {
         match align.map(|align| (align, u32::try_from(align))) {
             None if bits % 8 == 0 => Ok(8),
             None => Ok(1),
@@ -268,7 +268,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn truth(&mut self) -> Parsed<bool> {
+    fn truth(&mut self) -> ParseResult<bool> {
         match self.next()? {
             Token::Number(number) => Ok(number != 0),
             Token::Word(word) => Ok(word.eq_ignore_ascii_case("true")),
@@ -276,7 +276,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    pub(super) fn byte_order(&mut self) -> Parsed<ByteOrder> {
+    pub(super) fn byte_order(&mut self) -> ParseResult<ByteOrder> {
         match self.word()? {
             "le" => Ok(ByteOrder::Little),
             "be" | "network" => Ok(ByteOrder::Big),
@@ -286,7 +286,7 @@ impl<'t> Parser<'t> {
     }
 
     /// A dotted name.
-    pub(super) fn path(&mut self) -> Parsed<String> {
+    pub(super) fn path(&mut self) -> ParseResult<String> {
         let mut path = self.word()?.to_owned();
         while self.accept(".")? {
             path.push('.');
@@ -295,7 +295,7 @@ impl<'t> Parser<'t> {
         Ok(path)
     }
 
-    fn float(&mut self) -> Parsed<FieldClass> {
+    fn float(&mut self) -> ParseResult<FieldClass> {
         let (mut exponent, mut mantissa, mut align) = (0_u64, 0, None);
         let mut order = self.order;
         self.expect("{")?;
@@ -321,7 +321,7 @@ impl<'t> Parser<'t> {
         Ok(FieldClass::Float { bits, align: self.alignment(align, bits)?, order })
     }
 
-    fn string(&mut self) -> Parsed<FieldClass> {
+    fn string(&mut self) -> ParseResult<FieldClass> {
         if self.accept("{")? {
             while !self.accept("}")? {
                 self.next_inside("a string's attributes")?;
@@ -331,7 +331,7 @@ impl<'t> Parser<'t> {
     }
 
     /// The next token, which must not be the end.
-    pub(super) fn next_inside(&mut self, what: &str) -> Parsed<Token<'t>> {
+    pub(super) fn next_inside(&mut self, what: &str) -> ParseResult<Token<'t>> {
         match self.next()? {
             Token::End => self.fault(format!("the text ends within {what}")),
             token => Ok(token),
@@ -339,7 +339,7 @@ impl<'t> Parser<'t> {
     }
 
     /// `[NAME] [: TYPE] { LABEL [= VALUE [... VALUE]], ... }`, or `NAME` of one declared before.
-    fn enumeration(&mut self) -> Parsed<FieldClass> {
+    fn enumeration(&mut self) -> ParseResult<FieldClass> {
         let name = self.optional_name()?;
         let container = if self.accept(":")? { Some(self.field_class()?) } else { None };
         if !self.accept("{")? {
@@ -353,7 +353,7 @@ impl<'t> Parser<'t> {
         self.declare("enum", name, FieldClass::Integer(class))
     }
 
-    fn mappings(&mut self) -> Parsed<Arc<[Mapping]>> {
+    fn mappings(&mut self) -> ParseResult<Arc<[Mapping]>> {
         let mut mappings = Vec::new();
         let mut following = 0;
         while !self.accept("}")? {
@@ -371,13 +371,13 @@ impl<'t> Parser<'t> {
         Ok(mappings.into())
     }
 
-    fn signed_number(&mut self) -> Parsed<i128> {
+    fn signed_number(&mut self) -> ParseResult<i128> {
         let negative = self.accept("-")?;
         let number = i128::from(self.number()?);
         Ok(if negative { -number } else { number })
     }
 
-    fn optional_name(&mut self) -> Parsed<Option<&'t str>> {
+    fn optional_name(&mut self) -> ParseResult<Option<&'t str>> {
         match *self.peek()? {
             Token::Word(name) => {
                 self.peeked = None;
@@ -387,7 +387,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn declared(&self, kind: &str, name: Option<&str>) -> Parsed<FieldClass> {
+    fn declared(&self, kind: &str, name: Option<&str>) -> ParseResult<FieldClass> {
         let name = format!("{kind} {}", name.unwrap_or_default());
         match self.aliases.get(&name) {
             Some(class) => Ok(class.clone()),
@@ -395,7 +395,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn declare(&mut self, kind: &str, name: Option<&str>, class: FieldClass) -> Parsed<FieldClass> {
+    fn declare(&mut self, kind: &str, name: Option<&str>, class: FieldClass) -> ParseResult<FieldClass> {
         if let Some(name) = name {
             self.name_class(format!("{kind} {name}"), class.clone());
         }
@@ -403,7 +403,7 @@ impl<'t> Parser<'t> {
     }
 
     /// `[NAME] { FIELDS } [align(N)]`, or `NAME` of one declared before.
-    fn structure(&mut self) -> Parsed<FieldClass> {
+    fn structure(&mut self) -> ParseResult<FieldClass> {
         let name = self.optional_name()?;
         if !self.accept("{")? {
             return self.declared("struct", name);
@@ -427,7 +427,7 @@ impl<'t> Parser<'t> {
     }
 
     /// One line of a struct or variant: a declaration, or `TYPE NAME, NAME[4] ;`.
-    fn members(&mut self, members: &mut Vec<(String, FieldClass)>) -> Parsed<()> {
+    fn members(&mut self, members: &mut Vec<(String, FieldClass)>) -> ParseResult<()> {
         let word = self.word()?;
         match word {
             "typealias" => return self.typealias(),
@@ -453,7 +453,7 @@ impl<'t> Parser<'t> {
     }
 
     /// `[8]` or `[length_field]` after a field's name, any number of times; the last one is the innermost.
-    fn dimensions(&mut self, element: FieldClass) -> Parsed<FieldClass> {
+    fn dimensions(&mut self, element: FieldClass) -> ParseResult<FieldClass> {
         if !self.accept("[")? {
             return Ok(element);
         }
@@ -478,7 +478,7 @@ impl<'t> Parser<'t> {
     }
 
     /// `[NAME] [< TAG >] { OPTIONS }`, or `NAME [< TAG >]` of one declared before.
-    fn variant(&mut self) -> Parsed<FieldClass> {
+    fn variant(&mut self) -> ParseResult<FieldClass> {
         let name = self.optional_name()?;
         let mut tag = self.tag()?;
         if self.accept("{")? {
@@ -498,7 +498,7 @@ impl<'t> Parser<'t> {
         Ok(FieldClass::Variant(class))
     }
 
-    fn tag(&mut self) -> Parsed<Option<Reference>> {
+    fn tag(&mut self) -> ParseResult<Option<Reference>> {
         if !self.accept("<")? {
             return Ok(None);
         }

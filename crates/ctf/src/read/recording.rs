@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Trace folder → recording: the events that rtscope analyses, of its own traces and of LTTng's kernel traces.
+//! Trace directory → recording: the events that rtscope analyses, of its own traces and of LTTng's kernel traces.
 
 use super::class::{ClockClass, TraceClass};
 use super::compile::picking_all;
 use super::cursor::{Cursor, Damage, WINDOW};
-use super::gather::Gathered;
-use super::kernel::{Binding, Names, Said};
+use super::gather::RecordingBuilder;
+use super::kernel::{Binding, EventContent, Names};
 use super::packet::TracePlans;
 use super::plan::{Plan, Scope};
 use super::values::Values;
@@ -16,7 +16,7 @@ use rtscope_event::{CpuId, Event, MonotonicNs, Recording};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// What a trace folder holds.
+/// What a trace directory holds.
 #[derive(Clone, Debug)]
 pub struct Trace {
     /// Events, names, losses, history.
@@ -39,7 +39,7 @@ pub fn read_trace(dir: &Path) -> Result<Trace, Error> {
     let dir = files::trace_dir(dir)?;
     let class = set::metadata(&dir)?;
     let reader = Reader::new(&class);
-    let mut gathered = Gathered::default();
+    let mut gathered = RecordingBuilder::default();
     for path in files::stream_files(&dir)? {
         let cursor = Cursor::open(&reader.plans, &path, WINDOW, (0, u64::MAX));
         let cursor = cursor.map_err(Error::io("read", &path))?;
@@ -50,7 +50,7 @@ pub fn read_trace(dir: &Path) -> Result<Trace, Error> {
 }
 
 /// An event that has a place in the recording.
-struct Bound {
+struct BoundClass {
     binding: Binding,
     plan: Plan,
 }
@@ -59,7 +59,7 @@ struct Reader<'t> {
     class: &'t TraceClass,
     plans: TracePlans,
     /// By class of the trace.
-    bound: Vec<Option<Bound>>,
+    bound: Vec<Option<BoundClass>>,
 }
 
 impl<'t> Reader<'t> {
@@ -72,7 +72,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Reads all packets of a file. `name` is for messages.
-    fn file(&self, mut cursor: Cursor<'_>, name: &str, out: &mut Gathered) {
+    fn file(&self, mut cursor: Cursor<'_>, name: &str, out: &mut RecordingBuilder) {
         let mut cpu = None;
         let mut discarded = 0;
         let mut values = Values::default();
@@ -107,7 +107,7 @@ impl<'t> Reader<'t> {
         cursor: &mut Cursor<'_>,
         cpu: CpuId,
         values: &mut Values,
-        out: &mut Gathered,
+        out: &mut RecordingBuilder,
     ) -> Result<(), Damage> {
         let clock = self.class.streams.get(cursor.packet.stream).and_then(|stream| stream.clock);
         let clock = clock.and_then(|clock| self.class.clocks.get(clock));
@@ -141,7 +141,7 @@ fn bind(
     event: &super::class::EventClass,
     layouts: &[EventLayout],
     by_name: &HashMap<&str, u32>,
-) -> Option<Bound> {
+) -> Option<BoundClass> {
     let stream = trace.streams.iter().find(|stream| stream.id == event.stream_id)?;
     let plan = picking_all(&[
         (Scope::StreamContext, stream.event_context.as_ref()),
@@ -149,7 +149,7 @@ fn bind(
         (Scope::Fields, event.fields.as_ref()),
     ]);
     let binding = Binding::of(&event.name, &plan, layouts, by_name)?;
-    Some(Bound { binding, plan })
+    Some(BoundClass { binding, plan })
 }
 
 /// The recording has the clock's own time, without its offset, which is never negative.
@@ -157,7 +157,7 @@ fn monotonic(clock: Option<&ClockClass>, cycles: u64) -> MonotonicNs {
     MonotonicNs(clock.map_or(cycles, |clock| u64::try_from(clock.cycles_ns(cycles)).unwrap_or(0)))
 }
 
-fn keep(time: MonotonicNs, cpu: CpuId, said: Said, names: Names, out: &mut Gathered) {
+fn keep(time: MonotonicNs, cpu: CpuId, said: EventContent, names: Names, out: &mut RecordingBuilder) {
     for (tid, comm) in names.tasks.into_iter().flatten() {
         out.name(time, tid, comm);
     }
@@ -165,8 +165,8 @@ fn keep(time: MonotonicNs, cpu: CpuId, said: Said, names: Names, out: &mut Gathe
         out.irq(irq, name);
     }
     match said {
-        Said::Event(kind) => out.event(Event { time, cpu, kind }),
-        Said::Task(task) => out.task(task),
-        Said::Nothing => {}
+        EventContent::Event(kind) => out.event(Event { time, cpu, kind }),
+        EventContent::Task(task) => out.task(task),
+        EventContent::Nothing => {}
     }
 }

@@ -7,7 +7,7 @@
 
 use super::cursor::Cursor;
 use super::index::Segment;
-use super::lane::Reading;
+use super::lane::StreamReader;
 
 /// Where a place is noted.
 const PART_BYTES: u64 = 256 << 10;
@@ -16,7 +16,7 @@ const PART_BYTES: u64 = 256 << 10;
 const LARGE_BYTES: u64 = 4 << 20;
 
 /// Cuts a stream's segments where that is needed.
-pub(crate) fn refine(reading: &mut Reading<'_>) {
+pub(crate) fn refine(reading: &mut StreamReader<'_>) {
     let chained = reading.is_chained();
     let timed = reading.is_timed();
     let needs = |segment: &Segment| {
@@ -46,7 +46,7 @@ pub(crate) fn refine(reading: &mut Reading<'_>) {
 }
 
 /// Adds a segment's parts; gives the clock after it. What cannot be read is left to who reads the part before it.
-fn parts(reading: &Reading<'_>, segment: &Segment, clock: u64, parts: &mut Vec<Segment>) -> u64 {
+fn parts(reading: &StreamReader<'_>, segment: &Segment, clock: u64, parts: &mut Vec<Segment>) -> u64 {
     let path = reading.stream.files.get(segment.file);
     let Some((path, plans)) = path.zip(reading.set.plans(reading.stream)) else { return clock };
     let Ok(mut cursor) = Cursor::open(plans, path, 1 << 20, (segment.from, segment.until)) else {

@@ -53,9 +53,9 @@ pub trait Visit {
 
 /// Takes nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pass;
+pub struct NoVisitor;
 
-impl Visit for Pass {
+impl Visit for NoVisitor {
     fn literal(&mut self, _: &[u8]) {}
     fn integer(&mut self, _: &Plan, _: &Integer, _: u64) {}
     fn float(&mut self, _: FieldIndex, _: f64) {}

@@ -86,12 +86,12 @@ impl Selection {
             .collect();
         if !used {
             let nothing = (&Values::default(), &Values::default());
-            let holds = conditions
-                .iter()
-                .all(|condition| condition.holds(&mut |test| Asking::test(&plan, &packet, nothing, test)));
+            let holds = conditions.iter().all(|condition| {
+                condition.holds(&mut |test| FieldCondition::test(&plan, &packet, nothing, test))
+            });
             return if holds { Verdict::Yes } else { Verdict::No };
         }
-        Verdict::Ask(Box::new(Asking { plan, packet, conditions }))
+        Verdict::Ask(Box::new(FieldCondition { plan, packet, conditions }))
     }
 }
 
@@ -132,21 +132,22 @@ fn places(name: &str, plan: &Plan, packet: &Plan) -> Vec<Place> {
 pub(crate) enum Verdict {
     Yes,
     No,
-    Ask(Box<Asking>),
+    Ask(Box<FieldCondition>),
 }
 
 /// A condition of which the fields decide.
 #[derive(Debug)]
-pub(crate) struct Asking {
+pub(crate) struct FieldCondition {
     pub(crate) plan: Plan,
     pub(crate) packet: Plan,
     conditions: Vec<Condition<Place>>,
 }
 
-impl Asking {
+impl FieldCondition {
     pub(crate) fn holds(&self, values: &Values, packet: &Values) -> bool {
         self.conditions.iter().all(|condition| {
-            condition.holds(&mut |test| Asking::test(&self.plan, &self.packet, (values, packet), test))
+            condition
+                .holds(&mut |test| FieldCondition::test(&self.plan, &self.packet, (values, packet), test))
         })
     }
 

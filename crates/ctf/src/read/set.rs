@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Opening: one trace, or all traces below a folder, as streams in one order.
+//! Opening: one trace, or all traces below a directory, as streams in one order.
 //!
-//! What belongs together follows babeltrace2 2.0.4: folders whose metadata has the same UUID are one trace (an LTTng
+//! What belongs together follows babeltrace2 2.0.4: directories whose metadata has the same UUID are one trace (an LTTng
 //! session that was rotated), files with the same stream class and `stream_instance_id` are one stream. Streams get a
 //! rank, which decides between events of the same time: by UUID, host name, stream class, stream id.
 
@@ -9,7 +9,7 @@ use super::class::{ClockClass, EnvValue, EventClass, StreamClass, TraceClass};
 use super::compile::showing;
 use super::cursor::Damage;
 use super::index::{FileIndex, Losses, Segment, index_file, join};
-use super::lane::Reading;
+use super::lane::StreamReader;
 use super::packet::{TracePlans, is_framing};
 use super::parallel::for_each;
 use super::plan::{Plan, Scope, Style};
@@ -26,7 +26,7 @@ use uuid::Uuid;
 /// A trace: its metadata, and where it is.
 #[derive(Debug)]
 pub struct OpenTrace {
-    /// Its folders; several if it was rotated.
+    /// Its directories; several if it was rotated.
     pub dirs: Vec<PathBuf>,
     pub(crate) class: TraceClass,
     pub(crate) plans: TracePlans,
@@ -129,7 +129,7 @@ pub struct TraceSet {
 }
 
 impl TraceSet {
-    /// Opens the trace in `path`, or all traces in the folders below it.
+    /// Opens the trace in `path`, or all traces in the directories below it.
     ///
     /// # Errors
     /// When there is no trace, a file cannot be read, or metadata cannot be understood. Damaged streams are no error: see
@@ -187,8 +187,9 @@ impl TraceSet {
     #[must_use]
     pub fn span(&self) -> (Option<i64>, Option<i64>) {
         let selection = Selection::default();
-        let readings = self.streams.iter().map(|stream| Reading::new(self, stream, &selection));
-        let spans: Vec<_> = readings.filter(Reading::is_timed).map(|reading| reading.event_span()).collect();
+        let readings = self.streams.iter().map(|stream| StreamReader::new(self, stream, &selection));
+        let spans: Vec<_> =
+            readings.filter(StreamReader::is_timed).map(|reading| reading.event_span()).collect();
         let begin = spans.iter().filter_map(|(begin, _)| *begin).min();
         (begin, spans.iter().filter_map(|(_, end)| *end).max())
     }
@@ -214,7 +215,7 @@ impl TraceSet {
         self.event_class(stream, event).map_or("", |class| &class.name)
     }
 
-    /// A plan for showing an event after its header: see [`super::Shown::show`].
+    /// A plan for showing an event after its header: see [`super::EventView::show`].
     #[must_use]
     pub fn event_plan(&self, stream: &Stream, event: usize, style: &dyn Style) -> Plan {
         let classes = self.stream_class(stream).zip(self.event_class(stream, event));
@@ -227,7 +228,7 @@ impl TraceSet {
         showing(&scopes, style, &|_, _| false)
     }
 
-    /// A plan for showing a packet's context without what is for readers only: see [`super::Shown::show_context`].
+    /// A plan for showing a packet's context without what is for readers only: see [`super::EventView::show_context`].
     #[must_use]
     pub fn packet_plan(&self, stream: &Stream, style: &dyn Style) -> Plan {
         let Some(class) = self.stream_class(stream) else { return Plan::default() };
@@ -272,7 +273,7 @@ fn stream(trace: usize, class: &TraceClass, group: Vec<(PathBuf, FileIndex)>) ->
     })
 }
 
-/// Adds a folder as a trace, or to the trace that it is another part of.
+/// Adds a directory as a trace, or to the trace that it is another part of.
 fn add_trace(traces: &mut Vec<OpenTrace>, dir: PathBuf) -> Result<(), Error> {
     let class = metadata(&dir)?;
     let same = traces.iter_mut().find(|trace| class.uuid.is_some() && trace.class.uuid == class.uuid);
@@ -291,7 +292,7 @@ fn add_trace(traces: &mut Vec<OpenTrace>, dir: PathBuf) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads the metadata in a folder.
+/// Reads the metadata in a directory.
 pub(crate) fn metadata(dir: &Path) -> Result<TraceClass, Error> {
     let path = dir.join("metadata");
     let text = files::metadata_text(&path)?;

@@ -7,7 +7,7 @@
 //! Order (babeltrace2 2.0.4's muxer): by time; at the same time by the rank of the stream; in a stream as it was
 //! recorded. Without any clock stream by stream.
 
-use super::lane::{ALWAYS, Interval, Lane, Next, Reading};
+use super::lane::{ALWAYS, Interval, Lane, NextEvent, StreamReader};
 use super::parallel::{for_each, threads};
 use super::plan::Plan;
 use super::refine::refine;
@@ -48,7 +48,7 @@ pub struct Piece {
 
 /// An event to be made text of.
 #[derive(Debug)]
-pub struct Shown<'l, 'r> {
+pub struct EventView<'l, 'r> {
     /// Index of its stream in the set.
     pub stream: usize,
     /// Place of its class among those of the stream.
@@ -64,7 +64,7 @@ pub struct Shown<'l, 'r> {
     lane: &'l mut Lane<'r>,
 }
 
-impl Shown<'_, '_> {
+impl EventView<'_, '_> {
     /// Runs a plan for all of the event's scopes over it, once.
     pub fn show<V: Visit>(&mut self, plan: &Plan, visit: &mut V) -> bool {
         self.lane.show(plan, visit)
@@ -95,7 +95,7 @@ pub trait Format: Sync {
 /// Writes events into a piece.
 pub trait WriteEvent {
     /// Appends one line. False: the event could not be read to its end, and nothing was appended.
-    fn write(&mut self, piece: &mut Piece, event: &mut Shown<'_, '_>) -> bool;
+    fn write(&mut self, piece: &mut Piece, event: &mut EventView<'_, '_>) -> bool;
 }
 
 /// A part of the work.
@@ -115,8 +115,8 @@ pub fn print<F: Format>(
     format: &F,
     take: &mut dyn FnMut(&mut Piece) -> bool,
 ) {
-    let mut readings: Vec<Reading<'_>> =
-        set.streams.iter().map(|stream: &Stream| Reading::new(set, stream, selection)).collect();
+    let mut readings: Vec<StreamReader<'_>> =
+        set.streams.iter().map(|stream: &Stream| StreamReader::new(set, stream, selection)).collect();
     for_each(readings.iter_mut().collect(), refine);
     let workers = threads();
     let slices = slices(&readings, selection, UNDER_WAY_BYTES / (workers as u64 + 2));
@@ -145,7 +145,7 @@ pub fn print<F: Format>(
     });
 }
 
-fn slices(readings: &[Reading<'_>], selection: &Selection, bytes: u64) -> Vec<Slice> {
+fn slices(readings: &[StreamReader<'_>], selection: &Selection, bytes: u64) -> Vec<Slice> {
     let mut slices = Vec::new();
     let mut begins: Vec<(i64, u64)> = Vec::new();
     for (stream, reading) in readings.iter().enumerate() {
@@ -181,7 +181,7 @@ fn slices(readings: &[Reading<'_>], selection: &Selection, bytes: u64) -> Vec<Sl
 
 /// Decodes, merges and formats a slice. `part` takes pieces, and gives an empty one, unless nobody wants more.
 fn work<F: Format>(
-    readings: &[Reading<'_>],
+    readings: &[StreamReader<'_>],
     slice: Slice,
     window: usize,
     limit: u64,
@@ -212,7 +212,8 @@ fn work<F: Format>(
         let (cpu, packet) = (cursor.and_then(|cursor| cursor.packet.cpu), lane.packets);
         let ns = lane.reading.is_timed().then_some(next.ns);
         let (event, cycles) = (next.head.event as usize, next.head.clock);
-        let written = writer.write(&mut piece, &mut Shown { stream, event, ns, cycles, cpu, packet, lane });
+        let written =
+            writer.write(&mut piece, &mut EventView { stream, event, ns, cycles, cpu, packet, lane });
         piece.events += u64::from(written);
         events += u64::from(written);
         if piece.text.len() >= PIECE_BYTES {
@@ -230,7 +231,7 @@ fn work<F: Format>(
 }
 
 /// The segments that may have events of the interval.
-fn overlapping(reading: &Reading<'_>, interval: Interval) -> (usize, usize) {
+fn overlapping(reading: &StreamReader<'_>, interval: Interval) -> (usize, usize) {
     // Spans begin in order and do not overlap.
     let until = partition(reading.segments.len(), |place| reading.span(place).0 < interval.1);
     let from = partition(until, |place| reading.span(place).1 < interval.0);
@@ -251,12 +252,12 @@ fn partition(count: usize, holds: impl Fn(usize) -> bool) -> usize {
 fn merge<'r>(
     lanes: &mut [(usize, Lane<'r>)],
     limit: u64,
-    each: &mut dyn FnMut(usize, &mut Lane<'r>, Next) -> bool,
+    each: &mut dyn FnMut(usize, &mut Lane<'r>, NextEvent) -> bool,
 ) {
     if limit == 0 {
         return;
     }
-    let mut nexts: Vec<Option<Next>> = Vec::with_capacity(lanes.len());
+    let mut nexts: Vec<Option<NextEvent>> = Vec::with_capacity(lanes.len());
     let mut heap = BinaryHeap::with_capacity(lanes.len());
     for (place, (_, lane)) in lanes.iter_mut().enumerate() {
         let next = lane.next();

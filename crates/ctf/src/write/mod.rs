@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Recording → trace folder.
+//! Recording → trace directory.
 //!
 //! One stream per CPU, written one after the other, so that memory stays at one packet however many CPUs there are.
 //! Each packet is written with one call and never holds part of an event: readers refuse a trace with a packet cut short.
@@ -17,9 +17,9 @@ mod user;
 pub use classes::{Classes, TracepointId};
 pub use encode::NameLookup;
 pub use state::{TaskStatus, initial_states};
-pub use trace::{EventLoss, Evidence, StreamDone, StreamWriter, TraceWriter};
+pub use trace::{EventLoss, Evidence, StreamSummary, StreamWriter, TraceWriter};
 pub use tracepoint::GivenText;
-pub use user::{PlainEvent, UserClass, UserContext, UserDone, UserStreamWriter, UserTraceWriter};
+pub use user::{PlainEvent, UserClass, UserContext, UserStreamSummary, UserStreamWriter, UserTraceWriter};
 
 use crate::layout::event_id;
 use crate::{Error, TraceInfo};
@@ -42,7 +42,7 @@ pub struct WriteSummary {
     pub bytes: u64,
 }
 
-/// Writes a recording as a CTF trace into the new folder `dir`, which appears when it is complete or not at all.
+/// Writes a recording as a CTF trace into the new directory `dir`, which appears when it is complete or not at all.
 ///
 /// # Errors
 /// When `dir` exists, the recording is not in time order, or the system refuses (a full disk); nothing is left then.

@@ -35,33 +35,33 @@ const DISCARDED_MAX: u64 = u64::MAX >> 1;
 
 /// Whose events a stream has.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum EventSource {
     /// A CPU's: its packets say which.
     Cpu(CpuId),
     /// Those of some threads, wherever they run.
     Threads(u64),
 }
 
-impl Place {
+impl EventSource {
     fn instance(self) -> u64 {
         match self {
-            Place::Cpu(cpu) => u64::from(cpu.0),
-            Place::Threads(number) => number,
+            EventSource::Cpu(cpu) => u64::from(cpu.0),
+            EventSource::Threads(number) => number,
         }
     }
 
     /// The class of the stream: in traces of threads there may be both.
     fn class(self, header: Header) -> u32 {
         match self {
-            Place::Cpu(_) => 0,
-            Place::Threads(_) => header.stream_class(),
+            EventSource::Cpu(_) => 0,
+            EventSource::Threads(_) => header.stream_class(),
         }
     }
 
     fn head_bytes(self) -> usize {
         match self {
-            Place::Cpu(_) => HEADER_BYTES + CONTEXT_BYTES,
-            Place::Threads(_) => HEADER_BYTES + CONTEXT_BYTES - 4,
+            EventSource::Cpu(_) => HEADER_BYTES + CONTEXT_BYTES,
+            EventSource::Threads(_) => HEADER_BYTES + CONTEXT_BYTES - 4,
         }
     }
 }
@@ -72,7 +72,7 @@ pub(super) struct PacketWriter<W> {
     out: W,
     header: Header,
     uuid: [u8; 16],
-    place: Place,
+    place: EventSource,
     /// events_discarded of the packet being filled.
     discarded: u64,
     /// The packet being filled has more of them than the one before.
@@ -87,16 +87,16 @@ pub(super) struct PacketWriter<W> {
     empty: bool,
     /// So much of the packet is written already.
     begun: usize,
-    done: Done,
+    done: PacketTotals,
 }
 
 /// Where packets go.
-pub(super) trait Out: Write {
+pub(super) trait PacketOutput: Write {
     /// Writes over what is there.
     fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
 }
 
-impl Out for File {
+impl PacketOutput for File {
     fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.write_all_at(bytes, at)
     }
@@ -104,16 +104,22 @@ impl Out for File {
 
 /// What a stream came to.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Done {
+pub(super) struct PacketTotals {
     pub(super) packets: u64,
     pub(super) bytes: u64,
     /// Events whose time was before that of the event before them; they have that one's time.
     pub(super) moved: u64,
 }
 
-impl<W: Out> PacketWriter<W> {
+impl<W: PacketOutput> PacketWriter<W> {
     /// A stream whose first packet begins at `begin`.
-    pub(super) fn new(out: W, header: Header, uuid: [u8; 16], place: Place, begin: MonotonicNs) -> Self {
+    pub(super) fn new(
+        out: W,
+        header: Header,
+        uuid: [u8; 16],
+        place: EventSource,
+        begin: MonotonicNs,
+    ) -> Self {
         let mut writer = PacketWriter {
             out,
             header,
@@ -128,7 +134,7 @@ impl<W: Out> PacketWriter<W> {
             clock: begin,
             empty: true,
             begun: 0,
-            done: Done::default(),
+            done: PacketTotals::default(),
         };
         writer.open(begin);
         writer
@@ -260,7 +266,7 @@ impl<W: Out> PacketWriter<W> {
     }
 
     /// Writes the last packet, which ends at `end` at the earliest.
-    pub(super) fn finish(mut self, end: MonotonicNs) -> io::Result<(W, Done)> {
+    pub(super) fn finish(mut self, end: MonotonicNs) -> io::Result<(W, PacketTotals)> {
         self.close(end.max(self.clock))?;
         Ok((self.out, self.done))
     }
@@ -312,7 +318,7 @@ impl<W: Out> PacketWriter<W> {
         for word in [self.begin.0, end.0, bits, bits, self.done.packets, self.discarded] {
             head.extend_from_slice(&word.to_le_bytes());
         }
-        if let Place::Cpu(cpu) = self.place {
+        if let EventSource::Cpu(cpu) = self.place {
             head.extend_from_slice(&cpu.0.to_le_bytes());
         }
         if self.begun == 0 {
@@ -353,7 +359,7 @@ pub(super) struct Mark {
 
 /// What stands at the begin of a stream in whole packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Whole {
+pub(super) struct WholePackets {
     pub(super) packets: u64,
     pub(super) bytes: u64,
     /// As in [`Header::stream_class`].
@@ -362,9 +368,9 @@ pub(super) struct Whole {
 }
 
 /// Reads the heads of a stream of threads as far as its packets are whole: behind them may be what a killed writer left.
-pub(super) fn whole_packets(file: &File, uuid: [u8; 16], instance: u64) -> io::Result<Whole> {
+pub(super) fn whole_packets(file: &File, uuid: [u8; 16], instance: u64) -> io::Result<WholePackets> {
     let size = file.metadata()?.len();
-    let mut whole = Whole::default();
+    let mut whole = WholePackets::default();
     let mut head = [0; HEADER_BYTES + CONTEXT_BYTES - 4];
     while whole.bytes + head.len() as u64 <= size {
         file.read_exact_at(&mut head, whole.bytes)?;
@@ -388,15 +394,16 @@ pub(super) fn whole_packets(file: &File, uuid: [u8; 16], instance: u64) -> io::R
 mod tests {
     use super::*;
 
-    impl Out for Vec<u8> {
+    impl PacketOutput for Vec<u8> {
         fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
             self[rtscope_event::exact::index(at)..][..bytes.len()].copy_from_slice(bytes);
             Ok(())
         }
     }
 
-    fn stream(header: Header, fill: impl FnOnce(&mut PacketWriter<Vec<u8>>)) -> (Vec<u8>, Done) {
-        let mut writer = PacketWriter::new(Vec::new(), header, [7; 16], Place::Cpu(CpuId(1)), MonotonicNs(0));
+    fn stream(header: Header, fill: impl FnOnce(&mut PacketWriter<Vec<u8>>)) -> (Vec<u8>, PacketTotals) {
+        let mut writer =
+            PacketWriter::new(Vec::new(), header, [7; 16], EventSource::Cpu(CpuId(1)), MonotonicNs(0));
         fill(&mut writer);
         writer.finish(MonotonicNs(0)).unwrap()
     }
@@ -406,7 +413,7 @@ mod tests {
         writer.payload().extend_from_slice(&3_u32.to_le_bytes());
     }
 
-    fn packets(times: &[u64], losses: Losses) -> (Vec<u8>, Done) {
+    fn packets(times: &[u64], losses: Losses) -> (Vec<u8>, PacketTotals) {
         stream(Header::Compact, |writer| {
             writer.announce_losses(losses).unwrap();
             times.iter().for_each(|time| event(writer, *time));
@@ -515,7 +522,7 @@ mod tests {
     #[test]
     fn wherever_a_writer_was_killed_whole_packets_are_found() {
         let file = tempfile::tempfile().unwrap();
-        let place = Place::Threads(3);
+        let place = EventSource::Threads(3);
         let out = file.try_clone().unwrap();
         let mut writer = PacketWriter::new(out, Header::Large, [7; 16], place, MonotonicNs(0));
         let mut ends = vec![0];
@@ -528,8 +535,8 @@ mod tests {
         }
         let size = file.metadata().unwrap().len();
         let whole = |instance| whole_packets(&file, [7; 16], instance).unwrap();
-        assert_eq!(whole(3), Whole { packets: 4, bytes: size, class: 1, discarded: 0 });
-        assert_eq!(whole(4), Whole::default());
+        assert_eq!(whole(3), WholePackets { packets: 4, bytes: size, class: 1, discarded: 0 });
+        assert_eq!(whole(4), WholePackets::default());
         for cut in [size - 1, ends[3] + 1, ends[3], ends[3] - 1, 100, 10, 0] {
             file.set_len(cut).unwrap();
             let expected = ends.iter().copied().filter(|end| *end <= cut).max();

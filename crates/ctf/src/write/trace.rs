@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A trace being written: a folder that appears when it is complete, and a stream for each CPU in it.
+//! A trace being written: a directory that appears when it is complete, and a stream for each CPU in it.
 //!
 //! The streams are independent of each other and may be written by different threads. The metadata comes last, because
-//! what was lost is known only then; nobody looks for it before, since the folder has no name yet.
+//! what was lost is known only then; nobody looks for it before, since the directory has no name yet.
 
 use super::classes::{Classes, TracepointId};
 use super::encode::{self, NameLookup, Payload};
-use super::packet::{PacketWriter, Place};
+use super::packet::{EventSource, PacketWriter};
 use super::state::{self, TaskStatus};
 use super::{Losses, WriteSummary, metadata};
 use crate::layout::event_id;
@@ -47,7 +47,7 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Begins the trace that is to become the new folder `dir`. Dropping the writer before [`TraceWriter::finish`] leaves nothing.
+    /// Begins the trace that is to become the new directory `dir`. Dropping the writer before [`TraceWriter::finish`] leaves nothing.
     ///
     /// # Errors
     /// When `dir` exists or cannot be made.
@@ -69,7 +69,7 @@ impl TraceWriter {
         let path = self.staged.path().join(format!("kernel_{cpu}"));
         let file = File::create_new(&path).map_err(Error::io("make the file", &path))?;
         let uuid = *self.info.trace_uuid.as_bytes();
-        let packets = PacketWriter::new(file, self.classes.header, uuid, Place::Cpu(cpu), begin);
+        let packets = PacketWriter::new(file, self.classes.header, uuid, EventSource::Cpu(cpu), begin);
         let counts = vec![0; self.classes.names().len()];
         let classes = Arc::clone(&self.classes);
         Ok(StreamWriter { path, cpu, begin, classes, packets, counts, dump_events: 0 })
@@ -79,7 +79,7 @@ impl TraceWriter {
     ///
     /// # Errors
     /// When the system refuses (a full disk), or something else has taken the name; nothing is left then.
-    pub fn finish(self, evidence: &Evidence<'_>, streams: &[StreamDone]) -> Result<WriteSummary, Error> {
+    pub fn finish(self, evidence: &Evidence<'_>, streams: &[StreamSummary]) -> Result<WriteSummary, Error> {
         let text = metadata::text(&self.classes, evidence, &self.info, |number| {
             streams.iter().any(|stream| stream.occurring.contains(&number))
         });
@@ -116,7 +116,7 @@ pub struct StreamWriter {
 
 /// What became of a stream.
 #[derive(Clone, Debug, Default)]
-pub struct StreamDone {
+pub struct StreamSummary {
     /// Events, without those of the state dump.
     pub events: u64,
     /// Events of the state dump.
@@ -223,7 +223,7 @@ impl StreamWriter {
     ///
     /// # Errors
     /// When the system refuses.
-    pub fn finish(self, end: MonotonicNs) -> io::Result<StreamDone> {
+    pub fn finish(self, end: MonotonicNs) -> io::Result<StreamSummary> {
         let (file, done) = self.packets.finish(end)?;
         file.sync_all()?;
         let names = self.classes.names();
@@ -235,7 +235,7 @@ impl StreamWriter {
             *by_name.entry(name.to_owned()).or_default() += count;
         }
         let occurring = (0..).zip(&self.counts).filter(|(_, count)| **count > 0).map(|(number, _)| number);
-        Ok(StreamDone {
+        Ok(StreamSummary {
             events: by_name.values().sum(),
             dump_events: self.dump_events,
             by_name,

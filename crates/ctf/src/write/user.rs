@@ -7,7 +7,7 @@
 
 use super::classes::Header;
 use super::metadata;
-use super::packet::{self, Done, PacketWriter, Place};
+use super::packet::{self, EventSource, PacketTotals, PacketWriter};
 use super::tsdl::{self, Integer, quoted};
 use crate::private_env;
 use crate::{Error, Evidence, StagedDir, TraceInfo};
@@ -88,18 +88,18 @@ pub struct UserTraceWriter {
 }
 
 impl UserTraceWriter {
-    /// Begins the trace that is to become the new folder `dir`, in `folder`, where streams of it may be already.
+    /// Begins the trace that is to become the new directory `dir`, in `directory`, where streams of it may be already.
     ///
     /// # Errors
-    /// When `dir` exists or `folder` cannot be made.
+    /// When `dir` exists or `directory` cannot be made.
     pub fn create(
-        folder: &Path,
+        directory: &Path,
         dir: &Path,
         classes: Vec<UserClass>,
         context: UserContext,
         info: TraceInfo,
     ) -> Result<UserTraceWriter, Error> {
-        Ok(UserTraceWriter { staged: StagedDir::kept(folder, dir)?, classes, context, info })
+        Ok(UserTraceWriter { staged: StagedDir::kept(directory, dir)?, classes, context, info })
     }
 
     /// Begins a stream; no event may be older than `begin`.
@@ -121,7 +121,7 @@ impl UserTraceWriter {
         self,
         evidence: &Evidence<'_>,
         extra: &[(String, String)],
-        streams: &[UserDone],
+        streams: &[UserStreamSummary],
     ) -> Result<u64, Error> {
         let text = self.metadata(evidence, extra, streams);
         let path = self.staged.path().join("metadata");
@@ -133,7 +133,12 @@ impl UserTraceWriter {
         Ok(text.len() as u64 + streams.iter().map(|stream| stream.bytes).sum::<u64>())
     }
 
-    fn metadata(&self, evidence: &Evidence<'_>, extra: &[(String, String)], streams: &[UserDone]) -> String {
+    fn metadata(
+        &self,
+        evidence: &Evidence<'_>,
+        extra: &[(String, String)],
+        streams: &[UserStreamSummary],
+    ) -> String {
         let mut text = String::with_capacity(16 * 1024);
         text.push_str("/* CTF 1.8 */\n\n");
         text.push_str(tsdl::ALIASES);
@@ -251,7 +256,7 @@ pub struct PlainEvent<W> {
 
 /// What became of a stream.
 #[derive(Clone, Debug, Default)]
-pub struct UserDone {
+pub struct UserStreamSummary {
     /// How its events begin.
     class: u32,
     /// Events by class.
@@ -264,19 +269,23 @@ pub struct UserDone {
     pub moved: u64,
 }
 
-impl UserDone {
+impl UserStreamSummary {
     /// Of a stream whose writer was killed: cuts off what is no whole packet. The events are not counted. Also gives how many events it
     /// says were lost.
     ///
     /// # Errors
     /// When the system refuses.
-    pub fn of_interrupted(path: &Path, number: u32, trace: uuid::Uuid) -> Result<(UserDone, u64), Error> {
+    pub fn of_interrupted(
+        path: &Path,
+        number: u32,
+        trace: uuid::Uuid,
+    ) -> Result<(UserStreamSummary, u64), Error> {
         let file = File::options().read(true).write(true).open(path).map_err(Error::io("open", path))?;
         let found = packet::whole_packets(&file, trace.into_bytes(), u64::from(number));
         let found = found.map_err(Error::io("read", path))?;
         file.set_len(found.bytes).and_then(|()| file.sync_all()).map_err(Error::io("cut", path))?;
-        let packet::Whole { packets, bytes, class, discarded } = found;
-        Ok((UserDone { class, packets, bytes, ..UserDone::default() }, discarded))
+        let packet::WholePackets { packets, bytes, class, discarded } = found;
+        Ok((UserStreamSummary { class, packets, bytes, ..UserStreamSummary::default() }, discarded))
     }
 }
 
@@ -292,7 +301,7 @@ impl UserStreamWriter {
         classes: usize,
         begin: MonotonicNs,
     ) -> UserStreamWriter {
-        let (header, place) = (Header::for_classes(classes), Place::Threads(u64::from(number)));
+        let (header, place) = (Header::for_classes(classes), EventSource::Threads(u64::from(number)));
         let packets = PacketWriter::new(file, header, *trace.as_bytes(), place, begin);
         UserStreamWriter { path, packets, counts: vec![0; classes], class: header.stream_class() }
     }
@@ -442,10 +451,10 @@ impl UserStreamWriter {
     ///
     /// # Errors
     /// When the system refuses.
-    pub fn finish(self, end: MonotonicNs) -> io::Result<UserDone> {
+    pub fn finish(self, end: MonotonicNs) -> io::Result<UserStreamSummary> {
         let (file, done) = self.packets.finish(end)?;
         file.sync_all()?;
-        let Done { packets, bytes, moved } = done;
-        Ok(UserDone { class: self.class, counts: self.counts, packets, bytes, moved })
+        let PacketTotals { packets, bytes, moved } = done;
+        Ok(UserStreamSummary { class: self.class, counts: self.counts, packets, bytes, moved })
     }
 }

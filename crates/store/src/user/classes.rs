@@ -14,14 +14,14 @@ const CLASSES_MAX: usize = 1 << 17;
 
 /// An event id of a process: its class, and what its payload has.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct KnownEvent {
     pub(super) class: u32,
     fields: Vec<Field>,
     /// All payloads have this size; else they have to be looked at.
     fixed_bytes: Option<usize>,
 }
 
-impl Known {
+impl KnownEvent {
     /// How much of a record's payload the event has; `None`: it does not fit.
     pub(super) fn payload_bytes(&self, payload: &[u8]) -> Option<usize> {
         match self.fixed_bytes {
@@ -33,22 +33,22 @@ impl Known {
 
 /// All events of a process, by id.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OfProcess {
-    pub(super) all: Vec<Option<Known>>,
+pub(super) struct ProcessClasses {
+    pub(super) all: Vec<Option<KnownEvent>>,
     /// The same for those whose payloads have one size.
-    pub(super) plain: Vec<Plain>,
+    pub(super) plain: Vec<FixedSizeEvent>,
 }
 
 /// An event id whose payloads have one size. Small, since each event looks here.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plain {
+pub(super) struct FixedSizeEvent {
     pub(super) class: u32,
     /// More than a record can have: the payloads do not have one size, or there is no such event.
     pub(super) bytes: u32,
 }
 
-impl Plain {
-    const NOT: Plain = Plain { class: 0, bytes: u32::MAX };
+impl FixedSizeEvent {
+    const NOT: FixedSizeEvent = FixedSizeEvent { class: 0, bytes: u32::MAX };
 }
 
 /// What the values of enumerations are called, by their names.
@@ -60,7 +60,7 @@ pub(super) struct Classes {
     pub(super) all: Vec<UserClass>,
     numbers: HashMap<(EventDescription, Labels), u32>,
     /// By user, process and its birth.
-    known: HashMap<(u32, u32, u64), OfProcess>,
+    known: HashMap<(u32, u32, u64), ProcessClasses>,
 }
 
 impl Classes {
@@ -74,7 +74,7 @@ impl Classes {
         }
         let room = of_process.all.len().max(end);
         of_process.all.resize(room, None);
-        of_process.plain.resize(room, Plain::NOT);
+        of_process.plain.resize(room, FixedSizeEvent::NOT);
         for (event, id) in provider.descriptions.events.iter().zip(first..) {
             let class = class_of(provider, event);
             let same = (class.event.clone(), class.labels.clone());
@@ -84,9 +84,10 @@ impl Classes {
                 exact::count(classes.len()) - 1
             });
             let fields = event.fields.clone();
-            let known = Known { class: number, fixed_bytes: fixed_bytes(&fields), fields };
+            let known = KnownEvent { class: number, fixed_bytes: fixed_bytes(&fields), fields };
             let bytes = known.fixed_bytes.and_then(|bytes| u32::try_from(bytes).ok());
-            of_process.plain[id] = bytes.map_or(Plain::NOT, |bytes| Plain { class: number, bytes });
+            of_process.plain[id] =
+                bytes.map_or(FixedSizeEvent::NOT, |bytes| FixedSizeEvent { class: number, bytes });
             of_process.all[id] = Some(known);
         }
     }
@@ -104,7 +105,7 @@ impl Classes {
     }
 
     /// Those of a ring's process; `None`: it has described nothing.
-    pub(super) fn of(&self, ring: &RingInfo) -> Option<&OfProcess> {
+    pub(super) fn of(&self, ring: &RingInfo) -> Option<&ProcessClasses> {
         self.known.get(&(ring.uid, ring.pid, ring.birth_ns))
     }
 }

@@ -4,13 +4,14 @@
 //! Rings are divided among a fixed number of streams; within a stream they are merged by time. Streams are independent, so all
 //! cores work. Each record is checked against its event's description before it becomes an event: the bytes are a program's.
 
-use super::classes::{Classes, Known, Plain};
+use super::classes::{Classes, FixedSizeEvent, KnownEvent};
 use super::live;
-use super::spool::{ChunkAt, UserSpool};
+use super::spool::{ChunkPlace, UserSpool};
 use crate::Error;
 use rtscope_abi::program as abi;
 use rtscope_ctf::{
-    Evidence, Selection, TraceInfo, TraceSet, UserContext, UserDone, UserStreamWriter, UserTraceWriter, count,
+    Evidence, Selection, TraceInfo, TraceSet, UserContext, UserStreamSummary, UserStreamWriter,
+    UserTraceWriter, count,
 };
 use rtscope_event::exact::{self, index};
 use rtscope_event::{Loss, LossCause, MonotonicNs};
@@ -41,7 +42,7 @@ pub struct UserOptions<'a> {
 
 /// What a conversion came to.
 #[derive(Clone, Debug, Default)]
-pub struct UserConverted {
+pub struct UserConversionSummary {
     /// Events.
     pub events: u64,
     /// Events by name.
@@ -76,7 +77,7 @@ pub fn convert_user(
     spool: UserSpool,
     target: &Path,
     options: &UserOptions<'_>,
-) -> Result<UserConverted, Error> {
+) -> Result<UserConversionSummary, Error> {
     live::remove_others(&spool.trace());
     let result = Conversions::new(&spool).and_then(|all| all.run(target, options));
     if result.is_err() {
@@ -85,7 +86,7 @@ pub fn convert_user(
     match result {
         Ok(converted) => spool.remove().map(|()| converted),
         Err(error) if error.is_no_room() => {
-            Err(Error::DiskFull { spool: spool.folder.clone(), target: target.to_owned() })
+            Err(Error::DiskFull { spool: spool.directory.clone(), target: target.to_owned() })
         }
         Err(error) => Err(error),
     }
@@ -105,8 +106,8 @@ struct Conversions<'a> {
 
 /// What became of one stream.
 #[derive(Default)]
-struct StreamCame {
-    done: UserDone,
+struct StreamSummary {
+    done: UserStreamSummary,
     /// Losses by ring whose place is known.
     lost: HashMap<usize, u64>,
     garbage: u64,
@@ -116,31 +117,32 @@ impl<'a> Conversions<'a> {
     fn new(spool: &'a UserSpool) -> Result<Conversions<'a>, Error> {
         let mut classes = Classes::default();
         spool.providers.iter().for_each(|provider| classes.add(provider));
-        let context = spool.session.context();
+        let context = spool.description.context();
         let total = spool.data.iter().map(|chunk| chunk.bytes).sum();
         let clock = Conversion::new(spool.pairs.clone());
         let last = spool.pairs.iter().map(|pair| pair.monotonic_ns).max();
-        let last = last.max(spool.end.as_ref().map(|end| end.ended_ns)).max(Some(spool.session.started_ns));
+        let last =
+            last.max(spool.end.as_ref().map(|end| end.ended_ns)).max(Some(spool.description.started_ns));
         let latest_ns = last.unwrap_or(0).saturating_add(AHEAD_NS);
         Ok(Conversions { spool, classes, clock, context, latest_ns, total, done: AtomicU64::new(0) })
     }
 
-    fn run(&self, target: &Path, options: &UserOptions<'_>) -> Result<UserConverted, Error> {
-        let session = &self.spool.session;
+    fn run(&self, target: &Path, options: &UserOptions<'_>) -> Result<UserConversionSummary, Error> {
+        let description = &self.spool.description;
         let info = TraceInfo {
-            hostname: session.hostname.clone(),
-            kernel_release: session.kernel_release.clone(),
-            clock_uuid: Uuid::parse_str(&session.boot_id).unwrap_or(Uuid::nil()),
-            realtime_offset_ns: session.realtime_offset_ns,
-            trace_uuid: session.trace(),
-            producer_version: session.version.clone(),
+            hostname: description.hostname.clone(),
+            kernel_release: description.kernel_release.clone(),
+            clock_uuid: Uuid::parse_str(&description.boot_id).unwrap_or(Uuid::nil()),
+            realtime_offset_ns: description.realtime_offset_ns,
+            trace_uuid: description.trace(),
+            producer_version: description.version.clone(),
             window_begin: None,
         };
         let interrupted;
         let live = match &self.spool.live {
             Some(live) => live,
             None => {
-                interrupted = live::interrupted(&self.spool.trace(), session.trace())?;
+                interrupted = live::interrupted(&self.spool.trace(), description.trace())?;
                 &interrupted
             }
         };
@@ -154,14 +156,14 @@ impl<'a> Conversions<'a> {
         let available = std::thread::available_parallelism().map_or(1, usize::from).min(STREAMS_MAX);
         let count = if options.streams == 0 { available } else { options.streams };
         let count = if self.spool.data.is_empty() && !live.is_empty() { 0 } else { count };
-        let results: Vec<Result<StreamCame, Error>> = std::thread::scope(|scope| {
+        let results: Vec<Result<StreamSummary, Error>> = std::thread::scope(|scope| {
             let work = |number: usize| self.stream(number, count, &writer, options);
             let threads: Vec<_> = (0..count).map(|number| scope.spawn(move || work(number))).collect();
-            let gone = || Err(Error::broken(&self.spool.folder, "a thread ended too early"));
+            let gone = || Err(Error::broken(&self.spool.directory, "a thread ended too early"));
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| gone())).collect()
         });
-        let mut streams = results.into_iter().collect::<Result<Vec<StreamCame>, Error>>()?;
-        streams.extend(live.iter().map(|live| StreamCame {
+        let mut streams = results.into_iter().collect::<Result<Vec<StreamSummary>, Error>>()?;
+        streams.extend(live.iter().map(|live| StreamSummary {
             done: live.done.clone(),
             // An orderly end knows more than the stream of a recorder that was killed behind it.
             lost: HashMap::from([(live.ring, self.ring_end(live.ring).map_or(live.lost, |(lost, _)| lost))]),
@@ -178,8 +180,8 @@ impl<'a> Conversions<'a> {
         count: usize,
         writer: &UserTraceWriter,
         options: &UserOptions<'_>,
-    ) -> Result<StreamCame, Error> {
-        let mut rings: BTreeMap<usize, Vec<ChunkAt>> = BTreeMap::new();
+    ) -> Result<StreamSummary, Error> {
+        let mut rings: BTreeMap<usize, Vec<ChunkPlace>> = BTreeMap::new();
         for chunk in &self.spool.data {
             let ring = index(chunk.index);
             if ring % count == number {
@@ -187,7 +189,7 @@ impl<'a> Conversions<'a> {
             }
         }
         let mut merge = Merge::default();
-        let mut came = StreamCame::default();
+        let mut came = StreamSummary::default();
         for (ring, chunks) in rings {
             let mut reader = RingReader::new(self, ring, chunks);
             if let Some(time) = reader.advance(self, options).map_err(|error| self.reading(error))? {
@@ -195,9 +197,10 @@ impl<'a> Conversions<'a> {
             }
             merge.readers.push(reader);
         }
-        let first = merge.waiting.peek().map_or(self.spool.session.started_ns, |Reverse((time, _))| *time);
+        let first =
+            merge.waiting.peek().map_or(self.spool.description.started_ns, |Reverse((time, _))| *time);
         // A ring may hold events from before the recording: those of a collector that was killed.
-        let begin = options.window.map_or(first.min(self.spool.session.started_ns), |(from, _)| from.0);
+        let begin = options.window.map_or(first.min(self.spool.description.started_ns), |(from, _)| from.0);
         let mut out = writer.stream(exact::count(live::STREAMS_MAX + number), MonotonicNs(begin))?;
         let path = out.path().to_owned();
         merge.run(self, options, &mut out, &path)?;
@@ -210,7 +213,7 @@ impl<'a> Conversions<'a> {
             came.lost.insert(reader.ring, in_all.max(told));
             came.garbage += reader.garbage;
         }
-        let until = end.map_or(self.spool.session.started_ns, |end| end.ended_ns);
+        let until = end.map_or(self.spool.description.started_ns, |end| end.ended_ns);
         came.done = out.finish(MonotonicNs(until)).map_err(Error::io("write", &path))?;
         Ok(came)
     }
@@ -223,7 +226,7 @@ impl<'a> Conversions<'a> {
     }
 
     fn reading(&self, error: io::Error) -> Error {
-        Error::io("read", &self.spool.folder.join("user.spool"))(error)
+        Error::io("read", &self.spool.directory.join("user.spool"))(error)
     }
 
     fn read_more(&self, bytes: u64, options: &UserOptions<'_>) {
@@ -238,18 +241,18 @@ impl<'a> Conversions<'a> {
         &self,
         writer: UserTraceWriter,
         target: &Path,
-        streams: &[StreamCame],
-    ) -> Result<UserConverted, Error> {
+        streams: &[StreamSummary],
+    ) -> Result<UserConversionSummary, Error> {
         let end = self.spool.end.as_ref();
-        let mut converted = UserConverted {
-            from: MonotonicNs(self.spool.session.started_ns),
+        let mut converted = UserConversionSummary {
+            from: MonotonicNs(self.spool.description.started_ns),
             until: end.map(|end| MonotonicNs(end.ended_ns)),
             spool_bytes: self.total,
             rings: self.spool.rings.len(),
             waits: end.map_or(0, |end| end.waits),
             clock_error_ns: self.clock.error_ns(),
             remarks: end.map(|end| end.remarks.clone()).unwrap_or_default(),
-            ..UserConverted::default()
+            ..UserConversionSummary::default()
         };
         for stream in streams {
             converted.moved += stream.done.moved;
@@ -270,7 +273,7 @@ impl<'a> Conversions<'a> {
             extra.push((format!("rtscope_remark_{number}"), remark.clone()));
         }
         let evidence = Evidence { losses: &converted.losses, history: &[], by_event: &[] };
-        let done: Vec<UserDone> = streams.iter().map(|stream| stream.done.clone()).collect();
+        let done: Vec<UserStreamSummary> = streams.iter().map(|stream| stream.done.clone()).collect();
         converted.bytes = writer.finish(&evidence, &extra, &done)?;
         if self.spool.live.is_none() && streams.iter().any(|stream| stream.done.counts.is_empty()) {
             converted.by_event = events_in(target)?;
@@ -279,7 +282,7 @@ impl<'a> Conversions<'a> {
         Ok(converted)
     }
 
-    fn losses(&self, streams: &[StreamCame]) -> Vec<Loss> {
+    fn losses(&self, streams: &[StreamSummary]) -> Vec<Loss> {
         let full = streams
             .iter()
             .flat_map(|stream| stream.lost.values())
@@ -375,14 +378,14 @@ impl<'a> Merge<'a> {
 struct RingReader<'a> {
     ring: usize,
     info: &'a RingInfo,
-    known: &'a [Option<Known>],
-    plain: &'a [Plain],
+    known: &'a [Option<KnownEvent>],
+    plain: &'a [FixedSizeEvent],
     decoder: Decoder,
     clock: Conversion,
     is_monotonic: bool,
     /// What is later was never a time: readers would end there.
     latest_ns: u64,
-    chunks: std::vec::IntoIter<ChunkAt>,
+    chunks: std::vec::IntoIter<ChunkPlace>,
     bytes: Vec<u8>,
     at: usize,
     position: u64,
@@ -399,7 +402,7 @@ struct RingReader<'a> {
 }
 
 impl<'a> RingReader<'a> {
-    fn new(all: &'a Conversions<'_>, ring: usize, chunks: Vec<ChunkAt>) -> RingReader<'a> {
+    fn new(all: &'a Conversions<'_>, ring: usize, chunks: Vec<ChunkPlace>) -> RingReader<'a> {
         let info = &all.spool.rings[ring];
         let known = all.classes.of(info);
         RingReader {
@@ -478,7 +481,7 @@ impl<'a> RingReader<'a> {
             let Header::Complete { id, end, low } = layout.header(position, u64::from_le_bytes(*word)) else {
                 break;
             };
-            let Some(Plain { class, bytes }) = self.plain.get(id as usize).copied() else { break };
+            let Some(FixedSizeEvent { class, bytes }) = self.plain.get(id as usize).copied() else { break };
             let length = index(end - position);
             let Some(words) = rest.get(8..length) else { break };
             if bytes as usize > words.len() {

@@ -5,16 +5,16 @@
 //! look at a ring adds to its stream's packet, whose head is written last: a kill leaves whole packets, and behind them
 //! what is cut off. Only what lies before the newest pair of the clock is taken, so times are between two pairs, as if all had been known.
 
-use super::classes::{Classes, Known, OfProcess, Plain};
+use super::classes::{Classes, FixedSizeEvent, KnownEvent, ProcessClasses};
 use crate::Error;
 use nix::sys::resource::{Resource, getrlimit};
 use rtscope_abi::program as abi;
-use rtscope_ctf::{PlainEvent, UserContext, UserDone, UserStreamWriter};
+use rtscope_ctf::{PlainEvent, UserContext, UserStreamSummary, UserStreamWriter};
 use rtscope_event::MonotonicNs;
 use rtscope_event::exact;
 use rtscope_user::ProviderInfo;
 use rtscope_user::RingInfo;
-use rtscope_user::clock::{LiveClock, Pair, Stretch, When, counter_kind};
+use rtscope_user::clock::{EventTime, LiveClock, Pair, Stretch, counter_kind};
 use rtscope_user::is_shortage;
 use rtscope_user::programs::Records;
 use rtscope_user::records::{Header, Layout};
@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The trace that is being made.
 #[derive(Debug)]
 pub(super) struct Live {
-    folder: PathBuf,
+    directory: PathBuf,
     trace: Uuid,
     started_ns: u64,
     context: UserContext,
@@ -80,9 +80,9 @@ struct LiveRing {
 
 /// What became of a ring's stream.
 #[derive(Debug)]
-pub(super) struct LiveCame {
+pub(super) struct LiveStreamSummary {
     pub(super) ring: usize,
-    pub(super) done: UserDone,
+    pub(super) done: UserStreamSummary,
     pub(super) lost: u64,
 }
 
@@ -97,9 +97,9 @@ enum Step {
 }
 
 impl Live {
-    pub(super) fn new(folder: PathBuf, trace: Uuid, started_ns: u64, context: UserContext) -> Live {
+    pub(super) fn new(directory: PathBuf, trace: Uuid, started_ns: u64, context: UserContext) -> Live {
         let (classes, clock, rings) = (Classes::default(), LiveClock::default(), Vec::new());
-        Live { folder, trace, started_ns, context, classes, clock, rings, looks: 0, is_full: false }
+        Live { directory, trace, started_ns, context, classes, clock, rings, looks: 0, is_full: false }
     }
 
     /// At the beginning of a look: what is older than this can be converted.
@@ -127,9 +127,9 @@ impl Live {
             return Ok(());
         }
         if self.rings.is_empty() {
-            fs::create_dir_all(&self.folder)?;
+            fs::create_dir_all(&self.directory)?;
         }
-        let path = self.folder.join(stream_name(self.rings.len()));
+        let path = self.directory.join(stream_name(self.rings.len()));
         let file = match File::create_new(&path) {
             // The user's limit: the others go into the spool, which is open.
             Err(error) if is_shortage(&error) => {
@@ -168,7 +168,7 @@ impl Live {
     /// Takes what can be converted now, up to a piece. Gives events and bytes.
     pub(super) fn take(&mut self, number: u32, records: &mut Records<'_>) -> io::Result<(u64, u64)> {
         let Some(ring) = self.rings.get_mut(number as usize) else { return Ok((0, 0)) };
-        let none = OfProcess::default();
+        let none = ProcessClasses::default();
         let of_process = self.classes.of(&ring.info).unwrap_or(&none);
         if let Some(out) = &mut ring.out {
             out.expect_classes(self.classes.all.len());
@@ -199,7 +199,7 @@ impl Live {
                         // An earlier collector may have been told the last time.
                         ring.set_context(self.context, records);
                     }
-                    ring.begin(&self.folder, number, self.trace, classes, begin)?;
+                    ring.begin(&self.directory, number, self.trace, classes, begin)?;
                     let Some(out) = &mut ring.out else { break };
                     out.event(class, MonotonicNs(time), &ring.context, &ring.scratch[..used])?;
                     events += 1;
@@ -223,7 +223,7 @@ impl Live {
         mut self,
         end_ns: u64,
         lost: impl Fn(usize) -> Option<(u64, u64)>,
-    ) -> io::Result<Vec<LiveCame>> {
+    ) -> io::Result<Vec<LiveStreamSummary>> {
         let mut came = Vec::new();
         for (number, ring) in self.rings.iter_mut().enumerate() {
             let told = ring.lost - ring.info.lost_before;
@@ -232,11 +232,11 @@ impl Live {
             let lost = in_all.max(told);
             if ring.out.is_none() && rest == 0 && told == 0 {
                 // Nothing came of it.
-                fs::remove_file(self.folder.join(stream_name(number)))?;
+                fs::remove_file(self.directory.join(stream_name(number)))?;
                 continue;
             }
             ring.begin(
-                &self.folder,
+                &self.directory,
                 exact::count(number),
                 self.trace,
                 self.classes.all.len(),
@@ -245,26 +245,26 @@ impl Live {
             let Some(mut out) = ring.out.take() else { continue };
             out.lost(rest)?;
             let done = out.finish(MonotonicNs(end_ns))?;
-            came.push(LiveCame { ring: number, done, lost });
+            came.push(LiveStreamSummary { ring: number, done, lost });
         }
         Ok(came)
     }
 }
 
 /// The streams that a killed recorder left, without what it had not finished.
-pub(super) fn interrupted(trace: &Path, uuid: Uuid) -> Result<Vec<LiveCame>, Error> {
+pub(super) fn interrupted(trace: &Path, uuid: Uuid) -> Result<Vec<LiveStreamSummary>, Error> {
     let mut came = Vec::new();
     for ring in 0..STREAMS_MAX {
         let path = trace.join(stream_name(ring));
         if !path.exists() {
             continue;
         }
-        let (done, lost) = UserDone::of_interrupted(&path, exact::count(ring), uuid)?;
+        let (done, lost) = UserStreamSummary::of_interrupted(&path, exact::count(ring), uuid)?;
         if done.packets == 0 {
             fs::remove_file(&path).map_err(Error::io("remove", &path))?;
             continue;
         }
-        came.push(LiveCame { ring, done, lost });
+        came.push(LiveStreamSummary { ring, done, lost });
     }
     Ok(came)
 }
@@ -297,7 +297,7 @@ impl LiveRing {
     /// Looks at a complete record; of an event, the payload is in `scratch` then.
     fn step(
         &mut self,
-        known: &[Option<Known>],
+        known: &[Option<KnownEvent>],
         clock: &mut LiveClock,
         context: UserContext,
         records: &mut Records<'_>,
@@ -318,14 +318,14 @@ impl LiveRing {
         records.copy_payload(end, &mut self.scratch);
         let (used, counter) = (known.payload_bytes(&self.scratch), sync.complete(low));
         let mut when = clock.when(self.info.clock, counter, records.is_final());
-        if when == When::Never && !std::mem::replace(&mut self.has_asked, true) {
+        if when == EventTime::Never && !std::mem::replace(&mut self.has_asked, true) {
             // Or the collector was kept from running since it took the last pair.
             clock.push(Pair::now(counter_kind()));
             when = clock.when(self.info.clock, counter, records.is_final());
         }
         match (when, used) {
-            (When::Later, _) => Step::Later,
-            (When::At(time), Some(used)) => Step::Event(known.class, time, used),
+            (EventTime::Later, _) => Step::Later,
+            (EventTime::At(time), Some(used)) => Step::Event(known.class, time, used),
             _ => Step::Garbage,
         }
     }
@@ -333,14 +333,14 @@ impl LiveRing {
     /// For an event that comes now: begins the stream if it is the first, and tells what was lost before.
     fn begin(
         &mut self,
-        folder: &Path,
+        directory: &Path,
         number: u32,
         trace: Uuid,
         classes: usize,
         begin_ns: u64,
     ) -> io::Result<()> {
         if let Some(file) = self.file.take() {
-            let path = folder.join(stream_name(number as usize));
+            let path = directory.join(stream_name(number as usize));
             let begin = MonotonicNs(begin_ns);
             self.out = Some(UserStreamWriter::in_file(file, path, number, trace, classes, begin));
         }
@@ -373,7 +373,7 @@ impl LiveRing {
 /// pairs of the clock. Nearly all events of nearly all programs are taken here.
 fn go_on(
     records: &mut Records<'_>,
-    plain: &[Plain],
+    plain: &[FixedSizeEvent],
     stretch: Stretch,
     context: &[u8],
     out: &mut UserStreamWriter,
@@ -386,7 +386,7 @@ fn go_on(
         if word & Layout::TAG != tag {
             return None;
         }
-        let Plain { class, bytes } = *plain.get((word & 0xffff) as usize)?;
+        let FixedSizeEvent { class, bytes } = *plain.get((word & 0xffff) as usize)?;
         let end = at + (word >> 24 & 0x3ff) as usize;
         let payload = words.get(at + 1..end)?;
         let (bytes, time) = (bytes as usize, times.monotonic_ns(word >> abi::RTU_TIME_SHIFT)?);

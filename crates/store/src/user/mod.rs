@@ -11,5 +11,5 @@ mod convert;
 mod live;
 mod spool;
 
-pub use convert::{UserConverted, UserOptions, convert_user};
-pub use spool::{UserEnd, UserSession, UserSpool, UserSpoolWriter};
+pub use convert::{UserConversionSummary, UserOptions, convert_user};
+pub use spool::{UserEnd, UserSpool, UserSpoolDescription, UserSpoolWriter};

@@ -12,7 +12,7 @@
 //!   5 end        JSON; missing after a kill
 //! ```
 
-use super::live::{Live, LiveCame};
+use super::live::{Live, LiveStreamSummary};
 use crate::Error;
 use nix::fcntl::Flock;
 use rtscope_ctf::UserContext;
@@ -30,7 +30,7 @@ use uuid::Uuid;
 const MAGIC: u64 = u64::from_le_bytes(*b"RTSUSER1");
 pub(super) const HEADER_BYTES: usize = 40;
 const SCHEMA: &str = "rtscope.spool.user/2";
-/// The folder in that of the spool that becomes the trace.
+/// The directory in that of the spool that becomes the trace.
 const TRACE: &str = "trace";
 /// The largest JSON of a chunk.
 const JSON_BYTES_MAX: u64 = 64 << 20;
@@ -38,7 +38,7 @@ const JSON_BYTES_MAX: u64 = 64 << 20;
 /// What a chunk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    Session,
+    Description,
     Provider,
     Ring,
     Data,
@@ -47,7 +47,8 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 6] = [Kind::Session, Kind::Provider, Kind::Ring, Kind::Data, Kind::Clock, Kind::End];
+    const ALL: [Kind; 6] =
+        [Kind::Description, Kind::Provider, Kind::Ring, Kind::Data, Kind::Clock, Kind::End];
 
     fn of(number: u64) -> Option<Kind> {
         Kind::ALL.get(usize::try_from(number).ok()?).copied()
@@ -56,7 +57,7 @@ impl Kind {
 
 /// The header of a chunk, and where its bytes are in the file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ChunkAt {
+pub(super) struct ChunkPlace {
     pub(super) kind: Kind,
     pub(super) index: u64,
     pub(super) position: u64,
@@ -66,7 +67,7 @@ pub(super) struct ChunkAt {
 
 /// What is known when a recording begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UserSession {
+pub struct UserSpoolDescription {
     schema: String,
     /// CLOCK_MONOTONIC at the start.
     pub started_ns: u64,
@@ -86,15 +87,15 @@ pub struct UserSession {
     trace: String,
 }
 
-impl UserSession {
+impl UserSpoolDescription {
     /// Of this machine, now.
     ///
     /// # Errors
     /// When the system tells nothing of itself.
-    pub fn of_this_machine(version: &str, context: Vec<String>) -> Result<UserSession, Error> {
+    pub fn of_this_machine(version: &str, context: Vec<String>) -> Result<UserSpoolDescription, Error> {
         let info = rtscope_ctf::TraceInfo::of_this_machine(version)?;
         let started_ns = Pair::now(rtscope_abi::program::RTU_CLOCK_MONOTONIC).monotonic_ns;
-        Ok(UserSession {
+        Ok(UserSpoolDescription {
             schema: SCHEMA.to_string(),
             started_ns,
             realtime_offset_ns: info.realtime_offset_ns,
@@ -170,7 +171,7 @@ impl UserEnd {
 /// Writes a spool, and the streams beside it.
 #[derive(Debug)]
 pub struct UserSpoolWriter {
-    folder: PathBuf,
+    directory: PathBuf,
     file: Flock<File>,
     bytes: u64,
     events: u64,
@@ -186,23 +187,29 @@ fn header(kind: Kind, index: u64, position: u64, bytes: u64) -> [u8; HEADER_BYTE
 }
 
 impl UserSpoolWriter {
-    /// Makes the folder `TARGET.partial` with the session in it.
+    /// Makes the directory `TARGET.partial` with the description in it.
     ///
     /// # Errors
-    /// When `target` or the folder exist, or the folder cannot be made.
-    pub fn create(target: &Path, session: &UserSession) -> Result<UserSpoolWriter, Error> {
-        let folder = crate::spool::new_folder(target)?;
+    /// When `target` or the directory exist, or the directory cannot be made.
+    pub fn create(target: &Path, description: &UserSpoolDescription) -> Result<UserSpoolWriter, Error> {
+        let directory = crate::spool::new_directory(target)?;
         // Nothing has been recorded: nothing to keep, and the next try shall not find it.
-        UserSpoolWriter::create_in(&folder, session).inspect_err(|_| drop(fs::remove_dir_all(&folder)))
+        UserSpoolWriter::create_in(&directory, description)
+            .inspect_err(|_| drop(fs::remove_dir_all(&directory)))
     }
 
-    fn create_in(folder: &Path, session: &UserSession) -> Result<UserSpoolWriter, Error> {
-        let path = folder.join("user.spool");
+    fn create_in(directory: &Path, description: &UserSpoolDescription) -> Result<UserSpoolWriter, Error> {
+        let path = directory.join("user.spool");
         let made = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path);
-        let file = crate::spool::lock(made.map_err(Error::io("make the file", &path))?, folder)?;
-        let live = Live::new(folder.join(TRACE), session.trace(), session.started_ns, session.context());
-        let mut writer = UserSpoolWriter { folder: folder.to_owned(), file, bytes: 0, events: 0, live };
-        writer.json(Kind::Session, session).map_err(Error::io("write", &path))?;
+        let file = crate::spool::lock(made.map_err(Error::io("make the file", &path))?, directory)?;
+        let live = Live::new(
+            directory.join(TRACE),
+            description.trace(),
+            description.started_ns,
+            description.context(),
+        );
+        let mut writer = UserSpoolWriter { directory: directory.to_owned(), file, bytes: 0, events: 0, live };
+        writer.json(Kind::Description, description).map_err(Error::io("write", &path))?;
         Ok(writer)
     }
 
@@ -262,7 +269,7 @@ impl UserSpoolWriter {
     /// # Errors
     /// When the system refuses. The spool can be opened as if the recorder had been killed.
     pub fn finish(mut self, end: &UserEnd) -> Result<UserSpool, Error> {
-        let path = self.folder.join("user.spool");
+        let path = self.directory.join("user.spool");
         let end = &UserEnd { unreadable: self.live.garbage(), ..end.clone() };
         self.json(Kind::End, end).map_err(Error::io("write", &path))?;
         let lost = |ring: usize| {
@@ -270,13 +277,13 @@ impl UserSpoolWriter {
             known.map(|(_, lost, unfinished)| (*lost, *unfinished))
         };
         let live = self.live.finish(end.ended_ns, lost).map_err(Error::io("write", &path))?;
-        Ok(UserSpool { live: Some(live), ..UserSpool::read(self.folder, self.file)? })
+        Ok(UserSpool { live: Some(live), ..UserSpool::read(self.directory, self.file)? })
     }
 
     /// Nothing is to be kept.
     pub fn discard(self) {
         // Whoever gives up has said why already.
-        let _ = fs::remove_dir_all(&self.folder);
+        let _ = fs::remove_dir_all(&self.directory);
     }
 
     /// As after a kill; for a recording that could not go on.
@@ -284,7 +291,7 @@ impl UserSpoolWriter {
     /// # Errors
     /// When the spool cannot be read.
     pub fn abandon(self) -> Result<UserSpool, Error> {
-        UserSpool::read(self.folder, self.file)
+        UserSpool::read(self.directory, self.file)
     }
 }
 
@@ -323,24 +330,24 @@ impl Sink for UserSpoolWriter {
 /// A spool that waits for its conversion.
 #[derive(Debug)]
 pub struct UserSpool {
-    pub(super) folder: PathBuf,
+    pub(super) directory: PathBuf,
     pub(super) file: Flock<File>,
-    pub(super) session: UserSession,
+    pub(super) description: UserSpoolDescription,
     pub(super) providers: Vec<ProviderInfo>,
     pub(super) rings: Vec<RingInfo>,
     pub(super) pairs: Vec<Pair>,
     pub(super) end: Option<UserEnd>,
-    pub(super) data: Vec<ChunkAt>,
+    pub(super) data: Vec<ChunkPlace>,
     /// Streams that were written meanwhile; `None`: nobody knows what became of them.
-    pub(super) live: Option<Vec<LiveCame>>,
+    pub(super) live: Option<Vec<LiveStreamSummary>>,
 }
 
 impl UserSpool {
     /// The spool of an interrupted recording to `target`, if there is one.
     #[must_use]
     pub fn find(target: &Path) -> Option<PathBuf> {
-        let folder = crate::spool::folder_of(target).ok()?;
-        folder.join("user.spool").is_file().then_some(folder)
+        let directory = crate::spool::directory_of(target).ok()?;
+        directory.join("user.spool").is_file().then_some(directory)
     }
 
     /// Opens what an interrupted recording to `target` left.
@@ -348,19 +355,19 @@ impl UserSpool {
     /// # Errors
     /// When there is none, its recorder lives, or it makes no sense.
     pub fn open(target: &Path) -> Result<UserSpool, Error> {
-        let folder = UserSpool::find(target).ok_or_else(|| Error::NoSpool(target.to_owned()))?;
-        let path = folder.join("user.spool");
+        let directory = UserSpool::find(target).ok_or_else(|| Error::NoSpool(target.to_owned()))?;
+        let path = directory.join("user.spool");
         let file = OpenOptions::new().read(true).open(&path).map_err(Error::io("open", &path))?;
-        let file = crate::spool::lock(file, &folder)?;
-        UserSpool::read(folder, file)
+        let file = crate::spool::lock(file, &directory)?;
+        UserSpool::read(directory, file)
     }
 
-    fn read(folder: PathBuf, file: Flock<File>) -> Result<UserSpool, Error> {
-        let path = folder.join("user.spool");
+    fn read(directory: PathBuf, file: Flock<File>) -> Result<UserSpool, Error> {
+        let path = directory.join("user.spool");
         let reading = Error::io("read", &path);
         let broken = |what: &str| Error::broken(&path, what.to_string());
         let chunks = chunks(&file).map_err(reading)?;
-        let text = |chunk: &ChunkAt| -> Result<Vec<u8>, Error> {
+        let text = |chunk: &ChunkPlace| -> Result<Vec<u8>, Error> {
             if chunk.bytes > JSON_BYTES_MAX {
                 return Err(broken("a description is too large"));
             }
@@ -370,19 +377,22 @@ impl UserSpool {
         };
         let first = chunks
             .first()
-            .filter(|chunk| chunk.kind == Kind::Session)
+            .filter(|chunk| chunk.kind == Kind::Description)
             .ok_or_else(|| broken("it has no begin"))?;
-        let session: UserSession =
+        let description: UserSpoolDescription =
             serde_json::from_slice(&text(first)?).map_err(|error| broken(&error.to_string()))?;
-        if session.schema != SCHEMA {
-            return Err(broken(&format!("its format is {}; this rtscope converts {SCHEMA}", session.schema)));
+        if description.schema != SCHEMA {
+            return Err(broken(&format!(
+                "its format is {}; this rtscope converts {SCHEMA}",
+                description.schema
+            )));
         }
         let (mut providers, mut rings, mut pairs, mut end) = (Vec::new(), Vec::new(), Vec::new(), None);
         let mut data = Vec::new();
         for chunk in &chunks[1..] {
             let parsed = |error: serde_json::Error| broken(&error.to_string());
             match chunk.kind {
-                Kind::Session => return Err(broken("it begins twice")),
+                Kind::Description => return Err(broken("it begins twice")),
                 Kind::Provider => providers.push(serde_json::from_slice(&text(chunk)?).map_err(parsed)?),
                 Kind::Ring => rings.push(serde_json::from_slice(&text(chunk)?).map_err(parsed)?),
                 Kind::End => end = Some(serde_json::from_slice(&text(chunk)?).map_err(parsed)?),
@@ -396,17 +406,17 @@ impl UserSpool {
         if rings.iter().any(|ring: &RingInfo| !ring.layout.is_possible()) {
             return Err(broken("a ring cannot be divided as it says"));
         }
-        Ok(UserSpool { folder, file, session, providers, rings, pairs, end, data, live: None })
+        Ok(UserSpool { directory, file, description, providers, rings, pairs, end, data, live: None })
     }
 
     /// Where the trace is made.
     pub(super) fn trace(&self) -> PathBuf {
-        self.folder.join(TRACE)
+        self.directory.join(TRACE)
     }
 
     /// The trace is complete: the spool is not needed any more.
     pub(super) fn remove(self) -> Result<(), Error> {
-        fs::remove_dir_all(&self.folder).map_err(Error::io("remove", &self.folder))
+        fs::remove_dir_all(&self.directory).map_err(Error::io("remove", &self.directory))
     }
 }
 
@@ -416,7 +426,7 @@ fn pair(bytes: &[u8]) -> Pair {
 }
 
 /// All whole chunks; what a kill or a full disk left of the last one is not one of them.
-fn chunks(file: &File) -> io::Result<Vec<ChunkAt>> {
+fn chunks(file: &File) -> io::Result<Vec<ChunkPlace>> {
     let size = file.metadata()?.len();
     let mut chunks = Vec::new();
     let mut at = 0;
@@ -429,7 +439,7 @@ fn chunks(file: &File) -> io::Result<Vec<ChunkAt>> {
         let Some(kind) = Kind::of(word(1)).filter(|_| word(0) == MAGIC && bytes <= size - offset) else {
             break;
         };
-        chunks.push(ChunkAt { kind, index: word(2), position: word(3), offset, bytes });
+        chunks.push(ChunkPlace { kind, index: word(2), position: word(3), offset, bytes });
         at = offset + bytes;
     }
     Ok(chunks)

@@ -6,7 +6,7 @@ use crate::maker::{
     write,
 };
 use crate::{Room, babeltrace2, room};
-use rtscope_store::{Converted, Options, Session, SyscallFormat, convert};
+use rtscope_store::{ConversionSummary, Options, SpoolDescription, SyscallFormat, convert};
 use std::fs;
 
 const TID: u32 = 10;
@@ -38,7 +38,7 @@ fn calls() -> Vec<(u64, Result<u64, i64>)> {
     calls
 }
 
-fn by_ftrace() -> (Session, Cpu) {
+fn by_ftrace() -> (SpoolDescription, Cpu) {
     let mut session = session();
     let mut events: Vec<(u64, Vec<u8>)> = calls()
         .into_iter()
@@ -53,7 +53,7 @@ fn by_ftrace() -> (Session, Cpu) {
 }
 
 /// `with_block`: ftrace has an event, too.
-fn by_ebpf(with_block: bool) -> (Session, Cpu) {
+fn by_ebpf(with_block: bool) -> (SpoolDescription, Cpu) {
     let mut session = session();
     let formats = open_formats();
     session.syscalls = formats.map(|format| SyscallFormat { number: OPENAT as u16, format }).to_vec();
@@ -83,7 +83,7 @@ fn by_ebpf(with_block: bool) -> (Session, Cpu) {
     (session, Cpu { chunks: vec![(0, bank)], pages: pages(&events, None) })
 }
 
-fn converted((session, cpu): (Session, Cpu)) -> (Room, Converted) {
+fn converted((session, cpu): (SpoolDescription, Cpu)) -> (Room, ConversionSummary) {
     let room = room();
     let spool = write(&room.target, &session, &[cpu, Cpu::default()], Some(&end())).unwrap();
     let converted = convert(spool, &room.target, &Options::default()).unwrap();

@@ -6,13 +6,13 @@ use super::maker::{
 };
 use super::{babeltrace2, room};
 use rtscope_event::CpuId;
-use rtscope_store::{Converted, Error, Options, Spool, convert};
+use rtscope_store::{ConversionSummary, Error, Options, Spool, convert};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-fn of_one_cpu(target: &Path, words: Vec<u64>, pages: Vec<u8>) -> Converted {
+fn of_one_cpu(target: &Path, words: Vec<u64>, pages: Vec<u8>) -> ConversionSummary {
     let mut session = session();
     session.cpus = vec![CpuId(0)];
     let cpu = Cpu { chunks: vec![(0, words)], pages };

@@ -11,7 +11,7 @@ use maker::{START, end, everything, session, write};
 use rtscope_ctf::read_trace;
 use rtscope_event::{CpuId, Loss, LossCause, MonotonicNs, Recording, Tid};
 use rtscope_store::{
-    Converted, EndLoss, Error, Options, Pages, Source, Spool, SpoolWriter, Tracepoints, convert,
+    ConversionSummary, EndLoss, Error, Options, Pages, Source, Spool, SpoolWriter, Tracepoints, convert,
     write_snapshot,
 };
 use std::fs;
@@ -52,7 +52,7 @@ fn loss(cpu: u32, cause: LossCause, count: u64) -> Loss {
 }
 
 /// 2 CPUs × 2000 turns of a softirq, two switches, an open and a block event; and one fork, which is there for the child's name only.
-fn check_counts(converted: &Converted) {
+fn check_counts(converted: &ConversionSummary) {
     let count = |name: &str| converted.by_event.get(name).copied().unwrap_or(0);
     assert_eq!(count("irq_softirq_raise"), 4_000);
     assert_eq!(count("sched_switch"), 8_000);
@@ -137,11 +137,11 @@ fn a_recording_begins_when_it_is_told_to_have_started() {
     writer.started(MonotonicNs(START + 7)).unwrap();
     assert!(!other.exists());
     let spool = writer.finish(&end()).unwrap();
-    assert_eq!(spool.session().started, MonotonicNs(START + 7));
+    assert_eq!(spool.description().started, MonotonicNs(START + 7));
     drop(spool);
-    assert_eq!(Spool::open(&room.partial).unwrap().session().started, MonotonicNs(START + 7));
+    assert_eq!(Spool::open(&room.partial).unwrap().description().started, MonotonicNs(START + 7));
     fs::remove_file(room.partial.join("started.json")).unwrap();
-    assert_eq!(Spool::open(&room.partial).unwrap().session().started, MonotonicNs(START));
+    assert_eq!(Spool::open(&room.partial).unwrap().description().started, MonotonicNs(START));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use rtscope_abi as abi;
 use rtscope_event::{Comm, CpuId, MonotonicNs, Pid, Policy, Priority, TaskInfo, Tid};
-use rtscope_store::{End, FormatText, FtraceSession, Session, Spool, SpoolTask, SpoolWriter};
+use rtscope_store::{End, FormatText, FtraceDescription, Spool, SpoolDescription, SpoolTask, SpoolWriter};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -37,13 +37,13 @@ pub const BLOCK: u16 = 900;
 pub const OPEN: u16 = 901;
 pub const OPENED: u16 = 902;
 
-pub fn ftrace() -> FtraceSession {
+pub fn ftrace() -> FtraceDescription {
     let [open, _] = open_formats();
     let formats = vec![
         format("block", "block_rq_issue", BLOCK, &[("dev_t dev", 8, 4), ("__data_loc char[] cmd", 12, 4)]),
         open,
     ];
-    FtraceSession { header_page: HEADER_PAGE.to_owned(), formats }
+    FtraceDescription { header_page: HEADER_PAGE.to_owned(), formats }
 }
 
 pub fn task(tid: u32, comm: &str) -> SpoolTask {
@@ -58,8 +58,8 @@ pub fn task(tid: u32, comm: &str) -> SpoolTask {
     })
 }
 
-pub fn session() -> Session {
-    let mut session = Session::of_this_machine("0.1.0").unwrap();
+pub fn session() -> SpoolDescription {
+    let mut session = SpoolDescription::of_this_machine("0.1.0").unwrap();
     session.started = MonotonicNs(START);
     session.cpus = vec![CpuId(0), CpuId(1)];
     session.ebpf = true;
@@ -200,7 +200,7 @@ pub struct Cpu {
 }
 
 /// Writes a spool for `target`; without an end it is what a kill leaves.
-pub fn write(target: &Path, session: &Session, cpus: &[Cpu], end: Option<&End>) -> Option<Spool> {
+pub fn write(target: &Path, session: &SpoolDescription, cpus: &[Cpu], end: Option<&End>) -> Option<Spool> {
     let writer = SpoolWriter::create(target, session).unwrap();
     for (cpu, content) in (0..).zip(cpus) {
         let mut bank = writer.bank(CpuId(cpu)).unwrap();

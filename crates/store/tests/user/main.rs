@@ -8,7 +8,7 @@ mod room;
 use room::*;
 use rtscope_abi::program as abi;
 use rtscope_event::LossCause;
-use rtscope_store::user::{UserConverted, UserEnd, UserSpool, UserSpoolWriter};
+use rtscope_store::user::{UserConversionSummary, UserEnd, UserSpool, UserSpoolWriter};
 use rtscope_user::clock::{AHEAD_NS, counter_kind};
 use rtscope_user::programs::{Records, Sink};
 use rtscope_user::{ProviderInfo, RingInfo};
@@ -234,7 +234,7 @@ const LIES: [(&str, Lie); 13] = [
 ];
 
 /// What came of a recording of an honest program and one that lies like this. How many events of the honest one there were.
-fn lied_to(clock: u32, lie: Lie) -> (Room, UserConverted, Ring) {
+fn lied_to(clock: u32, lie: Lie) -> (Room, UserConversionSummary, Ring) {
     let room = Room::new();
     // This process, which lives.
     let own = std::process::id();
@@ -336,7 +336,7 @@ fn events_of_now_are_events_also_when_the_collector_was_stopped() {
     let mut recording = room.recording();
     room.ring(0, abi::RTU_CLOCK_MONOTONIC).events(1, 1);
     let writes = room.ring(1, abi::RTU_CLOCK_MONOTONIC);
-    recording.programs.look(&mut recording.spool).unwrap();
+    recording.programs.poll(&mut recording.spool).unwrap();
     let mut stopped = Stopped { spool: &mut recording.spool, writes };
     recording.programs.drain(&mut stopped).unwrap();
     recording.look_for(11);

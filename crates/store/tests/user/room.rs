@@ -3,7 +3,9 @@
 
 use rtscope_abi::program as abi;
 use rtscope_event::LossCause;
-use rtscope_store::user::{UserConverted, UserEnd, UserOptions, UserSession, UserSpool, UserSpoolWriter};
+use rtscope_store::user::{
+    UserConversionSummary, UserEnd, UserOptions, UserSpool, UserSpoolDescription, UserSpoolWriter,
+};
 use rtscope_user::clock::{Pair, counter_kind};
 use rtscope_user::programs::Programs;
 use rtscope_user::session::Settings;
@@ -112,7 +114,7 @@ impl Room {
     }
 
     pub fn recording(&self) -> Recording {
-        let session = UserSession::of_this_machine("test", vec!["tid".to_string()]).unwrap();
+        let session = UserSpoolDescription::of_this_machine("test", vec!["tid".to_string()]).unwrap();
         let mut spool = UserSpoolWriter::create(&self.trace(), &session).unwrap();
         spool.clock(&[now()]).unwrap();
         let programs = Programs::recording(self.folder.path(), Settings::default()).unwrap();
@@ -189,7 +191,7 @@ pub struct Recording {
 
 impl Recording {
     pub fn look(&mut self) {
-        self.programs.look(&mut self.spool).unwrap();
+        self.programs.poll(&mut self.spool).unwrap();
         self.programs.drain(&mut self.spool).unwrap();
     }
 
@@ -202,7 +204,7 @@ impl Recording {
         }
     }
 
-    pub fn end(mut self, room: &Room) -> UserConverted {
+    pub fn end(mut self, room: &Room) -> UserConversionSummary {
         self.programs.stop(&mut self.spool).unwrap();
         self.spool.clock(&[now()]).unwrap();
         let end = UserEnd::of(now().monotonic_ns, &self.programs.reports());
@@ -217,7 +219,7 @@ impl Recording {
     }
 }
 
-pub fn convert_to(room: &Room, spool: UserSpool) -> UserConverted {
+pub fn convert_to(room: &Room, spool: UserSpool) -> UserConversionSummary {
     rtscope_store::user::convert_user(spool, &room.trace(), &UserOptions::default()).unwrap()
 }
 
@@ -275,6 +277,6 @@ pub fn assert_whole(lines: &[Line], rings: impl Iterator<Item = Ring>) {
     }
 }
 
-pub fn lost(converted: &UserConverted, cause: LossCause) -> u64 {
+pub fn lost(converted: &UserConversionSummary, cause: LossCause) -> u64 {
     converted.losses.iter().filter(|loss| loss.cause == cause).filter_map(|loss| loss.count).sum()
 }

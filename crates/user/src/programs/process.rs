@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One instrumented process: its providers, its rings, whether it lives, and what is wrong with it.
 
-use super::{Drained, FILES_MAX, Look, Sink, Snapshot};
-use crate::folder::{FileKind, FileName, Folder, ProcessId};
+use super::{DrainSummary, FILES_MAX, Poll, Sink, Snapshot};
+use crate::containers::{Census, LocalProcess};
+use crate::directory::{FileKind, FileName, ProcessId, UserDirectory};
 use crate::provider::{ProcessCounters, Provider, ProviderInfo};
 use crate::ring::{Ring, RingInfo};
-use crate::rooms::{Census, Here};
 use crate::session::Settings;
 use rtscope_abi::program as abi;
 use serde::Serialize;
@@ -65,7 +65,7 @@ pub struct RingReport {
 }
 
 /// What a process lost outside of its rings since the recording began.
-pub type LostOutside = ProcessCounters;
+pub type OutsideLosses = ProcessCounters;
 
 /// What became of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -87,7 +87,7 @@ pub struct ProcessReport {
     /// Its rings.
     pub rings: Vec<RingReport>,
     /// Events that no ring could take.
-    pub lost_outside: LostOutside,
+    pub lost_outside: OutsideLosses,
     /// Why it runs untraced (errno), if it does.
     pub untraced: Option<i32>,
     /// Why nothing more is taken from it.
@@ -100,7 +100,7 @@ impl Process {
     /// A file of it. `sink` only when it is recorded. False: not complete yet.
     pub(super) fn add(
         &mut self,
-        folder: &Folder,
+        directory: &UserDirectory,
         name: FileName,
         sink: Option<&mut dyn Sink>,
         rings: &mut u32,
@@ -118,7 +118,7 @@ impl Process {
                 self.untraced = Some(errno);
                 return Ok(true);
             }
-            FileKind::Provider(number) => match Provider::open(folder, name) {
+            FileKind::Provider(number) => match Provider::open(directory, name) {
                 Ok(Some(provider)) => {
                     if let Some(sink) = sink {
                         sink.provider(&provider.info)?;
@@ -134,7 +134,7 @@ impl Process {
             FileKind::Ring(..) if self.rings.len() >= rings_max => {
                 Err(format!("it announces more than {rings_max} rings"))
             }
-            FileKind::Ring(..) => match Ring::open(folder, name) {
+            FileKind::Ring(..) => match Ring::open(directory, name) {
                 Ok(Some(ring)) => {
                     if let Some(sink) = sink {
                         sink.ring(&ring.info)?;
@@ -182,7 +182,7 @@ impl Process {
     pub(super) fn place(&mut self, id: ProcessId, census: &Census) {
         let leader = self.providers.get(&0).filter(|_| self.pid_here.is_none());
         let here = leader.map(|leader| census.find(leader.pid_namespace, id.pid));
-        if let Some(Here::Process(here)) = here {
+        if let Some(LocalProcess::Process(here)) = here {
             self.pid_here = Some(here);
         }
     }
@@ -236,7 +236,7 @@ impl Process {
                 provider.beat();
                 provider.set_session(session, settings.flags() | confined, settings.ring_bytes);
             }
-            provider.enable(session, Some(&settings.wanted));
+            provider.enable(session, Some(&settings.events));
         }
         self.session = session;
     }
@@ -255,10 +255,10 @@ impl Process {
     /// Takes what is complete; of rings with little in them, not each time.
     pub(super) fn drain(
         &mut self,
-        Look { stopping, now }: Look,
-        folder: &Folder,
+        Poll { stopping, now }: Poll,
+        directory: &UserDirectory,
         sink: &mut dyn Sink,
-        drained: &mut Drained,
+        drained: &mut DrainSummary,
     ) -> io::Result<()> {
         let mut wrong = None;
         let mut over = Vec::new();
@@ -301,7 +301,7 @@ impl Process {
         self.rings.retain(|(index, ring)| {
             let keep = over.binary_search(index).is_err();
             if !keep {
-                folder.remove(ring.name);
+                directory.remove(ring.name);
                 self.files.remove(&ring.name);
                 self.done.extend(Some(ring_report(*index, ring)).filter(RingReport::tells_something));
             }
@@ -321,8 +321,8 @@ impl Process {
         self.place(id, census);
         let lives = match (self.pid_here, self.providers.get(&0)) {
             (Some(here), _) => lives(here, id.birth_ns),
-            (None, Some(leader)) => census.find(leader.pid_namespace, id.pid) != Here::Nobody,
-            // Without a provider's file nobody knows where its number counts: here, if it is not in a container's folder.
+            (None, Some(leader)) => census.find(leader.pid_namespace, id.pid) != LocalProcess::Nobody,
+            // Without a provider's file nobody knows where its number counts: here, if it is not in a container's directory.
             (None, None) if self.is_containers => !is_deserted,
             (None, None) => lives(id.pid, id.birth_ns),
         };
@@ -348,12 +348,12 @@ impl Process {
 
     /// Removes the files of a dead process. When it is recorded, only after the last of its records was taken; else only
     /// when there is nothing in them that a later recording would want.
-    pub(super) fn sweep(&mut self, folder: &Folder, recorded: bool) {
+    pub(super) fn sweep(&mut self, directory: &UserDirectory, recorded: bool) {
         let empty = self.rings.iter().all(|(_, ring)| ring.waiting_bytes() == 0);
         if !self.dead || !(recorded && self.quiet || !recorded && empty) {
             return;
         }
-        std::mem::take(&mut self.files).into_iter().for_each(|name| folder.remove(name));
+        std::mem::take(&mut self.files).into_iter().for_each(|name| directory.remove(name));
         let rings = std::mem::take(&mut self.rings);
         self.done_with(&rings);
         self.forget_providers();
@@ -414,12 +414,12 @@ impl Process {
     }
 
     /// Gives up rings of threads that ended before; false when nothing of the process is left.
-    pub(super) fn forget_ended(&mut self, folder: &Folder, before: Duration) -> bool {
+    pub(super) fn forget_ended(&mut self, directory: &UserDirectory, before: Duration) -> bool {
         let dead = self.dead;
         self.rings.retain(|(_, ring)| {
             let keep = !(dead || ring.has_ended()) || ring.ended_for() < before;
             if !keep {
-                folder.remove(ring.name);
+                directory.remove(ring.name);
             }
             keep
         });
@@ -427,7 +427,7 @@ impl Process {
         if !self.dead || !self.rings.is_empty() {
             return true;
         }
-        std::mem::take(&mut self.files).into_iter().for_each(|name| folder.remove(name));
+        std::mem::take(&mut self.files).into_iter().for_each(|name| directory.remove(name));
         false
     }
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One user's folder: which of its files are new, whose they are, and which of their processes live.
+//! One user's directory: which of its files are new, whose they are, and which of their processes live.
 //!
 //! A user cannot take from others: how many files, processes and rings are looked at is limited for each.
 
 use super::process::{Process, ProcessReport};
 use super::{LOOK, Session, Sink};
 use crate::Error;
-use crate::folder::{FileName, Folder, ProcessId};
-use crate::rooms::Census;
-use crate::session::Served;
+use crate::containers::Census;
+use crate::directory::{FileName, ProcessId, UserDirectory};
+use crate::session::ServedDirectory;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::time::{Duration, Instant};
@@ -25,10 +25,10 @@ const UNFINISHED: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct User {
-    pub(super) folder: Folder,
+    pub(super) directory: UserDirectory,
     /// Of a container; 0: none's.
-    pub(super) room: u64,
-    pub(super) served: Option<Served>,
+    pub(super) container: u64,
+    pub(super) served: Option<ServedDirectory>,
     pub(super) processes: BTreeMap<ProcessId, Process>,
     /// Processes that are over, and of which there is nothing to tell.
     pub(super) over: u32,
@@ -45,7 +45,7 @@ pub(super) struct User {
 
 impl User {
     pub(super) fn reports(&self) -> impl Iterator<Item = ProcessReport> {
-        self.processes.iter().map(|(id, process)| process.report(*id, self.folder.uid))
+        self.processes.iter().map(|(id, process)| process.report(*id, self.directory.uid))
     }
 
     pub(super) fn mapped(&self) -> usize {
@@ -59,7 +59,7 @@ impl User {
 
     /// It has files that nobody has looked at yet.
     pub(super) fn has_new_files(&self) -> bool {
-        match self.folder.files() {
+        match self.directory.files() {
             // Nobody knows.
             Err(Error::Io { source, .. }) if crate::is_shortage(&source) => true,
             files => files.unwrap_or_default().iter().any(|name| !self.known.contains(name)),
@@ -89,7 +89,7 @@ impl User {
         sink: &mut dyn Sink,
         rings: &mut u32,
     ) -> io::Result<bool> {
-        let files: BTreeSet<FileName> = match self.folder.files() {
+        let files: BTreeSet<FileName> = match self.directory.files() {
             // Nothing can be said about any file, above all not that it is gone.
             Err(Error::Io { source, .. }) if crate::is_shortage(&source) => return Ok(false),
             files => files.unwrap_or_default().into_iter().collect(),
@@ -115,7 +115,7 @@ impl User {
             if !self.processes.contains_key(&name.process) {
                 living += 1;
             }
-            let is_containers = self.folder.is_containers();
+            let is_containers = self.directory.is_containers();
             let served = self.served.is_some();
             let process =
                 self.processes.entry(name.process).or_insert_with(|| Process::new(is_containers, served));
@@ -123,7 +123,8 @@ impl User {
                 process.refuse(name, "this user has too many programs or threads");
             }
             let before = process.mapped();
-            let complete = process.add(&self.folder, name, served.then_some(&mut *sink), rings, RINGS_MAX)?;
+            let complete =
+                process.add(&self.directory, name, served.then_some(&mut *sink), rings, RINGS_MAX)?;
             process.place(name.process, census);
             mapped += process.mapped() - before.min(process.mapped());
             if complete {
@@ -147,7 +148,7 @@ impl User {
 
     /// Finds out who lives. What dead processes left is removed once it has been taken.
     pub(super) fn check(&mut self, census: &Census, is_deserted: bool) {
-        let folder = &self.folder;
+        let directory = &self.directory;
         // In the order of pid, then birth: the last one of a number is the newest.
         let newest: HashMap<u32, u64> = self.processes.keys().map(|id| (id.pid, id.birth_ns)).collect();
         let ids: Vec<ProcessId> = self.processes.keys().copied().collect();
@@ -156,7 +157,7 @@ impl User {
             let Some(process) = self.processes.get_mut(&id) else { continue };
             process.check(id, newer, is_deserted, census);
             if self.served.is_some() || self.other.is_none() {
-                process.sweep(folder, self.served.is_some());
+                process.sweep(directory, self.served.is_some());
                 if process.is_over() {
                     self.processes.remove(&id);
                     self.over += 1;

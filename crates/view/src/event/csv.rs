@@ -3,7 +3,7 @@
 
 use super::number;
 use rtscope_ctf::{
-    FieldIndex, Format, Integer, NoStyle, Piece, Plan, Scope, Shape, Shown, Stream, Style, TraceSet, Visit,
+    FieldIndex, Format, Integer, NoStyle, Piece, Plan, Scope, Shape, EventView, Stream, Style, TraceSet, Visit,
     WriteEvent,
 };
 
@@ -108,7 +108,7 @@ pub struct CsvWriter<'f> {
 }
 
 impl WriteEvent for CsvWriter<'_> {
-    fn write(&mut self, piece: &mut Piece, event: &mut Shown<'_, '_>) -> bool {
+    fn write(&mut self, piece: &mut Piece, event: &mut EventView<'_, '_>) -> bool {
         let Some(stream) = self.format.streams.get(event.stream) else { return false };
         let Some(texts) = stream.events.get(event.event) else { return false };
         self.cells.iter_mut().for_each(Vec::clear);

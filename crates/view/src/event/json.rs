@@ -3,7 +3,7 @@
 
 use super::number;
 use rtscope_ctf::{
-    FieldIndex, Format, Integer, Piece, Plan, SHORT_LITERAL, Scope, Shape, Shown, Stream, Style, TraceSet,
+    FieldIndex, Format, Integer, Piece, Plan, SHORT_LITERAL, Scope, Shape, EventView, Stream, Style, TraceSet,
     Visit, WriteEvent,
 };
 
@@ -101,7 +101,7 @@ pub struct JsonWriter<'f> {
 }
 
 impl WriteEvent for JsonWriter<'_> {
-    fn write(&mut self, piece: &mut Piece, event: &mut Shown<'_, '_>) -> bool {
+    fn write(&mut self, piece: &mut Piece, event: &mut EventView<'_, '_>) -> bool {
         let Some(stream) = self.format.streams.get(event.stream) else { return false };
         let Some((name, plan)) = stream.events.get(event.event) else { return false };
         let text = &mut piece.text;

@@ -3,7 +3,7 @@
 
 use super::{Clock, number};
 use rtscope_ctf::{
-    EnvValue, FieldIndex, Format, Integer, OpenTrace, Piece, Plan, SHORT_LITERAL, Scope, Shape, Shown,
+    EnvValue, FieldIndex, Format, Integer, OpenTrace, Piece, Plan, SHORT_LITERAL, Scope, Shape, EventView,
     Stream, Style, TraceSet, Visit, WriteEvent,
 };
 
@@ -136,7 +136,7 @@ pub struct PrettyWriter<'f> {
 }
 
 impl WriteEvent for PrettyWriter<'_> {
-    fn write(&mut self, piece: &mut Piece, event: &mut Shown<'_, '_>) -> bool {
+    fn write(&mut self, piece: &mut Piece, event: &mut EventView<'_, '_>) -> bool {
         let format = self.format;
         let Some(stream) = format.streams.get(event.stream) else { return false };
         let Some(texts) = stream.events.get(event.event) else { return false };

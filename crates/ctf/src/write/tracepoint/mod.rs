@@ -37,7 +37,7 @@ pub(crate) struct Tracepoint {
 impl Tracepoint {
     /// `paths`: bit i: the text behind argument i of the system call will be given; other addresses stay what they are.
     pub(super) fn new(format: &EventFormat, paths: u8) -> Tracepoint {
-        let mut building = Building::default();
+        let mut building = TracepointBuilder::default();
         for field in format.common.iter().filter(|field| field.name != "common_type") {
             let name = match field.name.as_str() {
                 "common_pid" => "tid",
@@ -52,7 +52,7 @@ impl Tracepoint {
             Some(entry) => building.system_call(format, if entry { paths } else { 0 }),
             None => building.tracepoint(format),
         }
-        let Building { fields, plan, texts, .. } = building;
+        let TracepointBuilder { fields, plan, texts, .. } = building;
         Tracepoint { name: String::new(), texts, context, fields, plan }
     }
 
@@ -117,14 +117,14 @@ fn unused(name: String, used: &mut HashSet<String>) -> String {
 }
 
 #[derive(Debug, Default)]
-struct Building {
+struct TracepointBuilder {
     names: HashSet<String>,
     fields: Vec<(String, Shape)>,
     texts: Vec<GivenText>,
     plan: Plan,
 }
 
-impl Building {
+impl TracepointBuilder {
     fn add(&mut self, name: &str, shape: Shape, step: Step) {
         let clean = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
         let mut name: String = name.chars().map(clean).collect();

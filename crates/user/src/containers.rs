@@ -8,7 +8,7 @@
 //! Whoever is root in a container may mount anything anywhere in it. So nothing below its `/dev/shm` is opened that is on another
 //! mount, or behind a link; and only a tmpfs is taken, which nobody's program has to answer for (as in FUSE) before we go on.
 
-use crate::session::{ForAll, Settings};
+use crate::session::{Settings, SharedSession};
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
@@ -20,11 +20,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// More containers at a time are not looked into, and of one ordinary user.
-const ROOMS_MAX: usize = 256;
-const ROOMS_OF_USER: usize = 16;
-/// Names in a container's `/dev/shm` that are looked at, and folders of programs among them.
+const CONTAINERS_MAX: usize = 256;
+const CONTAINERS_OF_USER: usize = 16;
+/// Names in a container's `/dev/shm` that are looked at, and directories of programs among them.
 pub(crate) const NAMES_MAX: usize = 4096;
-pub(crate) const FOLDERS_MAX: usize = 16;
+pub(crate) const DIRECTORIES_MAX: usize = 16;
 /// So often all processes are looked at, and not only the new ones; and when more than this are new.
 const ALL_EVERY: Duration = Duration::from_secs(10);
 const NEW_MAX: u32 = 2048;
@@ -37,7 +37,7 @@ pub(crate) struct Census {
     own_pid_namespace: Option<u64>,
     /// Mount namespace of this process, if it looks for containers.
     own_mounts: Option<u64>,
-    looked: Option<Looked>,
+    looked: Option<ScanState>,
     /// Everybody can be seen: who is not here does not run.
     is_complete: bool,
     /// Somebody elsewhere does not let itself be looked at: to see all takes CAP_SYS_PTRACE.
@@ -52,7 +52,7 @@ pub(crate) struct Census {
 
 /// What the next look can leave out.
 #[derive(Clone, Copy, Debug)]
-struct Looked {
+struct ScanState {
     /// The newest number of a process at the look before the last one, and at that.
     before: u32,
     newest: u32,
@@ -62,7 +62,7 @@ struct Looked {
 
 /// What a number in some PID namespace is here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Here {
+pub(crate) enum LocalProcess {
     /// This process.
     Process(u32),
     /// There is no such process.
@@ -105,11 +105,11 @@ impl Census {
                     .collect::<BTreeSet<u32>>()
                     .into_iter()
                     .for_each(|pid| self.visit(pid));
-                self.looked = Some(Looked { before: looked.newest, newest, at: looked.at });
+                self.looked = Some(ScanState { before: looked.newest, newest, at: looked.at });
             }
             (_, newest) => {
                 self.take();
-                self.looked = newest.map(|newest| Looked { before: newest, newest, at: Instant::now() });
+                self.looked = newest.map(|newest| ScanState { before: newest, newest, at: Instant::now() });
             }
         }
     }
@@ -163,15 +163,15 @@ impl Census {
     }
 
     /// Who a process of a PID namespace is here.
-    pub(crate) fn find(&self, pid_namespace: u64, pid: u32) -> Here {
+    pub(crate) fn find(&self, pid_namespace: u64, pid: u32) -> LocalProcess {
         if self.is_own(pid_namespace) {
-            return Here::Process(pid);
+            return LocalProcess::Process(pid);
         }
         match self.elsewhere.get(&(pid_namespace, pid)) {
-            Some(here) => Here::Process(*here),
-            None if self.is_refused => Here::Unknown,
-            None if self.is_complete || self.visible.contains(&pid_namespace) => Here::Nobody,
-            None => Here::Unknown,
+            Some(here) => LocalProcess::Process(*here),
+            None if self.is_refused => LocalProcess::Unknown,
+            None if self.is_complete || self.visible.contains(&pid_namespace) => LocalProcess::Nobody,
+            None => LocalProcess::Unknown,
         }
     }
 }
@@ -198,9 +198,9 @@ fn numbers(pid: u32) -> Option<Vec<u32>> {
 
 /// A container's `/dev/shm`.
 #[derive(Debug)]
-pub(crate) struct Room {
-    /// For who starts in it and has no folder yet; goes before the descriptor does.
-    _session: Option<ForAll>,
+pub(crate) struct Container {
+    /// For who starts in it and has no directory yet; goes before the descriptor does.
+    _session: Option<SharedSession>,
     /// Its own number; 0 is not used.
     pub(crate) number: u64,
     pub(crate) dir: OwnedFd,
@@ -213,8 +213,8 @@ pub(crate) struct Room {
     is_inhabited: bool,
 }
 
-impl Room {
-    /// A path of the open folder, whatever has become of its name.
+impl Container {
+    /// A path of the open directory, whatever has become of its name.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.dir.as_raw_fd()))
     }
@@ -222,51 +222,54 @@ impl Room {
 
 /// All containers' rooms.
 #[derive(Debug, Default)]
-pub(crate) struct Rooms {
-    pub(crate) all: Vec<Room>,
+pub(crate) struct Containers {
+    pub(crate) all: Vec<Container>,
     made: u64,
 }
 
-impl Rooms {
+impl Containers {
     /// Looks for new ones, and which of the known ones are inhabited. `session`: what is left in new ones.
-    pub(crate) fn look(&mut self, own: &Path, census: &Census, session: Option<(u64, &Settings)>) {
-        self.all.iter_mut().for_each(|room| room.is_inhabited = false);
+    pub(crate) fn scan(&mut self, own: &Path, census: &Census, session: Option<(u64, &Settings)>) {
+        self.all.iter_mut().for_each(|container| container.is_inhabited = false);
         let own = fs::metadata(own).map(|own| (own.dev(), own.ino())).ok();
         for pids in census.containers.values() {
-            // Who has ended meanwhile, or has another root folder, has no room; the first is mostly the container's first.
+            // Who has ended meanwhile, or has another root directory, has no container; the first is mostly the container's first.
             let opened = pids.iter().find_map(|pid| Some((pid, open(*pid)?)));
             let Some((pid, (dir, status))) = opened else { continue };
             let id = (status.st_dev, status.st_ino);
-            if let Some(known) = self.all.iter_mut().find(|room| room.id == id) {
+            if let Some(known) = self.all.iter_mut().find(|container| container.id == id) {
                 known.is_inhabited = true;
                 continue;
             }
             let owner = status.st_uid;
-            let of_owner = self.all.iter().filter(|room| room.owner == owner).count();
-            if Some(id) == own || self.all.len() >= ROOMS_MAX || owner != 0 && of_owner >= ROOMS_OF_USER {
+            let of_owner = self.all.iter().filter(|container| container.owner == owner).count();
+            if Some(id) == own
+                || self.all.len() >= CONTAINERS_MAX
+                || owner != 0 && of_owner >= CONTAINERS_OF_USER
+            {
                 continue;
             }
             self.made += 1;
             let shown = root_of(*pid).join("dev/shm");
-            let mut room =
-                Room { _session: None, number: self.made, dir, shown, id, owner, is_inhabited: true };
+            let mut container =
+                Container { _session: None, number: self.made, dir, shown, id, owner, is_inhabited: true };
             // As /dev/shm is: anybody may write, and nobody may take away what is another's.
             if let (Some((id, settings)), true) = (session, status.st_mode & 0o7777 == 0o1777) {
-                // Where root may not make files, as in a container of an ordinary user, those who start are found by their folder.
-                room._session = ForAll::new(&room.path(), id, settings, true).ok();
+                // Where root may not make files, as in a container of an ordinary user, those who start are found by their directory.
+                container._session = SharedSession::new(&container.path(), id, settings, true).ok();
             }
-            self.all.push(room);
+            self.all.push(container);
         }
     }
 
-    /// Whether nobody runs any more who sees this room. 0 is no container's.
+    /// Whether nobody runs any more who sees this container. 0 is no container's.
     pub(crate) fn is_deserted(&self, number: u64) -> bool {
-        self.all.iter().any(|room| room.number == number && !room.is_inhabited)
+        self.all.iter().any(|container| container.number == number && !container.is_inhabited)
     }
 
     /// Nobody who starts is to record.
     pub(crate) fn withdraw(&mut self) {
-        self.all.iter_mut().for_each(|room| room._session = None);
+        self.all.iter_mut().for_each(|container| container._session = None);
     }
 }
 
@@ -290,7 +293,7 @@ fn open(pid: u32) -> Option<(OwnedFd, FileStat)> {
     Some((dir, status))
 }
 
-/// Opens what is in a folder itself: nothing behind a link, nothing that is mounted there.
+/// Opens what is in a directory itself: nothing behind a link, nothing that is mounted there.
 pub(crate) fn open_below(
     dir: &impl std::os::fd::AsFd,
     name: &str,
@@ -304,7 +307,7 @@ pub(crate) fn open_below(
     openat2(dir, name, OpenHow::new().flags(flags).mode(mode).resolve(here))
 }
 
-/// Whether a name in a folder still is this open file.
+/// Whether a name in a directory still is this open file.
 pub(crate) fn is_still(dir: &impl std::os::fd::AsFd, name: &str, file: &impl std::os::fd::AsFd) -> bool {
     let there = fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok();
     let here = fstat(file).ok();
@@ -319,14 +322,17 @@ mod tests {
     fn numbers_of_the_own_namespace_are_what_they_are() {
         let census = Census::of_all(HashSet::from([2]));
         let own = namespace("self", "pid").unwrap();
-        assert_eq!(census.find(own, 17), Here::Process(17));
-        assert_eq!(census.find(0, 17), Here::Process(17));
+        assert_eq!(census.find(own, 17), LocalProcess::Process(17));
+        assert_eq!(census.find(0, 17), LocalProcess::Process(17));
         assert_eq!(numbers(std::process::id()).unwrap()[0], std::process::id());
         let foreign = census.find(1, 17);
         let is_sure = census.is_complete && !census.is_refused;
-        assert_eq!(foreign, if is_sure { Here::Nobody } else { Here::Unknown });
-        assert_eq!(census.find(2, 17), if census.is_refused { Here::Unknown } else { Here::Nobody });
-        assert_eq!(Census::of_own_namespace().find(1, 17), Here::Unknown);
+        assert_eq!(foreign, if is_sure { LocalProcess::Nobody } else { LocalProcess::Unknown });
+        assert_eq!(
+            census.find(2, 17),
+            if census.is_refused { LocalProcess::Unknown } else { LocalProcess::Nobody }
+        );
+        assert_eq!(Census::of_own_namespace().find(1, 17), LocalProcess::Unknown);
     }
 
     #[test]
@@ -362,27 +368,30 @@ mod tests {
         // Found as a new one, and then as one that is known; until it has ended.
         for _ in 0..3 {
             update(&mut census);
-            assert_eq!(census.find(there, 1), Here::Process(child));
+            assert_eq!(census.find(there, 1), LocalProcess::Process(child));
         }
         // Its parent waits for it before it ends itself.
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(child as i32), nix::sys::signal::Signal::SIGKILL)
             .unwrap();
         sleeping.wait().unwrap();
         update(&mut census);
-        assert_eq!(census.find(there, 1), if census.is_refused { Here::Unknown } else { Here::Nobody });
+        assert_eq!(
+            census.find(there, 1),
+            if census.is_refused { LocalProcess::Unknown } else { LocalProcess::Nobody }
+        );
     }
 
     #[test]
     fn nothing_behind_a_link_or_in_another_folder_is_opened() {
-        let room = tempfile::tempdir().unwrap();
-        let dir = File::open(room.path()).unwrap();
-        fs::write(room.path().join("file"), "").unwrap();
-        std::os::unix::fs::symlink(room.path().join("file"), room.path().join("link")).unwrap();
+        let dir_path = tempfile::tempdir().unwrap();
+        let dir = File::open(dir_path.path()).unwrap();
+        fs::write(dir_path.path().join("file"), "").unwrap();
+        std::os::unix::fs::symlink(dir_path.path().join("file"), dir_path.path().join("link")).unwrap();
         let open = |name: &str| open_below(&dir, name, OFlag::O_RDONLY, Mode::empty()).map(|_| ());
         assert_eq!(open("file"), Ok(()));
         assert_eq!(open("link"), Err(nix::Error::ELOOP));
         assert_eq!(open("../file"), Err(nix::Error::EXDEV));
-        assert!(is_still(&dir, "file", &File::open(room.path().join("file")).unwrap()));
-        assert!(!is_still(&dir, "link", &File::open(room.path().join("file")).unwrap()));
+        assert!(is_still(&dir, "file", &File::open(dir_path.path().join("file")).unwrap()));
+        assert!(!is_still(&dir, "link", &File::open(dir_path.path().join("file")).unwrap()));
     }
 }

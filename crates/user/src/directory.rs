@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The folders in which programs leave their files, and what the files' names say.
+//! The directories in which programs leave their files, and what the files' names say.
 
 use crate::Error;
-use crate::rooms::{Room, is_still, open_below};
+use crate::containers::{Container, is_still, open_below};
 use nix::dir::Dir;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// Where they are.
-pub const ROOM: &str = "/dev/shm";
+pub const SHARED_MEMORY: &str = "/dev/shm";
 const PREFIX: &str = "rtscope-";
 
 /// A process, for as long as the machine runs.
@@ -35,7 +35,7 @@ pub enum FileKind {
     Untraced(i32),
 }
 
-/// A name in a folder.
+/// A name in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileName {
     /// Whose.
@@ -76,9 +76,9 @@ impl std::fmt::Display for FileName {
     }
 }
 
-/// The folder of a user.
+/// The directory of a user.
 #[derive(Debug)]
-pub struct Folder {
+pub struct UserDirectory {
     /// The user, as this process sees it.
     pub uid: u32,
     /// Where it is, for messages when it is a container's.
@@ -89,13 +89,13 @@ pub struct Folder {
     container: Option<(OwnedFd, String)>,
 }
 
-impl Folder {
-    /// The folder of one user, below `room`.
+impl UserDirectory {
+    /// The directory of one user, below `base`.
     ///
     /// # Errors
     /// When it is not there, or not that user's alone.
-    pub fn open(room: &Path, uid: u32) -> Result<Folder, Error> {
-        let path = room.join(format!("{PREFIX}{uid}"));
+    pub fn open(base: &Path, uid: u32) -> Result<UserDirectory, Error> {
+        let path = base.join(format!("{PREFIX}{uid}"));
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let dir = nix::fcntl::open(&path, flags, Mode::empty())
             .map_err(|errno| Error::io("open", &path)(errno.into()))?;
@@ -103,29 +103,29 @@ impl Folder {
         if status.st_uid != uid || status.st_mode & 0o077 != 0 {
             return Err(Error::NotOurs(path.display().to_string()));
         }
-        Ok(Folder { uid, path, dir: dir.into(), gid: status.st_gid, container: None })
+        Ok(UserDirectory { uid, path, dir: dir.into(), gid: status.st_gid, container: None })
     }
 
-    /// The folder of one user of a container, who may have another number here.
+    /// The directory of one user of a container, who may have another number here.
     ///
     /// # Errors
-    /// As [`Folder::open`].
-    pub(crate) fn open_in(room: &Room, uid_there: u32) -> Result<Folder, Error> {
+    /// As [`UserDirectory::open`].
+    pub(crate) fn open_in(container: &Container, uid_there: u32) -> Result<UserDirectory, Error> {
         let name = format!("{PREFIX}{uid_there}");
-        let path = room.shown.join(&name);
+        let path = container.shown.join(&name);
         let failed = |what: &'static str| {
             let path = path.clone();
             move |errno: nix::Error| Error::io(what, &path)(errno.into())
         };
-        let dir = open_below(&room.dir, &name, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())
+        let dir = open_below(&container.dir, &name, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())
             .map_err(failed("open"))?;
         let status = fstat(&dir).map_err(failed("look at"))?;
         // Whoever owns it may write anything into it, and is who its programs are reported for.
         if status.st_mode & 0o077 != 0 {
             return Err(Error::NotOurs(path.display().to_string()));
         }
-        let base = room.dir.try_clone().map_err(Error::io("open", &path))?;
-        Ok(Folder {
+        let base = container.dir.try_clone().map_err(Error::io("open", &path))?;
+        Ok(UserDirectory {
             uid: status.st_uid,
             path,
             dir: dir.into(),
@@ -147,26 +147,26 @@ impl Folder {
     /// The same, made if need be; only for the own user.
     ///
     /// # Errors
-    /// As [`Folder::open`].
-    pub fn make(room: &Path) -> Result<Folder, Error> {
+    /// As [`UserDirectory::open`].
+    pub fn make(base: &Path) -> Result<UserDirectory, Error> {
         let uid = nix::unistd::geteuid().as_raw();
-        let path = room.join(format!("{PREFIX}{uid}"));
+        let path = base.join(format!("{PREFIX}{uid}"));
         match nix::unistd::mkdir(&path, Mode::S_IRWXU) {
-            Ok(()) | Err(nix::Error::EEXIST) => Folder::open(room, uid),
-            Err(errno) => Err(Error::io("make the folder", &path)(errno.into())),
+            Ok(()) | Err(nix::Error::EEXIST) => UserDirectory::open(base, uid),
+            Err(errno) => Err(Error::io("make the directory", &path)(errno.into())),
         }
     }
 
-    /// The users that have a folder, as far as this process may look: all for root, else itself.
+    /// The users that have a directory, as far as this process may look: all for root, else itself.
     #[must_use]
-    pub fn users(room: &Path) -> Vec<u32> {
-        Folder::some_users(room, usize::MAX)
+    pub fn users(base: &Path) -> Vec<u32> {
+        UserDirectory::some_users(base, usize::MAX)
     }
 
     /// The same among so many names.
-    pub(crate) fn some_users(room: &Path, names: usize) -> Vec<u32> {
+    pub(crate) fn some_users(base: &Path, names: usize) -> Vec<u32> {
         let own = nix::unistd::geteuid().as_raw();
-        let all = std::fs::read_dir(room).into_iter().flatten().flatten().take(names);
+        let all = std::fs::read_dir(base).into_iter().flatten().flatten().take(names);
         let uids = all.filter_map(|entry| entry.file_name().to_str()?.strip_prefix(PREFIX)?.parse().ok());
         let mut uids: Vec<u32> = uids.filter(|uid| own == 0 || *uid == own).collect();
         uids.sort_unstable();
@@ -211,11 +211,11 @@ impl Folder {
         );
     }
 
-    /// Whether it is still the folder of that name.
+    /// Whether it is still the directory of that name.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        if let Some((room, name)) = &self.container {
-            return is_still(room, name, &self.dir);
+        if let Some((base, name)) = &self.container {
+            return is_still(base, name, &self.dir);
         }
         let here = fstat(&self.dir).ok();
         let there = fstatat(nix::fcntl::AT_FDCWD, &self.path, AtFlags::AT_SYMLINK_NOFOLLOW).ok();
@@ -258,13 +258,13 @@ mod tests {
 
     #[test]
     fn folders_of_others_are_refused() {
-        let room = tempfile::tempdir().unwrap();
+        let base = tempfile::tempdir().unwrap();
         let uid = nix::unistd::geteuid().as_raw();
-        let made = Folder::make(room.path()).unwrap();
+        let made = UserDirectory::make(base.path()).unwrap();
         assert!(made.is_current() && made.files().unwrap().is_empty());
-        std::os::unix::fs::symlink(room.path(), room.path().join("rtscope-77")).unwrap();
-        assert!(Folder::open(room.path(), 77).is_err());
+        std::os::unix::fs::symlink(base.path(), base.path().join("rtscope-77")).unwrap();
+        assert!(UserDirectory::open(base.path(), 77).is_err());
         std::fs::set_permissions(&made.path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        assert!(matches!(Folder::open(room.path(), uid), Err(Error::NotOurs(_))));
+        assert!(matches!(UserDirectory::open(base.path(), uid), Err(Error::NotOurs(_))));
     }
 }

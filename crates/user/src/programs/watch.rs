@@ -14,7 +14,7 @@ const WHOLE_MS: Duration = Duration::from_millis(3);
 
 /// What is watched.
 #[derive(Debug)]
-pub(super) struct News {
+pub(super) struct DirectoryWatch {
     inotify: Inotify,
     /// Waits for that, and for what the caller waits for.
     epoll: Option<Epoll>,
@@ -22,21 +22,21 @@ pub(super) struct News {
     may_be_told: bool,
 }
 
-impl News {
-    pub(super) fn new() -> io::Result<News> {
+impl DirectoryWatch {
+    pub(super) fn new() -> io::Result<DirectoryWatch> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-        Ok(News { inotify, epoll: None, may_be_told: true })
+        Ok(DirectoryWatch { inotify, epoll: None, may_be_told: true })
     }
 
-    /// New files of a folder.
-    pub(super) fn watch(&self, folder: &Path) -> io::Result<()> {
-        self.inotify.add_watch(folder, AddWatchFlags::IN_CREATE)?;
+    /// New files of a directory.
+    pub(super) fn watch(&self, directory: &Path) -> io::Result<()> {
+        self.inotify.add_watch(directory, AddWatchFlags::IN_CREATE)?;
         Ok(())
     }
 
-    /// New folders, which may be made under another name first.
-    pub(super) fn watch_room(&self, room: &Path) -> io::Result<()> {
-        self.inotify.add_watch(room, AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO)?;
+    /// New directories, which may be made under another name first.
+    pub(super) fn watch_base(&self, base: &Path) -> io::Result<()> {
+        self.inotify.add_watch(base, AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO)?;
         Ok(())
     }
 

@@ -13,7 +13,7 @@ pub const SCHEMA: &str = "rtscope.spool/1";
 
 /// `session.json`: written when the recording starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Session {
+pub struct SpoolDescription {
     /// [`SCHEMA`].
     pub schema: String,
     /// Version of the record contract (`RTS_ABI_VERSION`) of the records in the banks.
@@ -45,7 +45,7 @@ pub struct Session {
     /// text ("?" where it was not read); all other pointers stay addresses.
     pub paths: BTreeMap<String, u8>,
     /// ftrace records.
-    pub ftrace: Option<FtraceSession>,
+    pub ftrace: Option<FtraceDescription>,
     /// System calls that eBPF records: the tracepoints whose events they become.
     #[serde(default)]
     pub syscalls: Vec<SyscallFormat>,
@@ -57,14 +57,14 @@ pub struct Session {
     pub config: serde_json::Value,
 }
 
-impl Session {
-    /// A session of this machine that records nothing yet.
+impl SpoolDescription {
+    /// A description of this machine that records nothing yet.
     ///
     /// # Errors
     /// When `/proc/sys/kernel` or a clock cannot be read.
-    pub fn of_this_machine(producer_version: &str) -> Result<Session, rtscope_ctf::Error> {
+    pub fn of_this_machine(producer_version: &str) -> Result<SpoolDescription, rtscope_ctf::Error> {
         let info = TraceInfo::of_this_machine(producer_version)?;
-        Ok(Session {
+        Ok(SpoolDescription {
             schema: SCHEMA.to_owned(),
             abi_version: rtscope_abi::RTS_ABI_VERSION,
             producer_version: info.producer_version,
@@ -103,7 +103,7 @@ impl Session {
 
 /// What is needed to read ftrace's sub-buffers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FtraceSession {
+pub struct FtraceDescription {
     /// `events/header_page` of the instance.
     pub header_page: String,
     /// The tracepoints in use.
@@ -189,7 +189,7 @@ mod comm_bytes {
 
     #[derive(Serialize, Deserialize)]
     #[serde(untagged)]
-    enum Stored {
+    enum StoredName {
         Text(String),
         Bytes(Vec<u8>),
     }
@@ -197,14 +197,14 @@ mod comm_bytes {
     pub(super) fn serialize<S: Serializer>(comm: &Comm, serializer: S) -> Result<S::Ok, S::Error> {
         let bytes = comm.as_bytes().to_vec();
         String::from_utf8(bytes)
-            .map_or_else(|error| Stored::Bytes(error.into_bytes()), Stored::Text)
+            .map_or_else(|error| StoredName::Bytes(error.into_bytes()), StoredName::Text)
             .serialize(serializer)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Comm, D::Error> {
-        Ok(match Stored::deserialize(deserializer)? {
-            Stored::Text(text) => Comm::from(text.as_str()),
-            Stored::Bytes(bytes) => Comm::from_bytes(&bytes),
+        Ok(match StoredName::deserialize(deserializer)? {
+            StoredName::Text(text) => Comm::from(text.as_str()),
+            StoredName::Bytes(bytes) => Comm::from_bytes(&bytes),
         })
     }
 }
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_survives_its_file_with_names_that_are_no_text() {
+    fn a_description_survives_its_file_with_names_that_are_no_text() {
         let task = TaskInfo {
             tid: Tid(7),
             pid: Pid(7),
@@ -265,11 +265,11 @@ mod tests {
             policy: Policy(0),
             kthread: false,
         };
-        let mut session = Session::of_this_machine("1").unwrap();
-        session.tasks = vec![SpoolTask::from(&task)];
-        let text = serde_json::to_string(&session).unwrap();
-        let back: Session = serde_json::from_str(&text).unwrap();
-        assert_eq!(back, session);
+        let mut description = SpoolDescription::of_this_machine("1").unwrap();
+        description.tasks = vec![SpoolTask::from(&task)];
+        let text = serde_json::to_string(&description).unwrap();
+        let back: SpoolDescription = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, description);
         assert_eq!(back.tasks[0].info(), task);
     }
 }
