@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The table of completeness: what was recorded on which kernel, and what an oracle counted.
 //!
-//! Tests print a line `COMPLETE: {…}` for each event (crates/cli/tests/complete.rs), on this machine and in the virtual ones.
+//! Tests print a line `COMPLETE: {…}` for each event (crates/cli/tests/it/record/complete.rs), on this machine and in the virtual ones.
 //! Here they become one table.
 
 use std::fmt::Write;

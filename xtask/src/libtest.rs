@@ -1,49 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Running one libtest program: its output goes to a file, one line to the terminal, and what failed in full.
+//! Running one test binary: its output goes to a file, one line to the terminal, and what failed in full.
 //!
-//! A run has some 4 000 lines of output, in which one failure would drown. So what passed takes one line a program, and whatever
-//! a failed test said is repeated.
+//! A run has some 4 000 lines of output, in which one failure would drown. So what passed takes one line a test binary, and
+//! what a failed test printed is repeated.
 //!
-//! A test that failed is run once more, alone. Many tests compare rtscope with what the kernel did on a machine that others use,
-//! too, whose host now and then takes the CPU away for longer than a test allows for. What passes then is
-//! not counted as failed, but it is no clean pass either: it is listed as unstable, with its first words, so that it gets mended.
+//! A test that failed is run once more, alone. Many tests compare rtscope with what the kernel did on a machine that others use
+//! as well, whose host now and then takes the CPU away for longer than a test allows for. A test that passes then is not
+//! counted as failed, but it did not simply pass either: it is listed as unstable, with its first words, so that it gets mended.
+//!
+//! The time of each test: where one test runs at a time, it is the time since the one before it ended. Where they run all at
+//! once libtest measures it (`--report-time`), which it only does when `RUSTC_BOOTSTRAP` allows options that are not stable;
+//! tests of that kind start no compilers, which would read that, too.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
 use crate::outcome::{Outcome, Tally};
 use crate::root;
+use crate::timings::{THIS_MACHINE, Timing};
 
-/// So many lines of a failed test are shown; all are in its file.
+/// At most this many lines of a failed test are shown; all are in its file.
 const SHOWN: usize = 60;
-/// When more have failed, it is not the machine's moods.
+/// When more have failed, the machine's moods are not the reason.
 const TRIED_AGAIN: usize = 8;
+/// Lets libtest of a stable Rust take options that are not.
+const UNSTABLE: (&str, &str) = ("RUSTC_BOOTSTRAP", "1");
 
-/// Runs a libtest program and counts.
+/// How the tests of a binary run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// One at a time: they load real CPUs, or measure time.
+    Serial,
+    /// All at once.
+    Parallel,
+    /// As cargo runs documentation examples: it knows how.
+    Cargo,
+}
+
+impl Manner {
+    fn prepare(self, command: &mut Command) -> &mut Command {
+        match self {
+            Manner::Serial => command.args(["--show-output", "--test-threads=1"]),
+            Manner::Parallel => {
+                let (name, value) = UNSTABLE;
+                command.env(name, value).args(["--show-output", "-Z", "unstable-options", "--report-time"])
+            }
+            Manner::Cargo => command,
+        }
+    }
+}
+
+/// Runs a test binary and counts.
 ///
-/// `make`: the program, without options for libtest. `options`: these.
-pub fn run(name: &str, make: impl Fn() -> Command, options: &[&str], tally: &mut Tally) -> Result<()> {
+/// `make`: its command, without options for libtest but for those that choose tests.
+pub fn run(name: &str, make: impl Fn() -> Command, manner: Manner, tally: &mut Tally) -> Result<()> {
     let start = Instant::now();
     let log = log_path(name)?;
-    let first =
-        execute(make().args(options), File::create(&log).with_context(|| log.display().to_string())?)?;
-    first.output.iter().for_each(|line| tally.completeness.read("this machine", line));
-    let Counts { passed, failures, skips } = &first.counts;
+    let file = File::create(&log).with_context(|| log.display().to_string())?;
+    let first = execute(manner.prepare(&mut make()), file)?;
+    first.output.iter().for_each(|line| tally.completeness.read(THIS_MACHINE, line));
+    tally.timings.extend(first.timings(name));
+    let Counts { passed, failures, skips, .. } = &first.counts;
     let mut passed = passed.saturating_sub(skips.len() as u64);
     let (mut failed, mut unstable) = (0, 0);
     for test in failures {
         println!("{name}: {test} failed:");
-        let said = first.of(test);
-        said.iter().skip(said.len().saturating_sub(SHOWN)).for_each(|line| println!("    {line}"));
+        let printed = first.of(test);
+        printed.iter().skip(printed.len().saturating_sub(SHOWN)).for_each(|line| println!("    {line}"));
         if failures.len() <= TRIED_AGAIN && passes_alone(&make, test, &log)? {
             println!("  and passed when it was run again.");
             (passed, unstable) = (passed + 1, unstable + 1);
-            tally.unstable.push(format!("{name}: {test}: {}", first_words(said).unwrap_or_default()));
+            tally.unstable.push(format!("{name}: {test}: {}", first_words(printed).unwrap_or_default()));
         } else {
             failed += 1;
             tally.failures.push(format!("{name}: {test}"));
@@ -89,6 +121,28 @@ struct Done {
 }
 
 impl Done {
+    /// What each test took.
+    fn timings(&self, name: &str) -> Vec<Timing> {
+        let skipped = |test: &str| {
+            self.counts
+                .skips
+                .iter()
+                .any(|skip| skip.strip_prefix(test).is_some_and(|rest| rest.starts_with(": ")))
+        };
+        let timing = |test: &EndedTest| Timing {
+            place: THIS_MACHINE.to_owned(),
+            program: name.to_owned(),
+            test: test.name.clone(),
+            result: match test.failed {
+                true => "fail",
+                false if skipped(&test.name) => "skip",
+                false => "pass",
+            },
+            time: test.time.unwrap_or_default(),
+        };
+        self.counts.ended.iter().map(timing).collect()
+    }
+
     /// What a failed test printed: libtest's section of it among the failures.
     fn of(&self, test: &str) -> &[String] {
         section(&self.output, test)
@@ -116,15 +170,37 @@ fn execute(command: &mut Command, mut log: File) -> Result<Done> {
     // What tests' own children say goes past libtest.
     let mut child = command.stdout(Stdio::piped()).stderr(log.try_clone()?).spawn().context(name)?;
     let stdout = child.stdout.take().context("the test's output was asked for as a pipe")?;
-    let mut counts = Counts::default();
-    let mut output = Vec::new();
+    let (mut counts, mut output, mut before) = (Counts::default(), Vec::new(), Instant::now());
     for line in BufReader::new(stdout).split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();
         writeln!(log, "{line}")?;
-        counts.read(&line);
+        if let Some(test) = counts.read(&line) {
+            test.time.get_or_insert(before.elapsed());
+            before = Instant::now();
+        }
         output.push(line);
     }
     Ok(Done { counts, output, status: child.wait()? })
+}
+
+/// A test that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedTest {
+    name: String,
+    failed: bool,
+    /// As libtest measured it, or as it was seen here.
+    time: Option<Duration>,
+}
+
+/// `test NAME ... ok`, with ` <0.012s>` behind it where the time is reported.
+fn ended_test(line: &str) -> Option<EndedTest> {
+    let (name, result) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    let (result, time) = match result.split_once(" <") {
+        Some((result, time)) => (result, time.strip_suffix("s>")?.parse().ok().map(Duration::from_secs_f64)),
+        None => (result, None),
+    };
+    let failed = result == "FAILED";
+    (failed || result == "ok").then(|| EndedTest { name: name.to_owned(), failed, time })
 }
 
 /// What libtest's lines say.
@@ -136,24 +212,31 @@ pub struct Counts {
     pub failures: Vec<String>,
     /// Names and reasons.
     pub skips: Vec<String>,
+    /// All that ended, in that order.
+    pub ended: Vec<EndedTest>,
 }
 
 impl Counts {
-    /// Takes the next line of a test program's output.
-    pub fn read(&mut self, line: &str) {
+    /// Takes the next line of a test binary's output. Returns a test that has just ended.
+    pub fn read(&mut self, line: &str) -> Option<&mut EndedTest> {
         if let Some(skip) = line.strip_prefix("SKIP: ") {
             self.skips.push(skip.to_owned());
         } else if let Some(result) = line.strip_prefix("test result: ") {
             self.passed += result.split(' ').zip(result.split(' ').skip(1)).find_map(passed).unwrap_or(0);
-        } else if let Some(test) = line.strip_prefix("test ") {
-            if let Some(test) = test.strip_suffix(" ... FAILED") {
-                self.failures.push(test.to_owned());
-            } else if let Some((test, _)) = test.split_once(" ... ignored") {
-                // Not among libtest's passed tests, so it is made to cancel out.
-                self.passed += 1;
-                self.skips.push(format!("{test}: marked #[ignore]"));
+        } else if let Some(ended) = ended_test(line) {
+            if ended.failed {
+                self.failures.push(ended.name.clone());
             }
+            self.ended.push(ended);
+            return self.ended.last_mut();
+        } else if let Some((test, _)) =
+            line.strip_prefix("test ").and_then(|test| test.split_once(" ... ignored"))
+        {
+            // Not among libtest's passed tests, so it is made to cancel out.
+            self.passed += 1;
+            self.skips.push(format!("{test}: marked #[ignore]"));
         }
+        None
     }
 }
 
@@ -170,10 +253,25 @@ mod tests {
         let mut counts = Counts::default();
         let output = "running 4 tests\ntest a ... ok\ntest b ... FAILED\ntest c ... ignored, slow\n\
             test d ... ok\nSKIP: d: needs root\ntest result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured;";
-        output.lines().for_each(|line| counts.read(line));
+        for line in output.lines() {
+            counts.read(line);
+        }
         let skips = vec!["c: marked #[ignore]".to_owned(), "d: needs root".to_owned()];
-        assert_eq!(counts, Counts { passed: 3, failures: vec!["b".to_owned()], skips });
+        assert_eq!((counts.passed, &counts.failures, &counts.skips), (3, &vec!["b".to_owned()], &skips));
         assert_eq!(counts.passed - counts.skips.len() as u64, 1);
+        assert_eq!(counts.ended.iter().map(|test| test.name.as_str()).collect::<Vec<_>>(), ["a", "b", "d"]);
+    }
+
+    #[test]
+    fn the_time_of_a_test_is_read_where_it_is_reported() {
+        let test = ended_test("test tests::a ... ok <0.250s>").expect("it ended");
+        assert_eq!(
+            (test.name.as_str(), test.failed, test.time),
+            ("tests::a", false, Some(Duration::from_millis(250)))
+        );
+        assert!(ended_test("test b ... FAILED <1.000s>").expect("it ended").failed);
+        assert_eq!(ended_test("test c ... ok").expect("it ended").time, None);
+        assert_eq!(ended_test("test result: ok. 1 passed"), None);
     }
 
     #[test]

@@ -4,29 +4,34 @@
 //! `./x` finds or installs what these need and then calls them, on a laptop and in CI alike.
 
 mod bench;
+mod build;
+mod check;
 mod complete;
 mod kernel_log;
 mod libtest;
 mod lint;
 mod outcome;
+mod queue;
+mod status;
 mod test;
 mod tidy;
+mod timings;
 mod vm;
+mod workspace;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Result, bail};
 
-const HELP: &str =
-    "cargo xtask test [--quick] | lint | tidy | fmt | docs | bench NAME [--json] | vm [KERNEL…]";
+const HELP: &str = "cargo xtask check | test [--all] [--timings FILE] [CRATE|NAME…] | lint | tidy | fmt | docs | bench NAME [--json] | vm [KERNEL…]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match arguments.as_slice() {
-        ["test"] => test::run(false),
-        ["test", "--quick"] => test::run(true),
+        ["check", rest @ ..] => check::run(rest),
+        ["test", rest @ ..] => test::run(rest),
         ["lint"] => lint::run(),
         ["tidy"] => lint::run_tidy(),
         ["fmt"] => lint::format(),
@@ -44,7 +49,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The workspace's folder.
+/// The workspace's directory.
 fn root() -> PathBuf {
     let own = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     own.parent().map(PathBuf::from).unwrap_or(own)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The three results of a check, and the account of all of them.
+//! The three results of a check, and the sums of all of them.
 
 use std::fmt;
 use std::process::ExitCode;
 
 use crate::complete::Completeness;
+use crate::timings::Timing;
 
 /// How a check ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub enum Outcome {
 }
 
 /// Counts results. A skip is a result of its own: it is listed with its reason, never counted as passed.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Tally {
     /// Checks that passed.
     pub passed: u64,
@@ -28,8 +29,10 @@ pub struct Tally {
     pub unstable: Vec<String>,
     /// What was skipped, and why.
     pub skips: Vec<String>,
-    /// What tests of completeness said.
+    /// What tests of completeness printed.
     pub completeness: Completeness,
+    /// How long tests and steps took.
+    pub timings: Vec<Timing>,
 }
 
 impl Tally {
@@ -58,6 +61,7 @@ impl Tally {
         self.unstable.extend(other.unstable);
         self.skips.extend(other.skips);
         self.completeness.append(other.completeness);
+        self.timings.extend(other.timings);
     }
 
     /// Prints the table of completeness, what was skipped, what passed at the second try and what failed, then the sums in one plain line.

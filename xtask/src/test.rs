@@ -1,196 +1,324 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `./x test`: lint, build once, run every test program, and account for each result.
+//! `./x test`: lint, build once, run every test binary, and sum up each result.
 //!
-//! The test programs are run one by one (`libtest`) and not through `cargo test`, for three reasons: the time of each is known, a
-//! test that is skipped can be told from one that passed, and the integration tests, which load real CPUs with real-time
-//! tasks, run one test at a time while the others use all CPUs.
+//! The test binaries are run one by one (`libtest`) and not through `cargo test`, for three reasons: the time of each test is
+//! known, a test that is skipped can be told from one that passed, and what measures time is alone on the machine.
 //!
-//! The long watch (crates/cli/tests/soak.rs) takes ten minutes, and would be no test without other load on the machine. It runs
-//! beside the documentation examples and the virtual machines, which take about half of that. `--quick` makes it short.
+//! The order: what measures time first, with nothing beside it; then everything else from one queue (`queue`) on all CPUs:
+//! guests, clippy, unit tests, documentation examples.
 //!
 //! A test says that it is skipped by printing a line `SKIP: name: reason` and returning.
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow, bail};
-use serde_json::Value;
+use anyhow::{Context, Result, bail};
 
-use crate::cargo;
+use crate::build::{self, Build, TestBinary};
 use crate::kernel_log::KernelLog;
-use crate::libtest;
-use crate::lint;
-use crate::outcome::Tally;
-use crate::vm;
+use crate::libtest::{self, Manner};
+use crate::outcome::{Outcome, Tally};
+use crate::queue::{self, Job};
+use crate::timings::{self, Estimates, Timing};
+use crate::workspace::{self, Workspace};
+use crate::{cargo, lint, status, vm};
 
-/// The test program of the long watch.
-const SOAK: &str = "cli: soak";
-/// What it reads its time from.
-const SOAK_SECONDS: &str = "RTSCOPE_SOAK_SECONDS";
-/// Its time, and with `--quick`.
-const SOAK_TIMES: [&str; 2] = ["600", "20"];
+/// What `./x test --help` prints.
+pub const HELP: &str = "\
+./x test [OPTIONS] [CRATE|NAME…]
 
-/// One built test program.
-#[derive(Debug, PartialEq, Eq)]
-pub struct TestProgram {
-    /// The crate and the file.
-    pub name: String,
-    /// Where it is.
-    pub executable: PathBuf,
-    package_folder: PathBuf,
-    /// An integration test: its tests run one after the other.
-    integration: bool,
+Lint, then all tests: on this machine, and of the privileged ones those in emulated machines
+that say something new there. As root, or the privileged ones are skipped.
+With names, only the tests of these crates and those with these texts in their names; without
+root, the privileged ones among them are run through sudo.
+
+  --all           every privileged test on every kernel, every kill point, the long watch
+                  (hours); writes docs/test-status.md and docs/test-timings.json
+  --timings FILE  the time of each test in each place, as JSON
+
+  ./x test                            everything that CI runs
+  ./x test analyze                    the tests of one crate
+  ./x test root_a_long_watch          one test
+  ./x vm --test killed 6.12-rt        one test on one kernel
+";
+
+/// Crates whose integration tests load real CPUs or measure time: one test at a time, and nothing beside them.
+const MEASURING: [&str; 9] =
+    ["artis", "cli", "collect", "kernel", "production-line", "queue", "shield", "testkit", "user"];
+/// What clippy and the documentation examples take on two CPUs, in seconds: they begin early.
+const CLIPPY_S: f64 = 240.0;
+/// What a test binary without real loads is expected to take.
+const BINARY_S: f64 = 20.0;
+
+/// What was asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Request {
+    all: bool,
+    timings: Option<PathBuf>,
+    names: Vec<String>,
 }
 
-impl TestProgram {
-    /// Starts it where its crate is.
-    fn command(&self) -> Command {
-        let mut command = Command::new(&self.executable);
-        command.current_dir(&self.package_folder);
-        command
+fn parse(arguments: &[&str]) -> Result<Option<Request>> {
+    let mut request = Request::default();
+    let mut arguments = arguments.iter();
+    while let Some(&argument) = arguments.next() {
+        match argument {
+            "-h" | "--help" => return Ok(None),
+            "--all" => request.all = true,
+            "--timings" => request.timings = Some(arguments.next().context("--timings needs a file")?.into()),
+            option if option.starts_with('-') => bail!("there is no option '{option}' (./x test --help)"),
+            name => request.names.push(name.to_owned()),
+        }
     }
-
-    /// What libtest is told.
-    fn options(&self) -> &'static [&'static str] {
-        if self.integration { &["--show-output", "--test-threads=1"] } else { &["--show-output"] }
+    if request.all && !request.names.is_empty() {
+        bail!("--all is for all tests; ./x vm --test NAME runs one on every kernel");
     }
+    Ok(Some(request))
 }
 
-/// What cargo built.
+/// Which tests were asked for.
 #[derive(Debug, Default)]
-pub struct Build {
-    /// The test programs.
-    pub tests: Vec<TestProgram>,
-    /// The workspace's other programs.
-    pub programs: Vec<PathBuf>,
+struct Selection {
+    crates: BTreeSet<String>,
+    names: Vec<String>,
 }
 
-/// Runs everything and prints the account.
-pub fn run(quick: bool) -> Result<ExitCode> {
-    let mut tally = Tally::default();
-    let mut times = Vec::new();
-    timed(&mut times, "lint", || lint::add_all(&mut tally))?;
-    let build = timed(&mut times, "build", build)?;
-    let log = KernelLog::read();
-    for program in build.tests.iter().filter(|program| program.name != SOAK) {
-        let run = || libtest::run(&program.name, || program.command(), program.options(), &mut tally);
-        timed(&mut times, &program.name, run)?;
+impl Selection {
+    fn new(names: &[String], workspace: &Workspace) -> Selection {
+        let mut selection = Selection::default();
+        for name in names {
+            match workspace.find(name) {
+                Some(member) => drop(selection.crates.insert(member.name.clone())),
+                None => selection.names.push(name.clone()),
+            }
+        }
+        selection
     }
-    let machines = format!("documentation examples, virtual machines, and {SOAK}");
-    timed(&mut times, &machines, || machines_and_soak(&build, quick, &mut tally))?;
-    tally.add("kernel log", log.check());
-    print_times(times);
+
+    fn is_everything(&self) -> bool {
+        self.crates.is_empty() && self.names.is_empty()
+    }
+
+    fn takes(&self, binary: &TestBinary, test: &str) -> bool {
+        let named = || self.names.iter().any(|name| test.contains(name.as_str()));
+        self.is_everything() || self.crates.contains(&binary.member) || named()
+    }
+}
+
+/// `./x test …`
+pub fn run(arguments: &[&str]) -> Result<ExitCode> {
+    let Some(request) = parse(arguments)? else {
+        print!("{HELP}");
+        return Ok(ExitCode::SUCCESS);
+    };
+    let start = Instant::now();
+    let mut tally = Tally::default();
+    let selection = Selection::new(&request.names, &Workspace::read()?);
+    if selection.is_everything() {
+        run_everything(&request, &selection, &mut tally)?;
+    } else {
+        run_part(&selection, &mut tally)?;
+    }
+    let (date, seconds) = (status::today(), start.elapsed().as_secs_f64());
+    let all = timings::to_json(&tally.timings, &workspace::commit(), &date, seconds);
+    if let Some(path) = &request.timings {
+        timings::write(path, &all)?;
+    }
+    if request.all {
+        timings::write(&Estimates::path(), &all)?;
+        status::write(&tally, &date, seconds)?;
+    }
+    println!("\nThe slowest tests:");
+    timings::slowest(&tally.timings).iter().for_each(|line| println!("{line}"));
+    print_steps(&tally.timings, seconds);
     Ok(tally.finish())
 }
 
-fn machines_and_soak(build: &Build, quick: bool, tally: &mut Tally) -> Result<()> {
-    let (of_soak, of_machines) = thread::scope(|scope| {
-        let soak = scope.spawn(|| run_soak(build, quick));
-        let of_machines = run_doc_tests(tally).and_then(|()| vm::add_all(build, tally));
-        (soak.join(), of_machines)
-    });
-    tally.append(of_soak.map_err(|_| anyhow!("{SOAK} could not be run: its thread panicked"))??);
-    of_machines
+fn run_everything(request: &Request, selection: &Selection, tally: &mut Tally) -> Result<()> {
+    step(tally, "lint", lint::add_quick)?;
+    let build = step(tally, "build", |_| build::everything())?;
+    let log = KernelLog::read();
+    let full = request.all.then_some((vm::ALL, "1"));
+    step(tally, "tests that measure time", |tally| run_measuring(&build, full, tally))?;
+    step(tally, "virtual machines, clippy, other tests", |tally| {
+        let plan =
+            vm::plan_for_test(&build, request.all, |binary, name| selection.takes(binary, name), tally)?;
+        let estimates = Estimates::read();
+        let mut jobs = vec![clippy_and_examples(), unit_tests(&build)];
+        jobs.extend(quiet(&build).map(|binary| Job {
+            name: binary.name.clone(),
+            seconds: BINARY_S,
+            work: Box::new(|| tests_of(binary, Manner::Parallel)),
+        }));
+        jobs.extend(plan.iter().flat_map(|plan| plan.jobs(&estimates)));
+        queue::run(jobs, workers(), tally);
+        plan.map_or(Ok(()), |plan| plan.report(tally))
+    })?;
+    tally.add("kernel log", log.check());
+    Ok(())
 }
 
-fn run_soak(build: &Build, quick: bool) -> Result<Tally> {
+/// One job for each CPU: a guest keeps one busy.
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+fn measures(binary: &TestBinary) -> bool {
+    binary.integration && MEASURING.contains(&binary.member.as_str())
+}
+
+/// `full`: what tells tests with a short form to run their long one.
+fn run_measuring(build: &Build, full: Option<(&str, &str)>, tally: &mut Tally) -> Result<()> {
+    build.tests.iter().filter(|binary| measures(binary)).try_for_each(|binary| {
+        let make = || {
+            let mut command = binary.command();
+            command.envs(full);
+            command
+        };
+        libtest::run(&binary.name, make, Manner::Serial, tally)
+    })
+}
+
+/// Integration tests that read and write files.
+fn quiet(build: &Build) -> impl Iterator<Item = &TestBinary> {
+    build.tests.iter().filter(|binary| binary.integration && !measures(binary))
+}
+
+fn tests_of(binary: &TestBinary, manner: Manner) -> Result<Tally> {
     let mut tally = Tally::default();
-    let program = build.tests.iter().find(|program| program.name == SOAK);
-    let program = program.with_context(|| format!("there is no test program {SOAK}"))?;
-    let make = || {
-        let mut command = program.command();
-        if std::env::var_os(SOAK_SECONDS).is_none() {
-            command.env(SOAK_SECONDS, SOAK_TIMES[usize::from(quick)]);
-        }
-        command
-    };
-    libtest::run(SOAK, make, program.options(), &mut tally)?;
+    libtest::run(&binary.name, || binary.command(), manner, &mut tally)?;
     Ok(tally)
 }
 
-fn timed<T>(times: &mut Vec<(String, Duration)>, name: &str, work: impl FnOnce() -> T) -> T {
+fn unit_tests(build: &Build) -> Job<'_> {
+    let work = || {
+        let mut tally = Tally::default();
+        for binary in build.tests.iter().filter(|binary| !binary.integration) {
+            tally.append(tests_of(binary, Manner::Parallel)?);
+        }
+        Ok(tally)
+    };
+    Job { name: "unit tests".into(), seconds: CLIPPY_S / 2.0, work: Box::new(work) }
+}
+
+/// Both want cargo for themselves.
+fn clippy_and_examples() -> Job<'static> {
+    let work = || {
+        let mut tally = Tally::default();
+        step(&mut tally, "clippy", |tally| tally.add("clippy", lint::clippy()));
+        let make = || {
+            let mut command = cargo();
+            command.args(["test", "--quiet", "--workspace", "--doc"]);
+            command
+        };
+        step(&mut tally, "documentation examples", |tally| {
+            libtest::run("documentation examples", make, Manner::Cargo, tally)
+        })?;
+        Ok(tally)
+    };
+    Job { name: "clippy and documentation examples".into(), seconds: CLIPPY_S, work: Box::new(work) }
+}
+
+/// The tests that were asked for, here and in guests.
+fn run_part(selection: &Selection, tally: &mut Tally) -> Result<()> {
+    let build = step(tally, "build", |_| build::everything())?;
+    let mut found = false;
+    for binary in &build.tests {
+        let names: Vec<String> =
+            names_of(binary)?.into_iter().filter(|name| selection.takes(binary, name)).collect();
+        let (privileged, plain): (Vec<String>, Vec<String>) =
+            names.into_iter().partition(|name| is_privileged(name) && !is_root());
+        found |= !privileged.is_empty() || !plain.is_empty();
+        for (names, through_sudo) in [(plain, false), (privileged, true)] {
+            run_named(binary, &names, through_sudo, tally)?;
+        }
+    }
+    if !found {
+        bail!("there is no crate and no test of that name");
+    }
+    if let Some(plan) = vm::plan_for_test(&build, false, |binary, name| selection.takes(binary, name), tally)?
+    {
+        queue::run(plan.jobs(&Estimates::read()), workers(), tally);
+        plan.report(tally)?;
+    }
+    Ok(())
+}
+
+fn run_named(binary: &TestBinary, names: &[String], through_sudo: bool, tally: &mut Tally) -> Result<()> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let make = || {
+        let mut command = binary.command();
+        if through_sudo {
+            let mut sudo = Command::new("sudo");
+            sudo.arg("-E").arg(&binary.executable);
+            sudo.current_dir(command.get_current_dir().unwrap_or(std::path::Path::new(".")));
+            command = sudo;
+        }
+        command.arg("--exact").args(names);
+        command
+    };
+    let manner = if measures(binary) { Manner::Serial } else { Manner::Parallel };
+    libtest::run(&binary.name, make, manner, tally)
+}
+
+fn is_privileged(test: &str) -> bool {
+    test.rsplit("::").next().unwrap_or(test).starts_with("root_")
+}
+
+/// Whether this process may do what root may.
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+/// The names of a binary's tests.
+pub fn names_of(binary: &TestBinary) -> Result<Vec<String>> {
+    let mut command = binary.command();
+    command.args(["--list", "--format", "terse"]).stdin(Stdio::null());
+    let output = command.output().with_context(|| binary.executable.display().to_string())?;
+    let list = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}
+
+fn step<T>(tally: &mut Tally, name: &str, work: impl FnOnce(&mut Tally) -> T) -> T {
     let start = Instant::now();
-    let result = work();
-    times.push((name.to_owned(), start.elapsed()));
+    let result = work(tally);
+    tally.timings.push(Timing::step(name, start.elapsed()));
     result
 }
 
-fn print_times(mut times: Vec<(String, Duration)>) {
-    let total: Duration = times.iter().map(|(_, t)| *t).sum();
-    times.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
-    println!("\nWhere the time went ({:.1} s in all):", total.as_secs_f64());
-    for (name, time) in times.iter().filter(|(_, t)| t.as_millis() >= 2000) {
-        println!("{:>8.1} s  {name}", time.as_secs_f64());
+fn print_steps(timings: &[Timing], seconds: f64) {
+    println!("\nWhere the time went ({seconds:.1} s in all):");
+    for step in timings.iter().filter(|timing| timing.test.is_empty()) {
+        println!("{:>8.1} s  {}", step.time.as_secs_f64(), step.program);
     }
     println!();
 }
 
-/// Builds all programs and tests in one profile, so that nothing is compiled twice.
-pub fn build() -> Result<Build> {
-    built_by(&["test", "--workspace", "--no-run", "--bins", "--lib", "--tests"])
-}
-
-/// Builds the programs and no tests.
-pub fn build_programs() -> Result<Build> {
-    built_by(&["build", "--workspace", "--bins"])
-}
-
-fn built_by(arguments: &[&str]) -> Result<Build> {
-    let mut child = cargo()
-        .args(arguments)
-        .args(["--message-format", "json-render-diagnostics"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cargo")?;
-    let stdout = child.stdout.take().context("cargo's output was asked for as a pipe")?;
-    let mut build = Build::default();
-    for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-        build.tests.extend(test_program(&line));
-        build.programs.extend(other_program(&line));
+/// A part of the tests, for `./x check`: those without root of these crates, and clippy for all that changed.
+pub fn run_unprivileged(crates: &BTreeSet<&str>, tally: &mut Tally) -> Result<()> {
+    let build = step(tally, "build", |_| build::everything())?;
+    let of_these = |binary: &&TestBinary| crates.contains(binary.member.as_str());
+    for binary in build.tests.iter().filter(of_these) {
+        let make = || {
+            let mut command = binary.command();
+            command.args(["--skip", "root_"]);
+            command
+        };
+        let manner = if measures(binary) { Manner::Serial } else { Manner::Parallel };
+        step(tally, &binary.name, |tally| libtest::run(&binary.name, make, manner, tally))?;
     }
-    if !child.wait()?.success() {
-        bail!("the build failed; see above");
-    }
-    Ok(build)
+    Ok(())
 }
 
-/// The folder of a build: `target/debug` for the program of a test in its `deps`.
-pub fn build_folder(program: &Path) -> Option<&Path> {
-    let folder = program.parent()?;
-    if folder.ends_with("deps") { folder.parent() } else { Some(folder) }
-}
-
-/// Reads one of cargo's messages: is it about a program that is no test?
-fn other_program(line: &str) -> Option<PathBuf> {
-    let message: Value = serde_json::from_str(line).ok()?;
-    let is_test = message.get("profile")?.get("test")?.as_bool()?;
-    let is_program = message.get("target")?.get("kind")?.as_array()?.iter().any(|kind| kind == "bin");
-    message.get("executable")?.as_str().filter(|_| is_program && !is_test).map(PathBuf::from)
-}
-
-/// Reads one of cargo's messages: is it about a test program?
-fn test_program(line: &str) -> Option<TestProgram> {
-    let message: Value = serde_json::from_str(line).ok()?;
-    let is_test = message.get("profile")?.get("test")?.as_bool()?;
-    let executable = message.get("executable")?.as_str().filter(|_| is_test)?;
-    let target = message.get("target")?;
-    let integration = target.get("kind")?.as_array()?.iter().any(|kind| kind == "test");
-    let package_folder = PathBuf::from(message.get("manifest_path")?.as_str()?).parent()?.to_owned();
-    let package = package_folder.file_name()?.to_string_lossy().into_owned();
-    let name = format!("{package}: {}", target.get("name")?.as_str()?);
-    Some(TestProgram { name, executable: executable.into(), package_folder, integration })
-}
-
-fn run_doc_tests(tally: &mut Tally) -> Result<()> {
-    let make = || {
-        let mut command = cargo();
-        command.args(["test", "--quiet", "--workspace", "--doc"]);
-        command
-    };
-    libtest::run("documentation examples", make, &[], tally)
+/// Clippy as a step with its time.
+pub fn add_clippy(tally: &mut Tally) {
+    let outcome: Outcome = step(tally, "clippy", |_| lint::clippy());
+    tally.add("clippy", outcome);
 }
 
 #[cfg(test)]
@@ -198,15 +326,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cargo_messages_name_the_test_programs() {
-        let line = r#"{"manifest_path":"/p/crates/ring/Cargo.toml","target":{"kind":["test"],"name":"bank"},
-            "profile":{"test":true},"executable":"/t/bank-1"}"#;
-        let program = test_program(line).expect("a test program");
-        assert_eq!((program.name.as_str(), program.integration), ("ring: bank", true));
-        assert_eq!(test_program(&line.replace("true", "false")), None);
-        assert_eq!(other_program(line), None);
-        let other = line.replace("true", "false").replace(r#"["test"]"#, r#"["bin"]"#);
-        assert_eq!(other_program(&other), Some(PathBuf::from("/t/bank-1")));
-        assert_eq!(test_program(r#"{"reason":"build-finished","success":true}"#), None);
+    fn command_lines() {
+        let request = parse(&["--timings", "t.json", "analyze", "root_x"]).expect("good").expect("not help");
+        assert_eq!((request.timings, request.names.len(), request.all), (Some("t.json".into()), 2, false));
+        assert!(parse(&["--all"]).expect("good").is_some_and(|request| request.all));
+        assert!(parse(&["--help"]).expect("good").is_none());
+        for wrong in [&["--fast"][..], &["--timings"], &["--all", "analyze"]] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_part_is_a_crate_or_a_name() {
+        let binary = TestBinary::of;
+        let selection = Selection { crates: BTreeSet::from(["ring".to_owned()]), names: vec!["late".into()] };
+        assert!(selection.takes(&binary("ring"), "any"));
+        assert!(selection.takes(&binary("cli"), "watch::root_late_ones"));
+        assert!(!selection.takes(&binary("cli"), "watch::root_early_ones"));
+        assert!(Selection::default().takes(&binary("cli"), "any"));
+    }
+
+    #[test]
+    fn privileged_tests_are_told_by_their_names() {
+        let names = ["a_root_of_two", "root_it_loads", "tests::root_it_runs"].map(is_privileged);
+        assert_eq!(names, [false, true, true]);
     }
 }

@@ -11,7 +11,7 @@ use super::boot::{self, Ended, Limits, Machine};
 use super::kernels::{Image, Kernel};
 use super::options::Options;
 use super::suite::Suite;
-use crate::test::Build;
+use crate::build::Build;
 
 /// What the guest prints before and after it (init.sh); the latter with its status.
 const BEGINS: &str = "RTSCOPE-VM run";

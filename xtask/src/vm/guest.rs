@@ -18,6 +18,17 @@ pub enum Verdict {
     Skip(String),
 }
 
+impl Verdict {
+    /// One word for it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Verdict::Pass => "pass",
+            Verdict::Fail(_) => "fail",
+            Verdict::Skip(_) => "skip",
+        }
+    }
+}
+
 /// One finished test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
@@ -122,7 +133,9 @@ impl Console {
 
 fn verdict(status: &str, output: &[String]) -> Verdict {
     let mut counts = Counts::default();
-    output.iter().for_each(|line| counts.read(line));
+    for line in output {
+        counts.read(line);
+    }
     match status {
         "0" => match counts.skips.first() {
             // "name: reason": the name is known here.

@@ -30,6 +30,10 @@ pub struct Kernel {
     meta: &'static str,
     /// What it is started with, beside what all are.
     pub append: &'static str,
+    /// Its locks are preemptible (`CONFIG_PREEMPT_RT`).
+    pub preempt_rt: bool,
+    /// It takes schedulers in eBPF (`CONFIG_SCHED_CLASS_EXT`).
+    pub sched_ext: bool,
 }
 
 const PLAIN: &str = "linux-image-cloud-amd64";
@@ -40,11 +44,11 @@ const CHECKED: &str = "slub_debug=F,kmalloc-*";
 
 /// All that can be asked for, oldest first.
 pub const KERNELS: [Kernel; 5] = [
-    Kernel { name: "6.1", suite: "bookworm", meta: PLAIN, append: "" },
-    Kernel { name: "6.12", suite: "trixie", meta: PLAIN, append: "" },
-    Kernel { name: "6.12-rt", suite: "trixie", meta: RT, append: "" },
-    Kernel { name: "newest", suite: "sid", meta: PLAIN, append: CHECKED },
-    Kernel { name: "newest-rt", suite: "sid", meta: RT, append: CHECKED },
+    Kernel { name: "6.1", suite: "bookworm", meta: PLAIN, append: "", preempt_rt: false, sched_ext: false },
+    Kernel { name: "6.12", suite: "trixie", meta: PLAIN, append: "", preempt_rt: false, sched_ext: false },
+    Kernel { name: "6.12-rt", suite: "trixie", meta: RT, append: "", preempt_rt: true, sched_ext: false },
+    Kernel { name: "newest", suite: "sid", meta: PLAIN, append: CHECKED, preempt_rt: false, sched_ext: true },
+    Kernel { name: "newest-rt", suite: "sid", meta: RT, append: CHECKED, preempt_rt: true, sched_ext: true },
 ];
 
 /// A kernel that is here.

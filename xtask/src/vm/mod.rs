@@ -2,71 +2,52 @@
 //! `./x vm`: the privileged tests on other kernels than this machine's, in emulated machines.
 //!
 //! What depends on the kernel shows only on that kernel: its verifier, its tracepoints, whether a handler is a thread. Each
-//! kernel boots in a machine of its own (`boot`) with the tests in its memory (`initramfs`, `suite`), says on its console how
-//! they go (`init.sh`, `guest`), and gets a column in a table (`table`). Two kernels run at once where there are CPUs.
-//!
-//! A guest that crashes or hangs is booted again and goes on at the test where it died; that is said in the table.
+//! test says what it needs (`needs`), and runs on the kernels that have it, or on all. The tests of one kernel are divided
+//! into jobs of some minutes, which are run by one queue (`crate::queue`), so that all CPUs are busy until the end. A job
+//! boots its kernel (`boot`) with its tests in memory (`initramfs`, `suite`), reads from the console how they go (`init.sh`,
+//! `guest`), and adds to the kernel's column (`column`) of the table (`table`).
 
 mod boot;
+mod column;
 mod command;
 mod guest;
 mod initramfs;
 mod kernels;
+pub mod needs;
 mod options;
 mod qemu;
 mod serial;
 mod suite;
 mod table;
-mod timing;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::complete;
+use crate::build::{self, Build, TestBinary};
 use crate::libtest;
 use crate::outcome::{Outcome, Tally};
-use crate::test::{self, Build};
-use boot::{Ended, Limits, Machine};
-use guest::{Console, Finished, Verdict};
+use crate::queue::{self, Job};
+use crate::timings::Estimates;
+use boot::Machine;
+pub use column::ALL;
+use column::{KernelJob, KernelRun};
+use guest::Verdict;
 use kernels::{Apt, Image, Kernel};
-use options::{Action, Options};
+use options::Action;
+pub use options::Options;
 use qemu::Qemu;
 use suite::Suite;
 
-/// A kernel has so long for all tests, boots included; tests of stress have their time beside it.
-const KERNEL_LIMIT: Duration = Duration::from_secs(3000);
-/// Where tests of stress read how long they are to last.
-const STRESS: &str = "RTSCOPE_STRESS_SECONDS";
-/// When more have failed, it is not the host's moods.
-const TRIED_AGAIN: usize = 8;
-/// A test in which the guest died so often has failed.
-const DEATHS: u32 = 3;
-
-/// One kernel's column.
-#[derive(Debug)]
-pub struct KernelRun {
-    /// As it is called on the command line.
-    pub kernel: &'static str,
-    /// `uname -r`, once it has booted.
-    pub release: Option<String>,
-    /// How each test went, in the order of the suite.
-    pub verdicts: Vec<Verdict>,
-    /// Whether the kernel complained.
-    pub log: Verdict,
-    /// What else is to be said.
-    pub notes: Vec<String>,
-    /// Tests that failed first and passed when they were run again, and how they failed.
-    pub unstable: Vec<String>,
-    /// Lines that tests printed for the table of completeness.
-    pub complete: Vec<String>,
-    /// All of its time.
-    pub time: Duration,
-}
+/// A job is expected to take about this long, so that the last ones of all end together.
+const JOB_S: f64 = 120.0;
+/// A boot takes about this long.
+const BOOT_S: f64 = 8.0;
+/// A test that has never run here is expected to take this long; one in virtual time or of stress, that long.
+const TEST_S: f64 = 8.0;
+const LONG_TEST_S: f64 = 100.0;
 
 /// `./x vm …`
 pub fn run(arguments: &[&str]) -> Result<ExitCode> {
@@ -81,33 +62,38 @@ pub fn run(arguments: &[&str]) -> Result<ExitCode> {
     if let Some(missing) = missing_tool() {
         bail!("{missing}");
     }
-    let mut tally = Tally::default();
     if let Some(command) = &options.command {
-        return command::run(command, &options, &test::build_programs()?);
+        return command::run(command, &options, &build::programs()?);
     }
-    let build = test::build()?;
-    run_all(&options, &build, &mut tally)?;
-    if options.json {
+    let build = build::everything()?;
+    let plan = Plan::new(options, &build, |_, _| true)?;
+    if plan.is_empty() {
+        bail!("no privileged test has a name with '{}'", plan.options.filter);
+    }
+    let mut tally = Tally::default();
+    queue::run(plan.jobs(&Estimates::read()), plan.options.jobs, &mut tally);
+    plan.report(&mut tally)?;
+    if plan.options.json {
         return Ok(if tally.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     Ok(tally.finish())
 }
 
-/// The part of `./x test`. Kernels that cannot be had are a skip.
-pub fn add_all(build: &Build, tally: &mut Tally) -> Result<()> {
-    for options in Options::for_test() {
-        let fetched = missing_tool()
-            .map_or_else(|| Ok(()), Err)
-            .and_then(|()| fetch(&options).map(|_| ()).map_err(|error| format!("{error:#}")));
-        match fetched {
-            Ok(()) => run_all(&options, build, tally)?,
-            Err(reason) => {
-                let names: Vec<&str> = options.kernels.iter().map(|kernel| kernel.name).collect();
-                tally.add(&format!("virtual machines: {}", names.join(", ")), Outcome::Skip(reason));
-            }
-        }
+/// The part of `./x test`, of the tests that are wanted. What cannot be had is a skip, and nothing is left to do then.
+pub fn plan_for_test(
+    build: &Build,
+    all: bool,
+    wanted: impl Fn(&TestBinary, &str) -> bool,
+    tally: &mut Tally,
+) -> Result<Option<Plan>> {
+    let options = Options::for_test(all);
+    let reason = missing_tool().or_else(|| fetch(&options).err().map(|error| format!("{error:#}")));
+    if let Some(reason) = reason {
+        let names: Vec<&str> = options.kernels.iter().map(|kernel| kernel.name).collect();
+        tally.add(&format!("virtual machines: {}", names.join(", ")), Outcome::Skip(reason));
+        return Ok(None);
     }
-    Ok(())
+    Plan::new(options, build, wanted).map(Some)
 }
 
 fn missing_tool() -> Option<String> {
@@ -157,279 +143,127 @@ fn fetcher<'a>(apt: &'a mut Option<Apt>, cache: &Path) -> Result<&'a Apt> {
     apt.as_ref().context("just made")
 }
 
-fn run_all(options: &Options, build: &Build, tally: &mut Tally) -> Result<()> {
-    let (images, busybox) = fetch(options)?;
-    let suite = Suite::new(build, &options.filter, &options.programs)?;
-    if suite.tests.is_empty() {
-        bail!("no privileged test has a name with '{}'", options.filter);
-    }
-    let base = suite.pack(&busybox)?;
-    let wanted: Vec<&'static str> = images.iter().map(|(kernel, _)| kernel.name).collect();
-    if options.brief {
-        println!(
-            "virtual machines: {} tests on each of {} (some minutes)",
-            suite.tests.len(),
-            wanted.join(", ")
-        );
-    }
-    let (queue, runs) = (Mutex::new(VecDeque::from(images)), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..options.jobs {
-            scope.spawn(|| {
-                loop {
-                    let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-                    let Some((kernel, image)) = next else { break };
-                    let run = run_kernel(&kernel, &image, &suite, &base, options);
-                    runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
-                }
-            });
-        }
-    });
-    let runs = runs.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let mut runs = runs.into_iter().collect::<Result<Vec<KernelRun>>>()?;
-    runs.sort_by_key(|run| wanted.iter().position(|name| *name == run.kernel));
-    report(&suite, &runs, options, tally)
+/// The tests for the guests, and what they gave so far.
+pub struct Plan {
+    options: Options,
+    images: Vec<(Kernel, Image)>,
+    suite: Suite,
+    base: PathBuf,
+    runs: Mutex<Vec<KernelRun>>,
 }
 
-fn report(suite: &Suite, runs: &[KernelRun], options: &Options, tally: &mut Tally) -> Result<()> {
-    let wanted: Vec<&str> = runs.iter().map(|run| run.kernel).collect();
-    if options.json {
-        runs.iter().for_each(|run| println!("{}", table::to_json(suite, run)));
-    } else if options.brief {
-        let file = libtest::log_path(&format!("vm: {}", wanted.join("+")))?;
-        std::fs::write(&file, table::lines(suite, runs).join("\n") + "\n")?;
-        runs.iter().for_each(|run| println!("{}", table::summary(run)));
-    } else {
-        println!();
-        table::lines(suite, runs).iter().for_each(|line| println!("{line}"));
-        println!();
+impl Plan {
+    /// Fetches the kernels, chooses the tests, and makes the archive that all guests share.
+    fn new(options: Options, build: &Build, wanted: impl Fn(&TestBinary, &str) -> bool) -> Result<Plan> {
+        let (images, busybox) = fetch(&options)?;
+        let suite = Suite::new(build, |binary, name| name.contains(&options.filter) && wanted(binary, name))?;
+        let base = suite.pack(&busybox)?;
+        Ok(Plan { options, images, suite, base, runs: Mutex::new(Vec::new()) })
     }
-    for run in runs {
-        tally.unstable.extend(run.unstable.iter().map(|test| format!("{}: {test}", run.kernel)));
-        for line in &run.complete {
-            tally.completeness.read(run.kernel, line);
-        }
-        let named = suite.tests.iter().map(|test| test.name.as_str()).zip(&run.verdicts);
-        for (name, verdict) in named.chain([("kernel log", &run.log)]) {
-            let name = format!("{}: {name}", run.kernel);
-            match verdict {
-                Verdict::Pass => tally.passed += 1,
-                Verdict::Fail(_) => tally.failures.push(name),
-                Verdict::Skip(why) => tally.skips.push(format!("{name}: {why}")),
+
+    /// Whether no test was chosen.
+    pub fn is_empty(&self) -> bool {
+        self.suite.tests.is_empty()
+    }
+
+    /// For the queue.
+    pub fn jobs(&self, estimates: &Estimates) -> Vec<Job<'_>> {
+        let mut jobs = Vec::new();
+        for (kernel, image) in &self.images {
+            for (at, (numbers, seconds)) in self.divided(kernel, estimates).into_iter().enumerate() {
+                let label = format!("{}.{at}", kernel.name);
+                let job = KernelJob { kernel: *kernel, image, numbers, label: label.clone() };
+                let work = move || {
+                    let run = column::run(&job, &self.suite, &self.base, &self.options)?;
+                    self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
+                    Ok(Tally::default())
+                };
+                jobs.push(Job { name: format!("virtual machine {label}"), seconds, work: Box::new(work) });
             }
         }
+        jobs
     }
-    Ok(())
-}
 
-/// All tests on one kernel, in as many boots as it takes.
-fn run_kernel(
-    kernel: &Kernel,
-    image: &Image,
-    suite: &Suite,
-    base: &Path,
-    options: &Options,
-) -> Result<KernelRun> {
-    let start = Instant::now();
-    let end = start + KERNEL_LIMIT + 2 * Duration::from_secs(options.stress_s.into());
-    // What the kernel does not know is in the environment of its first program.
-    let append = format!("{} {STRESS}={}", kernel.append, options.stress_s);
-    let mut column = Column::new(kernel.name, suite, options.timing);
-    while let Some((machine, numbers)) = column.next(suite) {
-        let machine = Machine { virtual_time: machine.virtual_time || options.virtual_time, ..machine };
-        let limits = Limits { end, silence: machine.silence() };
-        let qemu = match emulator(machine) {
-            Ok(qemu) => qemu,
-            Err(error) => {
-                column.skip(&numbers, &format!("{error:#}"));
+    /// The tests of a kernel in groups for one machine, each with the time that it is expected to take.
+    fn divided(&self, kernel: &Kernel, estimates: &Estimates) -> Vec<(Vec<usize>, f64)> {
+        let mut open: Vec<(Machine, Vec<usize>, f64)> = Vec::new();
+        let mut groups = Vec::new();
+        for (number, test) in self.suite.tests.iter().enumerate() {
+            if !test.needs.runs_on(kernel, self.options.cross) {
                 continue;
             }
-        };
-        let archive = suite.archive(base, kernel.name, &numbers, options.stress_s)?;
-        let mut console = Console::default();
-        let ended = boot::boot(&qemu, &image.path, &append, &archive, machine, limits, |line| {
-            if options.verbose {
-                eprintln!("[{}] {line}", kernel.name);
+            let machine = test.machine();
+            let unknown = if machine.virtual_time || test.needs.stress { LONG_TEST_S } else { TEST_S };
+            let seconds = estimates.seconds(kernel.name, &test.name).unwrap_or(unknown);
+            match open.iter().position(|(of, ..)| *of == machine) {
+                Some(at) if open[at].2 + seconds > JOB_S => {
+                    let full = std::mem::replace(&mut open[at], (machine, vec![number], BOOT_S + seconds));
+                    groups.push((full.1, full.2));
+                }
+                Some(at) => {
+                    open[at].1.push(number);
+                    open[at].2 += seconds;
+                }
+                None => open.push((machine, vec![number], BOOT_S + seconds)),
             }
-            if let Some(finished) = console.read(line) {
-                let is_failure = matches!(finished.verdict, Verdict::Fail(_));
-                if is_failure || !options.brief {
-                    say(kernel.name, &suite.tests[finished.number].name, finished);
+        }
+        groups.extend(open.into_iter().map(|(_, numbers, seconds)| (numbers, seconds)));
+        groups
+    }
+
+    /// One column for each kernel that ran something, oldest first.
+    fn columns(&self) -> Vec<KernelRun> {
+        let mut columns: Vec<KernelRun> = Vec::new();
+        for run in std::mem::take(&mut *self.runs.lock().unwrap_or_else(PoisonError::into_inner)) {
+            match columns.iter_mut().find(|column| column.kernel == run.kernel) {
+                Some(column) => column.append(run),
+                None => columns.push(run),
+            }
+        }
+        columns.sort_by_key(|run| self.images.iter().position(|(kernel, _)| kernel.name == run.kernel));
+        columns
+    }
+
+    /// Prints the table and adds everything, once all jobs are done.
+    pub fn report(&self, tally: &mut Tally) -> Result<()> {
+        let (suite, runs) = (&self.suite, self.columns());
+        if self.options.json {
+            runs.iter().for_each(|run| println!("{}", table::to_json(suite, run)));
+        } else if self.options.brief {
+            let file = libtest::log_path("vm: table")?;
+            std::fs::write(&file, table::lines(suite, &runs).join("\n") + "\n")?;
+            runs.iter().for_each(|run| println!("{}", table::summary(run)));
+        } else {
+            println!();
+            table::lines(suite, &runs).iter().for_each(|line| println!("{line}"));
+            println!();
+        }
+        for run in runs {
+            tally.unstable.extend(run.unstable.iter().map(|test| format!("{}: {test}", run.kernel)));
+            run.complete.iter().for_each(|line| tally.completeness.read(run.kernel, line));
+            let named = suite.tests.iter().map(|test| test.name.as_str()).zip(&run.verdicts);
+            let ran = named.filter_map(|(name, verdict)| Some((name, verdict.as_ref()?)));
+            for (name, verdict) in ran.chain([("kernel log", &run.log)]) {
+                let name = format!("{}: {name}", run.kernel);
+                match verdict {
+                    Verdict::Pass => tally.passed += 1,
+                    Verdict::Fail(_) => tally.failures.push(name),
+                    Verdict::Skip(why) => tally.skips.push(format!("{name}: {why}")),
                 }
             }
-        })?;
-        std::fs::remove_file(archive)?;
-        column.take(console, &ended, suite, &numbers);
+            tally.timings.extend(run.timings);
+        }
+        Ok(())
     }
-    Ok(KernelRun {
-        kernel: kernel.name,
-        release: column.release,
-        verdicts: column
-            .verdicts
-            .into_iter()
-            .map(|v| v.unwrap_or(Verdict::Fail("did not run".into())))
-            .collect(),
-        log: column.log,
-        notes: column.notes,
-        unstable: column.unstable,
-        complete: column.complete,
-        time: start.elapsed(),
-    })
 }
 
 /// The emulator for a machine.
 fn emulator(machine: Machine) -> Result<Qemu> {
-    // Two kernels at once shall not fetch it twice.
+    // Two jobs at once shall not fetch it twice.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     match machine.virtual_time {
         true => Qemu::for_virtual_time(&kernels::cache_folder()?),
         false => Ok(Qemu::installed()),
-    }
-}
-
-/// Says at once how a test went, and shows what a failed one said.
-fn say(kernel: &str, test: &str, finished: &Finished) {
-    let seconds = finished.time.as_secs();
-    match &finished.verdict {
-        Verdict::Pass => eprintln!("[{kernel}] pass {test} ({seconds} s)"),
-        Verdict::Skip(reason) => eprintln!("[{kernel}] skip {test}: {reason} ({seconds} s)"),
-        Verdict::Fail(reason) => {
-            let output: String =
-                finished.output.iter().map(|line| format!("[{kernel}]     {line}\n")).collect();
-            eprintln!("[{kernel}] FAIL {test} ({seconds} s): {reason}\n{output}");
-        }
-    }
-}
-
-/// What is known of one kernel so far.
-struct Column {
-    kernel: &'static str,
-    release: Option<String>,
-    verdicts: Vec<Option<Verdict>>,
-    deaths: Vec<u32>,
-    /// Deaths before the first test.
-    boot_deaths: u32,
-    log: Verdict,
-    notes: Vec<String>,
-    /// Those that failed once, and how.
-    failed: BTreeMap<usize, String>,
-    unstable: Vec<String>,
-    complete: Vec<String>,
-    left: Vec<usize>,
-}
-
-impl Column {
-    fn new(kernel: &'static str, suite: &Suite, timing: bool) -> Column {
-        let skip = |why: &str| Verdict::Skip(format!("timing: {why}"));
-        let verdicts: Vec<Option<Verdict>> =
-            suite.tests.iter().map(|test| test.timing.filter(|_| !timing).map(skip)).collect();
-        let left = (0..verdicts.len()).filter(|&number| verdicts[number].is_none()).collect();
-        Column {
-            kernel,
-            release: None,
-            deaths: vec![0; verdicts.len()],
-            verdicts,
-            boot_deaths: 0,
-            log: Verdict::Skip("no boot came to its end".into()),
-            notes: Vec::new(),
-            failed: BTreeMap::new(),
-            unstable: Vec::new(),
-            complete: Vec::new(),
-            left,
-        }
-    }
-
-    /// What the next boot has to run: all that want the same machine, which comes first.
-    fn next(&self, suite: &Suite) -> Option<(Machine, Vec<usize>)> {
-        let machine = self.left.iter().map(|&number| suite.tests[number].machine()).min()?;
-        let these = self.left.iter().copied().filter(|&number| suite.tests[number].machine() == machine);
-        Some((machine, these.collect()))
-    }
-
-    /// These cannot run here.
-    fn skip(&mut self, numbers: &[usize], why: &str) {
-        for &number in numbers {
-            self.verdicts[number] = Some(Verdict::Skip(why.to_owned()));
-        }
-        self.left.retain(|number| !numbers.contains(number));
-    }
-
-    /// Takes over what one boot gave, and decides what is left to run. `numbers`: what that boot had to run.
-    fn take(&mut self, console: Console, ended: &Ended, suite: &Suite, numbers: &[usize]) {
-        if self.release.is_none() {
-            self.release = console.release().map(str::to_owned);
-        }
-        // One clean boot does not make another one good.
-        let failed = matches!(self.log, Verdict::Fail(_));
-        if let Some(complaints) = console.complaints().filter(|_| !failed) {
-            self.log =
-                if complaints.is_empty() { Verdict::Pass } else { Verdict::Fail(complaints.join(" | ")) };
-        }
-        let (off, running) = (console.is_off(), console.running());
-        let why = match ended {
-            Ended::PowerOff => console.last_words().unwrap_or("the guest ended without a word").to_owned(),
-            Ended::Hung => "the guest hung".to_owned(),
-            Ended::OutOfTime => format!("the kernel's {} s were over", KERNEL_LIMIT.as_secs()),
-            Ended::Qemu(words) => format!("QEMU: {words}"),
-        };
-        let all = console.into_finished();
-        let has_run = all.iter().map(|finished| finished.number).collect::<BTreeSet<_>>();
-        for finished in all {
-            if !matches!(finished.verdict, Verdict::Fail(_)) {
-                let rows = finished.output.into_iter().filter(|line| line.starts_with(complete::MARK));
-                self.complete.extend(rows);
-            }
-            self.judge(finished.number, finished.verdict, &suite.tests[finished.number].name);
-        }
-        self.left.retain(|&number| self.verdicts[number].is_none());
-        if off && numbers.iter().all(|number| has_run.contains(number)) {
-            return;
-        }
-        if matches!(ended, Ended::OutOfTime | Ended::Qemu(_)) {
-            self.give_up(&why);
-            return;
-        }
-        let place = running.map_or("outside of tests", |number| suite.tests[number].name.as_str());
-        let note = format!("died in {place} ({why}), and was booted again");
-        eprintln!("[{}] {note}", self.kernel);
-        self.notes.push(note);
-        self.count_death(running, &why);
-    }
-
-    /// What fails is run once more, in a boot of its own, as on this machine (see `libtest`): the host's moods are a guest's, too.
-    fn judge(&mut self, number: usize, verdict: Verdict, test: &str) {
-        match (&verdict, self.failed.get(&number)) {
-            (Verdict::Fail(why), None) if self.failed.len() < TRIED_AGAIN => {
-                self.failed.insert(number, why.clone());
-                return;
-            }
-            (Verdict::Pass, Some(why)) => self.unstable.push(format!("{test}: {why}")),
-            _ => {}
-        }
-        self.verdicts[number] = Some(verdict);
-    }
-
-    fn count_death(&mut self, running: Option<usize>, why: &str) {
-        let Some(number) = running else {
-            self.boot_deaths += 1;
-            if self.boot_deaths == DEATHS {
-                self.give_up(why);
-            }
-            return;
-        };
-        self.deaths[number] += 1;
-        if self.deaths[number] == DEATHS {
-            self.verdicts[number] =
-                Some(Verdict::Fail(format!("the guest died {DEATHS} times in it; last: {why}")));
-            self.left.retain(|&left| left != number);
-        }
-    }
-
-    fn give_up(&mut self, why: &str) {
-        for number in self.left.drain(..) {
-            let why = self.failed.get(&number).map_or(why, String::as_str);
-            self.verdicts[number] = Some(Verdict::Fail(why.to_owned()));
-        }
     }
 }

@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, bail};
 
 use super::kernels::{KERNELS, Kernel};
+use super::needs::OF_TEST;
 
 /// What `./x vm --help` prints.
 pub const HELP: &str = "\
@@ -14,7 +15,8 @@ in them, and prints a table of kernels and tests. Without KERNEL: all of them.
 
   --list          the kernels, and which release of each is here
   --test TEXT     only tests with TEXT in their names
-  --quick         only the test programs that ./x test runs
+  --quick         only the tests that ./x test runs on a kernel
+  --all           tests with a short form run their long one (every kill point)
   --timing        also the tests that need real CPUs (they may fail)
   --stress N      tests of stress last N seconds (30)
   --run COMMAND   instead of tests, this shell command, with rtscope in its PATH
@@ -37,41 +39,8 @@ $XDG_CACHE_HOME/rtscope/vm (~/.cache/rtscope/vm).
                                       ten minutes of stress for the scheduler that lends CPUs
 ";
 
-/// So long a test of stress lasts where nobody says.
+/// A test of stress lasts this long where nobody asks for more.
 const STRESS_S: u32 = 30;
-
-/// What `./x test` runs, in its minutes: test programs, and the kernels for them. What depends on the kernel is there; what
-/// `rtscope` then makes of it (its command line, its files) is the same on every kernel, and left to `./x vm`.
-const FOR_TEST: [(&[&str], &[&str]); 2] =
-    [(&["6.12", "6.12-rt"], &RECORDING), (&["newest", "newest-rt"], &SHIELDING)];
-/// What the kernel and the recorder say to each other.
-const RECORDING: [&str; 10] = [
-    "kernel: load",
-    "kernel: stream",
-    "kernel: tracefs",
-    "collect: replay",
-    "collect: misses",
-    "ftrace: formats",
-    "cli: complete",
-    "cli: misses",
-    "cli: record",
-    "cli: chains",
-];
-/// Shields, and the scheduler that lends CPUs, which only these kernels can load.
-const SHIELDING: [&str; 12] = [
-    "artis: scheduler",
-    "shield: deadline",
-    "cli: shield_vm",
-    "cli: shield_rt0_vm",
-    "cli: shield_hotplug_vm",
-    "cli: shield_table",
-    "cli: shield_table_vm",
-    "cli: shield_artis_vm",
-    "cli: shield_artis_hotplug_vm",
-    "cli: shield_artis_stress_vm",
-    "cli: shield_artis_traps_vm",
-    "production-line: line",
-];
 
 /// Emulated CPUs take turns: more are no use.
 const MOST_CPUS: u32 = 8;
@@ -90,8 +59,10 @@ pub struct Options {
     pub kernels: Vec<Kernel>,
     /// A part of the names of the tests to run.
     pub filter: String,
-    /// Only these test programs; empty: all.
-    pub programs: Vec<&'static str>,
+    /// Each test on every kernel that has what it needs, not only where it says something new.
+    pub cross: bool,
+    /// Tests with a short form run their long one.
+    pub all: bool,
     pub timing: bool,
     /// So long tests of stress last.
     pub stress_s: u32,
@@ -110,15 +81,16 @@ pub struct Options {
 }
 
 impl Options {
-    /// Those of `./x test`: kernels that have the same to do, and the next.
-    pub fn for_test() -> Vec<Options> {
-        let of = |(names, programs): &(&[&str], &[&'static str])| Options {
-            kernels: KERNELS.iter().filter(|kernel| names.contains(&kernel.name)).copied().collect(),
-            programs: programs.to_vec(),
+    /// Those of `./x test`, and of `./x test --all`.
+    pub fn for_test(all: bool) -> Options {
+        Options {
+            kernels: KERNELS.iter().filter(|kernel| all || OF_TEST.contains(&kernel.name)).copied().collect(),
+            cross: all,
+            all,
+
             brief: true,
             ..Options::default()
-        };
-        FOR_TEST.iter().map(of).collect()
+        }
     }
 }
 
@@ -128,7 +100,8 @@ impl Default for Options {
         Options {
             kernels: Vec::new(),
             filter: String::new(),
-            programs: Vec::new(),
+            cross: true,
+            all: false,
             timing: false,
             stress_s: STRESS_S,
             command: None,
@@ -158,7 +131,8 @@ pub fn parse(arguments: &[&str]) -> Result<Action> {
                 let number = arguments.next().and_then(|number| number.parse().ok()).filter(|&jobs| jobs > 0);
                 options.jobs = number.context("--jobs needs a number from 1")?;
             }
-            "--quick" => options.programs = [&RECORDING[..], &SHIELDING].concat(),
+            "--quick" => options.cross = false,
+            "--all" => options.all = true,
             "--timing" => options.timing = true,
             "--stress" => {
                 let seconds = arguments.next().and_then(|seconds| seconds.parse().ok());
@@ -236,8 +210,8 @@ mod tests {
 
     #[test]
     fn the_tests_run_on_a_plain_and_on_a_real_time_kernel() {
-        let kernels = Options::for_test().into_iter().flat_map(|options| options.kernels);
-        let names: Vec<&str> = kernels.map(|kernel| kernel.name).collect();
-        assert_eq!(names, ["6.12", "6.12-rt", "newest", "newest-rt"]);
+        let names = |all| Options::for_test(all).kernels.iter().map(|kernel| kernel.name).collect::<Vec<_>>();
+        assert_eq!(names(false), OF_TEST);
+        assert_eq!(names(true).len(), KERNELS.len());
     }
 }

@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::boot::Machine;
 use super::initramfs::Initramfs;
-use super::timing::TIMING;
-use crate::test::{self, Build};
+use super::needs::{AllNeeds, Needs};
+use crate::build::{self, Build, TestBinary};
+use crate::root;
 
 /// What tests call and distributions have; what is not here, the tests that need it skip in the guest, too.
 const TOOLS: [&str; 6] = ["babeltrace2", "bpftool", "setpriv", "unshare", "strace", "trace-cmd"];
@@ -25,32 +26,30 @@ const TEST_LIMIT_S: u32 = 150;
 /// A test for the guests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Test {
-    /// The crate and the file, as `./x test` names them.
+    /// The test binary, as `./x test` names it.
     pub program: String,
-    /// Its function.
+    /// Its function, with its modules.
     pub name: String,
-    /// The program's file name.
+    /// What it needs.
+    pub needs: Needs,
+    /// The test binary's file name.
     file: String,
-    /// Why it cannot tell anything in an emulated machine.
-    pub timing: Option<&'static str>,
 }
 
 impl Test {
-    /// The machine of its guest: two CPUs and the host's clocks, unless its name asks for something else. Emulated CPUs take turns, so
-    /// more are slower.
+    /// The machine of its guest.
     pub fn machine(&self) -> Machine {
-        let wants = |what: &str| plain(&self.name).contains(what);
-        Machine { cpus: if wants("_on_four_cpus") { 4 } else { 2 }, virtual_time: wants("_in_virtual_time") }
+        self.needs.machine()
     }
 
-    /// It may take so long, where tests of stress last so long as is said here.
+    /// It may take this long, where tests of stress last for `stress_s`.
     fn limit_s(&self, stress_s: u32) -> u32 {
         // Twice: what is done last takes as long as it takes, with all that load.
-        TEST_LIMIT_S + if plain(&self.name).contains("_under_stress") { 2 * stress_s } else { 0 }
+        TEST_LIMIT_S + if self.needs.stress { 2 * stress_s } else { 0 }
     }
 }
 
-/// All tests for the guests, in the order of their programs.
+/// Tests for the guests, in the order of their programs.
 #[derive(Debug)]
 pub struct Suite {
     /// The tests.
@@ -61,39 +60,21 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// Takes the privileged tests from what was built; of these, those with a name that contains `filter`, from these programs
-    /// (none: all).
-    pub fn new(build: &Build, filter: &str, only: &[&str]) -> Result<Suite> {
+    /// Takes the privileged tests from what was built; of these, those that are wanted, by their test binary and full name.
+    pub fn new(build: &Build, wanted: impl Fn(&TestBinary, &str) -> bool) -> Result<Suite> {
+        let all = AllNeeds::read(&root())?;
         let mut tests = Vec::new();
         let mut programs: Vec<PathBuf> = build.programs.clone();
-        for name in only {
-            ensure!(
-                build.tests.iter().any(|program| program.name == *name),
-                "xtask/src/vm/options.rs: there is no test program {name}"
-            );
-        }
-        let of_these = |name: &str| only.is_empty() || only.contains(&name);
-        for program in build.tests.iter().filter(|program| of_these(&program.name)) {
-            let names = privileged(&program.executable)?;
-            let file = file_name(&program.executable)?;
-            let wanted = names.into_iter().filter(|name| name.contains(filter));
+        for binary in &build.tests {
+            let names = privileged(&binary.executable)?;
+            let file = file_name(&binary.executable)?;
             let before = tests.len();
-            tests.extend(wanted.map(|name| Test {
-                program: program.name.clone(),
-                timing: TIMING.iter().find(|(timed, _)| *timed == plain(&name)).map(|(_, why)| *why),
-                name,
-                file: file.clone(),
-            }));
-            if tests.len() > before {
-                programs.push(program.executable.clone());
+            for name in names.into_iter().filter(|name| wanted(binary, name)) {
+                let needs = all.of(&binary.member, plain(&name)).cloned().unwrap_or_default();
+                tests.push(Test { program: binary.name.clone(), name, needs, file: file.clone() });
             }
-        }
-        if filter.is_empty() && only.is_empty() {
-            for (name, _) in TIMING {
-                ensure!(
-                    tests.iter().any(|test| plain(&test.name) == *name),
-                    "xtask/src/vm/timing.rs: there is no test {name}"
-                );
+            if tests.len() > before {
+                programs.push(binary.executable.clone());
             }
         }
         let folder = folder(&programs)?;
@@ -173,7 +154,7 @@ impl Suite {
 /// Where archives are made.
 fn folder(programs: &[PathBuf]) -> Result<PathBuf> {
     let any = programs.first().context("nothing was built")?;
-    let folder = test::build_folder(any).context("a program is in no folder")?.join("vm");
+    let folder = build::build_directory(any).context("a program is in no folder")?.join("vm");
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     Ok(folder)
 }
@@ -218,14 +199,14 @@ mod tests {
 
     #[test]
     fn only_tests_of_stress_may_take_longer() {
-        let of = |name: &str| Test {
+        let of = |needs: &str| Test {
             program: String::new(),
-            name: name.to_owned(),
+            name: String::new(),
+            needs: Needs::parse(needs).expect("known words"),
             file: String::new(),
-            timing: None,
         };
-        assert_eq!(of("root_vm_it_holds_under_stress").limit_s(600), TEST_LIMIT_S + 1200);
-        assert_eq!(of("root_vm_it_loads").limit_s(600), TEST_LIMIT_S);
+        assert_eq!(of("sched_ext, stress").limit_s(600), TEST_LIMIT_S + 1200);
+        assert_eq!(of("sched_ext").limit_s(600), TEST_LIMIT_S);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::KernelRun;
+use super::column::KernelRun;
 use super::guest::Verdict;
 use super::suite::{Suite, Test};
 
@@ -19,7 +19,10 @@ pub fn lines(suite: &Suite, runs: &[KernelRun]) -> Vec<String> {
             program = &test.program;
             lines.push(program.to_owned());
         }
-        let cells = runs.iter().map(|run| cell(&run.verdicts[number], &mut reasons));
+        let cells = runs.iter().map(|run| match &run.verdicts[number] {
+            Some(verdict) => cell(verdict, &mut reasons),
+            None => "-".to_owned(),
+        });
         let cells: Vec<String> = cells.collect();
         lines.push(row(width, &format!("  {}", test.name), cells.into_iter()));
     }
@@ -36,7 +39,7 @@ pub fn lines(suite: &Suite, runs: &[KernelRun]) -> Vec<String> {
 
 /// A kernel in one line.
 pub fn summary(run: &KernelRun) -> String {
-    let verdicts = || run.verdicts.iter().chain([&run.log]);
+    let verdicts = || run.verdicts.iter().flatten().chain([&run.log]);
     let passed = verdicts().filter(|verdict| **verdict == Verdict::Pass).count();
     let failed = verdicts().filter(|verdict| matches!(verdict, Verdict::Fail(_))).count();
     let skipped = verdicts().count() - passed - failed;
@@ -72,9 +75,9 @@ fn cell(verdict: &Verdict, reasons: &mut Vec<String>) -> String {
 
 /// The same for programs: one object for each kernel.
 pub fn to_json(suite: &Suite, run: &KernelRun) -> Value {
-    let tests = suite.tests.iter().zip(&run.verdicts).map(|(Test { program, name, .. }, verdict)| {
-        let (result, reason) = words(verdict);
-        json!({"program": program, "test": name, "result": result, "reason": reason})
+    let tests = suite.tests.iter().zip(&run.verdicts).filter_map(|(Test { program, name, .. }, verdict)| {
+        let (result, reason) = words(verdict.as_ref()?);
+        Some(json!({"program": program, "test": name, "result": result, "reason": reason}))
     });
     let (log, log_reason) = words(&run.log);
     json!({
@@ -88,11 +91,11 @@ pub fn to_json(suite: &Suite, run: &KernelRun) -> Value {
 }
 
 fn words(verdict: &Verdict) -> (&'static str, Option<&str>) {
-    match verdict {
-        Verdict::Pass => ("pass", None),
-        Verdict::Fail(reason) => ("fail", Some(reason)),
-        Verdict::Skip(reason) => ("skip", Some(reason)),
-    }
+    let reason = match verdict {
+        Verdict::Pass => None,
+        Verdict::Fail(reason) | Verdict::Skip(reason) => Some(reason.as_str()),
+    };
+    (verdict.word(), reason)
 }
 
 #[cfg(test)]

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Jobs for all CPUs: whoever is free takes the one that is expected to last longest.
+//!
+//! Guests with emulated CPUs, clippy and unit tests each keep one CPU busy and measure no time, so that nothing is gained by
+//! an order between them. Beginning with the longest keeps the end short.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use anyhow::Result;
+
+use crate::outcome::{Outcome, Tally};
+
+/// Something that can run beside others.
+pub struct Job<'a> {
+    /// What failed when it could not be run.
+    pub name: String,
+    /// How long it is expected to take, in seconds.
+    pub seconds: f64,
+    /// Does it.
+    pub work: Box<dyn FnOnce() -> Result<Tally> + Send + 'a>,
+}
+
+/// Runs all jobs, `workers` at a time, and adds what they found. A job that could not be run has failed.
+pub fn run(mut jobs: Vec<Job<'_>>, workers: usize, tally: &mut Tally) {
+    // The longest is at the end, where it is taken from.
+    jobs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    let (jobs, results) = (Mutex::new(jobs), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..workers.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).pop();
+                    let Some(job) = next else { break };
+                    let result = (job.work)();
+                    results.lock().unwrap_or_else(PoisonError::into_inner).push((job.name, result));
+                }
+            });
+        }
+    });
+    for (name, result) in results.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        match result {
+            Ok(found) => tally.append(found),
+            Err(error) => tally.add(&name, Outcome::Fail(format!("{error:#}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::bail;
+
+    #[test]
+    fn the_longest_begins_and_what_cannot_run_has_failed() {
+        let order = Mutex::new(Vec::new());
+        let job = |name: &'static str, seconds: f64| {
+            let order = &order;
+            let work = move || {
+                order.lock().expect("nobody panicked").push(name);
+                if name == "broken" {
+                    bail!("no such thing");
+                }
+                Ok(Tally { passed: 1, ..Tally::default() })
+            };
+            Job { name: name.to_owned(), seconds, work: Box::new(work) }
+        };
+        let mut tally = Tally::default();
+        run(vec![job("short", 1.0), job("long", 9.0), job("broken", 5.0)], 1, &mut tally);
+        assert_eq!(*order.lock().expect("nobody panicked"), ["long", "broken", "short"]);
+        assert_eq!((tally.passed, tally.failures), (2, vec!["broken".to_owned()]));
+    }
+}

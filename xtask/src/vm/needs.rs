@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a privileged test needs of a kernel and its machine, and so where it runs.
+//!
+//! It stands above the test, in a comment: `// NEEDS: sched_ext, cpus 4`. A test runs where that is, once: what does not
+//! depend on the kernel gives the same answer on all of them, and an emulated CPU is slow. What does depend on it says
+//! `verifier`. `./x vm` and `./x test --all` ask every kernel anyway.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use super::boot::Machine;
+use super::kernels::{KERNELS, Kernel};
+use crate::tidy;
+
+/// What the line begins with.
+const MARK: &str = "// NEEDS: ";
+/// The kernels of `./x test`, cheapest first: in newer ones an emulated CPU is slower.
+pub const OF_TEST: [&str; 4] = ["6.12", "6.12-rt", "newest", "newest-rt"];
+
+/// What a test needs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Its answer depends on the kernel: each is asked.
+    verifier: bool,
+    /// A guest because of what else it needs, any kernel's that has it.
+    guest: bool,
+    preempt_rt: bool,
+    sched_ext: bool,
+    /// Kernel modules.
+    pub modules: Vec<String>,
+    /// CPUs, where two are too few.
+    cpus: Option<u32>,
+    virtual_time: bool,
+    /// It lasts as long as it is asked to.
+    pub stress: bool,
+    /// Why it says nothing where CPUs are emulated.
+    pub real_time: Option<String>,
+    /// Nothing in it depends on the kernel or on a machine of its own.
+    host: bool,
+}
+
+impl Needs {
+    /// Reads what follows the mark.
+    pub fn parse(text: &str) -> Result<Needs> {
+        let mut needs = Needs::default();
+        for word in split(text) {
+            match word.split_once(' ').unwrap_or((word, "")) {
+                ("verifier", "") => needs.verifier = true,
+                ("preempt_rt", "") => needs.preempt_rt = true,
+                ("sched_ext", "") => needs.sched_ext = true,
+                ("cgroups" | "hotplug" | "serial" | "machine", "") => needs.guest = true,
+                ("module", name) if !name.is_empty() => needs.modules.push(name.to_owned()),
+                ("cpus", number) => needs.cpus = Some(number.parse().with_context(|| word.to_owned())?),
+                ("virtual", "time") => needs.virtual_time = true,
+                ("stress", "") => needs.stress = true,
+                ("host", "") => needs.host = true,
+                ("real", rest) => {
+                    let reason = rest.strip_prefix("time (").and_then(|rest| rest.strip_suffix(')'));
+                    needs.real_time =
+                        Some(reason.context("'real time' has its reason in parentheses")?.to_owned());
+                }
+                _ => bail!("'{word}' is not a need that xtask/src/vm/needs.rs knows"),
+            }
+        }
+        if needs == Needs::default() {
+            bail!("it needs nothing");
+        }
+        Ok(needs)
+    }
+
+    /// Whether a kernel has what it needs.
+    pub fn has(&self, kernel: &Kernel) -> bool {
+        (kernel.preempt_rt || !self.preempt_rt) && (kernel.sched_ext || !self.sched_ext)
+    }
+
+    /// The kernels of `./x test` that it runs on.
+    fn stated(&self) -> Vec<&'static str> {
+        if self.host || self.real_time.is_some() {
+            return Vec::new();
+        }
+        let able = |name: &&str| KERNELS.iter().any(|kernel| kernel.name == *name && self.has(kernel));
+        let mut kernels: Vec<&str> = OF_TEST.into_iter().filter(able).collect();
+        let in_guest = self.guest
+            || self.preempt_rt
+            || self.sched_ext
+            || self.stress
+            || self.virtual_time
+            || self.cpus.is_some()
+            || !self.modules.is_empty();
+        if !self.verifier {
+            kernels.truncate(usize::from(in_guest));
+        }
+        kernels
+    }
+
+    /// Whether it runs on a kernel. `cross`: on all that have what it needs.
+    pub fn runs_on(&self, kernel: &Kernel, cross: bool) -> bool {
+        if cross { self.has(kernel) && !self.host } else { self.stated().contains(&kernel.name) }
+    }
+
+    /// The machine of its guest: two CPUs and the host's clocks, unless it needs something else. Emulated CPUs take turns, so
+    /// more are slower.
+    pub fn machine(&self) -> Machine {
+        Machine { cpus: self.cpus.unwrap_or(2), virtual_time: self.virtual_time }
+    }
+}
+
+/// At commas, but for those in parentheses.
+fn split(text: &str) -> Vec<&str> {
+    let mut depth = 0;
+    let words = text.split(|c: char| {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        c == ',' && depth == 0
+    });
+    words.map(str::trim).filter(|word| !word.is_empty()).collect()
+}
+
+/// What each privileged test of the tree needs, by crate and function.
+#[derive(Debug, Default)]
+pub struct AllNeeds(BTreeMap<(String, String), Needs>);
+
+impl AllNeeds {
+    /// Reads the sources.
+    pub fn read(root: &Path) -> Result<AllNeeds> {
+        let mut all = AllNeeds::default();
+        for directory in ["crates", "examples"] {
+            for path in tidy::files_below(&root.join(directory))? {
+                let relative = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+                let member = relative.split('/').nth(1).unwrap_or_default();
+                if relative.ends_with(".rs") {
+                    all.add(member, &fs::read_to_string(&path).with_context(|| relative.clone())?)
+                        .context(relative)?;
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn add(&mut self, member: &str, source: &str) -> Result<()> {
+        for (name, line) in stated_needs(source) {
+            let Some(text) = line else { continue };
+            let needs = Needs::parse(text).with_context(|| name.to_owned())?;
+            self.0.insert((member.to_owned(), name.to_owned()), needs);
+        }
+        Ok(())
+    }
+
+    /// Of a test, by its crate and its function.
+    pub fn of(&self, member: &str, function: &str) -> Option<&Needs> {
+        self.0.get(&(member.to_owned(), function.to_owned()))
+    }
+}
+
+/// Every privileged test of a source file, and what follows the mark above its attributes.
+pub fn stated_needs(source: &str) -> Vec<(&str, Option<&str>)> {
+    let lines: Vec<&str> = source.lines().map(str::trim).collect();
+    let belongs = |line: &&&str| line.starts_with("#[") || line.starts_with("//");
+    let mut tests = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let Some((name, _)) = line.strip_prefix("fn ").and_then(|rest| rest.split_once('(')) else {
+            continue;
+        };
+        let above: Vec<&&str> = lines[..at].iter().rev().take_while(belongs).collect();
+        if name.starts_with("root_") && above.iter().any(|line| **line == "#[test]") {
+            tests.push((name, above.iter().find_map(|line| line.strip_prefix(MARK))));
+        }
+    }
+    tests
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernels(text: &str, cross: bool) -> Vec<&'static str> {
+        let needs = Needs::parse(text).expect("known words");
+        KERNELS.iter().filter(|kernel| needs.runs_on(kernel, cross)).map(|kernel| kernel.name).collect()
+    }
+
+    #[test]
+    fn a_test_runs_where_it_has_what_it_needs_and_only_once() {
+        assert_eq!(kernels("cgroups", false), ["6.12"]);
+        assert_eq!(kernels("preempt_rt, hotplug", false), ["6.12-rt"]);
+        assert_eq!(kernels("sched_ext, cpus 4", false), ["newest"]);
+        assert_eq!(kernels("sched_ext, preempt_rt", false), ["newest-rt"]);
+        assert_eq!(kernels("module loop", false), ["6.12"]);
+        assert!(kernels("host", false).is_empty() && kernels("host", true).is_empty());
+    }
+
+    #[test]
+    fn what_depends_on_the_kernel_is_asked_of_each() {
+        assert_eq!(kernels("verifier", false), OF_TEST);
+        assert_eq!(kernels("verifier, sched_ext", false), ["newest", "newest-rt"]);
+        assert_eq!(kernels("verifier", true).len(), KERNELS.len());
+        assert_eq!(kernels("cgroups", true).len(), KERNELS.len());
+    }
+
+    #[test]
+    fn reasons_may_have_commas_and_words_must_be_known() {
+        let needs = Needs::parse("verifier, real time (slow, by far), module null_blk").expect("known words");
+        assert_eq!(needs.real_time.as_deref(), Some("slow, by far"));
+        assert_eq!(needs.modules, ["null_blk"]);
+        for wrong in ["", "fast", "cpus many", "real time", "module"] {
+            assert!(Needs::parse(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(
+            Needs::parse("cpus 4, virtual time").expect("known words").machine(),
+            Machine { cpus: 4, virtual_time: true }
+        );
+    }
+
+    #[test]
+    fn the_line_above_a_test_is_found() {
+        let source = "/// Words.\n// NEEDS: verifier\n#[test]\nfn root_a() {}\n\n#[test]\nfn root_b() {}\nfn root_c() {}\n";
+        assert_eq!(stated_needs(source), [("root_a", Some("verifier")), ("root_b", None)]);
+    }
+}

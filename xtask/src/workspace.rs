@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The workspace's crates: which file belongs to which, and which depend on which.
+//!
+//! Cargo rebuilds what a change touches by itself; it does not say which tests that change could break. That is asked here:
+//! the crates with changed files, and all that depend on them, for tests and build scripts as well.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::{cargo, root};
+
+/// Files that belong to no crate's directory, and the crates that are built or tested from them; an empty list: all crates.
+const SHARED: [(&str, &[&str]); 7] = [
+    ("include/", &["probe", "queue", "user", "cli", "testkit"]),
+    ("Cargo.toml", &[]),
+    ("Cargo.lock", &[]),
+    (".cargo/", &[]),
+    ("clippy.toml", &[]),
+    ("docs/", &["cli"]),
+    ("dist/", &["cli"]),
+];
+
+/// A crate of the workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its directory's name, which is how people call it.
+    pub name: String,
+    /// Its directory, relative to the workspace's.
+    directory: String,
+    package: String,
+    /// Names of packages, of the workspace or not.
+    dependencies: BTreeSet<String>,
+}
+
+/// All crates of the workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workspace {
+    members: Vec<Member>,
+}
+
+impl Workspace {
+    /// Asks cargo.
+    pub fn read() -> Result<Workspace> {
+        let output = cargo().args(["metadata", "--no-deps", "--format-version", "1"]).output()?;
+        if !output.status.success() {
+            bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Workspace::parse(&serde_json::from_slice(&output.stdout)?, &root())
+    }
+
+    fn parse(metadata: &Value, root: &Path) -> Result<Workspace> {
+        let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
+        let members = packages.iter().map(|package| member(package, root));
+        Ok(Workspace {
+            members: members.collect::<Option<_>>().context("cargo metadata in an unknown form")?,
+        })
+    }
+
+    /// Every crate's name.
+    pub fn names(&self) -> BTreeSet<&str> {
+        self.members.iter().map(|member| member.name.as_str()).collect()
+    }
+
+    /// The crate that somebody calls so: by its directory or by its package.
+    pub fn find(&self, name: &str) -> Option<&Member> {
+        self.members.iter().find(|member| member.name == name || member.package == name)
+    }
+
+    /// The crates that these files (relative to the workspace) belong to.
+    pub fn owners(&self, files: &[String]) -> BTreeSet<&str> {
+        let mut owners = BTreeSet::new();
+        for file in files {
+            let own =
+                self.members.iter().filter(|member| file.starts_with(&format!("{}/", member.directory)));
+            owners.extend(own.map(|member| member.name.as_str()));
+            for (_, crates) in SHARED.iter().filter(|(start, _)| file.starts_with(start)) {
+                let of_these = |name: &&str| crates.is_empty() || crates.contains(name);
+                owners.extend(self.names().into_iter().filter(of_these));
+            }
+        }
+        owners
+    }
+
+    /// These crates, and all that depend on them.
+    pub fn with_dependents<'a>(&'a self, crates: BTreeSet<&'a str>) -> BTreeSet<&'a str> {
+        let mut all = crates;
+        loop {
+            let packages: BTreeSet<&str> = self
+                .members
+                .iter()
+                .filter(|m| all.contains(m.name.as_str()))
+                .map(|m| m.package.as_str())
+                .collect();
+            let before = all.len();
+            let uses =
+                |member: &&Member| member.dependencies.iter().any(|name| packages.contains(name.as_str()));
+            all.extend(self.members.iter().filter(uses).map(|member| member.name.as_str()));
+            if all.len() == before {
+                return all;
+            }
+        }
+    }
+}
+
+fn member(package: &Value, root: &Path) -> Option<Member> {
+    let directory = Path::new(package["manifest_path"].as_str()?).parent()?;
+    let dependencies = package["dependencies"].as_array()?.iter();
+    Some(Member {
+        name: directory.file_name()?.to_str()?.to_owned(),
+        directory: directory.strip_prefix(root).ok()?.to_str()?.to_owned(),
+        package: package["name"].as_str()?.to_owned(),
+        dependencies: dependencies.filter_map(|one| one["name"].as_str().map(str::to_owned)).collect(),
+    })
+}
+
+/// The files that differ from a commit, and those that git does not know yet, relative to the workspace.
+pub fn changed_files(since: &str) -> Result<Vec<String>> {
+    let mut files = git(&["diff", "--name-only", since])?;
+    files.extend(git(&["ls-files", "--others", "--exclude-standard"])?);
+    Ok(files)
+}
+
+/// Where this branch left the one that it follows; else the last commit.
+pub fn base() -> Result<String> {
+    let base = git(&["merge-base", "HEAD", "@{upstream}"]).or_else(|_| git(&["rev-parse", "HEAD"]))?;
+    base.into_iter().next().context("there is no commit yet")
+}
+
+/// The commit that is checked out, with `+` when files differ from it; `unknown` outside of git.
+pub fn commit() -> String {
+    let head = git(&["rev-parse", "--short=10", "HEAD"]).ok().and_then(|lines| lines.into_iter().next());
+    let differs =
+        git(&["status", "--porcelain", "--untracked-files=no"]).is_ok_and(|lines| !lines.is_empty());
+    head.map_or_else(|| "unknown".to_owned(), |head| head + if differs { "+" } else { "" })
+}
+
+fn git(arguments: &[&str]) -> Result<Vec<String>> {
+    let output = Command::new("git").args(arguments).current_dir(root()).output().context("git")?;
+    if !output.status.success() {
+        bail!("git {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn workspace() -> Workspace {
+        let package = |name: &str, dependencies: &[&str]| {
+            let dependencies: Vec<Value> = dependencies.iter().map(|name| json!({ "name": name })).collect();
+            json!({ "name": format!("p-{name}"), "manifest_path": format!("/w/crates/{name}/Cargo.toml"),
+                "dependencies": dependencies })
+        };
+        let metadata = json!({ "packages": [
+            package("abi", &["libc"]),
+            package("ring", &["p-abi"]),
+            package("cli", &["p-ring", "clap"]),
+            package("queue", &[]),
+        ] });
+        Workspace::parse(&metadata, Path::new("/w")).expect("good metadata")
+    }
+
+    #[test]
+    fn a_change_reaches_all_that_depend_on_it() {
+        let workspace = workspace();
+        let reached = |files: &[&str]| {
+            let files: Vec<String> = files.iter().map(|&file| file.to_owned()).collect();
+            workspace.with_dependents(workspace.owners(&files)).into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(reached(&["crates/ring/src/lib.rs"]), ["cli", "ring"]);
+        assert_eq!(reached(&["crates/abi/kernel_abi.h"]), ["abi", "cli", "ring"]);
+        assert_eq!(reached(&["include/rtscope/queue.h"]), ["cli", "queue"]);
+        assert_eq!(reached(&["Cargo.toml"]).len(), 4);
+        assert!(reached(&["README.md"]).is_empty());
+    }
+
+    #[test]
+    fn crates_are_found_by_both_of_their_names() {
+        let workspace = workspace();
+        assert_eq!(workspace.find("ring"), workspace.find("p-ring"));
+        assert!(workspace.find("ring").is_some() && workspace.find("rin").is_none());
+    }
+}
