@@ -33,8 +33,8 @@
 #define RTU_ABI_VERSION 1
 
 #define RTU_PROVIDER_MAGIC 0x31564f5250535452ULL /* "RTSPROV1" */
-#define RTU_RING_MAGIC 0x31474e4952535452ULL     /* "RTSRING1" */
-#define RTU_SESSION_MAGIC 0x3153534553535452ULL  /* "RTSSESS1" */
+#define RTU_RING_MAGIC 0x31474e4952535452ULL	 /* "RTSRING1" */
+#define RTU_SESSION_MAGIC 0x3153534553535452ULL	 /* "RTSSESS1" */
 
 #define RTU_SUB_BUFFERS_DEFAULT 16
 #define RTU_SUB_BYTES_MIN (16 * 1024)
@@ -68,8 +68,8 @@ struct rtu_sync {
 
 enum rtu_clock {
 	RTU_CLOCK_MONOTONIC = 1, /* CLOCK_MONOTONIC, ns */
-	RTU_CLOCK_TSC = 2,       /* x86's time stamp counter */
-	RTU_CLOCK_CNTVCT = 3,    /* arm64's generic counter */
+	RTU_CLOCK_TSC = 2,	 /* x86's time stamp counter */
+	RTU_CLOCK_CNTVCT = 3,	 /* arm64's generic counter */
 };
 
 /* Why events of a process were lost outside of its rings. */
@@ -82,9 +82,10 @@ enum rtu_cause {
 };
 
 enum rtu_flag {
-	RTU_FLIGHT = 1,    /* rings are overwritten, not filled */
-	RTU_NO_LAZY = 2,   /* set for programs that must make no system call: no new rings, unless a thread asks for one */
-	RTU_BLOCKING = 4,  /* a full ring is waited for, where the program allows it */
+	RTU_FLIGHT = 1, /* rings are overwritten, not filled */
+	/* Set for programs that must make no system call: no new rings, unless a thread asks for one. */
+	RTU_NO_LAZY = 2,
+	RTU_BLOCKING = 4, /* a full ring is waited for, where the program allows it */
 };
 
 /* Blocking mode: after so long without a beat of the collector, threads wait no more. A disk may keep it for seconds. */
@@ -98,7 +99,7 @@ enum rtu_flag {
 struct rtu_provider {
 	uint64_t magic;
 	uint32_t abi_version;
-	uint32_t ready; /* 1, with release, when all of what does not change is there; 2: unloaded */
+	uint32_t ready;	   /* 1, with release, when all of what does not change is there; 2: unloaded */
 	uint64_t birth_ns; /* CLOCK_BOOTTIME */
 	uint32_t pid;
 	uint32_t clock; /* enum rtu_clock */
@@ -121,9 +122,9 @@ struct rtu_provider {
 
 	/* Written by the collector. Only N = 0 has them. */
 	uint64_t session __attribute__((aligned(64))); /* which session enables; 0: none */
-	uint32_t flags;                                 /* enum rtu_flag */
-	uint32_t ring_bytes;                            /* for new rings; 0: as the program likes */
-	uint64_t lost_told[RTU_LOST_CAUSES];            /* how much of `lost` is in some recording */
+	uint32_t flags;				       /* enum rtu_flag */
+	uint32_t ring_bytes;			       /* for new rings; 0: as the program likes */
+	uint64_t lost_told[RTU_LOST_CAUSES];	       /* how much of `lost` is in some recording */
 	uint64_t beat; /* changes about twice a second while somebody empties the rings */
 	uint64_t zero;
 };
@@ -145,15 +146,15 @@ struct rtu_ring {
 
 	/* Written by the thread. */
 	uint64_t head __attribute__((aligned(64))); /* as far as records were reserved */
-	uint64_t lost;                              /* found no room */
-	uint64_t waits;                             /* blocking mode: how often it waited */
-	uint64_t ended;                             /* 1: the thread writes no more */
-	uint64_t number;                            /* N of the file's name */
+	uint64_t lost;				    /* found no room */
+	uint64_t waits;				    /* blocking mode: how often it waited */
+	uint64_t ended;				    /* 1: the thread writes no more */
+	uint64_t number;			    /* N of the file's name */
 	uint64_t reserved[3];
 
 	/* Written by the collector. */
 	uint64_t tail __attribute__((aligned(64))); /* as far as records were taken */
-	uint64_t lost_told;                         /* how much of `lost` is in some recording */
+	uint64_t lost_told;			    /* how much of `lost` is in some recording */
 	uint64_t reserved2[6];
 };
 

@@ -6,7 +6,9 @@
 #ifndef RTSCOPE_CLOCK_H
 #define RTSCOPE_CLOCK_H
 
+#if !defined(RTSCOPE_LINT)
 #pragma GCC system_header
+#endif
 
 #include "abi.h"
 #include "system.h"

@@ -6,7 +6,9 @@
 #ifndef RTSCOPE_DISABLED_H
 #define RTSCOPE_DISABLED_H
 
+#if !defined(RTSCOPE_LINT)
 #pragma GCC system_header
+#endif
 
 static inline void rtscope__use(const char *event, ...)
 {
@@ -15,9 +17,9 @@ static inline void rtscope__use(const char *event, ...)
 
 #define RTSCOPE__USE(event, ...) rtscope__use(#event, __VA_ARGS__)
 #define RTSCOPE_EVENT(provider, ...) RTSCOPE_EVENT_LEVEL(0, provider, __VA_ARGS__)
-#define RTSCOPE_EVENT_LEVEL(level, provider, ...)    \
-	do {                                         \
-		if (0)                               \
+#define RTSCOPE_EVENT_LEVEL(level, provider, ...)     \
+	do {                                          \
+		if (0)                                \
 			RTSCOPE__USE(__VA_ARGS__, 0); \
 	} while (0)
 #define RTSCOPE_ENUM(name, ...) struct rtscope__nothing

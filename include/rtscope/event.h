@@ -10,12 +10,16 @@
 #ifndef RTSCOPE_EVENT_H
 #define RTSCOPE_EVENT_H
 
+#if !defined(RTSCOPE_LINT)
 #pragma GCC system_header
+#endif
 
 #include "process.h"
 
 /* ---- fields -------------------------------------------------------------------------------------------------------- */
 
+/* Tables, a line for each field. */
+/* clang-format off */
 #define rtscope_u8(name, value) (rtscope_k_int, "u8", #name, rtscope__v_##name, value, uint8_t) /* 8 bits, unsigned */
 #define rtscope_u16(name, value) (rtscope_k_int, "u16", #name, rtscope__v_##name, value, uint16_t) /* 16 bits, unsigned */
 #define rtscope_u32(name, value) (rtscope_k_int, "u32", #name, rtscope__v_##name, value, uint32_t) /* 32 bits, unsigned */
@@ -62,22 +66,24 @@
 #define rtscope_seq_x16(name, value, count) (rtscope_k_sequence, "seq x16", #name, rtscope__v_##name, value, (uint16_t, count))
 #define rtscope_seq_x32(name, value, count) (rtscope_k_sequence, "seq x32", #name, rtscope__v_##name, value, (uint32_t, count))
 #define rtscope_seq_x64(name, value, count) (rtscope_k_sequence, "seq x64", #name, rtscope__v_##name, value, (uint64_t, count))
+/* clang-format on */
 /* `bytes` bytes of memory. */
 #define rtscope_bytes(name, value, bytes) rtscope_seq_x8(name, value, bytes)
 
 /* An enumeration's labels, at file scope: RTSCOPE_ENUM(mode, { 0, "idle" }, { MODE_RUN, "run" }); */
-#define RTSCOPE_ENUM(name, ...)                                                                                        \
-	static const struct rtscope__label rtscope__labels_##name[] = { __VA_ARGS__ };                                 \
-	static const struct rtscope__enumeration rtscope__enumeration_##name = {                                       \
-		#name, rtscope__labels_##name, sizeof(rtscope__labels_##name) / sizeof(rtscope__labels_##name[0])      \
-	};                                                                                                             \
-	static const struct rtscope__enumeration *const rtscope__enumeration_place_##name                              \
+#define RTSCOPE_ENUM(name, ...)                                                                                   \
+	static const struct rtscope__label rtscope__labels_##name[] = { __VA_ARGS__ };                            \
+	static const struct rtscope__enumeration rtscope__enumeration_##name = {                                  \
+		#name, rtscope__labels_##name, sizeof(rtscope__labels_##name) / sizeof(rtscope__labels_##name[0]) \
+	};                                                                                                        \
+	static const struct rtscope__enumeration *const rtscope__enumeration_place_##name                         \
 		__attribute__((used, section("rtscope_enums"))) = &rtscope__enumeration_##name
 
 /* ---- each kind: description, variable, size, writing, USDT's argument ------------------------------------------------ */
 
 #define RTSCOPE__DESCRIBE(kind, type, name, variable, value, extra) type " " name "\\n"
-#define RTSCOPE__DECLARE(kind, type, name, variable, value, extra) RTSCOPE__PASTE(RTSCOPE__DECLARE_, kind)(variable, value, extra)
+#define RTSCOPE__DECLARE(kind, type, name, variable, value, extra) \
+	RTSCOPE__PASTE(RTSCOPE__DECLARE_, kind)(variable, value, extra)
 #define RTSCOPE__SIZE(kind, type, name, variable, value, extra) +RTSCOPE__PASTE(RTSCOPE__SIZE_, kind)(variable, extra)
 #define RTSCOPE__WRITE(kind, type, name, variable, value, extra) RTSCOPE__PASTE(RTSCOPE__WRITE_, kind)(variable, extra)
 #define RTSCOPE__ARGUMENT(kind, type, name, variable, value, extra) RTSCOPE__PASTE(RTSCOPE__ARGUMENT_, kind)(variable)
@@ -89,15 +95,17 @@
 
 #define RTSCOPE__DECLARE_rtscope_k_float(variable, value, type) const type variable = (type)(value);
 #define RTSCOPE__SIZE_rtscope_k_float(variable, type) sizeof(type)
-#define RTSCOPE__WRITE_rtscope_k_float(variable, type) rtscope__at = rtscope__write(rtscope__at, &variable, sizeof(type));
+#define RTSCOPE__WRITE_rtscope_k_float(variable, type) \
+	rtscope__at = rtscope__write(rtscope__at, &variable, sizeof(type));
 /* USDT has no floating point that all tools read: its address. */
 #define RTSCOPE__ARGUMENT_rtscope_k_float(variable) , "nor"((int64_t)(uintptr_t)&variable)
 
-#define RTSCOPE__DECLARE_rtscope_k_text(variable, value, max)            \
-	const char *const variable = rtscope__text(value);               \
-	const size_t RTSCOPE__PASTE(variable, _bytes) = rtscope__length(variable, (size_t)(max) < 4096 ? (size_t)(max) : 4096);
+#define RTSCOPE__DECLARE_rtscope_k_text(variable, value, max) \
+	const char *const variable = rtscope__text(value);    \
+	const size_t RTSCOPE__PASTE(variable, _bytes) =       \
+		rtscope__length(variable, (size_t)(max) < 4096 ? (size_t)(max) : 4096);
 #define RTSCOPE__SIZE_rtscope_k_text(variable, max) RTSCOPE__PASTE(variable, _bytes) + 1
-#define RTSCOPE__WRITE_rtscope_k_text(variable, max)                                                     \
+#define RTSCOPE__WRITE_rtscope_k_text(variable, max) \
 	rtscope__at = rtscope__write_text(rtscope__at, variable, RTSCOPE__PASTE(variable, _bytes));
 #define RTSCOPE__ARGUMENT_rtscope_k_text(variable) , "nor"((int64_t)(uintptr_t)variable)
 
@@ -112,18 +120,20 @@
 	rtscope__at = rtscope__write(rtscope__at, variable, RTSCOPE__SIZE_rtscope_k_array(variable, extra));
 #define RTSCOPE__ARGUMENT_rtscope_k_array(variable) , "nor"((int64_t)(uintptr_t)variable)
 
-#define RTSCOPE__DECLARE_rtscope_k_sequence(variable, value, extra)                                  \
-	const RTSCOPE__FIRST(extra) *const variable = (const RTSCOPE__FIRST(extra) *)(value);        \
-	const uint32_t RTSCOPE__PASTE(variable, _count) =                                            \
+#define RTSCOPE__DECLARE_rtscope_k_sequence(variable, value, extra)                           \
+	const RTSCOPE__FIRST(extra) *const variable = (const RTSCOPE__FIRST(extra) *)(value); \
+	const uint32_t RTSCOPE__PASTE(variable, _count) =                                     \
 		rtscope__cut((uint64_t)(RTSCOPE__SECOND(extra)), 1024 / sizeof(RTSCOPE__FIRST(extra)));
 #define RTSCOPE__SIZE_rtscope_k_sequence(variable, extra) \
 	4 + (uint64_t)RTSCOPE__PASTE(variable, _count) * sizeof(RTSCOPE__FIRST(extra))
-#define RTSCOPE__WRITE_rtscope_k_sequence(variable, extra)                                                          \
-	rtscope__at = rtscope__write(rtscope__at, &RTSCOPE__PASTE(variable, _count), 4);                            \
-	rtscope__at = rtscope__write(rtscope__at, variable, RTSCOPE__PASTE(variable, _count) * sizeof(RTSCOPE__FIRST(extra)));
+#define RTSCOPE__WRITE_rtscope_k_sequence(variable, extra)                               \
+	rtscope__at = rtscope__write(rtscope__at, &RTSCOPE__PASTE(variable, _count), 4); \
+	rtscope__at = rtscope__write(rtscope__at, variable,                              \
+				     RTSCOPE__PASTE(variable, _count) * sizeof(RTSCOPE__FIRST(extra)));
 #define RTSCOPE__ARGUMENT_rtscope_k_sequence(variable) , "nor"((int64_t)(uintptr_t)variable)
 
-static inline __attribute__((always_inline)) unsigned char *rtscope__write(unsigned char *at, const void *value, size_t bytes)
+static inline __attribute__((always_inline)) unsigned char *rtscope__write(unsigned char *at, const void *value,
+									   size_t bytes)
 {
 	if (bytes)
 		__builtin_memcpy(at, value, bytes);
@@ -189,19 +199,18 @@ static inline uint32_t rtscope__cut(uint64_t count, uint64_t max)
  * asm statement; only the first copy counts. The label holds line and counter, so it is the same in two sources only for
  * the same event of the same header.
  */
-#define RTSCOPE__EVENT_ASM(label, text)                                                      \
-	".ifndef " label "\n"                                                                \
-	".pushsection .probes,\"aw\",@progbits\n"                                            \
-	".balign 8\n" label ":\n"                                                            \
-	".8byte rtscope__off, " label "_text\n"                                              \
-	".4byte 0\n.2byte 0, 0\n"                                                            \
-	".popsection\n"                                                                      \
-	".pushsection rtscope_events,\"awR\",@progbits\n"                                    \
-	".balign 8\n.8byte " label "\n"                                                      \
-	".popsection\n"                                                                      \
-	".pushsection .rodata.rtscope,\"a\",@progbits\n"                                     \
-	label "_text: .asciz \"" text "\"\n"                                                 \
-	".popsection\n"                                                                      \
+#define RTSCOPE__EVENT_ASM(label, text)                                                       \
+	".ifndef " label "\n"                                                                 \
+	".pushsection .probes,\"aw\",@progbits\n"                                             \
+	".balign 8\n" label ":\n"                                                             \
+	".8byte rtscope__off, " label "_text\n"                                               \
+	".4byte 0\n.2byte 0, 0\n"                                                             \
+	".popsection\n"                                                                       \
+	".pushsection rtscope_events,\"awR\",@progbits\n"                                     \
+	".balign 8\n.8byte " label "\n"                                                       \
+	".popsection\n"                                                                       \
+	".pushsection .rodata.rtscope,\"a\",@progbits\n" label "_text: .asciz \"" text "\"\n" \
+	".popsection\n"                                                                       \
 	".endif\n"
 
 #if defined(__x86_64__)
@@ -211,17 +220,17 @@ static inline uint32_t rtscope__cut(uint64_t count, uint64_t max)
 #endif
 
 /* A USDT probe (SystemTap's note format, version 3); the semaphore is in the event, 20 bytes from its begin. */
-#define RTSCOPE__PROBE_ASM(label, provider, event, arguments)                                            \
-	"990: nop\n"                                                                                     \
-	".pushsection .note.stapsdt,\"?\",\"note\"\n"                                                    \
-	".balign 4\n.4byte 992f-991f, 994f-993f, 3\n"                                                   \
-	"991: .asciz \"stapsdt\"\n992: .balign 4\n"                                                     \
-	"993: .8byte 990b, _.stapsdt.base, " label " + 20\n"                                             \
-	".asciz \"" provider "\"\n.asciz \"" event "\"\n.asciz \"" arguments "\"\n"                     \
-	"994: .balign 4\n.popsection\n"                                                                 \
-	".ifndef _.stapsdt.base\n"                                                                       \
-	".pushsection .stapsdt.base,\"aGR\",\"progbits\",.stapsdt.base,comdat\n"                         \
-	".weak _.stapsdt.base\n.hidden _.stapsdt.base\n_.stapsdt.base: .space 1\n"                      \
+#define RTSCOPE__PROBE_ASM(label, provider, event, arguments)                       \
+	"990: nop\n"                                                                \
+	".pushsection .note.stapsdt,\"?\",\"note\"\n"                               \
+	".balign 4\n.4byte 992f-991f, 994f-993f, 3\n"                               \
+	"991: .asciz \"stapsdt\"\n992: .balign 4\n"                                 \
+	"993: .8byte 990b, _.stapsdt.base, " label " + 20\n"                        \
+	".asciz \"" provider "\"\n.asciz \"" event "\"\n.asciz \"" arguments "\"\n" \
+	"994: .balign 4\n.popsection\n"                                             \
+	".ifndef _.stapsdt.base\n"                                                  \
+	".pushsection .stapsdt.base,\"aGR\",\"progbits\",.stapsdt.base,comdat\n"    \
+	".weak _.stapsdt.base\n.hidden _.stapsdt.base\n_.stapsdt.base: .space 1\n"  \
 	".size _.stapsdt.base, 1\n.popsection\n.endif\n"
 
 #define RTSCOPE__ARGUMENTS_0 ""
@@ -246,43 +255,45 @@ static inline uint32_t rtscope__cut(uint64_t count, uint64_t max)
 #define RTSCOPE_EVENT(provider, ...) RTSCOPE_EVENT_LEVEL(RTSCOPE_INFO, provider, __VA_ARGS__)
 
 /* The same of a level. */
-#define RTSCOPE_EVENT_LEVEL(level, provider, ...) \
-	RTSCOPE__EVENT(RTSCOPE__STRING(provider), RTSCOPE__STRING(RTSCOPE__HEAD(__VA_ARGS__, 0)), RTSCOPE__STRING(level), __VA_ARGS__)
+#define RTSCOPE_EVENT_LEVEL(level, provider, ...)                                                 \
+	RTSCOPE__EVENT(RTSCOPE__STRING(provider), RTSCOPE__STRING(RTSCOPE__HEAD(__VA_ARGS__, 0)), \
+		       RTSCOPE__STRING(level), __VA_ARGS__)
 #define RTSCOPE__HEAD(event, ...) event
-#define RTSCOPE__EVENT(provider, event, level, ...)                                                                      \
-	RTSCOPE__STATEMENT(".Lrtscope_" provider "_" event "_" RTSCOPE__STRING(__LINE__) "_" RTSCOPE__STRING(__COUNTER__), \
-			   provider, event,                                                                              \
-			   provider ":" event " " level "\\n" RTSCOPE__EACH(RTSCOPE__DESCRIBE, __VA_ARGS__), __VA_ARGS__)
-#define RTSCOPE__STATEMENT(label, provider, event, text, ...)                                                    \
-	do {                                                                                                     \
-		struct rtscope__event *rtscope__event;                                                           \
-		__asm__(RTSCOPE__EVENT_ASM(label, text) RTSCOPE__ADDRESS_ASM(label) : "=r"(rtscope__event));     \
-		if (RTSCOPE__UNLIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)) |                   \
-				      RTSCOPE__LOAD(rtscope__event->semaphore))) {                               \
-			RTSCOPE__EACH(RTSCOPE__DECLARE, __VA_ARGS__)                                           \
-			const uint64_t rtscope__payload = 0 RTSCOPE__EACH(RTSCOPE__SIZE, __VA_ARGS__);         \
-			const uint64_t rtscope__bytes = 8 + ((rtscope__payload + 7) & ~(uint64_t)7);             \
-			RTSCOPE__PROBE(label, provider, event, text, __VA_ARGS__);                             \
-			if (RTSCOPE__LIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)))) {           \
-				struct rtscope__record rtscope__record =                                         \
-					rtscope__reserve(rtscope__tls, rtscope__event->id, rtscope__bytes);      \
-				if (RTSCOPE__LIKELY(rtscope__record.place != 0)) {                               \
-					unsigned char *rtscope__at = rtscope__record.place;                      \
-					if (rtscope__payload & 7)                                                \
-						__builtin_memset(rtscope__at + rtscope__bytes - 16, 0, 8);       \
-					RTSCOPE__EACH(RTSCOPE__WRITE, __VA_ARGS__)                             \
-					(void)rtscope__at;                                                       \
-					rtscope__commit(rtscope__record);                                        \
-				}                                                                                \
-			}                                                                                        \
-		}                                                                                                \
+#define RTSCOPE__EVENT(provider, event, level, ...)                                                                \
+	RTSCOPE__STATEMENT(                                                                                        \
+		".Lrtscope_" provider "_" event "_" RTSCOPE__STRING(__LINE__) "_" RTSCOPE__STRING(__COUNTER__),    \
+		provider, event, provider ":" event " " level "\\n" RTSCOPE__EACH(RTSCOPE__DESCRIBE, __VA_ARGS__), \
+		__VA_ARGS__)
+#define RTSCOPE__STATEMENT(label, provider, event, text, ...)                                                \
+	do {                                                                                                 \
+		struct rtscope__event *rtscope__event;                                                       \
+		__asm__(RTSCOPE__EVENT_ASM(label, text) RTSCOPE__ADDRESS_ASM(label) : "=r"(rtscope__event)); \
+		if (RTSCOPE__UNLIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)) |               \
+				      RTSCOPE__LOAD(rtscope__event->semaphore))) {                           \
+			RTSCOPE__EACH(RTSCOPE__DECLARE, __VA_ARGS__)                                         \
+			const uint64_t rtscope__payload = 0 RTSCOPE__EACH(RTSCOPE__SIZE, __VA_ARGS__);       \
+			const uint64_t rtscope__bytes = 8 + ((rtscope__payload + 7) & ~(uint64_t)7);         \
+			RTSCOPE__PROBE(label, provider, event, text, __VA_ARGS__);                           \
+			if (RTSCOPE__LIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)))) {       \
+				struct rtscope__record rtscope__record =                                     \
+					rtscope__reserve(rtscope__tls, rtscope__event->id, rtscope__bytes);  \
+				if (RTSCOPE__LIKELY(rtscope__record.place != 0)) {                           \
+					unsigned char *rtscope__at = rtscope__record.place;                  \
+					if (rtscope__payload & 7)                                            \
+						__builtin_memset(rtscope__at + rtscope__bytes - 16, 0, 8);   \
+					RTSCOPE__EACH(RTSCOPE__WRITE, __VA_ARGS__)                           \
+					(void)rtscope__at;                                                   \
+					rtscope__commit(rtscope__record);                                    \
+				}                                                                            \
+			}                                                                                    \
+		}                                                                                            \
 	} while (0)
 
-#define RTSCOPE__PROBE(label, provider, event, text, ...)                                                        \
-	RTSCOPE__PROBE_(RTSCOPE__EVENT_ASM(label, text) RTSCOPE__PROBE_ASM(                                      \
-				label, provider, event,                                                          \
-				RTSCOPE__PASTE(RTSCOPE__ARGUMENTS_, RTSCOPE__COUNT(__VA_ARGS__))),               \
-			"n"(0) RTSCOPE__EACH(RTSCOPE__ARGUMENT, __VA_ARGS__))
+#define RTSCOPE__PROBE(label, provider, event, text, ...)                                                             \
+	RTSCOPE__PROBE_(RTSCOPE__EVENT_ASM(label, text)                                                               \
+				RTSCOPE__PROBE_ASM(label, provider, event,                                            \
+						   RTSCOPE__PASTE(RTSCOPE__ARGUMENTS_, RTSCOPE__COUNT(__VA_ARGS__))), \
+			"n"(0)RTSCOPE__EACH(RTSCOPE__ARGUMENT, __VA_ARGS__))
 #define RTSCOPE__PROBE_(code, ...) __asm__ __volatile__(code : : __VA_ARGS__)
 
 #endif

@@ -12,7 +12,9 @@
 #ifndef RTSCOPE_PROCESS_H
 #define RTSCOPE_PROCESS_H
 
+#if !defined(RTSCOPE_LINT)
 #pragma GCC system_header
+#endif
 
 #include "ring.h"
 
@@ -79,7 +81,7 @@ struct rtscope__shared {
 
 	struct rtscope__object *objects;
 	struct rtu_provider *provider; /* of the leader; NULL: untraced */
-	uint32_t *alive;               /* in a page that is zero after a fork */
+	uint32_t *alive;	       /* in a page that is zero after a fork */
 	uint64_t birth_ns, ring_bytes;
 	uint32_t pid, clock, next_id, next_object, next_ring, sub_buffers;
 	uint32_t lazy, lock_memory, allows_blocking;
@@ -99,7 +101,8 @@ RTSCOPE__HIDDEN struct rtscope__thread rtscope__none = { 0 };
 RTSCOPE__HIDDEN struct rtscope__thread rtscope__in_setup = { 0 };
 RTSCOPE__HIDDEN struct rtscope__thread rtscope__ended = { 0 };
 /* The leader's copy of the second is the truth; the others' are copies of that pointer. */
-RTSCOPE__HIDDEN __thread struct rtscope__thread *rtscope__tls __attribute__((tls_model("initial-exec"))) = &rtscope__none;
+RTSCOPE__HIDDEN __thread struct rtscope__thread *rtscope__tls __attribute__((tls_model("initial-exec"))) =
+	&rtscope__none;
 RTSCOPE__HIDDEN struct rtscope__shared *rtscope__leader = 0;
 
 extern struct rtscope__event *__start_rtscope_events[] __attribute__((weak, visibility("hidden")));
@@ -152,7 +155,8 @@ static inline size_t rtscope__length(const char *text, size_t max)
 }
 
 /* FOLDER/KIND PID-BIRTH-A[-B]; returns where the numbers end. */
-static inline void rtscope__path(const struct rtscope__shared *shared, char *path, char kind, uint64_t a, int has_b, uint64_t b)
+static inline void rtscope__path(const struct rtscope__shared *shared, char *path, char kind, uint64_t a, int has_b,
+				 uint64_t b)
 {
 	char name[2] = { kind, 0 };
 	char *at = rtscope__put(rtscope__put(path, shared->folder), name);
@@ -262,7 +266,8 @@ static inline int rtscope__look_at_object(struct rtscope__object_info *info, siz
 			name_bytes = (note.n_namesz + 3) & ~3ULL;
 			if (name_bytes + note.n_descsz > (uint64_t)(end - at))
 				break;
-			rtscope__look_at_note(search, at, (const char *)at, note.n_namesz, note.n_descsz, note.n_type, mine);
+			rtscope__look_at_note(search, at, (const char *)at, note.n_namesz, note.n_descsz, note.n_type,
+					      mine);
 			at += name_bytes + ((note.n_descsz + 3) & ~3ULL);
 		}
 	}
@@ -383,7 +388,8 @@ static inline uint64_t rtscope__text_bytes(const struct rtscope__object *object,
 			memcpy(out + bytes, (*event)->text, length);
 		bytes += length;
 	}
-	for (const struct rtscope__enumeration *const *place = object->enumerations; place < object->enumerations_end; place++) {
+	for (const struct rtscope__enumeration *const *place = object->enumerations; place < object->enumerations_end;
+	     place++) {
 		const char *parts[4] = { (*place)->name, "\n", "", "" };
 
 		for (uint64_t label = 0; label <= (*place)->count; label++) {
@@ -418,12 +424,14 @@ static inline uint64_t rtscope__pid_namespace(void)
 	struct statx status;
 
 	/* Followed, unlike our own files: this link is the kernel's. */
-	if (rtscope__call(__NR_statx, RTSCOPE__AT_FDCWD, (long)"/proc/self/ns/pid", 0, STATX_BASIC_STATS, (long)&status, 0))
+	if (rtscope__call(__NR_statx, RTSCOPE__AT_FDCWD, (long)"/proc/self/ns/pid", 0, STATX_BASIC_STATS, (long)&status,
+			  0))
 		return 0;
 	return status.stx_ino;
 }
 
-static inline void rtscope__describe(struct rtscope__shared *shared, struct rtscope__object *object, struct rtu_provider *provider)
+static inline void rtscope__describe(struct rtscope__shared *shared, struct rtscope__object *object,
+				     struct rtu_provider *provider)
 {
 	struct rtscope__search search;
 	uint32_t *enabled;

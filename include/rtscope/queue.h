@@ -12,7 +12,9 @@
 #ifndef RTSCOPE_QUEUE_H
 #define RTSCOPE_QUEUE_H
 
+#if !defined(RTSCOPE_LINT)
 #pragma GCC system_header
+#endif
 
 #include "system.h"
 
@@ -47,13 +49,13 @@ struct rtscope_queue_memory {
 	uint64_t zero0[13];
 
 	/* Written by the producer. */
-	uint64_t tail;       /* elements that were pushed */
-	uint64_t lost;       /* elements that found it full */
+	uint64_t tail;	     /* elements that were pushed */
+	uint64_t lost;	     /* elements that found it full */
 	uint64_t high_water; /* most elements at a time, from an eighth of the capacity on; 0: it was never so full */
 	uint64_t zero1[13];
 
 	/* Written by the consumer. */
-	uint64_t head;    /* elements that were popped */
+	uint64_t head;	  /* elements that were popped */
 	uint32_t waiting; /* 1: it sleeps, or is about to */
 	uint32_t zero2;
 	uint64_t zero3[14];
@@ -73,7 +75,7 @@ struct rtscope_queue {
 	unsigned char *data;
 	uint64_t mask;
 	uint64_t stride;
-	uint64_t own;   /* tail, or head */
+	uint64_t own;	/* tail, or head */
 	uint64_t other; /* as last seen */
 	uint64_t high_water;
 	uint64_t lost;
@@ -122,15 +124,16 @@ static inline int rtscope_queue_make(void *memory, uint64_t bytes, uint64_t capa
  * (which is that of the caller's memory when they are copied), or what it says of itself cannot be. A side that attaches again goes
  * on where it was.
  */
-static inline int rtscope_queue_attach(struct rtscope_queue *queue, void *memory, uint64_t bytes, uint32_t element_bytes,
-				       enum rtscope_queue_side side)
+static inline int rtscope_queue_attach(struct rtscope_queue *queue, void *memory, uint64_t bytes,
+				       uint32_t element_bytes, enum rtscope_queue_side side)
 {
 	struct rtscope_queue_memory *shared = (struct rtscope_queue_memory *)memory;
 	uint64_t capacity, tail, head, need;
 
 	memset(queue, 0, sizeof(*queue));
 	if (bytes < sizeof(*shared) || (uintptr_t)memory & 63 ||
-	    __atomic_load_n(&shared->magic, __ATOMIC_ACQUIRE) != RTSCOPE_QUEUE_MAGIC || shared->version != RTSCOPE_QUEUE_VERSION)
+	    __atomic_load_n(&shared->magic, __ATOMIC_ACQUIRE) != RTSCOPE_QUEUE_MAGIC ||
+	    shared->version != RTSCOPE_QUEUE_VERSION)
 		return RTSCOPE__EPROTO;
 	/* Read once: the other side may change them at any time. */
 	capacity = __atomic_load_n(&shared->capacity, __ATOMIC_RELAXED);
@@ -192,7 +195,8 @@ static inline void rtscope_queue__publish(struct rtscope_queue *queue, uint64_t 
 	queue->own += count;
 	/* ORDER: release; pairs with the consumer's acquire: it sees the elements. */
 	__atomic_store_n(&queue->memory->tail, queue->own, __ATOMIC_RELEASE);
-	if (__builtin_expect(queue->own - queue->other > queue->high_water && queue->own - queue->other > queue->mask >> 3, 0)) {
+	if (__builtin_expect(
+		    queue->own - queue->other > queue->high_water && queue->own - queue->other > queue->mask >> 3, 0)) {
 		/* It may be as full as that, or the consumer's head as last seen is old. ORDER: acquire; as in room(). */
 		uint64_t head = __atomic_load_n(&queue->memory->head, __ATOMIC_ACQUIRE);
 
@@ -244,7 +248,8 @@ static inline uint64_t rtscope_queue_push_some(struct rtscope_queue *queue, cons
 
 	count = rtscope_queue__room(queue, count);
 	for (uint64_t i = 0; i < count; i++)
-		memcpy(rtscope_queue__place(queue, queue->own + i), from + i * queue->element_bytes, queue->element_bytes);
+		memcpy(rtscope_queue__place(queue, queue->own + i), from + i * queue->element_bytes,
+		       queue->element_bytes);
 	if (count)
 		rtscope_queue__publish(queue, count);
 	return count;
@@ -324,7 +329,8 @@ static inline uint64_t rtscope_queue_pop_some(struct rtscope_queue *queue, void 
 
 	count = rtscope_queue__there(queue, count);
 	for (uint64_t i = 0; i < count; i++)
-		memcpy(to + i * queue->element_bytes, rtscope_queue__place(queue, queue->own + i), queue->element_bytes);
+		memcpy(to + i * queue->element_bytes, rtscope_queue__place(queue, queue->own + i),
+		       queue->element_bytes);
 	if (count)
 		rtscope_queue__give_back(queue, count);
 	return count;
@@ -467,10 +473,12 @@ static inline int rtscope_queue_create(struct rtscope_queue *queue, uint64_t cap
  * Maps a queue that somebody else has made with rtscope_queue_create(). 0, or an errno; EPROTO: it is none, its elements have another
  * size, or it could shrink, so that whoever made it could end this process with a SIGBUS.
  */
-static inline int rtscope_queue_open(struct rtscope_queue *queue, int fd, uint32_t element_bytes, enum rtscope_queue_side side)
+static inline int rtscope_queue_open(struct rtscope_queue *queue, int fd, uint32_t element_bytes,
+				     enum rtscope_queue_side side)
 {
 	/* linux/fcntl.h: F_GET_SEALS; below, F_SEAL_SHRINK is 2, and SEEK_END. */
-	long seals = rtscope__call(__NR_fcntl, fd, 1034, 0, 0, 0, 0), bytes = rtscope__call(__NR_lseek, fd, 0, 2, 0, 0, 0), memory;
+	long seals = rtscope__call(__NR_fcntl, fd, 1034, 0, 0, 0, 0),
+	     bytes = rtscope__call(__NR_lseek, fd, 0, 2, 0, 0, 0), memory;
 	int error;
 
 	memset(queue, 0, sizeof(*queue));

@@ -10,7 +10,9 @@
 #ifndef RTSCOPE_RING_H
 #define RTSCOPE_RING_H
 
+#if !defined(RTSCOPE_LINT)
 #pragma GCC system_header
+#endif
 
 #include "abi.h"
 #include "clock.h"
@@ -33,9 +35,9 @@ struct rtscope__thread {
 	struct rtu_ring *ring; /* NULL: none */
 	unsigned char *data;
 	uint64_t limit; /* up to here records need no further thought: end of the sub-buffer, or of the room */
-	uint64_t sync;  /* time of the newest sync record */
+	uint64_t sync;	/* time of the newest sync record */
 	const uint32_t *cpu_place; /* where the kernel says on which CPU the thread is (rseq), or a constant */
-	uint32_t cpu;              /* as the newest sync record says */
+	uint32_t cpu;		   /* as the newest sync record says */
 	uint32_t clock;
 	uint64_t mask;
 	uint32_t shift; /* log2(ring_bytes) */
@@ -44,8 +46,8 @@ struct rtscope__thread {
 	uint64_t sub_mask;
 	uint32_t why; /* without a ring: enum rtu_cause */
 	uint32_t may_block;
-	uint64_t session; /* without a ring: the session for which none could be made */
-	uint64_t bytes;   /* of the mapping */
+	uint64_t session;     /* without a ring: the session for which none could be made */
+	uint64_t bytes;	      /* of the mapping */
 	uint64_t silent_beat; /* blocking mode: the beat after which nothing came any more */
 	uint32_t destructions, was_silent;
 };
@@ -83,8 +85,9 @@ struct rtscope__record {
 	uint64_t word;
 };
 
-static inline __attribute__((always_inline)) uint64_t rtscope__word(const struct rtscope__thread *thread, uint64_t position,
-								     uint32_t id, uint64_t bytes, uint64_t now)
+static inline __attribute__((always_inline)) uint64_t rtscope__word(const struct rtscope__thread *thread,
+								    uint64_t position, uint32_t id, uint64_t bytes,
+								    uint64_t now)
 {
 	uint64_t tag = ((position >> thread->shift) + thread->key) & 0x7f;
 
@@ -109,21 +112,25 @@ static inline __attribute__((always_inline)) void rtscope__commit(struct rtscope
 }
 
 #ifdef __cplusplus
-extern "C"
+extern "C" {
 #endif
 struct rtscope__record rtscope__reserve_slowly(uint32_t id, uint64_t bytes);
+#ifdef __cplusplus
+}
+#endif
 
 /* Whether a record of `bytes` needs more than a place: a sub-buffer's end or begin, the time or the CPU to be told, or room. */
-static inline __attribute__((always_inline)) int rtscope__needs_more(const struct rtscope__thread *thread, uint64_t position,
-								      uint64_t bytes, uint64_t now)
+static inline __attribute__((always_inline)) int rtscope__needs_more(const struct rtscope__thread *thread,
+								     uint64_t position, uint64_t bytes, uint64_t now)
 {
-	return position + bytes > RTSCOPE__LOAD(thread->limit) || (now - RTSCOPE__LOAD(thread->sync)) >> RTU_TIME_BITS ||
+	return position + bytes > RTSCOPE__LOAD(thread->limit) ||
+	       (now - RTSCOPE__LOAD(thread->sync)) >> RTU_TIME_BITS ||
 	       RTSCOPE__LOAD(*thread->cpu_place) != RTSCOPE__LOAD(thread->cpu);
 }
 
 /* Room for a record of `bytes` (with its word; a multiple of 8). */
-static inline __attribute__((always_inline)) struct rtscope__record
-rtscope__reserve(struct rtscope__thread *thread, uint32_t id, uint64_t bytes)
+static inline __attribute__((always_inline)) struct rtscope__record rtscope__reserve(struct rtscope__thread *thread,
+										     uint32_t id, uint64_t bytes)
 {
 	for (;;) {
 		struct rtu_ring *ring = RTSCOPE__LOAD(thread->ring);
@@ -182,8 +189,8 @@ static inline enum rtscope__step rtscope__step(struct rtscope__thread *thread, u
 	uint64_t sub_end = (position & ~thread->sub_mask) + thread->sub_mask + 1, room_end, need = bytes;
 	uint32_t cpu = RTSCOPE__LOAD(*thread->cpu_place);
 	int begins = !(position & thread->sub_mask);
-	int sync = begins || (now - RTSCOPE__LOAD(thread->sync)) >> RTU_TIME_BITS || cpu != RTSCOPE__LOAD(thread->cpu) ||
-		   RTSCOPE__LOAD(ring->lost) != RTSCOPE__LOAD(thread->lost_told);
+	int sync = begins || (now - RTSCOPE__LOAD(thread->sync)) >> RTU_TIME_BITS ||
+		   cpu != RTSCOPE__LOAD(thread->cpu) || RTSCOPE__LOAD(ring->lost) != RTSCOPE__LOAD(thread->lost_told);
 
 	/* ORDER: acquire; pairs with the collector's release of the tail: it has done with what it gives back. */
 	room_end = (flight ? position : __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE)) + thread->mask + 1;

@@ -13,7 +13,7 @@
 #ifndef RTSCOPE_H
 #define RTSCOPE_H
 
-#if defined(__GNUC__)
+#if defined(__GNUC__) && !defined(RTSCOPE_LINT)
 #pragma GCC system_header
 #endif
 
@@ -31,11 +31,11 @@
 
 /* For rtscope_init(). Zero: as it is without. */
 struct rtscope_options {
-	uint64_t ring_bytes;   /* of each thread; rounded up to a power of two from 64 KiB to 1 GiB */
-	uint32_t sub_buffers;  /* into which a ring is divided: 2 to 256, a power of two */
-	int lock;              /* 1: lock rings in memory (mlock); they are always touched beforehand */
-	int only_when_asked;   /* 1: a thread has a ring only after rtscope_thread_init() */
-	int allow_blocking;    /* 1: `rtscope record --blocking` may make threads wait that have no real-time policy */
+	uint64_t ring_bytes;  /* of each thread; rounded up to a power of two from 64 KiB to 1 GiB */
+	uint32_t sub_buffers; /* into which a ring is divided: 2 to 256, a power of two */
+	int lock;	      /* 1: lock rings in memory (mlock); they are always touched beforehand */
+	int only_when_asked;  /* 1: a thread has a ring only after rtscope_thread_init() */
+	int allow_blocking;   /* 1: `rtscope record --blocking` may make threads wait that have no real-time policy */
 };
 
 #if !defined(RTSCOPE_DISABLE) && defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))

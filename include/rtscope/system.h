@@ -7,7 +7,9 @@
 #ifndef RTSCOPE_SYSTEM_H
 #define RTSCOPE_SYSTEM_H
 
+#if !defined(RTSCOPE_LINT)
 #pragma GCC system_header
+#endif
 
 #include <asm/unistd.h>
 #include <linux/stat.h>
@@ -23,7 +25,8 @@ extern "C" {
 struct rtscope__object_info;
 extern int rtscope__clock_gettime(int clock, struct timespec *time) __asm__("clock_gettime");
 extern char *rtscope__getenv(const char *name) __asm__("secure_getenv");
-extern int rtscope__iterate_objects(int (*visit)(struct rtscope__object_info *, size_t, void *), void *) __asm__("dl_iterate_phdr");
+extern int rtscope__iterate_objects(int (*visit)(struct rtscope__object_info *, size_t, void *),
+				    void *) __asm__("dl_iterate_phdr");
 extern int rtscope__key_create(unsigned int *key, void (*end)(void *)) __asm__("pthread_key_create");
 extern int rtscope__key_set(unsigned int key, const void *value) __asm__("pthread_setspecific");
 extern int rtscope__at_fork(void (*before)(void), void (*parent)(void), void (*child)(void)) __asm__("pthread_atfork");
@@ -104,8 +107,8 @@ static inline long rtscope__call(long number, long a, long b, long c, long d, lo
 
 static inline int rtscope__open(const char *path, int flags, int mode)
 {
-	return (int)rtscope__call(__NR_openat, RTSCOPE__AT_FDCWD, (long)path, flags | RTSCOPE__O_CLOEXEC | RTSCOPE__O_NOFOLLOW,
-				  mode, 0, 0);
+	return (int)rtscope__call(__NR_openat, RTSCOPE__AT_FDCWD, (long)path,
+				  flags | RTSCOPE__O_CLOEXEC | RTSCOPE__O_NOFOLLOW, mode, 0, 0);
 }
 
 static inline void rtscope__close(int file)

@@ -6,7 +6,9 @@
 #ifndef RTSCOPE_THREADS_H
 #define RTSCOPE_THREADS_H
 
+#if !defined(RTSCOPE_LINT)
 #pragma GCC system_header
+#endif
 
 #include "process.h"
 
@@ -63,8 +65,8 @@ static inline struct rtscope__thread *rtscope__new_page(void)
 	return (struct rtscope__thread *)page;
 }
 
-static inline void rtscope__fill_ring(struct rtscope__shared *shared, struct rtu_ring *ring, uint64_t bytes, uint32_t tid,
-				      uint32_t number)
+static inline void rtscope__fill_ring(struct rtscope__shared *shared, struct rtu_ring *ring, uint64_t bytes,
+				      uint32_t tid, uint32_t number)
 {
 	uint32_t count = shared->sub_buffers;
 
@@ -102,8 +104,10 @@ static inline int rtscope__keep(struct rtscope__shared *shared, struct rtu_ring 
 static inline int rtscope__make_ring(struct rtscope__shared *shared, struct rtscope__thread *thread)
 {
 	char path[RTSCOPE__PATH_BYTES];
-	uint64_t bytes = rtscope__ring_bytes(shared->provider->ring_bytes ? shared->provider->ring_bytes : shared->ring_bytes);
-	uint32_t tid = (uint32_t)rtscope__call(__NR_gettid, 0, 0, 0, 0, 0, 0), number = __atomic_fetch_add(&shared->next_ring, 1, __ATOMIC_RELAXED);
+	uint64_t bytes =
+		rtscope__ring_bytes(shared->provider->ring_bytes ? shared->provider->ring_bytes : shared->ring_bytes);
+	uint32_t tid = (uint32_t)rtscope__call(__NR_gettid, 0, 0, 0, 0, 0, 0),
+		 number = __atomic_fetch_add(&shared->next_ring, 1, __ATOMIC_RELAXED);
 	struct rtu_ring *ring;
 	long memory;
 
@@ -132,7 +136,8 @@ static inline int rtscope__make_ring(struct rtscope__shared *shared, struct rtsc
 	thread->cpu = RTU_CPU_UNKNOWN;
 	/* struct rseq: cpu_id_start, cpu_id (linux/rseq.h). 0 bytes: not registered. */
 	if (&__rseq_offset && &__rseq_size && __rseq_size >= 8)
-		thread->cpu_place = (const uint32_t *)(const void *)((char *)__builtin_thread_pointer() + __rseq_offset + 4);
+		thread->cpu_place =
+			(const uint32_t *)(const void *)((char *)__builtin_thread_pointer() + __rseq_offset + 4);
 	thread->bytes = RTU_RING_OFFSET + bytes;
 	thread->may_block = shared->allows_blocking;
 	/* limit, sync are 0: the first event writes a sync record. */
@@ -145,7 +150,7 @@ static inline int rtscope__make_ring(struct rtscope__shared *shared, struct rtsc
  * The calling thread's page, with a ring if there can be one. `asked`: by rtscope_thread_init(), so system calls are allowed.
  * `error`: why there is no ring.
  */
-RTSCOPE__HIDDEN struct rtscope__thread *rtscope__thread(int asked, int *error)
+RTSCOPE__HIDDEN struct rtscope__thread *rtscope__thread_page(int asked, int *error)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	struct rtscope__thread *thread = rtscope__tls;
@@ -379,7 +384,7 @@ RTSCOPE__HIDDEN void rtscope__begin_process(void)
 	}
 	*shared->alive = 1;
 	if (enabled)
-		rtscope__thread(1, &error);
+		rtscope__thread_page(1, &error);
 }
 
 /* In the child of a fork(): its parent's rings go, and it makes its own files. */
@@ -428,7 +433,7 @@ RTSCOPE__HIDDEN void rtscope__add(struct rtscope__object *object)
 		last = &(*last)->next;
 	*last = object;
 	if (object->number && shared->provider && *shared->alive && rtscope__announce(shared, object) > 0)
-		rtscope__thread(1, &error);
+		rtscope__thread_page(1, &error);
 }
 
 RTSCOPE__HIDDEN void rtscope__remove(struct rtscope__object *object)
@@ -457,7 +462,7 @@ static inline void rtscope__become_leader(void)
 
 	rtscope__in_setup.why = RTU_LOST_IN_SETUP;
 	shared->leads = 1;
-	shared->thread = rtscope__thread;
+	shared->thread = rtscope__thread_page;
 	shared->add = rtscope__add;
 	shared->remove = rtscope__remove;
 	shared->lost = rtscope__lost;
@@ -497,7 +502,8 @@ __attribute__((constructor)) static void rtscope__start(void)
 	struct rtscope__object *object = &rtscope__object;
 	struct rtscope__search search;
 
-	if (rtscope__leader || __start_rtscope_events == __stop_rtscope_events || !rtscope__option("RTSCOPE", 1))
+	if (rtscope__leader || &__start_rtscope_events[0] == &__stop_rtscope_events[0] ||
+	    !rtscope__option("RTSCOPE", 1))
 		return;
 	object->events = __start_rtscope_events;
 	object->events_end = __stop_rtscope_events;

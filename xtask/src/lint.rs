@@ -1,23 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `./x lint`: formatting, compiler lints, scripts and the project's own rules.
 
-use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 
 use crate::outcome::{Outcome, Tally};
-use crate::{cargo, root, tidy};
+use crate::{cargo, lint_c, root, tidy};
 
-/// Folders with C files that clang-format keeps.
-const C_FOLDERS: [&str; 6] = [
-    "crates/abi",
-    "crates/artis/bpf",
-    "crates/bench/c",
-    "crates/cli/c",
-    "crates/kernel/bpf",
-    "crates/testkit",
-];
 /// Shell scripts.
 pub const SCRIPTS: [&str; 5] =
     ["x", ".ci/run", "dist/install.sh", "xtask/src/vm/init.sh", "examples/production-line/run"];
@@ -46,7 +36,7 @@ pub fn add_all(tally: &mut Tally) -> Result<()> {
 /// Adds the results of the checks that take seconds: all but clippy, which builds.
 pub fn add_quick(tally: &mut Tally) -> Result<()> {
     tally.add("rustfmt", rustfmt());
-    tally.add("clang-format", clang_format()?);
+    lint_c::add_all(tally)?;
     tally.add("bash -n", scripts(&["bash", "-n"]));
     tally.add("shellcheck", scripts(&["shellcheck"]));
     tidy::add_all(&root(), tally)
@@ -58,7 +48,8 @@ pub fn format() -> Result<ExitCode> {
     if !status.success() {
         bail!("cargo fmt failed");
     }
-    let status = Command::new("clang-format-19").arg("-i").args(c_files()?).current_dir(root()).status();
+    let status =
+        Command::new("clang-format-19").arg("-i").args(lint_c::files()?).current_dir(root()).status();
     if !status.context("clang-format-19 (./x setup installs it)")?.success() {
         bail!("clang-format-19 failed");
     }
@@ -80,14 +71,6 @@ pub fn clippy() -> Outcome {
     judge(cargo().args(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))
 }
 
-fn clang_format() -> Result<Outcome> {
-    if !works(Command::new("clang-format-19").arg("--version")) {
-        return Ok(Outcome::Skip("clang-format-19 is not installed (./x setup)".into()));
-    }
-    let mut command = Command::new("clang-format-19");
-    Ok(judge(command.args(["--dry-run", "--Werror"]).args(c_files()?).current_dir(root())))
-}
-
 fn scripts(checker: &[&str]) -> Outcome {
     if !works(Command::new(checker[0]).arg("--version")) {
         return Outcome::Skip(format!("{} is not installed", checker[0]));
@@ -101,27 +84,13 @@ fn scripts(checker: &[&str]) -> Outcome {
     Outcome::Pass
 }
 
-/// The C files of those directories.
-pub fn c_files() -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for folder in C_FOLDERS {
-        let path = root().join(folder);
-        if path.is_dir() {
-            files.extend(tidy::files_below(&path)?);
-        }
-    }
-    files.retain(|f| f.extension().is_some_and(|e| e == "c" || e == "h"));
-    files.sort();
-    Ok(files)
-}
-
 /// Whether a tool can be run at all.
-fn works(command: &mut Command) -> bool {
+pub fn works(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
 }
 
 /// Runs a checker; what it says goes to the terminal.
-fn judge(command: &mut Command) -> Outcome {
+pub fn judge(command: &mut Command) -> Outcome {
     match command.status() {
         Ok(status) if status.success() => Outcome::Pass,
         Ok(status) => Outcome::Fail(format!("see above ({status})")),

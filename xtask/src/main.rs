@@ -10,6 +10,7 @@ mod complete;
 mod kernel_log;
 mod libtest;
 mod lint;
+mod lint_c;
 mod outcome;
 mod queue;
 mod status;

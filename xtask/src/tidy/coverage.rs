@@ -56,7 +56,7 @@ fn objection(file: &File, checked: &CheckedFiles) -> Option<String> {
         "rs" => (!checked.rust.contains(&file.path))
             .then_some("no crate compiles it, so neither rustfmt nor clippy sees it"),
         "c" | "h" | "cpp" | "hpp" => {
-            (!checked.c.contains(&file.path)).then_some("clang-format does not see it (xtask/src/lint.rs)")
+            (!checked.c.contains(&file.path)).then_some("clang-format does not see it (xtask/src/lint_c.rs)")
         }
         _ if extension == "sh" || file.text.starts_with("#!") => {
             (!checked.scripts.contains(&file.path.as_str()))

@@ -19,8 +19,8 @@ use anyhow::{Context, Result};
 
 use self::catalogue::Catalogue;
 use self::conditions::Settings;
-use crate::lint;
 use crate::outcome::{Outcome, Tally};
+use crate::{lint, lint_c};
 
 /// Directories of the root that hold no sources of ours.
 const NOT_OURS: [&str; 4] = [".git", "target", "bench-results", "LICENSES"];
@@ -63,7 +63,7 @@ pub fn add_all(root: &Path, tally: &mut Tally) -> Result<()> {
     let relative = |path: PathBuf| path.strip_prefix(root).unwrap_or(&path).display().to_string();
     let checked = coverage::CheckedFiles {
         rust: &catalogue.compiled,
-        c: &lint::c_files()?.into_iter().map(relative).collect::<BTreeSet<String>>(),
+        c: &lint_c::files()?.into_iter().map(relative).collect::<BTreeSet<String>>(),
         scripts: &lint::SCRIPTS,
     };
     for problem in coverage::check(&tree, &checked) {
@@ -111,17 +111,28 @@ pub fn files_below(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn read_tree(root: &Path) -> Result<Tree> {
-    let mut tree = Tree::default();
+/// All files of ours, without build results.
+pub fn files_of(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
     for entry in fs::read_dir(root).with_context(|| root.display().to_string())? {
         let path = entry?.path();
         if NOT_OURS.iter().any(|name| path == root.join(name)) {
             continue;
         }
         let is_directory = !path.is_symlink() && path.is_dir();
-        for path in if is_directory { files_below(&path)? } else { vec![path] } {
-            tree.add(root, &path)?;
+        if is_directory {
+            files.extend(files_below(&path)?);
+        } else {
+            files.push(path);
         }
+    }
+    Ok(files)
+}
+
+fn read_tree(root: &Path) -> Result<Tree> {
+    let mut tree = Tree::default();
+    for path in files_of(root)? {
+        tree.add(root, &path)?;
     }
     tree.files.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(tree)
