@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The C side of a queue, for tests/with_c.rs: MODE FD COUNT [EVENTFD].
+ * The C side of a queue, for tests/it/with_c.rs: MODE FD COUNT [EVENTFD].
  */
 #include <rtscope/queue.h>
 
@@ -22,7 +22,7 @@ static struct element element_of(uint64_t number)
 	return element;
 }
 
-/* Pushes all, one by one or in batches, and waits for room; `event` is woken. */
+/* Pushes all, one by one or in batches, and waits while the queue is full; wakes `event` unless it is -1. Returns the exit code. */
 static int produce(struct rtscope_queue *queue, uint64_t count, uint64_t batch, int event)
 {
 	struct element elements[64];
@@ -40,7 +40,7 @@ static int produce(struct rtscope_queue *queue, uint64_t count, uint64_t batch, 
 	return queue->broken ? 3 : 0;
 }
 
-/* As real-time work does: what finds no room is lost. Fills places where they lie. */
+/* As real-time work does: what does not fit is lost. Every second element is written in place. Returns the exit code. */
 static int flood(struct rtscope_queue *queue, uint64_t count)
 {
 	for (uint64_t number = 0; number < count; number++) {

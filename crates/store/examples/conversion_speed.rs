@@ -5,11 +5,11 @@
 //! one CPU for each event, and the most memory that the process ever had.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has failed")]
 
-#[path = "../tests/spools/maker.rs"]
+#[path = "../tests/it/spools/maker.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]
 mod maker;
 
-use maker::{Cpu, START, block, open, pages, path, session, softirq, switch, write};
+use maker::{Cpu, START, block, description, open, pages, path, softirq, switch, write};
 use rtscope_event::{CpuId, MonotonicNs};
 use rtscope_store::{End, Options, Spool, SpoolWriter, convert};
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ fn chunk_ns(directory: &Path) -> u64 {
     const CHUNKS: u64 = 500;
     let root = tempfile::tempdir_in(directory).unwrap();
     let words: Vec<u64> = (0..16_384).flat_map(|turn| switch(START + turn, 10, 11)).collect();
-    let writer = SpoolWriter::create(&root.path().join("trace"), &session()).unwrap();
+    let writer = SpoolWriter::create(&root.path().join("trace"), &description()).unwrap();
     let mut bank = writer.bank(CpuId(0)).unwrap();
     let begin = cpu_time_ns();
     for _ in 0..CHUNKS {
@@ -69,7 +69,7 @@ fn chunk_ns(directory: &Path) -> u64 {
 fn make_spool((_, bank, ftrace): (&str, bool, bool), events: u64, target: &Path) {
     let cpus: Vec<Cpu> = (0..2).map(|cpu| content(events / 2, cpu, bank, ftrace)).collect();
     let end = End { ended: MonotonicNs(START + events * 1_000), ..End::default() };
-    write(target, &session(), &cpus, Some(&end)).unwrap();
+    write(target, &description(), &cpus, Some(&end)).unwrap();
 }
 
 fn content(events: u64, cpu: u64, bank: bool, ftrace: bool) -> Cpu {

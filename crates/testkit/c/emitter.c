@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * An instrumented program for tests: emits events in the ways that its arguments say, and prints how many.
+ * An instrumented program for tests: emits events as its arguments ask, and prints how many.
  *
  *   emitter MODE COUNT [THREADS]
  *
  * Modes: count (each thread COUNT events), large (COUNT events, and as many that are larger than a record can be), signals
  * (a handler emits while COUNT events are), fork, vfork, clone (a child emits too),
- * exec (emits, then runs itself again), paced (an event each 10 us), strings, wait (says "ready" and waits for a line first),
- * turns (every 40 ms a turn of 200 us with an event before and after it; until it is killed).
+ * exec (emits, then runs itself again), paced (an event each 10 us), strings, wait (prints "ready" and waits for a line first),
+ * turns (every 40 ms an iteration that computes for 200 us, with an event before and after it; until it is killed).
  */
 #define _GNU_SOURCE
 #include <rtscope/rtscope.h>
@@ -27,6 +27,7 @@
 static unsigned long count;
 static volatile sig_atomic_t handled;
 
+/* Emits `count` events with this number. Returns NULL, for pthread_create(). */
 static void *emit(void *number)
 {
 	for (unsigned long i = 0; i < count; i++)
@@ -34,6 +35,7 @@ static void *emit(void *number)
 	return NULL;
 }
 
+/* Emits an event inside whatever the signal interrupts. */
 static void handler(int signal)
 {
 	(void)signal;
@@ -41,6 +43,7 @@ static void handler(int signal)
 	handled = handled + 1;
 }
 
+/* Emits events while a timer signals every 50 us. */
 static void with_signals(void)
 {
 	struct itimerval each = { { 0, 50 }, { 0, 50 } }, none = { { 0, 0 }, { 0, 0 } };
@@ -54,6 +57,7 @@ static void with_signals(void)
 	setitimer(ITIMER_REAL, &none, NULL);
 }
 
+/* Lets this many threads emit; returns how many could be started. */
 static unsigned long in_threads(int threads)
 {
 	pthread_t *all = calloc((size_t)threads, sizeof(*all));

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* A library with events of its own, one of which has a name that the program (unusual.c) uses for other fields. */
+/* A library with events, one of which has a name that the program (unusual.c) uses with other fields. */
 #include <rtscope/rtscope.h>
 
 void library_emit(unsigned long count);
 
+/* Emits two events `count` times. */
 void library_emit(unsigned long count)
 {
 	for (unsigned long i = 0; i < count; i++) {

@@ -33,18 +33,21 @@
 static unsigned long count;
 static sigjmp_buf back;
 
+/* Emits this many events. */
 static void emit(unsigned long events)
 {
 	for (unsigned long i = 0; i < events; i++)
 		RTSCOPE_EVENT(test, count, rtscope_u64(n, i), rtscope_u64(thread, 0));
 }
 
+/* The same as a thread's function. */
 static void *in_thread(void *events)
 {
 	emit((unsigned long)events);
 	return NULL;
 }
 
+/* Emits in a new thread and waits for it; nonzero if there is no thread. */
 static int thread(unsigned long events)
 {
 	pthread_t one;
@@ -52,12 +55,14 @@ static int thread(unsigned long events)
 	return pthread_create(&one, NULL, in_thread, (void *)events) || pthread_join(one, NULL);
 }
 
+/* A handler that leaves the event that it interrupts for ever. */
 static void jump(int signal)
 {
 	(void)signal;
 	siglongjmp(back, 1);
 }
 
+/* Emits while a signal jumps back every 100 us, and prints both counts. Returns the exit code, as do the modes below. */
 static int with_jumps(void)
 {
 	struct itimerval each = { { 0, 100 }, { 0, 100 } }, none = { { 0, 0 }, { 0, 0 } };
@@ -82,6 +87,7 @@ static int with_jumps(void)
 	return 0;
 }
 
+/* Starts `count` threads of 50 events, 8 at a time. */
 static int short_threads(void)
 {
 	pthread_t threads[8];
@@ -101,7 +107,7 @@ static int short_threads(void)
 	return 0;
 }
 
-/* Kills who opens, makes or removes a file. */
+/* From now on the kernel kills this process when it opens, makes or removes a file; nonzero on failure. */
 static int confine(void)
 {
 	static struct sock_filter code[] = {
@@ -117,6 +123,7 @@ static int confine(void)
 	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
+/* Emits where only read(), write() and exit() are allowed. */
 static int strict(void)
 {
 	char text[64];
@@ -131,6 +138,7 @@ static int strict(void)
 	return 1;
 }
 
+/* Emits here and in a library that is loaded and unloaded. */
 static int with_library(const char *path)
 {
 	void *library = dlopen(path, RTLD_NOW);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The events of vectors/user_events.json by the C header; src/bin/rtscope-vectors.rs has the same by the Rust macro. Says
+ * The events of vectors/user_events.json by the C header; src/bin/rtscope-vectors.rs emits the same by the Rust macro. Prints
  * "ready", waits for a line, and emits each once.
  */
 #include <rtscope/rtscope.h>
@@ -10,6 +10,7 @@
 
 RTSCOPE_ENUM(vectors_mode, { 0, "idle" }, { 1, "run fast" }, { -7, "stopped" });
 
+/* Events of numbers, and with as many fields as an event can have. */
 static void numbers(void)
 {
 	RTSCOPE_EVENT(vectors, unsigned_numbers, rtscope_u8(a, 0xfe), rtscope_u16(b, 0xfedc),
@@ -30,6 +31,7 @@ static void numbers(void)
 		      rtscope_u8(o, 15), rtscope_u8(p, 16));
 }
 
+/* Events of texts, also such that are cut. */
 static void texts(void)
 {
 	char text[301];
@@ -46,6 +48,7 @@ static void texts(void)
 	RTSCOPE_EVENT(vectors, cut, rtscope_str(text, text), rtscope_seq_u16(many, many, 600));
 }
 
+/* Events of arrays and sequences of every type. */
 static void arrays(void)
 {
 	static const uint8_t u8[] = { 1, 2, 3 };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The oracle of completeness: counts events per CPU with perf's counters, and says exactly between which two times.
+//! The oracle of completeness: counts events per CPU with perf's counters, and states exactly between which two times.
 //!
-//! It shares nothing with rtscope: perf hangs its own function on a tracepoint and adds 1, without a sample, a buffer or a
-//! program that could be skipped. All counters of a CPU are one group, which one system call reads at one instant with
+//! It shares nothing with rtscope: perf attaches a function of its own to a tracepoint and adds 1, without a sample, a buffer or an
+//! eBPF program that could be skipped. All counters of a CPU are one group, which one system call reads at one instant with
 //! interrupts off.
 //!
-//! Nobody can read a counter and a clock at the same instant. So a [`Mark`] has the clock before and after, read by a
-//! thread with real-time priority on that very CPU: the counters had their values at some time between. Two marks make a
+//! A counter and a clock cannot be read at the same instant. So a [`Mark`] has the clock before and after, read by a
+//! thread with real-time priority on that CPU: the counters had their values at some time between. Two marks make a
 //! [`Window`]: a recording has to have at least the events of its inner part and at most those of its outer part, and the
 //! few in between are in the recording itself, to be counted, not estimated.
 
@@ -30,7 +30,7 @@ const FORMAT_GROUP: u64 = 1 << 3;
 /// PERF_EVENT_IOC_SET_FILTER: _IOW('$', 6, char *).
 const IOCTL_SET_FILTER: libc::c_ulong = 0x4008_2406;
 const FLAG_CLOEXEC: libc::c_ulong = 1 << 3;
-/// Above all that is measured, so that little happens while a mark is taken.
+/// Above every thread that is measured, so that few events happen while a mark is taken.
 const MARK_POLICY: Policy = Policy::Fifo(98);
 
 /// The first version of `struct perf_event_attr`, which every kernel takes.
@@ -69,7 +69,7 @@ pub struct Mark {
     pub counts: Vec<u64>,
 }
 
-/// What happened on one CPU between two marks.
+/// The events on one CPU between two marks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
     /// The first mark.
@@ -84,7 +84,7 @@ impl Window {
         self.until.counts[event] - self.from.counts[event]
     }
 
-    /// Whether an event of this time was counted: surely, surely not, or it cannot be known.
+    /// Whether an event of this time was counted: certainly, certainly not, or unknown.
     pub fn place(&self, time_ns: u64) -> Place {
         if (self.from.after_ns..self.until.before_ns).contains(&time_ns) {
             Place::Inside
@@ -148,7 +148,7 @@ impl Counters {
         Ok(())
     }
 
-    /// What is counted.
+    /// The tracepoints that are counted.
     pub fn events(&self) -> &[String] {
         &self.events
     }
@@ -182,7 +182,10 @@ fn read_mark(cpu: usize, mut group: &File, events: usize) -> Result<Mark> {
     ensure!(length == bytes.len(), "a group of {events} counters gave {length} bytes");
     let mut values =
         bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
-    ensure!(values.next() == Some(events as u64), "another number of counters than was opened");
+    ensure!(
+        values.next() == Some(events as u64),
+        "the group has another number of counters than were opened"
+    );
     Ok(Mark { cpu, before_ns, after_ns, counts: values.collect() })
 }
 
@@ -227,7 +230,7 @@ fn open(id: u64, cpu: usize, leader: i32) -> Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error()).context("perf_event_open (needs root or CAP_PERFMON)");
     }
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+    // SAFETY: the kernel has just returned this descriptor to us, and no other code has it.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
@@ -249,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_said() {
+    fn a_name_that_is_not_an_event_is_an_error() {
         assert!(id("sched_switch").is_err_and(|error| error.to_string().contains("is not like")));
     }
 }

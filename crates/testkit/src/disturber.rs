@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What all disturbers have in common: one thread that does something to its CPU at set times, and notes when.
+//! The common part of all disturbers: one thread that does something to its CPU at set times, and notes when.
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -14,7 +14,7 @@ use crate::stop::{StopFlag, Waiter};
 use crate::time::{duration_ns, now_ns, sleep_until, thread_cpu_ns};
 
 /// Bursts that can be noted.
-const ROOM: usize = 65_536;
+const BURST_CAPACITY: usize = 65_536;
 
 /// Where, how and when a disturber runs.
 #[derive(Debug, Clone)]
@@ -31,14 +31,14 @@ pub struct Plan {
     pub every: Duration,
     /// CLOCK_MONOTONIC time of the first burst; `None`: one interval after the start.
     pub start_at_ns: Option<u64>,
-    /// When to end by itself.
+    /// End after this time; `None`: only when stopped.
     pub duration: Option<Duration>,
 }
 
 /// Makes one burst; gets the clock reading of its start.
 pub type MakeBurst = Box<dyn FnMut(u64)>;
 
-/// Runs a disturber until it is told to stop, then prints its bursts.
+/// Runs a disturber until it is stopped, then prints its bursts.
 ///
 /// `prepare` runs in the disturbing thread after that has its name, CPU and policy. It returns what to add to the ready
 /// line, and the function that makes a burst.
@@ -52,7 +52,7 @@ pub fn run(plan: Plan, prepare: impl FnOnce() -> Result<(Value, MakeBurst)> + Se
     let (ready, is_ready) = channel();
     let (name, duration, thread_stop) = (plan.name.clone(), plan.duration, stop.clone());
     let thread = thread::spawn(move || disturb(&plan, prepare, &ready, &thread_stop));
-    // The other end is dropped without a word when the preparation failed: join gets the reason.
+    // When the preparation fails the thread drops its end without sending; join returns the reason.
     if let Ok(line) = is_ready.recv() {
         print_line(&line);
         waiter.wait(duration)?;
@@ -74,7 +74,7 @@ fn disturb(
     sched::set_policy(plan.policy)?;
     let (details, make_burst) = prepare()?;
     let tid = sched::tid();
-    let notes = Notes::new(ROOM);
+    let notes = Notes::new(BURST_CAPACITY);
     let line =
         json!({"ready": true, "pid": std::process::id(), "tid": tid, "name": plan.name, "details": details});
     ready.send(line).map_err(|_| anyhow!("the main thread is gone"))?;

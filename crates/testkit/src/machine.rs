@@ -2,7 +2,7 @@
 //! The machine as something that only one test at a time can use.
 //!
 //! Tests with real-time loads use the same CPUs: two at once would disturb each other and be right to complain. A lock on
-//! a file in the build folder keeps them apart, also across test programs and users; it goes with the process.
+//! a file in the build directory keeps them apart, also across test binaries and users; it is released when the process ends.
 
 use std::fs::{File, OpenOptions};
 use std::process::Command;
@@ -23,7 +23,7 @@ pub struct Cpus {
 impl Cpus {
     /// Waits until no other test of this build uses the CPUs.
     pub fn take() -> Result<Cpus> {
-        let path = crate::process::own_folder()?.join("cpus.lock");
+        let path = crate::process::build_directory()?.join("cpus.lock");
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let file = file.with_context(|| path.display().to_string())?;
         let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| anyhow!(error))?;
@@ -36,11 +36,11 @@ impl Cpus {
             skip::say(reason);
             return None;
         }
-        Some(Cpus::take().expect("the build folder can be written"))
+        Some(Cpus::take().expect("the build directory can be written"))
     }
 }
 
-/// Whether this is one of the machines of `./x vm`, which emulate their CPUs: what takes how long says nothing there.
+/// Whether this is one of the guests of `./x vm`, which emulate their CPUs: durations mean nothing there.
 pub fn is_emulated() -> bool {
     std::env::var_os("RTSCOPE_VM").is_some()
 }
@@ -54,7 +54,7 @@ pub fn is_preempt_rt() -> bool {
 pub fn cannot_watch() -> Option<&'static str> {
     static REASON: OnceLock<Option<String>> = OnceLock::new();
     let ask = || {
-        // Where somebody asked for us (xtask/src/vm/init.sh).
+        // In a guest the first program has found out (xtask/src/vm/init.sh).
         if std::env::var_os("RTSCOPE_CAN_WATCH").is_some() {
             return None;
         }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a workload writes down while it runs, and prints when it is over.
+//! The notes of a workload: written into memory while it runs, and printed at its end.
 
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-/// Prints one JSON object as a line. A reader that has gone away is no error: the workload ends anyway.
+/// Prints one JSON object as a line. A reader that has gone away is not an error: the workload ends anyway.
 pub fn print_line(value: &Value) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{value}");
     let _ = out.flush();
 }
 
-/// A list whose memory is all there from the start: adding never allocates, what does not fit is counted.
+/// A list that allocates all of its memory at the start: adding never allocates, and what does not fit is counted.
 #[derive(Debug)]
 pub struct Notes<T> {
     items: Vec<T>,
@@ -20,12 +20,12 @@ pub struct Notes<T> {
 }
 
 impl<T> Notes<T> {
-    /// Room for `capacity` notes.
+    /// For `capacity` notes.
     pub fn new(capacity: usize) -> Self {
         Notes { items: Vec::with_capacity(capacity), dropped: 0 }
     }
 
-    /// Adds a note, or counts it when there is no room.
+    /// Adds a note, or counts it when it does not fit.
     pub fn push(&mut self, item: T) {
         if self.items.len() < self.items.capacity() {
             self.items.push(item);
@@ -39,20 +39,20 @@ impl<T> Notes<T> {
         &self.items
     }
 
-    /// How many notes found no room.
+    /// How many notes did not fit.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 }
 
-/// A time in which a disturber kept its CPU.
+/// A time during which a disturber kept its CPU busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Burst {
     /// First clock reading of the burst.
     pub start_ns: u64,
     /// Last clock reading of the burst.
     pub end_ns: u64,
-    /// CPU time that the scheduler accounted to the thread meanwhile.
+    /// CPU time that the scheduler accounted to the thread in that time.
     pub cpu_ns: u64,
 }
 

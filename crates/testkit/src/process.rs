@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Running the workloads from tests and from the demo.
+//! Runs the workloads, for tests and for the demo.
 //!
-//! Nothing here sleeps and hopes: a test waits for the line that says that the program is ready, with one generous
-//! deadline after which the program counts as broken.
+//! Nothing here sleeps and hopes: a test waits for the line in which the program reports that it is ready, with one generous
+//! deadline, after which the program counts as broken.
 
 use std::env;
 use std::ffi::OsStr;
@@ -24,28 +24,30 @@ pub fn patience() -> Duration {
     if crate::machine::is_emulated() { PATIENCE * 4 } else { PATIENCE }
 }
 
-/// Where one of this workspace's programs is: in the folder of the running program's own build.
+/// The path of one of this workspace's programs, from the same build as the running program.
 ///
 /// `env!("CARGO_BIN_EXE_...")` only works inside the package that owns the program; this works everywhere.
 pub fn program(name: &str) -> Result<PathBuf> {
-    let path = own_folder()?.join(name);
+    let path = build_directory()?.join(name);
     if !path.is_file() {
         bail!("{} is not built; ./x build makes it (or: cargo build --workspace)", path.display());
     }
     Ok(path)
 }
 
-/// The folder of the running program's own build.
-pub(crate) fn own_folder() -> Result<PathBuf> {
-    let own = env::current_exe().context("path of the running program")?;
-    let folder = build_folder(&own).with_context(|| format!("{} is in no folder", own.display()))?;
-    Ok(folder.to_owned())
+/// The directory of the build that the running program is from.
+pub(crate) fn build_directory() -> Result<PathBuf> {
+    let running = env::current_exe().context("path of the running program")?;
+    let directory =
+        built_in(&running).with_context(|| format!("{} is not in a directory", running.display()))?;
+    Ok(directory.to_owned())
 }
 
 /// `target/debug` for both `target/debug/rtscope-demo` and the test `target/debug/deps/catch-0123abcd`.
-fn build_folder(program: &Path) -> Option<&Path> {
-    let folder = program.parent()?;
-    if folder.ends_with("deps") || folder.ends_with("examples") { folder.parent() } else { Some(folder) }
+fn built_in(program: &Path) -> Option<&Path> {
+    let directory = program.parent()?;
+    let is_inner = directory.ends_with("deps") || directory.ends_with("examples");
+    if is_inner { directory.parent() } else { Some(directory) }
 }
 
 /// Waits until something is so, with the deadline that all have.
@@ -67,7 +69,7 @@ pub struct Workload {
     ready: Value,
 }
 
-/// What a workload left behind.
+/// A workload that has ended, with all that it printed.
 #[derive(Debug)]
 pub struct Finished {
     /// Its exit status.
@@ -79,7 +81,7 @@ pub struct Finished {
 }
 
 impl Workload {
-    /// Starts one of this package's programs and returns when it says that it is ready.
+    /// Starts one of this package's programs and returns when it reports that it is ready.
     pub fn start<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(name: &str, arguments: I) -> Result<Self> {
         let mut command = Command::new(program(name)?);
         command.args(arguments);
@@ -98,7 +100,7 @@ impl Workload {
             Err(RecvTimeoutError::Timeout) => bail!("{name} was not ready after {:?}", patience()),
             Err(RecvTimeoutError::Disconnected) => {
                 let status = workload.child.wait()?;
-                bail!("{name} ended before it was ready ({status}); it says why above");
+                bail!("{name} ended before it was ready ({status}); the reason is above");
             }
         }
         Ok(workload)
@@ -114,13 +116,13 @@ impl Workload {
         self.child.id()
     }
 
-    /// Asks the program to stop by closing its input, and collects what it says.
+    /// Asks the program to stop by closing its input, and collects what it prints.
     pub fn stop(mut self) -> Result<Finished> {
         drop(self.child.stdin.take());
         self.collect()
     }
 
-    /// Waits until the program ends by itself (`--duration`), and collects what it says.
+    /// Waits until the program ends (`--duration`), and collects what it prints.
     pub fn finish(mut self) -> Result<Finished> {
         self.collect()
     }
@@ -160,6 +162,27 @@ impl Finished {
     }
 }
 
+/// A child process that is killed when this is dropped, so that it never outlives a test that fails.
+#[derive(Debug)]
+pub struct KilledWithTest(Child);
+
+impl KilledWithTest {
+    /// Starts a command.
+    pub fn start(command: &mut Command) -> Result<KilledWithTest> {
+        let child =
+            command.spawn().with_context(|| format!("{} does not start", command.get_program().display()))?;
+        Ok(KilledWithTest(child))
+    }
+}
+
+impl Drop for KilledWithTest {
+    fn drop(&mut self) {
+        // Both fail only for a process that has ended and was waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// The lines of a program's standard output as they come. A thread reads them, so that a full pipe never blocks the
 /// program; a line that is not JSON comes as a string.
 pub fn read_lines(child: &mut Child) -> Result<Receiver<Value>> {
@@ -182,10 +205,10 @@ mod tests {
 
     #[test]
     fn programs_are_beside_the_tests_that_use_them() {
-        for (own, folder) in
+        for (running, directory) in
             [("/t/debug/deps/catch-01", "/t/debug"), ("/t/release/rtscope-demo", "/t/release")]
         {
-            assert_eq!(build_folder(Path::new(own)), Some(Path::new(folder)));
+            assert_eq!(built_in(Path::new(running)), Some(Path::new(directory)));
         }
         let error = program("rtscope-never-built").map(|_| ()).expect_err("it does not exist");
         assert!(error.to_string().contains("./x build"), "{error}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A device whose interrupts a test can order: the second serial port of the virtual machines of `./x vm`.
+//! A device from which a test can request interrupts: the second serial port of the virtual machines of `./x vm`.
 //!
 //! The other end is the host (xtask/src/vm/serial.rs). A test asks for bytes; each makes the port interrupt the guest.
 
@@ -12,10 +12,10 @@ use anyhow::{Context, Result, ensure};
 
 use crate::skip;
 
-/// What the guest's first program puts into the environment: the port's device file.
+/// Set by the guest's first program: the port's device file.
 const VARIABLE: &str = "RTSCOPE_VM_SERIAL";
 
-/// The port, open: its interrupt is requested as long as this lives.
+/// The port, open: its interrupt has a handler as long as this lives.
 #[derive(Debug)]
 pub struct Serial {
     port: File,
@@ -41,12 +41,12 @@ impl Serial {
         serial
     }
 
-    /// Asks the host for bytes, one each `every` (whole milliseconds).
+    /// Asks the host for bytes, one every `every` (whole milliseconds).
     pub fn ask(&mut self, bytes: u32, every: Duration) -> Result<()> {
         writeln!(self.port, "send {bytes} every {} ms", every.as_millis()).context("serial port")
     }
 
-    /// The device file, for a task that shall read it.
+    /// The device file, for a task that reads it.
     pub fn port(&self) -> &File {
         &self.port
     }

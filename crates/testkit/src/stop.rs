@@ -6,6 +6,8 @@
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +19,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{SFlag, fstat};
 
-/// What the main thread tells its working threads: stop after the present turn.
+/// Shared by the main thread and its working threads, which stop after their present iteration when it is set.
 #[derive(Debug, Clone, Default)]
 pub struct StopFlag(Arc<AtomicBool>);
 
@@ -35,6 +37,14 @@ impl StopFlag {
     }
 }
 
+/// The exit code of a program whose work had this result; an error is printed with the program's name.
+pub fn exit_code(result: Result<()>) -> ExitCode {
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    let path = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+    eprintln!("{}: {error:#}", path.file_name().unwrap_or_default().display());
+    ExitCode::FAILURE
+}
+
 /// Why a workload ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
@@ -46,7 +56,7 @@ pub enum Reason {
     EndOfInput,
 }
 
-/// The main thread's ear. Make it before any thread is started, so that all threads inherit the blocked signals.
+/// Waits in the main thread. Make it before any thread is started, so that all threads inherit the blocked signals.
 #[derive(Debug)]
 pub struct Waiter {
     signals: SignalFd,
@@ -61,7 +71,7 @@ impl Waiter {
         set.add(Signal::SIGINT);
         set.thread_block().context("block signals")?;
         let signals = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC).context("signalfd")?;
-        // A terminal or /dev/null says nothing about whoever started this program; a pipe is held by somebody.
+        // A terminal or /dev/null does not tell whether the parent still lives; the writer of a pipe does.
         let mode = fstat(io::stdin()).map(|s| SFlag::from_bits_truncate(s.st_mode & SFlag::S_IFMT.bits()));
         Ok(Waiter { signals, stdin_is_pipe: mode == Ok(SFlag::S_IFIFO) })
     }

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use nix::fcntl::OFlag;
 use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
 
-/// A thread that writes to several terminals now and then, and a thread for each that reads, until dropped.
+/// A thread that writes to several terminals, and a thread for each that reads, until dropped.
 #[derive(Debug)]
 pub struct Terminals {
     stop: Arc<AtomicBool>,
@@ -22,7 +22,7 @@ pub struct Terminals {
 
 impl Terminals {
     /// Starts them; the readers have this name. Every millisecond each reader gets a line, all at about the same time, so that
-    /// some of the items find their workers at work.
+    /// some of the work items have to wait for a busy worker.
     pub fn start(readers: &str, number: usize) -> Result<Terminals> {
         let mut ends = Vec::new();
         let mut threads = Vec::new();
@@ -37,10 +37,10 @@ impl Terminals {
             threads.push(std::thread::Builder::new().name(readers.to_owned()).spawn(read)?);
         }
         let stop = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&stop);
+        let stopped = Arc::clone(&stop);
         let write = move || {
             // ORDER: relaxed; the flag stands for itself.
-            while !asked.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(1));
                 ends.iter_mut().for_each(|end| drop(end.write(b"x\n")));
                 drain(&mut ends);
@@ -51,7 +51,7 @@ impl Terminals {
     }
 }
 
-/// Takes back what the terminals echo, or they would fill up.
+/// Reads what the terminals echo; otherwise their buffers would fill up.
 fn drain(ends: &mut [File]) {
     let mut echo = [0; 256];
     for end in ends {

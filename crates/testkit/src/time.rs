@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 
-/// A gap between two clock readings of a busy loop that means: this thread did not run meanwhile.
+/// From this gap between two clock readings on, a busy loop assumes that its thread did not run.
 const AWAY_NS: u64 = 5_000;
 
 fn nanoseconds(time: TimeSpec) -> u64 {
@@ -82,7 +82,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * factor).map_err(|_| wrong())
 }
 
-/// Nanoseconds of a duration; the durations of this package are far from the 584 years that fit.
+/// Nanoseconds of a duration; the durations of this crate are far below the 584 years that fit.
 pub fn duration_ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Runs the real `rtscope` and reads what it says.
+//! Runs the real `rtscope` and reads its output.
 //!
-//! A test waits for a line or a note, with one generous deadline. Everything that was said is kept, so that what came
-//! before is not lost on whoever asks later.
+//! A test waits for a line or a note, with one generous deadline. All output is retained, so that a test can ask later for what
+//! came earlier.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -28,12 +28,12 @@ pub struct Rtscope {
     child: Child,
     output: Receiver<Value>,
     errors: Receiver<String>,
-    said: Said,
+    received: WatchOutput,
 }
 
-/// What it said so far, or in all.
+/// What rtscope has printed, so far or in all.
 #[derive(Debug, Default)]
-pub struct Said {
+pub struct WatchOutput {
     /// Lines of standard output: JSON, or strings.
     pub lines: Vec<Value>,
     /// Lines of standard error.
@@ -42,7 +42,7 @@ pub struct Said {
     pub status: Option<ExitStatus>,
 }
 
-/// Only so that it ends by itself if the test is killed.
+/// Only so that it ends if the test is killed.
 const LIMIT: &str = "120s";
 
 /// `rtscope watch response --json ARGUMENTS`, with a limit of its time unless they have one.
@@ -64,7 +64,7 @@ impl Rtscope {
         Ok(rtscope)
     }
 
-    /// Starts any command line of it.
+    /// Starts rtscope with any command line.
     pub fn start(mut command: Command) -> Result<Rtscope> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot start rtscope")?;
@@ -74,7 +74,7 @@ impl Rtscope {
         thread::spawn(move || {
             BufReader::new(stderr).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
-        Ok(Rtscope { child, output, errors, said: Said::default() })
+        Ok(Rtscope { child, output, errors, received: WatchOutput::default() })
     }
 
     /// Process id.
@@ -82,9 +82,9 @@ impl Rtscope {
         self.child.id()
     }
 
-    /// What was waited past so far.
-    pub fn said(&self) -> &Said {
-        &self.said
+    /// The lines and notes up to those that were waited for.
+    pub fn received(&self) -> &WatchOutput {
+        &self.received
     }
 
     /// The next line of this type.
@@ -92,51 +92,54 @@ impl Rtscope {
         self.wait_for(kind, |line| type_of(line) == kind)
     }
 
-    /// The next line that is as described.
+    /// The next line for which `is_it` holds; `what` names it in the error.
     pub fn wait_for(&mut self, what: &str, mut is_it: impl FnMut(&Value) -> bool) -> Result<Value> {
         let end = Instant::now() + patience();
         loop {
             match self.output.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(line) => {
-                    self.said.lines.push(line.clone());
+                    self.received.lines.push(line.clone());
                     if is_it(&line) {
                         return Ok(line);
                     }
                 }
-                Err(error) => return self.silent(what, error),
+                Err(error) => return self.missing(what, error),
             }
         }
     }
 
-    /// Lines that came and were not waited past. They are handed over and not kept: a long watch says more than memory holds.
+    /// Takes the lines that have come since the last wait. They are not retained: a long watch prints more than fits into memory.
     pub fn take_lines(&mut self) -> Vec<Value> {
         self.output.try_iter().collect()
     }
 
-    /// A note with these words, if it came already or when it comes.
+    /// A note with these words: one that has come, or the next one that comes.
     pub fn wait_for_note(&mut self, words: &str) -> Result<String> {
-        if let Some(note) = self.said.notes.iter().find(|note| note.contains(words)) {
+        if let Some(note) = self.received.notes.iter().find(|note| note.contains(words)) {
             return Ok(note.clone());
         }
         let end = Instant::now() + patience();
         loop {
             match self.errors.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(note) => {
-                    self.said.notes.push(note.clone());
+                    self.received.notes.push(note.clone());
                     if note.contains(words) {
                         return Ok(note);
                     }
                 }
-                Err(error) => return self.silent(words, error),
+                Err(error) => return self.missing(words, error),
             }
         }
     }
 
-    fn silent<T>(&mut self, what: &str, error: RecvTimeoutError) -> Result<T> {
-        self.said.notes.extend(self.errors.try_iter());
-        let how =
-            if error == RecvTimeoutError::Timeout { "did not say in time" } else { "ended without saying" };
-        bail!("rtscope {how}: {what}; its notes: {:?}", self.said.notes)
+    fn missing<T>(&mut self, what: &str, error: RecvTimeoutError) -> Result<T> {
+        self.received.notes.extend(self.errors.try_iter());
+        let how = if error == RecvTimeoutError::Timeout {
+            "did not print in time"
+        } else {
+            "ended without printing"
+        };
+        bail!("rtscope {how}: {what}; its notes: {:?}", self.received.notes)
     }
 
     /// Sends a signal.
@@ -144,33 +147,33 @@ impl Rtscope {
         kill(Pid::from_raw(i32::try_from(self.pid())?), signal).context("signal to rtscope")
     }
 
-    /// Closes our end of its standard output.
+    /// Closes this end of its standard output.
     pub fn close_output(&mut self) {
         self.output = channel().1;
     }
 
     /// Ends it as Ctrl-C does.
-    pub fn stop(self) -> Result<Said> {
+    pub fn stop(self) -> Result<WatchOutput> {
         self.signal(Signal::SIGINT)?;
         self.finish()
     }
 
-    /// Waits until it ends, and hands over all that it said.
-    pub fn finish(mut self) -> Result<Said> {
+    /// Waits until it ends, and returns all that it printed.
+    pub fn finish(mut self) -> Result<WatchOutput> {
         let end = Instant::now() + patience();
         loop {
             match self.output.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(line) => self.said.lines.push(line),
+                Ok(line) => self.received.lines.push(line),
                 Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => bail!("rtscope does not end: {:?}", self.said.notes),
+                Err(RecvTimeoutError::Timeout) => bail!("rtscope does not end: {:?}", self.received.notes),
             }
         }
-        // COMMAND may outlive rtscope and keep its standard error open; but rtscope's own notes are all there by now.
-        self.said.status = Some(self.child.wait()?);
+        // COMMAND may outlive rtscope and hold its standard error open; but all notes of rtscope have come by now.
+        self.received.status = Some(self.child.wait()?);
         while let Ok(note) = self.errors.recv_timeout(std::time::Duration::from_millis(200)) {
-            self.said.notes.push(note);
+            self.received.notes.push(note);
         }
-        Ok(std::mem::take(&mut self.said))
+        Ok(std::mem::take(&mut self.received))
     }
 }
 
@@ -186,7 +189,7 @@ fn type_of(line: &Value) -> &str {
     line.get("type").and_then(Value::as_str).unwrap_or_default()
 }
 
-impl Said {
+impl WatchOutput {
     /// Its exit code; `None` when a signal ended it.
     pub fn code(&self) -> Option<i32> {
         self.status.and_then(|status| status.code())
@@ -219,7 +222,7 @@ impl Said {
 
     fn read<T: for<'a> Deserialize<'a>>(&self, kind: &str) -> Result<Vec<T>> {
         let read =
-            |line: &Value| T::deserialize(line).with_context(|| format!("not of its own type: {line}"));
+            |line: &Value| T::deserialize(line).with_context(|| format!("it does not fit its type: {line}"));
         self.of_type(kind).into_iter().map(read).collect()
     }
 }

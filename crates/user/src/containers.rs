@@ -338,10 +338,7 @@ mod tests {
     #[test]
     fn who_has_started_elsewhere_is_found_without_a_look_at_all() {
         if !nix::unistd::geteuid().is_root() || namespace("self", "pid") != Some(FIRST_PID_NAMESPACE) {
-            println!(
-                "SKIP: who_has_started_elsewhere_is_found_without_a_look_at_all: needs root in the first PID namespace"
-            );
-            return;
+            rtscope_testkit::skip!("it needs root in the first PID namespace");
         }
         let mut census = Census::default();
         census.update();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Tests of the parser on written texts. `tests/formats.rs` has those on the running kernel's.
+//! Tests of the parser on written texts. `tests/it/formats.rs` has those on the running kernel's.
 
 use super::*;
 

@@ -3,8 +3,8 @@
 //! lose events.
 //!
 //! An interrupt that lands inside a tracer's handling of a system call is where events get lost unseen. So on each CPU one
-//! thread does nothing but short system calls, of five kinds in turn, and one with real-time priority wakes by a timer,
-//! makes some calls of its own, and sleeps again. Every call is counted by the thread that made it.
+//! thread does nothing but short system calls, of five kinds one after the other, and one with real-time priority wakes by a timer,
+//! makes some calls, and sleeps again. Every call is counted by the thread that made it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::Parser;
 use rtscope_testkit::notes::print_line;
 use rtscope_testkit::sched::{self, Policy};
-use rtscope_testkit::stop::{StopFlag, Waiter};
+use rtscope_testkit::stop::{StopFlag, Waiter, exit_code};
 use rtscope_testkit::time::{duration_ns, now_ns, parse_duration, sleep_until};
 use serde_json::json;
 
@@ -100,7 +100,7 @@ fn preempt(cpu: usize, options: &Options, stop: &StopFlag) -> Result<Calls> {
         for _ in 0..5 {
             calls.make(&mut zeros, &mut nowhere)?;
         }
-        // A turn that is missed is left out: an emulated CPU would never be done with them.
+        // A missed expiry is left out: an emulated CPU would never catch up.
         next_ns = (next_ns + duration_ns(options.every)).max(now_ns());
         sleep_until(next_ns);
     }
@@ -142,11 +142,5 @@ fn run(options: &Options) -> Result<()> {
 }
 
 fn main() -> ExitCode {
-    match run(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("rtscope-calls: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run(&Options::parse()))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Counts events on all CPUs with perf's counters: while a command runs, or until told to stop. See
+//! Counts events on all CPUs with perf's counters: while a command runs, or until it is stopped. See
 //! `rtscope_testkit::count`.
 
 use std::process::{Command, ExitCode};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use rtscope_testkit::count::{Counters, windows};
 use rtscope_testkit::notes::print_line;
-use rtscope_testkit::stop::Waiter;
+use rtscope_testkit::stop::{Waiter, exit_code};
 use rtscope_testkit::time::parse_duration;
 use serde_json::{Map, json};
 
@@ -56,11 +56,5 @@ fn run(options: &Options) -> Result<()> {
 }
 
 fn main() -> ExitCode {
-    match run(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("rtscope-count: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run(&Options::parse()))
 }

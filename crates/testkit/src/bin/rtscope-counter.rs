@@ -12,7 +12,7 @@ use anyhow::{Result, anyhow};
 use clap::Parser;
 use rtscope_testkit::notes::print_line;
 use rtscope_testkit::sched::{self, Policy};
-use rtscope_testkit::stop::{StopFlag, Waiter};
+use rtscope_testkit::stop::{StopFlag, Waiter, exit_code};
 use rtscope_testkit::time::{duration_ns, now_ns, parse_duration, spin_until};
 use serde_json::json;
 
@@ -33,7 +33,7 @@ struct Options {
     duration: Option<Duration>,
 }
 
-/// Counts until told to stop; returns the last number and when it was set.
+/// Counts until the flag is set; returns the last number and when it was set.
 fn count(every_ns: u64, stop: &StopFlag) -> (u64, u64) {
     let mut number = 1;
     let mut time_ns = now_ns();
@@ -59,7 +59,7 @@ fn run(options: &Options) -> Result<()> {
         let first_ns = now_ns();
         Ok((tid, first_ns, count(duration_ns(thread_options.every), &thread_stop)))
     });
-    // The other end is dropped without a word when the thread failed: join gets the reason.
+    // When the thread fails it drops its end without sending; join returns the reason.
     if let Ok(tid) = is_ready.recv() {
         print_line(&json!({"ready": true, "pid": std::process::id(), "tid": tid}));
         waiter.wait(options.duration)?;
@@ -73,11 +73,5 @@ fn run(options: &Options) -> Result<()> {
 }
 
 fn main() -> ExitCode {
-    match run(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("rtscope-counter: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run(&Options::parse()))
 }

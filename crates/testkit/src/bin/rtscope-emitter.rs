@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A Rust program with events, the twin of c/emitter.c: emits them in the ways that its arguments say, and prints how many.
+//! A Rust program with events, the twin of c/emitter.c: emits them as its arguments ask, and prints how many.
 //!
 //! `rtscope-emitter MODE COUNT [THREADS]`: count (each thread COUNT events), signals (a handler emits while COUNT events are),
 //! fork, clone (a child emits, too), short (threads that end after an event, and emit once more while their thread-local values
-//! go), wait (says "ready" and waits for a line first), mixed (events in C beside those in Rust), panic (an argument panics),
+//! are dropped), wait (prints "ready" and waits for a line first), mixed (events in C and in Rust), panic (an argument panics),
 //! load PATH (a C library emits, too), large (COUNT events, and as many that are larger than a record can be).
 
 use anyhow::{Context, Result, bail, ensure};
@@ -19,11 +19,11 @@ fn emit(count: u64, thread: u64) {
     }
 }
 
-/// By the handler.
+/// Events of the handler.
 static HANDLED: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn handler(_: i32) {
-    // ORDER: relaxed; one thread. Not in the event: an argument is evaluated only when somebody records it.
+    // ORDER: relaxed; one thread. Not in the event: an argument is evaluated only when the event is recorded.
     let n = HANDLED.fetch_add(1, Ordering::Relaxed);
     event!(test, handler, n: u32 = n);
 }
@@ -51,7 +51,7 @@ fn with_signals(count: u64) -> Result<u64> {
     Ok(count + u64::from(HANDLED.load(Ordering::Relaxed)))
 }
 
-/// A child by fork(), or by a bare clone() that no library hears of. Three times `count` in all.
+/// A child by fork(), or by a bare clone() of which no library is informed. Three times `count` in all.
 fn with_child(count: u64, bare: bool) -> Result<u64> {
     emit(count, 0);
     let child = if bare {
@@ -128,7 +128,7 @@ fn with_library(path: &str) -> Result<u64> {
     emit(100, 0);
     function(100);
     emit(100, 1);
-    // The library has two events in a turn.
+    // The library emits two events in an iteration.
     Ok(400)
 }
 
@@ -151,8 +151,8 @@ fn main() -> Result<()> {
         }
         "mixed" => {
             emit(count, 0);
-            rtscope_testkit::beside::emit(count);
-            thread::scope(|scope| drop(scope.spawn(|| rtscope_testkit::beside::emit(count))));
+            rtscope_testkit::linked_c::emit(count);
+            thread::scope(|scope| drop(scope.spawn(|| rtscope_testkit::linked_c::emit(count))));
             3 * count
         }
         "large" => {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Makes every system call once, each in a process of its own, with arguments that no call can do anything with. Prints the
-//! processes in the order of the calls' numbers.
+//! Makes every system call once, each in a new process, with arguments that are invalid for every call. Prints the processes in
+//! the order of the calls' numbers.
 //!
-//! Two recorders that are shown this have to tell the same of each process: that their idea of the calls' numbers is the same.
+//! Two recorders have to record the same for each process, which shows that they agree on the calls' numbers.
 
 use anyhow::{Context, Result};
 use nix::sys::wait::waitpid;
@@ -10,10 +10,10 @@ use nix::unistd::{ForkResult, fork};
 use rtscope_testkit::notes::print_line;
 use serde_json::json;
 
-/// Numbers that are tried: some more than there are.
+/// Numbers to call: some more than exist.
 const NUMBERS: std::ops::Range<libc::c_long> = 0..480;
-/// They begin a process, wait for ever, end terminals, write all that is not on the disk yet, stop the machine, or make something
-/// that outlives the process (a message queue).
+/// These start a process, wait for ever, close terminals, write all caches to disk, stop the machine, or make something that
+/// outlives the process (a message queue).
 const LEFT_OUT: &[libc::c_long] = &[
     libc::SYS_clone,
     libc::SYS_clone3,
@@ -33,12 +33,12 @@ fn main() -> Result<()> {
         // SAFETY: this process has one thread, so the child may do what it likes.
         match unsafe { fork() }.context("fork")? {
             ForkResult::Child => {
-                // Some calls wait for something; the signal ends them.
+                // Some calls wait; the signal ends them.
                 nix::unistd::alarm::set(2);
                 // SAFETY: -1 is no address, file, process, or length that could be used; what the call does to this process
                 // does not matter.
                 unsafe { libc::syscall(number, -1_i64, -1_i64, -1_i64, -1_i64, -1_i64, -1_i64) };
-                // SAFETY: ends the process at once, without its parent's cleaning up.
+                // SAFETY: ends the process at once, without running exit handlers that it shares with its parent.
                 unsafe { libc::_exit(0) };
             }
             ForkResult::Parent { child } => {

@@ -3,8 +3,9 @@
 //!
 //! How: one send with UDP_SEGMENT hands the kernel up to 64 datagrams as one packet. On loopback that packet is received
 //! at once, on the same CPU, in softirq context with bottom halves off, which no task can preempt. The receiving socket
-//! carries a classic BPF filter of hundreds of expensive instructions, which runs once per datagram and then drops it. So nothing leaves the machine, nothing is queued, no setting is changed, and the length of
-//! the softirq is chosen by the number of datagrams.
+//! carries a classic BPF filter of hundreds of expensive instructions, which runs once per datagram and then drops it. So
+//! nothing leaves the machine, nothing is queued, no setting is changed, and the number of datagrams determines the length
+//! of the softirq.
 //!
 //! The sender is an ordinary task: what disturbs is the softirq, not the sender's priority.
 
@@ -20,18 +21,19 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::UdpGsoSegment;
 use rtscope_testkit::disturber::{self, MakeBurst, Plan};
 use rtscope_testkit::sched::Policy;
+use rtscope_testkit::stop::exit_code;
 use rtscope_testkit::time::{duration_ns, now_ns, parse_duration};
 use serde_json::{Value, json};
 
-/// Lengths of the filter to try. The kernel counts its memory against net.core.optmem_max, which differs much: 20 KiB
+/// Lengths of the filter to try. The kernel counts its memory against net.core.optmem_max, which varies: 20 KiB
 /// before Linux 6.7, 128 KiB since.
 const FILTER_LENGTHS: [usize; 5] = [4000, 2000, 1000, 600, 300];
 /// The smallest limit that kernels have for the segments of one send (UDP_MAX_SEGMENTS).
 const MOST_SEGMENTS: usize = 64;
-/// Bytes per datagram: small, so that copying is nothing beside filtering.
+/// Bytes per datagram: small, so that copying costs little compared with filtering.
 const SEGMENT_BYTES: usize = 64;
 
-/// Keeps a CPU in the network softirq now and then, and notes when.
+/// Keeps a CPU in the network softirq at intervals, and notes when.
 #[derive(Debug, Parser)]
 struct Options {
     /// Name of the thread (15 bytes)
@@ -57,7 +59,7 @@ struct Options {
     duration: Option<Duration>,
 }
 
-/// Asks hundreds of times over where the payload begins, which makes the kernel dissect the packet; then drops it.
+/// Asks hundreds of times where the payload begins, which makes the kernel dissect the packet; then drops it.
 fn expensive_filter(length: usize) -> Vec<libc::sock_filter> {
     let statement = |code: u32, k| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let payload_offset = (libc::SKF_AD_OFF + libc::SKF_AD_PAY_OFFSET) as u32;
@@ -185,13 +187,7 @@ fn run(options: Options) -> Result<()> {
 }
 
 fn main() -> ExitCode {
-    match run(Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("rtscope-flood: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run(Options::parse()))
 }
 
 #[cfg(test)]

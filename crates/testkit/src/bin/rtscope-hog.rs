@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A thread that keeps its CPU busy now and then, and notes exactly when.
+//! A thread that keeps its CPU busy at intervals, and notes exactly when.
 //!
 //! With a priority above the victim's it preempts it; with the victim's own priority it makes it wait.
 
@@ -10,10 +10,11 @@ use anyhow::Result;
 use clap::Parser;
 use rtscope_testkit::disturber::{self, MakeBurst, Plan};
 use rtscope_testkit::sched::Policy;
+use rtscope_testkit::stop::exit_code;
 use rtscope_testkit::time::{duration_ns, parse_duration, spin_until};
 use serde_json::Value;
 
-/// Keeps a CPU busy now and then, and notes when.
+/// Keeps a CPU busy at intervals, and notes when.
 #[derive(Debug, Parser)]
 struct Options {
     /// Name of the thread (15 bytes)
@@ -59,11 +60,5 @@ fn run(options: Options) -> Result<()> {
 }
 
 fn main() -> ExitCode {
-    match run(Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("rtscope-hog: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run(Options::parse()))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Two threads on two CPUs: a timer wakes the first, which then wakes the second several times in quick succession, so that
-//! many wakings meet it on its way to sleep. A tracker that loses count of who was woken when shows it here.
+//! many wakeups meet it while it goes to sleep. A tracker that loses count of wakeups shows it here.
 
 use std::process::ExitCode;
 use std::thread;
@@ -10,8 +10,9 @@ use anyhow::{Context, Result, anyhow};
 use clap::Parser;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use rtscope_testkit::notes::print_line;
+use rtscope_testkit::random::Random;
 use rtscope_testkit::sched::{self, Policy};
-use rtscope_testkit::stop::{StopFlag, Waiter};
+use rtscope_testkit::stop::{StopFlag, Waiter, exit_code};
 use rtscope_testkit::time::{duration_ns, now_ns, parse_duration, spin_until};
 use serde_json::json;
 
@@ -30,10 +31,10 @@ struct Options {
     /// The waker's timer
     #[arg(long, default_value = "2ms", value_parser = parse_duration)]
     period: Duration,
-    /// Wakings for each turn of the timer
+    /// Wakeups for each expiry of the timer
     #[arg(long, default_value_t = 8)]
-    wakings: u32,
-    /// Longest time between two wakings
+    wakeups: u32,
+    /// Longest time between two wakeups
     #[arg(long, default_value = "12us", value_parser = parse_duration)]
     gap: Duration,
     /// End after this time
@@ -45,19 +46,18 @@ fn wake(options: &Options, bell: &EventFd, stop: &StopFlag) -> Result<u64> {
     sched::pin_to_cpu(0)?;
     sched::set_policy(options.policy)?;
     sched::set_name("relay-waker");
-    let (mut random, mut wakings) = (1_u64, 0);
+    let (mut random, mut wakeups) = (Random(1), 0);
     while !stop.is_set() {
         thread::sleep(options.period);
-        for _ in 0..options.wakings {
+        for _ in 0..options.wakeups {
             bell.write(1)?;
-            wakings += 1;
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            spin_until(now_ns() + (random >> 33) % duration_ns(options.gap).max(1));
+            wakeups += 1;
+            spin_until(now_ns() + random.below(duration_ns(options.gap)));
         }
     }
     // Once more, so that the sleeper sees the stop.
     bell.write(1)?;
-    Ok(wakings)
+    Ok(wakeups)
 }
 
 fn sleep(options: &Options, bell: &EventFd, stop: &StopFlag) -> Result<()> {
@@ -74,26 +74,20 @@ fn run(options: &Options) -> Result<()> {
     let waiter = Waiter::new()?;
     let stop = StopFlag::default();
     let bell = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC).context("making an eventfd")?;
-    let wakings = thread::scope(|scope| -> Result<u64> {
+    let wakeups = thread::scope(|scope| -> Result<u64> {
         let sleeper = scope.spawn(|| sleep(options, &bell, &stop));
         let waker = scope.spawn(|| wake(options, &bell, &stop));
         print_line(&json!({ "ready": true, "pid": std::process::id() }));
         waiter.wait(options.duration)?;
         stop.set();
-        let wakings = waker.join().map_err(|_| anyhow!("the waker panicked"))??;
+        let wakeups = waker.join().map_err(|_| anyhow!("the waker panicked"))??;
         sleeper.join().map_err(|_| anyhow!("the sleeper panicked"))??;
-        Ok(wakings)
+        Ok(wakeups)
     })?;
-    print_line(&json!({ "summary": { "wakings": wakings } }));
+    print_line(&json!({ "summary": { "wakeups": wakeups } }));
     Ok(())
 }
 
 fn main() -> ExitCode {
-    match run(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("rtscope-relay: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run(&Options::parse()))
 }

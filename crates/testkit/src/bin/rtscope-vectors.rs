@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The events of vectors/user_events.json by the Rust macro; c/vectors.c has the same by the C header. Says "ready", waits for a
-//! line, and emits each once.
+//! The events of vectors/user_events.json by the Rust macro; c/vectors.c emits the same by the C header. Prints "ready", waits for
+//! a line, and emits each once.
 
 use rtscope_probe::{enumeration, event, event_level};
 
@@ -10,7 +10,7 @@ mod names {
 }
 use names::vectors_mode;
 
-// Of a name that no event uses: that is described, too.
+// No event uses this one: it is described, too.
 enumeration!(Unused { 3 => "three" });
 
 fn numbers() {

@@ -131,7 +131,7 @@ fn a_process_with_events_in_rust_and_c_has_one_ring_a_thread() {
     let room = Room::new("a_process_with_events_in_rust_and_c_has_one_ring_a_thread");
     // C linked into the program: two threads.
     let mixed = emit(&room, &[], &["mixed", "1000"]);
-    assert_eq!((mixed.lost(), mixed.of_event("test:beside")), (0, 2000));
+    assert_eq!((mixed.lost(), mixed.of_event("test:linked_c")), (0, 2000));
     assert_eq!(mixed.account["rings"], 2, "{}", mixed.account);
     fs::remove_dir_all(room.trace()).expect("it was made");
     // C in a library that is loaded later: one thread, and two objects with descriptions.

@@ -9,7 +9,7 @@ use rtscope_event::LossCause;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::notes::Burst;
 use rtscope_testkit::process::{Finished, Workload};
-use rtscope_testkit::watch::{Rtscope, Said, watch_command};
+use rtscope_testkit::watch::{Rtscope, WatchOutput, watch_command};
 use serde_json::Value;
 
 /// A victim's time: enough for dozens of late responses.
@@ -27,7 +27,7 @@ type Disturber<'a> = (&'a str, &'a [&'a str]);
 struct Run {
     victim: Finished,
     disturbers: Vec<Finished>,
-    said: Said,
+    said: WatchOutput,
 }
 
 fn victim_arguments(name: &str) -> Vec<&str> {
@@ -136,7 +136,7 @@ fn check_blame(run: &Run, disturber: &Finished) -> usize {
 
 /// Both counted the same late responses. With a switch, the kernel may hide a turn: as many as are missing in the number of
 /// all may be missing in that of the late.
-fn check_counts(victim: &Finished, said: &Said) {
+fn check_counts(victim: &Finished, said: &WatchOutput) {
     let (summary, report) = (victim.summary().expect("it prints one"), said.report().expect("it prints one"));
     let (own, margin, loops) =
         (number(summary, "late"), number(summary, "late_margin"), number(summary, "loops"));
@@ -158,7 +158,7 @@ fn check_counts(victim: &Finished, said: &Said) {
     assert_eq!(said.late().expect("of its own types").len() as u64, late);
 }
 
-fn check_losses(said: &Said) {
+fn check_losses(said: &WatchOutput) {
     let report = said.report().expect("it prints one");
     for cause in [LossCause::RecursionMiss, LossCause::ReportRingFull] {
         let loss = report.losses.iter().find(|loss| loss.cause == cause);

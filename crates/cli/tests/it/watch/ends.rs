@@ -4,7 +4,7 @@
 use nix::sys::signal::Signal;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::{Workload, patience, program};
-use rtscope_testkit::watch::{Rtscope, Said, watch_command};
+use rtscope_testkit::watch::{Rtscope, WatchOutput, watch_command};
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
@@ -35,7 +35,7 @@ fn are_there(kind: &str, numbers: &BTreeSet<u64>) -> bool {
 }
 
 /// Ends a watch in the middle of its work, and looks into the kernel before and after.
-fn end_by(test: &str, signal: Signal) -> Option<Said> {
+fn end_by(test: &str, signal: Signal) -> Option<WatchOutput> {
     let _cpus = Cpus::for_watching()?;
     if Command::new("bpftool").arg("version").output().is_err() {
         println!("SKIP: {test}: bpftool is missing (./x setup installs it)");
@@ -100,7 +100,7 @@ fn root_a_second_signal_ends_it_at_once() {
     drop(victim);
 }
 
-fn with_command(options: &[&str], words: &[&str]) -> Said {
+fn with_command(options: &[&str], words: &[&str]) -> WatchOutput {
     let all = [&["--threshold", "1s"], options, &["--"], words].concat();
     Rtscope::start(watch_command(&all).expect("built")).and_then(Rtscope::finish).expect("ends with COMMAND")
 }

@@ -4,7 +4,7 @@
 
 use rtscope_testkit::machine::{Cpus, is_emulated};
 use rtscope_testkit::process::{Workload, program};
-use rtscope_testkit::watch::{Rtscope, Said};
+use rtscope_testkit::watch::{Rtscope, WatchOutput};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -80,7 +80,7 @@ fn is_nothing_lost(losses: &Value) -> bool {
 }
 
 /// Watches a late victim until it has this many snapshots.
-fn save(folder: &str, snapshots: usize) -> Said {
+fn save(folder: &str, snapshots: usize) -> WatchOutput {
     let mut watch = save_in(folder);
     let victim = victim();
     (0..snapshots).for_each(|_| drop(watch.wait_for_type("snapshot").expect("a snapshot")));

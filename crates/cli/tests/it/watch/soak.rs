@@ -321,7 +321,7 @@ fn root_a_long_watch_keeps_its_memory_and_its_counts() {
     let victim = victim.stop().expect("stops");
     drop(load);
     watch.take_lines().iter().for_each(|line| account.take(line));
-    let waited = watch.said().lines.len();
+    let waited = watch.received().lines.len();
     let said = watch.stop().expect("stops");
     said.lines[waited..].iter().for_each(|line| account.take(line));
     println!("{} s, {} snapshots; notes: {:?}", time.as_secs(), account.snapshots, said.notes);

@@ -4,7 +4,7 @@
 use rtscope_event::{End, OriginKind, StepKind};
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::{Finished, Workload, program};
-use rtscope_testkit::watch::{Rtscope, Said};
+use rtscope_testkit::watch::{Rtscope, WatchOutput};
 use serde_json::Value;
 use std::fs::{self, OpenOptions};
 use std::io::Read;
@@ -18,7 +18,7 @@ fn number(value: &Value, key: &str) -> u64 {
 }
 
 /// Watches with these options while rtscope-threads runs with these arguments.
-fn watch_threads(options: &[&str], arguments: &[&str]) -> (Finished, Said) {
+fn watch_threads(options: &[&str], arguments: &[&str]) -> (Finished, WatchOutput) {
     let watch = Rtscope::watch(&[&["--threshold", "1s"], options].concat()).expect("watches");
     let threads =
         Workload::start("rtscope-threads", [&["--work", "10us"], arguments].concat()).expect("starts");
@@ -29,7 +29,7 @@ fn watch_threads(options: &[&str], arguments: &[&str]) -> (Finished, Said) {
 /// All counted, but for the few that some kernels hide from every tracer (ftrace misses the same ones): one in a hundred, or
 /// the one turn of all `threads` that a hidden timer interrupt woke together.
 #[track_caller]
-fn assert_all_seen(said: &Said, responses: u64, threads: u64) {
+fn assert_all_seen(said: &WatchOutput, responses: u64, threads: u64) {
     let report = said.report().expect("it prints one");
     let seen = report.counters.seen;
     let hidden = responses.saturating_sub(seen);

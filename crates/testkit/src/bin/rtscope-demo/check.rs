@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compares what rtscope said with what the programs noted.
+//! Compares the output of rtscope with the notes of the programs.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub struct Verdict {
     rtscope_late: u64,
     explained: usize,
     named: String,
-    /// In the phase without a disturber: who else is named.
+    /// In the phase without a disturber: what else is named.
     strangers: Vec<String>,
     /// Time that a hypervisor took from the CPU.
     pub stolen: Duration,
@@ -41,8 +41,8 @@ pub struct Verdict {
 
 /// One late response as both sides saw it.
 ///
-/// The disturber's stamps also hold what interrupted it: from inside a program that cannot be told. So its own share must lie
-/// between what rtscope gives to it alone and that with the interrupts (and what rtscope calls unknown) beside it.
+/// The disturber's stamps include the interrupts during its bursts, which a program cannot see. So its own share must lie between
+/// the share that rtscope gives to it alone and that share plus interrupts (and what rtscope calls unknown).
 #[derive(Debug, Clone, Copy)]
 struct Shares {
     rtscope: f64,
@@ -88,7 +88,7 @@ impl Verdict {
         )
     }
 
-    /// The same for programs.
+    /// The same as JSON.
     pub fn to_json(&self) -> Value {
         json!({"phase": self.phase, "ok": self.ok(), "victim_late": self.victim_late,
             "victim_margin": self.victim_margin, "rtscope_late": self.rtscope_late, "explained": self.explained,
@@ -97,7 +97,7 @@ impl Verdict {
             "problems": self.problems})
     }
 
-    fn demand(&mut self, holds: bool, problem: impl FnOnce() -> String) {
+    fn require(&mut self, holds: bool, problem: impl FnOnce() -> String) {
         if !holds {
             self.problems.push(format!("{}: {}", self.phase, problem()));
         }
@@ -123,7 +123,7 @@ pub fn judge(phase: &Phase, observed: &Observed) -> Result<Verdict> {
     };
     compare_counts(&mut verdict, count("loops")?, observed.seen.report.counters.seen);
     for trace in observed.traces.iter().filter(|t| !t.is_clean()) {
-        verdict.demand(false, || trace.to_string());
+        verdict.require(false, || trace.to_string());
     }
     match (&phase.disturber, &observed.disturber) {
         (Some(disturber), Some(finished)) => {
@@ -135,35 +135,35 @@ pub fn judge(phase: &Phase, observed: &Observed) -> Result<Verdict> {
     Ok(verdict)
 }
 
-/// rtscope also counts the way into sleep, so it may call a response late that just met its deadline by the loop's clock. Turns
+/// rtscope also counts the way into sleep, so it may call a response late that just met its deadline by the loop's clock. Iterations
 /// of the loop that it did not see at all (see [`is_hidden`]) may have been late, too; more than one in a hundred is a failure.
 fn compare_counts(verdict: &mut Verdict, loops: u64, seen: u64) {
     let (own, margin, late) = (verdict.victim_late, verdict.victim_margin, verdict.rtscope_late);
     let hidden = loops.saturating_sub(seen);
-    verdict.demand(hidden * 100 <= loops, || format!("rtscope saw {seen} of {loops} turns"));
+    verdict.require(hidden * 100 <= loops, || format!("rtscope saw {seen} of {loops} iterations"));
     // A hypervisor may take the CPU between the loop's last stamp and its switch: late by rtscope, and not by its own count.
     let stolen = loops / 200;
-    verdict.demand((own.saturating_sub(hidden)..=own + margin + stolen).contains(&late), || {
+    verdict.require((own.saturating_sub(hidden)..=own + margin + stolen).contains(&late), || {
         format!("the control loop was late {own} times (and nearly, {margin} times), rtscope counted {late}")
     });
 }
 
-/// None of the demo's programs ran, so none may be named. Others of this machine may have disturbed for real: a machine is
-/// seldom quiet. They are shown, and are no failure.
+/// None of the demo's programs ran, so none may be named. Other programs of this machine may have disturbed: a machine is
+/// seldom quiet. They are shown, and are not a failure.
 fn nobody_is_blamed(verdict: &mut Verdict, observed: &Observed) {
     for explanation in &observed.seen.explanations {
         let culprit = explanation.culprit.as_ref().filter(|c| c.kind.is_disturbance());
         let Some(actor) = culprit.and_then(|c| c.actor.as_ref()) else { continue };
         verdict.named = format!("not ours: {}", named(explanation));
         verdict.strangers.push(named(explanation));
-        verdict.demand(!is_ours(actor), || {
+        verdict.require(!is_ours(actor), || {
             format!("nothing disturbed, but rtscope names {}", named(explanation))
         });
     }
 }
 
-/// Some hosts keep tracepoints from firing for some of their threads. rtscope finds the gap, says so, and calls that time
-/// unknown, which is right, and blames nobody; the demo counts such responses and compares the others.
+/// On some hosts tracepoints do not fire for some threads. rtscope finds the gap, reports it, calls that time unknown, which is
+/// right, and blames nothing; the demo counts such responses and compares the others.
 fn is_hidden(explanation: &Explanation) -> bool {
     let unknown = explanation.culprit.as_ref().is_some_and(|culprit| culprit.kind == CauseKind::Unknown);
     unknown && explanation.losses.iter().any(|loss| loss.cause == LossCause::Gap)
@@ -217,12 +217,12 @@ fn compare_blame(
         if own > 0.5 {
             let actor = explanation.culprit.as_ref().and_then(|c| c.actor.as_ref());
             verdict.named = named(explanation);
-            verdict.demand(actor.is_some_and(is_culprit), || {
+            verdict.require(actor.is_some_and(is_culprit), || {
                 format!("{name} disturbed, but rtscope names {}", named(explanation))
             });
             compared.push(shares);
         }
-        verdict.demand(shares.difference() <= TOLERANCE, || {
+        verdict.require(shares.difference() <= TOLERANCE, || {
             format!(
                 "share {:.1} % by rtscope ({:.1} % with interrupts), {:.1} % by its own stamps",
                 shares.rtscope * 100.0,
@@ -232,10 +232,10 @@ fn compare_blame(
         });
     }
     let (hidden, all) = (verdict.hidden, verdict.explained);
-    verdict.demand(hidden * 5 <= all, || {
+    verdict.require(hidden * 5 <= all, || {
         format!("{hidden} of {all} explanations are unknown or an interrupt's")
     });
-    verdict.demand(!compared.is_empty(), || "no explained response could be compared".into());
+    verdict.require(!compared.is_empty(), || "no explained response could be compared".into());
     let mean = |f: fn(&Shares) -> f64| compared.iter().map(f).sum::<f64>() / compared.len() as f64;
     if !compared.is_empty() {
         (verdict.share, verdict.own_share) = (Some(mean(|s| s.rtscope)), Some(mean(|s| s.own)));
@@ -255,12 +255,13 @@ fn disturbed_part(victim: &Finished, explanation: &Explanation, culprit: Culprit
     Some((explanation.origin.time_ns.0, stamp(late, end)?))
 }
 
-/// The part of the response in which somebody kept the chain from going on.
-fn share(explanation: &Explanation, is_his: impl Fn(&Cause) -> bool) -> f64 {
+/// The part of the response in which these causes held up the chain.
+fn share(explanation: &Explanation, is_counted: impl Fn(&Cause) -> bool) -> f64 {
     let causes = explanation.steps.iter().flat_map(|step| &step.causes);
-    let his = causes
-        .filter(|cause| (cause.kind.is_disturbance() || cause.kind == CauseKind::Unknown) && is_his(cause));
-    his.map(|cause| cause.time_ns).sum::<u64>() as f64 / explanation.response_ns.max(1) as f64
+    let counted = causes.filter(|cause| {
+        (cause.kind.is_disturbance() || cause.kind == CauseKind::Unknown) && is_counted(cause)
+    });
+    counted.map(|cause| cause.time_ns).sum::<u64>() as f64 / explanation.response_ns.max(1) as f64
 }
 
 /// Whether this could be one of the demo's disturbers.
@@ -276,7 +277,7 @@ fn is_ours(actor: &Actor) -> bool {
     )
 }
 
-/// The culprit of an explanation in the words of the reports.
+/// The culprit of an explanation, as reports name it.
 fn named(explanation: &Explanation) -> String {
     explanation.culprit.as_ref().map_or("nobody".into(), |c| cause_label(c.kind, c.actor.as_ref()))
 }
@@ -317,7 +318,7 @@ mod tests {
         .expect("an explanation as rtscope prints it")
     }
 
-    /// The hog kept the CPU from 900 to 1900, and rtscope says this.
+    /// The hog used the CPU from 900 to 1900, and this is the explanation of rtscope.
     fn observed(explanation: Explanation) -> Observed {
         let late = json!({"late": {"asked_ns": 1000, "woke_ns": 1900, "done_ns": 2000}});
         let summary = json!({"summary": {"loops": 1000, "late": 1, "late_margin": 0}});

@@ -2,8 +2,8 @@
 //! `./x demo`: a control loop with a deadline, three disturbers one after the other and then none, and `rtscope watch`
 //! that has to name them.
 //!
-//! What rtscope says is checked against what the programs themselves noted: how many responses were late, who was
-//! disturbing, and for how much of a late response. Each saved trace is opened with babeltrace2.
+//! The output of rtscope is checked against the notes of the programs themselves: how many responses were late, what
+//! disturbed them, and for how much of a late response. Each saved trace is opened with babeltrace2.
 
 mod check;
 mod phase;
@@ -35,7 +35,7 @@ struct Options {
     /// CPU of the control loop and its disturbers (default: the last one)
     #[arg(long)]
     cpu: Option<usize>,
-    /// Keep the saved traces in this folder (default: a temporary one, removed at the end)
+    /// Keep the saved traces in this directory (default: a temporary one, removed at the end)
     #[arg(long)]
     keep: Option<PathBuf>,
     /// One JSON object at the end and no other output
@@ -47,14 +47,14 @@ fn run(options: &Options) -> Result<bool> {
     let rtscope = program("rtscope")?;
     if !nix::unistd::Uid::effective().is_root() {
         bail!(
-            "rtscope loads programs into the kernel and the demo uses real-time priorities: run it as root"
+            "rtscope loads eBPF programs into the kernel and the demo uses real-time priorities: run it as root"
         );
     }
     let temporary =
-        tempfile::Builder::new().prefix("rtscope-demo-").tempdir().context("a temporary folder")?;
-    let folder = options.keep.clone().unwrap_or_else(|| temporary.path().to_owned());
+        tempfile::Builder::new().prefix("rtscope-demo-").tempdir().context("a temporary directory")?;
+    let directory = options.keep.clone().unwrap_or_else(|| temporary.path().to_owned());
     let cpu = options.cpu.map_or_else(sched::last_cpu, Ok)?;
-    let setting = Setting { rtscope, folder, cpu, duration: options.phase, quiet: options.json };
+    let setting = Setting { rtscope, directory, cpu, duration: options.phase, quiet: options.json };
     let mut verdicts = Vec::new();
     for (number, phase) in (1..).zip(&PHASES) {
         let observed =
@@ -66,7 +66,7 @@ fn run(options: &Options) -> Result<bool> {
         let phases: Vec<_> = verdicts.iter().map(Verdict::to_json).collect();
         print_line(&json!({"schema": "rtscope.demo/1", "ok": ok, "phases": phases}));
     } else {
-        // A reader that went away is no reason to fail.
+        // A reader that went away is not a reason to fail.
         let _ = io::stdout().write_all(report(&verdicts, ok).as_bytes());
     }
     Ok(ok)

@@ -15,7 +15,7 @@ use crate::watch::{Observations, Watch};
 /// The softirq that receives from the network.
 const NET_RX: u32 = 3;
 
-/// What is to be seen in a phase.
+/// What rtscope should name in a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Culprit {
     /// The disturbing thread itself.
@@ -36,12 +36,12 @@ pub struct Disturber {
 #[derive(Debug)]
 pub struct Phase {
     pub name: &'static str,
-    /// In plain words what is being done.
+    /// What happens, in plain words.
     pub heading: &'static str,
     pub disturber: Option<Disturber>,
 }
 
-/// The phases. No disturber may keep its CPU for more than a few percent of the time; intervals are odd numbers of
+/// The phases. No disturber may use its CPU for more than a few percent of the time; intervals are odd numbers of
 /// milliseconds, so that bursts meet the loop's 2 ms period at different places.
 pub const PHASES: [Phase; 4] = [
     Phase {
@@ -78,29 +78,29 @@ pub const PHASES: [Phase; 4] = [
 #[derive(Debug)]
 pub struct Setting {
     pub rtscope: PathBuf,
-    /// Where the traces are saved, a folder per phase.
-    pub folder: PathBuf,
+    /// Where the traces are saved, a subdirectory per phase.
+    pub directory: PathBuf,
     pub cpu: usize,
     pub duration: Duration,
     pub quiet: bool,
 }
 
-/// All that is known about a phase after it is over.
+/// All that is known about a phase that is over.
 #[derive(Debug)]
 pub struct Observed {
     pub victim: Finished,
     pub disturber: Option<Finished>,
     pub seen: Observations,
     pub traces: Vec<SavedTrace>,
-    /// Time that a hypervisor took from the CPU meanwhile. Nobody in this machine can see what it was used for.
+    /// Time that a hypervisor took from the CPU during the phase. This machine cannot see what it was used for.
     pub stolen: Duration,
 }
 
 impl Setting {
     /// Runs a phase. The control loop is watched from before its first to after its last response.
     pub fn observe(&self, number: u32, phase: &Phase) -> Result<Observed> {
-        self.say(&format!("\n--- {number} of {}: {}", PHASES.len(), phase.heading));
-        let snapshots = self.folder.join(phase.name);
+        self.print(&format!("\n--- {number} of {}: {}", PHASES.len(), phase.heading));
+        let snapshots = self.directory.join(phase.name);
         let stolen_before = stolen(self.cpu);
         let mut watch = Watch::start(&self.rtscope, &snapshots, self.duration, self.quiet)?;
         let disturber = phase.disturber.as_ref().map(|d| self.start(d.program, d.arguments)).transpose()?;
@@ -112,7 +112,7 @@ impl Setting {
         let stolen = stolen(self.cpu).saturating_sub(stolen_before);
         let traces = trace::open_all(&snapshots)?;
         for trace in &traces {
-            self.say(&format!("    {trace}"));
+            self.print(&format!("    {trace}"));
         }
         Ok(Observed { victim, disturber, seen, traces, stolen })
     }
@@ -123,7 +123,7 @@ impl Setting {
         Workload::start(program, all)
     }
 
-    fn say(&self, line: &str) {
+    fn print(&self, line: &str) {
         if !self.quiet {
             println!("{line}");
         }

@@ -20,7 +20,7 @@ pub struct SavedTrace {
 }
 
 impl SavedTrace {
-    /// Whether babeltrace2 read it without a word.
+    /// Whether babeltrace2 read it without complaints.
     pub fn is_clean(&self) -> bool {
         self.success && self.complaints.is_empty() && self.events > 0
     }
@@ -37,12 +37,12 @@ impl fmt::Display for SavedTrace {
     }
 }
 
-/// Opens every trace below a folder.
-pub fn open_all(folder: &Path) -> Result<Vec<SavedTrace>> {
-    if !folder.is_dir() {
+/// Opens every trace below a directory.
+pub fn open_all(directory: &Path) -> Result<Vec<SavedTrace>> {
+    if !directory.is_dir() {
         return Ok(Vec::new());
     }
-    let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
     let mut traces = Vec::new();
     for entry in entries {
         let path = entry?.path();
@@ -54,13 +54,13 @@ pub fn open_all(folder: &Path) -> Result<Vec<SavedTrace>> {
     Ok(traces)
 }
 
-fn open(folder: &Path) -> Result<SavedTrace> {
+fn open(directory: &Path) -> Result<SavedTrace> {
     let output = Command::new("babeltrace2")
-        .arg(folder)
+        .arg(directory)
         .output()
         .context("cannot start babeltrace2 (./x setup installs it)")?;
     Ok(SavedTrace {
-        name: folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        name: directory.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         events: output.stdout.iter().filter(|&&byte| byte == b'\n').count(),
         complaints: String::from_utf8_lossy(&output.stderr).into_owned(),
         success: output.status.success(),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Runs `rtscope watch --json` and reads what it says.
+//! Runs `rtscope watch --json` and reads its output.
 //!
-//! It is asked for JSON, so that the demo can check it, and the demo prints what rtscope prints for people: the same
-//! objects through the same code.
+//! The output is JSON, so that the demo can check it, and the demo prints what rtscope prints for people: the same objects
+//! through the same code.
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -23,7 +23,7 @@ use serde_json::Value;
 /// Late responses and explanations shown per phase; all are checked.
 const SHOWN: usize = 1;
 
-/// What rtscope said in a phase.
+/// What rtscope reported in a phase.
 #[derive(Debug)]
 pub struct Observations {
     pub report: Report,
@@ -47,7 +47,7 @@ impl Watch {
         let mut command = Command::new(rtscope);
         command.args(["watch", "response", "--task", "control*", "--threshold", "500us", "--end", "blocked"]);
         command.arg("--snapshot-dir").arg(snapshots).arg("--json");
-        // Only so that it ends by itself if this program is killed.
+        // Only so that it ends if this program is killed.
         command.arg("--duration").arg(format!("{}s", (duration + PATIENCE).as_secs()));
         let mut child = command
             .stdin(Stdio::null())
@@ -70,10 +70,10 @@ impl Watch {
                         return Ok(());
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => bail!("rtscope watch did not say that it is watching"),
+                Err(RecvTimeoutError::Timeout) => bail!("rtscope watch did not report that it is watching"),
                 Err(RecvTimeoutError::Disconnected) => {
                     let status = self.child.wait()?;
-                    bail!("rtscope watch ended at once ({status}); it says why above");
+                    bail!("rtscope watch ended at once ({status}); the reason is above");
                 }
             }
         }
@@ -157,5 +157,6 @@ fn kind(line: &Value) -> &str {
 }
 
 fn read<T: for<'a> Deserialize<'a>>(line: &Value) -> Result<T> {
-    T::deserialize(line).with_context(|| format!("rtscope printed what its own types do not fit: {line}"))
+    T::deserialize(line)
+        .with_context(|| format!("rtscope printed a line that does not fit its types: {line}"))
 }

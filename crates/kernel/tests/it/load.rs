@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The eBPF programs on the running kernel: they load, attach, record, and leave nothing behind.
+
+use super::skip_without_ebpf;
+use rtscope_event::{End, Glob};
+use rtscope_kernel::{Recorder, Session, SessionConfig, SnapshotConfig, Target, TrackerConfig};
+use rtscope_ring::BankImage;
+
+fn config() -> SessionConfig {
+    SessionConfig {
+        recorder: Some(Recorder {
+            bank_bytes: 1 << 20,
+            snapshot: Some(SnapshotConfig { post_ns: 50_000_000, interval_ns: 1_000_000_000 }),
+            stream: None,
+        }),
+        tracker: Some(TrackerConfig {
+            target: Target { name: Some(Glob::new("control*").unwrap()), pid: None },
+            end: End::Blocked,
+            threshold_ns: 500_000,
+            origins: None,
+        }),
+        only: Vec::new(),
+    }
+}
+
+// NEEDS: verifier
+#[test]
+fn root_programs_load_record_and_leave() {
+    if skip_without_ebpf() {
+        return;
+    }
+    let config = config();
+    let session = Session::start(&config).unwrap();
+    let memory = session.memory(&config).unwrap();
+    let tasks = session.dump_tasks().unwrap();
+    assert!(
+        tasks.iter().any(|task| task.tid.0 == std::process::id()),
+        "this process is not in the task dump"
+    );
+    let mut image = BankImage::default();
+    let mut records = 0;
+    // Something always happens: this very test sleeps and is woken.
+    while records < 100 {
+        std::thread::yield_now();
+        records = 0;
+        for cpu in 0..session.cpus() {
+            image.copy_from(memory.banks.as_ref().unwrap(), &memory.controls, cpu, 0, 1 << 20);
+            let gaps = image.walk(0..u64::MAX, |_| records += 1);
+            assert_eq!(gaps.unreadable, 0);
+        }
+    }
+    assert!(session.recursion_misses().iter().all(|(_, misses)| misses.is_some()));
+}

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs that lie. Whatever one program's files contain, another program's records are taken to the last byte, and the reports
+//! name the process that was dropped and the reason. Random cases have fixed seeds.
+
+use rtscope_abi::program as abi;
+use rtscope_testkit::program_files::{
+    self, PID, RING_BYTES, UserDirectory, provider_name, put32, put64, record_word, ring_name,
+};
+use rtscope_testkit::random::Random;
+use rtscope_testkit::skip;
+use rtscope_user::programs::{ProcessReport, Programs, Records, Sink};
+use rtscope_user::session::Settings;
+use rtscope_user::{ProviderInfo, RingInfo};
+use std::fs::{self, File};
+use std::io;
+use std::mem::offset_of;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// The birth of the honest program, in nanoseconds.
+const HONEST: u64 = u64::MAX / 2;
+
+/// A provider with one event of two integers.
+fn provider(birth_ns: u64) -> Vec<u8> {
+    program_files::provider(PID, birth_ns, 0, &["test:count 6\nu64 n\nu64 thread\n".to_owned()])
+}
+
+/// A ring with a sync record and this many events.
+fn ring(birth_ns: u64, events: u64) -> Vec<u8> {
+    let mut bytes = program_files::ring(PID, PID, birth_ns, abi::RTU_CLOCK_MONOTONIC);
+    let sync = [record_word(abi::RTU_ID_SYNC, 4, 1), 1, 0, 0];
+    let records = (0..events).flat_map(|number| [record_word(0, 3, 2 + number), number, 0]);
+    let mut at = abi::RTU_RING_OFFSET as usize;
+    for value in sync.into_iter().chain(records) {
+        put64(&mut bytes, at, value);
+        at += 8;
+    }
+    put64(&mut bytes, offset_of!(abi::rtu_ring, head), (at - abi::RTU_RING_OFFSET as usize) as u64);
+    bytes
+}
+
+/// A sink that has the records of each ring.
+#[derive(Default)]
+struct RingRecords {
+    rings: Vec<(u64, Vec<u8>)>,
+}
+
+impl Sink for RingRecords {
+    fn provider(&mut self, _: &ProviderInfo) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn ring(&mut self, info: &RingInfo) -> io::Result<()> {
+        self.rings.push((info.birth_ns, Vec::new()));
+        Ok(())
+    }
+
+    fn data(&mut self, ring: u32, records: &mut Records<'_>) -> io::Result<()> {
+        let chunk = records.chunk();
+        let taken = &mut self.rings[ring as usize];
+        if taken.0 == HONEST {
+            taken.1.extend(chunk.copy());
+        } else {
+            assert!(chunk.bytes <= RING_BYTES as u64, "no more than a ring holds");
+        }
+        Ok(())
+    }
+}
+
+/// A directory with the files of an honest program.
+fn with_honest_program() -> UserDirectory {
+    let directory = UserDirectory::new();
+    directory.write(&provider_name(PID, HONEST, 0), &provider(HONEST));
+    directory.write(&ring_name(PID, HONEST, PID, 0), &ring(HONEST, 500));
+    directory
+}
+
+fn recording(directory: &UserDirectory) -> Programs {
+    Programs::recording(directory.above(), Settings::default()).expect("a file of the test")
+}
+
+/// Polls four times and calls `between` after each; then the honest program's records must all be there.
+#[track_caller]
+fn record(directory: &UserDirectory, mut between: impl FnMut()) -> Vec<ProcessReport> {
+    let mut programs = recording(directory);
+    let mut taken = RingRecords::default();
+    for _ in 0..4 {
+        programs.poll(&mut taken).expect("a file of the test");
+        programs.drain(&mut taken).expect("a file of the test");
+        between();
+    }
+    programs.stop(&mut taken).expect("a file of the test");
+    let honest: Vec<&Vec<u8>> =
+        taken.rings.iter().filter(|ring| ring.0 == HONEST).map(|ring| &ring.1).collect();
+    let expected = &ring(HONEST, 500)[abi::RTU_RING_OFFSET as usize..][..32 + 500 * 24];
+    assert_eq!(honest.len(), 1, "the honest program's ring was found once");
+    assert!(honest[0] == expected, "{} bytes of {}", honest[0].len(), expected.len());
+    programs.reports()
+}
+
+/// Why the process that lies was dropped.
+fn dropped(reports: &[ProcessReport]) -> Option<String> {
+    let mut liars = reports.iter().filter(|report| report.dropped.is_some());
+    let first = liars.next().and_then(|report| report.dropped.clone());
+    assert!(liars.next().is_none(), "only one lies: {reports:?}");
+    first
+}
+
+fn liar(kind: char, birth_ns: u64) -> String {
+    match kind {
+        'r' => ring_name(PID, birth_ns, PID, 0),
+        _ => provider_name(PID, birth_ns, 0),
+    }
+}
+
+type Make = fn(&Path);
+
+#[test]
+fn what_is_no_file_is_refused_and_said() {
+    let make: [(&str, Make); 4] = [
+        ("a link", |path| std::os::unix::fs::symlink("/etc/passwd", path).expect("a file of the test")),
+        ("a FIFO", |path| {
+            nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).expect("a file of the test")
+        }),
+        ("a folder", |path| fs::create_dir(path).expect("a file of the test")),
+        ("a link to nothing", |path| {
+            std::os::unix::fs::symlink("nowhere", path).expect("a file of the test")
+        }),
+    ];
+    for (what, make) in make {
+        for kind in ['p', 'r'] {
+            let directory = with_honest_program();
+            make(&directory.path().join(liar(kind, 7)));
+            let why = dropped(&record(&directory, || {}));
+            assert!(why.as_ref().is_some_and(|why| why.starts_with(&liar(kind, 7))), "{what}: {why:?}");
+        }
+    }
+}
+
+#[test]
+fn headers_that_cannot_be_are_refused_and_said() {
+    let half: [(usize, u32); 9] = [
+        (offset_of!(abi::rtu_ring, magic), 1),
+        (offset_of!(abi::rtu_ring, abi_version), 9),
+        (offset_of!(abi::rtu_ring, ring_bytes), 1 << 30),
+        (offset_of!(abi::rtu_ring, ring_bytes), 3),
+        (offset_of!(abi::rtu_ring, sub_buffers), 0),
+        (offset_of!(abi::rtu_ring, sub_buffers), 1),
+        (offset_of!(abi::rtu_ring, clock), 77),
+        (offset_of!(abi::rtu_ring, pid), 2),
+        (offset_of!(abi::rtu_ring, tail), 5),
+    ];
+    for (offset, value) in half {
+        let directory = with_honest_program();
+        let mut bytes = ring(7, 10);
+        put32(&mut bytes, offset, value);
+        directory.write(&liar('p', 7), &provider(7));
+        directory.write(&liar('r', 7), &bytes);
+        assert!(dropped(&record(&directory, || {})).is_some(), "{offset} {value}");
+    }
+    for (offset, value) in [
+        (offset_of!(abi::rtu_provider, magic), 1),
+        (offset_of!(abi::rtu_provider, abi_version), 9),
+        (offset_of!(abi::rtu_provider, events), 64_000),
+        (offset_of!(abi::rtu_provider, first_id), u32::MAX),
+        (offset_of!(abi::rtu_provider, text_offset), u32::MAX),
+        (offset_of!(abi::rtu_provider, text_bytes), u32::MAX),
+        (offset_of!(abi::rtu_provider, enabled_offset), 8),
+        (offset_of!(abi::rtu_provider, enumerations), 1),
+    ] {
+        let directory = with_honest_program();
+        let mut bytes = provider(7);
+        put32(&mut bytes, offset, value);
+        directory.write(&liar('p', 7), &bytes);
+        assert!(dropped(&record(&directory, || {})).is_some(), "{offset} {value}");
+    }
+}
+
+#[test]
+fn positions_that_jump_are_refused_and_said() {
+    let head = offset_of!(abi::rtu_ring, head);
+    for value in [0, 8, 13, RING_BYTES as u64 * 3, u64::MAX, u64::MAX - 7, 1 << 63] {
+        let directory = with_honest_program();
+        directory.write(&liar('p', 7), &provider(7));
+        let file = directory.write(&liar('r', 7), &ring(7, 10));
+        let why = dropped(&record(&directory, || {
+            file.write_all_at(&value.to_le_bytes(), head as u64).expect("a file of the test")
+        }));
+        assert!(why.is_some_and(|why| why.contains("positions jump")), "{value}");
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_or_removed_is_survived() {
+    for length in [0, 100, 4096, 8192, 40_000] {
+        for kind in ['p', 'r'] {
+            let directory = with_honest_program();
+            let files =
+                [directory.write(&liar('p', 7), &provider(7)), directory.write(&liar('r', 7), &ring(7, 10))];
+            let file = &files[usize::from(kind == 'r')];
+            // Its head points to records that are no longer there.
+            let head = (RING_BYTES as u64).to_le_bytes();
+            record(&directory, || {
+                if kind == 'r' {
+                    file.write_all_at(&head, offset_of!(abi::rtu_ring, head) as u64)
+                        .expect("a file of the test");
+                }
+                file.set_len(length.min(file.metadata().expect("a file of the test").len()))
+                    .expect("a file of the test");
+            });
+        }
+    }
+    let directory = with_honest_program();
+    directory.write(&liar('p', 7), &provider(7));
+    directory.write(&liar('r', 7), &ring(7, 10));
+    record(&directory, || {
+        let _ = fs::remove_file(directory.path().join(liar('r', 7)));
+        let _ = fs::remove_file(directory.path().join(liar('p', 7)));
+    });
+}
+
+#[test]
+fn thousands_of_announced_rings_do_not_stop_the_others() {
+    let directory = with_honest_program();
+    // The newest of its number, so that it counts as alive.
+    let birth = HONEST + 1;
+    directory.write(&liar('p', birth), &provider(birth));
+    let header = &ring(birth, 0)[..4096];
+    for number in 0..9000 {
+        // With holes: it costs the liar nothing.
+        let file = directory.write(&ring_name(PID, birth, number, number), header);
+        file.set_len((abi::RTU_RING_OFFSET as usize + RING_BYTES) as u64).expect("a file of the test");
+    }
+    let mut programs = recording(&directory);
+    let mut taken = RingRecords::default();
+    let honest = |taken: &RingRecords| {
+        taken.rings.iter().any(|ring| ring.0 == HONEST && ring.1.len() == 32 + 500 * 24)
+    };
+    programs.poll(&mut taken).expect("a file of the test");
+    programs.drain(&mut taken).expect("a file of the test");
+    assert!(honest(&taken), "after the first poll");
+    for _ in 0..200 {
+        programs.poll(&mut taken).expect("a file of the test");
+        programs.drain(&mut taken).expect("a file of the test");
+    }
+    programs.stop(&mut taken).expect("a file of the test");
+    let reports = programs.reports();
+    let why = dropped(&reports).expect("9000 rings are too many");
+    assert!(why.contains("announces more than"), "{why}");
+    assert!(taken.rings.len() < 8300, "{}", taken.rings.len());
+}
+
+/// Writes a few numbers anywhere, or one that is nearly right, and sometimes cuts the file.
+fn spoil(random: &mut Random, file: &File, interesting: u64) {
+    let length = file.metadata().expect("a file of the test").len().max(8);
+    for _ in 0..=random.below(6) {
+        let within = if random.below(2) == 0 { interesting } else { length };
+        let place = random.below(within.min(length) - 7);
+        let place = if random.below(2) == 0 { place & !7 } else { place };
+        let value = match random.below(6) {
+            0 => 0,
+            1 => u64::MAX,
+            2 => random.below(1 << 20),
+            3 => 1 << random.below(64),
+            4 => record_word(random.below(4) as u32, random.below(1024), random.below(1000)),
+            _ => random.below(1 << 31) << 32 | random.below(1 << 31),
+        };
+        file.write_all_at(&value.to_le_bytes(), place).expect("a file of the test");
+    }
+    if random.below(12) == 0 {
+        file.set_len(random.below(length)).expect("a file of the test");
+    }
+}
+
+#[test]
+fn random_lies_harm_nobody_else() {
+    let before = resident_bytes();
+    let mut dropped = 0;
+    for seed in 0..400 {
+        let mut random = Random(seed);
+        let directory = with_honest_program();
+        let files: Vec<(File, u64)> = (0..4)
+            .flat_map(|birth| {
+                let provider = directory.write(&liar('p', birth), &provider(birth));
+                let ring = directory.write(&liar('r', birth), &ring(birth, 100));
+                [(provider, 600), (ring, 4096 + 3000)]
+            })
+            .collect();
+        for (file, interesting) in &files {
+            if random.below(3) > 0 {
+                spoil(&mut random, file, *interesting);
+            }
+        }
+        let reports = record(&directory, || {
+            let (file, interesting) = &files[random.below(8) as usize];
+            spoil(&mut random, file, *interesting);
+        });
+        dropped += reports.iter().filter(|report| report.dropped.is_some()).count();
+    }
+    println!("of 1600 liars {dropped} were dropped");
+    assert!(dropped > 200, "{dropped}");
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 100 << 20, "memory grew by {grown} bytes");
+}
+
+fn resident_bytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/statm").expect("a file of the test");
+    status.split_whitespace().nth(1).expect("a file of the test").parse::<u64>().expect("a file of the test")
+        * 4096
+}
+
+#[test]
+fn processes_that_have_ended_leave_no_account() {
+    const ENDED: u64 = 100;
+    let directory = with_honest_program();
+    // Of one process number only the newest life can live.
+    for birth_ns in 1..=ENDED {
+        directory.write(&liar('p', birth_ns), &provider(birth_ns));
+        directory.write(&liar('r', birth_ns), &ring(birth_ns, 5));
+    }
+    let mut programs = recording(&directory);
+    let mut taken = RingRecords::default();
+    programs.poll(&mut taken).expect("a file of the test");
+    programs.drain(&mut taken).expect("a file of the test");
+    programs.stop(&mut taken).expect("a file of the test");
+    let reports = programs.reports();
+    assert_eq!(reports.len(), 1, "the one that lives: {reports:?}");
+    assert_eq!((programs.count(), programs.rings()), (ENDED as u32 + 1, ENDED as u32 + 1));
+    assert_eq!(taken.rings.len() as u64, ENDED + 1);
+    let left = fs::read_dir(directory.path()).expect("a file of the test").flatten();
+    let names: Vec<String> = left.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    assert!(
+        !names.iter().any(|name| !name.contains(&format!("{HONEST:x}")) && name != "collector"),
+        "{names:?}"
+    );
+}
+
+#[test]
+fn who_only_watches_changes_nothing_of_what_it_cannot_read() {
+    let directory = with_honest_program();
+    let mut recorded = provider(HONEST);
+    put64(&mut recorded, offset_of!(abi::rtu_provider, session), 7);
+    put32(&mut recorded, offset_of!(abi::rtu_provider, flags), abi::RTU_BLOCKING);
+    put32(&mut recorded, size_of::<abi::rtu_provider>(), 1);
+    let name = provider_name(PID, HONEST, 0);
+    directory.write(&name, &recorded);
+    // A ring that a watcher cannot map.
+    let mut wrong = ring(HONEST, 1);
+    put32(&mut wrong, offset_of!(abi::rtu_ring, sub_buffers), 3);
+    directory.write(&ring_name(PID, HONEST, PID, 1), &wrong);
+    let mut watcher = Programs::watching(directory.above());
+    watcher.poll(&mut RingRecords::default()).expect("a file of the test");
+    assert!(watcher.reports()[0].dropped.is_some(), "{:?}", watcher.reports());
+    drop(watcher);
+    assert!(
+        fs::read(directory.path().join(&name)).expect("a file of the test") == recorded,
+        "as its recorder left it"
+    );
+    // A collector disables the events of a program from which it takes nothing, and no thread waits for it.
+    let mut programs = recording(&directory);
+    programs.poll(&mut RingRecords::default()).expect("a file of the test");
+    let bytes = fs::read(directory.path().join(&name)).expect("a file of the test");
+    let half = |offset: usize| u32::from_le_bytes(bytes[offset..offset + 4].try_into().expect("four bytes"));
+    assert_eq!(half(size_of::<abi::rtu_provider>()), 0, "no event is on");
+    assert_eq!(half(offset_of!(abi::rtu_provider, flags)), 0);
+    assert_eq!(half(offset_of!(abi::rtu_provider, session)), 0);
+}
+
+// NEEDS: host
+#[test]
+fn root_a_second_collector_leaves_the_session_of_the_first() {
+    if skip::without_root() {
+        return;
+    }
+    let directory = with_honest_program();
+    let first = recording(&directory);
+    let session = || fs::read(directory.above().join("rtscope-session")).ok();
+    let before = session();
+    assert!(before.is_some());
+    let second = Programs::recording(directory.above(), Settings::default());
+    assert!(matches!(second, Err(rtscope_user::Error::Busy(_))), "{second:?}");
+    assert!(session() == before, "programs that start now still find the first one's");
+    drop(first);
+    assert_eq!(session(), None);
+}

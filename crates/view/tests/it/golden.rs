@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What reports look like, compared with files that people have read.
+//!
+//! `RTSCOPE_BLESS=1 cargo test -p rtscope-view` writes the files again; read the diff before you commit it.
+
+use rtscope_analyze::chain::{Config, Target, replay};
+use rtscope_analyze::explain::{Explainer, Explanation};
+use rtscope_analyze::histogram::Histogram;
+use rtscope_analyze::summary::{Report, Summary};
+use rtscope_event::{
+    CpuHistory, CpuId, Glob, Irq, LateResponse, Loss, LossCause, MonotonicNs, Policy, Recording, TaskInfo,
+    parse_event,
+};
+use rtscope_testkit::recordings::task;
+use rtscope_view::{
+    Style, WallClock, explanation_json, explanation_text, late_json, late_line, summary_json, summary_text,
+};
+use std::path::PathBuf;
+
+const CLOCK: WallClock = WallClock { unix_offset_ns: 1_700_000_000_000_000_000, utc_offset_s: 3600 };
+const PLAIN: Style = Style { color: false };
+
+fn golden(name: &str, got: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("RTSCOPE_BLESS").is_some() {
+        std::fs::write(&path, got).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap();
+    assert!(got == expected, "{name} has changed; got:\n{got}");
+    for line in expected.lines().filter(|_| name.ends_with(".txt")) {
+        assert!(line.chars().count() <= 100, "too wide: {line}");
+    }
+}
+
+fn recording(text: &str) -> Recording {
+    let events: Vec<_> =
+        text.lines().filter(|line| !line.trim().is_empty()).map(|line| parse_event(line).unwrap()).collect();
+    let mut recording = Recording { events, ..Recording::default() };
+    for cpu in 0..2 {
+        let complete_since = Some(MonotonicNs(1));
+        recording.history.push(CpuHistory { cpu: CpuId(cpu), complete_since, events: 1 });
+    }
+    for (tid, comm, policy) in [
+        (1234, "control-loop", 1),
+        (1240, "hog", 1),
+        (900, "shell", 0),
+        (40, "irq/36-virtio1", 1),
+        (41, "kworker/1:0", 0),
+    ] {
+        let kthread = comm.starts_with("irq") || comm.starts_with("kworker");
+        recording.names.add_task(TaskInfo { policy: Policy(policy), kthread, ..task(tid, comm) });
+    }
+    recording.names.add_irq(Irq(36), "virtio1-req.0".to_owned());
+    recording
+}
+
+fn explained(recording: &Recording) -> Vec<(LateResponse, Explanation)> {
+    let mut config = Config::new(500_000);
+    config.target = Target::Comm(Glob::new("control-*").unwrap());
+    let explainer = Explainer::new(recording);
+    let (responses, _) = replay(recording, &config);
+    let late = responses.iter().filter(|response| response.late).zip(1..);
+    late.map(|(response, number)| explainer.report(response, 500_000, number))
+        .map(|late| (late.clone(), explainer.explain(&late)))
+        .collect()
+}
+
+/// A real-time hog of higher priority, then a preemption.
+const HOG: &str = "
+    500000 1 sched_switch prev_tid=900 prev_state=1 next_tid=0 next_kthread=1
+    500100 1 cpu_idle state=2
+    1004000 1 cpu_idle state=exit
+    1004102 1 vector_entry kind=local_timer vector=236
+    1005200 1 hrtimer_expire_entry timer=0x1 softexpires=1000000 expires=1000000
+    1006402 1 sched_waking tid=1234 prio=49 target_cpu=1
+    1007000 1 hrtimer_expire_exit timer=0x1
+    1007600 1 vector_exit kind=local_timer vector=236
+    1008500 1 sched_switch prev_tid=0 prev_kthread=1 next_tid=1240 next_prio=19
+    2004000 1 vector_entry kind=local_timer vector=236
+    2009600 1 vector_exit kind=local_timer vector=236
+    4111502 1 sched_switch prev_tid=1240 prev_prio=19 prev_state=1 next_tid=1234 next_prio=49
+    4200000 1 irq_handler_entry irq=36
+    4201100 1 softirq_raise vec=3
+    4201200 1 irq_handler_exit irq=36 ret=1
+    4201300 1 softirq_entry vec=3
+    4202400 1 softirq_exit vec=3
+    4300000 1 sched_switch prev_tid=1234 prev_prio=49 preempt=1 next_tid=1240 next_prio=19
+    4350000 1 sched_switch prev_tid=1240 prev_prio=19 prev_state=1 next_tid=1234 next_prio=49
+    4411702 1 sched_switch prev_tid=1234 prev_prio=49 prev_state=1 next_tid=0 next_kthread=1
+";
+
+/// A threaded interrupt whose target does its own work for too long, with a timer interrupt that came late.
+const OWN_WORK: &str = "
+    1000 0 sched_switch prev_tid=0 next_tid=900
+    1000000 0 irq_handler_entry irq=36
+    1001000 0 irq_handler_exit irq=36 ret=2
+    1002000 0 sched_waking tid=40 prio=49 target_cpu=0 kthread=1
+    1010000 0 sched_switch prev_tid=900 preempt=1 next_tid=40 next_prio=49 next_kthread=1
+    1040000 0 sched_waking tid=1234 prio=19 target_cpu=0
+    1045000 0 sched_switch prev_tid=40 prev_prio=49 prev_state=1 prev_kthread=1 next_tid=1234 next_prio=19
+    1900000 0 nmi_handler handler=0x1 duration=20000 handled=1
+    2000000 0 sched_switch prev_tid=1234 prev_prio=19 prev_state=1 next_tid=900
+    3300000 0 vector_entry kind=local_timer
+    3302000 0 hrtimer_expire_entry softexpires=2500000 expires=2800000
+    3303000 0 sched_waking tid=1234 prio=120
+    3304000 0 vector_exit kind=local_timer
+    3310000 0 sched_switch prev_tid=900 preempt=1 next_tid=1234
+    3400000 0 sched_switch prev_tid=1234 prev_state=1 next_tid=900
+";
+
+#[test]
+fn an_explanation_for_a_terminal() {
+    let hog = recording(HOG);
+    let (late, explanation) = explained(&hog).remove(0);
+    golden("hog.txt", &explanation_text(&explanation, PLAIN));
+    golden("hog-color.ansi", &explanation_text(&explanation, Style { color: true }));
+    let line = late_line(&late, &hog.names, Some(&CLOCK), PLAIN);
+    golden("hog-line.log", &format!("{line}\n"));
+}
+
+#[test]
+fn nobody_is_blamed_in_words_either() {
+    let mut recording = recording(OWN_WORK);
+    recording.losses.push(Loss { cpu: Some(CpuId(0)), cause: LossCause::RecursionMiss, count: None });
+    let texts: Vec<String> =
+        explained(&recording).iter().map(|(_, explanation)| explanation_text(explanation, PLAIN)).collect();
+    golden("own-work.txt", &texts.join("\n"));
+}
+
+/// Two device interrupts for one softirq on a CPU that a name tries to paint red, and a wakeup before the target waits.
+const MERGED: &str = "
+    1000 0 cpu_idle state=2
+    2000 1 sched_switch prev_tid=0 next_tid=1234 next_prio=49
+    1000000 0 irq_handler_entry irq=36
+    1001000 0 softirq_raise vec=3
+    1002000 0 irq_handler_exit irq=36 ret=1
+    1002500 0 irq_handler_entry irq=37
+    1003000 0 softirq_raise vec=3
+    1003500 0 irq_handler_exit irq=37 ret=1
+    1004000 0 softirq_entry vec=3
+    1006000 0 sched_waking tid=1234 prio=49 target_cpu=1
+    1007000 0 softirq_exit vec=3
+    1700000 1 sched_switch prev_tid=1234 prev_prio=49 prev_state=1 next_tid=0
+    2000000 0 sched_waking tid=1234 prio=49 target_cpu=1
+";
+
+#[test]
+fn merged_origins_and_busy_wakings() {
+    let mut recording = recording(MERGED);
+    recording.names.add_irq(Irq(37), "red\x1b[31m".to_owned());
+    golden("merged.txt", &explanation_text(&explained(&recording)[0].1, PLAIN));
+}
+
+/// A chain that is handed from CPU to CPU, to a worker that is at work, and to a target that finds a spinlock held.
+const HANDED_ON: &str = "
+    1000 1 sched_switch prev_tid=0 next_tid=41 next_kthread=1
+    1100 0 sched_switch prev_tid=0 next_tid=1240
+    900000 1 work_start work=0x1
+    1000000 0 irq_handler_entry irq=36
+    1005000 0 ipi_send target_cpu=1 call=1
+    1006000 0 irq_handler_exit irq=36 ret=1
+    1009000 1 vector_entry kind=call_function_single
+    1012000 1 work_queue work=0x2
+    1013000 1 vector_exit kind=call_function_single
+    1400000 1 work_end work=0x1
+    1401000 1 work_start work=0x2
+    1450000 1 sched_waking tid=1234 prio=49 target_cpu=1
+    1451000 1 work_end work=0x2
+    1460000 1 sched_switch prev_tid=41 prev_kthread=1 prev_state=1026 next_tid=1234 next_prio=49
+    1500000 1 sched_switch prev_tid=1234 prev_prio=49 prev_state=4096 next_tid=0
+    1700000 0 sched_waking tid=1234 prio=49 target_cpu=1
+    1720000 1 sched_switch prev_tid=0 next_tid=1234 next_prio=49
+    1800000 1 sched_switch prev_tid=1234 prev_prio=49 prev_state=1 next_tid=0
+";
+
+#[test]
+fn what_is_handed_on_says_by_whom() {
+    golden("handed-on.txt", &explanation_text(&explained(&recording(HANDED_ON))[0].1, PLAIN));
+}
+
+#[test]
+fn shares_shown_add_up() {
+    for events in [HOG, OWN_WORK] {
+        for (_, explanation) in explained(&recording(events)) {
+            let shown: u32 = explanation.steps.iter().map(|step| step.share_permille).sum();
+            assert_eq!(shown, 1000);
+        }
+    }
+}
+
+fn report() -> Report {
+    let mut summary = Summary::new();
+    let mut histogram = Histogram::default();
+    for events in [HOG, OWN_WORK, HOG] {
+        for (late, explanation) in explained(&recording(events)) {
+            summary.add_explanation(&explanation);
+            histogram.record(late.response_ns());
+        }
+    }
+    summary.add_late(&explained(&recording(HOG))[0].0);
+    for index in 0..20_000_u64 {
+        histogram.record(9_000 + index % 5_000 + index % 7 * 3_000);
+    }
+    let mut report = Report {
+        elapsed_ns: 60_000_000_000,
+        threshold_ns: 500_000,
+        suppressed: 1,
+        statistics: histogram.statistics(),
+        groups: summary.groups(),
+        losses: vec![Loss { cpu: None, cause: LossCause::Overwritten, count: Some(12) }],
+        ..Report::default()
+    };
+    report.counters.seen = histogram.count();
+    report.counters.late = summary.count();
+    report.counters.unlinked = 3;
+    report
+}
+
+#[test]
+fn a_summary() {
+    golden("summary.txt", &summary_text(&report(), PLAIN));
+}
+
+#[test]
+fn objects_for_programs() {
+    let hog = recording(HOG);
+    let (late, explanation) = explained(&hog).remove(0);
+    let lines = [
+        late_json(&late, Some(&CLOCK)).unwrap(),
+        explanation_json(&explanation, Some(&CLOCK)).unwrap(),
+        summary_json(&report()).unwrap(),
+    ];
+    golden("watch.jsonl", &format!("{}\n", lines.join("\n")));
+    // What is written can be read back.
+    let read: Explanation = serde_json::from_str(&lines[1]).unwrap();
+    assert_eq!(read, explanation);
+    let read: LateResponse = serde_json::from_str(&lines[0]).unwrap();
+    assert_eq!(read, late);
+    let read: Report = serde_json::from_str(&lines[2]).unwrap();
+    assert_eq!(read, report());
+}

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The integration tests of this crate, one module for each subject.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod babeltrace2;
+mod golden;
+mod layouts;
+mod stat;
