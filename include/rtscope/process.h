@@ -462,7 +462,11 @@ static inline void rtscope__describe(struct rtscope__shared *shared, struct rtsc
 	enabled = (uint32_t *)(void *)((char *)provider + provider->enabled_offset);
 	for (uint32_t i = 0; i < events; i++)
 		object->events[i]->id = provider->first_id + i;
-	/* Old words, when there are some, are not looked at any more from here on. */
+	/*
+	 * Old words, when there are some, are not looked at any more from here on. ORDER: relaxed; pairs with the load in
+	 * RTSCOPE_EVENT (event.h), which finds the old word or the new one: both are there. The ids were written before, and
+	 * other threads get at a new object's events only through what ended its constructor.
+	 */
 	for (uint32_t i = 0; i < events; i++)
 		__atomic_store_n(&object->events[i]->enabled, &enabled[i], __ATOMIC_RELAXED);
 }
@@ -477,6 +481,7 @@ static inline uint32_t rtscope__enable(struct rtscope__object *object, const str
 	for (uint32_t i = 0; i < provider->events; i++) {
 		uint32_t wanted = session && rtscope__wanted(session, object->events[i]->text);
 
+		/* ORDER: relaxed; pairs with the load in RTSCOPE_EVENT (event.h): a switch that stands for itself. */
 		if (wanted || !session)
 			__atomic_store_n(&enabled[i], wanted, __ATOMIC_RELAXED);
 		count += wanted;
@@ -513,8 +518,9 @@ static inline long rtscope__announce(struct rtscope__shared *shared, struct rtsc
 		shared->flags = &provider->flags;
 	}
 	/*
-	 * ORDER: seq_cst. The file is complete before the session is looked for; a collector writes the session before it looks
-	 * for files. So one of them sees the other.
+	 * ORDER: seq_cst; pairs with the acquire load of `ready` in Provider::open (crates/user/src/provider.rs), which then sees
+	 * what describe() wrote. The file is complete before the session is looked for; a collector writes the session before it
+	 * looks for files. So one of them sees the other; and a collector looks again at a file that was not ready.
 	 */
 	__atomic_store_n(&provider->ready, 1, __ATOMIC_SEQ_CST);
 	if (rtscope__find_session(shared, buffer)) {
@@ -522,6 +528,7 @@ static inline long rtscope__announce(struct rtscope__shared *shared, struct rtsc
 
 		count = rtscope__enable(object, session);
 		if (count && shared->provider) {
+			/* ORDER: relaxed; read by threads of this process (threads.h) that its constructor comes before. */
 			__atomic_store_n(&shared->provider->ring_bytes, session->ring_bytes, __ATOMIC_RELAXED);
 			__atomic_store_n(&shared->provider->flags, session->flags, __ATOMIC_RELAXED);
 			__atomic_store_n(&shared->provider->session, session->session, __ATOMIC_RELAXED);

@@ -131,15 +131,17 @@ static inline int rtscope_queue_attach(struct rtscope_queue *queue, void *memory
 	uint64_t capacity, tail, head, need;
 
 	memset(queue, 0, sizeof(*queue));
+	/* ORDER: acquire; pairs with the release in rtscope_queue_make() and in crates/queue/src/memory.rs. */
 	if (bytes < sizeof(*shared) || (uintptr_t)memory & 63 ||
 	    __atomic_load_n(&shared->magic, __ATOMIC_ACQUIRE) != RTSCOPE_QUEUE_MAGIC ||
 	    shared->version != RTSCOPE_QUEUE_VERSION)
 		return RTSCOPE__EPROTO;
-	/* Read once: the other side may change them at any time. */
+	/* ORDER: relaxed; after the acquire of `magic`. Read once: the other side may change them at any time. */
 	capacity = __atomic_load_n(&shared->capacity, __ATOMIC_RELAXED);
 	if (__atomic_load_n(&shared->element_bytes, __ATOMIC_RELAXED) != element_bytes)
 		return RTSCOPE__EPROTO;
 	need = rtscope_queue_bytes(capacity, element_bytes);
+	/* ORDER: acquire; pairs with the releases in publish() and give_back(): elements and places are as they were left. */
 	tail = __atomic_load_n(&shared->tail, __ATOMIC_ACQUIRE);
 	head = __atomic_load_n(&shared->head, __ATOMIC_ACQUIRE);
 	if (!need || bytes < need || tail - head > capacity)
@@ -151,6 +153,7 @@ static inline int rtscope_queue_attach(struct rtscope_queue *queue, void *memory
 	queue->element_bytes = element_bytes;
 	queue->own = side == RTSCOPE_QUEUE_PRODUCER ? tail : head;
 	queue->other = side == RTSCOPE_QUEUE_PRODUCER ? head : tail;
+	/* ORDER: relaxed; counters, which only the producer writes. */
 	queue->lost = __atomic_load_n(&shared->lost, __ATOMIC_RELAXED);
 	queue->high_water = __atomic_load_n(&shared->high_water, __ATOMIC_RELAXED);
 	return 0;
@@ -179,7 +182,7 @@ static inline uint64_t rtscope_queue__room(struct rtscope_queue *queue, uint64_t
 	uint64_t room = capacity - (queue->own - queue->other);
 
 	if (__builtin_expect(room < wanted, 0)) {
-		/* ORDER: acquire; pairs with the consumer's release: it has done with the elements before it. */
+		/* ORDER: acquire; pairs with the release in give_back(): the consumer has done with the elements before it. */
 		uint64_t head = __atomic_load_n(&queue->memory->head, __ATOMIC_ACQUIRE);
 
 		if (queue->broken || queue->own - head > capacity)
@@ -193,11 +196,11 @@ static inline uint64_t rtscope_queue__room(struct rtscope_queue *queue, uint64_t
 static inline void rtscope_queue__publish(struct rtscope_queue *queue, uint64_t count)
 {
 	queue->own += count;
-	/* ORDER: release; pairs with the consumer's acquire: it sees the elements. */
+	/* ORDER: release; pairs with the acquire in rtscope_queue__there(): the consumer sees the elements. */
 	__atomic_store_n(&queue->memory->tail, queue->own, __ATOMIC_RELEASE);
 	if (__builtin_expect(
 		    queue->own - queue->other > queue->high_water && queue->own - queue->other > queue->mask >> 3, 0)) {
-		/* It may be as full as that, or the consumer's head as last seen is old. ORDER: acquire; as in room(). */
+		/* It may be as full as that, or the consumer's head as last seen is old. ORDER: acquire; as in rtscope_queue__room(). */
 		uint64_t head = __atomic_load_n(&queue->memory->head, __ATOMIC_ACQUIRE);
 
 		if (queue->own - head > queue->mask + 1) {
@@ -207,6 +210,7 @@ static inline void rtscope_queue__publish(struct rtscope_queue *queue, uint64_t 
 		queue->other = head;
 		if (queue->own - head > queue->high_water && queue->own - head > queue->mask >> 3) {
 			queue->high_water = queue->own - head;
+			/* ORDER: relaxed; pairs with rtscope_queue_high_water(): a number that stands for itself. */
 			__atomic_store_n(&queue->memory->high_water, queue->high_water, __ATOMIC_RELAXED);
 		}
 	}
@@ -214,6 +218,7 @@ static inline void rtscope_queue__publish(struct rtscope_queue *queue, uint64_t 
 
 static inline void rtscope_queue__lost(struct rtscope_queue *queue)
 {
+	/* ORDER: relaxed; pairs with rtscope_queue_lost(): a number that stands for itself. */
 	__atomic_store_n(&queue->memory->lost, ++queue->lost, __ATOMIC_RELAXED);
 }
 
@@ -268,6 +273,7 @@ static inline void rtscope_queue_wake(struct rtscope_queue *queue, int event)
 	 * sees what was pushed before.
 	 */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	/* ORDER: relaxed; the fence before it is what orders it. */
 	if (__atomic_load_n(&queue->memory->waiting, __ATOMIC_RELAXED)) {
 		/* It is full when nobody has read it yet: then it wakes already. */
 		rtscope__call(__NR_write, event, (long)&one, sizeof(one), 0, 0, 0);
@@ -282,7 +288,7 @@ static inline uint64_t rtscope_queue__there(struct rtscope_queue *queue, uint64_
 	uint64_t there = queue->other - queue->own;
 
 	if (there < wanted) {
-		/* ORDER: acquire; pairs with the producer's release: the elements before it are there. */
+		/* ORDER: acquire; pairs with the release in rtscope_queue__publish(): the elements before it are there. */
 		uint64_t tail = __atomic_load_n(&queue->memory->tail, __ATOMIC_ACQUIRE);
 
 		if (queue->broken || tail - queue->own > queue->mask + 1)
@@ -296,7 +302,7 @@ static inline uint64_t rtscope_queue__there(struct rtscope_queue *queue, uint64_
 static inline void rtscope_queue__give_back(struct rtscope_queue *queue, uint64_t count)
 {
 	queue->own += count;
-	/* ORDER: release; pairs with the producer's acquire: their places can be written again. */
+	/* ORDER: release; pairs with the acquire in rtscope_queue__room(): their places can be written again. */
 	__atomic_store_n(&queue->memory->head, queue->own, __ATOMIC_RELEASE);
 }
 
@@ -402,14 +408,15 @@ static inline int rtscope_queue_wait(struct rtscope_queue *queue, int event, int
 			rtscope_queue__sleep(-1, left < period_ns ? left : period_ns);
 			continue;
 		}
+		/* ORDER: relaxed, then a seq_cst fence; pairs with the fence in rtscope_queue_wake(). */
 		__atomic_store_n(&queue->memory->waiting, 1, __ATOMIC_RELAXED);
-		/* ORDER: seq_cst fence; see rtscope_queue_wake(). */
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 		/* Without the descriptor it looks by itself, instead of asking in vain again and again. */
 		if (left > RTSCOPE_QUEUE__LOOK_NS)
 			left = RTSCOPE_QUEUE__LOOK_NS;
 		if (!rtscope_queue__there(queue, 1) && !queue->broken && !rtscope_queue__sleep(event, left))
 			event = -1;
+		/* ORDER: relaxed; seen late by rtscope_queue_wake(), it costs a wake that nobody needed. */
 		__atomic_store_n(&queue->memory->waiting, 0, __ATOMIC_RELAXED);
 	}
 	return there;
@@ -420,11 +427,13 @@ static inline int rtscope_queue_wait(struct rtscope_queue *queue, int event, int
 /* Elements that found it full, and the most that were in it at a time (0: never above an eighth of the capacity). */
 static inline uint64_t rtscope_queue_lost(const struct rtscope_queue *queue)
 {
+	/* ORDER: relaxed; pairs with rtscope_queue__lost(). */
 	return __atomic_load_n(&queue->memory->lost, __ATOMIC_RELAXED);
 }
 
 static inline uint64_t rtscope_queue_high_water(const struct rtscope_queue *queue)
 {
+	/* ORDER: relaxed; pairs with the store in rtscope_queue__publish(). */
 	return __atomic_load_n(&queue->memory->high_water, __ATOMIC_RELAXED);
 }
 

@@ -23,7 +23,10 @@
 #define RTSCOPE__LIKELY(x) __builtin_expect(!!(x), 1)
 #define RTSCOPE__UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define RTSCOPE__HIDDEN __attribute__((weak, visibility("hidden")))
-/* Reads and writes that a signal handler, another process or the compiler's reordering must not tear apart. */
+/*
+ * Reads and writes that a signal handler, another process or the compiler must not tear apart. ORDER: relaxed, so they order
+ * nothing: most are of this thread and its handlers only, or of numbers that stand for themselves. What needs more says so.
+ */
 #define RTSCOPE__LOAD(place) __atomic_load_n(&(place), __ATOMIC_RELAXED)
 #define RTSCOPE__STORE(place, value) __atomic_store_n(&(place), (value), __ATOMIC_RELAXED)
 
@@ -59,22 +62,29 @@ static inline void rtscope__count(uint64_t *place)
 	/* A register tells the size in both of the assembler's languages. */
 	__asm__ __volatile__("add{q %1, %0| %0, %1}" : "+m"(*place) : "r"((uint64_t)1) : "cc");
 #else
+	/* ORDER: relaxed; pairs with Ring::lost() and waits() (crates/user/src/ring.rs): a counter that stands for itself. */
 	__atomic_fetch_add(place, 1, __ATOMIC_RELAXED);
 #endif
 }
 
-/* Compare-and-swap against the own signal handlers only; the other CPUs only read. */
+/*
+ * Compare-and-swap against this thread's signal handlers only; other CPUs only read. ORDER: none but the compiler's on x86, where
+ * stores become visible in order; relaxed on arm64. The collector reads the head (Ring::take, crates/user/src/ring.rs) and then
+ * believes only a word with this lap's tag, so it does no harm there when the head is seen before or after the words.
+ */
 static inline __attribute__((always_inline)) int rtscope__swap(uint64_t *place, uint64_t old, uint64_t value)
 {
 #if defined(__x86_64__)
 	unsigned char done;
 
+	/* ORDER: as above; not locked. */
 	__asm__ __volatile__("{cmpxchgq %3, %1|cmpxchg %1, %3}\n\tsete %0"
 			     : "=q"(done), "+m"(*place), "+a"(old)
 			     : "r"(value)
 			     : "cc", "memory");
 	return done;
 #else
+	/* ORDER: relaxed; as above. */
 	return __atomic_compare_exchange_n(place, &old, value, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 #endif
 }
@@ -105,7 +115,10 @@ rtscope__begin(const struct rtscope__thread *thread, uint64_t position, uint32_t
 	return record;
 }
 
-/* The record is complete. ORDER: release; pairs with the collector's acquire load of the word, which then sees the payload. */
+/*
+ * The record is complete. ORDER: release; pairs with the acquire load of the word in Records::header
+ * (crates/user/src/walk.rs), which then sees the payload.
+ */
 static inline __attribute__((always_inline)) void rtscope__commit(struct rtscope__record record)
 {
 	__atomic_store_n((uint64_t *)(void *)(record.place - 8), record.word, __ATOMIC_RELEASE);
@@ -192,7 +205,7 @@ static inline enum rtscope__step rtscope__step(struct rtscope__thread *thread, u
 	int sync = begins || (now - RTSCOPE__LOAD(thread->sync)) >> RTU_TIME_BITS ||
 		   cpu != RTSCOPE__LOAD(thread->cpu) || RTSCOPE__LOAD(ring->lost) != RTSCOPE__LOAD(thread->lost_told);
 
-	/* ORDER: acquire; pairs with the collector's release of the tail: it has done with what it gives back. */
+	/* ORDER: acquire; pairs with the release in Ring::give_back (crates/user/src/ring.rs): it has done with what it gives back. */
 	room_end = (flight ? position : __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE)) + thread->mask + 1;
 	if (sync)
 		need += sizeof(struct rtu_sync);

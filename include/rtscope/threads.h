@@ -21,6 +21,7 @@ RTSCOPE__HIDDEN void rtscope__lost(uint32_t cause)
 {
 	struct rtu_provider *provider = rtscope__shared.provider;
 
+	/* ORDER: relaxed; pairs with Provider::counters (crates/user/src/provider.rs): a number that only grows. */
 	if (provider)
 		__atomic_fetch_add(&provider->lost[cause], 1, __ATOMIC_RELAXED);
 }
@@ -84,7 +85,7 @@ static inline void rtscope__fill_ring(struct rtscope__shared *shared, struct rtu
 	/* Any number will do: so that old bytes of a program that records its input are no records. */
 	ring->key = (uint32_t)(rtscope__now(shared->clock) >> 4) * 0x9e3779b1u >> 8;
 	rtscope__thread_name(ring->comm);
-	/* ORDER: release; pairs with the collector's acquire: what is above is there when this is. */
+	/* ORDER: release; pairs with the acquire in Ring::open (crates/user/src/ring.rs): what is above is there when this is. */
 	__atomic_store_n(&ring->ready, 1, __ATOMIC_RELEASE);
 }
 
@@ -93,6 +94,7 @@ static inline int rtscope__keep(struct rtscope__shared *shared, struct rtu_ring 
 	for (int i = 0; i < RTSCOPE__RINGS_MAX; i++) {
 		struct rtu_ring *none = NULL;
 
+		/* ORDER: relaxed; only a free place is claimed. A fork's child reads them (rtscope__in_child()), alone. */
 		if (!RTSCOPE__LOAD(shared->rings[i]) &&
 		    __atomic_compare_exchange_n(&shared->rings[i], &none, ring, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 			return 1;
@@ -106,6 +108,7 @@ static inline int rtscope__make_ring(struct rtscope__shared *shared, struct rtsc
 	char path[RTSCOPE__PATH_BYTES];
 	uint64_t bytes =
 		rtscope__ring_bytes(shared->provider->ring_bytes ? shared->provider->ring_bytes : shared->ring_bytes);
+	/* ORDER: relaxed; each thread only needs a number of its own. */
 	uint32_t tid = (uint32_t)rtscope__call(__NR_gettid, 0, 0, 0, 0, 0, 0),
 		 number = __atomic_fetch_add(&shared->next_ring, 1, __ATOMIC_RELAXED);
 	struct rtu_ring *ring;
@@ -140,8 +143,12 @@ static inline int rtscope__make_ring(struct rtscope__shared *shared, struct rtsc
 			(const uint32_t *)(const void *)((char *)__builtin_thread_pointer() + __rseq_offset + 4);
 	thread->bytes = RTU_RING_OFFSET + bytes;
 	thread->may_block = shared->allows_blocking;
-	/* limit, sync are 0: the first event writes a sync record. */
+	/*
+	 * limit, sync are 0: the first event writes a sync record. ORDER: release; pairs with the load of `ring` in
+	 * rtscope__reserve() by a handler of this thread: it finds the fields above written.
+	 */
 	__atomic_store_n(&thread->ring, ring, __ATOMIC_RELEASE);
+	/* ORDER: relaxed; a number that only grows, as in rtscope__lost(). */
 	__atomic_fetch_add(&shared->provider->rings_made, 1, __ATOMIC_RELAXED);
 	return 0;
 }
@@ -170,7 +177,7 @@ RTSCOPE__HIDDEN struct rtscope__thread *rtscope__thread_page(int asked, int *err
 	if (!asked && (!shared->lazy || RTSCOPE__LOAD(provider->flags) & RTU_NO_LAZY || rtscope__confined(shared)))
 		return thread;
 	rtscope__tls = &rtscope__in_setup;
-	/* ORDER: signal fence; handlers of this thread must see that. */
+	/* ORDER: signal fence; pairs with the look at rtscope__tls by a handler of this thread in rtscope__reserve_slowly(). */
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	if (thread == &rtscope__none)
 		thread = rtscope__new_page();
@@ -179,6 +186,7 @@ RTSCOPE__HIDDEN struct rtscope__thread *rtscope__thread_page(int asked, int *err
 	if (!thread)
 		thread = &rtscope__none;
 	if (*error) {
+		/* ORDER: relaxed; as in rtscope__lost(). */
 		__atomic_fetch_add(&provider->rings_refused, 1, __ATOMIC_RELAXED);
 		RTSCOPE__STORE(provider->refused_errno, (uint32_t)*error);
 		if (thread != &rtscope__none) {
@@ -189,6 +197,7 @@ RTSCOPE__HIDDEN struct rtscope__thread *rtscope__thread_page(int asked, int *err
 	} else {
 		rtscope__key_set(shared->key, thread);
 	}
+	/* ORDER: signal fence; a handler that finds the page in rtscope__tls finds it filled. */
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	rtscope__tls = thread;
 	return thread;
@@ -293,6 +302,7 @@ RTSCOPE__HIDDEN void rtscope__end_ring(struct rtscope__thread *thread)
 	thread->session = ~0ULL;
 	RTSCOPE__STORE(thread->limit, 0);
 	RTSCOPE__STORE(thread->ring, (struct rtu_ring *)NULL);
+	/* ORDER: signal fence; from here on a handler in rtscope__reserve() finds no ring, before the ring is unmapped. */
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	for (int i = 0; i < RTSCOPE__RINGS_MAX; i++) {
 		if (RTSCOPE__LOAD(shared->rings[i]) == ring)
@@ -304,7 +314,7 @@ RTSCOPE__HIDDEN void rtscope__end_ring(struct rtscope__thread *thread)
 		rtscope__path(shared, path, 'r', ring->tid, 1, ring->number);
 		rtscope__unlink(path);
 	}
-	/* ORDER: release; all records were written before. */
+	/* ORDER: release; pairs with the acquire in Ring::has_ended (crates/user/src/ring.rs): all records were written before. */
 	__atomic_store_n(&ring->ended, 1, __ATOMIC_RELEASE);
 	rtscope__unmap(ring, thread->bytes);
 }
@@ -318,6 +328,7 @@ RTSCOPE__HIDDEN void rtscope__end_thread(void *page)
 		return;
 	rtscope__end_ring(thread);
 	rtscope__tls = &rtscope__ended;
+	/* ORDER: signal fence; from here on a handler finds rtscope__ended, before the page is unmapped. */
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	rtscope__unmap(thread, sizeof(*thread));
 }
@@ -362,6 +373,7 @@ RTSCOPE__HIDDEN void rtscope__begin_process(void)
 
 	shared->pid = (uint32_t)rtscope__call(__NR_getpid, 0, 0, 0, 0, 0, 0);
 	shared->birth_ns = rtscope__monotonic(RTSCOPE__CLOCK_BOOTTIME);
+	/* ORDER: relaxed; before main(), or in a fork's child: there is one thread. */
 	__atomic_store_n(&shared->next_ring, 0, __ATOMIC_RELAXED);
 	error = rtscope__make_folder(shared);
 	for (struct rtscope__object *object = shared->objects; object && !error; object = object->next) {
@@ -375,6 +387,7 @@ RTSCOPE__HIDDEN void rtscope__begin_process(void)
 	if (error) {
 		/* A child that cannot have its own must not go on with its parent's. */
 		for (struct rtscope__object *object = shared->objects; object; object = object->next) {
+			/* ORDER: relaxed; as in rtscope__describe(). */
 			for (struct rtscope__event **event = object->events; event < object->events_end; event++)
 				__atomic_store_n(&(*event)->enabled, &rtscope__off, __ATOMIC_RELAXED);
 		}
@@ -444,10 +457,11 @@ RTSCOPE__HIDDEN void rtscope__remove(struct rtscope__object *object)
 		place = &(*place)->next;
 	if (*place)
 		*place = object->next;
+	/* ORDER: relaxed; as in rtscope__describe(). Who unloads a library sees to it that nothing runs in it. */
 	for (struct rtscope__event **event = object->events; event < object->events_end; event++)
 		__atomic_store_n(&(*event)->enabled, &rtscope__off, __ATOMIC_RELAXED);
 	if (object->provider) {
-		/* ORDER: release; nothing of it is used after this. */
+		/* ORDER: release; pairs with the acquire in Provider::is_unloaded (crates/user/src/provider.rs): nothing of it is used after. */
 		__atomic_store_n(&object->provider->ready, 2, __ATOMIC_RELEASE);
 		rtscope__unmap(object->provider, object->bytes);
 		object->provider = NULL;

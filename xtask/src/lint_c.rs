@@ -51,7 +51,9 @@ pub fn add_all(tally: &mut Tally) -> Result<()> {
 /// All C of the tree.
 pub fn files() -> Result<Vec<PathBuf>> {
     let mut files = tidy::files_of(&root())?;
-    let is_c = |file: &PathBuf| file.extension().is_some_and(|end| end == "c" || end == "h");
+    let is_c = |file: &PathBuf| {
+        file.extension().is_some_and(|end| ["c", "h", "cpp", "hpp"].iter().any(|known| end == *known))
+    };
     files.retain(|file| !file.is_symlink() && is_c(file));
     files.sort();
     Ok(files)

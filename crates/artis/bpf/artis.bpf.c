@@ -245,11 +245,14 @@ static __always_inline void take_over_all(__u32 turn)
 			continue;
 		bpf_for(again, 0, TAKE_OVER)
 		{
+			/* ORDER: none; a hint. The claim below orders, and take_over() looks again. Pairs with hand_over(). */
 			if (!left || *(volatile __u64 *)&ring->tail == *(volatile __u64 *)&ring->head)
 				break;
+			/* ORDER: full; pairs with the release below by the reader before: its tail is seen. */
 			if (__sync_val_compare_and_swap(&ring->reader, 0, 1))
 				break;
 			left -= take_over_from(ring, left);
+			/* ORDER: full; pairs with the claim above: what was taken was read before. */
 			__sync_val_compare_and_swap(&ring->reader, 1, 0);
 		}
 	}
@@ -315,6 +318,7 @@ static __always_inline void empty_held(__u64 longer_ns)
 	{
 		__s32 cpu = config.rt[index(at)];
 		struct rts_artis_cpu *there = counts_of(cpu);
+		/* ORDER: none; a time that stands for itself. Pairs with watch_switch() in hooks.bpf.h. */
 		__u64 since = there ? *(volatile __u64 *)&there->rt0_since_ns : 0;
 
 		if (!since || now - since < longer_ns || scx_bpf_dsq_nr_queued(LOCAL_ON | cpu) <= 0)
@@ -506,6 +510,7 @@ SEC("struct_ops/artis_cpu_online")
 void BPF_PROG(artis_cpu_online, __s32 cpu)
 {
 	if (cpus[index(cpu)].offline && !is_rt(cpu))
+		/* ORDER: none; the kernel switches one CPU at a time. Pairs with artis_cpu_offline(). */
 		__sync_fetch_and_sub(&offline_others, 1);
 	cpus[index(cpu)].offline = 0;
 }
@@ -537,6 +542,7 @@ SEC("struct_ops/artis_cpu_offline")
 void BPF_PROG(artis_cpu_offline, __s32 cpu)
 {
 	if (!cpus[index(cpu)].offline && !is_rt(cpu))
+		/* ORDER: none; as in artis_cpu_online(). */
 		__sync_fetch_and_add(&offline_others, 1);
 	cpus[index(cpu)].offline = 1;
 	cpus[index(cpu)].idle = 0;

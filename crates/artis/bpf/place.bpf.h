@@ -163,8 +163,11 @@ static __always_inline __s32 claim_lent_rt(const struct task_struct *p, const st
 	cpu = less_important(p, config.rt, config.nr_rt);
 	if (cpu < 0)
 		return -1;
+	/*
+	 * By one at a time, and not when RT0 has come since. ORDER: the load orders nothing, the compare-and-swap is full; pairs with
+	 * itself on other CPUs, and with the stores of `rank` where a task gets a CPU (artis.bpf.c, hooks.bpf.h).
+	 */
 	seen = *(volatile __u32 *)&cpus[index(cpu)].rank;
-	/* By one at a time, and not when RT0 has come meanwhile. */
 	if (seen <= rank || seen >= RANK_NONE ||
 	    __sync_val_compare_and_swap(&cpus[index(cpu)].rank, seen, rank) != seen)
 		return -1;

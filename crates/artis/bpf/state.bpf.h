@@ -107,6 +107,7 @@ static __always_inline __u32 class_of(const struct task_struct *p)
 
 static __always_inline void count(__u64 *counter)
 {
+	/* ORDER: none; a number that stands for itself. Pairs with the read of the map in crates/artis/src/counts.rs. */
 	__sync_fetch_and_add(counter, 1);
 }
 
@@ -133,10 +134,14 @@ static __always_inline bool hand_over(__s32 cpu, __u32 pid)
 	__u32 key = cpu;
 	struct ring *ring = bpf_map_lookup_elem(&rings, &key);
 
+	/* ORDER: control dependency; pairs with the tail's step in take_over(): the entry has been read. */
 	if (!ring || ring->head - *(volatile __u64 *)&ring->tail >= RTS_ARTIS_RING)
 		return false;
 	*(volatile __u32 *)&ring->pids[ring->head & (RTS_ARTIS_RING - 1)] = pid;
-	/* A full barrier: who sees the new head sees the entry. */
+	/*
+	 * ORDER: whoever sees the new head shall see the entry; pairs with the loads in take_over(). On x86 this is a full barrier. On
+	 * arm64 it is not: without a use of its result it becomes an instruction that orders nothing.
+	 */
 	__sync_fetch_and_add(&ring->head, 1);
 	return true;
 }
@@ -146,9 +151,11 @@ static __always_inline __u32 take_over(struct ring *ring)
 	__u64 tail = ring->tail;
 	__u32 pid;
 
+	/* ORDER: the head before the entry; pairs with hand_over(). x86 keeps loads in order, arm64 need not. */
 	if (tail == *(volatile __u64 *)&ring->head)
 		return 0;
 	pid = *(volatile __u32 *)&ring->pids[tail & (RTS_ARTIS_RING - 1)];
+	/* ORDER: the entry before the tail; pairs with the load of the tail in hand_over(). Full on x86, nothing on arm64. */
 	__sync_fetch_and_add(&ring->tail, 1);
 	return pid;
 }

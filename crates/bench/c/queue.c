@@ -39,6 +39,7 @@ static void go_to(int cpu)
 static void *produce(void *start)
 {
 	go_to(producer_cpu);
+	/* ORDER: acquire; pairs with the release in main(). */
 	while (!__atomic_load_n((int *)start, __ATOMIC_ACQUIRE))
 		;
 	for (uint64_t number = 0; number < count; number++) {
@@ -68,6 +69,7 @@ int main(int argc, char **argv)
 		return 1;
 	go_to(atoi(argv[2]));
 	begin = rtscope_queue__now();
+	/* ORDER: release; pairs with the acquire in produce(): `begin` was read before. */
 	__atomic_store_n(&start, 1, __ATOMIC_RELEASE);
 	for (uint64_t number = 0; number < count; number++) {
 		const uint64_t *found;

@@ -90,9 +90,11 @@ static inline void npt__touch(struct npt *npt)
 	for (int kind = 0; kind < 2; kind++) {
 		npt->windows[kind].min = UINT64_MAX;
 		for (size_t i = 0; i < NPT_BUCKETS; i++)
+			/* ORDER: none; volatile so that no store is left out. */
 			*(volatile uint64_t *)&npt->windows[kind].buckets[i] = 0;
 	}
 	for (size_t i = 0; i < NPT_LONG_MAX; i++)
+		/* ORDER: none; volatile so that no store is left out. */
 		*(volatile uint64_t *)&npt->longs[i].ticks = 0;
 }
 
@@ -118,6 +120,7 @@ static inline void NPT_LOOP(struct npt *npt)
 				npt->longs_count++;
 			}
 		}
+		/* ORDER: relaxed; a flag that stands for itself. Pairs with the handler of Stop (crates/cli/src). */
 		if (now >= end || __atomic_load_n(npt->stop, __ATOMIC_RELAXED))
 			break;
 		if (now >= change) {

@@ -30,6 +30,7 @@ int BPF_PROG(expiry_entry, int vector)
 SEC("tp_btf/hrtimer_expire_entry")
 int BPF_PROG(expiry_timer, struct hrtimer *timer)
 {
+	/* ORDER: the load once, so that one value is compared and stored; pairs with Expiry::want() in crates/ring/src/expiry.rs. */
 	__u64 wanted_ns = *(volatile __u64 *)&expiry.wanted_ns, now_ns, *entered;
 	struct hrtimer_sleeper *sleeper = (void *)timer;
 	__u32 only = 0;

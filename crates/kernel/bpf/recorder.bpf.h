@@ -21,12 +21,14 @@
  * held; elsewhere an atomic exchange does it, since eBPF has no release store before 6.15.
  */
 #if defined(__TARGET_ARCH_x86)
+/* ORDER: the compiler's; as above. */
 #define STORE_RELEASE(pointer, value)                                  \
 	do {                                                           \
 		barrier();                                             \
 		*(volatile __typeof__(*(pointer)) *)(pointer) = value; \
 	} while (0)
 #else
+/* ORDER: full, as each eBPF atomic that fetches; as above. */
 #define STORE_RELEASE(pointer, value) ((void)__sync_lock_test_and_set(pointer, value))
 #endif
 
@@ -45,10 +47,14 @@ static __noinline int flip(struct here *here)
 	__u32 claimed = control->flip_claim;
 	__u32 bank;
 
-	/* Once more, after the generation: an old stop_at must not flip for a new generation. */
+	/*
+	 * Once more, after the generation: an old stop_at must not flip for a new generation. ORDER: the compiler's only; x86 keeps
+	 * loads in order, arm64 need not. Pairs with pull_trigger(), which stores stop_at_ns last.
+	 */
 	barrier();
 	if (now(here) < *(volatile __u64 *)&trigger.stop_at_ns || claimed == generation)
 		return 0;
+	/* ORDER: full; pairs with itself in a program nested on this CPU: one of them flips. */
 	if (__sync_val_compare_and_swap(&control->flip_claim, claimed, generation) != claimed)
 		return 0;
 	bank = (control->active & 1) ^ 1;
@@ -79,11 +85,15 @@ static __always_inline struct bank *bank_at(struct here *here, __u32 bank)
  *   - the program's tracepoint fires with interrupts off, so on this CPU only an NMI can come in;
  *   - and no program of this session runs in one (config.without_nmi; one of the flight recorder's does).
  * Whom such a program interrupts uses the locked one, a single instruction: it is before or after, never in between.
+ *
+ * ORDER: the locked one is full: the head is seen before what is written to the slot; pairs with end_of_copy() in
+ * crates/ring/src/shared.rs. The plain one orders nothing: a stream's reader believes the record's word, not the head.
  */
 static __always_inline __u64 advance(const struct here *here, __u64 *head, __u32 size)
 {
 	__u64 position;
 
+	/* ORDER: as above. */
 	if (!config.without_nmi || !here->alone)
 		return __sync_fetch_and_add(head, size);
 	position = *(volatile __u64 *)head;
@@ -106,6 +116,11 @@ static __always_inline struct rts_record *reserve_in(struct here *here, __u32 ba
 	if ((position ^ (position + size)) >> config.sub_buffer_shift)
 		memory->first[((position + size) >> config.sub_buffer_shift) & (RTS_SUB_BUFFERS - 1)] = position + size;
 	record = (void *)memory->data + offset;
+	/*
+	 * ORDER: the compiler's only: an interrupt on this CPU finds the record open before any of its payload. Other CPUs need not,
+	 * since the head (a flight recorder's) or the commit (a stream's) tells them; pairs with record_word() in
+	 * crates/ring/src/bank.rs.
+	 */
 	*(volatile __u64 *)&record->word = word | lap << 32;
 	barrier();
 	record->time_ns = now(here);
@@ -127,9 +142,11 @@ static __always_inline struct rts_record *reserve_in(struct here *here, __u32 ba
 static __always_inline void *reserve_streamed(struct here *here, __u32 size, __u32 type, __u64 open)
 {
 	struct rts_cpu_control *control = here->control;
+	/* ORDER: control dependency, as above. */
 	__u64 used = *(volatile __u64 *)&control->head[0] - *(volatile __u64 *)&control->tail;
 
 	if (used > config.bank_size - STREAM_MARGIN) {
+		/* ORDER: none; a counter that stands for itself. Pairs with Controls::lost() in crates/ring/src/control.rs. */
 		__sync_fetch_and_add(&control->lost[type & (RTS_LOST_TYPES - 1)], 1);
 		return NULL;
 	}
@@ -152,6 +169,7 @@ static __always_inline void *reserve(struct here *here, __u32 size, __u32 type, 
 		flip(here);
 	bank = here->control->active & 1;
 	record = reserve_in(here, bank, size, open);
+	/* ORDER: on this CPU only; pairs with the store in flip() by a nested program. */
 	if (record && (*(volatile __u32 *)&here->control->active & 1) != bank) {
 		/*
 		 * A nested writer flipped between the choice and the reservation: this slot is in a bank that may have been
@@ -168,6 +186,7 @@ static __always_inline void commit(struct rts_record *record)
 {
 	__u64 word = record->word;
 
+	/* ORDER: release; pairs with the acquire loads of the word in crates/ring/src/stream.rs and shared.rs. */
 	STORE_RELEASE(&record->word, (word & ~STATE_BITS(0xff)) | STATE_BITS(RTS_COMMITTED));
 }
 

@@ -69,6 +69,7 @@ static __always_inline __u64 claim_trigger(struct here *here, struct rts_stats *
 		s->suppressed_rate++;
 		return 0;
 	}
+	/* ORDER: full; pairs with Trigger::re_arm() in crates/ring/src/control.rs, which stores the state last, with release. */
 	if (__sync_val_compare_and_swap(&trigger.state, RTS_TRIGGER_IDLE, RTS_TRIGGER_ARMED) != RTS_TRIGGER_IDLE) {
 		s->suppressed_busy++;
 		return 0;
@@ -100,6 +101,7 @@ static __always_inline __u64 report(struct here *here, struct rts_chain *chain, 
 
 	if (!ring)
 		return 0;
+	/* ORDER: control dependency; pairs with set_late_tail() in crates/ring/src/control.rs: the slot has been read. */
 	if (position - *(volatile __u64 *)&control->late_tail >= RTS_LATE_SLOTS) {
 		control->late_lost++;
 		return 0;

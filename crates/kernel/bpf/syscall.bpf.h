@@ -152,6 +152,7 @@ static __always_inline void record_paths(struct here *here, const struct pt_regs
 		call.pointer = syscall_argument(regs, arg);
 		if (!call.pointer || record_path(here, &call, tid, 0, 0) || args & RTS_PATH_ENTRY_ONLY)
 			continue;
+		/* ORDER: none; pairs with the load in syscall_exit() of the same thread, which may have changed its CPU between: a switch orders. */
 		__sync_fetch_and_add(&path_counters.waiting, 1);
 		bpf_map_update_elem(&path_waits, &tid, &call, BPF_ANY);
 	}
@@ -216,6 +217,7 @@ static __noinline int record_late_path(struct here *here)
 		return 0;
 	record_path(here, call, tid, 1, RTS_PATH_AT_EXIT);
 	bpf_map_delete_elem(&path_waits, &tid);
+	/* ORDER: none; as in record_paths(). */
 	__sync_fetch_and_add(&path_counters.waiting, -1);
 	return 0;
 }
@@ -223,6 +225,7 @@ static __noinline int record_late_path(struct here *here)
 SEC("tp_btf/sys_exit")
 int BPF_PROG(syscall_exit, struct pt_regs *regs, long result)
 {
+	/* ORDER: none; a hint. Pairs with record_paths() by this thread; other threads' paths only make it look in vain. */
 	bool waits = *(volatile __u64 *)&path_counters.waiting;
 	long number = syscall_number(regs);
 	__u32 syscall = (__u32)number & (RTS_SYSCALLS - 1);

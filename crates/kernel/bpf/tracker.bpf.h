@@ -171,6 +171,7 @@ static __always_inline struct softirq_slot *claim_softirq(struct cpu_state *stat
 	for (int i = 0; i < SOFTIRQ_SLOTS; i++) {
 		__u32 bit = IN_SOFTIRQ << i;
 
+		/* ORDER: full; on this CPU only. Pairs with the same claim by a task that preempts this one, and end_softirq(). */
 		if (!(state->in & bit) && !(__sync_fetch_and_or(&state->in, bit) & bit)) {
 			state->softirqs[i].tid = state->current_tid;
 			return &state->softirqs[i];
@@ -198,6 +199,7 @@ static __always_inline void end_softirq(struct cpu_state *state, __u32 tid)
 {
 #pragma unroll
 	for (int i = 0; i < SOFTIRQ_SLOTS; i++) {
+		/* ORDER: none; on this CPU only. Atomic for who preempts between load and store. Pairs with claim_softirq(). */
 		if (state->in & (IN_SOFTIRQ << i) && state->softirqs[i].tid == tid)
 			__sync_fetch_and_and(&state->in, ~(IN_SOFTIRQ << i));
 	}
@@ -210,7 +212,10 @@ static __always_inline void track_softirq_entry(struct here *here, __u32 vec)
 
 	if (!state || vec >= SOFTIRQS)
 		return;
-	/* Interrupts are on here, and from Linux 7 preemption too: so the bits are changed atomically. */
+	/*
+	 * Interrupts are on here, and from Linux 7 preemption too: so the bits are changed atomically. ORDER: none; on this CPU
+	 * only. Pairs with track_irq_exit().
+	 */
 	if (state->in & IN_IRQ_LINGER)
 		__sync_fetch_and_and(&state->in, ~IN_IRQ_LINGER);
 	softirq = claim_softirq(state);
@@ -218,6 +223,7 @@ static __always_inline void track_softirq_entry(struct here *here, __u32 vec)
 		COUNT(here, untracked);
 	else
 		softirq_begins(here, state, softirq, vec);
+	/* ORDER: none; on this CPU only. Pairs with raise_with_chain() in an interrupt. */
 	__sync_fetch_and_and(&state->raised, ~(1U << vec));
 	__sync_fetch_and_and(&state->raised_chain, ~(1U << vec));
 }
@@ -295,6 +301,7 @@ static __always_inline void track_task(struct task_struct *task, const char *com
 		return;
 	/* A response of its own does not count any more. Interrupts may be on here: try once, do not wait. */
 	way->target = 0;
+	/* ORDER: full, as lock_way(); pairs with the release in unlock_way(). */
 	if (__sync_val_compare_and_swap(&way->lock, 0, 1) == 0) {
 		way->link = LINK_NONE;
 		unlock_way(way);

@@ -194,6 +194,7 @@ static __noinline struct task_way *claim_task(__u32 tid, __u32 *index)
 	}
 #pragma unroll
 	for (int i = 0; i < TASK_WAYS; i++) {
+		/* ORDER: full; pairs with the release of `tid` in free_task(): the other fields are zero. */
 		__u32 before = __sync_val_compare_and_swap(&set->ways[i].tid, 0, tid);
 
 		if (before == 0 || before == tid) {
@@ -210,6 +211,7 @@ static __noinline struct task_way *claim_task(__u32 tid, __u32 *index)
 static __noinline bool lock_way_slowly(struct task_way *way)
 {
 	for (int i = 0; i < LOCK_TRIES; i++) {
+		/* ORDER: full; pairs with the release in unlock_way(). */
 		if (__sync_val_compare_and_swap(&way->lock, 0, 1) == 0)
 			return true;
 	}
@@ -224,6 +226,7 @@ static __always_inline bool lock_way(struct task_way *way)
 
 static __always_inline void unlock_way(struct task_way *way)
 {
+	/* ORDER: release; pairs with the compare-and-swap in lock_way(). */
 	STORE_RELEASE(&way->lock, 0);
 }
 
@@ -233,6 +236,7 @@ static __always_inline void free_task(struct task_way *way)
 	way->link = LINK_NONE;
 	way->target = 0;
 	way->unlinked = 0;
+	/* ORDER: release; pairs with the compare-and-swap in claim_task(). */
 	STORE_RELEASE(&way->tid, 0);
 }
 

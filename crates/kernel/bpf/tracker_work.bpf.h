@@ -71,6 +71,7 @@ static __noinline bool take_work(__u64 work, struct work_slot *slot)
 		return false;
 #pragma unroll
 	for (int i = 0; i < WORK_WAYS; i++) {
+		/* ORDER: full; pairs with keep_work(): the chain is there. */
 		if (set->ways[i].work == work)
 			return work_slot_at(set, set_index, i, slot) &&
 			       __sync_val_compare_and_swap(&slot->way->state, WORK_FULL, WORK_HELD) == WORK_FULL;
@@ -80,6 +81,7 @@ static __noinline bool take_work(__u64 work, struct work_slot *slot)
 
 static __always_inline void free_work(struct work_way *way)
 {
+	/* ORDER: release, both; pairs with the compare-and-swaps in claim_work(): the chain has been read. */
 	STORE_RELEASE(&way->state, WORK_FREE);
 	STORE_RELEASE(&way->work, 0);
 }
@@ -93,6 +95,7 @@ static __noinline bool claim_work(struct here *here, __u64 work, struct work_slo
 	if (!set)
 		return false;
 	for (int i = 0; i < WORK_WAYS; i++) {
+		/* ORDER: full, both; pairs with free_work(). */
 		if (__sync_val_compare_and_swap(&set->ways[i].work, 0, work) == 0)
 			return work_slot_at(set, set_index, i, slot) &&
 			       __sync_val_compare_and_swap(&slot->way->state, WORK_FREE, WORK_HELD) == WORK_FREE;
@@ -100,6 +103,7 @@ static __noinline bool claim_work(struct here *here, __u64 work, struct work_slo
 	for (int i = 0; i < WORK_WAYS; i++) {
 		if (!work_slot_at(set, set_index, i, slot) || slot->chain->last_ns + WORK_STALE_NS > now(here))
 			continue;
+		/* ORDER: full; pairs with keep_work() and with the same claim in take_work(): one of them has it. */
 		if (__sync_val_compare_and_swap(&slot->way->state, WORK_FULL, WORK_HELD) == WORK_FULL) {
 			slot->way->work = work;
 			return true;

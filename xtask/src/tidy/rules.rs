@@ -9,6 +9,26 @@ const LONG_LINES: usize = 600;
 const TOO_LONG_LINES: usize = 1000;
 /// An `ORDER:` comment belongs at most this many lines above the line that it explains.
 const ORDER_LINES_ABOVE: usize = 6;
+/// What an atomic access or a barrier looks like in C and eBPF. A volatile access is one: it is what `READ_ONCE` of the kernel is.
+const C_ORDERS: [&str; 17] = [
+    "__atomic_",
+    "__sync_",
+    "__ATOMIC_",
+    "atomic_load",
+    "atomic_store",
+    "memory_order_",
+    "READ_ONCE(",
+    "WRITE_ONCE(",
+    "barrier()",
+    "STORE_RELEASE(",
+    "smp_mb",
+    "smp_rmb",
+    "smp_wmb",
+    "*(volatile ",
+    "cmpxchg",
+    "\"lock;",
+    "\"lock ",
+];
 /// The flow. A crate may depend on those before it.
 const FLOW: [&str; 16] = [
     "cpus", "abi", "event", "ftrace", "ring", "kernel", "user", "collect", "ctf", "store", "analyze", "view",
@@ -70,10 +90,25 @@ fn production_lines(file: &File) -> Vec<&str> {
     file.text.lines().take_while(|line| line.trim() != "#[cfg(test)]").collect()
 }
 
+/// A line of C without its comment.
+fn c_code(line: &str) -> &str {
+    let text = line.trim_start();
+    if text.starts_with("* ") || text.starts_with("*/") || text == "*" {
+        return "";
+    }
+    let comment = line.find("/*").or_else(|| line.find("//"));
+    &line[..comment.unwrap_or(line.len())]
+}
+
+/// Each atomic order has a comment that says what it orders and what it pairs with.
 fn orders(file: &File) -> Vec<String> {
     let names = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"].map(|name| format!("Ordering::{name}"));
-    let lines = production_lines(file);
-    let uses_order = |line: &&str| names.iter().any(|name| line.contains(name.as_str()));
+    let is_c = [".c", ".h"].iter().any(|end| file.path.ends_with(end)) && !is_test_file(&file.path);
+    let lines = if is_c { file.text.lines().collect() } else { production_lines(file) };
+    let uses_order = |line: &str| match is_c {
+        true => C_ORDERS.iter().any(|name| c_code(line).contains(name)),
+        false => names.iter().any(|name| line.contains(name.as_str())),
+    };
     let explained =
         |at: usize| lines[at.saturating_sub(ORDER_LINES_ABOVE)..=at].iter().any(|l| l.contains("ORDER:"));
     let unexplained = lines.iter().enumerate().filter(|(at, line)| uses_order(line) && !explained(*at));
@@ -185,6 +220,35 @@ mod tests {
         assert!(orders(&file("crates/ring/src/a.rs", &format!("#[cfg(test)]\n{text}"))).is_empty());
         assert!(orders(&file("crates/ring/tests/a.rs", text)).is_empty());
         assert!(orders(&file("crates/ring/src/a.rs", "Ordering::Less")).is_empty());
+    }
+
+    #[test]
+    fn orders_in_c_need_an_explanation_too() {
+        for text in [
+            "	__atomic_store_n(&ring->ready, 1, __ATOMIC_RELEASE);",
+            "	if (__sync_val_compare_and_swap(&way->lock, 0, 1) == 0)",
+            "	atomic_store_explicit(&a, 1, memory_order_release);",
+            "	barrier();",
+            "	now = *(volatile __u64 *)&stop;",
+            "	__asm__ __volatile__(\"lock; incl %0\" : \"+m\"(*place));",
+            "	__asm__ __volatile__(\"cmpxchgq %3, %1\");",
+            "	x = READ_ONCE(y); /* here */",
+        ] {
+            assert_eq!(orders(&file("include/rtscope/a.h", text)).len(), 1, "{text}");
+            assert_eq!(orders(&file("crates/kernel/bpf/a.bpf.c", text)).len(), 1, "{text}");
+            let explained = format!("	/* ORDER: release; pairs with b() */\n{text}");
+            assert!(orders(&file("include/rtscope/a.h", &explained)).is_empty(), "{text}");
+            let too_far = format!("/* ORDER: release */{}{text}", "\n".repeat(ORDER_LINES_ABOVE + 1));
+            assert_eq!(orders(&file("include/rtscope/a.h", &too_far)).len(), 1, "{text}");
+            assert!(orders(&file("crates/queue/tests/peer.c", text)).is_empty());
+        }
+        for text in [
+            " * __atomic_load_n() of the other side",
+            "/* barrier() */",
+            "	cpu = bpf_get_smp_processor_id();",
+        ] {
+            assert!(orders(&file("crates/kernel/bpf/a.bpf.h", text)).is_empty(), "{text}");
+        }
     }
 
     #[test]
