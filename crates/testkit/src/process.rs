@@ -56,7 +56,7 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + patience();
     while !is_so() {
         assert!(Instant::now() < end, "never: {what}");
-        thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(20));
     }
 }
 

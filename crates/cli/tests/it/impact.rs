@@ -6,6 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::program;
+use rtscope_testkit::skip;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -46,10 +47,10 @@ fn count(value: &Value) -> u64 {
 }
 
 /// Which of these were measured here. Of the others the reason is said, as a skip.
-fn there<'a>(test: &str, report: &Value, names: &[&'a str]) -> Vec<&'a str> {
+fn there<'a>(report: &Value, names: &[&'a str]) -> Vec<&'a str> {
     let absent = report["absent"].as_array().expect("a list");
     for absent in absent {
-        println!("SKIP: {test}: {} is not measured here: {}", absent["tracer"], absent["reason"]);
+        skip::say(format_args!("{} is not measured here: {}", absent["tracer"], absent["reason"]));
     }
     let is_there = |name: &&&str| absent.iter().all(|absent| absent["tracer"] != **name);
     names.iter().filter(is_there).copied().collect()
@@ -112,10 +113,9 @@ fn a_turn_is_measured_untraced_with_a_disabled_event_and_recorded_by_rtscope() {
 
 #[test]
 fn lttng_records_what_the_loop_emits_by_both_ways() {
-    const TEST: &str = "lttng_records_what_the_loop_emits_by_both_ways";
     let _cpus = Cpus::take().expect("the build folder can be written");
     let report = measured(&["--tracers", "lttng,lttng-timer", "--loops", "100k", "--rounds", "1"]);
-    if there(TEST, &report, &["lttng", "lttng-timer"]).len() < 2 {
+    if there(&report, &["lttng", "lttng-timer"]).len() < 2 {
         return;
     }
     // Its event costs next to nothing when nobody records it.
@@ -128,7 +128,6 @@ fn lttng_records_what_the_loop_emits_by_both_ways() {
 
 #[test]
 fn two_runs_of_lttng_at_once_do_not_see_each_others_events() {
-    const TEST: &str = "two_runs_of_lttng_at_once_do_not_see_each_others_events";
     let _cpus = Cpus::take().expect("the build folder can be written");
     let start = || {
         rtscope(&["--tracers", "lttng,lttng-timer", "--loops", "50k", "--rounds", "2", "--json"])
@@ -139,7 +138,7 @@ fn two_runs_of_lttng_at_once_do_not_see_each_others_events() {
     };
     for child in [start(), start()] {
         let report = object(&child.wait_with_output().expect("it ends"), "rtscope.impact/1");
-        let names = there(TEST, &report, &["lttng", "lttng-timer"]);
+        let names = there(&report, &["lttng", "lttng-timer"]);
         names.iter().for_each(|name| assert_accounted_for(&report, name, 100_000));
     }
 }
@@ -147,10 +146,9 @@ fn two_runs_of_lttng_at_once_do_not_see_each_others_events() {
 // NEEDS: host
 #[test]
 fn root_perf_and_bpftrace_record_the_loops_usdt_probe() {
-    const TEST: &str = "root_perf_and_bpftrace_record_the_loops_usdt_probe";
     let _cpus = Cpus::take().expect("the build folder can be written");
     let report = measured(&["--tracers", "perf,bpftrace", "--loops", "100k", "--rounds", "1"]);
-    for name in there(TEST, &report, &["perf", "bpftrace"]) {
+    for name in there(&report, &["perf", "bpftrace"]) {
         assert_accounted_for(&report, name, 100_000);
         // A probe that is hit is a trap into the kernel.
         assert!(number(&case(&report, name)["added"]["p50_ns"]) > 50.0);
@@ -160,12 +158,11 @@ fn root_perf_and_bpftrace_record_the_loops_usdt_probe() {
 // NEEDS: host
 #[test]
 fn root_a_buffer_that_is_too_small_loses_and_the_losses_are_counted() {
-    const TEST: &str = "root_a_buffer_that_is_too_small_loses_and_the_losses_are_counted";
     let _cpus = Cpus::take().expect("the build folder can be written");
     let all = ["rtscope", "lttng", "lttng-timer", "perf", "bpftrace"];
     let names = all.join(",");
     let report = measured(&["--tracers", &names, "--loops", "500k", "--rounds", "1", "--buffer", "64K"]);
-    there(TEST, &report, &all).iter().for_each(|name| assert_accounted_for(&report, name, 500_000));
+    there(&report, &all).iter().for_each(|name| assert_accounted_for(&report, name, 500_000));
     // What an emulated CPU emits can be kept up with.
     if !rtscope_testkit::machine::is_emulated() {
         let rtscope = case(&report, "rtscope");
@@ -305,7 +302,7 @@ fn interrupt(child: &mut Child) -> Option<i32> {
 }
 
 /// Starts it for a long time and waits until the loop runs under `tracer`; `None` where that is not to be had.
-fn in_the_middle(test: &str, tracer: &str, folder: &Path) -> Option<Child> {
+fn in_the_middle(tracer: &str, folder: &Path) -> Option<Child> {
     // The order is random: until the tracer is the first.
     loop {
         let mut child = rtscope(&["--tracers", tracer, "--duration", "10min"])
@@ -326,7 +323,7 @@ fn in_the_middle(test: &str, tracer: &str, folder: &Path) -> Option<Child> {
         }
         interrupt(&mut child);
         if line.contains("is not measured") {
-            println!("SKIP: {test}: {line}");
+            skip::say(format_args!("{line}"));
             return None;
         }
     }
@@ -359,11 +356,10 @@ fn a_signal_ends_it_with_the_rounds_that_were_complete() {
 // NEEDS: host
 #[test]
 fn root_after_ctrl_c_nothing_is_left_of_any_tracer() {
-    const TEST: &str = "root_after_ctrl_c_nothing_is_left_of_any_tracer";
     let _cpus = Cpus::take().expect("the build folder can be written");
     for tracer in ["rtscope", "flight", "lttng", "perf", "bpftrace"] {
         let folder = tempfile::tempdir().expect("a folder");
-        let Some(mut child) = in_the_middle(TEST, tracer, folder.path()) else { continue };
+        let Some(mut child) = in_the_middle(tracer, folder.path()) else { continue };
         let uprobe = format!("rtscope_impact_{}/", child.id());
         let uprobes = || fs::read_to_string(UPROBES).unwrap_or_default();
         assert_eq!(uprobes().contains(&uprobe), tracer == "perf", "{}", uprobes());
@@ -382,10 +378,9 @@ fn root_after_ctrl_c_nothing_is_left_of_any_tracer() {
 // NEEDS: host
 #[test]
 fn root_what_a_killed_run_left_is_removed_by_the_next() {
-    const TEST: &str = "root_what_a_killed_run_left_is_removed_by_the_next";
     let _cpus = Cpus::take().expect("the build folder can be written");
     let folder = tempfile::tempdir().expect("a folder");
-    let Some(mut child) = in_the_middle(TEST, "perf", folder.path()) else { return };
+    let Some(mut child) = in_the_middle("perf", folder.path()) else { return };
     child.kill().expect("it runs");
     child.wait().expect("it ends");
     let uprobe = format!("rtscope_impact_{}/", child.id());
@@ -407,10 +402,9 @@ fn root_what_a_killed_run_left_is_removed_by_the_next() {
 
 #[test]
 fn two_at_once_leave_each_others_folders_alone() {
-    const TEST: &str = "two_at_once_leave_each_others_folders_alone";
     let _cpus = Cpus::take().expect("the build folder can be written");
     let folder = tempfile::tempdir().expect("a folder");
-    let Some(mut child) = in_the_middle(TEST, "rtscope", folder.path()) else { return };
+    let Some(mut child) = in_the_middle("rtscope", folder.path()) else { return };
     let left = || fs::read_dir(folder.path()).expect("it is ours").count();
     assert_eq!(left(), 1);
     // The other one records programs, so this one cannot, and says by whom they are recorded.

@@ -2,6 +2,7 @@
 //! `rtscope list`: what it shows is what tracefs has, and who may not see it is told how to.
 
 use rtscope_testkit::process::program;
+use rtscope_testkit::skip;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -24,7 +25,7 @@ fn text(output: &Output) -> String {
 }
 
 /// The kernel's own list, sorted, or why there is none.
-fn available(test: &str) -> Option<Vec<String>> {
+fn available() -> Option<Vec<String>> {
     match fs::read_to_string(format!("{TRACEFS}/available_events")) {
         Ok(text) => {
             let mut names: Vec<String> = text.lines().map(str::to_string).collect();
@@ -32,7 +33,7 @@ fn available(test: &str) -> Option<Vec<String>> {
             Some(names)
         }
         Err(error) => {
-            println!("SKIP: {test}: {TRACEFS}: {error}");
+            skip::say(format_args!("{TRACEFS}: {error}"));
             None
         }
     }
@@ -41,7 +42,7 @@ fn available(test: &str) -> Option<Vec<String>> {
 // NEEDS: host
 #[test]
 fn root_every_tracepoint_of_the_kernel_is_listed_in_order() {
-    let Some(mut expected) = available("root_every_tracepoint_of_the_kernel_is_listed_in_order") else {
+    let Some(mut expected) = available() else {
         return;
     };
     let text = text(&list(&["-k"]));
@@ -61,7 +62,7 @@ fn root_every_tracepoint_of_the_kernel_is_listed_in_order() {
 // NEEDS: verifier
 #[test]
 fn root_a_few_tracepoints_are_listed_with_their_fields() {
-    if available("root_a_few_tracepoints_are_listed_with_their_fields").is_none() {
+    if available().is_none() {
         return;
     }
     let switch = text(&list(&["-k", "sched:sched_switch"]));
@@ -80,7 +81,7 @@ fn root_a_few_tracepoints_are_listed_with_their_fields() {
 // NEEDS: host
 #[test]
 fn root_the_list_as_json_has_the_fields() {
-    let Some(expected) = available("root_the_list_as_json_has_the_fields") else { return };
+    let Some(expected) = available() else { return };
     let json: Value = serde_json::from_str(&text(&list(&["--json", "*"]))).unwrap();
     assert_eq!(json["schema"], "rtscope.list/1");
     let events = json["events"].as_array().unwrap();
@@ -101,7 +102,7 @@ fn root_the_list_as_json_has_the_fields() {
 // NEEDS: host
 #[test]
 fn root_exclusions_leave_out_and_misspelled_patterns_are_refused() {
-    let Some(all) = available("root_exclusions_leave_out_and_misspelled_patterns_are_refused") else {
+    let Some(all) = available() else {
         return;
     };
     let count = |arguments: &[&str]| text(&list(arguments)).lines().count();
@@ -150,13 +151,13 @@ impl Drop for Remounted {
 }
 
 /// Whether tracefs is closed to others, as it is by default.
-fn is_closed(test: &str) -> bool {
-    if available(test).is_none() {
+fn is_closed() -> bool {
+    if available().is_none() {
         return false;
     }
     let closed = !as_nobody(&LIST).status.success();
     if !closed {
-        println!("SKIP: {test}: everybody may read tracefs here");
+        skip::say("everybody may read tracefs here");
     }
     closed
 }
@@ -164,7 +165,7 @@ fn is_closed(test: &str) -> bool {
 // NEEDS: host
 #[test]
 fn root_without_the_right_to_read_the_list_says_how_to_get_it_and_that_helps() {
-    if !is_closed("root_without_the_right_to_read_the_list_says_how_to_get_it_and_that_helps") {
+    if !is_closed() {
         return;
     }
     let refused = as_nobody(&LIST);
@@ -188,7 +189,7 @@ fn rights() -> [Option<bool>; 2] {
 // NEEDS: host
 #[test]
 fn root_a_user_who_owns_the_folder_of_instances_may_record_and_caps_says_so() {
-    if !is_closed("root_a_user_who_owns_the_folder_of_instances_may_record_and_caps_says_so") {
+    if !is_closed() {
         return;
     }
     assert_eq!(rights(), [Some(false), Some(false)]);

@@ -3,6 +3,7 @@
 
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::{Workload, program};
+use rtscope_testkit::skip;
 use serde_json::Value;
 use std::process::{Command, Output};
 
@@ -134,11 +135,9 @@ fn root_long_gaps_are_blamed_on_who_took_them() {
 // NEEDS: host
 #[test]
 fn root_no_long_gap_of_a_recorded_program_is_rtscopes() {
-    const TEST: &str = "root_no_long_gap_of_a_recorded_program_is_rtscopes";
     let Some(_cpus) = Cpus::for_watching() else { return };
     if std::thread::available_parallelism().expect("known").get() < 2 {
-        println!("SKIP: {TEST}: with one CPU the recorder has to run between the program's turns");
-        return;
+        skip!("with one CPU the recorder has to run between the program's turns");
     }
     let folder = tempfile::tempdir().expect("a folder");
     let mut command = Command::new(program("rtscope").expect("built"));

@@ -2,8 +2,8 @@
 //! What cannot be done is refused before anything is started, with a sentence that helps and with the documented exit code;
 //! and what a command line tool owes its users: help, completions, man pages.
 
-use rtscope_testkit::machine::cannot_watch;
 use rtscope_testkit::process::program;
+use rtscope_testkit::skip;
 use rtscope_testkit::watch::Rtscope;
 use std::ffi::OsStr;
 use std::fs;
@@ -143,17 +143,16 @@ fn a_snapshot_folder_without_permission_is_refused() {
 // NEEDS: host
 #[test]
 fn root_a_read_only_snapshot_folder_is_refused() {
-    let test = "root_a_read_only_snapshot_folder_is_refused";
     let folder = tempfile::tempdir().expect("a temporary folder");
     let script = "mount -t tmpfs -o ro none \"$1\" && exec \"$0\" watch response --threshold 1ms --snapshot-dir \"$1\"";
-    let Some(refused) = in_private_mounts(test, script, &[folder.path().as_os_str()]) else { return };
+    let Some(refused) = in_private_mounts(script, &[folder.path().as_os_str()]) else { return };
     assert_refused(&refused, "Read-only file system");
 }
 
 /// Runs a shell script, in which `$0` is rtscope, where mounts are its own. `None`, and said why, where that cannot be done.
-fn in_private_mounts(test: &str, script: &str, arguments: &[&OsStr]) -> Option<Outcome> {
+fn in_private_mounts(script: &str, arguments: &[&OsStr]) -> Option<Outcome> {
     if !Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success()) {
-        println!("SKIP: {test}: unshare -m needs root");
+        skip::say("unshare -m needs root");
         return None;
     }
     let mut command = Command::new("unshare");
@@ -187,11 +186,9 @@ fn without_privilege_a_command_is_not_started() {
 // NEEDS: host
 #[test]
 fn root_without_type_information_a_watch_says_what_caps_says() {
-    let test = "root_without_type_information_a_watch_says_what_caps_says";
     let hidden = "mount -t tmpfs none /sys/kernel/btf && exec \"$0\" ";
-    let Some(caps) = in_private_mounts(test, &format!("{hidden} caps"), &[]) else { return };
-    let watch =
-        in_private_mounts(test, &format!("{hidden} watch response --threshold 1ms --duration 1ms"), &[]);
+    let Some(caps) = in_private_mounts(&format!("{hidden} caps"), &[]) else { return };
+    let watch = in_private_mounts(&format!("{hidden} watch response --threshold 1ms --duration 1ms"), &[]);
     let watch = watch.expect("it worked before");
     assert_eq!((watch.code, caps.code), (Some(3), Some(3)), "{watch:?} {caps:?}");
     assert!(watch.error.contains("BTF") && watch.error.contains("CONFIG_DEBUG_INFO_BTF"), "{watch:?}");
@@ -201,9 +198,7 @@ fn root_without_type_information_a_watch_says_what_caps_says() {
 // NEEDS: verifier
 #[test]
 fn root_the_two_capabilities_that_caps_asks_for_are_enough() {
-    let test = "root_the_two_capabilities_that_caps_asks_for_are_enough";
-    if let Some(reason) = cannot_watch() {
-        println!("SKIP: {test}: {reason}");
+    if skip::without_watching() {
         return;
     }
     let mut command = Command::new("setpriv");
@@ -218,10 +213,8 @@ fn root_the_two_capabilities_that_caps_asks_for_are_enough() {
 // NEEDS: host
 #[test]
 fn root_one_of_the_two_capabilities_is_not_enough_and_that_is_said() {
-    let test = "root_one_of_the_two_capabilities_is_not_enough_and_that_is_said";
     if !is_root() {
-        println!("SKIP: {test}: capabilities can only be dropped by root");
-        return;
+        skip!("capabilities can only be dropped by root");
     }
     let mut command = Command::new("setpriv");
     command.args(["--bounding-set=-all,+bpf", "--inh-caps=-all"]).arg(program("rtscope").expect("built"));

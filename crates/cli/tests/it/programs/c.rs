@@ -3,6 +3,7 @@
 //! as a user would. In each: recorded + lost = emitted; babeltrace2 and strace are the judges.
 
 use super::fixture::{Recorded, rtscope};
+use rtscope_testkit::skip;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -10,31 +11,31 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// A room with the compiled emitter in it.
-struct Room {
-    room: super::fixture::Room,
+/// A fixture with the compiled emitter.
+struct EmitterFixture {
+    fixture: super::fixture::Fixture,
     emitter: PathBuf,
 }
 
-impl Deref for Room {
-    type Target = super::fixture::Room;
+impl Deref for EmitterFixture {
+    type Target = super::fixture::Fixture;
 
-    fn deref(&self) -> &super::fixture::Room {
-        &self.room
+    fn deref(&self) -> &super::fixture::Fixture {
+        &self.fixture
     }
 }
 
-impl Room {
-    /// `None`, and said why, without a C compiler.
-    fn new(test: &str) -> Option<Room> {
-        Room::with(test, "cc", &["-O2", "-std=c11"])
+impl EmitterFixture {
+    /// `None`, and the reason reported, without a C compiler.
+    fn new() -> Option<EmitterFixture> {
+        EmitterFixture::with("cc", &["-O2", "-std=c11"])
     }
 
-    fn with(test: &str, compiler: &str, flags: &[&str]) -> Option<Room> {
-        let room = super::fixture::Room::new(test);
+    fn with(compiler: &str, flags: &[&str]) -> Option<EmitterFixture> {
+        let fixture = super::fixture::Fixture::new();
         let source = super::fixture::root().join("crates/testkit/c/emitter.c");
-        let emitter = room.compile(compiler, flags, &source, "emitter")?;
-        Some(Room { room, emitter })
+        let emitter = fixture.compile(compiler, flags, &source, "emitter")?;
+        Some(EmitterFixture { fixture, emitter })
     }
 
     /// Records one run of the emitter.
@@ -69,22 +70,22 @@ fn babeltrace2(trace: &Path) -> Option<Vec<String>> {
 }
 
 #[track_caller]
-fn assert_complete(room: &Room, account: &Value, emitted: u64) {
+fn assert_complete(fixture: &EmitterFixture, account: &Value, emitted: u64) {
     let recorded = account["events"].as_u64().expect("a number");
     println!("recorded {recorded} + lost {} = emitted {emitted}", lost(account));
     assert_eq!(recorded + lost(account), emitted, "{account}");
-    if let Some(lines) = babeltrace2(&room.trace()) {
+    if let Some(lines) = babeltrace2(&fixture.trace()) {
         assert_eq!(lines.len() as u64, recorded);
     }
 }
 
 #[test]
 fn all_events_of_a_program_are_recorded_in_order() {
-    let Some(room) = Room::new("all_events_of_a_program_are_recorded_in_order") else { return };
-    let (account, emitted) = room.record(&["--user-buffer", "16M"], &["count", "100000"]);
+    let Some(fixture) = EmitterFixture::new() else { return };
+    let (account, emitted) = fixture.record(&["--user-buffer", "16M"], &["count", "100000"]);
     assert_eq!((emitted, lost(&account)), (100_000, 0));
-    assert_complete(&room, &account, emitted);
-    let Some(lines) = babeltrace2(&room.trace()) else { return };
+    assert_complete(&fixture, &account, emitted);
+    let Some(lines) = babeltrace2(&fixture.trace()) else { return };
     for (number, line) in lines.iter().enumerate() {
         assert!(line.contains(&format!("{{ n = {number}, thread = 0 }}")), "{line}");
     }
@@ -92,82 +93,82 @@ fn all_events_of_a_program_are_recorded_in_order() {
 
 #[test]
 fn what_a_small_buffer_loses_is_counted_and_placed() {
-    let Some(room) = Room::new("what_a_small_buffer_loses_is_counted_and_placed") else { return };
-    let (account, emitted) = room.record(&["--user-buffer", "64K"], &["count", "3000000"]);
+    let Some(fixture) = EmitterFixture::new() else { return };
+    let (account, emitted) = fixture.record(&["--user-buffer", "64K"], &["count", "3000000"]);
     assert!(lost(&account) > 0, "a ring of 64 KiB holds 2700 of them: {account}");
-    assert_complete(&room, &account, emitted);
-    let Some(lines) = babeltrace2(&room.trace()) else { return };
+    assert_complete(&fixture, &account, emitted);
+    let Some(lines) = babeltrace2(&fixture.trace()) else { return };
     // What was recorded is in order, and babeltrace2 says that something is missing, and where.
     let number = |line: &String| -> u64 {
         let text = line.split("n = ").nth(1).and_then(|rest| rest.split(',').next()).expect("a number");
         text.parse().expect("a number")
     };
     assert!(lines.iter().map(number).is_sorted());
-    let output = Command::new("babeltrace2").arg(room.trace()).output().expect("it was there");
+    let output = Command::new("babeltrace2").arg(fixture.trace()).output().expect("it was there");
     assert!(String::from_utf8_lossy(&output.stderr).contains("Tracer discarded"));
 }
 
 #[test]
 fn a_thousand_threads_are_recorded() {
-    let Some(room) = Room::new("a_thousand_threads_are_recorded") else { return };
+    let Some(fixture) = EmitterFixture::new() else { return };
     let (account, emitted) =
-        room.record(&["--user-buffer", "64K", "--context", "tid"], &["threads", "500", "1000"]);
+        fixture.record(&["--user-buffer", "64K", "--context", "tid"], &["threads", "500", "1000"]);
     assert_eq!(emitted, 500_000);
-    assert_complete(&room, &account, emitted);
+    assert_complete(&fixture, &account, emitted);
 }
 
 #[test]
 fn where_few_files_may_be_open_all_threads_are_recorded() {
-    let Some(room) = Room::new("where_few_files_may_be_open_all_threads_are_recorded") else { return };
-    let recorder = room.recorder(&["--user-buffer", "64K"]);
+    let Some(fixture) = EmitterFixture::new() else { return };
+    let recorder = fixture.recorder(&["--user-buffer", "64K"]);
     // Fewer than 64 streams of their own would take; and what the recorder needs besides.
     let mut command = Command::new("prlimit");
     command.arg("--nofile=72").arg(recorder.get_program()).args(recorder.get_args());
-    let output = command.arg("--").arg(&room.emitter).args(["threads", "1000", "100"]).output();
+    let output = command.arg("--").arg(&fixture.emitter).args(["threads", "1000", "100"]).output();
     let output = output.expect("it can be started");
     assert!(output.status.success(), "{output:?}");
     let (account, emitted) = (account(&output), emitted(&output));
     assert_eq!(emitted, 100_000);
-    assert_complete(&room, &account, emitted);
+    assert_complete(&fixture, &account, emitted);
     assert!(account["rings"].as_u64().is_some_and(|rings| rings >= 100), "{account}");
 }
 
 #[test]
 fn handlers_that_interrupt_events_are_recorded() {
-    let Some(room) = Room::new("handlers_that_interrupt_events_are_recorded") else { return };
-    let (account, emitted) = room.record(&["--user-buffer", "64M"], &["signals", "2000000"]);
+    let Some(fixture) = EmitterFixture::new() else { return };
+    let (account, emitted) = fixture.record(&["--user-buffer", "64M"], &["signals", "2000000"]);
     assert!(account["by_event"]["test:handler"].as_u64().is_some_and(|count| count > 10), "{account}");
-    assert_complete(&room, &account, emitted);
+    assert_complete(&fixture, &account, emitted);
 }
 
 #[test]
 fn children_are_recorded_or_counted() {
-    let Some(room) = Room::new("children_are_recorded_or_counted") else { return };
+    let Some(fixture) = EmitterFixture::new() else { return };
     for mode in ["fork", "vfork", "clone"] {
-        let (account, emitted) = room.record(&[], &[mode, "1000"]);
+        let (account, emitted) = fixture.record(&[], &[mode, "1000"]);
         assert_eq!(emitted, 3000);
-        assert_complete(&room, &account, emitted);
+        assert_complete(&fixture, &account, emitted);
         let rings = account["rings"].as_u64();
         let (events, expected) = (account["events"].as_u64(), if mode == "clone" { 2000 } else { 3000 });
         assert_eq!((rings, events), (Some(if mode == "fork" { 2 } else { 1 }), Some(expected)), "{mode}");
-        fs::remove_dir_all(room.trace()).expect("it was made");
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
     }
 }
 
 #[test]
 fn a_program_that_becomes_another_is_recorded_in_both_lives() {
-    let Some(room) = Room::new("a_program_that_becomes_another_is_recorded_in_both_lives") else { return };
-    let (account, emitted) = room.record(&[], &["exec", "1000"]);
+    let Some(fixture) = EmitterFixture::new() else { return };
+    let (account, emitted) = fixture.record(&[], &["exec", "1000"]);
     assert_eq!(emitted, 1000, "the second life prints");
-    assert_complete(&room, &account, 2000);
+    assert_complete(&fixture, &account, 2000);
 }
 
 #[test]
 fn texts_and_sequences_are_what_they_were() {
-    let Some(room) = Room::new("texts_and_sequences_are_what_they_were") else { return };
-    let (account, emitted) = room.record(&["--user-buffer", "16M"], &["strings", "5000"]);
-    assert_complete(&room, &account, emitted);
-    let printed = rtscope().arg("print").arg(room.trace()).output().expect("it can be run");
+    let Some(fixture) = EmitterFixture::new() else { return };
+    let (account, emitted) = fixture.record(&["--user-buffer", "16M"], &["strings", "5000"]);
+    assert_complete(&fixture, &account, emitted);
+    let printed = rtscope().arg("print").arg(fixture.trace()).output().expect("it can be run");
     assert!(printed.status.success(), "{printed:?}");
     let printed = String::from_utf8(printed.stdout).expect("text");
     let expected = |number: usize| {
@@ -178,7 +179,7 @@ fn texts_and_sequences_are_what_they_were() {
     for (number, line) in printed.lines().enumerate() {
         assert!(line.contains(&expected(number).0), "{number}: {line}");
     }
-    for (number, line) in babeltrace2(&room.trace()).unwrap_or_default().iter().enumerate() {
+    for (number, line) in babeltrace2(&fixture.trace()).unwrap_or_default().iter().enumerate() {
         // babeltrace2 2.0.4 shows an earlier text where one is empty (its review 4528).
         let (text, is_empty) = expected(number);
         assert!(is_empty || line.contains(&text), "{number}: {line}");
@@ -186,8 +187,8 @@ fn texts_and_sequences_are_what_they_were() {
 }
 
 /// An emitter that waits for a line.
-fn waiting(room: &Room, count: &str) -> Child {
-    let mut child = Command::new(&room.emitter)
+fn waiting(fixture: &EmitterFixture, count: &str) -> Child {
+    let mut child = Command::new(&fixture.emitter)
         .args(["wait", count])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -201,8 +202,8 @@ fn waiting(room: &Room, count: &str) -> Child {
 }
 
 /// A recorder that has begun.
-fn recorder(room: &Room, options: &[&str]) -> Child {
-    let mut child = room
+fn recorder(fixture: &EmitterFixture, options: &[&str]) -> Child {
+    let mut child = fixture
         .recorder(options)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -223,10 +224,10 @@ fn end(recorder: Child) -> Output {
 
 #[test]
 fn programs_that_ran_before_the_recorder_are_listed_and_recorded() {
-    let Some(room) = Room::new("programs_that_ran_before_the_recorder_are_listed_and_recorded") else {
+    let Some(fixture) = EmitterFixture::new() else {
         return;
     };
-    let mut child = waiting(&room, "7000");
+    let mut child = waiting(&fixture, "7000");
     let pid = child.id();
     let listed = rtscope().args(["list", "--json"]).output().expect("it can be run");
     let list: Value = serde_json::from_slice(&listed.stdout).expect("JSON");
@@ -237,21 +238,21 @@ fn programs_that_ran_before_the_recorder_are_listed_and_recorded() {
         events.iter().any(|event| event["name"] == "test:count" && event["fields"][0]["name"] == "n"),
         "{own}"
     );
-    let recorder = recorder(&room, &[]);
+    let recorder = recorder(&fixture, &[]);
     child.stdin.take().expect("piped").write_all(b"\n").expect("it reads");
     let output = child.wait_with_output().expect("it ends");
     let account = account(&end(recorder));
-    assert_complete(&room, &account, emitted(&output));
+    assert_complete(&fixture, &account, emitted(&output));
     assert_eq!(emitted(&output), 7000);
 }
 
 #[test]
 fn what_a_killed_program_had_committed_is_recorded() {
-    let Some(room) = Room::new("what_a_killed_program_had_committed_is_recorded") else { return };
+    let Some(fixture) = EmitterFixture::new() else { return };
     // It fills its ring while nobody empties it: the recorder is stopped. Then it is killed.
-    let recorder = recorder(&room, &["--user-buffer", "64M"]);
+    let recorder = recorder(&fixture, &["--user-buffer", "64M"]);
     let pid = nix::unistd::Pid::from_raw(recorder.id() as i32);
-    let mut child = waiting(&room, "100000");
+    let mut child = waiting(&fixture, "100000");
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("it runs");
     child.stdin.as_mut().expect("piped").write_all(b"\n").expect("it reads");
     let mut line = String::new();
@@ -260,15 +261,15 @@ fn what_a_killed_program_had_committed_is_recorded() {
     child.wait().expect("it ends");
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).expect("it is stopped");
     let account = account(&end(recorder));
-    assert_complete(&room, &account, 100_000);
+    assert_complete(&fixture, &account, 100_000);
     assert_eq!(lost(&account), 0);
 }
 
 #[test]
 fn a_killed_recorder_is_followed_by_another() {
-    let Some(room) = Room::new("a_killed_recorder_is_followed_by_another") else { return };
-    let mut first = recorder(&room, &["--user-buffer", "64K"]);
-    let mut child = waiting(&room, "50000");
+    let Some(fixture) = EmitterFixture::new() else { return };
+    let mut first = recorder(&fixture, &["--user-buffer", "64K"]);
+    let mut child = waiting(&fixture, "50000");
     first.kill().expect("it runs");
     first.wait().expect("it ends");
     // Enabled, and nobody empties the ring: most of it is lost, and the program runs on.
@@ -276,10 +277,10 @@ fn a_killed_recorder_is_followed_by_another() {
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(emitted(&output), 50_000);
     let recovered =
-        rtscope().args(["record", "--json", "--recover"]).arg(room.trace()).output().expect("it runs");
+        rtscope().args(["record", "--json", "--recover"]).arg(fixture.trace()).output().expect("it runs");
     let before = account(&recovered)["events"].as_u64().expect("a number");
-    fs::remove_dir_all(room.trace()).expect("it was made");
-    let account = account(&end(recorder(&room, &[])));
+    fs::remove_dir_all(fixture.trace()).expect("it was made");
+    let account = account(&end(recorder(&fixture, &[])));
     println!("the first recorded {before}, the second {}", account["events"]);
     assert_eq!(before + account["events"].as_u64().expect("a number") + lost(&account), 50_000);
     assert!(lost(&account) > 0);
@@ -287,28 +288,26 @@ fn a_killed_recorder_is_followed_by_another() {
 
 #[test]
 fn a_traced_thread_makes_no_system_call() {
-    const TEST: &str = "a_traced_thread_makes_no_system_call";
-    let Some(room) = Room::new(TEST) else { return };
+    let Some(fixture) = EmitterFixture::new() else { return };
     let calls = |count: &str, traced: bool| -> Option<u64> {
-        let log = room.folder.path().join("strace");
+        let log = fixture.dir.path().join("strace");
         let mut command = if traced {
-            let mut command = room.recorder(&["--user-buffer", "1M"]);
+            let mut command = fixture.recorder(&["--user-buffer", "1M"]);
             command.arg("--").arg("strace");
             command
         } else {
             Command::new("strace")
         };
         let status =
-            command.args(["-f", "-c", "-o"]).arg(&log).arg(&room.emitter).args(["count", count]).output();
+            command.args(["-f", "-c", "-o"]).arg(&log).arg(&fixture.emitter).args(["count", count]).output();
         let status = status.ok()?;
         assert!(status.status.success(), "{status:?}");
-        let _ = fs::remove_dir_all(room.trace());
+        let _ = fs::remove_dir_all(fixture.trace());
         let text = fs::read_to_string(&log).expect("strace's table");
         let total = text.lines().find(|line| line.ends_with("total")).expect("a sum");
         total.split_whitespace().nth(3).and_then(|number| number.parse().ok())
     };
-    if Command::new("strace").arg("-V").output().is_err() {
-        println!("SKIP: {TEST}: strace is missing (./x setup installs it)");
+    if skip::without_tool("strace") {
         return;
     }
     let (few, many) = (calls("1", true), calls("10000000", true));
@@ -322,16 +321,15 @@ fn a_traced_thread_makes_no_system_call() {
 
 #[test]
 fn a_program_that_allows_it_waits_for_room_and_a_real_time_one_never_does() {
-    const TEST: &str = "a_program_that_allows_it_waits_for_room_and_a_real_time_one_never_does";
-    let Some(room) = Room::new(TEST) else { return };
+    let Some(fixture) = EmitterFixture::new() else { return };
     let run = |prefix: &[&str], allows: &str| {
-        let mut command = room.recorder(&["--user-buffer", "64K", "--blocking"]);
-        command.arg("--").args(prefix).arg(&room.emitter).args(["count", "300000"]);
+        let mut command = fixture.recorder(&["--user-buffer", "64K", "--blocking"]);
+        command.arg("--").args(prefix).arg(&fixture.emitter).args(["count", "300000"]);
         let output = command.env("RTSCOPE_ALLOW_BLOCKING", allows).output().expect("it can be started");
         assert!(output.status.success(), "{output:?}");
         let account = account(&output);
-        assert_complete(&room, &account, emitted(&output));
-        fs::remove_dir_all(room.trace()).expect("it was made");
+        assert_complete(&fixture, &account, emitted(&output));
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
         (lost(&account), account["waits"].as_u64().expect("a number"))
     };
     let (lost, waits) = run(&[], "1");
@@ -339,8 +337,7 @@ fn a_program_that_allows_it_waits_for_room_and_a_real_time_one_never_does() {
     let (lost, waits) = run(&[], "0");
     assert!(lost > 0 && waits == 0, "without leave: lost {lost}, waits {waits}");
     if !nix::unistd::geteuid().is_root() {
-        println!("SKIP: {TEST}: a real-time policy takes root");
-        return;
+        skip!("a real-time policy takes root");
     }
     let (lost, waits) = run(&["chrt", "-f", "1"], "1");
     assert!(lost > 0 && waits == 0, "real-time: lost {lost}, waits {waits}");
@@ -348,11 +345,11 @@ fn a_program_that_allows_it_waits_for_room_and_a_real_time_one_never_does() {
 
 #[test]
 fn a_flight_recorder_saves_the_newest_events_when_asked() {
-    let Some(room) = Room::new("a_flight_recorder_saves_the_newest_events_when_asked") else { return };
-    let mut child = waiting(&room, "1000000");
+    let Some(fixture) = EmitterFixture::new() else { return };
+    let mut child = waiting(&fixture, "1000000");
     let mut recorder = rtscope()
         .args(["record", "--json", "-u", "test:*", "--flight-recorder", "--user-buffer", "64K", "-o"])
-        .arg(room.trace())
+        .arg(fixture.trace())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -366,13 +363,13 @@ fn a_flight_recorder_saves_the_newest_events_when_asked() {
     assert_eq!(emitted(&child.wait_with_output().expect("it ends")), 1_000_000);
     let asked = rtscope().arg("snapshot").output().expect("it can be run");
     assert!(asked.status.success(), "{asked:?}");
-    let first = room.trace().join("1");
+    let first = fixture.trace().join("1");
     assert_eq!(
         String::from_utf8_lossy(&asked.stdout).trim(),
         first.canonicalize().expect("there").to_str().expect("plain")
     );
     end(recorder);
-    assert!(room.trace().join("2").is_dir(), "the end saves, too");
+    assert!(fixture.trace().join("2").is_dir(), "the end saves, too");
     let Some(lines) = babeltrace2(&first) else { return };
     // 64 KiB hold some 2700 of them; the last one is there, and nothing is missing before it.
     assert!((1000..3000).contains(&lines.len()), "{}", lines.len());
@@ -389,15 +386,13 @@ fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 // NEEDS: host
 #[test]
 fn root_a_snapshot_has_programs_events_between_the_switches_of_their_thread() {
-    const TEST: &str = "root_a_snapshot_has_programs_events_between_the_switches_of_their_thread";
-    if let Some(reason) = rtscope_testkit::machine::cannot_watch() {
-        println!("SKIP: {TEST}: {reason}");
+    if skip::without_watching() {
         return;
     }
-    let Some(room) = Room::new(TEST) else { return };
-    let snapshots = room.folder.path().join("snapshots");
+    let Some(fixture) = EmitterFixture::new() else { return };
+    let snapshots = fixture.dir.path().join("snapshots");
     fs::create_dir(&snapshots).expect("a folder");
-    let mut victim = Command::new(&room.emitter).args(["turns"]).spawn().expect("it can be started");
+    let mut victim = Command::new(&fixture.emitter).args(["turns"]).spawn().expect("it can be started");
     let path = snapshots.to_str().expect("plain");
     let mut watch = rtscope_testkit::watch::Rtscope::watch(&[
         "--task",
@@ -432,15 +427,13 @@ fn root_a_snapshot_has_programs_events_between_the_switches_of_their_thread() {
 // NEEDS: host
 #[test]
 fn root_a_recording_of_kernel_and_programs_is_on_one_clock() {
-    const TEST: &str = "root_a_recording_of_kernel_and_programs_is_on_one_clock";
-    if let Some(reason) = rtscope_testkit::machine::cannot_watch() {
-        println!("SKIP: {TEST}: {reason}");
+    if skip::without_watching() {
         return;
     }
-    let Some(room) = Room::new(TEST) else { return };
-    let output = room
+    let Some(fixture) = EmitterFixture::new() else { return };
+    let output = fixture
         .recorder(&["-k", "sched:sched_switch", "--context", "tid,cpu", "--duration", "1s", "--"])
-        .arg(&room.emitter)
+        .arg(&fixture.emitter)
         .arg("turns")
         .output()
         .expect("it can be started");
@@ -449,12 +442,12 @@ fn root_a_recording_of_kernel_and_programs_is_on_one_clock() {
     let error = account(&output)["clock_error_ns"]["p99"].as_u64().expect("a number");
     println!("clock error: 99 % within {error} ns");
     assert!(error <= 30 || rtscope_testkit::machine::is_emulated());
-    let Some(lines) = babeltrace2(&room.trace()) else { return };
+    let Some(lines) = babeltrace2(&fixture.trace()) else { return };
     let own = lines.iter().find(|line| line.contains(" test:turn_begin")).expect("a turn");
     let tid = field(own, "vtid").expect("asked for").to_string();
     let inside = inside_their_turn(&lines, &tid);
     assert!(inside >= 20, "{inside} events between the switches of their thread");
-    let stat = rtscope().args(["stat"]).arg(room.trace()).output().expect("it can be run");
+    let stat = rtscope().args(["stat"]).arg(fixture.trace()).output().expect("it can be run");
     let text = String::from_utf8_lossy(&stat.stdout).into_owned();
     assert!(
         stat.status.success() && text.contains("sched_switch") && text.contains("test:turn_end"),

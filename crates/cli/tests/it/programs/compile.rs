@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `include/rtscope` as compilers and other tools see it, and the README's example as it is printed there.
 
-use super::fixture::{Room, has, is_root, lines, root, rtscope};
+use super::fixture::{Fixture, lines, root, rtscope};
+use rtscope_testkit::skip;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 #[test]
 fn the_header_compiles_without_a_warning() {
-    let room = Room::new("the_header_compiles_without_a_warning");
+    let fixture = Fixture::new();
     let c = root().join("crates/testkit/c/unusual.c");
     let cpp = root().join("crates/testkit/c/template.cpp");
     let ways: [&[&str]; 6] = [
@@ -30,18 +31,18 @@ fn the_header_compiles_without_a_warning() {
             if flags.contains(&"-static") && compiler != "gcc" {
                 continue;
             }
-            room.compile(compiler, &[flags, &[standard]].concat(), source, "out");
+            fixture.compile(compiler, &[flags, &[standard]].concat(), source, "out");
         }
     }
-    room.compile("gcc", &["-O2", "-flto", "-std=c11"], &c, "out");
-    room.compile("gcc", &["-O2", "-masm=intel", "-std=c11"], &c, "out");
+    fixture.compile("gcc", &["-O2", "-flto", "-std=c11"], &c, "out");
+    fixture.compile("gcc", &["-O2", "-masm=intel", "-std=c11"], &c, "out");
 }
 
 #[test]
 fn disabled_events_compile_to_nothing() {
-    let room = Room::new("disabled_events_compile_to_nothing");
+    let fixture = Fixture::new();
     let source = |name: &str, event: &str| {
-        let path = room.path(name);
+        let path = fixture.path(name);
         let text = format!(
             "#include <rtscope/rtscope.h>\n#include <stdint.h>\nuint64_t f(uint64_t a, const char *t);\nuint64_t f(uint64_t a, const char *t)\n{{\n(void)t;\n{event}\nreturn a;\n}}\n"
         );
@@ -52,8 +53,8 @@ fn disabled_events_compile_to_nothing() {
     let without = source("without.c", "");
     let text = |path: &Path, to: &str| -> Option<Vec<u8>> {
         let flags = ["-O2", "-std=c11", "-DRTSCOPE_DISABLE", "-c"];
-        let object = room.compile("gcc", &flags, path, to)?;
-        let section = room.path("section");
+        let object = fixture.compile("gcc", &flags, path, to)?;
+        let section = fixture.path("section");
         let mut objcopy = Command::new("objcopy");
         objcopy.args(["-O", "binary", "-j", ".text"]).arg(&object).arg(&section);
         assert!(objcopy.status().expect("binutils are there with gcc").success());
@@ -67,32 +68,31 @@ fn disabled_events_compile_to_nothing() {
 
 #[test]
 fn templates_and_inline_functions_are_recorded() {
-    let room = Room::new("templates_and_inline_functions_are_recorded");
+    let fixture = Fixture::new();
     for (compiler, level) in [("g++", "-O0"), ("g++", "-O2"), ("clang++-19", "-O2")] {
         let source = root().join("crates/testkit/c/template.cpp");
-        let Some(program) = room.compile(compiler, &[level, "-std=c++17"], &source, "template") else {
+        let Some(program) = fixture.compile(compiler, &[level, "-std=c++17"], &source, "template") else {
             continue;
         };
-        let recorded = room.record(&[], &[program]);
+        let recorded = fixture.record(&[], &[program]);
         recorded.assert_complete();
         let counts =
             ["test:box", "test:in_line", "test:lambda", "test:empty"].map(|name| recorded.of_event(name));
         assert_eq!(counts, [3, 2, 2, 1], "{compiler} {level}: {}", recorded.account);
-        fs::remove_dir_all(room.trace()).expect("it was made");
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
     }
 }
 
 #[test]
 fn other_tools_see_the_events_as_usdt_probes() {
-    const TEST: &str = "other_tools_see_the_events_as_usdt_probes";
-    let room = Room::new(TEST);
-    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
     let notes = Command::new("readelf").arg("-n").arg(&emitter).output().expect("binutils are there with cc");
     let notes = String::from_utf8_lossy(&notes.stdout);
     for expected in ["Provider: test", "Name: count", "Name: handler", "Name: text"] {
         assert!(notes.contains(expected), "{expected}");
     }
-    if !has(TEST, "bpftrace") || !is_root(TEST) {
+    if skip::without_tool("bpftrace") || skip::without_root() {
         return;
     }
     let list = Command::new("bpftrace").arg("-l").arg(format!("usdt:{}:*", emitter.display())).output();
@@ -103,20 +103,18 @@ fn other_tools_see_the_events_as_usdt_probes() {
 // NEEDS: host
 #[test]
 fn root_bpftrace_gets_the_events_while_nobody_records_them() {
-    const TEST: &str = "root_bpftrace_gets_the_events_while_nobody_records_them";
-    if !is_root(TEST) || !has(TEST, "bpftrace") {
+    if skip::without_root() || skip::without_tool("bpftrace") {
         return;
     }
-    let room = Room::new(TEST);
-    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
     let program = format!("usdt:{}:test:count {{ @n = count(); @most = max(arg0); }}", emitter.display());
     let mut bpftrace = Command::new("bpftrace");
     bpftrace.args(["-e", &program, "-c"]).arg(format!("{} count 1000", emitter.display()));
     let output = bpftrace.output().expect("it was just there");
     let text = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
-        println!("SKIP: {TEST}: bpftrace: {}", String::from_utf8_lossy(&output.stderr).trim());
-        return;
+        skip!("bpftrace: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     assert!(text.contains("@n: 1000") && text.contains("@most: 999"), "{text}");
 }
@@ -130,18 +128,21 @@ fn block(readme: &str, language: &str) -> String {
 
 #[test]
 fn the_readmes_example_compiles_and_traces_as_printed() {
-    let room = Room::new("the_readmes_example_compiles_and_traces_as_printed");
+    let fixture = Fixture::new();
     let readme = fs::read_to_string(root().join("docs/programs.md")).expect("it is there");
-    fs::write(room.path("motor.c"), block(&readme, "c")).expect("a file of the test");
-    std::os::unix::fs::symlink(root().join("include").canonicalize().expect("there"), room.path("include"))
-        .expect("a file of the test");
+    fs::write(fixture.path("motor.c"), block(&readme, "c")).expect("a file of the test");
+    std::os::unix::fs::symlink(
+        root().join("include").canonicalize().expect("there"),
+        fixture.path("include"),
+    )
+    .expect("a file of the test");
     let own = rtscope().get_program().to_owned();
     let folder = Path::new(&own).parent().expect("it is in a folder").display().to_string();
     let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
     let output = Command::new("sh")
         .args(["-e", "-c", &block(&readme, "sh")])
         .env("PATH", path)
-        .current_dir(room.folder.path())
+        .current_dir(fixture.dir.path())
         .output()
         .expect("sh is there");
     assert!(output.status.success(), "{output:?}");
@@ -152,14 +153,13 @@ fn the_readmes_example_compiles_and_traces_as_printed() {
     let expected = events(&block(&readme, "text"));
     assert_eq!(expected.len(), 3);
     assert_eq!(events(&String::from_utf8_lossy(&output.stdout)), expected);
-    assert_eq!(lines(&room.trace()).len(), 3);
+    assert_eq!(lines(&fixture.trace()).len(), 3);
 }
 
 #[test]
 fn what_is_installed_is_found_by_pkg_config_and_cmake() {
-    const TEST: &str = "what_is_installed_is_found_by_pkg_config_and_cmake";
-    let room = Room::new(TEST);
-    let prefix = room.path("prefix");
+    let fixture = Fixture::new();
+    let prefix = fixture.path("prefix");
     let program = rtscope_testkit::process::program("rtscope").expect("built");
     let install = Command::new(root().join("dist/install.sh")).arg(&program).arg(&prefix).output();
     let install = install.expect("it can be run");
@@ -172,26 +172,26 @@ fn what_is_installed_is_found_by_pkg_config_and_cmake() {
     ] {
         assert!(prefix.join(file).is_file(), "{file}");
     }
-    let source = room.path("main.c");
+    let source = fixture.path("main.c");
     let text = "#include <rtscope/rtscope.h>\n#include <rtscope/queue.h>\nint main(void)\n{\n\tRTSCOPE_EVENT(a, b, rtscope_u64(c, 1));\n\treturn 0;\n}\n";
     fs::write(&source, text).expect("a file of the test");
-    if has(TEST, "pkg-config") {
+    if !skip::without_tool("pkg-config") {
         let mut command = Command::new("pkg-config");
         command.args(["--cflags", "rtscope"]).env("PKG_CONFIG_PATH", prefix.join("share/pkgconfig"));
         let flags = command.output().expect("it is there");
         assert!(flags.status.success(), "{flags:?}");
         let flags = String::from_utf8(flags.stdout).expect("text");
         let mut compiler = Command::new("cc");
-        compiler.args(flags.split_whitespace()).arg(&source).arg("-o").arg(room.path("a"));
+        compiler.args(flags.split_whitespace()).arg(&source).arg("-o").arg(fixture.path("a"));
         assert!(compiler.status().expect("a compiler").success());
     }
-    if has(TEST, "cmake") {
+    if !skip::without_tool("cmake") {
         let lists = "cmake_minimum_required(VERSION 3.13)\nproject(user C)\nfind_package(Rtscope REQUIRED)\nadd_executable(user main.c)\ntarget_link_libraries(user PRIVATE Rtscope::rtscope)\n";
-        fs::write(room.path("CMakeLists.txt"), lists).expect("a file of the test");
-        let build = room.path("build");
+        fs::write(fixture.path("CMakeLists.txt"), lists).expect("a file of the test");
+        let build = fixture.path("build");
         let prefix = format!("-DCMAKE_PREFIX_PATH={}", prefix.display());
         for words in
-            [["-S", room.folder.path().to_str().expect("plain"), "-B"], ["--build", ".", "--clean-first"]]
+            [["-S", fixture.dir.path().to_str().expect("plain"), "-B"], ["--build", ".", "--clean-first"]]
         {
             let mut command = Command::new("cmake");
             command.args(words);

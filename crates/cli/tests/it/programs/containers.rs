@@ -2,14 +2,14 @@
 //! Programs in containers: mount and PID namespaces of their own, with a `/dev/shm` of their own. Root records them from outside.
 //! In each: recorded + lost = emitted.
 
-use super::fixture::{Recorded, Room, has, is_root, rtscope};
-use rtscope_testkit::process::{patience, program};
+use super::fixture::{Fixture, Recorded, rtscope};
+use rtscope_testkit::process::{program, wait_until};
+use rtscope_testkit::skip;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::time::Instant;
 
 /// A container in which a shell obeys.
 struct Container {
@@ -85,16 +85,6 @@ impl Drop for Container {
     }
 }
 
-/// Waits for a fact.
-#[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < patience(), "{what}");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-}
-
 /// A recorder, which ends with the test.
 struct Recorder(Option<Child>);
 
@@ -128,8 +118,8 @@ impl Drop for Recorder {
 }
 
 /// A recorder that has begun.
-fn recorder(room: &Room, options: &[&str]) -> Recorder {
-    let mut command = room.recorder(options);
+fn recorder(fixture: &Fixture, options: &[&str]) -> Recorder {
+    let mut command = fixture.recorder(options);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
     let mut line = String::new();
     let mut notes = BufReader::new(child.stderr.take().expect("piped"));
@@ -152,18 +142,17 @@ fn emitter() -> String {
 }
 
 /// Whether containers can be tried here.
-fn can_try(test: &str) -> bool {
-    is_root(test) && has(test, "unshare")
+fn skipped() -> bool {
+    skip::without_root() || skip::without_tool("unshare")
 }
 
 // NEEDS: host
 #[test]
 fn root_a_program_in_a_container_is_recorded() {
-    const TEST: &str = "root_a_program_in_a_container_is_recorded";
-    if !can_try(TEST) {
+    if skipped() {
         return;
     }
-    let room = Room::new(TEST);
+    let fixture = Fixture::new();
     let mut container = Container::start();
     // One that ran before.
     container.obey(&format!("{} wait 7000", emitter()));
@@ -173,7 +162,7 @@ fn root_a_program_in_a_container_is_recorded() {
     let status = fs::read_to_string(format!("/proc/{}/status", list[0]["host_pid"])).expect("it runs");
     let numbers = format!("{}\t{}", list[0]["host_pid"], list[0]["pid"]);
     assert!(status.contains("rtscope-emitter") && status.contains(&numbers), "{numbers}: {status}");
-    let recorder = recorder(&room, &[]);
+    let recorder = recorder(&fixture, &[]);
     container.obey("");
     let before = container.emitted();
     // One that starts later finds the session.
@@ -199,15 +188,14 @@ fn root_a_program_in_a_container_is_recorded() {
 // NEEDS: host
 #[test]
 fn root_a_container_that_starts_while_recording_is_found() {
-    const TEST: &str = "root_a_container_that_starts_while_recording_is_found";
-    if !can_try(TEST) {
+    if skipped() {
         return;
     }
-    let room = Room::new(TEST);
-    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
-    let recorder = recorder(&room, &["--user-buffer", "4M"]);
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
+    let recorder = recorder(&fixture, &["--user-buffer", "4M"]);
     let mut container = Container::start();
-    until("it is found", || container.shm("rtscope-session").exists());
+    wait_until("it is found", || container.shm("rtscope-session").exists());
     // It runs for seconds, through several looks at who lives.
     container.obey(&format!("{} paced 30000", emitter.display()));
     let emitted = container.emitted();
@@ -219,18 +207,17 @@ fn root_a_container_that_starts_while_recording_is_found() {
 // NEEDS: host
 #[test]
 fn root_what_a_killed_container_had_committed_is_recorded() {
-    const TEST: &str = "root_what_a_killed_container_had_committed_is_recorded";
-    if !can_try(TEST) {
+    if skipped() {
         return;
     }
-    let room = Room::new(TEST);
-    let mut recorder = recorder(&room, &["--user-buffer", "64M"]);
+    let fixture = Fixture::new();
+    let mut recorder = recorder(&fixture, &["--user-buffer", "64M"]);
     let mut container = Container::start();
-    until("it is found", || container.shm("rtscope-session").exists());
+    wait_until("it is found", || container.shm("rtscope-session").exists());
     // It fills its ring while nobody empties it: the recorder is stopped. Then all of the container is killed.
     container.obey(&format!("{} wait 100000", emitter()));
     assert_eq!(container.line(), "ready");
-    until("its ring is known", || listed().iter().any(|program| program["enabled"] != 0));
+    wait_until("its ring is known", || listed().iter().any(|program| program["enabled"] != 0));
     recorder.signal(nix::sys::signal::Signal::SIGSTOP);
     container.obey("");
     assert_eq!(container.emitted(), 100_000);
@@ -243,14 +230,13 @@ fn root_what_a_killed_container_had_committed_is_recorded() {
 // NEEDS: host
 #[test]
 fn root_a_killed_recorder_records_nobody_in_a_container_any_more() {
-    const TEST: &str = "root_a_killed_recorder_records_nobody_in_a_container_any_more";
-    if !can_try(TEST) {
+    if skipped() {
         return;
     }
-    let room = Room::new(TEST);
-    let mut recorder = recorder(&room, &[]);
+    let fixture = Fixture::new();
+    let mut recorder = recorder(&fixture, &[]);
     let mut container = Container::start();
-    until("it is found", || container.shm("rtscope-session").exists());
+    wait_until("it is found", || container.shm("rtscope-session").exists());
     recorder.child().kill().expect("it runs");
     recorder.child().wait().expect("it ends");
     // Its session is still there, and nobody holds it.
@@ -266,25 +252,23 @@ fn root_a_killed_recorder_records_nobody_in_a_container_any_more() {
 // NEEDS: host
 #[test]
 fn root_a_container_of_an_ordinary_user_is_recorded_as_that_users() {
-    const TEST: &str = "root_a_container_of_an_ordinary_user_is_recorded_as_that_users";
-    if !can_try(TEST) || !has(TEST, "setpriv") {
+    if skipped() || skip::without_tool("setpriv") {
         return;
     }
-    let room = Room::new(TEST);
-    let emitter = room.path("emitter");
+    let fixture = Fixture::new();
+    let emitter = fixture.path("emitter");
     fs::copy(program("rtscope-emitter").expect("built"), &emitter).expect("there is room");
     let user = ["setpriv", "--reuid=4711", "--regid=4711", "--clear-groups"];
     let allowed = Command::new(user[0]).args(&user[1..]).args(["unshare", "-U", "-r", "true"]).output();
     if !allowed.is_ok_and(|output| output.status.success()) {
-        println!("SKIP: {TEST}: this kernel lets no user make a user namespace");
-        return;
+        skip!("this kernel lets no user make a user namespace");
     }
     let mut container = Container::start_with(&user, &["-U", "-r"]);
-    let recorder = recorder(&room, &[]);
+    let recorder = recorder(&fixture, &[]);
     container.obey(&format!("{} wait 1000", emitter.display()));
     assert_eq!(container.line(), "ready");
     // Root's session for all cannot be there; its folder is found as soon as it is made.
-    until("it is enabled", || listed().iter().any(|program| program["enabled"] != 0));
+    wait_until("it is enabled", || listed().iter().any(|program| program["enabled"] != 0));
     assert_eq!(listed()[0]["uid"], 4711, "not 0, as it is called there");
     container.obey("");
     assert_eq!(container.emitted(), 1000);
@@ -299,11 +283,10 @@ fn root_a_container_of_an_ordinary_user_is_recorded_as_that_users() {
 // NEEDS: host
 #[test]
 fn root_what_a_user_mounts_in_a_container_is_not_touched() {
-    const TEST: &str = "root_what_a_user_mounts_in_a_container_is_not_touched";
-    if !can_try(TEST) || !has(TEST, "setpriv") {
+    if skipped() || skip::without_tool("setpriv") {
         return;
     }
-    let room = Room::new(TEST);
+    let fixture = Fixture::new();
     // Files of root, which a user may see and mount, but not write.
     let mounted = [
         ("rtscope-0", "collector"),
@@ -313,30 +296,29 @@ fn root_what_a_user_mounts_in_a_container_is_not_touched() {
         ("rtscope-3", "x1-1-28"),
     ];
     for (_, name) in mounted {
-        fs::write(room.path(name), "precious").expect("a file of the test");
+        fs::write(fixture.path(name), "precious").expect("a file of the test");
     }
     let user = ["setpriv", "--reuid=4711", "--regid=4711", "--clear-groups"];
     let allowed = Command::new(user[0]).args(&user[1..]).args(["unshare", "-U", "-r", "true"]).output();
     if !allowed.is_ok_and(|output| output.status.success()) {
-        println!("SKIP: {TEST}: this kernel lets no user make a user namespace");
-        return;
+        skip!("this kernel lets no user make a user namespace");
     }
     let mut container = Container::start_with(&user, &["-U", "-r"]);
     container.obey("cd /dev/shm && mkdir -m 700 rtscope-0 rtscope-1 rtscope-3 && touch rtscope-session");
-    container.obey(&format!("ln -s {} rtscope-2", room.folder.path().display()));
+    container.obey(&format!("ln -s {} rtscope-2", fixture.dir.path().display()));
     for (folder, name) in mounted {
-        let (from, to) = (room.path(name), format!("{folder}/{name}"));
+        let (from, to) = (fixture.path(name), format!("{folder}/{name}"));
         container.obey(&format!("touch {to} && mount --bind {} {to} && echo done", from.display()));
         assert_eq!(container.line(), "done");
     }
     // Nor a whole folder, with what another user has in it.
-    container.obey(&format!("mount --bind {} rtscope-1 && echo done", room.folder.path().display()));
+    container.obey(&format!("mount --bind {} rtscope-1 && echo done", fixture.dir.path().display()));
     assert_eq!(container.line(), "done");
     // Nor are there folders for the asking: one of each owner is served.
     container.obey("for i in 4 5 6 7 8; do mkdir -m 700 rtscope-$i; done; echo done");
     assert_eq!(container.line(), "done");
     let emitter = program("rtscope-emitter").expect("built");
-    let recorded = room.record(&[], &[emitter.as_os_str(), "count".as_ref(), "1000".as_ref()]);
+    let recorded = fixture.record(&[], &[emitter.as_os_str(), "count".as_ref(), "1000".as_ref()]);
     assert_eq!((recorded.events(), recorded.lost()), (1000, 0), "{}", recorded.account);
     // All of that was found, and refused.
     let notes = String::from_utf8_lossy(&recorded.output.stderr).into_owned();
@@ -347,9 +329,9 @@ fn root_what_a_user_mounts_in_a_container_is_not_touched() {
     container.obey("echo $(ls | wc -l) $(ls rtscope-[3-8] | grep -c collector)");
     assert_eq!(container.line(), "10 1");
     for (_, name) in mounted {
-        let file = fs::metadata(room.path(name)).expect("it is still there");
+        let file = fs::metadata(fixture.path(name)).expect("it is still there");
         assert_eq!(std::os::unix::fs::MetadataExt::uid(&file), 0, "{name}");
-        assert_eq!(fs::read(room.path(name)).expect("readable"), b"precious", "{name}");
+        assert_eq!(fs::read(fixture.path(name)).expect("readable"), b"precious", "{name}");
     }
     container.end();
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Recorders of programs that fail: programs run on, switched off where that is possible, and what they recorded is not lost.
 
-use super::fixture::{Recorded, Room, is_root, rtscope};
+use super::fixture::{Fixture, Recorded, rtscope};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rtscope_testkit::skip;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -41,17 +42,17 @@ fn enabled(child: &Child) -> u64 {
 
 #[test]
 fn nobody_waits_for_ever_for_a_recorder_that_was_killed() {
-    let room = Room::new("nobody_waits_for_ever_for_a_recorder_that_was_killed");
-    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
-    let mut recorder = begun(room.recorder(&["--user-buffer", "64K", "--blocking"]));
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
+    let mut recorder = begun(fixture.recorder(&["--user-buffer", "64K", "--blocking"]));
     let child = waiting(&emitter, "50000");
     recorder.kill().expect("it runs");
     recorder.wait().expect("it ends");
     emit(child);
-    let recovered = rtscope().args(["record", "--json", "--recover"]).arg(room.trace()).output();
+    let recovered = rtscope().args(["record", "--json", "--recover"]).arg(fixture.trace()).output();
     let first = Recorded::of(recovered.expect("it can be run"));
-    fs::remove_dir_all(room.trace()).expect("it was made");
-    let second = begun(room.recorder(&[]));
+    fs::remove_dir_all(fixture.trace()).expect("it was made");
+    let second = begun(fixture.recorder(&[]));
     kill(Pid::from_raw(second.id() as i32), Signal::SIGINT).expect("it runs");
     let second = Recorded::of(second.wait_with_output().expect("it ends"));
     println!("{} + {} recorded + {} lost", first.events(), second.events(), second.lost());
@@ -72,14 +73,14 @@ fn numbers(trace: &Path) -> Vec<u64> {
 #[test]
 fn what_a_recorder_had_taken_when_it_was_killed_is_a_whole_trace() {
     const EVENTS: u64 = 100_000;
-    let room = Room::new("what_a_recorder_had_taken_when_it_was_killed_is_a_whole_trace");
-    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
-    let second = room.path("second");
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
+    let second = fixture.path("second");
     for bytes in [1, 300_000, 1_000_000] {
-        let mut recorder = begun(room.recorder(&["--user-buffer", "64K", "--blocking"]));
+        let mut recorder = begun(fixture.recorder(&["--user-buffer", "64K", "--blocking"]));
         let mut child = waiting(&emitter, &EVENTS.to_string());
         child.stdin.as_mut().expect("piped").write_all(b"\n").expect("it reads");
-        let stream = room.path("trace.partial/trace/user_0");
+        let stream = fixture.path("trace.partial/trace/user_0");
         while fs::metadata(&stream).map_or(0, |file| file.len()) < bytes {
             std::thread::sleep(std::time::Duration::from_micros(50));
         }
@@ -92,9 +93,9 @@ fn what_a_recorder_had_taken_when_it_was_killed_is_a_whole_trace() {
         kill(Pid::from_raw(follower.id() as i32), Signal::SIGINT).expect("it runs");
         let followed = Recorded::of(follower.wait_with_output().expect("it ends"));
         assert_eq!(followed.lost(), 0, "{}", followed.account);
-        let recovered = rtscope().args(["record", "--json", "--recover"]).arg(room.trace()).output();
+        let recovered = rtscope().args(["record", "--json", "--recover"]).arg(fixture.trace()).output();
         let recovered = Recorded::of(recovered.expect("it can be run"));
-        let (before, after) = (numbers(&room.trace()), numbers(&second));
+        let (before, after) = (numbers(&fixture.trace()), numbers(&second));
         println!("killed after {bytes} bytes: {} events, then {}", before.len(), after.len());
         assert_eq!((recovered.events(), followed.events()), (before.len() as u64, after.len() as u64));
         assert_eq!(recovered.of_event("test:count"), recovered.events());
@@ -105,17 +106,17 @@ fn what_a_recorder_had_taken_when_it_was_killed_is_a_whole_trace() {
         assert_eq!(before, (0..before.len() as u64).collect::<Vec<_>>());
         let first = EVENTS - after.len() as u64;
         assert_eq!(after, (first..EVENTS).collect::<Vec<_>>());
-        fs::remove_dir_all(room.trace()).expect("it was made");
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
         fs::remove_dir_all(&second).expect("it was made");
     }
 }
 
 #[test]
 fn a_flight_recorder_goes_on_after_a_snapshot_that_could_not_be_written() {
-    let room = Room::new("a_flight_recorder_goes_on_after_a_snapshot_that_could_not_be_written");
-    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
     let child = waiting(&emitter, "1000");
-    let mut command = room.recorder(&["--flight-recorder"]);
+    let mut command = fixture.recorder(&["--flight-recorder"]);
     let mut recorder =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
     let mut said = BufReader::new(recorder.stderr.take().expect("piped"));
@@ -124,7 +125,7 @@ fn a_flight_recorder_goes_on_after_a_snapshot_that_could_not_be_written() {
     assert!(line.contains("record into memory"), "{line}");
     emit(child);
     // The first snapshot's place is taken.
-    fs::create_dir(room.trace().join("1")).expect("the folder is there");
+    fs::create_dir(fixture.trace().join("1")).expect("the folder is there");
     let own = Pid::from_raw(recorder.id() as i32);
     kill(own, Signal::SIGUSR1).expect("it runs");
     while !line.contains("recording goes on") {
@@ -142,13 +143,13 @@ fn a_flight_recorder_goes_on_after_a_snapshot_that_could_not_be_written() {
 
 #[test]
 fn a_recorder_without_room_switches_programs_off() {
-    let room = Room::new("a_recorder_without_room_switches_programs_off");
-    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
     let (other, child) = (waiting(&emitter, "1000"), waiting(&emitter, "1000000"));
     // Its files may have 256 KiB: a disk that is full, for it alone.
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -c 0; ulimit -f 512; exec \"$0\" \"$@\""]);
-    let recorder = room.recorder(&[]);
+    let recorder = fixture.recorder(&[]);
     command.arg(recorder.get_program()).args(recorder.get_args());
     let recorder = begun(command);
     assert!(enabled(&other) > 0);
@@ -158,12 +159,12 @@ fn a_recorder_without_room_switches_programs_off() {
     assert_eq!(enabled(&other), 0);
     emit(other);
     // What there was room for is there: the first events, and all of them up to some.
-    let taken = if room.trace().exists() {
-        numbers(&room.trace())
+    let taken = if fixture.trace().exists() {
+        numbers(&fixture.trace())
     } else {
-        let recovered = rtscope().args(["record", "--json", "--recover"]).arg(room.trace()).output();
+        let recovered = rtscope().args(["record", "--json", "--recover"]).arg(fixture.trace()).output();
         let recovered = Recorded::of(recovered.expect("it can be run"));
-        let taken = numbers(&room.trace());
+        let taken = numbers(&fixture.trace());
         assert_eq!(recovered.events(), taken.len() as u64);
         taken
     };
@@ -175,38 +176,35 @@ fn a_recorder_without_room_switches_programs_off() {
 // NEEDS: host
 #[test]
 fn root_a_recording_that_cannot_begin_leaves_nothing() {
-    const TEST: &str = "root_a_recording_that_cannot_begin_leaves_nothing";
-    let room = Room::new(TEST);
-    if !is_root(TEST) {
+    let fixture = Fixture::new();
+    if skip::without_root() {
         return;
     }
-    if let Some(reason) = rtscope_testkit::machine::cannot_watch() {
-        println!("SKIP: {TEST}: {reason}");
+    if skip::without_watching() {
         return;
     }
-    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
     let child = waiting(&emitter, "1000");
     let kernel = ["-k", "sched:sched_switch", "--filter", "sched:sched_switch: no_such_field == 1"];
-    let output = room.recorder(&kernel).output().expect("it can be started");
+    let output = fixture.recorder(&kernel).output().expect("it can be started");
     assert!(!output.status.success(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("no_such_field"), "{output:?}");
-    let left: Vec<_> = fs::read_dir(room.folder.path()).expect("it is there").flatten().collect();
+    let left: Vec<_> = fs::read_dir(fixture.dir.path()).expect("it is there").flatten().collect();
     assert_eq!(left.len(), 1, "the emitter alone: {left:?}");
     assert_eq!(enabled(&child), 0);
     emit(child);
     // The right to record is free again.
-    room.record(&[], &[emitter.as_os_str(), "count".as_ref(), "10".as_ref()]).assert_complete();
+    fixture.record(&[], &[emitter.as_os_str(), "count".as_ref(), "10".as_ref()]).assert_complete();
 }
 
 // NEEDS: host
 #[test]
 fn root_a_recording_without_room_for_its_first_word_leaves_nothing() {
-    const TEST: &str = "root_a_recording_without_room_for_its_first_word_leaves_nothing";
-    let room = Room::new(TEST);
-    if !is_root(TEST) {
+    let fixture = Fixture::new();
+    if skip::without_root() {
         return;
     }
-    let full = room.path("full");
+    let full = fixture.path("full");
     fs::create_dir(&full).expect("it is ours");
     // A disk of one page, which is taken, in a namespace that ends with the shell.
     let script = "mount -t tmpfs -o size=4k none \"$1\" && head -c 4096 /dev/zero > \"$1/taken\" || exit 77; \
@@ -214,8 +212,7 @@ fn root_a_recording_without_room_for_its_first_word_leaves_nothing() {
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", script]).arg(rtscope().get_program()).arg(&full);
     let Some(output) = command.output().ok().filter(|output| output.status.code() != Some(77)) else {
-        println!("SKIP: {TEST}: nothing can be mounted here");
-        return;
+        skip!("nothing can be mounted here");
     };
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("No space left"), "{output:?}");
@@ -224,11 +221,11 @@ fn root_a_recording_without_room_for_its_first_word_leaves_nothing() {
 
 #[test]
 fn a_recorder_that_is_told_to_end_many_times_ends_in_order() {
-    let room = Room::new("a_recorder_that_is_told_to_end_many_times_ends_in_order");
-    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
     let child = waiting(&emitter, "1000");
     for signal in [Signal::SIGTERM, Signal::SIGHUP] {
-        let mut recorder = begun(room.recorder(&[]));
+        let mut recorder = begun(fixture.recorder(&[]));
         assert!(enabled(&child) > 0);
         // As a parent with many threads tells of its death, or a terminal and its shell of theirs.
         while recorder.try_wait().expect("it was started").is_none() {
@@ -238,7 +235,7 @@ fn a_recorder_that_is_told_to_end_many_times_ends_in_order() {
         }
         Recorded::of(recorder.wait_with_output().expect("it has ended"));
         assert_eq!(enabled(&child), 0);
-        fs::remove_dir_all(room.trace()).expect("it was made");
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
     }
     emit(child);
 }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What tests of instrumented programs share: a folder, programs compiled as a user would, and the recorder's account of them.
+//! What tests of instrumented programs share: a temporary directory, programs compiled as a user would, and the recorder's summary.
 
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::program;
+use rtscope_testkit::skip;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// A folder for what is compiled and recorded, and the right to be the only recorder of programs.
-pub struct Room {
-    pub folder: tempfile::TempDir,
-    test: String,
+/// A temporary directory for what is compiled and recorded, and the right to be the only recorder of programs.
+pub struct Fixture {
+    pub dir: tempfile::TempDir,
     _cpus: Cpus,
 }
 
@@ -24,40 +24,22 @@ pub fn rtscope() -> Command {
     Command::new(program("rtscope").expect("built"))
 }
 
-/// Whether a command is there; says it when not.
-pub fn has(test: &str, command: &str) -> bool {
-    let there = Command::new(command).arg("--version").output().is_ok();
-    if !there {
-        println!("SKIP: {test}: there is no {command} here");
-    }
-    there
-}
-
-/// Whether this is root; says it when not.
-pub fn is_root(test: &str) -> bool {
-    let is = nix::unistd::geteuid().is_root();
-    if !is {
-        println!("SKIP: {test}: only root may do that");
-    }
-    is
-}
-
-impl Room {
-    pub fn new(test: &str) -> Room {
-        let folder = tempfile::tempdir().expect("a folder");
+impl Fixture {
+    pub fn new() -> Fixture {
+        let dir = tempfile::tempdir().expect("a temporary directory");
         // Programs of other users have to reach it.
-        std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
             .expect("it is ours");
-        Room { folder, test: test.to_string(), _cpus: Cpus::take().expect("the build folder can be written") }
+        Fixture { dir, _cpus: Cpus::take().expect("the build folder can be written") }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.dir.path().join(name)
     }
 
-    /// Compiles with warnings as errors. `None`, and said why, without that compiler.
+    /// Compiles with warnings as errors. `None`, and the reason reported, without that compiler.
     pub fn compile(&self, compiler: &str, flags: &[&str], source: &Path, to: &str) -> Option<PathBuf> {
-        if !has(&self.test, compiler) {
+        if skip::without_tool(compiler) {
             return None;
         }
         let to = self.path(to);

@@ -1,66 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs that do unusual things (crates/testkit/c/unusual.c) run on, and recorded + lost = emitted.
 
-use super::fixture::{Room, has, is_root, lines, root, rtscope};
+use super::fixture::{Fixture, lines, root, rtscope};
+use rtscope_testkit::skip;
 use std::ffi::OsStr;
 use std::fs;
 use std::process::{Command, Stdio};
 
 #[test]
 fn a_library_that_is_loaded_later_shares_the_threads_ring() {
-    let room = Room::new("a_library_that_is_loaded_later_shares_the_threads_ring");
-    let Some(unusual) = room.program("unusual.c", &[], "unusual") else { return };
-    let Some(library) = room.program("library.c", &["-shared", "-fPIC"], "library.so") else { return };
+    let fixture = Fixture::new();
+    let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
+    let Some(library) = fixture.program("library.c", &["-shared", "-fPIC"], "library.so") else { return };
     let words = [unusual.as_os_str(), "dlopen".as_ref(), "100".as_ref(), library.as_os_str()];
-    let recorded = room.record(&[], &words);
+    let recorded = fixture.record(&[], &words);
     recorded.assert_complete();
     assert_eq!((recorded.lost(), recorded.account["rings"].as_u64()), (0, Some(1)), "{}", recorded.account);
     // Two events of one name with other fields are two classes, and each payload is read as its own.
     assert_eq!((recorded.of_event("test:same"), recorded.of_event("test:library")), (200, 100));
-    let lines = lines(&room.trace());
+    let lines = lines(&fixture.trace());
     let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
     assert_eq!(count("text = \"of the library\""), 100);
     assert_eq!((0..100).filter(|n| count(&format!("test:same: {{ number = {n} }}")) == 1).count(), 100);
-    let metadata = fs::read_to_string(room.trace().join("metadata")).expect("it is text");
+    let metadata = fs::read_to_string(fixture.trace().join("metadata")).expect("it is text");
     let origins: Vec<&str> = metadata.lines().filter(|line| line.contains("model.emf.uri")).collect();
     assert!(origins.iter().any(|origin| origin != &origins[0]), "{origins:?}");
 }
 
 #[test]
 fn a_static_program_is_recorded() {
-    let room = Room::new("a_static_program_is_recorded");
-    let Some(emitter) = room.program("emitter.c", &["-static"], "emitter") else { return };
-    let recorded = room.record(&[], &[emitter.as_os_str(), "count".as_ref(), "5000".as_ref()]);
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &["-static"], "emitter") else { return };
+    let recorded = fixture.record(&[], &[emitter.as_os_str(), "count".as_ref(), "5000".as_ref()]);
     recorded.assert_complete();
     assert_eq!(recorded.lost(), 0);
 }
 
 #[test]
 fn a_program_for_arm64_is_recorded_in_an_emulator() {
-    const TEST: &str = "a_program_for_arm64_is_recorded_in_an_emulator";
-    let room = Room::new(TEST);
+    let fixture = Fixture::new();
     // The name of Debian 12's, and that of later ones.
     let names = ["qemu-aarch64-static", "qemu-aarch64"];
     let is_there = |name: &&str| Command::new(name).arg("--version").output().is_ok();
     let Some(emulator) = names.into_iter().find(is_there) else {
-        println!("SKIP: {TEST}: there is no {} here", names[0]);
-        return;
+        skip!("there is no {} here", names[0]);
     };
     let source = root().join("crates/testkit/c/emitter.c");
     let flags = ["-O2", "-std=c11", "-static"];
-    let Some(emitter) = room.compile("aarch64-linux-gnu-gcc", &flags, &source, "emitter") else { return };
+    let Some(emitter) = fixture.compile("aarch64-linux-gnu-gcc", &flags, &source, "emitter") else { return };
     for words in [["count", "20000"], ["signals", "20000"]] {
         let command =
             ["env".as_ref(), "RTSCOPE_CLOCK=monotonic".as_ref(), emulator.as_ref(), emitter.as_os_str()];
         let recorded =
-            room.record(&["--user-buffer", "64M"], &[&command[..], &words.map(OsStr::new)].concat());
+            fixture.record(&["--user-buffer", "64M"], &[&command[..], &words.map(OsStr::new)].concat());
         recorded.assert_complete();
         assert!(recorded.events() > 0 && recorded.lost() == 0, "{}", recorded.account);
-        fs::remove_dir_all(room.trace()).expect("it was made");
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
     }
     // The emulated counter says nothing here: refused, with what to do.
     let recorded =
-        room.record(&[], &[emulator.as_ref(), emitter.as_os_str(), "count".as_ref(), "10".as_ref()]);
+        fixture.record(&[], &[emulator.as_ref(), emitter.as_os_str(), "count".as_ref(), "10".as_ref()]);
     assert!(
         recorded.events() == 0 && recorded.remarks().contains("RTSCOPE_CLOCK=monotonic"),
         "{}",
@@ -70,10 +69,10 @@ fn a_program_for_arm64_is_recorded_in_an_emulator() {
 
 #[test]
 fn jumps_out_of_events_are_survived_and_counted() {
-    let room = Room::new("jumps_out_of_events_are_survived_and_counted");
-    let Some(unusual) = room.program("unusual.c", &[], "unusual") else { return };
+    let fixture = Fixture::new();
+    let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
     let words = [unusual.as_os_str(), "jump".as_ref(), "200000".as_ref()];
-    let recorded = room.record(&["--user-buffer", "64M"], &words);
+    let recorded = fixture.record(&["--user-buffer", "64M"], &words);
     let (all, done, begun) =
         (recorded.events() + recorded.lost(), recorded.printed("emitted "), recorded.printed("begun "));
     println!("done {done} <= recorded {} + lost {} <= begun {begun}", recorded.events(), recorded.lost());
@@ -84,10 +83,10 @@ fn jumps_out_of_events_are_survived_and_counted() {
 
 #[test]
 fn many_short_threads_are_recorded() {
-    let room = Room::new("many_short_threads_are_recorded");
-    let Some(unusual) = room.program("unusual.c", &[], "unusual") else { return };
+    let fixture = Fixture::new();
+    let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
     let words = [unusual.as_os_str(), "short".as_ref(), "2000".as_ref()];
-    let recorded = room.record(&["--user-buffer", "64K"], &words);
+    let recorded = fixture.record(&["--user-buffer", "64K"], &words);
     recorded.assert_complete();
     // One of main(), which starts before it is known who will emit.
     assert_eq!((recorded.lost(), recorded.account["rings"].as_u64()), (0, Some(2001)));
@@ -95,17 +94,17 @@ fn many_short_threads_are_recorded() {
 
 #[test]
 fn a_program_under_a_seccomp_filter_runs_on_and_its_losses_are_counted() {
-    let room = Room::new("a_program_under_a_seccomp_filter_runs_on_and_its_losses_are_counted");
-    let Some(unusual) = room.program("unusual.c", &[], "unusual") else { return };
+    let fixture = Fixture::new();
+    let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
     for lazy in ["1", "0"] {
         let lazily = format!("RTSCOPE_LAZY={lazy}");
         let words =
             ["env".as_ref(), lazily.as_ref(), unusual.as_os_str(), "filter".as_ref(), "1000".as_ref()];
-        let recorded = room.record(&[], &words);
+        let recorded = fixture.record(&[], &words);
         recorded.assert_complete();
         // main() had its ring before; the thread that started under the filter has none.
         assert_eq!((recorded.events(), recorded.lost()), (1000, 1000), "{}", recorded.account);
-        fs::remove_dir_all(room.trace()).expect("it was made");
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
         // Nor is it ended by its own end, when nobody records it.
         let status = Command::new(&unusual).env("RTSCOPE_LAZY", lazy).args(["filter", "10"]).output();
         assert!(status.expect("it runs").status.success());
@@ -114,25 +113,25 @@ fn a_program_under_a_seccomp_filter_runs_on_and_its_losses_are_counted() {
 
 #[test]
 fn programs_with_locked_memory_or_closed_files_are_recorded() {
-    let room = Room::new("programs_with_locked_memory_or_closed_files_are_recorded");
-    let Some(unusual) = room.program("unusual.c", &[], "unusual") else { return };
+    let fixture = Fixture::new();
+    let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
     for mode in ["locked", "closed"] {
-        let recorded = room.record(&[], &[unusual.as_os_str(), mode.as_ref(), "1000".as_ref()]);
+        let recorded = fixture.record(&[], &[unusual.as_os_str(), mode.as_ref(), "1000".as_ref()]);
         recorded.assert_complete();
         assert_eq!(recorded.events(), 2000, "{mode}");
-        fs::remove_dir_all(room.trace()).expect("it was made");
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
     }
 }
 
 #[test]
 fn programs_that_may_not_make_files_run_untraced_and_that_is_said() {
-    let room = Room::new("programs_that_may_not_make_files_run_untraced_and_that_is_said");
-    let Some(unusual) = room.program("unusual.c", &["-static"], "unusual") else { return };
+    let fixture = Fixture::new();
+    let Some(unusual) = fixture.program("unusual.c", &["-static"], "unusual") else { return };
     let run = |limit: &str| {
         let script = format!("{limit}; exec {} closed 1000", unusual.display());
-        let recorded = room.record(&[], &["sh", "-c", &script]);
+        let recorded = fixture.record(&[], &["sh", "-c", &script]);
         assert_eq!((recorded.printed("emitted "), recorded.events()), (2000, 0));
-        fs::remove_dir_all(room.trace()).expect("it was made");
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
         recorded
     };
     // Large enough for the description, not for a ring.
@@ -145,9 +144,9 @@ fn programs_that_may_not_make_files_run_untraced_and_that_is_said() {
 
 #[test]
 fn what_program_and_recorder_left_when_both_were_killed_is_recorded() {
-    let room = Room::new("what_program_and_recorder_left_when_both_were_killed_is_recorded");
-    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
-    let mut recorder = room.recorder(&["--user-buffer", "64M"]);
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
+    let mut recorder = fixture.recorder(&["--user-buffer", "64M"]);
     let mut recorder = recorder
         .arg("--")
         .args(["sh", "-c", &format!("{} count 100000; echo said $$; exec sleep 60", emitter.display())])
@@ -167,36 +166,35 @@ fn what_program_and_recorder_left_when_both_were_killed_is_recorded() {
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(command), nix::sys::signal::Signal::SIGKILL);
     killed.expect("it runs");
     recorder.wait().expect("it ends");
-    let recovered = rtscope().args(["record", "--json", "--recover"]).arg(room.trace()).output();
+    let recovered = rtscope().args(["record", "--json", "--recover"]).arg(fixture.trace()).output();
     let first = super::fixture::Recorded::of(recovered.expect("it runs"));
-    fs::remove_dir_all(room.trace()).expect("it was made");
-    let second = room.record(&[], &["true"]);
+    fs::remove_dir_all(fixture.trace()).expect("it was made");
+    let second = fixture.record(&[], &["true"]);
     println!("before {} after {}", first.events(), second.events());
     assert_eq!(first.events() + second.events() + second.lost(), 100_000);
 }
 
 /// Runs a script in a mount namespace of its own with a small /dev/shm.
-fn in_own_room(room: &Room, size: &str, script: &str) -> super::fixture::Recorded {
+fn in_own_room(fixture: &Fixture, size: &str, script: &str) -> super::fixture::Recorded {
     let script = format!("mount -t tmpfs -o size={size} none /dev/shm && {script}");
     let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().expect("it is there");
     assert!(output.status.success(), "{output:?}");
     let recorded = super::fixture::Recorded::of(output);
-    fs::remove_dir_all(room.trace()).expect("it was made");
+    fs::remove_dir_all(fixture.trace()).expect("it was made");
     recorded
 }
 
 // NEEDS: host
 #[test]
 fn root_a_full_tmpfs_leaves_programs_untraced_and_that_is_counted() {
-    const TEST: &str = "root_a_full_tmpfs_leaves_programs_untraced_and_that_is_counted";
-    if !is_root(TEST) || !has(TEST, "unshare") {
+    if skip::without_root() || skip::without_tool("unshare") {
         return;
     }
-    let room = Room::new(TEST);
-    let Some(unusual) = room.program("unusual.c", &[], "unusual") else { return };
-    let recorder = format!("{:?}", room.recorder(&[]));
+    let fixture = Fixture::new();
+    let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
+    let recorder = format!("{:?}", fixture.recorder(&[]));
     // No room for a ring of 1 MiB.
-    let recorded = in_own_room(&room, "256k", &format!("{recorder} -- {} closed 1000", unusual.display()));
+    let recorded = in_own_room(&fixture, "256k", &format!("{recorder} -- {} closed 1000", unusual.display()));
     recorded.assert_complete();
     assert_eq!(recorded.lost(), 2000);
     assert!(recorded.remarks().contains("No space left on device"), "{}", recorded.account);
@@ -205,7 +203,7 @@ fn root_a_full_tmpfs_leaves_programs_untraced_and_that_is_counted() {
         "{recorder} -- sh -c 'dd if=/dev/zero of=/dev/shm/fill bs=4k 2>/dev/null; {} closed 1000'",
         unusual.display()
     );
-    let recorded = in_own_room(&room, "256k", &fill);
+    let recorded = in_own_room(&fixture, "256k", &fill);
     assert_eq!((recorded.printed("emitted "), recorded.events()), (2000, 0));
     assert!(recorded.remarks().contains("runs untraced: No space left"), "{}", recorded.account);
 }
@@ -213,27 +211,25 @@ fn root_a_full_tmpfs_leaves_programs_untraced_and_that_is_counted() {
 // NEEDS: host
 #[test]
 fn root_a_program_with_its_own_room_runs_on() {
-    const TEST: &str = "root_a_program_with_its_own_room_runs_on";
-    if !is_root(TEST) || !has(TEST, "unshare") {
+    if skip::without_root() || skip::without_tool("unshare") {
         return;
     }
-    let room = Room::new(TEST);
-    let Some(unusual) = room.program("unusual.c", &[], "unusual") else { return };
+    let fixture = Fixture::new();
+    let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
     let script = format!("mount -t tmpfs none /dev/shm && exec {} closed 1000", unusual.display());
-    let recorded = room.record(&[], &["unshare", "-m", "sh", "-c", &script]);
+    let recorded = fixture.record(&[], &["unshare", "-m", "sh", "-c", &script]);
     assert_eq!((recorded.printed("emitted "), recorded.events()), (2000, 0));
 }
 
 // NEEDS: host
 #[test]
 fn root_a_new_root_folder_costs_new_threads_their_ring_only() {
-    const TEST: &str = "root_a_new_root_folder_costs_new_threads_their_ring_only";
-    if !is_root(TEST) {
+    if skip::without_root() {
         return;
     }
-    let room = Room::new(TEST);
-    let Some(unusual) = room.program("unusual.c", &[], "unusual") else { return };
-    let recorded = room.record(&[], &[unusual.as_os_str(), "root".as_ref(), "1000".as_ref()]);
+    let fixture = Fixture::new();
+    let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
+    let recorded = fixture.record(&[], &[unusual.as_os_str(), "root".as_ref(), "1000".as_ref()]);
     recorded.assert_complete();
     assert_eq!((recorded.events(), recorded.lost()), (1000, 1000), "{}", recorded.account);
 }
@@ -241,22 +237,24 @@ fn root_a_new_root_folder_costs_new_threads_their_ring_only() {
 // NEEDS: host
 #[test]
 fn root_programs_of_other_users_are_recorded_by_root_and_not_by_each_other() {
-    const TEST: &str = "root_programs_of_other_users_are_recorded_by_root_and_not_by_each_other";
-    if !is_root(TEST) || !has(TEST, "setpriv") || !has(TEST, "unshare") {
+    if skip::without_root() || skip::without_tool("setpriv") || skip::without_tool("unshare") {
         return;
     }
-    let room = Room::new(TEST);
-    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
     // Where everybody can run it, and write the trace.
-    let own = room.path("rtscope");
+    let own = fixture.path("rtscope");
     fs::copy(rtscope().get_program(), &own).expect("it can be copied");
     let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups";
     let run = |user: &str| format!("{user} {} count 1000", emitter.display());
-    let (trace, emitter) = (room.trace(), emitter.display());
-    let everybodys = format!("chmod 1777 /dev/shm && mkdir -m 777 -p {}/t", room.folder.path().display());
-    let both =
-        format!("{everybodys} && {:?} -- sh -c '{}; {emitter} count 1000'", room.recorder(&[]), run(nobody));
-    let recorded = in_own_room(&room, "64m", &both);
+    let (trace, emitter) = (fixture.trace(), emitter.display());
+    let everybodys = format!("chmod 1777 /dev/shm && mkdir -m 777 -p {}/t", fixture.dir.path().display());
+    let both = format!(
+        "{everybodys} && {:?} -- sh -c '{}; {emitter} count 1000'",
+        fixture.recorder(&[]),
+        run(nobody)
+    );
+    let recorded = in_own_room(&fixture, "64m", &both);
     recorded.assert_complete();
     assert_eq!(recorded.events(), 2000);
     // After root has recorded nobody's programs, nobody can, and finds no others.
@@ -264,18 +262,18 @@ fn root_programs_of_other_users_are_recorded_by_root_and_not_by_each_other() {
         "{both} >/dev/null && rm -r {} && {nobody} {} record --json -u 'test:*' -o {}/t/trace -- {emitter} count 500 && {emitter} count 700 >/dev/null && mv {}/t/trace {}",
         trace.display(),
         own.display(),
-        room.folder.path().display(),
-        room.folder.path().display(),
+        fixture.dir.path().display(),
+        fixture.dir.path().display(),
         trace.display()
     );
-    let recorded = in_own_room(&room, "64m", &script);
+    let recorded = in_own_room(&fixture, "64m", &script);
     assert_eq!((recorded.events(), recorded.lost()), (500, 0), "{}", recorded.account);
 }
 
 #[test]
 fn programs_that_lie_do_not_cost_others_their_events() {
-    let room = Room::new("programs_that_lie_do_not_cost_others_their_events");
-    let Some(emitter) = room.program("emitter.c", &[], "emitter") else { return };
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
     let folder = format!("/dev/shm/rtscope-{}", nix::unistd::geteuid());
     let liars = format!(
         "cd {folder} && ln -s /etc/passwd p1-7-0; mkfifo r1-8-1-0; head -c 100000 /dev/urandom > r1-9-1-0; \
@@ -283,7 +281,7 @@ fn programs_that_lie_do_not_cost_others_their_events() {
          cd {folder} && rm -f p1-* r1-*",
         emitter.display()
     );
-    let recorded = room.record(&["--user-buffer", "16M"], &["sh", "-c", &liars]);
+    let recorded = fixture.record(&["--user-buffer", "16M"], &["sh", "-c", &liars]);
     recorded.assert_complete();
     assert_eq!(recorded.lost(), 0);
     assert!(recorded.remarks().contains("was dropped: p1-7-0"), "{}", recorded.account);

@@ -2,7 +2,7 @@
 //! One table of events (crates/testkit/vectors/user_events.json), and whether the C header, the Rust macro and the readers agree
 //! with it: to the byte in the files that a collector finds, and as text in a trace.
 
-use super::fixture::{Recorded, Room, root, rtscope, waiting};
+use super::fixture::{Fixture, Recorded, root, rtscope, waiting};
 use rtscope_abi::program as abi;
 use rtscope_testkit::process::program;
 use rtscope_user::description::{Descriptions, payload_bytes};
@@ -51,11 +51,11 @@ fn vectors() -> Vectors {
 }
 
 /// The program in C by two compilers, in C without optimization, and in Rust.
-fn programs(room: &Room) -> Vec<PathBuf> {
+fn programs(fixture: &Fixture) -> Vec<PathBuf> {
     let source = root().join("crates/testkit/c/vectors.c");
     let in_c = [("gcc", "-O2"), ("gcc", "-O0"), ("clang-19", "-O2")];
     let compiled = in_c.iter().filter_map(|(compiler, level)| {
-        room.compile(compiler, &[level, "-std=c11"], &source, &format!("{compiler}{level}"))
+        fixture.compile(compiler, &[level, "-std=c11"], &source, &format!("{compiler}{level}"))
     });
     compiled.chain([program("rtscope-vectors").expect("built")]).collect()
 }
@@ -128,9 +128,9 @@ fn payloads(ring: &[u8]) -> BTreeMap<u32, Vec<u8>> {
 
 #[test]
 fn the_shared_vectors_are_what_c_and_rust_write() {
-    let room = Room::new("the_shared_vectors_are_what_c_and_rust_write");
+    let fixture = Fixture::new();
     let vectors = vectors();
-    for program in programs(&room) {
+    for program in programs(&fixture) {
         let mut child = waiting(&mut Command::new(&program));
         let provider = files('p', child.id()).pop().expect("it announced itself");
         enable(&provider);
@@ -158,23 +158,27 @@ fn the_shared_vectors_are_what_c_and_rust_write() {
 
 #[test]
 fn the_shared_vectors_are_what_a_trace_shows() {
-    let room = Room::new("the_shared_vectors_are_what_a_trace_shows");
+    let fixture = Fixture::new();
     let vectors = vectors();
-    for program in programs(&room) {
+    for program in programs(&fixture) {
         let mut command = rtscope();
-        command.args(["record", "--json", "-u", "vectors:*", "-o"]).arg(room.trace()).arg("--").arg(&program);
+        command
+            .args(["record", "--json", "-u", "vectors:*", "-o"])
+            .arg(fixture.trace())
+            .arg("--")
+            .arg(&program);
         let output = command.stdin(Stdio::null()).output().expect("it can be started");
         assert!(output.status.success(), "{output:?}");
         let recorded = Recorded::of(output);
         recorded.assert_complete();
         assert_eq!(recorded.lost(), 0);
-        let printed = rtscope().arg("print").arg(room.trace()).output().expect("it can be run");
+        let printed = rtscope().arg("print").arg(fixture.trace()).output().expect("it can be run");
         let printed = String::from_utf8(printed.stdout).expect("text");
         assert_eq!(printed.lines().count(), vectors.events.len());
         for (line, vector) in printed.lines().zip(&vectors.events) {
             let begin = line.find(vector.name()).unwrap_or_else(|| panic!("{}: {line}", vector.name()));
             assert_eq!(line[begin..], vector.printed, "{}", program.display());
         }
-        fs::remove_dir_all(room.trace()).expect("it was made");
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
     }
 }

@@ -23,8 +23,9 @@
 use nix::sys::signal::Signal;
 use rtscope_kernel::syscalls::are_not_preempted;
 use rtscope_testkit::count::{Counters, Place, Window, windows};
-use rtscope_testkit::machine::{Cpus, is_emulated};
+use rtscope_testkit::machine::{Cpus, is_emulated, is_preempt_rt};
 use rtscope_testkit::process::{Workload, program};
+use rtscope_testkit::skip;
 use rtscope_testkit::watch::Rtscope;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -216,9 +217,8 @@ struct Run {
 /// long the load is, 10 of 812 on a busy machine; eBPF and ftrace (`--by ftrace`) both have them, each once; on 7.2-rt one
 /// start of a timer on each CPU, too. It makes rtscope's more than the oracle's; what rtscope has less is never allowed.
 fn uncounted(event: &str, recorded: u64) -> u64 {
-    let is_rt = std::fs::read_to_string("/proc/version").is_ok_and(|text| text.contains("PREEMPT_RT"));
     match event {
-        "sched:sched_waking" | "timer:hrtimer_start" if is_rt => 8 + recorded / 100,
+        "sched:sched_waking" | "timer:hrtimer_start" if is_preempt_rt() => 8 + recorded / 100,
         _ => 0,
     }
 }
@@ -234,12 +234,9 @@ fn switches() -> u64 {
     line.trim().parse().expect("a number")
 }
 
-/// Why nothing can be compared here.
-fn cannot_compare() -> Option<String> {
-    if Command::new("babeltrace2").arg("--version").output().is_err() {
-        return Some("babeltrace2 is not installed (./x setup)".to_owned());
-    }
-    Counters::open(&[EVENTS[0].0]).err().map(|error| format!("{error:#}"))
+/// Whether the test is skipped because nothing can be compared here.
+fn skipped() -> bool {
+    skip::without_tool("babeltrace2") || Counters::for_test(&[EVENTS[0].0]).is_none()
 }
 
 impl Run {
@@ -406,10 +403,8 @@ impl Sums {
 // NEEDS: verifier
 #[test]
 fn root_what_is_recorded_is_all_that_happened() {
-    let test = "root_what_is_recorded_is_all_that_happened";
     let Some(_cpus) = Cpus::for_watching() else { return };
-    if let Some(reason) = cannot_compare() {
-        println!("SKIP: {test}: {reason}");
+    if skipped() {
         return;
     }
     let (run, _) = Run::whole();
@@ -434,10 +429,8 @@ fn root_what_is_recorded_is_all_that_happened() {
 // NEEDS: verifier
 #[test]
 fn root_what_found_no_room_is_counted() {
-    let test = "root_what_found_no_room_is_counted";
     let Some(_cpus) = Cpus::for_watching() else { return };
-    if let Some(reason) = cannot_compare() {
-        println!("SKIP: {test}: {reason}");
+    if skipped() {
         return;
     }
     // Hosts hide threads; an emulated machine has none.

@@ -3,6 +3,7 @@
 
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::{PATIENCE, program};
+use rtscope_testkit::skip;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,14 +13,6 @@ use std::time::Instant;
 
 fn rtscope() -> Command {
     Command::new(program("rtscope").expect("built"))
-}
-
-fn skip_without(test: &str, tool: &str) -> bool {
-    let missing = Command::new(tool).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err();
-    if missing {
-        println!("SKIP: {test}: {tool} is missing (./x setup installs it)");
-    }
-    missing
 }
 
 /// Records COMMAND; gives the trace and the account.
@@ -77,9 +70,8 @@ fn lost(account: &Value) -> u64 {
 // NEEDS: verifier
 #[test]
 fn root_babeltrace2_counts_what_the_account_says() {
-    const TEST: &str = "root_babeltrace2_counts_what_the_account_says";
     let Some(_cpus) = Cpus::for_watching() else { return };
-    if skip_without(TEST, "babeltrace2") {
+    if skip::without_tool("babeltrace2") {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -107,9 +99,8 @@ fn root_babeltrace2_counts_what_the_account_says() {
 // NEEDS: host
 #[test]
 fn root_a_recorded_compile_has_the_system_calls_that_strace_counted() {
-    const TEST: &str = "root_a_recorded_compile_has_the_system_calls_that_strace_counted";
     let Some(_cpus) = Cpus::for_watching() else { return };
-    if skip_without(TEST, "strace") || skip_without(TEST, "babeltrace2") || skip_without(TEST, "gcc") {
+    if skip::without_tool("strace") || skip::without_tool("babeltrace2") || skip::without_tool("gcc") {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -180,9 +171,8 @@ fn traced_name(call: &str) -> String {
 // NEEDS: verifier
 #[test]
 fn root_paths_are_texts_and_own_calls_are_left_out() {
-    const TEST: &str = "root_paths_are_texts_and_own_calls_are_left_out";
     let Some(_cpus) = Cpus::for_watching() else { return };
-    if skip_without(TEST, "babeltrace2") {
+    if skip::without_tool("babeltrace2") {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -244,9 +234,8 @@ fn every_call(options: &[&str]) -> Vec<Vec<String>> {
 // NEEDS: verifier
 #[test]
 fn root_both_recorders_give_the_same_system_calls() {
-    const TEST: &str = "root_both_recorders_give_the_same_system_calls";
     let Some(_cpus) = Cpus::for_watching() else { return };
-    if skip_without(TEST, "babeltrace2") {
+    if skip::without_tool("babeltrace2") {
         return;
     }
     let (theirs, ours) = (every_call(&["--by", "ftrace"]), every_call(&[]));
@@ -260,9 +249,8 @@ fn root_both_recorders_give_the_same_system_calls() {
 // NEEDS: verifier
 #[test]
 fn root_filters_and_limits_hold_in_the_kernel() {
-    const TEST: &str = "root_filters_and_limits_hold_in_the_kernel";
     let Some(_cpus) = Cpus::for_watching() else { return };
-    if skip_without(TEST, "babeltrace2") {
+    if skip::without_tool("babeltrace2") {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -290,9 +278,7 @@ fn root_filters_and_limits_hold_in_the_kernel() {
 // NEEDS: host
 #[test]
 fn root_a_wrong_filter_is_refused_with_what_the_kernel_says() {
-    const TEST: &str = "root_a_wrong_filter_is_refused_with_what_the_kernel_says";
-    if let Some(reason) = rtscope_testkit::machine::cannot_watch() {
-        println!("SKIP: {TEST}: {reason}");
+    if skip::without_watching() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -312,9 +298,8 @@ fn root_a_wrong_filter_is_refused_with_what_the_kernel_says() {
 // NEEDS: host
 #[test]
 fn root_a_killed_recording_is_recovered_and_leaves_no_instance() {
-    const TEST: &str = "root_a_killed_recording_is_recovered_and_leaves_no_instance";
     let Some(_cpus) = Cpus::for_watching() else { return };
-    if skip_without(TEST, "babeltrace2") {
+    if skip::without_tool("babeltrace2") {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -359,15 +344,13 @@ fn root_a_killed_recording_is_recovered_and_leaves_no_instance() {
 // NEEDS: host
 #[test]
 fn root_a_full_disk_ends_the_recording_and_keeps_it() {
-    const TEST: &str = "root_a_full_disk_ends_the_recording_and_keeps_it";
     let Some(_cpus) = Cpus::for_watching() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let small = folder.path().join("small");
     fs::create_dir(&small).expect("a folder");
     let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4M", "none"]).arg(&small).status();
     if !mounted.is_ok_and(|status| status.success()) {
-        println!("SKIP: {TEST}: no tmpfs can be mounted here");
-        return;
+        skip!("no tmpfs can be mounted here");
     }
     let trace = small.join("trace");
     let output = rtscope()
@@ -431,13 +414,8 @@ fn what_does_not_exist_is_refused_with_the_way_on() {
 // NEEDS: machine
 #[test]
 fn root_two_capabilities_and_a_readable_tracefs_record_system_calls() {
-    const TEST: &str = "root_two_capabilities_and_a_readable_tracefs_record_system_calls";
     const NOBODY: &str = "65534";
-    if !rtscope_testkit::machine::is_emulated() {
-        println!("SKIP: {TEST}: it changes who may read tracefs for the whole machine; ./x vm runs it");
-        return;
-    }
-    if skip_without(TEST, "setpriv") {
+    if skip::outside_guests() || skip::without_tool("setpriv") {
         return;
     }
     let remount = |options: &str| {
@@ -462,8 +440,7 @@ fn root_two_capabilities_and_a_readable_tracefs_record_system_calls() {
         // Where eBPF programs could be preempted, system calls are ftrace's, which takes more.
         let advice = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(advice.contains("/instances"), "{advice}");
-        println!("SKIP: {TEST}: on this kernel ftrace records system calls: {}", advice.trim());
-        return;
+        skip!("on this kernel ftrace records system calls: {}", advice.trim());
     }
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{output:?}"));

@@ -9,6 +9,7 @@ use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, m
 use rtscope_testkit::count::{Counters, windows};
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::program;
+use rtscope_testkit::skip;
 use rtscope_testkit::watch::{Rtscope, watch_command};
 use std::fs::File;
 use std::io::Read;
@@ -20,19 +21,13 @@ const FAULT: &str = "exceptions:page_fault_kernel";
 const PAGES: usize = 500;
 
 /// Everything that these tests need, or said why not.
-fn ready(test: &str) -> Option<(Cpus, Counters)> {
+fn ready() -> Option<(Cpus, Counters)> {
     let cpus = Cpus::for_watching()?;
     if !cfg!(debug_assertions) {
-        println!("SKIP: {test}: a release build has no program that is skipped to order");
+        skip::say("a release build has no program that is skipped to order");
         return None;
     }
-    match Counters::open(&[FAULT]) {
-        Ok(counters) => Some((cpus, counters)),
-        Err(error) => {
-            println!("SKIP: {test}: {error:#}");
-            None
-        }
-    }
+    Some((cpus, Counters::for_test(&[FAULT])?))
 }
 
 /// Lets the kernel write to memory that has no pages yet; gives how often the tracepoint was passed meanwhile.
@@ -66,8 +61,7 @@ fn with_misses(mut command: Command) -> Command {
 // NEEDS: verifier
 #[test]
 fn root_what_the_kernel_skipped_is_in_the_account_of_a_watch() {
-    let test = "root_what_the_kernel_skipped_is_in_the_account_of_a_watch";
-    let Some((_cpus, counters)) = ready(test) else { return };
+    let Some((_cpus, counters)) = ready() else { return };
     let arguments = ["--task", "e2e-nobody", "--threshold", "1ms"];
     let command = with_misses(watch_command(&arguments).expect("built"));
     let mut watch = Rtscope::start(command).expect("starts");
@@ -90,8 +84,7 @@ fn root_what_the_kernel_skipped_is_in_the_account_of_a_watch() {
 // NEEDS: verifier
 #[test]
 fn root_what_the_kernel_skipped_is_in_the_account_of_a_recording() {
-    let test = "root_what_the_kernel_skipped_is_in_the_account_of_a_recording";
-    let Some((_cpus, counters)) = ready(test) else { return };
+    let Some((_cpus, counters)) = ready() else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut command = Command::new(program("rtscope").expect("built"));
     command

@@ -2,8 +2,9 @@
 //! Several real-time tasks on one shielded CPU, on a real kernel in a virtual machine: who is admitted, who is not and why, what `status`
 //! lists, and what undoing gives back.
 
-use super::fixture::{Shield, Sleeper, good, json, shield, skipped, status};
+use super::fixture::{Shield, Sleeper, good, json, shield, status};
 use rtscope_testkit::process::patience;
+use rtscope_testkit::skip;
 use serde_json::Value;
 use std::fs;
 use std::thread;
@@ -70,7 +71,7 @@ fn deadline<'a>(runtime: &'a str, deadline: &'a str, period: &'a str) -> [&'a st
 // NEEDS: machine, cgroups
 #[test]
 fn root_vm_rt0_tasks_share_a_cpu_as_far_as_deadlines_can_be_kept() {
-    if skipped("root_vm_rt0_tasks_share_a_cpu_as_far_as_deadlines_can_be_kept") {
+    if skip::outside_guests() {
         return;
     }
     let before = fs::read_to_string(RT_RUNTIME).expect("there");
@@ -125,8 +126,7 @@ fn root_vm_rt0_tasks_share_a_cpu_as_far_as_deadlines_can_be_kept() {
 // NEEDS: machine, cgroups
 #[test]
 fn root_vm_what_the_kernel_does_not_admit_is_told_with_its_figures() {
-    let test = "root_vm_what_the_kernel_does_not_admit_is_told_with_its_figures";
-    if skipped(test) {
+    if skip::outside_guests() {
         return;
     }
     let _shielded = Shield::of(&["--rt", "1"]);

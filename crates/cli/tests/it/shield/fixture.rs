@@ -1,23 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What tests of `rtscope shield` in virtual machines share: the command, all that it may touch, and processes that wait.
 
-use rtscope_testkit::machine::is_emulated;
-use rtscope_testkit::process::{patience, program};
+use rtscope_testkit::process::{program, wait_until};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 pub const GROUPS: &str = "/sys/fs/cgroup";
-
-pub fn skipped(test: &str) -> bool {
-    if !is_emulated() {
-        println!("SKIP: {test}: it changes settings of the whole machine, and runs in ./x vm only");
-    }
-    !is_emulated()
-}
 
 pub fn shield(words: &[&str]) -> Command {
     let mut command = Command::new(program("rtscope").expect("built"));
@@ -96,14 +86,6 @@ pub fn status(tid: i32, key: &str) -> Option<String> {
     Some(line.trim().to_owned())
 }
 
-pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + patience();
-    while !is_so() {
-        assert!(Instant::now() < end, "never: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// Undoes the shield also when the test fails.
 pub struct Shield;
 
@@ -131,7 +113,7 @@ impl Sleeper {
 
     pub fn of(child: Child) -> Sleeper {
         let sleeper = Sleeper(child);
-        wait_for("it sleeps", || status(sleeper.pid(), "Name").as_deref() == Some("sleep"));
+        wait_until("it sleeps", || status(sleeper.pid(), "Name").as_deref() == Some("sleep"));
         sleeper
     }
 

@@ -2,11 +2,11 @@
 //! `rtscope shield` while CPUs are switched off and on, with several shielded CPUs, and with an interrupt that is kept: in a virtual
 //! machine only.
 
-use super::fixture::{
-    Shield, Sleeper, assert_same, assert_same_as, facts, facts_of, good, json, shield, skipped, wait_for,
-};
+use super::fixture::{Shield, Sleeper, assert_same, assert_same_as, facts, facts_of, good, json, shield};
 use rtscope_testkit::machine::Cpus;
+use rtscope_testkit::process::wait_until;
 use rtscope_testkit::serial::Serial;
+use rtscope_testkit::skip;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -52,8 +52,7 @@ fn verify() -> (Option<i32>, String) {
 // NEEDS: machine, cgroups, hotplug
 #[test]
 fn root_vm_a_shielded_cpu_goes_and_comes_back() {
-    let test = "root_vm_a_shielded_cpu_goes_and_comes_back";
-    if skipped(test) {
+    if skip::outside_guests() {
         return;
     }
     let before = facts();
@@ -62,8 +61,7 @@ fn root_vm_a_shielded_cpu_goes_and_comes_back() {
     let off = match Switched::off(1) {
         Ok(off) => off,
         Err(why) => {
-            println!("SKIP: {test}: {why}");
-            return;
+            skip!("{why}");
         }
     };
     let there = problems();
@@ -74,7 +72,7 @@ fn root_vm_a_shielded_cpu_goes_and_comes_back() {
     assert_eq!(code, Some(4), "{said}");
     assert!(said.contains("every promise is broken: all shielded CPUs (1) are offline"), "{said}");
     drop(off);
-    wait_for("the kernel sets it apart again", || problems().is_empty());
+    wait_until("the kernel sets it apart again", || problems().is_empty());
     assert_eq!(resident.cpus(), "1");
     let status = json(&["status", "--json"]);
     assert_eq!(status["drifted"], 0, "{status}");
@@ -111,8 +109,7 @@ fn root_vm_a_shielded_cpu_goes_and_comes_back() {
 // NEEDS: machine, cgroups, hotplug, cpus 4
 #[test]
 fn root_vm_shielded_cpus_and_the_last_other_one_go_and_come_back_on_four_cpus() {
-    let test = "root_vm_shielded_cpus_and_the_last_other_one_go_and_come_back_on_four_cpus";
-    if skipped(test) {
+    if skip::outside_guests() {
         return;
     }
     // Processor 0 can be switched off on few machines: what is left for the rest is CPU 1.
@@ -133,7 +130,7 @@ fn root_vm_shielded_cpus_and_the_last_other_one_go_and_come_back_on_four_cpus() 
     let (_, said) = verify();
     assert!(said.contains("CPUs 3 of the shield are offline"), "{said}");
     drop(off);
-    wait_for("all is well again", || problems().is_empty());
+    wait_until("all is well again", || problems().is_empty());
 
     match Switched::off(1) {
         // As good: the kernel does not let the last one go.
@@ -148,7 +145,7 @@ fn root_vm_shielded_cpus_and_the_last_other_one_go_and_come_back_on_four_cpus() 
             assert_eq!(code, Some(4), "{said}");
             assert!(said.contains(what), "{said}");
             drop(off);
-            wait_for("all is well again", || problems().is_empty());
+            wait_until("all is well again", || problems().is_empty());
         }
     }
     good(&["undo"]);
@@ -164,15 +161,11 @@ fn assert_same_of(before: &BTreeMap<String, String>, what: &str) {
 // NEEDS: machine, cgroups, serial
 #[test]
 fn root_vm_an_interrupt_that_is_kept_comes_to_its_cpu_and_is_no_broken_promise() {
-    let test = "root_vm_an_interrupt_that_is_kept_comes_to_its_cpu_and_is_no_broken_promise";
-    if skipped(test) {
+    if skip::outside_guests() {
         return;
     }
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let Some(mut serial) = Serial::open().expect("the port opens") else {
-        println!("SKIP: {test}: there is no serial port");
-        return;
-    };
+    let Some(mut serial) = Serial::for_test() else { return };
     let irq = serial.irq().expect("told");
     let file = format!("/proc/irq/{irq}/smp_affinity_list");
     let before = facts();

@@ -3,6 +3,8 @@
 //! a file refuses or the process is killed in the middle. Kills and refusals come from strace, at any system call that is wanted.
 
 use rtscope_testkit::process::program;
+use rtscope_testkit::skip;
+use rtscope_testkit::{full, sample};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -146,10 +148,10 @@ fn assert_same(after: BTreeMap<PathBuf, String>, before: &BTreeMap<PathBuf, Stri
     assert!(differ.is_empty(), "{what}: before and after differ: {differ:#?}");
 }
 
-fn no_strace(test: &str) -> bool {
+fn no_strace() -> bool {
     let works = Command::new("strace").args(["-o", "/dev/null", "true"]).status().is_ok_and(|s| s.success());
     if !works {
-        println!("SKIP: {test}: strace is not installed, or may not trace");
+        skip::say("strace is not installed, or may not trace");
     }
     !works
 }
@@ -297,18 +299,17 @@ fn a_shield_is_made_looked_at_and_undone() {
 
 #[test]
 fn undo_leaves_every_file_as_it_was_also_after_sigkill() {
-    if no_strace("undo_leaves_every_file_as_it_was_also_after_sigkill") {
+    if no_strace() {
         return;
     }
     let calls = calls(&Machine::new(), &CREATE);
-    let mut half_made = 0;
-    for round in 0..20 {
+    // All along the way.
+    let points = sample((0..10).map(|point| &calls[(calls.len() - 1) * point / 9]).collect());
+    let (mut half_made, kills) = (0, points.len());
+    for point in points.into_iter().flat_map(|point| [None, Some(point)]) {
         let machine = Machine::new();
         let before = machine.files();
-        let kills = round % 2 == 1;
-        if kills {
-            // All along the way.
-            let (call, at) = &calls[(calls.len() - 1) * (round / 2) / 9];
+        if let Some((call, at)) = point {
             assert!(kill_at(&machine, &CREATE, call, *at), "not killed at {call} {at}");
         } else {
             machine.good(&CREATE);
@@ -316,19 +317,19 @@ fn undo_leaves_every_file_as_it_was_also_after_sigkill() {
         let mut changed = machine.files();
         let journal = changed.remove(&machine.path("run/rtscope/shield.json")).is_some();
         assert!(changed == before || journal, "a change without a journal");
-        half_made += usize::from(kills && changed != before);
+        half_made += usize::from(point.is_some() && changed != before);
         if journal {
             machine.good(&["undo"]);
         }
-        assert_same(machine.files(), &before, &format!("round {round}"));
+        assert_same(machine.files(), &before, &format!("killed at {point:?}"));
     }
-    println!("10 killed, {half_made} of them when some files were changed");
-    assert!(half_made >= 6, "the kills came too early to tell anything: {half_made}");
+    println!("{kills} killed, {half_made} of them when some files were changed");
+    assert!(half_made * 10 >= kills * 6, "the kills came too early to show anything: {half_made} of {kills}");
 }
 
 #[test]
 fn what_was_half_made_has_to_be_undone_first() {
-    if no_strace("what_was_half_made_has_to_be_undone_first") {
+    if no_strace() {
         return;
     }
     let calls = calls(&Machine::new(), &CREATE);
@@ -343,13 +344,19 @@ fn what_was_half_made_has_to_be_undone_first() {
 
 #[test]
 fn an_undo_that_is_killed_is_undone_by_the_next() {
-    if no_strace("an_undo_that_is_killed_is_undone_by_the_next") {
+    if no_strace() {
         return;
     }
     let scale = Machine::new();
     scale.good(&CREATE);
     let calls = calls(&scale, &["undo"]);
-    for (call, at) in calls.iter().step_by(calls.len() / 10) {
+    // Every call in the full form.
+    let points: Vec<&(String, usize)> = if full() {
+        calls.iter().collect()
+    } else {
+        sample(calls.iter().step_by(calls.len() / 10).collect())
+    };
+    for (call, at) in points {
         let machine = Machine::new();
         let before = machine.files();
         machine.good(&CREATE);
@@ -363,7 +370,7 @@ fn an_undo_that_is_killed_is_undone_by_the_next() {
 
 #[test]
 fn what_refuses_is_told_and_the_rest_is_done() {
-    if no_strace("what_refuses_is_told_and_the_rest_is_done") {
+    if no_strace() {
         return;
     }
     for error in ["EIO", "EPERM", "EROFS"] {
@@ -402,7 +409,7 @@ fn a_file_that_nobody_may_write_is_in_the_plan_as_such() {
 
 #[test]
 fn cpus_that_cannot_be_set_apart_leave_everything_as_it_was() {
-    if no_strace("cpus_that_cannot_be_set_apart_leave_everything_as_it_was") {
+    if no_strace() {
         return;
     }
     let machine = Machine::new();
@@ -484,7 +491,7 @@ fn another_boots_journal_is_none_and_a_damaged_one_is_told() {
 
 #[test]
 fn a_full_disk_leaves_nothing_half_made_and_stops_no_undo() {
-    if no_strace("a_full_disk_leaves_nothing_half_made_and_stops_no_undo") {
+    if no_strace() {
         return;
     }
     let machine = Machine::new();
@@ -564,16 +571,13 @@ fn a_scheduler_is_refused_where_domains_were_cut_at_boot() {
 // NEEDS: host
 #[test]
 fn root_without_schedulers_artis_is_refused_and_nothing_changes() {
-    let test = "root_without_schedulers_artis_is_refused_and_nothing_changes";
     if fs::exists("/sys/kernel/sched_ext").expect("told") {
-        println!("SKIP: {test}: this kernel has schedulers in eBPF");
-        return;
+        skip!("this kernel has schedulers in eBPF");
     }
     let online = fs::read_to_string("/sys/devices/system/cpu/online").expect("told");
     let last = online.trim().rsplit([',', '-']).next().expect("a CPU");
     if last == "0" {
-        println!("SKIP: {test}: one CPU cannot be divided");
-        return;
+        skip!("one CPU cannot be divided");
     }
     let partitions = || fs::exists("/sys/fs/cgroup/rtscope-shield").expect("told");
     assert!(!partitions(), "a shield is there before");

@@ -3,11 +3,13 @@
 //!
 //! Each way to set CPUs apart is tried on the same kernel, by mounting the control groups that it needs.
 
-use super::fixture::{GROUPS, Sleeper, assert_same, facts, good, json, shield, skipped};
+use super::fixture::{GROUPS, Sleeper, assert_same, facts, good, json, shield};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::program;
+use rtscope_testkit::sample;
+use rtscope_testkit::skip;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -42,7 +44,7 @@ fn look_at_it(kind: &str) {
     assert!(String::from_utf8_lossy(&again.stderr).contains("CPUs 1 are shielded already"));
 }
 
-/// As many rounds as that with a shield that is used, and as many that are killed.
+/// As many rounds as that with a shield that is used, and as many that are killed; in the short form, a part of both.
 fn made_used_and_undone(kind: &str, rounds: usize) {
     // Those that could use less before shall not come out with more.
     let (narrow, elsewhere) = (Sleeper::plain(), Sleeper::plain());
@@ -53,7 +55,7 @@ fn made_used_and_undone(kind: &str, rounds: usize) {
     }
     let before = facts();
     let all = sched_getaffinity(Pid::from_raw(0)).expect("told");
-    for round in 0..rounds {
+    for round in sample((0..rounds).collect()) {
         let created = json(&["create", "--rt", "1", "--level", "full", "--json"]);
         assert_eq!(created["apart"]["kind"], kind, "{created}");
         println!("applied {}, refused {}", created["applied"], created["refused"]);
@@ -88,7 +90,8 @@ fn killed_and_undone(before: &BTreeMap<String, String>, rounds: usize) {
     let (files, others): (Vec<&Value>, Vec<&Value>) = changes
         .filter(|one| one["is_group"] == false)
         .partition(|one| one["place"].as_str().is_some_and(|place| place.starts_with('/')));
-    for round in 0..rounds {
+    let points = sample((0..rounds).collect());
+    for &round in &points {
         // The first write is the journal's; before that there is nothing to undo.
         let (call, at) = match round % 2 {
             0 => ("write", 2 + files.len() * round / rounds),
@@ -107,7 +110,7 @@ fn killed_and_undone(before: &BTreeMap<String, String>, rounds: usize) {
         good(&["undo"]);
         assert_same(before, &format!("killed at {call} {at}"));
     }
-    println!("{rounds} killed and undone");
+    println!("{} killed and undone", points.len());
 }
 
 /// Control groups mounted as a test wants them, and as they were afterwards.
@@ -135,7 +138,7 @@ impl Drop for Mounted {
 // NEEDS: machine, cgroups
 #[test]
 fn root_vm_a_partition_is_made_used_and_undone() {
-    if !skipped("root_vm_a_partition_is_made_used_and_undone") {
+    if !skip::outside_guests() {
         made_used_and_undone("partition", 10);
     }
 }
@@ -143,20 +146,19 @@ fn root_vm_a_partition_is_made_used_and_undone() {
 // NEEDS: machine, cgroups
 #[test]
 fn root_vm_cpusets_of_version_1_are_made_used_and_undone() {
-    let test = "root_vm_cpusets_of_version_1_are_made_used_and_undone";
-    if skipped(test) {
+    if skip::outside_guests() {
         return;
     }
     match Mounted::instead(Some("cpuset")) {
         Some(_mounted) => made_used_and_undone("cpusets", 3),
-        None => println!("SKIP: {test}: this kernel has no cpusets of version 1"),
+        None => skip::say("this kernel has no cpusets of version 1"),
     }
 }
 
 // NEEDS: machine
 #[test]
 fn root_vm_without_cpusets_each_task_is_told_and_gets_its_cpus_back() {
-    if skipped("root_vm_without_cpusets_each_task_is_told_and_gets_its_cpus_back") {
+    if skip::outside_guests() {
         return;
     }
     let _mounted = Mounted::instead(None);
@@ -187,20 +189,19 @@ fn gone_and_back(kind: &str) {
 // NEEDS: machine, cgroups, hotplug
 #[test]
 fn root_vm_with_cpusets_of_version_1_a_shielded_cpu_goes_and_comes_back() {
-    let test = "root_vm_with_cpusets_of_version_1_a_shielded_cpu_goes_and_comes_back";
-    if skipped(test) {
+    if skip::outside_guests() {
         return;
     }
     match Mounted::instead(Some("cpuset")) {
         Some(_mounted) => gone_and_back("cpusets"),
-        None => println!("SKIP: {test}: this kernel has no cpusets of version 1"),
+        None => skip::say("this kernel has no cpusets of version 1"),
     }
 }
 
 // NEEDS: machine, hotplug
 #[test]
 fn root_vm_without_cpusets_a_shielded_cpu_goes_and_comes_back() {
-    if !skipped("root_vm_without_cpusets_a_shielded_cpu_goes_and_comes_back") {
+    if !skip::outside_guests() {
         let _mounted = Mounted::instead(None);
         gone_and_back("affinities");
     }
@@ -220,8 +221,7 @@ fn verdicts() -> BTreeMap<String, String> {
 // NEEDS: machine, cgroups
 #[test]
 fn root_vm_verify_sees_that_a_shield_keeps_others_away() {
-    let test = "root_vm_verify_sees_that_a_shield_keeps_others_away";
-    if skipped(test) {
+    if skip::outside_guests() {
         return;
     }
     let Some(_cpus) = Cpus::for_watching() else { return };

@@ -3,15 +3,14 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rtscope_testkit::machine::{Cpus, is_emulated};
-use rtscope_testkit::process::{patience, program};
+use rtscope_testkit::machine::{Cpus, is_preempt_rt};
+use rtscope_testkit::process::{program, wait_until};
+use rtscope_testkit::skip;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 const JOURNAL: &str = "/run/rtscope/shield.json";
 /// One compute loop for each CPU comes last, so when it is there, so are all others.
@@ -137,21 +136,13 @@ fn children(parent: u32) -> BTreeMap<u32, String> {
     found
 }
 
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + patience();
-    while !is_so() {
-        assert!(Instant::now() < end, "never: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// A table that takes long, until all its loads and its waiter are there; their numbers.
 fn under_way(words: &[&str]) -> (Child, BTreeSet<u32>) {
     let mut command = table(words);
     command.args(["--samples", "1M"]).stdout(Stdio::null()).stderr(Stdio::null());
     let table = command.spawn().expect("starts");
     let mut there = BTreeMap::new();
-    wait_for("loads and waiter", || {
+    wait_until("loads and waiter", || {
         there = children(table.id());
         let is_there = |name: &str| there.values().any(|one| one == name);
         is_there(LAST_LOAD) && is_there("rtscope-waiter")
@@ -163,7 +154,7 @@ fn ended_by(mut table: Child, children: &BTreeSet<u32>, signal: Signal) -> ExitS
     kill(Pid::from_raw(table.id() as i32), signal).expect("it lives");
     let status = table.wait().expect("it ended");
     let is_gone = |pid: &u32| !fs::exists(format!("/proc/{pid}")).expect("told");
-    wait_for("all children gone", || children.iter().all(is_gone));
+    wait_until("all children gone", || children.iter().all(is_gone));
     status
 }
 
@@ -208,13 +199,6 @@ fn what_makes_no_sense_is_refused() {
     }
 }
 
-fn skipped(test: &str) -> bool {
-    if !is_emulated() {
-        println!("SKIP: {test}: it shields a CPU of the whole machine, and runs in ./x vm only");
-    }
-    !is_emulated()
-}
-
 /// Everything that a shield changes, but for single threads.
 fn settings() -> BTreeMap<String, Option<String>> {
     let output = Command::new(program("rtscope").expect("built"))
@@ -257,22 +241,16 @@ fn late_part(row: &Value) -> f64 {
     late(row, "wake_up_latency") as f64 / number(&row["wake_up_latency"]["count"])
 }
 
-/// On PREEMPT_RT the lock that the load contends for can be preempted: there is nothing to be kept away.
-fn is_preempt_rt() -> bool {
-    let name = nix::sys::utsname::uname().expect("told");
-    name.version().to_string_lossy().contains("PREEMPT_RT")
-}
-
 // NEEDS: machine, cgroups
 #[test]
 fn root_vm_a_shield_keeps_the_loads_away_and_is_undone() {
-    let test = "root_vm_a_shield_keeps_the_loads_away_and_is_undone";
-    if skipped(test) {
+    if skip::outside_guests() {
         return;
     }
     let Some(_cpus) = Cpus::for_watching() else { return };
     let table = loaded_rows("stock,shield");
     let (stock, shield) = (late_part(row(&table, "stock loaded")), late_part(row(&table, "shield loaded")));
+    // On PREEMPT_RT the lock that the load contends for can be preempted: there is nothing to keep away.
     if !is_preempt_rt() {
         assert!(stock > 0.02, "the loads disturb nobody: {stock}");
         assert!(shield < stock / 2.0, "stock {stock}, shield {shield}");
@@ -282,8 +260,7 @@ fn root_vm_a_shield_keeps_the_loads_away_and_is_undone() {
 // NEEDS: machine, sched_ext
 #[test]
 fn root_vm_a_lent_cpu_keeps_the_loads_away_where_it_matters() {
-    let test = "root_vm_a_lent_cpu_keeps_the_loads_away_where_it_matters";
-    if skipped(test) {
+    if skip::outside_guests() {
         return;
     }
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -303,8 +280,7 @@ fn root_vm_a_lent_cpu_keeps_the_loads_away_where_it_matters() {
 // NEEDS: machine, cgroups
 #[test]
 fn root_vm_a_shield_is_undone_when_the_table_is_killed() {
-    let test = "root_vm_a_shield_is_undone_when_the_table_is_killed";
-    if skipped(test) {
+    if skip::outside_guests() {
         return;
     }
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -313,7 +289,7 @@ fn root_vm_a_shield_is_undone_when_the_table_is_killed() {
         let (table, children) = under_way(&["--rows", "shield"]);
         assert!(fs::exists(JOURNAL).expect("told"), "it is shielded");
         ended_by(table, &children, signal);
-        wait_for("the shield undone", || !fs::exists(JOURNAL).expect("told"));
+        wait_until("the shield undone", || !fs::exists(JOURNAL).expect("told"));
         assert_eq!(settings(), before, "{signal}");
     }
 }

@@ -2,8 +2,9 @@
 //! `rtscope shield table` in a virtual machine whose clock counts instructions (docs/adr/0013): what is late there is late because of what
 //! ran, and not because of the emulator, so counts of late wake-ups are compared as on a real machine.
 
-use super::fixture::{json, skipped};
-use rtscope_testkit::machine::Cpus;
+use super::fixture::json;
+use rtscope_testkit::machine::{Cpus, is_preempt_rt};
+use rtscope_testkit::skip;
 use serde_json::Value;
 use std::fs;
 
@@ -31,17 +32,10 @@ fn late(table: &Value, name: &str) -> u64 {
     late
 }
 
-/// On PREEMPT_RT the lock that the load contends for can be preempted: there is nothing to be kept away.
-fn is_preempt_rt() -> bool {
-    let name = nix::sys::utsname::uname().expect("told");
-    name.version().to_string_lossy().contains("PREEMPT_RT")
-}
-
 // NEEDS: machine, sched_ext, virtual time
 #[test]
 fn root_vm_shielded_and_lent_cpus_are_in_time_in_virtual_time() {
-    let test = "root_vm_shielded_and_lent_cpus_are_in_time_in_virtual_time";
-    if skipped(test) {
+    if skip::outside_guests() {
         return;
     }
     let Some(_cpus) = Cpus::for_watching() else { return };

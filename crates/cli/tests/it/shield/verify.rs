@@ -5,6 +5,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::program;
+use rtscope_testkit::skip;
 use serde_json::Value;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,11 +49,9 @@ fn while_spinning<T>(name: &str, cpu: usize, what: impl FnOnce() -> T) -> T {
 // NEEDS: host
 #[test]
 fn root_who_ran_on_a_cpu_is_named_with_its_share() {
-    let test = "root_who_ran_on_a_cpu_is_named_with_its_share";
     let Some(_cpus) = Cpus::for_watching() else { return };
     let Some(cpu) = last_cpu() else {
-        println!("SKIP: {test}: it needs two CPUs");
-        return;
+        skip!("it needs two CPUs");
     };
     let rt = cpu.to_string();
     let words = ["--rt", rt.as_str(), "--duration", "2s", "--json"];

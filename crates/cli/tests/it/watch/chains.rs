@@ -6,7 +6,7 @@
 
 use rtscope_analyze::explain::{Actor, Explanation};
 use rtscope_event::{LateResponse, OriginKind, StepKind};
-use rtscope_testkit::machine::Cpus;
+use rtscope_testkit::machine::{Cpus, is_preempt_rt};
 use rtscope_testkit::serial::Serial;
 use rtscope_testkit::watch::Rtscope;
 use std::fs::{self, File};
@@ -38,10 +38,6 @@ fn interrupt_thread(irq: u32) -> Option<u32> {
     })
 }
 
-fn handlers_are_threads() -> bool {
-    fs::read_to_string("/proc/version").is_ok_and(|text| text.contains("PREEMPT_RT"))
-}
-
 /// The chain passes through the thread: woken, then running, once.
 fn passes_through(late: &LateResponse, tid: u32) -> bool {
     let steps: Vec<StepKind> =
@@ -63,16 +59,12 @@ fn passes_through_a_worker(explanation: &Explanation) -> bool {
 // NEEDS: verifier, serial
 #[test]
 fn root_a_serial_byte_is_followed_through_threads_to_its_reader() {
-    let test = "root_a_serial_byte_is_followed_through_threads_to_its_reader";
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let Some(mut serial) = Serial::open().expect("the port can be used") else {
-        println!("SKIP: {test}: no serial port that a host feeds; ./x vm has one");
-        return;
-    };
+    let Some(mut serial) = Serial::for_test() else { return };
     let irq = serial.irq().expect("it has one");
     let reader = start_reader(serial.port().try_clone().expect("a second descriptor"));
     let thread = interrupt_thread(irq);
-    assert!(thread.is_some() || !handlers_are_threads(), "no thread for irq {irq} on a PREEMPT_RT kernel");
+    assert!(thread.is_some() || !is_preempt_rt(), "no thread for irq {irq} on a PREEMPT_RT kernel");
     let options = ["--irq", &irq.to_string(), "--task", READER, "--threshold", "1ns", "--rate", "5/s"];
     let watch = Rtscope::watch(&options).expect("watches");
     serial.ask(BYTES, Duration::from_millis(20)).expect("the port is open");

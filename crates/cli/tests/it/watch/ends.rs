@@ -4,6 +4,7 @@
 use nix::sys::signal::Signal;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::{Workload, patience, program};
+use rtscope_testkit::skip;
 use rtscope_testkit::watch::{Rtscope, WatchOutput, watch_command};
 use std::collections::BTreeSet;
 use std::fs;
@@ -35,10 +36,9 @@ fn are_there(kind: &str, numbers: &BTreeSet<u64>) -> bool {
 }
 
 /// Ends a watch in the middle of its work, and looks into the kernel before and after.
-fn end_by(test: &str, signal: Signal) -> Option<WatchOutput> {
+fn end_by(signal: Signal) -> Option<WatchOutput> {
     let _cpus = Cpus::for_watching()?;
-    if Command::new("bpftool").arg("version").output().is_err() {
-        println!("SKIP: {test}: bpftool is missing (./x setup installs it)");
+    if skip::without_tool("bpftool") {
         return None;
     }
     let mut watch = Rtscope::watch(&LATE).expect("watches");
@@ -63,8 +63,7 @@ fn end_by(test: &str, signal: Signal) -> Option<WatchOutput> {
 // NEEDS: host
 #[test]
 fn root_interrupted_it_prints_its_summary_and_leaves_the_kernel() {
-    let test = "root_interrupted_it_prints_its_summary_and_leaves_the_kernel";
-    let Some(said) = end_by(test, Signal::SIGINT) else { return };
+    let Some(said) = end_by(Signal::SIGINT) else { return };
     assert_eq!(said.code(), Some(0), "{:?}", said.notes);
     assert!(said.report().expect("it prints one").counters.late > 0);
 }
@@ -72,8 +71,7 @@ fn root_interrupted_it_prints_its_summary_and_leaves_the_kernel() {
 // NEEDS: host
 #[test]
 fn root_terminated_it_prints_its_summary_and_leaves_the_kernel() {
-    let test = "root_terminated_it_prints_its_summary_and_leaves_the_kernel";
-    let Some(said) = end_by(test, Signal::SIGTERM) else { return };
+    let Some(said) = end_by(Signal::SIGTERM) else { return };
     assert_eq!(said.code(), Some(0), "{:?}", said.notes);
     assert!(said.report().expect("it prints one").counters.late > 0);
 }
@@ -81,7 +79,7 @@ fn root_terminated_it_prints_its_summary_and_leaves_the_kernel() {
 // NEEDS: host
 #[test]
 fn root_killed_it_leaves_the_kernel() {
-    let Some(said) = end_by("root_killed_it_leaves_the_kernel", Signal::SIGKILL) else { return };
+    let Some(said) = end_by(Signal::SIGKILL) else { return };
     assert_eq!(said.code(), None);
 }
 

@@ -4,6 +4,7 @@
 
 use rtscope_testkit::machine::{Cpus, is_emulated};
 use rtscope_testkit::process::{Workload, program};
+use rtscope_testkit::skip;
 use rtscope_testkit::watch::{Rtscope, WatchOutput};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -233,11 +234,9 @@ impl Drop for SmallDisk {
 // NEEDS: host
 #[test]
 fn root_a_full_disk_loses_a_snapshot_and_nothing_else() {
-    let test = "root_a_full_disk_loses_a_snapshot_and_nothing_else";
     let Some(_cpus) = Cpus::for_watching() else { return };
     let Some(disk) = SmallDisk::new("size=600k") else {
-        println!("SKIP: {test}: a small disk cannot be mounted here");
-        return;
+        skip!("a small disk cannot be mounted here");
     };
     let mut watch = save_in(disk.folder.path().to_str().expect("plain"));
     let victim = victim();

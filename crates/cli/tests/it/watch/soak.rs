@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A long watch on a busy machine: its memory stays as it was, and at its end it counts as rightly as at its beginning.
 //!
-//! `RTSCOPE_SOAK_SECONDS` says how long: 20 s by itself, 10 minutes in `./x test`, or 2 hours (CONTRIBUTING.md).
+//! It takes 20 s, 10 minutes in the full form (`RTSCOPE_TEST_ALL=1`), or what `RTSCOPE_SOAK_SECONDS` says: 2 hours now and then
+//! (CONTRIBUTING.md).
 //! The test takes its time instead of waiting for a fact, because the time is what it tests.
 
 use std::collections::{HashSet, VecDeque};
@@ -14,6 +15,7 @@ use rtscope_analyze::chain::Counters;
 use rtscope_analyze::explain::Explanation;
 use rtscope_analyze::summary::Report;
 use rtscope_event::{LateResponse, Loss, LossCause};
+use rtscope_testkit::full;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::{Finished, Workload};
 use rtscope_testkit::watch::{Rtscope, watch_command};
@@ -22,7 +24,8 @@ use serde_json::Value;
 
 /// See above.
 const SECONDS: &str = "RTSCOPE_SOAK_SECONDS";
-const SECONDS_BY_ITSELF: u64 = 20;
+const SHORT_SECONDS: u64 = 20;
+const FULL_SECONDS: u64 = 600;
 /// Time between two looks at rtscope's memory: several for each snapshot, which takes memory for a moment.
 const LOOK: Duration = Duration::from_millis(200);
 /// A snapshot uses every buffer there is; after so many of them, each has been used, whichever way they came.
@@ -145,8 +148,9 @@ fn number(value: &Value, key: &str) -> u64 {
 
 fn time() -> Duration {
     let seconds = std::env::var(SECONDS).ok();
-    let seconds = seconds.map(|text| text.parse().unwrap_or_else(|_| panic!("{SECONDS}={text}: no number")));
-    Duration::from_secs(seconds.unwrap_or(SECONDS_BY_ITSELF))
+    let seconds =
+        seconds.map(|text| text.parse().unwrap_or_else(|_| panic!("{SECONDS}={text} is not a number")));
+    Duration::from_secs(seconds.unwrap_or_else(|| if full() { FULL_SECONDS } else { SHORT_SECONDS }))
 }
 
 /// Watches for this long after the warm-up, and looks.

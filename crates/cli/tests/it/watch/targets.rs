@@ -4,6 +4,7 @@
 use rtscope_event::{End, OriginKind, StepKind};
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::{Finished, Workload, program};
+use rtscope_testkit::skip;
 use rtscope_testkit::watch::{Rtscope, WatchOutput};
 use serde_json::Value;
 use std::fs::{self, OpenOptions};
@@ -167,11 +168,9 @@ fn root_until_running_a_response_ends_when_the_target_runs() {
 // NEEDS: host
 #[test]
 fn root_timers_are_counted_when_asked_for_and_filtered_when_not() {
-    let test = "root_timers_are_counted_when_asked_for_and_filtered_when_not";
     let Some(_cpus) = Cpus::for_watching() else { return };
     let Some((irq, _)) = rtscope_kernel::interrupts().into_iter().next() else {
-        println!("SKIP: {test}: there is no device interrupt");
-        return;
+        skip!("there is no device interrupt");
     };
     let irq = irq.to_string();
     let arguments = ["--name", "e2e-timers-", "--threads", "5", "--duration", "300ms"];
@@ -253,11 +252,9 @@ fn disk_interrupt() -> Option<u32> {
 // NEEDS: host
 #[test]
 fn root_responses_to_a_disk_are_found_by_number_and_by_name() {
-    let test = "root_responses_to_a_disk_are_found_by_number_and_by_name";
     let Some(_cpus) = Cpus::for_watching() else { return };
     let Some(irq) = disk_interrupt() else {
-        println!("SKIP: {test}: no device interrupt comes with reads of the build folder");
-        return;
+        skip!("no device interrupt comes with reads of the build folder");
     };
     let names = rtscope_kernel::interrupts();
     let (_, name) = names.iter().find(|(known, _)| known.0 == irq).expect("it has a handler");

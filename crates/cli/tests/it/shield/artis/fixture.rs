@@ -2,10 +2,12 @@
 //! What tests of `rtscope shield create --mode artis` in virtual machines share: loads, the counters of the scheduler, and CPUs that
 //! are switched off and on.
 
-use crate::shield::fixture::{assert_same, good, json, wait_for};
+use crate::shield::fixture::{assert_same, good, json};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rtscope_testkit::process::wait_until;
+use rtscope_testkit::skip;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,15 +26,9 @@ pub const CALLS: &str =
 /// Never ends, and never enters the kernel by itself.
 pub const SPINS: &str = "while :; do :; done";
 
-pub fn skipped(test: &str) -> bool {
-    if crate::shield::fixture::skipped(test) {
-        return true;
-    }
-    let there = fs::exists("/sys/kernel/sched_ext").expect("told");
-    if !there {
-        println!("SKIP: {test}: this kernel has no schedulers in eBPF (CONFIG_SCHED_CLASS_EXT)");
-    }
-    !there
+/// Whether the test is skipped: outside of guests, and on kernels without such schedulers.
+pub fn skipped() -> bool {
+    skip::outside_guests() || skip::without_sched_ext()
 }
 
 /// Processes in groups of their own, until the test is over.
@@ -130,7 +126,7 @@ pub fn accounted(top: &Value, tasks: u64) -> u64 {
 pub fn all_accounted() -> u64 {
     let mut last = Value::Null;
     let mut begun = 0;
-    wait_for("each eviction has ended", || {
+    wait_until("each eviction has ended", || {
         let now = top();
         let counts = ["rt1", "linux"].map(|name| class(&now, 1, name));
         let sum = |what: &str| counts.iter().map(|counts| total(&counts[what])).sum::<u64>();
@@ -155,14 +151,14 @@ pub fn keeper() -> i32 {
 
 /// The CPUs have been set apart, and somebody says why.
 pub fn is_set_apart(why: &str) {
-    wait_for("the CPUs are set apart", || {
+    wait_until("the CPUs are set apart", || {
         fs::read_to_string(PARTITION).is_ok_and(|state| state == "isolated\n")
     });
-    wait_for("it is said", || json(&["status", "--json"])["scheduler"]["fallen"].is_string());
+    wait_until("it is said", || json(&["status", "--json"])["scheduler"]["fallen"].is_string());
     let said = good(&["status"]);
     assert!(said.contains(why) && said.contains("set apart instead"), "{said}");
     // For a killed keeper it comes after the journal, from which `status` has it.
-    wait_for("the log has it", || {
+    wait_until("the log has it", || {
         fs::read_to_string("/run/rtscope/artis.log").is_ok_and(|log| log.contains(why))
     });
 }

@@ -8,11 +8,12 @@ use super::fixture::{
     ARTIS, CALLS, COMPUTES, Load, SPINS, accounted, all_accounted, bind, class, is_set_apart, keeper, number,
     ran, skipped, top, undone,
 };
-use crate::shield::fixture::{Shield, Sleeper, facts, good, json, shield, wait_for};
+use crate::shield::fixture::{Shield, Sleeper, facts, good, json, shield};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rtscope_testkit::process::program;
+use rtscope_testkit::process::{program, wait_until};
+use rtscope_testkit::sample;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -24,8 +25,7 @@ const SERVERS: [&str; 2] = ["fair_server", "ext_server"];
 // NEEDS: machine, sched_ext, verifier
 #[test]
 fn root_vm_artis_lends_cpus_and_takes_them_back() {
-    let test = "root_vm_artis_lends_cpus_and_takes_them_back";
-    if skipped(test) {
+    if skipped() {
         return;
     }
     let before = facts();
@@ -40,7 +40,7 @@ fn root_vm_artis_lends_cpus_and_takes_them_back() {
         let rt0 = Sleeper::start(shield(&["run", "--prio", "70", "--", "sleep", "1000"]));
         assert_eq!(rt0.cpus(), "1");
         let load = Load::of(script, 4);
-        wait_for("tasks are evicted", || number(&class(&top(), 1, "linux")["ended"]["moved"]) >= 100);
+        wait_until("tasks are evicted", || number(&class(&top(), 1, "linux")["ended"]["moved"]) >= 100);
         let now = top();
         println!("{name}: {}", now["cpus"][1]);
         println!("{}", good(&["top", "--once"]));
@@ -58,8 +58,7 @@ fn root_vm_artis_lends_cpus_and_takes_them_back() {
 // NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_counts_a_real_time_task_that_never_sleeps() {
-    let test = "root_vm_artis_counts_a_real_time_task_that_never_sleeps";
-    if skipped(test) {
+    if skipped() {
         return;
     }
     let _shield = Shield::of(&ARTIS);
@@ -67,14 +66,13 @@ fn root_vm_artis_counts_a_real_time_task_that_never_sleeps() {
     let before_ns = ran();
     let _busy = Load::one(shield(&["run", "--prio", "60", "--", "sh", "-c", "while :; do :; done"]));
     // It is never switched away, so that no switch tells its time.
-    wait_for("its time is seen", || ran() > before_ns + 500_000_000);
+    wait_until("its time is seen", || ran() > before_ns + 500_000_000);
 }
 
 // NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_cpus_are_set_apart_when_the_scheduler_goes() {
-    let test = "root_vm_artis_cpus_are_set_apart_when_the_scheduler_goes";
-    if skipped(test) {
+    if skipped() {
         return;
     }
     let before = facts();
@@ -102,8 +100,7 @@ fn root_vm_artis_cpus_are_set_apart_when_the_scheduler_goes() {
 // NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_a_killed_guard_is_replaced() {
-    let test = "root_vm_artis_a_killed_guard_is_replaced";
-    if skipped(test) {
+    if skipped() {
         return;
     }
     let guard = || {
@@ -117,7 +114,7 @@ fn root_vm_artis_a_killed_guard_is_replaced() {
     let _shield = Shield::of(&ARTIS);
     let first = guard().expect("there is one");
     kill(Pid::from_raw(first), Signal::SIGKILL).expect("killed");
-    wait_for("there is another one", || guard().is_some_and(|pid| pid != first));
+    wait_until("there is another one", || guard().is_some_and(|pid| pid != first));
     kill(Pid::from_raw(keeper()), Signal::SIGKILL).expect("killed");
     is_set_apart("was killed");
 }
@@ -125,8 +122,7 @@ fn root_vm_artis_a_killed_guard_is_replaced() {
 // NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_honours_nice_values() {
-    let test = "root_vm_artis_honours_nice_values";
-    if skipped(test) {
+    if skipped() {
         return;
     }
     let _shield = Shield::of(&ARTIS);
@@ -140,7 +136,7 @@ fn root_vm_artis_honours_nice_values() {
     }
     thread::sleep(Duration::from_secs(1));
     let start = (ran(usual.pids()[0]), ran(nice.pids()[0]));
-    wait_for("they have run", || ran(usual.pids()[0]) > start.0 + 600);
+    wait_until("they have run", || ran(usual.pids()[0]) > start.0 + 600);
     let (usual, nice) = (ran(usual.pids()[0]) - start.0, ran(nice.pids()[0]) - start.1);
     println!("nice 0 ran {usual} ticks, nice 5 ran {nice}: 1024 to 335 are wanted");
     // The kernel's weights are 1024 and 335.
@@ -167,13 +163,12 @@ fn killed_and_undone(before: &std::collections::BTreeMap<String, String>, call: 
 // NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_killed_in_the_middle_is_undone() {
-    let test = "root_vm_artis_killed_in_the_middle_is_undone";
-    if skipped(test) {
+    if skipped() {
         return;
     }
     let before = facts();
     // Settings: the first write is the journal's; before that there is nothing to undo.
-    for at in [2, 6, 10, 18, 25] {
+    for at in sample(vec![2, 6, 10, 18, 25]) {
         killed_and_undone(&before, "write", at);
     }
 }
@@ -181,13 +176,12 @@ fn root_vm_artis_killed_in_the_middle_is_undone() {
 // NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_killed_while_its_keeper_starts_is_undone() {
-    let test = "root_vm_artis_killed_while_its_keeper_starts_is_undone";
-    if skipped(test) {
+    if skipped() {
         return;
     }
     let before = facts();
     // The journal is written three times, each time with two fsync around the rename.
-    for (call, at) in [
+    let phases = vec![
         // The keeper is there, and the journal does not know it.
         ("rename", 2),
         // It knows it, and the keeper has no word yet.
@@ -196,7 +190,8 @@ fn root_vm_artis_killed_while_its_keeper_starts_is_undone() {
         ("rename", 3),
         // All is done but the end.
         ("fsync", 6),
-    ] {
+    ];
+    for (call, at) in sample(phases) {
         killed_and_undone(&before, call, at);
     }
     let mut command = shield(&["create"]);
@@ -216,14 +211,13 @@ fn root_vm_artis_killed_while_its_keeper_starts_is_undone() {
 // NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_rt1_comes_back_where_a_linux_task_never_leaves() {
-    let test = "root_vm_artis_rt1_comes_back_where_a_linux_task_never_leaves";
-    if skipped(test) {
+    if skipped() {
         return;
     }
     let _shielded = Shield::of(&ARTIS);
     // They never enter the kernel. While RT1 sleeps, each has a CPU, and nobody waits: they would stay for ever.
     let linux = Load::of(SPINS, 2);
-    wait_for("they run", || linux.pids().iter().all(|pid| ran(*pid) > 2));
+    wait_until("they run", || linux.pids().iter().all(|pid| ran(*pid) > 2));
     let start = top();
     let turns = 100;
     let script = format!(
@@ -248,8 +242,7 @@ fn root_vm_artis_rt1_comes_back_where_a_linux_task_never_leaves() {
 // NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_rt1_takes_no_cpu_from_who_is_bound_to_it() {
-    let test = "root_vm_artis_rt1_takes_no_cpu_from_who_is_bound_to_it";
-    if skipped(test) {
+    if skipped() {
         return;
     }
     let _shielded = Shield::of(&ARTIS);
@@ -263,9 +256,9 @@ fn root_vm_artis_rt1_takes_no_cpu_from_who_is_bound_to_it() {
     };
     let rt1: Vec<Load> = (0..2).map(rt1).collect();
     let ran_all = || rt1.iter().map(|load| ran(load.pids()[0])).sum::<u64>();
-    wait_for("RT1 runs", || ran_all() > 20);
+    wait_until("RT1 runs", || ran_all() > 20);
     let start = (ran(bound), ran_all());
-    wait_for("RT1 runs on", || ran_all() > start.1 + 400);
+    wait_until("RT1 runs on", || ran_all() > start.1 + 400);
     let (of_bound, of_rt1) = (ran(bound) - start.0, ran_all() - start.1);
     println!("bound: {of_bound} ticks, two RT1: {of_rt1}");
     // They have the other CPU, and it has most of its own.

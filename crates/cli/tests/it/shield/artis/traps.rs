@@ -11,7 +11,8 @@ use super::fixture::{
     ARTIS, CALLS, COMPUTES, Load, SPINS, accounted, all_accounted, bind, class, is_set_apart, keeper, number,
     ran, skipped, top, total,
 };
-use crate::shield::fixture::{Shield, assert_same, facts, good, shield, wait_for};
+use crate::shield::fixture::{Shield, assert_same, facts, good, shield};
+use rtscope_testkit::process::wait_until;
 use rtscope_testkit::sched::{self, Policy};
 use std::fs;
 use std::sync::mpsc::channel;
@@ -23,9 +24,9 @@ fn hog() -> Load {
     command.args(["sh", "-c", SPINS]);
     let hog = Load::one(command);
     let start = hog.pids()[0];
-    wait_for("RT0 has the CPU", || crate::shield::fixture::status(start, "Name").as_deref() == Some("sh"));
+    wait_until("RT0 has the CPU", || crate::shield::fixture::status(start, "Name").as_deref() == Some("sh"));
     let before = ran(start);
-    wait_for("RT0 runs", || ran(start) > before + 2);
+    wait_until("RT0 runs", || ran(start) > before + 2);
     hog
 }
 
@@ -39,19 +40,18 @@ fn last_cpu(pid: i32) -> u32 {
 // NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_nobody_is_stuck_behind_rt0() {
-    let test = "root_vm_artis_nobody_is_stuck_behind_rt0";
-    if skipped(test) {
+    if skipped() {
         return;
     }
     let shielded = Shield::of(&ARTIS);
     let load = Load::of(COMPUTES, 3);
-    wait_for("CPU 1 is lent", || number(&class(&top(), 1, "linux")["moved_here"]) > 10);
+    wait_until("CPU 1 is lent", || number(&class(&top(), 1, "linux")["moved_here"]) > 10);
     // Again and again, since whoever was on the CPU when RT0 took it is the one that would be stuck.
     for _ in 0..5 {
         let hog = hog();
         let start: Vec<u64> = load.pids().iter().map(|pid| ran(*pid)).collect();
         let all_ran = || load.pids().iter().zip(&start).all(|(pid, start)| ran(*pid) > start + 20);
-        wait_for("all go on while RT0 has the CPU", all_ran);
+        wait_until("all go on while RT0 has the CPU", all_ran);
         drop(hog);
     }
     println!("emptied {}", top()["cpus"][1]["emptied"]);
@@ -64,8 +64,7 @@ fn root_vm_artis_nobody_is_stuck_behind_rt0() {
 // NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_who_is_bound_stays_and_goes_on() {
-    let test = "root_vm_artis_who_is_bound_stays_and_goes_on";
-    if skipped(test) {
+    if skipped() {
         return;
     }
     let shielded = Shield::of(&ARTIS);
@@ -73,7 +72,7 @@ fn root_vm_artis_who_is_bound_stays_and_goes_on() {
     bind(bound.pids()[0], &[1]).expect("bound");
     let load = Load::of(COMPUTES, 2);
     let refused = || number(&class(&top(), 1, "linux")["refused"]["bound"]);
-    wait_for("its entries evict nobody", || refused() > 50);
+    wait_until("its entries evict nobody", || refused() > 50);
     // A kernel thread of each CPU has to run for that; it is bound, too.
     for _ in 0..3 {
         fs::read("/proc/sys/vm/stat_refresh").expect("all CPUs bring their counts together");
@@ -81,12 +80,12 @@ fn root_vm_artis_who_is_bound_stays_and_goes_on() {
     let hog = hog();
     let waits = ran(bound.pids()[0]);
     let others: u64 = load.pids().iter().map(|pid| ran(*pid)).sum();
-    wait_for("others go on while RT0 has the CPU", || {
+    wait_until("others go on while RT0 has the CPU", || {
         load.pids().iter().map(|pid| ran(*pid)).sum::<u64>() > others + 20
     });
     assert!(ran(bound.pids()[0]) <= waits + 1, "who is bound ran beside RT0");
     drop(hog);
-    wait_for("who is bound goes on after RT0", || ran(bound.pids()[0]) > waits + 10);
+    wait_until("who is bound goes on after RT0", || ran(bound.pids()[0]) > waits + 10);
     assert_eq!(last_cpu(bound.pids()[0]), 1);
     drop((bound, load));
     all_accounted();
@@ -97,14 +96,13 @@ fn root_vm_artis_who_is_bound_stays_and_goes_on() {
 // NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_evicts_when_nobody_else_waits() {
-    let test = "root_vm_artis_evicts_when_nobody_else_waits";
-    if skipped(test) {
+    if skipped() {
         return;
     }
     // One on each CPU: who enters the kernel on CPU 1 is the last one there, and the kernel would let it go on.
     let shielded = Shield::of(&ARTIS);
     let load = Load::of(COMPUTES, 2);
-    wait_for("tasks are evicted", || number(&class(&top(), 1, "linux")["ended"]["moved"]) >= 50);
+    wait_until("tasks are evicted", || number(&class(&top(), 1, "linux")["ended"]["moved"]) >= 50);
     accounted(&top(), 3);
     drop(load);
     all_accounted();
@@ -114,8 +112,7 @@ fn root_vm_artis_evicts_when_nobody_else_waits() {
 // NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_the_end_of_a_slice_is_no_pinned_section() {
-    let test = "root_vm_artis_the_end_of_a_slice_is_no_pinned_section";
-    if skipped(test) {
+    if skipped() {
         return;
     }
     // They never enter the kernel: only ends of slices move them. Programs in eBPF switch migration off while they run, and who
@@ -123,7 +120,7 @@ fn root_vm_artis_the_end_of_a_slice_is_no_pinned_section() {
     let shielded = Shield::of(&ARTIS);
     let load = Load::of(SPINS, 3);
     let mut seen = [[false; 2]; 3];
-    wait_for("each has been on both CPUs", || {
+    wait_until("each has been on both CPUs", || {
         for (seen, pid) in seen.iter_mut().zip(load.pids()) {
             seen[last_cpu(pid) as usize] = true;
         }
@@ -138,8 +135,7 @@ fn root_vm_artis_the_end_of_a_slice_is_no_pinned_section() {
 // NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_a_fork_bomb_burns_out() {
-    let test = "root_vm_artis_a_fork_bomb_burns_out";
-    if skipped(test) {
+    if skipped() {
         return;
     }
     let shielded = Shield::of(&ARTIS);
@@ -152,7 +148,7 @@ fn root_vm_artis_a_fork_bomb_burns_out() {
     let mut rt0 = Load::one(rt0);
     assert!(rt0.0[0].wait().expect("ours").success(), "RT0 ends while the bomb burns");
     let mut ended = None;
-    wait_for("it has burnt out", || {
+    wait_until("it has burnt out", || {
         ended = bomb.0[0].try_wait().expect("ours");
         ended.is_some()
     });
@@ -166,8 +162,7 @@ fn root_vm_artis_a_fork_bomb_burns_out() {
 // NEEDS: machine, sched_ext, cgroups
 #[test]
 fn root_vm_artis_says_which_weights_of_groups_it_ignores() {
-    let test = "root_vm_artis_says_which_weights_of_groups_it_ignores";
-    if skipped(test) {
+    if skipped() {
         return;
     }
     let group = "/sys/fs/cgroup/weighed";
@@ -191,8 +186,7 @@ fn root_vm_artis_says_which_weights_of_groups_it_ignores() {
 // NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_is_not_loaded_beside_rt0_that_is_there_already() {
-    let test = "root_vm_artis_is_not_loaded_beside_rt0_that_is_there_already";
-    if skipped(test) {
+    if skipped() {
         return;
     }
     let before = facts();
@@ -222,17 +216,16 @@ fn root_vm_artis_is_not_loaded_beside_rt0_that_is_there_already() {
 // NEEDS: machine, sched_ext
 #[test]
 fn root_vm_artis_who_waits_too_long_ends_it_and_the_cpus_are_set_apart() {
-    let test = "root_vm_artis_who_waits_too_long_ends_it_and_the_cpus_are_set_apart";
-    if skipped(test) {
+    if skipped() {
         return;
     }
     let shielded = Shield::of(&ARTIS);
     let bound = Load::of(SPINS, 1);
     bind(bound.pids()[0], &[1]).expect("bound");
-    wait_for("it runs there", || last_cpu(bound.pids()[0]) == 1);
+    wait_until("it runs there", || last_cpu(bound.pids()[0]) == 1);
     let hog = hog();
     // The kernel's watchdog, after half a minute.
-    wait_for("the kernel ends the scheduler", || {
+    wait_until("the kernel ends the scheduler", || {
         fs::read_to_string("/sys/kernel/sched_ext/state").expect("there") != "enabled\n"
     });
     assert_eq!(
