@@ -7,7 +7,9 @@
 use crate::exit::Failure;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use rtscope_event::MonotonicNs;
-use rtscope_store::user::{UserConversionSummary, UserEnd, UserOptions, UserSpoolDescription, UserSpoolWriter, convert_user};
+use rtscope_store::user::{
+    UserConversionSummary, UserEnd, UserOptions, UserSpoolDescription, UserSpoolWriter, convert_user,
+};
 use rtscope_user::clock::{Pair, counter_kind};
 use rtscope_user::directory::SHARED_MEMORY;
 use rtscope_user::patterns::RequestedEvents;
@@ -92,7 +94,8 @@ impl ProgramFlight {
         if patterns.is_empty() {
             return Ok(None);
         }
-        let wanted = RequestedEvents::parse(patterns, u32::MAX).map_err(|error| Failure::Usage(error.to_string()))?;
+        let wanted =
+            RequestedEvents::parse(patterns, u32::MAX).map_err(|error| Failure::Usage(error.to_string()))?;
         let settings = Settings { events: wanted, ..Settings::default() };
         ProgramFlight::start(settings, &["tid", "cpu"], reach_ns).map(Some)
     }

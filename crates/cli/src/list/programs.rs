@@ -21,7 +21,8 @@ const FEW: usize = 10;
 pub fn run(options: &ListOptions) -> Result<(), Failure> {
     let patterns: Vec<String> =
         options.patterns.iter().flat_map(|word| word.split(',')).map(str::to_string).collect();
-    let wanted = RequestedEvents::parse(&patterns, u32::MAX).map_err(|error| Failure::Usage(error.to_string()))?;
+    let wanted =
+        RequestedEvents::parse(&patterns, u32::MAX).map_err(|error| Failure::Usage(error.to_string()))?;
     let mut programs = Programs::watching(Path::new(SHARED_MEMORY));
     programs.poll(&mut DiscardingSink).map_err(|error| Failure::doing("looking for programs", error))?;
     programs.refused.iter().for_each(|why| output::note(&format!("rtscope: {}", clean(why))));

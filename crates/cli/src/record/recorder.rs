@@ -19,7 +19,7 @@ use rtscope_kernel::{
 };
 use rtscope_ring::{Controls, StreamReader};
 use rtscope_store::description::{
-    End, EndLoss, FormatText, FtraceDescription, SpoolDescription, Source, SyscallFormat,
+    End, EndLoss, FormatText, FtraceDescription, Source, SpoolDescription, SyscallFormat,
 };
 use rtscope_store::spool::{Spool, SpoolWriter};
 use std::collections::BTreeMap;

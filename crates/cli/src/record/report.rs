@@ -135,7 +135,12 @@ impl Report {
     }
 
     /// The account of programs.
-    pub fn finished_user(&self, target: &Path, converted: &UserConversionSummary, recording_cpu_us: Option<u64>) {
+    pub fn finished_user(
+        &self,
+        target: &Path,
+        converted: &UserConversionSummary,
+        recording_cpu_us: Option<u64>,
+    ) {
         self.end_of_progress();
         for remark in &converted.remarks {
             note(&format!("rtscope: {}", clean(remark)));

@@ -10,7 +10,7 @@ use crate::exit::Failure;
 use crate::output::note;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use rtscope_collect::monotonic_now;
-use rtscope_store::user::{UserEnd, UserSpoolDescription, UserSpool, UserSpoolWriter};
+use rtscope_store::user::{UserEnd, UserSpool, UserSpoolDescription, UserSpoolWriter};
 use rtscope_user::clock::{Pair, counter_kind};
 use rtscope_user::directory::SHARED_MEMORY;
 use rtscope_user::patterns::RequestedEvents;
@@ -77,7 +77,8 @@ impl UserRecording {
         let settings = settings(options)?;
         let context = options.context.iter().map(|context| Context::name(*context).to_string()).collect();
         let failed = |error: rtscope_store::Error| Failure::Usage(error.to_string());
-        let session = UserSpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"), context).map_err(failed)?;
+        let session =
+            UserSpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"), context).map_err(failed)?;
         let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings).map_err(refused)?;
         let mut spool = UserSpoolWriter::create(target, &session).map_err(failed)?;
         // Those that run are enabled before COMMAND starts, and before this returns. The clock first: what is older than its first pair
