@@ -242,6 +242,7 @@ fn root_a_full_disk_loses_a_snapshot_and_nothing_else() {
     let victim = victim();
     let lost = watch.wait_for_type("snapshot_lost").expect("600 KiB are soon full");
     assert!(lost["why"].as_str().is_some_and(|why| why.contains("No space left")), "{lost}");
+    crate::json::assert_documented(&lost);
     watch.wait_for_note("is lost").expect("it is said to people, too");
     watch.wait_for_type("late").expect("watching goes on");
     watch.wait_for_type("snapshot_lost").expect("and tries again");

@@ -91,7 +91,9 @@ pub fn ran(pid: i32) -> u64 {
 }
 
 pub fn top() -> Value {
-    json(&["top", "--once", "--json"])
+    let top = json(&["top", "--once", "--json"]);
+    crate::json::assert_documented(&top);
+    top
 }
 
 /// What a class did on a CPU since the scheduler was loaded.
