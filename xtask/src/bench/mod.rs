@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `./x bench NAME`: the list of the benchmarks, and the call of the program that has them.
+//! `./x bench NAME`: the list of the benchmarks, and the call of the program that has them; with `--against COMMIT`, of two.
 
-use std::process::ExitCode;
+mod against;
+mod builds;
+mod figures;
+mod statistics;
 
-use anyhow::{Result, bail};
+use std::process::{Command, ExitCode};
 
-use crate::{cargo, root};
+use anyhow::{Context, Result, bail};
 
-/// The package whose program runs the benchmarks.
-const PACKAGE: &str = "rtscope-bench";
+use self::against::Comparison;
+
+/// The exit code of a benchmark that cannot run here; it says why.
+const CANNOT_RUN: u8 = 3;
 
 /// Name and question of every benchmark.
 pub const BENCHMARKS: [(&str, &str); 11] = [
@@ -31,29 +36,44 @@ pub const BENCHMARKS: [(&str, &str); 11] = [
     ("idle", "CPU time of `rtscope watch` while nothing is late"),
 ];
 
+/// What is to be run.
+#[derive(Debug)]
+struct Invocation {
+    name: String,
+    /// What only the benchmark understands.
+    rest: Vec<String>,
+    json: bool,
+}
+
 /// Runs one benchmark, built for release, with the arguments that follow its name.
 pub fn run(arguments: &[&str]) -> Result<ExitCode> {
     let Some((name, rest)) = arguments.split_first() else { bail!("which benchmark? {}", list()) };
     if BENCHMARKS.iter().all(|(known, _)| known != name) {
         bail!("there is no benchmark '{name}'. {}", list());
     }
-    if !root().join("crates/bench").is_dir() {
-        bail!("benchmark '{name}' has no program yet (crates/bench)");
+    let mut rest: Vec<String> = rest.iter().map(|word| (*word).to_string()).collect();
+    if let Some(comparison) = Comparison::take(&mut rest)? {
+        let json = rest.iter().any(|word| word == "--json");
+        rest.retain(|word| word != "--json" && word != "--quick");
+        return against::run(&Invocation { name: (*name).to_string(), rest, json }, &comparison);
     }
-    // With the programs that benchmarks start.
-    let built = cargo().args(["build", "--quiet", "--release", "--package", PACKAGE]).status()?;
-    if !built.success() {
-        bail!("the benchmarks do not build");
-    }
-    let status = cargo()
-        .args(["run", "--quiet", "--release", "--package", PACKAGE, "--bin", PACKAGE, "--", name])
+    let build = builds::of_tree()?;
+    let status = Command::new(&build.program)
+        .arg(name)
         .args(rest)
-        .status()?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        .status()
+        .with_context(|| build.program.display().to_string())?;
+    // A program that a signal has ended has no code.
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
 fn list() -> String {
     let lines: Vec<String> =
         BENCHMARKS.iter().map(|(name, question)| format!("  {name:<14} {question}")).collect();
-    format!("The benchmarks are:\n{}", lines.join("\n"))
+    format!(
+        "The benchmarks are:\n{}\n\n--against COMMIT compares the tree with a commit (--rounds N pairs of short runs, --seed N); \
+         --json prints for programs.",
+        lines.join("\n")
+    )
 }
