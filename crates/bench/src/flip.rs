@@ -61,7 +61,7 @@ pub fn run(quick: bool) -> Result<Report> {
     }
     let row = Row::new(&format!("{cpus} banks of 8 MiB, poll of 4 ms included"), copied_ms);
     Ok(Report {
-        schema: "rtscope.bench/1",
+        schema: "rtscope.bench.flip/1",
         name: "flip",
         unit: "ms from the flip to the private copy".to_string(),
         host: Host::this(cpus - 1),

@@ -39,7 +39,7 @@ pub fn run(quick: bool) -> Result<Report> {
     child.wait()?;
     let row = Row::new("rtscope watch response, nothing late", percent);
     Ok(Report {
-        schema: "rtscope.bench/1",
+        schema: "rtscope.bench.idle/1",
         name: "idle",
         unit: "percent of one CPU".to_string(),
         host: Host::this(0),

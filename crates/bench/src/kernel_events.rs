@@ -28,7 +28,7 @@ pub fn run(quick: bool) -> Result<Report> {
     let rows = measure(&pipe, &mut tools, Plan::new(quick))?;
     let [_, empty, rtscope, ftrace, perf] = [0, 1, 2, 3, 4].map(|index| rows[index].median());
     Ok(Report {
-        schema: "rtscope.bench/1",
+        schema: "rtscope.bench.kernel-events/1",
         name: "kernel-events",
         unit: "added ns per switch: one sched_switch + one sched_waking".to_string(),
         host: Host::this(cpu),

@@ -3,16 +3,20 @@
 
 use crate::blocks::Tool;
 use crate::pipe::Sample;
-use anyhow::{Context, Result, bail, ensure};
+use crate::requirements::{BPFTRACE, PERF};
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use rtscope_peers::{Running, finished};
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-/// ftrace: an instance of its own, monotonic clock, overwriting, 8 MiB a CPU.
+/// ftrace: a private instance, monotonic clock, overwriting, 8 MiB a CPU.
 pub struct Ftrace {
-    dir: PathBuf,
+    directory: PathBuf,
     cpu: usize,
     before: u64,
     expected: u64,
@@ -24,13 +28,12 @@ impl Ftrace {
     pub fn new(cpu: usize) -> Result<Ftrace> {
         let root = Path::new("/sys/kernel/tracing");
         if !root.join("instances").is_dir() {
-            let status =
-                Command::new("mount").args(["-t", "tracefs", "tracefs", "/sys/kernel/tracing"]).status()?;
-            ensure!(status.success(), "tracefs cannot be mounted");
+            let mut command = Command::new("mount");
+            finished(command.args(["-t", "tracefs", "tracefs"]).arg(root), "install mount (Debian: mount)")?;
         }
-        let dir = root.join(format!("instances/rtscope_bench_{}", std::process::id()));
-        fs::create_dir(&dir).context("making an ftrace instance")?;
-        let ftrace = Ftrace { dir, cpu, before: 0, expected: 0, found: 0 };
+        let directory = root.join(format!("instances/rtscope_bench_{}", std::process::id()));
+        fs::create_dir(&directory).context("making an ftrace instance")?;
+        let ftrace = Ftrace { directory, cpu, before: 0, expected: 0, found: 0 };
         ftrace.write("trace_clock", "mono")?;
         ftrace.write("buffer_size_kb", "8192")?;
         ftrace.write("tracing_on", "1")?;
@@ -38,11 +41,11 @@ impl Ftrace {
     }
 
     fn write(&self, file: &str, text: &str) -> Result<()> {
-        fs::write(self.dir.join(file), text).with_context(|| format!("writing {text} to {file}"))
+        fs::write(self.directory.join(file), text).with_context(|| format!("writing {text} to {file}"))
     }
 
     fn statistic(&self, names: &[&str]) -> Result<u64> {
-        let text = fs::read_to_string(self.dir.join(format!("per_cpu/cpu{}/stats", self.cpu)))?;
+        let text = fs::read_to_string(self.directory.join(format!("per_cpu/cpu{}/stats", self.cpu)))?;
         Ok(text
             .lines()
             .filter_map(|line| line.split_once(": "))
@@ -85,37 +88,44 @@ impl Tool for Ftrace {
 impl Drop for Ftrace {
     fn drop(&mut self) {
         // Left behind, the instance costs memory; there is nobody to tell if it cannot be removed.
-        let _ = fs::remove_dir(&self.dir);
+        let _ = fs::remove_dir(&self.directory);
     }
 }
 
 /// perf: `perf record --overwrite` of the two events on one CPU, started for each block.
 pub struct Perf {
     cpu: usize,
-    dir: PathBuf,
-    running: Option<(Child, File)>,
+    directory: tempfile::TempDir,
+    running: Option<(Running, File)>,
 }
 
 impl Perf {
     /// Makes its control pipes.
     pub fn new(cpu: usize) -> Result<Perf> {
-        let dir = std::env::temp_dir().join(format!("rtscope-bench-perf-{}", std::process::id()));
-        fs::create_dir_all(&dir)?;
+        let directory = tempfile::Builder::new().prefix("rtscope-bench-perf").tempdir()?;
         for name in ["control", "ack"] {
-            let path = dir.join(name);
-            // A stale pipe of an earlier try is as good as a new one.
-            let _ = fs::remove_file(&path);
-            nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU)?;
+            nix::unistd::mkfifo(&directory.path().join(name), nix::sys::stat::Mode::S_IRWXU)?;
         }
-        Ok(Perf { cpu, dir, running: None })
+        Ok(Perf { cpu, directory, running: None })
     }
 
-    fn order(control: &mut File, ack: &Path, word: &str) -> Result<()> {
-        let mut answer = OpenOptions::new().read(true).write(true).open(ack)?;
+    /// Gives perf an order and waits until it says that it has obeyed, or has ended.
+    fn order(&self, perf: &mut Running, control: &mut File, word: &str) -> Result<()> {
+        // Opened for both directions, so that opening does not wait for perf.
+        let mut ack = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(self.directory.path().join("ack"))?;
         control.write_all(word.as_bytes())?;
-        let mut bytes = [0; 5];
-        answer.read_exact(&mut bytes).context("waiting for perf's answer")?;
-        ensure!(bytes.starts_with(b"ack"), "perf answered {bytes:?}");
+        let mut answer = Vec::new();
+        perf.until("perf answers", &|| false, |_| {
+            let mut bytes = [0; 16];
+            // Nothing is there yet: it will be asked again.
+            let read = ack.read(&mut bytes).unwrap_or(0);
+            answer.extend(&bytes[..read]);
+            answer.starts_with(b"ack\n")
+        })?;
         Ok(())
     }
 }
@@ -126,30 +136,31 @@ impl Tool for Perf {
     }
 
     fn on(&mut self) -> Result<()> {
-        let (control, ack) = (self.dir.join("control"), self.dir.join("ack"));
-        // Opened for both directions, so that opening does not wait for perf.
+        let [control, ack, data] = ["control", "ack", "data"].map(|name| self.directory.path().join(name));
         let mut control_file = OpenOptions::new().read(true).write(true).open(&control)?;
-        let child = Command::new("perf")
+        let mut command = Command::new("perf");
+        command
             .args(["record", "-q", "-e", "sched:sched_switch,sched:sched_waking", "-a", "-C"])
             .arg(self.cpu.to_string())
             .args(["--overwrite", "-m", "2048", "-D", "-1", "-o"])
-            .arg(self.dir.join("data"))
+            .arg(data)
             .arg(format!("--control=fifo:{},{}", control.display(), ack.display()))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("starting perf (package linux-perf)")?;
-        Perf::order(&mut control_file, &ack, "enable\n")?;
-        self.running = Some((child, control_file));
+            .stdout(Stdio::null());
+        let mut perf = Running::start(&mut command, PERF.remedy, None)?;
+        self.order(&mut perf, &mut control_file, "enable\n")?;
+        self.running = Some((perf, control_file));
         Ok(())
     }
 
     fn off(&mut self, _: Sample) -> Result<()> {
-        let Some((mut child, mut control)) = self.running.take() else { return Ok(()) };
-        Perf::order(&mut control, &self.dir.join("ack"), "disable\n")?;
-        interrupt(&child);
-        let status = child.wait()?;
-        ensure!(status.success() || status.signal().is_some(), "perf ended with {status}");
+        let Some((mut perf, mut control)) = self.running.take() else { return Ok(()) };
+        self.order(&mut perf, &mut control, "disable\n")?;
+        let status = perf.end(Signal::SIGINT)?;
+        ensure!(
+            status.success() || status.signal().is_some(),
+            "perf ended with {status}: {}",
+            perf.last_words()
+        );
         Ok(())
     }
 
@@ -158,27 +169,20 @@ impl Tool for Perf {
     }
 }
 
-impl Drop for Perf {
-    fn drop(&mut self) {
-        if let Some((mut child, _)) = self.running.take() {
-            interrupt(&child);
-            let _ = child.wait();
-        }
-        let _ = fs::remove_dir_all(&self.dir);
-    }
-}
+/// With this in its environment, bpftrace says the same word when all probes are attached: its own tests wait for it.
+const ATTACHED: &str = "__BPFTRACE_NOTIFY_PROBES_ATTACHED";
 
 /// bpftrace with a script, started for each block.
 pub struct Bpftrace {
     name: &'static str,
-    script: String,
-    running: Option<Child>,
+    script: &'static str,
+    running: Option<Running>,
 }
 
 impl Bpftrace {
-    /// A script without its BEGIN, which is added.
-    pub fn new(name: &'static str, script: &str) -> Bpftrace {
-        Bpftrace { name, script: format!("BEGIN {{ printf(\"attached\\n\"); }}\n{script}"), running: None }
+    /// With a name for the table.
+    pub fn new(name: &'static str, script: &'static str) -> Bpftrace {
+        Bpftrace { name, script, running: None }
     }
 }
 
@@ -188,44 +192,19 @@ impl Tool for Bpftrace {
     }
 
     fn on(&mut self) -> Result<()> {
-        let mut child = Command::new("bpftrace")
-            .args(["-e", &self.script])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("starting bpftrace")?;
-        let Some(out) = child.stdout.take() else { bail!("bpftrace has no output") };
-        let mut out = BufReader::new(out);
-        // BEGIN runs when all probes are attached.
-        let attached = out.by_ref().lines().map_while(Result::ok).any(|line| line.contains("attached"));
-        ensure!(attached, "bpftrace did not attach");
-        // Nobody reads its summary; it must not block on a full pipe.
-        std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
-        self.running = Some(child);
+        let mut command = Command::new("bpftrace");
+        command.env(ATTACHED, "1").args(["-e", self.script]).stdout(Stdio::null());
+        let running = self.running.insert(Running::start(&mut command, BPFTRACE.remedy, None)?);
+        running.until("its probes are attached", &|| false, |running| {
+            running.said().iter().any(|line| line.contains(ATTACHED))
+        })?;
         Ok(())
     }
 
     fn off(&mut self, _: Sample) -> Result<()> {
-        if let Some(mut child) = self.running.take() {
-            interrupt(&child);
-            child.wait()?;
+        if let Some(mut running) = self.running.take() {
+            running.end(Signal::SIGINT)?;
         }
         Ok(())
-    }
-}
-
-impl Drop for Bpftrace {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.running.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-fn interrupt(child: &Child) {
-    if let Ok(pid) = i32::try_from(child.id()) {
-        // It may have ended by itself.
-        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGINT);
     }
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The load: `perf bench sched pipe` on one CPU, two tasks that wake each other. Each turn is one sched_waking and one
-//! sched_switch, which is all that happens; how many there were is read from the tasks' own counters.
+//! The load: `perf bench sched pipe` on one CPU, two tasks that wake each other. Each iteration is one sched_waking and one
+//! sched_switch, which is all that happens; how many there were is read from the kernel's counters of the tasks.
 
 use anyhow::{Context, Result, bail};
 use std::fs;
+use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ pub struct Pipe {
     tasks: Vec<u32>,
 }
 
-/// Turns, and the time they took.
+/// Iterations, and the time they took.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// Switches.
@@ -24,12 +25,12 @@ pub struct Sample {
 }
 
 impl Pipe {
-    /// Starts it on a CPU and waits until it turns.
+    /// Starts it on a CPU and waits until it iterates.
     pub fn start(cpu: usize) -> Result<Pipe> {
         let child = Command::new("taskset")
             .args(["-c", &cpu.to_string(), "perf", "bench", "sched", "pipe", "-l", "2000000000"])
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .context("starting perf bench (package linux-perf)")?;
         let mut pipe = Pipe { child, tasks: Vec::new() };
@@ -39,8 +40,15 @@ impl Pipe {
             if pipe.tasks.len() == 2 && pipe.switches().is_ok_and(|count| count > 10_000) {
                 return Ok(pipe);
             }
-            if Instant::now() > deadline || pipe.child.try_wait()?.is_some() {
-                bail!("perf bench sched pipe did not start");
+            if let Some(status) = pipe.child.try_wait()? {
+                let mut words = String::new();
+                if let Some(mut stderr) = pipe.child.stderr.take() {
+                    stderr.read_to_string(&mut words)?;
+                }
+                bail!("perf bench sched pipe ended with {status}: {}", words.trim());
+            }
+            if Instant::now() > deadline {
+                bail!("perf bench sched pipe does not switch between its two tasks");
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -68,7 +76,7 @@ impl Pipe {
         Ok(sum)
     }
 
-    /// Watches it for a while.
+    /// Observes it for a while.
     pub fn sample(&self, length: Duration) -> Result<Sample> {
         let (before, start) = (self.switches()?, Instant::now());
         std::thread::sleep(length);

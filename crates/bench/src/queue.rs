@@ -8,10 +8,12 @@
 
 use crate::blocks::Order;
 use crate::host::Host;
+use crate::requirements::CC;
 use crate::table::{Promise, Report, Row};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
+use rtscope_peers::finished;
 use rtscope_queue::{Consumer, Producer};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,7 +43,6 @@ fn relax() {
 /// Runs it.
 pub fn run(quick: bool) -> Result<Report> {
     let last = std::thread::available_parallelism()?.get() - 1;
-    ensure!(last > 0, "it takes two CPUs");
     let folder = tempfile::Builder::new().prefix("rtscope-bench").tempdir()?;
     let program = compile(folder.path())?;
     let (rounds, count) = if quick { (3, 2_000_000) } else { (21, 20_000_000) };
@@ -69,7 +70,7 @@ pub fn run(quick: bool) -> Result<Report> {
         promises.push(Promise::at_most(&format!("{name} / rtrb"), row.median() / peer, 1.1));
     }
     Ok(Report {
-        schema: "rtscope.bench/1",
+        schema: "rtscope.bench.queue/1",
         name: "queue",
         unit: format!("ns an element of 8 bytes, from CPU {} to CPU {last}, capacity {CAPACITY}", last - 1),
         host: Host::this(last),
@@ -84,9 +85,7 @@ fn compile(folder: &Path) -> Result<PathBuf> {
     let program = folder.join("queue");
     let mut command = Command::new("cc");
     command.args(["-O2", "-std=c11", "-pthread", "-I"]).arg(here.join("../../include"));
-    let output =
-        command.arg(here.join("c/queue.c")).arg("-o").arg(&program).output().context("a C compiler")?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    finished(command.arg(here.join("c/queue.c")).arg("-o").arg(&program), CC.remedy)?;
     Ok(program)
 }
 

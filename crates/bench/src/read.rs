@@ -97,7 +97,7 @@ pub fn run(quick: bool) -> Result<Report> {
         promises.push(Promise::at_most(&what, peak, 200.0));
     }
     Ok(Report {
-        schema: "rtscope.bench/1",
+        schema: "rtscope.bench.read/1",
         name: "read",
         unit: "ns per event, all CPUs, output to nowhere".to_string(),
         host: Host::this(crate::pipe_cpu()),
@@ -298,27 +298,28 @@ int main(int argc, char **argv)
 /// A trace of LTTng's user-space tracer, made now. Headers and libraries that are not where the compiler looks can be
 /// given in CPATH, LIBRARY_PATH and LD_LIBRARY_PATH.
 fn lttng(root: &Path, events: u64) -> Result<PathBuf> {
-    let source = root.join("source");
+    let (source, out) = (root.join("source"), root.join("lttng"));
     fs::create_dir_all(&source)?;
     fs::write(source.join("bench_tp.h"), TRACEPOINT)?;
     fs::write(source.join("loop.c"), PROGRAM)?;
     let build = "gcc -O2 -I. loop.c -o loop -llttng-ust -ldl -lpthread";
-    shell(&source, build).context("building a program for lttng-ust (liblttng-ust-dev)")?;
-    let out = root.join("lttng");
+    shell(&source, build, &out).context("building a program for lttng-ust (liblttng-ust-dev)")?;
     let name = format!("rtscope-bench-{}", std::process::id());
     let record = format!(
-        "set -e; lttng create {name} --output {out}; trap 'lttng destroy {name}' EXIT
+        "set -e; lttng create {name} --output \"$OUT\"; trap 'lttng destroy {name}' EXIT
         lttng enable-channel -u -s {name} --blocking-timeout=inf ch; lttng enable-event -u -s {name} -c ch 'bench:*'
         lttng add-context -u -s {name} -c ch -t vtid -t procname; lttng start {name}
-        LTTNG_UST_ALLOW_BLOCKING=1 ./loop {events}; lttng stop {name}",
-        out = out.display()
+        LTTNG_UST_ALLOW_BLOCKING=1 ./loop {events}; lttng stop {name}"
     );
-    shell(&source, &record).context("recording with lttng")?;
+    shell(&source, &record, &out).context("recording with lttng")?;
     Ok(out)
 }
 
-fn shell(dir: &Path, script: &str) -> Result<()> {
-    let output = Command::new("sh").args(["-c", script]).current_dir(dir).stdin(Stdio::null()).output()?;
+/// `out`: the script has it as $OUT, whatever is in it.
+fn shell(directory: &Path, script: &str, out: &Path) -> Result<()> {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).env("OUT", out).current_dir(directory).stdin(Stdio::null());
+    let output = command.output()?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         bail!("{}", said.lines().last().unwrap_or("it failed without a word"));

@@ -7,8 +7,10 @@
 
 use crate::blocks::Order;
 use crate::host::Host;
+use crate::requirements::{CC, PlainPath};
 use crate::table::{Promise, Report, Row};
 use anyhow::{Context, Result, bail, ensure};
+use rtscope_peers::finished;
 use rtscope_testkit::process::program;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,7 +66,8 @@ struct Load {
     command: Vec<String>,
 }
 
-fn loads(quick: bool, folder: &Path) -> Result<Vec<Load>> {
+/// `plain`: where the library for small pipes is, by a name that LD_PRELOAD does not split.
+fn loads(quick: bool, plain: &PlainPath) -> Result<Vec<Load>> {
     let own = std::env::current_exe()?.to_string_lossy().into_owned();
     // hackbench: about a second, alone. What takes less than some time slices measures who got which of them.
     let (calls, messages) = if quick { ("500000", "3000") } else { ("1500000", "60000") };
@@ -74,7 +77,7 @@ fn loads(quick: bool, folder: &Path) -> Result<Vec<Load>> {
     // With pipes of the usual size there are sixteen pages to be copied for each switch, and the time of copying wanders
     // more within seconds than a recorder adds. Half a second, and many rounds, for the same reason.
     let pages = if quick { "80000" } else { "200000" };
-    let preload = format!("LD_PRELOAD={}", small_pipes(folder)?.display());
+    let preload = format!("LD_PRELOAD={}/{SMALL_PIPES}", plain.text());
     let mut switching = vec!["env".to_string(), preload];
     switching.extend(
         ["taskset", "-c", "0", "hackbench", "-p", "-g", "1", "-f", "1", "-s", "4096", "-l", pages]
@@ -88,14 +91,15 @@ fn loads(quick: bool, folder: &Path) -> Result<Vec<Load>> {
     ])
 }
 
-/// Builds what makes the pipes of hackbench small: the path of a library to preload.
-fn small_pipes(folder: &Path) -> Result<PathBuf> {
-    let library = folder.join("small_pipes.so");
+/// The library that makes the pipes of hackbench small.
+const SMALL_PIPES: &str = "small_pipes.so";
+
+fn build_small_pipes(directory: &Path) -> Result<()> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/small_pipes.c");
-    let status =
-        Command::new("cc").args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
-    ensure!(status.context("running cc")?.success(), "cc cannot build small_pipes.c");
-    Ok(library)
+    let mut command = Command::new("cc");
+    command.args(["-O2", "-shared", "-fPIC", "-o"]).arg(directory.join(SMALL_PIPES)).arg(source);
+    finished(&mut command, CC.remedy)?;
+    Ok(())
 }
 
 /// The second load: so many getppid, which do nearly nothing; prints `Time: SECONDS` as hackbench does.
@@ -114,7 +118,7 @@ pub fn run(quick: bool, only: &str) -> Result<Report> {
     let folder = tempfile::Builder::new().prefix("rtscope-bench").tempdir()?;
     let mut order = Order::new();
     let mut report = Report {
-        schema: "rtscope.bench/1",
+        schema: "rtscope.bench.record/1",
         name: "record",
         unit: "seconds that recording adds to the load's run time; ratios of medians".to_string(),
         host: Host::this(0),
@@ -122,7 +126,9 @@ pub fn run(quick: bool, only: &str) -> Result<Report> {
         promises: Vec::new(),
         checks: Vec::new(),
     };
-    for load in loads(quick, folder.path())? {
+    build_small_pipes(folder.path())?;
+    let plain = PlainPath::of(folder.path())?;
+    for load in loads(quick, &plain)? {
         for set in &SETS {
             let what = format!("{}, {}", load.name, set.name);
             if load.switches != (set.name == "hot set") || !what.contains(only) {

@@ -88,7 +88,7 @@ pub fn run(quick: bool) -> Result<Report> {
         both - kernel_both
     );
     Ok(Report {
-        schema: "rtscope.bench/1",
+        schema: "rtscope.bench.shield/1",
         name: "shield",
         unit: "added ns per system call (getppid)".to_string(),
         host: Host::this(cpu),

@@ -30,7 +30,7 @@ pub fn run(quick: bool) -> Result<Report> {
     let rows = measure(&pipe, &mut tools, Plan::new(quick))?;
     let [_, empty, table, storage, hash] = [0, 1, 2, 3, 4].map(|index| rows[index].median());
     Ok(Report {
-        schema: "rtscope.bench/1",
+        schema: "rtscope.bench.state/1",
         name: "state",
         unit: "added ns per switch: one sched_switch + one sched_waking".to_string(),
         host: Host::this(cpu),

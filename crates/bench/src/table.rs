@@ -49,8 +49,12 @@ pub struct Promise {
 }
 
 impl Promise {
-    /// At most `limit`.
+    /// At most `limit`. A value of something that was not measured is unknown.
     pub fn at_most(what: &str, value: f64, limit: f64) -> Promise {
+        if !value.is_finite() {
+            let unknown = Some("a part of it was not measured".to_string());
+            return Promise { what: what.to_string(), value: None, unknown, limit, held: false };
+        }
         Promise { what: what.to_string(), value: Some(value), unknown: None, limit, held: value <= limit }
     }
 
@@ -85,6 +89,15 @@ impl Row {
 }
 
 impl Report {
+    /// Without rows that have no samples: a check says so in their place.
+    pub fn measured(mut self) -> Report {
+        let (rows, empty): (Vec<Row>, Vec<Row>) =
+            self.rows.into_iter().partition(|row| !row.samples.is_empty());
+        self.rows = rows;
+        self.checks.extend(empty.iter().map(|row| format!("{}: not measured", row.what)));
+        self
+    }
+
     /// For people.
     pub fn text(&self) -> String {
         let mut text = format!("{} ({})\n{}\n\n", self.name, self.unit, self.host);
@@ -117,6 +130,34 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn report(rows: Vec<Row>) -> Report {
+        let host = Host::this(0);
+        let unit = "ns".to_string();
+        Report {
+            schema: "rtscope.bench.flip/1",
+            name: "flip",
+            unit,
+            host,
+            rows,
+            promises: vec![],
+            checks: vec![],
+        }
+    }
+
+    #[test]
+    fn a_row_without_samples_is_reported_and_not_printed() {
+        let report = report(vec![Row::new("a", vec![1.0]), Row::new("b", vec![])]).measured();
+        assert_eq!(report.rows.len(), 1);
+        assert_eq!(report.checks, ["b: not measured"]);
+        assert!(!report.text().contains("NaN"), "{}", report.text());
+    }
+
+    #[test]
+    fn a_value_of_nothing_is_unknown_and_holds_no_promise() {
+        let promise = Promise::at_most("a / b", Row::new("a", vec![]).median() / 2.0, 1.0);
+        assert!(!promise.held && promise.value.is_none() && promise.unknown.is_some());
+    }
 
     #[test]
     fn a_peer_that_costs_nothing_measurable_proves_nothing() {

@@ -59,7 +59,7 @@ pub fn run(quick: bool) -> Result<Report> {
     ];
     rows.extend([inside.empty, inside.quiet, inside.transition]);
     Ok(Report {
-        schema: "rtscope.bench/1",
+        schema: "rtscope.bench.tracker/1",
         name: "tracker",
         unit: "added ns per switch: one sched_switch + one sched_waking; 'inside': ns per event".to_string(),
         host: Host::this(cpu),

@@ -186,7 +186,7 @@ fn report(
     }
     rows.extend(sizes.into_iter().map(|(_, row)| row));
     Report {
-        schema: "rtscope.bench/1",
+        schema: "rtscope.bench.user-events/1",
         name: "user-events",
         unit: "ns that an event adds to a turn; LTTng-UST at its best: read-timer, 16 MiB sub-buffers"
             .to_string(),

@@ -30,7 +30,7 @@ pub fn run(quick: bool, hold: Option<&str>, only: Option<&str>) -> Result<Report
     let places = PLACES.iter().filter(|(place, ..)| only.is_none_or(|only| only == *place));
     ensure!(places.clone().next().is_some(), "--place is tmpfs or disk");
     let mut report = Report {
-        schema: "rtscope.bench/1",
+        schema: "rtscope.bench.user-rate/1",
         name: "user-rate",
         unit: format!("millions of events a second that one thread emits for {hold}, none lost"),
         host: Host::this(cpu),
