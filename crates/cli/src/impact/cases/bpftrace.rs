@@ -2,6 +2,7 @@
 //! The loop's USDT probe by bpftrace, which prints each event with its fields and its time into a file.
 
 use super::super::room::Room;
+use super::usdt::plain_name;
 use super::{Account, Kernel, Tracer};
 use nix::sys::signal::Signal;
 use rtscope_peers::{Error, Running, finished};
@@ -42,7 +43,7 @@ impl Tracer for Bpftrace {
     fn start(&mut self, room: &Room, kernel: Kernel) -> Result<(), Error> {
         let mut script = format!(
             "usdt:{}:npt:loop {{ printf(\"u %llu %llu %llu\\n\", nsecs, arg0, arg1); }}",
-            room.rtscope.display()
+            plain_name(&room.rtscope).display()
         );
         if kernel == Kernel::Yes {
             script.push_str(&format!("\n{KERNEL}"));

@@ -144,7 +144,8 @@ impl Perf {
 
 impl Tracer for Perf {
     fn start(&mut self, room: &Room, kernel: Kernel) -> Result<(), Error> {
-        let uprobe = Uprobe::make(&self.tracefs, &self.probe, &room.rtscope)?;
+        let program = usdt::plain_name(&room.rtscope);
+        let uprobe = Uprobe::make(&self.tracefs, &self.probe, &program)?;
         let result = self.begin(room, kernel, &uprobe);
         self.uprobe = Some(uprobe);
         result

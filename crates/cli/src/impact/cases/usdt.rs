@@ -5,7 +5,7 @@
 
 use rtscope_peers::Error;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// As `uprobe_events` wants it.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,6 +26,16 @@ impl Probe {
             fields.iter().zip(&self.arguments).map(|(name, place)| format!(" {name}={place}:u64")).collect();
         format!("p:{name} {}:{:#x}{semaphore}{arguments}", program.display(), self.offset)
     }
+}
+
+/// The running program's file, by a name that a definition of a probe can have: `uprobe_events` and bpftrace end a path at a space,
+/// a colon or a quotation mark. Then it is the kernel's link to the file.
+pub fn plain_name(own: &Path) -> PathBuf {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+".contains(byte);
+    if own.as_os_str().as_encoded_bytes().iter().all(is_plain) {
+        return own.to_owned();
+    }
+    format!("/proc/{}/exe", std::process::id()).into()
 }
 
 /// Finds a probe of a program.
@@ -142,6 +152,19 @@ fn register(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_that_definitions_cannot_have_is_replaced_by_one_to_the_same_file() {
+        assert_eq!(
+            plain_name(Path::new("/opt/rtscope-1.0_a/rtscope")),
+            Path::new("/opt/rtscope-1.0_a/rtscope")
+        );
+        let own = std::env::current_exe().expect("it has a path");
+        for odd in ["/a checkout/rtscope", "/a:b/rtscope", "/a\"b/rtscope", "/a\nb/rtscope", "/ä/rtscope"] {
+            let name = plain_name(Path::new(odd));
+            assert_eq!(fs::read_link(&name).expect("a link"), own, "{odd}");
+        }
+    }
 
     #[test]
     fn arguments_are_said_as_the_kernel_says_them() {
