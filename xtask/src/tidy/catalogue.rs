@@ -76,7 +76,6 @@ impl Catalogue {
     }
 
     /// The functions that are tests.
-    #[cfg(test)]
     pub fn tests(&self) -> impl Iterator<Item = (&str, &Function)> {
         let all = self.functions.iter().flat_map(|(name, all)| all.iter().map(move |it| (name.as_str(), it)));
         all.filter(|(_, function)| function.standing == Standing::Test)

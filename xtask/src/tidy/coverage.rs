@@ -26,7 +26,7 @@ const DATA: [&str; 14] = [
 /// The same in the files of tests only.
 const DATA_OF_TESTS: [&str; 2] = ["", "txt"];
 /// Directories in which files of tests are.
-const OF_TESTS: [&str; 3] = ["tests", "testdata", "vectors"];
+const OF_TESTS: [&str; 4] = ["golden", "testdata", "tests", "vectors"];
 
 /// The files that a tool is given.
 #[derive(Debug)]

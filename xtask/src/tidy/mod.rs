@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The project's own rules as checks: what a reviewer would otherwise have to see.
 //!
-//! The rules are pure functions of file contents (`rules`, `promises`, `coverage`) and of the functions found in them
+//! The rules are pure functions of file contents (`rules`, `promises`, `coverage`, `needs`) and of the functions found in them
 //! (`catalogue`); this module reads the tree.
 
 mod catalogue;
 mod conditions;
 mod coverage;
+mod needs;
 mod promises;
 mod rules;
 mod targets;
@@ -66,9 +67,8 @@ pub fn add_all(root: &Path, tally: &mut Tally) -> Result<()> {
         c: &lint_c::files()?.into_iter().map(relative).collect::<BTreeSet<String>>(),
         scripts: &lint::SCRIPTS,
     };
-    for problem in coverage::check(&tree, &checked) {
-        println!("warning: {problem}");
-    }
+    tally.add("every file is checked by something", verdict(coverage::check(&tree, &checked)));
+    tally.add("privileged tests say where they run", verdict(needs::check(files, &catalogue)));
     let (problems, pending) = promises::check(files, &catalogue);
     for promise in &pending {
         println!("warning: pending: {promise}");
