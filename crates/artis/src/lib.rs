@@ -13,7 +13,7 @@ pub mod probe;
 pub mod scheduler;
 
 pub use counts::Counts;
-pub use scheduler::{Ended, Scheduler, Settings};
+pub use scheduler::{Scheduler, SchedulerExit, Settings};
 
 mod abi {
     //! Made from `bpf/artis_abi.h`, which has the documentation.

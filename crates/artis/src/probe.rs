@@ -41,7 +41,7 @@ pub const ENTRIES: [(&str, &str, &str, &str); 3] = [
 
 /// Something that is not there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Missing {
+pub struct MissingFeature {
     /// What.
     pub what: String,
     /// How that was found out.
@@ -50,7 +50,7 @@ pub struct Missing {
     pub remedy: String,
 }
 
-impl std::fmt::Display for Missing {
+impl std::fmt::Display for MissingFeature {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "{}: missing ({}); {}", self.what, self.probed, self.remedy)
     }
@@ -58,21 +58,21 @@ impl std::fmt::Display for Missing {
 
 /// What was found out.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Probed {
+pub struct ProbeResult {
     /// Without these there is no scheduler.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<MissingFeature>,
     /// Without these it does less.
-    pub lacking: Vec<Missing>,
+    pub lacking: Vec<MissingFeature>,
 }
 
-fn missing(what: impl Into<String>, probed: impl Into<String>, remedy: &str) -> Missing {
-    Missing { what: what.into(), probed: probed.into(), remedy: remedy.to_owned() }
+fn missing(what: impl Into<String>, probed: impl Into<String>, remedy: &str) -> MissingFeature {
+    MissingFeature { what: what.into(), probed: probed.into(), remedy: remedy.to_owned() }
 }
 
 /// Looks at the kernel that runs.
 #[must_use]
-pub fn probe() -> Probed {
-    let mut probed = Probed::default();
+pub fn probe() -> ProbeResult {
+    let mut probed = ProbeResult::default();
     if !Path::new(FOLDER).is_dir() {
         probed.missing.push(missing(
             "schedulers in eBPF",
@@ -94,7 +94,7 @@ pub fn probe() -> Probed {
     probed
 }
 
-fn functions(types: &Btf<'_>, probed: &mut Probed) {
+fn functions(types: &Btf<'_>, probed: &mut ProbeResult) {
     let has = |name: &str| types.type_by_name::<Func<'_>>(name).is_some();
     for names in FUNCTIONS.iter().filter(|names| !names.iter().any(|name| has(name))) {
         let what = format!("the kernel's function {}", names.join(" or "));
@@ -116,7 +116,7 @@ pub(crate) fn has_tracepoint(system: &str, name: &str) -> bool {
         .any(|folder| fs::exists(format!("{folder}/events/{system}/{name}/id")).unwrap_or(false))
 }
 
-fn tracepoints(probed: &mut Probed) {
+fn tracepoints(probed: &mut ProbeResult) {
     for (at, (system, name, _, what)) in ENTRIES.iter().enumerate() {
         if has_tracepoint(system, name) {
             continue;

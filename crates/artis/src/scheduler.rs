@@ -98,7 +98,7 @@ fn text(bytes: Option<&[u8]>) -> String {
 
 /// How the scheduler ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct SchedulerExit {
     /// The kernel's number for the kind (`enum scx_exit_kind`): 64 asked by user space, 1024 and above an error.
     pub kind: u64,
     /// Why, in the kernel's words.
@@ -196,12 +196,12 @@ impl Scheduler {
 
     /// How it ended; `None` while it has not.
     #[must_use]
-    pub fn ended(&self) -> Option<Ended> {
+    pub fn ended(&self) -> Option<SchedulerExit> {
         let bytes = self.data(".data.ended")?;
         let kind = u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?);
         let reason = std::mem::offset_of!(abi::rts_artis_exit, reason);
         let message = std::mem::offset_of!(abi::rts_artis_exit, message);
-        (kind != 0).then(|| Ended {
+        (kind != 0).then(|| SchedulerExit {
             kind,
             reason: text(bytes.get(reason..message)),
             message: text(bytes.get(message..)),

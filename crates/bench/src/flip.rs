@@ -6,15 +6,15 @@ use crate::table::{Promise, Report, Row};
 use anyhow::{Result, bail, ensure};
 use rtscope_collect::{FlightRecorder, monotonic_now};
 use rtscope_event::{End, Glob, MonotonicNs};
-use rtscope_kernel::{Recorder, Session, SessionConfig, SnapshotConfig, Target, TrackerConfig};
+use rtscope_kernel::{EbpfConfig, EbpfPrograms, RecorderConfig, SnapshotConfig, Target, TrackerConfig};
 use rtscope_testkit::process::Workload;
 use std::time::{Duration, Instant};
 
 const BANK: usize = 8 << 20;
 
-fn config() -> Result<SessionConfig> {
-    Ok(SessionConfig {
-        recorder: Some(Recorder {
+fn config() -> Result<EbpfConfig> {
+    Ok(EbpfConfig {
+        recorder: Some(RecorderConfig {
             bank_bytes: BANK,
             snapshot: Some(SnapshotConfig { post_ns: 5_000_000, interval_ns: 50_000_000 }),
             stream: None,
@@ -33,8 +33,8 @@ fn config() -> Result<SessionConfig> {
 pub fn run(quick: bool) -> Result<Report> {
     let cpus = std::thread::available_parallelism()?.get();
     let config = config()?;
-    let session = Session::start(&config)?;
-    let mut recorder = FlightRecorder::new(session.memory(&config)?, session.started());
+    let ebpf = EbpfPrograms::start(&config)?;
+    let mut recorder = FlightRecorder::new(ebpf.memory(&config)?, ebpf.started());
     // Fill the banks: a pair that wakes each other on every CPU.
     let pipes = (0..cpus).map(crate::pipe::Pipe::start).collect::<Result<Vec<_>>>()?;
     let _victim =

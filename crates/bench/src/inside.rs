@@ -6,7 +6,7 @@ use crate::pipe::Pipe;
 use crate::rtscope::{TWO_EMPTY, tracker};
 use crate::table::Row;
 use anyhow::{Context, Result, ensure};
-use rtscope_kernel::{Session, SessionConfig};
+use rtscope_kernel::{EbpfConfig, EbpfPrograms};
 use rtscope_testkit::process::Workload;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Duration;
@@ -34,11 +34,10 @@ impl Statistics {
     }
 }
 
-/// Mean run time of the two scheduler programs of a session over `length`.
-fn mean_ns(session: &Session, length: Duration) -> Result<f64> {
+/// Mean run time of the two scheduler eBPF programs over `length`.
+fn mean_ns(ebpf: &EbpfPrograms, length: Duration) -> Result<f64> {
     let sum = || {
-        session
-            .run_time()
+        ebpf.run_time()
             .iter()
             .filter(|(name, ..)| name.ends_with("sched_switch") || name.ends_with("sched_waking"))
             .fold((0, 0), |(ns, runs), (_, more_ns, more_runs)| (ns + more_ns, runs + more_runs))
@@ -50,19 +49,19 @@ fn mean_ns(session: &Session, length: Duration) -> Result<f64> {
     Ok((after.0 - before.0) as f64 / (after.1 - before.1) as f64)
 }
 
-fn samples(config: &SessionConfig, rounds: usize) -> Result<Vec<f64>> {
-    let mut session = Session::prepare(config)?;
-    session.attach()?;
-    session.switch_on()?;
-    (0..rounds).map(|_| mean_ns(&session, Duration::from_millis(200))).collect()
+fn samples(config: &EbpfConfig, rounds: usize) -> Result<Vec<f64>> {
+    let mut ebpf = EbpfPrograms::prepare(config)?;
+    ebpf.attach()?;
+    ebpf.switch_on()?;
+    (0..rounds).map(|_| mean_ns(&ebpf, Duration::from_millis(200))).collect()
 }
 
 /// Runs it.
 pub fn measure(cpu: usize, quick: bool) -> Result<Inside> {
     let _statistics = Statistics::on()?;
     let rounds = if quick { 3 } else { 15 };
-    let empty = SessionConfig { recorder: None, tracker: None, only: TWO_EMPTY.to_vec() };
-    let tracking = SessionConfig { recorder: None, tracker: tracker()?, only: Vec::new() };
+    let empty = EbpfConfig { recorder: None, tracker: None, only: TWO_EMPTY.to_vec() };
+    let tracking = EbpfConfig { recorder: None, tracker: tracker()?, only: Vec::new() };
     let (floor, quiet) = {
         let _pipe = Pipe::start(cpu)?;
         (Row::new("inside: empty program, absolute", samples(&empty, rounds)?), samples(&tracking, rounds)?)

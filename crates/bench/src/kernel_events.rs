@@ -8,12 +8,12 @@ use crate::pipe::Pipe;
 use crate::rtscope::{Rtscope, TWO_EMPTY, TWO_EVENTS, recorder};
 use crate::table::{Promise, Report};
 use anyhow::Result;
-use rtscope_kernel::SessionConfig;
+use rtscope_kernel::EbpfConfig;
 
 /// Runs it.
 pub fn run(quick: bool) -> Result<Report> {
     let cpu = crate::pipe_cpu();
-    let config = |only: [&'static str; 2], recorded| SessionConfig {
+    let config = |only: [&'static str; 2], recorded| EbpfConfig {
         recorder: if recorded { recorder() } else { None },
         tracker: None,
         only: only.to_vec(),

@@ -5,7 +5,7 @@ use crate::blocks::Tool;
 use crate::pipe::Sample;
 use anyhow::{Result, ensure};
 use rtscope_event::{End, Glob};
-use rtscope_kernel::{Memory, Recorder, Session, SessionConfig, Target, TrackerConfig};
+use rtscope_kernel::{EbpfConfig, EbpfPrograms, Memory, RecorderConfig, Target, TrackerConfig};
 use std::mem::size_of;
 
 /// The two tracepoints of the pipe load.
@@ -13,10 +13,10 @@ pub const TWO_EVENTS: [&str; 2] = ["sched_switch", "sched_waking"];
 /// The same, with empty programs.
 pub const TWO_EMPTY: [&str; 2] = ["empty_sched_switch", "empty_sched_waking"];
 
-/// A session that is attached and detached around each block.
+/// eBPF programs that are attached and detached around each block.
 pub struct Rtscope {
     name: &'static str,
-    session: Session,
+    ebpf: EbpfPrograms,
     memory: Memory,
     cpu: usize,
     records: bool,
@@ -27,11 +27,11 @@ pub struct Rtscope {
 
 impl Rtscope {
     /// Loads it.
-    pub fn new(name: &'static str, cpu: usize, config: &SessionConfig) -> Result<Rtscope> {
-        let session = Session::prepare(config)?;
-        let memory = session.memory(config)?;
+    pub fn new(name: &'static str, cpu: usize, config: &EbpfConfig) -> Result<Rtscope> {
+        let ebpf = EbpfPrograms::prepare(config)?;
+        let memory = ebpf.memory(config)?;
         let records = config.recorder.is_some();
-        Ok(Rtscope { name, session, memory, cpu, records, written_before: 0, expected: 0, found: 0 })
+        Ok(Rtscope { name, ebpf, memory, cpu, records, written_before: 0, expected: 0, found: 0 })
     }
 
     fn written(&self) -> u64 {
@@ -39,7 +39,7 @@ impl Rtscope {
     }
 
     fn misses(&self) -> u64 {
-        self.session.recursion_misses().iter().filter_map(|(_, misses)| *misses).sum()
+        self.ebpf.recursion_misses().iter().filter_map(|(_, misses)| *misses).sum()
     }
 }
 
@@ -49,16 +49,16 @@ impl Tool for Rtscope {
     }
 
     fn on(&mut self) -> Result<()> {
-        self.session.attach()?;
-        self.session.switch_on()?;
+        self.ebpf.attach()?;
+        self.ebpf.switch_on()?;
         self.written_before = self.written();
         Ok(())
     }
 
     fn off(&mut self, block: Sample) -> Result<()> {
         let written = self.written() - self.written_before;
-        self.session.enable(false);
-        self.session.detach();
+        self.ebpf.enable(false);
+        self.ebpf.detach();
         if self.records {
             // Room was reserved for a record of every switch, and more for the wakings: nothing was left out. (A reader that
             // finds its byte there does not sleep, so there are fewer wakings than switches.)
@@ -83,8 +83,8 @@ impl Tool for Rtscope {
 }
 
 /// The recorder, all banks at their default size.
-pub fn recorder() -> Option<Recorder> {
-    Some(Recorder { bank_bytes: 8 << 20, snapshot: None, stream: None })
+pub fn recorder() -> Option<RecorderConfig> {
+    Some(RecorderConfig { bank_bytes: 8 << 20, snapshot: None, stream: None })
 }
 
 /// The tracker with a target that is not there: no chain matches, no response ends.

@@ -8,14 +8,14 @@ use crate::pipe::Pipe;
 use crate::rtscope::{Rtscope, TWO_EMPTY, tracker};
 use crate::table::{Promise, Report};
 use anyhow::Result;
-use rtscope_kernel::SessionConfig;
+use rtscope_kernel::EbpfConfig;
 
 /// Runs it.
 pub fn run(quick: bool) -> Result<Report> {
     let cpu = crate::pipe_cpu();
     // The tracker's configuration sizes the table.
-    let config = |only: [&'static str; 2]| -> Result<SessionConfig> {
-        Ok(SessionConfig { recorder: None, tracker: tracker()?, only: only.to_vec() })
+    let config = |only: [&'static str; 2]| -> Result<EbpfConfig> {
+        Ok(EbpfConfig { recorder: None, tracker: tracker()?, only: only.to_vec() })
     };
     let table = config(["bench_table_waking", "bench_table_switch"])?;
     let storage = config(["bench_storage_waking", "bench_storage_switch"])?;

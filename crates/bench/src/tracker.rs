@@ -10,7 +10,7 @@ use crate::pipe::Pipe;
 use crate::rtscope::{Rtscope, TWO_EMPTY, recorder, tracker};
 use crate::table::{Promise, Report};
 use anyhow::Result;
-use rtscope_kernel::SessionConfig;
+use rtscope_kernel::EbpfConfig;
 
 /// What bpftrace's own runqlat does, on the tracepoints that we use.
 const WAKEUP_LATENCY: &str = "tracepoint:sched:sched_waking { @waking[args->pid] = nsecs; }
@@ -25,9 +25,9 @@ const EMPTY: &str =
 /// Runs it.
 pub fn run(quick: bool) -> Result<Report> {
     let cpu = crate::pipe_cpu();
-    let tracker_only = SessionConfig { recorder: None, tracker: tracker()?, only: Vec::new() };
-    let both = SessionConfig { recorder: recorder(), tracker: tracker()?, only: Vec::new() };
-    let empty = SessionConfig { recorder: None, tracker: None, only: TWO_EMPTY.to_vec() };
+    let tracker_only = EbpfConfig { recorder: None, tracker: tracker()?, only: Vec::new() };
+    let both = EbpfConfig { recorder: recorder(), tracker: tracker()?, only: Vec::new() };
+    let empty = EbpfConfig { recorder: None, tracker: None, only: TWO_EMPTY.to_vec() };
     let mut tools: Vec<Box<dyn Tool>> = vec![
         Box::new(Rtscope::new("empty programs", cpu, &empty)?),
         Box::new(Bpftrace::new("bpftrace, empty script", EMPTY)),

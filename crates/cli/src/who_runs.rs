@@ -8,7 +8,9 @@
 use crate::exit::Failure;
 use rtscope_collect::FlightRecorder;
 use rtscope_event::{MonotonicNs, Recording};
-use rtscope_kernel::{PROGRAMS, ProgramSpec, Recorder, Session, SessionConfig, interrupts, stream_programs};
+use rtscope_kernel::{
+    EbpfConfig, EbpfPrograms, PROGRAMS, ProgramSpec, RecorderConfig, interrupts, stream_programs,
+};
 
 /// Events that say who has the CPU, or how a task is called.
 fn tells_who_runs(spec: &ProgramSpec) -> bool {
@@ -30,7 +32,7 @@ fn tells_who_runs(spec: &ProgramSpec) -> bool {
 /// The recorder, running.
 #[derive(Debug)]
 pub struct WhoRuns {
-    session: Session,
+    ebpf: EbpfPrograms,
     recorder: FlightRecorder,
 }
 
@@ -39,29 +41,29 @@ impl WhoRuns {
     pub fn start(bank_bytes: usize, also: &[&str]) -> Result<WhoRuns, Failure> {
         let is_wanted = |spec: &&ProgramSpec| tells_who_runs(spec) || also.contains(&spec.name);
         let programs: Vec<&ProgramSpec> = PROGRAMS.iter().filter(is_wanted).collect();
-        let config = SessionConfig {
-            recorder: Some(Recorder { bank_bytes, snapshot: None, stream: None }),
+        let config = EbpfConfig {
+            recorder: Some(RecorderConfig { bank_bytes, snapshot: None, stream: None }),
             tracker: None,
             only: stream_programs(&programs, false),
         };
-        let session = Session::start(&config)?;
-        let recorder = FlightRecorder::new(session.memory(&config)?, session.started());
-        Ok(WhoRuns { session, recorder })
+        let ebpf = EbpfPrograms::start(&config)?;
+        let recorder = FlightRecorder::new(ebpf.memory(&config)?, ebpf.started());
+        Ok(WhoRuns { ebpf, recorder })
     }
 
     /// Records nothing from now on.
     pub fn stop(&self) {
-        self.session.enable(false);
+        self.ebpf.enable(false);
     }
 
     /// Whether this kernel has the tracepoint.
     pub fn has(&self, name: &str) -> bool {
-        self.session.absent().iter().all(|spec| spec.name != name)
+        self.ebpf.absent().iter().all(|spec| spec.name != name)
     }
 
     /// What the buffers hold from `since` on, and up to when.
     pub fn look(&mut self, since: MonotonicNs) -> Result<(Recording, MonotonicNs), Failure> {
-        let tasks = self.session.dump_tasks()?;
+        let tasks = self.ebpf.dump_tasks()?;
         let snapshot = self.recorder.peek(since);
         let until = snapshot.detected;
         let window = snapshot.window(until.since(since), Some(since));
@@ -72,6 +74,6 @@ impl WhoRuns {
 
     /// How often the kernel skipped a program because it ran already; `None`: not known.
     pub fn misses(&self) -> Option<u64> {
-        self.session.recursion_misses().into_iter().map(|(_, count)| count).sum()
+        self.ebpf.recursion_misses().into_iter().map(|(_, count)| count).sum()
     }
 }

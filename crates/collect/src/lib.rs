@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From rings to events: freeze the banks, decode, order, name, and account for every loss.
+//! From the flight recorder's banks to recordings: copy what is frozen, decode, order, name, and count every loss.
 //!
-//! [`Recorder`](FlightRecorder) is the listener's side of the flight recorder: it polls mapped words (no system call), copies
-//! what is frozen, and gives it back. [`Snapshot::decode`] does the slow part (decoding, sorting, naming) and can run on
-//! another thread while the listener goes on.
+//! The kernel freezes the banks: each CPU leaves its bank when a trigger's time is over. [`FlightRecorder`] is the listener's
+//! side: it polls mapped words (no system call), copies the frozen banks and gives them back. [`Snapshot::decode`] does the
+//! slow part (decoding, sorting, naming) and can run on another thread while the listener goes on. [`MissCounter`] says how
+//! many runs of eBPF programs the kernel skipped in a snapshot's time, [`TrackerStats`] what the tracker counted.
+//! Streams (`rtscope record`) do not pass here: `rtscope-store` reads them.
 #![forbid(unsafe_code)]
 
 mod flight;

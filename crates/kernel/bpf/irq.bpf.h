@@ -67,7 +67,7 @@ static __always_inline int vector_exit(__u32 kind, __u32 vector)
 	return 0;
 }
 
-/* Optional programs: crates/kernel/src/session.rs leaves out those whose tracepoint the kernel does not have. */
+/* Optional programs: crates/kernel/src/ebpf.rs leaves out those whose tracepoint the kernel does not have. */
 #define VECTOR(name, kind)                         \
 	SEC("tp_btf/" #name "_entry")              \
 	int BPF_PROG(name##_entry, int vector)     \

@@ -3,7 +3,7 @@
  * What all programs share: the configuration, the maps, and the prologue of every program.
  *
  * All memory is made before the first program is attached; nothing is allocated afterwards. Maps are sized by user space
- * (crates/kernel/src/session.rs) from the number of CPUs and the buffer size asked for.
+ * (crates/kernel/src/ebpf.rs) from the number of CPUs and the buffer size asked for.
  */
 #ifndef RTSCOPE_PROGRAMS_BPF_H
 #define RTSCOPE_PROGRAMS_BPF_H

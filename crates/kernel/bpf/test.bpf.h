@@ -4,7 +4,7 @@
  *
  * Real skips need an interrupt or a task that comes at the wrong moment. This one brings its own: it hangs on the
  * kernel's page faults and causes one, which would run it again while it runs. The kernel counts that as a recursion miss
- * and goes on. Debug builds load it when they are asked to (crates/kernel/src/session.rs).
+ * and goes on. Debug builds load it when they are asked to (crates/kernel/src/ebpf.rs).
  */
 
 SEC("tp_btf/page_fault_kernel")

@@ -2,8 +2,8 @@
 //! What rtscope needs of the kernel and of its privileges: found or not, how it was probed, what is lost without it, and
 //! how to get it. Features are probed, never kernel versions. The sentence made here is the one every command prints.
 
+use crate::ebpf::{EbpfConfig, EbpfPrograms, RecorderConfig, Target, TrackerConfig};
 use crate::programs::PROGRAMS;
-use crate::session::{Recorder, Session, SessionConfig, Target, TrackerConfig};
 use crate::tracefs::{Instance, InstanceConfig, Tracefs};
 use libbpf_rs::{MapCore, MapHandle, MapType, PrintLevel, btf};
 use rtscope_event::End;
@@ -234,17 +234,17 @@ pub fn probe() -> Vec<Capability> {
     all.push(mappable_arrays());
     all.push(large_values());
     let blocked = all.iter().any(|capability| capability.required && capability.found == Some(false));
-    let config = SessionConfig {
-        recorder: Some(Recorder { bank_bytes: 1 << 16, snapshot: None, stream: None }),
+    let config = EbpfConfig {
+        recorder: Some(RecorderConfig { bank_bytes: 1 << 16, snapshot: None, stream: None }),
         tracker: Some(TrackerConfig {
             target: Target::default(),
             end: End::Blocked,
             threshold_ns: u64::MAX,
             origins: None,
         }),
-        ..SessionConfig::default()
+        ..EbpfConfig::default()
     };
-    let trial = if blocked { None } else { Some(Session::start(&config)) };
+    let trial = if blocked { None } else { Some(EbpfPrograms::start(&config)) };
     let how = match &trial {
         None => "not tried, because of what is missing above".to_string(),
         Some(Ok(_)) => "loaded and attached all, for a moment".to_string(),

@@ -5,13 +5,13 @@
 //! and nothing to lose, and no reader that would disturb what is measured.
 
 use crate::programs::{EXPIRY, EXPIRY_ENTRY, TIMER_ENTRY};
-use crate::{Error, Session, SessionConfig, caps};
+use crate::{EbpfConfig, EbpfPrograms, Error, caps};
 use rtscope_ring::Expiry;
 
 /// The programs, attached. Dropping it takes them out.
 #[derive(Debug)]
 pub struct TimerWatch {
-    session: Session,
+    session: EbpfPrograms,
     sees_entry: bool,
 }
 
@@ -19,12 +19,12 @@ impl TimerWatch {
     /// Loads and attaches them.
     ///
     /// # Errors
-    /// As [`Session::start`].
+    /// As [`EbpfPrograms::start`].
     pub fn start() -> Result<TimerWatch, Error> {
         let sees_entry = caps::Tracepoints::read().has(TIMER_ENTRY);
         let mut only = vec![EXPIRY];
         only.extend(sees_entry.then_some(EXPIRY_ENTRY));
-        let session = Session::start(&SessionConfig { only, ..SessionConfig::default() })?;
+        let session = EbpfPrograms::start(&EbpfConfig { only, ..EbpfConfig::default() })?;
         Ok(TimerWatch { session, sees_entry })
     }
 

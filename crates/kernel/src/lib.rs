@@ -1,25 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel side: what this kernel can do, rtscope's eBPF programs, and what is read from `/proc` and `/sys`.
+//! The kernel side: what this kernel can do, rtscope's eBPF programs, ftrace instances, and what is read from `/proc` and
+//! `/sys`.
 //!
-//! `caps` finds facts and turns them into sentences, `plan` says which programs a configuration needs, `session` loads and
-//! attaches them and hands out the memory they share with us (as types of `rtscope-ring`). Everything that is left in the
-//! kernel hangs on file descriptors of this process, so nothing stays when it ends, however it ends.
+//! [`caps`] finds facts and turns them into sentences. `programs` lists the eBPF programs and what is lost without each; `ebpf`
+//! chooses among them, loads and attaches them, and hands out the memory that they share with us (as types of
+//! `rtscope-ring`). [`syscalls`] says which system calls there are and whether eBPF may record them; `expiry` watches the
+//! timer of one thread. [`tracefs`] records with ftrace what eBPF does not.
+//!
+//! eBPF programs and maps hang on file descriptors of this process, so the kernel removes them when it ends, however it ends.
+//! An ftrace instance is a directory, which stays when its process is killed: the next run removes it.
 
 pub mod caps;
+mod ebpf;
 mod expiry;
 mod irqs;
 mod program_info;
 mod programs;
-mod session;
 pub mod syscalls;
 mod tasks;
 pub mod tracefs;
 
+pub use ebpf::{
+    EbpfConfig, EbpfPrograms, Error, Memory, OriginFilter, RecorderConfig, SnapshotConfig, StreamConfig,
+    Target, TrackerConfig,
+};
 pub use expiry::TimerWatch;
 pub use irqs::{interrupts, irq_number};
 pub use programs::{PROGRAMS, ProgramSpec, SYSCALLS, stream_programs};
-pub use session::{
-    Error, Memory, OriginFilter, Recorder, Session, SessionConfig, SnapshotConfig, StreamConfig, Target,
-    TrackerConfig,
-};
 pub use tasks::{proc_comm, proc_tasks};

@@ -117,7 +117,7 @@ pub const SYSCALLS: [&str; 2] = ["syscall_entry", "syscall_exit"];
 pub(crate) const PROBE_PREEMPTION: &str = "probe_preemption";
 
 /// The programs of a stream that takes `hot`, and system calls or their paths if they are wanted; for
-/// [`crate::SessionConfig::only`].
+/// [`crate::EbpfConfig::only`].
 #[must_use]
 pub fn stream_programs(hot: &[&ProgramSpec], syscalls: bool) -> Vec<&'static str> {
     let syscalls = if syscalls { &SYSCALLS[..] } else { &[] };

@@ -2,8 +2,8 @@
 //! Numbers of system calls: tracefs describes calls by name only, the programs see numbers. Which calls take paths and names.
 //! And whether the programs can be trusted with the calls themselves.
 
+use crate::ebpf::{EbpfConfig, EbpfPrograms, Error, RecorderConfig, StreamConfig};
 use crate::programs::PROBE_PREEMPTION;
-use crate::session::{Error, Recorder, Session, SessionConfig, StreamConfig};
 
 /// By number, from 0: the calls as tracefs names them; `-` where there is none. (Some have another name in C: `newstat` is
 /// stat.)
@@ -97,16 +97,16 @@ pub fn syscall_number(name: &str) -> Option<usize> {
 /// # Errors
 /// When the kernel refuses the program.
 pub fn are_not_preempted() -> Result<bool, Error> {
-    let config = SessionConfig {
-        recorder: Some(Recorder {
+    let config = EbpfConfig {
+        recorder: Some(RecorderConfig {
             bank_bytes: 1 << 16,
             snapshot: None,
             stream: Some(StreamConfig::default()),
         }),
         only: vec![PROBE_PREEMPTION],
-        ..SessionConfig::default()
+        ..EbpfConfig::default()
     };
-    let mut session = Session::prepare(&config)?;
+    let mut session = EbpfPrograms::prepare(&config)?;
     let answer = session.section(".data.probe", 8)?;
     session.attach()?;
     // Any system call of this process does.

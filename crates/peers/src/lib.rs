@@ -8,7 +8,7 @@ mod lttng;
 mod process;
 
 pub use lttng::{Channel, Lttng, Session, Wakeup, compile};
-pub use process::{Running, finished};
+pub use process::{ChildProcess, finished};
 
 /// Why another tracer cannot be used, or what it said.
 #[derive(Debug, thiserror::Error)]

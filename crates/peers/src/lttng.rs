@@ -6,7 +6,7 @@
 //! of ours there, each by a mount in a namespace of its own. Where that is not allowed, the machine's daemon is used if one runs.
 
 use crate::Error;
-use crate::process::{Running, finished};
+use crate::process::{ChildProcess, finished};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use std::ffi::{CStr, CString, OsStr};
@@ -32,7 +32,7 @@ pub struct Lttng {
     own_run: Option<CString>,
     /// RUN had to be made, and goes again.
     made_run: bool,
-    daemon: Option<Running>,
+    daemon: Option<ChildProcess>,
 }
 
 /// How the consumer learns that there is something to read.
@@ -72,7 +72,7 @@ impl Lttng {
         if !kernel {
             command.arg("--no-kernel");
         }
-        let mut daemon = Running::start(&mut command, TOOLS, None)?;
+        let mut daemon = ChildProcess::start(&mut command, TOOLS, None)?;
         daemon.until("it answers", stop, |_| lttng.answers())?;
         lttng.daemon = Some(daemon);
         Ok(lttng)

@@ -22,17 +22,17 @@ const LINES_MAX: usize = 1000;
 
 /// A child process. Dropped, it is ended.
 #[derive(Debug)]
-pub struct Running {
+pub struct ChildProcess {
     name: String,
     child: Child,
     said: Arc<Mutex<Vec<String>>>,
     reader: Option<JoinHandle<()>>,
 }
 
-impl Running {
+impl ChildProcess {
     /// Starts it. Its standard error is read here; of standard output the caller decides before. It has a process group of its
     /// own, so that a Ctrl-C on the terminal is not for it, and ends with the thread that starts it. `cpus`: where it may run.
-    pub fn start(command: &mut Command, remedy: &str, cpus: Option<&Cpus>) -> Result<Running, Error> {
+    pub fn start(command: &mut Command, remedy: &str, cpus: Option<&Cpus>) -> Result<ChildProcess, Error> {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         // Made here, since the child cannot allocate it.
@@ -60,7 +60,7 @@ impl Running {
                 }
             })
         });
-        Ok(Running { name, child, said, reader })
+        Ok(ChildProcess { name, child, said, reader })
     }
 
     /// Its process number.
@@ -80,7 +80,7 @@ impl Running {
         &mut self,
         what: &str,
         stop: &dyn Fn() -> bool,
-        mut fact: impl FnMut(&Running) -> bool,
+        mut fact: impl FnMut(&ChildProcess) -> bool,
     ) -> Result<(), Error> {
         let start = Instant::now();
         loop {
@@ -174,7 +174,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         // It cannot be asked any more: nothing to do then.
         let _ = self.end(Signal::SIGTERM);
@@ -247,8 +247,8 @@ mod tests {
     fn a_child_is_waited_for_by_what_it_says_and_ended() {
         let mut command = Command::new("sh");
         command.args(["-c", "trap 'echo bye >&2; exit 0' INT; echo ready >&2; while :; do sleep 0.01; done"]);
-        let mut child = Running::start(&mut command, "", None).expect("sh is there");
-        let ready = |child: &Running| child.said().iter().any(|line| line == "ready");
+        let mut child = ChildProcess::start(&mut command, "", None).expect("sh is there");
+        let ready = |child: &ChildProcess| child.said().iter().any(|line| line == "ready");
         child.until("it is ready", &|| false, ready).expect("it says so");
         assert!(child.ended().expect("it can be asked").is_none());
         assert!(child.end(Signal::SIGINT).expect("it ends").success());
@@ -259,7 +259,7 @@ mod tests {
     fn a_child_that_ends_too_early_is_said_with_its_words() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo no such thing >&2; exit 4"]);
-        let mut child = Running::start(&mut command, "", None).expect("sh is there");
+        let mut child = ChildProcess::start(&mut command, "", None).expect("sh is there");
         let text = child.until("never", &|| false, |_| false).expect_err("it ended").to_string();
         assert!(text.contains("exit status: 4") && text.contains("no such thing"), "{text}");
     }

@@ -161,7 +161,7 @@ macro_rules! enumeration {
             );
             $crate::__rtscope_enumeration_place!(ENUMERATION);
 
-            impl $crate::private::IsEnumeration for $name {
+            impl $crate::private::EnumerationType for $name {
                 const ENUMERATION: &'static $crate::private::Enumeration = &ENUMERATION;
             }
         };

@@ -25,7 +25,7 @@ mod positions;
 
 use bytemuck::{AnyBitPattern, NoUninit};
 use memory::Memory;
-use positions::{Broken, Emptying, Filling};
+use positions::{BrokenQueue, ConsumerPositions, ProducerPositions};
 use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
@@ -80,7 +80,7 @@ const PERIOD_MIN: Duration = Duration::from_micros(1);
 #[derive(Debug)]
 pub struct Producer<T> {
     memory: Memory,
-    filling: Filling,
+    filling: ProducerPositions,
     lost: u64,
     broken: bool,
     elements: PhantomData<T>,
@@ -90,7 +90,7 @@ pub struct Producer<T> {
 #[derive(Debug)]
 pub struct Consumer<T> {
     memory: Memory,
-    emptying: Emptying,
+    emptying: ConsumerPositions,
     broken: bool,
     elements: PhantomData<T>,
 }
@@ -126,14 +126,14 @@ impl<T: Element> Producer<T> {
             memory.header().lost.load(Ordering::Relaxed),
             memory.header().high_water.load(Ordering::Relaxed),
         );
-        let filling = Filling::new(memory.capacity, tail, head, high_water);
+        let filling = ProducerPositions::new(memory.capacity, tail, head, high_water);
         let filling = filling.ok_or(Error::NoQueue("its positions cannot be"))?;
         Ok(Producer { memory, filling, lost, broken: false, elements: PhantomData })
     }
 
     #[inline]
     fn room(&mut self, wanted: u64) -> u64 {
-        self.filling.room(&self.memory.header().head, wanted).unwrap_or_else(|Broken| {
+        self.filling.room(&self.memory.header().head, wanted).unwrap_or_else(|BrokenQueue| {
             self.broken = true;
             0
         })
@@ -146,7 +146,7 @@ impl<T: Element> Producer<T> {
             // ORDER: relaxed; a number for people.
             Ok(true) => header.high_water.store(self.filling.high_water, Ordering::Relaxed),
             Ok(false) => {}
-            Err(Broken) => self.broken = true,
+            Err(BrokenQueue) => self.broken = true,
         }
     }
 
@@ -224,14 +224,14 @@ impl<T: Element> Consumer<T> {
 
     fn on(memory: Memory) -> Result<Consumer<T>, Error> {
         let (tail, head) = positions(&memory);
-        let emptying = Emptying::new(memory.capacity, tail, head);
+        let emptying = ConsumerPositions::new(memory.capacity, tail, head);
         let emptying = emptying.ok_or(Error::NoQueue("its positions cannot be"))?;
         Ok(Consumer { memory, emptying, broken: false, elements: PhantomData })
     }
 
     #[inline]
     fn there(&mut self, wanted: u64) -> u64 {
-        self.emptying.there(&self.memory.header().tail, wanted).unwrap_or_else(|Broken| {
+        self.emptying.there(&self.memory.header().tail, wanted).unwrap_or_else(|BrokenQueue| {
             self.broken = true;
             0
         })

@@ -28,11 +28,11 @@ impl Word for std::sync::atomic::AtomicU64 {
 
 /// The other side wrote a position that cannot be: the queue is not used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Broken;
+pub struct BrokenQueue;
 
 /// The producer's positions.
 #[derive(Debug)]
-pub struct Filling {
+pub struct ProducerPositions {
     capacity: u64,
     tail: u64,
     head_seen: u64,
@@ -41,10 +41,10 @@ pub struct Filling {
     pub high_water: u64,
 }
 
-impl Filling {
+impl ProducerPositions {
     /// From where the queue stands. `None`: that cannot be.
-    pub fn new(capacity: u64, tail: u64, head: u64, high_water: u64) -> Option<Filling> {
-        let filling = Filling { capacity, tail, head_seen: head, broken: false, high_water };
+    pub fn new(capacity: u64, tail: u64, head: u64, high_water: u64) -> Option<ProducerPositions> {
+        let filling = ProducerPositions { capacity, tail, head_seen: head, broken: false, high_water };
         (tail.wrapping_sub(head) <= capacity).then_some(filling)
     }
 
@@ -56,7 +56,7 @@ impl Filling {
 
     /// How many elements find room, up to `wanted`.
     #[inline]
-    pub fn room(&mut self, head: &impl Word, wanted: u64) -> Result<u64, Broken> {
+    pub fn room(&mut self, head: &impl Word, wanted: u64) -> Result<u64, BrokenQueue> {
         let mut room = self.capacity - self.tail.wrapping_sub(self.head_seen);
         if room < wanted {
             self.look(head)?;
@@ -66,13 +66,13 @@ impl Filling {
     }
 
     #[cold]
-    fn look(&mut self, head: &impl Word) -> Result<(), Broken> {
+    fn look(&mut self, head: &impl Word) -> Result<(), BrokenQueue> {
         let seen = head.see();
         if self.broken || self.tail.wrapping_sub(seen) > self.capacity {
             // For good, and as if it were full: so it is found out here, where it is slow anyway.
             self.broken = true;
             self.head_seen = self.tail.wrapping_sub(self.capacity);
-            return Err(Broken);
+            return Err(BrokenQueue);
         }
         self.head_seen = seen;
         Ok(())
@@ -80,11 +80,11 @@ impl Filling {
 
     /// Hands over `count` elements, which have been written. True: `high_water` has grown.
     #[inline]
-    pub fn publish(&mut self, tail: &impl Word, head: &impl Word, count: u64) -> Result<bool, Broken> {
+    pub fn publish(&mut self, tail: &impl Word, head: &impl Word, count: u64) -> Result<bool, BrokenQueue> {
         self.tail = self.tail.wrapping_add(count);
         tail.publish(self.tail);
         // As far as is known, which may be old: asked only where it could be a new record.
-        let more = |filling: &Filling| {
+        let more = |filling: &ProducerPositions| {
             let length = filling.tail.wrapping_sub(filling.head_seen);
             (length > filling.high_water && length > (filling.capacity - 1) >> 3).then_some(length)
         };
@@ -100,17 +100,17 @@ impl Filling {
 
 /// The consumer's positions.
 #[derive(Debug)]
-pub struct Emptying {
+pub struct ConsumerPositions {
     capacity: u64,
     head: u64,
     tail_seen: u64,
     broken: bool,
 }
 
-impl Emptying {
+impl ConsumerPositions {
     /// From where the queue stands. `None`: that cannot be.
-    pub fn new(capacity: u64, tail: u64, head: u64) -> Option<Emptying> {
-        (tail.wrapping_sub(head) <= capacity).then_some(Emptying {
+    pub fn new(capacity: u64, tail: u64, head: u64) -> Option<ConsumerPositions> {
+        (tail.wrapping_sub(head) <= capacity).then_some(ConsumerPositions {
             capacity,
             head,
             tail_seen: tail,
@@ -126,16 +126,16 @@ impl Emptying {
 
     /// How many elements there are, up to `wanted`.
     #[inline]
-    pub fn there(&mut self, tail: &impl Word, wanted: u64) -> Result<u64, Broken> {
+    pub fn there(&mut self, tail: &impl Word, wanted: u64) -> Result<u64, BrokenQueue> {
         let mut there = self.tail_seen.wrapping_sub(self.head);
         if there < wanted {
             let seen = tail.see();
             there = seen.wrapping_sub(self.head);
             if self.broken || there > self.capacity {
-                // As in Filling: for good, and as if it were empty.
+                // As in ProducerPositions: for good, and as if it were empty.
                 self.broken = true;
                 self.tail_seen = self.head;
-                return Err(Broken);
+                return Err(BrokenQueue);
             }
             self.tail_seen = seen;
         }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     impl Queue {
-        fn put(&self, filling: &mut Filling, values: &[u64]) -> usize {
+        fn put(&self, filling: &mut ProducerPositions, values: &[u64]) -> usize {
             let count = filling.room(&self.head, values.len() as u64).expect("nobody lies");
             for (at, value) in values.iter().take(count as usize).enumerate() {
                 let place = &self.places[(filling.tail() + at as u64) as usize & 1];
@@ -202,7 +202,7 @@ mod tests {
             count as usize
         }
 
-        fn take(&self, emptying: &mut Emptying, wanted: u64) -> Vec<u64> {
+        fn take(&self, emptying: &mut ConsumerPositions, wanted: u64) -> Vec<u64> {
             let count = emptying.there(&self.tail, wanted).expect("nobody lies");
             let value = |at: u64| {
                 let place = &self.places[(emptying.head() + at) as usize & 1];
@@ -225,7 +225,7 @@ mod tests {
                 let queue = queue();
                 let theirs = Arc::clone(&queue);
                 let producer = thread::spawn(move || {
-                    let mut filling = Filling::new(2, 0, 0, 0).expect("it can be");
+                    let mut filling = ProducerPositions::new(2, 0, 0, 0).expect("it can be");
                     let mut pushed = Vec::new();
                     for first in [1, 3] {
                         let values = [first, first + 1];
@@ -236,7 +236,7 @@ mod tests {
                     }
                     pushed
                 });
-                let mut emptying = Emptying::new(2, 0, 0).expect("it can be");
+                let mut emptying = ConsumerPositions::new(2, 0, 0).expect("it can be");
                 let mut popped = queue.take(&mut emptying, batch as u64);
                 popped.extend(queue.take(&mut emptying, batch as u64));
                 let pushed = producer.join().expect("no panic");
@@ -257,7 +257,7 @@ mod tests {
             let queue = queue();
             let theirs = Arc::clone(&queue);
             let producer = thread::spawn(move || {
-                let mut filling = Filling::new(2, 0, 0, 0).expect("it can be");
+                let mut filling = ProducerPositions::new(2, 0, 0, 0).expect("it can be");
                 theirs.put(&mut filling, &[7]);
                 fence(Ordering::SeqCst);
                 // ORDER: relaxed; the fences order it.
@@ -265,7 +265,7 @@ mod tests {
                     theirs.woken.store(true, Ordering::Relaxed);
                 }
             });
-            let mut emptying = Emptying::new(2, 0, 0).expect("it can be");
+            let mut emptying = ConsumerPositions::new(2, 0, 0).expect("it can be");
             // ORDER: relaxed; as above.
             queue.waiting.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
@@ -279,15 +279,18 @@ mod tests {
     #[test]
     fn positions_that_cannot_be_are_refused() {
         use std::sync::atomic::AtomicU64;
-        assert!(Filling::new(8, 9, 0, 0).is_none() && Emptying::new(8, 0, 1).is_none());
-        let mut filling = Filling::new(8, 8, 0, 0).expect("it can be");
-        assert_eq!(filling.room(&AtomicU64::new(9), 1), Err(Broken));
-        assert_eq!(filling.room(&AtomicU64::new(8), 1), Err(Broken), "for good");
-        assert_eq!(Emptying::new(8, 3, 3).expect("it can be").there(&AtomicU64::new(11), 100), Ok(8));
+        assert!(ProducerPositions::new(8, 9, 0, 0).is_none() && ConsumerPositions::new(8, 0, 1).is_none());
+        let mut filling = ProducerPositions::new(8, 8, 0, 0).expect("it can be");
+        assert_eq!(filling.room(&AtomicU64::new(9), 1), Err(BrokenQueue));
+        assert_eq!(filling.room(&AtomicU64::new(8), 1), Err(BrokenQueue), "for good");
+        assert_eq!(
+            ConsumerPositions::new(8, 3, 3).expect("it can be").there(&AtomicU64::new(11), 100),
+            Ok(8)
+        );
         for wrong in [12, 2] {
-            let mut emptying = Emptying::new(8, 3, 3).expect("it can be");
-            assert_eq!(emptying.there(&AtomicU64::new(wrong), 1), Err(Broken));
-            assert_eq!(emptying.there(&AtomicU64::new(11), 1), Err(Broken), "for good");
+            let mut emptying = ConsumerPositions::new(8, 3, 3).expect("it can be");
+            assert_eq!(emptying.there(&AtomicU64::new(wrong), 1), Err(BrokenQueue));
+            assert_eq!(emptying.there(&AtomicU64::new(11), 1), Err(BrokenQueue), "for good");
         }
     }
 
@@ -295,8 +298,8 @@ mod tests {
     fn positions_may_wrap() {
         use std::sync::atomic::AtomicU64;
         let (tail, head) = (AtomicU64::new(u64::MAX - 1), AtomicU64::new(u64::MAX - 1));
-        let mut filling = Filling::new(4, u64::MAX - 1, u64::MAX - 1, 0).expect("it can be");
-        let mut emptying = Emptying::new(4, u64::MAX - 1, u64::MAX - 1).expect("it can be");
+        let mut filling = ProducerPositions::new(4, u64::MAX - 1, u64::MAX - 1, 0).expect("it can be");
+        let mut emptying = ConsumerPositions::new(4, u64::MAX - 1, u64::MAX - 1).expect("it can be");
         for _ in 0..5 {
             assert_eq!(filling.room(&head, 9), Ok(4));
             assert_eq!(filling.publish(&tail, &head, 4).map(|_| filling.high_water), Ok(4));

@@ -32,7 +32,7 @@ pub struct Refusal(pub String);
 
 /// Who has reserved time of a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reserved {
+pub struct ReservedTime {
     /// For people.
     pub who: String,
     /// What it has.
@@ -41,7 +41,7 @@ pub struct Reserved {
 
 /// How full a CPU is with everybody on it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fill {
+pub struct CpuLoad {
     /// Sum of runtime/period.
     pub utilisation: f64,
     /// Sum of runtime/min(deadline, period).
@@ -100,7 +100,7 @@ pub fn valid(system: &System, reservation: &Reservation) -> Result<(), Refusal> 
 }
 
 /// Who has reserved time of this CPU, but for one thread: tasks that may use it, and the kernel's servers for ordinary tasks.
-pub fn reserved(system: &System, cpu: u32, except: i32) -> Vec<Reserved> {
+pub fn reserved(system: &System, cpu: u32, except: i32) -> Vec<ReservedTime> {
     let mut all = Vec::new();
     // The kernel's own such threads (sugov, which change frequencies) have numbers without a meaning, and it does not count them either.
     let is_one = |task: &tasks::Task| task.is_deadline() && !task.kernel && task.thread.tid != except;
@@ -112,7 +112,7 @@ pub fn reserved(system: &System, cpu: u32, except: i32) -> Vec<Reserved> {
         };
         if task.thread.cpus(system).is_ok_and(|cpus| cpus.contains(cpu)) {
             let who = format!("{} (thread {})", task.thread.name, task.thread.tid);
-            all.push(Reserved { who, reservation });
+            all.push(ReservedTime { who, reservation });
         }
     }
     for server in SERVERS {
@@ -122,7 +122,7 @@ pub fn reserved(system: &System, cpu: u32, except: i32) -> Vec<Reserved> {
         };
         if let (Some(runtime_ns @ 1..), Some(period_ns @ 1..)) = (number("runtime"), number("period")) {
             let who = format!("the kernel's {server}");
-            all.push(Reserved {
+            all.push(ReservedTime {
                 who,
                 reservation: Reservation { runtime_ns, deadline_ns: period_ns, period_ns },
             });
@@ -144,11 +144,11 @@ pub fn unknown_servers(system: &System, cpu: u32) -> Vec<String> {
 }
 
 /// How full a CPU is.
-pub fn fill(all: &[Reserved]) -> Fill {
+pub fn fill(all: &[ReservedTime]) -> CpuLoad {
     let sum = |part: fn(&Reservation) -> u64| {
         all.iter().map(|one| one.reservation.runtime_ns as f64 / part(&one.reservation).max(1) as f64).sum()
     };
-    Fill {
+    CpuLoad {
         utilisation: sum(|reservation| reservation.period_ns),
         density: sum(|reservation| reservation.deadline_ns.min(reservation.period_ns)),
     }
@@ -158,7 +158,7 @@ pub fn fill(all: &[Reserved]) -> Fill {
 ///
 /// # Errors
 /// Why not, with the figures.
-pub fn admit(cpu: u32, all: &[Reserved]) -> Result<Fill, Refusal> {
+pub fn admit(cpu: u32, all: &[ReservedTime]) -> Result<CpuLoad, Refusal> {
     let fill = fill(all);
     if fill.utilisation > 1.0 + ROUNDING {
         let why = format!(
@@ -189,7 +189,7 @@ pub fn admit(cpu: u32, all: &[Reserved]) -> Result<Fill, Refusal> {
     }
 }
 
-fn table(all: &[Reserved]) -> String {
+fn table(all: &[ReservedTime]) -> String {
     let lines = all.iter().map(|one| {
         format!("\n  {:5.1} %  {}  {}", one.reservation.utilisation() * 100.0, one.reservation, one.who)
     });
@@ -205,8 +205,8 @@ enum Demand {
 }
 
 /// The work with a deadline in the first `within` nanoseconds.
-fn demand(all: &[Reserved], within: u64) -> u128 {
-    let of = |one: &Reserved| {
+fn demand(all: &[ReservedTime], within: u64) -> u128 {
+    let of = |one: &ReservedTime| {
         let Reservation { runtime_ns, deadline_ns, period_ns } = one.reservation;
         let jobs = within.checked_sub(deadline_ns).map_or(0, |after| after / period_ns.max(1) + 1);
         u128::from(jobs) * u128::from(runtime_ns)
@@ -215,8 +215,8 @@ fn demand(all: &[Reserved], within: u64) -> u128 {
 }
 
 /// The last deadline before this time.
-fn deadline_before(all: &[Reserved], time: u64) -> Option<u64> {
-    let of = |one: &Reserved| {
+fn deadline_before(all: &[ReservedTime], time: u64) -> Option<u64> {
+    let of = |one: &ReservedTime| {
         let Reservation { deadline_ns, period_ns, .. } = one.reservation;
         let after = time.checked_sub(1)?.checked_sub(deadline_ns)?;
         Some(deadline_ns + after / period_ns.max(1) * period_ns)
@@ -225,10 +225,10 @@ fn deadline_before(all: &[Reserved], time: u64) -> Option<u64> {
 }
 
 /// How long a CPU is busy when all begin at once: nothing later can be worse.
-fn busy_period(all: &[Reserved]) -> Option<u64> {
+fn busy_period(all: &[ReservedTime]) -> Option<u64> {
     let mut length: u128 = all.iter().map(|one| u128::from(one.reservation.runtime_ns)).sum();
     for _ in 0..STEPS {
-        let work = |one: &Reserved| {
+        let work = |one: &ReservedTime| {
             let period = u128::from(one.reservation.period_ns.max(1));
             length.div_ceil(period) * u128::from(one.reservation.runtime_ns)
         };
@@ -241,7 +241,7 @@ fn busy_period(all: &[Reserved]) -> Option<u64> {
     None
 }
 
-fn overload(all: &[Reserved]) -> Demand {
+fn overload(all: &[ReservedTime]) -> Demand {
     let Some(end) = busy_period(all) else { return Demand::Unknown };
     // Backwards from the end: work that is less than its interval cannot be too much in any interval down to that length.
     let mut at = deadline_before(all, end.saturating_add(1));
@@ -261,7 +261,7 @@ fn overload(all: &[Reserved]) -> Demand {
 
 /// What the kernel has counted of a CPU's root domain: the part of each CPU that it admits, and the sum that is reserved.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Account {
+pub struct KernelReservations {
     /// Of each CPU; `None`: it admits everything.
     pub of_each: Option<f64>,
     /// Of all CPUs of the domain together.
@@ -269,12 +269,12 @@ pub struct Account {
 }
 
 /// The kernel's account, where debugfs has it.
-pub fn account(system: &System, cpu: u32) -> Option<Account> {
+pub fn account(system: &System, cpu: u32) -> Option<KernelReservations> {
     // Not through System::read: it is long.
     parse_account(&fs::read_to_string(system.path("/sys/kernel/debug/sched/debug")).ok()?, cpu)
 }
 
-fn parse_account(text: &str, cpu: u32) -> Option<Account> {
+fn parse_account(text: &str, cpu: u32) -> Option<KernelReservations> {
     let (_, block) = text.split_once(&format!("\ndl_rq[{cpu}]:"))?;
     let block = block.split("\n\n").next()?;
     let number = |name: &str| -> Option<i64> {
@@ -284,7 +284,7 @@ fn parse_account(text: &str, cpu: u32) -> Option<Account> {
         value.parse::<i64>().ok().or_else(|| value.parse::<u64>().ok().map(|value| value as i64))
     };
     let part = number("dl_bw->bw")?;
-    Some(Account {
+    Some(KernelReservations {
         of_each: (part >= 0).then_some(part as f64 / WHOLE),
         reserved: number("dl_bw->total_bw")? as f64 / WHOLE,
     })
@@ -299,7 +299,7 @@ pub fn kernel_says_busy(system: &System, reservation: &Reservation, may_use: &Cp
     };
     let ratio = format!("sched_rt_runtime_us {} of sched_rt_period_us {}", read("runtime"), read("period"));
     match account {
-        Some(Account { of_each: Some(each), reserved }) => format!(
+        Some(KernelReservations { of_each: Some(each), reserved }) => format!(
             "the kernel admits {each:.3} of each CPU ({ratio}), of CPUs {may_use} together at most {:.3}; reserved already are \
              {reserved:.3}, and this asks for {new:.3}: {:.3} together. End a DEADLINE task, or ask for less",
             each * may_use.len() as f64,
@@ -318,8 +318,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn set(all: &[(u64, u64, u64)]) -> Vec<Reserved> {
-        let one = |(runtime, deadline, period): &(u64, u64, u64)| Reserved {
+    fn set(all: &[(u64, u64, u64)]) -> Vec<ReservedTime> {
+        let one = |(runtime, deadline, period): &(u64, u64, u64)| ReservedTime {
             who: "a task".into(),
             reservation: Reservation {
                 runtime_ns: runtime * MS,

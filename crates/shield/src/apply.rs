@@ -26,7 +26,7 @@ const SWEEPS: usize = 50;
 /// What became of a setting when the shield was undone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "undone", rename_all = "snake_case")]
-pub enum Undone {
+pub enum UndoOutcome {
     /// It has its old value again.
     Restored,
     /// It had its old value, or is not there any more.
@@ -46,7 +46,7 @@ pub enum Undone {
 /// How a setting is now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "now", rename_all = "snake_case")]
-pub enum Now {
+pub enum CurrentState {
     /// As the shield wants it.
     AsWanted,
     /// Not so.
@@ -247,7 +247,7 @@ fn threads(system: &System, from: &str, to: &str) -> Outcome {
 }
 
 /// Undoes the shield that the journal tells of.
-pub fn undo(system: &System, force: bool) -> Result<Vec<(Step, Undone)>, Error> {
+pub fn undo(system: &System, force: bool) -> Result<Vec<(Step, UndoOutcome)>, Error> {
     let lock = Lock::take_within(system, PATIENCE)?;
     let journal = Journal::load(system)?.ok_or(Error::None)?;
     if journal.state == State::Left && !force {
@@ -262,7 +262,7 @@ fn undo_with(
     mut journal: Journal,
     force: bool,
     _lock: &Lock,
-) -> Result<Vec<(Step, Undone)>, Error> {
+) -> Result<Vec<(Step, UndoOutcome)>, Error> {
     journal.state = State::Undoing;
     // On a full disk the journal stays as it was, which has all that is to be undone: that must not wait for room.
     let _ = journal.save(system);
@@ -274,13 +274,13 @@ fn undo_with(
     let cpus = |list: &str| Cpus::from_list(list).unwrap_or_default();
     let both = (cpus(&journal.rt), cpus(&journal.others));
     let undo = |step: &Step| (step.clone(), undo_step(system, step, force, &by_the_kernel, &both));
-    let mut all: Vec<(Step, Undone)> = in_order(&journal.steps).map(undo).collect();
+    let mut all: Vec<(Step, UndoOutcome)> = in_order(&journal.steps).map(undo).collect();
     if journal.apart.needs_affinities() {
         release_children(system, &journal);
     }
     let left: Vec<Step> = all
         .iter()
-        .filter(|(_, undone)| matches!(undone, Undone::Foreign { .. } | Undone::Failed { .. }))
+        .filter(|(_, undone)| matches!(undone, UndoOutcome::Foreign { .. } | UndoOutcome::Failed { .. }))
         .map(|(step, _)| step.clone())
         .rev()
         .collect();
@@ -289,7 +289,7 @@ fn undo_with(
         Journal::remove(system)?;
         return Ok(all);
     }
-    let failed = all.iter().any(|(_, undone)| matches!(undone, Undone::Failed { .. }));
+    let failed = all.iter().any(|(_, undone)| matches!(undone, UndoOutcome::Failed { .. }));
     journal.state = if failed { State::Undoing } else { State::Left };
     journal.steps = left;
     journal.save(system)?;
@@ -339,17 +339,17 @@ fn undo_step(
     force: bool,
     by_the_kernel: &[String],
     all: &(Cpus, Cpus),
-) -> Undone {
-    let failed = |error: io::Error| Undone::Failed { why: error.to_string() };
+) -> UndoOutcome {
+    let failed = |error: io::Error| UndoOutcome::Failed { why: error.to_string() };
     let Some(old) = &step.old else {
         return match &step.target {
             Target::Group { path } => remove_group(system, path),
-            _ => Undone::Nothing,
+            _ => UndoOutcome::Nothing,
         };
     };
     let value = match now(system, step) {
         Ok(Some(value)) => value,
-        Ok(None) => return Undone::Nothing,
+        Ok(None) => return UndoOutcome::Nothing,
         // It could not be read before either, or its device is broken: writing the old value is the best that can be done.
         Err(_) if force => String::new(),
         Err(error) => return failed(error),
@@ -357,7 +357,7 @@ fn undo_step(
     // Leaving the partition has changed what a process may use, whatever it reads.
     let moved = step.knob == MOVED && matches!(step.target, Target::Affinity { .. });
     if step.form().same(&value, old) && !moved {
-        return Undone::Nothing;
+        return UndoOutcome::Nothing;
     }
     let taken = matches!(&step.outcome, Some(Outcome::Differs { now }) if step.form().same(now, &value))
         || matches!(step.target, Target::Affinity { .. }) && by_the_kernel.contains(&value)
@@ -367,7 +367,7 @@ fn undo_step(
     // A plain file is emptied before it is written; the kernel's are not.
     let emptied = value.is_empty() && !system.is_real();
     if !(force || taken || own || moved || emptied || step.form().same(&value, &step.wanted)) {
-        return Undone::Foreign { now: value.trim().to_owned() };
+        return UndoOutcome::Foreign { now: value.trim().to_owned() };
     }
     let written = match &step.target {
         Target::File { path, .. } => system.write(path, old),
@@ -380,16 +380,16 @@ fn undo_step(
         Target::Group { .. } | Target::Threads { .. } => Ok(()),
     };
     match written {
-        Ok(()) => Undone::Restored,
-        Err(_) if matches!(now(system, step), Ok(None)) => Undone::Nothing,
+        Ok(()) => UndoOutcome::Restored,
+        Err(_) if matches!(now(system, step), Ok(None)) => UndoOutcome::Nothing,
         Err(error) => failed(error),
     }
 }
 
 /// Empties a group of ours into the one above, and removes it.
-fn remove_group(system: &System, path: &str) -> Undone {
+fn remove_group(system: &System, path: &str) -> UndoOutcome {
     if !system.exists(path) {
-        return Undone::Nothing;
+        return UndoOutcome::Nothing;
     }
     let above = path.rsplit_once('/').map_or("/", |(above, _)| above);
     let file = if system.exists(&format!("{path}/tasks")) { "tasks" } else { "cgroup.procs" };
@@ -400,12 +400,12 @@ fn remove_group(system: &System, path: &str) -> Undone {
             let _ = system.write(&format!("{above}/{file}"), &member);
         }
         match system.remove_folder(path) {
-            Ok(()) => return Undone::Restored,
+            Ok(()) => return UndoOutcome::Restored,
             Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => last = Some(error),
-            Err(error) => return Undone::Failed { why: error.to_string() },
+            Err(error) => return UndoOutcome::Failed { why: error.to_string() },
         }
     }
-    Undone::Failed { why: last.map_or_else(String::new, |error| error.to_string()) }
+    UndoOutcome::Failed { why: last.map_or_else(String::new, |error| error.to_string()) }
 }
 
 /// Where tasks were kept away one by one, those that they started since inherited it. They get all CPUs back.
@@ -425,13 +425,13 @@ fn release_children(system: &System, journal: &Journal) {
 }
 
 /// How each setting of the shield is now.
-pub fn status(system: &System, journal: &Journal) -> Vec<(Step, Now)> {
+pub fn status(system: &System, journal: &Journal) -> Vec<(Step, CurrentState)> {
     let look = |step: &Step| match (&step.outcome, now(system, step)) {
-        (Some(Outcome::Refused { why }), _) => Now::Refused { why: why.clone() },
-        (_, Ok(None)) => Now::Gone,
-        (_, Ok(Some(value))) if step.form().same(&value, &step.wanted) => Now::AsWanted,
-        (_, Ok(Some(value))) => Now::Drifted { value: value.trim().to_owned() },
-        (_, Err(error)) => Now::Drifted { value: error.to_string() },
+        (Some(Outcome::Refused { why }), _) => CurrentState::Refused { why: why.clone() },
+        (_, Ok(None)) => CurrentState::Gone,
+        (_, Ok(Some(value))) if step.form().same(&value, &step.wanted) => CurrentState::AsWanted,
+        (_, Ok(Some(value))) => CurrentState::Drifted { value: value.trim().to_owned() },
+        (_, Err(error)) => CurrentState::Drifted { value: error.to_string() },
     };
     let shown = journal.steps.iter().filter(|step| step.knob != KEPT);
     shown.map(|step| (step.clone(), look(step))).collect()

@@ -3,7 +3,7 @@
 
 use crate::form::Form;
 use crate::journal::Journal;
-use crate::partition::Apart;
+use crate::partition::Isolation;
 use crate::{Cpus, System};
 use serde::Serialize;
 
@@ -84,7 +84,7 @@ pub fn health(system: &System, journal: &Journal) -> Health {
 
 /// What the kernel says of the partition where that does not hold.
 fn partition(system: &System, journal: &Journal) -> Option<String> {
-    let Apart::Partition { .. } = &journal.apart else { return None };
+    let Isolation::Partition { .. } = &journal.apart else { return None };
     let file = format!("{}/cpuset.cpus.partition", journal.apart.group()?);
     let state = system.read(&file).ok()?;
     let step = journal.steps.iter().find(|step| step.place() == file)?;

@@ -6,7 +6,7 @@
 
 use crate::keeper::Keeper;
 use crate::knobs::{KEPT, Level};
-use crate::partition::Apart;
+use crate::partition::Isolation;
 use crate::step::Step;
 use crate::{Error, System};
 use nix::fcntl::{Flock, FlockArg};
@@ -57,7 +57,7 @@ pub struct Journal {
     /// How far the shield goes.
     pub level: Level,
     /// How CPUs are set apart.
-    pub apart: Apart,
+    pub apart: Isolation,
     /// The numbers of the interrupts that stay.
     #[serde(default)]
     pub kept_irqs: Vec<u32>,

@@ -6,7 +6,7 @@
 use crate::apply;
 use crate::journal::{Journal, Lock, State};
 use crate::knobs::{KEPT, PARTITION};
-use crate::partition::Apart;
+use crate::partition::Isolation;
 use crate::place;
 use crate::plan::{self, Plan};
 use crate::step::{Step, Target};
@@ -88,7 +88,7 @@ pub fn fall_back(system: &System, keeper: &Thread, why: &str) -> Result<Option<J
     if journal.state != State::Active || !ours {
         return Ok(None);
     }
-    let first = journal.apart == Apart::Lent;
+    let first = journal.apart == Isolation::Lent;
     if first {
         let plan = plan::plan(system, &journal.rt, journal.level);
         let mut plan = match plan {
@@ -196,7 +196,7 @@ mod tests {
         assert!(fall_back(&system, &thread(10, "rtscope"), "why").expect("told").is_none());
         let fallen = fall_back(&system, &thread(9, ""), "why").expect("told").expect("it is the one");
         assert_eq!(fallen.keeper.and_then(|keeper| keeper.fallen).as_deref(), Some("why"));
-        assert_ne!(fallen.apart, Apart::Lent);
+        assert_ne!(fallen.apart, Isolation::Lent);
         assert!(fall_back(&system, &thread(9, ""), "why").expect("told").is_none(), "once is enough");
     }
 
@@ -219,10 +219,10 @@ mod tests {
         assert!(fall_back(&system, &process, "the last CPU went").is_err());
         let known = Journal::load(&system).expect("read").expect("there");
         let fallen = known.keeper.and_then(|keeper| keeper.fallen);
-        assert_eq!((fallen.as_deref(), known.apart), (Some("the last CPU went"), Apart::Lent));
+        assert_eq!((fallen.as_deref(), known.apart), (Some("the last CPU went"), Isolation::Lent));
         online("1-3\n");
         let journal = fall_back(&system, &process, "its process ended").expect("told").expect("to be done");
-        assert_ne!(journal.apart, Apart::Lent);
+        assert_ne!(journal.apart, Isolation::Lent);
         let fallen = journal.keeper.and_then(|keeper| keeper.fallen);
         assert_eq!(fallen.as_deref(), Some("the last CPU went"), "the cause, not what came of it");
     }

@@ -11,7 +11,7 @@ pub const KEPT_IRQ: &str = "kept-irq";
 
 /// An interrupt that is to come to the shielded CPUs, or to one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct ExemptInterrupt {
     /// Its number.
     pub irq: u32,
     /// Where it is to come.
@@ -45,9 +45,9 @@ fn is_meant(pattern: &str, name: &str) -> bool {
 ///
 /// # Errors
 /// When there is no such interrupt, or the CPU is none of the shield's.
-pub fn find(system: &System, rt: &Cpus, wanted: &[String]) -> Result<Vec<Kept>, Error> {
+pub fn find(system: &System, rt: &Cpus, wanted: &[String]) -> Result<Vec<ExemptInterrupt>, Error> {
     let interrupts = all(system);
-    let mut found: Vec<Kept> = Vec::new();
+    let mut found: Vec<ExemptInterrupt> = Vec::new();
     for text in wanted {
         let wrong = |why: String| Error::Cpus(format!("--keep-irq {text}: {why}"));
         // Some drivers have an @ in their names themselves.
@@ -64,7 +64,9 @@ pub fn find(system: &System, rt: &Cpus, wanted: &[String]) -> Result<Vec<Kept>, 
             Err(_) => names.iter().any(|name| is_meant(pattern, name)),
         };
         let before = found.len();
-        found.extend(interrupts.iter().filter(is_it).map(|(irq, _)| Kept { irq: *irq, cpus: cpus.clone() }));
+        found.extend(
+            interrupts.iter().filter(is_it).map(|(irq, _)| ExemptInterrupt { irq: *irq, cpus: cpus.clone() }),
+        );
         if found.len() == before {
             let there = interrupts.iter().filter(|(_, names)| !names.is_empty());
             let there: Vec<String> = there.map(|(irq, names)| format!("{irq} {}", names.join(","))).collect();
@@ -79,7 +81,7 @@ pub fn find(system: &System, rt: &Cpus, wanted: &[String]) -> Result<Vec<Kept>, 
 
 impl Plan {
     /// What has to be done for an interrupt that stays: it comes to its CPUs, and to no other.
-    pub(crate) fn keep(&mut self, system: &System, kept: &Kept) {
+    pub(crate) fn keep(&mut self, system: &System, kept: &ExemptInterrupt) {
         let path = format!("/proc/irq/{}/smp_affinity_list", kept.irq);
         let names = devices(system, &kept.irq.to_string());
         let step = Step {

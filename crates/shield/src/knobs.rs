@@ -22,7 +22,7 @@ pub enum Level {
 
 /// What is wanted of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum WantedValue {
     /// The CPUs that it has now without the real-time ones; where none would be left: all others.
     WithoutRt,
     /// This.
@@ -35,24 +35,24 @@ pub enum Wanted {
     AtMost(i64),
 }
 
-impl Wanted {
+impl WantedValue {
     /// The value to write, or `None` where the present one will do.
     pub fn value(self, form: Form, now: &str, rt: &Cpus, others: &Cpus) -> Result<Option<String>, String> {
         let number = || now.trim().parse::<i64>().map_err(|_| format!("'{}' is not understood", now.trim()));
         Ok(match self {
-            Wanted::WithoutRt => {
+            WantedValue::WithoutRt => {
                 let now = form.cpus(now).ok_or_else(|| format!("'{}' is not understood", now.trim()))?;
                 let left = now.without(rt);
                 let left = if left.is_empty() { others } else { &left };
                 (!now.is_apart_from(rt)).then(|| form.write_cpus(left))
             }
-            Wanted::Exactly(wanted) => (!form.same(now, wanted)).then(|| wanted.to_owned()),
-            Wanted::AtLeast(least) => (number()? < least).then(|| least.to_string()),
-            Wanted::AtLeastOrOff(least) => {
+            WantedValue::Exactly(wanted) => (!form.same(now, wanted)).then(|| wanted.to_owned()),
+            WantedValue::AtLeast(least) => (number()? < least).then(|| least.to_string()),
+            WantedValue::AtLeastOrOff(least) => {
                 let now = number()?;
                 (now < least && now != 0).then(|| least.to_string())
             }
-            Wanted::AtMost(most) => (number()? > most).then(|| most.to_string()),
+            WantedValue::AtMost(most) => (number()? > most).then(|| most.to_string()),
         })
     }
 }
@@ -71,7 +71,7 @@ pub struct Knob {
     /// How it looks.
     pub form: Form,
     /// What is wanted.
-    pub wanted: Wanted,
+    pub wanted: WantedValue,
     /// What that removes from real-time CPUs.
     pub removes: &'static str,
 }
@@ -80,7 +80,7 @@ const fn knob(
     name: &'static str,
     files: &'static str,
     form: Form,
-    wanted: Wanted,
+    wanted: WantedValue,
     removes: &'static str,
 ) -> Knob {
     Knob { name, level: Level::Basic, files, read: None, form, wanted, removes }
@@ -111,17 +111,17 @@ pub const KNOBS: &[Knob] = &[
         "default-irq",
         "/proc/irq/default_smp_affinity",
         Form::Mask,
-        Wanted::WithoutRt,
+        WantedValue::WithoutRt,
         "interrupts of devices that appear later",
     ),
-    knob(IRQ, "/proc/irq/*/smp_affinity_list", Form::List, Wanted::WithoutRt, "interrupts of devices"),
+    knob(IRQ, "/proc/irq/*/smp_affinity_list", Form::List, WantedValue::WithoutRt, "interrupts of devices"),
     Knob {
         read: Some("cpumask_requested"),
         ..knob(
             "workqueue",
             "/sys/devices/virtual/workqueue/cpumask",
             Form::Mask,
-            Wanted::WithoutRt,
+            WantedValue::WithoutRt,
             "the kernel's unbound work (kworker/u*)",
         )
     },
@@ -129,161 +129,161 @@ pub const KNOBS: &[Knob] = &[
         "workqueues",
         "/sys/devices/virtual/workqueue/*/cpumask",
         Form::Mask,
-        Wanted::WithoutRt,
+        WantedValue::WithoutRt,
         "work of queues with CPUs of their own, as writeback",
     ),
     knob(
         "fair-server",
         "/sys/kernel/debug/sched/fair_server/cpu{rt}/runtime",
         Form::Word,
-        Wanted::Exactly("0"),
+        WantedValue::Exactly("0"),
         "50 ms a second that ordinary tasks get from a busy real-time task",
     ),
     knob(
         "ext-server",
         "/sys/kernel/debug/sched/ext_server/cpu{rt}/runtime",
         Form::Word,
-        Wanted::Exactly("0"),
+        WantedValue::Exactly("0"),
         "the same for tasks of a BPF scheduler",
     ),
     knob(
         "rt-runtime",
         "/proc/sys/kernel/sched_rt_runtime_us",
         Form::Word,
-        Wanted::Exactly("-1"),
+        WantedValue::Exactly("-1"),
         "throttling of real-time tasks",
     ),
     knob(
         "watchdog",
         "/proc/sys/kernel/watchdog_cpumask",
         Form::List,
-        Wanted::WithoutRt,
+        WantedValue::WithoutRt,
         "timers of the lockup detectors",
     ),
     knob(
         "nmi-watchdog",
         "/proc/sys/kernel/nmi_watchdog",
         Form::Word,
-        Wanted::Exactly("0"),
+        WantedValue::Exactly("0"),
         "non-maskable interrupts of the hard-lockup detector",
     ),
     knob(
         "timer-migration",
         "/proc/sys/kernel/timer_migration",
         Form::Word,
-        Wanted::Exactly("1"),
+        WantedValue::Exactly("1"),
         "timers that could run elsewhere",
     ),
     knob(
         "rcu-expedited",
         "/sys/kernel/rcu_expedited",
         Form::Word,
-        Wanted::Exactly("0"),
+        WantedValue::Exactly("0"),
         "interrupts that hurry RCU's grace periods",
     ),
     knob(
         "rcu-normal",
         "/sys/kernel/rcu_normal",
         Form::Word,
-        Wanted::Exactly("1"),
+        WantedValue::Exactly("1"),
         "the same where a caller asks for haste",
     ),
     knob(
         "rps-default",
         "/proc/sys/net/core/rps_default_mask",
         Form::Mask,
-        Wanted::WithoutRt,
+        WantedValue::WithoutRt,
         "network softirqs of devices that appear later",
     ),
     knob(
         "rps",
         "/sys/class/net/*/queues/rx-*/rps_cpus",
         Form::Mask,
-        Wanted::WithoutRt,
+        WantedValue::WithoutRt,
         "network softirqs steered here",
     ),
     knob(
         "xps",
         "/sys/class/net/*/queues/tx-*/xps_cpus",
         Form::Mask,
-        Wanted::WithoutRt,
+        WantedValue::WithoutRt,
         "sending queues of other CPUs",
     ),
     knob(
         "block-completion",
         "/sys/block/*/queue/rq_affinity",
         Form::Word,
-        Wanted::AtMost(1),
+        WantedValue::AtMost(1),
         "completions forced onto the CPU that asked",
     ),
     knob(
         "vmstat",
         "/proc/sys/vm/stat_interval",
         Form::Word,
-        Wanted::AtLeast(10),
+        WantedValue::AtLeast(10),
         "a worker each second that folds memory counters",
     ),
     knob(
         "hung-task",
         "/proc/sys/kernel/hung_task_timeout_secs",
         Form::Word,
-        Wanted::AtLeastOrOff(600),
+        WantedValue::AtLeastOrOff(600),
         "false alarms about tasks that wait behind real-time ones",
     ),
     knob(
         "numa-balancing",
         "/proc/sys/kernel/numa_balancing",
         Form::Word,
-        Wanted::Exactly("0"),
+        WantedValue::Exactly("0"),
         "page faults made to learn who uses which memory",
     ),
     knob(
         "cstates",
         "/sys/devices/system/cpu/cpu{rt}/power/pm_qos_resume_latency_us",
         Form::Word,
-        Wanted::Exactly("n/a"),
+        WantedValue::Exactly("n/a"),
         "waking up from deep idle states",
     ),
     knob(
         "governor",
         "/sys/devices/system/cpu/cpu{rt}/cpufreq/scaling_governor",
         Form::Word,
-        Wanted::Exactly("performance"),
+        WantedValue::Exactly("performance"),
         "changes of the CPU's frequency",
     ),
     full(knob(
         "energy-bias",
         "/sys/devices/system/cpu/cpu{rt}/power/energy_perf_bias",
         Form::Word,
-        Wanted::Exactly("0"),
+        WantedValue::Exactly("0"),
         "the CPU's own saving of energy",
     )),
     full(knob(
         "compaction",
         "/proc/sys/vm/compaction_proactiveness",
         Form::Word,
-        Wanted::Exactly("0"),
+        WantedValue::Exactly("0"),
         "kcompactd, and the interrupts that it sends to all CPUs",
     )),
     full(knob(
         "huge-pages",
         "/sys/kernel/mm/transparent_hugepage/enabled",
         Form::Choice,
-        Wanted::Exactly("never"),
+        WantedValue::Exactly("never"),
         "khugepaged and its TLB shootdowns",
     )),
     full(knob(
         "huge-page-defrag",
         "/sys/kernel/mm/transparent_hugepage/khugepaged/defrag",
         Form::Word,
-        Wanted::Exactly("0"),
+        WantedValue::Exactly("0"),
         "khugepaged's compaction",
     )),
     full(knob(
         "ksm",
         "/sys/kernel/mm/ksm/run",
         Form::Word,
-        Wanted::Exactly("0"),
+        WantedValue::Exactly("0"),
         "ksmd, and page faults on merged pages",
     )),
 ];
@@ -304,7 +304,7 @@ pub fn removes(name: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    fn value(wanted: Wanted, form: Form, now: &str) -> Result<Option<String>, String> {
+    fn value(wanted: WantedValue, form: Form, now: &str) -> Result<Option<String>, String> {
         let cpus = |list| Cpus::from_list(list).expect("a list");
         wanted.value(form, now, &cpus("2-3"), &cpus("0-1"))
     }
@@ -312,21 +312,25 @@ mod tests {
     #[test]
     fn each_row_wants_what_it_says() {
         let change = |text: &str| Ok(Some(text.to_owned()));
-        assert_eq!(value(Wanted::WithoutRt, Form::List, "0-3\n"), change("0-1"));
-        assert_eq!(value(Wanted::WithoutRt, Form::List, "1,3\n"), change("1"), "what is narrow stays so");
-        assert_eq!(value(Wanted::WithoutRt, Form::List, "2\n"), change("0-1"));
-        assert_eq!(value(Wanted::WithoutRt, Form::Mask, "f\n"), change("3"));
+        assert_eq!(value(WantedValue::WithoutRt, Form::List, "0-3\n"), change("0-1"));
+        assert_eq!(
+            value(WantedValue::WithoutRt, Form::List, "1,3\n"),
+            change("1"),
+            "what is narrow stays so"
+        );
+        assert_eq!(value(WantedValue::WithoutRt, Form::List, "2\n"), change("0-1"));
+        assert_eq!(value(WantedValue::WithoutRt, Form::Mask, "f\n"), change("3"));
         for as_it_is in ["0\n", "0-1\n", "\n"] {
-            assert_eq!(value(Wanted::WithoutRt, Form::List, as_it_is), Ok(None));
+            assert_eq!(value(WantedValue::WithoutRt, Form::List, as_it_is), Ok(None));
         }
-        assert_eq!(value(Wanted::Exactly("-1"), Form::Word, "950000\n"), change("-1"));
-        assert_eq!(value(Wanted::Exactly("-1"), Form::Word, "-1\n"), Ok(None));
-        assert_eq!(value(Wanted::AtLeast(10), Form::Word, "1\n"), change("10"));
-        assert_eq!(value(Wanted::AtLeast(10), Form::Word, "60\n"), Ok(None));
-        assert_eq!(value(Wanted::AtLeastOrOff(600), Form::Word, "0\n"), Ok(None));
-        assert_eq!(value(Wanted::AtMost(1), Form::Word, "2\n"), change("1"));
-        assert!(value(Wanted::AtMost(1), Form::Word, "many").is_err());
-        assert!(value(Wanted::WithoutRt, Form::List, "x").is_err());
+        assert_eq!(value(WantedValue::Exactly("-1"), Form::Word, "950000\n"), change("-1"));
+        assert_eq!(value(WantedValue::Exactly("-1"), Form::Word, "-1\n"), Ok(None));
+        assert_eq!(value(WantedValue::AtLeast(10), Form::Word, "1\n"), change("10"));
+        assert_eq!(value(WantedValue::AtLeast(10), Form::Word, "60\n"), Ok(None));
+        assert_eq!(value(WantedValue::AtLeastOrOff(600), Form::Word, "0\n"), Ok(None));
+        assert_eq!(value(WantedValue::AtMost(1), Form::Word, "2\n"), change("1"));
+        assert!(value(WantedValue::AtMost(1), Form::Word, "many").is_err());
+        assert!(value(WantedValue::WithoutRt, Form::List, "x").is_err());
     }
 
     #[test]

@@ -18,7 +18,7 @@ const OTHERS: &str = "rtscope-others";
 /// How CPUs are set apart here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Apart {
+pub enum Isolation {
     /// An isolated partition.
     Partition {
         /// Where control groups of version 2 are.
@@ -40,9 +40,9 @@ pub enum Apart {
     },
 }
 
-impl Apart {
+impl Isolation {
     /// Looks for what this machine has.
-    pub fn find(system: &System) -> Apart {
+    pub fn find(system: &System) -> Isolation {
         let mounts = system.read_whole("/proc/self/mounts").or_else(|_| system.read_whole("/proc/mounts"));
         let mounts = mounts.unwrap_or_default();
         let mounts = mounts.lines().filter_map(|line| {
@@ -53,38 +53,40 @@ impl Apart {
         for (mount, ..) in mounts.iter().filter(|(_, kind, _)| *kind == "cgroup2") {
             let controllers = system.read(&format!("{mount}/cgroup.controllers")).unwrap_or_default();
             if controllers.split_whitespace().any(|name| name == "cpuset") {
-                return Apart::Partition { mount: mount.clone() };
+                return Isolation::Partition { mount: mount.clone() };
             }
         }
         for (mount, ..) in mounts.iter().filter(|(_, kind, cpuset)| *kind == "cgroup" && *cpuset) {
             for prefix in ["cpuset.", ""] {
                 if system.exists(&format!("{mount}/{prefix}cpus")) {
-                    return Apart::Cpusets { mount: mount.clone(), prefix: prefix.to_owned() };
+                    return Isolation::Cpusets { mount: mount.clone(), prefix: prefix.to_owned() };
                 }
             }
         }
-        Apart::Affinities { why: "no cgroup mounted here has the cpuset controller".to_owned() }
+        Isolation::Affinities { why: "no cgroup mounted here has the cpuset controller".to_owned() }
     }
 
     /// The control group for real-time tasks.
     pub fn group(&self) -> Option<String> {
         match self {
-            Apart::Partition { mount } | Apart::Cpusets { mount, .. } => Some(format!("{mount}/{NAME}")),
-            Apart::Affinities { .. } | Apart::Lent => None,
+            Isolation::Partition { mount } | Isolation::Cpusets { mount, .. } => {
+                Some(format!("{mount}/{NAME}"))
+            }
+            Isolation::Affinities { .. } | Isolation::Lent => None,
         }
     }
 
     /// Whether tasks keep away by their own affinity, so that each must be told.
     pub fn needs_affinities(&self) -> bool {
-        matches!(self, Apart::Affinities { .. })
+        matches!(self, Isolation::Affinities { .. })
     }
 
     /// What has to be done.
     pub fn steps(&self, system: &System, rt: &Cpus, others: &Cpus) -> Vec<Step> {
         match self {
-            Apart::Partition { mount } => partition(system, mount, rt),
-            Apart::Cpusets { mount, prefix } => cpusets(system, mount, prefix, rt, others),
-            Apart::Affinities { .. } | Apart::Lent => Vec::new(),
+            Isolation::Partition { mount } => partition(system, mount, rt),
+            Isolation::Cpusets { mount, prefix } => cpusets(system, mount, prefix, rt, others),
+            Isolation::Affinities { .. } | Isolation::Lent => Vec::new(),
         }
     }
 }

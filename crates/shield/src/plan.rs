@@ -3,9 +3,9 @@
 
 use crate::boot::{self, Parameter};
 use crate::form::Form;
-use crate::kept::{self, Kept};
+use crate::kept::{self, ExemptInterrupt};
 use crate::knobs::{IRQ, KEPT, KERNEL_THREADS, KNOBS, Knob, Level, REAL_TIME_TASKS, TASKS, removes};
-use crate::partition::Apart;
+use crate::partition::Isolation;
 use crate::step::{Step, Target};
 use crate::tasks::{self, Task};
 use crate::{Cpus, Error, System};
@@ -73,9 +73,9 @@ pub struct Plan {
     /// How far it goes.
     pub level: Level,
     /// Interrupts that stay.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<ExemptInterrupt>,
     /// How CPUs are set apart.
-    pub apart: Apart,
+    pub apart: Isolation,
     /// Everything that was looked at.
     pub settings: Vec<Setting>,
     /// What is to be done, in this order.
@@ -91,7 +91,7 @@ pub struct Plan {
 /// # Errors
 /// When the CPUs cannot be parted so.
 pub fn plan(system: &System, rt: &str, level: Level) -> Result<Plan, Error> {
-    plan_with(system, rt, level, Apart::find(system), &[])
+    plan_with(system, rt, level, Isolation::find(system), &[])
 }
 
 /// The same with interrupts that stay, see [`kept::find`].
@@ -99,7 +99,7 @@ pub fn plan(system: &System, rt: &str, level: Level) -> Result<Plan, Error> {
 /// # Errors
 /// As [`plan`], or when there is no such interrupt.
 pub fn plan_keeping(system: &System, rt: &str, level: Level, keep: &[String]) -> Result<Plan, Error> {
-    plan_with(system, rt, level, Apart::find(system), keep)
+    plan_with(system, rt, level, Isolation::find(system), keep)
 }
 
 /// The plan for CPUs that a scheduler lends to others: nothing is set apart.
@@ -107,10 +107,16 @@ pub fn plan_keeping(system: &System, rt: &str, level: Level, keep: &[String]) ->
 /// # Errors
 /// As [`plan_keeping`].
 pub fn plan_lent(system: &System, rt: &str, level: Level, keep: &[String]) -> Result<Plan, Error> {
-    plan_with(system, rt, level, Apart::Lent, keep)
+    plan_with(system, rt, level, Isolation::Lent, keep)
 }
 
-fn plan_with(system: &System, rt: &str, level: Level, apart: Apart, keep: &[String]) -> Result<Plan, Error> {
+fn plan_with(
+    system: &System,
+    rt: &str,
+    level: Level,
+    apart: Isolation,
+    keep: &[String],
+) -> Result<Plan, Error> {
     let (rt, others) = split(system, rt)?;
     let mut plan = Plan {
         kept: kept::find(system, &rt, keep)?,
@@ -322,9 +328,11 @@ impl Plan {
         let (here, narrow) = (!cpus.is_apart_from(&self.rt), cpus != whole);
         match (&self.apart, task.kernel) {
             (_, true) if here => Some(KERNEL_THREADS),
-            (Apart::Affinities { .. }, false) if here => Some(TASKS),
-            (Apart::Lent, false) if here && task.is_real_time() && cpus.len() > 1 => Some(REAL_TIME_TASKS),
-            (Apart::Partition { .. } | Apart::Cpusets { .. }, _) if narrow => Some(KEPT),
+            (Isolation::Affinities { .. }, false) if here => Some(TASKS),
+            (Isolation::Lent, false) if here && task.is_real_time() && cpus.len() > 1 => {
+                Some(REAL_TIME_TASKS)
+            }
+            (Isolation::Partition { .. } | Isolation::Cpusets { .. }, _) if narrow => Some(KEPT),
             _ => None,
         }
     }
@@ -348,12 +356,12 @@ fn label(system: &System, knob: &Knob, path: &str) -> String {
 
 fn notes(system: &System, plan: &Plan) -> Vec<String> {
     let mut notes = plan.notes.clone();
-    if let Apart::Affinities { why } = &plan.apart {
+    if let Isolation::Affinities { why } = &plan.apart {
         notes.push(format!(
             "{why}: tasks are kept away by their affinity only; a program may set its own back, and load is still balanced"
         ));
     }
-    if let Apart::Cpusets { mount, prefix } = &plan.apart {
+    if let Isolation::Cpusets { mount, prefix } = &plan.apart {
         for file in system.glob(&format!("{mount}/*/{prefix}cpus")) {
             let cpus = system.read(&file).ok().and_then(|text| Form::List.cpus(&text)).unwrap_or_default();
             if !cpus.is_apart_from(&plan.rt) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Several real-time tasks on one CPU: which policy one gets, whether all can keep their deadlines then, and who is there.
 
-use crate::admission::{self, Fill, Refusal, Reserved};
+use crate::admission::{self, CpuLoad, Refusal, ReservedTime};
 use crate::journal::{Journal, Lock};
 use crate::knobs::MOVED;
 use crate::place::active;
@@ -13,9 +13,9 @@ use serde::Serialize;
 
 /// What giving a thread a policy has found out.
 #[derive(Clone, Debug)]
-pub struct Admitted {
+pub struct Admission {
     /// How full the CPU is by what has been reserved, of those scheduled by deadlines with this one.
-    pub fill: Option<Fill>,
+    pub fill: Option<CpuLoad>,
     /// What somebody should know.
     pub notes: Vec<String>,
 }
@@ -31,7 +31,7 @@ pub fn schedule(
     policy: Policy,
     force: bool,
     remember: bool,
-) -> Result<Admitted, Error> {
+) -> Result<Admission, Error> {
     // Two at once would each see a CPU without the other.
     let _lock = Lock::wait(system)?;
     let mut journal = active(system)?;
@@ -41,7 +41,7 @@ pub fn schedule(
         return Err(Error::Cpus(format!("there is no thread {tid}")));
     };
     let cpus = task.thread.cpus(system).map_err(|errno| refused(errno.desc().to_owned()))?;
-    let mut admitted = Admitted { fill: None, notes: Vec::new() };
+    let mut admitted = Admission { fill: None, notes: Vec::new() };
     if let Policy::Deadline(reservation) = policy {
         admission::valid(system, &reservation).map_err(|Refusal(why)| refused(why))?;
         let [cpu] = cpus.iter().collect::<Vec<u32>>()[..] else {
@@ -51,7 +51,7 @@ pub fn schedule(
         };
         let mut all = admission::reserved(system, cpu, tid);
         let who = format!("{} (thread {tid}, this one)", task.thread.name);
-        all.push(Reserved { who, reservation });
+        all.push(ReservedTime { who, reservation });
         admitted.fill = Some(admission::fill(&all));
         match admission::admit(cpu, &all) {
             Err(Refusal(why)) if force => {

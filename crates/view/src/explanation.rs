@@ -6,7 +6,7 @@ use crate::style::{Style, WIDTH, bar, wrap};
 use crate::units::{duration_text, share_text};
 use rtscope_analyze::explain::{
     Actor, Cause, CauseKind, Culprit, Explanation, Note, OriginExplanation, Preemption, StepExplanation,
-    Thread, WokenBy,
+    Thread, Waker,
 };
 use rtscope_event::{CpuId, End, Loss, LossCause, StepKind};
 
@@ -281,7 +281,7 @@ fn merged_line(origin: &OriginExplanation) -> String {
     format!("merged into it: {}{rest}", listed.join(", "))
 }
 
-fn woken_line(woken: Option<&WokenBy>) -> String {
+fn woken_line(woken: Option<&Waker>) -> String {
     let Some(woken) = woken else { return "woken by: not known".to_owned() };
     let by = match &woken.actor {
         Some(Actor::Timer) => "a timer".to_owned(),

@@ -4,7 +4,7 @@
 use crate::event::Clock;
 use crate::label::clean;
 use crate::units::{count_text, duration_text};
-use rtscope_ctf::{Counts, StreamGap, Selection, Stream, TraceSet};
+use rtscope_ctf::{Counts, Selection, Stream, StreamGap, TraceSet};
 use rtscope_event::Loss;
 use serde::Serialize;
 use std::collections::BTreeMap;

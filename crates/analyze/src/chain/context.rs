@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which chain does the code that runs on a CPU belong to? Asked by every raise, IPI, waking and queueing of work.
 
-use super::growing::Growing;
+use super::growing::GrowingChain;
 use super::state::{HrtimerSlot, Link};
 use super::tracker::Tracker;
 use rtscope_event::{CpuId, MonotonicNs, Origin, OriginKind, StepKind, Tid};
@@ -11,7 +11,7 @@ const DELIVERY_STEPS: usize = 4;
 
 impl Tracker {
     /// The chain that what runs on `cpu` at `t` belongs to, innermost context first.
-    pub(super) fn context(&mut self, cpu: CpuId, t: MonotonicNs) -> Option<Growing> {
+    pub(super) fn context(&mut self, cpu: CpuId, t: MonotonicNs) -> Option<GrowingChain> {
         let slots = self.cpus.entry(cpu).or_default();
         let hrtimer = slots.hrtimer.map(|slot| slot.entry);
         let irq = slots.irq.map(|slot| slot.entry);
@@ -21,14 +21,14 @@ impl Tracker {
         }
         if let Some(slot) = slots.irq.filter(|_| irq >= vector) {
             let origin = Origin { kind: OriginKind::Irq, id: slot.irq.0, cpu, time_ns: slot.entry };
-            return Some(self.handler(Growing::begin(origin), slot.irq.0, cpu, t));
+            return Some(self.handler(GrowingChain::begin(origin), slot.irq.0, cpu, t));
         }
         if let Some(slot) = &slots.vector {
             let id = slot.kind.number();
             let origin = Origin { kind: OriginKind::Vector, id, cpu, time_ns: slot.entry };
             return match slot.chain.clone() {
                 Some(chain) => self.pass_on(chain, StepKind::Handler, id, cpu, t),
-                None => Some(self.handler(Growing::begin(origin), id, cpu, t)),
+                None => Some(self.handler(GrowingChain::begin(origin), id, cpu, t)),
             };
         }
         let current = slots.current;
@@ -42,18 +42,19 @@ impl Tracker {
         self.task_context(current?, cpu, t)
     }
 
-    fn handler(&mut self, mut chain: Growing, id: u32, cpu: CpuId, t: MonotonicNs) -> Growing {
+    fn handler(&mut self, mut chain: GrowingChain, id: u32, cpu: CpuId, t: MonotonicNs) -> GrowingChain {
         self.push(&mut chain, StepKind::Handler, id, cpu, t);
         chain
     }
 
     /// The beginning of a timer's chain: what the program asked for, and the slack; and when it expired.
-    fn begin_timer(&mut self, slot: HrtimerSlot, cpu: CpuId) -> (Growing, MonotonicNs) {
+    fn begin_timer(&mut self, slot: HrtimerSlot, cpu: CpuId) -> (GrowingChain, MonotonicNs) {
         let handler = slot.entry;
         let asked = u64::try_from(slot.softexpires).ok().filter(|ns| (1..=handler.0).contains(ns));
         let origin_ns = asked.map_or(handler, MonotonicNs);
         let expires = MonotonicNs(u64::try_from(slot.expires).unwrap_or(0)).max(origin_ns).min(handler);
-        let mut chain = Growing::begin(Origin { kind: OriginKind::Timer, id: 0, cpu, time_ns: origin_ns });
+        let mut chain =
+            GrowingChain::begin(Origin { kind: OriginKind::Timer, id: 0, cpu, time_ns: origin_ns });
         if expires > origin_ns {
             self.push(&mut chain, StepKind::TimerSlack, 0, cpu, expires);
         }
@@ -61,7 +62,7 @@ impl Tracker {
     }
 
     /// A handler that runs in the timer's interrupt.
-    fn hrtimer_context(&mut self, cpu: CpuId, t: MonotonicNs) -> Option<Growing> {
+    fn hrtimer_context(&mut self, cpu: CpuId, t: MonotonicNs) -> Option<GrowingChain> {
         let slots = self.cpus.get(&cpu)?;
         let slot = slots.hrtimer?;
         let in_irq = slots.irq.filter(|slot| !slot.linger).map(|slot| slot.entry);
@@ -82,12 +83,12 @@ impl Tracker {
         &mut self,
         slot: HrtimerSlot,
         vec: u32,
-        softirq: Option<Growing>,
+        softirq: Option<GrowingChain>,
         cpu: CpuId,
         t: MonotonicNs,
-    ) -> Growing {
+    ) -> GrowingChain {
         let (mut chain, expires) = self.begin_timer(slot, cpu);
-        let delivers = |by: &Growing| {
+        let delivers = |by: &GrowingChain| {
             let origin = by.origin();
             origin.kind != OriginKind::Timer
                 && origin.time_ns >= expires
@@ -107,7 +108,7 @@ impl Tracker {
         self.handler(chain, 0, cpu, t)
     }
 
-    fn task_context(&mut self, tid: Tid, cpu: CpuId, t: MonotonicNs) -> Option<Growing> {
+    fn task_context(&mut self, tid: Tid, cpu: CpuId, t: MonotonicNs) -> Option<GrowingChain> {
         let task = self.tasks.get(&tid).filter(|_| tid != Tid(0))?;
         let Link::Running(chain) = &task.link else { return None };
         if self.is_target(tid) {
@@ -120,12 +121,12 @@ impl Tracker {
     /// each other for ever would carry it about for ever.
     fn pass_on(
         &mut self,
-        mut copy: Growing,
+        mut copy: GrowingChain,
         kind: StepKind,
         id: u32,
         cpu: CpuId,
         t: MonotonicNs,
-    ) -> Option<Growing> {
+    ) -> Option<GrowingChain> {
         if copy.is_full() {
             self.counters.too_long += 1;
             return None;

@@ -11,16 +11,16 @@ pub(super) const MAX_STEPS: usize = 12;
 pub(super) const MAX_OTHERS: usize = 2;
 
 #[derive(Clone, Debug)]
-pub(super) struct Growing {
+pub(super) struct GrowingChain {
     chain: Chain,
     /// The origin's time plus the sum of the steps.
     last: MonotonicNs,
 }
 
-impl Growing {
-    pub(super) fn begin(origin: Origin) -> Growing {
+impl GrowingChain {
+    pub(super) fn begin(origin: Origin) -> GrowingChain {
         let chain = Chain { origin, steps: Vec::new(), merged: 0, others: Vec::new(), busy: false };
-        Growing { chain, last: origin.time_ns }
+        GrowingChain { chain, last: origin.time_ns }
     }
 
     pub(super) fn last(&self) -> MonotonicNs {
@@ -36,8 +36,8 @@ impl Growing {
     }
 
     /// Both began with the same interrupt or timer.
-    pub(super) fn same_origin(&self, other: &Growing) -> bool {
-        let origin = |growing: &Growing| {
+    pub(super) fn same_origin(&self, other: &GrowingChain) -> bool {
+        let origin = |growing: &GrowingChain| {
             let Origin { kind, id, time_ns, .. } = growing.chain.origin;
             (kind, id, time_ns)
         };
@@ -86,8 +86,8 @@ impl Growing {
     }
 
     /// Merges another chain that waits for the same thing. Nothing to do when it has the same origin.
-    pub(super) fn merge(&mut self, mut other: Growing) {
-        let origin = |growing: &Growing| {
+    pub(super) fn merge(&mut self, mut other: GrowingChain) {
+        let origin = |growing: &GrowingChain| {
             let Origin { kind, id, time_ns, .. } = growing.chain.origin;
             OtherOrigin { kind, id, time_ns }
         };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state that the rules name: slots of a CPU and of a task.
 
-use super::growing::Growing;
+use super::growing::GrowingChain;
 use rtscope_event::{Comm, CpuId, Irq, MonotonicNs, Pid, Tid, VectorKind};
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(super) struct IrqSlot {
 pub(super) struct VectorSlot {
     pub(super) kind: VectorKind,
     pub(super) entry: MonotonicNs,
-    pub(super) chain: Option<Growing>,
+    pub(super) chain: Option<GrowingChain>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ pub(super) struct SoftirqSlot {
     pub(super) vec: u32,
     /// The thread that runs it; `None` while nothing has said who is current.
     pub(super) tid: Option<Tid>,
-    pub(super) chain: Option<Growing>,
+    pub(super) chain: Option<GrowingChain>,
     /// The timer whose handler it runs.
     pub(super) hrtimer: Option<HrtimerSlot>,
 }
@@ -43,7 +43,7 @@ pub(super) const SOFTIRQ_SLOTS: usize = 4;
 /// A softirq that was raised and not yet entered; it may have a chain.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Raise {
-    pub(super) chain: Option<Growing>,
+    pub(super) chain: Option<GrowingChain>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -54,8 +54,8 @@ pub(super) struct Cpu {
     /// One for each thread that runs one, at most [`SOFTIRQ_SLOTS`].
     pub(super) softirqs: Vec<SoftirqSlot>,
     pub(super) raises: BTreeMap<u32, Raise>,
-    pub(super) ipi_call: Option<Growing>,
-    pub(super) ipi_reschedule: Option<Growing>,
+    pub(super) ipi_call: Option<GrowingChain>,
+    pub(super) ipi_reschedule: Option<GrowingChain>,
     /// `None` until something has said it.
     pub(super) current: Option<Tid>,
 }
@@ -79,7 +79,7 @@ impl Cpu {
     }
 
     /// The pending chain of the IPI class that `kind` delivers.
-    pub(super) fn ipi_of(&mut self, kind: VectorKind) -> Option<Growing> {
+    pub(super) fn ipi_of(&mut self, kind: VectorKind) -> Option<GrowingChain> {
         match kind {
             VectorKind::CallFunction | VectorKind::CallFunctionSingle => self.ipi_call.take(),
             VectorKind::Reschedule => self.ipi_reschedule.take(),
@@ -111,13 +111,13 @@ impl Sched {
 pub(super) enum Link {
     #[default]
     None,
-    Waking(Growing),
-    Running(Growing),
-    Preempted(Growing),
+    Waking(GrowingChain),
+    Running(GrowingChain),
+    Preempted(GrowingChain),
     /// Blocked at `at` on `cpu` while its last waking was busy. The run step is not pushed yet: the next waking
     /// confirms it, a switch-in without one takes it back.
     Ended {
-        chain: Growing,
+        chain: GrowingChain,
         at: MonotonicNs,
         cpu: CpuId,
     },

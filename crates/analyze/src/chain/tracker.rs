@@ -3,7 +3,7 @@
 //! What chain a context has is in `context`.
 
 use super::config::{Config, EndCondition, Target};
-use super::growing::Growing;
+use super::growing::GrowingChain;
 use super::state::{
     Cpu, HrtimerSlot, IrqSlot, Link, Raise, SOFTIRQ_SLOTS, Sched, SoftirqSlot, Task, VectorSlot,
 };
@@ -105,7 +105,7 @@ pub struct Tracker {
     pub(super) cpus: BTreeMap<CpuId, Cpu>,
     pub(super) tasks: HashMap<Tid, Task>,
     /// Chains of work items that were queued and have not begun, by address.
-    pub(super) works: HashMap<u64, Growing>,
+    pub(super) works: HashMap<u64, GrowingChain>,
     pub(super) counters: Counters,
 }
 
@@ -203,7 +203,14 @@ impl Tracker {
         }
     }
 
-    pub(super) fn push(&mut self, chain: &mut Growing, kind: StepKind, id: u32, cpu: CpuId, t: MonotonicNs) {
+    pub(super) fn push(
+        &mut self,
+        chain: &mut GrowingChain,
+        kind: StepKind,
+        id: u32,
+        cpu: CpuId,
+        t: MonotonicNs,
+    ) {
         self.counters.folded += u64::from(chain.push(kind, id, cpu, t));
     }
 
@@ -296,7 +303,7 @@ impl Tracker {
         cpu: CpuId,
         t: MonotonicNs,
         tid: Tid,
-        mut chain: Growing,
+        mut chain: GrowingChain,
         out: &mut dyn FnMut(Response),
     ) {
         self.counters.busy += 1;
@@ -444,7 +451,7 @@ impl Tracker {
     fn end_blocked(
         &mut self,
         tid: Tid,
-        mut chain: Growing,
+        mut chain: GrowingChain,
         at: MonotonicNs,
         cpu: CpuId,
         out: &mut dyn FnMut(Response),
@@ -455,7 +462,14 @@ impl Tracker {
         }
     }
 
-    fn complete(&mut self, tid: Tid, end: End, cpu: CpuId, chain: Growing, out: &mut dyn FnMut(Response)) {
+    fn complete(
+        &mut self,
+        tid: Tid,
+        end: End,
+        cpu: CpuId,
+        chain: GrowingChain,
+        out: &mut dyn FnMut(Response),
+    ) {
         let end_ns = chain.last();
         let chain = chain.finish();
         if !self.config.origins.accepts(&chain.origin) {

@@ -3,7 +3,7 @@
 
 use super::place::Stay;
 use super::types::{Actor, Cause, CauseKind, Note};
-use super::{Explainer, StepAt};
+use super::{Explainer, PlacedStep};
 use crate::timeline::{Activity, Segment};
 use rtscope_event::{CpuId, MonotonicNs, StepKind, Tid, VectorKind};
 
@@ -74,7 +74,7 @@ fn is_alike(one: &Note, two: &Note) -> bool {
 
 impl Explainer<'_> {
     /// Adds up the causes of one step. Their times are the step's duration, exactly.
-    pub(super) fn causes(&self, at: &StepAt<'_>, tally: &mut Tally) {
+    pub(super) fn causes(&self, at: &PlacedStep<'_>, tally: &mut Tally) {
         let tid = Tid(at.step.id);
         match at.step.kind {
             StepKind::TimerSlack => {
@@ -107,7 +107,7 @@ impl Explainer<'_> {
 
     /// It waited and then ran, and where the one became the other was not reported. The recorded switches do not follow each
     /// other there, so nobody is blamed for that part.
-    fn hidden_switch(&self, at: &StepAt<'_>, tid: Tid, tally: &mut Tally) {
+    fn hidden_switch(&self, at: &PlacedStep<'_>, tid: Tid, tally: &mut Tally) {
         let woken = self.stays_after_waking(tid, at.from, at.to);
         let is_placed = woken.iter().any(|stay| stay.cpu.is_some());
         let stays = if is_placed { woken } else { self.stays_after_preemption(tid, at.from, at.to) };
@@ -115,13 +115,13 @@ impl Explainer<'_> {
     }
 
     /// A busy waking takes no time; should a report say otherwise, nobody did it.
-    fn unknown_if_any(&self, at: &StepAt<'_>, tally: &mut Tally) {
+    fn unknown_if_any(&self, at: &PlacedStep<'_>, tally: &mut Tally) {
         if at.step.duration_ns > 0 {
             tally.unknown(Note::PlaceUnknown, at.step.duration_ns);
         }
     }
 
-    fn work_of(&self, at: &StepAt<'_>, tid: Tid) -> (CauseKind, Option<Actor>) {
+    fn work_of(&self, at: &PlacedStep<'_>, tid: Tid) -> (CauseKind, Option<Actor>) {
         let kind = if tid == at.late.tid { CauseKind::OwnWork } else { CauseKind::ChainWork };
         (kind, Some(self.thread_actor(tid, at.from)))
     }
@@ -142,7 +142,7 @@ impl Explainer<'_> {
     }
 
     /// Between the time the hardware was programmed for and the interrupt.
-    fn lateness(&self, at: &StepAt<'_>, tally: &mut Tally) {
+    fn lateness(&self, at: &PlacedStep<'_>, tally: &mut Tally) {
         let cpu = at.late.chain.origin.cpu;
         let mut in_timer_interrupt = false;
         // A timer that the interrupt leaves to a softirq (most timers of PREEMPT_RT) is late because of what keeps
@@ -175,7 +175,7 @@ impl Explainer<'_> {
     }
 
     /// From the interrupt's entry to this timer's handler: other timers, once one of them is served.
-    fn timer_interrupt(&self, at: &StepAt<'_>, tally: &mut Tally) {
+    fn timer_interrupt(&self, at: &PlacedStep<'_>, tally: &mut Tally) {
         let cpu = at.step.cpu;
         let others_from = self.first_timer(cpu, at.from, at.to).unwrap_or(at.to);
         for (from, to, kind) in
@@ -194,7 +194,7 @@ impl Explainer<'_> {
     }
 
     /// The chain's own handler, net of what interrupted it.
-    fn handler(&self, at: &StepAt<'_>, tally: &mut Tally) {
+    fn handler(&self, at: &PlacedStep<'_>, tally: &mut Tally) {
         let cpu = at.step.cpu;
         let segments = self.timeline.slice(cpu, at.from, at.to);
         // What runs when the step begins is the handler. Behind its exit the CPU is on its way out of the interrupt,
@@ -212,16 +212,16 @@ impl Explainer<'_> {
     }
 
     /// Between raise and entry, on the CPU of both.
-    fn softirq_wait(&self, at: &StepAt<'_>, tally: &mut Tally) {
+    fn softirq_wait(&self, at: &PlacedStep<'_>, tally: &mut Tally) {
         let cpu = at.step.cpu;
         // A kernel thread that turns to the softirq (ksoftirqd) serves it; the way there is nobody's interference.
         let server = self.timeline.at(cpu, at.to).and_then(|segment| segment.thread);
         let server = server.filter(|tid| self.recording.names.task(*tid).is_some_and(|task| task.kthread));
-        self.wait_on(at, cpu, (at.from, at.to), WaitFor { server, first_blocks: true }, tally);
+        self.wait_on(at, cpu, (at.from, at.to), Wait { server, first_blocks: true }, tally);
     }
 
     /// The chain's own softirq, net of what interrupted or preempted it.
-    fn softirq(&self, at: &StepAt<'_>, tally: &mut Tally) {
+    fn softirq(&self, at: &PlacedStep<'_>, tally: &mut Tally) {
         let cpu = at.step.cpu;
         let segments = self.timeline.slice(cpu, at.from, at.to);
         let runner = segments.first().and_then(|segment| segment.thread);
@@ -241,7 +241,7 @@ impl Explainer<'_> {
     }
 
     /// Between sending and entry. Handlers on the receiving CPU keep it waiting; a thread there only might have.
-    fn ipi(&self, at: &StepAt<'_>, tally: &mut Tally) {
+    fn ipi(&self, at: &PlacedStep<'_>, tally: &mut Tally) {
         let cpu = at.step.cpu;
         for segment in self.timeline.slice(cpu, at.from, at.to) {
             let ns = segment.duration_ns();
@@ -256,7 +256,7 @@ impl Explainer<'_> {
         }
     }
 
-    pub(super) fn run(&self, at: &StepAt<'_>, tid: Tid, tally: &mut Tally) {
+    pub(super) fn run(&self, at: &PlacedStep<'_>, tid: Tid, tally: &mut Tally) {
         let cpu = self.running_on(tid, at.from, at.step.cpu);
         for segment in self.timeline.slice(cpu, at.from, at.to) {
             let ns = segment.duration_ns();
@@ -274,7 +274,7 @@ impl Explainer<'_> {
     /// A thread waits for a CPU, on one run queue after another.
     pub(super) fn wait(
         &self,
-        at: &StepAt<'_>,
+        at: &PlacedStep<'_>,
         tid: Tid,
         stays: &[Stay],
         first_blocks: bool,
@@ -283,7 +283,7 @@ impl Explainer<'_> {
         for stay in stays {
             match stay.cpu {
                 Some(cpu) => {
-                    let wait = WaitFor { server: Some(tid), first_blocks };
+                    let wait = Wait { server: Some(tid), first_blocks };
                     self.wait_on(at, cpu, (stay.from, stay.to), wait, tally);
                 }
                 None => {
@@ -298,10 +298,10 @@ impl Explainer<'_> {
 
     fn wait_on(
         &self,
-        at: &StepAt<'_>,
+        at: &PlacedStep<'_>,
         cpu: CpuId,
         (from, to): (MonotonicNs, MonotonicNs),
-        wait: WaitFor,
+        wait: Wait,
         tally: &mut Tally,
     ) {
         let segments = self.timeline.slice(cpu, from, to);
@@ -342,7 +342,7 @@ const HELD_BACK_NS: u64 = 1_000_000;
 
 /// Who waits for a CPU, and how whoever holds it is seen.
 #[derive(Clone, Copy)]
-struct WaitFor {
+struct Wait {
     /// The thread that waits (or serves what waits): its own time on the CPU is no interference.
     server: Option<Tid>,
     /// Whoever is current when the wait begins blocks until the scheduler has had a chance.

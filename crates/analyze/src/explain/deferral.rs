@@ -4,14 +4,14 @@
 
 use super::causes::Tally;
 use super::types::{CauseKind, Note};
-use super::{Explainer, StepAt};
+use super::{Explainer, PlacedStep};
 use crate::timeline::Activity;
 use rtscope_event::{CpuId, EventKind, MonotonicNs, Tid};
 
 impl Explainer<'_> {
     /// From queueing to the worker's beginning: the worker does earlier work, or has to be woken and get a CPU. While it
     /// sleeps in earlier work, nobody is to blame.
-    pub(super) fn work_wait(&self, at: &StepAt<'_>, worker: Tid, tally: &mut Tally) {
+    pub(super) fn work_wait(&self, at: &PlacedStep<'_>, worker: Tid, tally: &mut Tally) {
         let Some(arrived) = self.switched_in(worker, at.from, at.to) else {
             return self.run(at, worker, tally);
         };
@@ -21,11 +21,11 @@ impl Explainer<'_> {
         if woken < arrived {
             self.wait(at, worker, &stays, true, tally);
         }
-        self.run(&StepAt { from: arrived, ..*at }, worker, tally);
+        self.run(&PlacedStep { from: arrived, ..*at }, worker, tally);
     }
 
     /// A spinlock of PREEMPT_RT: until it is handed over, whoever hands it over holds it; then the thread waits for a CPU.
-    pub(super) fn lock_wait(&self, at: &StepAt<'_>, tid: Tid, tally: &mut Tally) {
+    pub(super) fn lock_wait(&self, at: &PlacedStep<'_>, tid: Tid, tally: &mut Tally) {
         let Some((given, cpu)) = self.woken(tid, at.from, at.to) else {
             return self.unknown_until(at.to, at, tally);
         };
@@ -45,7 +45,7 @@ impl Explainer<'_> {
         self.wait(at, tid, &self.stays_after_waking(tid, given, at.to), true, tally);
     }
 
-    fn unknown_until(&self, time: MonotonicNs, at: &StepAt<'_>, tally: &mut Tally) {
+    fn unknown_until(&self, time: MonotonicNs, at: &PlacedStep<'_>, tally: &mut Tally) {
         let ns = time.since(at.from);
         if ns > 0 {
             tally.unknown(Note::PlaceUnknown, ns);

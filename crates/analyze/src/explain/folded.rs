@@ -8,12 +8,12 @@
 
 use super::causes::Tally;
 use super::types::Note;
-use super::{Explainer, StepAt};
+use super::{Explainer, PlacedStep};
 use rtscope_event::{EventKind, MonotonicNs, Step, StepKind, Tid};
 
 impl Explainer<'_> {
     /// Causes of the entry that stands for all further steps.
-    pub(super) fn folded(&self, at: &StepAt<'_>, tally: &mut Tally) {
+    pub(super) fn folded(&self, at: &PlacedStep<'_>, tally: &mut Tally) {
         tally.note(Note::Folded { steps: at.step.id });
         let steps = self.unfold(at);
         let known: u64 = steps.iter().map(|step| step.step.duration_ns).sum();
@@ -24,15 +24,15 @@ impl Explainer<'_> {
     }
 
     /// The target's steps in the time of a folded entry. They follow each other and end where it ends.
-    pub(super) fn unfold<'b>(&self, at: &StepAt<'b>) -> Vec<StepAt<'b>> {
+    pub(super) fn unfold<'b>(&self, at: &PlacedStep<'b>) -> Vec<PlacedStep<'b>> {
         let tid = at.late.tid;
-        let mut steps: Vec<StepAt<'b>> = Vec::new();
+        let mut steps: Vec<PlacedStep<'b>> = Vec::new();
         let mut begin = at.from;
         let mut kind = None;
         let mut push = |kind: StepKind, from: MonotonicNs, to: MonotonicNs| {
             if from < to {
                 let step = Step { kind, id: tid.0, cpu: at.step.cpu, duration_ns: to.since(from) };
-                steps.push(StepAt { step, from, to, ..*at });
+                steps.push(PlacedStep { step, from, to, ..*at });
             }
         };
         for event in self.events_between(at.from, at.to) {

@@ -19,7 +19,7 @@ mod types;
 
 pub use types::{
     Actor, Cause, CauseKind, Culprit, Explanation, MergedOrigin, Note, OriginExplanation, Preemption,
-    StepExplanation, Thread, WokenBy,
+    StepExplanation, Thread, Waker,
 };
 
 use crate::chain::Response;
@@ -45,7 +45,7 @@ pub struct Explainer<'a> {
 
 /// A step with its place in time and in the chain.
 #[derive(Clone, Copy)]
-struct StepAt<'a> {
+struct PlacedStep<'a> {
     late: &'a LateResponse,
     index: usize,
     step: Step,
@@ -120,7 +120,7 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    fn step(&self, at: &StepAt<'_>) -> StepExplanation {
+    fn step(&self, at: &PlacedStep<'_>) -> StepExplanation {
         let mut tally = Tally::default();
         self.causes(at, &mut tally);
         let (causes, notes) = tally.finish();
@@ -178,7 +178,7 @@ impl<'a> Explainer<'a> {
     }
 
     /// Who handled, ran or waited in this step.
-    fn step_actor(&self, at: &StepAt<'_>) -> Option<Actor> {
+    fn step_actor(&self, at: &PlacedStep<'_>) -> Option<Actor> {
         let id = at.step.id;
         match at.step.kind {
             StepKind::TimerSlack | StepKind::TimerLateness | StepKind::TimerInterrupt => Some(Actor::Timer),
@@ -209,17 +209,17 @@ impl<'a> Explainer<'a> {
     }
 
     /// The step before the target's last waking says who woke it.
-    fn woken_by(&self, late: &LateResponse) -> Option<WokenBy> {
+    fn woken_by(&self, late: &LateResponse) -> Option<Waker> {
         let placed = place_steps(late);
-        let wakes = |at: &StepAt<'_>| matches!(at.step.kind, StepKind::Wakeup | StepKind::Busy);
+        let wakes = |at: &PlacedStep<'_>| matches!(at.step.kind, StepKind::Wakeup | StepKind::Busy);
         let waking = placed.iter().rposition(|at| wakes(at) && at.step.id == late.tid.0)?;
         // A wakeup behind a busy waking is the same waking.
         let first = placed[..waking].iter().rposition(|at| !wakes(at))?;
         let busy = placed[first + 1].step.kind == StepKind::Busy;
-        Some(WokenBy { actor: self.step_actor(&placed[first]), cpu: placed[first].step.cpu, busy })
+        Some(Waker { actor: self.step_actor(&placed[first]), cpu: placed[first].step.cpu, busy })
     }
 
-    fn preemptions(&self, placed: &[StepAt<'_>]) -> Vec<Preemption> {
+    fn preemptions(&self, placed: &[PlacedStep<'_>]) -> Vec<Preemption> {
         let unfolded = placed.iter().flat_map(|at| match at.step.kind {
             StepKind::More => self.unfold(at),
             _ => vec![*at],
@@ -227,7 +227,7 @@ impl<'a> Explainer<'a> {
         unfolded.filter_map(|at| self.preemption(&at)).collect()
     }
 
-    fn preemption(&self, at: &StepAt<'_>) -> Option<Preemption> {
+    fn preemption(&self, at: &PlacedStep<'_>) -> Option<Preemption> {
         if at.step.kind != StepKind::Preempted {
             return None;
         }
@@ -243,12 +243,12 @@ impl<'a> Explainer<'a> {
     }
 }
 
-fn place_steps(late: &LateResponse) -> Vec<StepAt<'_>> {
+fn place_steps(late: &LateResponse) -> Vec<PlacedStep<'_>> {
     let mut from = late.chain.origin.time_ns;
     let mut placed = Vec::new();
     for (index, step) in late.chain.steps.iter().enumerate() {
         let to = from.plus(step.duration_ns);
-        placed.push(StepAt { late, index, step: *step, from, to });
+        placed.push(PlacedStep { late, index, step: *step, from, to });
         from = to;
     }
     placed

@@ -253,7 +253,7 @@ pub struct MergedOrigin {
 
 /// Who woke the target the last time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WokenBy {
+pub struct Waker {
     /// A timer, interrupt, softirq or thread; `None` when folded away.
     pub actor: Option<Actor>,
     /// Where.
@@ -320,7 +320,7 @@ pub struct Explanation {
     /// The largest cause, or the reason why there is none.
     pub culprit: Option<Culprit>,
     /// Who woke the target.
-    pub woken_by: Option<WokenBy>,
+    pub woken_by: Option<Waker>,
     /// When threads of the chain lost their CPU.
     pub preemptions: Vec<Preemption>,
     /// Time without a known cause.

@@ -7,7 +7,7 @@ use crate::npt::statistics::PERCENTILES;
 use crate::stop::Stop;
 use nix::fcntl::{Flock, FlockArg};
 use rtscope_cpus::{Cpus, Thread};
-use rtscope_peers::{Error, Lttng, Running};
+use rtscope_peers::{ChildProcess, Error, Lttng};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -135,11 +135,11 @@ impl Room {
     }
 
     /// Starts a program beside the loop; its standard output goes into a file of this name.
-    pub fn start(&self, command: &mut Command, remedy: &str, output: &str) -> Result<Running, Error> {
+    pub fn start(&self, command: &mut Command, remedy: &str, output: &str) -> Result<ChildProcess, Error> {
         let path = self.fresh(output)?;
         let file =
             File::create(&path).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
-        Running::start(command.stdout(file), remedy, None)
+        ChildProcess::start(command.stdout(file), remedy, None)
     }
 
     /// Whether somebody asked us to stop.
@@ -172,7 +172,7 @@ impl Room {
         let path = self.fresh("npt.json")?;
         let file =
             File::create(&path).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
-        let mut child = Running::start(command.stdout(file), "", Some(&self.all))?;
+        let mut child = ChildProcess::start(command.stdout(file), "", Some(&self.all))?;
         let status = child.wait(&|| self.stopped())?;
         if !status.success() {
             return Err(Error::Failed(format!("rtscope npt ended with {status}: {}", child.last_words())));

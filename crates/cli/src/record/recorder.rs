@@ -14,8 +14,8 @@ use rtscope_collect::monotonic_now;
 use rtscope_event::{CpuId, LossCause, MonotonicNs};
 use rtscope_kernel::tracefs::{EventName, Instance, InstanceConfig, RawReader, Tracefs};
 use rtscope_kernel::{
-    Memory, PROGRAMS, ProgramSpec, Recorder, SYSCALLS, Session, SessionConfig, StreamConfig, interrupts,
-    stream_programs,
+    EbpfConfig, EbpfPrograms, Memory, PROGRAMS, ProgramSpec, RecorderConfig, SYSCALLS, StreamConfig,
+    interrupts, stream_programs,
 };
 use rtscope_ring::{Controls, StreamReader};
 use rtscope_store::description::{
@@ -40,7 +40,7 @@ pub struct Recording {
 
 #[derive(Debug)]
 struct Ebpf {
-    session: Session,
+    programs: EbpfPrograms,
     controls: Arc<Controls>,
     /// What it was asked for; the other programs are there for the names of tasks.
     asked: Vec<&'static ProgramSpec>,
@@ -62,7 +62,7 @@ impl Recording {
             Some(tracefs) => Some(set_up_ftrace(options, plan, tracefs, child)?),
             None => None,
         };
-        let config = session_config(options, plan);
+        let config = ebpf_config(options, plan);
         let mut ebpf = match &config {
             Some(config) => Some(set_up_ebpf(config, plan)?),
             None => None,
@@ -71,13 +71,13 @@ impl Recording {
             instance.start()?;
         }
         if let Some((ebpf, _)) = &mut ebpf {
-            ebpf.session.switch_on()?;
+            ebpf.programs.switch_on()?;
         }
         let started = monotonic_now();
-        let session =
+        let description =
             describe(options, plan, started, tracefs, &instance, ebpf.as_ref().map(|(ebpf, _)| ebpf))?;
         let spool =
-            SpoolWriter::create(target, &session).map_err(|error| Failure::Usage(error.to_string()))?;
+            SpoolWriter::create(target, &description).map_err(|error| Failure::Usage(error.to_string()))?;
         let lanes = lanes(options, &spool, &instance, ebpf.as_mut())?;
         let cpus = lanes.len();
         let drain =
@@ -118,8 +118,8 @@ impl Recording {
         }
         let mut tasks = Vec::new();
         if let Some(ebpf) = &self.ebpf {
-            ebpf.session.enable(false);
-            tasks = ebpf.session.dump_tasks()?;
+            ebpf.programs.enable(false);
+            tasks = ebpf.programs.dump_tasks()?;
         }
         let mut losses = self.ebpf.as_ref().map(Ebpf::losses).unwrap_or_default();
         // Closes the readers, which the instance waits for.
@@ -164,7 +164,8 @@ impl Ebpf {
             let spec = PROGRAMS.iter().find(|spec| spec.name == name);
             spec.map_or(SYSCALLS.contains(&name) && !self.calls, |spec| !self.asked.contains(&spec))
         };
-        for (program, count) in self.session.recursion_misses().into_iter().filter(|(name, _)| !helps(name)) {
+        for (program, count) in self.programs.recursion_misses().into_iter().filter(|(name, _)| !helps(name))
+        {
             let before =
                 self.misses_before.iter().find(|(name, _)| *name == program).and_then(|(_, count)| *count);
             let count = count.map(|count| count.saturating_sub(before.unwrap_or(0)));
@@ -269,7 +270,7 @@ fn names_tasks(spec: &ProgramSpec) -> bool {
     matches!(spec.name, "sched_process_fork" | "task_rename" | "sched_process_exit")
 }
 
-fn session_config(options: &RecordOptions, plan: &Plan) -> Option<SessionConfig> {
+fn ebpf_config(options: &RecordOptions, plan: &Plan) -> Option<EbpfConfig> {
     if plan.hot.is_empty() && plan.paths.is_empty() && plan.calls.is_empty() {
         return None;
     }
@@ -280,25 +281,25 @@ fn session_config(options: &RecordOptions, plan: &Plan) -> Option<SessionConfig>
         calls: plan.calls.iter().map(|call| (usize::from(call.number), call.wanted)).collect(),
         with_self: options.with_self,
     };
-    Some(SessionConfig {
-        recorder: Some(Recorder {
+    Some(EbpfConfig {
+        recorder: Some(RecorderConfig {
             bank_bytes: options.kernel_buffer(),
             snapshot: None,
             stream: Some(stream),
         }),
         only: stream_programs(&programs, !(plan.paths.is_empty() && plan.calls.is_empty())),
-        ..SessionConfig::default()
+        ..EbpfConfig::default()
     })
 }
 
-fn set_up_ebpf(config: &SessionConfig, plan: &Plan) -> Result<(Ebpf, Memory), Failure> {
-    let mut session = Session::prepare(config)?;
-    session.attach()?;
-    let memory = session.memory(config)?;
+fn set_up_ebpf(config: &EbpfConfig, plan: &Plan) -> Result<(Ebpf, Memory), Failure> {
+    let mut programs = EbpfPrograms::prepare(config)?;
+    programs.attach()?;
+    let memory = programs.memory(config)?;
     let controls = Arc::new(memory.controls.share());
-    let misses_before = session.recursion_misses();
+    let misses_before = programs.recursion_misses();
     let (asked, calls) = (plan.hot.clone(), !plan.calls.is_empty());
-    Ok((Ebpf { session, controls, asked, calls, misses_before }, memory))
+    Ok((Ebpf { programs, controls, asked, calls, misses_before }, memory))
 }
 
 /// What a conversion needs to know.
@@ -310,31 +311,31 @@ fn describe(
     instance: &Option<Instance>,
     ebpf: Option<&Ebpf>,
 ) -> Result<SpoolDescription, Failure> {
-    let mut session = SpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"))
+    let mut description = SpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"))
         .map_err(|error| Failure::doing("reading the clocks", error))?;
-    session.started = started;
-    session.leave_out = if options.with_self { Vec::new() } else { vec![std::process::id()] };
-    session.ebpf = ebpf.is_some();
-    session.paths =
+    description.started = started;
+    description.leave_out = if options.with_self { Vec::new() } else { vec![std::process::id()] };
+    description.ebpf = ebpf.is_some();
+    description.paths =
         plan.paths.iter().map(|path| (path.name.clone(), path.arguments & 0x1f)).collect::<BTreeMap<_, _>>();
-    session.irqs = interrupts();
-    session.config = serde_json::json!({ "kernel": options.kernel, "filter": options.filter });
+    description.irqs = interrupts();
+    description.config = serde_json::json!({ "kernel": options.kernel, "filter": options.filter });
     if let Some(ebpf) = ebpf {
-        session.tasks = ebpf.session.dump_tasks()?.iter().map(Into::into).collect();
-        session.cpus = (0..ebpf.session.cpus() as u32).map(CpuId).collect();
+        description.tasks = ebpf.programs.dump_tasks()?.iter().map(Into::into).collect();
+        description.cpus = (0..ebpf.programs.cpus() as u32).map(CpuId).collect();
     }
     if let Some(tracefs) = tracefs {
         let format = |event: &EventName| format_text(tracefs, event);
         if let Some(instance) = instance {
-            session.ftrace = Some(FtraceDescription {
+            description.ftrace = Some(FtraceDescription {
                 header_page: instance.header_page()?,
                 formats: plan.ftrace.iter().map(format).collect::<Result<_, Failure>>()?,
             });
         }
         let call = |call: &Call| Ok(SyscallFormat { number: call.number, format: format(&call.event)? });
-        session.syscalls = plan.calls.iter().map(call).collect::<Result<_, Failure>>()?;
+        description.syscalls = plan.calls.iter().map(call).collect::<Result<_, Failure>>()?;
     }
-    Ok(session)
+    Ok(description)
 }
 
 fn format_text(tracefs: &Tracefs, event: &EventName) -> Result<FormatText, Failure> {

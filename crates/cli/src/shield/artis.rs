@@ -10,7 +10,7 @@ use crate::output::note;
 use rtscope_artis::probe;
 use rtscope_shield::journal::Journal;
 use rtscope_shield::keeper::Keeper;
-use rtscope_shield::partition::Apart;
+use rtscope_shield::partition::Isolation;
 use rtscope_shield::plan::Plan;
 use rtscope_shield::{Error, System, apply, boot, place, tasks};
 use serde::Serialize;
@@ -189,7 +189,7 @@ pub fn status(system: &System, journal: &Journal) -> Option<Status> {
         runs: keeper.fallen.is_none() && keeper.lives(system) && running().is_some(),
         keeper: keeper.process.tid,
         fallen: keeper.fallen.clone(),
-        apart: journal.apart != Apart::Lent,
+        apart: journal.apart != Isolation::Lent,
     })
 }
 

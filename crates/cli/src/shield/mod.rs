@@ -20,7 +20,7 @@ use options::{
     ClassArg, LevelArg, ModeArg, MoveOptions, PlanOptions, RunOptions, ShieldCommand, ShieldOptions,
     UndoOptions, UnitOptions,
 };
-use rtscope_shield::apply::{self, Now, Undone, complaint};
+use rtscope_shield::apply::{self, CurrentState, UndoOutcome, complaint};
 use rtscope_shield::health;
 use rtscope_shield::journal::{Journal, State};
 use rtscope_shield::step::{Outcome, Step};
@@ -152,7 +152,7 @@ fn status(system: &System, json: bool) -> Result<(), Failure> {
             "others": journal.as_ref().map(|journal| &journal.others),
             "apart": journal.as_ref().map(|journal| &journal.apart),
             "scheduler": journal.as_ref().and_then(|journal| artis::status(system, journal)),
-            "drifted": steps.iter().filter(|(_, now)| matches!(now, Now::Drifted { .. })).count(),
+            "drifted": steps.iter().filter(|(_, now)| matches!(now, CurrentState::Drifted { .. })).count(),
             "settings": settings,
             "problems": problems,
             "rt0": tasks,
@@ -187,7 +187,7 @@ fn undo(system: &System, options: &UndoOptions) -> Result<(), Failure> {
         ));
     }
     let all = apply::undo(system, options.force)?;
-    let failed = all.iter().filter(|(_, undone)| matches!(undone, Undone::Failed { .. })).count();
+    let failed = all.iter().filter(|(_, undone)| matches!(undone, UndoOutcome::Failed { .. })).count();
     if options.json {
         let settings: Vec<Value> = all
             .iter()

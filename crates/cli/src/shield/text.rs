@@ -2,12 +2,12 @@
 //! Plans and shields for people. Settings that change alike are one line, however many there are.
 
 use super::{complaint, is_left};
-use rtscope_shield::apply::{Now, Undone};
+use rtscope_shield::apply::{CurrentState, UndoOutcome};
 use rtscope_shield::boot;
 use rtscope_shield::health::Problem;
 use rtscope_shield::journal::{Journal, State as Made};
 use rtscope_shield::knobs::Level;
-use rtscope_shield::partition::Apart;
+use rtscope_shield::partition::Isolation;
 use rtscope_shield::plan::{Plan, Setting, State};
 use rtscope_shield::step::{Outcome, Step};
 use std::fmt::Write;
@@ -45,19 +45,19 @@ pub fn plan(plan: &Plan) -> String {
     rtscope_view::clean(&text)
 }
 
-fn apart(apart: &Apart) -> String {
+fn apart(apart: &Isolation) -> String {
     match apart {
-        Apart::Partition { mount } => {
+        Isolation::Partition { mount } => {
             format!("CPUs are set apart by an isolated cpuset partition in {mount}.")
         }
-        Apart::Cpusets { mount, .. } => {
+        Isolation::Cpusets { mount, .. } => {
             format!("CPUs are set apart by exclusive cpusets (cgroups of version 1) in {mount}.")
         }
-        Apart::Lent => {
+        Isolation::Lent => {
             "CPUs are lent by a scheduler to tasks in user mode, and taken back when these enter the kernel."
                 .to_owned()
         }
-        Apart::Affinities { .. } => "CPUs are set apart by the affinities of all tasks.".to_owned(),
+        Isolation::Affinities { .. } => "CPUs are set apart by the affinities of all tasks.".to_owned(),
     }
 }
 
@@ -165,7 +165,7 @@ fn wrapped(text: &str, indent: &str) -> String {
 pub fn created(journal: &Journal, plan: &Plan) -> String {
     let applied = journal.changes().filter(|step| step.outcome == Some(Outcome::Applied)).count();
     let held = match journal.apart {
-        Apart::Lent => "for real-time work, and lent while it sleeps",
+        Isolation::Lent => "for real-time work, and lent while it sleeps",
         _ => "shielded",
     };
     let mut text = format!(
@@ -186,7 +186,7 @@ pub fn created(journal: &Journal, plan: &Plan) -> String {
 }
 
 /// A shield as it is now.
-pub fn status(journal: &Journal, steps: &[(Step, Now)]) -> String {
+pub fn status(journal: &Journal, steps: &[(Step, CurrentState)]) -> String {
     let mut text = match journal.state {
         Made::Active => format!("CPUs {} are shielded; everything else is on CPUs {}.\n", journal.rt, journal.others),
         Made::Creating | Made::Undoing => {
@@ -194,27 +194,27 @@ pub fn status(journal: &Journal, steps: &[(Step, Now)]) -> String {
         }
         Made::Left => "No shield. What somebody else had changed was left; rtscope shield undo --force sets it back:\n".into(),
     };
-    let count = |is: fn(&Now) -> bool| steps.iter().filter(|(_, now)| is(now)).count();
+    let count = |is: fn(&CurrentState) -> bool| steps.iter().filter(|(_, now)| is(now)).count();
     if !is_left(journal.state) {
         let _ = writeln!(
             text,
             "{} settings as wanted, {} drifted, {} refused, {} gone.",
-            count(|now| *now == Now::AsWanted),
-            count(|now| matches!(now, Now::Drifted { .. })),
-            count(|now| matches!(now, Now::Refused { .. })),
-            count(|now| *now == Now::Gone),
+            count(|now| *now == CurrentState::AsWanted),
+            count(|now| matches!(now, CurrentState::Drifted { .. })),
+            count(|now| matches!(now, CurrentState::Refused { .. })),
+            count(|now| *now == CurrentState::Gone),
         );
     }
     for (step, now) in steps {
         match now {
-            Now::Drifted { value } => {
+            CurrentState::Drifted { value } => {
                 let (knob, place, wanted) = (&step.knob, step.place(), &step.wanted);
                 let _ = writeln!(text, "  drifted  {knob:<NAME$}  {place}: {value}, wanted {wanted}");
             }
-            Now::Refused { why } => {
+            CurrentState::Refused { why } => {
                 let _ = writeln!(text, "  refused  {:<NAME$}  {}: {why}", step.knob, step.place());
             }
-            Now::AsWanted | Now::Gone => {}
+            CurrentState::AsWanted | CurrentState::Gone => {}
         }
     }
     rtscope_view::clean(&text)
@@ -230,15 +230,15 @@ pub fn problems(problems: &[Problem]) -> String {
 }
 
 /// What became of each setting.
-pub fn undone(all: &[(Step, Undone)]) -> String {
-    let restored = all.iter().filter(|(_, undone)| *undone == Undone::Restored).count();
-    let nothing = all.iter().filter(|(_, undone)| *undone == Undone::Nothing).count();
+pub fn undone(all: &[(Step, UndoOutcome)]) -> String {
+    let restored = all.iter().filter(|(_, undone)| *undone == UndoOutcome::Restored).count();
+    let nothing = all.iter().filter(|(_, undone)| *undone == UndoOutcome::Nothing).count();
     let mut text = format!("{restored} settings set back; {nothing} had their old value, or are gone.\n");
     let mut left = 0;
     for (step, undone) in all {
         let before = step.old.as_deref().unwrap_or("-").trim();
         match undone {
-            Undone::Foreign { now } => {
+            UndoOutcome::Foreign { now } => {
                 left += 1;
                 let place = step.place();
                 let _ = writeln!(
@@ -246,10 +246,10 @@ pub fn undone(all: &[(Step, Undone)]) -> String {
                     "  left    {place}: somebody else made it {now}; before the shield: {before}"
                 );
             }
-            Undone::Failed { why } => {
+            UndoOutcome::Failed { why } => {
                 let _ = writeln!(text, "  FAILED  {}: {why}; before the shield: {before}", step.place());
             }
-            Undone::Restored | Undone::Nothing => {}
+            UndoOutcome::Restored | UndoOutcome::Nothing => {}
         }
     }
     if left > 0 {

@@ -15,7 +15,7 @@ use crate::flight::{ProgramFlight, UserPart};
 use crate::stop::Stop;
 use rtscope_collect::{FlightRecorder, MissCounter, Snapshot, Window, monotonic_now};
 use rtscope_event::{LateResponse, MonotonicNs};
-use rtscope_kernel::{Session, interrupts};
+use rtscope_kernel::{EbpfPrograms, interrupts};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ const PATIENCE_NS: u64 = 1_500_000_000;
 /// A watch under way.
 #[derive(Debug)]
 pub struct Listener {
-    session: Session,
+    ebpf: EbpfPrograms,
     recorder: FlightRecorder,
     beside: Option<Beside>,
     programs: Option<ProgramFlight>,
@@ -53,14 +53,14 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Over a session that has just been started.
+    /// Over eBPF programs that have just been started.
     pub fn new(
         plan: Plan,
-        session: Session,
+        ebpf: EbpfPrograms,
         (beside, programs): (Option<Beside>, Option<ProgramFlight>),
         report: Report,
     ) -> Result<Listener, Failure> {
-        let recorder = FlightRecorder::new(session.memory(&plan.session)?, session.started());
+        let recorder = FlightRecorder::new(ebpf.memory(&plan.ebpf)?, ebpf.started());
         let report = Arc::new(report);
         let settings = Settings {
             dir: plan.snapshot_dir.clone(),
@@ -71,9 +71,9 @@ impl Listener {
         let writer = Writer::start(settings, Arc::clone(&report))?;
         let mut misses = MissCounter::default();
         let started = monotonic_now();
-        misses.add(started, &session.recursion_misses());
+        misses.add(started, &ebpf.recursion_misses());
         Ok(Listener {
-            session,
+            ebpf,
             recorder,
             beside,
             programs,
@@ -119,7 +119,7 @@ impl Listener {
         }
         if now >= self.next_slow {
             self.next_slow = now.plus(SLOW_NS);
-            self.misses.add(now, &self.session.recursion_misses());
+            self.misses.add(now, &self.ebpf.recursion_misses());
             self.report.every_second(&self.plan, &self.recorder);
         }
         if self.writer.is_free() {
@@ -180,8 +180,8 @@ impl Listener {
         (part, user): (Option<Part>, Option<UserPart>),
         late: Vec<LateResponse>,
     ) -> Result<(), Failure> {
-        let tasks = self.session.dump_tasks()?;
-        self.misses.add(monotonic_now(), &self.session.recursion_misses());
+        let tasks = self.ebpf.dump_tasks()?;
+        self.misses.add(monotonic_now(), &self.ebpf.recursion_misses());
         let mut window = trace.unwrap_or_else(|| snapshot.window(0, None));
         window.from = earliest(&late, window.from);
         let late = in_order(late, snapshot.generation, trace);
@@ -211,10 +211,10 @@ impl Listener {
             self.turn(monotonic_now())?;
             std::thread::sleep(POLL_BUSY);
         }
-        self.session.enable(false);
+        self.ebpf.enable(false);
         self.take_reports();
         self.explain_the_rest()?;
-        self.misses.add(monotonic_now(), &self.session.recursion_misses());
+        self.misses.add(monotonic_now(), &self.ebpf.recursion_misses());
         let stats = self.recorder.stats();
         let late = stats.late;
         self.report.summary(

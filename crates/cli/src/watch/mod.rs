@@ -23,7 +23,7 @@ use beside::Beside;
 use listener::Listener;
 use plan::Plan;
 use report::Report;
-use rtscope_kernel::Session;
+use rtscope_kernel::EbpfPrograms;
 use sweep::InUse;
 
 /// Watches until a signal, the duration, or COMMAND's end.
@@ -39,16 +39,16 @@ pub fn run(options: ResponseOptions) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
     let beside = Beside::start(&plan.kernel, plan.bank_bytes())?;
     let programs = ProgramFlight::beside(&plan.user, plan.pre_ns.saturating_add(plan.post_ns))?;
-    let session = Session::start(&plan.session)?;
+    let ebpf = EbpfPrograms::start(&plan.ebpf)?;
     let report = Report::new(&plan)?;
-    report.started(&plan, &session);
+    report.started(&plan, &ebpf);
     if let Some(beside) = &beside {
         report.beside(beside.number());
     }
     if let Some(programs) = &programs {
         report.beside_programs(programs.number());
     }
-    let mut listener = Listener::new(plan, session, (beside, programs), report)?;
+    let mut listener = Listener::new(plan, ebpf, (beside, programs), report)?;
     if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
         child.release();
     }

@@ -6,7 +6,7 @@ use crate::exit::Failure;
 use nix::unistd::{AccessFlags, access};
 use rtscope_event::{End, Glob, Irq, Pid};
 use rtscope_kernel::{
-    OriginFilter, Recorder, SessionConfig, SnapshotConfig, Target, TrackerConfig, irq_number, proc_tasks,
+    EbpfConfig, OriginFilter, RecorderConfig, SnapshotConfig, Target, TrackerConfig, irq_number, proc_tasks,
 };
 use std::ffi::OsString;
 use std::fs;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct Plan {
     /// What runs in the kernel.
-    pub session: SessionConfig,
+    pub ebpf: EbpfConfig,
     /// Whose responses: a name pattern, as typed.
     pub task: Option<String>,
     /// The interrupts that count, with the names they were asked for by.
@@ -75,8 +75,12 @@ impl Plan {
             .then(|| OriginFilter { timer: options.timer, irqs: irqs.clone() });
         let end = End::from(options.end);
         let snapshot = SnapshotConfig { post_ns: options.post.0, interval_ns: options.rate.0 };
-        let session = SessionConfig {
-            recorder: Some(Recorder { bank_bytes: options.buffer.0, snapshot: Some(snapshot), stream: None }),
+        let ebpf = EbpfConfig {
+            recorder: Some(RecorderConfig {
+                bank_bytes: options.buffer.0,
+                snapshot: Some(snapshot),
+                stream: None,
+            }),
             tracker: Some(TrackerConfig {
                 target: Target { name, pid: options.pid.map(Pid) },
                 end,
@@ -86,7 +90,7 @@ impl Plan {
             only: Vec::new(),
         };
         Ok(Plan {
-            session,
+            ebpf,
             task: options.task,
             timer: options.timer || irqs.is_empty(),
             irqs,
@@ -106,7 +110,7 @@ impl Plan {
 
     /// The process of COMMAND is the target, unless the user named one.
     pub fn target_command(&mut self, pid: Pid) {
-        if let Some(tracker) = &mut self.session.tracker {
+        if let Some(tracker) = &mut self.ebpf.tracker {
             if tracker.target.name.is_none() && tracker.target.pid.is_none() {
                 tracker.target.pid = Some(pid);
             }
@@ -115,12 +119,12 @@ impl Plan {
 
     /// The process that is the target, if one is.
     pub fn target_pid(&self) -> Option<Pid> {
-        self.session.tracker.as_ref().and_then(|tracker| tracker.target.pid)
+        self.ebpf.tracker.as_ref().and_then(|tracker| tracker.target.pid)
     }
 
     /// Bytes of one bank of the flight recorder.
     pub fn bank_bytes(&self) -> usize {
-        self.session.recorder.as_ref().map_or(0, |recorder| recorder.bank_bytes)
+        self.ebpf.recorder.as_ref().map_or(0, |recorder| recorder.bank_bytes)
     }
 
     /// Whose responses, in words.
@@ -135,7 +139,7 @@ impl Plan {
 
     /// How many tasks there are now that match the name or the process.
     pub fn matching_tasks(&self) -> usize {
-        let Some(tracker) = &self.session.tracker else { return 0 };
+        let Some(tracker) = &self.ebpf.tracker else { return 0 };
         let matches = |pid: Pid, comm: &[u8]| {
             tracker.target.pid.is_none_or(|wanted| wanted == pid)
                 && tracker.target.name.as_ref().is_none_or(|name| name.matches(comm))

@@ -12,7 +12,7 @@ use rtscope_analyze::histogram::Histogram;
 use rtscope_analyze::summary;
 use rtscope_collect::{FlightRecorder, TrackerStats, monotonic_now};
 use rtscope_event::{CpuHistory, LateResponse, Loss, LossCause, MonotonicNs, Names};
-use rtscope_kernel::{Session, interrupts};
+use rtscope_kernel::{EbpfPrograms, interrupts};
 use rtscope_view::{Style, WallClock, duration_text};
 use serde_json::json;
 use std::path::Path;
@@ -93,13 +93,13 @@ impl Report {
     }
 
     /// The watch is on.
-    pub fn started(&self, plan: &Plan, session: &Session) {
-        let absent: Vec<&str> = session.absent().iter().map(|spec| spec.tracepoint).collect();
+    pub fn started(&self, plan: &Plan, ebpf: &EbpfPrograms) {
+        let absent: Vec<&str> = ebpf.absent().iter().map(|spec| spec.tracepoint).collect();
         if self.json {
             let end = plan.end.name();
             let line = json!({"schema": schema::WATCH, "type": "start", "target": self.target, "end": end,
                 "threshold_ns": plan.threshold_ns, "irqs": plan.irqs, "timer": plan.timer,
-                "cpus": session.cpus(), "absent_tracepoints": absent});
+                "cpus": ebpf.cpus(), "absent_tracepoints": absent});
             result(&line.to_string());
         }
         let limit = duration_text(plan.threshold_ns);

@@ -7,7 +7,7 @@
 
 use rtscope_collect::FlightRecorder;
 use rtscope_event::{EventKind, LossCause, MonotonicNs};
-use rtscope_kernel::{Recorder, Session, SessionConfig};
+use rtscope_kernel::{EbpfConfig, EbpfPrograms, RecorderConfig};
 use rtscope_testkit::count::{Counters, Place, windows};
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::Workload;
@@ -22,9 +22,8 @@ const EVENTS: [Skippable; 3] = [
     ("irq:softirq_exit", |kind| matches!(kind, EventKind::SoftirqExit { .. })),
 ];
 
-fn misses(session: &Session) -> BTreeMap<String, u64> {
-    session
-        .recursion_misses()
+fn misses(ebpf: &EbpfPrograms) -> BTreeMap<String, u64> {
+    ebpf.recursion_misses()
         .into_iter()
         .map(|(name, count)| (name, count.expect("the kernel counts them")))
         .collect()
@@ -35,20 +34,19 @@ fn misses(session: &Session) -> BTreeMap<String, u64> {
 fn root_what_is_recorded_and_what_was_skipped_is_all_that_happened() {
     let Some(_cpus) = Cpus::for_watching() else { return };
     let Some(counters) = Counters::for_test(&EVENTS.map(|(event, _)| event)) else { return };
-    let recorder = Recorder { bank_bytes: 64 << 20, snapshot: None, stream: None };
-    let config = SessionConfig { recorder: Some(recorder), ..SessionConfig::default() };
-    let session = Session::start(&config).unwrap();
-    let mut recorder = FlightRecorder::new(session.memory(&config).unwrap(), session.started());
-    let before = misses(&session);
+    let recorder = RecorderConfig { bank_bytes: 64 << 20, snapshot: None, stream: None };
+    let config = EbpfConfig { recorder: Some(recorder), ..EbpfConfig::default() };
+    let ebpf = EbpfPrograms::start(&config).unwrap();
+    let mut recorder = FlightRecorder::new(ebpf.memory(&config).unwrap(), ebpf.started());
+    let before = misses(&ebpf);
     let from = counters.mark().unwrap();
     let load = Workload::start("rtscope-calls", ["--duration", "300ms"]).and_then(Workload::finish).unwrap();
     let until = counters.mark().unwrap();
-    session.enable(false);
-    let after = misses(&session);
+    ebpf.enable(false);
+    let after = misses(&ebpf);
     let windows = windows(from, until);
     let snapshot = recorder.peek(MonotonicNs(0));
-    let recording =
-        snapshot.decode(snapshot.window(u64::MAX, None), session.dump_tasks().unwrap(), Vec::new());
+    let recording = snapshot.decode(snapshot.window(u64::MAX, None), ebpf.dump_tasks().unwrap(), Vec::new());
     // Some hosts hide some of their threads from eBPF; these rename no task and are found as gaps.
     let ours: Vec<_> = recording.losses.iter().filter(|loss| loss.cause != LossCause::Gap).collect();
     assert!(ours.is_empty(), "{ours:?}");

@@ -5,7 +5,7 @@
 use rtscope_analyze::chain::{self, Comparison, Config, EndCondition, compare, replay};
 use rtscope_collect::FlightRecorder;
 use rtscope_event::{End, Glob, LateResponse, LossCause, MonotonicNs, StepKind};
-use rtscope_kernel::{Recorder, Session, SessionConfig, Target, TrackerConfig};
+use rtscope_kernel::{EbpfConfig, EbpfPrograms, RecorderConfig, Target, TrackerConfig};
 use rtscope_testkit::machine::{Cpus, is_preempt_rt};
 use rtscope_testkit::process::Workload;
 use rtscope_testkit::serial::Serial;
@@ -13,9 +13,9 @@ use rtscope_testkit::terminals::Terminals;
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-fn session_config(name: Option<&str>, end: End) -> SessionConfig {
-    SessionConfig {
-        recorder: Some(Recorder { bank_bytes: 16 << 20, snapshot: None, stream: None }),
+fn session_config(name: Option<&str>, end: End) -> EbpfConfig {
+    EbpfConfig {
+        recorder: Some(RecorderConfig { bank_bytes: 16 << 20, snapshot: None, stream: None }),
         tracker: Some(TrackerConfig {
             target: Target { name: name.map(|name| Glob::new(name).unwrap()), pid: None },
             end,
@@ -46,8 +46,8 @@ fn record_and_compare(
     begin: impl FnOnce(),
 ) -> (Comparison, Vec<LateResponse>) {
     let config = session_config(name, end);
-    let session = Session::start(&config).unwrap();
-    let mut recorder = FlightRecorder::new(session.memory(&config).unwrap(), session.started());
+    let ebpf = EbpfPrograms::start(&config).unwrap();
+    let mut recorder = FlightRecorder::new(ebpf.memory(&config).unwrap(), ebpf.started());
     let mut reported: Vec<LateResponse> = Vec::new();
     begin();
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -56,15 +56,14 @@ fn record_and_compare(
         std::thread::sleep(Duration::from_micros(500));
         reported.extend(recorder.late_responses());
     }
-    session.enable(false);
+    ebpf.enable(false);
     reported.extend(recorder.late_responses());
     let snapshot = recorder.peek(MonotonicNs(0));
-    let recording =
-        snapshot.decode(snapshot.window(u64::MAX, None), session.dump_tasks().unwrap(), Vec::new());
+    let recording = snapshot.decode(snapshot.window(u64::MAX, None), ebpf.dump_tasks().unwrap(), Vec::new());
     // Some hosts hide threads from tracing; that shows as gaps, and is not ours.
     let ours: Vec<_> = recording.losses.iter().filter(|loss| loss.cause != LossCause::Gap).collect();
     assert!(ours.is_empty(), "{ours:?}");
-    let missed: Vec<_> = session.recursion_misses().into_iter().filter(|(_, n)| *n != Some(0)).collect();
+    let missed: Vec<_> = ebpf.recursion_misses().into_iter().filter(|(_, n)| *n != Some(0)).collect();
     let misses: u64 = missed.iter().map(|(_, misses)| misses.unwrap()).sum();
     assert!(misses * 100 < recording.events.len() as u64, "{missed:?}");
     let stats = recorder.stats();

@@ -14,7 +14,7 @@ use std::path::Path;
 
 /// A tracepoint that could not be switched on.
 #[derive(Debug)]
-pub struct NotEnabled {
+pub struct EnableFailure {
     /// Which.
     pub event: EventName,
     /// What the kernel said; `None`: nothing, it is just not on.
@@ -55,7 +55,7 @@ pub(super) fn enable(
     root: &Path,
     all: &[EventName],
     wanted: &[EventName],
-) -> Result<Vec<NotEnabled>, TracefsError> {
+) -> Result<Vec<EnableFailure>, TracefsError> {
     let set: HashSet<&EventName> = wanted.iter().collect();
     let writes = plan(all, &set);
     for file in &writes.files {
@@ -77,12 +77,12 @@ pub(super) fn enable(
 }
 
 /// A last try with one event, to hear what the kernel says.
-fn enable_one(root: &Path, event: &EventName) -> Option<NotEnabled> {
+fn enable_one(root: &Path, event: &EventName) -> Option<EnableFailure> {
     let folder = root.join("events").join(&event.system).join(&event.name);
     let error = write_file(&folder.join("enable"), "1").err();
     // "0*" and "1*" mean that a trigger is set, too.
     let is_on = || read_file(&folder.join("enable")).is_ok_and(|text| text.starts_with('1'));
-    (error.is_some() || !is_on()).then(|| NotEnabled { event: event.clone(), error })
+    (error.is_some() || !is_on()).then(|| EnableFailure { event: event.clone(), error })
 }
 
 /// The tracepoints that are on in the instance at `root`.

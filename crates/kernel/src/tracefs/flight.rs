@@ -8,7 +8,7 @@
 //! Why later: an event calls the banks one after the other. One that asked the other bank just before it was switched on
 //! must still find this one on.
 
-use super::enable::NotEnabled;
+use super::enable::EnableFailure;
 use super::error::TracefsError;
 use super::instance::{Instance, InstanceConfig};
 use super::mount::{EventName, Tracefs};
@@ -55,7 +55,7 @@ impl FlightInstances {
         config: &InstanceConfig,
         events: &[EventName],
         prepare: impl Fn(&Instance) -> Result<(), TracefsError>,
-    ) -> Result<(FlightInstances, Vec<NotEnabled>), TracefsError> {
+    ) -> Result<(FlightInstances, Vec<EnableFailure>), TracefsError> {
         let config = InstanceConfig { overwrite: true, ..config.clone() };
         let bank = || {
             let instance = Instance::create(tracefs, &config)?;

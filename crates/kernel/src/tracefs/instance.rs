@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An ftrace instance of our own: buffers, clock, events and filters that nobody else sees.
 
-use super::enable::{self, NotEnabled};
+use super::enable::{self, EnableFailure};
 use super::error::TracefsError;
 use super::mount::{EventName, Tracefs, read_file, write_file};
 use super::reader::RawReader;
@@ -184,7 +184,7 @@ impl Instance {
     ///
     /// # Errors
     /// [`TracefsError::Permission`], [`TracefsError::Io`].
-    pub fn enable(&self, events: &[EventName]) -> Result<Vec<NotEnabled>, TracefsError> {
+    pub fn enable(&self, events: &[EventName]) -> Result<Vec<EnableFailure>, TracefsError> {
         enable::enable(&self.path, &self.tracefs.events()?, events)
     }
 

@@ -18,7 +18,7 @@ mod reader;
 mod stats;
 mod sweep;
 
-pub use enable::NotEnabled;
+pub use enable::EnableFailure;
 pub use error::TracefsError;
 pub use flight::{FlightInstances, FrozenPages};
 pub use instance::{Instance, InstanceConfig};

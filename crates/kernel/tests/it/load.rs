@@ -3,12 +3,12 @@
 
 use super::skip_without_ebpf;
 use rtscope_event::{End, Glob};
-use rtscope_kernel::{Recorder, Session, SessionConfig, SnapshotConfig, Target, TrackerConfig};
+use rtscope_kernel::{EbpfConfig, EbpfPrograms, RecorderConfig, SnapshotConfig, Target, TrackerConfig};
 use rtscope_ring::BankImage;
 
-fn config() -> SessionConfig {
-    SessionConfig {
-        recorder: Some(Recorder {
+fn config() -> EbpfConfig {
+    EbpfConfig {
+        recorder: Some(RecorderConfig {
             bank_bytes: 1 << 20,
             snapshot: Some(SnapshotConfig { post_ns: 50_000_000, interval_ns: 1_000_000_000 }),
             stream: None,
@@ -30,9 +30,9 @@ fn root_programs_load_record_and_leave() {
         return;
     }
     let config = config();
-    let session = Session::start(&config).unwrap();
-    let memory = session.memory(&config).unwrap();
-    let tasks = session.dump_tasks().unwrap();
+    let ebpf = EbpfPrograms::start(&config).unwrap();
+    let memory = ebpf.memory(&config).unwrap();
+    let tasks = ebpf.dump_tasks().unwrap();
     assert!(
         tasks.iter().any(|task| task.tid.0 == std::process::id()),
         "this process is not in the task dump"
@@ -43,11 +43,11 @@ fn root_programs_load_record_and_leave() {
     while records < 100 {
         std::thread::yield_now();
         records = 0;
-        for cpu in 0..session.cpus() {
+        for cpu in 0..ebpf.cpus() {
             image.copy_from(memory.banks.as_ref().unwrap(), &memory.controls, cpu, 0, 1 << 20);
             let gaps = image.walk(0..u64::MAX, |_| records += 1);
             assert_eq!(gaps.unreadable, 0);
         }
     }
-    assert!(session.recursion_misses().iter().all(|(_, misses)| misses.is_some()));
+    assert!(ebpf.recursion_misses().iter().all(|(_, misses)| misses.is_some()));
 }

@@ -4,31 +4,33 @@
 use super::skip_without_ebpf;
 use rtscope_abi as abi;
 use rtscope_kernel::syscalls::are_not_preempted;
-use rtscope_kernel::{Memory, PROGRAMS, Recorder, Session, SessionConfig, StreamConfig, stream_programs};
+use rtscope_kernel::{
+    EbpfConfig, EbpfPrograms, Memory, PROGRAMS, RecorderConfig, StreamConfig, stream_programs,
+};
 use rtscope_ring::StreamReader;
 use std::fs::File;
 use std::time::{Duration, Instant};
 
 const BANK: usize = 1 << 20;
 
-fn start() -> (Session, Memory) {
+fn start() -> (EbpfPrograms, Memory) {
     let built_in: Vec<_> = PROGRAMS.iter().filter(|spec| spec.interrupts_off).collect();
     // open, openat: argument 0 and 1.
     let paths = vec![(libc::SYS_openat as usize, 1 << 1), (libc::SYS_chdir as usize, 1 << 0)];
     let stream = StreamConfig { paths, ..StreamConfig::default() };
-    let config = SessionConfig {
-        recorder: Some(Recorder { bank_bytes: BANK, snapshot: None, stream: Some(stream) }),
+    let config = EbpfConfig {
+        recorder: Some(RecorderConfig { bank_bytes: BANK, snapshot: None, stream: Some(stream) }),
         only: stream_programs(&built_in, true),
-        ..SessionConfig::default()
+        ..EbpfConfig::default()
     };
-    let session = Session::start(&config).unwrap();
-    let memory = session.memory(&config).unwrap();
-    (session, memory)
+    let ebpf = EbpfPrograms::start(&config).unwrap();
+    let memory = ebpf.memory(&config).unwrap();
+    (ebpf, memory)
 }
 
 /// All records of all CPUs, from now until all that was written is read.
-fn drain(session: &Session, memory: &Memory, readers: &mut [StreamReader]) -> Vec<u64> {
-    session.enable(false);
+fn drain(ebpf: &EbpfPrograms, memory: &Memory, readers: &mut [StreamReader]) -> Vec<u64> {
+    ebpf.enable(false);
     let banks = memory.banks.as_ref().unwrap();
     let mut words = Vec::new();
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -68,8 +70,8 @@ fn root_a_stream_has_the_paths_of_system_calls() {
     if skip_without_ebpf() {
         return;
     }
-    let (mut session, memory) = start();
-    let mut readers: Vec<_> = (0..session.cpus()).map(|cpu| StreamReader::new(cpu, BANK)).collect();
+    let (mut ebpf, memory) = start();
+    let mut readers: Vec<_> = (0..ebpf.cpus()).map(|cpu| StreamReader::new(cpu, BANK)).collect();
     // Calls of this process have no paths, so a child makes them.
     let status = std::process::Command::new("/bin/sh")
         .args(["-c", "cd /usr/lib; read x < /proc/self/../version; exec /bin/cat /dev/null"])
@@ -77,9 +79,9 @@ fn root_a_stream_has_the_paths_of_system_calls() {
         .unwrap();
     assert!(status.success());
     drop(File::open("/etc/hostname"));
-    session.enable(false);
-    let words = drain(&session, &memory, &mut readers);
-    session.detach();
+    ebpf.enable(false);
+    let words = drain(&ebpf, &memory, &mut readers);
+    ebpf.detach();
     let paths: Vec<_> = records(&words).filter_map(path_of).collect();
     for wanted in ["/usr/lib", "/proc/self/../version", "/dev/null"] {
         let found = paths.iter().find(|(_, _, path)| path == wanted.as_bytes());
@@ -94,28 +96,28 @@ fn root_a_full_stream_counts_what_it_leaves_out() {
     if skip_without_ebpf() {
         return;
     }
-    let (session, memory) = start();
-    let mut readers: Vec<_> = (0..session.cpus()).map(|cpu| StreamReader::new(cpu, BANK)).collect();
+    let (ebpf, memory) = start();
+    let mut readers: Vec<_> = (0..ebpf.cpus()).map(|cpu| StreamReader::new(cpu, BANK)).collect();
     // Nothing is read: 1 MiB per CPU is full after some ten thousand switches.
     let deadline = Instant::now() + Duration::from_secs(60);
     let lost = |cpu| memory.controls.lost(cpu).iter().sum::<u64>();
-    while (0..session.cpus()).all(|cpu| lost(cpu) == 0) {
+    while (0..ebpf.cpus()).all(|cpu| lost(cpu) == 0) {
         assert!(Instant::now() < deadline, "the ring was never full");
         std::thread::sleep(Duration::from_micros(1));
     }
-    let full: Vec<usize> = (0..session.cpus()).filter(|cpu| lost(*cpu) > 0).collect();
-    let words = drain(&session, &memory, &mut readers);
+    let full: Vec<usize> = (0..ebpf.cpus()).filter(|cpu| lost(*cpu) > 0).collect();
+    let words = drain(&ebpf, &memory, &mut readers);
     assert!(full.iter().all(|cpu| readers[*cpu].records() > 10_000), "{full:?}");
     let unknown = records(&words).find(|record| (record[0] >> 8) as u32 & 0xff >= abi::RTS_RECORD_TYPES);
     assert_eq!(unknown, None);
     // It continues after it was read.
-    session.enable(true);
+    ebpf.enable(true);
     let before = readers[full[0]].records();
     while readers[full[0]].waiting(&memory.controls) == 0 {
         assert!(Instant::now() < deadline, "it does not continue");
         std::thread::yield_now();
     }
-    drain(&session, &memory, &mut readers);
+    drain(&ebpf, &memory, &mut readers);
     assert!(readers[full[0]].records() > before);
 }
 

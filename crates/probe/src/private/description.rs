@@ -112,7 +112,7 @@ impl Enumeration {
 }
 
 /// What `enumeration!` makes.
-pub trait IsEnumeration {
+pub trait EnumerationType {
     /// Its names.
     const ENUMERATION: &'static Enumeration;
 }

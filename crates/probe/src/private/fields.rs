@@ -2,7 +2,7 @@
 //! Values on their way into a payload: little endian, one behind the other, as CTF has them. A value is taken once; what it
 //! needs is then fixed, so that the room that was reserved is what is written.
 
-use super::IsEnumeration;
+use super::EnumerationType;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 
@@ -195,7 +195,7 @@ numbers!(
 /// Takes a value of an enumeration.
 #[inline(always)]
 #[must_use]
-pub fn label<E: IsEnumeration>(value: i32) -> Number<i32> {
+pub fn label<E: EnumerationType>(value: i32) -> Number<i32> {
     Number(value)
 }
 

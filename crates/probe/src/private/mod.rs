@@ -11,7 +11,7 @@ mod fields;
 #[cfg(not(rtscope_disabled))]
 mod header;
 
-pub use description::{Enumeration, IsEnumeration, Labels, checked, checked_labels};
+pub use description::{Enumeration, EnumerationType, Labels, checked, checked_labels};
 #[cfg(not(rtscope_disabled))]
 pub use event::{Event, Place};
 #[cfg(not(rtscope_disabled))]

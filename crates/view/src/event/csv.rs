@@ -3,8 +3,8 @@
 
 use super::number;
 use rtscope_ctf::{
-    FieldIndex, Format, Integer, NoStyle, Piece, Plan, Scope, Shape, EventView, Stream, Style, TraceSet, Visit,
-    WriteEvent,
+    EventView, FieldIndex, Format, Integer, NoStyle, Piece, Plan, Scope, Shape, Stream, Style, TraceSet,
+    Visit, WriteEvent,
 };
 
 /// `name=value name=value`

@@ -3,8 +3,8 @@
 
 use super::number;
 use rtscope_ctf::{
-    FieldIndex, Format, Integer, Piece, Plan, SHORT_LITERAL, Scope, Shape, EventView, Stream, Style, TraceSet,
-    Visit, WriteEvent,
+    EventView, FieldIndex, Format, Integer, Piece, Plan, SHORT_LITERAL, Scope, Shape, Stream, Style,
+    TraceSet, Visit, WriteEvent,
 };
 
 /// Name and version of the objects.

@@ -3,7 +3,7 @@
 
 use super::{Clock, number};
 use rtscope_ctf::{
-    EnvValue, FieldIndex, Format, Integer, OpenTrace, Piece, Plan, SHORT_LITERAL, Scope, Shape, EventView,
+    EnvValue, EventView, FieldIndex, Format, Integer, OpenTrace, Piece, Plan, SHORT_LITERAL, Scope, Shape,
     Stream, Style, TraceSet, Visit, WriteEvent,
 };
 

@@ -5,7 +5,7 @@ use super::super::room::Room;
 use super::usdt::plain_name;
 use super::{Account, Kernel, Tracer};
 use nix::sys::signal::Signal;
-use rtscope_peers::{Error, Running, finished};
+use rtscope_peers::{ChildProcess, Error, finished};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -27,7 +27,7 @@ const CALM_LOOKS: u32 = 10;
 #[derive(Debug)]
 struct Bpftrace {
     kernel: Kernel,
-    running: Option<Running>,
+    running: Option<ChildProcess>,
 }
 
 /// If it is installed, and allowed.

@@ -10,7 +10,7 @@ use super::{Account, Kernel, Tracer};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
-use rtscope_peers::{Error, Running, finished};
+use rtscope_peers::{ChildProcess, Error, finished};
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -28,7 +28,7 @@ struct Perf {
     tracefs: PathBuf,
     probe: Probe,
     uprobe: Option<Uprobe>,
-    running: Option<Running>,
+    running: Option<ChildProcess>,
 }
 
 /// If perf is installed, and uprobes can be made.

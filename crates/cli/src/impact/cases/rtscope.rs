@@ -6,7 +6,7 @@ use super::super::room::{Room, json_of};
 use super::{Account, Kernel, Tracer};
 use crate::schema;
 use nix::sys::signal::Signal;
-use rtscope_peers::{Error, Running};
+use rtscope_peers::{ChildProcess, Error};
 use serde_json::Value;
 use std::process::Command;
 
@@ -17,7 +17,7 @@ const EVENT: &str = "npt:loop";
 struct Rtscope {
     flight: bool,
     kernel: Kernel,
-    running: Option<Running>,
+    running: Option<ChildProcess>,
 }
 
 /// `rtscope record -u`.

@@ -11,7 +11,7 @@ use nix::sys::prctl::set_name;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, getpid, pipe2, setsid};
-use rtscope_shield::apply::{self, Undone};
+use rtscope_shield::apply::{self, UndoOutcome};
 use rtscope_shield::journal::Journal;
 use rtscope_shield::step::Step;
 use rtscope_shield::{Error, System};
@@ -47,7 +47,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Undoes it, and says what could not be undone.
-    pub fn undo(mut self) -> Result<Vec<(Step, Undone)>, Failure> {
+    pub fn undo(mut self) -> Result<Vec<(Step, UndoOutcome)>, Failure> {
         self.is_made = false;
         let undone = apply::undo(self.system, false)?;
         self.heir.tell(b'.')?;

@@ -14,7 +14,7 @@ use crate::stop::Stop;
 use nix::unistd::pipe2;
 use rtscope_artis::probe;
 use rtscope_kernel::TimerWatch;
-use rtscope_shield::apply::{self, Undone};
+use rtscope_shield::apply::{self, UndoOutcome};
 use rtscope_shield::journal::Journal;
 use rtscope_shield::knobs::Level;
 use rtscope_shield::{System, place, plan};
@@ -189,11 +189,11 @@ fn why_no_artis() -> Option<Failure> {
     Some(Failure::Missing(format!("{}: missing ({})", missing.what, missing.probed)))
 }
 
-fn left(place: &str, undone: Undone) -> Option<String> {
+fn left(place: &str, undone: UndoOutcome) -> Option<String> {
     match undone {
-        Undone::Restored | Undone::Nothing => None,
-        Undone::Foreign { now } => Some(format!("{place}: somebody else made it {now}; it was left")),
-        Undone::Failed { why } => Some(format!("{place}: {why}")),
+        UndoOutcome::Restored | UndoOutcome::Nothing => None,
+        UndoOutcome::Foreign { now } => Some(format!("{place}: somebody else made it {now}; it was left")),
+        UndoOutcome::Failed { why } => Some(format!("{place}: {why}")),
     }
 }
 

@@ -24,9 +24,9 @@ static OBJECT: &[u8] = include_bytes!(env!("RTSCOPE_BPF_OBJECT"));
 
 /// What to run.
 #[derive(Clone, Debug, Default)]
-pub struct SessionConfig {
+pub struct EbpfConfig {
     /// The flight recorder.
-    pub recorder: Option<Recorder>,
+    pub recorder: Option<RecorderConfig>,
     /// The response tracker.
     pub tracker: Option<TrackerConfig>,
     /// Load only these programs; empty: all that the recorder and the tracker need.
@@ -35,7 +35,7 @@ pub struct SessionConfig {
 
 /// The flight recorder's memory and its trigger.
 #[derive(Clone, Debug)]
-pub struct Recorder {
+pub struct RecorderConfig {
     /// Bytes of each bank: a power of two, at least 64 KiB. Each CPU has two; as a stream, one.
     pub bank_bytes: usize,
     /// Late responses pull the trigger.
@@ -44,7 +44,7 @@ pub struct Recorder {
     pub stream: Option<StreamConfig>,
 }
 
-impl Recorder {
+impl RecorderConfig {
     fn banks_each(&self) -> usize {
         if self.stream.is_some() { 1 } else { abi::RTS_BANKS as usize }
     }
@@ -137,7 +137,7 @@ fn log_note(log: &str) -> String {
 
 /// Programs in the kernel. Dropping it takes them out.
 #[derive(Debug)]
-pub struct Session {
+pub struct EbpfPrograms {
     trigger: Trigger,
     dump: Option<Link>,
     links: Vec<Link>,
@@ -164,13 +164,13 @@ pub struct Memory {
     pub trigger: Trigger,
 }
 
-impl Session {
+impl EbpfPrograms {
     /// Loads and attaches everything, and switches it on.
     ///
     /// # Errors
     /// See [`Error`]; a missing feature is the same sentence that `rtscope caps` prints.
-    pub fn start(config: &SessionConfig) -> Result<Session, Error> {
-        let mut session = Session::prepare(config)?;
+    pub fn start(config: &EbpfConfig) -> Result<EbpfPrograms, Error> {
+        let mut session = EbpfPrograms::prepare(config)?;
         session.attach()?;
         session.switch_on()?;
         Ok(session)
@@ -179,8 +179,8 @@ impl Session {
     /// Loads everything, attaches nothing.
     ///
     /// # Errors
-    /// As [`Session::start`].
-    pub fn prepare(config: &SessionConfig) -> Result<Session, Error> {
+    /// As [`EbpfPrograms::start`].
+    pub fn prepare(config: &EbpfConfig) -> Result<EbpfPrograms, Error> {
         let streams = config.recorder.as_ref().is_some_and(|recorder| recorder.stream.is_some());
         if let Some(missing) = if streams { caps::stream_missing() } else { caps::first_missing() } {
             return Err(Error::Missing(Box::new(missing)));
@@ -198,7 +198,7 @@ impl Session {
         store_config(&mut open, config)?;
         let object = open.load().map_err(|error| bpf("loading the eBPF programs", error, &log.take()))?;
         let trigger = Trigger::new(map_memory(&object, ".data.trigger", Trigger::bytes(), true)?);
-        Ok(Session {
+        Ok(EbpfPrograms {
             trigger,
             dump: None,
             links: Vec::new(),
@@ -279,9 +279,9 @@ impl Session {
     ///
     /// # Errors
     /// When the kernel refuses a mapping.
-    pub fn memory(&self, config: &SessionConfig) -> Result<Memory, Error> {
+    pub fn memory(&self, config: &EbpfConfig) -> Result<Memory, Error> {
         let bank_bytes = config.recorder.as_ref().map_or(0, |recorder| recorder.bank_bytes);
-        let banks_each = config.recorder.as_ref().map_or(0, Recorder::banks_each);
+        let banks_each = config.recorder.as_ref().map_or(0, RecorderConfig::banks_each);
         let banks_bytes = self.cpus * banks_each * BankImage::bytes(bank_bytes);
         Ok(Memory {
             banks: match bank_bytes {
@@ -346,7 +346,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for EbpfPrograms {
     fn drop(&mut self) {
         // Off before the links go: taking 40 links off takes a while, and half a set would record nonsense.
         self.enable(false);
@@ -365,7 +365,7 @@ fn bpf(doing: &str, error: libbpf_rs::Error, log: &str) -> Error {
 }
 
 /// Leaves out what the kernel does not have, what the configuration does not use, and the benchmarks' programs.
-fn choose_programs(open: &mut OpenObject, config: &SessionConfig) -> Vec<&'static ProgramSpec> {
+fn choose_programs(open: &mut OpenObject, config: &EbpfConfig) -> Vec<&'static ProgramSpec> {
     let mut absent = Vec::new();
     let tracepoints = caps::Tracepoints::read();
     for mut program in open.progs_mut() {
@@ -406,14 +406,14 @@ enum MapSize {
 
 /// The size of the map with this name; `None` for a map that nobody has thought of here: it would stay at the one entry
 /// that it is compiled with, and all CPUs but the first would be without memory.
-fn map_size(name: &str, config: &SessionConfig, cpus: usize) -> Option<MapSize> {
+fn map_size(name: &str, config: &EbpfConfig, cpus: usize) -> Option<MapSize> {
     let sets = u32::try_from(task_sets()).unwrap_or(u32::MAX);
     let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
     let tracks = config.tracker.is_some();
     Some(match name {
         "banks" => {
             let bytes = config.recorder.as_ref().map_or(1 << 16, |recorder| recorder.bank_bytes);
-            let banks_each = config.recorder.as_ref().map(Recorder::banks_each);
+            let banks_each = config.recorder.as_ref().map(RecorderConfig::banks_each);
             MapSize::Banks {
                 count: banks_each.map_or(1, |banks| cpus.saturating_mul(banks as u32)),
                 bytes: u32::try_from(BankImage::bytes(bytes)).unwrap_or(u32::MAX),
@@ -433,12 +433,7 @@ fn map_size(name: &str, config: &SessionConfig, cpus: usize) -> Option<MapSize> 
     })
 }
 
-fn size_maps(
-    open: &mut OpenObject,
-    config: &SessionConfig,
-    cpus: usize,
-    log: &LibbpfLog,
-) -> Result<(), Error> {
+fn size_maps(open: &mut OpenObject, config: &EbpfConfig, cpus: usize, log: &LibbpfLog) -> Result<(), Error> {
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let refused = |error| bpf(&format!("sizing the eBPF map {name}"), error, &log.take());
@@ -465,7 +460,7 @@ fn task_sets() -> usize {
     (pid_max / 4).next_power_of_two().clamp(1 << 10, 1 << 14)
 }
 
-fn store_config(open: &mut OpenObject, config: &SessionConfig) -> Result<(), Error> {
+fn store_config(open: &mut OpenObject, config: &EbpfConfig) -> Result<(), Error> {
     let values = abi::rts_config { cpus: caps::present_cpus() as u32, ..rodata(config)? };
     let mut map = open
         .maps_mut()
@@ -484,7 +479,7 @@ fn store_config(open: &mut OpenObject, config: &SessionConfig) -> Result<(), Err
 }
 
 /// The configuration as the programs see it.
-fn rodata(config: &SessionConfig) -> Result<abi::rts_config, Error> {
+fn rodata(config: &EbpfConfig) -> Result<abi::rts_config, Error> {
     let mut values = abi::rts_config { bank_size: 1 << 16, ..Default::default() };
     if let Some(recorder) = &config.recorder {
         if !recorder.bank_bytes.is_power_of_two() || !(1 << 16..=1 << 28).contains(&recorder.bank_bytes) {
@@ -569,8 +564,8 @@ mod tests {
     use super::*;
 
     fn of_4096_cpus(name: &str) -> Option<MapSize> {
-        let recorder = Recorder { bank_bytes: 1 << 20, snapshot: None, stream: None };
-        map_size(name, &SessionConfig { recorder: Some(recorder), ..SessionConfig::default() }, 4096)
+        let recorder = RecorderConfig { bank_bytes: 1 << 20, snapshot: None, stream: None };
+        map_size(name, &EbpfConfig { recorder: Some(recorder), ..EbpfConfig::default() }, 4096)
     }
 
     #[test]
