@@ -17,6 +17,7 @@ mod status;
 mod test;
 mod tidy;
 mod timings;
+mod tracefs;
 mod vm;
 mod workspace;
 

@@ -5,7 +5,7 @@
 //! known, a test that is skipped can be told from one that passed, and what measures time is alone on the machine.
 //!
 //! The order: what measures time first, with nothing beside it; then everything else from one queue (`queue`) on all CPUs:
-//! guests, clippy, unit tests, documentation examples.
+//! guests, clippy, unit tests, tests that collect from programs, documentation examples.
 //!
 //! A test says that it is skipped by printing a line `SKIP: name: reason` and returning.
 
@@ -23,6 +23,7 @@ use crate::libtest::{self, Manner};
 use crate::outcome::{Outcome, Tally};
 use crate::queue::{self, Job};
 use crate::timings::{self, Estimates, Timing};
+use crate::tracefs::Tracefs;
 use crate::workspace::{self, Workspace};
 use crate::{cargo, lint, status, vm};
 
@@ -46,10 +47,15 @@ root, the privileged ones among them are run through sudo.
 ";
 
 /// Crates whose integration tests load real CPUs or measure time: one test at a time, and nothing beside them.
-const MEASURING: [&str; 9] =
-    ["artis", "cli", "collect", "kernel", "production-line", "queue", "shield", "testkit", "user"];
+const MEASURING: [&str; 7] = ["artis", "cli", "collect", "kernel", "production-line", "shield", "testkit"];
+/// Crates and modules whose tests do neither, but start collectors of programs, which find each other: one test at a time,
+/// beside guests.
+const COLLECTING: [(&str, &[&str]); 3] =
+    [("cli", &["help::", "json::", "list::", "programs::", "refusals::", "traces::"]), ("queue", &[]), ("user", &[])];
 /// What clippy and the documentation examples take on two CPUs, in seconds: they begin early.
 const CLIPPY_S: f64 = 240.0;
+/// What tests that collect from programs take, in seconds.
+const COLLECTING_S: f64 = 180.0;
 /// What a test binary without real loads is expected to take.
 const BINARY_S: f64 = 20.0;
 
@@ -115,6 +121,7 @@ pub fn run(arguments: &[&str]) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     let start = Instant::now();
+    let _tracefs = Tracefs::mount();
     let mut tally = Tally::default();
     let selection = Selection::new(&request.names, &Workspace::read()?);
     if selection.is_everything() {
@@ -147,7 +154,7 @@ fn run_everything(request: &Request, selection: &Selection, tally: &mut Tally) -
         let plan =
             vm::plan_for_test(&build, request.all, |binary, name| selection.takes(binary, name), tally)?;
         let estimates = Estimates::read();
-        let mut jobs = vec![clippy_and_examples(), unit_tests(&build)];
+        let mut jobs = vec![clippy_and_examples(), unit_tests(&build), collecting(&build)];
         jobs.extend(quiet(&build).map(|binary| Job {
             name: binary.name.clone(),
             seconds: BINARY_S,
@@ -176,15 +183,42 @@ fn run_measuring(build: &Build, full: Option<(&str, &str)>, tally: &mut Tally) -
         let make = || {
             let mut command = binary.command();
             command.envs(full);
+            for module in collecting_modules(binary).unwrap_or_default() {
+                command.args(["--skip", module]);
+            }
             command
         };
         libtest::run(&binary.name, make, Manner::Serial, tally)
     })
 }
 
+/// The modules of a binary that collect from programs; none named: all.
+fn collecting_modules(binary: &TestBinary) -> Option<&'static [&'static str]> {
+    COLLECTING.iter().find(|(member, _)| binary.integration && binary.member == *member).map(|(_, modules)| *modules)
+}
+
+fn collecting(build: &Build) -> Job<'_> {
+    let work = || {
+        let mut tally = Tally::default();
+        for binary in &build.tests {
+            let Some(modules) = collecting_modules(binary) else { continue };
+            let make = || {
+                let mut command = binary.command();
+                command.args(modules);
+                command
+            };
+            let name = format!("{} (collecting)", binary.name);
+            libtest::run(&name, make, Manner::Serial, &mut tally)?;
+        }
+        Ok(tally)
+    };
+    Job { name: "tests that collect from programs".into(), seconds: COLLECTING_S, work: Box::new(work) }
+}
+
 /// Integration tests that read and write files.
 fn quiet(build: &Build) -> impl Iterator<Item = &TestBinary> {
-    build.tests.iter().filter(|binary| binary.integration && !measures(binary))
+    let is_quiet = |binary: &&TestBinary| binary.integration && !measures(binary) && collecting_modules(binary).is_none();
+    build.tests.iter().filter(is_quiet)
 }
 
 fn tests_of(binary: &TestBinary, manner: Manner) -> Result<Tally> {
@@ -262,8 +296,11 @@ fn run_named(binary: &TestBinary, names: &[String], through_sudo: bool, tally: &
         command.arg("--exact").args(names);
         command
     };
-    let manner = if measures(binary) { Manner::Serial } else { Manner::Parallel };
-    libtest::run(&binary.name, make, manner, tally)
+    libtest::run(&binary.name, make, manner(binary), tally)
+}
+
+fn manner(binary: &TestBinary) -> Manner {
+    if measures(binary) || collecting_modules(binary).is_some() { Manner::Serial } else { Manner::Parallel }
 }
 
 fn is_privileged(test: &str) -> bool {
@@ -309,8 +346,7 @@ pub fn run_unprivileged(crates: &BTreeSet<&str>, tally: &mut Tally) -> Result<()
             command.args(["--skip", "root_"]);
             command
         };
-        let manner = if measures(binary) { Manner::Serial } else { Manner::Parallel };
-        step(tally, &binary.name, |tally| libtest::run(&binary.name, make, manner, tally))?;
+        step(tally, &binary.name, |tally| libtest::run(&binary.name, make, manner(binary), tally))?;
     }
     Ok(())
 }
