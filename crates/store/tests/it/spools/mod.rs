@@ -128,7 +128,7 @@ fn a_recording_begins_when_it_is_told_to_have_started() {
     let paths = RecordingPaths::new();
     let writer = SpoolWriter::create(&paths.target, &description()).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(&paths.partial), mode(&paths.partial.join("description.json"))), (0o700, 0o600));
+    assert_eq!((mode(&paths.partial), mode(&paths.partial.join("session.json"))), (0o700, 0o600));
     // A link in the way is replaced, not followed.
     let other = paths.target.with_file_name("other");
     std::os::unix::fs::symlink(&other, paths.partial.join("started.json.partial")).unwrap();
