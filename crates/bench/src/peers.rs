@@ -6,7 +6,7 @@ use crate::pipe::Sample;
 use crate::requirements::{BPFTRACE, PERF};
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use rtscope_peers::{Running, finished};
+use rtscope_peers::{ChildProcess, finished};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -96,7 +96,7 @@ impl Drop for Ftrace {
 pub struct Perf {
     cpu: usize,
     directory: tempfile::TempDir,
-    running: Option<(Running, File)>,
+    running: Option<(ChildProcess, File)>,
 }
 
 impl Perf {
@@ -110,7 +110,7 @@ impl Perf {
     }
 
     /// Gives perf an order and waits until it says that it has obeyed, or has ended.
-    fn order(&self, perf: &mut Running, control: &mut File, word: &str) -> Result<()> {
+    fn order(&self, perf: &mut ChildProcess, control: &mut File, word: &str) -> Result<()> {
         // Opened for both directions, so that opening does not wait for perf.
         let mut ack = OpenOptions::new()
             .read(true)
@@ -146,7 +146,7 @@ impl Tool for Perf {
             .arg(data)
             .arg(format!("--control=fifo:{},{}", control.display(), ack.display()))
             .stdout(Stdio::null());
-        let mut perf = Running::start(&mut command, PERF.remedy, None)?;
+        let mut perf = ChildProcess::start(&mut command, PERF.remedy, None)?;
         self.order(&mut perf, &mut control_file, "enable\n")?;
         self.running = Some((perf, control_file));
         Ok(())
@@ -176,7 +176,7 @@ const ATTACHED: &str = "__BPFTRACE_NOTIFY_PROBES_ATTACHED";
 pub struct Bpftrace {
     name: &'static str,
     script: &'static str,
-    running: Option<Running>,
+    running: Option<ChildProcess>,
 }
 
 impl Bpftrace {
@@ -194,7 +194,7 @@ impl Tool for Bpftrace {
     fn on(&mut self) -> Result<()> {
         let mut command = Command::new("bpftrace");
         command.env(ATTACHED, "1").args(["-e", self.script]).stdout(Stdio::null());
-        let running = self.running.insert(Running::start(&mut command, BPFTRACE.remedy, None)?);
+        let running = self.running.insert(ChildProcess::start(&mut command, BPFTRACE.remedy, None)?);
         running.until("its probes are attached", &|| false, |running| {
             running.said().iter().any(|line| line.contains(ATTACHED))
         })?;
