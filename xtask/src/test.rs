@@ -50,8 +50,11 @@ root, the privileged ones among them are run through sudo.
 const MEASURING: [&str; 7] = ["artis", "cli", "collect", "kernel", "production-line", "shield", "testkit"];
 /// Crates and modules whose tests do neither, but start collectors of programs, which find each other: one test at a time,
 /// beside guests.
-const COLLECTING: [(&str, &[&str]); 3] =
-    [("cli", &["help::", "json::", "list::", "programs::", "refusals::", "traces::"]), ("queue", &[]), ("user", &[])];
+const COLLECTING: [(&str, &[&str]); 3] = [
+    ("cli", &["help::", "json::", "list::", "programs::", "refusals::", "traces::"]),
+    ("queue", &[]),
+    ("user", &[]),
+];
 /// What clippy and the documentation examples take on two CPUs, in seconds: they begin early.
 const CLIPPY_S: f64 = 240.0;
 /// What tests that collect from programs take, in seconds.
@@ -194,7 +197,10 @@ fn run_measuring(build: &Build, full: Option<(&str, &str)>, tally: &mut Tally) -
 
 /// The modules of a binary that collect from programs; none named: all.
 fn collecting_modules(binary: &TestBinary) -> Option<&'static [&'static str]> {
-    COLLECTING.iter().find(|(member, _)| binary.integration && binary.member == *member).map(|(_, modules)| *modules)
+    COLLECTING
+        .iter()
+        .find(|(member, _)| binary.integration && binary.member == *member)
+        .map(|(_, modules)| *modules)
 }
 
 fn collecting(build: &Build) -> Job<'_> {
@@ -217,7 +223,9 @@ fn collecting(build: &Build) -> Job<'_> {
 
 /// Integration tests that read and write files.
 fn quiet(build: &Build) -> impl Iterator<Item = &TestBinary> {
-    let is_quiet = |binary: &&TestBinary| binary.integration && !measures(binary) && collecting_modules(binary).is_none();
+    let is_quiet = |binary: &&TestBinary| {
+        binary.integration && !measures(binary) && collecting_modules(binary).is_none()
+    };
     build.tests.iter().filter(is_quiet)
 }
 
