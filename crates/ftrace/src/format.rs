@@ -4,7 +4,7 @@
 /// A tracepoint of the running kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventFormat {
-    /// What the first two bytes of each of its records hold. Different after every boot, and on every kernel.
+    /// The number in the first two bytes of each of its records. Different after every boot, and on every kernel.
     pub id: u16,
     /// Its subsystem: `sched`, `block`, `syscalls`.
     pub system: String,
@@ -14,7 +14,7 @@ pub struct EventFormat {
     pub common: Vec<Field>,
     /// Its own fields, in the order of the description.
     pub fields: Vec<Field>,
-    /// The kernel's own way to print it, as written; names for numbers can be found in it.
+    /// The kernel's C expression that prints it, as written; names for numbers can be found in it.
     pub print_fmt: String,
 }
 
@@ -39,21 +39,21 @@ pub struct Field {
 pub enum FieldKind {
     /// One integer of 1, 2, 4 or 8 bytes (enumerations and booleans too).
     Scalar(Scalar),
-    /// So many elements in a row, in place. Of text: up to the first zero byte.
+    /// A fixed number of elements, in place. Text ends at the first zero byte.
     Array {
-        /// What each element is.
+        /// The type of each element.
         element: Scalar,
         /// How many.
         len: u32,
     },
     /// Elements elsewhere in the record: the field holds `length in bytes << 16 | offset`.
     Dynamic {
-        /// What each element is.
+        /// The type of each element.
         element: Scalar,
         /// The offset counts from the end of this field (`__rel_loc`), not from the beginning of the record (`__data_loc`).
         relative: bool,
     },
-    /// Something that the description does not tell apart (a structure by value): bytes.
+    /// Something that the description does not resolve (a structure by value): bytes.
     Opaque,
 }
 
@@ -64,7 +64,7 @@ pub struct Scalar {
     pub size: u8,
     /// Two's complement.
     pub signed: bool,
-    /// What it means to a reader.
+    /// How a reader is to take it.
     pub meaning: Meaning,
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The formats in which the kernel's own tracer (ftrace) describes and stores events. Pure: text and bytes in, values out.
 //!
-//! - [`mod@format`]: what a tracepoint's `format` file says: fields, their offsets and sizes, names for their
-//!   numbers.
-//! - [`page`]: events out of the ring buffer's sub-buffers.
-//! - [`pattern`]: which tracepoints a user means.
+//! - [`mod@format`]: the content of a tracepoint's `format` file: fields, their offsets and sizes. `parse` reads it, and
+//!   [`Symbols`] are the names for a field's numbers.
+//! - [`page`]: events from the ring buffer's sub-buffers.
+//! - [`pattern`]: which tracepoints a user asks for.
 
 #![deny(
     clippy::cast_possible_truncation,

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Decodes sub-buffers of the kernel's ring buffer, as `per_cpu/cpuN/trace_pipe_raw` gives them.
 //!
-//! A sub-buffer is a header (time of its beginning, bytes in use, whether events were lost before it) and events behind one
-//! another. Each event's first word holds a kind of 5 bits and a time of 27 bits since the event before; larger times are
+//! A sub-buffer is a header (time of its beginning, bytes in use, whether events were lost before it) and events one after the
+//! other. Each event's first word holds a kind of 5 bits and a time of 27 bits since the previous event; larger times are
 //! entries of their own. The layout is described in `events/header_page` and `events/header_event`; its meaning is that of
 //! `include/linux/ring_buffer.h` and `kernel/trace/ring_buffer.c`. Compared with the kernel's own text on 6.1 and 6.18.
 //!
-//! The bytes are those of the running machine: byte order and width are native. They can also come from a file that was cut
-//! or changed, so every length is checked, and decoding ends where an entry makes no sense ([`Events::broken_at`]).
+//! The bytes are those of the running machine: byte order and width are native. They can also come from a file that was
+//! truncated or changed, so every length is checked, and decoding ends where an entry makes no sense ([`Events::broken_at`]).
 
 /// The flags in the word of bytes in use (`RB_MISSED_EVENTS`, `RB_MISSED_STORED`): events were lost before this sub-buffer,
-/// and their number stands behind the last event.
+/// and their number follows the last event.
 const MISSED_EVENTS: u64 = 1 << 31;
 const MISSED_STORED: u64 = 1 << 30;
 /// A sub-buffer is at most 64 pages of at most 64 KiB: the rest of the word are flags, also ones not known yet.
@@ -23,10 +23,10 @@ const TIME_STAMP: u32 = 31;
 
 /// Bits of time in an event's first word.
 const TIME_BITS: u32 = 27;
-/// An absolute time has 59 bits; the others are those of the time before.
+/// An absolute time has 59 bits; the others are those of the previous time.
 const ABSOLUTE_BITS: u32 = 59;
 
-/// Where things are in a sub-buffer.
+/// Offsets and sizes in a sub-buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLayout {
     /// Offset and bytes of the word of bytes in use (4 or 8 bytes).
@@ -40,24 +40,24 @@ pub struct PageLayout {
 /// A sub-buffer, or a description of them, that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PageError {
-    /// `events/header_page` is not what is known of it.
-    #[error("events/header_page of tracefs describes no layout that is known: no usable line for '{0}'")]
+    /// `events/header_page` is not in the known form.
+    #[error("events/header_page of tracefs describes an unknown layout: no usable line for '{0}'")]
     Layout(&'static str),
     /// Less than a header.
-    #[error("a sub-buffer of {0} bytes has no whole header")]
+    #[error("a sub-buffer of {0} bytes has an incomplete header")]
     Short(usize),
     /// More bytes in use than there are.
-    #[error("a sub-buffer says that {commit} bytes are in use, and has {capacity}")]
+    #[error("a sub-buffer claims {commit} bytes in use, but has {capacity}")]
     Commit {
-        /// What it says.
+        /// The claim.
         commit: u64,
-        /// What there is.
+        /// The bytes there are.
         capacity: usize,
     },
 }
 
 impl PageLayout {
-    /// Reads `events/header_page` (of the instance: instances can have sub-buffers of their own size).
+    /// Reads `events/header_page` (of the instance: the size of sub-buffers can differ between instances).
     ///
     /// # Errors
     /// [`PageError::Layout`].
@@ -85,7 +85,7 @@ impl PageLayout {
         }
     }
 
-    /// The layout of 64-bit kernels, with sub-buffers of so many bytes.
+    /// The layout of 64-bit kernels, with sub-buffers of this many bytes.
     #[must_use]
     pub fn of_64_bit(page_bytes: usize) -> PageLayout {
         PageLayout { commit: (8, 8), data: 16, page_bytes }
@@ -101,7 +101,7 @@ impl PageLayout {
 /// Events that were lost before a sub-buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissedEvents {
-    /// How many; `None`: the kernel had no room to say it.
+    /// How many; `None`: there was no space for the number in the sub-buffer.
     pub count: Option<u64>,
 }
 
@@ -114,7 +114,7 @@ pub struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// Looks at a sub-buffer's header. `bytes` may be cut behind the part in use.
+    /// Reads a sub-buffer's header. `bytes` may end behind the part in use.
     ///
     /// # Errors
     /// [`PageError::Short`] and [`PageError::Commit`].
@@ -135,7 +135,7 @@ impl<'a> Page<'a> {
                 _ => data.get(used..used + 8).map(|word| u64_at(word, 0)),
             })
             .flatten();
-        // None and all ones are no counts.
+        // 0 and all ones are not counts.
         let count = stored.filter(|count| *count != 0 && *count != u64::MAX);
         let missed = (commit & MISSED_EVENTS != 0).then_some(MissedEvents { count });
         Ok(Page { start_ns: u64_at(header, 0), missed, data: events })
@@ -147,13 +147,13 @@ impl<'a> Page<'a> {
         self.start_ns
     }
 
-    /// Whether events were lost between the sub-buffer before and this one.
+    /// Whether events were lost between the previous sub-buffer and this one.
     #[must_use]
     pub fn missed(&self) -> Option<MissedEvents> {
         self.missed
     }
 
-    /// Nothing is in it.
+    /// Whether it has no events.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.data.is_empty()
@@ -194,7 +194,7 @@ impl RawEvent<'_> {
         Some(u32::from_ne_bytes(*bytes))
     }
 
-    /// It happened in a hard interrupt, a softirq or an NMI (`common_flags`): not by the thread that is named, but to it.
+    /// It happened in a hard interrupt, a softirq or an NMI (`common_flags`): not by the named thread, but while it ran.
     #[must_use]
     pub fn in_interrupt(&self) -> bool {
         self.payload.get(2).is_some_and(|flags| flags & IN_INTERRUPT != 0)
@@ -211,8 +211,7 @@ pub struct Events<'a> {
 }
 
 impl Events<'_> {
-    /// Where decoding ended because an entry made no sense: bytes from the first event. What stood there and behind it is
-    /// lost.
+    /// Where decoding ended because an entry made no sense: bytes from the first event. Everything from there on is lost.
     #[must_use]
     pub fn broken_at(&self) -> Option<usize> {
         self.broken_at
@@ -259,7 +258,7 @@ impl<'a> Iterator for Events<'a> {
     }
 }
 
-/// What comes of an entry that is no short event.
+/// The result of an entry that is not a short event.
 enum LongEntry<'a> {
     Event(&'a [u8]),
     GoOn,
@@ -282,7 +281,7 @@ impl<'a> Events<'a> {
         match kind {
             TIME_EXTEND => self.time_ns = self.time_ns.wrapping_add(long),
             TIME_STAMP => self.time_ns = absolute(long, self.time_ns),
-            // A long event, or one that was withdrawn: the word is its length, itself included.
+            // A long event, or a withdrawn one: the word is its length, including itself.
             _ => return self.counted(kind, delta, word, body),
         }
         self.rest = behind;
@@ -291,7 +290,7 @@ impl<'a> Events<'a> {
 
     fn counted(&mut self, kind: u32, delta: u64, length: u32, body: &'a [u8]) -> LongEntry<'a> {
         let whole = usize::try_from(length).ok().filter(|length| *length >= 4);
-        // Events begin at multiples of 4, whatever their length says.
+        // Events begin at multiples of 4, whatever their length.
         let whole = whole.and_then(|length| length.checked_next_multiple_of(4));
         let Some((counted, rest)) = whole.and_then(|length| body.split_at_checked(length)) else {
             self.broken();
@@ -299,7 +298,7 @@ impl<'a> Events<'a> {
         };
         self.rest = rest;
         if kind == PADDING {
-            // The kernel writes 1 where there was no time at all (`rb_event_discard`), since 0 would mean the end.
+            // The kernel writes 1 where no time passed (`rb_event_discard`), since 0 would mean the end.
             if delta != 1 {
                 self.time_ns = self.time_ns.wrapping_add(delta);
             }
@@ -320,7 +319,7 @@ fn split_word(word: u32) -> (u32, u64) {
     }
 }
 
-/// An absolute time with the upper bits of the time before (`rb_fix_abs_ts`).
+/// An absolute time with the upper bits of the previous time (`rb_fix_abs_ts`).
 fn absolute(time_ns: u64, before_ns: u64) -> u64 {
     let upper = before_ns >> ABSOLUTE_BITS << ABSOLUTE_BITS;
     if upper == 0 {

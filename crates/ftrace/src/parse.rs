@@ -2,9 +2,9 @@
 //! Reads a tracepoint's `format` file.
 //!
 //! The kernel writes it with a few fixed `printf` formats (`f_show` in `kernel/trace/trace_events.c`), but the types in it
-//! are whatever the tracepoint's author wrote: any C declaration, also attributes and macros that were not expanded. So a
-//! declaration is only trusted for what it is needed for; sizes, offsets and signs are the file's. What cannot be told is
-//! [`FieldKind::Opaque`]: its bytes are kept, nothing is guessed.
+//! are whatever the tracepoint's author wrote: any C declaration, even with attributes and unexpanded macros. So a
+//! declaration is only trusted where nothing else tells; sizes, offsets and signs are the file's. An unclear field is
+//! [`FieldKind::Opaque`]: its bytes are retained, nothing is guessed.
 
 use crate::format::{EventFormat, Field, FieldKind, Meaning, Scalar};
 
@@ -18,20 +18,20 @@ const WORD: u8 = if usize::BITS == 64 { 8 } else { 4 };
 /// A `format` file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// A part that every such file has is not there.
+    /// A part that every such file has is missing.
     #[error("the description of a tracepoint has no line '{0}'")]
     NoLine(&'static str),
-    /// A number that is none, or is too large.
-    #[error("'{text}' in the description of tracepoint {event} is no usable {what}")]
+    /// Not a number, or too large a number.
+    #[error("'{text}' in the description of tracepoint {event} is not a usable {what}")]
     Number {
         /// The tracepoint.
         event: String,
-        /// What it should be.
+        /// Its meaning.
         what: &'static str,
-        /// What is there.
+        /// The text in its place.
         text: String,
     },
-    /// A line that describes a field, but not as the kernel does.
+    /// A line that describes a field in another form than the kernel's.
     #[error("the description of tracepoint {event} has a field that cannot be read: '{line}'")]
     Field {
         /// The tracepoint.
@@ -45,7 +45,7 @@ pub enum ParseError {
 }
 
 impl EventFormat {
-    /// Reads the text of a `format` file. The subsystem is not in it: it is the directory's name.
+    /// Reads the text of a `format` file. The subsystem is not in it: it is the name of the directory.
     ///
     /// # Errors
     /// See [`ParseError`]. Any text gives a value or an error.
@@ -95,7 +95,7 @@ fn number(event: &str, what: &'static str, text: &str) -> ParseError {
 /// `unsigned short common_type; offset:0; size:2; signed:0;`
 fn parse_field(format: &EventFormat, line: &str, rest: &str) -> Result<Field, ParseError> {
     let broken = || ParseError::Field { event: format.name.clone(), line: line.chars().take(200).collect() };
-    // A declaration can hold a `;` only in an attribute that nobody has seen yet; the numbers are the last three parts.
+    // A declaration can hold a `;` only in an attribute not seen so far; the numbers are the last three parts.
     let (declaration, numbers) = rest.rsplit_once("offset:").ok_or_else(broken)?;
     let declaration = declaration.trim().strip_suffix(';').ok_or_else(broken)?.trim();
     let mut parts = numbers.split(';').map(str::trim);
@@ -125,7 +125,7 @@ struct Declaration<'a> {
     location: &'a str,
     /// The type before the name, without brackets.
     base: String,
-    /// What is between the brackets; `None`: no array.
+    /// The text between the brackets; `None`: not an array.
     brackets: Option<&'a str>,
     /// The field's name.
     name: &'a str,
@@ -168,7 +168,7 @@ impl<'a> Declaration<'a> {
         self.base.contains('*')
     }
 
-    /// The words of the type that say something about its values.
+    /// The words of the type that tell something about its values.
     fn words(&self) -> impl Iterator<Item = &str> {
         let qualifier = |word: &&str| !matches!(*word, "const" | "volatile" | "__user" | "__rcu" | "__iomem");
         self.base.split(|c: char| c.is_whitespace() || c == '*').filter(|w| !w.is_empty()).filter(qualifier)
@@ -219,7 +219,7 @@ fn without_attributes(text: &str) -> String {
 fn kind_of(format: &EventFormat, declared: &Declaration<'_>, size: u32, signed: bool) -> FieldKind {
     if !declared.location.is_empty() {
         let element = dynamic_element(format, declared, signed);
-        // The word that says where the elements are.
+        // The word that tells where the elements are.
         let usable = size == 4;
         let relative = declared.location == "__rel_loc";
         return if usable { FieldKind::Dynamic { element, relative } } else { FieldKind::Opaque };
@@ -261,7 +261,7 @@ fn array_of(
     }
 }
 
-/// The elements of a dynamic array have no size in the file: their type's is taken, or else they are bytes.
+/// The file has no size for the elements of a dynamic array: that of their type is taken, or else they are bytes.
 fn dynamic_element(format: &EventFormat, declared: &Declaration<'_>, signed: bool) -> Scalar {
     if declared.is_cpu_mask() {
         return Scalar { size: WORD, signed: false, meaning: Meaning::CpuMask };
@@ -300,9 +300,9 @@ fn meaning(format: &EventFormat, declared: &Declaration<'_>) -> Meaning {
     Meaning::Number
 }
 
-/// The kernel stores each argument of a system call in a whole register and calls it unsigned, also `int dfd`, of which only
-/// the lower half is defined. Here such an argument is what its C type says (on little-endian machines it is at the same
-/// place): −100 and not 4294967196.
+/// The kernel stores each argument of a system call in a whole register and calls it unsigned, even `int dfd`, of which only
+/// the lower half is defined. Here such an argument has its C type (on little-endian machines it is at the same place):
+/// −100 and not 4294967196.
 fn as_argument(format: &EventFormat, declared: &Declaration<'_>, scalar: Scalar) -> Scalar {
     let is_argument = format.system == "syscalls" && format.name.starts_with("sys_enter_");
     if !is_argument || cfg!(target_endian = "big") || scalar.size != WORD || declared.is_pointer() {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which tracepoints a user means: `sched:*,irq:*,syscalls,!sched:sched_stat_*`.
+//! Which tracepoints a user asks for: `sched:*,irq:*,syscalls,!sched:sched_stat_*`.
 //!
 //! - `SYSTEM:NAME`: both with `*` (any characters) and `?` (one character).
-//! - `syscalls`: all system calls; any other word without a colon is the name of a subsystem or of an event of any
-//!   subsystem, so `sched`, `sched_switch` and `*` do what they look like.
+//! - `syscalls`: all system calls; any other word without a colon is the name of a subsystem, or of an event of any
+//!   subsystem; so `sched`, `sched_switch` and `*` mean what they look like.
 //! - `syscalls:openat`: a system call, its entry and its exit. The names are the kernel's (`newfstatat`, not `fstatat`).
-//! - `!PATTERN`: without these. Exclusions count wherever they stand. Only exclusions: all but these.
+//! - `!PATTERN`: without these, wherever in the list it stands. A list of exclusions only: all but these.
 
 /// How the kernel names the events of a system call.
 const SYSCALL_PREFIXES: [&str; 2] = ["sys_enter_", "sys_exit_"];
@@ -20,7 +20,7 @@ pub enum PatternError {
     Empty(String),
     /// A second colon, or a blank.
     #[error(
-        "'{0}' is no event pattern; write SYSTEM:NAME (sched:sched_switch), with * and ? for any characters, and commas between"
+        "'{0}' is not an event pattern; write SYSTEM:NAME (sched:sched_switch), with * and ? for any characters, and commas between"
     )]
     Form(String),
 }
@@ -69,7 +69,7 @@ impl Pattern {
     }
 }
 
-/// A list of patterns: which tracepoints are meant, and which not.
+/// A list of patterns: which tracepoints are included, and which excluded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patterns {
     list: Vec<Pattern>,
@@ -97,13 +97,13 @@ impl Patterns {
         Ok(all)
     }
 
-    /// Without any pattern no event is meant.
+    /// Whether there is no pattern, so that no event matches.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Whether this tracepoint is meant.
+    /// Whether this tracepoint is included.
     #[must_use]
     pub fn matches(&self, system: &str, name: &str) -> bool {
         let wanted = |exclude: bool| self.list.iter().filter(move |pattern| pattern.exclude == exclude);
@@ -122,7 +122,7 @@ impl Patterns {
 
 /// Whether `pattern` describes all of `text`: `*` any characters, `?` one, all else itself.
 ///
-/// Goes back only to the last `*`, which is enough (what an earlier one took can always be taken by the later one), so the
+/// Backtracks only to the last `*`, which is enough (text taken by an earlier one can always be taken by the later one), so the
 /// time is at most the product of the lengths.
 #[must_use]
 pub fn glob(pattern: &str, text: &str) -> bool {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_mean_what_they_look_like() {
+    fn lists_select_the_events_that_they_name() {
         let meant = |list: &str| {
             let patterns = Patterns::parse(list).unwrap();
             let events = [
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn texts_that_are_not_a_pattern_are_refused() {
         for text in ["", ",", "a,,b", "sched:", ":x", "!", "!sched:"] {
             assert!(matches!(Patterns::parse(text), Err(PatternError::Empty(_))), "{text}");
         }

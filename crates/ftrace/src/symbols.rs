@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Names for numbers, from the kernel's own way to print an event.
+//! Names for numbers, from the C expression by which the kernel prints an event.
 //!
 //! `print fmt` is C source: `__print_symbolic(REC->vec, { 0, "HI" }, { 1, "TIMER" })`. Only what is certain is taken: the
 //! first argument has to be the field itself, and each number a constant expression of literals. An enumerator that the
-//! kernel did not replace by its number leaves out that name only.
+//! kernel did not replace by its number loses only that name.
 
 use crate::format::EventFormat;
 
@@ -15,7 +15,7 @@ const MAX_DEPTH: u32 = 32;
 /// The names of a field's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbols {
-    /// Each number is a set of bits, and a value is printed as the names of all that it holds.
+    /// Each number is a set of bits, and a value is printed as the names of all numbers that it contains.
     pub flags: bool,
     /// Numbers and their names, in the order in which the kernel compares.
     pub names: Vec<(u64, String)>,
@@ -60,7 +60,7 @@ fn names(mut text: &str) -> Vec<(u64, String)> {
     while found.len() < MAX_NAMES {
         text = text.trim_start_matches([' ', ',', '\t', '\n', '\\']);
         if text.starts_with('"') {
-            // What is put between the names of flags.
+            // The separator between the names of flags.
             let Some((_, rest)) = string(text) else { break };
             text = rest;
             continue;
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn constants_are_what_c_says() {
+    fn constants_have_their_value_in_c() {
         let cases = [
             ("0", Some(0)),
             ("0x1f", Some(0x1f)),

@@ -2,10 +2,10 @@
 //! One bank of the flight recorder: copy, then find the records.
 //!
 //! A bank is copied whole, while its CPU may still be writing (a CPU that has had no event since the trigger has not
-//! flipped: it is asleep, and is not woken for this). The head is read before and after: what lies between
+//! flipped: it is asleep, and is not woken for this). The head is read before and after: everything between
 //! `head_after - size` and `head_before` was neither overwritten nor unwritten in that time. Then the copy is walked from
-//! the first record of the oldest sub-buffer. A record that is still open is stepped over by its length; bytes that are
-//! no record of this lap make the walk go on at the next sub-buffer. Both are counted.
+//! the first record of the oldest sub-buffer. A record that is still open is stepped over by its length; where the
+//! bytes are not a record of this lap, the walk continues at the next sub-buffer. Both are counted.
 
 use crate::{Controls, SharedMemory};
 use rtscope_abi as abi;
@@ -60,7 +60,7 @@ impl<'a> Frame<'a> {
 pub struct Gaps {
     /// Records whose writer had not finished.
     pub unfinished: u64,
-    /// Places where the bytes were no record; each may stand for several.
+    /// Places where the bytes were not a record; each may stand for several records.
     pub unreadable: u64,
 }
 
@@ -77,7 +77,7 @@ impl BankImage {
         self.words.resize((size + abi::RTS_BANK_SLACK as usize) / 8, 1);
     }
 
-    /// Copies bank `bank` of `cpu` into this image, whose memory is used again.
+    /// Copies bank `bank` of `cpu` into this image, whose memory is reused.
     pub fn copy_from(
         &mut self,
         memory: &SharedMemory,
@@ -93,7 +93,7 @@ impl BankImage {
         self.words.resize((size + abi::RTS_BANK_SLACK as usize) / 8, 0);
         self.head_before = controls.head(cpu, bank);
         memory.copy(base, &mut self.first);
-        // Only what was ever written.
+        // Only the part that was ever written.
         let used = if self.head_before >= self.size { self.words.len() } else { index(self.head_before / 8) };
         memory.copy(base + STARTS * 8, &mut self.words[..used]);
         memory.end_of_copy();
@@ -163,7 +163,7 @@ impl BankImage {
 }
 
 /// Length in words, and whether it is committed, of the record at `position` of a ring of `size` bytes that begins with
-/// `word`; `None` when that is no record of the position's lap.
+/// `word`; `None` when that is not a record of the position's lap.
 pub(crate) fn record_word(word: u64, position: u64, size: u64) -> Option<(usize, bool)> {
     let length = (word & 0xff) as usize;
     let lap = (position >> size.trailing_zeros()).wrapping_add(1) & u64::from(u32::MAX);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A writer in Rust that does what `reserve()` in recorder.bpf.h does, and what the reader makes of its banks.
+//! A writer in Rust that does what `reserve()` in recorder.bpf.h does, and how the reader decodes its banks.
 
 use super::*;
 use std::mem::offset_of;
@@ -71,7 +71,7 @@ fn a_bank_that_was_never_full_holds_all() {
 }
 
 #[test]
-fn a_bank_that_went_round_holds_its_last_part_without_a_gap() {
+fn a_bank_that_wrapped_around_holds_its_last_part_without_a_gap() {
     let mut writer = Writer::new();
     let last = 20_000;
     (1..=last).for_each(|time| writer.write(1, time, (time % 11) as usize, abi::RTS_COMMITTED));
@@ -98,7 +98,7 @@ fn an_unfinished_record_is_stepped_over_and_counted() {
 }
 
 #[test]
-fn bytes_that_are_no_record_cost_at_most_one_sub_buffer() {
+fn bytes_that_are_not_a_record_cost_at_most_one_sub_buffer() {
     let mut writer = Writer::new();
     (1..=1000).for_each(|time| writer.write(1, time, 3, abi::RTS_COMMITTED));
     let mut image = writer.image();

@@ -19,7 +19,7 @@ fn half(word: u64, byte_offset: usize) -> u32 {
 }
 
 impl Controls {
-    /// Over a mapping of the map `controls` (writable, because readers say how far they have read).
+    /// Over a mapping of the map `controls` (writable, because readers report how far they have read).
     #[must_use]
     pub fn new(memory: SharedMemory, cpus: usize) -> Controls {
         Controls { memory, cpus }
@@ -31,7 +31,7 @@ impl Controls {
         Controls { memory: self.memory.share(), cpus: self.cpus }
     }
 
-    /// Bytes to map for so many CPUs.
+    /// Bytes to map for this many CPUs.
     #[must_use]
     pub fn bytes(cpus: usize) -> usize {
         cpus * size_of::<abi::rts_cpu_control>()
@@ -66,7 +66,7 @@ impl Controls {
         )
     }
 
-    /// The same of the bank's epoch before.
+    /// Position and time at which the bank's previous epoch began.
     #[must_use]
     pub fn previous_start(&self, cpu: usize, bank: usize) -> (u64, u64) {
         (
@@ -78,7 +78,7 @@ impl Controls {
     /// The bank being written, and the trigger generation at which the CPU switched to it.
     #[must_use]
     pub fn active(&self, cpu: usize) -> (usize, u32) {
-        // `active` and `flipped` share a word, so this is one consistent look at both.
+        // `active` and `flipped` share a word, so both come from one consistent reading.
         let word = self.memory.load_acquire(self.at(cpu, offset_of!(abi::rts_cpu_control, active)));
         let active = half(word, offset_of!(abi::rts_cpu_control, active));
         let flipped = half(word, offset_of!(abi::rts_cpu_control, flipped));
@@ -90,7 +90,7 @@ impl Controls {
         self.memory.store_release(self.at(cpu, offset_of!(abi::rts_cpu_control, tail)), position);
     }
 
-    /// A stream's records that found the ring full, by their type.
+    /// A stream's records that did not fit because the ring was full, by type.
     #[must_use]
     pub fn lost(&self, cpu: usize) -> [u64; abi::RTS_LOST_TYPES as usize] {
         let first = self.at(cpu, offset_of!(abi::rts_cpu_control, lost));
@@ -103,12 +103,12 @@ impl Controls {
         self.memory.load_acquire(self.at(cpu, offset_of!(abi::rts_cpu_control, late_head)))
     }
 
-    /// Says how many late responses have been read, so that their slots can be used again.
+    /// Reports how many late responses have been read, so that their slots can be reused.
     pub fn set_late_tail(&self, cpu: usize, tail: u64) {
         self.memory.store_release(self.at(cpu, offset_of!(abi::rts_cpu_control, late_tail)), tail);
     }
 
-    /// Late responses that found the ring full.
+    /// Late responses that did not fit because the ring was full.
     #[must_use]
     pub fn late_lost(&self, cpu: usize) -> u64 {
         self.memory.load(self.at(cpu, offset_of!(abi::rts_cpu_control, late_lost)))
@@ -121,12 +121,12 @@ pub struct Trigger {
     memory: SharedMemory,
 }
 
-/// One look at the trigger.
+/// One reading of the trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TriggerState {
     /// A late response has pulled it, and the banks have not been given back yet.
     pub armed: bool,
-    /// Number of the snapshot.
+    /// The snapshot's number.
     pub generation: u64,
     /// When the late response was detected.
     pub detected_ns: u64,
@@ -170,12 +170,12 @@ impl Trigger {
         self.memory.store_release_u32(offset_of!(abi::rts_trigger, state), abi::RTS_TRIGGER_IDLE);
     }
 
-    /// Switches all programs on or off. Off, each returns at its first instruction.
+    /// Enables or disables all eBPF programs. A disabled one returns at its first instruction.
     pub fn enable(&self, on: bool) {
         self.memory.store_release_u32(offset_of!(abi::rts_trigger, enabled), u32::from(on));
     }
 
-    /// Whether the task iterator makes the tracker take tasks in.
+    /// Whether the task iterator makes the tracker adopt tasks.
     pub fn adopt_tasks(&self, on: bool) {
         self.memory.store_release_u32(offset_of!(abi::rts_trigger, adopt), u32::from(on));
     }
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn giving_back_disarms_and_leaves_the_programs_on() {
+    fn re_arming_disarms_and_leaves_the_programs_enabled() {
         let memory = SharedMemory::anonymous(Trigger::bytes()).unwrap();
         memory.store_release(offset_of!(abi::rts_trigger, stop_at_ns), 77);
         memory.store_release(offset_of!(abi::rts_trigger, generation), 3);

@@ -58,7 +58,7 @@ macro_rules! at {
     };
 }
 
-/// The event of a record; `None` when it is not one that we know.
+/// The event of a record; `None` for unknown kinds.
 #[must_use]
 pub fn decode(cpu: CpuId, frame: &Frame<'_>) -> Option<Event> {
     if frame.bytes_len() < record_size(frame.kind)? {
@@ -190,7 +190,7 @@ fn irq_event(frame: &Frame<'_>, f: Fields<'_>) -> Option<EventKind> {
     })
 }
 
-/// What hands work on: to other CPUs, to workers.
+/// Events that hand work on: to other CPUs, to workers.
 fn deferral_event(frame: &Frame<'_>, f: Fields<'_>) -> Option<EventKind> {
     Some(match u32::from(frame.kind) {
         abi::RTS_IPI_SEND_MASK => {
@@ -274,7 +274,7 @@ fn origin_kind(number: u8) -> Option<OriginKind> {
     }
 }
 
-/// The tracker's account of a late response; `None` when it is not one that we know.
+/// The tracker's report of a late response; `None` when it has unknown kinds in it.
 #[must_use]
 pub fn late_response(raw: &RawLateResponse) -> Option<LateResponse> {
     let f = Fields(raw.words());

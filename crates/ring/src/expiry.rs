@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! When a timer's interrupt came for a thread: `struct rts_expiry`, which the thread itself reads after each sleep.
+//! When the timer interrupt of a thread came: `struct rts_expiry`, which the thread itself reads after each sleep.
 
 use crate::SharedMemory;
 use rtscope_abi as abi;
 use rtscope_event::MonotonicNs;
 use std::mem::{offset_of, size_of};
 
-/// The words that the thread and the programs share.
+/// The words that the thread and the eBPF programs share.
 #[derive(Debug)]
 pub struct Expiry {
     memory: SharedMemory,
 }
 
-/// An interrupt.
+/// The interrupt of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerInterrupt {
     /// When its handler was entered.
@@ -34,7 +34,7 @@ impl Expiry {
         size_of::<abi::rts_expiry>()
     }
 
-    /// Whose timers are meant.
+    /// The thread whose timers are watched.
     pub fn watch(&self, tid: u32) {
         self.memory.store_release_u32(offset_of!(abi::rts_expiry, tid), tid);
     }

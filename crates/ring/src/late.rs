@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The per-CPU rings of late responses: the tracker writes, user space polls and says how far it has read.
+//! The per-CPU rings of late responses: the tracker writes, user space polls and reports how far it has read.
 
 use crate::{Controls, SharedMemory};
 use rtscope_abi as abi;
@@ -37,19 +37,19 @@ impl LateResponseRings {
         LateResponseRings { memory, tails: vec![0; cpus] }
     }
 
-    /// Bytes to map for so many CPUs.
+    /// Bytes to map for this many CPUs.
     #[must_use]
     pub fn bytes(cpus: usize) -> usize {
         cpus * SLOTS * size_of::<abi::rts_late>()
     }
 
-    /// Takes all that is new, CPU by CPU. Without news: one load a CPU.
+    /// Takes all new late responses, CPU by CPU. If there are none: one load per CPU.
     pub fn drain(&mut self, controls: &Controls) -> Vec<RawLateResponse> {
         let mut taken = Vec::new();
         for (cpu, tail) in self.tails.iter_mut().enumerate() {
             let head = controls.late_head(cpu);
-            // The kernel side never goes further than SLOTS beyond what we have read; should the words say so
-            // nevertheless, only the slots that can be valid are looked at.
+            // The kernel side never goes further than SLOTS beyond what we have read; if the words claim otherwise,
+            // only the slots that can be valid are read.
             *tail = (*tail).max(head.saturating_sub(SLOTS as u64));
             if *tail == head {
                 continue;

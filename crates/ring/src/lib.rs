@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reading the kernel's rings: map, look at the control words, copy out, frame, decode.
+//! Reading the kernel's rings: map, read the control words, copy out, frame, decode.
 //!
-//! This is the only crate that touches memory which the kernel writes at the same time. It copies whatever it wants to
-//! look at into private memory first, word by word with atomic loads, and trusts no length in it. What leaves this crate is
-//! private: [`BankImage`]s with [`Frame`]s in them, events, and plain numbers.
+//! This is the only crate that touches memory which the kernel writes at the same time. It copies banks
+//! into private memory first, word by word with atomic loads, and trusts no length in them. What leaves this crate is
+//! private: [`BankImage`]s with [`Frame`]s in them, events, and plain numbers. A stream's complete records are the exception:
+//! no writer touches them until they are given back, so [`SharedMemory::write_to`] hands them to the kernel where they are.
 //!
 //! The layout is that of `kernel_abi.h` (crate `rtscope-abi`); offsets are taken from there, never written by hand.
 

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Records that were copied out of a bank and stand back to back, as a recording to disk keeps them.
+//! Records that were copied out of a bank and lie back to back, as a recording on disk has them.
 //!
-//! There is no lap to compare with: who copied them took whole records. Still nothing in them is trusted, since a file may
-//! be cut short or damaged.
+//! There is no lap to compare with: only whole records were copied. Still nothing in them is trusted, since a file may be
+//! truncated or damaged.
 
 use crate::Frame;
 use rtscope_abi as abi;
 
 const HEADER_WORDS: usize = 2;
 
-/// What stands at the beginning of some words.
+/// The slot at the beginning of some words.
 #[derive(Clone, Copy, Debug)]
 pub enum Slot<'a> {
     /// A committed record; the next one follows its words.
     Record(Frame<'a>),
-    /// So many words that are to be stepped over: a slot that its writer did not want any more.
+    /// The number of words to step over: a slot that its writer withdrew.
     Padding(usize),
-    /// So many words of a record whose writer had not finished.
+    /// The number of words of a record whose writer had not finished.
     Unfinished(usize),
-    /// No record, or one that is longer than what is left.
+    /// Not a record, or one that is longer than the words left.
     Garbage,
 }
 
-/// Looks at the first record in `words`.
+/// Decodes the first slot in `words`.
 #[must_use]
 pub fn first_record(words: &[u64]) -> Slot<'_> {
     let Some(word) = words.first() else { return Slot::Garbage };
@@ -48,14 +48,14 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_found_whatever_its_lap() {
+    fn a_record_of_any_lap_is_found() {
         let words = [word(3, 14, abi::RTS_COMMITTED), 500, 9, 1];
         let Slot::Record(frame) = first_record(&words) else { panic!("no record") };
         assert_eq!((frame.kind, frame.flags, frame.time_ns, frame.bytes_len()), (14, 3, 500, 24));
     }
 
     #[test]
-    fn what_is_no_record_is_told_apart() {
+    fn words_that_are_not_a_record_are_told_apart() {
         let is = |words: &[u64]| format!("{:?}", first_record(words));
         assert_eq!(is(&[word(2, 0, abi::RTS_COMMITTED), 0]), "Padding(2)");
         assert_eq!(is(&[word(4, 14, abi::RTS_OPEN), 0, 0, 0]), "Unfinished(4)");

@@ -24,7 +24,7 @@ impl SharedMemory {
     /// rounded down to whole words.
     ///
     /// # Errors
-    /// What `mmap` says: `EINVAL` when the map is not mappable or `bytes` is larger than the map.
+    /// The error of `mmap`: `EINVAL` when the map is not mappable or `bytes` is larger than the map.
     pub fn map(fd: BorrowedFd<'_>, bytes: usize, writable: bool) -> io::Result<SharedMemory> {
         let mut options = MmapOptions::new();
         options.len(bytes).populate();
@@ -39,7 +39,7 @@ impl SharedMemory {
     /// Anonymous memory of the same kind, for tests of the readers.
     ///
     /// # Errors
-    /// What `mmap` says.
+    /// The error of `mmap`.
     pub fn anonymous(bytes: usize) -> io::Result<SharedMemory> {
         let map = MmapRaw::from(MmapOptions::new().len(bytes).map_anon()?);
         Ok(SharedMemory { map: Arc::new(map), words: bytes / 8 })
@@ -54,11 +54,11 @@ impl SharedMemory {
     /// The word at `byte_offset`.
     ///
     /// # Panics
-    /// When the offset is not aligned or lies outside: a bug in this crate, since no offset comes from the memory.
+    /// When the offset is not aligned or out of range: a bug in this crate, since no offset comes from the memory.
     fn word(&self, byte_offset: usize) -> &AtomicU64 {
         assert!(
             byte_offset % 8 == 0 && byte_offset / 8 < self.words,
-            "offset {byte_offset} outside of the map"
+            "offset {byte_offset} is outside the map"
         );
         // SAFETY: the offset is inside the mapping, which lives as long as `self`.
         let pointer = unsafe { self.map.as_mut_ptr().add(byte_offset) }.cast::<u64>();
@@ -67,31 +67,31 @@ impl SharedMemory {
         unsafe { AtomicU64::from_ptr(pointer) }
     }
 
-    /// A word whose neighbours do not matter.
+    /// A word that guards nothing else.
     #[must_use]
     pub fn load(&self, byte_offset: usize) -> u64 {
-        // ORDER: relaxed; the value is used by itself (a counter, a hint), nothing is read because of it.
+        // ORDER: relaxed; the value stands alone (a counter, a hint), nothing is read because of it.
         self.word(byte_offset).load(Ordering::Relaxed)
     }
 
-    /// A word that says that others are ready.
+    /// A word that tells that other words are ready.
     #[must_use]
     pub fn load_acquire(&self, byte_offset: usize) -> u64 {
         // ORDER: acquire; pairs with the kernel side's STORE_RELEASE of the same word (recorder.bpf.h).
         self.word(byte_offset).load(Ordering::Acquire)
     }
 
-    /// Publishes a word after all that was written before.
+    /// Publishes a word after everything written before it.
     pub fn store_release(&self, byte_offset: usize, value: u64) {
         // ORDER: release; pairs with the loads of the eBPF programs, which act on the word and then on what it guards.
         self.word(byte_offset).store(value, Ordering::Release);
     }
 
-    /// The same for half a word, whose other half is somebody else's.
+    /// The same for half a word; the other half has another writer.
     pub fn store_release_u32(&self, byte_offset: usize, value: u32) {
         assert!(
             byte_offset % 4 == 0 && byte_offset / 8 < self.words,
-            "offset {byte_offset} outside of the map"
+            "offset {byte_offset} is outside the map"
         );
         // SAFETY: the offset is inside the mapping, which lives as long as `self`.
         let pointer = unsafe { self.map.as_mut_ptr().add(byte_offset) }.cast::<u32>();
@@ -103,7 +103,7 @@ impl SharedMemory {
 
     /// Orders all copies made so far before all loads that follow.
     pub fn end_of_copy(&self) {
-        // ORDER: acquire fence; the relaxed loads of a copy must not sink below the look at the head that judges the copy.
+        // ORDER: acquire fence; the relaxed loads of a copy must not sink below the reading of the head that judges the copy.
         // Pairs with the kernel side's fetch-and-add of the head, which precedes any store to the slot.
         fence(Ordering::Acquire);
     }
@@ -115,20 +115,20 @@ impl SharedMemory {
         }
     }
 
-    /// Writes `head` and these parts of the memory to a file, without a copy of our own. Nobody may be writing there.
+    /// Writes `head` and these parts of the memory to a file, without a private copy. Nothing may be writing there.
     ///
     /// # Errors
-    /// What the system says; some of it may have been written then.
+    /// The system's error; a part may have been written by then.
     ///
     /// # Panics
-    /// When a part lies outside, or `parts` are more than two: a bug of the caller, since no offset comes from the memory.
+    /// When a part is out of range, or there are more than two: a bug of the caller, since no offset comes from the memory.
     pub fn write_to(&self, file: &File, head: &[u8], parts: &[Range<usize>]) -> io::Result<()> {
         const PIECES: usize = 3;
         let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let mut pieces = [nothing; PIECES];
         pieces[0] = libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() };
         for (piece, part) in pieces[1..][..parts.len()].iter_mut().zip(parts) {
-            assert!(part.start <= part.end && part.end <= self.words * 8, "{part:?} outside of the map");
+            assert!(part.start <= part.end && part.end <= self.words * 8, "{part:?} is outside the map");
             // SAFETY: the part is inside the mapping, which lives as long as `self`.
             let begin = unsafe { self.map.as_mut_ptr().add(part.start) };
             *piece = libc::iovec { iov_base: begin.cast(), iov_len: part.len() };
@@ -141,8 +141,8 @@ impl SharedMemory {
             }
             // At most PIECES.
             let count = libc::c_int::try_from(left.len()).unwrap_or(libc::c_int::MAX);
-            // SAFETY: each piece is memory that stays there during the call and is only read, by the kernel: no reference
-            // of ours to memory that others may write exists. There are at most PIECES of them.
+            // SAFETY: each piece is memory that stays mapped during the call, which only the kernel reads: no Rust
+            // reference to memory that others may write exists. There are at most PIECES of them.
             let written = unsafe { libc::writev(file.as_raw_fd(), left.as_ptr(), count) };
             let Ok(mut written) = usize::try_from(written) else {
                 match io::Error::last_os_error() {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A bank as a stream: a reader follows the writer and takes out what is complete, in order; the writer never overwrites what
-//! has not been taken, but counts what it had to leave out.
+//! A bank as a stream: a reader follows the writer and takes complete records, in order; the writer never overwrites records
+//! that have not been taken, but counts those that do not fit.
 //!
 //! The reader stops at the first record that is not complete. Its writer is inside an eBPF program that was interrupted, or
 //! (on kernels that run them preemptible) preempted; it goes on soon, and the next call takes the record. Nothing is
-//! skipped, so nothing can be torn: what this yields is a clean sequence of whole records.
+//! skipped, so nothing can be torn: the result is a clean sequence of whole records.
 
 use crate::bank::record_word;
 use crate::{BankImage, Controls, SharedMemory};
@@ -46,8 +46,8 @@ impl StreamReader {
         controls.head(self.cpu, 0).saturating_sub(self.tail)
     }
 
-    /// Finds the complete records that are there, up to about `limit` bytes. They stay where they are, and nobody changes them,
-    /// until [`StreamReader::give_back`].
+    /// Finds the complete records that are there, up to about `limit` bytes. They stay where they are, unchanged, until
+    /// [`StreamReader::give_back`].
     #[must_use]
     pub fn complete(&self, memory: &SharedMemory, controls: &Controls, limit: u64) -> CompleteRecords {
         let data = self.cpu * BankImage::bytes(self.size) + abi::RTS_SUB_BUFFERS as usize * 8;
@@ -73,15 +73,15 @@ impl StreamReader {
         found
     }
 
-    /// Gives the room of these records back to the writer.
+    /// Gives the space of these records back to the writer.
     pub fn give_back(&mut self, controls: &Controls, read: &CompleteRecords) {
         self.tail = read.end;
         self.records += read.records;
-        // The store is a release: what was read of them was so before the writer sees the room.
+        // The store is a release: the records have been read before the writer sees the space.
         controls.set_tail(self.cpu, self.tail);
     }
 
-    /// Appends all complete records that are there to `words`, and gives their room back.
+    /// Appends all complete records that are there to `words`, and gives their space back.
     pub fn take(&mut self, memory: &SharedMemory, controls: &Controls, words: &mut Vec<u64>, limit: u64) {
         let found = self.complete(memory, controls, limit);
         for part in found.parts() {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_to_a_file_is_what_is_copied() {
+    fn the_file_gets_the_same_words_as_a_copy() {
         let (mut writer, controls) = Writer::new();
         let (mut reader, mut copier) = (StreamReader::new(1, SIZE), StreamReader::new(1, SIZE));
         let (mut file, mut expected) = (tempfile::tempfile().unwrap(), Vec::new());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! System calls among the records. They do not become an [`rtscope_event::Event`]: each call has fields of its own, which the
-//! kernel's formats describe, so who writes them takes the words as they are.
+//! System calls among the records. They do not become an [`rtscope_event::Event`]: each call has its own fields, which the
+//! kernel's formats describe, so they are written from the words as they are.
 
 use crate::Frame;
 use rtscope_abi as abi;
@@ -12,11 +12,11 @@ use std::mem::size_of;
 pub struct SyscallRecord<'a> {
     /// Its number.
     pub number: u32,
-    /// Who called.
+    /// The calling thread.
     pub tid: Tid,
-    /// Its exit; else its entry.
+    /// Whether it is the exit; otherwise the entry.
     pub is_exit: bool,
-    /// The arguments, six at most; of an exit: what the call gave.
+    /// The arguments, six at most; of an exit: the result.
     pub values: &'a [u64],
 }
 
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_have_so_many_arguments_as_there_are_and_exits_a_result() {
+    fn entries_have_up_to_six_arguments_and_exits_have_a_result() {
         let number = u32::from_ne_bytes([1, 1, 0, 0]);
         let tid = Tid(u32::from_ne_bytes([7, 0, 0, 0]));
         for count in 0..=6 {

@@ -77,7 +77,7 @@ fn short_and_long_events_and_times() {
 }
 
 #[test]
-fn withdrawn_events_take_time_but_for_the_least() {
+fn a_withdrawn_event_takes_its_time_unless_that_is_1() {
     let mut events = Vec::new();
     for delta in [1, 50] {
         events.extend(word(PADDING, delta));
@@ -107,7 +107,7 @@ fn absolute_times_keep_their_upper_bits() {
 }
 
 #[test]
-fn lost_events_are_said() {
+fn lost_events_are_reported() {
     let event = [word(1, 1), [4; 4]].concat();
     let flags = MISSED_EVENTS | MISSED_STORED;
     let missed = |bytes: &[u8]| decode(bytes).2;
@@ -122,7 +122,7 @@ fn lost_events_are_said() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn nonsense_is_refused() {
     let layout = PageLayout::of_64_bit(4096);
     assert_eq!(Page::new(&layout, &[0; 15]).err(), Some(PageError::Short(15)));
     let mut bytes = page(0, 0, &[], &[]);

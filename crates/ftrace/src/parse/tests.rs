@@ -37,7 +37,7 @@ fn scalars_have_the_size_and_sign_of_the_file() {
 }
 
 #[test]
-fn what_the_description_does_not_tell_is_bytes() {
+fn fields_of_unclear_type_are_bytes() {
     assert_eq!(sched("struct timespec64 t", 16, 0), FieldKind::Opaque);
     assert_eq!(sched("struct one t", 8, 0), FieldKind::Opaque);
     assert_eq!(sched("union u u", 4, 0), FieldKind::Opaque);
@@ -80,7 +80,7 @@ fn dynamic_arrays() {
 }
 
 #[test]
-fn arguments_of_system_calls_are_what_their_type_says() {
+fn arguments_of_system_calls_have_their_c_type() {
     let argument = |declaration| kind("syscalls", declaration, 8, 0, "\"\"");
     let text = FieldKind::Scalar(scalar(8, false, Meaning::UserText));
     assert_eq!(argument("const char * filename"), text);
@@ -112,7 +112,7 @@ fn declarations_and_places_are_kept() {
 }
 
 #[test]
-fn what_is_no_description_is_refused() {
+fn texts_that_are_not_a_description_are_refused() {
     let head = "name: x\nID: 1\nformat:\n";
     let broken = [
         String::new(),
