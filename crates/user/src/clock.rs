@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The programs' counter and CLOCK_MONOTONIC: pairs of both, taken while recording, and the conversion between neighbours.
+//! The programs' counter and CLOCK_MONOTONIC: pairs of both, taken while recording, and the conversion between two neighbours.
 //!
-//! One rate for the whole session would be wrong by what NTP changes meanwhile; between two pairs that are some milliseconds
-//! apart there is nothing to be wrong by but the reading itself. How much that is, is measured: each pair is compared with what its
-//! neighbours say.
+//! One rate for the whole session would be wrong by the changes that NTP makes during it; between two pairs that are some
+//! milliseconds apart only the reading itself can be wrong. By how much is measured: each pair is compared with the time
+//! that its neighbours predict.
 
 use crate::records::Sync;
 use rtscope_abi::program as abi;
@@ -20,8 +20,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Reads both now: of several readings of the time between two of the counter the one with the narrowest bracket, because an
-    /// interrupt between them would be taken for an offset.
+    /// Reads both now. Of several readings of the time, each between two of the counter, the one with the narrowest bracket is
+    /// taken, because an interrupt between the readings would look like an offset.
     #[must_use]
     pub fn now(kind: u32) -> Pair {
         const TRIES: usize = 8;
@@ -50,7 +50,7 @@ pub fn counter_kind() -> u32 {
     if cfg!(target_arch = "x86_64") { abi::RTU_CLOCK_TSC } else { abi::RTU_CLOCK_CNTVCT }
 }
 
-/// Whether this machine can tell what a program's clock said.
+/// Whether this machine can convert values of a program's clock.
 pub(crate) fn is_known(kind: u32) -> bool {
     kind == abi::RTU_CLOCK_MONOTONIC || kind == counter_kind()
 }
@@ -60,10 +60,10 @@ fn counter(kind: u32) -> u64 {
     if kind != abi::RTU_CLOCK_TSC {
         return monotonic_ns();
     }
-    // The fences keep the reading between its neighbours: unlike a program's, these are compared to the nanosecond.
+    // The fences hold the reading between its neighbours: unlike a program's readings, these are compared to the nanosecond.
     // SAFETY: every x86-64 CPU has the instruction.
     unsafe { core::arch::x86_64::_mm_lfence() };
-    // SAFETY: as above; user space may use it unless somebody set CR4.TSD, which Linux does only on request (prctl).
+    // SAFETY: as above; user space may use it unless CR4.TSD is set, which Linux does only on request (prctl).
     let now = unsafe { core::arch::x86_64::_rdtsc() };
     // SAFETY: as above.
     unsafe { core::arch::x86_64::_mm_lfence() };
@@ -95,11 +95,11 @@ pub struct Stretch {
     counter: u64,
     ticks: u64,
     monotonic_ns: u64,
-    /// With [`FRACTION_BITS`] behind the point.
+    /// With [`FRACTION_BITS`] after the binary point.
     ns_per_tick: u64,
 }
 
-/// A stretch has fewer ticks than this can count, so what is cut off is less than 1 ns.
+/// A stretch has fewer ticks than this can count, so the part cut off is less than 1 ns.
 const FRACTION_BITS: u32 = 32;
 
 impl Stretch {
@@ -142,7 +142,7 @@ impl Stretch {
 pub struct Times {
     stretch: Stretch,
     low: u64,
-    /// From the begin of the stretch to where the records count from.
+    /// From the beginning of the stretch to the time that the records count from.
     passed: u64,
 }
 
@@ -156,8 +156,8 @@ impl Times {
 }
 
 impl Conversion {
-    /// From pairs in the order in which they were taken. Without any, or with a counter that goes back, values are taken
-    /// for nanoseconds as they are.
+    /// From pairs in the order in which they were taken. Without any, or with a counter that goes back, values are treated
+    /// as nanoseconds.
     #[must_use]
     pub fn new(mut pairs: Vec<Pair>) -> Conversion {
         pairs
@@ -165,7 +165,7 @@ impl Conversion {
         Conversion { pairs, near: 0, stretch: Stretch::default() }
     }
 
-    /// CLOCK_MONOTONIC at a counter's value. Fast for values near those of the call before.
+    /// CLOCK_MONOTONIC at a counter's value. Fast for values near those of the previous call.
     #[inline]
     #[must_use]
     pub fn monotonic_ns(&mut self, counter: u64) -> u64 {
@@ -197,7 +197,7 @@ impl Conversion {
         between(self.pairs[self.near], self.pairs[self.near + 1], counter)
     }
 
-    /// How far pairs are from what their neighbours say of them, in ns: (median, 99th percentile, largest). `None`: too few.
+    /// How far pairs are from the times that their neighbours predict, in ns: (median, 99th percentile, largest). `None`: too few.
     #[must_use]
     pub fn error_ns(&self) -> Option<(u64, u64, u64)> {
         let mut errors: Vec<u64> = self
@@ -211,7 +211,7 @@ impl Conversion {
     }
 }
 
-/// Converts while pairs are still taken: only what lies before the last pair, so it is between two of them as it would be later.
+/// Converts while pairs are still being taken: only values before the last pair, which lie between two pairs as they would later.
 #[derive(Clone, Debug, Default)]
 pub struct LiveClock {
     first: Option<Pair>,
@@ -220,26 +220,26 @@ pub struct LiveClock {
     recent: Conversion,
 }
 
-/// What a [`LiveClock`] says of a counter's value.
+/// The time that a [`LiveClock`] gives for a counter's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventTime {
     /// CLOCK_MONOTONIC, in ns.
     At(u64),
-    /// The next pairs will tell.
+    /// Known once the next pairs are taken.
     Later,
-    /// No program can have had it.
+    /// Not possible: no program can have read this value.
     Never,
 }
 
-/// So many pairs are kept for events that come late: those of threads that were stopped in the middle of one.
+/// Pairs retained for events that come late: those of threads that were stopped in the middle of writing one.
 const RECENT_MAX: usize = 8192;
-/// What is older than the first pair is converted with the rate of at least this time.
+/// Values older than the first pair are converted with the rate over at least this time.
 const RATE_NS: u64 = 50_000_000;
-/// Counters of this machine's CPUs agree to less: what is further ahead of the last pair was never a time.
+/// Counters of this machine's CPUs differ by less: a value further ahead of the last pair was never read from a counter.
 pub const AHEAD_NS: u64 = 1_000_000_000;
 
 impl LiveClock {
-    /// One more pair.
+    /// Adds a pair.
     pub fn push(&mut self, pair: Pair) {
         let pairs = &mut self.recent.pairs;
         let first = *self.first.get_or_insert(pair);
@@ -257,7 +257,7 @@ impl LiveClock {
         pairs.push(pair);
     }
 
-    /// The time between the two pairs around what was asked for last, as a counter of this kind tells it.
+    /// The stretch between the two pairs around the value sought last, for a counter of this kind.
     #[inline]
     #[must_use]
     pub fn stretch(&self, kind: u32) -> Stretch {
@@ -268,7 +268,7 @@ impl LiveClock {
         Stretch { counter: 0, ticks, monotonic_ns: 0, ns_per_tick: 1 << FRACTION_BITS }
     }
 
-    /// Goes to the stretch that this value is in. Whether it was another one, and is known.
+    /// Goes to the stretch that contains this value. Returns whether it is another one than before, and known.
     #[must_use]
     pub fn seek(&mut self, kind: u32, counter: u64) -> bool {
         if kind == abi::RTU_CLOCK_MONOTONIC || self.recent.stretch.monotonic_ns(counter).is_some() {
@@ -278,7 +278,7 @@ impl LiveClock {
         self.recent.stretch.monotonic_ns(counter).is_some()
     }
 
-    /// The time of any value of a counter of this kind. `is_final`: there will be no more pairs.
+    /// The time of any value of a counter of this kind. `is_final`: no more pairs will come.
     pub fn when(&mut self, kind: u32, counter: u64, is_final: bool) -> EventTime {
         let (Some(first), Some(last)) = (self.first, self.recent.pairs.last().copied()) else {
             return EventTime::Later;
@@ -303,7 +303,7 @@ impl LiveClock {
 }
 
 fn between(a: Pair, b: Pair, counter: u64) -> u64 {
-    // Nearly always, and a division of 64 bits is many times as fast as one of 128.
+    // Nearly always the case, and a division of 64 bits is many times as fast as one of 128.
     if let Some(product) =
         counter.checked_sub(a.counter).and_then(|passed| passed.checked_mul(b.monotonic_ns - a.monotonic_ns))
     {
@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_between_before_and_behind_are_converted() {
+    fn values_before_between_and_after_pairs_are_converted() {
         let pair = |counter, monotonic_ns| Pair { counter, monotonic_ns };
         let mut clock =
             Conversion::new(vec![pair(1000, 500), pair(2000, 1000), pair(2000, 1001), pair(4000, 1500)]);
@@ -336,7 +336,7 @@ mod tests {
         ] {
             assert_eq!(clock.monotonic_ns(counter), ns, "{counter}");
         }
-        // A multiplication gives what the division gives, but for the last nanosecond, and never goes back.
+        // The multiplication agrees with the division except for the last nanosecond, and never goes back.
         let (a, b) = (pair(1 << 40, 7), pair((1 << 40) + 99_999_989, 7 + 33_333_331));
         let mut clock = Conversion::new(vec![a, b]);
         let mut last = 0;
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn while_it_records_only_what_lies_between_pairs_has_a_time() {
+    fn while_recording_only_values_between_pairs_have_a_time() {
         const TSC: u32 = abi::RTU_CLOCK_TSC;
         let pair = |ms: u64| Pair { counter: ms * 2_000_000 + 7, monotonic_ns: ms * 1_000_000 };
         let counter = |ms: u64| pair(ms).counter;
@@ -376,14 +376,14 @@ mod tests {
             let monotonic = never.max(1_200_000_000);
             assert_eq!(clock.when(abi::RTU_CLOCK_MONOTONIC, monotonic, true), EventTime::Never, "{never}");
         }
-        // Older than the first pair: when the rate is known.
+        // Older than the first pair: converted when the rate is known.
         assert_eq!(clock.when(TSC, counter(50), false), EventTime::Later);
         clock.push(pair(150));
         for ms in [160, 170, 10_000] {
             assert_eq!(clock.when(TSC, counter(50), false), EventTime::At(50_000_000));
             clock.push(pair(ms));
         }
-        // After a long silence there is no multiplication for it, but a time.
+        // After a long silence there is no multiplication for a value, but a time.
         assert_eq!(clock.when(TSC, counter(5_000), false), EventTime::At(5_000_000_000));
         assert_eq!(clock.stretch(TSC).monotonic_ns(counter(5_000)), None);
         // Each stretch is found again.

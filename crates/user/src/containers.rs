@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Containers: other places where programs leave their files, and whose numbers mean something else there.
+//! Containers: they have directories of their own for programs' files, and other process numbers.
 //!
-//! A container has a mount namespace with a `/dev/shm` of its own, and a PID namespace. Its programs see nothing of this; root
-//! sees them through `/proc/PID/root`. An open descriptor of their `/dev/shm` outlives them, so what a killed container had
-//! recorded is still there. A mount namespace without its own PID namespace is no container but somebody who wants to be apart.
+//! A container has a mount namespace with its own `/dev/shm`, and a PID namespace. Its programs are unaware of this; root reaches
+//! their files through `/proc/PID/root`. An open descriptor of their `/dev/shm` outlives them, so the events of a killed
+//! container are still there. A mount namespace without its own PID namespace is not a container: its processes want to be
+//! separate, and are left alone.
 //!
-//! Whoever is root in a container may mount anything anywhere in it. So nothing below its `/dev/shm` is opened that is on another
-//! mount, or behind a link; and only a tmpfs is taken, which nobody's program has to answer for (as in FUSE) before we go on.
+//! Root of a container may mount anything anywhere in it. So nothing below its `/dev/shm` is opened that is on another mount, or
+//! behind a link; and only a tmpfs is used, which never blocks on a user-space server as FUSE does.
 
 use crate::session::{Settings, SharedSession};
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
@@ -19,97 +20,97 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// More containers at a time are not looked into, and of one ordinary user.
+/// The largest number of containers watched at a time, and of one ordinary user.
 const CONTAINERS_MAX: usize = 256;
 const CONTAINERS_OF_USER: usize = 16;
-/// Names in a container's `/dev/shm` that are looked at, and directories of programs among them.
+/// Names in a container's `/dev/shm` that are read, and directories of programs among them.
 pub(crate) const NAMES_MAX: usize = 4096;
 pub(crate) const DIRECTORIES_MAX: usize = 16;
-/// So often all processes are looked at, and not only the new ones; and when more than this are new.
+/// All processes are visited, and not only the new ones, this often; and when more than this many are new.
 const ALL_EVERY: Duration = Duration::from_secs(10);
 const NEW_MAX: u32 = 2048;
 /// The first PID namespace of the machine (PROC_PID_INIT_INO in linux/proc_ns.h): it sees all others.
 const FIRST_PID_NAMESPACE: u64 = 0xeffffffc;
 
-/// Who runs, as `/proc` tells at one time.
+/// The processes of the machine and their namespaces, as `/proc` shows them at one time.
 #[derive(Debug, Default)]
 pub(crate) struct Census {
     own_pid_namespace: Option<u64>,
     /// Mount namespace of this process, if it looks for containers.
     own_mounts: Option<u64>,
-    looked: Option<ScanState>,
-    /// Everybody can be seen: who is not here does not run.
+    scanned: Option<ScanState>,
+    /// All processes were visible: one that is not here does not run.
     is_complete: bool,
-    /// Somebody elsewhere does not let itself be looked at: to see all takes CAP_SYS_PTRACE.
+    /// A process of another namespace could not be inspected: that takes CAP_SYS_PTRACE.
     is_refused: bool,
-    /// PID namespace and number there → number here. Only those of other namespaces than ours.
+    /// PID namespace and number there → number here. Only those of other namespaces than this process's.
     elsewhere: HashMap<(u64, u32), u32>,
-    /// Namespaces of these, and of those in earlier looks: who is in one of them can be seen.
+    /// PID namespaces of these and of earlier scans: processes in one of them are visible.
     visible: HashSet<u64>,
-    /// Mount namespace → who is in it. Only those of containers.
+    /// Mount namespace → its processes. Only those of containers.
     containers: BTreeMap<u64, Vec<u32>>,
 }
 
-/// What the next look can leave out.
+/// What the next scan can leave out.
 #[derive(Clone, Copy, Debug)]
 struct ScanState {
-    /// The newest number of a process at the look before the last one, and at that.
+    /// The newest process number at the last scan but one, and at the last scan.
     before: u32,
     newest: u32,
-    /// When all were looked at.
+    /// When all processes were visited.
     at: Instant,
 }
 
-/// What a number in some PID namespace is here.
+/// The process of this PID namespace that has some number in another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LocalProcess {
-    /// This process.
+    /// This one.
     Process(u32),
     /// There is no such process.
     Nobody,
-    /// It cannot be told.
+    /// Not known.
     Unknown,
 }
 
 impl Census {
-    /// Without looking at others: only who is in this process's namespace can be told.
+    /// Without visiting others: only processes of this process's namespace can be found.
     pub(crate) fn of_own_namespace() -> Census {
         Census { own_pid_namespace: namespace("self", "pid"), ..Census::default() }
     }
 
-    /// Looks at all processes, again.
+    /// Visits all processes.
     pub(crate) fn take(&mut self) {
         let visible = std::mem::take(&mut self.visible);
         *self = Census::of_all(visible);
     }
 
-    /// The same, mostly at less cost: at those who were elsewhere, and at those who have started since the look before the last. A process
-    /// never changes its PID namespace, so the others are where they were. All are looked at now and then, in case numbers have
-    /// been used up once around meanwhile.
+    /// The same, mostly at less cost: visits those that were in other namespaces, and those that have started since the last scan but
+    /// one. A process never changes its PID namespace, so the others need no visit. All are visited now and then, in case numbers
+    /// have wrapped around.
     pub(crate) fn update(&mut self) {
         let newest = newest_number();
-        match (self.looked, newest) {
-            (Some(looked), Some(newest))
+        match (self.scanned, newest) {
+            (Some(scanned), Some(newest))
                 if self.is_complete
-                    && looked.at.elapsed() < ALL_EVERY
-                    && looked.newest <= newest
-                    && newest - looked.before <= NEW_MAX =>
+                    && scanned.at.elapsed() < ALL_EVERY
+                    && scanned.newest <= newest
+                    && newest - scanned.before <= NEW_MAX =>
             {
                 let known: BTreeSet<u32> = std::mem::take(&mut self.elsewhere).into_values().collect();
                 self.containers.clear();
-                // Who was being made at the last look may not have been there yet: the one before it is where this one begins.
-                let new = looked.before + 1..=newest;
+                // A process being made at the last scan may not have been visible yet, so this scan begins where that one began.
+                let new = scanned.before + 1..=newest;
                 known
                     .into_iter()
                     .chain(new)
                     .collect::<BTreeSet<u32>>()
                     .into_iter()
                     .for_each(|pid| self.visit(pid));
-                self.looked = Some(ScanState { before: looked.newest, newest, at: looked.at });
+                self.scanned = Some(ScanState { before: scanned.newest, newest, at: scanned.at });
             }
             (_, newest) => {
                 self.take();
-                self.looked = newest.map(|newest| ScanState { before: newest, newest, at: Instant::now() });
+                self.scanned = newest.map(|newest| ScanState { before: newest, newest, at: Instant::now() });
             }
         }
     }
@@ -117,8 +118,8 @@ impl Census {
     fn of_all(visible: HashSet<u64>) -> Census {
         let mut census = Census { visible, ..Census::of_own_namespace() };
         let Some(own_pids) = census.own_pid_namespace else { return census };
-        // Who has moved to a mount namespace of its own wants to be apart, and leaves containers to the host's collector. Where
-        // the first process does not let itself be looked at, nobody is taken for apart.
+        // A collector in its own mount namespace leaves containers to the host's collector. Where the first process cannot be
+        // inspected, this collector is assumed to be in the host's mount namespace.
         let own_mounts = namespace("self", "mnt");
         let is_apart = namespace("1", "mnt").is_some_and(|first| Some(first) != own_mounts);
         census.own_mounts = own_mounts.filter(|_| !is_apart);
@@ -132,7 +133,7 @@ impl Census {
         census
     }
 
-    /// Notes somebody who is elsewhere.
+    /// Notes the process if it is in another namespace.
     fn visit(&mut self, pid: u32) {
         let name = pid.to_string();
         let pids = match fs::metadata(format!("/proc/{name}/ns/pid")) {
@@ -144,10 +145,10 @@ impl Census {
                 return;
             }
         };
-        // A thread has a number, too, but is not who its number in the namespace stands for.
+        // Threads have numbers, too, but are not processes.
         let Some(numbers) = numbers(pid) else { return };
         self.visible.insert(pids);
-        // The last is that in its own namespace.
+        // The last number is that in its own namespace.
         if let Some(number) = numbers.last() {
             self.elsewhere.insert((pids, *number), pid);
         }
@@ -157,12 +158,12 @@ impl Census {
         }
     }
 
-    /// Whether a number in this PID namespace is the same number here. 0 stands for a program that could not tell.
+    /// Whether a number in this PID namespace is the same number here. 0: the program did not know its namespace.
     pub(crate) fn is_own(&self, pid_namespace: u64) -> bool {
         pid_namespace == 0 || Some(pid_namespace) == self.own_pid_namespace
     }
 
-    /// Who a process of a PID namespace is here.
+    /// Finds a process of another PID namespace in this one.
     pub(crate) fn find(&self, pid_namespace: u64, pid: u32) -> LocalProcess {
         if self.is_own(pid_namespace) {
             return LocalProcess::Process(pid);
@@ -180,12 +181,12 @@ fn namespace(process: &str, kind: &str) -> Option<u64> {
     Some(fs::metadata(format!("/proc/{process}/ns/{kind}")).ok()?.ino())
 }
 
-/// The newest number that a process or thread was given, in this namespace: the last word of /proc/loadavg (proc_loadavg(5)).
+/// The newest number given to a process or thread in this namespace: the last word of /proc/loadavg (proc_loadavg(5)).
 fn newest_number() -> Option<u32> {
     fs::read_to_string("/proc/loadavg").ok()?.split_ascii_whitespace().last()?.parse().ok()
 }
 
-/// The numbers of a process, here and in each namespace within: "NSpid:\t1234\t5" (proc_pid_status(5)). A thread has none.
+/// The numbers of a process, in this namespace and in each nested one: "NSpid:\t1234\t5" (proc_pid_status(5)). A thread has none.
 fn numbers(pid: u32) -> Option<Vec<u32>> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
@@ -199,28 +200,28 @@ fn numbers(pid: u32) -> Option<Vec<u32>> {
 /// A container's `/dev/shm`.
 #[derive(Debug)]
 pub(crate) struct Container {
-    /// For who starts in it and has no directory yet; goes before the descriptor does.
+    /// For programs of users without a directory; dropped before the descriptor.
     _session: Option<SharedSession>,
-    /// Its own number; 0 is not used.
+    /// Its number here; never 0.
     pub(crate) number: u64,
     pub(crate) dir: OwnedFd,
     /// For messages.
     pub(crate) shown: PathBuf,
     id: (u64, u64),
-    /// Who made it.
+    /// The owner of the directory.
     owner: u32,
-    /// Whether somebody of it ran at the last look.
+    /// Whether one of its processes ran at the last scan.
     is_inhabited: bool,
 }
 
 impl Container {
-    /// A path of the open directory, whatever has become of its name.
+    /// A path of the open directory that stays valid when it is renamed or unmounted.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.dir.as_raw_fd()))
     }
 }
 
-/// All containers' rooms.
+/// All containers.
 #[derive(Debug, Default)]
 pub(crate) struct Containers {
     pub(crate) all: Vec<Container>,
@@ -228,12 +229,12 @@ pub(crate) struct Containers {
 }
 
 impl Containers {
-    /// Looks for new ones, and which of the known ones are inhabited. `session`: what is left in new ones.
+    /// Finds new containers, and which of the known ones have running processes. `session`: to be written into new ones.
     pub(crate) fn scan(&mut self, own: &Path, census: &Census, session: Option<(u64, &Settings)>) {
         self.all.iter_mut().for_each(|container| container.is_inhabited = false);
         let own = fs::metadata(own).map(|own| (own.dev(), own.ino())).ok();
         for pids in census.containers.values() {
-            // Who has ended meanwhile, or has another root directory, has no container; the first is mostly the container's first.
+            // A process that has ended, or has another root directory, is skipped; mostly the first one is the container's first.
             let opened = pids.iter().find_map(|pid| Some((pid, open(*pid)?)));
             let Some((pid, (dir, status))) = opened else { continue };
             let id = (status.st_dev, status.st_ino);
@@ -253,27 +254,27 @@ impl Containers {
             let shown = root_of(*pid).join("dev/shm");
             let mut container =
                 Container { _session: None, number: self.made, dir, shown, id, owner, is_inhabited: true };
-            // As /dev/shm is: anybody may write, and nobody may take away what is another's.
+            // Only with the mode of /dev/shm: anybody may write, and only owners may remove their files.
             if let (Some((id, settings)), true) = (session, status.st_mode & 0o7777 == 0o1777) {
-                // Where root may not make files, as in a container of an ordinary user, those who start are found by their directory.
+                // Where root may not make files, as in a container of an ordinary user, new programs are found by their directory.
                 container._session = SharedSession::new(&container.path(), id, settings, true).ok();
             }
             self.all.push(container);
         }
     }
 
-    /// Whether nobody runs any more who sees this container. 0 is no container's.
+    /// Whether no process of this container runs any more. 0 is not a container.
     pub(crate) fn is_deserted(&self, number: u64) -> bool {
         self.all.iter().any(|container| container.number == number && !container.is_inhabited)
     }
 
-    /// Nobody who starts is to record.
+    /// Removes the sessions, so that programs that start record nothing.
     pub(crate) fn withdraw(&mut self) {
         self.all.iter_mut().for_each(|container| container._session = None);
     }
 }
 
-/// What a process takes for `/`.
+/// The root directory of a process.
 fn root_of(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/root"))
 }
@@ -281,7 +282,7 @@ fn root_of(pid: u32) -> PathBuf {
 /// The `/dev/shm` that a process sees, if it is a tmpfs.
 fn open(pid: u32) -> Option<(OwnedFd, FileStat)> {
     let root = File::open(root_of(pid)).ok()?;
-    // Links in a container's paths are its own, and end in it; the kernel's magic ones would not.
+    // Links in a container's paths are resolved inside it; the kernel's magic links would lead outside.
     let inside = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
     let look = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let place = openat2(&root, "dev/shm", OpenHow::new().flags(look).resolve(inside)).ok()?;
@@ -293,7 +294,7 @@ fn open(pid: u32) -> Option<(OwnedFd, FileStat)> {
     Some((dir, status))
 }
 
-/// Opens what is in a directory itself: nothing behind a link, nothing that is mounted there.
+/// Opens an entry of a directory itself: nothing behind a link, nothing mounted there.
 pub(crate) fn open_below(
     dir: &impl std::os::fd::AsFd,
     name: &str,
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_started_elsewhere_is_found_without_a_look_at_all() {
+    fn a_process_started_in_another_namespace_is_found_without_visiting_all() {
         if !nix::unistd::geteuid().is_root() || namespace("self", "pid") != Some(FIRST_PID_NAMESPACE) {
             rtscope_testkit::skip!("it needs root in the first PID namespace");
         }
@@ -353,16 +354,16 @@ mod tests {
             }
         };
         let there = namespace(&child.to_string(), "pid").unwrap();
-        // Whether all were looked at: that would be a new time.
+        // Whether all were visited: that would be a new time.
         let update = |census: &mut Census| {
             let now = Instant::now();
-            if let Some(looked) = &mut census.looked {
-                looked.at = now;
+            if let Some(scanned) = &mut census.scanned {
+                scanned.at = now;
             }
             census.update();
-            assert_eq!(census.looked.map(|looked| looked.at), Some(now));
+            assert_eq!(census.scanned.map(|scanned| scanned.at), Some(now));
         };
-        // Found as a new one, and then as one that is known; until it has ended.
+        // Found as a new one, and then as a known one; until it has ended.
         for _ in 0..3 {
             update(&mut census);
             assert_eq!(census.find(there, 1), LocalProcess::Process(child));

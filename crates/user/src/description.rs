@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a program says of its events, as text in its provider file (include/rtscope/abi.h).
+//! A program's description of its events: text in its provider file (include/rtscope/abi.h).
 //!
-//! The text comes from anybody who may write into the directory, so every name is checked before it can get into a trace.
+//! Anybody who may write into the directory can have written the text, so every name is checked before it gets into a trace.
 
 use rtscope_abi::program as abi;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// Names longer than this are nobody's.
+/// No real name is longer than this.
 const NAME_BYTES_MAX: usize = 256;
 const FIELDS_MAX: usize = 16;
 const LABELS_MAX: usize = 4096;
 
-/// An integer's size and how it is to be shown.
+/// An integer's size and how to show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Integer {
     /// 1, 2, 4 or 8.
     pub bytes: u8,
     /// Whether it can be negative.
     pub signed: bool,
-    /// Whether it is to be shown in hexadecimal.
+    /// Whether to show it in hexadecimal.
     pub hex: bool,
 }
 
-/// What a field is.
+/// The type of a field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FieldType {
     /// A number.
@@ -36,9 +36,9 @@ pub enum FieldType {
     Enumeration(String),
     /// Bytes up to a NUL.
     Text,
-    /// So many elements.
+    /// A fixed number of elements.
     Array(Integer, u32),
-    /// A 32-bit count and so many elements.
+    /// A 32-bit count and that many elements.
     Sequence(Integer),
 }
 
@@ -47,7 +47,7 @@ pub enum FieldType {
 pub struct Field {
     /// A C identifier.
     pub name: String,
-    /// What it is.
+    /// Its type.
     pub kind: FieldType,
 }
 
@@ -71,7 +71,7 @@ pub struct Enumeration {
     pub labels: Vec<(i32, String)>,
 }
 
-/// All of a provider.
+/// All descriptions of a provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Descriptions {
     /// In the order of their ids.
@@ -80,17 +80,17 @@ pub struct Descriptions {
     pub enumerations: Vec<Enumeration>,
 }
 
-/// Why a description cannot be used: what is wrong with it.
+/// What is wrong with a description that cannot be used.
 pub type Defect = &'static str;
 
 impl Descriptions {
-    /// Reads the text of a provider with so many events and enumerations.
+    /// Reads the text of a provider with this many events and enumerations.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn parse(text: &[u8], events: u32, enumerations: u32) -> Result<Descriptions, Defect> {
         let text = text.strip_suffix(b"\0").ok_or("its descriptions do not end")?;
-        let text = std::str::from_utf8(text).map_err(|_| "its descriptions are no text")?;
+        let text = std::str::from_utf8(text).map_err(|_| "its descriptions are not text")?;
         let mut parts = text.split('\0');
         let mut descriptions = Descriptions::default();
         for _ in 0..events {
@@ -127,7 +127,7 @@ fn event(text: &str) -> Result<EventDescription, Defect> {
     let (provider, short) = name.split_once(':').ok_or("an event's name has no provider")?;
     identifier(provider)?;
     identifier(short)?;
-    let level = level.parse().map_err(|_| "an event's level is no number")?;
+    let level = level.parse().map_err(|_| "an event's level is not a number")?;
     let fields = lines.map(field).collect::<Result<Vec<Field>, Defect>>()?;
     if fields.len() > FIELDS_MAX {
         return Err("an event has more than 16 fields");
@@ -161,12 +161,12 @@ fn field(line: &str) -> Result<Field, Defect> {
     Ok(Field { name: identifier(name)?.to_string(), kind })
 }
 
-/// A count as C writes it: the preprocessor does not compute.
+/// A count as written in C, since the preprocessor does not compute.
 fn number(word: &str) -> Result<u32, Defect> {
     let digits = word.trim_end_matches(['u', 'U', 'l', 'L']);
     let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
     let value = hex.map_or_else(|| digits.parse().ok(), |hex| u32::from_str_radix(hex, 16).ok());
-    value.ok_or("an array's count is no number")
+    value.ok_or("an array's count is not a number")
 }
 
 fn integer(word: &str) -> Result<Integer, Defect> {
@@ -205,12 +205,12 @@ fn enumeration(text: &str) -> Result<Enumeration, Defect> {
 fn identifier(name: &str) -> Result<&str, Defect> {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let rest = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if starts && rest && name.len() <= NAME_BYTES_MAX { Ok(name) } else { Err("a name is no identifier") }
+    if starts && rest && name.len() <= NAME_BYTES_MAX { Ok(name) } else { Err("a name is not an identifier") }
 }
 
 /// Checks a payload against the fields and gives how many bytes of it are used: the rest is padding.
 ///
-/// `None`: it does not fit.
+/// `None`: the payload does not match the fields.
 #[must_use]
 pub fn payload_bytes(fields: &[Field], payload: &[u8]) -> Option<usize> {
     let mut at = 0_usize;
@@ -239,7 +239,7 @@ mod tests {
     const TEXT: &str = "motor:setpoint 6\nu64 axis\nf64 target\nenum mode how\nstr note\narray x8 0x4u raw\nseq u16 list\n\0motor:tick 7\n\0mode\n0 idle\n-7 run fast\n\0";
 
     #[test]
-    fn what_the_macros_write_is_read() {
+    fn text_written_by_the_macros_is_read() {
         let all = Descriptions::parse(TEXT.as_bytes(), 2, 1).unwrap();
         assert_eq!(all.events[0].fields.len(), 6);
         assert_eq!(
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_and_every_changed_byte_is_refused_or_harmless() {
+    fn every_truncation_and_every_changed_byte_is_refused_or_harmless() {
         for end in 0..TEXT.len() {
             assert!(Descriptions::parse(&TEXT.as_bytes()[..end], 2, 1).is_err(), "{end}");
         }

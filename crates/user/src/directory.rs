@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The directories in which programs leave their files, and what the files' names say.
+//! The directories in which programs leave their files, and the names of those files.
 
 use crate::Error;
 use crate::containers::{Container, is_still, open_below};
@@ -11,41 +11,41 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Where they are.
+/// The directory that contains the users' directories.
 pub const SHARED_MEMORY: &str = "/dev/shm";
 const PREFIX: &str = "rtscope-";
 
-/// A process, for as long as the machine runs.
+/// Identifies a process until the next boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId {
-    /// As the program sees it.
+    /// Its number in its own PID namespace.
     pub pid: u32,
     /// CLOCK_BOOTTIME when its files were made.
     pub birth_ns: u64,
 }
 
-/// What a file is.
+/// The content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileKind {
     /// A program (0) or a library in it.
     Provider(u32),
     /// A thread's ring, and its number.
     Ring(u32, u32),
-    /// The process runs untraced, with this errno.
+    /// None: the process runs untraced, because of this errno.
     Untraced(i32),
 }
 
-/// A name in a directory.
+/// The name of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileName {
-    /// Whose.
+    /// The process.
     pub process: ProcessId,
-    /// What.
+    /// The content.
     pub kind: FileKind,
 }
 
 impl FileName {
-    /// Reads a name; `None`: it is none of ours.
+    /// Reads a name; `None`: it is not a program's file.
     #[must_use]
     pub fn parse(name: &str) -> Option<FileName> {
         let (kind, rest) = name.split_at_checked(1)?;
@@ -60,7 +60,7 @@ impl FileName {
             _ => return None,
         };
         let file = FileName { process: ProcessId { pid, birth_ns }, kind };
-        // One spelling of each, so that a name made of this again is the same.
+        // Each name has one spelling only, so that formatting the result gives the same name.
         (parts.next().is_none() && file.to_string() == name).then_some(file)
     }
 }
@@ -81,7 +81,7 @@ impl std::fmt::Display for FileName {
 pub struct UserDirectory {
     /// The user, as this process sees it.
     pub uid: u32,
-    /// Where it is, for messages when it is a container's.
+    /// Its path; for messages only when it is a container's.
     pub path: PathBuf,
     dir: File,
     pub(crate) gid: u32,
@@ -90,10 +90,10 @@ pub struct UserDirectory {
 }
 
 impl UserDirectory {
-    /// The directory of one user, below `base`.
+    /// Opens the directory of one user below `base`.
     ///
     /// # Errors
-    /// When it is not there, or not that user's alone.
+    /// When it does not exist, or others than that user may access it.
     pub fn open(base: &Path, uid: u32) -> Result<UserDirectory, Error> {
         let path = base.join(format!("{PREFIX}{uid}"));
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -106,7 +106,7 @@ impl UserDirectory {
         Ok(UserDirectory { uid, path, dir: dir.into(), gid: status.st_gid, container: None })
     }
 
-    /// The directory of one user of a container, who may have another number here.
+    /// Opens the directory of one user of a container, who may have another number here.
     ///
     /// # Errors
     /// As [`UserDirectory::open`].
@@ -120,7 +120,7 @@ impl UserDirectory {
         let dir = open_below(&container.dir, &name, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())
             .map_err(failed("open"))?;
         let status = fstat(&dir).map_err(failed("look at"))?;
-        // Whoever owns it may write anything into it, and is who its programs are reported for.
+        // Its owner may write anything into it, so its programs are reported as the owner's.
         if status.st_mode & 0o077 != 0 {
             return Err(Error::NotOurs(path.display().to_string()));
         }
@@ -134,17 +134,17 @@ impl UserDirectory {
         })
     }
 
-    /// Whether it is a container's, where numbers of processes mean something else.
+    /// Whether it is a container's, where process numbers mean something else.
     pub(crate) fn is_containers(&self) -> bool {
         self.container.is_some()
     }
 
-    /// Opens or makes a file that is no program's, never one that is elsewhere.
+    /// Opens or makes a file of a collector, never one outside this directory.
     pub(crate) fn open_own(&self, name: &str, flags: OFlag) -> io::Result<File> {
         Ok(open_below(&self.dir, name, flags | OFlag::O_NONBLOCK, Mode::S_IRUSR | Mode::S_IWUSR)?.into())
     }
 
-    /// The same, made if need be; only for the own user.
+    /// Opens this user's own directory, and makes it if needed.
     ///
     /// # Errors
     /// As [`UserDirectory::open`].
@@ -157,13 +157,13 @@ impl UserDirectory {
         }
     }
 
-    /// The users that have a directory, as far as this process may look: all for root, else itself.
+    /// The users that have a directory which this process may read: all for root, otherwise only its own user.
     #[must_use]
     pub fn users(base: &Path) -> Vec<u32> {
         UserDirectory::some_users(base, usize::MAX)
     }
 
-    /// The same among so many names.
+    /// The same among the first `names` names.
     pub(crate) fn some_users(base: &Path, names: usize) -> Vec<u32> {
         let own = nix::unistd::geteuid().as_raw();
         let all = std::fs::read_dir(base).into_iter().flatten().flatten().take(names);
@@ -173,7 +173,7 @@ impl UserDirectory {
         uids
     }
 
-    /// All names of ours in it.
+    /// The names of all programs' files in it.
     ///
     /// # Errors
     /// When the system refuses.
@@ -196,14 +196,14 @@ impl UserDirectory {
         let status = fstat(&file)?;
         let kind = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT;
         if kind != SFlag::S_IFREG || status.st_uid != self.uid {
-            return Err(io::Error::other("it is no regular file of this user"));
+            return Err(io::Error::other("it is not a regular file of this user"));
         }
         Ok((file, status.st_size.unsigned_abs()))
     }
 
     /// Removes a file; that it is gone already is fine.
     pub(crate) fn remove(&self, name: FileName) {
-        // The owner may have been first.
+        // The owner may have removed it already.
         let _ = nix::unistd::unlinkat(
             &self.dir,
             name.to_string().as_str(),
@@ -211,7 +211,7 @@ impl UserDirectory {
         );
     }
 
-    /// Whether it is still the directory of that name.
+    /// Whether the path still names this directory.
     #[must_use]
     pub fn is_current(&self) -> bool {
         if let Some((base, name)) = &self.container {
@@ -223,7 +223,7 @@ impl UserDirectory {
             .is_some_and(|(here, there)| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
     }
 
-    /// For watching it.
+    /// A path for watching it.
     #[must_use]
     pub fn descriptor_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.dir.as_fd().as_raw_fd()))

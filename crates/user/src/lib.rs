@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Instrumented programs, seen from the collector: finding them, enabling their events, emptying their rings.
 //!
-//! A program never contacts anybody; it leaves files in `/dev/shm/rtscope-UID/` (include/rtscope/abi.h), which this crate looks
-//! for. Everything in those files may be a lie: whoever owns the directory can write them. So nothing read from there is
-//! used as a length, a place or a name before it has been checked, what has been checked is not read again, and a file that
-//! shrinks under us gives zeros instead of a signal (`memory`). A program that lies loses its own trace, nobody else's.
+//! A program contacts no other process; it leaves files in `/dev/shm/rtscope-UID/` (include/rtscope/abi.h), which this crate
+//! looks for. Everything in those files may be a lie: the owner of the directory can write anything into them. So nothing read
+//! from there is used as a length, an offset or a name before it has been checked, checked values are not read again, and a
+//! file that shrinks while it is mapped gives zeros instead of a signal (`memory`). A program that lies loses its own trace
+//! only.
 //!
-//! `containers` (containers) → `directory` (files) → `provider` (descriptions, enabling) and `ring` (records) → `programs` (all of them, as they come and
-//! go) under a `session` (what is wanted). `clock` relates the programs' counter to CLOCK_MONOTONIC; `records` reads what was taken.
+//! `containers` (their `/dev/shm`) → `directory` (files) → `provider` (descriptions, enabling) and `ring` (records) → `programs`
+//! (all of them, as they come and go) under a `session` (the requested events, chosen by `patterns`). `description` reads the
+//! text of a provider, `walk` finds the complete records of a ring, `records` decodes them once they have been taken, and
+//! `clock` relates the programs' counter to CLOCK_MONOTONIC.
 
 #![deny(
     clippy::cast_possible_truncation,
@@ -31,27 +34,27 @@ mod walk;
 pub use provider::ProviderInfo;
 pub use ring::RingInfo;
 
-/// What can go wrong, beside programs that lie.
+/// Errors of the collector; what is wrong with a single program is in its report.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The system refused.
     #[error("cannot {what} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The action, as a verb.
         what: &'static str,
-        /// On what.
+        /// The path.
         path: String,
-        /// Why not.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Somebody else records the programs of this user.
+    /// Another process records the programs of this user.
     #[error(
         "process {0} already records the programs of this user; end it first, or record other users' programs"
     )]
     Busy(u32),
-    /// A directory that is not what it should be.
+    /// A directory that others than its user may access, or that is not a directory.
     #[error(
-        "{0} is not its user's alone, or not what it should be; somebody may have put it there: remove it, and start the programs again"
+        "{0} is open to others than its user, or not a directory; somebody may have put it there: remove it, and start the programs again"
     )]
     NotOurs(String),
     /// A pattern.
@@ -59,7 +62,7 @@ pub enum Error {
     Pattern(String, &'static str),
 }
 
-/// Whether nothing is wrong with a file but that no more of them may be open, or memory is short: of the file it tells nothing.
+/// Whether an error only means that too many files are open or memory is short: it tells nothing about the file.
 #[must_use]
 pub fn is_shortage(error: &std::io::Error) -> bool {
     use nix::errno::Errno;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A file of a program, mapped, whatever the program does to it.
+//! A file of a program, mapped safely, whatever the program does to it.
 //!
-//! A program may cut its file while we look at it; touching what is no longer there is a SIGBUS, which would end the collector
-//! for everybody. The handler here puts zeros in that place, remembers it, and lets the instruction run again.
+//! A program may truncate its file while it is mapped here; touching a page that is gone raises SIGBUS, which would end the
+//! collector for all programs. The handler here maps zeros in that place, notes it, and lets the instruction run again.
 
 use std::fs::File;
 use std::io;
@@ -10,8 +10,8 @@ use std::os::fd::AsRawFd;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// Mappings at a time. Each ring has one; so many threads are recorded at once, at most. Below vm.max_map_count's default
-/// of 65530.
+/// Mappings at a time. Each ring has one, so this is also the largest number of threads recorded at once. Below
+/// vm.max_map_count's default of 65530.
 pub(crate) const MAPPINGS_MAX: usize = 60_000;
 
 struct Slot {
@@ -23,7 +23,7 @@ struct Slot {
 static SLOTS: [Slot; MAPPINGS_MAX] =
     [const { Slot { begin: AtomicUsize::new(0), bytes: AtomicUsize::new(0), cut: AtomicBool::new(false) } };
         MAPPINGS_MAX];
-/// All slots that were ever used are before this.
+/// All slots ever used have a lower index.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// A shared mapping of a file.
@@ -35,14 +35,14 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the first `bytes` of a file, which has to have them now.
+    /// Maps the first `bytes` of a file, which must not be shorter now.
     ///
     /// # Errors
     /// When the system refuses, or there are too many mappings.
     pub(crate) fn new(file: &File, bytes: usize) -> io::Result<Mapping> {
         install_handler();
         let slot = free_slot().ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
-        // SAFETY: a new mapping of an open file touches no memory that exists.
+        // SAFETY: a new mapping of an open file touches no existing memory.
         let address = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -59,16 +59,16 @@ impl Mapping {
             SLOTS[slot].begin.store(0, Ordering::Release);
             return Err(error);
         }
-        // ORDER: relaxed, then release: the handler runs in the thread that touches the mapping, which has got it from here.
+        // ORDER: relaxed, then release: the handler runs in the thread that touches the mapping, which this function made.
         SLOTS[slot].cut.store(false, Ordering::Relaxed);
         SLOTS[slot].bytes.store(bytes, Ordering::Relaxed);
         SLOTS[slot].begin.store(address as usize, Ordering::Release);
         Ok(Mapping { begin: address as usize, bytes, slot })
     }
 
-    /// Whether its file has become shorter than the mapping: what was read may be zeros.
+    /// Whether its file has become shorter than the mapping: zeros may have been read.
     pub(crate) fn is_cut(&self) -> bool {
-        // ORDER: relaxed; set by a handler of a thread that has returned from it.
+        // ORDER: relaxed; set by a signal handler that has returned.
         SLOTS[self.slot].cut.load(Ordering::Relaxed)
     }
 
@@ -81,7 +81,7 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr((self.begin + offset) as *mut u64) }
     }
 
-    /// The same for so many words in a row.
+    /// `count` words in a row.
     #[inline]
     pub(crate) fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
         let fits = count <= self.bytes / 8 && offset <= self.bytes - count * 8;
@@ -90,14 +90,14 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts((self.begin + offset) as *const AtomicU64, count) }
     }
 
-    /// The same for half a word.
+    /// Half a word.
     pub(crate) fn half(&self, offset: usize) -> &AtomicU32 {
         assert!(offset % 4 == 0 && offset + 4 <= self.bytes, "half a word in the mapping");
         // SAFETY: as in word().
         unsafe { AtomicU32::from_ptr((self.begin + offset) as *mut u32) }
     }
 
-    /// Copies bytes out. What another process writes meanwhile may be half in the copy.
+    /// Copies bytes out. The copy may contain half of what another process writes at the same time.
     pub(crate) fn copy(&self, offset: usize, into: &mut [u8]) {
         assert!(offset.checked_add(into.len()).is_some_and(|end| end <= self.bytes), "bytes in the mapping");
         // SAFETY: source within the mapping (just checked), destination a slice of ours; they cannot overlap. A concurrent
@@ -116,21 +116,21 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // ORDER: release; the slot is free for others after the last use here.
+        // ORDER: release; the slot is free for reuse after the last use here.
         SLOTS[self.slot].bytes.store(0, Ordering::Release);
-        // SAFETY: the mapping is ours, and no reference to it outlives self.
+        // SAFETY: the mapping belongs to self, and no reference to it outlives self.
         unsafe { libc::munmap(self.begin as *mut libc::c_void, self.bytes) };
         // ORDER: as above.
         SLOTS[self.slot].begin.store(0, Ordering::Release);
     }
 }
 
-/// Takes a slot: 1 in `begin` is no mapping's, but not free either.
+/// Takes a slot: 1 in `begin` is neither a mapping nor free.
 fn free_slot() -> Option<usize> {
     for (number, slot) in SLOTS.iter().enumerate() {
         // ORDER: acquire; pairs with the release that freed it.
         if slot.begin.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-            // ORDER: relaxed; the handler is only asked for mappings that were made after this.
+            // ORDER: relaxed; the handler only has to find mappings that were made after this.
             USED.fetch_max(number + 1, Ordering::Relaxed);
             return Some(number);
         }
@@ -145,7 +145,7 @@ fn install_handler() {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_bus_error as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
-        // SAFETY: the structure lives here; the handler only does what a handler may (see there).
+        // SAFETY: the structure lives here; the handler is async-signal-safe (see there).
         unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) };
     });
 }
@@ -184,7 +184,7 @@ extern "C" fn on_bus_error(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
             return;
         }
     }
-    // Not ours: end as without a handler.
+    // Not in a mapping of this module: end as without a handler.
     // SAFETY: plain system calls.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
     // SAFETY: as above.
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_cut_becomes_zeros() {
+    fn a_truncated_file_becomes_zeros() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(8192).unwrap();
         let mapping = Mapping::new(&file, 8192).unwrap();

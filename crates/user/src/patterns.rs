@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which events are wanted: globs of `PROVIDER:EVENT`, exclusions, a level.
+//! Which events are requested: globs of `PROVIDER:EVENT`, exclusions, a level.
 //!
-//! Programs that start later decide for themselves by the same rules (include/rtscope/process.h); a test gives both the
-//! same questions.
+//! Programs that start later decide for themselves by the same rules (include/rtscope/process.h); a test compares
+//! both.
 
 use crate::Error;
 use serde::{Deserialize, Serialize};
 
-/// What is wanted.
+/// The events to be recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestedEvents {
-    /// Without a mark; `PROVIDER` alone is `PROVIDER:*`.
+    /// Patterns without `!`; `PROVIDER` alone is `PROVIDER:*`.
     include: Vec<String>,
     exclude: Vec<String>,
     /// The highest level.
@@ -18,7 +18,7 @@ pub struct RequestedEvents {
 }
 
 impl RequestedEvents {
-    /// Reads patterns: `PROVIDER:EVENT` with `*` and `?`, `PROVIDER`, and `!PATTERN` to leave out.
+    /// Reads patterns: `PROVIDER:EVENT` with `*` and `?`, `PROVIDER`, and `!PATTERN` to exclude.
     ///
     /// # Errors
     /// When one cannot match anything.
@@ -32,7 +32,7 @@ impl RequestedEvents {
             let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '*' | '?' | ':');
             if text.is_empty() || !text.chars().all(legal) {
                 let why =
-                    "events have names of letters, digits and _, as PROVIDER:EVENT; * and ? stand for any";
+                    "names of events have letters, digits and _, as PROVIDER:EVENT; * and ? stand for any";
                 return Err(Error::Pattern(pattern.clone(), why));
             }
             let text = if text.contains(':') || text == "*" { text.to_string() } else { format!("{text}:*") };
@@ -47,14 +47,14 @@ impl RequestedEvents {
         Ok(wanted)
     }
 
-    /// Whether an event is wanted.
+    /// Whether an event is requested.
     #[must_use]
     pub fn matches(&self, name: &str, level: u32) -> bool {
         let any = |list: &[String]| list.iter().any(|pattern| glob(pattern.as_bytes(), name.as_bytes()));
         level <= self.level && any(&self.include) && !any(&self.exclude)
     }
 
-    /// As `struct rtu_session` has them.
+    /// In the form of `struct rtu_session`.
     pub(crate) fn words(&self) -> Vec<u8> {
         let marked = |mark: char, list: &[String]| -> String {
             list.iter().map(|pattern| format!("{mark}{pattern}\0")).collect()

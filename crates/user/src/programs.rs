@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! All instrumented programs, as they come and go.
 //!
-//! A look at the directories costs nothing while nothing changes: the kernel tells of new files (`watch`). Whether processes
-//! live is looked at about once a second. What a dead process left is taken before its files are removed.
+//! Polling the directories costs nothing while nothing changes: the kernel reports new files (`watch`). Whether processes
+//! are alive is checked about once a second. The events of a dead process are taken before its files are removed.
 
 mod process;
 mod user;
@@ -29,19 +29,19 @@ use watch::DirectoryWatch;
 pub use crate::provider::ProcessCounters;
 pub use crate::walk::{Chunk, Records};
 
-/// Between looks at what the kernel does not tell of.
-const LOOK: Duration = Duration::from_millis(500);
-/// Between looks for containers, at all processes of the machine.
-const LOOK_AROUND: Duration = Duration::from_secs(1);
+/// Between polls for changes that the kernel does not report.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Between scans for containers, which visit all processes of the machine.
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 /// Files of one user: some are left for the others.
 const FILES_MAX: usize = MAPPINGS_MAX / 3;
 
-/// Where everything goes. Indexes count from 0 in the order of the calls.
+/// The receiver of providers, rings and records. Indexes count from 0 in the order of the calls.
 pub trait Sink {
     /// A provider was found.
     ///
     /// # Errors
-    /// When it cannot be kept; that ends the recording.
+    /// When it cannot be stored; that ends the recording.
     fn provider(&mut self, info: &ProviderInfo) -> io::Result<()>;
 
     /// A ring was found.
@@ -50,37 +50,37 @@ pub trait Sink {
     /// As above.
     fn ring(&mut self, info: &RingInfo) -> io::Result<()>;
 
-    /// Some rings are about to be taken from.
+    /// Records of some rings are about to come.
     fn begin(&mut self) {}
 
-    /// Records of a ring. It takes as many as it wants, and is asked again while it takes some.
+    /// Records of a ring. The sink takes as many as it wants, and is called again while it takes some.
     ///
     /// # Errors
     /// As above.
     fn data(&mut self, ring: u32, records: &mut Records<'_>) -> io::Result<()>;
 }
 
-/// What one look at all rings came to.
+/// The result of draining all rings once.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DrainSummary {
     /// Bytes taken.
     pub bytes: u64,
-    /// How much came into a ring since the look before, at most: 1 is all that it can hold.
+    /// The fullest ring: what came into it since it was last drained, as a part of its size.
     pub fullest: f64,
     /// Size of the smallest ring, if there is one.
     pub smallest_ring: Option<u64>,
     has_begun: bool,
 }
 
-/// A look at all rings.
+/// One poll of all rings.
 #[derive(Clone, Copy, Debug)]
 struct Poll {
-    /// The last one.
+    /// Whether it is the last one.
     stopping: bool,
     now: Instant,
 }
 
-/// For who only watches, or keeps nothing until a snapshot is made.
+/// A sink for watching only, or for flight recorders, which store nothing until a snapshot is made.
 #[derive(Clone, Copy, Debug)]
 pub struct DiscardingSink;
 
@@ -99,25 +99,25 @@ impl Sink for DiscardingSink {
     }
 }
 
-/// Programs of the users that this process may look at. When it is dropped without [`Programs::stop`], they are switched off, and
-/// what they have recorded waits in their files for the next collector.
+/// Programs of the users whose directories this process may read. When it is dropped without [`Programs::stop`], their events
+/// are disabled, and recorded events remain in their files for the next collector.
 #[derive(Debug)]
 pub struct Programs {
     base: PathBuf,
     containers: Containers,
     census: Census,
-    /// Of containers that are gone.
+    /// Reports of containers that are gone.
     past: Vec<ProcessReport>,
-    /// Of those of which there is nothing to tell: how many.
+    /// The number of processes in such containers without anything to report.
     past_over: u32,
-    /// Of who records.
+    /// Only of a recording.
     watch: Option<DirectoryWatch>,
     users: Vec<User>,
     session: Option<Session>,
-    looked: Option<Instant>,
-    looked_around: Option<Instant>,
+    polled: Option<Instant>,
+    scanned: Option<Instant>,
     rings: u32,
-    /// Users whose programs somebody else records, and who.
+    /// Users whose programs another process records, and that process.
     pub busy: Vec<(u32, u32)>,
     /// Directories that cannot be used, and why.
     pub refused: Vec<String>,
@@ -131,7 +131,7 @@ struct Session {
 }
 
 impl Programs {
-    /// To look at them only: nothing is changed.
+    /// For watching only: nothing is changed.
     #[must_use]
     pub fn watching(base: &Path) -> Programs {
         Programs {
@@ -143,18 +143,18 @@ impl Programs {
             watch: None,
             users: Vec::new(),
             session: None,
-            looked: None,
-            looked_around: None,
+            polled: None,
+            scanned: None,
             rings: 0,
             busy: Vec::new(),
             refused: Vec::new(),
         }
     }
 
-    /// To record them.
+    /// For recording.
     ///
     /// # Errors
-    /// When somebody else records the own user's programs, or the system refuses.
+    /// When another process records the programs of this process's user, or the system refuses.
     pub fn recording(base: &Path, settings: Settings) -> Result<Programs, Error> {
         let mut programs = Programs::watching(base);
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
@@ -165,8 +165,8 @@ impl Programs {
         let watch = DirectoryWatch::new().and_then(|watch| watch.watch_base(base).map(|()| watch));
         programs.watch = Some(watch.map_err(Error::io("watch", base))?);
         let own = UserDirectory::make(base)?;
-        // The sessions before the first look at files: a program that starts now sees one or is seen. The right to the own directory first:
-        // who is refused must not have touched the session for all, which is the other's.
+        // Sessions are written before files are first listed: a program that starts now sees a session or is seen. This user's own
+        // directory is locked first: a refused collector must not have touched the shared session, which is the other's.
         programs.session = Some(Session { id, settings: settings.clone(), _for_all: None });
         programs.add_user(own, 0)?;
         if nix::unistd::geteuid().is_root() {
@@ -201,19 +201,19 @@ impl Programs {
         Ok(())
     }
 
-    /// Looks for what is new and what is gone. To be called every few milliseconds.
+    /// Finds new and ended programs. To be called every few milliseconds.
     ///
     /// # Errors
     /// When the sink or the system refuses.
     pub fn poll(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
-        let told = self.watch.as_ref().is_none_or(DirectoryWatch::has_some);
-        let due = self.looked.is_none_or(|looked| looked.elapsed() >= LOOK);
-        if !told && !due && !self.users.iter().any(|user| user.changed) {
+        let notified = self.watch.as_ref().is_none_or(DirectoryWatch::has_new_files);
+        let due = self.polled.is_none_or(|polled| polled.elapsed() >= POLL_INTERVAL);
+        if !notified && !due && !self.users.iter().any(|user| user.changed) {
             return Ok(());
         }
-        if due && self.looked_around.is_none_or(|looked| looked.elapsed() >= LOOK_AROUND) {
+        if due && self.scanned.is_none_or(|scanned| scanned.elapsed() >= SCAN_INTERVAL) {
             self.find_containers();
-            self.looked_around = Some(Instant::now());
+            self.scanned = Some(Instant::now());
         }
         self.find_users();
         self.share_out();
@@ -227,12 +227,12 @@ impl Programs {
         }
         if due {
             self.check();
-            self.looked = Some(Instant::now());
+            self.polled = Some(Instant::now());
         }
         Ok(())
     }
 
-    /// All containers together have what one user has: somebody could make many.
+    /// All containers together have the limit of one user, since anybody could make many.
     fn share_out(&mut self) {
         let containers = self.users.iter().filter(|user| user.container != 0);
         let mapped: usize = containers.map(User::mapped).sum();
@@ -241,9 +241,9 @@ impl Programs {
         }
     }
 
-    /// Finds out who lives.
+    /// Finds out which processes are alive.
     fn check(&mut self) {
-        // Taken after the files were seen: whose file was there and who is not in it has ended.
+        // Taken after the files were seen: a process that has a file and is not in it has ended.
         let processes = self.users.iter().flat_map(|user| user.processes.values());
         if processes.clone().any(|process| !process.is_dead() && process.is_elsewhere(&self.census)) {
             self.census.take();
@@ -253,7 +253,7 @@ impl Programs {
         }
     }
 
-    /// Looks which containers there are; for root, who alone may look into them.
+    /// Finds containers; only root may read their directories.
     fn find_containers(&mut self) {
         if !nix::unistd::geteuid().is_root() || self.base != Path::new(SHARED_MEMORY) {
             return;
@@ -264,11 +264,11 @@ impl Programs {
         self.containers.scan(&self.base, &self.census, session);
         for container in self.containers.all.iter().skip(known) {
             if let Some(watch) = &self.watch {
-                // Without it their directories are found at the next look.
+                // Without the watch their directories are found by the next poll.
                 let _ = watch.watch_base(&container.path());
             }
         }
-        // Of a container that is gone only the account stays, once all that it left was taken.
+        // Only the reports of a container that is gone are retained, once all of its events have been taken.
         let numbers: Vec<u64> = self.containers.all.iter().map(|container| container.number).collect();
         for number in numbers {
             if !self.containers.is_deserted(number) {
@@ -298,7 +298,7 @@ impl Programs {
             found.extend(uids.map(|uid| (container.number, uid, UserDirectory::open_in(container, uid))));
         }
         for (container, uid, directory) in found {
-            // A user of a container could make any number of directories there: each owner has one.
+            // A user of a container could make any number of directories there: one is used for each owner.
             let owner = directory.as_ref().map_or(uid, |directory| directory.uid);
             if self.users.iter().any(|user| user.container == container && user.directory.uid == owner) {
                 continue;
@@ -321,8 +321,8 @@ impl Programs {
         self.users.iter().any(|user| user.changed)
     }
 
-    /// Sleeps, until the time is over, a program makes a new file, or `other` can be read, which is the same in each call. Whether one of
-    /// those came.
+    /// Sleeps until the time is over, a program makes a new file, or `other` (the same descriptor in each call) can be read. Returns
+    /// whether one of the latter two happened.
     ///
     /// # Errors
     /// When the system refuses.
@@ -330,14 +330,14 @@ impl Programs {
         self.watch.as_mut().map_or(Ok(false), |watch| watch.wait(time, other))
     }
 
-    /// Sleeps, whatever comes.
+    /// Sleeps without being woken.
     pub fn sleep(&mut self, time: Duration) {
         if let Some(watch) = &mut self.watch {
             watch.sleep(time);
         }
     }
 
-    /// Takes what is complete in all rings, but leaves rings with little in them for one of the next calls.
+    /// Takes the complete records of all rings, but leaves nearly empty rings for one of the next calls.
     ///
     /// # Errors
     /// When the sink refuses (a full disk).
@@ -352,14 +352,14 @@ impl Programs {
         Ok(drained)
     }
 
-    /// Switches everything off and takes what is left.
+    /// Disables all events and takes the remaining records.
     ///
     /// # Errors
     /// When the sink refuses.
     pub fn stop(&mut self, sink: &mut dyn Sink) -> io::Result<u64> {
         self.poll(sink)?;
         self.switch_off(sink)?;
-        // Threads that are in the middle of an event finish it.
+        // Threads that are writing an event finish it.
         std::thread::sleep(Duration::from_millis(2));
         let mut drained = DrainSummary::default();
         let look = Poll { stopping: true, now: Instant::now() };
@@ -368,15 +368,15 @@ impl Programs {
             for process in user.processes.values_mut() {
                 process.drain(look, &user.directory, sink, &mut drained)?;
             }
-            // What has been taken to its end goes; what lives stays, for the next collector.
+            // Files of dead processes whose records were all taken are removed; those of live ones stay for the next collector.
             user.check(&self.census, self.containers.is_deserted(user.container));
         }
         Ok(drained.bytes)
     }
 
-    /// Programs record nothing more, of this session.
+    /// Disables all events of this session.
     fn switch_off(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
-        // First the sessions, so that nobody who starts now enables anything; then those who had.
+        // First the sessions, so that a program that starts now enables nothing; then the programs that have enabled events.
         self.session = None;
         self.containers.withdraw();
         self.users.iter_mut().for_each(|user| user.changed = user.served.is_some());
@@ -394,32 +394,32 @@ impl Programs {
         result
     }
 
-    /// Users whose programs are recorded by somebody else, and by whom; for who only watches.
+    /// Users whose programs are recorded by another process, and that process; when only watching.
     #[must_use]
     pub fn recorded_by(&self) -> Vec<(u32, u32)> {
         self.users.iter().filter_map(|user| Some((user.directory.uid, user.other?))).collect()
     }
 
-    /// What became of every program so far.
+    /// A report of each program so far.
     #[must_use]
     pub fn reports(&self) -> Vec<ProcessReport> {
         self.past.iter().cloned().chain(self.users.iter().flat_map(User::reports)).collect()
     }
 
-    /// How many rings were ever found.
+    /// The number of rings ever found.
     #[must_use]
     pub fn rings(&self) -> u32 {
         self.rings
     }
 
-    /// How many processes there are or were.
+    /// The number of processes ever found.
     #[must_use]
     pub fn count(&self) -> u32 {
         let here: u32 = self.users.iter().map(|user| exact::count(user.processes.len()) + user.over).sum();
         here + exact::count(self.past.len()) + self.past_over
     }
 
-    /// Events that found no base or no ring, so far.
+    /// Events lost so far because a ring was full or missing.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let processes = self.users.iter().flat_map(|user| user.processes.values());
@@ -436,7 +436,7 @@ impl Programs {
         snapshot
     }
 
-    /// For flight recorders: forgets threads and processes that ended longer ago than any snapshot reaches back.
+    /// For flight recorders: drops threads and processes that ended longer ago than any snapshot reaches back.
     pub fn forget_ended(&mut self, before: Duration) {
         for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
             let directory = &user.directory;
@@ -448,18 +448,18 @@ impl Programs {
 impl Drop for Programs {
     fn drop(&mut self) {
         if self.session.is_some() {
-            // This sink refuses nothing.
+            // This sink never fails.
             let _ = self.switch_off(&mut DiscardingSink);
         }
     }
 }
 
-/// What all rings held at one time.
+/// The content of all rings at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Who described the events.
+    /// The providers that describe the events.
     pub providers: Vec<ProviderInfo>,
-    /// The rings: what they say of themselves, where their bytes begin, and these.
+    /// The rings: their descriptions, the position of their first byte, and their bytes.
     pub rings: Vec<(RingInfo, u64, Vec<u8>)>,
     /// Events that no ring could take since the recording began.
     pub lost_outside: u64,

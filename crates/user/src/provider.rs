@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A provider's file: what it describes is copied and checked once; the words that enable its events are written.
+//! A provider's file: its descriptions are copied and checked once; the words that enable its events are written.
 
 use crate::description::Descriptions;
 use crate::directory::{FileKind, FileName, UserDirectory};
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
-/// What a provider says of itself.
+/// A provider's description of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProviderInfo {
-    /// As the program sees it.
+    /// Its number in its own PID namespace.
     pub pid: u32,
-    /// Which life of that number.
+    /// When the process started, which tells processes of the same number apart.
     pub birth_ns: u64,
     /// 0: the program; else a library.
     pub number: u32,
@@ -30,7 +30,7 @@ pub struct ProviderInfo {
     pub build_id: String,
     /// `enum rtu_clock`.
     pub clock: u32,
-    /// Its events have the ids from here on.
+    /// The id of its first event; the others follow.
     pub first_id: u32,
     /// Its events.
     pub descriptions: Descriptions,
@@ -64,18 +64,18 @@ pub struct ProcessCounters {
     pub rings_made: u64,
     /// Rings that could not be made.
     pub rings_refused: u64,
-    /// Why not, the last time.
+    /// Why the last one could not be made.
     pub refused_errno: u32,
 }
 
 impl Provider {
     /// Reads a provider. `Ok(None)`: it is not complete yet. `Err`: what is wrong with it.
     pub(crate) fn open(directory: &UserDirectory, name: FileName) -> Result<Option<Provider>, String> {
-        let FileKind::Provider(number) = name.kind else { return Err("it is no provider".to_string()) };
+        let FileKind::Provider(number) = name.kind else { return Err("it is not a provider".to_string()) };
         let (file, bytes) = directory.open_file(name).map_err(|error| error.to_string())?;
         let header = size_of::<abi::rtu_provider>() as u64;
         if bytes < header {
-            // The program makes it before it fills it.
+            // The program makes the file before it fills it.
             return Ok(None);
         }
         if bytes > header + u64::from(abi::RTU_TEXT_BYTES_MAX) * 2 {
@@ -83,7 +83,7 @@ impl Provider {
         }
         let length = usize::try_from(bytes).map_err(|error| error.to_string())?;
         let mapping = Mapping::new(&file, length).map_err(|error| error.to_string())?;
-        // ORDER: acquire; pairs with the program's store of `ready`: what it describes is there.
+        // ORDER: acquire; pairs with the program's store of `ready`: the descriptions are there.
         if mapping.half(offset_of!(abi::rtu_provider, ready)).load(Ordering::Acquire) == 0 {
             return Ok(None);
         }
@@ -95,7 +95,7 @@ impl Provider {
         let pid_namespace = u64_at(&copy, offset_of!(abi::rtu_provider, pid_namespace));
         let seccomp = half(offset_of!(abi::rtu_provider, seccomp));
         if mapping.is_cut() {
-            return Err("its file was cut".to_string());
+            return Err("its file was truncated".to_string());
         }
         Ok(Some(Provider {
             mapping,
@@ -111,7 +111,7 @@ impl Provider {
         exact::count(self.info.descriptions.events.len())
     }
 
-    /// Enables what is wanted by a session (`None`: nothing).
+    /// Enables the events that a session requests (`None`: no event).
     pub(crate) fn enable(&self, session: u64, wanted: Option<&RequestedEvents>) {
         self.enabled_by.set(session);
         for (index, event) in self.info.descriptions.events.iter().enumerate() {
@@ -121,16 +121,16 @@ impl Provider {
         }
     }
 
-    /// Whether events are enabled: how many.
+    /// Number of enabled events.
     pub(crate) fn enabled(&self) -> u32 {
-        // ORDER: relaxed; for people to see.
+        // ORDER: relaxed; only shown to people.
         let on = |index: u32| {
             self.mapping.half(self.enabled_offset + index as usize * 4).load(Ordering::Relaxed) != 0
         };
         (0..self.events()).map(|index| u32::from(on(index))).sum()
     }
 
-    /// Tells the program which session it is in, and how it is to record.
+    /// Tells the program its session, and how to record.
     pub(crate) fn set_session(&self, session: u64, flags: u32, ring_bytes: u32) {
         // ORDER: relaxed, then release: a program that sees the session sees the rest.
         self.mapping.half(offset_of!(abi::rtu_provider, ring_bytes)).store(ring_bytes, Ordering::Relaxed);
@@ -138,46 +138,46 @@ impl Provider {
         self.mapping.word(offset_of!(abi::rtu_provider, session)).store(session, Ordering::Release);
     }
 
-    /// A sign of life of this collector, for threads that wait for room.
+    /// A sign of life of this collector, for threads that wait for space.
     pub(crate) fn beat(&self) {
         let place = self.mapping.word(offset_of!(abi::rtu_provider, beat));
-        // ORDER: relaxed; a number that only has to change. What a liar makes of it is its own loss.
+        // ORDER: relaxed; a number that only has to change. A program that misuses it harms only itself.
         place.store(place.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Whether it does not know yet of this session.
+    /// Whether it has not been told of this session yet.
     pub(crate) fn needs(&self, session: u64) -> bool {
         self.enabled_by.get() != session
     }
 
-    /// `enum rtu_flag`, as they are.
+    /// Reads the flags, `enum rtu_flag`.
     pub(crate) fn flags(&self) -> u32 {
         // ORDER: relaxed; written by this process.
         self.mapping.half(offset_of!(abi::rtu_provider, flags)).load(Ordering::Relaxed)
     }
 
-    /// `enum rtu_flag`, all of them.
+    /// Writes all flags, `enum rtu_flag`.
     pub(crate) fn set_flags(&self, flags: u32) {
-        // ORDER: relaxed; the program looks at them now and then.
+        // ORDER: relaxed; the program reads them now and then.
         self.mapping.half(offset_of!(abi::rtu_provider, flags)).store(flags, Ordering::Relaxed);
     }
 
     /// Whether its library has been unloaded.
     pub(crate) fn is_unloaded(&self) -> bool {
-        // ORDER: acquire; it used nothing of the file afterwards.
+        // ORDER: acquire; the program does not use the file afterwards.
         self.mapping.half(offset_of!(abi::rtu_provider, ready)).load(Ordering::Acquire) == 2
     }
 
-    /// Whether its file was cut under us.
+    /// Whether its file was truncated while mapped.
     pub(crate) fn is_cut(&self) -> bool {
         self.mapping.is_cut()
     }
 
-    /// What of it is in other recordings, by cause.
-    pub(crate) fn told(&self) -> ProcessCounters {
+    /// Losses that are in earlier recordings already, by cause.
+    pub(crate) fn reported(&self) -> ProcessCounters {
         let mut told = ProcessCounters::default();
         // ORDER: relaxed; written by an earlier collector.
-        let word = |cause: u32| self.mapping.word(told_at(cause)).load(Ordering::Relaxed);
+        let word = |cause: u32| self.mapping.word(reported_at(cause)).load(Ordering::Relaxed);
         told.lost_no_ring = word(abi::RTU_LOST_NO_RING);
         told.lost_in_setup = word(abi::RTU_LOST_IN_SETUP);
         told.lost_too_large = word(abi::RTU_LOST_TOO_LARGE);
@@ -185,8 +185,8 @@ impl Provider {
         told
     }
 
-    /// So much is in a recording: a later collector need not tell it again.
-    pub(crate) fn tell(&self, counters: &ProcessCounters) {
+    /// Notes that these losses are in a recording: a later collector need not report them again.
+    pub(crate) fn set_reported(&self, counters: &ProcessCounters) {
         let all = [
             (abi::RTU_LOST_NO_RING, counters.lost_no_ring),
             (abi::RTU_LOST_IN_SETUP, counters.lost_in_setup),
@@ -195,11 +195,11 @@ impl Provider {
         ];
         for (cause, count) in all {
             // ORDER: relaxed; as above.
-            self.mapping.word(told_at(cause)).store(count, Ordering::Relaxed);
+            self.mapping.word(reported_at(cause)).store(count, Ordering::Relaxed);
         }
     }
 
-    /// What the process lost outside of its rings.
+    /// Losses of the process outside its rings.
     pub(crate) fn counters(&self) -> ProcessCounters {
         let lost = offset_of!(abi::rtu_provider, lost);
         // ORDER: relaxed; numbers that only grow.
@@ -220,7 +220,7 @@ impl Provider {
     }
 }
 
-fn told_at(cause: u32) -> usize {
+fn reported_at(cause: u32) -> usize {
     offset_of!(abi::rtu_provider, lost_told) + cause as usize * 8
 }
 
@@ -232,7 +232,7 @@ pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     bytes.get(offset..offset + 8).and_then(|eight| eight.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 
-/// Text up to a NUL; whatever is no text is replaced.
+/// Text up to a NUL; bytes that are not text are replaced.
 pub(crate) fn text_at(bytes: &[u8], offset: usize, length: usize) -> String {
     let field = bytes.get(offset..offset + length).unwrap_or_default();
     let end = memchr::memchr(0, field).unwrap_or(field.len());

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bytes of a ring → records. Used twice: to find how far a ring is complete, and later to read what was taken, which nobody
-//! vouches for.
+//! Bytes of a ring → records. Used twice: to find how far a ring is complete, and later to decode the taken bytes, which are
+//! not trusted either.
 
 use rtscope_abi::program as abi;
 use rtscope_event::exact::low_half;
 use serde::{Deserialize, Serialize};
 
-/// How a ring is divided, and what its tags are made with.
+/// How a ring is divided, and the key of its tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     /// A power of two.
@@ -17,12 +17,12 @@ pub struct Layout {
     pub key: u32,
 }
 
-/// What stands at a position.
+/// The word at a position, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
     /// A complete record.
     Complete {
-        /// Which event, or RTU_ID_*.
+        /// The event's id, or RTU_ID_*.
         id: u32,
         /// Where it ends.
         end: u64,
@@ -34,14 +34,14 @@ pub enum Header {
         /// Where it ends.
         end: u64,
     },
-    /// Nothing of this lap.
+    /// No word of this lap.
     Unwritten,
-    /// Something that no writer leaves.
+    /// A word that no writer leaves.
     Broken,
 }
 
 impl Layout {
-    /// Whether a ring can be divided so.
+    /// Whether a ring can be divided like this.
     #[must_use]
     pub fn is_possible(&self) -> bool {
         let sizes = u64::from(abi::RTU_RING_BYTES_MIN)..=u64::from(abi::RTU_RING_BYTES_MAX);
@@ -52,14 +52,14 @@ impl Layout {
             && self.sub_bytes < self.ring_bytes
     }
 
-    /// The end of the sub-buffer that `position` is in.
+    /// The end of the sub-buffer that contains `position`.
     #[inline]
     #[must_use]
     pub fn sub_end(&self, position: u64) -> u64 {
         (position & !(self.sub_bytes - 1)).saturating_add(self.sub_bytes)
     }
 
-    /// Where [`Layout::TAG`] is in the words of complete records at `position` and around, what stands there.
+    /// The bits of [`Layout::TAG`] in the words of complete records at `position` and in the rest of its lap.
     #[inline]
     #[must_use]
     pub fn tag(&self, position: u64) -> u64 {
@@ -67,10 +67,10 @@ impl Layout {
         (lap.wrapping_add(u64::from(self.key)) & 0x7f) << 16
     }
 
-    /// The byte of a record's word that tells its lap, and whether it is complete.
+    /// The byte of a record's word with its lap, and whether it is complete.
     pub const TAG: u64 = 0xff << 16;
 
-    /// What a word at `position` says.
+    /// Decodes the word at `position`.
     #[inline]
     #[must_use]
     pub fn header(&self, position: u64, word: u64) -> Header {
@@ -95,7 +95,7 @@ impl Layout {
 }
 
 impl Layout {
-    /// How many of these bytes, which are at `position`, are complete records in a row.
+    /// The number of bytes, from `position` on, that are complete records in a row.
     #[must_use]
     pub fn complete_bytes(&self, position: u64, bytes: &[u8]) -> usize {
         let mut at = 0;
@@ -112,40 +112,40 @@ impl Layout {
     }
 }
 
-/// What was read.
+/// A decoded record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
     /// An event.
     Event {
-        /// Which.
+        /// Its id.
         id: u32,
-        /// The program's clock.
+        /// The time, by the program's clock.
         counter: u64,
-        /// Where it happened, or [`abi::RTU_CPU_UNKNOWN`].
+        /// The CPU, or [`abi::RTU_CPU_UNKNOWN`].
         cpu: u32,
-        /// With its padding.
+        /// The fields, with padding.
         payload: &'a [u8],
     },
-    /// So many events in all were lost before this.
+    /// The number of events lost so far in all.
     Lost(u64),
-    /// Bytes that are no record.
+    /// Bytes that are not a record.
     Garbage(usize),
 }
 
 /// The time and CPU that records count from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sync {
-    /// The program's clock.
+    /// The time, by the program's clock.
     pub counter: u64,
-    /// Where the thread is.
+    /// The thread's CPU.
     pub cpu: u32,
 }
 
 impl Sync {
-    /// The bits of a time that records have.
+    /// The bits of the time that records contain.
     pub const LOW: u64 = (1 << abi::RTU_TIME_BITS) - 1;
 
-    /// The whole time of an event, of which the record has the low bits.
+    /// The whole time of an event whose record has the low bits.
     #[inline]
     #[must_use]
     pub fn complete(&self, low: u64) -> u64 {
@@ -154,7 +154,7 @@ impl Sync {
     }
 }
 
-/// Reads records in a row.
+/// Decodes records in a row.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     layout: Layout,
@@ -162,20 +162,20 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// For a ring. `sync`: what was told before the first record, if something was.
+    /// For a ring. `sync`: time and CPU before the first record, if known.
     #[must_use]
     pub fn new(layout: Layout, sync: Option<Sync>) -> Decoder {
         Decoder { layout, sync }
     }
 
-    /// The time and CPU that events count from now; `None`: nothing has told them yet.
+    /// The current time and CPU that events count from; `None`: not known yet.
     #[inline]
     #[must_use]
     pub fn sync(&self) -> Option<Sync> {
         self.sync
     }
 
-    /// The record at the begin of `bytes`, which are at `position`, and its length. `None`: there is nothing more.
+    /// The record at the beginning of `bytes`, which are at `position`, and its length. `None`: there is no other.
     pub fn next<'a>(&mut self, position: u64, bytes: &'a [u8]) -> Option<(Option<Record<'a>>, usize)> {
         let word = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
         let garbage = Some((Some(Record::Garbage(bytes.len())), bytes.len()));
@@ -190,7 +190,7 @@ impl Decoder {
                 Some((Some(Record::Lost(word_at(16))), length))
             }
             id if id < abi::RTU_EVENTS_MAX => {
-                // Without a time there is no event.
+                // An event without a time is not an event.
                 let Some(sync) = self.sync else { return Some((Some(Record::Garbage(length)), length)) };
                 let counter = sync.complete(low);
                 Some((Some(Record::Event { id, counter, cpu: sync.cpu, payload: &record[8..] }), length))

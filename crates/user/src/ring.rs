@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A thread's ring: what is complete is written on as it is, and its place given back.
+//! A thread's ring: complete records are passed on as they are, and their space is given back.
 //!
-//! Nothing is decoded here: the walk only finds how far records are complete. What is written on may have been
-//! changed by a lying program between the two, so whoever reads it later checks it again.
+//! Nothing is decoded here: the walk only finds how far records are complete. A lying program may have changed them
+//! between the walk and the copy, so they are checked again when they are decoded.
 
 use crate::directory::{FileKind, FileName, UserDirectory};
 use crate::memory::Mapping;
@@ -18,32 +18,32 @@ use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// After this time a record that was begun is not waited for any more: its thread may have jumped out of a signal handler.
+/// How long to wait for an unfinished record: its thread may have jumped out of a signal handler.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A ring with less in it than this part of it can wait so long: each time that something is taken has a cost of its own.
+/// A ring filled to less than one part in `LITTLE` can wait for `LITTLE_FOR`: taking has a fixed cost each time.
 const LITTLE: u64 = 16;
 const LITTLE_FOR: Duration = Duration::from_millis(50);
 
-/// Words that are looked at to find the record behind one that is not there.
+/// Words read to find the record that follows a missing one.
 const SEARCH_MAX: u32 = 1 << 18;
-/// So many records that follow each other are no accident: a tag has 7 bits.
+/// This many valid records in a row are not an accident: a tag has 7 bits.
 const IN_A_ROW: usize = 6;
-/// A thread that leaves more records unfinished is not believed any more.
+/// A thread that leaves more records unfinished is not trusted any more.
 const UNFINISHED_MAX: u64 = 100_000;
 
-/// What a ring says of itself.
+/// A ring's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingInfo {
-    /// As the program sees it.
+    /// The process, in its own PID namespace.
     pub pid: u32,
-    /// Which life of that number.
+    /// When the process started, which tells processes of the same number apart.
     pub birth_ns: u64,
     /// The user.
     pub uid: u32,
-    /// The thread, as the program sees it.
+    /// The thread, in the program's PID namespace.
     pub tid: u32,
-    /// Of the process, in order.
+    /// Its number among the rings of the process.
     pub number: u32,
     /// The thread's name when the ring was made.
     pub comm: String,
@@ -51,14 +51,14 @@ pub struct RingInfo {
     pub clock: u32,
     /// How it is divided.
     pub layout: Layout,
-    /// What was told before the first record.
+    /// Time and CPU before the first record.
     pub sync: Option<Sync>,
-    /// How many of its losses are in other recordings.
+    /// How many of its losses are in earlier recordings already.
     pub lost_before: u64,
 }
 
-/// What an earlier collector left, as the header says: as far as it took, and what it was told last. A program can change it, so it is
-/// only believed when it is possible.
+/// Where an earlier collector stopped, by the header: its position, and the time and CPU there. A program can change them, so they
+/// are only used when they are possible.
 fn left(mapping: &Mapping, header: &[u8], layout: Layout) -> (u64, Option<Sync>) {
     let word = |offset: usize| u64_at(header, offset);
     let tail = word(offset_of!(abi::rtu_ring, tail));
@@ -80,22 +80,22 @@ pub(crate) struct Ring {
     pub(crate) name: FileName,
     tail: u64,
     sync: Option<Sync>,
-    /// The head at the look before, and when something was taken.
+    /// The head at the previous poll, and when records were last taken.
     seen: u64,
     taken: Option<Instant>,
-    lost_told: Cell<u64>,
-    /// Since when a record at the tail is unfinished.
+    reported_lost: Cell<u64>,
+    /// Since when the record at the tail has been unfinished.
     waiting: Option<(u64, Instant)>,
     /// Records that were begun and never finished.
     pub(crate) unfinished: u64,
-    /// When its end was first seen.
+    /// When the end of its thread was first seen.
     ended: Cell<Option<Instant>>,
 }
 
 impl Ring {
     /// Reads a ring's header. `Ok(None)`: it is not complete yet. `Err`: what is wrong with it.
     pub(crate) fn open(directory: &UserDirectory, name: FileName) -> Result<Option<Ring>, String> {
-        let FileKind::Ring(tid, number) = name.kind else { return Err("it is no ring".to_string()) };
+        let FileKind::Ring(tid, number) = name.kind else { return Err("it is not a ring".to_string()) };
         let (file, bytes) = directory.open_file(name).map_err(|error| error.to_string())?;
         let least = u64::from(abi::RTU_RING_OFFSET + abi::RTU_RING_BYTES_MIN);
         if bytes < least {
@@ -150,7 +150,7 @@ impl Ring {
         };
         Ok(Some(Ring {
             mapping,
-            lost_told: Cell::new(info.lost_before),
+            reported_lost: Cell::new(info.lost_before),
             info,
             name,
             tail,
@@ -168,45 +168,45 @@ impl Ring {
         self.mapping.word(offset).load(Ordering::Acquire)
     }
 
-    /// Events that found no room, in all.
+    /// Events that did not fit, in all.
     pub(crate) fn lost(&self) -> u64 {
         self.word(offset_of!(abi::rtu_ring, lost))
     }
 
-    /// How often its thread waited for room (blocking mode).
+    /// How often its thread waited for space (blocking mode).
     pub(crate) fn waits(&self) -> u64 {
         self.word(offset_of!(abi::rtu_ring, waits))
     }
 
-    /// Whether its thread writes no more.
+    /// Whether its thread has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.word(offset_of!(abi::rtu_ring, ended)) == 1
     }
 
-    /// How long it is known that its thread writes no more, or its process is dead.
+    /// How long ago its thread was first seen to have ended, or its process to be dead.
     pub(crate) fn ended_for(&self) -> Duration {
         let since = self.ended.get().unwrap_or_else(Instant::now);
         self.ended.set(Some(since));
         since.elapsed()
     }
 
-    /// Bytes that wait to be taken, as the program says.
+    /// Bytes that wait to be taken, by the program's claim.
     pub(crate) fn waiting_bytes(&self) -> u64 {
         self.word(offset_of!(abi::rtu_ring, head)).saturating_sub(self.tail)
     }
 
-    /// What came since this was asked before, as the program says.
+    /// Bytes written since the previous call, by the program's claim.
     pub(crate) fn arrived_bytes(&mut self) -> u64 {
         let head = self.word(offset_of!(abi::rtu_ring, head));
         let before = std::mem::replace(&mut self.seen, head);
         head.saturating_sub(before)
     }
 
-    /// Whether there is nothing in it, or so little that it can be taken later.
+    /// Whether it is empty, or so nearly empty that its records can be taken later.
     pub(crate) fn can_wait(&mut self, now: Instant) -> bool {
         let little = self.info.layout.ring_bytes / LITTLE;
         let is_new = self.taken.is_some_and(|taken| now.duration_since(taken) < LITTLE_FOR);
-        // A head that has gone back is not little.
+        // A head that went back must be looked into.
         let can_wait = match self.word(offset_of!(abi::rtu_ring, head)).wrapping_sub(self.tail) {
             0 => true,
             waiting => is_new && waiting < little,
@@ -217,8 +217,8 @@ impl Ring {
         can_wait
     }
 
-    /// Lets `walk` take complete records, and gives their place back. `last`: nothing more will be finished. `is_final`: there is no
-    /// next time. Returns the bytes. `Err` is either an error of `walk`, or what is wrong with the ring.
+    /// Lets `walk` take complete records, and gives their space back. `last`: no more records will be finished. `is_final`: this is the
+    /// last call. Returns the bytes taken. `Err` is either an error of `walk`, or what is wrong with the ring.
     pub(crate) fn take(
         &mut self,
         last: bool,
@@ -243,7 +243,7 @@ impl Ring {
                 self.give_back(position);
             }
             match stop {
-                _ if self.mapping.is_cut() => return Ok(Err("its file was cut".to_string())),
+                _ if self.mapping.is_cut() => return Ok(Err("its file was truncated".to_string())),
                 Header::Broken if self.unfinished > UNFINISHED_MAX => {
                     return Ok(Err("its records overlap".to_string()));
                 }
@@ -252,7 +252,7 @@ impl Ring {
                     self.give_back(end);
                 }
                 // A record that was reserved and not begun: its thread jumped out of a handler between two instructions, or was
-                // killed there. What stands in its place is older, and may look like anything.
+                // killed there. The bytes in its place are older, and may look like anything.
                 Header::Unwritten | Header::Broken
                     if self.tail < head && (last || self.is_abandoned(head)) =>
                 {
@@ -260,9 +260,9 @@ impl Ring {
                     self.unfinished += 1;
                     self.give_back(next);
                 }
-                // It is left for later where nothing was taken.
+                // If nothing was taken, the rest is left for later.
                 Header::Complete { .. } if went_on => {}
-                // Or it was finished behind the walk's back, and there is no later.
+                // Or it was finished after the walk passed, and there is no later call.
                 Header::Complete { .. } if is_final && !std::mem::replace(&mut is_retried, true) => {}
                 _ => break,
             }
@@ -270,8 +270,8 @@ impl Ring {
         Ok(Ok(self.tail - begin))
     }
 
-    /// Behind a record that is not there: where some follow each other, or reach the end of the sub-buffer, or the head. If they do
-    /// nowhere, the next sub-buffer, which can be read by itself.
+    /// The position after a missing record: where records follow each other up to IN_A_ROW, the end of the sub-buffer, or the head.
+    /// If there is none, the next sub-buffer, which can be read without the rest.
     fn next_record(&self, head: u64) -> Option<u64> {
         let layout = self.info.layout;
         let sub_end = layout.sub_end(self.tail);
@@ -303,7 +303,7 @@ impl Ring {
         (sub_end <= head).then_some(sub_end)
     }
 
-    /// Whether the unfinished record at the tail is not to be waited for: it is old, or the ring fills up behind it.
+    /// Whether to give up the unfinished record at the tail: it is old, or the ring fills up behind it.
     fn is_abandoned(&mut self, head: u64) -> bool {
         match self.waiting {
             Some((position, since)) if position == self.tail => {
@@ -320,7 +320,7 @@ impl Ring {
         self.tail = position;
         if let Some(sync) = self.sync {
             let told = offset_of!(abi::rtu_ring, reserved2);
-            // ORDER: relaxed; for a later collector, if this one is killed. Before the tail: it may then repeat, not guess.
+            // ORDER: relaxed; for a later collector, if this one is killed. Before the tail: it may then repeat events, but need not guess.
             self.mapping.word(told).store(sync.counter, Ordering::Relaxed);
             self.mapping.word(told + 8).store(u64::from(sync.cpu), Ordering::Relaxed);
         }
@@ -328,17 +328,17 @@ impl Ring {
         self.mapping.word(offset_of!(abi::rtu_ring, tail)).store(position, Ordering::Release);
     }
 
-    /// So many losses are in a recording: a later collector need not tell them again.
-    pub(crate) fn tell_lost(&self, lost: u64) {
-        if self.lost_told.replace(lost) == lost {
+    /// Notes that these losses are in a recording: a later collector need not report them again.
+    pub(crate) fn set_reported_lost(&self, lost: u64) {
+        if self.reported_lost.replace(lost) == lost {
             return;
         }
         // ORDER: relaxed; as above.
         self.mapping.word(offset_of!(abi::rtu_ring, lost_told)).store(lost, Ordering::Relaxed);
     }
 
-    /// The newest complete records of a ring that is being overwritten, from the begin of a sub-buffer on; for flight recorders.
-    /// What was overwritten while it was copied is not in it.
+    /// The newest complete records of a ring that is being overwritten, from the beginning of a sub-buffer on; for flight recorders.
+    /// Records overwritten during the copy are left out.
     pub(crate) fn snapshot(&self) -> (u64, Vec<u8>) {
         let layout = self.info.layout;
         let head = self.word(offset_of!(abi::rtu_ring, head));
@@ -354,7 +354,7 @@ impl Ring {
             events: 0,
         };
         let copy = chunk.copy();
-        // The writer may be anywhere in the sub-buffer that it is in now.
+        // The writer may be anywhere in its current sub-buffer.
         let later = self.word(offset_of!(abi::rtu_ring, head));
         let safe = up(layout.sub_end(later).saturating_sub(layout.ring_bytes).max(from));
         let skip = usize::try_from(safe - from).unwrap_or(usize::MAX).min(copy.len());

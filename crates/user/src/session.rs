@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The right to record a user's programs, and what those that start later find.
+//! The right to record a user's programs, and the session that programs find which start later.
 //!
 //! One collector at a time serves a directory: two would give back each other's records. The right is a lock, which the kernel
-//! drops when the collector ends, however that happens; the next one then takes over what it left.
+//! releases when the collector ends, however that happens; the next one then continues where it stopped.
 
 use crate::Error;
 use crate::directory::UserDirectory;
@@ -20,15 +20,15 @@ use std::path::{Path, PathBuf};
 /// How programs are to record.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Which events.
+    /// The events to record.
     pub events: RequestedEvents,
-    /// Size of rings that are made from now on; 0: as the programs like.
+    /// Size of rings made from now on; 0: the programs' default.
     pub ring_bytes: u32,
     /// Rings are overwritten instead of filled.
     pub flight: bool,
-    /// Programs that allow it wait for base.
+    /// Programs that allow it wait for space.
     pub blocking: bool,
-    /// Where a flight recorder saves, for who asks it to.
+    /// Where a flight recorder saves, for `rtscope snapshot`.
     pub place: String,
 }
 
@@ -44,34 +44,34 @@ pub(crate) struct ServedDirectory {
     session: PathBuf,
     /// Holds the lock.
     _file: File,
-    /// Holds the session's, by which programs of containers tell that this process lives.
+    /// Holds the lock of the session file, by which programs in containers know that this process is alive.
     _session_file: File,
 }
 
 impl ServedDirectory {
-    /// Takes the right, and leaves the session for programs that start.
+    /// Takes the right, and writes the session for programs that start.
     pub(crate) fn new(
         directory: &UserDirectory,
         id: u64,
         settings: &Settings,
     ) -> Result<ServedDirectory, Error> {
-        // Below the open directory, not below its name: its owner can put a link to anywhere in that place at any time.
+        // Below the open directory, not below its path: its owner can replace that by a link to anywhere at any time.
         let base = directory.descriptor_path();
         let path = directory.path.join("collector");
-        // Where root of this machine is nobody, as in a container of an ordinary user, only the owner can make files.
+        // Where root of this machine has no rights, as in a container of an ordinary user, only the owner can make files.
         let _owner = directory.is_containers().then(|| OwnerIdentity::of(directory));
         let file = directory
             .open_own("collector", OFlag::O_RDWR | OFlag::O_CREAT)
             .map_err(Error::io("open", &path))?;
         let status = file.metadata().map_err(Error::io("look at", &path))?;
-        // A file with a second name could be anybody's.
+        // A file with a second name could belong to anybody.
         let owned = status.uid() == directory.uid || status.uid() == nix::unistd::geteuid().as_raw();
         if !status.is_file() || status.nlink() != 1 || !owned {
             return Err(Error::NotOurs(path.display().to_string()));
         }
         give_to(&file, directory.uid).map_err(Error::io("change the owner of", &path))?;
         let mut holder = String::new();
-        // Who holds it is for the message only.
+        // The holder is for the message only.
         let _ = (&file).take(32).read_to_string(&mut holder);
         let holder = holder.lines().next().unwrap_or_default().to_string();
         fcntl(&file, FcntlArg::F_OFD_SETLK(&whole_file())).map_err(|errno| match errno {
@@ -94,20 +94,20 @@ impl ServedDirectory {
         Ok(ServedDirectory { session, _file: file, _session_file: session_file })
     }
 
-    /// Takes the session away; the right stays.
+    /// Removes the session; the right stays.
     pub(crate) fn withdraw(&self) {
-        // Programs that find it without its collector ignore it.
+        // Programs that find a session without its collector ignore it.
         let _ = fs::remove_file(&self.session);
     }
 
-    /// Whether somebody serves this directory now: its process, and where it saves.
+    /// The process that serves this directory now, and where it saves.
     pub(crate) fn by_another(directory: &UserDirectory) -> Option<(u32, String)> {
         let file = directory.open_own("collector", OFlag::O_RDONLY).ok()?;
         let mut text = String::new();
         (&file).take(PLACE_BYTES_MAX).read_to_string(&mut text).ok()?;
         let mut lines = text.lines();
         let pid = lines.next()?.parse().ok()?;
-        // Only asks: a lock that is tried, even for a moment, could be in the way of a collector that starts.
+        // Only queries: a lock taken for even a moment could be in the way of a collector that starts.
         let mut lock = whole_file();
         fcntl(&file, FcntlArg::F_OFD_GETLK(&mut lock)).ok()?;
         let is_held = i32::from(lock.l_type) != libc::F_UNLCK;
@@ -133,7 +133,7 @@ fn whole_file() -> libc::flock {
 /// A path has at most 4096 bytes.
 const PLACE_BYTES_MAX: u64 = 8192;
 
-/// The flight recorder of a user's programs: its process, and where it saves. `None`: there is none now.
+/// The flight recorder of a user's programs: its process, and where it saves. `None`: there is none.
 #[must_use]
 pub fn flight_recorder(base: &Path, uid: u32) -> Option<(u32, PathBuf)> {
     let (pid, place) = ServedDirectory::by_another(&UserDirectory::open(base, uid).ok()?)?;
@@ -146,16 +146,16 @@ impl Drop for ServedDirectory {
     }
 }
 
-/// The session that programs of users find who have no directory yet; only root can leave it.
+/// The session for programs of users without a directory; only root can write it.
 #[derive(Debug)]
 pub(crate) struct SharedSession {
     path: PathBuf,
-    /// Holds the lock, as for Served.
+    /// Holds the lock, as in [`ServedDirectory`].
     _file: File,
 }
 
 impl SharedSession {
-    /// `are_elsewhere`: the programs are a container's.
+    /// `are_elsewhere`: the programs are in a container.
     pub(crate) fn new(
         base: &Path,
         id: u64,
@@ -163,7 +163,7 @@ impl SharedSession {
         are_elsewhere: bool,
     ) -> Result<SharedSession, Error> {
         let path = base.join("rtscope-session");
-        // Somebody else's goes; it can be there, since anybody may write here. Only a directory cannot be replaced.
+        // Another user's file is replaced; anybody may write here, so there can be one. Only a directory cannot be replaced.
         if fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir()) {
             return Err(Error::NotOurs(path.display().to_string()));
         }
@@ -174,12 +174,12 @@ impl SharedSession {
 
 impl Drop for SharedSession {
     fn drop(&mut self) {
-        // As for Served.
+        // As in ServedDirectory.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// This thread makes files as their user, until it is dropped.
+/// While this exists, the thread makes files as the directory's owner.
 struct OwnerIdentity(Uid, Gid);
 
 impl OwnerIdentity {
@@ -196,7 +196,7 @@ impl Drop for OwnerIdentity {
     }
 }
 
-/// What root makes in a user's directory is that user's, who can then record when root has ended.
+/// Gives files that root makes in a user's directory to that user, who can then record after root has ended.
 fn give_to(file: &File, uid: u32) -> std::io::Result<()> {
     if nix::unistd::geteuid().as_raw() == uid {
         Ok(())
@@ -205,16 +205,16 @@ fn give_to(file: &File, uid: u32) -> std::io::Result<()> {
     }
 }
 
-/// Who reads a session.
+/// The programs that read a session.
 #[derive(Clone, Copy, Debug)]
 struct Readers {
     mode: u32,
     uid: u32,
-    /// This process has no number there: they look at the file's lock.
+    /// In another PID namespace, where this process has no number: they check the file's lock.
     are_elsewhere: bool,
 }
 
-/// Whole or not at all: programs read it at any time. The file holds a lock for as long as it is open.
+/// Writes the file atomically, since programs read it at any time. It is locked for as long as it is open.
 fn write_session(path: &Path, id: u64, settings: &Settings, readers: Readers) -> Result<File, Error> {
     let Readers { mode, uid, are_elsewhere } = readers;
     let own_pid = if are_elsewhere { 0 } else { std::process::id() };
@@ -229,7 +229,7 @@ fn write_session(path: &Path, id: u64, settings: &Settings, readers: Readers) ->
     }
     debug_assert_eq!(bytes.len(), size_of::<abi::rtu_session>());
     bytes.extend_from_slice(&words);
-    // A name that nobody can have taken before.
+    // A name that cannot have been taken before.
     let partial = path.with_extension(format!("{id:x}"));
     let mut file = OpenOptions::new()
         .write(true)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Complete records of a ring, where they lie: whoever takes them walks over them once.
+//! Complete records of a ring, in place: the taker walks over them once.
 //!
-//! A lying program may change what has been looked at. So each word is read once by who decides something by it, and all
-//! words are atomic: whatever they are, they are numbers.
+//! A lying program may change words that have been read. So a word that decides something is read only once, and all words
+//! are atomic: any value is a valid number.
 
 use crate::memory::Mapping;
 use crate::records::{Header, Layout, Sync};
@@ -13,10 +13,10 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The most that is written on as it is at a time, but for one record: who reads it holds as much of each thread in memory.
+/// The size of a chunk at most, except for one record: the conversion holds one chunk of each thread in memory.
 const CHUNK_BYTES: u64 = 64 << 10;
 
-/// What a ring holds, from where it was taken to. Whoever gets it walks on as far as it takes; the rest stays.
+/// The records of a ring that have not been taken. The sink walks on as far as it takes; the rest stays.
 #[derive(Debug)]
 pub struct Records<'a> {
     mapping: &'a Mapping,
@@ -38,35 +38,35 @@ impl<'a> Records<'a> {
         Records { mapping, layout, head, position: tail, sync, is_final }
     }
 
-    /// Where the next record is.
+    /// Position of the next record.
     #[inline]
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// What times count from here.
+    /// The time and CPU that the next records count from.
     #[inline]
     #[must_use]
     pub fn sync(&self) -> Option<Sync> {
         self.sync
     }
 
-    /// There is no next time: what is not taken now is lost.
+    /// Whether this is the last call: records not taken now are lost.
     #[must_use]
     pub fn is_final(&self) -> bool {
         self.is_final
     }
 
-    /// All but the low bits of the byte that complete records of this lap have behind their id.
+    /// The tag of complete records of this lap: see [`Layout::tag`].
     #[inline]
     #[must_use]
     pub fn tag(&self) -> u64 {
         self.layout.tag(self.position)
     }
 
-    /// The words from here to the end of the sub-buffer, or of what was reserved. Load them with acquire: then a complete record's
-    /// payload is there.
+    /// The words from here to the end of the sub-buffer, or of the reserved part. Load them with acquire: then the payload of a
+    /// complete record is there.
     #[inline]
     #[must_use]
     pub fn words(&self) -> &'a [AtomicU64] {
@@ -74,7 +74,7 @@ impl<'a> Records<'a> {
         self.mapping.words(self.place(self.position), (end.saturating_sub(self.position) / 8) as usize)
     }
 
-    /// From here to the end of what was reserved.
+    /// Bytes from here to the end of the reserved part.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.head.saturating_sub(self.position)
@@ -93,7 +93,7 @@ impl<'a> Records<'a> {
         index(u64::from(abi::RTU_RING_OFFSET) + (position & (self.layout.ring_bytes - 1)))
     }
 
-    /// What stands here.
+    /// The decoded word of the next record.
     #[must_use]
     pub fn header(&self) -> Header {
         if self.position >= self.head {
@@ -114,7 +114,7 @@ impl<'a> Records<'a> {
         self.position = end;
     }
 
-    /// If the record here, which ends at `end`, tells the time: takes it from there, and gives what it says of losses.
+    /// If the record here, which ends at `end`, is a sync record: takes time and CPU from it, and returns its number of lost events.
     pub fn read_sync(&mut self, id: u32, end: u64) -> Option<u64> {
         if id != abi::RTU_ID_SYNC || end - self.position != size_of::<abi::rtu_sync>() as u64 {
             return None;
@@ -126,7 +126,7 @@ impl<'a> Records<'a> {
         Some(field(16))
     }
 
-    /// Walks to the end of what is complete, or of a chunk, and gives it as it is.
+    /// Walks to the end of the complete records, or of a chunk, and returns them as they are.
     pub fn chunk(&mut self) -> Chunk<'a> {
         let (begin, mut events) = (self.position, 0);
         while self.position - begin < CHUNK_BYTES {
@@ -145,16 +145,16 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Complete records, where they lie.
+/// Complete records, in place.
 #[derive(Debug)]
 pub struct Chunk<'a> {
     pub(crate) mapping: &'a Mapping,
     pub(crate) layout: Layout,
-    /// Of the first byte.
+    /// Position of the first byte.
     pub position: u64,
-    /// How many.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Records of events among them.
+    /// Number of event records among them.
     pub events: u64,
 }
 
@@ -162,7 +162,7 @@ impl Chunk<'_> {
     /// Writes `header` and the records, in one go where the system can.
     ///
     /// # Errors
-    /// When the system refuses (a full disk); the file then ends within the chunk. A ring that was cut is no error: zeros are
+    /// When the system refuses (a full disk); the file then ends within the chunk. A truncated ring is not an error: zeros are
     /// written in place of what is missing.
     pub fn write_to(&self, file: &File, header: &[u8]) -> io::Result<()> {
         let start = self.position & (self.layout.ring_bytes - 1);
@@ -196,7 +196,7 @@ fn write_all(file: &File, parts: &mut [libc::iovec]) -> io::Result<()> {
     while !parts.is_empty() {
         // At most three.
         let count = libc::c_int::try_from(parts.len()).unwrap_or(libc::c_int::MAX);
-        // SAFETY: the parts are a live header and places in a mapping that the caller borrows; the kernel only reads them, and
+        // SAFETY: the parts are a live header and parts of a mapping that the caller borrows; the kernel only reads them, and
         // answers with an error where pages are gone.
         let written = unsafe { libc::writev(file.as_raw_fd(), parts.as_ptr(), count) };
         let Ok(mut written) = usize::try_from(written) else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One instrumented process: its providers, its rings, whether it lives, and what is wrong with it.
+//! One instrumented process: its providers, its rings, whether it is alive, and what is wrong with it.
 
 use super::{DrainSummary, FILES_MAX, Poll, Sink, Snapshot};
 use crate::containers::{Census, LocalProcess};
@@ -14,7 +14,7 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
-/// A clock tick more or less: the kernel tells a process's start in hundredths of a second.
+/// Tolerance of some clock ticks: the kernel reports a process's start in hundredths of a second.
 const TICKS_NS: u64 = 30_000_000;
 
 /// A process.
@@ -23,25 +23,26 @@ pub(super) struct Process {
     providers: BTreeMap<u32, Provider>,
     gone_providers: Vec<ProviderInfo>,
     rings: Vec<(u32, Ring)>,
-    /// Rings that were taken to their end, and of which there is something to tell: an endless recording may see any number.
+    /// Reports of rings that were taken to their end. Those without anything to report are dropped: an endless recording may see any
+    /// number.
     done: Vec<RingReport>,
     untraced: Option<i32>,
     dead: bool,
     quiet: bool,
-    /// What is wrong with it; nothing more is taken from it.
+    /// What is wrong with it; from then on nothing is taken from it.
     dropped: Option<String>,
     counters: ProcessCounters,
     counters_before: ProcessCounters,
     session: u64,
     files: BTreeSet<FileName>,
-    /// Its number here, once that is known.
+    /// Its number in this PID namespace, once that is known.
     pid_here: Option<u32>,
     is_containers: bool,
-    /// By this process, which may then write into its files.
+    /// Recorded by this process, which may then write into its files.
     is_recorded: bool,
 }
 
-/// What became of a ring.
+/// A report of one ring.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RingReport {
     /// Its index among all rings of the recording.
@@ -52,29 +53,29 @@ pub struct RingReport {
     pub comm: String,
     /// Size.
     pub bytes: u64,
-    /// Bytes that wait.
+    /// Bytes that have not been taken yet.
     pub waiting_bytes: u64,
-    /// Events that found no room since the recording began.
+    /// Events that did not fit since the recording began.
     pub lost: u64,
     /// Records that were begun and never finished.
     pub unfinished: u64,
-    /// How often its thread waited for room.
+    /// How often its thread waited for space.
     pub waits: u64,
-    /// The thread writes no more.
+    /// The thread has ended.
     pub ended: bool,
 }
 
-/// What a process lost outside of its rings since the recording began.
+/// Losses of a process outside its rings since the recording began.
 pub type OutsideLosses = ProcessCounters;
 
-/// What became of a process.
+/// A report of one process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProcessReport {
-    /// As the program sees it.
+    /// Its number in its own PID namespace.
     pub pid: u32,
-    /// Its number here, when it is in a PID namespace of its own and could be found.
+    /// Its number in this PID namespace, when it is in another one and could be found.
     pub host_pid: Option<u32>,
-    /// It is a container's, whose numbers of processes are not those of this machine.
+    /// It is in a container, whose process numbers are not those of this machine.
     pub container: bool,
     /// The user, as this machine sees it.
     pub uid: u32,
@@ -82,11 +83,11 @@ pub struct ProcessReport {
     pub comm: String,
     /// The program and its libraries that have events.
     pub providers: Vec<ProviderInfo>,
-    /// How many of its events are enabled.
+    /// Number of enabled events.
     pub enabled: u32,
     /// Its rings.
     pub rings: Vec<RingReport>,
-    /// Events that no ring could take.
+    /// Events lost outside its rings.
     pub lost_outside: OutsideLosses,
     /// Why it runs untraced (errno), if it does.
     pub untraced: Option<i32>,
@@ -97,7 +98,7 @@ pub struct ProcessReport {
 }
 
 impl Process {
-    /// A file of it. `sink` only when it is recorded. False: not complete yet.
+    /// Opens one of its files. `sink`: only when it is recorded. False: the file is not complete yet.
     pub(super) fn add(
         &mut self,
         directory: &UserDirectory,
@@ -124,7 +125,7 @@ impl Process {
                         sink.provider(&provider.info)?;
                     }
                     if number == 0 {
-                        self.counters_before = provider.told();
+                        self.counters_before = provider.reported();
                     }
                     self.providers.insert(number, provider);
                     Ok(true)
@@ -159,7 +160,7 @@ impl Process {
         })
     }
 
-    /// Files of it that are mapped.
+    /// Number of its mapped files.
     pub(super) fn mapped(&self) -> usize {
         self.providers.len() + self.rings.len()
     }
@@ -168,17 +169,17 @@ impl Process {
         self.dead
     }
 
-    /// It is dead, and all that it left has been taken and removed.
+    /// It is dead, and all of its files have been taken and removed.
     pub(super) fn is_gone(&self) -> bool {
         self.dead && self.files.is_empty()
     }
 
-    /// Of a process that has just been found.
+    /// A process that has just been found.
     pub(super) fn new(is_containers: bool, is_recorded: bool) -> Process {
         Process { is_containers, is_recorded, ..Process::default() }
     }
 
-    /// Its number here, before it is first checked.
+    /// Finds its number in this PID namespace, before it is first checked.
     pub(super) fn place(&mut self, id: ProcessId, census: &Census) {
         let leader = self.providers.get(&0).filter(|_| self.pid_here.is_none());
         let here = leader.map(|leader| census.find(leader.pid_namespace, id.pid));
@@ -187,7 +188,7 @@ impl Process {
         }
     }
 
-    /// Takes nothing more from it.
+    /// Stops taking from it.
     pub(super) fn refuse(&mut self, name: FileName, why: &str) {
         if self.dropped.is_none() {
             self.files.insert(name);
@@ -197,8 +198,8 @@ impl Process {
 
     fn drop_it(&mut self, why: String) {
         self.counters = self.counters();
-        // Who only watches changes nothing: it is somebody else's recording, and the trouble may be the watcher's own (no memory). With
-        // the events goes what the session asked for: nobody is to wait for a collector that takes nothing any more.
+        // A process that only watches changes nothing: the recording is another's, and the trouble may be the watcher's own (no
+        // memory). The session's flags are cleared with the events: no thread may wait for a collector that takes nothing any more.
         if self.is_recorded {
             self.disable();
         }
@@ -213,7 +214,7 @@ impl Process {
         self.done.extend(reports.filter(RingReport::tells_something));
     }
 
-    /// Nothing of it is left, and there is nothing to tell of it: it need not be kept.
+    /// Nothing of it is left, and there is nothing to report: it can be dropped.
     pub(super) fn is_over(&self) -> bool {
         let outside = self.counters();
         let has_trouble = outside.lost() > 0 || outside.rings_refused > 0 || !self.done.is_empty();
@@ -226,10 +227,10 @@ impl Process {
             .extend(std::mem::take(&mut self.providers).into_values().map(|provider| provider.info));
     }
 
-    /// Enables what a session wants, once for each provider.
+    /// Enables the events that a session requests, once for each provider.
     pub(super) fn enable(&mut self, session: u64, settings: &Settings) {
         for provider in self.providers.values().filter(|provider| provider.needs(session)) {
-            // The flags first: the first event may already be one that must make no system call.
+            // The flags first: already the first event may have to avoid system calls.
             if provider.info.number == 0 {
                 let is_confined = self.pid_here.is_some_and(|here| is_confined(provider, here));
                 let confined = if is_confined { abi::RTU_NO_LAZY } else { 0 };
@@ -241,7 +242,7 @@ impl Process {
         self.session = session;
     }
 
-    /// Nothing is wanted any more.
+    /// Disables all events.
     pub(super) fn disable(&mut self) {
         for provider in self.providers.values() {
             provider.enable(0, None);
@@ -252,7 +253,7 @@ impl Process {
         self.session = 0;
     }
 
-    /// Takes what is complete; of rings with little in them, not each time.
+    /// Takes complete records; from nearly empty rings only now and then.
     pub(super) fn drain(
         &mut self,
         Poll { stopping, now }: Poll,
@@ -264,15 +265,15 @@ impl Process {
         let mut over = Vec::new();
         let mut left = false;
         for (index, ring) in &mut self.rings {
-            // Before the look at the ring: what was written before the end is then seen. A thread that ends after this look is
-            // not over yet, and neither is one of whose records some are left for later.
+            // Read before the ring: records written before the end are then seen. A thread that ends after this reading is
+            // not finished yet, and neither is one some of whose records are left for later.
             let ended = ring.has_ended();
             let last = stopping || self.dead || ended;
             let size = ring.info.layout.ring_bytes;
             drained.fullest = drained.fullest.max(ring.arrived_bytes() as f64 / size as f64);
             drained.smallest_ring = Some(drained.smallest_ring.map_or(size, |known| known.min(size)));
             if !last && ring.can_wait(now) {
-                ring.tell_lost(ring.lost());
+                ring.set_reported_lost(ring.lost());
                 continue;
             }
             if !std::mem::replace(&mut drained.has_begun, true) {
@@ -285,7 +286,7 @@ impl Process {
                 }
                 Err(why) => wrong = wrong.or(Some(format!("{}: {why}", ring.name))),
             }
-            ring.tell_lost(ring.lost());
+            ring.set_reported_lost(ring.lost());
             if ended && !stopping && ring.waiting_bytes() == 0 {
                 over.push(*index);
             }
@@ -294,10 +295,10 @@ impl Process {
             self.drop_it(why);
         }
         if let (Some(leader), true) = (self.providers.get(&0), stopping) {
-            leader.tell(&leader.counters());
+            leader.set_reported(&leader.counters());
         }
         self.quiet = self.dead && !left;
-        // Both are in order of the index.
+        // Both are in the order of the index.
         self.rings.retain(|(index, ring)| {
             let keep = over.binary_search(index).is_err();
             if !keep {
@@ -310,19 +311,19 @@ impl Process {
         Ok(())
     }
 
-    /// Whether its number means nothing here.
+    /// Whether its number belongs to another PID namespace.
     pub(super) fn is_elsewhere(&self, census: &Census) -> bool {
         self.providers.get(&0).is_some_and(|leader| !census.is_own(leader.pid_namespace))
     }
 
-    /// Whether it lives, as far as that can be told. The census was taken after its files were seen. `is_deserted`: nobody of its
-    /// container ran when somebody last looked.
+    /// Finds out whether it is alive, if possible. The census was taken after its files were seen. `is_deserted`: no process of its
+    /// container ran at the last scan.
     pub(super) fn check(&mut self, id: ProcessId, has_newer: bool, is_deserted: bool, census: &Census) {
         self.place(id, census);
         let lives = match (self.pid_here, self.providers.get(&0)) {
             (Some(here), _) => lives(here, id.birth_ns),
             (None, Some(leader)) => census.find(leader.pid_namespace, id.pid) != LocalProcess::Nobody,
-            // Without a provider's file nobody knows where its number counts: here, if it is not in a container's directory.
+            // Without a provider's file its PID namespace is unknown: it is this one, if the file is not in a container's directory.
             (None, None) if self.is_containers => !is_deserted,
             (None, None) => lives(id.pid, id.birth_ns),
         };
@@ -331,7 +332,7 @@ impl Process {
             self.counters = self.counters();
         }
         if self.providers.values().any(Provider::is_cut) {
-            self.drop_it("its file was cut".to_string());
+            self.drop_it("its file was truncated".to_string());
         }
         let gone: Vec<u32> =
             self.providers.iter().filter(|(_, provider)| provider.is_unloaded()).map(|(n, _)| *n).collect();
@@ -346,8 +347,8 @@ impl Process {
         }
     }
 
-    /// Removes the files of a dead process. When it is recorded, only after the last of its records was taken; else only
-    /// when there is nothing in them that a later recording would want.
+    /// Removes the files of a dead process. When it is recorded, only after its last record was taken; otherwise only when
+    /// they hold nothing for a later recording.
     pub(super) fn sweep(&mut self, directory: &UserDirectory, recorded: bool) {
         let empty = self.rings.iter().all(|(_, ring)| ring.waiting_bytes() == 0);
         if !self.dead || !(recorded && self.quiet || !recorded && empty) {
@@ -373,7 +374,7 @@ impl Process {
         }
     }
 
-    /// Events that found no room or no ring.
+    /// Events lost because a ring was full or missing.
     pub(super) fn lost(&self) -> u64 {
         let rings = self.rings.iter().map(|(index, ring)| ring_report(*index, ring).lost);
         let done = self.done.iter().map(|ring| ring.lost);
@@ -407,13 +408,13 @@ impl Process {
         into.lost_outside = into.lost_outside.saturating_add(self.counters().lost());
         for (_, ring) in &self.rings {
             let (position, bytes) = ring.snapshot();
-            // It begins with a sync record; what was lost in earlier times is not this snapshot's.
+            // It begins with a sync record; earlier losses are not part of this snapshot.
             let info = RingInfo { sync: None, lost_before: ring.lost(), ..ring.info.clone() };
             into.rings.push((info, position, bytes));
         }
     }
 
-    /// Gives up rings of threads that ended before; false when nothing of the process is left.
+    /// Drops rings of threads that ended longer ago than `before`; false when nothing of the process is left.
     pub(super) fn forget_ended(&mut self, directory: &UserDirectory, before: Duration) -> bool {
         let dead = self.dead;
         self.rings.retain(|(_, ring)| {
@@ -423,7 +424,7 @@ impl Process {
             }
             keep
         });
-        // Rings name their files; the rest goes with the last of them.
+        // Rings name their files; the other files are removed with the last ring.
         if !self.dead || !self.rings.is_empty() {
             return true;
         }
@@ -439,13 +440,13 @@ impl RingReport {
 }
 
 impl ProcessReport {
-    /// Events that found no room or no ring.
+    /// Events lost because a ring was full or missing.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.rings.iter().map(|ring| ring.lost).fold(self.lost_outside.lost(), u64::saturating_add)
     }
 
-    /// Which process it is, in words.
+    /// The process, for messages.
     #[must_use]
     pub fn who(&self) -> String {
         match (self.container, self.host_pid) {
@@ -457,7 +458,7 @@ impl ProcessReport {
 }
 
 impl ProcessCounters {
-    /// All of the lost events.
+    /// The sum of the lost events.
     #[must_use]
     pub fn lost(&self) -> u64 {
         [self.lost_no_ring, self.lost_in_setup, self.lost_too_large, self.lost_in_child]
@@ -480,25 +481,25 @@ fn ring_report(index: u32, ring: &Ring) -> RingReport {
     }
 }
 
-/// Whether there is such a process, and it is that one: a number is used again, but not by somebody who was there before.
+/// Whether there is such a process, and it is the same one: a number can be reused, but only by a process that started later.
 fn lives(pid: u32, birth_ns: u64) -> bool {
     let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        // A file too many is no news of it.
+        // A failure for lack of file descriptors tells nothing about the process.
         Err(error) if crate::is_shortage(&error) => return true,
         stat => stat.unwrap_or_default(),
     };
-    // Behind the name, which may hold anything: state, and as the 20th the start in ticks since boot (proc_pid_stat(5)).
+    // After the name, which may contain anything: the state, and as the 20th field the start in ticks since boot (proc_pid_stat(5)).
     let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
     let state = fields.next().unwrap_or("X");
     let Some(ticks) = fields.nth(18).and_then(|ticks| ticks.parse::<u64>().ok()) else { return false };
-    // SAFETY: asks for a constant.
+    // SAFETY: sysconf(3) takes no pointer; this asks for a constant.
     let rate = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1).unsigned_abs();
     let start_ns = ticks.saturating_mul(1_000_000_000 / rate);
     !matches!(state, "Z" | "X") && start_ns <= birth_ns.saturating_add(TICKS_NS)
 }
 
-/// Whether a process has been under seccomp since it started: then a system call might end it. A container's filter, which was
-/// there before, lets pass what has passed.
+/// Whether a process has been under seccomp since it started: then a system call might end it. A container's filter,
+/// which was installed before, lets the same calls pass as before.
 fn is_confined(leader: &Provider, pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));

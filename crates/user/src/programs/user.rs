@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One user's directory: which of its files are new, whose they are, and which of their processes live.
 //!
-//! A user cannot take from others: how many files, processes and rings are looked at is limited for each.
+//! A user cannot exhaust the limits of others: the numbers of files, processes and rings are limited for each user.
 
 use super::process::{Process, ProcessReport};
-use super::{LOOK, Session, Sink};
+use super::{POLL_INTERVAL, Session, Sink};
 use crate::Error;
 use crate::containers::Census;
 use crate::directory::{FileName, ProcessId, UserDirectory};
@@ -13,32 +13,32 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Rings of one process, which a program keeps below 4096 at a time (RTSCOPE__RINGS_MAX): more are no threads but an attack.
+/// Rings of one process, which a program limits to 4096 at a time (RTSCOPE__RINGS_MAX): more are an attack, not threads.
 const RINGS_MAX: usize = 8192;
-/// Processes of one user that live at the same time.
+/// Processes of one user that are alive at the same time.
 const PROCESSES_MAX: usize = 8192;
-/// New files of a process that are opened in one look, and of a user: the rings of the others wait meanwhile.
+/// New files that are opened in one poll, of a process and of a user, so that other users' rings do not wait long.
 const NEW_OF_PROCESS: usize = 64;
 const NEW_OF_USER: usize = 1024;
-/// A file that is not complete after this time never will be.
+/// A file that is not complete after this time is given up.
 const UNFINISHED: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct User {
     pub(super) directory: UserDirectory,
-    /// Of a container; 0: none's.
+    /// Number of the container; 0: not in a container.
     pub(super) container: u64,
     pub(super) served: Option<ServedDirectory>,
     pub(super) processes: BTreeMap<ProcessId, Process>,
-    /// Processes that are over, and of which there is nothing to tell.
+    /// Number of ended processes without anything to report.
     pub(super) over: u32,
-    /// So many of its files may be mapped.
+    /// How many of its files may be mapped.
     pub(super) files_max: usize,
-    /// Who serves it, if this process only watches.
+    /// The process that serves it, if this one only watches.
     pub(super) other: Option<u32>,
-    /// Names that have been dealt with, but for those that are not complete yet.
+    /// Names of files that have been handled, except for those that are not complete yet.
     pub(super) known: BTreeSet<FileName>,
-    /// Since when those are not complete.
+    /// Since when those have been incomplete.
     pub(super) incomplete: BTreeMap<FileName, Instant>,
     pub(super) changed: bool,
 }
@@ -57,16 +57,16 @@ impl User {
         self.processes.values().all(Process::is_gone)
     }
 
-    /// It has files that nobody has looked at yet.
+    /// Whether it has files that have not been opened yet.
     pub(super) fn has_new_files(&self) -> bool {
         match self.directory.files() {
-            // Nobody knows.
+            // Unknown: assume so.
             Err(Error::Io { source, .. }) if crate::is_shortage(&source) => true,
             files => files.unwrap_or_default().iter().any(|name| !self.known.contains(name)),
         }
     }
 
-    /// All files at once, when there will be no next look.
+    /// Opens all new files at once, when there will be no further poll.
     pub(super) fn find_all(
         &mut self,
         census: &Census,
@@ -81,7 +81,7 @@ impl User {
         Ok(())
     }
 
-    /// Deals with files that are new. Whether there are more.
+    /// Opens new files. Returns whether there are more.
     pub(super) fn find(
         &mut self,
         session: Option<&Session>,
@@ -90,7 +90,7 @@ impl User {
         rings: &mut u32,
     ) -> io::Result<bool> {
         let files: BTreeSet<FileName> = match self.directory.files() {
-            // Nothing can be said about any file, above all not that it is gone.
+            // Nothing is known about any file, in particular not that it is gone.
             Err(Error::Io { source, .. }) if crate::is_shortage(&source) => return Ok(false),
             files => files.unwrap_or_default().into_iter().collect(),
         };
@@ -107,7 +107,7 @@ impl User {
         for name in new {
             let opened_of_it = opened.entry(name.process).or_default();
             *opened_of_it += 1;
-            // Who announces much waits for the next look, not the others.
+            // A process that announces many files waits for the next poll, so that others need not.
             if *opened_of_it > NEW_OF_PROCESS || opened.len() > NEW_OF_USER {
                 (self.changed, more) = (true, true);
                 continue;
@@ -136,7 +136,7 @@ impl User {
             if since.elapsed() > UNFINISHED {
                 process.refuse(name, "it was never completed");
                 self.known.insert(name);
-            } else if since.elapsed() < LOOK {
+            } else if since.elapsed() < POLL_INTERVAL {
                 self.changed = true;
             }
         }
@@ -146,7 +146,7 @@ impl User {
         Ok(more)
     }
 
-    /// Finds out who lives. What dead processes left is removed once it has been taken.
+    /// Finds out which processes are alive. Files of dead processes are removed once they have been taken.
     pub(super) fn check(&mut self, census: &Census, is_deserted: bool) {
         let directory = &self.directory;
         // In the order of pid, then birth: the last one of a number is the newest.

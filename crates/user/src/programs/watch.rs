@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! New files: the kernel tells of them (inotify), and ends the collector's sleep.
+//! New files: the kernel reports them (inotify), and ends the collector's sleep.
 
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -9,16 +9,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
 
-/// Pauses from here on are in whole milliseconds.
+/// Sleeps of at least this long are rounded to whole milliseconds.
 const WHOLE_MS: Duration = Duration::from_millis(3);
 
-/// What is watched.
+/// The watched directories.
 #[derive(Debug)]
 pub(super) struct DirectoryWatch {
     inotify: Inotify,
-    /// Waits for that, and for what the caller waits for.
+    /// Waits for new files, and for the descriptor that the caller waits for.
     epoll: Option<Epoll>,
-    /// There may be something to be read.
+    /// Whether there may be notifications to read.
     may_be_told: bool,
 }
 
@@ -28,25 +28,25 @@ impl DirectoryWatch {
         Ok(DirectoryWatch { inotify, epoll: None, may_be_told: true })
     }
 
-    /// New files of a directory.
+    /// Watches for new files of a directory.
     pub(super) fn watch(&self, directory: &Path) -> io::Result<()> {
         self.inotify.add_watch(directory, AddWatchFlags::IN_CREATE)?;
         Ok(())
     }
 
-    /// New directories, which may be made under another name first.
+    /// Watches for new directories, which may be made under another name first.
     pub(super) fn watch_base(&self, base: &Path) -> io::Result<()> {
         self.inotify.add_watch(base, AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO)?;
         Ok(())
     }
 
-    /// Whether there were some.
-    pub(super) fn has_some(&self) -> bool {
+    /// Whether there were new files.
+    pub(super) fn has_new_files(&self) -> bool {
         self.may_be_told && self.inotify.read_events().is_ok()
     }
 
-    /// Sleeps, until the time is over, there are some, or `other` can be read, which is the same in each call. Whether one of those
-    /// came.
+    /// Sleeps until the time is over, there are new files, or `other` (the same descriptor in each call) can be read. Returns whether
+    /// one of the latter two happened.
     pub(super) fn wait(&mut self, time: Duration, other: BorrowedFd<'_>) -> io::Result<bool> {
         let epoll = match &mut self.epoll {
             Some(epoll) => epoll,
@@ -57,8 +57,8 @@ impl DirectoryWatch {
                 none.insert(epoll)
             }
         };
-        // Registered once: for ppoll(2) the kernel does it again and again, which is a good part of what a look costs. But only that one
-        // knows less than a millisecond.
+        // Registered once: ppoll(2) registers in each call, which is a good part of the cost of a poll. But only ppoll(2) can sleep for
+        // less than a millisecond.
         let mut ready = [EpollEvent::empty(); 2];
         let came = match EpollTimeout::try_from(time.as_millis()) {
             Ok(whole) if time >= WHOLE_MS => epoll.wait(&mut ready, whole),
@@ -68,7 +68,7 @@ impl DirectoryWatch {
                     .and_then(|_| epoll.wait(&mut ready, EpollTimeout::ZERO))
             }
         };
-        // A signal came first: nobody knows.
+        // A signal came first: assume that there are some.
         self.may_be_told = true;
         let came = match came {
             Err(nix::Error::EINTR) => return Ok(false),
@@ -78,7 +78,7 @@ impl DirectoryWatch {
         Ok(came > 0)
     }
 
-    /// Sleeps, whatever comes.
+    /// Sleeps without being woken.
     pub(super) fn sleep(&mut self, time: Duration) {
         std::thread::sleep(time);
         self.may_be_told = true;
