@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads a bank file, block by block.
 //!
-//! A kill or a full disk can have cut the file anywhere, so its last chunk may be shorter than its header says. What is
-//! no record ends its chunk: the next one begins at a place that the header tells.
+//! A kill or a full disk can have truncated the file anywhere, so its last chunk may be shorter than its header says. Bytes
+//! that are not a record end their chunk: the header tells where the next one begins.
 
 use crate::spool::{CHUNK_HEADER_BYTES, CHUNK_MAGIC};
 use rtscope_event::MonotonicNs;
@@ -17,16 +17,16 @@ const BLOCK_WORDS: usize = 32 * 1024;
 /// Longest record: its length is one byte that counts words.
 const RECORD_WORDS: usize = 255;
 
-/// What stands in a bank file.
+/// An entry of a bank file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Entry<'a> {
     /// A record.
     Record(Frame<'a>),
     /// A record whose writer had not finished.
     Unfinished,
-    /// Something that is no record, up to the end of its chunk.
+    /// Bytes that are not a record, up to the end of their chunk.
     Garbage,
-    /// So many records could not be kept, after those before this and before those that follow.
+    /// The number of records lost between the entries before and after this one.
     Lost(u64),
 }
 
@@ -70,8 +70,8 @@ impl BankReader {
         self.offset
     }
 
-    /// Gives what stands in the next block, each with the time at which its chunk was taken out of the ring. False: there is
-    /// nothing more.
+    /// Passes the entries of the next block to `visit`, each with the time at which its chunk was taken from the ring. False: the
+    /// file has ended.
     pub(crate) fn block(&mut self, mut visit: impl FnMut(MonotonicNs, Entry<'_>)) -> io::Result<bool> {
         if self.left == 0 && !self.chunk(&mut visit)? {
             return Ok(false);
@@ -98,7 +98,7 @@ impl BankReader {
                 Slot::Garbage if self.left > 0 && rest.len() < (rest[0] & 0xff) as usize => break,
                 Slot::Garbage => {
                     visit(self.chunk_time, Entry::Garbage);
-                    // A cut chunk ends with the file.
+                    // A truncated chunk ends with the file.
                     self.offset = self.offset.saturating_add(self.left.saturating_mul(8)).min(self.bytes);
                     self.left = 0;
                     at = end;
@@ -108,7 +108,7 @@ impl BankReader {
         self.words.copy_within(at..end, 0);
         self.carried = end - at;
         if self.left == 0 && self.newly_lost > 0 {
-            // They found the ring full, so they came after what was in it.
+            // They did not fit into the full ring, so they came after the records in it.
             visit(self.chunk_time, Entry::Lost(std::mem::take(&mut self.newly_lost)));
         }
         Ok(true)
@@ -124,13 +124,13 @@ impl BankReader {
         let word = |index: usize| u64::from_ne_bytes(std::array::from_fn(|byte| header[index * 8 + byte]));
         let (bytes, lost) = (word(1), word(2));
         if word(0) != CHUNK_MAGIC || bytes % 8 != 0 {
-            // From here on nothing tells where chunks begin.
+            // From here on the beginnings of chunks are unknown.
             visit(self.chunk_time, Entry::Garbage);
             self.offset = self.bytes;
             return Ok(false);
         }
         self.offset += CHUNK_HEADER_BYTES as u64;
-        // A chunk cannot be longer than what is left of its file: it was cut, or its header lies.
+        // A chunk cannot be longer than the rest of its file: it was truncated, or its header is wrong.
         self.left = (bytes / 8).min(self.bytes.saturating_sub(self.offset).div_ceil(8));
         self.chunk_time = MonotonicNs(word(3));
         self.newly_lost = self.newly_lost.saturating_add(lost.saturating_sub(self.lost));
@@ -139,7 +139,7 @@ impl BankReader {
         Ok(true)
     }
 
-    /// Reads so many words behind those that are carried over.
+    /// Reads this many words behind those that are carried over.
     fn read(&mut self, words: usize) -> io::Result<()> {
         self.raw.resize(words * 8, 0);
         self.file.read_exact_at(&mut self.raw, self.offset)?;
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_file_gives_its_whole_records() {
+    fn a_truncated_file_gives_its_whole_records() {
         let whole = file(&[(0, record(3, 1)), (0, [record(4, 2), record(4, 3)].concat())]);
         for cut in 0..=whole.len() {
             let found = read(&whole[..cut]);
@@ -254,7 +254,7 @@ mod tests {
         for claimed in [u64::MAX - 31, u64::MAX - 7, 1 << 62, 800_008] {
             let mut bytes = file(&[(0, [record(3, 1), zeros.clone()].concat())]);
             bytes[8..16].copy_from_slice(&claimed.to_ne_bytes());
-            // What is behind the first record is no record, and there is no next chunk that could be found.
+            // The bytes behind the first record are not a record, and no next chunk can be found.
             assert_eq!(read(&bytes), ["1", "garbage"], "{claimed:x}");
         }
     }

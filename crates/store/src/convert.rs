@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Spool to trace.
 //!
-//! The spool stays whole until the trace is: conversion that is killed, stopped or finds the disk full can begin again. So
-//! for a while there have to be both on the disk. Giving the spool's blocks back as they are read would save that room, but then
-//! a failure in the middle would lose the recording.
+//! The spool stays whole until the trace is: a conversion that is killed, stopped or meets a full disk can begin again.
+//! So for a while both are on the disk. Freeing the spool's blocks as they are read would save that space, but then a failure in
+//! the middle would lose the recording.
 
 use crate::bank::BankReader;
 use crate::formats::{CallIds, Formats, TracepointEncoding};
@@ -30,7 +30,7 @@ use std::time::UNIX_EPOCH;
 pub struct Options<'a> {
     /// Threads; 0: one for each CPU that this process may use.
     pub threads: usize,
-    /// Is told how far it is, by any of the threads.
+    /// Receives the progress, from any of the threads.
     pub progress: Option<&'a (dyn Fn(Progress) + Sync)>,
     /// Ends the conversion when it becomes true.
     pub cancel: Option<&'a AtomicBool>,
@@ -45,36 +45,36 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// What a conversion came to.
+/// The result of a conversion.
 #[derive(Clone, Debug, Default)]
 pub struct ConversionSummary {
-    /// Events, without those of the state dump.
+    /// Number of events, without those of the state dump.
     pub events: u64,
     /// Events by name.
     pub by_event: BTreeMap<String, u64>,
     /// Events by CPU.
     pub by_cpu: BTreeMap<CpuId, u64>,
-    /// What is missing, by cause and CPU.
+    /// Losses by cause and CPU.
     pub losses: Vec<Loss>,
-    /// The same by event, as far as that is known.
+    /// Losses by event, as far as that is known.
     pub event_losses: Vec<EventLoss>,
     /// Size of the trace.
     pub bytes: u64,
-    /// Size of the spool that it was made from.
+    /// Size of the spool.
     pub spool_bytes: u64,
-    /// What the trace covers.
+    /// Beginning of the trace.
     pub from: MonotonicNs,
-    /// What the trace covers; without an orderly end: until the last event.
+    /// End of the trace; without an orderly end of the recording: its last event.
     pub until: Option<MonotonicNs>,
-    /// Events from before everything was being recorded; they are left out.
+    /// Events from before all recorders were active; they are left out.
     pub early: u64,
-    /// Events that were given the time of the one before them.
+    /// Events that were out of order and got the time of the previous event.
     pub moved: u64,
-    /// Paths that nobody could read.
+    /// Paths that could not be read.
     pub without_text: u64,
     /// Paths of which only the beginning was read (511 bytes); they end with "…".
     pub cut_texts: u64,
-    /// Names of tasks that found no room.
+    /// Names of tasks that did not fit.
     pub names_dropped: u64,
     /// The recording had no orderly end.
     pub interrupted: bool,
@@ -96,7 +96,7 @@ pub fn convert(spool: Spool, target: &Path, options: &Options<'_>) -> Result<Con
     }
 }
 
-/// What is the same for all CPUs.
+/// The parts of a conversion that are the same for all CPUs.
 struct Conversion<'a> {
     spool: &'a Spool,
     options: &'a Options<'a>,
@@ -108,7 +108,7 @@ struct Conversion<'a> {
     done: AtomicU64,
 }
 
-/// What became of one CPU.
+/// The result of one CPU.
 #[derive(Debug)]
 struct CpuSummary {
     cpu: CpuId,
@@ -117,11 +117,11 @@ struct CpuSummary {
     pages: Tally,
 }
 
-/// What the first pass has made.
+/// The result of the first pass.
 struct ScanResult<'f> {
     names: AllNames,
     late: LatePaths,
-    known: Vec<Option<TracepointEncoding>>,
+    encodings: Vec<Option<TracepointEncoding>>,
     calls: CallIds,
     formats: &'f Formats,
 }
@@ -161,7 +161,7 @@ impl<'a> Conversion<'a> {
         let prepared = ScanResult {
             names: scan.names.finish(),
             late: scan.late.finish(),
-            known: formats.known(&classes),
+            encodings: formats.encodings(&classes),
             calls: formats.calls(),
             formats: &formats,
         };
@@ -171,7 +171,7 @@ impl<'a> Conversion<'a> {
         self.finish(writer, &cpus, names_dropped)
     }
 
-    /// Runs `work` for each CPU, on so many threads as there are; largest first, so that no thread is left with the largest.
+    /// Runs `work` for each CPU, on all threads; largest first, so that no thread is left with the largest.
     fn on_all<T: Send>(&self, work: impl Fn(CpuId) -> Result<T, Error> + Sync) -> Result<Vec<T>, Error> {
         let mut queue = self.cpus.clone();
         queue.sort_by_cached_key(|cpu| self.size(*cpu));
@@ -184,7 +184,7 @@ impl<'a> Conversion<'a> {
                 let failed = result.is_err();
                 keep(result);
                 if failed {
-                    // The others find nothing more to do.
+                    // The other threads then find no work.
                     queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
                 }
             }
@@ -203,9 +203,9 @@ impl<'a> Conversion<'a> {
         self.spool.bytes(cpu, "bank").saturating_add(self.spool.bytes(cpu, "pages"))
     }
 
-    /// Counts bytes as read; false when the caller wants no more.
+    /// Counts bytes as read; false when the caller has cancelled.
     fn advance(&self, bytes: u64) -> bool {
-        // ORDER: a sum that only the progress display reads, and a flag that carries nothing with it.
+        // ORDER: a sum that only the progress display reads, and a flag that guards nothing.
         let done = self.done.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         if let Some(progress) = self.options.progress {
             progress(Progress { done: done.min(self.total), total: self.total });
@@ -214,7 +214,7 @@ impl<'a> Conversion<'a> {
     }
 
     fn is_cancelled(&self) -> bool {
-        // ORDER: nothing is read on the strength of this flag.
+        // ORDER: the flag guards nothing.
         self.options.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed))
     }
 
@@ -279,7 +279,7 @@ impl<'a> Conversion<'a> {
             _ => None,
         };
         let how = TracepointTable {
-            known: &prepared.known,
+            encodings: &prepared.encodings,
             classes: writer.classes(),
             calls: &prepared.calls,
             late: &prepared.late,
@@ -297,7 +297,7 @@ impl<'a> Conversion<'a> {
             Ok(true) => {}
             Ok(false) => return Err(self.stopped()),
             Err(MergeError::Reading(error)) => return Err(reading(error)),
-            Err(MergeError::TracepointTable(error)) => return Err(writing(error)),
+            Err(MergeError::Writing(error)) => return Err(writing(error)),
         }
         let until = end.map_or(self.limits.from, |end| end.ended);
         let stream = stream
@@ -370,7 +370,7 @@ impl<'a> Conversion<'a> {
     }
 }
 
-/// After this no event can have happened. Without an orderly end: when a file was last written, with a wide margin because
+/// No event can have happened after this. Without an orderly end: when a file was last written, with a wide margin because
 /// the wall clock may have been set.
 fn latest(spool: &Spool, cpus: &[CpuId]) -> MonotonicNs {
     const MARGIN_NS: u64 = 10_000_000_000;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a spool says of itself: at its start all that is needed to convert it on another day and by another process, at its
-//! end what only the end can tell.
+//! The description of a spool: written at its start, all that is needed to convert it on another day and by another process;
+//! written at its end, facts that are known only then.
 
 use rtscope_ctf::TraceInfo;
 use rtscope_event::{Comm, CpuId, Irq, LossCause, MonotonicNs, Pid, Policy, Priority, TaskInfo, Tid};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// Version of `session.json` and of the files beside it.
+/// Version of `session.json` and of the other files of the spool.
 pub const SCHEMA: &str = "rtscope.spool/1";
 
 /// `session.json`: written when the recording starts.
@@ -18,7 +18,7 @@ pub struct SpoolDescription {
     pub schema: String,
     /// Version of the record contract (`RTS_ABI_VERSION`) of the records in the banks.
     pub abi_version: u32,
-    /// Version of the program that records.
+    /// Version of rtscope.
     pub producer_version: String,
     /// The machine's name.
     pub hostname: String,
@@ -28,23 +28,23 @@ pub struct SpoolDescription {
     pub boot_id: String,
     /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`.
     pub realtime_offset_ns: u64,
-    /// What the trace will be called by.
+    /// Identifies the trace.
     pub trace_id: String,
-    /// When everything was being recorded, unless `started.json` says it better. What is older is left out of the trace.
+    /// When all recorders were active, unless `started.json` is more precise. Older events are left out of the trace.
     pub started: MonotonicNs,
     /// The CPUs that are recorded.
     pub cpus: Vec<CpuId>,
-    /// rtscope's own process.
+    /// The process of rtscope.
     pub own_pid: u32,
-    /// Threads whose own events of ftrace are left out; empty: nothing is. Threads that come later are in [`End`].
+    /// Threads whose ftrace events are left out. Threads that start later are in [`End`].
     #[serde(default)]
     pub leave_out: Vec<u32>,
-    /// The eBPF programs record.
+    /// Whether the eBPF programs record.
     pub ebpf: bool,
-    /// By system call (`openat`): bit i: argument i is a path, which `RTS_SYSCALL_PATH` records tell. Such an argument becomes a
-    /// text ("?" where it was not read); all other pointers stay addresses.
+    /// By system call (`openat`): bit i: argument i is a path, whose text is in `RTS_SYSCALL_PATH` records. Such an argument becomes
+    /// a text ("?" where it was not read); all other pointers stay addresses.
     pub paths: BTreeMap<String, u8>,
-    /// ftrace records.
+    /// What ftrace records; `None`: nothing.
     pub ftrace: Option<FtraceDescription>,
     /// System calls that eBPF records: the tracepoints whose events they become.
     #[serde(default)]
@@ -53,12 +53,12 @@ pub struct SpoolDescription {
     pub tasks: Vec<SpoolTask>,
     /// Interrupts and their names.
     pub irqs: Vec<(Irq, String)>,
-    /// What the user asked for: kept, not interpreted.
+    /// The user's options: stored, not interpreted.
     pub config: serde_json::Value,
 }
 
 impl SpoolDescription {
-    /// A description of this machine that records nothing yet.
+    /// Describes this machine, without anything recorded.
     ///
     /// # Errors
     /// When `/proc/sys/kernel` or a clock cannot be read.
@@ -101,7 +101,7 @@ impl SpoolDescription {
     }
 }
 
-/// What is needed to read ftrace's sub-buffers.
+/// The facts needed to read ftrace's sub-buffers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FtraceDescription {
     /// `events/header_page` of the instance.
@@ -119,7 +119,7 @@ pub struct FormatText {
     pub text: String,
 }
 
-/// A system call's entry or exit that `RTS_SYSCALL_ENTRY` or `RTS_SYSCALL_EXIT` records tell.
+/// A system call's entry or exit, recorded by `RTS_SYSCALL_ENTRY` or `RTS_SYSCALL_EXIT`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyscallFormat {
     /// The number of the call.
@@ -144,7 +144,7 @@ pub struct SpoolTask {
     pub prio: Priority,
     /// Its policy.
     pub policy: Policy,
-    /// A kernel thread.
+    /// Whether it is a kernel thread.
     pub kthread: bool,
     /// `task->__state`, where known.
     pub state: Option<u32>,
@@ -182,7 +182,7 @@ impl SpoolTask {
     }
 }
 
-/// A name as text where it is text, else as numbers: what is shown escaped could not be turned back.
+/// A name as text where it is text, else as numbers: escaped text could not be turned back.
 mod comm_bytes {
     use rtscope_event::Comm;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -209,23 +209,23 @@ mod comm_bytes {
     }
 }
 
-/// `end.json`: written when the recording was ended in order.
+/// `end.json`: written when the recording ends in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// Until when was recorded.
+    /// When the recording ended.
     pub ended: MonotonicNs,
-    /// What is missing from the whole recording.
+    /// Losses of the whole recording.
     pub losses: Vec<EndLoss>,
-    /// All tasks, for the names of those that nothing else names.
+    /// All tasks, for names that are nowhere else.
     pub tasks: Vec<SpoolTask>,
-    /// Interrupts that came up meanwhile.
+    /// Interrupts that appeared during the recording.
     pub irqs: Vec<(Irq, String)>,
-    /// rtscope's own threads.
+    /// The threads of rtscope.
     #[serde(default)]
     pub own_tids: Vec<u32>,
 }
 
-/// Who counted a loss.
+/// The counter of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -235,18 +235,18 @@ pub enum Source {
     Ftrace,
 }
 
-/// A loss as counted over the whole recording. What chunks and sub-buffers said of their places is part of it.
+/// A loss as counted over the whole recording. Losses reported in chunks and sub-buffers are part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndLoss {
-    /// Who counted.
+    /// The counter.
     pub source: Source,
-    /// Where, if known.
+    /// The CPU, if known.
     pub cpu: Option<CpuId>,
-    /// Why.
+    /// The cause.
     pub cause: LossCause,
-    /// What, if known: an event's name, or a program's.
+    /// The event's name, or that of an eBPF program, if known.
     pub event: Option<String>,
-    /// How many; `None` where that could not be read.
+    /// The number; `None` where that could not be read.
     pub count: Option<u64>,
 }
 
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_description_survives_its_file_with_names_that_are_no_text() {
+    fn a_description_survives_its_file_with_names_that_are_not_text() {
         let task = TaskInfo {
             tid: Tid(7),
             pid: Pid(7),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What can go wrong, said so that the reader of the message knows what to do.
+//! Errors; each message tells the reader what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused something.
+    /// A system call failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was being done, as a verb.
+        /// The action, as a verb.
         action: &'static str,
-        /// To what.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The place of the trace is taken.
+    /// The trace's path exists already.
     #[error("{} exists already: choose another directory or remove it", .0.display())]
     Exists(PathBuf),
     /// An earlier recording to the same place was not finished.
@@ -32,10 +32,10 @@ pub enum Error {
         /// The trace that it was to become.
         target: PathBuf,
     },
-    /// There is nothing to recover.
-    #[error("{} is no interrupted recording: it has no file session.json", .0.display())]
+    /// The path is not a spool.
+    #[error("{} is not an interrupted recording: it has no file session.json", .0.display())]
     NoSpool(PathBuf),
-    /// Somebody is at it.
+    /// Another process uses the spool.
     #[error("{} is in use: it is still being recorded or converted by another rtscope", .0.display())]
     Busy(PathBuf),
     /// The path has no last part that could be a directory's name.
@@ -52,9 +52,9 @@ pub enum Error {
     /// The trace could not be written.
     #[error(transparent)]
     Trace(#[from] rtscope_ctf::Error),
-    /// No room for the trace.
+    /// The disk is full.
     #[error(
-        "the disk is full: the recording stays in {}; make room there and run `rtscope record --recover {}`",
+        "the disk is full: the recording stays in {}; free some space there and run `rtscope record --recover {}`",
         spool.display(), target.display()
     )]
     DiskFull {
@@ -63,7 +63,7 @@ pub enum Error {
         /// The trace that it was to become.
         target: PathBuf,
     },
-    /// The caller wanted it to end.
+    /// The caller cancelled the conversion.
     #[error("stopped: the recording stays in {}; `rtscope record --recover` finishes it", .0.display())]
     Cancelled(PathBuf),
 }

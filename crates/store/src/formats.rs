@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The tracepoints of a description: formats by the numbers that records begin with.
+//! The tracepoints of a spool description: formats by the numbers that records begin with.
 
 use crate::description::{FtraceDescription, SyscallFormat};
 use rtscope_ctf::{Classes, TracepointId};
@@ -45,18 +45,18 @@ impl CallIds {
     }
 }
 
-/// How to write a record.
+/// How to write the records of a tracepoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TracepointEncoding {
     pub(crate) class: TracepointId,
-    /// If texts are to be given: where the number of the system call is, and the thread's (4 bytes each).
+    /// If the event needs texts: offsets of the system call's number and of the thread's (4 bytes each).
     pub(crate) call_at: Option<(u32, u32)>,
     /// It is sched_switch, which belongs to two threads.
     pub(crate) is_switch: bool,
 }
 
 impl Formats {
-    /// Parses the texts of a description. The error says which makes no sense.
+    /// Parses the formats of a spool description. The error names the one that cannot be parsed.
     pub(crate) fn new(
         ftrace: Option<&FtraceDescription>,
         syscalls: &[SyscallFormat],
@@ -84,7 +84,7 @@ impl Formats {
         Ok(Formats { layout, formats, by_id, calls })
     }
 
-    /// What `Classes::new` takes.
+    /// The argument of `Classes::new`.
     pub(crate) fn for_classes(&self) -> Vec<(&EventFormat, u8)> {
         self.formats.iter().map(|(format, paths)| (format, *paths)).collect()
     }
@@ -94,9 +94,9 @@ impl Formats {
         self.calls.clone()
     }
 
-    /// What is known, by number of the tracepoint.
-    pub(crate) fn known(&self, classes: &Classes) -> Vec<Option<TracepointEncoding>> {
-        let known = |place: &u16| {
+    /// The encodings, by number of the tracepoint.
+    pub(crate) fn encodings(&self, classes: &Classes) -> Vec<Option<TracepointEncoding>> {
+        let encodings = |place: &u16| {
             let index = usize::from(*place).checked_sub(1)?;
             let class = classes.tracepoint(index)?;
             let format = &self.formats[index].0;
@@ -108,6 +108,6 @@ impl Formats {
             let call_at = place("__syscall_nr").zip(place("common_pid")).filter(|_| wants);
             Some(TracepointEncoding { class, call_at, is_switch: format.name == "sched_switch" })
         };
-        self.by_id.iter().map(known).collect()
+        self.by_id.iter().map(encodings).collect()
     }
 }

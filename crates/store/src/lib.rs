@@ -2,17 +2,19 @@
 //! A recording on disk: raw while it is made, one CTF trace when it is done.
 //!
 //! While events are recorded, each instruction spent on them slows down what is being recorded. So the recorder writes
-//! what the kernel gives it, as it is, to a *spool*: records of the eBPF programs in chunks, sub-buffers of ftrace whole. When the
+//! the kernel's data unchanged to a *spool*: records of the eBPF programs in chunks, sub-buffers of ftrace whole. When the
 //! recording is over, [`convert()`] merges both by time into one trace, each CPU on its own, on all cores
 //! ([ADR 0005](../../../docs/adr/0005-spool-first-convert-after.md)).
 //!
-//! A killed recorder leaves its spool behind, and what is in it can be converted at any time. What only its end would have told
-//! (events that found no room at last, skipped programs) is then unknown, and said to be.
+//! A killed recorder leaves its spool behind, which can be converted at any time. Facts that only an orderly end records (events
+//! lost since the last chunk, skipped eBPF programs) are then reported as unknown.
 //!
 //! - [`spool`]: the files, writing them, opening them.
-//! - [`convert()`]: spool to trace: `scan` (one cheap pass for what has to be known before: names, late paths, which events
-//!   there are), then for each CPU `bank` and `pages` → `stream` (merge) → `rtscope_ctf::StreamWriter`.
+//! - [`description`]: the spool's description: its start and its end.
+//! - [`convert()`]: spool to trace: `scan` (one cheap pass for names, late paths, and which events there are), then for each
+//!   CPU `bank` and `pages` → `stream` (merge) → `rtscope_ctf::StreamWriter`.
 //! - [`snapshot`]: the same merge for a snapshot of `watch`, whose eBPF events are in memory.
+//! - [`user`]: recordings of instrumented programs.
 #![forbid(unsafe_code)]
 #![deny(
     clippy::cast_possible_truncation,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The account of what is missing: what was met on the way, and what the end of the recording told.
+//! The summary of losses: those found during the conversion, and those that the end of the recording reports.
 //!
-//! The end's numbers are of the whole recording, so what chunks and sub-buffers have said before is part of them; the
-//! rest happened after the last of these, at the stream's end. Without an end, that rest is unknown. What ftrace dropped
-//! because a sub-buffer found no room is nowhere but in the end's numbers: it happened somewhere in the recording, and the
-//! stream says so at its begin.
+//! The end's numbers are those of the whole recording, so losses reported by chunks and sub-buffers are part of them; the
+//! rest happened after the last of these, at the stream's end. Without an end, that rest is unknown. Events that ftrace
+//! dropped because its buffer was full are only in the end's numbers: they were lost somewhere in the recording, and the
+//! stream reports that at its beginning.
 
 use crate::description::{End, EndLoss, Source, SpoolDescription};
 use crate::stream::Tally;
@@ -12,17 +12,17 @@ use rtscope_ctf::EventLoss;
 use rtscope_event::{CpuId, Loss, LossCause};
 use std::collections::BTreeMap;
 
-/// Losses that the end told of one CPU and one source, beyond those whose place is known.
+/// Losses that the end reports of one CPU and one source, beyond those with a known place.
 pub(crate) fn rest(end: Option<&End>, cpu: CpuId, bank: &Tally, pages: &Tally) -> u64 {
-    let told = |source, cause| total(end, cpu, source, cause).unwrap_or(0);
-    let ebpf = told(Source::Ebpf, LossCause::BufferFull).saturating_sub(bank.lost);
-    let overrun = told(Source::Ftrace, LossCause::Overrun).saturating_sub(pages.lost);
+    let reported = |source, cause| total(end, cpu, source, cause).unwrap_or(0);
+    let ebpf = reported(Source::Ebpf, LossCause::BufferFull).saturating_sub(bank.lost);
+    let overrun = reported(Source::Ftrace, LossCause::Overrun).saturating_sub(pages.lost);
     let rest = ebpf.saturating_add(overrun);
     // At least one is missing where the kernel could not say how many.
     if pages.lost_unknown { rest.max(1) } else { rest }
 }
 
-/// Losses of one CPU that happened anywhere in the recording.
+/// Losses of one CPU whose place in the recording is unknown.
 pub(crate) fn anywhere(end: Option<&End>, cpu: CpuId) -> Vec<Loss> {
     let losses = end.map_or(&[][..], |end| &end.losses).iter();
     let dropped = losses.filter(|loss| {
@@ -31,12 +31,12 @@ pub(crate) fn anywhere(end: Option<&End>, cpu: CpuId) -> Vec<Loss> {
     dropped.map(|loss| Loss { cpu: loss.cpu, cause: loss.cause, count: loss.count }).collect()
 }
 
-/// Nothing is 0; one that is unknown makes the sum so.
+/// No counts are 0; an unknown one makes the sum unknown.
 fn sum(mut counts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     counts.try_fold(0_u64, |sum, count| Some(sum.saturating_add(count?)))
 }
 
-/// `None`: the end told nothing of it, or could not read it.
+/// `None`: the end does not report it, or could not read it.
 fn total(end: Option<&End>, cpu: CpuId, source: Source, cause: LossCause) -> Option<u64> {
     let told =
         end?.losses.iter().filter(|loss| (loss.cpu, loss.source, loss.cause) == (Some(cpu), source, cause));
@@ -58,7 +58,7 @@ impl LossSummary {
         *sum = sum.zip(count).map(|(sum, count)| sum.saturating_add(count));
     }
 
-    /// What was met on one CPU.
+    /// Adds the losses found on one CPU.
     pub(crate) fn cpu(&mut self, end: Option<&End>, cpu: CpuId, bank: &Tally, pages: &Tally) {
         let place = Some(cpu);
         for met in [bank, pages] {
@@ -86,7 +86,7 @@ impl LossSummary {
         self.add(place, LossCause::BufferFull, told.map(|sum| sum.max(bank.lost)));
     }
 
-    /// All other losses that the end told, or that it would have told.
+    /// Adds all other losses that the end reports, or would have reported.
     pub(crate) fn end(&mut self, end: Option<&End>, description: &SpoolDescription) {
         let Some(end) = end else {
             if description.ebpf {
@@ -115,7 +115,7 @@ impl LossSummary {
     }
 }
 
-/// Losses by event, as far as the end told them.
+/// Losses by event, as far as the end reports them.
 pub(crate) fn by_event(end: Option<&End>) -> Vec<EventLoss> {
     let losses = end.map_or(&[][..], |end| &end.losses);
     let named = losses.iter().filter(|loss| loss.count != Some(0)).filter_map(|loss| {
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use rtscope_event::MonotonicNs;
 
-    fn told(source: Source, cause: LossCause, count: Option<u64>) -> EndLoss {
+    fn reported(source: Source, cause: LossCause, count: Option<u64>) -> EndLoss {
         EndLoss { source, cpu: Some(CpuId(1)), cause, event: None, count }
     }
 
@@ -142,11 +142,11 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_place_is_not_counted_twice() {
+    fn a_loss_with_a_known_place_is_not_counted_twice() {
         let losses = vec![
-            told(Source::Ebpf, LossCause::BufferFull, Some(7)),
-            told(Source::Ebpf, LossCause::BufferFull, Some(3)),
-            told(Source::Ftrace, LossCause::Overrun, Some(100)),
+            reported(Source::Ebpf, LossCause::BufferFull, Some(7)),
+            reported(Source::Ebpf, LossCause::BufferFull, Some(3)),
+            reported(Source::Ftrace, LossCause::Overrun, Some(100)),
         ];
         let end = End { ended: MonotonicNs(1), losses, ..End::default() };
         let bank = Tally { lost: 8, ..Tally::default() };
@@ -160,8 +160,8 @@ mod tests {
     #[test]
     fn sums_stop_at_the_largest_number() {
         let told = [
-            told(Source::Ebpf, LossCause::BufferFull, Some(u64::MAX)),
-            told(Source::Ftrace, LossCause::Overrun, Some(u64::MAX)),
+            reported(Source::Ebpf, LossCause::BufferFull, Some(u64::MAX)),
+            reported(Source::Ftrace, LossCause::Overrun, Some(u64::MAX)),
         ];
         let end = End { losses: [told.clone(), told].concat(), ..End::default() };
         let met = Tally { unreadable: u64::MAX, beyond: 1, unfinished: u64::MAX, ..Tally::default() };
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_kill_what_was_met_is_known_and_the_rest_is_not() {
+    fn after_a_kill_losses_found_in_the_spool_are_known_and_the_rest_is_not() {
         let bank = Tally { lost: 8, unreadable: 1, ..Tally::default() };
         let (losses, rest) = account(None, bank, Tally { lost_unknown: true, ..Tally::default() });
         let loss = |cause, count| Loss { cpu: Some(CpuId(1)), cause, count };
@@ -191,8 +191,8 @@ mod tests {
     #[test]
     fn a_count_that_could_not_be_read_is_unknown() {
         let losses = vec![
-            told(Source::Ebpf, LossCause::BufferFull, Some(7)),
-            told(Source::Ebpf, LossCause::BufferFull, None),
+            reported(Source::Ebpf, LossCause::BufferFull, Some(7)),
+            reported(Source::Ebpf, LossCause::BufferFull, None),
         ];
         let end = End { losses, ..End::default() };
         let (losses, _) = account(Some(&end), Tally::default(), Tally::default());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Names of tasks over the time of a whole recording.
 //!
-//! A recording may see millions of tasks come and go, so a name takes 16 bytes here: names repeat, and are kept once. There is a
-//! bound; what comes after it stays without a name, and is counted.
+//! A recording may see millions of tasks come and go, so a name takes 16 bytes here: names repeat, and are stored once. There
+//! is a limit; tasks beyond it have no name, and are counted.
 
 use rtscope_ctf::NameLookup;
 use rtscope_event::exact;
@@ -10,22 +10,22 @@ use rtscope_event::{Comm, Event, EventKind, Irq, MonotonicNs, Tid};
 use std::cell::Cell;
 use std::collections::HashMap;
 
-/// Names that are kept: 128 MiB.
+/// Names that are stored: 128 MiB.
 const ENTRIES_MAX: usize = 8 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     tid: u32,
-    /// Which comes first among those of the same time.
+    /// The order among those of the same time.
     comm: u32,
     from: u64,
 }
 
-/// Names being collected.
+/// Collects names.
 #[derive(Debug, Default)]
 pub(crate) struct NameLog {
     entries: Vec<Entry>,
-    /// Names that hold before any other of their tid, and when that was said: the earliest counts.
+    /// Names that hold before any other of their tid, and when they were reported: the earliest counts.
     fallback: HashMap<u32, (u64, u32)>,
     comms: Vec<Comm>,
     numbers: HashMap<Comm, u32>,
@@ -34,7 +34,7 @@ pub(crate) struct NameLog {
 }
 
 impl NameLog {
-    /// The name of a task from a time on.
+    /// Adds the name of a task from a time on.
     pub(crate) fn add(&mut self, tid: Tid, from: MonotonicNs, comm: Comm) {
         if self.entries.len() >= ENTRIES_MAX {
             self.dropped += 1;
@@ -44,16 +44,16 @@ impl NameLog {
         self.entries.push(Entry { tid: tid.0, comm, from: from.0 });
     }
 
-    /// The name of a task until `said`, if nothing else tells it.
-    pub(crate) fn add_fallback(&mut self, tid: Tid, said: MonotonicNs, comm: Comm) {
+    /// Adds the name of a task until `time`, unless something else tells it.
+    pub(crate) fn add_fallback(&mut self, tid: Tid, time: MonotonicNs, comm: Comm) {
         if self.fallback.len() >= ENTRIES_MAX / 4 {
             self.dropped += 1;
             return;
         }
         let comm = self.number(comm);
-        let known = self.fallback.entry(tid.0).or_insert((said.0, comm));
-        if said.0 < known.0 {
-            *known = (said.0, comm);
+        let known = self.fallback.entry(tid.0).or_insert((time.0, comm));
+        if time.0 < known.0 {
+            *known = (time.0, comm);
         }
     }
 
@@ -61,7 +61,7 @@ impl NameLog {
         self.irqs.entry(irq).or_insert_with(|| name.to_owned());
     }
 
-    /// Takes in what an event says of names.
+    /// Adds the names in an event.
     pub(crate) fn observe(&mut self, event: &Event) {
         match &event.kind {
             EventKind::ProcessFork { child_tid, child_comm, .. } => {
@@ -76,23 +76,23 @@ impl NameLog {
         }
     }
 
-    /// What another log collected.
+    /// Adds the names of another log.
     pub(crate) fn join(&mut self, other: NameLog) {
         for entry in &other.entries {
             self.add(Tid(entry.tid), MonotonicNs(entry.from), other.comms[entry.comm as usize]);
         }
-        for (tid, (said, comm)) in &other.fallback {
-            self.add_fallback(Tid(*tid), MonotonicNs(*said), other.comms[*comm as usize]);
+        for (tid, (time, comm)) in &other.fallback {
+            self.add_fallback(Tid(*tid), MonotonicNs(*time), other.comms[*comm as usize]);
         }
         self.dropped += other.dropped;
     }
 
-    /// Names that did not fit.
+    /// Number of names that did not fit.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Puts all in order.
+    /// Sorts all names.
     pub(crate) fn finish(mut self) -> AllNames {
         self.entries.sort_by_key(|entry| (entry.tid, entry.from));
         let mut places: HashMap<u32, (u32, u32)> = HashMap::new();
@@ -128,7 +128,7 @@ pub(crate) struct AllNames {
 }
 
 impl AllNames {
-    /// The name of `tid` at a time, and from when until before when it holds.
+    /// The name of `tid` at a time, and the interval in which it holds (its end excluded).
     fn span(&self, tid: u32, time: u64) -> (Option<Comm>, u64, u64) {
         let Some((begin, end)) = self.places.get(&tid) else { return (None, 0, u64::MAX) };
         let entries = &self.entries[*begin as usize..*end as usize];
@@ -161,7 +161,7 @@ struct Slot {
     comm: Option<Comm>,
 }
 
-/// Names as one thread looks them up.
+/// Looks up names, for one thread.
 #[derive(Debug)]
 pub(crate) struct Lookup<'n> {
     all: &'n AllNames,

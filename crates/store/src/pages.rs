@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 /// How much is read at once, at least one sub-buffer.
 const BLOCK_BYTES: usize = 256 * 1024;
 
-/// Where sub-buffers come from.
+/// The source of sub-buffers.
 #[derive(Debug)]
 pub(crate) enum PageSource<'a> {
     /// A file, and its size.
@@ -21,16 +21,16 @@ pub(crate) enum PageSource<'a> {
     Memory(&'a [u8]),
 }
 
-/// What comes next.
+/// The next item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageItem {
     /// An event; [`PagesReader::payload`] has it.
     Event(MonotonicNs),
     /// Events are missing before the next one; `None`: an unknown number.
     Lost(Option<u64>),
-    /// Bytes that make no sense.
+    /// Bytes that cannot be decoded.
     Broken,
-    /// That was all.
+    /// The end.
     End,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct PagesReader<'a> {
     /// Where in the block the next sub-buffer begins, and how much of the block is filled.
     next_page: usize,
     filled: usize,
-    /// What the current sub-buffer holds; payloads are places in the block.
+    /// The items of the current sub-buffer; payloads are ranges of the block.
     items: Vec<Item>,
     cursor: usize,
     payload: Range<usize>,
@@ -79,12 +79,12 @@ impl<'a> PagesReader<'a> {
         self.offset
     }
 
-    /// The record of the event that [`PagesReader::next`] gave last.
+    /// The record of the event that [`PagesReader::next`] returned last.
     pub(crate) fn payload(&self) -> &[u8] {
         &self.block[self.payload.clone()]
     }
 
-    /// Steps on.
+    /// Advances to the next item.
     pub(crate) fn next(&mut self) -> io::Result<PageItem> {
         loop {
             if let Some(item) = self.items.get(self.cursor) {
@@ -125,7 +125,7 @@ impl<'a> PagesReader<'a> {
         Ok(self.filled > 0)
     }
 
-    /// Takes the next sub-buffer apart. The last one of a file may be cut behind its part in use.
+    /// Decodes the next sub-buffer. The last one of a file may end behind its part in use.
     fn open_page(&mut self) {
         let begin = self.next_page;
         let end = (begin + self.layout.page_bytes()).min(self.filled);

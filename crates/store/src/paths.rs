@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The texts of paths: which belongs to which event.
+//! The texts of paths, and the events that they belong to.
 //!
 //! ftrace records a system call's entry with an address; an eBPF program on the same tracepoint records the text behind it.
-//! They are found by thread, call, argument and address; the time of the entry tells two such calls of a thread apart. Most
-//! texts come right before or after their event and on the same CPU. Those that could be read at the call's exit only may come
-//! much later and elsewhere; they are few, and are collected before.
+//! They are matched by thread, call, argument and address; the time of the entry tells two such calls of a thread apart. Most
+//! texts come right before or after their event and on the same CPU. Those that could only be read at the call's exit may come
+//! much later and on another CPU; they are few, and are collected first.
 
 use rtscope_abi as abi;
 use rtscope_event::exact;
@@ -12,24 +12,24 @@ use rtscope_ring::Frame;
 use std::collections::{HashMap, VecDeque};
 use std::mem::{offset_of, size_of};
 
-/// The event and the text read by two programs on the same tracepoint: further apart only if one was preempted between them.
+/// Two eBPF programs on the same tracepoint record the event and the text: further apart only if preempted between the two.
 pub(crate) const APART_NS: u64 = 20_000_000;
-/// So many neighbours in time are looked at first: nearly always it is the next one.
+/// Neighbours in time that are tried first: nearly always the next one matches.
 const NEAR: usize = 8;
-/// Where it is not among them, so many are looked at: a program that makes calls with wrong pointers as fast as it can must not
-/// keep a conversion busy for ever.
+/// Entries that are tried otherwise: a program that makes calls with wrong pointers as fast as it can must not make a conversion
+/// take forever.
 const SEARCH_MAX: usize = 1024;
-/// Late texts that are kept, and words of them.
+/// Late texts that are stored, and words of them.
 const LATE_MAX: usize = 1 << 20;
 const LATE_WORDS_MAX: usize = 1 << 23;
-/// Texts of one CPU that are kept for the events that follow, and words of them: many times what system calls can bring
-/// in the horizon. Only times that are wrong come to this.
+/// Texts of one CPU that are stored for the events that follow, and words of them: many times as many as system calls can
+/// produce within the horizon. Only wrong times reach this.
 const RECENT_MAX: usize = 1 << 18;
 const RECENT_WORDS_MAX: usize = 1 << 23;
-/// Stands at the end of a text of which only the beginning was read.
+/// Ends a text of which only the beginning was read.
 const CUT_MARK: &str = "…";
 
-/// What a text belongs to.
+/// The argument of a system call that a text belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) tid: u32,
@@ -49,12 +49,12 @@ pub(crate) struct PathText<'a> {
     words: &'a [u64],
 }
 
-/// Whether a text is all that the program gave to the kernel.
+/// Whether a text is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextExtent {
-    /// It is.
-    Yes,
-    /// It was longer than what is kept (`RTS_PATH_MAX`).
+    /// All that the program gave to the kernel.
+    Whole,
+    /// It was longer than the recorded part (`RTS_PATH_MAX`).
     Cut,
 }
 
@@ -63,7 +63,7 @@ impl<'a> PathText<'a> {
     #[inline]
     pub(crate) fn of(frame: &Frame<'a>) -> Option<PathText<'a>> {
         const HEAD: usize = size_of::<abi::rts_syscall_path>() / 8;
-        // Which word a field is in, and where.
+        // Offsets of the fields.
         const TID: usize = offset_of!(abi::rts_syscall_path, tid);
         const SYSCALL: usize = offset_of!(abi::rts_syscall_path, syscall);
         const ARGUMENT: usize = offset_of!(abi::rts_syscall_path, arg);
@@ -80,20 +80,20 @@ impl<'a> PathText<'a> {
             },
             entry_ns: head[offset_of!(abi::rts_syscall_path, entry_ns) / 8],
             is_late: flags & abi::RTS_PATH_AT_EXIT != 0,
-            whole: if flags & abi::RTS_PATH_TRUNCATED == 0 { TextExtent::Yes } else { TextExtent::Cut },
+            whole: if flags & abi::RTS_PATH_TRUNCATED == 0 { TextExtent::Whole } else { TextExtent::Cut },
             words,
         })
     }
 }
 
-/// Appends words as the bytes that they are, up to the first NUL; and the mark if there was more.
+/// Appends the bytes of the words up to the first NUL; and the mark if the text was cut.
 fn append<'w>(words: impl Iterator<Item = &'w u64>, whole: TextExtent, out: &mut Vec<u8>) {
     let begin = out.len();
     words.for_each(|word| out.extend_from_slice(&word.to_ne_bytes()));
     let length = out[begin..].iter().position(|byte| *byte == 0).unwrap_or(out.len() - begin);
     out.truncate(begin + length);
     if whole == TextExtent::Cut {
-        // Half a character would spoil the mark.
+        // Half a character would break the mark.
         if let Err(error) = std::str::from_utf8(&out[begin..]) {
             if error.error_len().is_none() {
                 out.truncate(begin + error.valid_up_to());
@@ -139,7 +139,7 @@ impl LatePaths {
         }
     }
 
-    /// All are there: from now on they can be found.
+    /// All texts have been added: from now on they can be found.
     pub(crate) fn finish(mut self) -> LatePaths {
         self.texts.values_mut().for_each(|texts| texts.sort_unstable_by_key(|(entry_ns, ..)| *entry_ns));
         self
@@ -148,7 +148,7 @@ impl LatePaths {
     /// Appends the text for an event. `None`: there is none.
     fn find(&self, key: &Key, time: u64, out: &mut Vec<u8>) -> Option<TextExtent> {
         let texts = self.texts.get(key).map_or(&[][..], Vec::as_slice);
-        // In order of time, so the nearest is one of the two neighbours: a program can make any number of them.
+        // Sorted by time, so the nearest is one of the two neighbours; a program can make any number of texts.
         let middle = texts.partition_point(|(entry_ns, ..)| *entry_ns < time);
         let neighbours = texts[middle.saturating_sub(1)..].iter().take(2);
         let nearest = neighbours.min_by_key(|(entry_ns, ..)| entry_ns.abs_diff(time));
@@ -162,21 +162,21 @@ impl LatePaths {
 struct RecentPath {
     entry_ns: u64,
     key: Key,
-    /// Words since the first one that was ever added, and how many.
+    /// Number of words ever added before it, and its own number of words.
     begin: u64,
     words: u32,
     whole: TextExtent,
     is_taken: bool,
 }
 
-/// Texts that one CPU has read lately, in the order in which they came: nearly that of their times.
+/// Recent texts of one CPU, in the order in which they came: nearly that of their times.
 #[derive(Debug, Default)]
 pub(crate) struct RecentPaths {
     entries: VecDeque<RecentPath>,
     words: VecDeque<u64>,
-    /// Words that were forgotten.
+    /// Number of words dropped so far.
     forgotten: u64,
-    /// Nobody will ask for one.
+    /// No event will want a text any more.
     is_closed: bool,
 }
 
@@ -202,7 +202,7 @@ impl RecentPaths {
         });
     }
 
-    /// Forgets those that are too old for an event at `time` or later.
+    /// Drops texts that are too old for an event at `time` or later.
     pub(crate) fn forget_before(&mut self, time: u64) {
         while let Some(entry) = self.entries.front() {
             if entry.entry_ns.saturating_add(2 * APART_NS) >= time {
@@ -224,14 +224,14 @@ impl RecentPaths {
         }
     }
 
-    /// There is no event any more that could want one: forgets all, and keeps nothing that comes.
+    /// No event will want a text any more: drops all texts, and those still to come.
     pub(crate) fn close(&mut self) {
         if !self.is_closed {
             *self = RecentPaths { is_closed: true, ..RecentPaths::default() };
         }
     }
 
-    /// Appends the text for an event, from here or from those that came late. `None`: nobody has read it.
+    /// Appends the text for an event, from here or from the late ones. `None`: it was not read.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -248,7 +248,7 @@ impl RecentPaths {
         if let Some(whole) = late.find(key, time, out) {
             return Some(whole);
         }
-        // Nearly in order of time, which is as good as the search needs to be.
+        // Nearly sorted by time, which is good enough for this search.
         let first = self.entries.partition_point(|entry| entry.entry_ns.saturating_add(APART_NS) < time);
         let last = self.entries.partition_point(|entry| entry.entry_ns <= time.saturating_add(APART_NS));
         let last = last.min(first.saturating_add(SEARCH_MAX)).max(first);
@@ -288,14 +288,14 @@ mod tests {
     }
 
     fn path(tid: u32, entry_ns: u64, words: &[u64]) -> PathText<'_> {
-        PathText { key: key(tid), entry_ns, is_late: false, whole: TextExtent::Yes, words }
+        PathText { key: key(tid), entry_ns, is_late: false, whole: TextExtent::Whole, words }
     }
 
     #[test]
     fn a_text_goes_to_the_event_at_its_time() {
         let (mut recent, mut late) = (RecentPaths::default(), LatePaths::default());
         recent.add(&path(1, 1_000, &words("a")));
-        (0..100).for_each(|turn| recent.add(&path(3, 1_001 + turn, &words("of others"))));
+        (0..100).for_each(|offset| recent.add(&path(3, 1_001 + offset, &words("of others"))));
         recent.add(&path(1, 50_000, &words("a longer one")));
         late.add(&path(2, 1_000, &words("late")));
         let mut text = |tid, time| {
@@ -318,7 +318,7 @@ mod tests {
         let late = late.finish();
         for (time, text) in [(0, "0"), (51_249, "512"), (51_251, "513"), (99_900, "999"), (200_000, "999")] {
             let mut out = Vec::new();
-            assert_eq!(late.find(&key(1), time, &mut out), Some(TextExtent::Yes));
+            assert_eq!(late.find(&key(1), time, &mut out), Some(TextExtent::Whole));
             assert_eq!(String::from_utf8(out).unwrap(), text);
         }
     }
@@ -340,9 +340,9 @@ mod tests {
         }
     }
 
-    /// Times that stand still, and none that could ever be forgotten.
+    /// Times that stand still, so that no text ever becomes too old.
     #[test]
-    fn what_is_kept_is_bounded_whatever_the_times_say() {
+    fn memory_is_bounded_whatever_the_times_are() {
         let (mut recent, mut late) = (RecentPaths::default(), LatePaths::default());
         let long = [u64::MAX; 250];
         for turn in 0..400_000 {
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn old_texts_are_forgotten() {
+    fn old_texts_are_dropped() {
         let mut recent = RecentPaths::default();
         for number in 0..1000_u32 {
             recent.add(&path(number % 10, u64::from(number) * 1_000_000, &words(&number.to_string())));

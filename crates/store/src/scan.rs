@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The first pass over the banks: what has to be known before the first event is written.
+//! The first pass over the banks: it collects facts needed before the first event is written.
 //!
-//! Names, because a fork on one CPU names a task that runs on another one; texts of paths that were read late; and which of
-//! our events there are, since their numbers in the trace depend on that. Nothing is kept of other records, so this
+//! Names, because a fork on one CPU names a task that runs on another one; texts of paths that were read late; and which
+//! built-in events there are, since their numbers in the trace depend on that. Nothing is stored of other records, so this
 //! runs at the speed of memory.
 
 use crate::bank::{BankReader, Entry};
@@ -16,19 +16,19 @@ use rtscope_ring::{Frame, decode};
 use std::collections::HashSet;
 use std::io;
 
-/// What was found.
+/// The facts found.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     pub(crate) names: NameLog,
     pub(crate) late: LatePaths,
     /// Numbers that [`Classes::own_event`] gives.
     pub(crate) classes: HashSet<u32>,
-    /// For each kind of record a bit for each kind of vector in it (bit 0 for all others) whose class is known.
+    /// For each kind of record a bit for each kind of vector in it (bit 0 for all others) whose class has been found.
     seen: Vec<u64>,
 }
 
 impl Scan {
-    /// Takes in a bank. `go_on` is asked after each block with the bytes read; false ends the scan.
+    /// Scans a bank. `go_on` is called after each block with the bytes read; false ends the scan.
     pub(crate) fn bank(
         &mut self,
         cpu: CpuId,
@@ -55,7 +55,7 @@ impl Scan {
         let kind = u32::from(frame.kind);
         match kind {
             abi::RTS_PROCESS_FORK | abi::RTS_TASK_RENAME | abi::RTS_PROCESS_EXIT => {
-                // Not an event of the trace: see rtscope_abi::only_names_tasks().
+                // Not events of the trace: see rtscope_abi::only_names_tasks().
                 if let Some(event) = decode(cpu, frame) {
                     self.names.observe(&event);
                 }
@@ -82,7 +82,7 @@ impl Scan {
         }
     }
 
-    /// What another CPU's scan found.
+    /// Adds the result of another CPU's scan.
     pub(crate) fn join(&mut self, other: Scan) {
         self.names.join(other.names);
         self.late.join(other.late);

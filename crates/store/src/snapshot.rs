@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A snapshot of `watch` with ftrace's events in it.
+//! A snapshot of `watch`, including ftrace's events.
 //!
-//! The eBPF events are a decoded recording already; ftrace's come as the sub-buffers that its instance held when
-//! both were frozen, cut here to the snapshot's window.
+//! The eBPF events are a decoded recording already; ftrace's come as the sub-buffers that its instance held when both were
+//! frozen; here they are limited to the snapshot's window.
 
 use crate::Error;
 use crate::description::FtraceDescription;
@@ -18,15 +18,15 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::path::Path;
 
-/// The tracepoints that ftrace records, taken apart once for all snapshots.
+/// The tracepoints that ftrace records, parsed once for all snapshots.
 #[derive(Debug)]
 pub struct Tracepoints(Formats);
 
 impl Tracepoints {
-    /// From the texts of tracefs.
+    /// Parses the texts of tracefs.
     ///
     /// # Errors
-    /// When one of them makes no sense.
+    /// When one of them cannot be parsed.
     pub fn new(ftrace: &FtraceDescription) -> Result<Tracepoints, Error> {
         let tracefs = Path::new("/sys/kernel/tracing/events");
         let formats =
@@ -35,23 +35,23 @@ impl Tracepoints {
     }
 }
 
-/// What ftrace held when a snapshot was frozen.
+/// The content of ftrace's buffers when a snapshot was frozen.
 #[derive(Clone, Debug, Default)]
 pub struct Pages {
-    /// Per CPU its sub-buffers, oldest first. The last one may be cut behind its part in use.
+    /// Per CPU its sub-buffers, oldest first. The last one may end behind its part in use.
     pub cpus: Vec<(CpuId, Vec<u8>)>,
-    /// The window: what is older is left out.
+    /// Beginning of the window: older events are left out.
     pub from: MonotonicNs,
-    /// The window: what is newer is left out.
+    /// End of the window: newer events are left out.
     pub until: MonotonicNs,
 }
 
-/// What was written.
+/// Summary of the written trace.
 #[derive(Clone, Debug)]
 pub struct SnapshotSummary {
     /// Numbers of events, packets and bytes.
     pub summary: WriteSummary,
-    /// Events of ftrace among them.
+    /// Number of ftrace events among them.
     pub ftrace_events: u64,
     /// The recording's losses, and ftrace's.
     pub losses: Vec<Loss>,
@@ -59,7 +59,7 @@ pub struct SnapshotSummary {
     pub history: Vec<CpuHistory>,
 }
 
-/// Writes a recording, and what ftrace held beside it, as the new trace `dir`.
+/// Writes a recording and ftrace's events as the new trace `dir`.
 ///
 /// # Errors
 /// When `dir` exists, the recording is not in time order, or the system refuses; nothing is left then.
@@ -73,11 +73,11 @@ pub fn write_snapshot(
     let occurring: HashSet<u32> =
         recording.events.iter().map(|event| Classes::own_event(&event.kind)).collect();
     let classes = Classes::new(|class| occurring.contains(&class), &tracepoints.0.for_classes());
-    let known = tracepoints.0.known(&classes);
+    let encodings = tracepoints.0.encodings(&classes);
     let writer = TraceWriter::create(dir, classes, info.clone())?;
     let first = recording.events.first().map(|event| event.time);
     let begin = first.into_iter().chain(info.window_begin).chain([pages.from]).min().unwrap_or(pages.from);
-    let snapshot = Snapshot { recording, tracepoints, pages, known, begin };
+    let snapshot = Snapshot { recording, tracepoints, pages, encodings, begin };
     let mut done = SnapshotSummary {
         summary: WriteSummary::default(),
         ftrace_events: 0,
@@ -108,7 +108,7 @@ struct Snapshot<'a> {
     recording: &'a Recording,
     tracepoints: &'a Tracepoints,
     pages: &'a Pages,
-    known: Vec<Option<TracepointEncoding>>,
+    encodings: Vec<Option<TracepointEncoding>>,
     begin: MonotonicNs,
 }
 
@@ -138,10 +138,14 @@ impl Snapshot<'_> {
         let reader = held.map(|((_, bytes), layout)| PagesReader::new(PageSource::Memory(bytes), layout));
         let limits = Limits { from: self.pages.from, until: self.pages.until };
         let (mut recent, late, calls) = (RecentPaths::default(), LatePaths::default(), CallIds::default());
-        let writing =
-            TracepointTable { known: &self.known, classes: writer.classes(), calls: &calls, late: &late };
+        let writing = TracepointTable {
+            encodings: &self.encodings,
+            classes: writer.classes(),
+            calls: &calls,
+            late: &late,
+        };
         let mut pages = PageEvents::new(reader, writing, limits);
-        // What was overwritten before the oldest event is no loss: a flight recorder forgets.
+        // Events overwritten before the oldest one are not a loss: a flight recorder forgets.
         let since = pages.skip_to_oldest()?.filter(|since| *since > self.pages.from);
         loop {
             let mine: Option<&&Event> = own.peek();

@@ -3,15 +3,15 @@
 //!
 //! ```text
 //! TARGET.partial/
-//!   session.json   what is needed to convert the rest; written first, and locked while somebody is at it
-//!   started.json   when everything was being recorded; missing after a kill before that
+//!   session.json   all that is needed to convert the rest; written first, and locked while the spool is in use
+//!   started.json   when all recorders were active; missing after a kill before that
 //!   cpuN.bank      eBPF: chunks, each a header and records as they are in memory
 //!   cpuN.pages     ftrace: sub-buffers, as they were spliced
-//!   end.json       what only the end can tell; missing after a kill
+//!   end.json       facts that are known only at the end; missing after a kill
 //! ```
 //!
-//! The directory has a name that people see, because it is all they have after a crash. Whether its recorder lives is told by
-//! a lock on `session.json`, which the kernel drops with the process, however that ends.
+//! The directory has a visible name, because it is all that is left after a crash. Whether its recorder is alive is known from
+//! a lock on `session.json`, which the kernel releases with the process, however that ends.
 
 use crate::Error;
 use crate::description::{End, SCHEMA, SpoolDescription};
@@ -26,11 +26,11 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// What a chunk in a bank file begins with.
+/// The first word of a chunk in a bank file.
 pub(crate) const CHUNK_MAGIC: u64 = u64::from_le_bytes(*b"RTSCHNK1");
 /// magic, bytes of records, records lost so far, time.
 pub(crate) const CHUNK_HEADER_BYTES: usize = 32;
-/// The largest `session.json` and `end.json` that are read. All formats of a kernel have some megabytes.
+/// The largest `session.json` and `end.json` that are read. All formats of a kernel take some megabytes.
 const JSON_BYTES_MAX: u64 = 256 << 20;
 /// As many CPUs as Linux can be built for (`NR_CPUS` of x86-64). Each costs a stream in the trace.
 const CPUS_MAX: usize = 8192;
@@ -42,7 +42,7 @@ pub(crate) fn directory_of(target: &Path) -> Result<PathBuf, Error> {
     Ok(target.with_file_name(name))
 }
 
-/// The same, made for a new recording.
+/// Makes the spool's directory for a new recording.
 pub(crate) fn new_directory(target: &Path) -> Result<PathBuf, Error> {
     let directory = directory_of(target)?;
     if fs::symlink_metadata(target).is_ok() {
@@ -79,7 +79,7 @@ impl SpoolWriter {
         match written {
             Ok(lock) => Ok(SpoolWriter { directory, target: target.to_owned(), lock }),
             Err(error) => {
-                // Nothing has been recorded: nothing to keep. The error says more than a failure to remove would.
+                // Nothing has been recorded, so nothing is lost. The error matters more than a failure to remove.
                 let _ = fs::remove_dir_all(&directory);
                 Err(error)
             }
@@ -92,7 +92,7 @@ impl SpoolWriter {
         &self.directory
     }
 
-    /// The file for the records of a CPU.
+    /// Makes the file for the records of a CPU.
     ///
     /// # Errors
     /// When it exists or cannot be made.
@@ -100,7 +100,7 @@ impl SpoolWriter {
         Ok(BankWriter { file: self.file(cpu, "bank")? })
     }
 
-    /// The file for the sub-buffers of a CPU. Write whole ones, in order, one behind the other.
+    /// Makes the file for the sub-buffers of a CPU. Whole ones are to be written, in order, one after the other.
     ///
     /// # Errors
     /// When it exists or cannot be made.
@@ -113,7 +113,7 @@ impl SpoolWriter {
         new_file(&path).map_err(Error::io("make the file", &path))
     }
 
-    /// Everything is being recorded as of `time`: the trace begins there, instead of at the description's `started`.
+    /// All recorders are active as of `time`: the trace begins there, instead of at the description's `started`.
     ///
     /// # Errors
     /// When the system refuses.
@@ -121,17 +121,17 @@ impl SpoolWriter {
         self.json("started.json", &StartFile { started: time })
     }
 
-    /// Writes a file that has its name only when it is whole: half of it would say less than none.
+    /// Writes a file that gets its name when it is complete: half a file would be worse than none.
     fn json(&self, name: &str, value: &impl Serialize) -> Result<(), Error> {
         let path = self.directory.join(name);
         let partial = self.directory.join(format!("{name}.partial"));
-        // What is left of an earlier try; create_new() follows no link that somebody put there.
+        // The rest of an earlier attempt; create_new() does not follow a link in its place.
         let _ = fs::remove_file(&partial);
         let written = new_file(&partial).and_then(|mut file| write_json(&mut file, value));
         written.and_then(|()| fs::rename(&partial, &path)).map_err(Error::io("write", &path))
     }
 
-    /// The recording has ended in order.
+    /// Completes the spool after an orderly end of the recording.
     ///
     /// # Errors
     /// When the system refuses. The spool can be opened as if the recorder had been killed.
@@ -140,7 +140,7 @@ impl SpoolWriter {
         Spool::read(self.directory, self.target, self.lock)
     }
 
-    /// Nothing worth keeping was recorded: removes the spool.
+    /// Removes the spool, of which nothing is needed.
     ///
     /// # Errors
     /// When the system refuses.
@@ -156,9 +156,9 @@ pub struct BankWriter {
 }
 
 impl BankWriter {
-    /// Appends whole records that are in a ring, with one call and without a copy. `time`: when they were taken out of the ring; no record is newer. `lost`: how many
-    /// this CPU has had to leave out since the start, as of then. Without records and with nothing newly lost there is no need to
-    /// call it.
+    /// Appends whole records that are in a ring, with one call and without a copy. `time`: when they were taken from the ring; no
+    /// record is newer. `lost`: how many records this CPU has lost since the start, as of then. Without records and without new
+    /// losses there is no need to call it.
     ///
     /// # Errors
     /// When the system refuses (a full disk). The file may then end within the chunk, and no more may be appended.
@@ -192,7 +192,7 @@ fn chunk_header(bytes: u64, time: MonotonicNs, lost: u64) -> [u8; CHUNK_HEADER_B
     header
 }
 
-/// A recording that waits for its conversion. While it is open, nobody else can open it.
+/// A recording that waits for its conversion. While it is open, no other process can open it.
 #[derive(Debug)]
 pub struct Spool {
     pub(crate) directory: PathBuf,
@@ -210,10 +210,10 @@ impl Spool {
         directory.join("session.json").is_file().then_some(directory)
     }
 
-    /// Opens what an interrupted recording left: `path` is the directory itself, or the trace that it was to become.
+    /// Opens the spool of an interrupted recording: `path` is the directory itself, or the trace that it was to become.
     ///
     /// # Errors
-    /// When there is none, its recorder lives, or it makes no sense.
+    /// When there is none, its recorder is alive, or it cannot be parsed.
     pub fn open(path: &Path) -> Result<Spool, Error> {
         let directory = if path.join("session.json").is_file() {
             path.to_owned()
@@ -258,13 +258,13 @@ impl Spool {
         Ok(Spool { directory, target, description, end, _lock: lock })
     }
 
-    /// What was recorded.
+    /// The description that was written at the start.
     #[must_use]
     pub fn description(&self) -> &SpoolDescription {
         &self.description
     }
 
-    /// What its end told; `None`: there was no orderly end.
+    /// The end of the recording; `None`: it was not orderly.
     #[must_use]
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
@@ -282,7 +282,7 @@ impl Spool {
         &self.target
     }
 
-    /// All CPUs of the description or of a file. The error: they are more than there can be.
+    /// All CPUs of the description or of a file. Error: there are more than a machine can have.
     pub(crate) fn cpus(&self) -> Result<Vec<CpuId>, Error> {
         let mut cpus = self.description.cpus.clone();
         for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
@@ -295,7 +295,7 @@ impl Spool {
         cpus.sort_unstable();
         cpus.dedup();
         if cpus.len() > CPUS_MAX {
-            let what = format!("it names {} CPUs; more than {CPUS_MAX} cannot be", cpus.len());
+            let what = format!("it names {} CPUs; there cannot be more than {CPUS_MAX}", cpus.len());
             return Err(Error::broken(&self.directory, what));
         }
         Ok(cpus)
@@ -310,7 +310,7 @@ impl Spool {
         fs::metadata(self.path(cpu, what)).map_or(0, |file| file.len())
     }
 
-    /// The trace is complete: the spool is not needed any more.
+    /// Removes the spool after the trace is complete.
     pub(crate) fn remove(self) -> Result<(), Error> {
         fs::remove_dir_all(&self.directory).map_err(Error::io("remove", &self.directory))
     }
@@ -322,13 +322,13 @@ struct StartFile {
     started: MonotonicNs,
 }
 
-/// Just the version: another one may have other fields.
+/// Only the version: another one may have other fields.
 #[derive(Deserialize)]
 struct Version {
     schema: String,
 }
 
-/// A new file that only its owner may read: what others do on this machine is in it.
+/// A new file that only its owner may read: it shows what other users do on this machine.
 fn new_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
@@ -346,7 +346,7 @@ fn write_json(file: &mut File, value: &impl Serialize) -> io::Result<()> {
     file.write_all(b"\n")
 }
 
-/// Opens a file of a spool. A recorder makes no links, and a pipe in a file's place must not make us wait for a writer.
+/// Opens a file of a spool. A recorder makes no links, and a pipe in place of a file must not block the opener.
 pub(crate) fn open_regular(path: &Path) -> Result<File, Error> {
     rtscope_ctf::open_regular(path, Links::Refuse).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidInput => Error::broken(path, error),
@@ -354,7 +354,7 @@ pub(crate) fn open_regular(path: &Path) -> Result<File, Error> {
     })
 }
 
-/// A file of a bounded size, or nothing.
+/// Reads a file, up to a largest size.
 fn read_json(path: &Path) -> Result<String, Error> {
     let file = open_regular(path)?;
     if !file.metadata().is_ok_and(|file| file.len() <= JSON_BYTES_MAX) {

@@ -2,8 +2,8 @@
 //! One CPU's events of both recorders, in order of time.
 //!
 //! ftrace's sub-buffers are in order. Records of the eBPF programs are nearly so: a program that was interrupted after it
-//! had read the clock reserves its room after those that interrupted it, by up to 3 ms where programs can be preempted. So the banks
-//! are read ahead by a horizon, and what is read is sorted in on the way; texts of paths are found in the same time.
+//! had read the clock reserves its space after those that interrupted it; up to 3 ms later where eBPF programs can be preempted.
+//! So the banks are read ahead by a horizon, and records are sorted on the way; texts of paths are matched within the same time.
 
 use crate::bank::{BankReader, Entry};
 use crate::formats::{CallIds, TracepointEncoding};
@@ -17,44 +17,44 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 
-/// How far the banks are read ahead: several times the disorder that was ever seen.
+/// How far the banks are read ahead: several times the largest disorder ever measured.
 const HORIZON_NS: u64 = APART_NS;
-/// Events that are read ahead at most, whatever their times say.
+/// Events that are read ahead at most, whatever their times.
 const AHEAD_MAX: usize = 1 << 18;
-/// A record cannot be newer than the taking out of its chunk; the clocks of two CPUs may differ by a little.
+/// A record cannot be newer than its chunk, except that the clocks of two CPUs may differ a little.
 const CLOCKS_APART_NS: u64 = 1_000_000_000;
-/// Texts that an event can want: a system call has six arguments.
+/// Texts of an event at most: a system call has six arguments.
 const TEXTS: usize = 6;
-/// What stands for the text behind an address that is 0.
+/// The text for an address that is 0.
 const NULL: &[u8] = b"(null)";
 
-/// What can be true of an event's time.
+/// The possible times of events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// What is older is left out: not everything was being recorded then.
+    /// Older events are left out: not all recorders were active then.
     pub(crate) from: MonotonicNs,
-    /// What is newer makes no sense, or is not wanted.
+    /// Newer times are wrong or not requested.
     pub(crate) until: MonotonicNs,
 }
 
-/// What was met beside events that were written.
+/// Counts of everything but written events.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     /// Events from before the recording began.
     pub(crate) early: u64,
-    /// Events from after its end (a snapshot's) or of a time that cannot be.
+    /// Events from after the end of a snapshot, or of an impossible time.
     pub(crate) beyond: u64,
     /// Records whose writer had not finished.
     pub(crate) unfinished: u64,
-    /// Places where there should have been a record; each may stand for several.
+    /// Places without the expected record; each may stand for several records.
     pub(crate) unreadable: u64,
     /// Those of them that were single events.
     pub(crate) unreadable_events: u64,
     /// Losses whose place is known.
     pub(crate) lost: u64,
-    /// There were losses without a number.
+    /// Whether there were losses without a number.
     pub(crate) lost_unknown: bool,
-    /// Paths that nobody could read.
+    /// Paths that could not be read.
     pub(crate) without_text: u64,
     /// Paths of which only the beginning was read.
     pub(crate) cut_texts: u64,
@@ -64,7 +64,7 @@ pub(crate) struct Tally {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TracepointTable<'a> {
     /// By number of the tracepoint.
-    pub(crate) known: &'a [Option<TracepointEncoding>],
+    pub(crate) encodings: &'a [Option<TracepointEncoding>],
     pub(crate) classes: &'a Classes,
     /// System calls that eBPF recorded.
     pub(crate) calls: &'a CallIds,
@@ -72,7 +72,7 @@ pub(crate) struct TracepointTable<'a> {
 }
 
 impl TracepointTable<'_> {
-    /// Writes a record as ftrace has it. `texts` is room to work in.
+    /// Writes a record in ftrace's form. `texts` is working memory.
     #[inline]
     fn tracepoint(
         &self,
@@ -84,7 +84,7 @@ impl TracepointTable<'_> {
         met: &mut Tally,
     ) -> io::Result<()> {
         let id = record.first_chunk().map_or(0, |bytes| u16::from_ne_bytes(*bytes));
-        let Some(known) = &self.known[usize::from(id)] else {
+        let Some(known) = &self.encodings[usize::from(id)] else {
             met.unreadable += 1;
             met.unreadable_events += 1;
             return Ok(());
@@ -99,7 +99,7 @@ impl TracepointTable<'_> {
                     let found = match key(record, call_at, given.argument, given.offset) {
                         Some(key) if key.pointer == 0 => {
                             texts.extend_from_slice(NULL);
-                            Some(TextExtent::Yes)
+                            Some(TextExtent::Whole)
                         }
                         Some(key) => recent.take(&key, time.0, self.late, texts),
                         None => None,
@@ -120,8 +120,8 @@ impl TracepointTable<'_> {
     }
 }
 
-/// A system call in the layout of its tracepoint, as ftrace would have recorded it: number of the tracepoint, thread, number
-/// of the call, and its arguments or its result.
+/// A system call in the layout of its tracepoint, as ftrace would have recorded it: number of the tracepoint, thread,
+/// number of the call, and its arguments or its result.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     words: [u64; CALL_WORDS],
@@ -131,7 +131,7 @@ struct Call {
 const CALL_WORDS: usize = 2 + abi::RTS_SYSCALL_ARGS_MAX as usize;
 
 impl Call {
-    /// `None`: no such call was to be recorded.
+    /// `None`: this call was not to be recorded.
     #[inline]
     fn of(call: &SyscallRecord<'_>, calls: &CallIds) -> Option<Call> {
         let id = calls.get(call.number, call.is_exit)?;
@@ -168,15 +168,15 @@ pub(crate) struct ReadAhead<'a> {
     pub(crate) met: Tally,
 }
 
-/// What is pending, in order of time; at the same time in order of coming.
+/// Pending records in order of time; at the same time in order of arrival.
 ///
-/// Most comes in order and is only appended. What comes too late goes to a heap of its own: putting it between the others
-/// would move all that are newer, and a damaged bank can make that the whole horizon for each record.
+/// Most records come in order and are appended. Late ones go to a separate heap: inserting one would move all that are newer,
+/// and a damaged bank can make that the whole horizon for each record.
 #[derive(Debug, Default)]
 struct SortedQueue {
     in_order: VecDeque<QueueEntry>,
     late: BinaryHeap<Reverse<QueueEntry>>,
-    /// How many have come.
+    /// Number of records so far.
     arrived: u64,
 }
 
@@ -196,7 +196,7 @@ impl SortedQueue {
         }
     }
 
-    /// The oldest, and whether it came too late.
+    /// The oldest, and whether it came late.
     #[inline]
     fn front(&self) -> Option<(MonotonicNs, bool)> {
         let (next, late) = (self.in_order.front(), self.late.peek().map(|Reverse(late)| late));
@@ -216,7 +216,7 @@ impl SortedQueue {
 #[derive(Debug)]
 struct QueueEntry {
     time: MonotonicNs,
-    /// Its number among those that came.
+    /// Its number in the order of arrival.
     arrival: u64,
     what: PendingRecord,
 }
@@ -274,9 +274,9 @@ impl<'a> ReadAhead<'a> {
         }
     }
 
-    /// The time of the next event; after this nothing older comes. `until`: who asks has another event at that time; when
-    /// nothing older is to be expected, the answer is none, and no more is read. (A bank may hold nothing but paths.) Without one
-    /// there are none any more; so nobody could want a path, unless eBPF recorded the calls.
+    /// The time of the next event; no older one follows. `until`: the caller has another event at that time; when no older
+    /// one is to be expected, the result is `None`, and no more is read. (A bank may hold nothing but paths.) `until` is `None` when
+    /// the caller has no more events; then no event can want a path, unless eBPF recorded the calls.
     #[inline]
     pub(crate) fn peek(&mut self, until: Option<MonotonicNs>) -> io::Result<Option<MonotonicNs>> {
         let own = self.pending.front().map(|(time, _)| time).filter(|_| !self.writing.calls.is_empty());
@@ -355,7 +355,7 @@ impl<'a> ReadAhead<'a> {
         decode(self.cpu, frame).map(PendingRecord::Event)
     }
 
-    /// Writes what [`ReadAhead::peek`] saw.
+    /// Writes the event that [`ReadAhead::peek`] found.
     #[inline]
     pub(crate) fn write<N: NameLookup>(&mut self, stream: &mut StreamWriter, names: &N) -> io::Result<()> {
         let Some(QueueEntry { time, what, .. }) = self.pending.pop() else { return Ok(()) };
@@ -378,11 +378,11 @@ pub(crate) struct PageEvents<'a> {
     reader: Option<PagesReader<'a>>,
     writing: TracepointTable<'a>,
     limits: Limits,
-    /// rtscope's own threads. The kernel leaves them out as of their next switch; where a host hides switches from tracing, that
-    /// is late.
+    /// The threads of rtscope. The kernel leaves them out as of their next switch; where a hypervisor hides switches from tracing,
+    /// that is late.
     own: &'a [u32],
     peeked: Option<MonotonicNs>,
-    /// Lost before the event that was peeked at: how many, and whether there were more of an unknown number.
+    /// Events lost before the next one: how many, and whether there were more of an unknown number.
     lost: u64,
     lost_unknown: bool,
     /// Texts of the event being written.
@@ -409,7 +409,7 @@ impl<'a> PageEvents<'a> {
         }
     }
 
-    /// Leaves out what these threads did themselves: not the interrupts that came meanwhile, and not their switches.
+    /// Leaves out the events of these threads, but not interrupts during them, and not their switches.
     pub(crate) fn leave_out(mut self, own: &'a [u32]) -> Self {
         self.own = own;
         self
@@ -422,7 +422,7 @@ impl<'a> PageEvents<'a> {
         let pid = record.get(4..8).and_then(<[u8]>::first_chunk).map(|bytes| u32::from_ne_bytes(*bytes));
         let in_interrupt = record.get(2).is_some_and(|flags| flags & IN_INTERRUPT != 0);
         let by_own = !in_interrupt && pid.is_some_and(|pid| self.own.contains(&pid));
-        by_own && self.writing.known[usize::from(id)].as_ref().is_some_and(|known| !known.is_switch)
+        by_own && self.writing.encodings[usize::from(id)].as_ref().is_some_and(|known| !known.is_switch)
     }
 
     /// The time of the next event.
@@ -433,7 +433,7 @@ impl<'a> PageEvents<'a> {
             match reader.next()? {
                 PageItem::Event(time) if time < self.limits.from => {
                     self.met.early += 1;
-                    // What was lost before it was so before the recording began, too.
+                    // Events lost before it were lost before the recording began, too.
                     (self.lost, self.lost_unknown) = (0, false);
                 }
                 PageItem::Event(time) if time > self.limits.until => self.met.beyond += 1,
@@ -456,7 +456,7 @@ impl<'a> PageEvents<'a> {
         self.reader.as_ref().map(PagesReader::position)
     }
 
-    /// Writes what [`PageEvents::peek`] saw.
+    /// Writes the event that [`PageEvents::peek`] found.
     #[inline]
     pub(crate) fn write(&mut self, stream: &mut StreamWriter, recent: &mut RecentPaths) -> io::Result<()> {
         let (Some(time), Some(reader)) = (self.peeked.take(), &self.reader) else { return Ok(()) };
@@ -468,7 +468,7 @@ impl<'a> PageEvents<'a> {
         self.writing.tracepoint(stream, time, reader.payload(), recent, &mut self.texts, &mut self.met)
     }
 
-    /// Steps to the oldest event in the window and forgets what was lost before it. Its time, if something was:
+    /// Goes to the oldest event in the window and drops losses before it. Returns its time if there were any:
     /// from there on nothing is missing.
     pub(crate) fn skip_to_oldest(&mut self) -> io::Result<Option<MonotonicNs>> {
         let first = self.peek()?;
@@ -477,7 +477,7 @@ impl<'a> PageEvents<'a> {
         Ok(first.filter(|_| lost))
     }
 
-    /// Losses behind the last event.
+    /// Writes losses after the last event.
     pub(crate) fn finish(&mut self, stream: &mut StreamWriter) -> io::Result<()> {
         self.met.lost = self.met.lost.saturating_add(self.lost);
         self.met.lost_unknown |= self.lost_unknown;
@@ -495,7 +495,7 @@ fn key(record: &[u8], (syscall_at, tid_at): (u32, u32), argument: u8, pointer_at
     })
 }
 
-/// Writes both by time. `each` is called now and then with the bytes read in all; false ends it early.
+/// Writes both in order of time. `each` is called now and then with the bytes read in all; false ends it early.
 pub(crate) fn merge<N: NameLookup>(
     own: &mut ReadAhead<'_>,
     pages: &mut PageEvents<'_>,
@@ -503,36 +503,36 @@ pub(crate) fn merge<N: NameLookup>(
     names: &N,
     mut each: impl FnMut(u64) -> bool,
 ) -> Result<bool, MergeError> {
-    /// Events between two looks at the caller.
-    const TURN: u32 = 4096;
-    let mut turn = 0;
+    /// Events between two calls of `each`.
+    const EVENTS_PER_CALL: u32 = 4096;
+    let mut events = 0;
     loop {
         let theirs = pages.peek().map_err(MergeError::Reading)?;
         let mine = own.peek(theirs).map_err(MergeError::Reading)?;
         match (mine, theirs) {
             (None, None) => break,
             (Some(mine), theirs) if theirs.is_none_or(|theirs| mine <= theirs) => {
-                own.write(stream, names).map_err(MergeError::TracepointTable)?;
+                own.write(stream, names).map_err(MergeError::Writing)?;
             }
-            _ => pages.write(stream, &mut own.recent).map_err(MergeError::TracepointTable)?,
+            _ => pages.write(stream, &mut own.recent).map_err(MergeError::Writing)?,
         }
-        turn += 1;
-        if turn % TURN == 0 {
+        events += 1;
+        if events % EVENTS_PER_CALL == 0 {
             let read = own.position().unwrap_or(0).saturating_add(pages.position().unwrap_or(0));
             if !each(read) {
                 return Ok(false);
             }
         }
     }
-    pages.finish(stream).map_err(MergeError::TracepointTable)?;
+    pages.finish(stream).map_err(MergeError::Writing)?;
     Ok(true)
 }
 
-/// On which side the system refused.
+/// The side whose system call failed.
 #[derive(Debug)]
 pub(crate) enum MergeError {
     Reading(io::Error),
-    TracepointTable(io::Error),
+    Writing(io::Error),
 }
 
 #[cfg(test)]
@@ -547,12 +547,14 @@ mod tests {
         [&[word, time][..], payload].concat()
     }
 
-    /// A bank of nothing but paths, and one event at its end.
+    /// A bank of paths only, except for one event at its end.
     #[test]
-    fn paths_that_nobody_can_want_are_not_kept() {
+    fn paths_that_no_event_can_want_are_not_stored() {
         const PATHS: u64 = 50_000;
         let mut words: Vec<u64> = (0..PATHS)
-            .flat_map(|turn| record(abi::RTS_SYSCALL_PATH, 1_000 * turn, &[turn, 1_000 * turn, 7, 0x2f]))
+            .flat_map(|events| {
+                record(abi::RTS_SYSCALL_PATH, 1_000 * events, &[events, 1_000 * events, 7, 0x2f])
+            })
             .collect();
         words.extend(record(abi::RTS_SOFTIRQ_RAISE, 1_000 * PATHS, &[3]));
         let mut file = tempfile::tempfile().unwrap();
@@ -562,9 +564,9 @@ mod tests {
         let limits = Limits { from: MonotonicNs(0), until: MonotonicNs(u64::MAX) };
         let reader = || Some(BankReader::new(file.try_clone().unwrap()).unwrap());
         let (classes, calls, late) = (Classes::new(|_| true, &[]), CallIds::default(), LatePaths::default());
-        let writing = TracepointTable { known: &[], classes: &classes, calls: &calls, late: &late };
+        let writing = TracepointTable { encodings: &[], classes: &classes, calls: &calls, late: &late };
         let mut ahead = ReadAhead::new(CpuId(0), reader(), writing, limits);
-        // While ftrace still has an event: only what is younger than the horizon.
+        // While ftrace still has an event: only paths younger than the horizon.
         assert_eq!(ahead.peek(Some(MonotonicNs(0))).unwrap(), None);
         assert!(
             ahead.position().is_some() && ahead.recent.len() < rtscope_event::exact::index(PATHS),

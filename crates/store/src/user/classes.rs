@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The event classes of a trace of programs. Processes with the same description share one; numbers are given in the order
-//! in which providers are found, which is that of the spool: so they are the same whoever counts.
+//! The event classes of a trace of programs. Processes with the same description share one; classes are numbered in the
+//! order in which providers are found, which is that of the spool: so every conversion gives the same numbers.
 
 use rtscope_abi::program as abi;
 use rtscope_ctf::UserClass;
@@ -9,20 +9,20 @@ use rtscope_user::description::{EventDescription, Field, FieldType, payload_byte
 use rtscope_user::{ProviderInfo, RingInfo};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// More are a lie: each takes memory as long as it is recorded. Their events are not readable.
+/// More are not genuine; each takes memory during the whole recording. Events of further classes are unreadable.
 const CLASSES_MAX: usize = 1 << 17;
 
-/// An event id of a process: its class, and what its payload has.
+/// An event id of a process: its class, and the fields of its payload.
 #[derive(Clone, Debug)]
 pub(super) struct KnownEvent {
     pub(super) class: u32,
     fields: Vec<Field>,
-    /// All payloads have this size; else they have to be looked at.
+    /// The size of all payloads; `None`: the size depends on the content.
     fixed_bytes: Option<usize>,
 }
 
 impl KnownEvent {
-    /// How much of a record's payload the event has; `None`: it does not fit.
+    /// How many bytes of a record's payload belong to the event; `None`: they do not match its fields.
     pub(super) fn payload_bytes(&self, payload: &[u8]) -> Option<usize> {
         match self.fixed_bytes {
             Some(bytes) => (bytes <= payload.len()).then_some(bytes),
@@ -35,11 +35,11 @@ impl KnownEvent {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProcessClasses {
     pub(super) all: Vec<Option<KnownEvent>>,
-    /// The same for those whose payloads have one size.
+    /// The same for events whose payloads have one size.
     pub(super) plain: Vec<FixedSizeEvent>,
 }
 
-/// An event id whose payloads have one size. Small, since each event looks here.
+/// An event id whose payloads have one size. Small, since it is read for each event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FixedSizeEvent {
     pub(super) class: u32,
@@ -51,7 +51,7 @@ impl FixedSizeEvent {
     const NOT: FixedSizeEvent = FixedSizeEvent { class: 0, bytes: u32::MAX };
 }
 
-/// What the values of enumerations are called, by their names.
+/// Labels of enumerations, by their names.
 type Labels = BTreeMap<String, Vec<(i32, String)>>;
 
 /// All classes.
@@ -64,7 +64,7 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    /// Those of a provider.
+    /// Adds the classes of a provider.
     pub(super) fn add(&mut self, provider: &ProviderInfo) {
         let of_process = self.known.entry((provider.uid, provider.pid, provider.birth_ns)).or_default();
         let first = provider.first_id as usize;
@@ -72,9 +72,9 @@ impl Classes {
         if end > abi::RTU_EVENTS_MAX as usize || self.all.len() >= CLASSES_MAX {
             return;
         }
-        let room = of_process.all.len().max(end);
-        of_process.all.resize(room, None);
-        of_process.plain.resize(room, FixedSizeEvent::NOT);
+        let length = of_process.all.len().max(end);
+        of_process.all.resize(length, None);
+        of_process.plain.resize(length, FixedSizeEvent::NOT);
         for (event, id) in provider.descriptions.events.iter().zip(first..) {
             let class = class_of(provider, event);
             let same = (class.event.clone(), class.labels.clone());
@@ -92,19 +92,19 @@ impl Classes {
         }
     }
 
-    /// How many have described something.
+    /// Number of processes that have described events.
     pub(super) fn processes(&self) -> usize {
         self.known.len()
     }
 
-    /// Forgets what processes have, but for those of these rings. Classes keep their numbers.
+    /// Drops the event ids of all processes but those of these rings. Classes retain their numbers.
     pub(super) fn forget_others<'a>(&mut self, rings: impl Iterator<Item = &'a RingInfo>) {
         let processes: HashSet<(u32, u32, u64)> =
             rings.map(|ring| (ring.uid, ring.pid, ring.birth_ns)).collect();
         self.known.retain(|process, _| processes.contains(process));
     }
 
-    /// Those of a ring's process; `None`: it has described nothing.
+    /// The event ids of a ring's process; `None`: it has described no events.
     pub(super) fn of(&self, ring: &RingInfo) -> Option<&ProcessClasses> {
         self.known.get(&(ring.uid, ring.pid, ring.birth_ns))
     }

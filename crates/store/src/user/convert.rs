@@ -34,38 +34,38 @@ const STREAMS_MAX: usize = 16;
 pub struct UserOptions<'a> {
     /// Streams, and threads; 0: one for each CPU that this process may use, at most 16.
     pub streams: usize,
-    /// Only events of this time; what is outside is left out, and not missing.
+    /// Only events in this window; others are left out, and do not count as lost.
     pub window: Option<(MonotonicNs, MonotonicNs)>,
-    /// Is told bytes done and bytes in all, by any of the threads.
+    /// Receives bytes done and bytes in all, from any of the threads.
     pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
 }
 
-/// What a conversion came to.
+/// The result of a conversion.
 #[derive(Clone, Debug, Default)]
 pub struct UserConversionSummary {
-    /// Events.
+    /// Number of events.
     pub events: u64,
     /// Events by name.
     pub by_event: BTreeMap<String, u64>,
-    /// What is missing, by cause.
+    /// Losses by cause.
     pub losses: Vec<Loss>,
     /// Size of the trace.
     pub bytes: u64,
-    /// Size of the records that it was made from.
+    /// Size of the records in the spool.
     pub spool_bytes: u64,
-    /// What the trace covers.
+    /// Beginning of the trace.
     pub from: MonotonicNs,
-    /// What the trace covers; `None` without an orderly end.
+    /// End of the trace; `None` without an orderly end of the recording.
     pub until: Option<MonotonicNs>,
-    /// Events that were given the time of the one before them.
+    /// Events that were out of order and got the time of the previous event.
     pub moved: u64,
     /// Threads that recorded.
     pub rings: usize,
     /// How far a counter's value may be from CLOCK_MONOTONIC: median, 99th percentile, largest, in ns.
     pub clock_error_ns: Option<(u64, u64, u64)>,
-    /// How often threads waited for room.
+    /// How often threads waited for space.
     pub waits: u64,
-    /// What is to be said of single programs.
+    /// Remarks about single programs.
     pub remarks: Vec<String>,
 }
 
@@ -92,7 +92,7 @@ pub fn convert_user(
     }
 }
 
-/// What is the same for all streams.
+/// The parts of a conversion that are the same for all streams.
 struct Conversions<'a> {
     spool: &'a UserSpool,
     classes: Classes,
@@ -104,11 +104,11 @@ struct Conversions<'a> {
     done: AtomicU64,
 }
 
-/// What became of one stream.
+/// The result of one stream.
 #[derive(Default)]
 struct StreamSummary {
     done: UserStreamSummary,
-    /// Losses by ring whose place is known.
+    /// Losses with a known place, by ring.
     lost: HashMap<usize, u64>,
     garbage: u64,
 }
@@ -165,9 +165,9 @@ impl<'a> Conversions<'a> {
         let mut streams = results.into_iter().collect::<Result<Vec<StreamSummary>, Error>>()?;
         streams.extend(live.iter().map(|live| StreamSummary {
             done: live.done.clone(),
-            // An orderly end knows more than the stream of a recorder that was killed behind it.
+            // An orderly end has more complete counts than the streams.
             lost: HashMap::from([(live.ring, self.ring_end(live.ring).map_or(live.lost, |(lost, _)| lost))]),
-            // The spool's end has it, with that of rings of which nothing else came.
+            // The spool's end has this count, including rings without any event.
             garbage: 0,
         }));
         self.finish(writer, target, &streams)
@@ -199,7 +199,7 @@ impl<'a> Conversions<'a> {
         }
         let first =
             merge.waiting.peek().map_or(self.spool.description.started_ns, |Reverse((time, _))| *time);
-        // A ring may hold events from before the recording: those of a collector that was killed.
+        // A ring may hold events from before the recording, left by a collector that was killed.
         let begin = options.window.map_or(first.min(self.spool.description.started_ns), |(from, _)| from.0);
         let mut out = writer.stream(exact::count(live::STREAMS_MAX + number), MonotonicNs(begin))?;
         let path = out.path().to_owned();
@@ -218,7 +218,7 @@ impl<'a> Conversions<'a> {
         Ok(came)
     }
 
-    /// What an orderly end says of a ring: lost in all, and never finished.
+    /// A ring's counts by an orderly end: lost in all, and never finished.
     fn ring_end(&self, ring: usize) -> Option<(u64, u64)> {
         let mut rings = self.spool.end.as_ref()?.rings.iter();
         let found = rings.find(|(index, ..)| *index as usize == ring)?;
@@ -290,7 +290,7 @@ impl<'a> Conversions<'a> {
         let end = self.spool.end.as_ref();
         let garbage: u64 = streams.iter().map(|stream| stream.garbage).sum();
         let garbage = garbage + end.map_or(0, |end| end.unreadable);
-        // Rings of which nothing was taken at all.
+        // Rings from which nothing was taken at all.
         let merged = |ring: u32| streams.iter().any(|stream| stream.lost.contains_key(&(ring as usize)));
         let silent = end.into_iter().flat_map(|end| &end.rings).filter(|(ring, ..)| !merged(*ring));
         let silent = silent.fold(0, |sum: u64, (_, lost, _)| sum.saturating_add(*lost));
@@ -309,7 +309,7 @@ impl<'a> Conversions<'a> {
             .map(|(cause, count)| Loss { cpu: None, cause, count: Some(count) })
             .collect();
         if end.is_none() {
-            // What the rings' ends would have told.
+            // The losses that an orderly end would have reported.
             losses.push(Loss { cpu: None, cause: LossCause::Discarded, count: None });
         }
         losses
@@ -329,7 +329,7 @@ fn events_in(trace: &Path) -> Result<BTreeMap<String, u64>, Error> {
     Ok(events)
 }
 
-/// The rings of a stream, the one with the oldest event first.
+/// Merges the rings of a stream, the one with the oldest event first.
 #[derive(Default)]
 struct Merge<'a> {
     readers: Vec<RingReader<'a>>,
@@ -360,7 +360,7 @@ impl<'a> Merge<'a> {
                     went.map_err(|error| Error::io("write", path)(error))?;
                 }
                 match reader.advance(all, options).map_err(|error| all.reading(error))? {
-                    // Usually the same ring goes on for a while: no need to ask the heap.
+                    // Usually the same ring has several events in a row: no need to use the heap.
                     Some(time) if time <= next => {}
                     Some(time) => {
                         self.waiting.push(Reverse((time, index)));
@@ -383,18 +383,18 @@ struct RingReader<'a> {
     decoder: Decoder,
     clock: Conversion,
     is_monotonic: bool,
-    /// What is later was never a time: readers would end there.
+    /// Later times are wrong: readers would end there.
     latest_ns: u64,
     chunks: std::vec::IntoIter<ChunkPlace>,
     bytes: Vec<u8>,
     at: usize,
     position: u64,
-    /// The event in hand: its payload in `bytes`.
+    /// The current event: its payload in `bytes`.
     time: u64,
     class: u32,
     cpu: u32,
     payload: std::ops::Range<usize>,
-    /// Losses told so far, in all; and those that were told in the trace.
+    /// Losses reported so far, in all; and those written into the trace.
     lost: u64,
     lost_before: u64,
     lost_written: u64,
@@ -429,7 +429,7 @@ impl<'a> RingReader<'a> {
         }
     }
 
-    /// Goes to the next event and gives its time; `None`: there is none.
+    /// Goes to the next event and returns its time; `None`: there is none.
     fn advance(&mut self, all: &Conversions<'_>, options: &UserOptions<'_>) -> io::Result<Option<u64>> {
         loop {
             let Some((record, length)) = self.decoder.next(self.position, &self.bytes[self.at..]) else {
@@ -469,9 +469,9 @@ impl<'a> RingReader<'a> {
         }
     }
 
-    /// Writes the events that follow in the chunk up to a time, as long as there is nothing to be said about them: payloads of one
-    /// size, on the same CPU, nothing lost between. Nearly all events of nearly all programs are written here. `context` is that
-    /// of the event before.
+    /// Writes the events that follow in the chunk up to a time, as long as they are simple: payloads of one size, on the same
+    /// CPU, nothing lost between. Nearly all events of nearly all programs are written here. `context` is that of the previous
+    /// event.
     fn go_on(&mut self, until: u64, context: &[u8], out: &mut UserStreamWriter) -> io::Result<()> {
         let (Some(sync), false) = (self.decoder.sync(), self.lost > self.lost_written) else { return Ok(()) };
         let (layout, is_monotonic) = (self.info.layout, self.is_monotonic);

@@ -2,8 +2,9 @@
 //! Events become a trace while they are recorded: records are converted where they lie, and written once.
 //!
 //! A stream for each ring, as long as there are few: nothing has to be merged, so no event waits for another thread's. Each
-//! look at a ring adds to its stream's packet, whose head is written last: a kill leaves whole packets, and behind them
-//! what is cut off. Only what lies before the newest pair of the clock is taken, so times are between two pairs, as if all had been known.
+//! poll of a ring adds to its stream's packet, whose head is written last: a kill leaves whole packets, and behind them a
+//! rest that is cut off. Only events before the newest pair of the clock are taken, so times lie between two pairs, as in a
+//! conversion after the recording.
 
 use super::classes::{Classes, FixedSizeEvent, KnownEvent, ProcessClasses};
 use crate::Error;
@@ -26,20 +27,20 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// Rings with a stream of their own. The reader opens each.
+/// Rings with their own stream. The reader opens each.
 pub(super) const STREAMS_MAX: usize = 64;
 /// Processes that have described something, and may get a stream.
 const PROCESSES_MAX: usize = 8192;
-/// What is converted before it is written: what stays in the second-level cache.
+/// Bytes converted before they are written: as much as stays in the second-level cache.
 const WRITE_BYTES: usize = 128 << 10;
 /// The largest event, with its context.
 const EVENT_BYTES: usize = 9 << 10;
-/// So many more files than streams the collector has to be able to open: rings, while they are mapped, and what /proc tells.
+/// Files that the collector must be able to open besides streams: rings, while they are mapped, and those of /proc.
 const FILES_RESERVED: u64 = 48;
-/// So long an event's description is waited for. Its file is there before the event; it may be found later.
+/// How long to wait for an event's description. Its file is there before the event, but may be found later.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The trace that is being made.
+/// A trace being written.
 #[derive(Debug)]
 pub(super) struct Live {
     directory: PathBuf,
@@ -49,36 +50,37 @@ pub(super) struct Live {
     classes: Classes,
     clock: LiveClock,
     rings: Vec<LiveRing>,
-    /// Looks at all rings so far.
-    looks: u64,
-    /// No ring gets a stream any more.
+    /// Number of polls of all rings so far.
+    polls: u64,
+    /// Whether no further ring gets a stream.
     is_full: bool,
 }
 
 #[derive(Debug)]
 struct LiveRing {
     info: RingInfo,
-    /// Until its first event is there.
+    /// The file, until its first event comes.
     file: Option<File>,
     out: Option<UserStreamWriter>,
-    /// As events have it now, and of which CPU.
+    /// The encoded context of events now, and its CPU.
     context: Vec<u8>,
-    /// Losses that were told; and those that the trace has.
+    /// Losses reported so far; and those written into the trace.
     lost: u64,
     lost_written: u64,
     garbage: u64,
-    /// Since when, and since which look, the description of the event at a position is waited for.
+    /// Since when, and since which poll, the description of the event at a position has been awaited.
     waiting: Option<(u64, Instant, u64)>,
-    /// The look that takes from it now.
-    look: u64,
-    /// It did not come: none is waited for any more, or a liar's ring would be with each event. Until its process describes more.
+    /// The current poll.
+    poll: u64,
+    /// A description did not come: none is awaited any more, or a lying program could delay its ring by each event. Until its process
+    /// describes more.
     is_impatient: bool,
-    /// This look has asked for the time, because the last pair of the clock was old.
+    /// This poll has read the clock, because its last pair was old.
     has_asked: bool,
     scratch: Vec<u8>,
 }
 
-/// What became of a ring's stream.
+/// Summary of a ring's stream.
 #[derive(Debug)]
 pub(super) struct LiveStreamSummary {
     pub(super) ring: usize,
@@ -86,12 +88,12 @@ pub(super) struct LiveStreamSummary {
     pub(super) lost: u64,
 }
 
-/// What is to be done with the record at hand.
+/// What to do with the current record.
 enum Step {
-    /// An event, when, and how much of its payload it has.
+    /// Write an event: its class, time, and the size of its payload.
     Event(u32, u64, usize),
-    /// It was looked at, and is no event.
-    On,
+    /// Skip it: it is not an event.
+    Skip,
     Garbage,
     Later,
 }
@@ -99,18 +101,18 @@ enum Step {
 impl Live {
     pub(super) fn new(directory: PathBuf, trace: Uuid, started_ns: u64, context: UserContext) -> Live {
         let (classes, clock, rings) = (Classes::default(), LiveClock::default(), Vec::new());
-        Live { directory, trace, started_ns, context, classes, clock, rings, looks: 0, is_full: false }
+        Live { directory, trace, started_ns, context, classes, clock, rings, polls: 0, is_full: false }
     }
 
-    /// At the beginning of a look: what is older than this can be converted.
+    /// At the beginning of a poll: older events can be converted.
     pub(super) fn clock(&mut self, pair: Pair) {
-        self.looks += 1;
+        self.polls += 1;
         self.clock.push(pair);
     }
 
     pub(super) fn provider(&mut self, info: &ProviderInfo) {
         self.classes.add(info);
-        // An endless recording sees any number of processes.
+        // An endless recording can see any number of processes.
         self.is_full |= self.classes.processes() > PROCESSES_MAX;
         if self.is_full {
             self.classes.forget_others(self.rings.iter().map(|ring| &ring.info));
@@ -120,7 +122,7 @@ impl Live {
         }
     }
 
-    /// Gives it a stream, if there is room for one more.
+    /// Gives a ring a stream, if the limit allows one more.
     pub(super) fn ring(&mut self, info: &RingInfo) -> io::Result<()> {
         self.is_full |= self.rings.len() >= STREAMS_MAX;
         if self.is_full {
@@ -131,14 +133,14 @@ impl Live {
         }
         let path = self.directory.join(stream_name(self.rings.len()));
         let file = match File::create_new(&path) {
-            // The user's limit: the others go into the spool, which is open.
+            // The limit of open files is reached: other rings go into the spool, which is open already.
             Err(error) if is_shortage(&error) => {
                 self.is_full = true;
                 return Ok(());
             }
             made => made?,
         };
-        // Numbers are given from the lowest.
+        // The kernel assigns the lowest free number.
         if u64::from(file.as_raw_fd().unsigned_abs()) + FILES_RESERVED >= file_limit() {
             self.is_full = true;
             return fs::remove_file(path);
@@ -152,7 +154,7 @@ impl Live {
             lost_written: info.lost_before,
             garbage: 0,
             waiting: None,
-            look: 0,
+            poll: 0,
             is_impatient: false,
             has_asked: false,
             scratch: Vec::new(),
@@ -160,12 +162,12 @@ impl Live {
         Ok(())
     }
 
-    /// Whether this ring has a stream of its own.
+    /// Whether this ring has its own stream.
     pub(super) fn has(&self, ring: u32) -> bool {
         (ring as usize) < self.rings.len()
     }
 
-    /// Takes what can be converted now, up to a piece. Gives events and bytes.
+    /// Takes the records that can be converted now, up to a limit. Returns events and bytes.
     pub(super) fn take(&mut self, number: u32, records: &mut Records<'_>) -> io::Result<(u64, u64)> {
         let Some(ring) = self.rings.get_mut(number as usize) else { return Ok((0, 0)) };
         let none = ProcessClasses::default();
@@ -173,7 +175,7 @@ impl Live {
         if let Some(out) = &mut ring.out {
             out.expect_classes(self.classes.all.len());
         }
-        (ring.has_asked, ring.look) = (false, self.looks);
+        (ring.has_asked, ring.poll) = (false, self.polls);
         let mut events = 0;
         loop {
             if let (Some(out), true) = (&mut ring.out, ring.lost == ring.lost_written) {
@@ -186,17 +188,17 @@ impl Live {
             let Header::Complete { id, end, low } = records.header() else { break };
             let counter = records.sync().map(|sync| sync.complete(low));
             if counter.is_some_and(|counter| self.clock.seek(ring.info.clock, counter)) {
-                // The same again, in the next stretch.
+                // The same record again, in the next stretch.
                 continue;
             }
             match ring.step(&of_process.all, &mut self.clock, self.context, records, (id, end, low)) {
                 Step::Later => break,
-                Step::On => {}
+                Step::Skip => {}
                 Step::Garbage => ring.garbage += 1,
                 Step::Event(class, time, used) => {
                     let (classes, begin) = (self.classes.all.len(), time.min(self.started_ns));
                     if ring.out.is_none() {
-                        // An earlier collector may have been told the last time.
+                        // An earlier collector may have taken the last sync record.
                         ring.set_context(self.context, records);
                     }
                     ring.begin(&self.directory, number, self.trace, classes, begin)?;
@@ -213,12 +215,12 @@ impl Live {
         Ok((events, bytes))
     }
 
-    /// Records that were none.
+    /// Number of invalid records.
     pub(super) fn garbage(&self) -> u64 {
         self.rings.iter().map(|ring| ring.garbage).sum()
     }
 
-    /// Ends all streams. `lost`: of a ring in all, and its records that were never finished.
+    /// Ends all streams. `lost`: a ring's losses in all, and its records that were never finished.
     pub(super) fn finish(
         mut self,
         end_ns: u64,
@@ -231,7 +233,7 @@ impl Live {
             let rest = in_all.saturating_sub(told).saturating_add(unfinished);
             let lost = in_all.max(told);
             if ring.out.is_none() && rest == 0 && told == 0 {
-                // Nothing came of it.
+                // It has no event and no loss.
                 fs::remove_file(self.directory.join(stream_name(number)))?;
                 continue;
             }
@@ -251,7 +253,7 @@ impl Live {
     }
 }
 
-/// The streams that a killed recorder left, without what it had not finished.
+/// The streams of a killed recorder, without its unfinished packets.
 pub(super) fn interrupted(trace: &Path, uuid: Uuid) -> Result<Vec<LiveStreamSummary>, Error> {
     let mut came = Vec::new();
     for ring in 0..STREAMS_MAX {
@@ -269,12 +271,12 @@ pub(super) fn interrupted(trace: &Path, uuid: Uuid) -> Result<Vec<LiveStreamSumm
     Ok(came)
 }
 
-/// Removes what a conversion wrote that came to nothing.
+/// Removes the files of a failed conversion.
 pub(super) fn remove_others(trace: &Path) {
     let names: Vec<String> = (0..STREAMS_MAX).map(stream_name).collect();
     for entry in fs::read_dir(trace).into_iter().flatten().flatten() {
         if !names.iter().any(|name| entry.file_name() == **name) {
-            // Who cannot remove it will not be able to make it anew, and says so.
+            // If it cannot be removed, making it anew fails, too, and reports that.
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -288,13 +290,13 @@ fn is_of(ring: &RingInfo, provider: &ProviderInfo) -> bool {
     (ring.uid, ring.pid, ring.birth_ns) == (provider.uid, provider.pid, provider.birth_ns)
 }
 
-/// How many files this process may have open.
+/// The limit of open files of this process.
 fn file_limit() -> u64 {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(limit, _)| limit)
 }
 
 impl LiveRing {
-    /// Looks at a complete record; of an event, the payload is in `scratch` then.
+    /// Decodes a complete record; an event's payload is in `scratch` afterwards.
     fn step(
         &mut self,
         known: &[Option<KnownEvent>],
@@ -306,10 +308,10 @@ impl LiveRing {
         if let Some(lost) = records.read_sync(id, end) {
             self.lost = self.lost.max(lost);
             self.set_context(context, records);
-            return Step::On;
+            return Step::Skip;
         }
         if id == abi::RTU_ID_PADDING {
-            return Step::On;
+            return Step::Skip;
         }
         let Some(sync) = records.sync().filter(|_| id < abi::RTU_EVENTS_MAX) else { return Step::Garbage };
         let Some(known) = known.get(id as usize).and_then(Option::as_ref) else {
@@ -319,7 +321,7 @@ impl LiveRing {
         let (used, counter) = (known.payload_bytes(&self.scratch), sync.complete(low));
         let mut when = clock.when(self.info.clock, counter, records.is_final());
         if when == EventTime::Never && !std::mem::replace(&mut self.has_asked, true) {
-            // Or the collector was kept from running since it took the last pair.
+            // Or the collector did not run since it took the last pair.
             clock.push(Pair::now(counter_kind()));
             when = clock.when(self.info.clock, counter, records.is_final());
         }
@@ -330,7 +332,7 @@ impl LiveRing {
         }
     }
 
-    /// For an event that comes now: begins the stream if it is the first, and tells what was lost before.
+    /// Prepares writing an event: begins the stream if it is the first, and writes losses before it.
     fn begin(
         &mut self,
         directory: &Path,
@@ -351,26 +353,26 @@ impl LiveRing {
         Ok(())
     }
 
-    fn set_context(&mut self, wanted: UserContext, records: &Records<'_>) {
+    fn set_context(&mut self, requested: UserContext, records: &Records<'_>) {
         let cpu = records.sync().map_or(abi::RTU_CPU_UNKNOWN, |sync| sync.cpu);
         self.context.clear();
-        wanted.encode(self.info.pid, self.info.tid, &self.info.comm, cpu, &mut self.context);
+        requested.encode(self.info.pid, self.info.tid, &self.info.comm, cpu, &mut self.context);
     }
 
     fn is_patient(&mut self, records: &Records<'_>) -> bool {
         let position = records.position();
         let before = self.waiting.filter(|(waiting, ..)| *waiting == position);
-        let (_, since, look) = before.unwrap_or_else(|| (position, Instant::now(), self.look));
-        self.waiting = Some((position, since, look));
-        // Not in the look that sees it first: files have not been looked for since it came.
-        let is_filling = look != self.look && records.bytes() > self.info.layout.ring_bytes / 2;
+        let (_, since, poll) = before.unwrap_or_else(|| (position, Instant::now(), self.poll));
+        self.waiting = Some((position, since, poll));
+        // Not in the poll that sees it first: files have not been listed since it came.
+        let is_filling = poll != self.poll && records.bytes() > self.info.layout.ring_bytes / 2;
         self.is_impatient |= records.is_final() || is_filling || since.elapsed() >= PATIENCE;
         !self.is_impatient
     }
 }
 
-/// Takes the events that follow, as long as there is nothing to be said about them: payloads of one size, in the time between two
-/// pairs of the clock. Nearly all events of nearly all programs are taken here.
+/// Takes the events that follow, as long as they are simple: payloads of one size, in the time between two pairs of the clock.
+/// Nearly all events of nearly all programs are taken here.
 fn go_on(
     records: &mut Records<'_>,
     plain: &[FixedSizeEvent],

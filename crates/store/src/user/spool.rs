@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The spool of instrumented programs: `TARGET.partial/user.spool`. Beside it, in `TARGET.partial/trace`, are the streams of those rings
-//! that are converted while they are recorded, and have no data here.
+//! The spool of instrumented programs: `TARGET.partial/user.spool`. `TARGET.partial/trace` has the streams of those rings that
+//! are converted while they are recorded, and have no data here.
 //!
 //! ```text
-//! chunk: magic, kind, index, position, bytes (8 bytes each), then so many bytes
+//! chunk: magic, kind, index, position, bytes (8 bytes each), then that many bytes
 //!   0 session    JSON; the first chunk
 //!   1 provider   JSON
 //!   2 ring       JSON; indexes count from 0
@@ -35,7 +35,7 @@ const TRACE: &str = "trace";
 /// The largest JSON of a chunk.
 const JSON_BYTES_MAX: u64 = 64 << 20;
 
-/// What a chunk is.
+/// The type of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Description,
@@ -65,7 +65,7 @@ pub(super) struct ChunkPlace {
     pub(super) bytes: u64,
 }
 
-/// What is known when a recording begins.
+/// The description written when a recording begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserSpoolDescription {
     schema: String,
@@ -75,23 +75,23 @@ pub struct UserSpoolDescription {
     pub realtime_offset_ns: u64,
     /// The machine's name.
     pub hostname: String,
-    /// As `uname -r`.
+    /// As `uname -r` shows it.
     pub kernel_release: String,
     /// Identifies the clock.
     pub boot_id: String,
-    /// Of rtscope.
+    /// Version of rtscope.
     pub version: String,
-    /// What each event says of who recorded it: of `pid`, `tid`, `comm`, `cpu`.
+    /// Context fields of each event: of `pid`, `tid`, `comm`, `cpu`.
     pub context: Vec<String>,
     /// The UUID of the trace.
     trace: String,
 }
 
 impl UserSpoolDescription {
-    /// Of this machine, now.
+    /// Describes this machine, now.
     ///
     /// # Errors
-    /// When the system tells nothing of itself.
+    /// When the system's names or clocks cannot be read.
     pub fn of_this_machine(version: &str, context: Vec<String>) -> Result<UserSpoolDescription, Error> {
         let info = rtscope_ctf::TraceInfo::of_this_machine(version)?;
         let started_ns = Pair::now(rtscope_abi::program::RTU_CLOCK_MONOTONIC).monotonic_ns;
@@ -118,21 +118,21 @@ impl UserSpoolDescription {
     }
 }
 
-/// What only an orderly end tells.
+/// Facts that are known only at an orderly end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserEnd {
     /// CLOCK_MONOTONIC.
     pub ended_ns: u64,
-    /// By ring: events that found no room since the recording began, and records that were never finished.
+    /// By ring: events that did not fit since the recording began, and records that were never finished.
     pub rings: Vec<(u32, u64, u64)>,
     /// Events of threads that had no ring.
     pub lost_no_buffer: u64,
     /// Events larger than a record can be.
     pub lost_too_large: u64,
-    /// How often threads waited for room (--blocking).
+    /// How often threads waited for space (--blocking).
     #[serde(default)]
     pub waits: u64,
-    /// Records that were none, in rings that were converted while they were recorded.
+    /// Invalid records in rings that were converted while they were recorded.
     #[serde(default)]
     pub unreadable: u64,
     /// Programs from which nothing more was taken, and why; programs that ran untraced.
@@ -140,7 +140,7 @@ pub struct UserEnd {
 }
 
 impl UserEnd {
-    /// From what became of all programs.
+    /// From the reports of all programs.
     #[must_use]
     pub fn of(ended_ns: u64, reports: &[ProcessReport]) -> UserEnd {
         let mut end = UserEnd { ended_ns, ..UserEnd::default() };
@@ -168,7 +168,7 @@ impl UserEnd {
     }
 }
 
-/// Writes a spool, and the streams beside it.
+/// Writes a spool, and the streams of rings that are converted at once.
 #[derive(Debug)]
 pub struct UserSpoolWriter {
     directory: PathBuf,
@@ -193,7 +193,7 @@ impl UserSpoolWriter {
     /// When `target` or the directory exist, or the directory cannot be made.
     pub fn create(target: &Path, description: &UserSpoolDescription) -> Result<UserSpoolWriter, Error> {
         let directory = crate::spool::new_directory(target)?;
-        // Nothing has been recorded: nothing to keep, and the next try shall not find it.
+        // Nothing has been recorded, and the next attempt must not find it.
         UserSpoolWriter::create_in(&directory, description)
             .inspect_err(|_| drop(fs::remove_dir_all(&directory)))
     }
@@ -221,7 +221,7 @@ impl UserSpoolWriter {
         self.file.write_all(&chunk)
     }
 
-    /// A pair of counter and time.
+    /// Adds pairs of counter and time.
     ///
     /// # Errors
     /// When the system refuses (a full disk).
@@ -236,7 +236,7 @@ impl UserSpoolWriter {
         self.file.write_all(&chunk)
     }
 
-    /// What a flight recorder's rings held at one time.
+    /// Adds the content of a flight recorder's rings.
     ///
     /// # Errors
     /// When the system refuses (a full disk).
@@ -252,19 +252,19 @@ impl UserSpoolWriter {
         Ok(())
     }
 
-    /// Bytes so far.
+    /// Number of bytes so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Events so far.
+    /// Number of events so far.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// The recording has ended in order.
+    /// Completes the spool after an orderly end of the recording.
     ///
     /// # Errors
     /// When the system refuses. The spool can be opened as if the recorder had been killed.
@@ -280,13 +280,13 @@ impl UserSpoolWriter {
         Ok(UserSpool { live: Some(live), ..UserSpool::read(self.directory, self.file)? })
     }
 
-    /// Nothing is to be kept.
+    /// Removes everything.
     pub fn discard(self) {
-        // Whoever gives up has said why already.
+        // The caller has an error of its own to report.
         let _ = fs::remove_dir_all(&self.directory);
     }
 
-    /// As after a kill; for a recording that could not go on.
+    /// Leaves the spool as after a kill, for a recording that could not continue.
     ///
     /// # Errors
     /// When the spool cannot be read.
@@ -338,7 +338,7 @@ pub struct UserSpool {
     pub(super) pairs: Vec<Pair>,
     pub(super) end: Option<UserEnd>,
     pub(super) data: Vec<ChunkPlace>,
-    /// Streams that were written meanwhile; `None`: nobody knows what became of them.
+    /// Streams that were written during the recording; `None`: their state is unknown.
     pub(super) live: Option<Vec<LiveStreamSummary>>,
 }
 
@@ -350,10 +350,10 @@ impl UserSpool {
         directory.join("user.spool").is_file().then_some(directory)
     }
 
-    /// Opens what an interrupted recording to `target` left.
+    /// Opens the spool of an interrupted recording to `target`.
     ///
     /// # Errors
-    /// When there is none, its recorder lives, or it makes no sense.
+    /// When there is none, its recorder is alive, or it cannot be parsed.
     pub fn open(target: &Path) -> Result<UserSpool, Error> {
         let directory = UserSpool::find(target).ok_or_else(|| Error::NoSpool(target.to_owned()))?;
         let path = directory.join("user.spool");
@@ -378,7 +378,7 @@ impl UserSpool {
         let first = chunks
             .first()
             .filter(|chunk| chunk.kind == Kind::Description)
-            .ok_or_else(|| broken("it has no begin"))?;
+            .ok_or_else(|| broken("it has no beginning"))?;
         let description: UserSpoolDescription =
             serde_json::from_slice(&text(first)?).map_err(|error| broken(&error.to_string()))?;
         if description.schema != SCHEMA {
@@ -404,17 +404,17 @@ impl UserSpool {
             return Err(broken("it has records of rings that it does not describe"));
         }
         if rings.iter().any(|ring: &RingInfo| !ring.layout.is_possible()) {
-            return Err(broken("a ring cannot be divided as it says"));
+            return Err(broken("the layout of a ring is not possible"));
         }
         Ok(UserSpool { directory, file, description, providers, rings, pairs, end, data, live: None })
     }
 
-    /// Where the trace is made.
+    /// The directory of the trace while it is written.
     pub(super) fn trace(&self) -> PathBuf {
         self.directory.join(TRACE)
     }
 
-    /// The trace is complete: the spool is not needed any more.
+    /// Removes the spool after the trace is complete.
     pub(super) fn remove(self) -> Result<(), Error> {
         fs::remove_dir_all(&self.directory).map_err(Error::io("remove", &self.directory))
     }
@@ -425,7 +425,7 @@ fn pair(bytes: &[u8]) -> Pair {
     Pair { counter: word(0), monotonic_ns: word(8) }
 }
 
-/// All whole chunks; what a kill or a full disk left of the last one is not one of them.
+/// All whole chunks; the rest that a kill or a full disk left of the last one is not among them.
 fn chunks(file: &File) -> io::Result<Vec<ChunkPlace>> {
     let size = file.metadata()?.len();
     let mut chunks = Vec::new();

@@ -128,6 +128,6 @@ fn a_spool_of_more_cpus_than_linux_can_have_is_refused() {
         Spool::open(path).and_then(|spool| convert(spool, &paths.target, &Options::default())).unwrap_err()
     };
     let error = refused(&paths.partial);
-    assert!(error.to_string().contains("8193 CPUs; more than 8192 cannot be"), "{error}");
+    assert!(error.to_string().contains("8193 CPUs; there cannot be more than 8192"), "{error}");
     assert!(!paths.target.exists() && paths.partial.exists());
 }
