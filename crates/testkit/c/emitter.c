@@ -7,7 +7,7 @@
  * Modes: count (each thread COUNT events), large (COUNT events, and as many that are larger than a record can be), signals
  * (a handler emits while COUNT events are), fork, vfork, clone (a child emits too),
  * exec (emits, then runs itself again), paced (an event each 10 us), strings, wait (prints "ready" and waits for a line first),
- * turns (every 40 ms an iteration that computes for 200 us, with an event before and after it; until it is killed).
+ * iterations (every 40 ms an iteration that computes for 200 us, with an event before and after it; until it is killed).
  */
 #define _GNU_SOURCE
 #include <rtscope/rtscope.h>
@@ -133,18 +133,18 @@ int main(int argc, char **argv)
 			RTSCOPE_EVENT(test, count, rtscope_u64(n, i), rtscope_u64(thread, 0));
 			nanosleep(&pause, NULL);
 		}
-	} else if (!strcmp(mode, "turns")) {
-		prctl(PR_SET_NAME, "e2e-turns");
+	} else if (!strcmp(mode, "iterations")) {
+		prctl(PR_SET_NAME, "e2e-iterations");
 		for (unsigned long i = 0;; i++) {
 			struct timespec pause = { 0, 40000000 }, start, now;
 
 			nanosleep(&pause, NULL);
-			RTSCOPE_EVENT(test, turn_begin, rtscope_u64(n, i));
+			RTSCOPE_EVENT(test, iteration_begin, rtscope_u64(n, i));
 			clock_gettime(CLOCK_MONOTONIC, &start);
 			do
 				clock_gettime(CLOCK_MONOTONIC, &now);
 			while ((now.tv_sec - start.tv_sec) * 1000000000L + now.tv_nsec - start.tv_nsec < 200000);
-			RTSCOPE_EVENT(test, turn_end, rtscope_u64(n, i));
+			RTSCOPE_EVENT(test, iteration_end, rtscope_u64(n, i));
 		}
 	} else if (!strcmp(mode, "strings")) {
 		char text[400];

@@ -6,12 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
+use clap::Args;
 use serde_json::{Value, json};
 
 use crate::notes::{Burst, Notes, print_bursts, print_line};
 use crate::sched::{self, Policy};
 use crate::stop::{StopFlag, Waiter};
-use crate::time::{duration_ns, now_ns, sleep_until, thread_cpu_ns};
+use crate::time::{duration_ns, now_ns, parse_duration, sleep_until, thread_cpu_ns};
 
 /// Bursts that can be noted.
 const BURST_CAPACITY: usize = 65_536;
@@ -21,18 +22,28 @@ const BURST_CAPACITY: usize = 65_536;
 pub struct Plan {
     /// Name of the thread.
     pub name: String,
-    /// CPU to run on; `None`: the last one.
-    pub cpu: Option<usize>,
     /// Policy of the thread.
     pub policy: Policy,
     /// How long one burst lasts, as intended.
     pub burst: Duration,
     /// From the start of a burst to the start of the next.
     pub every: Duration,
-    /// CLOCK_MONOTONIC time of the first burst; `None`: one interval after the start.
-    pub start_at_ns: Option<u64>,
-    /// End after this time; `None`: only when stopped.
-    pub duration: Option<Duration>,
+    /// The CPU, the start and the end.
+    pub span: Span,
+}
+
+/// The options that all disturbers have: on which CPU, from when and until when.
+#[derive(Debug, Clone, Args)]
+pub struct Span {
+    /// CPU to run on (default: the last one)
+    #[arg(long)]
+    cpu: Option<usize>,
+    /// CLOCK_MONOTONIC nanoseconds of the first burst (default: one interval after the start)
+    #[arg(long)]
+    start_at: Option<u64>,
+    /// End after this time
+    #[arg(long, value_parser = parse_duration)]
+    duration: Option<Duration>,
 }
 
 /// Makes one burst; gets the clock reading of its start.
@@ -50,7 +61,7 @@ pub fn run(plan: Plan, prepare: impl FnOnce() -> Result<(Value, MakeBurst)> + Se
     sched::lock_memory(plan.policy)?;
     let stop = StopFlag::default();
     let (ready, is_ready) = channel();
-    let (name, duration, thread_stop) = (plan.name.clone(), plan.duration, stop.clone());
+    let (name, duration, thread_stop) = (plan.name.clone(), plan.span.duration, stop.clone());
     let thread = thread::spawn(move || disturb(&plan, prepare, &ready, &thread_stop));
     // When the preparation fails the thread drops its end without sending; join returns the reason.
     if let Ok(line) = is_ready.recv() {
@@ -70,7 +81,7 @@ fn disturb(
     stop: &StopFlag,
 ) -> Result<(i32, Notes<Burst>)> {
     sched::set_name(&plan.name);
-    sched::pin_to_cpu(plan.cpu.map_or_else(sched::last_cpu, Ok)?)?;
+    sched::pin_to_cpu(plan.span.cpu.map_or_else(sched::last_cpu, Ok)?)?;
     sched::set_policy(plan.policy)?;
     let (details, make_burst) = prepare()?;
     let tid = sched::tid();
@@ -83,7 +94,7 @@ fn disturb(
 
 fn repeat(plan: &Plan, mut make_burst: MakeBurst, mut notes: Notes<Burst>, stop: &StopFlag) -> Notes<Burst> {
     let every_ns = duration_ns(plan.every);
-    let mut next_ns = plan.start_at_ns.unwrap_or_else(|| now_ns() + every_ns);
+    let mut next_ns = plan.span.start_at.unwrap_or_else(|| now_ns() + every_ns);
     loop {
         sleep_until(next_ns);
         if stop.is_set() {

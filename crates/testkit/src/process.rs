@@ -71,7 +71,7 @@ pub struct Workload {
 
 /// A workload that has ended, with all that it printed.
 #[derive(Debug)]
-pub struct Finished {
+pub struct WorkloadOutput {
     /// Its exit status.
     pub status: ExitStatus,
     /// Its `{"ready":true,...}` line.
@@ -117,17 +117,17 @@ impl Workload {
     }
 
     /// Asks the program to stop by closing its input, and collects what it prints.
-    pub fn stop(mut self) -> Result<Finished> {
+    pub fn stop(mut self) -> Result<WorkloadOutput> {
         drop(self.child.stdin.take());
         self.collect()
     }
 
     /// Waits until the program ends (`--duration`), and collects what it prints.
-    pub fn finish(mut self) -> Result<Finished> {
+    pub fn finish(mut self) -> Result<WorkloadOutput> {
         self.collect()
     }
 
-    fn collect(&mut self) -> Result<Finished> {
+    fn collect(&mut self) -> Result<WorkloadOutput> {
         let mut lines = Vec::new();
         let end = Instant::now() + patience();
         loop {
@@ -138,7 +138,7 @@ impl Workload {
             }
         }
         let status = self.child.wait()?;
-        Ok(Finished { status, ready: self.ready.take(), lines })
+        Ok(WorkloadOutput { status, ready: self.ready.take(), lines })
     }
 }
 
@@ -150,7 +150,7 @@ impl Drop for Workload {
     }
 }
 
-impl Finished {
+impl WorkloadOutput {
     /// All values that are printed under `key`, in order.
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a Value> {
         self.lines.iter().filter_map(move |line| line.get(key))

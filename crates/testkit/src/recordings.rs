@@ -13,6 +13,9 @@ use crate::random::Random;
 /// A time as on a machine that has been up for 11 days.
 pub const START: u64 = 1_000_000_000_000_000;
 
+/// Variants of [`EventKind`] that [`Random::kind`] makes.
+const VARIANTS: u64 = 26;
+
 /// A description of a machine and its clock, with quotes in the host name.
 pub fn info() -> TraceInfo {
     TraceInfo {
@@ -187,7 +190,7 @@ impl Random {
         let mut list: Vec<Event> = (0..events)
             .map(|_| {
                 time += self.step();
-                let variant = self.below(26);
+                let variant = self.below(VARIANTS);
                 Event { time: MonotonicNs(time), cpu: self.cpu(), kind: self.kind(variant) }
             })
             .collect();
@@ -246,7 +249,7 @@ pub fn finish(events: Vec<Event>, losses: Vec<Loss>, tasks: Vec<TaskInfo>) -> Re
 /// One event of every variant, of every vector kind, and some with the values at the ends of their ranges.
 pub fn every_variant() -> Recording {
     let mut random = Random(1);
-    let mut kinds: Vec<EventKind> = (0..22).map(|variant| random.kind(variant)).collect();
+    let mut kinds: Vec<EventKind> = (0..VARIANTS).map(|variant| random.kind(variant)).collect();
     for kind in VectorKind::ALL {
         kinds.push(EventKind::VectorEntry { kind, vector: 0xec });
         kinds.push(EventKind::VectorExit { kind, vector: 0xec });

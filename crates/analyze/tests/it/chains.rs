@@ -148,10 +148,10 @@ fn parse_cases(text: &str) -> Vec<Case> {
 
 #[test]
 fn vectors() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors");
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors");
     let mut checked = 0;
     let mut wrong = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
+    for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "events") {
             for case in parse_cases(&std::fs::read_to_string(&path).unwrap()) {

@@ -240,7 +240,7 @@ fn elements_without_size_make_no_text_without_end() {
 fn metadata_is_not_read_without_a_bound() {
     let files = written(&every_variant());
     let path = files.dir.join("metadata");
-    // It takes no room on the disk.
+    // The file has a hole, which takes no space on the disk.
     fs::File::options().write(true).open(&path).unwrap().set_len(1 << 30).unwrap();
     let error = read_trace(&files.dir).unwrap_err();
     assert!(error.to_string().contains("larger than 64 MiB"), "{error}");

@@ -195,7 +195,7 @@ fn an_empty_text_does_not_show_an_earlier_one() {
         expected.push(format!("{} = \"{one}\", {} = \"{two}\" }}", names.0, names.1));
     }
     let done = stream.finish(MonotonicNs(START + 2_000_000)).unwrap();
-    // The twins of a class are not told apart by name.
+    // The twins of a class have the same name.
     let counts: Vec<(&str, u64)> = done.by_name.iter().map(|(name, count)| (name.as_str(), *count)).collect();
     assert_eq!((counts, done.events), (vec![("syscall_entry_renameat", 1_000), ("text", 1_000)], 2_000));
     writer.finish(&Evidence::default(), &[done]).unwrap();

@@ -19,7 +19,7 @@ use clap::Parser;
 use nix::errno::Errno;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::UdpGsoSegment;
-use rtscope_testkit::disturber::{self, MakeBurst, Plan};
+use rtscope_testkit::disturber::{self, MakeBurst, Plan, Span};
 use rtscope_testkit::sched::Policy;
 use rtscope_testkit::stop::exit_code;
 use rtscope_testkit::time::{duration_ns, now_ns, parse_duration};
@@ -39,9 +39,6 @@ struct Options {
     /// Name of the thread (15 bytes)
     #[arg(long, default_value = "flood")]
     name: String,
-    /// CPU to run on (default: the last one)
-    #[arg(long)]
-    cpu: Option<usize>,
     /// Policy of the sender: fifo:1..99, rr:1..99 or other
     #[arg(long, default_value = "other")]
     policy: Policy,
@@ -51,12 +48,8 @@ struct Options {
     /// Time from one send to the next
     #[arg(long, default_value = "20ms", value_parser = parse_duration)]
     every: Duration,
-    /// CLOCK_MONOTONIC nanoseconds of the first send (default: soon)
-    #[arg(long)]
-    start_at: Option<u64>,
-    /// End after this time
-    #[arg(long, value_parser = parse_duration)]
-    duration: Option<Duration>,
+    #[command(flatten)]
+    span: Span,
 }
 
 /// Asks hundreds of times where the payload begins, which makes the kernel dissect the packet; then drops it.
@@ -176,12 +169,10 @@ fn run(options: Options) -> Result<()> {
     let burst_ns = duration_ns(options.burst);
     let plan = Plan {
         name: options.name,
-        cpu: options.cpu,
         policy: options.policy,
         burst: options.burst,
         every: options.every,
-        start_at_ns: options.start_at,
-        duration: options.duration,
+        span: options.span,
     };
     disturber::run(plan, move || prepare(burst_ns))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
-use rtscope_testkit::disturber::{self, MakeBurst, Plan};
+use rtscope_testkit::disturber::{self, MakeBurst, Plan, Span};
 use rtscope_testkit::sched::Policy;
 use rtscope_testkit::stop::exit_code;
 use rtscope_testkit::time::{duration_ns, parse_duration, spin_until};
@@ -20,9 +20,6 @@ struct Options {
     /// Name of the thread (15 bytes)
     #[arg(long, default_value = "hog")]
     name: String,
-    /// CPU to run on (default: the last one)
-    #[arg(long)]
-    cpu: Option<usize>,
     /// fifo:1..99, rr:1..99 or other
     #[arg(long, default_value = "fifo:80")]
     policy: Policy,
@@ -32,24 +29,18 @@ struct Options {
     /// Time from the start of a burst to the start of the next
     #[arg(long, default_value = "50ms", value_parser = parse_duration)]
     every: Duration,
-    /// CLOCK_MONOTONIC nanoseconds of the first burst (default: soon)
-    #[arg(long)]
-    start_at: Option<u64>,
-    /// End after this time
-    #[arg(long, value_parser = parse_duration)]
-    duration: Option<Duration>,
+    #[command(flatten)]
+    span: Span,
 }
 
 fn run(options: Options) -> Result<()> {
     let burst_ns = duration_ns(options.burst);
     let plan = Plan {
         name: options.name,
-        cpu: options.cpu,
         policy: options.policy,
         burst: options.burst,
         every: options.every,
-        start_at_ns: options.start_at,
-        duration: options.duration,
+        span: options.span,
     };
     disturber::run(plan, move || {
         let make_burst: MakeBurst = Box::new(move |start_ns| {

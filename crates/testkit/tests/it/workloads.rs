@@ -6,7 +6,7 @@ use std::process::Command;
 use rtscope_testkit::count::{Counters, windows};
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::notes::Burst;
-use rtscope_testkit::process::{Finished, Workload, program};
+use rtscope_testkit::process::{Workload, WorkloadOutput, program};
 use rtscope_testkit::sched::{self, Policy};
 use rtscope_testkit::skip;
 use serde_json::Value;
@@ -15,7 +15,7 @@ fn number(value: &Value, key: &str) -> u64 {
     value.get(key).and_then(Value::as_u64).unwrap_or_else(|| panic!("no number '{key}' in {value}"))
 }
 
-fn bursts(finished: &Finished) -> Vec<Burst> {
+fn bursts(finished: &WorkloadOutput) -> Vec<Burst> {
     finished.lines.iter().filter_map(Burst::from_json).collect()
 }
 

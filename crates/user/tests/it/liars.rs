@@ -122,7 +122,7 @@ fn what_is_no_file_is_refused_and_said() {
         ("a FIFO", |path| {
             nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).expect("a file of the test")
         }),
-        ("a folder", |path| fs::create_dir(path).expect("a file of the test")),
+        ("a directory", |path| fs::create_dir(path).expect("a file of the test")),
         ("a link to nothing", |path| {
             std::os::unix::fs::symlink("nowhere", path).expect("a file of the test")
         }),

@@ -141,10 +141,10 @@ fn large_packets_without_times_are_printed_as_babeltrace2_does() {
 #[test]
 fn the_traces_of_babeltrace2s_tests_are_printed_as_it_does() {
     const VARIABLE: &str = "RTSCOPE_BABELTRACE_TRACES";
-    let Some(folder) = std::env::var_os(VARIABLE) else {
+    let Some(directory) = std::env::var_os(VARIABLE) else {
         skip!("{VARIABLE} does not name a directory of traces");
     };
-    for entry in std::fs::read_dir(folder).unwrap() {
+    for entry in std::fs::read_dir(directory).unwrap() {
         let dir = entry.unwrap().path();
         // What babeltrace2 itself refuses, or complains of, is no oracle.
         let Some(theirs) = babeltrace2::run(&dir, &["--clock-gmt"]) else { return };

@@ -392,11 +392,11 @@ fn root_a_snapshot_has_programs_events_between_the_switches_of_their_thread() {
     let Some(fixture) = EmitterFixture::new() else { return };
     let snapshots = fixture.dir.path().join("snapshots");
     fs::create_dir(&snapshots).expect("a folder");
-    let mut victim = Command::new(&fixture.emitter).args(["turns"]).spawn().expect("it can be started");
+    let mut victim = Command::new(&fixture.emitter).args(["iterations"]).spawn().expect("it can be started");
     let path = snapshots.to_str().expect("plain");
     let mut watch = rtscope_testkit::watch::Rtscope::watch(&[
         "--task",
-        "e2e-turns",
+        "e2e-iterations",
         "--threshold",
         "50us",
         "--rate",
@@ -434,7 +434,7 @@ fn root_a_recording_of_kernel_and_programs_is_on_one_clock() {
     let output = fixture
         .recorder(&["-k", "sched:sched_switch", "--context", "tid,cpu", "--duration", "1s", "--"])
         .arg(&fixture.emitter)
-        .arg("turns")
+        .arg("iterations")
         .output()
         .expect("it can be started");
     // COMMAND is ended by a signal, which is no failure of the recording.
@@ -443,14 +443,14 @@ fn root_a_recording_of_kernel_and_programs_is_on_one_clock() {
     println!("clock error: 99 % within {error} ns");
     assert!(error <= 30 || rtscope_testkit::machine::is_emulated());
     let Some(lines) = babeltrace2(&fixture.trace()) else { return };
-    let own = lines.iter().find(|line| line.contains(" test:turn_begin")).expect("a turn");
+    let own = lines.iter().find(|line| line.contains(" test:iteration_begin")).expect("a turn");
     let tid = field(own, "vtid").expect("asked for").to_string();
     let inside = inside_their_turn(&lines, &tid);
     assert!(inside >= 20, "{inside} events between the switches of their thread");
     let stat = rtscope().args(["stat"]).arg(fixture.trace()).output().expect("it can be run");
     let text = String::from_utf8_lossy(&stat.stdout).into_owned();
     assert!(
-        stat.status.success() && text.contains("sched_switch") && text.contains("test:turn_end"),
+        stat.status.success() && text.contains("sched_switch") && text.contains("test:iteration_end"),
         "{text}"
     );
 }

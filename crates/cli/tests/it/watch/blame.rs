@@ -8,7 +8,7 @@ use rtscope_analyze::explain::{Actor, Explanation, StepExplanation};
 use rtscope_event::LossCause;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::notes::Burst;
-use rtscope_testkit::process::{Finished, Workload};
+use rtscope_testkit::process::{WorkloadOutput, Workload};
 use rtscope_testkit::watch::{Rtscope, WatchOutput, watch_command};
 use serde_json::Value;
 
@@ -25,8 +25,8 @@ type Disturber<'a> = (&'a str, &'a [&'a str]);
 
 /// All sides of one run.
 struct Run {
-    victim: Finished,
-    disturbers: Vec<Finished>,
+    victim: WorkloadOutput,
+    disturbers: Vec<WorkloadOutput>,
     said: WatchOutput,
 }
 
@@ -51,7 +51,7 @@ fn number(value: &Value, key: &str) -> u64 {
     value.get(key).and_then(Value::as_u64).unwrap_or_else(|| panic!("no number '{key}' in {value}"))
 }
 
-fn tid(disturber: &Finished) -> u64 {
+fn tid(disturber: &WorkloadOutput) -> u64 {
     number(&disturber.ready, "tid")
 }
 
@@ -60,7 +60,7 @@ fn is_thread(actor: Option<&Actor>, tid: u64) -> bool {
 }
 
 /// What a disturber took of a response by its own stamps.
-fn own_ns(disturber: &Finished, explanation: &Explanation) -> u64 {
+fn own_ns(disturber: &WorkloadOutput, explanation: &Explanation) -> u64 {
     let bursts = disturber.lines.iter().filter_map(Burst::from_json);
     bursts.map(|burst| burst.overlap_ns(explanation.origin.time_ns.0, explanation.end_ns.0)).sum()
 }
@@ -86,7 +86,7 @@ fn interrupts_beside_ns(explanation: &Explanation, tid: u64) -> u64 {
 ///
 /// Some kernels hide a switch now and then from every tracer (ftrace misses the same ones). rtscope sees by the next switch
 /// that it does not know who ran, and must say so: then the thread's time is in what is unknown.
-fn check_blame(run: &Run, disturber: &Finished) -> usize {
+fn check_blame(run: &Run, disturber: &WorkloadOutput) -> usize {
     let (mut blamed, mut hidden, mut longer, tid) = (0, 0, 0, tid(disturber));
     for explanation in run.said.explanations().expect("of its own types") {
         let (own, told) = (own_ns(disturber, &explanation), told_ns(&explanation, tid));
@@ -136,7 +136,7 @@ fn check_blame(run: &Run, disturber: &Finished) -> usize {
 
 /// Both counted the same late responses. With a switch, the kernel may hide a turn: as many as are missing in the number of
 /// all may be missing in that of the late.
-fn check_counts(victim: &Finished, said: &WatchOutput) {
+fn check_counts(victim: &WorkloadOutput, said: &WatchOutput) {
     let (summary, report) = (victim.summary().expect("it prints one"), said.report().expect("it prints one"));
     let (own, margin, loops) =
         (number(summary, "late"), number(summary, "late_margin"), number(summary, "loops"));
@@ -321,7 +321,7 @@ fn root_the_late_count_of_a_command_is_the_commands_own() {
     drop(hog);
     assert_eq!(said.code(), Some(4), "--fail-if-late: {:?}", said.notes);
     let own = |key: &str| said.lines.iter().find(|line| line.get(key).is_some()).expect("COMMAND's own line");
-    let victim = Finished {
+    let victim = WorkloadOutput {
         status: said.status.expect("it ended"),
         ready: own("ready").clone(),
         lines: vec![own("summary").clone()],

@@ -17,7 +17,7 @@ use rtscope_analyze::summary::Report;
 use rtscope_event::{LateResponse, Loss, LossCause};
 use rtscope_testkit::full;
 use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::process::{Finished, Workload};
+use rtscope_testkit::process::{WorkloadOutput, Workload};
 use rtscope_testkit::watch::{Rtscope, watch_command};
 use serde::Deserialize;
 use serde_json::Value;
@@ -213,7 +213,7 @@ impl Part {
 /// rtscope's response begins where the victim's does, at the time that it asked for, and ends later: when it leaves the CPU, not
 /// when it last read the clock. So what is late by the victim is late by rtscope, however close; a turn that is missed was hidden.
 /// The other way round, the way into sleep may make a turn late that is not by its own clock.
-fn check_counts(victim: &Finished, account: &Account, skipped: u64) {
+fn check_counts(victim: &WorkloadOutput, account: &Account, skipped: u64) {
     let summary = victim.summary().expect("it prints one");
     let report = account.report.as_ref().expect("rtscope prints one");
     let (own, loops) = (number(summary, "late"), number(summary, "loops"));
@@ -255,7 +255,7 @@ fn check_drift(parts: &[Part], apart: fn(&Part) -> u64) {
     assert!(after <= before + allowed, "late counts drift, {before} apart and then {after}: {parts:?}");
 }
 
-fn compare(victim: &Finished, account: &Account) -> Vec<Part> {
+fn compare(victim: &WorkloadOutput, account: &Account) -> Vec<Part> {
     let own: Vec<u64> = victim.all("late").map(|late| number(late, "asked_ns")).collect();
     let (start, end) = (number(&victim.ready, "first_ns"), *own.last().expect("some were late"));
     // The victim notes as many as it has room for.

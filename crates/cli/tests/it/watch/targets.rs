@@ -3,7 +3,7 @@
 
 use rtscope_event::{End, OriginKind, StepKind};
 use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::process::{Finished, Workload, program};
+use rtscope_testkit::process::{WorkloadOutput, Workload, program};
 use rtscope_testkit::skip;
 use rtscope_testkit::watch::{Rtscope, WatchOutput};
 use serde_json::Value;
@@ -19,7 +19,7 @@ fn number(value: &Value, key: &str) -> u64 {
 }
 
 /// Watches with these options while rtscope-threads runs with these arguments.
-fn watch_threads(options: &[&str], arguments: &[&str]) -> (Finished, WatchOutput) {
+fn watch_threads(options: &[&str], arguments: &[&str]) -> (WorkloadOutput, WatchOutput) {
     let watch = Rtscope::watch(&[&["--threshold", "1s"], options].concat()).expect("watches");
     let threads =
         Workload::start("rtscope-threads", [&["--work", "10us"], arguments].concat()).expect("starts");

@@ -146,7 +146,7 @@ fn a_recording_begins_when_it_is_told_to_have_started() {
 fn the_ends_losses_are_in_the_stream_and_by_event() {
     let paths = RecordingPaths::new();
     let mut end = end();
-    let told = |source, cpu, cause, event: Option<&str>, count| EndLoss {
+    let expected = |source, cpu, cause, event: Option<&str>, count| EndLoss {
         source,
         cpu,
         cause,
@@ -155,11 +155,11 @@ fn the_ends_losses_are_in_the_stream_and_by_event() {
     };
     let cpu = Some(CpuId(1));
     end.losses = vec![
-        told(Source::Ebpf, cpu, LossCause::BufferFull, Some("sched_switch"), 4),
-        told(Source::Ebpf, cpu, LossCause::BufferFull, Some("irq_softirq_raise"), 2),
-        told(Source::Ebpf, None, LossCause::RecursionMiss, Some("sched_switch"), 3),
-        told(Source::Ftrace, cpu, LossCause::Overrun, None, 75),
-        told(Source::Ftrace, cpu, LossCause::BufferFull, None, 9),
+        expected(Source::Ebpf, cpu, LossCause::BufferFull, Some("sched_switch"), 4),
+        expected(Source::Ebpf, cpu, LossCause::BufferFull, Some("irq_softirq_raise"), 2),
+        expected(Source::Ebpf, None, LossCause::RecursionMiss, Some("sched_switch"), 3),
+        expected(Source::Ftrace, cpu, LossCause::Overrun, None, 75),
+        expected(Source::Ftrace, cpu, LossCause::BufferFull, None, 9),
     ];
     let spool = write(&paths.target, &description(), &everything(), Some(&end)).unwrap();
     let converted = convert(spool, &paths.target, &Options::default()).unwrap();

@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 use rtscope_analyze::explain::{Actor, Cause, CauseKind, Explanation};
 use rtscope_event::LossCause;
 use rtscope_testkit::notes::Burst;
-use rtscope_testkit::process::Finished;
+use rtscope_testkit::process::WorkloadOutput;
 use rtscope_view::cause_label;
 use serde_json::{Value, json};
 
-use crate::phase::{Culprit, Observed, PHASES, Phase};
+use crate::phase::{Culprit, PHASES, Phase, PhaseRecord};
 
 /// How far rtscope's share may be from the disturber's own.
 const TOLERANCE: f64 = 0.05;
@@ -105,7 +105,7 @@ impl Verdict {
 }
 
 /// Compares everything that can be compared in a phase.
-pub fn judge(phase: &Phase, observed: &Observed) -> Result<Verdict> {
+pub fn judge(phase: &Phase, observed: &PhaseRecord) -> Result<Verdict> {
     let summary = observed.victim.summary().context("the control loop")?;
     let count =
         |key| summary.get(key).and_then(Value::as_u64).with_context(|| format!("no '{key}' in {summary}"));
@@ -150,7 +150,7 @@ fn compare_counts(verdict: &mut Verdict, loops: u64, seen: u64) {
 
 /// None of the demo's programs ran, so none may be named. Other programs of this machine may have disturbed: a machine is
 /// seldom quiet. They are shown, and are not a failure.
-fn nobody_is_blamed(verdict: &mut Verdict, observed: &Observed) {
+fn nobody_is_blamed(verdict: &mut Verdict, observed: &PhaseRecord) {
     for explanation in &observed.seen.explanations {
         let culprit = explanation.culprit.as_ref().filter(|c| c.kind.is_disturbance());
         let Some(actor) = culprit.and_then(|c| c.actor.as_ref()) else { continue };
@@ -178,8 +178,8 @@ fn is_interrupted(explanation: &Explanation) -> bool {
 
 fn compare_blame(
     verdict: &mut Verdict,
-    observed: &Observed,
-    disturber: &Finished,
+    observed: &PhaseRecord,
+    disturber: &WorkloadOutput,
     culprit: Culprit,
     name: &str,
 ) {
@@ -247,7 +247,11 @@ fn compare_blame(
 ///
 /// A softirq ends before the loop runs, but the send that caused it only returns when the loop sleeps again: its burst
 /// counts until the loop woke up. A thread of higher or equal priority counts all through.
-fn disturbed_part(victim: &Finished, explanation: &Explanation, culprit: Culprit) -> Option<(u64, u64)> {
+fn disturbed_part(
+    victim: &WorkloadOutput,
+    explanation: &Explanation,
+    culprit: Culprit,
+) -> Option<(u64, u64)> {
     let stamp = |late: &Value, key| late.get(key).and_then(Value::as_u64);
     let late =
         victim.all("late").find(|late| stamp(late, "asked_ns") == Some(explanation.origin.time_ns.0))?;
@@ -291,8 +295,8 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::ExitStatus;
 
-    fn finished(ready: Value, lines: Vec<Value>) -> Finished {
-        Finished { status: ExitStatus::from_raw(0), ready, lines }
+    fn finished(ready: Value, lines: Vec<Value>) -> WorkloadOutput {
+        WorkloadOutput { status: ExitStatus::from_raw(0), ready, lines }
     }
 
     fn hog() -> Value {
@@ -319,14 +323,14 @@ mod tests {
     }
 
     /// The hog used the CPU from 900 to 1900, and this is the explanation of rtscope.
-    fn observed(explanation: Explanation) -> Observed {
+    fn observed(explanation: Explanation) -> PhaseRecord {
         let late = json!({"late": {"asked_ns": 1000, "woke_ns": 1900, "done_ns": 2000}});
         let summary = json!({"summary": {"loops": 1000, "late": 1, "late_margin": 0}});
         let burst = Burst { start_ns: 900, end_ns: 1900, cpu_ns: 1000 }.to_json();
         let mut report = Report::default();
         report.counters.late = 1;
         report.counters.seen = 1000;
-        Observed {
+        PhaseRecord {
             victim: finished(Value::Null, vec![late, summary]),
             disturber: Some(finished(json!({"tid": 9, "name": "hog"}), vec![burst])),
             seen: Observations { report, explanations: vec![explanation] },
@@ -358,7 +362,7 @@ mod tests {
 
     #[test]
     fn where_nothing_disturbed_nobody_may_be_blamed() {
-        let quiet = |explanation| Observed { disturber: None, ..observed(explanation) };
+        let quiet = |explanation| PhaseRecord { disturber: None, ..observed(explanation) };
         assert!(!judge(&PHASES[3], &quiet(explanation(&hog(), 900))).expect("complete").ok());
         let mut unknown = explanation(&hog(), 10);
         unknown.culprit.iter_mut().for_each(|c| c.kind = CauseKind::Unknown);

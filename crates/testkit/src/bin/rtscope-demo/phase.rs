@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rtscope_testkit::process::{Finished, Workload};
+use rtscope_testkit::process::{Workload, WorkloadOutput};
 
 use crate::trace::{self, SavedTrace};
 use crate::watch::{Observations, Watch};
@@ -87,9 +87,9 @@ pub struct Setting {
 
 /// All that is known about a phase that is over.
 #[derive(Debug)]
-pub struct Observed {
-    pub victim: Finished,
-    pub disturber: Option<Finished>,
+pub struct PhaseRecord {
+    pub victim: WorkloadOutput,
+    pub disturber: Option<WorkloadOutput>,
     pub seen: Observations,
     pub traces: Vec<SavedTrace>,
     /// Time that a hypervisor took from the CPU during the phase. This machine cannot see what it was used for.
@@ -98,7 +98,7 @@ pub struct Observed {
 
 impl Setting {
     /// Runs a phase. The control loop is watched from before its first to after its last response.
-    pub fn observe(&self, number: u32, phase: &Phase) -> Result<Observed> {
+    pub fn observe(&self, number: u32, phase: &Phase) -> Result<PhaseRecord> {
         self.print(&format!("\n--- {number} of {}: {}", PHASES.len(), phase.heading));
         let snapshots = self.directory.join(phase.name);
         let stolen_before = stolen(self.cpu);
@@ -114,7 +114,7 @@ impl Setting {
         for trace in &traces {
             self.print(&format!("    {trace}"));
         }
-        Ok(Observed { victim, disturber, seen, traces, stolen })
+        Ok(PhaseRecord { victim, disturber, seen, traces, stolen })
     }
 
     fn start(&self, program: &str, arguments: &[&str]) -> Result<Workload> {
