@@ -3,7 +3,7 @@
 //! the base blocks on both sides, so the drift of the machine falls out.
 //!
 //! A block is looked at in slices, and its value is that of the second fastest slice: on a shared machine most of what varies
-//! is time that somebody else takes, which comes in bursts and only ever adds. The same is done to all blocks.
+//! is time taken by other work, which comes in bursts and only ever adds. All blocks are treated alike.
 
 use crate::pipe::{Pipe, Sample};
 use crate::table::Row;

@@ -34,7 +34,7 @@ impl Statistics {
     }
 }
 
-/// Mean run time of the two scheduler eBPF programs over `length`.
+/// Mean run time of the two eBPF programs on scheduler events over `length`.
 fn mean_ns(ebpf: &EbpfPrograms, length: Duration) -> Result<f64> {
     let sum = || {
         ebpf.run_time()
@@ -66,7 +66,7 @@ pub fn measure(cpu: usize, quick: bool) -> Result<Inside> {
         let _pipe = Pipe::start(cpu)?;
         (Row::new("inside: empty program, absolute", samples(&empty, rounds)?), samples(&tracking, rounds)?)
     };
-    // Every waking and every switch of these threads moves a chain on: a timer wakes them, they run, they block.
+    // Every wakeup and every switch of these threads moves a chain on: a timer wakes them, they run, they block.
     let arguments = ["--threads", "8", "--period", "1ms", "--duration", "600s"];
     let threads = Workload::start("rtscope-threads", arguments).context("starting rtscope-threads")?;
     let moving = samples(&tracking, rounds)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! rtscope's benchmarks. Each measures rtscope beside the tool that people use today, in one run, on one CPU, in random
+//! rtscope's benchmarks. Each measures rtscope and the tool that people use today in one run, on one CPU, in random
 //! order, and subtracts what the machine does without either. Absolute times on a shared machine drift; the ratios are what counts.
 
 mod blocks;

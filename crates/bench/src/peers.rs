@@ -79,7 +79,7 @@ impl Tool for Ftrace {
 
     fn check(&self) -> String {
         format!(
-            "ftrace: {} switches, {} events recorded with wakings and margins, dropped 0",
+            "ftrace: {} switches, {} events recorded with wakeups and margins, dropped 0",
             self.expected, self.found
         )
     }
@@ -87,7 +87,7 @@ impl Tool for Ftrace {
 
 impl Drop for Ftrace {
     fn drop(&mut self) {
-        // Left behind, the instance costs memory; there is nobody to tell if it cannot be removed.
+        // Left behind, the instance costs memory; a failure to remove it cannot be reported from here.
         let _ = fs::remove_dir(&self.directory);
     }
 }

@@ -2,7 +2,7 @@
 //! `queue`: what an element costs from one CPU to another through include/rtscope/queue.h and its Rust twin, beside rtrb, a
 //! well-known queue of one producer and one consumer within a process.
 //!
-//! Both sides run as fast as they can, and let some time pass where there is no room or nothing to take: a side that looks again at
+//! Both sides run as fast as they can, and let some time pass where the queue is full or empty: a side that polls again at
 //! once takes the other's cache line away for each element, and what is measured then is how the two fell into step (8 to 50 ns
 //! for the same code in two runs). In each round all run, in random order.
 
@@ -20,7 +20,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Elements that find room.
+/// Elements that fit into the queue.
 const CAPACITY: u64 = 4096;
 /// Nanoseconds an element, between two CPUs.
 const LIMIT_NS: f64 = 15.0;
@@ -43,8 +43,8 @@ fn relax() {
 /// Runs it.
 pub fn run(quick: bool) -> Result<Report> {
     let last = std::thread::available_parallelism()?.get() - 1;
-    let folder = tempfile::Builder::new().prefix("rtscope-bench").tempdir()?;
-    let program = compile(folder.path())?;
+    let directory = tempfile::Builder::new().prefix("rtscope-bench").tempdir()?;
+    let program = compile(directory.path())?;
     let (rounds, count) = if quick { (3, 2_000_000) } else { (21, 20_000_000) };
     let cpus = (last - 1, last);
     let (mut order, mut costs) = (Order::new(), vec![Vec::new(); WAYS.len()]);
@@ -80,9 +80,9 @@ pub fn run(quick: bool) -> Result<Report> {
     })
 }
 
-fn compile(folder: &Path) -> Result<PathBuf> {
+fn compile(directory: &Path) -> Result<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let program = folder.join("queue");
+    let program = directory.join("queue");
     let mut command = Command::new("cc");
     command.args(["-O2", "-std=c11", "-pthread", "-I"]).arg(here.join("../../include"));
     finished(command.arg(here.join("c/queue.c")).arg("-o").arg(&program), CC.remedy)?;

@@ -151,7 +151,7 @@ fn counted(dir: &Path) -> Result<u64> {
     Ok(ours)
 }
 
-/// Copies a trace's folder, by hard links, until it has so many bytes; gives how many.
+/// Copies a trace's directory, by hard links, until there are `wanted` bytes; gives how many there are.
 fn multiply(trace: &Path, to: &Path, wanted: u64) -> Result<u64> {
     let metadata = fs::read_to_string(trace.join("metadata"))?;
     let uuid = metadata
@@ -210,7 +210,7 @@ impl Random {
     }
 }
 
-/// What a busy kernel does: wakings and switches, timers, interrupts.
+/// What a busy kernel does: wakeups and switches, timers, interrupts.
 fn recording(events: u64) -> Recording {
     let mut random = Random(1);
     let mut time = 1_000_000_000;
@@ -322,7 +322,7 @@ fn shell(directory: &Path, script: &str, out: &Path) -> Result<()> {
     let output = command.output()?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        bail!("{}", said.lines().last().unwrap_or("it failed without a word"));
+        bail!("{}", said.lines().last().unwrap_or("it printed no reason"));
     }
     Ok(())
 }

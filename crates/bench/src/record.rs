@@ -3,7 +3,7 @@
 //!
 //! The load runs as each recorder's COMMAND and says itself how long it took, so starting and stopping do not count. A round
 //! runs the load alone and under each recorder, in random order; a recorder's cost is the difference within the round. Loads:
-//! hackbench (switches, wakings, reads and writes) and a loop of one cheap system call, which is the worst case.
+//! hackbench (switches, wakeups, reads and writes) and a loop of one cheap system call, which is the worst case.
 
 use crate::blocks::Order;
 use crate::host::Host;
@@ -28,11 +28,11 @@ struct Events {
     perf_limit: f64,
 }
 
-/// The hot set is what rtscope always records by eBPF; system calls, where its programs there cannot be preempted; the rest,
+/// The built-in events are those that rtscope always records by eBPF; system calls, where its programs there cannot be preempted; the rest,
 /// what it leaves to ftrace.
 const SETS: [Events; 3] = [
     Events {
-        name: "hot set",
+        name: "built-in events",
         patterns: &[
             "sched:sched_switch",
             "sched:sched_waking",
@@ -59,7 +59,7 @@ const RECORDERS: [&str; 3] = ["rtscope", "trace-cmd", "perf"];
 /// A load, as a command that prints its seconds.
 struct Load {
     name: &'static str,
-    /// It is a load for the hot set: it switches often enough for that to be seen.
+    /// It is a load for the built-in events: it switches often enough for that to be seen.
     switches: bool,
     /// Each with the load alone and under each recorder.
     rounds: usize,
@@ -69,11 +69,11 @@ struct Load {
 /// `plain`: where the library for small pipes is, by a name that LD_PRELOAD does not split.
 fn loads(quick: bool, plain: &PlainPath) -> Result<Vec<Load>> {
     let own = std::env::current_exe()?.to_string_lossy().into_owned();
-    // hackbench: about a second, alone. What takes less than some time slices measures who got which of them.
+    // hackbench: about a second, alone. What takes less than some time slices measures which task got which of them.
     let (calls, messages) = if quick { ("500000", "3000") } else { ("1500000", "60000") };
     let (rounds, short_rounds) = if quick { (3, 6) } else { (11, 61) };
     let hackbench = ["hackbench", "-g", "1", "-f", "4", "-l", messages].map(str::to_string).to_vec();
-    // Each message fills a pipe, so each has a switch: a million a second, on one CPU, so that nobody's wandering is measured.
+    // Each message fills a pipe, so each has a switch: a million a second, on one CPU, so that no migration between CPUs is measured.
     // With pipes of the usual size there are sixteen pages to be copied for each switch, and the time of copying wanders
     // more within seconds than a recorder adds. Half a second, and many rounds, for the same reason.
     let pages = if quick { "80000" } else { "200000" };
@@ -102,7 +102,7 @@ fn build_small_pipes(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The second load: so many getppid, which do nearly nothing; prints `Time: SECONDS` as hackbench does.
+/// The second load: this many calls of getppid, which do nearly nothing; prints `Time: SECONDS` as hackbench does.
 pub fn system_calls(count: &str) -> Result<()> {
     let count: u64 = count.parse().context("a number of system calls")?;
     let start = Instant::now();
@@ -115,7 +115,7 @@ pub fn system_calls(count: &str) -> Result<()> {
 
 /// Runs it: every row, or those whose names have `only` in them.
 pub fn run(quick: bool, only: &str) -> Result<Report> {
-    let folder = tempfile::Builder::new().prefix("rtscope-bench").tempdir()?;
+    let directory = tempfile::Builder::new().prefix("rtscope-bench").tempdir()?;
     let mut order = Order::new();
     let mut report = Report {
         schema: "rtscope.bench.record/1",
@@ -126,15 +126,15 @@ pub fn run(quick: bool, only: &str) -> Result<Report> {
         promises: Vec::new(),
         checks: Vec::new(),
     };
-    build_small_pipes(folder.path())?;
-    let plain = PlainPath::of(folder.path())?;
+    build_small_pipes(directory.path())?;
+    let plain = PlainPath::of(directory.path())?;
     for load in loads(quick, &plain)? {
         for set in &SETS {
             let what = format!("{}, {}", load.name, set.name);
-            if load.switches != (set.name == "hot set") || !what.contains(only) {
+            if load.switches != (set.name == "built-in events") || !what.contains(only) {
                 continue;
             }
-            compare(&what, &load, set, folder.path(), &mut order, &mut report)?;
+            compare(&what, &load, set, directory.path(), &mut order, &mut report)?;
         }
     }
     ensure!(!report.rows.is_empty(), "no row of this benchmark has '{only}' in its name");
@@ -145,7 +145,7 @@ fn compare(
     what: &str,
     load: &Load,
     set: &Events,
-    folder: &Path,
+    directory: &Path,
     order: &mut Order,
     report: &mut Report,
 ) -> Result<()> {
@@ -158,7 +158,7 @@ fn compare(
             times[which] = match which {
                 0 => seconds(Command::new(&load.command[0]).args(&load.command[1..]))?.0,
                 recorder => {
-                    let (time, missing) = patiently(RECORDERS[recorder - 1], set, load, folder)?;
+                    let (time, missing) = patiently(RECORDERS[recorder - 1], set, load, directory)?;
                     lost[recorder - 1] += missing;
                     time
                 }
@@ -187,16 +187,16 @@ fn compare(
     Ok(())
 }
 
-/// trace-cmd gives up when /proc/kallsyms grows while it copies it: whoever loads an eBPF program makes it do so. Once more, then.
-fn patiently(recorder: &str, set: &Events, load: &Load, folder: &Path) -> Result<(f64, u64)> {
-    under(recorder, set, load, folder)
-        .or_else(|_| under(recorder, set, load, folder))
-        .or_else(|_| under(recorder, set, load, folder))
+/// trace-cmd gives up when /proc/kallsyms grows while it copies it: loading an eBPF program makes it do so. It is tried again then.
+fn patiently(recorder: &str, set: &Events, load: &Load, directory: &Path) -> Result<(f64, u64)> {
+    under(recorder, set, load, directory)
+        .or_else(|_| under(recorder, set, load, directory))
+        .or_else(|_| under(recorder, set, load, directory))
 }
 
 /// The load under one recorder: its seconds, and the events that the recorder says it lost.
-fn under(recorder: &str, set: &Events, load: &Load, folder: &Path) -> Result<(f64, u64)> {
-    let target = folder.join(recorder);
+fn under(recorder: &str, set: &Events, load: &Load, directory: &Path) -> Result<(f64, u64)> {
+    let target = directory.join(recorder);
     let _ = fs::remove_dir_all(&target);
     let _ = fs::remove_file(&target);
     let mut command = match recorder {
@@ -223,7 +223,7 @@ fn rtscope(set: &Events, target: &Path) -> Result<Command> {
 }
 
 /// Some containers refuse the function tracer's files, which trace-cmd opens though it does not need them here: they are
-/// covered by empty ones, in a mount namespace of its own.
+/// covered by empty ones, in a private mount namespace.
 fn trace_cmd(set: &Events, target: &Path) -> Command {
     const COVER: &str = "for f in set_ftrace_filter set_ftrace_notrace set_ftrace_pid set_graph_function set_graph_notrace; do
         f=/sys/kernel/tracing/$f; [ -e $f ] || continue; ( : >> $f ) 2>/dev/null || mount --bind $EMPTY $f; done
@@ -266,9 +266,9 @@ fn seconds(command: &mut Command) -> Result<(f64, String)> {
 }
 
 fn lost_by_rtscope(text: &str) -> Result<u64> {
-    let line = text.lines().find(|line| line.starts_with('{')).context("rtscope printed no account")?;
-    let account: serde_json::Value = serde_json::from_str(line)?;
-    let losses = account["losses"].as_array().context("an account without losses")?;
+    let line = text.lines().find(|line| line.starts_with('{')).context("rtscope printed no summary")?;
+    let summary: serde_json::Value = serde_json::from_str(line)?;
+    let losses = summary["losses"].as_array().context("a summary without losses")?;
     Ok(losses.iter().map(|loss| loss["count"].as_u64().unwrap_or(u64::MAX >> 8)).sum())
 }
 

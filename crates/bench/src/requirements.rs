@@ -10,7 +10,7 @@ use std::env;
 use std::fmt;
 use std::path::Path;
 
-/// Somebody else's program.
+/// A program of another project.
 #[derive(Clone, Copy, Debug)]
 pub struct Tool {
     pub name: &'static str,

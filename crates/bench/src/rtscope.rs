@@ -60,8 +60,8 @@ impl Tool for Rtscope {
         self.ebpf.enable(false);
         self.ebpf.detach();
         if self.records {
-            // Room was reserved for a record of every switch, and more for the wakings: nothing was left out. (A reader that
-            // finds its byte there does not sleep, so there are fewer wakings than switches.)
+            // Space was reserved for a record of every switch, and more for the wakeups: nothing was left out. (A reader that
+            // finds its byte there does not sleep, so there are fewer wakeups than switches.)
             let expected = block.switches * size_of::<rtscope_abi::rts_sched_switch>() as u64;
             ensure!(written >= expected, "{} switches, but {written} bytes of records only", block.switches);
             self.expected += expected;
@@ -76,7 +76,7 @@ impl Tool for Rtscope {
             return format!("{}: recursion misses 0", self.name);
         }
         format!(
-            "{}: {} bytes for the switches alone, {} bytes written with wakings and margins; lost 0, recursion misses 0",
+            "{}: {} bytes for the switches alone, {} bytes written with wakeups and margins; lost 0, recursion misses 0",
             self.name, self.expected, self.found
         )
     }

@@ -37,9 +37,9 @@ pub struct Row {
 pub struct Promise {
     /// In words.
     pub what: String,
-    /// Measured; `None`: it could not be told.
+    /// Measured; `None`: unknown.
     pub value: Option<f64>,
-    /// Why it could not be told.
+    /// Why it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
     /// Must not be exceeded.

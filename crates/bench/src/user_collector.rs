@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What collecting the events of a program costs beside it: CPU time of `rtscope record -u` and of lttng-consumerd, at some rates.
+//! What collecting the events of a program costs: CPU time of `rtscope record -u` and of lttng-consumerd, at some rates.
 //!
 //! Of rtscope all is counted, from its start to its end, the making of the trace included; what it had used when the last event was
-//! taken is told apart, since only that runs beside the program. Of LTTng all threads of the consumer are counted, which writes its
+//! taken is reported separately, since only that runs while the program does. Of LTTng all threads of the consumer are counted, which writes its
 //! traces as it goes, and the session daemon is not; it is started once for all runs. A part of the cost is the same in all runs of
 //! this length, whatever the rate; the rest comes with each event. The line through the lowest and the highest rate tells them apart.
 
@@ -132,8 +132,8 @@ impl Cost {
 }
 
 fn recording_ms(run: &Run) -> Result<f64> {
-    let account = run.account.as_ref().context("rtscope's account")?;
-    Ok(account["recording_cpu_us"].as_f64().context("recording_cpu_us")? / 1e3)
+    let summary = run.summary.as_ref().context("rtscope's summary")?;
+    Ok(summary["recording_cpu_us"].as_f64().context("recording_cpu_us")? / 1e3)
 }
 
 /// Of all children that have ended, in us.

@@ -25,8 +25,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::rc::Rc;
 
-/// Turns of one loop: what they write fits into LTTng's default buffers with room to spare.
-const TURNS: u64 = 5000;
+/// Iterations of one loop: what they write fits easily into LTTng's default buffers.
+const ITERATIONS: u64 = 5000;
 /// What is compared, as the program prints it, and in words.
 const LOOPS: [(&str, &str); 4] = [
     ("two", "two 64-bit fields"),
@@ -35,7 +35,7 @@ const LOOPS: [(&str, &str); 4] = [
     ("large", "100 bytes"),
 ];
 
-/// Who traces.
+/// The tracer of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tracer {
     Rtscope,
@@ -62,14 +62,14 @@ pub(crate) struct Run {
     samples: BTreeMap<String, Vec<f64>>,
     pub(crate) emitted: f64,
     event_bytes: Option<f64>,
-    /// rtscope's account.
-    pub(crate) account: Option<Value>,
+    /// rtscope's summary.
+    pub(crate) summary: Option<Value>,
 }
 
 /// Runs it.
 pub fn run(quick: bool) -> Result<Report> {
-    let folder = tempfile::Builder::new().prefix("rtscope-bench").tempdir()?;
-    let bench = Bench::new(folder.path(), if quick { 5 } else { 40 })?;
+    let directory = tempfile::Builder::new().prefix("rtscope-bench").tempdir()?;
+    let bench = Bench::new(directory.path(), if quick { 5 } else { 40 })?;
     let rounds = if quick { 2 } else { 9 };
     let mut tracers = vec![Tracer::Rtscope, Tracer::Disabled, Tracer::Rust];
     let mut checks = Vec::new();
@@ -112,8 +112,8 @@ fn tails(bench: &Bench, rounds: usize, report: &mut Report) -> Result<()> {
     }
     let [traced, untraced] = tails;
     let rows = [
-        Row::new("rtscope npt, traced: 99.99 % of turns", traced),
-        Row::new("rtscope npt, untraced: 99.99 % of turns", untraced),
+        Row::new("rtscope npt, traced: 99.99 % of iterations", traced),
+        Row::new("rtscope npt, untraced: 99.99 % of iterations", untraced),
     ];
     let added = rows[0].median() - rows[1].median();
     report.promises.push(Promise::at_most("added to the 99.99th percentile of npt, ns", added, 1000.0));
@@ -149,7 +149,7 @@ fn report(
                 of_tracers[2].median() / of_tracers[0].median(),
                 1.3,
             ));
-            // What a tracer does besides looking at the clock, which no time stamp can do without.
+            // What a tracer does besides reading the clock, which no time stamp can do without.
             let net = |row: &Row| row.median() - rows[0].median();
             checks.extend(
                 of_tracers.iter().zip(tracers).filter(|(_, tracer)| **tracer != Tracer::Disabled).map(
@@ -188,8 +188,9 @@ fn report(
     Report {
         schema: "rtscope.bench.user-events/1",
         name: "user-events",
-        unit: "ns that an event adds to a turn; LTTng-UST at its best: read-timer, 16 MiB sub-buffers"
-            .to_string(),
+        unit:
+            "ns that an event adds to a loop iteration; LTTng-UST at its best: read-timer, 16 MiB sub-buffers"
+                .to_string(),
         host: Host::this(cpu),
         rows,
         promises,
@@ -206,14 +207,14 @@ impl Run {
 
 pub(crate) struct Bench {
     cpu: usize,
-    folder: PathBuf,
+    directory: PathBuf,
     program: PathBuf,
     rounds: u64,
     lttng: Result<Lttng, rtscope_peers::Error>,
 }
 
 impl Bench {
-    fn new(folder: &Path, rounds: u64) -> Result<Bench> {
+    fn new(directory: &Path, rounds: u64) -> Result<Bench> {
         // Collectors inherit this; the program goes to its own CPU.
         let mut others = CpuSet::new();
         let cpu = pipe_cpu();
@@ -222,19 +223,19 @@ impl Bench {
             sched_setaffinity(Pid::from_raw(0), &others)?;
         }
         let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
-        let program = compile(folder, "with-rtscope", &["-I", &include.to_string_lossy()])?;
-        Ok(Bench { cpu, folder: folder.to_owned(), program, rounds, lttng: Lttng::new(folder) })
+        let program = compile(directory, "with-rtscope", &["-I", &include.to_string_lossy()])?;
+        Ok(Bench { cpu, directory: directory.to_owned(), program, rounds, lttng: Lttng::new(directory) })
     }
 
     fn run(&self, tracer: Tracer) -> Result<Run> {
-        self.run_with(tracer, "4M", &[&self.rounds.to_string(), &TURNS.to_string()])
+        self.run_with(tracer, "4M", &[&self.rounds.to_string(), &ITERATIONS.to_string()])
     }
 
     /// `buffer`: of rtscope.
     pub(crate) fn run_with(&self, tracer: Tracer, buffer: &str, arguments: &[&str]) -> Result<Run> {
         let cpu = self.cpu.to_string();
         let arguments = [&[cpu.as_str()], arguments].concat();
-        let trace = self.folder.join("trace");
+        let trace = self.directory.join("trace");
         match fs::remove_dir_all(&trace) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 bail!("{}: {error}", trace.display())
@@ -266,16 +267,16 @@ impl Bench {
         let before = children_us()?;
         let event_bytes = if tracer == Tracer::Disabled { None } else { Some(complete(&trace, emitted)?) };
         samples.insert("reader_us".to_string(), vec![children_us()? - before]);
-        let account = text.lines().find(|line| line.contains("rtscope.record.user/1"));
-        let account = account.map(serde_json::from_str).transpose()?;
-        Ok(Run { samples, emitted, event_bytes, account })
+        let summary = text.lines().find(|line| line.contains("rtscope.record.user/1"));
+        let summary = summary.map(serde_json::from_str).transpose()?;
+        Ok(Run { samples, emitted, event_bytes, summary })
     }
 }
 
 impl Bench {
-    /// The 99.99th percentile of the turns of npt in windows with an event in each and without, in ns.
+    /// The 99.99th percentile of the iterations of npt in windows with an event in each and without, in ns.
     fn tail_ns(&self) -> Result<[f64; 2]> {
-        let (trace, cpu) = (self.folder.join("tail"), self.cpu.to_string());
+        let (trace, cpu) = (self.directory.join("tail"), self.cpu.to_string());
         let _ = fs::remove_dir_all(&trace);
         let rtscope = program("rtscope")?;
         let mut command = Command::new(&rtscope);
@@ -284,7 +285,8 @@ impl Bench {
         command.args(["npt", "--json", "--cpu", &cpu, "--fifo", "80", "--windows", "2ms", "--loops", "5M"]);
         let output = finished(&mut command)?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let line = text.lines().find(|line| line.contains("rtscope.npt/1")).context("npt said nothing")?;
+        let line =
+            text.lines().find(|line| line.contains("rtscope.npt/1")).context("npt printed no result")?;
         let npt: Value = serde_json::from_str(line)?;
         let events = &npt["events"];
         ensure!(
@@ -296,13 +298,13 @@ impl Bench {
         let tail = |at: usize| {
             let percentiles = npt["measured"][at]["percentiles"].as_array();
             let wanted = percentiles.and_then(|all| all.iter().find(|it| it["percent"] == 99.99));
-            wanted.and_then(|it| it["ns"].as_f64()).context("too few turns")
+            wanted.and_then(|it| it["ns"].as_f64()).context("too few iterations")
         };
         Ok([tail(0)?, tail(1)?])
     }
 }
 
-/// That a trace has all events and lost none: the reader's word. Gives the bytes of an event.
+/// That a trace has all events and lost none: as the reader says. Gives the bytes of an event.
 fn complete(trace: &Path, emitted: f64) -> Result<f64> {
     let output = finished(Command::new(program("rtscope")?).args(["stat", "--json"]).arg(trace))?;
     let stat: Value = serde_json::from_slice(&output.stdout)?;
@@ -318,8 +320,8 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("c")
 }
 
-fn compile(folder: &Path, name: &str, before: &[&str]) -> Result<PathBuf> {
-    let out = folder.join(name);
+fn compile(directory: &Path, name: &str, before: &[&str]) -> Result<PathBuf> {
+    let out = directory.join(name);
     let mut command = Command::new("cc");
     command
         .args(["-O2", "-std=gnu11"])
@@ -348,8 +350,8 @@ struct Lttng {
 }
 
 impl Lttng {
-    fn new(folder: &Path) -> Result<Lttng, rtscope_peers::Error> {
-        let program = folder.join("with-lttng");
+    fn new(directory: &Path) -> Result<Lttng, rtscope_peers::Error> {
+        let program = directory.join("with-lttng");
         rtscope_peers::compile([
             OsStr::new("-DWITH_LTTNG"),
             OsStr::new("-I"),
@@ -358,7 +360,7 @@ impl Lttng {
             OsStr::new("-o"),
             program.as_os_str(),
         ])?;
-        let lttng = Rc::new(rtscope_peers::Lttng::start(folder, false, &|| false)?);
+        let lttng = Rc::new(rtscope_peers::Lttng::start(directory, false, &|| false)?);
         Ok(Lttng { program, lttng })
     }
 

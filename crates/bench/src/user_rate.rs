@@ -4,7 +4,7 @@
 //!
 //! Where "the loop emits no more" under a tracer, its own cost in the program is the limit, not its collector.
 //!
-//! `--seconds=30` lets what was found in tries of some seconds pass for so long: at 15 million events a second that is a trace of 9 GB for
+//! `--seconds=30` makes the rate that passed in tries of some seconds pass for this long: at 15 million events a second that is a trace of 9 GB for
 //! each tracer, which the memory has to hold for tmpfs. `--place=disk` (or tmpfs) does one of them.
 
 use crate::host::Host;
@@ -16,7 +16,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Who is asked, as `rtscope impact` calls them.
+/// The tracers, as `rtscope impact` calls them.
 const TRACERS: &str = "rtscope,lttng,lttng-timer";
 
 /// Where traces go, and by how much rtscope has to be better than LTTng-UST there. On a disk, the disk decides.
@@ -38,10 +38,10 @@ pub fn run(quick: bool, hold: Option<&str>, only: Option<&str>) -> Result<Report
         promises: Vec::new(),
         checks: Vec::new(),
     };
-    for (place, folder, limit) in places {
+    for (place, directory, limit) in places {
         let mut found: Vec<(String, Vec<f64>)> = Vec::new();
         for _ in 0..rounds {
-            for tracer in search(Path::new(folder), cpu, time, &hold)? {
+            for tracer in search(Path::new(directory), cpu, time, &hold)? {
                 let name = tracer["tracer"].as_str().context("a name")?.to_string();
                 let cell = &tracer["user_events"];
                 let Some(rate) = cell["events_per_second"].as_f64() else {
@@ -72,10 +72,10 @@ pub fn run(quick: bool, hold: Option<&str>, only: Option<&str>) -> Result<Report
     Ok(report)
 }
 
-fn search(folder: &Path, cpu: usize, time: &str, hold: &str) -> Result<Vec<Value>> {
-    let folder = tempfile::Builder::new().prefix("rtscope-bench").tempdir_in(folder)?;
+fn search(directory: &Path, cpu: usize, time: &str, hold: &str) -> Result<Vec<Value>> {
+    let directory = tempfile::Builder::new().prefix("rtscope-bench").tempdir_in(directory)?;
     let mut command = Command::new(program("rtscope")?);
-    command.env("TMPDIR", folder.path()).args(["impact", "--max-rate", "--json", "--tracers", TRACERS]);
+    command.env("TMPDIR", directory.path()).args(["impact", "--max-rate", "--json", "--tracers", TRACERS]);
     command.args(["--cpu", &cpu.to_string(), "--duration", time, "--hold", hold, "--without-kernel"]);
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output()?;
     ensure!(output.status.success(), "{command:?} ended with {}", output.status);

@@ -220,7 +220,7 @@ impl Walk<'_, '_> {
             let path = join(from, &moved);
             self.file(&path, parent(&path), frequency, found);
         } else {
-            // The newer form has its modules beside it, in a directory of its name; `mod.rs` is in that directory.
+            // The modules of the newer form are in a directory of its name; `mod.rs` is itself in that directory.
             let directory = join(&place.directory, &name);
             let forms = [format!("{directory}.rs"), format!("{directory}/mod.rs")];
             match forms.iter().find(|path| self.sources.texts.contains_key(path.as_str())) {

@@ -27,7 +27,7 @@ impl Frequency {
     }
 }
 
-/// What the jobs of `./x` set beside cargo: names after `--cfg` and features.
+/// What the jobs of `./x` set in addition to cargo: names after `--cfg` and features.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     pub names: BTreeSet<String>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The Rust program of `bench user-events`: the loops of c/user_events.c with the events of `rtscope-probe`, and the same
-//! output. Arguments: CPU ROUNDS TURNS.
+//! output. Arguments: CPU ROUNDS ITERATIONS.
 
 use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -48,10 +48,10 @@ fn arithmetic(mut x: u64) -> u64 {
 macro_rules! looped {
     ($name:ident, $x:ident, $i:ident, $work:expr $(, $what:expr)?) => {
         #[inline(never)]
-        fn $name(turns: u64) -> Result<i64> {
-            let mut $x = turns | 1;
+        fn $name(iterations: u64) -> Result<i64> {
+            let mut $x = iterations | 1;
             let begin = now_ns()?;
-            for $i in 0..turns {
+            for $i in 0..iterations {
                 $x = $work;
                 $($what;)?
                 // SAFETY: no instruction; it stands for a use of both.
@@ -75,11 +75,11 @@ looped!(counter_alone, x, i, x ^ counter());
 
 type Loop = fn(u64) -> Result<i64>;
 
-fn compare(name: &str, without: Loop, with: Loop, turns: u64) -> Result<()> {
+fn compare(name: &str, without: Loop, with: Loop, iterations: u64) -> Result<()> {
     // The first loop finds the CPU as the sleep has left it.
-    without(turns)?;
-    let (before, cost, after) = (without(turns)?, with(turns)?, without(turns)?);
-    println!("{name} {:.3}", (cost as f64 - (before + after) as f64 / 2.0) / turns as f64);
+    without(iterations)?;
+    let (before, cost, after) = (without(iterations)?, with(iterations)?, without(iterations)?);
+    println!("{name} {:.3}", (cost as f64 - (before + after) as f64 / 2.0) / iterations as f64);
     // So that the buffers are emptied.
     sleep(Duration::from_millis(15));
     Ok(())
@@ -87,17 +87,17 @@ fn compare(name: &str, without: Loop, with: Loop, turns: u64) -> Result<()> {
 
 fn main() -> Result<()> {
     let arguments: Vec<u64> = std::env::args().skip(1).map_while(|word| word.parse().ok()).collect();
-    let [cpu, rounds, turns] = arguments[..].try_into().context("CPU ROUNDS TURNS")?;
+    let [cpu, rounds, iterations] = arguments[..].try_into().context("CPU ROUNDS ITERATIONS")?;
     let mut cpus = CpuSet::new();
     cpus.set(usize::try_from(cpu)?)?;
     sched_setaffinity(Pid::from_raw(0), &cpus)?;
     for _ in 0..rounds {
-        compare("two", base, two, turns)?;
-        compare("two-arithmetic", base_with_arithmetic, two_with_arithmetic, turns)?;
-        compare("small", base, small, turns)?;
-        compare("large", base, large, turns)?;
-        compare("counter", base, counter_alone, turns)?;
+        compare("two", base, two, iterations)?;
+        compare("two-arithmetic", base_with_arithmetic, two_with_arithmetic, iterations)?;
+        compare("small", base, small, iterations)?;
+        compare("large", base, large, iterations)?;
+        compare("counter", base, counter_alone, iterations)?;
     }
-    println!("emitted {}", 4 * turns * rounds);
+    println!("emitted {}", 4 * iterations * rounds);
     Ok(())
 }
