@@ -2,10 +2,10 @@
 //! `rtscope impact`, with the tracers that are here: each one's events are all accounted for, who is not there is said, and
 //! nothing is left behind.
 
+use crate::command::number;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::process::program;
 use rtscope_testkit::skip;
 use serde_json::Value;
 use std::fs;
@@ -16,7 +16,7 @@ use std::process::{Child, Command, Output, Stdio};
 const UPROBES: &str = "/sys/kernel/tracing/uprobe_events";
 
 fn rtscope(arguments: &[&str]) -> Command {
-    let mut command = Command::new(program("rtscope").expect("built"));
+    let mut command = crate::command::rtscope();
     command.arg("impact").args(arguments);
     command
 }
@@ -36,10 +36,6 @@ fn measured(arguments: &[&str]) -> Value {
 fn case<'a>(report: &'a Value, name: &str) -> &'a Value {
     let cases = report["cases"].as_array().expect("a list");
     cases.iter().find(|case| case["case"] == name).unwrap_or_else(|| panic!("{name}: {report}"))
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
 fn count(value: &Value) -> u64 {
@@ -67,7 +63,7 @@ fn assert_accounted_for(report: &Value, name: &str, turns: u64) {
         "{name}: emitted {emitted}, recorded {recorded}, lost {lost}; mean {}",
         case["median"]["mean_ns"]
     );
-    // And those of the warm-up turns.
+    // And those of the warm-up iterations.
     assert!(emitted >= turns && emitted <= turns + 50, "{events}");
     assert_eq!(recorded + lost, emitted);
     assert!(recorded > 0);
@@ -84,7 +80,7 @@ fn assert_accounted_for(report: &Value, name: &str, turns: u64) {
 
 #[test]
 fn a_turn_is_measured_untraced_with_a_disabled_event_and_recorded_by_rtscope() {
-    let _cpus = Cpus::take().expect("the build folder can be written");
+    let _cpus = Cpus::take().expect("the build directory can be written");
     let report = measured(&["--tracers", "rtscope,flight", "--loops", "100k", "--rounds", "3"]);
     assert_eq!((count(&report["rounds"]), report["absent"].as_array().map(Vec::len)), (3, Some(0)));
     let [untraced, disabled, recorder, flight] =
@@ -93,7 +89,7 @@ fn a_turn_is_measured_untraced_with_a_disabled_event_and_recorded_by_rtscope() {
         let [min, mean, max] = ["min_ns", "mean_ns", "max_ns"].map(|key| number(&case["median"][key]));
         assert!(0.0 < min && min <= mean && mean <= max, "{min} {mean} {max}");
         assert!(number(&case["median"]["variance_ns2"]) > 0.0);
-        // 100 000 turns are too few for one in a million.
+        // 100 000 iterations are too few for one in a million.
         assert!(number(&case["median"]["p99.999_ns"]) > 0.0 && case["median"]["p99.9999_ns"].is_null());
         let runs = case["runs"].as_array().expect("a list");
         let turns = |run: &Value| -> u64 {
@@ -113,7 +109,7 @@ fn a_turn_is_measured_untraced_with_a_disabled_event_and_recorded_by_rtscope() {
 
 #[test]
 fn lttng_records_what_the_loop_emits_by_both_ways() {
-    let _cpus = Cpus::take().expect("the build folder can be written");
+    let _cpus = Cpus::take().expect("the build directory can be written");
     let report = measured(&["--tracers", "lttng,lttng-timer", "--loops", "100k", "--rounds", "1"]);
     if there(&report, &["lttng", "lttng-timer"]).len() < 2 {
         return;
@@ -128,7 +124,7 @@ fn lttng_records_what_the_loop_emits_by_both_ways() {
 
 #[test]
 fn two_runs_of_lttng_at_once_do_not_see_each_others_events() {
-    let _cpus = Cpus::take().expect("the build folder can be written");
+    let _cpus = Cpus::take().expect("the build directory can be written");
     let start = || {
         rtscope(&["--tracers", "lttng,lttng-timer", "--loops", "50k", "--rounds", "2", "--json"])
             .stdout(Stdio::piped())
@@ -146,7 +142,7 @@ fn two_runs_of_lttng_at_once_do_not_see_each_others_events() {
 // NEEDS: host
 #[test]
 fn root_perf_and_bpftrace_record_the_loops_usdt_probe() {
-    let _cpus = Cpus::take().expect("the build folder can be written");
+    let _cpus = Cpus::take().expect("the build directory can be written");
     let report = measured(&["--tracers", "perf,bpftrace", "--loops", "100k", "--rounds", "1"]);
     for name in there(&report, &["perf", "bpftrace"]) {
         assert_accounted_for(&report, name, 100_000);
@@ -158,7 +154,7 @@ fn root_perf_and_bpftrace_record_the_loops_usdt_probe() {
 // NEEDS: host
 #[test]
 fn root_a_buffer_that_is_too_small_loses_and_the_losses_are_counted() {
-    let _cpus = Cpus::take().expect("the build folder can be written");
+    let _cpus = Cpus::take().expect("the build directory can be written");
     let all = ["rtscope", "lttng", "lttng-timer", "perf", "bpftrace"];
     let names = all.join(",");
     let report = measured(&["--tracers", &names, "--loops", "500k", "--rounds", "1", "--buffer", "64K"]);
@@ -176,8 +172,8 @@ fn root_a_buffer_that_is_too_small_loses_and_the_losses_are_counted() {
 
 #[test]
 fn a_tracer_that_is_not_there_is_said_with_the_way_to_get_it() {
-    let _cpus = Cpus::take().expect("the build folder can be written");
-    let empty = tempfile::tempdir().expect("a folder");
+    let _cpus = Cpus::take().expect("the build directory can be written");
+    let empty = tempfile::tempdir().expect("a temporary directory");
     let output =
         rtscope(&["--tracers", "rtscope,lttng,lttng-timer,perf,bpftrace", "--loops", "1k", "--rounds", "1"])
             .args(["--json"])
@@ -208,9 +204,9 @@ fn a_tracer_that_is_not_there_is_said_with_the_way_to_get_it() {
 
 #[test]
 fn the_text_has_the_published_rows_and_the_picture_a_panel_for_each_case() {
-    let _cpus = Cpus::take().expect("the build folder can be written");
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("impact.svg");
+    let _cpus = Cpus::take().expect("the build directory can be written");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("impact.svg");
     let output =
         rtscope(&["--tracers", "rtscope", "--loops", "20k", "--rounds", "1", "--plot"]).arg(&file).output();
     let output = output.expect("it can be run");
@@ -237,7 +233,7 @@ fn the_text_has_the_published_rows_and_the_picture_a_panel_for_each_case() {
 
 #[test]
 fn the_highest_rate_is_one_that_was_recorded_without_a_loss() {
-    let _cpus = Cpus::take().expect("the build folder can be written");
+    let _cpus = Cpus::take().expect("the build directory can be written");
     let output = rtscope(&["--max-rate", "--tracers", "rtscope", "--duration", "50ms", "--json"]).output();
     let report = object(&output.expect("it can be run"), "rtscope.impact.rate/1");
     let found = &report["tracers"][0]["user_events"];
@@ -256,7 +252,7 @@ fn the_highest_rate_is_one_that_was_recorded_without_a_loss() {
 
 #[test]
 fn the_highest_rate_is_held_as_long_as_asked() {
-    let _cpus = Cpus::take().expect("the build folder can be written");
+    let _cpus = Cpus::take().expect("the build directory can be written");
     let output = rtscope(&["--max-rate", "--tracers", "rtscope", "--duration", "20ms", "--hold", "300ms"])
         .args(["--without-kernel", "--json"])
         .output();
@@ -284,13 +280,13 @@ fn what_cannot_be_measured_is_refused() {
     }
 }
 
-/// Processes that have a folder in their environment: what was started under it, and what those have started.
-fn of_folder(folder: &Path) -> Vec<String> {
-    let folder = folder.to_str().expect("plain");
+/// Processes that have a directory in their environment: what was started under it, and what those have started.
+fn of_folder(directory: &Path) -> Vec<String> {
+    let directory = directory.to_str().expect("plain");
     let of = |entry: fs::DirEntry| {
         let environment = fs::read(entry.path().join("environ")).ok()?;
         let words = fs::read(entry.path().join("cmdline")).ok()?;
-        let is_of = String::from_utf8_lossy(&environment).contains(folder);
+        let is_of = String::from_utf8_lossy(&environment).contains(directory);
         is_of.then(|| String::from_utf8_lossy(&words).replace('\0', " "))
     };
     fs::read_dir("/proc").expect("it is there").flatten().filter_map(of).collect()
@@ -302,11 +298,11 @@ fn interrupt(child: &mut Child) -> Option<i32> {
 }
 
 /// Starts it for a long time and waits until the loop runs under `tracer`; `None` where that is not to be had.
-fn in_the_middle(tracer: &str, folder: &Path) -> Option<Child> {
+fn in_the_middle(tracer: &str, directory: &Path) -> Option<Child> {
     // The order is random: until the tracer is the first.
     loop {
         let mut child = rtscope(&["--tracers", tracer, "--duration", "10min"])
-            .env("TMPDIR", folder)
+            .env("TMPDIR", directory)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -316,7 +312,7 @@ fn in_the_middle(tracer: &str, folder: &Path) -> Option<Child> {
         let line = line.expect("it says what it does");
         if line.ends_with(&format!(": {tracer}")) {
             // Whatever the tracer needs is there when the loop is.
-            while !of_folder(folder).iter().any(|words| words.contains(" npt --json")) {
+            while !of_folder(directory).iter().any(|words| words.contains(" npt --json")) {
                 std::thread::yield_now();
             }
             return Some(child);
@@ -331,7 +327,7 @@ fn in_the_middle(tracer: &str, folder: &Path) -> Option<Child> {
 
 #[test]
 fn a_signal_ends_it_with_the_rounds_that_were_complete() {
-    let _cpus = Cpus::take().expect("the build folder can be written");
+    let _cpus = Cpus::take().expect("the build directory can be written");
     let mut child = rtscope(&["--tracers", "rtscope", "--loops", "10k", "--rounds", "1000", "--json"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -356,20 +352,20 @@ fn a_signal_ends_it_with_the_rounds_that_were_complete() {
 // NEEDS: host
 #[test]
 fn root_after_ctrl_c_nothing_is_left_of_any_tracer() {
-    let _cpus = Cpus::take().expect("the build folder can be written");
+    let _cpus = Cpus::take().expect("the build directory can be written");
     for tracer in ["rtscope", "flight", "lttng", "perf", "bpftrace"] {
-        let folder = tempfile::tempdir().expect("a folder");
-        let Some(mut child) = in_the_middle(tracer, folder.path()) else { continue };
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let Some(mut child) = in_the_middle(tracer, directory.path()) else { continue };
         let uprobe = format!("rtscope_impact_{}/", child.id());
         let uprobes = || fs::read_to_string(UPROBES).unwrap_or_default();
         assert_eq!(uprobes().contains(&uprobe), tracer == "perf", "{}", uprobes());
         // No round was ended, so there is no result.
         assert_eq!(interrupt(&mut child), Some(1), "{tracer}");
-        assert_eq!(of_folder(folder.path()), Vec::<String>::new(), "{tracer}");
+        assert_eq!(of_folder(directory.path()), Vec::<String>::new(), "{tracer}");
         assert_eq!(
-            fs::read_dir(folder.path()).expect("it is ours").count(),
+            fs::read_dir(directory.path()).expect("it is ours").count(),
             0,
-            "{tracer}: its folder is gone"
+            "{tracer}: its directory is gone"
         );
         assert!(!uprobes().contains(&uprobe), "{tracer}: {}", uprobes());
     }
@@ -378,22 +374,22 @@ fn root_after_ctrl_c_nothing_is_left_of_any_tracer() {
 // NEEDS: host
 #[test]
 fn root_what_a_killed_run_left_is_removed_by_the_next() {
-    let _cpus = Cpus::take().expect("the build folder can be written");
-    let folder = tempfile::tempdir().expect("a folder");
-    let Some(mut child) = in_the_middle("perf", folder.path()) else { return };
+    let _cpus = Cpus::take().expect("the build directory can be written");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let Some(mut child) = in_the_middle("perf", directory.path()) else { return };
     child.kill().expect("it runs");
     child.wait().expect("it ends");
     let uprobe = format!("rtscope_impact_{}/", child.id());
     let uprobes = || fs::read_to_string(UPROBES).unwrap_or_default();
     assert!(uprobes().contains(&uprobe), "{}", uprobes());
     // Its children end with it.
-    while !of_folder(folder.path()).is_empty() {
+    while !of_folder(directory.path()).is_empty() {
         std::thread::yield_now();
     }
-    let left = || fs::read_dir(folder.path()).expect("it is ours").count();
-    assert_eq!(left(), 1, "the folder of the killed one");
+    let left = || fs::read_dir(directory.path()).expect("it is ours").count();
+    assert_eq!(left(), 1, "the directory of the killed one");
     let next = rtscope(&["--tracers", "perf", "--loops", "1k", "--rounds", "1"])
-        .env("TMPDIR", folder.path())
+        .env("TMPDIR", directory.path())
         .output();
     assert!(next.expect("it can be run").status.success());
     assert!(!uprobes().contains(&uprobe), "{}", uprobes());
@@ -402,14 +398,14 @@ fn root_what_a_killed_run_left_is_removed_by_the_next() {
 
 #[test]
 fn two_at_once_leave_each_others_folders_alone() {
-    let _cpus = Cpus::take().expect("the build folder can be written");
-    let folder = tempfile::tempdir().expect("a folder");
-    let Some(mut child) = in_the_middle("rtscope", folder.path()) else { return };
-    let left = || fs::read_dir(folder.path()).expect("it is ours").count();
+    let _cpus = Cpus::take().expect("the build directory can be written");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let Some(mut child) = in_the_middle("rtscope", directory.path()) else { return };
+    let left = || fs::read_dir(directory.path()).expect("it is ours").count();
     assert_eq!(left(), 1);
     // The other one records programs, so this one cannot, and says by whom they are recorded.
     let second = rtscope(&["--tracers", "rtscope", "--loops", "1k", "--rounds", "1", "--json"])
-        .env("TMPDIR", folder.path())
+        .env("TMPDIR", directory.path())
         .output();
     let report = object(&second.expect("it can be run"), "rtscope.impact/1");
     let reason = report["absent"][0]["reason"].as_str().expect("it is absent").to_string();
@@ -422,7 +418,7 @@ fn two_at_once_leave_each_others_folders_alone() {
 // NEEDS: host
 #[test]
 fn root_a_search_that_is_stopped_says_what_it_has_found() {
-    let _cpus = Cpus::take().expect("the build folder can be written");
+    let _cpus = Cpus::take().expect("the build directory can be written");
     let mut child = rtscope(&["--max-rate", "--tracers", "rtscope", "--duration", "50ms", "--json"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

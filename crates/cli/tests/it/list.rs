@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope list`: what it shows is what tracefs has, and who may not see it is told how to.
 
-use rtscope_testkit::process::program;
+use crate::command::{NOBODY, PublicCopy};
 use rtscope_testkit::skip;
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
-const NOBODY: u32 = 65534;
 const TRACEFS: &str = "/sys/kernel/tracing";
 
 fn list(arguments: &[&str]) -> Output {
-    let mut command = Command::new(program("rtscope").expect("built"));
+    let mut command = crate::command::rtscope();
     command.arg("list").args(arguments).stdin(Stdio::null()).output().expect("it can be run")
 }
 
@@ -121,13 +118,7 @@ fn root_exclusions_leave_out_and_misspelled_patterns_are_refused() {
 
 /// rtscope as a user without any right.
 fn as_nobody(arguments: &[&str]) -> Output {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
-    let copy = folder.path().join("rtscope");
-    fs::copy(program("rtscope").expect("built"), &copy).expect("there is room");
-    let mut command = Command::new(&copy);
-    command.args(arguments).current_dir("/").stdin(Stdio::null());
-    command.uid(NOBODY).gid(NOBODY).output().expect("it can be run")
+    PublicCopy::new().as_nobody(arguments).output().expect("it can be run")
 }
 
 const LIST: [&str; 3] = ["list", "-k", "sched:sched_switch"];

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope npt`: what it measures agrees with itself, and what is recorded of it agrees with what it says it did.
 
+use crate::command::number;
 use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::process::{Workload, program};
+use rtscope_testkit::process::Workload;
 use rtscope_testkit::skip;
 use serde_json::Value;
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn rtscope(arguments: &[&str]) -> Output {
-    Command::new(program("rtscope").expect("built")).args(arguments).output().expect("it can be run")
+    crate::command::rtscope().args(arguments).output().expect("it can be run")
 }
 
 /// The object of `--json` among what was printed.
@@ -25,13 +26,9 @@ fn npt(arguments: &[&str]) -> Value {
     result(&output, "rtscope.npt/1")
 }
 
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
-}
-
 #[test]
 fn every_turn_is_counted_once_and_the_gaps_are_the_time_it_took() {
-    let _cpus = Cpus::take().expect("the build folder can be written");
+    let _cpus = Cpus::take().expect("the build directory can be written");
     let report = npt(&["--loops", "2M", "--warm-up", "0"]);
     let all = &report["measured"][0];
     assert_eq!((&all["windows"], &all["turns"]), (&Value::from("all"), &Value::from(2_000_000)));
@@ -63,12 +60,12 @@ fn a_percentile_beyond_the_sample_is_not_known() {
 
 #[test]
 fn what_is_recorded_of_it_is_what_it_generated() {
-    let _cpus = Cpus::take().expect("the build folder can be written");
-    let folder = tempfile::tempdir().expect("a folder");
-    let trace = folder.path().join("trace");
-    let mut command = Command::new(program("rtscope").expect("built"));
+    let _cpus = Cpus::take().expect("the build directory can be written");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let trace = directory.path().join("trace");
+    let mut command = crate::command::rtscope();
     command.args(["record", "--json", "-u", "npt:*", "--user-buffer", "64M", "-o"]).arg(&trace).arg("--");
-    command.arg(program("rtscope").expect("built"));
+    command.arg(crate::command::path());
     command.args(["npt", "--json", "--spin", "20ms", "--loops", "500k", "--windows", "2ms"]);
     let output = command.output().expect("it can be run");
     assert!(output.status.success(), "{output:?}");
@@ -88,7 +85,7 @@ fn what_is_recorded_of_it_is_what_it_generated() {
     assert_eq!([&traced["windows"], &untraced["windows"]], ["traced", "untraced"]);
     let [with, without] = [traced, untraced].map(|windows| windows["turns"].as_u64().expect("a number"));
     assert_eq!(with + without, 500_000);
-    // Windows begin and end within a turn, and the turns of the warm-up have events too.
+    // Windows begin and end within an iteration, and the iterations of the warm-up have events too.
     assert!(generated.abs_diff(with) <= 6, "{generated} events in {with} turns");
     let cost = number(&traced["percentiles"][0]["ns"]) - number(&untraced["percentiles"][0]["ns"]);
     println!("an event costs about {cost:.1} ns here");
@@ -139,10 +136,10 @@ fn root_no_long_gap_of_a_recorded_program_is_rtscopes() {
     if std::thread::available_parallelism().expect("known").get() < 2 {
         skip!("with one CPU the recorder has to run between the program's turns");
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut command = Command::new(program("rtscope").expect("built"));
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut command = crate::command::rtscope();
     command.args(["record", "--json", "-u", "npt:*", "--user-buffer", "64M", "-o"]);
-    command.arg(folder.path().join("trace")).arg("--").arg(program("rtscope").expect("built"));
+    command.arg(directory.path().join("trace")).arg("--").arg(crate::command::path());
     // For less than a period's real-time share, so that it is not made to give up the CPU.
     command.args([
         "npt",
@@ -171,7 +168,7 @@ fn root_no_long_gap_of_a_recorded_program_is_rtscopes() {
 
 #[test]
 fn rate_and_burst_limit_the_events() {
-    let _cpus = Cpus::take().expect("the build folder can be written");
+    let _cpus = Cpus::take().expect("the build directory can be written");
     let report = npt(&["--duration", "200ms", "--rate", "1000/s"]);
     let events = report["events"]["generated"].as_u64().expect("a number");
     assert!((1..=202).contains(&events), "{events} events in 200 ms");
@@ -180,7 +177,7 @@ fn rate_and_burst_limit_the_events() {
     // Five windows of ten events, of which the first may have one more.
     assert!((1..=60).contains(&burst), "{burst} events in five windows of 10 ms");
     assert_eq!(report["window_lengths"]["untraced_ns"], 40_000_000);
-    // A turn that is kept waiting lengthens its window; most of the time is untraced still.
+    // An iteration that is kept waiting lengthens its window; most of the time is untraced still.
     let [traced, untraced] = [0, 1].map(|at| number(&report["measured"][at]["sum_ns"]));
     println!("traced {traced} ns, untraced {untraced} ns");
     assert!(untraced > traced, "{traced} {untraced}");
@@ -188,8 +185,8 @@ fn rate_and_burst_limit_the_events() {
 
 #[test]
 fn the_plot_is_a_picture_with_a_line_for_each_kind_of_window() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("npt.svg");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("npt.svg");
     npt(&["--loops", "100k", "--windows", "1ms", "--plot", &file.to_string_lossy()]);
     let picture = std::fs::read_to_string(&file).expect("it was written");
     assert!(picture.starts_with("<svg xmlns=") && picture.ends_with("</svg>\n"));
@@ -219,7 +216,7 @@ fn what_cannot_be_measured_is_refused() {
 fn a_signal_ends_it_with_what_was_measured_so_far() {
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
-    let mut command = Command::new(program("rtscope").expect("built"));
+    let mut command = crate::command::rtscope();
     command.args(["npt", "--json", "--spin", "1ms", "--warm-up", "0", "--duration", "10min"]);
     let child = command.stdout(std::process::Stdio::piped()).spawn().expect("it can be started");
     let pid = Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
@@ -237,7 +234,7 @@ fn a_signal_ends_it_with_what_was_measured_so_far() {
 
 #[test]
 fn other_commands_do_not_look_like_instrumented_programs() {
-    let _cpus = Cpus::take().expect("the build folder can be written");
+    let _cpus = Cpus::take().expect("the build directory can be written");
     // The list is made by such a command itself.
     let listed = rtscope(&["list", "--json"]);
     let text = String::from_utf8_lossy(&listed.stdout).into_owned();

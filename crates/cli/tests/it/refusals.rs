@@ -2,19 +2,14 @@
 //! What cannot be done is refused before anything is started, with a sentence that helps and with the documented exit code;
 //! and what a command line tool owes its users: help, completions, man pages.
 
-use rtscope_testkit::process::program;
+use crate::command::PublicCopy;
 use rtscope_testkit::skip;
 use rtscope_testkit::watch::Rtscope;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
-
-/// The user and group "nobody".
-const NOBODY: u32 = 65534;
 
 /// How a command ended.
 #[derive(Debug)]
@@ -34,7 +29,7 @@ fn outcome(command: &mut Command) -> Outcome {
 }
 
 fn rtscope<S: AsRef<OsStr>>(arguments: &[S]) -> Outcome {
-    outcome(Command::new(program("rtscope").expect("built")).args(arguments))
+    outcome(crate::command::rtscope().args(arguments))
 }
 
 /// With arguments that are fine but for these.
@@ -46,33 +41,6 @@ fn watch(arguments: &[&str]) -> Outcome {
 fn assert_refused(refused: &Outcome, words: &str) {
     assert!(refused.code == Some(2) && refused.error.contains(words), "'{words}' is not in {refused:?}");
     assert_eq!(refused.output, "", "nothing was done, so there is no result");
-}
-
-fn is_root() -> bool {
-    own_uid() == 0
-}
-
-fn own_uid() -> u32 {
-    use std::os::unix::fs::MetadataExt;
-    fs::metadata("/proc/self").map_or(u32::MAX, |own| own.uid())
-}
-
-/// A folder that anybody may enter, with a copy of rtscope that anybody may run.
-fn public_copy() -> (TempDir, PathBuf) {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
-    let copy = folder.path().join("rtscope");
-    fs::copy(program("rtscope").expect("built"), &copy).expect("there is room");
-    (folder, copy)
-}
-
-fn as_nobody(program: &Path, arguments: &[&str]) -> Outcome {
-    let mut command = Command::new(program);
-    command.args(arguments).current_dir("/");
-    if is_root() {
-        command.uid(NOBODY).gid(NOBODY);
-    }
-    outcome(&mut command)
 }
 
 #[test]
@@ -131,40 +99,41 @@ fn a_snapshot_folder_that_is_a_file_is_refused() {
 
 #[test]
 fn a_snapshot_folder_without_permission_is_refused() {
-    let (folder, copy) = public_copy();
-    let closed = folder.path().join("closed");
-    fs::create_dir(&closed).expect("there is room");
+    let copy = PublicCopy::new();
+    let closed = copy.dir.path().join("closed");
+    fs::create_dir(&closed).expect("it can be written");
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o555)).expect("it is ours");
     let path = closed.to_str().expect("plain");
     let all = ["watch", "response", "--threshold", "1ms", "--snapshot-dir", path];
-    assert_refused(&as_nobody(&copy, &all), "Permission denied");
+    assert_refused(&outcome(&mut copy.as_nobody(&all)), "Permission denied");
 }
 
 // NEEDS: host
 #[test]
 fn root_a_read_only_snapshot_folder_is_refused() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let directory = tempfile::tempdir().expect("a temporary directory");
     let script = "mount -t tmpfs -o ro none \"$1\" && exec \"$0\" watch response --threshold 1ms --snapshot-dir \"$1\"";
-    let Some(refused) = in_private_mounts(script, &[folder.path().as_os_str()]) else { return };
+    let Some(refused) = in_private_mounts(script, &[directory.path().as_os_str()]) else { return };
     assert_refused(&refused, "Read-only file system");
 }
 
-/// Runs a shell script, in which `$0` is rtscope, where mounts are its own. `None`, and said why, where that cannot be done.
+/// Runs a shell script, in which `$0` is rtscope, where mounts are its own. `None`, and the reason reported, where that cannot be done.
 fn in_private_mounts(script: &str, arguments: &[&OsStr]) -> Option<Outcome> {
     if !Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success()) {
         skip::say("unshare -m needs root");
         return None;
     }
     let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", script]).arg(program("rtscope").expect("built")).args(arguments);
+    command.args(["-m", "sh", "-c", script]).arg(crate::command::path()).args(arguments);
     Some(outcome(&mut command))
 }
 
 #[test]
 fn without_privilege_a_watch_says_what_caps_says() {
-    let (_folder, copy) = public_copy();
-    let watch = as_nobody(&copy, &["watch", "response", "--threshold", "1ms", "--duration", "1ms"]);
-    let caps = as_nobody(&copy, &["caps"]);
+    let copy = PublicCopy::new();
+    let watch =
+        outcome(&mut copy.as_nobody(&["watch", "response", "--threshold", "1ms", "--duration", "1ms"]));
+    let caps = outcome(&mut copy.as_nobody(&["caps"]));
     assert_eq!((watch.code, caps.code), (Some(3), Some(3)), "{watch:?} {caps:?}");
     assert!(watch.error.contains("CAP_BPF and CAP_PERFMON"), "{watch:?}");
     assert_eq!(watch.error, caps.error);
@@ -174,11 +143,12 @@ fn without_privilege_a_watch_says_what_caps_says() {
 
 #[test]
 fn without_privilege_a_command_is_not_started() {
-    let (folder, copy) = public_copy();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
-    let proof = folder.path().join("proof");
+    let copy = PublicCopy::new();
+    fs::set_permissions(copy.dir.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let proof = copy.dir.path().join("proof");
     let proof_text = proof.to_str().expect("plain");
-    let refused = as_nobody(&copy, &["watch", "response", "--threshold", "1ms", "--", "touch", proof_text]);
+    let refused =
+        outcome(&mut copy.as_nobody(&["watch", "response", "--threshold", "1ms", "--", "touch", proof_text]));
     assert_eq!(refused.code, Some(3), "{refused:?}");
     assert!(!proof.exists());
 }
@@ -202,9 +172,7 @@ fn root_the_two_capabilities_that_caps_asks_for_are_enough() {
         return;
     }
     let mut command = Command::new("setpriv");
-    command
-        .args(["--bounding-set=-all,+bpf,+perfmon", "--inh-caps=-all"])
-        .arg(program("rtscope").expect("built"));
+    command.args(["--bounding-set=-all,+bpf,+perfmon", "--inh-caps=-all"]).arg(crate::command::path());
     command.args(["watch", "response", "--threshold", "1s", "--json", "--duration", "100ms"]);
     let said = Rtscope::start(command).and_then(Rtscope::finish).expect("ends by itself");
     assert_eq!(said.code(), Some(0), "{:?}", said.notes);
@@ -213,11 +181,11 @@ fn root_the_two_capabilities_that_caps_asks_for_are_enough() {
 // NEEDS: host
 #[test]
 fn root_one_of_the_two_capabilities_is_not_enough_and_that_is_said() {
-    if !is_root() {
-        skip!("capabilities can only be dropped by root");
+    if skip::without_root() {
+        return;
     }
     let mut command = Command::new("setpriv");
-    command.args(["--bounding-set=-all,+bpf", "--inh-caps=-all"]).arg(program("rtscope").expect("built"));
+    command.args(["--bounding-set=-all,+bpf", "--inh-caps=-all"]).arg(crate::command::path());
     let refused = outcome(command.args(["watch", "response", "--threshold", "1s", "--duration", "1ms"]));
     assert!(refused.code == Some(3) && refused.error.contains("CAP_BPF and CAP_PERFMON"), "{refused:?}");
 }
@@ -233,7 +201,7 @@ fn caps_as_json_has_its_schema() {
 #[test]
 fn results_that_cannot_be_written_are_a_failure() {
     let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("every Linux has it");
-    let mut command = Command::new(program("rtscope").expect("built"));
+    let mut command = crate::command::rtscope();
     let output = command.args(["completions", "bash"]).stdout(full).output().expect("it can be run");
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && error.contains("No space left"), "{error}");
@@ -241,18 +209,18 @@ fn results_that_cannot_be_written_are_a_failure() {
 
 #[test]
 fn explaining_what_is_no_snapshot_fails_with_a_hint() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().to_str().expect("plain");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().to_str().expect("plain");
     let failed = rtscope(&["explain", path]);
     assert!(failed.code == Some(1) && failed.error.contains("is this the folder of a saved"), "{failed:?}");
 }
 
 #[test]
 fn explaining_a_snapshot_of_another_format_fails() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    fs::write(folder.path().join("trigger.json"), "{\"schema\": \"rtscope.snapshot/99\"")
-        .expect("there is room");
-    let failed = rtscope(&["explain", folder.path().to_str().expect("plain")]);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    fs::write(directory.path().join("trigger.json"), "{\"schema\": \"rtscope.snapshot/99\"")
+        .expect("it can be written");
+    let failed = rtscope(&["explain", directory.path().to_str().expect("plain")]);
     assert!(failed.code == Some(1) && failed.error.contains("trigger.json"), "{failed:?}");
 }
 
@@ -278,9 +246,9 @@ fn completions_are_made_for_three_shells() {
         let made = rtscope(&["completions", shell]);
         assert!(made.code == Some(0) && made.output.contains("snapshot-dir"), "{shell}");
         // A shell that is not installed cannot check them.
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let file = folder.path().join("completions");
-        fs::write(&file, &made.output).expect("there is room");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("completions");
+        fs::write(&file, &made.output).expect("it can be written");
         if let Ok(checked) = Command::new(shell).arg("-n").arg(&file).output() {
             assert!(checked.status.success() && checked.stderr.is_empty(), "{shell}: {checked:?}");
         }
@@ -289,8 +257,8 @@ fn completions_are_made_for_three_shells() {
 
 #[test]
 fn man_pages_are_made_for_every_command() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let dir = folder.path().join("new").join("man1");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let dir = directory.path().join("new").join("man1");
     assert_eq!(rtscope(&[OsStr::new("man"), dir.as_os_str()]).code, Some(0));
     for page in [
         "rtscope",
@@ -307,8 +275,8 @@ fn man_pages_are_made_for_every_command() {
 
 #[test]
 fn what_would_be_ignored_is_refused() {
-    let folder = TempDir::new().expect("a folder");
-    let target = folder.path().join("trace");
+    let directory = TempDir::new().expect("a temporary directory");
+    let target = directory.path().join("trace");
     let target = target.to_str().expect("plain");
     for options in [
         &["--cpu", "0"][..],
@@ -323,5 +291,5 @@ fn what_would_be_ignored_is_refused() {
         assert_refused(&refused, options[0]);
         assert_refused(&refused, "tracepoints (-k)");
     }
-    assert!(fs::read_dir(folder.path()).expect("it is there").next().is_none());
+    assert!(fs::read_dir(directory.path()).expect("it is there").next().is_none());
 }

@@ -2,7 +2,9 @@
 //! `rtscope record -u` and `rtscope list` against a program that counts what it emits (crates/testkit/c/emitter.c), compiled here
 //! as a user would. In each: recorded + lost = emitted; babeltrace2 and strace are the judges.
 
-use super::fixture::{Recorded, rtscope};
+use super::fixture::{Recorded, begun, interrupt, send};
+use crate::command::{field, lost, root, rtscope};
+use nix::sys::signal::Signal;
 use rtscope_testkit::skip;
 use serde_json::Value;
 use std::fs;
@@ -33,7 +35,7 @@ impl EmitterFixture {
 
     fn with(compiler: &str, flags: &[&str]) -> Option<EmitterFixture> {
         let fixture = super::fixture::Fixture::new();
-        let source = super::fixture::root().join("crates/testkit/c/emitter.c");
+        let source = root().join("crates/testkit/c/emitter.c");
         let emitter = fixture.compile(compiler, flags, &source, "emitter")?;
         Some(EmitterFixture { fixture, emitter })
     }
@@ -53,10 +55,6 @@ fn account(output: &Output) -> Value {
 
 fn emitted(output: &Output) -> u64 {
     Recorded::printed_in(output, "emitted ")
-}
-
-fn lost(account: &Value) -> u64 {
-    super::fixture::lost(account)
 }
 
 /// What babeltrace2 reads; it must have nothing to complain about but what was lost.
@@ -188,38 +186,11 @@ fn texts_and_sequences_are_what_they_were() {
 
 /// An emitter that waits for a line.
 fn waiting(fixture: &EmitterFixture, count: &str) -> Child {
-    let mut child = Command::new(&fixture.emitter)
-        .args(["wait", count])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("it can be started");
-    let mut line = String::new();
-    let mut output = BufReader::new(child.stdout.as_mut().expect("piped"));
-    output.read_line(&mut line).expect("it says that it is ready");
-    assert_eq!(line, "ready\n");
-    child
+    super::fixture::waiting(Command::new(&fixture.emitter).args(["wait", count]))
 }
 
-/// A recorder that has begun.
 fn recorder(fixture: &EmitterFixture, options: &[&str]) -> Child {
-    let mut child = fixture
-        .recorder(options)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it can be started");
-    let mut line = String::new();
-    let mut notes = BufReader::new(child.stderr.as_mut().expect("piped"));
-    notes.read_line(&mut line).expect("it says that it records");
-    assert!(line.contains("recording 'test:*'"), "{line}");
-    child
-}
-
-fn end(recorder: Child) -> Output {
-    let pid = nix::unistd::Pid::from_raw(recorder.id() as i32);
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("it runs");
-    recorder.wait_with_output().expect("it ends")
+    begun(&mut fixture.recorder(options))
 }
 
 #[test]
@@ -241,7 +212,7 @@ fn programs_that_ran_before_the_recorder_are_listed_and_recorded() {
     let recorder = recorder(&fixture, &[]);
     child.stdin.take().expect("piped").write_all(b"\n").expect("it reads");
     let output = child.wait_with_output().expect("it ends");
-    let account = account(&end(recorder));
+    let account = account(&interrupt(recorder));
     assert_complete(&fixture, &account, emitted(&output));
     assert_eq!(emitted(&output), 7000);
 }
@@ -251,16 +222,15 @@ fn what_a_killed_program_had_committed_is_recorded() {
     let Some(fixture) = EmitterFixture::new() else { return };
     // It fills its ring while nobody empties it: the recorder is stopped. Then it is killed.
     let recorder = recorder(&fixture, &["--user-buffer", "64M"]);
-    let pid = nix::unistd::Pid::from_raw(recorder.id() as i32);
     let mut child = waiting(&fixture, "100000");
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("it runs");
+    send(&recorder, Signal::SIGSTOP);
     child.stdin.as_mut().expect("piped").write_all(b"\n").expect("it reads");
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("it says how many");
     child.kill().expect("it runs, or has ended");
     child.wait().expect("it ends");
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).expect("it is stopped");
-    let account = account(&end(recorder));
+    send(&recorder, Signal::SIGCONT);
+    let account = account(&interrupt(recorder));
     assert_complete(&fixture, &account, 100_000);
     assert_eq!(lost(&account), 0);
 }
@@ -280,7 +250,7 @@ fn a_killed_recorder_is_followed_by_another() {
         rtscope().args(["record", "--json", "--recover"]).arg(fixture.trace()).output().expect("it runs");
     let before = account(&recovered)["events"].as_u64().expect("a number");
     fs::remove_dir_all(fixture.trace()).expect("it was made");
-    let account = account(&end(recorder(&fixture, &[])));
+    let account = account(&interrupt(recorder(&fixture, &[])));
     println!("the first recorded {before}, the second {}", account["events"]);
     assert_eq!(before + account["events"].as_u64().expect("a number") + lost(&account), 50_000);
     assert!(lost(&account) > 0);
@@ -368,7 +338,7 @@ fn a_flight_recorder_saves_the_newest_events_when_asked() {
         String::from_utf8_lossy(&asked.stdout).trim(),
         first.canonicalize().expect("there").to_str().expect("plain")
     );
-    end(recorder);
+    interrupt(recorder);
     assert!(fixture.trace().join("2").is_dir(), "the end saves, too");
     let Some(lines) = babeltrace2(&first) else { return };
     // 64 KiB hold some 2700 of them; the last one is there, and nothing is missing before it.
@@ -376,11 +346,6 @@ fn a_flight_recorder_saves_the_newest_events_when_asked() {
     for (line, number) in lines.iter().rev().zip((0..1_000_000).rev()) {
         assert!(line.contains(&format!("{{ n = {number}, ")), "{number}: {line}");
     }
-}
-
-fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
-    let at = line.find(&format!(" {name} = "))? + name.len() + 4;
-    line[at..].split([',', ' ']).next()
 }
 
 // NEEDS: host
@@ -391,7 +356,7 @@ fn root_a_snapshot_has_programs_events_between_the_switches_of_their_thread() {
     }
     let Some(fixture) = EmitterFixture::new() else { return };
     let snapshots = fixture.dir.path().join("snapshots");
-    fs::create_dir(&snapshots).expect("a folder");
+    fs::create_dir(&snapshots).expect("a temporary directory");
     let mut victim = Command::new(&fixture.emitter).args(["iterations"]).spawn().expect("it can be started");
     let path = snapshots.to_str().expect("plain");
     let mut watch = rtscope_testkit::watch::Rtscope::watch(&[

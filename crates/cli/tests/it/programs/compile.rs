@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `include/rtscope` as compilers and other tools see it, and the README's example as it is printed there.
 
-use super::fixture::{Fixture, lines, root, rtscope};
+use super::fixture::{Fixture, block, lines};
+use crate::command::{root, rtscope};
 use rtscope_testkit::skip;
 use std::fs;
 use std::path::Path;
@@ -119,28 +120,20 @@ fn root_bpftrace_gets_the_events_while_nobody_records_them() {
     assert!(text.contains("@n: 1000") && text.contains("@most: 999"), "{text}");
 }
 
-/// The text of the README's fenced block of this language behind the heading.
-fn block(readme: &str, language: &str) -> String {
-    let section = readme.split("# Tracing a program").nth(1).expect("the section");
-    let fenced = section.split(&format!("```{language}\n")).nth(1).expect("a block");
-    fenced.split("```").next().expect("its end").to_string()
-}
-
 #[test]
 fn the_readmes_example_compiles_and_traces_as_printed() {
     let fixture = Fixture::new();
-    let readme = fs::read_to_string(root().join("docs/programs.md")).expect("it is there");
-    fs::write(fixture.path("motor.c"), block(&readme, "c")).expect("a file of the test");
+    fs::write(fixture.path("motor.c"), block("c")).expect("a file of the test");
     std::os::unix::fs::symlink(
         root().join("include").canonicalize().expect("there"),
         fixture.path("include"),
     )
     .expect("a file of the test");
     let own = rtscope().get_program().to_owned();
-    let folder = Path::new(&own).parent().expect("it is in a folder").display().to_string();
-    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+    let directory = Path::new(&own).parent().expect("it is in a directory").display().to_string();
+    let path = format!("{directory}:{}", std::env::var("PATH").unwrap_or_default());
     let output = Command::new("sh")
-        .args(["-e", "-c", &block(&readme, "sh")])
+        .args(["-e", "-c", &block("sh")])
         .env("PATH", path)
         .current_dir(fixture.dir.path())
         .output()
@@ -150,7 +143,7 @@ fn the_readmes_example_compiles_and_traces_as_printed() {
         let events = text.lines().filter_map(|line| Some(line[line.find("motor:setpoint:")?..].to_string()));
         events.collect()
     };
-    let expected = events(&block(&readme, "text"));
+    let expected = events(&block("text"));
     assert_eq!(expected.len(), 3);
     assert_eq!(events(&String::from_utf8_lossy(&output.stdout)), expected);
     assert_eq!(lines(&fixture.trace()).len(), 3);
@@ -160,7 +153,7 @@ fn the_readmes_example_compiles_and_traces_as_printed() {
 fn what_is_installed_is_found_by_pkg_config_and_cmake() {
     let fixture = Fixture::new();
     let prefix = fixture.path("prefix");
-    let program = rtscope_testkit::process::program("rtscope").expect("built");
+    let program = crate::command::path();
     let install = Command::new(root().join("dist/install.sh")).arg(&program).arg(&prefix).output();
     let install = install.expect("it can be run");
     assert!(install.status.success(), "{install:?}");

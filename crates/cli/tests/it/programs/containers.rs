@@ -2,14 +2,16 @@
 //! Programs in containers: mount and PID namespaces of their own, with a `/dev/shm` of their own. Root records them from outside.
 //! In each: recorded + lost = emitted.
 
-use super::fixture::{Fixture, Recorded, rtscope};
+use super::fixture::{Fixture, Recorded, begun, interrupt, send};
+use crate::command::rtscope;
+use nix::sys::signal::Signal;
 use rtscope_testkit::process::{program, wait_until};
 use rtscope_testkit::skip;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// A container in which a shell obeys.
 struct Container {
@@ -93,15 +95,12 @@ impl Recorder {
         self.0.as_mut().expect("it has not been ended")
     }
 
-    fn signal(&mut self, signal: nix::sys::signal::Signal) {
-        let pid = nix::unistd::Pid::from_raw(self.child().id() as i32);
-        nix::sys::signal::kill(pid, signal).expect("it runs");
+    fn signal(&mut self, signal: Signal) {
+        send(self.child(), signal);
     }
 
     fn end(mut self) -> Recorded {
-        self.signal(nix::sys::signal::Signal::SIGINT);
-        let child = self.0.take().expect("it has not been ended");
-        let output: Output = child.wait_with_output().expect("it ends");
+        let output = interrupt(self.0.take().expect("it has not been ended"));
         assert!(output.status.success(), "{output:?}");
         Recorded::of(output)
     }
@@ -119,14 +118,7 @@ impl Drop for Recorder {
 
 /// A recorder that has begun.
 fn recorder(fixture: &Fixture, options: &[&str]) -> Recorder {
-    let mut command = fixture.recorder(options);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
-    let mut line = String::new();
-    let mut notes = BufReader::new(child.stderr.take().expect("piped"));
-    notes.read_line(&mut line).expect("it says that it records");
-    let recorder = Recorder(Some(child));
-    assert!(line.contains("recording 'test:*'"), "{line}");
-    recorder
+    Recorder(Some(begun(&mut fixture.recorder(options))))
 }
 
 /// What `rtscope list` says of programs in containers.
@@ -218,11 +210,11 @@ fn root_what_a_killed_container_had_committed_is_recorded() {
     container.obey(&format!("{} wait 100000", emitter()));
     assert_eq!(container.line(), "ready");
     wait_until("its ring is known", || listed().iter().any(|program| program["enabled"] != 0));
-    recorder.signal(nix::sys::signal::Signal::SIGSTOP);
+    recorder.signal(Signal::SIGSTOP);
     container.obey("");
     assert_eq!(container.emitted(), 100_000);
     drop(container);
-    recorder.signal(nix::sys::signal::Signal::SIGCONT);
+    recorder.signal(Signal::SIGCONT);
     let recorded = recorder.end();
     assert_eq!((recorded.events(), recorded.lost()), (100_000, 0), "{}", recorded.account);
 }
@@ -257,7 +249,7 @@ fn root_a_container_of_an_ordinary_user_is_recorded_as_that_users() {
     }
     let fixture = Fixture::new();
     let emitter = fixture.path("emitter");
-    fs::copy(program("rtscope-emitter").expect("built"), &emitter).expect("there is room");
+    fs::copy(program("rtscope-emitter").expect("built"), &emitter).expect("it can be written");
     let user = ["setpriv", "--reuid=4711", "--regid=4711", "--clear-groups"];
     let allowed = Command::new(user[0]).args(&user[1..]).args(["unshare", "-U", "-r", "true"]).output();
     if !allowed.is_ok_and(|output| output.status.success()) {
@@ -267,7 +259,7 @@ fn root_a_container_of_an_ordinary_user_is_recorded_as_that_users() {
     let recorder = recorder(&fixture, &[]);
     container.obey(&format!("{} wait 1000", emitter.display()));
     assert_eq!(container.line(), "ready");
-    // Root's session for all cannot be there; its folder is found as soon as it is made.
+    // Root's session for all cannot be there; its directory is found as soon as it is made.
     wait_until("it is enabled", || listed().iter().any(|program| program["enabled"] != 0));
     assert_eq!(listed()[0]["uid"], 4711, "not 0, as it is called there");
     container.obey("");
@@ -306,15 +298,15 @@ fn root_what_a_user_mounts_in_a_container_is_not_touched() {
     let mut container = Container::start_with(&user, &["-U", "-r"]);
     container.obey("cd /dev/shm && mkdir -m 700 rtscope-0 rtscope-1 rtscope-3 && touch rtscope-session");
     container.obey(&format!("ln -s {} rtscope-2", fixture.dir.path().display()));
-    for (folder, name) in mounted {
-        let (from, to) = (fixture.path(name), format!("{folder}/{name}"));
+    for (directory, name) in mounted {
+        let (from, to) = (fixture.path(name), format!("{directory}/{name}"));
         container.obey(&format!("touch {to} && mount --bind {} {to} && echo done", from.display()));
         assert_eq!(container.line(), "done");
     }
-    // Nor a whole folder, with what another user has in it.
+    // Nor a whole directory, with what another user has in it.
     container.obey(&format!("mount --bind {} rtscope-1 && echo done", fixture.dir.path().display()));
     assert_eq!(container.line(), "done");
-    // Nor are there folders for the asking: one of each owner is served.
+    // Nor are there directories for the asking: one of each owner is served.
     container.obey("for i in 4 5 6 7 8; do mkdir -m 700 rtscope-$i; done; echo done");
     assert_eq!(container.line(), "done");
     let emitter = program("rtscope-emitter").expect("built");

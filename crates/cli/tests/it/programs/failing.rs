@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Recorders of programs that fail: programs run on, switched off where that is possible, and what they recorded is not lost.
 
-use super::fixture::{Fixture, Recorded, rtscope};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use super::fixture::{Fixture, Recorded, begun, interrupt, send};
+use crate::command::rtscope;
+use nix::sys::signal::Signal;
 use rtscope_testkit::skip;
 use serde_json::Value;
 use std::fs;
@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// An emitter that waits for a line, and then emits so many events.
+/// An emitter that waits for a line, and then emits this many events.
 fn waiting(emitter: &Path, count: &str) -> Child {
     super::fixture::waiting(Command::new(emitter).args(["wait", count]).env("RTSCOPE_ALLOW_BLOCKING", "1"))
 }
@@ -20,15 +20,6 @@ fn waiting(emitter: &Path, count: &str) -> Child {
 fn emit(mut child: Child) {
     child.stdin.take().expect("piped").write_all(b"\n").expect("it reads");
     assert!(child.wait().expect("it ends").success());
-}
-
-/// Waits until a recorder says that it records.
-fn begun(mut command: Command) -> Child {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
-    let mut line = String::new();
-    BufReader::new(child.stderr.as_mut().expect("piped")).read_line(&mut line).expect("it says so");
-    assert!(line.contains("recording 'test:*'"), "{line}");
-    child
 }
 
 /// How many events of a running program are enabled.
@@ -44,7 +35,7 @@ fn enabled(child: &Child) -> u64 {
 fn nobody_waits_for_ever_for_a_recorder_that_was_killed() {
     let fixture = Fixture::new();
     let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
-    let mut recorder = begun(fixture.recorder(&["--user-buffer", "64K", "--blocking"]));
+    let mut recorder = begun(&mut fixture.recorder(&["--user-buffer", "64K", "--blocking"]));
     let child = waiting(&emitter, "50000");
     recorder.kill().expect("it runs");
     recorder.wait().expect("it ends");
@@ -52,9 +43,8 @@ fn nobody_waits_for_ever_for_a_recorder_that_was_killed() {
     let recovered = rtscope().args(["record", "--json", "--recover"]).arg(fixture.trace()).output();
     let first = Recorded::of(recovered.expect("it can be run"));
     fs::remove_dir_all(fixture.trace()).expect("it was made");
-    let second = begun(fixture.recorder(&[]));
-    kill(Pid::from_raw(second.id() as i32), Signal::SIGINT).expect("it runs");
-    let second = Recorded::of(second.wait_with_output().expect("it ends"));
+    let second = begun(&mut fixture.recorder(&[]));
+    let second = Recorded::of(interrupt(second));
     println!("{} + {} recorded + {} lost", first.events(), second.events(), second.lost());
     assert!(second.lost() > 0 && second.account["waits"].as_u64() > Some(0), "{}", second.account);
     assert_eq!(first.events() + second.events() + second.lost(), 50_000);
@@ -77,7 +67,7 @@ fn what_a_recorder_had_taken_when_it_was_killed_is_a_whole_trace() {
     let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
     let second = fixture.path("second");
     for bytes in [1, 300_000, 1_000_000] {
-        let mut recorder = begun(fixture.recorder(&["--user-buffer", "64K", "--blocking"]));
+        let mut recorder = begun(&mut fixture.recorder(&["--user-buffer", "64K", "--blocking"]));
         let mut child = waiting(&emitter, &EVENTS.to_string());
         child.stdin.as_mut().expect("piped").write_all(b"\n").expect("it reads");
         let stream = fixture.path("trace.partial/trace/user_0");
@@ -88,10 +78,9 @@ fn what_a_recorder_had_taken_when_it_was_killed_is_a_whole_trace() {
         recorder.wait().expect("it ends");
         let mut command = rtscope();
         command.args(["record", "--json", "-u", "test:*", "--blocking", "-o"]).arg(&second);
-        let follower = begun(command);
+        let follower = begun(&mut command);
         assert!(child.wait().expect("it ends").success());
-        kill(Pid::from_raw(follower.id() as i32), Signal::SIGINT).expect("it runs");
-        let followed = Recorded::of(follower.wait_with_output().expect("it ends"));
+        let followed = Recorded::of(interrupt(follower));
         assert_eq!(followed.lost(), 0, "{}", followed.account);
         let recovered = rtscope().args(["record", "--json", "--recover"]).arg(fixture.trace()).output();
         let recovered = Recorded::of(recovered.expect("it can be run"));
@@ -125,9 +114,8 @@ fn a_flight_recorder_goes_on_after_a_snapshot_that_could_not_be_written() {
     assert!(line.contains("record into memory"), "{line}");
     emit(child);
     // The first snapshot's place is taken.
-    fs::create_dir(fixture.trace().join("1")).expect("the folder is there");
-    let own = Pid::from_raw(recorder.id() as i32);
-    kill(own, Signal::SIGUSR1).expect("it runs");
+    fs::create_dir(fixture.trace().join("1")).expect("the directory is there");
+    send(&recorder, Signal::SIGUSR1);
     while !line.contains("recording goes on") {
         line.clear();
         assert!(said.read_line(&mut line).expect("text") > 0, "it ended");
@@ -137,7 +125,7 @@ fn a_flight_recorder_goes_on_after_a_snapshot_that_could_not_be_written() {
     let asked = String::from_utf8_lossy(&asked.stdout).into_owned();
     assert!(asked.trim().ends_with("/2"), "{asked}");
     assert_eq!(super::fixture::lines(Path::new(asked.trim())).len(), 1000);
-    kill(own, Signal::SIGINT).expect("it runs");
+    send(&recorder, Signal::SIGINT);
     assert!(recorder.wait().expect("it ends").success());
 }
 
@@ -151,7 +139,7 @@ fn a_recorder_without_room_switches_programs_off() {
     command.args(["-c", "ulimit -c 0; ulimit -f 512; exec \"$0\" \"$@\""]);
     let recorder = fixture.recorder(&[]);
     command.arg(recorder.get_program()).args(recorder.get_args());
-    let recorder = begun(command);
+    let recorder = begun(&mut command);
     assert!(enabled(&other) > 0);
     emit(child);
     let output = recorder.wait_with_output().expect("it ends by itself");
@@ -225,11 +213,11 @@ fn a_recorder_that_is_told_to_end_many_times_ends_in_order() {
     let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
     let child = waiting(&emitter, "1000");
     for signal in [Signal::SIGTERM, Signal::SIGHUP] {
-        let mut recorder = begun(fixture.recorder(&[]));
+        let mut recorder = begun(&mut fixture.recorder(&[]));
         assert!(enabled(&child) > 0);
         // As a parent with many threads tells of its death, or a terminal and its shell of theirs.
         while recorder.try_wait().expect("it was started").is_none() {
-            kill(Pid::from_raw(recorder.id() as i32), signal).expect("it is not waited for yet");
+            send(&recorder, signal);
             // It shall also come to its own work.
             std::thread::sleep(std::time::Duration::from_millis(1));
         }

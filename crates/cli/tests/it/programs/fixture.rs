@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What tests of instrumented programs share: a temporary directory, programs compiled as a user would, and the recorder's summary.
 
+use crate::command::{lost, root, rtscope};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::process::program;
 use rtscope_testkit::skip;
 use serde_json::Value;
 use std::ffi::OsStr;
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -16,21 +19,13 @@ pub struct Fixture {
     _cpus: Cpus,
 }
 
-pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-pub fn rtscope() -> Command {
-    Command::new(program("rtscope").expect("built"))
-}
-
 impl Fixture {
     pub fn new() -> Fixture {
         let dir = tempfile::tempdir().expect("a temporary directory");
         // Programs of other users have to reach it.
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
             .expect("it is ours");
-        Fixture { dir, _cpus: Cpus::take().expect("the build folder can be written") }
+        Fixture { dir, _cpus: Cpus::take().expect("the build directory can be written") }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -91,10 +86,34 @@ pub fn waiting(command: &mut Command) -> Child {
     child
 }
 
-/// All that an account says was lost.
-pub fn lost(account: &Value) -> u64 {
-    let losses = account["losses"].as_array().expect("losses");
-    losses.iter().map(|loss| loss["count"].as_u64().expect("a known number")).sum()
+/// Starts a recorder and waits until it reports that it records.
+#[track_caller]
+pub fn begun(command: &mut Command) -> Child {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
+    let mut line = String::new();
+    let mut notes = BufReader::new(child.stderr.as_mut().expect("piped"));
+    notes.read_line(&mut line).expect("it reports that it records");
+    assert!(line.contains("recording 'test:*'"), "{line}");
+    child
+}
+
+/// Ends a recorder as Ctrl-C does.
+pub fn interrupt(recorder: Child) -> Output {
+    send(&recorder, Signal::SIGINT);
+    recorder.wait_with_output().expect("it ends")
+}
+
+/// Sends a signal to a process that was not waited for.
+pub fn send(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id() as i32), signal).expect("it is not waited for yet");
+}
+
+/// The text of the fenced block of this language in the guide's section on tracing a program.
+pub fn block(language: &str) -> String {
+    let guide = fs::read_to_string(root().join("docs/programs.md")).expect("it is there");
+    let section = guide.split("# Tracing a program").nth(1).expect("the section");
+    let fenced = section.split(&format!("```{language}\n")).nth(1).expect("a block");
+    fenced.split("```").next().expect("its end").to_string()
 }
 
 /// What a recording came to.

@@ -2,7 +2,9 @@
 //! Rust programs with the events of `rtscope-probe` (crates/testkit/src/bin/rtscope-emitter.rs), alone and with C in one process.
 //! In each test: recorded + lost = emitted.
 
-use super::fixture::{Fixture, Recorded, lines, root, rtscope, waiting};
+use super::fixture::{Fixture, Recorded, begun, block, interrupt, lines, send, waiting};
+use crate::command::{root, rtscope};
+use nix::sys::signal::Signal;
 use rtscope_testkit::process::program;
 use rtscope_testkit::skip;
 use std::fs;
@@ -141,13 +143,13 @@ fn a_process_with_events_in_rust_and_c_has_one_ring_a_thread() {
     assert_eq!(loaded.account["rings"], 1, "{}", loaded.account);
 }
 
-/// Compiles with this build's crate, as cargo would for a user. `None`, and said why, without a compiler.
+/// Compiles with this build's crate, as cargo would for a user. `None`, and the reason reported, without a compiler.
 fn rustc(fixture: &Fixture, flags: &[&str], source: &str, to: &str) -> Option<PathBuf> {
     if skip::without_tool("rustc") {
         return None;
     }
-    let folder = program("rtscope").expect("built").with_file_name("deps");
-    let libraries = fs::read_dir(&folder).expect("it is there").flatten();
+    let directory = crate::command::path().with_file_name("deps");
+    let libraries = fs::read_dir(&directory).expect("it is there").flatten();
     let library = libraries
         .filter(|file| {
             let name = file.file_name().to_string_lossy().into_owned();
@@ -163,7 +165,7 @@ fn rustc(fixture: &Fixture, flags: &[&str], source: &str, to: &str) -> Option<Pa
         .arg("--extern")
         .arg(format!("rtscope_probe={}", library.path().display()))
         .arg("-L")
-        .arg(&folder)
+        .arg(&directory)
         .arg("-o")
         .args([&to, &path])
         // So that it is the compiler of this workspace.
@@ -187,14 +189,6 @@ fn a_c_program_with_a_rust_library_has_one_ring_a_thread() {
     assert_eq!(recorded.of_event("test:library"), 100);
     let texts = lines(&fixture.trace()).iter().filter(|line| line.contains("text = \"of Rust\"")).count();
     assert_eq!(texts, 100);
-}
-
-/// The text of the README's fenced block of this language behind the heading.
-fn block(language: &str) -> String {
-    let readme = fs::read_to_string(root().join("docs/programs.md")).expect("it is there");
-    let section = readme.split("# Tracing a program").nth(1).expect("the section");
-    let fenced = section.split(&format!("```{language}\n")).nth(1).expect("a block");
-    fenced.split("```").next().expect("its end").to_string()
 }
 
 #[test]
@@ -249,24 +243,16 @@ fn what_cannot_be_described_does_not_compile() {
 fn what_a_killed_rust_program_had_committed_is_recorded() {
     let fixture = Fixture::new();
     let mut child = waiting(Command::new(emitter()).args(["wait", "100000"]));
-    let mut recorder = fixture.recorder(&["--user-buffer", "64M"]);
-    let mut recorder =
-        recorder.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
-    let mut line = String::new();
-    let mut notes = BufReader::new(recorder.stderr.take().expect("piped"));
-    notes.read_line(&mut line).expect("it says that it records");
-    assert!(line.contains("recording 'test:*'"), "{line}");
+    let recorder = begun(&mut fixture.recorder(&["--user-buffer", "64M"]));
     // It fills its ring while nobody empties it: the recorder is stopped. Then it is killed.
-    let pid = nix::unistd::Pid::from_raw(recorder.id() as i32);
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("it runs");
+    send(&recorder, Signal::SIGSTOP);
     child.stdin.as_mut().expect("piped").write_all(b"\n").expect("it reads");
     let mut said = String::new();
     BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut said).expect("it says how many");
     child.kill().expect("it runs, or has ended");
     child.wait().expect("it ends");
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).expect("it is stopped");
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("it runs");
-    let recorded = Recorded::of(recorder.wait_with_output().expect("it ends"));
+    send(&recorder, Signal::SIGCONT);
+    let recorded = Recorded::of(interrupt(recorder));
     assert_eq!((said.as_str(), recorded.lost(), recorded.events()), ("emitted 100000\n", 0, 100_000));
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs that do unusual things (crates/testkit/c/unusual.c) run on, and recorded + lost = emitted.
 
-use super::fixture::{Fixture, lines, root, rtscope};
+use super::fixture::{Fixture, lines};
+use crate::command::{root, rtscope};
 use rtscope_testkit::skip;
 use std::ffi::OsStr;
 use std::fs;
@@ -274,11 +275,11 @@ fn root_programs_of_other_users_are_recorded_by_root_and_not_by_each_other() {
 fn programs_that_lie_do_not_cost_others_their_events() {
     let fixture = Fixture::new();
     let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
-    let folder = format!("/dev/shm/rtscope-{}", nix::unistd::geteuid());
+    let directory = format!("/dev/shm/rtscope-{}", nix::unistd::geteuid());
     let liars = format!(
-        "cd {folder} && ln -s /etc/passwd p1-7-0; mkfifo r1-8-1-0; head -c 100000 /dev/urandom > r1-9-1-0; \
+        "cd {directory} && ln -s /etc/passwd p1-7-0; mkfifo r1-8-1-0; head -c 100000 /dev/urandom > r1-9-1-0; \
          head -c 600 /dev/urandom > p1-9-0; for i in $(seq 2000); do : > r1-a-$i-$i; done; cd -; {} count 200000; \
-         cd {folder} && rm -f p1-* r1-*",
+         cd {directory} && rm -f p1-* r1-*",
         emitter.display()
     );
     let recorded = fixture.record(&["--user-buffer", "16M"], &["sh", "-c", &liars]);

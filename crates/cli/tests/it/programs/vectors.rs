@@ -2,7 +2,8 @@
 //! One table of events (crates/testkit/vectors/user_events.json), and whether the C header, the Rust macro and the readers agree
 //! with it: to the byte in the files that a collector finds, and as text in a trace.
 
-use super::fixture::{Fixture, Recorded, root, rtscope, waiting};
+use super::fixture::{Fixture, Recorded, waiting};
+use crate::command::{root, rtscope};
 use rtscope_abi::program as abi;
 use rtscope_testkit::process::program;
 use rtscope_user::description::{Descriptions, payload_bytes};
@@ -62,9 +63,9 @@ fn programs(fixture: &Fixture) -> Vec<PathBuf> {
 
 /// Files of a process whose names begin with this letter.
 fn files(kind: char, pid: u32) -> Vec<PathBuf> {
-    let folder = format!("/dev/shm/rtscope-{}", nix::unistd::geteuid());
+    let directory = format!("/dev/shm/rtscope-{}", nix::unistd::geteuid());
     let begin = format!("{kind}{pid}-");
-    let entries = fs::read_dir(folder).expect("the program made it").flatten();
+    let entries = fs::read_dir(directory).expect("the program made it").flatten();
     entries
         .map(|entry| entry.path())
         .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&begin)))
@@ -96,10 +97,10 @@ fn enable(path: &Path) {
     let provider = fs::read(path).expect("it is ours");
     let first = u32_at(&provider, offset_of!(abi::rtu_provider, enabled_offset));
     for event in 0..u32_at(&provider, offset_of!(abi::rtu_provider, events)) {
-        file.write_all_at(&1_u32.to_le_bytes(), u64::from(first + 4 * event)).expect("it has room");
+        file.write_all_at(&1_u32.to_le_bytes(), u64::from(first + 4 * event)).expect("it can be written");
     }
     let session = offset_of!(abi::rtu_provider, session) as u64;
-    file.write_all_at(&1_u64.to_le_bytes(), session).expect("it has room");
+    file.write_all_at(&1_u64.to_le_bytes(), session).expect("it can be written");
 }
 
 /// Payloads of a ring's file, by event id.

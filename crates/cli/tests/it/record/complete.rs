@@ -24,7 +24,7 @@ use nix::sys::signal::Signal;
 use rtscope_kernel::syscalls::are_not_preempted;
 use rtscope_testkit::count::{Counters, Place, Window, windows};
 use rtscope_testkit::machine::{Cpus, is_emulated, is_preempt_rt};
-use rtscope_testkit::process::{Workload, program};
+use rtscope_testkit::process::Workload;
 use rtscope_testkit::skip;
 use rtscope_testkit::watch::Rtscope;
 use serde_json::{Value, json};
@@ -156,11 +156,11 @@ fn field(line: &str, name: &str) -> Option<u32> {
 
 /// All threads of the processes that these belong to.
 fn with_their_processes(threads: &BTreeSet<u32>) -> BTreeSet<u32> {
-    let list = |folder: String| {
-        let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let list = |directory: String| {
+        let entries = std::fs::read_dir(directory).into_iter().flatten();
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect::<Vec<u32>>()
     };
-    // The idle thread is 0, and in no folder.
+    // The idle thread is 0, and in no directory.
     threads.iter().flat_map(|tid| list(format!("/proc/{tid}/task"))).chain(threads.iter().copied()).collect()
 }
 
@@ -177,7 +177,7 @@ fn parse(line: &str) -> Option<(u64, &str, usize)> {
 fn record(trace: &Path, events: &[(&str, &str)], buffer: &str, load: impl FnOnce()) -> Value {
     let patterns: Vec<&str> =
         events.iter().map(|(event, _)| *event).filter(|event| !event.starts_with("raw_")).collect();
-    let mut command = Command::new(program("rtscope").expect("built"));
+    let mut command = crate::command::rtscope();
     command.args([
         "record",
         "--json",
@@ -213,7 +213,7 @@ struct Run {
     made: u64,
 }
 
-/// What the oracle itself leaves out of so many, at most. On PREEMPT_RT perf does not count some wakings, mostly 4 in a run however
+/// What the oracle itself leaves out of this many, at most. On PREEMPT_RT perf does not count some `sched_waking`, mostly 4 in a run however
 /// long the load is, 10 of 812 on a busy machine; eBPF and ftrace (`--by ftrace`) both have them, each once; on 7.2-rt one
 /// start of a timer on each CPU, too. It makes rtscope's more than the oracle's; what rtscope has less is never allowed.
 fn uncounted(event: &str, recorded: u64) -> u64 {
@@ -258,8 +258,8 @@ impl Run {
         if let Some(of_hidden) = &of_hidden {
             of_hidden.filter(&expression.join(" || ")).expect("every tracepoint has this field");
         }
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let trace = folder.path().join("trace");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let trace = directory.path().join("trace");
         let mark = |counters: &Counters| counters.mark().expect("they can be read");
         let switches_before = switches();
         let begin = mark(&counters);

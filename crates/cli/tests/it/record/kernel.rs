@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope record` against what others count and read: babeltrace2, strace, and loads that know what they did.
 
+use crate::command::{SmallDisk, field, lost, rtscope};
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::{PATIENCE, program};
 use rtscope_testkit::skip;
@@ -11,13 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
-fn rtscope() -> Command {
-    Command::new(program("rtscope").expect("built"))
-}
-
 /// Records COMMAND; gives the trace and the account.
-fn record(folder: &Path, options: &[&str], command: &[&str]) -> (PathBuf, Value) {
-    let trace = folder.join("trace");
+fn record(directory: &Path, options: &[&str], command: &[&str]) -> (PathBuf, Value) {
+    let trace = directory.join("trace");
     let output = rtscope()
         .args(["record", "--json", "-o"])
         .arg(&trace)
@@ -49,22 +46,12 @@ fn name_of(line: &str) -> &str {
     head.rsplit(' ').next().unwrap_or_default()
 }
 
-fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
-    let at = line.find(&format!(" {name} = "))? + name.len() + 4;
-    line[at..].split([',', ' ']).next()
-}
-
 fn counts(lines: &[String]) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for line in lines {
         *counts.entry(name_of(line).to_string()).or_insert(0) += 1;
     }
     counts
-}
-
-fn lost(account: &Value) -> u64 {
-    let losses = account["losses"].as_array().expect("a list");
-    losses.iter().map(|loss| loss["count"].as_u64().expect("a known number")).sum()
 }
 
 // NEEDS: verifier
@@ -74,10 +61,10 @@ fn root_babeltrace2_counts_what_the_account_says() {
     if skip::without_tool("babeltrace2") {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a temporary directory");
     let patterns = "sched:*,irq:*,timer:*,syscalls,kmem:*,block:*,workqueue:*,signal:*,task:*,raw_syscalls:*";
     let script = "for i in 1 2 3; do ls -lR /etc > /dev/null; done; sync -f /tmp; kill -0 $$";
-    let (trace, account) = record(folder.path(), &["-k", patterns], &["sh", "-c", script]);
+    let (trace, account) = record(directory.path(), &["-k", patterns], &["sh", "-c", script]);
     let by_event: BTreeMap<String, u64> =
         serde_json::from_value(account["by_event"].clone()).expect("numbers by name");
     let mut read = counts(&babeltrace2(&trace));
@@ -103,9 +90,9 @@ fn root_a_recorded_compile_has_the_system_calls_that_strace_counted() {
     if skip::without_tool("strace") || skip::without_tool("babeltrace2") || skip::without_tool("gcc") {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let project = folder.path().join("project");
-    fs::create_dir(&project).expect("a folder");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let project = directory.path().join("project");
+    fs::create_dir(&project).expect("a temporary directory");
     for name in ["a", "b", "c"] {
         let text = format!("#include <stdio.h>\nint {name}(void) {{ return puts(\"{name}\"); }}\n");
         fs::write(project.join(format!("{name}.c")), text).expect("written");
@@ -115,7 +102,7 @@ fn root_a_recorded_compile_has_the_system_calls_that_strace_counted() {
         "int a(void); int b(void); int c(void); int main(void) { return a() + b() + c() < 0; }\n",
     )
     .expect("written");
-    let count = folder.path().join("strace.txt");
+    let count = directory.path().join("strace.txt");
     let script = format!("cd {} && gcc -O1 -o main main.c a.c b.c c.c && ./main", project.display());
     // strace stops its children at each call and makes calls of its own: those are left out in the kernel. The first call of
     // a child, its execve, begins under strace's name, so it is counted at its end.
@@ -123,7 +110,7 @@ fn root_a_recorded_compile_has_the_system_calls_that_strace_counted() {
     // By its path: looking for it takes calls, too, under rtscope's name.
     let command = ["/usr/bin/strace", "-f", "-c", "-o", count.to_str().expect("text"), "sh", "-c", &script];
     let (trace, account) = record(
-        folder.path(),
+        directory.path(),
         &["-k", "syscalls", "--only-command", "--filter", filter, "--buffer", "32M"],
         &command,
     );
@@ -175,10 +162,10 @@ fn root_paths_are_texts_and_own_calls_are_left_out() {
     if skip::without_tool("babeltrace2") {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a temporary directory");
     let script = "cat /etc/hostname > /dev/null; mkdir -p a; mv a b; cat /no/such/file 2> /dev/null; true";
-    let script = format!("cd {} && {{ {script}; }}", folder.path().display());
-    let (trace, account) = record(folder.path(), &["-k", "syscalls"], &["sh", "-c", &script]);
+    let script = format!("cd {} && {{ {script}; }}", directory.path().display());
+    let (trace, account) = record(directory.path(), &["-k", "syscalls"], &["sh", "-c", &script]);
     let lines = babeltrace2(&trace);
     let has = |name: &str, text: &str| lines.iter().any(|line| name_of(line) == name && line.contains(text));
     assert!(has("syscall_entry_openat", "filename = \"/etc/hostname\""));
@@ -206,8 +193,8 @@ fn root_paths_are_texts_and_own_calls_are_left_out() {
 
 /// What each process of `rtscope-every-call` did, as one recorder tells it.
 fn every_call(options: &[&str]) -> Vec<Vec<String>> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let trace = folder.path().join("trace");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let trace = directory.path().join("trace");
     let output = rtscope()
         .args(["record", "-k", "syscalls", "-o"])
         .arg(&trace)
@@ -253,7 +240,7 @@ fn root_filters_and_limits_hold_in_the_kernel() {
     if skip::without_tool("babeltrace2") {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a temporary directory");
     let options = [
         "-k",
         "sched:sched_switch,syscalls:sys_enter_*",
@@ -262,7 +249,7 @@ fn root_filters_and_limits_hold_in_the_kernel() {
         "sys_enter_write: fd == 1",
     ];
     let (trace, _) =
-        record(folder.path(), &options, &["sh", "-c", "echo one; (echo three); cd /no/such/folder"]);
+        record(directory.path(), &options, &["sh", "-c", "echo one; (echo three); cd /no/such/folder"]);
     let lines = babeltrace2(&trace);
     let writes: Vec<&String> = lines.iter().filter(|line| name_of(line) == "syscall_entry_write").collect();
     assert_eq!(writes.len(), 2, "{writes:?}");
@@ -281,8 +268,8 @@ fn root_a_wrong_filter_is_refused_with_what_the_kernel_says() {
     if skip::without_watching() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let trace = folder.path().join("trace");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let trace = directory.path().join("trace");
     let output = rtscope()
         .args(["record", "-k", "sched:sched_switch", "--filter", "sched_switch: nonsense == 1", "-o"])
         .arg(&trace)
@@ -292,7 +279,10 @@ fn root_a_wrong_filter_is_refused_with_what_the_kernel_says() {
     let notes = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{notes}");
     assert!(notes.contains("sched_switch") && notes.contains("nonsense"), "{notes}");
-    assert!(fs::read_dir(folder.path()).expect("a folder").next().is_none(), "something was left behind");
+    assert!(
+        fs::read_dir(directory.path()).expect("a temporary directory").next().is_none(),
+        "something was left behind"
+    );
 }
 
 // NEEDS: host
@@ -302,15 +292,15 @@ fn root_a_killed_recording_is_recovered_and_leaves_no_instance() {
     if skip::without_tool("babeltrace2") {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let trace = folder.path().join("trace");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let trace = directory.path().join("trace");
     let mut killed = rtscope()
         .args(["record", "-k", "sched:*,irq:*", "-o"])
         .arg(&trace)
         .stderr(Stdio::null())
         .spawn()
         .expect("it can be started");
-    let spool = folder.path().join("trace.partial");
+    let spool = directory.path().join("trace.partial");
     let size = |spool: &Path| -> u64 {
         let files = fs::read_dir(spool).into_iter().flatten().flatten();
         let kept = files.filter(|file| file.file_name().to_string_lossy().starts_with("cpu"));
@@ -334,7 +324,7 @@ fn root_a_killed_recording_is_recovered_and_leaves_no_instance() {
     assert!(!spool.exists());
     // The next run takes the killed one's instance away.
     fs::remove_dir_all(&trace).expect("there");
-    record(folder.path(), &["-k", "sched:sched_stat_runtime"], &["true"]);
+    record(directory.path(), &["-k", "sched:sched_stat_runtime"], &["true"]);
     let instances = fs::read_dir("/sys/kernel/tracing/instances").expect("tracefs");
     let of_killed = format!("rtscope-{}-", killed.id());
     let left = instances.flatten().find(|entry| entry.file_name().to_string_lossy().starts_with(&of_killed));
@@ -345,13 +335,8 @@ fn root_a_killed_recording_is_recovered_and_leaves_no_instance() {
 #[test]
 fn root_a_full_disk_ends_the_recording_and_keeps_it() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let folder = tempfile::tempdir().expect("a folder");
-    let small = folder.path().join("small");
-    fs::create_dir(&small).expect("a folder");
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4M", "none"]).arg(&small).status();
-    if !mounted.is_ok_and(|status| status.success()) {
-        skip!("no tmpfs can be mounted here");
-    }
+    let Some(disk) = SmallDisk::new("size=4M") else { skip!("a small disk cannot be mounted here") };
+    let small = disk.path();
     let trace = small.join("trace");
     let output = rtscope()
         .args(["record", "-k", "syscalls,sched:*", "-o"])
@@ -362,28 +347,26 @@ fn root_a_full_disk_ends_the_recording_and_keeps_it() {
     let notes = String::from_utf8_lossy(&output.stderr).into_owned();
     let spool = small.join("trace.partial");
     let (kept, made) = (spool.join("session.json").is_file(), trace.join("metadata").is_file());
-    let unmounted = Command::new("umount").arg(&small).status();
     assert_eq!(output.status.code(), Some(1), "{notes}");
     assert!(notes.contains("No space left"), "{notes}");
     assert!(kept ^ made, "neither the raw recording nor a trace is there: {notes}");
-    assert!(unmounted.is_ok_and(|status| status.success()));
 }
 
 // NEEDS: host
 #[test]
 fn root_two_recordings_at_once_see_the_same() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let folder = tempfile::tempdir().expect("a folder");
-    let (outer, inner) = (folder.path().join("outer"), folder.path().join("inner"));
-    fs::create_dir(&inner).expect("a folder");
-    let rtscope = program("rtscope").expect("built");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (outer, inner) = (directory.path().join("outer"), directory.path().join("inner"));
+    fs::create_dir(&inner).expect("a temporary directory");
+    let rtscope = crate::command::path();
     let rtscope = rtscope.to_str().expect("text");
     let inner_trace = inner.join("trace");
     let inner_trace = inner_trace.to_str().expect("text");
     let load = "i=0; while [ $i -lt 200 ]; do /bin/true; i=$((i+1)); done";
     let command =
         [rtscope, "record", "--json", "-k", "syscalls:execve", "-o", inner_trace, "--", "sh", "-c", load];
-    fs::create_dir(&outer).expect("a folder");
+    fs::create_dir(&outer).expect("a temporary directory");
     let (_, account) = record(&outer, &["-k", "syscalls:execve"], &command);
     let execs = account["by_event"]["syscall_entry_execve"].as_u64();
     assert!(execs.is_some_and(|execs| execs >= 200), "{}", account["by_event"]);
@@ -392,10 +375,10 @@ fn root_two_recordings_at_once_see_the_same() {
 
 #[test]
 fn what_does_not_exist_is_refused_with_the_way_on() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a temporary directory");
     let refused = |arguments: &[&str]| {
         let output =
-            rtscope().arg("record").args(arguments).current_dir(folder.path()).output().expect("starts");
+            rtscope().arg("record").args(arguments).current_dir(directory.path()).output().expect("starts");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (code, notes) = refused(&["-o", "."]);
@@ -426,15 +409,15 @@ fn root_two_capabilities_and_a_readable_tracefs_record_system_calls() {
             .expect("it can be run");
         assert!(status.success(), "mount -o {options}");
     };
-    let folder = tempfile::tempdir().expect("a folder");
-    fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("ours");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("ours");
     remount(&format!("gid={NOBODY},mode=750"));
     let mut command = Command::new("setpriv");
     command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]);
     command.args(["--inh-caps=-all,+bpf,+perfmon", "--ambient-caps=-all,+bpf,+perfmon"]);
-    command.arg(program("rtscope").expect("built")).args(["record", "--json", "-k", "syscalls", "-o"]);
+    command.arg(crate::command::path()).args(["record", "--json", "-k", "syscalls", "-o"]);
     let output =
-        command.arg(folder.path().join("trace")).args(["--", "ls", "/"]).output().expect("it can be run");
+        command.arg(directory.path().join("trace")).args(["--", "ls", "/"]).output().expect("it can be run");
     remount("gid=0,mode=700");
     if output.status.code() == Some(3) {
         // Where eBPF programs could be preempted, system calls are ftrace's, which takes more.

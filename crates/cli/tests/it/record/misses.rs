@@ -8,7 +8,6 @@
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
 use rtscope_testkit::count::{Counters, windows};
 use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::process::program;
 use rtscope_testkit::skip;
 use rtscope_testkit::watch::{Rtscope, watch_command};
 use std::fs::File;
@@ -20,7 +19,7 @@ const FAULT: &str = "exceptions:page_fault_kernel";
 /// Pages that are read into, each for the first time.
 const PAGES: usize = 500;
 
-/// Everything that these tests need, or said why not.
+/// Everything that these tests need, or the reason reported not.
 fn ready() -> Option<(Cpus, Counters)> {
     let cpus = Cpus::for_watching()?;
     if !cfg!(debug_assertions) {
@@ -37,7 +36,7 @@ fn fault(counters: &Counters) -> u64 {
     let size = NonZeroUsize::new(PAGES * PAGE).expect("it is not zero");
     let (access, private) = (ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_PRIVATE);
     // SAFETY: a new mapping at an address that the kernel chooses; it touches nothing that exists.
-    let memory = unsafe { mmap_anonymous(None, size, access, private) }.expect("there is room");
+    let memory = unsafe { mmap_anonymous(None, size, access, private) }.expect("it can be written");
     // A kernel without huge pages does not know the advice and does not need it.
     // SAFETY: the range is exactly the mapping that was just made; the advice keeps its pages small.
     let _ = unsafe { madvise(memory, size.get(), MmapAdvise::MADV_NOHUGEPAGE) };
@@ -85,11 +84,11 @@ fn root_what_the_kernel_skipped_is_in_the_account_of_a_watch() {
 #[test]
 fn root_what_the_kernel_skipped_is_in_the_account_of_a_recording() {
     let Some((_cpus, counters)) = ready() else { return };
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut command = Command::new(program("rtscope").expect("built"));
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut command = crate::command::rtscope();
     command
         .args(["record", "--json", "--kernel", "sched:sched_switch", "--output"])
-        .arg(folder.path().join("trace"));
+        .arg(directory.path().join("trace"));
     let mut recording = Rtscope::start(with_misses(command)).expect("starts");
     recording.wait_for_note("recording").expect("it says when it records");
     let passed = fault(&counters);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What tests of `rtscope shield` in virtual machines share: the command, all that it may touch, and processes that wait.
 
-use rtscope_testkit::process::{program, wait_until};
+use rtscope_testkit::process::wait_until;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 pub const GROUPS: &str = "/sys/fs/cgroup";
 
 pub fn shield(words: &[&str]) -> Command {
-    let mut command = Command::new(program("rtscope").expect("built"));
+    let mut command = crate::command::rtscope();
     command.arg("shield").args(words);
     command
 }
@@ -41,7 +41,7 @@ pub fn facts_of(rt: &str) -> BTreeMap<String, String> {
         .chain(["/sys/fs/cgroup/cgroup.subtree_control"])
         .filter_map(|place| Some((place.to_owned(), fs::read_to_string(place).ok()?)))
         .collect();
-    for entry in fs::read_dir(GROUPS).expect("mounted, or an empty folder").flatten() {
+    for entry in fs::read_dir(GROUPS).expect("mounted, or an empty directory").flatten() {
         if entry.path().is_dir() {
             facts.insert(entry.path().display().to_string(), "a group".into());
         }

@@ -97,7 +97,7 @@ fn root_vm_a_shielded_cpu_goes_and_comes_back() {
     if bystander.cpus() == "0-1" {
         assert_same(&before, what);
     } else {
-        // Kernels before 6.2, which is said; the settings are as they were all the same.
+        // Kernels before 6.2, which is said; the settings are as they were.
         assert!(why.contains("Kernels before Linux 6.2 forget"), "{why}");
         let settings = |facts: BTreeMap<String, String>| -> BTreeMap<String, String> {
             facts.into_iter().filter(|(name, _)| !name.starts_with("thread ")).collect()

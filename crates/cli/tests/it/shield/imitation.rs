@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rtscope shield` on a folder of plain files that imitates a machine: what is written, what is put back, and what happens when
+//! `rtscope shield` on a directory of plain files that imitates a machine: what is written, what is put back, and what happens when
 //! a file refuses or the process is killed in the middle. Kills and refusals come from strace, at any system call that is wanted.
 
-use rtscope_testkit::process::program;
 use rtscope_testkit::skip;
 use rtscope_testkit::{full, sample};
 use serde_json::Value;
@@ -51,12 +50,12 @@ const FILES: &[(&str, &str)] = &[
 
 /// An imitated machine.
 struct Machine {
-    folder: TempDir,
+    directory: TempDir,
 }
 
 impl Machine {
     fn new() -> Machine {
-        let machine = Machine { folder: tempfile::tempdir().expect("a folder") };
+        let machine = Machine { directory: tempfile::tempdir().expect("a temporary directory") };
         FILES.iter().for_each(|(path, content)| machine.write(path, content));
         // In the kernel, too, what is written to the one is read from the other.
         let requested = machine.path("sys/devices/virtual/workqueue/cpumask_requested");
@@ -65,12 +64,12 @@ impl Machine {
     }
 
     fn path(&self, path: &str) -> PathBuf {
-        self.folder.path().join(path)
+        self.directory.path().join(path)
     }
 
     fn write(&self, path: &str, content: &str) {
         let path = self.path(path);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::create_dir_all(path.parent().expect("a temporary directory")).expect("made");
         fs::write(path, content).expect("written");
     }
 
@@ -81,18 +80,18 @@ impl Machine {
     /// All files but the lock: their paths, bytes and modes.
     fn files(&self) -> BTreeMap<PathBuf, String> {
         let mut files = BTreeMap::new();
-        collect(self.folder.path(), &mut files);
+        collect(self.directory.path(), &mut files);
         files.retain(|path, _| !path.ends_with("shield.lock") && !path.ends_with("shield.json.new"));
         files
     }
 
     fn words<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
-        let root = self.folder.path().to_str().expect("a plain path");
+        let root = self.directory.path().to_str().expect("a plain path");
         [&["shield", "--root", root], words].concat()
     }
 
     fn shield(&self, words: &[&str]) -> Output {
-        let mut command = Command::new(program("rtscope").expect("built"));
+        let mut command = crate::command::rtscope();
         command.args(self.words(words)).output().expect("it runs")
     }
 
@@ -120,13 +119,13 @@ impl Machine {
     /// Under strace, with these of its options.
     fn traced(&self, options: &[&str], words: &[&str]) -> Output {
         let mut command = Command::new("strace");
-        command.arg("-qq").args(options).arg(program("rtscope").expect("built")).args(self.words(words));
+        command.arg("-qq").args(options).arg(crate::command::path()).args(self.words(words));
         command.output().expect("strace runs")
     }
 }
 
-fn collect(folder: &Path, files: &mut BTreeMap<PathBuf, String>) {
-    for entry in fs::read_dir(folder).expect("read") {
+fn collect(directory: &Path, files: &mut BTreeMap<PathBuf, String>) {
+    for entry in fs::read_dir(directory).expect("read") {
         let path = entry.expect("read").path();
         if path.is_dir() {
             collect(&path, files);
@@ -527,7 +526,7 @@ fn a_full_disk_leaves_nothing_half_made_and_stops_no_undo() {
 fn nobody_else_may_lock_a_shield_or_write_its_journal_whatever_the_umask() {
     let machine = Machine::new();
     let mut command = Command::new("sh");
-    command.args(["-c", "umask 0; exec \"$@\"", "sh"]).arg(program("rtscope").expect("built"));
+    command.args(["-c", "umask 0; exec \"$@\"", "sh"]).arg(crate::command::path());
     assert!(command.args(machine.words(&CREATE)).status().expect("it runs").success());
     let mode = |path: &str| fs::metadata(machine.path(path)).expect(path).permissions().mode() & 0o777;
     assert_eq!(mode("run/rtscope"), 0o755);
@@ -588,7 +587,7 @@ fn root_without_schedulers_artis_is_refused_and_nothing_changes() {
     }
     let partitions = || fs::exists("/sys/fs/cgroup/rtscope-shield").expect("told");
     assert!(!partitions(), "a shield is there before");
-    let output = Command::new(program("rtscope").expect("built"))
+    let output = crate::command::rtscope()
         .args(["shield", "create", "--rt", last, "--mode", "artis"])
         .output()
         .expect("it runs");

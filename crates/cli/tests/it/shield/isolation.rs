@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope shield` on a real kernel, in a virtual machine: it changes settings of the whole machine, which nobody wants of a test.
 //!
-//! Each way to set CPUs apart is tried on the same kernel, by mounting the control groups that it needs.
+//! Each way to isolate CPUs is tested on the same kernel, by mounting the control groups that it needs.
 
 use super::fixture::{GROUPS, Sleeper, assert_same, facts, good, json, shield};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::process::program;
 use rtscope_testkit::sample;
 use rtscope_testkit::skip;
 use serde_json::Value;
@@ -60,7 +59,7 @@ fn made_used_and_undone(kind: &str, rounds: usize) {
         assert_eq!(created["apart"]["kind"], kind, "{created}");
         println!("applied {}, refused {}", created["applied"], created["refused"]);
         look_at_it(kind);
-        // Three at once: they take turns.
+        // Three at once: they alternate.
         let run = || shield(&["run", "--prio", "77", "--cpu", "1", "--", "sleep", "1000"]);
         let runners =
             [run(), run(), run()].map(|mut command| command.stdin(Stdio::null()).spawn().expect("starts"));
@@ -82,7 +81,7 @@ fn made_used_and_undone(kind: &str, rounds: usize) {
     killed_and_undone(&before, rounds);
 }
 
-/// SIGKILL from strace, so many times: at writes (of the journal, then of settings) and at affinities, all along the way.
+/// SIGKILL from strace, this many times: at writes (of the journal, then of settings) and at affinities, all along the way.
 fn killed_and_undone(before: &BTreeMap<String, String>, rounds: usize) {
     let plan = json(&["plan", "--rt", "1", "--json"]);
     let changes =
@@ -100,7 +99,7 @@ fn killed_and_undone(before: &BTreeMap<String, String>, rounds: usize) {
         let inject = format!("inject={call}:signal=SIGKILL:when={at}");
         let mut command = Command::new("strace");
         command.args(["-qq", "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", &inject]);
-        command.arg(program("rtscope").expect("built")).args(["shield", "create", "--rt", "1"]);
+        command.arg(crate::command::path()).args(["shield", "create", "--rt", "1"]);
         let status = command.output().expect("strace is in the guest").status;
         assert!(
             status.signal() == Some(9) || status.code() == Some(137),

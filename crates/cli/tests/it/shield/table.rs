@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope shield table`: here without a shield, which would keep everybody else off a CPU; with it in a virtual machine.
 
+use crate::command::number;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rtscope_testkit::machine::{Cpus, is_preempt_rt};
-use rtscope_testkit::process::{program, wait_until};
+use rtscope_testkit::process::wait_until;
 use rtscope_testkit::skip;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,7 @@ const JOURNAL: &str = "/run/rtscope/shield.json";
 const LAST_LOAD: &str = "rtscope-compute";
 
 fn table(words: &[&str]) -> Command {
-    let mut command = Command::new(program("rtscope").expect("built"));
+    let mut command = crate::command::rtscope();
     command.args(["shield", "table"]).args(words);
     command
 }
@@ -32,17 +33,13 @@ fn measured(words: &[&str]) -> Value {
     value
 }
 
-fn row<'a>(table: &'a Value, name: &str) -> &'a Value {
+pub fn row<'a>(table: &'a Value, name: &str) -> &'a Value {
     let rows = table["rows"].as_array().expect("rows");
     rows.iter().find(|row| row["row"] == name).unwrap_or_else(|| panic!("no row '{name}'"))
 }
 
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
-}
-
 /// How many of a row's latencies of some kind are longer than a millisecond.
-fn late(row: &Value, kind: &str) -> u64 {
+pub fn late(row: &Value, kind: &str) -> u64 {
     let all = row[kind]["above"].as_array().expect("counts");
     let one = all.iter().find(|one| one["above_ns"] == 1_000_000).expect("this limit");
     one["count"].as_u64().expect("a count")
@@ -65,13 +62,13 @@ fn sums_up(latency: &Value, count: u64) {
     assert_eq!(late, longer, "{latency}");
 }
 
-/// All its wake-ups are there; of their interrupts, those that were seen.
+/// All its wakeups are there; of their interrupts, those that were seen.
 fn is_whole(row: &Value, count: u64) {
     assert_eq!((&row["missing"], &row["cut"]), (&Value::Null, &Value::Null), "{row}");
     agrees(row, count);
 }
 
-/// So many wake-ups, and what is said of them.
+/// This many wakeups, and what is said of them.
 fn agrees(row: &Value, count: u64) {
     sums_up(&row["user_latency"], count);
     let (user, kernel, wake_up) = (&row["user_latency"], &row["kernel_latency"], &row["wake_up_latency"]);
@@ -101,9 +98,9 @@ fn worked(row: &Value) {
 #[test]
 fn root_a_table_without_shields_is_whole_and_sums_up() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let folder = tempfile::tempdir().expect("a folder");
-    let picture = folder.path().join("table.svg");
-    let dir = folder.path().join("disk");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let picture = directory.path().join("table.svg");
+    let dir = directory.path().join("disk");
     fs::create_dir(&dir).expect("made");
     let (svg, disk) = (picture.display().to_string(), dir.display().to_string());
     let words = ["--rows", "unloaded,stock", "--samples", "500", "--svg", &svg, "--dir", &disk];
@@ -162,8 +159,8 @@ fn ended_by(mut table: Child, children: &BTreeSet<u32>, signal: Signal) -> ExitS
 #[test]
 fn root_loads_go_with_the_table_however_it_ends() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let folder = tempfile::tempdir().expect("a folder");
-    let disk = folder.path().display().to_string();
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let disk = directory.path().display().to_string();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
         let (table, children) = under_way(&["--rows", "stock", "--dir", &disk]);
         // Disk, network, ioctl, the waiter, and a loop for each CPU.
@@ -173,7 +170,7 @@ fn root_loads_go_with_the_table_however_it_ends() {
             Signal::SIGKILL => assert_eq!(status.signal(), Some(9)),
             _ => assert_eq!(status.code(), Some(1), "{signal}: {status}"),
         }
-        assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 0, "{signal}: something is left");
+        assert_eq!(fs::read_dir(directory.path()).expect("there").count(), 0, "{signal}: something is left");
     }
 }
 
@@ -201,17 +198,15 @@ fn what_makes_no_sense_is_refused() {
 
 /// Everything that a shield changes, but for single threads.
 fn settings() -> BTreeMap<String, Option<String>> {
-    let output = Command::new(program("rtscope").expect("built"))
-        .args(["shield", "plan", "--rt", "1", "--json"])
-        .output()
-        .expect("it runs");
+    let output =
+        crate::command::rtscope().args(["shield", "plan", "--rt", "1", "--json"]).output().expect("it runs");
     let plan: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let all = plan["settings"].as_array().expect("settings").iter();
     let files = all.filter_map(|one| one["place"].as_str()).filter(|place| place.starts_with('/'));
     files.map(|place| (place.to_owned(), fs::read_to_string(place).ok())).collect()
 }
 
-/// Rows under load of an emulated machine, whose CPUs take turns: how late an interrupt is says nothing of its kernel. What comes
+/// Rows under load of an emulated machine, whose CPUs alternate: how late an interrupt is says nothing of its kernel. What comes
 /// after the interrupt is mostly the kernel's, so that is what is compared.
 fn loaded_rows(rows: &str) -> Value {
     let before = settings();
@@ -236,7 +231,7 @@ fn loaded_rows(rows: &str) -> Value {
     table
 }
 
-/// The part of a row's wake-ups that came more than 1 ms after their interrupts.
+/// The part of a row's wakeups that came more than 1 ms after their interrupts.
 fn late_part(row: &Value) -> f64 {
     late(row, "wake_up_latency") as f64 / number(&row["wake_up_latency"]["count"])
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope shield table` in a virtual machine whose clock counts instructions (docs/adr/0013): what is late there is late because of what
-//! ran, and not because of the emulator, so counts of late wake-ups are compared as on a real machine.
+//! ran, and not because of the emulator, so counts of late wakeups are compared as on a real machine.
 
 use super::fixture::json;
+use super::table;
 use rtscope_testkit::machine::{Cpus, is_preempt_rt};
 use rtscope_testkit::skip;
 use serde_json::Value;
@@ -11,20 +12,12 @@ use std::fs;
 /// Of each row.
 const WAKE_UPS: u64 = 3000;
 
-/// The row of that name.
-fn row<'a>(table: &'a Value, name: &str) -> &'a Value {
-    let rows = table["rows"].as_array().expect("rows");
-    rows.iter().find(|row| row["row"] == name).unwrap_or_else(|| panic!("no row '{name}'"))
-}
-
 /// How many user latencies of a whole row are longer than a millisecond.
 fn late(table: &Value, name: &str) -> u64 {
-    let row = row(table, name);
+    let row = table::row(table, name);
     assert_eq!((&row["missing"], &row["cut"]), (&Value::Null, &Value::Null), "{row}");
     assert_eq!(row["user_latency"]["count"], WAKE_UPS, "{row}");
-    let all = row["user_latency"]["above"].as_array().expect("counts");
-    let one = all.iter().find(|one| one["above_ns"] == 1_000_000).expect("this limit");
-    let late = one["count"].as_u64().expect("a count");
+    let late = table::late(row, "user_latency");
     println!(
         "{name}: {late} of {WAKE_UPS} more than 1 ms late; at most {} ns",
         row["user_latency"]["max_ns"]
@@ -49,13 +42,13 @@ fn root_vm_shielded_and_lent_cpus_are_in_time_in_virtual_time() {
     assert!(of >= 30, "the loads disturb nobody: {stock}");
     assert!(shield * 100 <= of, "stock {stock}, shield {shield}");
     if !fs::exists("/sys/kernel/sched_ext").expect("told") {
-        let missing = &row(&table, "artis loaded")["missing"];
+        let missing = &table::row(&table, "artis loaded")["missing"];
         assert!(missing.as_str().is_some_and(|why| why.contains("sched_ext")), "{missing}");
         return;
     }
     let lent = late(&table, "artis loaded");
     assert!(lent * 50 <= of, "stock {stock}, artis {lent}");
-    let compute = &row(&table, "artis loaded")["work"]["compute_of_stock"];
+    let compute = &table::row(&table, "artis loaded")["work"]["compute_of_stock"];
     println!("compute loops beside artis, against stock's: {compute}");
     // A CPU that is not used leaves its instructions to the other one: less would be the scheduler's own cost.
     assert!(is_preempt_rt() || compute.as_f64().is_some_and(|part| part >= 0.8), "{compute}");

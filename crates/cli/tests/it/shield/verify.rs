@@ -4,15 +4,14 @@
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::process::program;
 use rtscope_testkit::skip;
 use serde_json::Value;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 fn verify(words: &[&str]) -> Output {
-    let mut command = Command::new(program("rtscope").expect("built"));
+    let mut command = crate::command::rtscope();
     command.args(["shield", "verify"]).args(words).output().expect("it runs")
 }
 

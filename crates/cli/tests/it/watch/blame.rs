@@ -4,13 +4,13 @@
 //!
 //! Every test has names of its own, so that nothing else on the machine is taken for its victim.
 
+use crate::command::count;
 use rtscope_analyze::explain::{Actor, Explanation, StepExplanation};
 use rtscope_event::LossCause;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::notes::Burst;
-use rtscope_testkit::process::{WorkloadOutput, Workload};
+use rtscope_testkit::process::{Workload, WorkloadOutput};
 use rtscope_testkit::watch::{Rtscope, WatchOutput, watch_command};
-use serde_json::Value;
 
 /// A victim's time: enough for dozens of late responses.
 const TIME: &str = "1500ms";
@@ -34,7 +34,7 @@ fn victim_arguments(name: &str) -> Vec<&str> {
     vec!["--name", name, "--deadline", "500us", "--duration", TIME]
 }
 
-/// Watches a victim from before its first to after its last turn, with these disturbers.
+/// Watches a victim from before its first to after its last iteration, with these disturbers.
 fn run(name: &str, disturbers: &[Disturber<'_>]) -> Run {
     let watch = Rtscope::watch(&["--task", name, "--threshold", "500us"]).expect("watches");
     let disturbers: Vec<Workload> = disturbers
@@ -47,12 +47,8 @@ fn run(name: &str, disturbers: &[Disturber<'_>]) -> Run {
     Run { victim, disturbers, said: watch.stop().expect("stops") }
 }
 
-fn number(value: &Value, key: &str) -> u64 {
-    value.get(key).and_then(Value::as_u64).unwrap_or_else(|| panic!("no number '{key}' in {value}"))
-}
-
 fn tid(disturber: &WorkloadOutput) -> u64 {
-    number(&disturber.ready, "tid")
+    count(&disturber.ready, "tid")
 }
 
 fn is_thread(actor: Option<&Actor>, tid: u64) -> bool {
@@ -134,15 +130,15 @@ fn check_blame(run: &Run, disturber: &WorkloadOutput) -> usize {
     blamed
 }
 
-/// Both counted the same late responses. With a switch, the kernel may hide a turn: as many as are missing in the number of
+/// Both counted the same late responses. With a switch, the kernel may hide an iteration: as many as are missing in the number of
 /// all may be missing in that of the late.
 fn check_counts(victim: &WorkloadOutput, said: &WatchOutput) {
     let (summary, report) = (victim.summary().expect("it prints one"), said.report().expect("it prints one"));
     let (own, margin, loops) =
-        (number(summary, "late"), number(summary, "late_margin"), number(summary, "loops"));
+        (count(summary, "late"), count(summary, "late_margin"), count(summary, "loops"));
     let (seen, late) = (report.counters.seen, report.counters.late);
     let hidden = loops - seen.min(loops);
-    // Those that rtscope counted itself, and one of a hundred turns more.
+    // Those that rtscope counted itself, and one of a hundred iterations more.
     let told = report.counters.hidden;
     assert!(
         seen <= loops && hidden <= told + loops / 100 && hidden * 10 <= loops,
@@ -227,9 +223,9 @@ fn root_a_hog_that_starts_right_after_the_response_is_not_blamed() {
     let arguments = [&victim_arguments(name)[..], &["--period", "20ms"]].concat();
     let victim = Workload::start("rtscope-victim", &arguments).expect("starts");
     let hog = |name: &str, after_ns: i64, burst: &str| {
-        // The turns are at the first time plus multiples of 20 ms; both hogs keep their distance from each of them.
+        // The iterations are at the first time plus multiples of 20 ms; both hogs keep their distance from each of them.
         let first =
-            number(victim.ready(), "first_ns").checked_add_signed(200_000_000 + after_ns).expect("small");
+            count(victim.ready(), "first_ns").checked_add_signed(200_000_000 + after_ns).expect("small");
         let first = first.to_string();
         let all = ["--name", name, "--start-at", &first, "--burst", burst, "--every", "20ms"];
         Workload::start("rtscope-hog", all).expect("starts")
@@ -269,12 +265,12 @@ fn root_a_flood_of_datagrams_is_named_as_the_network_softirq() {
     let run = run("e2e-flooded", &[("rtscope-flood", flood)]);
     let mut named = 0;
     for explanation in run.said.explanations().expect("of its own types") {
-        // The send that floods returns only after the victim's turn: it counts until the victim woke.
+        // The send that floods returns only after the victim's iteration: it counts until the victim woke.
         let asked_ns = explanation.origin.time_ns.0;
-        let turn = run.victim.all("late").find(|late| number(late, "asked_ns") == asked_ns);
+        let turn = run.victim.all("late").find(|late| count(late, "asked_ns") == asked_ns);
         let Some(turn) = turn else { continue };
         let bursts = run.disturbers[0].lines.iter().filter_map(Burst::from_json);
-        let own: u64 = bursts.map(|burst| burst.overlap_ns(asked_ns, number(turn, "woke_ns"))).sum();
+        let own: u64 = bursts.map(|burst| burst.overlap_ns(asked_ns, count(turn, "woke_ns"))).sum();
         if own * 2 > explanation.response_ns {
             let culprit = explanation.culprit.as_ref().expect("there is always a largest part");
             if explanation.unknown_ns * 20 > own {
@@ -295,7 +291,7 @@ fn root_where_nothing_disturbs_nothing_is_late_and_nobody_blamed() {
     let Some(_cpus) = Cpus::for_watching() else { return };
     let run = run("e2e-alone", &[]);
     check_counts(&run.victim, &run.said);
-    let late = number(run.victim.summary().expect("it prints one"), "late");
+    let late = count(run.victim.summary().expect("it prints one"), "late");
     if late > 0 {
         println!("the machine itself made {late} responses late");
     }
@@ -326,6 +322,6 @@ fn root_the_late_count_of_a_command_is_the_commands_own() {
         ready: own("ready").clone(),
         lines: vec![own("summary").clone()],
     };
-    assert!(number(victim.summary().expect("it is there"), "late") >= 10);
+    assert!(count(victim.summary().expect("it is there"), "late") >= 10);
     check_counts(&victim, &said);
 }

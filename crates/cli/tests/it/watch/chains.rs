@@ -17,7 +17,7 @@ use std::time::Duration;
 const BYTES: u32 = 100;
 const READER: &str = "e2e-serial";
 
-/// A thread that reads so many bytes and ends.
+/// A thread that reads this many bytes and ends.
 fn start_reader(mut port: File) -> JoinHandle<()> {
     let read = move || {
         let mut byte = [0];

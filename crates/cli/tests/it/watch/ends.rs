@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Instant;
 
 const LATE: [&str; 4] = ["--task", "e2e-ends", "--threshold", "50us"];
-/// A victim that is late at every turn.
+/// A victim that is late at every iteration.
 const VICTIM: [&str; 6] = ["--name", "e2e-ends", "--period", "20ms", "--deadline", "50us"];
 
 fn victim() -> Workload {
@@ -147,14 +147,14 @@ fn root_a_command_is_ended_when_the_time_is_over() {
 #[test]
 fn root_with_its_output_closed_it_goes_on_saving() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().to_str().expect("plain");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().to_str().expect("plain");
     let often = ["--rate", "20/s", "--post", "1ms", "--snapshot-dir", path];
     let mut watch = Rtscope::watch(&[&LATE[..], &often].concat()).expect("watches");
     let victim = victim();
     watch.wait_for_type("late").expect("a late response");
     watch.close_output();
-    let saved = || fs::read_dir(folder.path()).expect("it is there").count();
+    let saved = || fs::read_dir(directory.path()).expect("it is there").count();
     let (before, end) = (saved(), Instant::now() + patience());
     while saved() < before + 3 {
         assert!(Instant::now() < end, "it stopped saving");
@@ -177,7 +177,7 @@ fn root_two_watches_at_once_count_the_same() {
     let counters =
         watches.map(|watch| watch.stop().and_then(|said| said.report()).expect("it prints one").counters);
     for counters in &counters {
-        // A turn whose switch the host hid is seen by nobody; it is not among those seen, either.
+        // An iteration whose switch the host hid is seen by nobody; it is not among those seen, either.
         assert!(counters.seen <= loops && loops - counters.seen <= loops / 10, "{summary}: {counters:?}");
         let range = late.saturating_sub(loops - counters.seen)..=late + margin;
         assert!(range.contains(&counters.late), "{summary}: {counters:?}");
@@ -190,7 +190,7 @@ fn root_two_watches_at_once_count_the_same() {
 #[test]
 fn root_as_text_the_summary_says_that_nothing_was_lost() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let mut command = Command::new(program("rtscope").expect("built"));
+    let mut command = crate::command::rtscope();
     command.args(["watch", "response"]).args(LATE).arg("--").arg(program("rtscope-victim").expect("built"));
     command.args(VICTIM).args(["--duration", "300ms"]);
     let said = Rtscope::start(command).and_then(Rtscope::finish).expect("ends with COMMAND");

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is kept of late responses: whole folders that foreign programs can read, nothing missing between them, and nothing
+//! What is kept of late responses: whole directories that foreign programs can read, nothing missing between them, and nothing
 //! half when something goes wrong.
 
+use crate::command::SmallDisk;
 use rtscope_testkit::machine::{Cpus, is_emulated};
-use rtscope_testkit::process::{Workload, program};
+use rtscope_testkit::process::Workload;
 use rtscope_testkit::skip;
 use rtscope_testkit::watch::{Rtscope, WatchOutput};
 use serde_json::Value;
@@ -18,27 +19,27 @@ use tempfile::TempDir;
 /// Short windows, many snapshots.
 const OFTEN: [&str; 6] = ["--rate", "20/s", "--pre", "50ms", "--post", "5ms"];
 const LATE: [&str; 4] = ["--task", "e2e-evidence", "--threshold", "50us"];
-/// A victim that is late at every turn, 25 times a second.
+/// A victim that is late at every iteration, 25 times a second.
 const VICTIM: [&str; 6] = ["--name", "e2e-evidence", "--period", "40ms", "--deadline", "50us"];
 
 fn temporary() -> (TempDir, String) {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().to_str().expect("plain").to_owned();
-    (folder, path)
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().to_str().expect("plain").to_owned();
+    (directory, path)
 }
 
 fn victim() -> Workload {
     Workload::start("rtscope-victim", VICTIM).expect("starts")
 }
 
-/// Starts to save in this folder.
-fn save_in(folder: &str) -> Rtscope {
-    Rtscope::watch(&[&LATE[..], &OFTEN, &["--snapshot-dir", folder]].concat()).expect("watches")
+/// Starts to save in this directory.
+fn save_in(directory: &str) -> Rtscope {
+    Rtscope::watch(&[&LATE[..], &OFTEN, &["--snapshot-dir", directory]].concat()).expect("watches")
 }
 
-/// Everything in a folder, hidden or not, by name.
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    let all = fs::read_dir(folder).expect("it can be read");
+/// Everything in a directory, hidden or not, by name.
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let all = fs::read_dir(directory).expect("it can be read");
     let mut all: Vec<PathBuf> = all.map(|entry| entry.expect("it can be read").path()).collect();
     all.sort();
     all
@@ -54,9 +55,9 @@ fn events(snapshot: &Path) -> String {
     text
 }
 
-/// Whole folders and nothing else; gives their number.
-fn check_all(folder: &Path) -> usize {
-    let all = entries(folder);
+/// Whole directories and nothing else; gives their number.
+fn check_all(directory: &Path) -> usize {
+    let all = entries(directory);
     for snapshot in &all {
         let name = snapshot.file_name().unwrap_or_default().to_string_lossy();
         assert!(!name.starts_with('.'), "{name} is half a snapshot");
@@ -81,8 +82,8 @@ fn is_nothing_lost(losses: &Value) -> bool {
 }
 
 /// Watches a late victim until it has this many snapshots.
-fn save(folder: &str, snapshots: usize) -> WatchOutput {
-    let mut watch = save_in(folder);
+fn save(directory: &str, snapshots: usize) -> WatchOutput {
+    let mut watch = save_in(directory);
     let victim = victim();
     (0..snapshots).for_each(|_| drop(watch.wait_for_type("snapshot").expect("a snapshot")));
     drop(victim);
@@ -93,9 +94,9 @@ fn save(folder: &str, snapshots: usize) -> WatchOutput {
 #[test]
 fn root_every_snapshot_is_read_by_babeltrace2_with_its_detection() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let (folder, path) = temporary();
+    let (directory, path) = temporary();
     let report = save(&path, 5).report().expect("it prints one");
-    let snapshots = entries(folder.path());
+    let snapshots = entries(directory.path());
     assert_eq!(snapshots.len() as u64, report.snapshots);
     for snapshot in &snapshots {
         assert!(events(snapshot).contains("rtscope_late_response: "), "{}", snapshot.display());
@@ -110,10 +111,10 @@ fn root_every_snapshot_is_read_by_babeltrace2_with_its_detection() {
 #[test]
 fn root_explain_says_what_the_watch_wrote() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let (folder, path) = temporary();
+    let (directory, path) = temporary();
     save(&path, 3);
-    for snapshot in entries(folder.path()) {
-        let rtscope = program("rtscope").expect("built");
+    for snapshot in entries(directory.path()) {
+        let rtscope = crate::command::path();
         let output = Command::new(rtscope).arg("explain").arg(&snapshot).output().expect("it can be run");
         assert!(output.status.success(), "{output:?}");
         let written = fs::read_to_string(snapshot.join("explain.txt")).expect("it is in every snapshot");
@@ -131,7 +132,7 @@ fn counted(events: &str) -> impl Iterator<Item = u64> {
 #[test]
 fn root_no_event_is_missed_while_the_banks_flip() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let (folder, path) = temporary();
+    let (directory, path) = temporary();
     let rest =
         ["--rate", "20/s", "--pre", "10s", "--post", "5ms", "--buffer", "16M", "--snapshot-dir", &path];
     let mut watch = Rtscope::watch(&[&LATE[..], &rest].concat()).expect("watches");
@@ -141,7 +142,7 @@ fn root_no_event_is_missed_while_the_banks_flip() {
     let (victim, counter) = (victim.stop(), counter.stop());
     victim.and(counter).expect("both stop");
     let said = watch.stop().expect("stops");
-    let numbers: BTreeSet<u64> = entries(folder.path())
+    let numbers: BTreeSet<u64> = entries(directory.path())
         .iter()
         .flat_map(|snapshot| counted(&events(snapshot)).collect::<Vec<_>>())
         .collect();
@@ -162,15 +163,15 @@ fn root_no_event_is_missed_while_the_banks_flip() {
 #[test]
 fn root_a_folder_with_content_is_added_to_and_nothing_in_it_changed() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let (folder, path) = temporary();
-    fs::write(folder.path().join("notes.txt"), "mine").expect("there is room");
+    let (directory, path) = temporary();
+    fs::write(directory.path().join("notes.txt"), "mine").expect("it can be written");
     save(&path, 1);
-    let first = entries(folder.path());
+    let first = entries(directory.path());
     let kept: Vec<String> = first.iter().filter(|path| path.is_dir()).map(|path| events(path)).collect();
     save(&path, 1);
-    let all = entries(folder.path());
+    let all = entries(directory.path());
     assert!(all.len() > first.len() && first.iter().all(|path| all.contains(path)), "{first:?} {all:?}");
-    assert_eq!(fs::read_to_string(folder.path().join("notes.txt")).expect("it is there"), "mine");
+    assert_eq!(fs::read_to_string(directory.path().join("notes.txt")).expect("it is there"), "mine");
     let still: Vec<String> = first.iter().filter(|path| path.is_dir()).map(|path| events(path)).collect();
     assert!(kept == still, "an old snapshot was changed");
 }
@@ -179,8 +180,8 @@ fn root_a_folder_with_content_is_added_to_and_nothing_in_it_changed() {
 #[test]
 fn root_a_folder_whose_name_is_not_text_is_saved_in() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let (folder, _) = temporary();
-    let odd = folder.path().join(OsStr::from_bytes(b"odd-\xff"));
+    let (directory, _) = temporary();
+    let odd = directory.path().join(OsStr::from_bytes(b"odd-\xff"));
     let options: Vec<&OsStr> = LATE.iter().chain(&OFTEN).map(OsStr::new).collect();
     let dir = [OsStr::new("--snapshot-dir"), odd.as_os_str()];
     let mut watch = Rtscope::watch(&[&options[..], &dir].concat()).expect("watches");
@@ -195,7 +196,7 @@ fn root_a_folder_whose_name_is_not_text_is_saved_in() {
 #[test]
 fn root_two_watches_that_save_in_one_folder_both_save_all() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let (folder, path) = temporary();
+    let (directory, path) = temporary();
     let mut watches = [save_in(&path), save_in(&path)];
     let victim = victim();
     for watch in &mut watches {
@@ -207,28 +208,7 @@ fn root_two_watches_that_save_in_one_folder_both_save_all() {
         assert_eq!(report.snapshots_failed, 0, "{report:?}");
     }
     let taken: u64 = reports.iter().map(|report| report.snapshots).sum();
-    assert_eq!(check_all(folder.path()) as u64, taken);
-}
-
-/// A small disk of its own, as long as this lives.
-struct SmallDisk {
-    folder: TempDir,
-}
-
-impl SmallDisk {
-    fn new(size: &str) -> Option<SmallDisk> {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", size, "none"]).arg(folder.path());
-        mount.status().is_ok_and(|status| status.success()).then_some(SmallDisk { folder })
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // If it cannot be unmounted, the temporary folder cannot be removed either, which is where it can be seen.
-        let _ = Command::new("umount").arg(self.folder.path()).status();
-    }
+    assert_eq!(check_all(directory.path()) as u64, taken);
 }
 
 // NEEDS: host
@@ -238,7 +218,7 @@ fn root_a_full_disk_loses_a_snapshot_and_nothing_else() {
     let Some(disk) = SmallDisk::new("size=600k") else {
         skip!("a small disk cannot be mounted here");
     };
-    let mut watch = save_in(disk.folder.path().to_str().expect("plain"));
+    let mut watch = save_in(disk.path().to_str().expect("plain"));
     let victim = victim();
     let lost = watch.wait_for_type("snapshot_lost").expect("600 KiB are soon full");
     assert!(lost["why"].as_str().is_some_and(|why| why.contains("No space left")), "{lost}");
@@ -251,7 +231,7 @@ fn root_a_full_disk_loses_a_snapshot_and_nothing_else() {
     let report = said.report().expect("it prints one");
     assert_eq!(said.code(), Some(0));
     assert!(report.snapshots_failed >= 2, "{report:?}");
-    let saved = check_all(disk.folder.path()) as u64;
+    let saved = check_all(disk.path()) as u64;
     assert!(saved >= 1, "not one fits");
     assert_eq!(saved, report.snapshots - report.snapshots_failed);
 }
@@ -260,7 +240,7 @@ fn root_a_full_disk_loses_a_snapshot_and_nothing_else() {
 #[test]
 fn root_after_a_kill_earlier_snapshots_are_whole_and_leftovers_are_swept() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let (folder, path) = temporary();
+    let (directory, path) = temporary();
     let mut watch = save_in(&path);
     let victim = victim();
     (0..3).for_each(|_| drop(watch.wait_for_type("snapshot").expect("a snapshot")));
@@ -268,17 +248,17 @@ fn root_after_a_kill_earlier_snapshots_are_whole_and_leftovers_are_swept() {
     let said = watch.finish().expect("it ends");
     assert_eq!(said.code(), None, "a signal ended it");
     // A kill in the middle of saving cannot be had to order: this is what it leaves.
-    let leftover = folder.path().join(".20261120T234107Z-1.0123456789abcdef0123456789abcdef.partial");
-    let foreign = folder.path().join(".someone-elses.partial");
+    let leftover = directory.path().join(".20261120T234107Z-1.0123456789abcdef0123456789abcdef.partial");
+    let foreign = directory.path().join(".someone-elses.partial");
     for path in [&leftover, &foreign] {
-        fs::create_dir_all(path.join("kernel")).expect("there is room");
+        fs::create_dir_all(path.join("kernel")).expect("it can be written");
     }
     let mut next = save_in(&path);
-    assert!(!leftover.exists(), "a folder that nobody will finish is removed");
-    assert!(foreign.exists(), "a folder that is not ours is not touched");
+    assert!(!leftover.exists(), "a directory that nobody will finish is removed");
+    assert!(foreign.exists(), "a directory that is not ours is not touched");
     fs::remove_dir_all(&foreign).expect("it is there");
-    // A folder that a running watch may still be filling stays.
-    fs::create_dir_all(&leftover).expect("there is room");
+    // A directory that a running watch may still be filling stays.
+    fs::create_dir_all(&leftover).expect("it can be written");
     let third = save_in(&path);
     assert!(leftover.exists(), "another watch runs");
     fs::remove_dir_all(&leftover).expect("it is there");
@@ -287,5 +267,5 @@ fn root_after_a_kill_earlier_snapshots_are_whole_and_leftovers_are_swept() {
     for watch in [next, third] {
         watch.stop().expect("stops");
     }
-    assert!(check_all(folder.path()) >= 4);
+    assert!(check_all(directory.path()) >= 4);
 }

@@ -5,6 +5,7 @@
 //! (CONTRIBUTING.md).
 //! The test takes its time instead of waiting for a fact, because the time is what it tests.
 
+use crate::command::count;
 use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use rtscope_analyze::summary::Report;
 use rtscope_event::{LateResponse, Loss, LossCause};
 use rtscope_testkit::full;
 use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::process::{WorkloadOutput, Workload};
+use rtscope_testkit::process::{Workload, WorkloadOutput};
 use rtscope_testkit::watch::{Rtscope, watch_command};
 use serde::Deserialize;
 use serde_json::Value;
@@ -28,17 +29,17 @@ const SHORT_SECONDS: u64 = 20;
 const FULL_SECONDS: u64 = 600;
 /// Time between two looks at rtscope's memory: several for each snapshot, which takes memory for a moment.
 const LOOK: Duration = Duration::from_millis(200);
-/// A snapshot uses every buffer there is; after so many of them, each has been used, whichever way they came.
+/// A snapshot uses every buffer there is; after this many of them, each has been used, whichever way they came.
 const WARM_UP_SNAPSHOTS: usize = 20;
 /// Snapshots that stay on disk, of one or two MiB each.
 const KEPT: usize = 3;
-/// The watch is looked at in so many parts of equal length; the last is compared with the first.
+/// The watch is looked at in this many parts of equal length; the last is compared with the first.
 const PARTS: usize = 6;
 /// What memory may grow by: the C library's holes between small things that stay, never a buffer, which is as large by itself.
 const GROWTH_KIB: u64 = 1024;
 /// What the way from the victim's last look at the clock into its sleep takes, and a little more: its own margin.
 const MARGIN_NS: u64 = 30_000;
-/// So many late turns more may be apart in the second half than in the first, or one of a hundred.
+/// This many late iterations more may be apart in the second half than in the first, or one of a hundred.
 const DRIFT_MIN: u64 = 5;
 
 /// Some seconds for each bank, so that they are full when the warm-up is over.
@@ -112,12 +113,12 @@ impl Account {
     }
 
     /// Every snapshot is whole; all but the newest are removed.
-    fn take_snapshot(&mut self, folder: &Path) {
+    fn take_snapshot(&mut self, directory: &Path) {
         for file in ["kernel/metadata", "trigger.json", "explain.txt"] {
-            assert!(folder.join(file).is_file(), "{} has no {file}", folder.display());
+            assert!(directory.join(file).is_file(), "{} has no {file}", directory.display());
         }
         self.snapshots += 1;
-        self.kept.push_back(folder.to_owned());
+        self.kept.push_back(directory.to_owned());
         if self.kept.len() > KEPT {
             fs::remove_dir_all(self.kept.pop_front().expect("it has several")).expect("it can be removed");
         }
@@ -140,10 +141,6 @@ impl Drop for Forks {
         drop(self.0.stdin.take());
         self.0.wait().expect("it is ours");
     }
-}
-
-fn number(value: &Value, key: &str) -> u64 {
-    value.get(key).and_then(Value::as_u64).unwrap_or_else(|| panic!("no number '{key}' in {value}"))
 }
 
 fn time() -> Duration {
@@ -191,7 +188,7 @@ fn check_held(held: &[Held]) {
     assert!(after <= before + GROWTH_KIB, "memory grew from {before} to {after} KiB: {all:?}");
 }
 
-/// Late turns of the victim and late responses of rtscope in a part of the time, by the turn's time.
+/// Late iterations of the victim and late responses of rtscope in a part of the time, by the iteration's time.
 #[derive(Debug, Default, Clone, Copy)]
 struct Part {
     /// Late by the victim's own clock.
@@ -211,12 +208,12 @@ impl Part {
 }
 
 /// rtscope's response begins where the victim's does, at the time that it asked for, and ends later: when it leaves the CPU, not
-/// when it last read the clock. So what is late by the victim is late by rtscope, however close; a turn that is missed was hidden.
-/// The other way round, the way into sleep may make a turn late that is not by its own clock.
+/// when it last read the clock. So what is late by the victim is late by rtscope, however close; an iteration that is missed was hidden.
+/// The other way round, the way into sleep may make an iteration late that is not by its own clock.
 fn check_counts(victim: &WorkloadOutput, account: &Account, skipped: u64) {
     let summary = victim.summary().expect("it prints one");
     let report = account.report.as_ref().expect("rtscope prints one");
-    let (own, loops) = (number(summary, "late"), number(summary, "loops"));
+    let (own, loops) = (count(summary, "late"), count(summary, "loops"));
     let Counters { seen, late, hidden, .. } = report.counters;
     println!(
         "{loops} turns, {seen} seen by rtscope, {hidden} switches hidden; {own} late, {late} by rtscope"
@@ -234,15 +231,15 @@ fn check_counts(victim: &WorkloadOutput, account: &Account, skipped: u64) {
     println!("events skipped by the kernel: {skipped}");
     println!("missed: {missed} (turns not seen: {unseen}); only by rtscope: {close} close, {after} later");
     // Some hosts hide the switches from threads of their own, and the interrupts that come while one runs: where the timer's
-    // waking is hidden, too, there is no response. rtscope counts each such switch when the target leaves. Is the leaving itself
-    // hidden, two turns look like one, which then takes as long as both. An event that was skipped may be one of a turn's.
-    // Are both hidden, nothing is left of the turn; that is rarer than one of them.
+    // wakeup is hidden, too, there is no response. rtscope counts each such switch when the target leaves. Is the leaving itself
+    // hidden, two iterations look like one, which then takes as long as both. An event that was skipped may be one of an iteration's.
+    // Are both hidden, nothing is left of the iteration; that is rarer than one of them.
     let explained = hidden + hidden / 10 + hidden.min(10) + after + skipped;
     assert!(unseen <= explained, "{unseen} turns are missing, {hidden} hidden, {skipped} events skipped");
     assert!(missed <= unseen, "{missed} late turns were seen and not counted as late: {parts:?}");
-    assert!(close <= number(summary, "late_margin"), "close to the limit: {parts:?}, and {summary}");
+    assert!(close <= count(summary, "late_margin"), "close to the limit: {parts:?}, and {summary}");
     assert!(after * 1000 <= loops * 2, "late by rtscope only: {parts:?}");
-    // How much a host hides goes up and down with what it does itself; late turns among them are within the bounds above.
+    // How much a host hides goes up and down with what it does itself; late iterations among them are within the bounds above.
     check_drift(&parts, if hidden == 0 { Part::apart } else { |part| part.after });
 }
 
@@ -256,8 +253,8 @@ fn check_drift(parts: &[Part], apart: fn(&Part) -> u64) {
 }
 
 fn compare(victim: &WorkloadOutput, account: &Account) -> Vec<Part> {
-    let own: Vec<u64> = victim.all("late").map(|late| number(late, "asked_ns")).collect();
-    let (start, end) = (number(&victim.ready, "first_ns"), *own.last().expect("some were late"));
+    let own: Vec<u64> = victim.all("late").map(|late| count(late, "asked_ns")).collect();
+    let (start, end) = (count(&victim.ready, "first_ns"), *own.last().expect("some were late"));
     // The victim notes as many as it has room for.
     let told: Vec<Late> = account.late.iter().copied().filter(|late| late.origin_ns <= end).collect();
     let own_set: HashSet<u64> = own.iter().copied().collect();
@@ -302,8 +299,8 @@ fn check_losses(report: &Report) -> u64 {
 fn root_a_long_watch_keeps_its_memory_and_its_counts() {
     let Some(_cpus) = Cpus::for_watching() else { return };
     let time = time();
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().to_str().expect("plain");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().to_str().expect("plain");
     let limit = format!("{}s", time.as_secs() + 120);
     let evidence =
         ["--snapshot-dir", path, "--rate", "1/s", "--pre", "100ms", "--post", "5ms", "--buffer", BUFFER];

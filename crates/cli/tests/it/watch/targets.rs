@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whose responses count, to what, and until when: names that come and go, many threads, filters, real devices.
 
+use crate::command::count;
 use rtscope_event::{End, OriginKind, StepKind};
 use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::process::{WorkloadOutput, Workload, program};
+use rtscope_testkit::process::{Workload, WorkloadOutput};
 use rtscope_testkit::skip;
 use rtscope_testkit::watch::{Rtscope, WatchOutput};
 use serde_json::Value;
@@ -13,10 +14,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-
-fn number(value: &Value, key: &str) -> u64 {
-    value.get(key).and_then(Value::as_u64).unwrap_or_else(|| panic!("no number '{key}' in {value}"))
-}
 
 /// Watches with these options while rtscope-threads runs with these arguments.
 fn watch_threads(options: &[&str], arguments: &[&str]) -> (WorkloadOutput, WatchOutput) {
@@ -28,7 +25,7 @@ fn watch_threads(options: &[&str], arguments: &[&str]) -> (WorkloadOutput, Watch
 }
 
 /// All counted, but for the few that some kernels hide from every tracer (ftrace misses the same ones): one in a hundred, or
-/// the one turn of all `threads` that a hidden timer interrupt woke together.
+/// the one iteration of all `threads` that a hidden timer interrupt woke together.
 #[track_caller]
 fn assert_all_seen(said: &WatchOutput, responses: u64, threads: u64) {
     let report = said.report().expect("it prints one");
@@ -47,7 +44,7 @@ fn root_all_of_200_threads_are_counted() {
     let Some(_cpus) = Cpus::for_watching() else { return };
     let arguments = ["--name", "e2e-many-", "--threads", "200", "--duration", "1s"];
     let (threads, said) = watch_threads(&["--task", "e2e-many-*"], &arguments);
-    let responses = number(threads.summary().expect("it prints one"), "responses");
+    let responses = count(threads.summary().expect("it prints one"), "responses");
     assert!(responses >= 5_000, "{responses}");
     assert_all_seen(&said, responses, 200);
 }
@@ -58,7 +55,7 @@ fn root_a_target_that_ends_is_counted_to_its_end() {
     let Some(_cpus) = Cpus::for_watching() else { return };
     let arguments = ["--name", "e2e-mortal-", "--threads", "20", "--exit-after", "10", "--duration", "600ms"];
     let (threads, said) = watch_threads(&["--task", "e2e-mortal-*"], &arguments);
-    assert_eq!(number(threads.summary().expect("it prints one"), "responses"), 200);
+    assert_eq!(count(threads.summary().expect("it prints one"), "responses"), 200);
     assert_all_seen(&said, 200, 20);
     assert_eq!(said.code(), Some(0));
 }
@@ -81,7 +78,7 @@ const RENAMED: [&str; 10] = [
 fn root_a_target_that_takes_another_name_is_counted_until_then() {
     let Some(_cpus) = Cpus::for_watching() else { return };
     let (threads, said) = watch_threads(&["--task", "e2e-old-*"], &RENAMED);
-    assert!(number(threads.summary().expect("it prints one"), "responses") > 300);
+    assert!(count(threads.summary().expect("it prints one"), "responses") > 300);
     assert_all_seen(&said, 200, 20);
 }
 
@@ -90,7 +87,7 @@ fn root_a_target_that_takes_another_name_is_counted_until_then() {
 fn root_a_task_that_takes_the_name_is_counted_from_then() {
     let Some(_cpus) = Cpus::for_watching() else { return };
     let (threads, said) = watch_threads(&["--task", "e2e-new"], &RENAMED);
-    assert_all_seen(&said, number(threads.summary().expect("it prints one"), "responses") - 200, 20);
+    assert_all_seen(&said, count(threads.summary().expect("it prints one"), "responses") - 200, 20);
 }
 
 // NEEDS: host
@@ -125,7 +122,7 @@ fn root_a_process_that_is_watched_by_number_may_end() {
     let pid = victim.pid().to_string();
     let mut watch = Rtscope::watch(&["--pid", &pid, "--threshold", "50us"]).expect("watches");
     let late = watch.wait_for_type("late").expect("it is late at every turn");
-    assert_eq!(number(&late, "pid"), u64::from(victim.pid()));
+    assert_eq!(count(&late, "pid"), u64::from(victim.pid()));
     victim.stop().expect("stops");
     let said = watch.stop().expect("stops");
     assert!(said.late().expect("of its own types").iter().all(|late| late.pid.0.to_string() == pid));
@@ -149,15 +146,15 @@ fn root_until_running_a_response_ends_when_the_target_runs() {
     assert!(late.len() >= 10, "{}", late.len());
     let turns: Vec<&Value> = victim.all("late").collect();
     assert!(late.len() < turns.len() / 2, "{} of {} turns", late.len(), turns.len());
-    let last_ns = number(turns.last().expect("every turn is late"), "asked_ns");
-    // The last time it wakes to find that it shall end: that is no turn.
+    let last_ns = count(turns.last().expect("every turn is late"), "asked_ns");
+    // The last time it wakes to find that it shall end: that is no iteration.
     for late in late.into_iter().filter(|late| late.chain.origin.time_ns.0 <= last_ns) {
         assert_eq!(
             (late.end, late.chain.steps.last().map(|step| step.kind)),
             (End::Running, Some(StepKind::Wakeup))
         );
-        let turn = turns.iter().find(|turn| number(turn, "asked_ns") == late.chain.origin.time_ns.0);
-        let woke_ns = number(turn.expect("the victim was late in this turn, too"), "woke_ns");
+        let turn = turns.iter().find(|turn| count(turn, "asked_ns") == late.chain.origin.time_ns.0);
+        let woke_ns = count(turn.expect("the victim was late in this turn, too"), "woke_ns");
         assert!(
             (late.end_ns.0..late.end_ns.0 + 100_000).contains(&woke_ns),
             "{late:?}, but it woke at {woke_ns}"
@@ -176,12 +173,12 @@ fn root_timers_are_counted_when_asked_for_and_filtered_when_not() {
     let arguments = ["--name", "e2e-timers-", "--threads", "5", "--duration", "300ms"];
     let task = ["--task", "e2e-timers-*"];
     let (threads, said) = watch_threads(&[&task[..], &["--timer"]].concat(), &arguments);
-    assert_all_seen(&said, number(threads.summary().expect("it prints one"), "responses"), 20);
+    assert_all_seen(&said, count(threads.summary().expect("it prints one"), "responses"), 20);
     let (_, said) = watch_threads(&[&task[..], &["--irq", &irq]].concat(), &arguments);
     let counters = said.report().expect("it prints one").counters;
     assert!(counters.seen == 0 && counters.filtered > 50, "{counters:?}");
     let (threads, said) = watch_threads(&[&task[..], &["--irq", &irq, "--timer"]].concat(), &arguments);
-    assert_all_seen(&said, number(threads.summary().expect("it prints one"), "responses"), 20);
+    assert_all_seen(&said, count(threads.summary().expect("it prints one"), "responses"), 20);
 }
 
 /// A thread that reads from the disk, past the page cache, until dropped.
@@ -192,7 +189,7 @@ struct Reader {
 
 impl Reader {
     fn start(name: &str) -> Option<Reader> {
-        let path = program("rtscope").expect("built");
+        let path = crate::command::path();
         let mut file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path).ok()?;
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
@@ -254,7 +251,7 @@ fn disk_interrupt() -> Option<u32> {
 fn root_responses_to_a_disk_are_found_by_number_and_by_name() {
     let Some(_cpus) = Cpus::for_watching() else { return };
     let Some(irq) = disk_interrupt() else {
-        skip!("no device interrupt comes with reads of the build folder");
+        skip!("no device interrupt comes with reads of the build directory");
     };
     let names = rtscope_kernel::interrupts();
     let (_, name) = names.iter().find(|(known, _)| known.0 == irq).expect("it has a handler");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `watch -k`: snapshots with the tracepoints that ftrace records, on one clock with those of eBPF.
 
+use crate::command::field;
 use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::process::{Workload, program};
+use rtscope_testkit::process::Workload;
 use rtscope_testkit::watch::Rtscope;
 use serde_json::Value;
 use std::fs;
@@ -11,20 +12,15 @@ use std::process::Command;
 
 const LATE: [&str; 4] = ["--task", "e2e-beside", "--threshold", "50us"];
 const OFTEN: [&str; 6] = ["--rate", "5/s", "--pre", "100ms", "--post", "10ms"];
-/// Late at every turn, 25 times a second; each turn ends in clock_nanosleep.
+/// Late at every iteration, 25 times a second; each iteration ends in clock_nanosleep.
 const VICTIM: [&str; 6] = ["--name", "e2e-beside", "--period", "40ms", "--deadline", "50us"];
-
-fn tid_after<'a>(line: &'a str, name: &str) -> Option<&'a str> {
-    let at = line.find(&format!(" {name} = "))? + name.len() + 4;
-    line[at..].split([',', ' ']).next()
-}
 
 // NEEDS: verifier
 #[test]
 fn root_a_snapshot_has_system_calls_between_the_switches_of_their_thread() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().to_str().expect("plain");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().to_str().expect("plain");
     let options = ["--snapshot-dir", path, "-k", "syscalls,sched:sched_wakeup"];
     let mut watch = Rtscope::watch(&[&LATE[..], &OFTEN, &options].concat()).expect("watches");
     let victim = Workload::start("rtscope-victim", VICTIM).expect("starts");
@@ -32,7 +28,7 @@ fn root_a_snapshot_has_system_calls_between_the_switches_of_their_thread() {
     drop(victim);
     watch.stop().expect("stops");
     let mut snapshots: Vec<PathBuf> =
-        fs::read_dir(folder.path()).expect("there").map(|entry| entry.expect("readable").path()).collect();
+        fs::read_dir(directory.path()).expect("there").map(|entry| entry.expect("readable").path()).collect();
     snapshots.sort();
     assert!(snapshots.len() >= 4);
     let mut inside = 0;
@@ -51,8 +47,7 @@ fn root_a_snapshot_has_system_calls_between_the_switches_of_their_thread() {
         assert!(trigger["ftrace_from_ns"].as_u64().is_some(), "{trigger}");
         let tid = trigger["late"][0]["tid"].to_string();
         inside += calls_inside(&text, &tid);
-        let explained =
-            Command::new(program("rtscope").expect("built")).arg("explain").arg(snapshot).output();
+        let explained = crate::command::rtscope().arg("explain").arg(snapshot).output();
         let explained = explained.expect("starts");
         let saved = fs::read(snapshot.join("explain.txt")).expect("there");
         assert_eq!(String::from_utf8_lossy(&explained.stdout), String::from_utf8_lossy(&saved));
@@ -66,11 +61,11 @@ fn calls_inside(text: &str, tid: &str) -> usize {
     let mut running: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
     let mut calls = 0;
     for line in text.lines() {
-        let Some(cpu) = tid_after(line, "cpu_id") else { continue };
+        let Some(cpu) = field(line, "cpu_id") else { continue };
         if line.contains(" sched_switch: ") {
-            let next = tid_after(line, "next_tid").expect("a switch has it");
+            let next = field(line, "next_tid").expect("a switch has it");
             running.insert(cpu.to_owned(), next.to_owned());
-        } else if line.contains(" syscall_entry_clock_nanosleep: ") && tid_after(line, "tid") == Some(tid) {
+        } else if line.contains(" syscall_entry_clock_nanosleep: ") && field(line, "tid") == Some(tid) {
             let now = running.get(cpu);
             assert!(now.is_none_or(|now| now == tid), "{now:?} runs, and not {tid}: {line}");
             calls += 1;

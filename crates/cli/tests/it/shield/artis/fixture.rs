@@ -151,7 +151,7 @@ pub fn keeper() -> i32 {
     number(&status["scheduler"]["keeper"]) as i32
 }
 
-/// The CPUs have been set apart, and somebody says why.
+/// The CPUs have been isolated, and somebody says why.
 pub fn is_set_apart(why: &str) {
     wait_until("the CPUs are set apart", || {
         fs::read_to_string(PARTITION).is_ok_and(|state| state == "isolated\n")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope shield create --mode artis` on a kernel that has schedulers in eBPF, in a virtual machine: CPUs are lent and taken back,
-//! each eviction is accounted for, and whatever ends the scheduler, the CPUs are set apart.
+//! each eviction is accounted for, and whatever ends the scheduler, the CPUs are isolated.
 //!
 //! Times mean nothing there; counts and orders do.
 
@@ -12,7 +12,7 @@ use crate::shield::fixture::{Shield, Sleeper, facts, good, json, shield};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rtscope_testkit::process::{program, wait_until};
+use rtscope_testkit::process::wait_until;
 use rtscope_testkit::sample;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -143,13 +143,13 @@ fn root_vm_artis_honours_nice_values() {
     assert!(nice > 0 && (2..=5).contains(&(usual / nice)), "{usual} to {nice}");
 }
 
-/// Kills creating at its entry to so many a call of a name, and undoes.
+/// Kills creating at its entry to this many a call of a name, and undoes.
 fn killed_and_undone(before: &std::collections::BTreeMap<String, String>, call: &str, at: usize) {
     let inject = format!("inject={call}:signal=SIGKILL:when={at}");
     let mut command = Command::new("strace");
     // Without -f: the keeper goes on, and sees that nobody is there any more.
     command.args(["-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject]);
-    command.arg(program("rtscope").expect("built")).args(["shield", "create"]).args(ARTIS);
+    command.arg(crate::command::path()).args(["shield", "create"]).args(ARTIS);
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status().expect("strace is in the guest");
     let killed = status.signal() == Some(9) || status.code() == Some(137);
     assert!(killed, "not killed at {call} {at}: {status}");

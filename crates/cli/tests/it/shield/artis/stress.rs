@@ -143,13 +143,13 @@ impl Rounds {
 
 /// Records again and again, and prints what was seen.
 fn watch(rounds: &Rounds, over: &AtomicBool, enough: &AtomicBool) -> Seen {
-    let folder = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a temporary directory");
     let mut all = Seen::default();
     let mut windows = 0;
     loop {
         // ORDER: as where it grows.
         let before = rounds.switches.load(Ordering::SeqCst);
-        let seen = match witness::watch(folder.path(), 1, WINDOW_S, |tid| rounds.task(tid)) {
+        let seen = match witness::watch(directory.path(), 1, WINDOW_S, |tid| rounds.task(tid)) {
             Ok(seen) => seen,
             Err(why) => {
                 // ORDER: as where it grows.

@@ -5,18 +5,16 @@
 //! the CPU goes to another task. Sections are there: whoever is taken back comes to the CPU's next decision by the kernel. The bound is
 //! on how long they last.
 //!
-//! Durations mean nothing in an emulator: the CPUs of a guest take turns, and its host takes them all away at will, while their
+//! Durations mean nothing in an emulator: the CPUs of a guest alternate, and its host takes them all away at will, while their
 //! clocks go on. What it does not spoil is what the CPU itself does in a section, and what it had been told by then: each event says
 //! whether a reschedule was asked for (ftrace's flag). Who has to leave is told so at the entry, and goes as soon as the CPU may
 //! switch. So the bound is [`TICKS`] ticks that the CPU handled within a section *without having been told* to switch, however slowly
 //! it got there; and whatever shows that a section ran to its end there (the system call's return, a sleep, the task's own end)
 //! is beyond any bound.
 
-use rtscope_testkit::process::program;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 /// The bound: one tick may come between the recorder's look at the entry and the scheduler's.
 pub const TICKS: usize = 1;
@@ -53,7 +51,7 @@ pub struct Seen {
     pub of_bound: u64,
     /// Times that RT0 got it.
     pub rt0: u64,
-    /// Entries of the recorder's account of what it lost.
+    /// Entries of the recorder's summary of what it lost.
     pub lost: u64,
 }
 
@@ -82,10 +80,10 @@ impl Seen {
 /// # Errors
 ///
 /// The recorder's words, when it could not record.
-pub fn watch(folder: &Path, cpu: u32, seconds: u64, task: impl Fn(u32) -> Task) -> Result<Seen, String> {
+pub fn watch(directory: &Path, cpu: u32, seconds: u64, task: impl Fn(u32) -> Task) -> Result<Seen, String> {
     let mut kernels = kernel_threads();
-    let trace = folder.join("trace");
-    let rtscope = || Command::new(program("rtscope").expect("built"));
+    let trace = directory.join("trace");
+    let rtscope = || crate::command::rtscope();
     let output = rtscope()
         .args(["record", "--with-self", "--json", "--cpu", &cpu.to_string(), "-k", EVENTS])
         .args(["--duration", &format!("{seconds}s"), "-o"])
