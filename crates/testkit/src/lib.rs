@@ -17,6 +17,7 @@ pub mod disturber;
 mod extent;
 pub mod linked_c;
 pub mod machine;
+pub mod module;
 pub mod notes;
 pub mod process;
 pub mod program_files;

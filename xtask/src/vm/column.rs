@@ -107,7 +107,7 @@ pub fn run(job: &KernelJob<'_>, suite: &Suite, base: &Path, options: &Options) -
                 continue;
             }
         };
-        let archive = suite.archive(base, &job.label, &numbers, options.stress_s)?;
+        let archive = suite.archive(base, &job.label, &job.image.modules, &numbers, options.stress_s)?;
         let mut console = Console::default();
         let ended = boot::boot(&qemu, &job.image.path, &append, &archive, machine, limits, |line| {
             if options.verbose {

@@ -26,7 +26,7 @@ pub fn run(command: &str, options: &Options, build: &Build) -> Result<ExitCode> 
     let base = suite.pack(&busybox)?;
     let mut all_well = true;
     for (kernel, image) in &images {
-        let archive = suite.with_command(&base, kernel.name, command)?;
+        let archive = suite.with_command(&base, kernel.name, &image.modules, command)?;
         let status = in_guest(kernel, image, &archive, options)?;
         std::fs::remove_file(archive)?;
         if let Err(why) = &status {

@@ -1,23 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernels that the tests run on, and how they come here.
+//! The kernels that the tests run on, and how they get here.
 //!
-//! They are Debian's: current, with type information, and the same for everybody. apt finds, fetches and checks them
-//! (their signatures too), with folders of its own: nothing of this machine's apt is read or changed, and nothing is
-//! installed. Only the kernel's image is kept, so a second run needs no network.
+//! They are Debian's: current, with type information, and the same for everybody. `apt` fetches them. What is kept of each is
+//! in one directory of the cache: the image, the modules that tests may load (`modules`), and what it takes to build others for it
+//! (`headers`). So a second run needs no network. The directory is complete from the moment when it has its name, and nobody
+//! removes it while it is used.
 //!
 //! Plain kernels are of the `cloud` flavour: the same configuration for what is traced here, with a quarter of the
 //! drivers to download.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 
-const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-const MIRROR: &str = "http://deb.debian.org/debian";
+use super::apt::{self, Apt, keep};
+use super::headers;
+use super::locks::Lock;
+use super::modules::{self, Modules};
+
 /// Where a static busybox is taken from: one program is the guest's shell and all its tools.
 const BUSYBOX: (&str, &str) = ("trixie", "busybox-static");
+/// In a kernel's part of the cache: the release that is used.
+const CURRENT: &str = "current";
+/// In a release's directory: those that use it have a shared lock on this.
+const USED: &str = "used.lock";
 
 /// A kernel that can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,193 +60,196 @@ pub const KERNELS: [Kernel; 5] = [
 ];
 
 /// A kernel that is here.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Image {
     /// The file to boot.
     pub path: PathBuf,
-    /// Its release, as `uname -r` says it.
+    /// Its release, as `uname -r` prints it.
     pub release: String,
+    /// What can be loaded into it.
+    pub modules: Modules,
+    /// Nobody removes it until then.
+    _used: Option<Arc<Lock>>,
 }
 
-/// The folder that outlives a build: `$XDG_CACHE_HOME/rtscope/vm`.
+/// The directory that outlives a build: `$XDG_CACHE_HOME/rtscope/vm`.
 pub fn cache_folder() -> Result<PathBuf> {
-    let base = match std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()) {
-        Some(folder) => PathBuf::from(folder),
+    let base = match std::env::var_os("XDG_CACHE_HOME").filter(|directory| !directory.is_empty()) {
+        Some(directory) => PathBuf::from(directory),
         None => PathBuf::from(std::env::var_os("HOME").context("neither XDG_CACHE_HOME nor HOME is set")?)
             .join(".cache"),
     };
     Ok(base.join("rtscope/vm"))
 }
 
-/// The image of a kernel, if it was fetched before.
+/// The lock that everybody takes who adds something to the cache.
+pub fn lock(cache: &Path) -> Result<Lock> {
+    fs::create_dir_all(cache).with_context(|| cache.display().to_string())?;
+    Lock::exclusive(&cache.join("lock"), "waiting for another ./x vm that is fetching kernels")
+}
+
+/// A kernel, if all that belongs to it was fetched before.
 pub fn cached(cache: &Path, kernel: &Kernel) -> Option<Image> {
-    let folder = cache.join(kernel.name);
-    let release = fs::read_to_string(folder.join("release")).ok()?;
-    let path = folder.join("vmlinuz");
-    path.is_file().then(|| Image { path, release: release.trim().to_owned() })
+    let home = cache.join(kernel.name);
+    let release = fs::read_to_string(home.join(CURRENT)).ok()?;
+    open(&home, release.trim())
 }
 
-/// A static busybox, if it was fetched before.
-pub fn cached_busybox(cache: &Path) -> Option<PathBuf> {
-    Some(cache.join("busybox")).filter(|path| path.is_file())
+/// A kernel whose image was fetched by a version that kept no modules.
+fn without_modules(cache: &Path, kernel: &Kernel) -> Option<Image> {
+    let [release, path] = OLD_FILES.map(|name| cache.join(kernel.name).join(name));
+    let release = fs::read_to_string(release).ok()?.trim().to_owned();
+    let modules = Modules::none(&release, "the modules of this kernel could not be fetched");
+    path.is_file().then_some(Image { path, release, modules, _used: None })
 }
 
-/// Fetches packages. Its folder goes when it is dropped.
-#[derive(Debug)]
-pub struct Apt {
-    folder: PathBuf,
-    cache: PathBuf,
+/// What such a version kept.
+const OLD_FILES: [&str; 2] = ["release", "vmlinuz"];
+
+/// All wanted kernels, and busybox; fetches what is not here. `update`: looks for newer kernels.
+pub fn provide(kernels: &[Kernel], update: bool) -> Result<(Vec<(Kernel, Image)>, PathBuf)> {
+    let cache = cache_folder()?;
+    let _lock = lock(&cache)?;
+    let mut fetcher = Fetcher { cache: &cache, apt: None };
+    let busybox = fetcher.busybox().context("busybox")?;
+    let mut images = Vec::new();
+    for kernel in kernels {
+        let image = fetcher.kernel(kernel, update, &busybox);
+        images.push((*kernel, image.with_context(|| format!("kernel {}", kernel.name))?));
+    }
+    Ok((images, busybox))
 }
 
-impl Apt {
-    /// Apt with folders of its own below the cache.
-    pub fn new(cache: &Path) -> Result<Apt> {
-        ensure!(cfg!(target_arch = "x86_64"), "the kernels are built for x86-64, and so must the tests be");
-        ensure!(
-            Path::new(KEYRING).is_file(),
-            "{KEYRING} is missing: kernels come from Debian (package debian-archive-keyring)"
-        );
-        let folder = cache.join(format!("apt.{}", std::process::id()));
-        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-        Ok(Apt { folder, cache: cache.to_owned() })
+/// Fetches what is not in the cache.
+struct Fetcher<'a> {
+    cache: &'a Path,
+    apt: Option<Apt>,
+}
+
+impl Fetcher<'_> {
+    fn apt(&mut self) -> Result<&Apt> {
+        if self.apt.is_none() {
+            self.apt = Some(Apt::new(self.cache)?);
+        }
+        self.apt.as_ref().context("just made")
     }
 
-    /// Fetches the current image of a kernel, in place of an older one.
-    pub fn fetch(&self, kernel: &Kernel) -> Result<Image> {
-        let shown = self.run(kernel.suite, "apt-cache", &["show", "--no-all-versions", kernel.meta])?;
+    /// A static busybox.
+    fn busybox(&mut self) -> Result<PathBuf> {
+        let path = self.cache.join("busybox");
+        if !path.is_file() {
+            let tree = self.apt()?.unpack(BUSYBOX.0, &[BUSYBOX.1])?;
+            let places = ["usr/bin/busybox", "bin/busybox"].map(|place| tree.join(place));
+            let found =
+                places.iter().find(|place| place.is_file()).context("busybox-static has no busybox")?;
+            keep(found, &path)?;
+        }
+        Ok(path)
+    }
+
+    fn kernel(&mut self, kernel: &Kernel, update: bool, busybox: &Path) -> Result<Image> {
+        if let Some(image) = cached(self.cache, kernel).filter(|_| !update) {
+            return Ok(image);
+        }
+        match (self.fetch(kernel, busybox), without_modules(self.cache, kernel)) {
+            (Err(error), Some(image)) if !update => {
+                let name = kernel.name;
+                eprintln!("xtask: {name}: {error:#}: tests that need modules of this kernel are skipped");
+                Ok(image)
+            }
+            (fetched, _) => fetched,
+        }
+    }
+
+    /// Fetches the current release of a kernel, in place of an older one.
+    fn fetch(&mut self, kernel: &Kernel, busybox: &Path) -> Result<Image> {
+        let home = self.cache.join(kernel.name);
+        let apt = self.apt()?;
+        let shown = apt.show(kernel.suite, kernel.meta)?;
         let image =
             image_package(&shown).with_context(|| format!("{} names no image package", kernel.meta))?;
-        let release = image.trim_start_matches("linux-image-").to_owned();
-        // Since Linux 7 Debian keeps the image in a package of its own, apart from 100 MB of drivers.
-        let binary = format!("linux-binary-{release}");
-        let package =
-            if self.run(kernel.suite, "apt-cache", &["show", &binary]).is_ok() { &binary } else { image };
-        let tree = self.unpack(kernel.suite, package)?;
-        let folder = self.cache.join(kernel.name);
-        fs::create_dir_all(&folder)?;
-        let places = [format!("boot/vmlinuz-{release}"), format!("usr/lib/modules/{release}/vmlinuz")];
-        let found = places.iter().map(|place| tree.join(place)).find(|place| place.is_file());
-        // The name of the release goes last: it says that the image is whole.
-        keep(&found.with_context(|| format!("{package} has no kernel image"))?, &folder.join("vmlinuz"))?;
-        fs::write(self.folder.join("release"), &release)?;
-        keep(&self.folder.join("release"), &folder.join("release"))?;
-        cached(&self.cache, kernel).context("the image that was fetched is not there")
-    }
-
-    /// Fetches a static busybox.
-    pub fn fetch_busybox(&self) -> Result<PathBuf> {
-        let tree = self.unpack(BUSYBOX.0, BUSYBOX.1)?;
-        let places = ["usr/bin/busybox", "bin/busybox"].map(|place| tree.join(place));
-        let found = places.iter().find(|place| place.is_file()).context("busybox-static has no busybox")?;
-        keep(found, &self.cache.join("busybox"))?;
-        Ok(self.cache.join("busybox"))
-    }
-
-    /// Fetches packages and unpacks them all into one folder, in place of what was there.
-    pub fn unpack_all(&self, suite: &str, packages: &[&str], to: &Path) -> Result<()> {
-        let whole = self.folder.join("whole");
-        fs::create_dir_all(&whole)?;
-        for package in packages {
-            let tree = self.unpack(suite, package)?;
-            let copied =
-                Command::new("cp").arg("-a").arg(tree.join(".")).arg(&whole).status().context("cp")?;
-            ensure!(copied.success(), "{package} could not be copied to {}", whole.display());
+        let release = image.trim_start_matches("linux-image-");
+        if open(&home, release).is_none() {
+            let new = apt.directory().join("kernel");
+            fill(&new, apt, kernel.suite, release, busybox)?;
+            fs::create_dir_all(&home)?;
+            keep(&new, &home.join(directory_name(release)))?;
         }
-        if to.exists() {
-            fs::remove_dir_all(to)?;
-        }
-        keep(&whole, to)
-    }
-
-    /// Downloads and unpacks one package; gives the folder of its files.
-    fn unpack(&self, suite: &str, package: &str) -> Result<PathBuf> {
-        eprintln!("xtask: fetching {package} ({suite})");
-        self.run(suite, "apt-get", &["download", package])?;
-        let downloaded = fs::read_dir(&self.folder)?.filter_map(|entry| Some(entry.ok()?.path()));
-        let deb = downloaded
-            .filter(|path| path.extension().is_some_and(|end| end == "deb"))
-            .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(package)))
-            .with_context(|| format!("apt-get download {package} left no file"))?;
-        let tree = self.folder.join(package);
-        let mut command = Command::new("dpkg-deb");
-        let status = command.arg("-x").arg(&deb).arg(&tree).status().context("dpkg-deb")?;
-        ensure!(status.success(), "dpkg-deb could not unpack {}", deb.display());
-        fs::remove_file(deb)?;
-        Ok(tree)
-    }
-
-    /// Runs one of apt's programs on the lists of one suite, which are fetched before the first use.
-    fn run(&self, suite: &str, program: &str, arguments: &[&str]) -> Result<String> {
-        let state = self.folder.join(format!("lists-{suite}"));
-        if !state.is_dir() {
-            for folder in ["lists/partial", "archives/partial"] {
-                fs::create_dir_all(state.join(folder))?;
-            }
-            fs::write(state.join("status"), "")?;
-            fs::write(
-                state.join("sources.list"),
-                format!("deb [arch=amd64 signed-by={KEYRING}] {MIRROR} {suite} main\n"),
-            )?;
-            eprintln!("xtask: fetching Debian's list of packages ({suite})");
-            if let Err(error) = self.call(&state, "apt-get", &["update", "-q", "--error-on=any"]) {
-                fs::remove_dir_all(&state)?;
-                return Err(error);
-            }
-        }
-        self.call(&state, program, arguments)
-    }
-
-    fn call(&self, state: &Path, program: &str, arguments: &[&str]) -> Result<String> {
-        let state = state.display();
-        let options = [
-            "APT::Architecture=amd64".to_owned(),
-            // The folders are the caller's own; apt's user for downloads may not be able to write there.
-            "APT::Sandbox::User=root".to_owned(),
-            "Acquire::Languages=none".to_owned(),
-            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
-            "Acquire::Retries=2".to_owned(),
-            "Acquire::http::Timeout=20".to_owned(),
-            "Dir::Etc::sourceparts=-".to_owned(),
-            format!("Dir::Etc::sourcelist={state}/sources.list"),
-            format!("Dir::State::lists={state}/lists"),
-            format!("Dir::State::status={state}/status"),
-            format!("Dir::Cache={state}"),
-        ];
-        let mut command = Command::new(program);
-        command.args(options.iter().flat_map(|option| ["-o", option]));
-        command.args(arguments).current_dir(&self.folder).stdin(Stdio::null());
-        let output = command.output().with_context(|| format!("{program}: kernels are fetched with apt"))?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            bail!("{program} {}: {}", arguments.join(" "), said.lines().last().unwrap_or_default());
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        let current = apt.directory().join(CURRENT);
+        fs::write(&current, release)?;
+        keep(&current, &home.join(CURRENT))?;
+        remove_others(&home, release)?;
+        open(&home, release).context("the kernel that was fetched is not there")
     }
 }
 
-impl Drop for Apt {
-    fn drop(&mut self) {
-        // What stays is only rubbish in a cache.
-        let _ = fs::remove_dir_all(&self.folder);
+/// A release in a kernel's part of the cache.
+fn open(home: &Path, release: &str) -> Option<Image> {
+    let directory = home.join(directory_name(release));
+    let path = directory.join("vmlinuz");
+    if !path.is_file() {
+        return None;
     }
+    let used = Lock::shared(&directory.join(USED)).ok()??;
+    let modules = Modules::of(&directory, release);
+    Some(Image { path, release: release.to_owned(), modules, _used: Some(Arc::new(used)) })
 }
 
-/// Moves a file to its place within the same file system, at once.
-fn keep(from: &Path, to: &Path) -> Result<()> {
-    fs::rename(from, to).with_context(|| format!("{} to {}", from.display(), to.display()))
+/// The directory of a release says what is kept of it, so that it is fetched again when more is kept.
+fn directory_name(release: &str) -> String {
+    format!("{release}.{}", modules::version_of_list())
+}
+
+/// Fetches a release and puts what is kept of it into a directory.
+fn fill(new: &Path, apt: &Apt, suite: &str, release: &str, busybox: &Path) -> Result<()> {
+    let image = format!("linux-image-{release}");
+    // Since Linux 7 Debian has the parts of an image in packages of their own.
+    let parts = ["binary", "modules", "base"].map(|part| format!("linux-{part}-{release}"));
+    let in_parts = apt.show(suite, &parts[0]).is_ok();
+    let packages: Vec<&str> =
+        if in_parts { parts.iter().map(String::as_str).collect() } else { vec![&image] };
+    let tree = apt.unpack(suite, &packages)?;
+    if new.exists() {
+        fs::remove_dir_all(new)?;
+    }
+    fs::create_dir_all(new)?;
+    let places = [format!("boot/vmlinuz-{release}"), format!("usr/lib/modules/{release}/vmlinuz")];
+    let found = places.iter().map(|place| tree.join(place)).find(|place| place.is_file());
+    keep(&found.with_context(|| format!("{image} has no kernel image"))?, &new.join("vmlinuz"))?;
+    let missing = modules::keep_wanted(&tree, release, busybox, &new.join("modules"))?;
+    if !missing.is_empty() {
+        eprintln!("xtask: {image} has no module {}", missing.join(", "));
+    }
+    headers::download(apt, suite, release, &new.join("headers"))
+}
+
+/// Removes what older versions kept, and other releases that nobody uses.
+fn remove_others(home: &Path, release: &str) -> Result<()> {
+    for name in OLD_FILES {
+        let _ = fs::remove_file(home.join(name));
+    }
+    for entry in fs::read_dir(home)?.filter_map(Result::ok) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // Another checkout may keep more or less of the same release.
+        let same = name.strip_prefix(release).is_some_and(|rest| rest.starts_with('.'));
+        let path = entry.path();
+        if path.is_dir() && !same && Lock::try_exclusive(&path.join(USED))?.is_some() {
+            fs::remove_dir_all(&path).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
 }
 
 /// The image that a package's description says it depends on.
 fn image_package(description: &str) -> Option<&str> {
-    let depends = description.lines().find_map(|line| line.strip_prefix("Depends: "))?;
-    let names = depends.split(',').filter_map(|dependency| dependency.split_whitespace().next());
-    names.into_iter().find(|name| {
+    apt::dependencies(description).into_iter().find(|name| {
         name.strip_prefix("linux-image-").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::initramfs::Initramfs;
     use super::*;
 
     #[test]
@@ -250,5 +261,69 @@ mod tests {
         assert_eq!(image_package(new), Some("linux-image-7.2.13+deb14-cloud-amd64"));
         assert_eq!(image_package("Depends: linux-image-cloud-amd64"), None);
         assert_eq!(image_package("Package: x"), None);
+    }
+
+    /// A cache that is removed at the end.
+    struct Cache(PathBuf);
+
+    impl Cache {
+        fn new(name: &str) -> Cache {
+            Cache(std::env::temp_dir().join(format!("rtscope-cache-{name}.{}", std::process::id())))
+        }
+
+        /// As a fetch leaves a release.
+        fn add(&self, kernel: &Kernel, release: &str) -> PathBuf {
+            let directory = self.0.join(kernel.name).join(directory_name(release));
+            fs::create_dir_all(&directory).expect("it can be made");
+            fs::write(directory.join("vmlinuz"), release).expect("it can be written");
+            fs::write(self.0.join(kernel.name).join(CURRENT), release).expect("it can be written");
+            directory
+        }
+    }
+
+    impl Drop for Cache {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn an_older_release_is_removed_once_nobody_uses_it() {
+        let (cache, kernel) = (Cache::new("older"), &KERNELS[1]);
+        let old = cache.add(kernel, "6.12.1");
+        let user = cached(&cache.0, kernel).expect("it is there");
+        let new = cache.add(kernel, "6.12.2");
+        let home = cache.0.join(kernel.name);
+        remove_others(&home, "6.12.2").expect("it can be asked");
+        assert!(old.exists() && new.exists(), "somebody boots the old one");
+        drop(user);
+        remove_others(&home, "6.12.2").expect("it can be asked");
+        assert!(!old.exists() && new.exists());
+        assert_eq!(cached(&cache.0, kernel).map(|image| image.release).as_deref(), Some("6.12.2"));
+    }
+
+    #[test]
+    fn an_image_of_an_older_version_has_no_modules_and_is_replaced() {
+        let (cache, kernel) = (Cache::new("image"), &KERNELS[0]);
+        let home = cache.0.join(kernel.name);
+        fs::create_dir_all(&home).expect("it can be made");
+        for name in OLD_FILES {
+            fs::write(home.join(name), "6.1.0\n").expect("it can be written");
+        }
+        assert!(cached(&cache.0, kernel).is_none(), "it has to be completed");
+        let image = without_modules(&cache.0, kernel).expect("it can be booted");
+        assert_eq!(image.release, "6.1.0");
+        let path = cache.0.join("archive");
+        let mut archive = Initramfs::create(&path).expect("it can be written");
+        image.modules.add_to(&mut archive, &["loop"]).expect("the reason can be added");
+        archive.finish().expect("it can be written");
+        let archive = fs::read(&path).expect("it is there");
+        assert!(
+            String::from_utf8_lossy(&archive)
+                .contains("loop the modules of this kernel could not be fetched\n")
+        );
+        cache.add(kernel, "6.1.0");
+        remove_others(&home, "6.1.0").expect("it can be asked");
+        assert!(without_modules(&cache.0, kernel).is_none() && cached(&cache.0, kernel).is_some());
     }
 }

@@ -7,12 +7,16 @@
 //! boots its kernel (`boot`) with its tests in memory (`initramfs`, `suite`), reads from the console how they go (`init.sh`,
 //! `guest`), and adds to the kernel's column (`column`) of the table (`table`).
 
+mod apt;
 mod boot;
 mod column;
 mod command;
 mod guest;
+mod headers;
 mod initramfs;
 mod kernels;
+mod locks;
+mod modules;
 pub mod needs;
 mod options;
 mod qemu;
@@ -20,11 +24,11 @@ mod serial;
 mod suite;
 mod table;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::build::{self, Build, TestBinary};
 use crate::libtest;
@@ -35,7 +39,7 @@ use boot::Machine;
 pub use column::ALL;
 use column::{KernelJob, KernelRun};
 use guest::Verdict;
-use kernels::{Apt, Image, Kernel};
+use kernels::{Image, Kernel};
 use options::Action;
 pub use options::Options;
 use qemu::Qemu;
@@ -114,33 +118,8 @@ fn list() -> Result<ExitCode> {
 }
 
 /// The images of all wanted kernels, and busybox; fetches what is not there.
-fn fetch(options: &Options) -> Result<(Vec<(Kernel, Image)>, std::path::PathBuf)> {
-    let cache = kernels::cache_folder()?;
-    std::fs::create_dir_all(&cache).with_context(|| cache.display().to_string())?;
-    let mut apt = None;
-    let mut images = Vec::new();
-    for kernel in &options.kernels {
-        let here = kernels::cached(&cache, kernel).filter(|_| !options.update);
-        let image = match here {
-            Some(image) => image,
-            None => {
-                fetcher(&mut apt, &cache)?.fetch(kernel).with_context(|| format!("kernel {}", kernel.name))?
-            }
-        };
-        images.push((*kernel, image));
-    }
-    let busybox = match kernels::cached_busybox(&cache) {
-        Some(busybox) => busybox,
-        None => fetcher(&mut apt, &cache)?.fetch_busybox().context("busybox")?,
-    };
-    Ok((images, busybox))
-}
-
-fn fetcher<'a>(apt: &'a mut Option<Apt>, cache: &Path) -> Result<&'a Apt> {
-    if apt.is_none() {
-        *apt = Some(Apt::new(cache)?);
-    }
-    apt.as_ref().context("just made")
+fn fetch(options: &Options) -> Result<(Vec<(Kernel, Image)>, PathBuf)> {
+    kernels::provide(&options.kernels, options.update)
 }
 
 /// The tests for the guests, and what they gave so far.

@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use super::kernels::Apt;
+use super::apt::Apt;
+use super::kernels;
 
 /// The emulator.
 pub const PROGRAM: &str = "qemu-system-x86_64";
@@ -42,6 +43,7 @@ impl Qemu {
             return Ok(installed);
         }
         let tree = cache.join("qemu");
+        let _lock = kernels::lock(cache)?;
         if Qemu::unpacked(&tree).version().is_none() {
             Apt::new(cache)?.unpack_all(SUITE, &PACKAGES, &tree).context("QEMU 10.0 or newer")?;
         }

@@ -9,12 +9,15 @@ use anyhow::{Context, Result};
 
 use super::boot::Machine;
 use super::initramfs::Initramfs;
+use super::locks::TemporaryDirectory;
+use super::modules::Modules;
 use super::needs::{AllNeeds, Needs};
 use crate::build::{self, Build, TestBinary};
 use crate::root;
 
 /// What tests call and distributions have; what is not here, the tests that need it skip in the guest, too.
-const TOOLS: [&str; 6] = ["babeltrace2", "bpftool", "setpriv", "unshare", "strace", "trace-cmd"];
+const TOOLS: [&str; 8] =
+    ["babeltrace2", "bpftool", "dmsetup", "setpriv", "strace", "tc", "trace-cmd", "unshare"];
 /// Where babeltrace2 finds its formats.
 const PLUGIN_FOLDERS: [&str; 2] =
     ["/usr/lib/x86_64-linux-gnu/babeltrace2/plugins", "/usr/lib/babeltrace2/plugins"];
@@ -55,8 +58,8 @@ pub struct Suite {
     /// The tests.
     pub tests: Vec<Test>,
     programs: Vec<PathBuf>,
-    /// Where archives are made.
-    folder: PathBuf,
+    /// Where archives are made, by this process only.
+    directory: TemporaryDirectory,
 }
 
 impl Suite {
@@ -77,20 +80,20 @@ impl Suite {
                 programs.push(binary.executable.clone());
             }
         }
-        let folder = folder(&programs)?;
-        Ok(Suite { tests, programs, folder })
+        let directory = directory(&programs)?;
+        Ok(Suite { tests, programs, directory })
     }
 
     /// No tests, but all programs.
     pub fn programs(build: &Build) -> Result<Suite> {
         let programs = build.programs.clone();
-        let folder = folder(&programs)?;
-        Ok(Suite { tests: Vec::new(), programs, folder })
+        let directory = directory(&programs)?;
+        Ok(Suite { tests: Vec::new(), programs, directory })
     }
 
     /// Makes the archive that all guests share.
     pub fn pack(&self, busybox: &Path) -> Result<PathBuf> {
-        let path = self.folder.join("base.cpio");
+        let path = self.directory.path().join("base.cpio");
         let mut archive = Initramfs::create(&path)?;
         archive.file("init", INIT.as_bytes())?;
         archive.program("bin/busybox", busybox)?;
@@ -111,27 +114,53 @@ impl Suite {
     }
 
     /// Makes the archive for one boot: what all share, and the list of the tests to run. `stress_s`: so long tests of stress last.
-    pub fn archive(&self, base: &Path, kernel: &str, numbers: &[usize], stress_s: u32) -> Result<PathBuf> {
+    pub fn archive(
+        &self,
+        base: &Path,
+        kernel: &str,
+        modules: &Modules,
+        numbers: &[usize],
+        stress_s: u32,
+    ) -> Result<PathBuf> {
         let mut list = String::new();
         for number in numbers {
             let test = &self.tests[*number];
             let limit_s = test.limit_s(stress_s);
             list += &format!("{number} {limit_s} /build/deps/{} {}\n", test.file, test.name);
         }
-        self.with_file(base, kernel, "tests", &list)
+        let needed = numbers.iter().flat_map(|number| &self.tests[*number].needs.modules);
+        let needed: Vec<&str> = needed.map(String::as_str).collect();
+        self.with_file(base, kernel, "tests", &list, |archive| modules.add_to(archive, &needed))
     }
 
     /// Makes the archive for a boot that runs a command.
-    pub fn with_command(&self, base: &Path, kernel: &str, command: &str) -> Result<PathBuf> {
-        self.with_file(base, kernel, "command", &format!("{command}\n"))
+    pub fn with_command(
+        &self,
+        base: &Path,
+        kernel: &str,
+        modules: &Modules,
+        command: &str,
+    ) -> Result<PathBuf> {
+        let all = Modules::all()?;
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let add = |archive: &mut Initramfs| modules.add_to(archive, &all);
+        self.with_file(base, kernel, "command", &format!("{command}\n"), add)
     }
 
-    fn with_file(&self, base: &Path, kernel: &str, name: &str, content: &str) -> Result<PathBuf> {
+    fn with_file(
+        &self,
+        base: &Path,
+        kernel: &str,
+        name: &str,
+        content: &str,
+        add: impl FnOnce(&mut Initramfs) -> Result<()>,
+    ) -> Result<PathBuf> {
         // Archives may follow each other in one file.
         let (path, extra) =
-            (self.folder.join(format!("{kernel}.cpio")), self.folder.join(format!("{kernel}.list")));
+            (self.directory.path().join(format!("{kernel}.cpio")), self.directory.path().join(format!("{kernel}.list")));
         let mut archive = Initramfs::create(&extra)?;
         archive.file(name, content.as_bytes())?;
+        add(&mut archive)?;
         archive.finish()?;
         let mut bytes = fs::read(base)?;
         bytes.extend(fs::read(&extra)?);
@@ -142,7 +171,7 @@ impl Suite {
 
     /// A copy without what only debuggers need, which is most of it.
     fn stripped(&self, program: &Path) -> Result<PathBuf> {
-        let copy = self.folder.join(file_name(program)?);
+        let copy = self.directory.path().join(file_name(program)?);
         let done = Command::new("strip").arg("-o").arg(&copy).arg(program).status();
         if !done.is_ok_and(|status| status.success()) {
             return Ok(program.to_owned());
@@ -152,11 +181,10 @@ impl Suite {
 }
 
 /// Where archives are made.
-fn folder(programs: &[PathBuf]) -> Result<PathBuf> {
+fn directory(programs: &[PathBuf]) -> Result<TemporaryDirectory> {
     let any = programs.first().context("nothing was built")?;
-    let folder = build::build_directory(any).context("a program is in no folder")?.join("vm");
-    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    Ok(folder)
+    let parent = build::build_directory(any).context("a program is in no directory")?.join("vm");
+    TemporaryDirectory::create(&parent, "run")
 }
 
 /// A test's name without its modules.
