@@ -95,7 +95,7 @@ static int injector_release(struct inode *inode, struct file *file)
 	return 0;
 }
 
-/* The position stays at 0, so that a read() after it begins with the report. */
+/* The position is 0 after it, so that a read() begins with the report. */
 static ssize_t injector_write(struct file *file, const char __user *from, size_t size, loff_t *position)
 {
 	struct report *report = file->private_data;
@@ -116,6 +116,7 @@ static ssize_t injector_write(struct file *file, const char __user *from, size_t
 		return error;
 	report->size = scnprintf(report->text, sizeof(report->text), "%s cpu %u begin_ns %llu end_ns %llu\n", what,
 				 stamps.cpu, stamps.begin_ns, stamps.end_ns);
+	*position = 0;
 	return size;
 }
 
