@@ -57,25 +57,30 @@ impl Apt {
         if tree.exists() {
             fs::remove_dir_all(&tree)?;
         }
-        for package in packages {
-            let deb = self.download(suite, package)?;
+        for deb in self.download(suite, packages)? {
             unpack(&deb, &tree)?;
             fs::remove_file(deb)?;
         }
         Ok(tree)
     }
 
-    /// Downloads a package; returns its file.
-    pub fn download(&self, suite: &str, package: &str) -> Result<PathBuf> {
-        eprintln!("xtask: fetching {package} ({suite})");
-        self.run(suite, "apt-get", &["download", package])?;
-        let downloaded = fs::read_dir(self.directory())?.filter_map(|entry| Some(entry.ok()?.path()));
-        // Its version follows: linux-kbuild-6.1_6.1.176-1_amd64.deb.
-        let begin = format!("{package}_");
-        downloaded
-            .filter(|path| path.extension().is_some_and(|end| end == "deb"))
-            .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&begin)))
-            .with_context(|| format!("apt-get download {package} left no file"))
+    /// Downloads packages, all at once, since apt reads its lists each time; returns their files.
+    pub fn download(&self, suite: &str, packages: &[&str]) -> Result<Vec<PathBuf>> {
+        eprintln!("xtask: fetching {} ({suite})", packages.join(" "));
+        self.run(suite, "apt-get", &[&["download"], packages].concat())?;
+        let entries = fs::read_dir(self.directory())?.filter_map(Result::ok).map(|entry| entry.path());
+        let debs: Vec<PathBuf> =
+            entries.filter(|path| path.extension().is_some_and(|end| end == "deb")).collect();
+        let find = |package: &&str| {
+            // Its version follows: linux-kbuild-6.1_6.1.176-1_amd64.deb.
+            let begin = format!("{package}_");
+            let is_it = |path: &&PathBuf| {
+                path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&begin))
+            };
+            let found = debs.iter().find(is_it).cloned();
+            found.with_context(|| format!("apt-get download {package} left no file"))
+        };
+        packages.iter().map(find).collect()
     }
 
     /// Runs one of apt's programs on the lists of one suite, which are fetched before the first use.

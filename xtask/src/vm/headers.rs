@@ -46,8 +46,8 @@ pub fn download(apt: &Apt, suite: &str, release: &str, to: &Path) -> Result<()> 
     let libelf = apt::dependencies(&description).into_iter().find(|name| name.starts_with("libelf"));
     let libelf = libelf.with_context(|| format!("{kbuild} does not depend on libelf"))?;
     fs::create_dir_all(to)?;
-    for package in [headers.as_str(), common, kbuild, libelf].into_iter().chain(LIBRARIES) {
-        let deb = apt.download(suite, package)?;
+    let packages = [&[headers.as_str(), common, kbuild, libelf], &LIBRARIES[..]].concat();
+    for deb in apt.download(suite, &packages)? {
         keep(&deb, &to.join(deb.file_name().context("a package without a name")?))?;
     }
     Ok(())

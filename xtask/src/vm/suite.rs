@@ -156,8 +156,10 @@ impl Suite {
         add: impl FnOnce(&mut Initramfs) -> Result<()>,
     ) -> Result<PathBuf> {
         // Archives may follow each other in one file.
-        let (path, extra) =
-            (self.directory.path().join(format!("{kernel}.cpio")), self.directory.path().join(format!("{kernel}.list")));
+        let (path, extra) = (
+            self.directory.path().join(format!("{kernel}.cpio")),
+            self.directory.path().join(format!("{kernel}.list")),
+        );
         let mut archive = Initramfs::create(&extra)?;
         archive.file(name, content.as_bytes())?;
         add(&mut archive)?;
