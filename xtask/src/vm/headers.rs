@@ -56,9 +56,7 @@ pub fn download(apt: &Apt, suite: &str, release: &str, to: &Path) -> Result<()> 
 /// The names of the modules that the tree has.
 pub fn sources() -> Result<Vec<String>> {
     let files = fs::read_dir(root().join(SOURCES)).context(SOURCES)?.filter_map(Result::ok);
-    let names = files.filter_map(|file| {
-        Some(file.file_name().to_str()?.strip_suffix(".c").filter(|name| !name.ends_with(".mod"))?.to_owned())
-    });
+    let names = files.filter_map(|file| Some(file.file_name().to_str()?.strip_suffix(".c")?.to_owned()));
     Ok(names.collect())
 }
 
@@ -92,6 +90,8 @@ pub fn build(directory: &Path, release: &str) -> Result<PathBuf> {
     for (name, content) in &sources {
         fs::write(modules.join(name), content)?;
     }
+    let objects: Vec<String> = self::sources()?.into_iter().map(|name| format!("{name}.o")).collect();
+    fs::write(modules.join("Kbuild"), format!("obj-m := {}\n", objects.join(" ")))?;
     make(work.path(), release, &modules)?;
     let new = built.join("new");
     if new.exists() {
@@ -101,7 +101,7 @@ pub fn build(directory: &Path, release: &str) -> Result<PathBuf> {
     for name in self::sources()? {
         let file = format!("{name}.ko");
         fs::copy(modules.join(&file), new.join(&file))
-            .with_context(|| format!("{SOURCES}/Kbuild does not make {file}"))?;
+            .with_context(|| format!("make has not made {file}"))?;
     }
     keep(&new, &place)?;
     Ok(place)
@@ -113,7 +113,7 @@ fn read_sources() -> Result<Vec<(String, Vec<u8>)>> {
     for entry in fs::read_dir(root().join(SOURCES)).context(SOURCES)? {
         let path = entry?.path();
         let name = path.file_name().context("a file without a name")?.to_string_lossy().into_owned();
-        if name == "Kbuild" || name.ends_with(".c") || name.ends_with(".h") {
+        if name.ends_with(".c") || name.ends_with(".h") {
             files.push((name, fs::read(&path)?));
         }
     }
@@ -221,6 +221,6 @@ mod tests {
     #[test]
     fn the_tree_has_an_injector() {
         assert!(sources().expect("they can be read").contains(&"injector".to_owned()));
-        assert!(read_sources().expect("they can be read").iter().any(|(name, _)| name == "Kbuild"));
+        assert!(read_sources().expect("they can be read").iter().any(|(name, _)| name == "injector.c"));
     }
 }
