@@ -170,7 +170,7 @@ impl KilledWithTest {
     /// Starts a command.
     pub fn start(command: &mut Command) -> Result<KilledWithTest> {
         let child =
-            command.spawn().with_context(|| format!("{} does not start", command.get_program().display()))?;
+            command.spawn().with_context(|| format!("{} does not start", command.get_program().to_string_lossy()))?;
         Ok(KilledWithTest(child))
     }
 }

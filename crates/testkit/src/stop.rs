@@ -41,7 +41,7 @@ impl StopFlag {
 pub fn exit_code(result: Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     let path = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
-    eprintln!("{}: {error:#}", path.file_name().unwrap_or_default().display());
+    eprintln!("{}: {error:#}", path.file_name().unwrap_or_default().to_string_lossy());
     ExitCode::FAILURE
 }
 
