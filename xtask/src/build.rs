@@ -2,6 +2,7 @@
 //! What cargo builds for the tests: test binaries and the workspace's other programs, in one profile, so that nothing is
 //! compiled twice.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -58,6 +59,14 @@ pub struct Build {
 /// Builds all programs and tests.
 pub fn everything() -> Result<Build> {
     built_by(&["test", "--workspace", "--no-run", "--bins", "--lib", "--tests"])
+}
+
+/// Builds the programs and tests of these packages, and the programs that all tests use.
+pub fn of(packages: &BTreeSet<String>) -> Result<Build> {
+    let chosen = packages.iter().flat_map(|package| ["-p", package.as_str()]);
+    let arguments =
+        ["test", "--no-run", "--bins", "--tests", "-p", "rtscope-testkit"].into_iter().chain(chosen);
+    built_by(&arguments.collect::<Vec<_>>())
 }
 
 /// Builds the programs and no tests.

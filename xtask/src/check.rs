@@ -48,10 +48,13 @@ pub fn run(arguments: &[&str]) -> Result<ExitCode> {
         println!("No crate has changed since {since}: nothing is built.");
         return Ok(tally.finish());
     }
-    let reached = workspace.with_dependents(changed.clone());
+    let reached = workspace.with_dependents(&changed);
     println!("changed: {}; with what depends on it: {}", listed(&changed), listed(&reached));
-    test::add_clippy(&mut tally);
-    test::run_unprivileged(&reached, &mut tally)?;
+    let with_collecting = !changed.is_disjoint(&test::collected_from());
+    test::run_unprivileged(&workspace.packages(&reached), &reached, with_collecting, &mut tally)?;
+    if !with_collecting {
+        println!("left to ./x test: tests that collect from programs, which the change does not reach");
+    }
     let timings = &tally.timings;
     timings.iter().filter(|timing| timing.test.is_empty() && timing.time.as_secs() > 0).for_each(|step| {
         println!("{:>8.1} s  {}", step.time.as_secs_f64(), step.program);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `./x lint`: formatting, compiler lints, scripts and the project's own rules.
 
+use std::collections::BTreeSet;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -29,7 +30,7 @@ pub fn run_tidy() -> Result<ExitCode> {
 /// Adds the results of all checks.
 pub fn add_all(tally: &mut Tally) -> Result<()> {
     add_quick(tally)?;
-    tally.add("clippy", clippy());
+    tally.add("clippy", clippy(&BTreeSet::new()));
     Ok(())
 }
 
@@ -63,12 +64,16 @@ fn rustfmt() -> Outcome {
     judge(cargo().args(["fmt", "--all", "--check"]))
 }
 
-/// The compiler's lints, of all crates.
-pub fn clippy() -> Outcome {
+/// The compiler's lints, of these packages; none named: all.
+pub fn clippy(packages: &BTreeSet<String>) -> Outcome {
     if !works(cargo().args(["clippy", "--version"])) {
         return Outcome::Skip("this Rust has no clippy (rustup component add clippy)".into());
     }
-    judge(cargo().args(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+    let chosen = packages.iter().flat_map(|package| ["-p", package.as_str()]);
+    let all = packages.is_empty().then_some("--workspace");
+    let mut command = cargo();
+    command.args(["clippy", "--quiet", "--all-targets"]).args(all).args(chosen);
+    judge(command.args(["--", "-D", "warnings"]))
 }
 
 fn scripts(checker: &[&str]) -> Outcome {

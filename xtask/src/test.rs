@@ -20,7 +20,7 @@ use anyhow::{Context, Result, bail};
 use crate::build::{self, Build, TestBinary};
 use crate::kernel_log::KernelLog;
 use crate::libtest::{self, Manner};
-use crate::outcome::{Outcome, Tally};
+use crate::outcome::Tally;
 use crate::queue::{self, Job};
 use crate::timings::{self, Estimates, Timing};
 use crate::tracefs::Tracefs;
@@ -250,7 +250,7 @@ fn unit_tests(build: &Build) -> Job<'_> {
 fn clippy_and_examples() -> Job<'static> {
     let work = || {
         let mut tally = Tally::default();
-        step(&mut tally, "clippy", |tally| tally.add("clippy", lint::clippy()));
+        step(&mut tally, "clippy", |tally| tally.add("clippy", lint::clippy(&BTreeSet::new())));
         let make = || {
             let mut command = cargo();
             command.args(["test", "--quiet", "--workspace", "--doc"]);
@@ -344,14 +344,26 @@ fn print_steps(timings: &[Timing], seconds: f64) {
     println!();
 }
 
-/// A part of the tests, for `./x check`: those without root of these crates, and clippy for all that changed.
-pub fn run_unprivileged(crates: &BTreeSet<&str>, tally: &mut Tally) -> Result<()> {
-    let build = step(tally, "build", |_| build::everything())?;
-    let of_these = |binary: &&TestBinary| crates.contains(binary.member.as_str());
-    for binary in build.tests.iter().filter(of_these) {
+/// For `./x check`: clippy and the tests without root of the crates that a change reached. `with_collecting`: with those that
+/// collect from programs, which take a minute and test few crates.
+pub fn run_unprivileged(
+    packages: &BTreeSet<String>,
+    crates: &BTreeSet<&str>,
+    with_collecting: bool,
+    tally: &mut Tally,
+) -> Result<()> {
+    step(tally, "clippy", |tally| tally.add("clippy", lint::clippy(packages)));
+    let build = step(tally, "build", |_| build::of(packages))?;
+    for binary in build.tests.iter().filter(|binary| crates.contains(binary.member.as_str())) {
+        let collecting = collecting_modules(binary).filter(|_| !with_collecting);
+        if collecting.is_some_and(<[&str]>::is_empty) {
+            continue;
+        }
         let make = || {
             let mut command = binary.command();
-            command.args(["--skip", "root_"]);
+            for module in collecting.unwrap_or_default().iter().chain(&["root_"]) {
+                command.args(["--skip", module]);
+            }
             command
         };
         step(tally, &binary.name, |tally| libtest::run(&binary.name, make, manner(binary), tally))?;
@@ -359,10 +371,10 @@ pub fn run_unprivileged(crates: &BTreeSet<&str>, tally: &mut Tally) -> Result<()
     Ok(())
 }
 
-/// Clippy as a step with its time.
-pub fn add_clippy(tally: &mut Tally) {
-    let outcome: Outcome = step(tally, "clippy", |_| lint::clippy());
-    tally.add("clippy", outcome);
+/// The crates whose changes the tests that collect from programs could notice.
+pub fn collected_from() -> BTreeSet<&'static str> {
+    let own = COLLECTING.iter().map(|(member, _)| *member);
+    own.chain(["ctf", "probe", "ring", "store", "testkit"]).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //! The workspace's crates: which file belongs to which, and which depend on which.
 //!
 //! Cargo rebuilds what a change touches by itself; it does not say which tests that change could break. That is asked here:
-//! the crates with changed files, and all that depend on them, for tests and build scripts as well.
+//! the crates with changed files, and all that depend on them. A dependency for tests only counts when the crate itself has
+//! changed: nearly every crate's tests use `testkit`, which uses the analyses, and do not test these by that.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -31,9 +32,12 @@ pub struct Member {
     pub name: String,
     /// Its directory, relative to the workspace's.
     directory: String,
-    package: String,
+    /// Its package's name.
+    pub package: String,
     /// Names of packages, of the workspace or not.
     dependencies: BTreeSet<String>,
+    /// Those that only its tests use.
+    of_tests: BTreeSet<String>,
 }
 
 /// All crates of the workspace.
@@ -86,34 +90,41 @@ impl Workspace {
     }
 
     /// These crates, and all that depend on them.
-    pub fn with_dependents<'a>(&'a self, crates: BTreeSet<&'a str>) -> BTreeSet<&'a str> {
-        let mut all = crates;
+    pub fn with_dependents<'a>(&'a self, changed: &BTreeSet<&'a str>) -> BTreeSet<&'a str> {
+        let mut all = changed.clone();
         loop {
-            let packages: BTreeSet<&str> = self
-                .members
-                .iter()
-                .filter(|m| all.contains(m.name.as_str()))
-                .map(|m| m.package.as_str())
-                .collect();
             let before = all.len();
-            let uses =
-                |member: &&Member| member.dependencies.iter().any(|name| packages.contains(name.as_str()));
+            let (reached, themselves) = (self.packages(&all), self.packages(changed));
+            let uses = |member: &&Member| {
+                !member.dependencies.is_disjoint(&reached) || !member.of_tests.is_disjoint(&themselves)
+            };
             all.extend(self.members.iter().filter(uses).map(|member| member.name.as_str()));
             if all.len() == before {
                 return all;
             }
         }
     }
+
+    /// The packages of these crates.
+    pub fn packages(&self, crates: &BTreeSet<&str>) -> BTreeSet<String> {
+        let of_these = |member: &&Member| crates.contains(member.name.as_str());
+        self.members.iter().filter(of_these).map(|member| member.package.clone()).collect()
+    }
 }
 
 fn member(package: &Value, root: &Path) -> Option<Member> {
     let directory = Path::new(package["manifest_path"].as_str()?).parent()?;
-    let dependencies = package["dependencies"].as_array()?.iter();
+    let dependencies = package["dependencies"].as_array()?;
+    let named = |of_tests: bool| {
+        let of_kind = dependencies.iter().filter(move |one| (one["kind"] == "dev") == of_tests);
+        of_kind.filter_map(|one| one["name"].as_str().map(str::to_owned)).collect()
+    };
     Some(Member {
         name: directory.file_name()?.to_str()?.to_owned(),
         directory: directory.strip_prefix(root).ok()?.to_str()?.to_owned(),
         package: package["name"].as_str()?.to_owned(),
-        dependencies: dependencies.filter_map(|one| one["name"].as_str().map(str::to_owned)).collect(),
+        dependencies: named(false),
+        of_tests: named(true),
     })
 }
 
@@ -152,16 +163,22 @@ mod tests {
     use serde_json::json;
 
     fn workspace() -> Workspace {
-        let package = |name: &str, dependencies: &[&str]| {
-            let dependencies: Vec<Value> = dependencies.iter().map(|name| json!({ "name": name })).collect();
+        let package = |name: &str, dependencies: &[&str], of_tests: &[&str]| {
+            let one = |kind: Value| move |name: &&str| json!({ "name": name, "kind": kind });
+            let dependencies: Vec<Value> = dependencies
+                .iter()
+                .map(one(Value::Null))
+                .chain(of_tests.iter().map(one("dev".into())))
+                .collect();
             json!({ "name": format!("p-{name}"), "manifest_path": format!("/w/crates/{name}/Cargo.toml"),
                 "dependencies": dependencies })
         };
         let metadata = json!({ "packages": [
-            package("abi", &["libc"]),
-            package("ring", &["p-abi"]),
-            package("cli", &["p-ring", "clap"]),
-            package("queue", &[]),
+            package("abi", &["libc"], &[]),
+            package("ring", &["p-abi"], &[]),
+            package("cli", &["p-ring", "clap"], &["p-testkit"]),
+            package("testkit", &["p-ring"], &[]),
+            package("queue", &[], &["p-testkit"]),
         ] });
         Workspace::parse(&metadata, Path::new("/w")).expect("good metadata")
     }
@@ -171,12 +188,13 @@ mod tests {
         let workspace = workspace();
         let reached = |files: &[&str]| {
             let files: Vec<String> = files.iter().map(|&file| file.to_owned()).collect();
-            workspace.with_dependents(workspace.owners(&files)).into_iter().collect::<Vec<_>>()
+            workspace.with_dependents(&workspace.owners(&files)).into_iter().collect::<Vec<_>>()
         };
-        assert_eq!(reached(&["crates/ring/src/lib.rs"]), ["cli", "ring"]);
-        assert_eq!(reached(&["crates/abi/kernel_abi.h"]), ["abi", "cli", "ring"]);
-        assert_eq!(reached(&["include/rtscope/queue.h"]), ["cli", "queue"]);
-        assert_eq!(reached(&["Cargo.toml"]).len(), 4);
+        assert_eq!(reached(&["crates/ring/src/lib.rs"]), ["cli", "ring", "testkit"]);
+        assert_eq!(reached(&["crates/abi/kernel_abi.h"]), ["abi", "cli", "ring", "testkit"]);
+        assert_eq!(reached(&["crates/testkit/src/lib.rs"]), ["cli", "queue", "testkit"]);
+        assert_eq!(reached(&["include/rtscope/queue.h"]), ["cli", "queue", "testkit"]);
+        assert_eq!(reached(&["Cargo.toml"]).len(), 5);
         assert!(reached(&["README.md"]).is_empty());
     }
 
