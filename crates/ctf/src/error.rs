@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What can go wrong, said so that the reader of the message knows what to do.
+//! Errors; each message tells the reader what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused something.
+    /// A system call failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was being done, as a verb.
+        /// The action, as a verb.
         action: &'static str,
-        /// To what.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The place of the trace is taken.
+    /// The trace's path exists already.
     #[error("{} exists already: choose another directory or remove it", .0.display())]
     Exists(PathBuf),
     /// The path has no last part that could be a directory's name.
@@ -34,8 +34,8 @@ pub enum Error {
         /// The CPU.
         cpu: u32,
     },
-    /// There is no trace here.
-    #[error("{} holds no CTF trace: name the directory that has a file `metadata`, or the one above it", .0.display())]
+    /// The directory has no trace.
+    #[error("{} has no CTF trace: name the directory that has a file `metadata`, or the one above it", .0.display())]
     NoTrace(PathBuf),
     /// The metadata cannot be used.
     #[error("{}: line {line}: {what}", path.display())]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a trace says about where and when it was made.
+//! Where and when a trace was made.
 
 use crate::Error;
 use nix::time::{ClockId, clock_gettime};
@@ -30,7 +30,7 @@ pub struct TraceInfo {
 }
 
 impl TraceInfo {
-    /// What this machine says of itself now, with a fresh trace id and no window.
+    /// Describes this machine now, with a fresh trace id and no window.
     ///
     /// # Errors
     /// When `/proc/sys/kernel` or a clock cannot be read.
@@ -54,8 +54,8 @@ fn kernel_text(name: &str) -> Result<String, Error> {
 }
 
 /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` in nanoseconds: of several readings of the realtime clock between two of
-/// the monotonic one, the one with the narrowest bracket, because an interrupt between the readings would be taken for
-/// an offset.
+/// the monotonic one, the one with the narrowest bracket, because an interrupt between the readings would look like an
+/// offset.
 ///
 /// # Errors
 /// When a clock cannot be read.

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel layout: which events there are, by LTTng's names, and which fields they have.
 //!
-//! One table for both directions. The writer prints it as metadata and puts values in its order; the reader finds the
-//! fields of *any* trace's event of that name by name and hands them over in the table's order, missing ones included.
-//! So our own traces and LTTng's go through the same code.
+//! One table for both directions. The writer prints it as metadata and writes values in its order; the reader finds the
+//! fields of *any* trace's event of that name by name and returns them in the table's order, including missing ones.
+//! So rtscope's own traces and LTTng's go through the same code.
 //!
-//! The names are those of lttng-modules since 2.9, which Trace Compass picks by `env` (see `write::metadata`). What
-//! LTTng does not have is added at the end of an event: readers go by name and let extra fields pass.
+//! The names are those of lttng-modules since 2.9, which Trace Compass picks by `env` (see `write::metadata`). Fields
+//! that LTTng does not have are added at the end of an event: readers go by name and ignore extra fields.
 
 use rtscope_event::{EventKind, VectorKind};
 use std::borrow::Cow;
 
-/// Stands for a name that nothing told. Not an empty text: babeltrace2 2.0 shows an empty character array as whatever
-/// the event before had in that place, and would so name the wrong task.
+/// Stands for an unknown name. Not an empty text: babeltrace2 2.0 shows an empty character array as the content that the
+/// previous event had in its place, and would name the wrong task.
 pub(crate) const UNKNOWN_COMM: &str = "<unknown>";
 
 /// How a field is stored. All are aligned to bytes and little-endian, as LTTng's are on x86.
@@ -99,7 +99,7 @@ const FIXED: [(&str, &[Field]); 20] = [
             ("prev_comm", Type::Comm),
             ("prev_tid", Type::S32),
             ("prev_prio", Type::S32),
-            // What Trace Compass understands; prev_state_raw and preempt are what the kernel said.
+            // The value that Trace Compass understands; prev_state_raw and preempt are the kernel's.
             ("prev_state", Type::S64),
             ("next_comm", Type::Comm),
             ("next_tid", Type::S32),
@@ -193,7 +193,7 @@ const FIXED: [(&str, &[Field]); 20] = [
 
 const WORK: &[Field] = &[("work", Type::Address), ("function", Type::Address)];
 
-/// The classes behind those of the vectors: what hands work on.
+/// The classes after those of the vectors: events that hand work on.
 const DEFERRALS: [(&str, &[Field]); 4] = [
     (
         "ipi_send_cpumask",

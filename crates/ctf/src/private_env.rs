@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a recording holds that CTF has no place for, as `env` entries beginning with `rtscope_`.
+//! Facts of a recording that CTF has no place for, as `env` entries beginning with `rtscope_`.
 //!
-//! Losses: CTF knows one counter per stream; rtscope knows causes, and losses of no known CPU. History: CTF has no word
-//! for "nothing is missing since". Each entry is one short text, so that people can read it in babeltrace2's details, too.
+//! Losses: CTF knows one counter per stream; rtscope knows causes, and losses of an unknown CPU. History: CTF cannot
+//! express "nothing is missing since". Each entry is one short text, so that people can read it in babeltrace2's details, too.
 
 use crate::{EventLoss, Evidence};
 use rtscope_event::{CpuId, Loss, LossCause, MonotonicNs};
@@ -12,15 +12,15 @@ const FORMAT: &str = "rtscope_format";
 const FORMAT_VERSION: &str = "1";
 const HISTORY: &str = "rtscope_complete_since_";
 const LOSS: &str = "rtscope_loss_";
-/// Not taken in by `parse`: these are parts of the losses, for people.
+/// Ignored by `parse`: these are parts of the losses, for people.
 const EVENT_LOSS: &str = "rtscope_event_loss_";
 const NEVER: &str = "none";
 const UNKNOWN: &str = "?";
 
-/// What the entries say.
+/// The content of the entries.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct PrivateEnv {
-    /// Each CPU of the history, with `complete_since`.
+    /// For each CPU of the history, since when it is complete.
     pub(crate) history: BTreeMap<CpuId, Option<MonotonicNs>>,
     pub(crate) losses: Vec<Loss>,
 }
@@ -47,7 +47,7 @@ fn loss_text(loss: &Loss) -> String {
     format!("cpu={cpu} cause={} count={count}", cause_name(loss.cause))
 }
 
-/// Reads the entries back; `None` when the trace is not ours or of a format that this version does not know.
+/// Reads the entries back; `None` when the trace is not rtscope's, or its format is unknown to this version.
 pub(crate) fn parse<V: ToString>(env: &BTreeMap<String, V>) -> Option<PrivateEnv> {
     if env.get(FORMAT).map(ToString::to_string).as_deref() != Some(FORMAT_VERSION) {
         return None;
@@ -76,7 +76,7 @@ fn parse_loss(text: &str) -> Option<Loss> {
     Some(Loss { cpu: cpu.map(CpuId), cause, count })
 }
 
-/// `Some(None)` for the sign of the unknown, `None` for what is no number.
+/// `Some(None)` for the sign of the unknown, `None` for text that is not a number.
 fn optional<T: std::str::FromStr>(text: &str) -> Option<Option<T>> {
     if text == UNKNOWN { Some(None) } else { text.parse().ok().map(Some) }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Opening files that others made: only what is a file, and without waiting.
+//! Opening files of other writers: only regular files, and without blocking.
 //!
-//! Opening a pipe waits for its other end, and reading a device may never end. Whether the name is still that of a regular
-//! file is only certain once it is open, so it is opened without waiting and looked at after.
+//! Opening a pipe waits for its other end, and reading a device may never end. Whether the name is that of a regular
+//! file is only certain once it is open, so it is opened without blocking and checked afterwards.
 
 use nix::fcntl::OFlag;
 use std::fs::{File, OpenOptions};
@@ -13,21 +13,21 @@ use std::path::Path;
 const LOOP: i32 = nix::Error::ELOOP as i32;
 const NO_DEVICE: i32 = nix::Error::ENXIO as i32;
 
-/// What to do where the last part of a path is a symbolic link.
+/// The treatment of a symbolic link as the last part of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
     /// Follow it.
     Follow,
-    /// It is no file.
+    /// Refuse it, as anything but a regular file.
     Refuse,
 }
 
 /// Opens a regular file for reading.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] when it is something else; otherwise what the system says.
+/// [`io::ErrorKind::InvalidInput`] when it is something else; otherwise the system's error.
 pub fn open_regular(path: &Path, links: Links) -> io::Result<File> {
-    let no_file = || io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
+    let no_file = || io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
     let link = match links {
         Links::Follow => OFlag::empty(),
         Links::Refuse => OFlag::O_NOFOLLOW,
@@ -50,7 +50,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn only_regular_files_are_opened_and_nothing_is_waited_for() {
+    fn only_regular_files_are_opened_and_nothing_blocks() {
         let root = tempfile::tempdir().unwrap();
         let at = |name: &str| root.path().join(name);
         fs::write(at("file"), "x").unwrap();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Directories that appear whole or not at all.
+//! Directories that appear complete or not at all.
 //!
-//! babeltrace2 refuses a whole trace for one packet that is cut short, so a trace that a full disk or a kill left half
-//! written must never be found under its final name. A directory is therefore filled under a hidden name beside it (same
-//! file system, so that the rename is atomic) and renamed at the end. The files are synced before: without that, ext4
+//! babeltrace2 refuses a whole trace for one packet that is cut short, so a trace that a full disk or a kill left
+//! incomplete must never be found under its final name. A directory is therefore filled under a hidden name in the same
+//! directory (same file system, so that the rename is atomic) and renamed at the end. The files are synced before: without that, ext4
 //! may bring back a renamed directory with empty files after a power cut.
 
 use crate::Error;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 /// A directory being filled under a hidden name (`.NAME.ID.partial`). Dropping it without [`StagedDir::publish`] removes
-/// it with all that is in it. A killed process leaves the hidden directory behind; it is safe to remove.
+/// it with its content. A killed process leaves the hidden directory behind; it is safe to remove.
 #[derive(Debug)]
 pub struct StagedDir {
     temporary: PathBuf,
@@ -38,7 +38,7 @@ impl StagedDir {
         Ok(StagedDir { temporary, target: target.to_owned(), published: false, is_kept: false })
     }
 
-    /// A directory that somebody else looks after, on the same file system: until it is published it stays as it is.
+    /// A directory that the caller manages, on the same file system: if it is not published, it stays.
     ///
     /// # Errors
     /// When `target` exists, or the directory is not there and cannot be made.
@@ -58,7 +58,7 @@ impl StagedDir {
     /// Gives the directory its name.
     ///
     /// # Errors
-    /// When something else has taken the name meanwhile, or the system refuses; the hidden directory is then removed.
+    /// When something else has taken the name since, or the system refuses; the hidden directory is then removed.
     pub fn publish(mut self) -> Result<(), Error> {
         sync(&self.temporary)?;
         refuse_existing(&self.target)?;
@@ -80,7 +80,7 @@ impl StagedDir {
 impl Drop for StagedDir {
     fn drop(&mut self) {
         if !self.published && !self.is_kept {
-            // Nothing sensible can be done about a failure here: the error that led here is already on its way up.
+            // A failure here is ignored: the error that led here is being reported already.
             let _ = fs::remove_dir_all(&self.temporary);
         }
     }
@@ -96,7 +96,7 @@ fn refuse_existing(target: &Path) -> Result<(), Error> {
 
 fn sync(directory: &Path) -> Result<(), Error> {
     match File::open(directory).and_then(|directory| directory.sync_all()) {
-        // Some file systems (FUSE, network) do not sync directories; the rename is no less atomic for that.
+        // Some file systems (FUSE, network) do not sync directories; the rename is atomic nevertheless.
         Err(source) if source.kind() == io::ErrorKind::InvalidInput => Ok(()),
         result => result.map_err(Error::io("sync", directory)),
     }

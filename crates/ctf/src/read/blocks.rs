@@ -34,7 +34,7 @@ pub(crate) fn parse(text: &str) -> Result<TraceClass, Fault> {
             "struct" | "enum" | "variant" => {
                 parser.field_class_from(word)?;
             }
-            other => return parser.fault(format!("`{other}` is no declaration of CTF 1.8")),
+            other => return parser.fault(format!("`{other}` is not a declaration of CTF 1.8")),
         }
     }
     if trace.streams.is_empty() {
@@ -71,7 +71,7 @@ fn native_order(text: &str) -> Result<ByteOrder, Fault> {
     }
 }
 
-/// What a block assigns: values as text, types by their path.
+/// The assignments of a block: values as text, types by their path.
 #[derive(Default)]
 struct Block {
     values: BTreeMap<String, EnvValue>,
@@ -79,7 +79,7 @@ struct Block {
 }
 
 impl Block {
-    /// A number; one that is too large for the sign is kept as its bits.
+    /// A number; one that is too large for `i64` is stored as its bits.
     fn signed(&self, key: &str) -> Option<i64> {
         match self.values.get(key)? {
             EnvValue::Number(number) => Some(*number),
@@ -212,7 +212,7 @@ fn stream_block(parser: &mut Parser<'_>) -> ParseResult<StreamClass> {
     let mut block = block(parser)?;
     let mut packet_context = block.structure("packet.context");
     for (name, field) in packet_context.iter_mut().flat_map(|class| &mut class.fields) {
-        // A packet's end is said at its beginning, so it must not move the clock.
+        // A packet's end is stored at its beginning, so it must not move the clock.
         if let (FieldClass::Integer(integer), "timestamp_end") = (field, shown_name(name)) {
             integer.clock = None;
         }
@@ -303,10 +303,10 @@ mod tests {
     #[test]
     fn hostile_types_are_refused() {
         for (body, word) in [
-            ("u8 a[b];", "`b` is no integer"),
+            ("u8 a[b];", "`b` is not an integer"),
             ("integer { size = 65; } a;", "65 bits"),
             ("integer { size = 8; align = 3; } a;", "alignment of 3"),
-            ("nothing a;", "no known type"),
+            ("nothing a;", "not a known type"),
             ("u8 a", "expected `;`"),
             (&"u8 a; ".repeat(5000), "4096 fields"),
             (&"struct { ".repeat(1000), "nested"),

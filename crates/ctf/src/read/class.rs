@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a trace's metadata says: field, event, stream and clock classes.
+//! The content of a trace's metadata: field, event, stream and clock classes.
 //!
 //! References between fields (the length of a sequence, the tag of a variant) are paths after parsing. `resolve` gives
-//! each field that is referred to a *slot*: the decoder notes its value there, and nobody compares names per event.
+//! each field that is referred to a *slot*: the decoder notes its value there, and no names are compared per event.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use uuid::Uuid;
 /// Order of bytes, and of bits in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteOrder {
-    /// From the lowest.
+    /// Little-endian: from the lowest.
     Little,
-    /// From the highest.
+    /// Big-endian: from the highest.
     Big,
 }
 
@@ -54,11 +54,11 @@ pub(crate) struct IntegerClass {
     pub(crate) signed: bool,
     pub(crate) order: ByteOrder,
     pub(crate) base: Base,
-    /// Has an encoding: arrays of it are text.
+    /// It has an encoding: arrays of it are text.
     pub(crate) text: bool,
     /// It updates the clock of this name.
     pub(crate) clock: Option<Arc<str>>,
-    /// Where its value is noted, if somebody refers to it.
+    /// Where its value is noted, if another field refers to it.
     pub(crate) slot: Slot,
     /// Tells integers of one trace class from each other while references are resolved.
     pub(crate) node: u32,
@@ -80,7 +80,7 @@ pub(crate) struct StructClass {
 }
 
 impl StructClass {
-    /// Place of the field that readers call `name`: one leading underscore of the metadata's name does not count.
+    /// Index of the field that readers call `name`: one leading underscore of the metadata's name does not count.
     pub(crate) fn find(&self, name: &str) -> Option<usize> {
         self.fields.iter().position(|(field, _)| shown_name(field) == name)
     }
@@ -91,7 +91,7 @@ pub(crate) fn shown_name(name: &str) -> &str {
     name.strip_prefix('_').unwrap_or(name)
 }
 
-/// A path to a field that decides about another.
+/// A path to a field that determines another.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reference {
     pub(crate) path: String,
@@ -129,7 +129,7 @@ pub(crate) enum FieldClass {
     Variant(VariantClass),
 }
 
-/// One of several classes, as a tag says.
+/// One of several classes, chosen by a tag.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct VariantClass {
     /// `None` while it is only declared: the tag comes where it is used.
@@ -199,7 +199,7 @@ pub struct ClockClass {
     pub name: String,
     /// Identifies clocks that count together.
     pub uuid: Option<Uuid>,
-    /// What it is, for people.
+    /// A description for people.
     pub description: String,
     /// Cycles in a second.
     pub frequency: u64,
@@ -207,7 +207,7 @@ pub struct ClockClass {
     pub offset_s: i64,
     /// Of the clock's zero, in cycles, added to the seconds.
     pub offset_cycles: u64,
-    /// The origin is known to others: 1970, normally.
+    /// The origin is a shared one: normally 1970.
     pub absolute: bool,
 }
 
@@ -281,7 +281,7 @@ impl std::fmt::Display for EnvValue {
     }
 }
 
-/// Everything the metadata says.
+/// All of the metadata.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TraceClass {
     pub(crate) uuid: Option<Uuid>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Class model → plans.
 //!
-//! The compiler walks a class once and keeps what is known of the position: what has a fixed size and place is joined to one
+//! The compiler walks a class once and tracks what is known of the position: fields of fixed size and place are joined to one
 //! step, and text between values to one literal.
 
 use super::class::{
@@ -23,7 +23,7 @@ pub(crate) fn passing(scopes: &[Option<&StructClass>]) -> Plan {
     compiler.finish()
 }
 
-/// A plan that gives all fields of a scope, those that are for readers only included.
+/// A plan that yields all fields of a scope, including those for readers only.
 pub(crate) fn picking(scope: Scope, class: Option<&StructClass>) -> Plan {
     picking_all(&[(scope, class)])
 }
@@ -39,8 +39,8 @@ pub(crate) fn picking_all(scopes: &[(Scope, Option<&StructClass>)]) -> Plan {
     compiler.finish()
 }
 
-/// A plan for showing these scopes, one after the other. `hidden` says of a scope's own fields which are not shown;
-/// a scope of which no field is left is not shown either, unless it had none.
+/// A plan for showing these scopes, one after the other. `hidden` selects fields of a scope that are not shown;
+/// a scope without any field left is not shown either, unless it had none.
 pub(crate) fn showing(
     scopes: &[(Scope, Option<&StructClass>)],
     style: &dyn Style,
@@ -66,7 +66,7 @@ pub(crate) fn showing(
     compiler.finish()
 }
 
-/// What moves the clock and decides about nothing else is not shown, as babeltrace2 has it.
+/// Fields that only move the clock are not shown, as in babeltrace2.
 fn in_sight(class: &FieldClass) -> bool {
     match class {
         FieldClass::Integer(integer) => integer.clock.is_none() || integer.slot != NO_SLOT,
@@ -83,7 +83,7 @@ struct Compiler<'s> {
     plan: Plan,
     style: Option<&'s dyn Style>,
     scope: Option<Scope>,
-    /// Also what only moves the clock.
+    /// Show fields that only move the clock, too.
     everything: bool,
     /// For each field of the scope itself.
     hidden: Vec<bool>,
@@ -94,7 +94,7 @@ struct Compiler<'s> {
     pending_literal: String,
     /// Bits of fixed size not yet passed over.
     pending_skip: u64,
-    /// Enumerations that there are already, by the address of their labels.
+    /// Enumerations of the plan so far, by the address of their labels.
     known: Vec<(Arc<[Mapping]>, u16)>,
 }
 
@@ -118,7 +118,7 @@ impl<'s> Compiler<'s> {
     fn finish(mut self) -> Plan {
         self.flush();
         if !self.plan.literals.is_empty() {
-            // So that each literal can be looked at as if it were of the size of short ones.
+            // So that each literal can be read as if it had the size of short ones.
             self.plan.literals.extend_from_slice(&[0; SHORT_LITERAL]);
         }
         self.plan
@@ -134,7 +134,7 @@ impl<'s> Compiler<'s> {
         }
     }
 
-    /// Adds what has gathered, in an order of no matter: a literal moves nothing.
+    /// Adds pending operations. Their order does not matter: a literal does not move the position.
     fn flush(&mut self) {
         if self.pending_skip > 0 {
             self.plan.ops.push(Op::Skip(std::mem::take(&mut self.pending_skip)));
@@ -179,7 +179,7 @@ impl<'s> Compiler<'s> {
         self.rest = (self.rest + bits % self.modulus) % self.modulus;
     }
 
-    /// The position is no longer known but for multiples of so many bits.
+    /// From here on the position is only known to be a multiple of this many bits.
     fn lost(&mut self, modulus: u64) {
         (self.modulus, self.rest) = (modulus, 0);
     }
@@ -365,7 +365,7 @@ impl<'s> Compiler<'s> {
     }
 }
 
-/// Stands in paths for what is repeated and so has no name of its own.
+/// Stands in paths for repeated elements, which have no names.
 const ELEMENT: &str = "[]";
 
 /// The size of an element, if it is the same for all, aligns the next one, and nothing in it matters.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Conditions on fields: `prev_tid == 42 && (next_comm =~ "kworker*" || prio < 0)`.
 //!
-//! A small recursive parser, since what a user types is short; depth is limited all the same.
+//! A small recursive parser, since users type short texts; its depth is limited nevertheless.
 
 use super::pattern::Pattern;
 
@@ -24,10 +24,10 @@ pub enum Comparison {
     Like,
 }
 
-/// A comparison of a field. `F` is what stands for the field.
+/// A comparison of a field. `F` represents the field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Test<F = String> {
-    /// One of these.
+    /// The fields; the comparison has to hold for one of them.
     pub(crate) fields: Vec<F>,
     pub(crate) comparison: Comparison,
     text: Vec<u8>,
@@ -42,7 +42,7 @@ pub enum Condition<F = String> {
     Test(Test<F>),
     /// Both.
     And(Box<Condition<F>>, Box<Condition<F>>),
-    /// One of both, or both.
+    /// One or both.
     Or(Box<Condition<F>>, Box<Condition<F>>),
     /// Not.
     Not(Box<Condition<F>>),
@@ -52,7 +52,7 @@ pub enum Condition<F = String> {
 const MAX_DEPTH: u32 = 100;
 
 impl Condition {
-    /// Parses what a user typed.
+    /// Parses a user's condition.
     ///
     /// # Errors
     /// What is wrong with it, in words.
@@ -65,7 +65,7 @@ impl Condition {
         }
     }
 
-    /// That the comparison holds for one of these fields.
+    /// The condition that the comparison holds for one of these fields.
     #[must_use]
     pub fn any_of(fields: &[&str], comparison: Comparison, value: &str) -> Condition {
         let fields = fields.iter().map(|field| (*field).to_owned()).collect();

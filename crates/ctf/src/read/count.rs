@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Counting: what `rtscope stat` shows. Only event headers are read, and what decides where the next one is.
+//! Counting, for `rtscope stat`. Only event headers are read, and fields that determine where the next event is.
 
 use super::lane::{ALWAYS, Lane, StreamReader};
 use super::parallel::for_each;
@@ -10,10 +10,10 @@ use std::sync::{Mutex, PoisonError};
 /// Files are handed out to threads in pieces of about this size.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// What was counted in one stream.
+/// The counts of one stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamCount {
-    /// For each event class of the stream, how many there are.
+    /// The number of events of each event class.
     pub events: Vec<u64>,
     /// Time of the first (nanoseconds since the clock's origin).
     pub first_ns: Option<i64>,
@@ -40,7 +40,7 @@ impl StreamCount {
     }
 }
 
-/// Of all streams, in their order.
+/// The counts of all streams, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// For each stream.
@@ -49,7 +49,7 @@ pub struct Counts {
     pub damaged: Vec<DamagedFile>,
 }
 
-/// Counts the wanted events. `progress` is called now and then with the bytes done so far.
+/// Counts the selected events. `progress` is called now and then with the bytes done so far.
 #[must_use]
 pub fn count(set: &TraceSet, selection: &Selection, progress: &(dyn Fn(u64) + Sync)) -> Counts {
     let readings: Vec<StreamReader<'_>> =
@@ -91,7 +91,7 @@ fn pieces(readings: &[StreamReader<'_>]) -> Vec<(usize, usize, usize, u64)> {
             pieces.push((stream, from, reading.segments.len(), bytes));
         }
     }
-    // Large ones first, so that no thread is left alone with one at the end.
+    // Large ones first, so that the threads end at about the same time.
     pieces.sort_by_key(|(.., bytes)| std::cmp::Reverse(*bytes));
     pieces
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A place in a stream's file, from event to event, through a window of bounded size.
 //!
-//! Files are read, not mapped: a file that somebody truncates meanwhile is a short read and not a SIGBUS, what is read
-//! stays the same while it is decoded, and the memory is what the windows are, whatever the size of the trace. The copy
-//! costs a tenth of the cheapest decoding (docs/adr/0006).
+//! Files are read, not mapped: a file that is truncated at the same time is a short read and not a SIGBUS, bytes do not
+//! change while they are decoded, and memory is that of the windows, whatever the size of the trace. The copy costs a tenth
+//! of the cheapest decoding (docs/adr/0006).
 
 use super::packet::{PacketHead, StreamPlans, TracePlans};
 use super::plan::Plan;
@@ -15,7 +15,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Windows slide by multiples of the largest alignment that the parser lets pass (4096 bits).
+/// Windows slide by multiples of the largest alignment that the parser accepts (4096 bits).
 const ALIGN_BYTES: u64 = 512;
 
 /// The largest event.
@@ -23,7 +23,7 @@ const MAX_WINDOW: usize = 4 << 20;
 
 const SHRUNK: &str = "the file became shorter while it was read";
 
-/// What a window has when nobody says better.
+/// The default size of a window.
 pub(crate) const WINDOW: usize = 256 << 10;
 
 /// Where a part of a stream is that cannot be read, and why.
@@ -33,7 +33,7 @@ pub struct Damage {
     pub packet_at: u64,
     /// What is wrong.
     pub what: String,
-    /// What the reader cannot read for it: the rest of the packet, or of the file.
+    /// Which part is unreadable because of it: the rest of the file, or only that of the packet.
     pub rest_of_file: bool,
 }
 
@@ -79,7 +79,7 @@ impl Window {
         self.start + self.length as u64
     }
 
-    /// What is at hand from an offset of the file on, with the margin.
+    /// The buffered bytes from an offset of the file on, with the margin.
     #[inline]
     fn bytes_from(&self, offset: u64) -> &[u8] {
         if offset < self.start || offset >= self.end() {
@@ -89,12 +89,12 @@ impl Window {
         self.buffer.get(first..self.length + MARGIN).unwrap_or_default()
     }
 
-    /// Number of bytes at hand from there.
+    /// Number of buffered bytes from there.
     fn at_hand(&self, offset: u64) -> u64 {
         self.bytes_from(offset).len().saturating_sub(MARGIN) as u64
     }
 
-    /// At bit `at` from `origin`, within what is at hand and before bit `end`.
+    /// At bit `at` from `origin`, within the buffered bytes and before bit `end`.
     #[inline]
     fn position(&self, origin: u64, at: u64, end: u64) -> Position<'_> {
         let bytes = self.bytes_from(origin);
@@ -119,9 +119,9 @@ pub(crate) struct Cursor<'t> {
     pub(crate) state: State,
     /// Where the next packet begins.
     next_packet: u64,
-    /// Packets that begin here or later are not ours, or are no longer there.
+    /// Packets that begin here or later are not part of the range, or no longer exist.
     until: u64,
-    /// Where our packets ended when the file was indexed.
+    /// Where the packets of the range ended when the file was indexed.
     wanted: u64,
     packet_at: u64,
     pub(crate) packet: PacketHead,
@@ -173,7 +173,7 @@ impl<'t> Cursor<'t> {
         })
     }
 
-    /// Goes on with other packets of the same file.
+    /// Continues with other packets of the same file.
     pub(crate) fn seek(&mut self, (from, until): (u64, u64)) {
         self.next_packet = from;
         self.until = until.min(self.window.file_bytes);
@@ -214,7 +214,7 @@ impl<'t> Cursor<'t> {
             self.next_packet = u64::MAX;
             return Err(self.damage(true, SHRUNK));
         }
-        // Whatever happens, this packet is not tried again.
+        // In any case, this packet is not tried again.
         self.next_packet = u64::MAX;
         self.origin = self.packet_at;
         let rest = self.window.file_bytes - self.packet_at;
@@ -271,7 +271,7 @@ impl<'t> Cursor<'t> {
         self.packet.content_bits.saturating_sub((self.origin - self.packet_at) * 8)
     }
 
-    /// Moves the window on to the next event, or makes it larger; fails when all of the content is at hand.
+    /// Moves the window on to the next event, or enlarges it; fails when all of the content is buffered.
     fn slide(&mut self, event_at: u64) -> Result<u64, Damage> {
         if self.window.at_hand(self.origin).saturating_mul(8) >= self.content_end() {
             return Err(self.damage(false, "an event goes beyond its end"));
@@ -286,7 +286,7 @@ impl<'t> Cursor<'t> {
             self.window.size *= 2;
         }
         let packet_end = self.packet_at + self.packet.content_bits.div_ceil(8);
-        // What follows the packet is likely to be read next.
+        // The bytes after the packet are likely to be read next.
         let until = self.until.max(packet_end).min(self.window.file_bytes);
         self.fill(origin, until)?;
         if (self.window.start, self.window.end()) == before {
@@ -342,7 +342,7 @@ impl<'t> Cursor<'t> {
         if let Some((align, bits)) = plan.fixed {
             let at = self.at.next_multiple_of(align);
             if let Some(after) = at.checked_add(bits).filter(|after| *after <= self.content_end()) {
-                // What is not at hand is not needed.
+                // Bytes that are not buffered are not needed.
                 self.at = after;
                 return self.check_size();
             }
@@ -389,7 +389,7 @@ impl<'t> Cursor<'t> {
 
     fn check_size(&self) -> Result<(), Damage> {
         if self.at < self.event_at + 8 {
-            // CTF would allow it; no writer does it, and it is how a small file takes a long time.
+            // CTF allows it, but no writer does it, and it would make a small file take a long time.
             return Err(self.damage(false, "its events are smaller than a byte"));
         }
         Ok(())
@@ -399,7 +399,7 @@ impl<'t> Cursor<'t> {
     pub(crate) fn show_context<V: Visit>(&mut self, plan: &Plan, visit: &mut V) {
         let clock = self.state.clock;
         let mut position = Position::new(&self.packet_head, self.packet.context_at, self.packet.events_at);
-        // It has been read before without fault.
+        // It has been read before without an error.
         let _ = run(plan, &mut position, &mut self.state, visit);
         self.state.clock = clock;
     }

@@ -21,7 +21,7 @@ pub(super) fn trace_dir(dir: &Path) -> Result<PathBuf, Error> {
     found.ok_or_else(|| Error::NoTrace(dir.to_owned()))
 }
 
-/// The directories of all traces in `path`: itself, or all below it with metadata, as babeltrace2 has it.
+/// The directories of all traces in `path`: itself, or all below it with metadata, as in babeltrace2.
 pub(super) fn trace_dirs(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
     if path.join("metadata").is_file() {
@@ -33,14 +33,14 @@ pub(super) fn trace_dirs(path: &Path) -> Result<Vec<PathBuf>, Error> {
     if found.is_empty() { Err(Error::NoTrace(path.to_owned())) } else { Ok(found) }
 }
 
-/// Deeper than any session's directories are.
+/// Deeper than the directories of any tracing session.
 const MAX_DEPTH: u32 = 16;
 
 fn below(dir: &Path, depth: u32, found: &mut Vec<PathBuf>) -> Result<(), Error> {
     for entry in fs::read_dir(dir).map_err(Error::io("list", dir))? {
         let entry = entry.map_err(Error::io("list", dir))?;
         let path = entry.path();
-        // A link may lead back up.
+        // A link may lead upwards.
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
@@ -54,7 +54,7 @@ fn below(dir: &Path, depth: u32, found: &mut Vec<PathBuf>) -> Result<(), Error> 
     Ok(())
 }
 
-/// The data streams' files by name: every regular file that is not hidden, as other readers have it.
+/// The data streams' files by name: every regular file that is not hidden, as for other readers.
 pub(super) fn stream_files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir).map_err(Error::io("list", dir))? {

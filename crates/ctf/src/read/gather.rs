@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the streams of a trace come to: one recording.
+//! Makes one recording from the streams of a trace.
 
 use super::class::{ClockClass, TraceClass};
 use super::recording::Trace;
@@ -18,7 +18,7 @@ const MAX_WARNINGS: usize = 50;
 #[derive(Default)]
 pub(super) struct RecordingBuilder {
     events: Vec<Event>,
-    /// Names that events carried beside a tid.
+    /// Names that events have in addition to a tid.
     names: Vec<(MonotonicNs, Tid, Comm)>,
     tasks: Vec<TaskInfo>,
     irqs: BTreeMap<Irq, String>,
@@ -77,12 +77,12 @@ impl RecordingBuilder {
         }
     }
 
-    /// An event that rtscope has no use for.
+    /// An event that rtscope does not use.
     pub(super) fn skipped(&mut self, class: usize) {
         *self.skipped.entry(class).or_default() += 1;
     }
 
-    /// An event with a name that rtscope knows and fields that make no sense.
+    /// An event with a known name and invalid fields.
     pub(super) fn malformed(&mut self, class: usize) {
         *self.malformed.entry(class).or_default() += 1;
     }
@@ -98,7 +98,7 @@ impl RecordingBuilder {
         }
         for (class, count) in std::mem::take(&mut self.malformed) {
             let name = class_name(&class);
-            self.warn(format!("{count} events {name} have fields that make no sense; they are left out"));
+            self.warn(format!("{count} events {name} have invalid fields; they are left out"));
         }
         if self.more_warnings > 0 {
             self.warnings.push(format!("{} more warnings like these", self.more_warnings));
@@ -119,7 +119,7 @@ impl RecordingBuilder {
             cause: LossCause::Discarded,
             count: Some(*count),
         });
-        // Our own account has the same losses by cause.
+        // The `env` entries of rtscope have the same losses by cause.
         let mut losses = private.map_or_else(|| counted.collect(), <[Loss]>::to_vec);
         let damaged = self.damaged.iter();
         losses.extend(damaged.map(|cpu| Loss { cpu: *cpu, cause: LossCause::Unreadable, count: None }));
@@ -141,7 +141,7 @@ impl RecordingBuilder {
         history.collect()
     }
 
-    /// Names in the order in which they were true: what events say as such, then what they carry, then the dump.
+    /// Names in the order in which they were valid: first those that events report, then those that events have in passing, then the dump's.
     fn names_in_time(&mut self) -> Names {
         let mut names = Names::default();
         self.names.sort_by_key(|(time, ..)| *time);

@@ -29,7 +29,7 @@ pub(crate) struct Lttng {
     id_bits: u32,
     time_bits: u32,
     time_align: u32,
-    /// The id that says that an extended header follows.
+    /// The id that announces an extended header.
     extended: u64,
     extended_align: u32,
 }
@@ -50,7 +50,7 @@ impl Header {
         lttng(class).map(Header::Lttng).or_else(|| plain(class)).unwrap_or_else(|| other(class))
     }
 
-    /// Whether each header says the whole time.
+    /// Whether each header has the whole time.
     pub(crate) fn says_whole_time(&self) -> bool {
         match self {
             Header::Plain { numbers, .. } => numbers.iter().any(|number| number.clock && number.bits == 64),
@@ -180,7 +180,7 @@ fn other(class: &StructClass) -> Header {
     Header::Other(Box::new(plan), ids)
 }
 
-/// Of several fields `id` the last one that is there counts.
+/// Of several fields `id` the last one present counts.
 struct FindId<'i> {
     ids: &'i [FieldIndex],
     id: Option<u64>,
@@ -207,7 +207,7 @@ mod tests {
     use super::super::blocks;
     use super::*;
 
-    /// The form that LTTng and we write has to be recognised, else reading is half as fast.
+    /// The form that LTTng and rtscope write has to be recognised, else reading is half as fast.
     #[test]
     fn the_compact_header_has_code_of_its_own() {
         let text = "trace { byte_order = le; }; clock { name = c; };

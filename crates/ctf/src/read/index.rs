@@ -16,11 +16,11 @@ const SEGMENT_BYTES: u64 = 128 << 10;
 /// Losses beyond these are only counted.
 const MAX_LOSSES: usize = 1000;
 
-/// A counter of discarded events may go back so far: tracers read it while others add to it (LTTng: several processes of a user
-/// write into one stream), so a packet can have an older value than the one before it. The next value makes up for it.
+/// A counter of discarded events may go back by this much: tracers read it while others add to it (LTTng: several processes of a user
+/// write into one stream), so a packet can have an older value than the previous one. The next value corrects this.
 const LATE_MAX: u64 = 1 << 31;
 
-/// What a packet says that has to be compared with its neighbour's.
+/// The values of a packet that are compared with its neighbour's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edge {
     pub(crate) begin: Option<u64>,
@@ -54,16 +54,16 @@ pub(crate) struct Segment {
     pub(crate) last: Edge,
     /// Where in its first packet it begins, in bits, if not at its header; and where, in bits, it ends in its last packet.
     pub(crate) place: Option<(u64, u64)>,
-    /// What the clock has to be before its first event, where the packet does not say.
+    /// What the clock has to be before its first event, where the packet does not tell.
     pub(crate) clock: Option<u64>,
 }
 
-/// What is missing from a stream, as its packets say.
+/// A loss that a stream's packets report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamGap {
     /// Whole packets; else events.
     pub packets: bool,
-    /// How many; `None` when that cannot be told.
+    /// How many; `None` when unknown.
     pub count: Option<u64>,
     /// After this moment (nanoseconds since the clock's origin).
     pub from_ns: Option<i64>,
@@ -71,16 +71,16 @@ pub struct StreamGap {
     pub to_ns: Option<i64>,
 }
 
-/// All that is missing.
+/// All losses of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// In order of time; when there are very many, only the first.
+    /// In order of time; if there are very many, only the first ones.
     pub list: Vec<StreamGap>,
     /// Sum of the known counts.
     pub events: u64,
     /// Sum of the known counts.
     pub packets: u64,
-    /// There are more that cannot be counted.
+    /// Whether there are more that cannot be counted.
     pub uncounted: bool,
 }
 
@@ -101,9 +101,9 @@ impl Losses {
         let ns = |cycles: Option<u64>| cycles.zip(clock).map(|(cycles, clock)| clock.ns(cycles));
         let events = match (before.and_then(|before| before.discarded), after.discarded) {
             (Some(before), Some(after)) if after > before => Some(Some(after - before)),
-            // So far back is not late, it begins anew: what was lost meanwhile is not known.
+            // Further back is not a late value but a restarted counter: losses in between are unknown.
             (Some(before), Some(after)) if before - after > LATE_MAX => Some(None),
-            // Since the stream's beginning, which may be long ago: nobody knows which of them are missing here.
+            // Counted since the stream's beginning, which may be long ago: how many were lost here is unknown.
             (None, Some(1..)) => Some(None),
             _ => None,
         };
@@ -133,10 +133,10 @@ impl Losses {
 /// A file's packets.
 #[derive(Debug, Default)]
 pub(crate) struct FileIndex {
-    /// Index of the stream class; `None` when not even the first packet could be read.
+    /// Index of the stream class; `None` when even the first packet is unreadable.
     pub(crate) stream: Option<usize>,
     pub(crate) instance: Option<u64>,
-    /// The CPU, if all packets say the same one.
+    /// The CPU, if it is the same in all packets.
     pub(crate) cpu: Option<u64>,
     pub(crate) segments: Vec<Segment>,
     /// For each segment, what was lost between its packets.
@@ -202,7 +202,7 @@ impl FileIndex {
     }
 }
 
-/// Puts the segments of a stream's files in order, without what is there twice (snapshots of one session overlap).
+/// Puts the segments of a stream's files in order, without duplicates (snapshots of one LTTng session overlap).
 pub(crate) fn join(files: Vec<FileIndex>, clock: Option<&ClockClass>) -> (Vec<Segment>, Losses) {
     let mut segments: Vec<(Segment, Losses)> = Vec::new();
     for (place, file) in files.into_iter().enumerate() {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_is_late_is_made_up_for_and_one_that_begins_anew_is_unknown() {
+    fn a_late_counter_is_corrected_and_a_restarted_one_is_unknown() {
         let (mut losses, counters) = (Losses::default(), [5, 9, 8, 8, 12]);
         let mut before = edge(0, counters[0]);
         for (sequence, counter) in (1..).zip(&counters[1..]) {

@@ -2,9 +2,9 @@
 //! Decoded values → kernel events, by the table in `layout`.
 //!
 //! An event class of a trace is bound once: the layout of its name is looked up, and for each field of the layout the
-//! place of that field among the trace's. Taking values then follows the table's order, and never compares names.
-//! A field that the trace lacks is `None`: what is needed makes the event *malformed*, what LTTng does not write has
-//! the value that claims least.
+//! index of that field in the trace. Taking values then follows the table's order, and never compares names.
+//! A field that the trace lacks is `None`: a missing required field makes the event *malformed*, a field that LTTng
+//! does not write has the value that claims least.
 
 use super::plan::{Plan, Scope};
 use super::values::{Value, Values};
@@ -15,7 +15,7 @@ use rtscope_event::{
 };
 use std::collections::HashMap;
 
-/// What an event says.
+/// The content of an event.
 #[derive(Debug)]
 pub(crate) enum EventContent {
     Event(EventKind),
@@ -24,7 +24,7 @@ pub(crate) enum EventContent {
     Nothing,
 }
 
-/// What an event says in passing: names of the tasks and of the interrupt in it.
+/// Names that an event has in passing: of its tasks and its interrupt.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     pub(crate) tasks: [Option<(Tid, Comm)>; 2],
@@ -37,7 +37,7 @@ impl Names {
     }
 }
 
-/// The idle threads have one name of their own in the event model; an empty name is none.
+/// The idle threads have a fixed name in the event model; an empty name is not a name.
 fn named(tid: Tid, comm: Option<Comm>) -> Option<(Tid, Comm)> {
     let known = |comm: &Comm| !comm.as_bytes().is_empty() && comm.as_bytes() != UNKNOWN_COMM.as_bytes();
     comm.filter(|comm| tid != Tid(0) && known(comm)).map(|comm| (tid, comm))
@@ -47,7 +47,7 @@ fn named(tid: Tid, comm: Option<Comm>) -> Option<(Tid, Comm)> {
 #[derive(Debug)]
 pub(crate) struct Binding {
     id: u32,
-    /// For each field of the layout, its place in the trace's event.
+    /// For each field of the layout, its index in the trace's event.
     places: Vec<Option<usize>>,
 }
 
@@ -67,7 +67,7 @@ impl Binding {
         Some(Binding { id, places: fields.map(|(name, _)| place(name)).collect() })
     }
 
-    /// What the event says; `None` when a field that it needs is missing or of no sense.
+    /// The content of an event; `None` when a required field is missing or invalid.
     pub(crate) fn take(&self, values: &Values) -> Option<(EventContent, Names)> {
         let mut fields = Fields { places: self.places.iter(), values };
         match self.id {
@@ -102,7 +102,7 @@ impl<'v> Fields<'v> {
         }
     }
 
-    /// 32 bits, whether the trace has them signed or not.
+    /// 32 bits, signed or unsigned in the trace.
     fn u32(&mut self) -> Option<u32> {
         let bits = |number: i32| u32::from_ne_bytes(number.to_ne_bytes());
         let number = self.number()?;
@@ -114,7 +114,7 @@ impl<'v> Fields<'v> {
         i32::try_from(number).or_else(|_| u32::try_from(number).map(|number| number as i32)).ok()
     }
 
-    /// 64 bits, whether the trace has them signed or not.
+    /// 64 bits, signed or unsigned in the trace.
     fn u64(&mut self) -> Option<u64> {
         match self.value()? {
             Value::Unsigned(value) => Some(value),
@@ -176,7 +176,7 @@ fn switch(fields: &mut Fields<'_>) -> Option<(EventContent, Names)> {
     let next_comm = fields.comm();
     let next_tid = fields.tid()?;
     let next_prio = fields.prio()?;
-    // Without our own fields: lttng-modules has 0 or 256 (TASK_REPORT_MAX) for a task that stays runnable.
+    // Without rtscope's fields: lttng-modules has 0 or 256 (TASK_REPORT_MAX) for a task that stays runnable.
     const REPORT_MAX: i64 = 256;
     let raw = fields.u32();
     let prev_state = raw.unwrap_or(exact::low_half(exact::bits(shown_state & (REPORT_MAX - 1))));
@@ -232,7 +232,7 @@ fn task_event(id: u32, fields: &mut Fields<'_>) -> Option<(EventContent, Names)>
         }
         id::SCHED_PI_SETPRIO => EventKind::SchedPiSetprio { tid, old_prio: prio, new_prio: fields.prio()? },
         id::PROCESS_EXIT => {
-            // LTTng does not say the process. The name is the event's own.
+            // LTTng does not record the process. The name is part of the event.
             let pid = fields.pid().unwrap_or(Pid(tid.0));
             let event = EventKind::ProcessExit { tid, pid, prio, comm: comm? };
             return Some((EventContent::Event(event), Names::default()));
@@ -278,7 +278,7 @@ fn cpu_event(id: u32, fields: &mut Fields<'_>) -> Option<EventKind> {
             let timer = fields.u64()?;
             let now = fields.i64();
             let function = fields.u64()?;
-            // LTTng does not say for when the timer was set. With the time of its handling it is neither early nor late.
+            // LTTng does not record the timer's deadline. With the time of its handling it is neither early nor late.
             let softexpires_ns = fields.i64().or(now)?;
             let expires_ns = fields.i64().or(now)?;
             EventKind::HrtimerExpireEntry { timer, function, softexpires_ns, expires_ns }
@@ -295,7 +295,7 @@ fn cpu_event(id: u32, fields: &mut Fields<'_>) -> Option<EventKind> {
         id::IPI_SEND => {
             let target_cpu = fields.cpu()?;
             let (callsite, callback) = (fields.u64()?, fields.u64()?);
-            // Elsewhere: a reschedule has no callback.
+            // In other traces: a reschedule has no callback.
             let call = fields.flag().unwrap_or(callback != 0);
             EventKind::IpiSend { target_cpu, call, callsite, callback }
         }
@@ -303,11 +303,11 @@ fn cpu_event(id: u32, fields: &mut Fields<'_>) -> Option<EventKind> {
     })
 }
 
-/// What hands work on: to other CPUs, to workers.
+/// Events that hand work on: to other CPUs, to workers.
 fn deferral(id: u32, fields: &mut Fields<'_>) -> Option<EventKind> {
     Some(match id {
         id::IPI_SEND_MASK => {
-            // Other tracers write the bits themselves, which we do not read: then it is not known which CPUs.
+            // Other tracers write the bits themselves, which are not read here: then the CPUs are unknown.
             let unknown = CpuMask::new([0; 4], true);
             let targets = fields.text().and_then(|list| list.parse().ok()).unwrap_or(unknown);
             let (callsite, callback) = (fields.u64()?, fields.u64()?);
@@ -319,7 +319,7 @@ fn deferral(id: u32, fields: &mut Fields<'_>) -> Option<EventKind> {
             EventKind::WorkQueue { work, function, req_cpu: fields.u32()? }
         }
         id::WORK_START => EventKind::WorkStart { work: fields.u64()?, function: fields.u64().unwrap_or(0) },
-        // LTTng did not always say the function.
+        // LTTng did not always record the function.
         id::WORK_END => EventKind::WorkEnd { work: fields.u64()?, function: fields.u64().unwrap_or(0) },
         _ => return None,
     })
@@ -357,7 +357,7 @@ fn dump_process(fields: &mut Fields<'_>) -> Option<(EventContent, Names)> {
     let comm = fields.comm()?;
     let kthread = fields.number() == Some(1);
     let [_mode, _submode, _status, _cpu] = [(); 4].map(|()| fields.number());
-    // LTTng says neither; 120 and 0 are what a task has that asked for nothing.
+    // LTTng records neither; 120 and 0 are a task's defaults.
     let prio = fields.prio().unwrap_or(Priority(120));
     let policy = Policy(fields.u32().unwrap_or(0));
     Some((EventContent::Task(TaskInfo { tid, pid, ppid, comm, prio, policy, kthread }), Names::default()))

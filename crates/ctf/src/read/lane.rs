@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One stream's wanted events in an interval of time, one after the other.
+//! One stream's selected events in an interval of time, one after the other.
 
 use super::class::ClockClass;
 use super::cursor::{Cursor, Damage, Head, WINDOW};
@@ -10,7 +10,7 @@ use super::select::{Selection, Verdict};
 use super::set::{DamagedFile, Stream, TraceSet};
 use super::values::Values;
 
-/// What a stream needs for being read, made once.
+/// Everything needed for reading a stream, made once.
 #[derive(Debug)]
 pub(crate) struct StreamReader<'t> {
     pub(crate) set: &'t TraceSet,
@@ -29,7 +29,7 @@ impl<'t> StreamReader<'t> {
         StreamReader { set, stream, segments: stream.segments.clone(), clock, verdicts, selection }
     }
 
-    /// Nanoseconds since the clock's origin; without a clock all is at once, before all.
+    /// Nanoseconds since the clock's origin; without a clock all events have the earliest time.
     #[inline]
     pub(crate) fn ns(&self, cycles: u64) -> i64 {
         match self.clock {
@@ -42,7 +42,7 @@ impl<'t> StreamReader<'t> {
     pub(crate) fn event_span(&self) -> (Option<i64>, Option<i64>) {
         let count = self.segments.len();
         let first = Lane::new(self, (0, count), ALWAYS, 4096).next().map(|next| next.ns);
-        // Where times depend on what came before, all has to be read.
+        // Where times depend on earlier events, all have to be read.
         let places = if self.is_chained() { 0..count.min(1) } else { 0..count };
         let last = places.rev().find_map(|place| {
             let until = if self.is_chained() { count } else { place + 1 };
@@ -64,7 +64,7 @@ impl<'t> StreamReader<'t> {
         plans.is_some_and(|plans| plans.chained)
     }
 
-    /// Nothing in a segment of this span is wanted, as its packets say.
+    /// Whether no event in a segment of this span is selected, by its packets' times.
     fn is_outside(&self, (begin, end): Interval) -> bool {
         let Selection { from_ns, to_ns, .. } = self.selection;
         let outside = from_ns.is_some_and(|from| end < from) || to_ns.is_some_and(|to| begin > to);
@@ -75,8 +75,8 @@ impl<'t> StreamReader<'t> {
         self.clock.is_some()
     }
 
-    /// From when to when a segment's events count for. What a packet says of its end is not always true (LTTng had
-    /// faults there), so an event outside counts for the nearest end.
+    /// The time span of a segment. A packet's end time is not always true (LTTng had faults there), so an event outside counts
+    /// for the nearest end.
     pub(crate) fn span(&self, place: usize) -> (i64, i64) {
         let Some(segment) = self.segments.get(place) else { return (i64::MAX, i64::MAX) };
         let Some(begin) = segment.first.begin.filter(|_| self.is_timed()) else {
@@ -93,7 +93,7 @@ impl<'t> StreamReader<'t> {
 /// Half open: from, until.
 pub(crate) type Interval = (i64, i64);
 
-/// Everything, without regard to time.
+/// All times.
 pub(crate) const ALWAYS: Interval = (i64::MIN, i64::MAX);
 
 /// Reads some segments of a stream.
@@ -230,7 +230,7 @@ impl<'r> Lane<'r> {
         Ok(self.in_packet)
     }
 
-    /// The next wanted event; its header is read, its fields are not. `None` at the end of the interval.
+    /// The next selected event; its header has been read, its fields have not. `None` at the end of the interval.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<NextEvent> {
         loop {
@@ -325,14 +325,14 @@ impl<'r> Lane<'r> {
         Ok(!self.reading.is_timed() || self.reading.selection.wants_time(ns))
     }
 
-    /// Passes over the event that was given last.
+    /// Passes over the event that was returned last.
     #[inline]
     pub(crate) fn pass(&mut self, head: Head) -> bool {
         let passed = self.cursor.as_mut().map(|cursor| cursor.pass(head));
         self.settle(passed)
     }
 
-    /// Runs a plan over the event that was given last; false when it cannot be read to its end.
+    /// Runs a plan over the event that was returned last; false when it cannot be read to its end.
     pub(crate) fn show<V: Visit>(&mut self, plan: &Plan, visit: &mut V) -> bool {
         let shown = self.cursor.as_mut().map(|cursor| cursor.show(plan, visit));
         self.settle(shown)

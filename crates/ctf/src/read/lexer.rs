@@ -24,7 +24,7 @@ pub(crate) enum Token<'t> {
 }
 
 impl Token<'_> {
-    /// As it is named in messages.
+    /// Its name in messages.
     pub(crate) fn shown(&self) -> String {
         match self {
             Token::Word(word) => format!("`{word}`"),
@@ -114,7 +114,7 @@ impl<'t> Lexer<'t> {
             None => (text, 10),
         };
         let number = u64::from_str_radix(digits, radix)
-            .map_err(|_| self.fault(format!("{text} is no number of at most 64 bits")))?;
+            .map_err(|_| self.fault(format!("{text} is not a number of at most 64 bits")))?;
         self.advance(end);
         Ok(Token::Number(number))
     }

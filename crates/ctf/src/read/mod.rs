@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reading CTF 1.8: ours, LTTng's, perf's, and in general.
+//! Reading CTF 1.8: rtscope's own, LTTng's, perf's, and in general.
 //!
 //! ```text
 //! metadata ─ lexer ─ parser, blocks ─ resolve ─► class ─ compile ─► plan ─┐   (once per trace)
 //! files ─ index ─► segments ──────────────────────────────────────────────┼─ cursor + run ─► events
 //! ```
 //!
-//! The layout comes from the metadata, so that all traces take the same way. Nothing is believed: sizes are checked
+//! The layout comes from the metadata, so that all traces take the same path. Nothing is trusted: sizes are checked
 //! before they are used, and memory is bounded by the windows, not by the trace. [`TraceSet`] has the streams;
-//! `count` and `slices` read them on all CPUs; `recording` makes of them what rtscope analyses.
+//! `count` and `slices` read them on all CPUs; `recording` makes a recording for rtscope's analyses from them.
 
 mod blocks;
 mod class;

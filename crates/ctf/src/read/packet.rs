@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is made once per trace from its metadata for reading its streams, and what a packet says of itself.
+//! The plans made once per trace from its metadata, and the headers of packets.
 //!
-//! A packet's UUID is not compared with the trace's: babeltrace2 does not, and there are traces that rely on it.
+//! A packet's UUID is not compared with the trace's: babeltrace2 does not either, and some traces rely on that.
 
 use super::class::{EventClass, StreamClass, TraceClass};
 use super::compile::{passing, picking};
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 /// First word of every packet.
 const MAGIC: u64 = 0xc1fc_1fc1;
 
-/// Fields of packet headers and contexts that mean something to readers.
+/// Fields of packet headers and contexts with a meaning for readers.
 pub(crate) const KNOWN: [&str; 10] = [
     "magic",
     "stream_id",
@@ -42,7 +42,7 @@ mod known {
     pub(super) const CPU: usize = 9;
 }
 
-/// Whether a field of a packet's context is for readers only, and not shown with each event.
+/// Whether a field of a packet's context is for readers only, and not shown with events.
 pub(crate) fn is_framing(name: &str) -> bool {
     KNOWN.iter().skip(known::BEGIN).take(known::CPU - known::BEGIN).any(|known| *known == name)
 }
@@ -98,7 +98,7 @@ impl Visit for PickVisitor<'_> {
     fn bytes(&mut self, _: &Plan, _: &Integer, _: &[u8]) {}
 }
 
-/// What a packet says of itself.
+/// The header and context of a packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PacketHead {
     /// Index of the stream class.
@@ -136,7 +136,7 @@ pub(crate) struct StreamPlans {
     /// Indices into `events` by id, for the small ids that nearly all have.
     by_small_id: Vec<u32>,
     by_id: HashMap<u64, u32>,
-    /// The time of a packet's first event cannot be told without the packets before it.
+    /// Whether the time of a packet's first event depends on the packets before it.
     pub(crate) chained: bool,
 }
 

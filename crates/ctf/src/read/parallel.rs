@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Work for all CPUs that this process may use.
+//! Work on all CPUs that this process may use.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Threads beyond these would only wait for memory or the disk.
+/// More threads would only wait for memory or the disk.
 const MAX_THREADS: usize = 16;
 
-/// How many threads are of use here.
+/// The useful number of threads.
 pub(crate) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS)
 }

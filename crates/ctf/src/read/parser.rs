@@ -16,7 +16,7 @@ use std::sync::Arc;
 const MAX_DEPTH: u32 = 24;
 /// Classes in one type. The largest system calls of LTTng have about 50.
 const MAX_NODES: usize = 4096;
-/// Classes in all types, whatever the size of the text: some 300 MB. All of a kernel's tracepoints have about 50 000.
+/// Classes in all types, for any size of the text: some 300 MB. All of a kernel's tracepoints have about 50 000.
 const MAX_ALL_NODES: usize = 2 << 20;
 
 pub(super) struct Parser<'t> {
@@ -24,7 +24,7 @@ pub(super) struct Parser<'t> {
     peeked: Option<Token<'t>>,
     pub(super) order: ByteOrder,
     aliases: HashMap<String, FieldClass>,
-    /// What names meant before this block declared them anew.
+    /// Earlier meanings of the names that this block has redefined.
     hidden: Vec<(String, Option<FieldClass>)>,
     nodes_left: usize,
     depth: u32,
@@ -129,12 +129,12 @@ impl<'t> Parser<'t> {
         self.hidden.push((name, before));
     }
 
-    /// Begins a block with type names of its own; ends with [`Self::leave`].
+    /// Begins a scope for type names; ends with [`Self::leave`].
     pub(super) fn enter(&self) -> usize {
         self.hidden.len()
     }
 
-    /// Forgets the type names since `mark`.
+    /// Drops the type names since `mark`.
     pub(super) fn leave(&mut self, mark: usize) {
         while self.hidden.len() > mark {
             match self.hidden.pop() {
@@ -178,7 +178,7 @@ impl<'t> Parser<'t> {
     }
 
     /// The alias that these words name. Names may have several words (`unsigned long`); the last word before a sign is
-    /// a field's own name then, which the caller wants, so only known aliases are taken here.
+    /// the field's name then, which the caller wants, so only known aliases are taken here.
     fn named(&mut self, first: &str) -> ParseResult<FieldClass> {
         if let Some(class) = self.aliases.get(first) {
             return Ok(class.clone());
@@ -195,7 +195,7 @@ impl<'t> Parser<'t> {
                 return Ok(class.clone());
             }
         }
-        self.fault(format!("`{name}` is no known type"))
+        self.fault(format!("`{name}` is not a known type"))
     }
 
     fn integer(&mut self) -> ParseResult<IntegerClass> {
@@ -246,7 +246,7 @@ impl<'t> Parser<'t> {
             Token::Number(8) | Token::Word("octal" | "oct" | "o") => Base::Octal,
             Token::Number(10) | Token::Word("decimal" | "dec" | "d" | "i" | "u") => Base::Decimal,
             Token::Number(16) | Token::Word("hexadecimal" | "hex" | "x" | "X" | "p") => Base::Hexadecimal,
-            other => return self.fault(format!("`{}` is no base of numbers", other.shown())),
+            other => return self.fault(format!("`{}` is not a base of numbers", other.shown())),
         })
     }
 
@@ -442,7 +442,7 @@ impl<'t> Parser<'t> {
             let name = self.word()?.to_owned();
             let class = self.dimensions(class.clone())?;
             members.push((name, class));
-            // Here already, since each reference looks through all fields before it.
+            // Already here, since each reference searches all fields before it.
             if members.len() > MAX_NODES {
                 return self.fault(format!("a struct has more than {MAX_NODES} fields"));
             }
@@ -492,7 +492,7 @@ impl<'t> Parser<'t> {
             return self.declare("variant", name, FieldClass::Variant(class));
         }
         let FieldClass::Variant(mut class) = self.declared("variant", name)? else {
-            return self.fault("this is no variant");
+            return self.fault("this is not a variant");
         };
         class.tag = tag.take().or(class.tag);
         Ok(FieldClass::Variant(class))

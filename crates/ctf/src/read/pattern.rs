@@ -14,12 +14,12 @@ impl Pattern {
         Pattern(text.as_bytes().to_vec())
     }
 
-    /// Whether it describes all of `name`. Takes at most the product of both lengths.
+    /// Whether it matches all of `name`. Takes at most the product of both lengths.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
         let pattern = self.0.as_slice();
         let (mut place, mut at) = (0, 0);
-        // Where the last star was, and what it has taken so far.
+        // The position of the last star, and the text it has taken so far.
         let mut star: Option<(usize, usize)> = None;
         while at < name.len() {
             match pattern.get(place) {

@@ -2,8 +2,8 @@
 //! Plans: flat lists of operations that walk an event's bits.
 //!
 //! A plan is made once per event class (`compile`) and run once per event (`run`); nothing is looked up and nothing is
-//! allocated while it runs. Two kinds are made of the same classes. A plan for *passing over* joins everything of fixed size, so that most
-//! events are one addition. A plan for *showing* has an operation per value, and between them the literal text of a
+//! allocated while it runs. Two kinds are made from the same classes. A plan for *passing over* joins all fields of fixed size, so that
+//! most events are one addition. A plan for *showing* has an operation per value, and between them the literal text of a
 //! [`Style`], names and brackets included, so that text is made from the bytes directly.
 
 use super::class::{Base, ByteOrder, Mapping, Slot};
@@ -25,12 +25,12 @@ pub enum Scope {
     Fields,
 }
 
-/// What has a beginning and an end.
+/// A compound, which has a beginning and an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// Named members.
     Struct,
-    /// One of several; the one is shown.
+    /// A variant, of which the chosen option is shown.
     Variant,
     /// An array or sequence.
     Array,
@@ -99,7 +99,7 @@ pub struct Integer {
     /// Index into the plan's enumerations plus one; 0 for a plain number.
     pub enumeration: u16,
     pub(crate) order: ByteOrder,
-    /// It is given to who visits, and not just noted.
+    /// Whether it is passed to the visitor, and not only noted.
     pub(crate) shown: bool,
     /// It moves the stream's clock.
     pub(crate) clock: bool,
@@ -117,7 +117,7 @@ pub(crate) enum Count {
 pub(crate) enum Op {
     /// Constant text: place and length in the plan's literals.
     Literal(u32, u32),
-    /// Moves on to a multiple of so many bits.
+    /// Moves on to a multiple of this many bits.
     Align(u32),
     Skip(u64),
     /// A little-endian integer of 8, 16, 32 or 64 bits at a whole byte.
@@ -136,7 +136,7 @@ pub(crate) enum Op {
         count: Count,
         field: FieldIndex,
     },
-    /// Bytes that are no text, shown as an array of this integer.
+    /// Bytes that are not text, shown as an array of this integer.
     Array {
         count: Count,
         element: Integer,
@@ -156,7 +156,7 @@ pub(crate) enum Op {
         tag: Slot,
         table: u32,
     },
-    /// Goes on so many operations further.
+    /// Jumps this many operations ahead.
     Jump(u32),
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Trace directory → recording: the events that rtscope analyses, of its own traces and of LTTng's kernel traces.
+//! Trace directory → recording: the events that rtscope analyses, from its own traces and from LTTng's kernel traces.
 
 use super::class::{ClockClass, TraceClass};
 use super::compile::picking_all;
@@ -16,22 +16,22 @@ use rtscope_event::{CpuId, Event, MonotonicNs, Recording};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// What a trace directory holds.
+/// The content of a trace directory.
 #[derive(Clone, Debug)]
 pub struct Trace {
     /// Events, names, losses, history.
     pub recording: Recording,
-    /// Where and when it was made; empty or nil where the trace does not say.
+    /// Where and when it was made; empty or nil where the trace does not tell.
     pub info: TraceInfo,
-    /// Number of events, by name, that rtscope has no use for.
+    /// Number of events, by name, that rtscope does not use.
     pub skipped: BTreeMap<String, u64>,
-    /// What was wrong with the trace, for people. Each loss of data is in the recording's losses, too.
+    /// Defects of the trace, for people. Each loss of data is in the recording's losses, too.
     pub warnings: Vec<String>,
 }
 
 /// Reads the trace in `dir`, or in `dir/kernel`.
 ///
-/// Damage is no error: what can be read is returned, and the rest is in [`Trace::warnings`] and in the losses.
+/// Damage is not an error: the readable part is returned, and the rest is in [`Trace::warnings`] and in the losses.
 ///
 /// # Errors
 /// When there is no trace, a file cannot be read, or the metadata cannot be understood.
@@ -49,7 +49,7 @@ pub fn read_trace(dir: &Path) -> Result<Trace, Error> {
     Ok(gathered.finish(&class))
 }
 
-/// An event that has a place in the recording.
+/// An event class whose events are part of the recording.
 struct BoundClass {
     binding: Binding,
     plan: Plan,

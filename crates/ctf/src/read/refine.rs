@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Segments for streams whose packets do not say enough, or are too large to begin at.
+//! Segments for streams whose packets have no times, or are too large.
 //!
 //! Printing reads a trace in slices of time, and each slice has to find its first event in each stream. Where a packet has
 //! no times, where its first time depends on the packets before it, or where it is very large, its events are passed
@@ -45,7 +45,7 @@ pub(crate) fn refine(reading: &mut StreamReader<'_>) {
     reading.segments = refined;
 }
 
-/// Adds a segment's parts; gives the clock after it. What cannot be read is left to who reads the part before it.
+/// Adds a segment's parts; gives the clock after it. Damage is left to the reader of the part before it.
 fn parts(reading: &StreamReader<'_>, segment: &Segment, clock: u64, parts: &mut Vec<Segment>) -> u64 {
     let path = reading.stream.files.get(segment.file);
     let Some((path, plans)) = path.zip(reading.set.plans(reading.stream)) else { return clock };
@@ -59,7 +59,7 @@ fn parts(reading: &StreamReader<'_>, segment: &Segment, clock: u64, parts: &mut 
         packet_parts(&mut cursor, segment, parts);
     }
     if parts.len() == before {
-        // Nothing could be read, which somebody has to say.
+        // Nothing could be read, which the reader has to report.
         parts.push(segment.clone());
     }
     cursor.state.clock
@@ -91,7 +91,7 @@ fn packet_parts(cursor: &mut Cursor<'_>, segment: &Segment, parts: &mut Vec<Segm
             break;
         }
     }
-    // To the end of the packet, so that what ended early here ends early, and is said, there, too.
+    // To the end of the packet, so that damage found here is found and reported there, too.
     let first = first.unwrap_or(cursor.state.clock);
     add((begin, end), clock, first, last.max(first));
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who refers to whom: paths of the metadata → slots of the decoder.
+//! References between fields: paths of the metadata → slots of the decoder.
 //!
 //! A path either begins with the name of a scope (`stream.event.header.id`), or is looked up in the structs around the
-//! field, innermost first. Only what comes earlier can be meant. In three passes, since a tree cannot be read and
+//! field, innermost first. A path can only refer to an earlier field. In three passes, since a tree cannot be read and
 //! changed at once: integers get numbers, paths are followed to numbers, numbers become slots.
 
 use super::class::{
@@ -49,7 +49,7 @@ fn for_each_scope(trace: &mut TraceClass, visit: &mut dyn FnMut(&mut StructClass
     scopes.flatten().for_each(visit);
 }
 
-/// Gives each integer and each reference a number of its own.
+/// Numbers all integers and references.
 fn number(class: &mut StructClass, next: &mut u32) {
     for (_, field) in &mut class.fields {
         number_field(field, next);
@@ -78,7 +78,7 @@ fn number_field(field: &mut FieldClass, next: &mut u32) {
     }
 }
 
-/// By a reference's own number: its target's, and the choices if it is a tag.
+/// By number of the reference: the number of its target, and the choices if it is a tag.
 type Targets = BTreeMap<u32, (u32, Vec<Choice>)>;
 
 fn targets(trace: &TraceClass) -> Result<Targets, String> {
@@ -155,12 +155,12 @@ impl<'c, 't> Finder<'c, 't> {
     fn variant(&mut self, class: &VariantClass) -> Result<(), String> {
         let tag = class.tag.as_ref().ok_or("a variant is used without a tag: `variant NAME <tag>`")?;
         if self.targets.contains_key(&tag.node) {
-            return Ok(()); // Of a scope that an event before this one has, too.
+            return Ok(()); // In a scope shared with an earlier event.
         }
         let target = self.follow(tag)?;
         let mappings = target.mappings.as_deref();
         let mappings =
-            mappings.ok_or_else(|| format!("`{}`, a variant's tag, is no enumeration", tag.path))?;
+            mappings.ok_or_else(|| format!("`{}`, a variant's tag, is not an enumeration", tag.path))?;
         let mut choices = Vec::new();
         for mapping in mappings {
             let exact = class.options.iter().position(|(name, _)| *name == mapping.label);
@@ -189,7 +189,7 @@ impl<'c, 't> Finder<'c, 't> {
                     descend(class.fields.get(..*before).unwrap_or_default(), path)
                 }),
             };
-        found.ok_or_else(|| format!("`{path}` is no integer field before the one that refers to it"))
+        found.ok_or_else(|| format!("`{path}` is not an integer field before the one that refers to it"))
     }
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Running a plan over bits.
 //!
-//! Nothing in the bytes is believed: each operation checks that it stays within the content, lengths are compared with
-//! what is left before anything is repeated, and elements that take no space are limited in number. So a run ends after
-//! a time that is bounded by the size of the content.
+//! Nothing in the bytes is trusted: each operation checks that it stays within the content, lengths are compared with the
+//! remaining size before anything is repeated, and elements that take no space are limited in number. So the time of a run
+//! is bounded by the size of the content.
 
 use super::class::{ByteOrder, NO_SLOT, Slot};
 use super::plan::{Case, Count, FieldIndex, Integer, Op, Plan};
@@ -12,36 +12,36 @@ use rtscope_event::exact::{self, index, low_half};
 /// Why a run ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The bytes at hand end within the field.
+    /// The buffered bytes end within the field.
     Short,
-    /// The bytes make no sense.
+    /// The bytes are invalid.
     Bad(&'static str),
 }
 
 /// Texts of at most this size are short.
 pub const SHORT_LITERAL: usize = 32;
 
-/// Takes what a plan shows, in order.
+/// Receives the values that a plan shows, in order.
 pub trait Visit {
     /// Text of the style.
     fn literal(&mut self, text: &[u8]);
-    /// The same, where the text is short and what follows it may be looked at: a copy of a size that the compiler knows
-    /// costs a fraction of a call.
+    /// The same for short texts whose following bytes may be read, too: a copy of a size known to the compiler costs a
+    /// fraction of a call.
     #[inline]
     fn short_literal(&mut self, text: &[u8; SHORT_LITERAL], length: usize) {
         self.literal(text.get(..length).unwrap_or_default());
     }
     /// A number; sign-extended if it is signed.
     fn integer(&mut self, plan: &Plan, integer: &Integer, value: u64);
-    /// A floating point number; of `bits` 32, the value is exact all the same.
+    /// A floating point number; one of 32 bits is converted exactly.
     fn float(&mut self, field: FieldIndex, value: f64);
     /// Text up to its end or its first NUL.
     fn text(&mut self, field: FieldIndex, text: &[u8]);
     /// An element of an array begins.
     fn element(&mut self, index: u64);
-    /// What was taken of this event so far will come again, from its beginning.
+    /// Discard the values of this event so far: they will come again, from its beginning.
     fn restart(&mut self) {}
-    /// A whole array of bytes that are no text.
+    /// A whole array of bytes that are not text.
     fn bytes(&mut self, plan: &Plan, element: &Integer, bytes: &[u8]) {
         for (index, byte) in (0..).zip(bytes) {
             self.element(index);
@@ -51,7 +51,7 @@ pub trait Visit {
     }
 }
 
-/// Takes nothing.
+/// Ignores all values.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoVisitor;
 
@@ -64,7 +64,7 @@ impl Visit for NoVisitor {
     fn bytes(&mut self, _: &Plan, _: &Integer, _: &[u8]) {}
 }
 
-/// What a stream remembers from field to field.
+/// The state of a stream from field to field.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     /// Values that later fields refer to.
@@ -101,11 +101,11 @@ impl State {
     }
 }
 
-/// So many bytes after the end may be looked at, and count for nothing: quick loads are of 8 bytes, wherever a number is.
+/// Bytes after the end that may be read without effect: fast loads have 8 bytes, whatever the size of a number.
 pub(crate) const MARGIN: usize = 16;
 
-/// Elements that take no space, in one run. No tracer writes any; text is made of each, so a small file of events with
-/// thousands of them would keep a reader busy for long.
+/// Elements that take no space, in one run. No tracer writes any; each is shown as text, so a small file of events with
+/// thousands of them would take a reader a long time.
 const MAX_EMPTY: u64 = 64;
 
 /// A position in bytes. It counts from a place that is a multiple of each alignment.
@@ -368,7 +368,7 @@ mod tests {
         Position::new(&padded, at, bytes.len() as u64 * 8).number(bits, order).unwrap()
     }
 
-    /// Bit by bit: what the quick loads have to agree with.
+    /// Bit by bit: the reference for the fast loads.
     fn slowly(bytes: &[u8], at: u64, bits: u32, order: ByteOrder) -> u64 {
         let bit = |place: u64| {
             let byte = u64::from(bytes[(place / 8) as usize]);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which events are wanted: by time, name, CPU, and by what their fields say.
+//! Selection of events: by time, name, CPU, and by conditions on their fields.
 //!
 //! A condition is compiled for each event class: field names become places, and a condition whose fields the class does
-//! not have becomes a constant, so that most events that are not wanted are passed over undecoded.
+//! not have becomes a constant, so that most unselected events are passed over undecoded.
 
 use super::class::{EventClass, StreamClass};
 use super::compile::picking_all;
@@ -13,23 +13,23 @@ use super::set::{Stream, TraceSet};
 use super::values::{Value, Values};
 use std::collections::BTreeSet;
 
-/// What is wanted; nothing set wants everything.
+/// The selected events; by default all.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// Not before this moment (nanoseconds since the clock's origin).
     pub from_ns: Option<i64>,
     /// Not after this moment.
     pub to_ns: Option<i64>,
-    /// Events of which one of these describes the name; all if empty.
+    /// Events whose name matches one of these; all if empty.
     pub events: Vec<Pattern>,
-    /// On these CPUs.
+    /// Events on these CPUs.
     pub cpus: Option<BTreeSet<u64>>,
     /// All of these hold.
     pub conditions: Vec<Condition>,
 }
 
 impl Selection {
-    /// Whether all events are wanted.
+    /// Whether all events are selected.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.from_ns.is_none()
@@ -95,7 +95,7 @@ impl Selection {
     }
 }
 
-/// Where a field's value is.
+/// The location of a field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     packet: bool,
@@ -135,7 +135,7 @@ pub(crate) enum Verdict {
     Ask(Box<FieldCondition>),
 }
 
-/// A condition of which the fields decide.
+/// A condition that depends on fields.
 #[derive(Debug)]
 pub(crate) struct FieldCondition {
     pub(crate) plan: Plan,
@@ -151,7 +151,7 @@ impl FieldCondition {
         })
     }
 
-    /// A field that is not there is neither equal nor unequal to anything.
+    /// A missing field is neither equal nor unequal to anything.
     fn test(
         plan: &Plan,
         packet: &Plan,

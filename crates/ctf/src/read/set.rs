@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opening: one trace, or all traces below a directory, as streams in one order.
 //!
-//! What belongs together follows babeltrace2 2.0.4: directories whose metadata has the same UUID are one trace (an LTTng
+//! Grouping follows babeltrace2 2.0.4: directories whose metadata has the same UUID are one trace (an LTTng
 //! session that was rotated), files with the same stream class and `stream_instance_id` are one stream. Streams get a
-//! rank, which decides between events of the same time: by UUID, host name, stream class, stream id.
+//! rank, which orders events of the same time: by UUID, host name, stream class, stream id.
 
 use super::class::{ClockClass, EnvValue, EventClass, StreamClass, TraceClass};
 use super::compile::showing;
@@ -26,7 +26,7 @@ use uuid::Uuid;
 /// A trace: its metadata, and where it is.
 #[derive(Debug)]
 pub struct OpenTrace {
-    /// Its directories; several if it was rotated.
+    /// Its directories; several if the session was rotated.
     pub dirs: Vec<PathBuf>,
     pub(crate) class: TraceClass,
     pub(crate) plans: TracePlans,
@@ -39,7 +39,7 @@ impl OpenTrace {
         self.class.uuid
     }
 
-    /// What the tracer said of its surroundings.
+    /// The environment that the tracer recorded.
     #[must_use]
     pub fn env(&self) -> &BTreeMap<String, EnvValue> {
         &self.class.env
@@ -51,7 +51,7 @@ impl OpenTrace {
         &self.class.clocks
     }
 
-    /// What rtscope's own traces say is missing, by cause; `None` for traces of others.
+    /// Losses by cause, for rtscope's own traces; `None` for others.
     #[must_use]
     pub fn losses_by_cause(&self) -> Option<Vec<Loss>> {
         private_env::parse(&self.class.env).map(|private| private.losses)
@@ -68,9 +68,9 @@ impl OpenTrace {
 /// A file that cannot be read to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedFile {
-    /// Which.
+    /// Its path.
     pub path: PathBuf,
-    /// Where and why.
+    /// The damage.
     pub damage: Damage,
 }
 
@@ -97,7 +97,7 @@ pub struct Stream {
     pub class_id: u64,
     /// Its own id, if packets have one.
     pub instance: Option<u64>,
-    /// The CPU, if all of its packets say the same one.
+    /// The CPU, if it is the same in all packets.
     pub cpu: Option<u64>,
     /// Its files.
     pub files: Vec<PathBuf>,
@@ -105,7 +105,7 @@ pub struct Stream {
     pub packets: u64,
     /// Size of its packets.
     pub bytes: u64,
-    /// What is missing, as its packets say.
+    /// Losses that its packets report.
     pub losses: Losses,
     pub(crate) segments: Vec<Segment>,
 }
@@ -132,7 +132,7 @@ impl TraceSet {
     /// Opens the trace in `path`, or all traces in the directories below it.
     ///
     /// # Errors
-    /// When there is no trace, a file cannot be read, or metadata cannot be understood. Damaged streams are no error: see
+    /// When there is no trace, a file cannot be read, or metadata cannot be understood. Damaged streams are not an error: see
     /// [`TraceSet::damaged`].
     pub fn open(path: &Path) -> Result<TraceSet, Error> {
         let mut traces: Vec<OpenTrace> = Vec::new();
@@ -163,7 +163,7 @@ impl TraceSet {
                 self.damaged.push(DamagedFile { path: path.clone(), damage });
             }
             let Some(class) = index.stream else { continue };
-            // Without times nobody knows the order of a stream's files.
+            // Without times the order of a stream's files is unknown.
             let ordered = index.segments.first().is_some_and(|segment| segment.first.begin.is_some());
             let id = index.instance.filter(|_| ordered).map(|id| (class, id));
             match id.and_then(|id| by_id.get(&id)).and_then(|group| groups.get_mut(*group)) {
@@ -176,7 +176,7 @@ impl TraceSet {
         }
         let mut streams: Vec<Stream> =
             groups.into_iter().filter_map(|group| stream(place, &trace.class, group)).collect();
-        // Files are in the order of their paths, and so are streams without an id: as babeltrace2 numbers them.
+        // Files are in the order of their paths, and so are streams without an id, as in babeltrace2.
         streams.sort_by_key(|stream| (stream.class_id, stream.instance.unwrap_or(0)));
         self.streams.append(&mut streams);
         Ok(())
@@ -228,7 +228,7 @@ impl TraceSet {
         showing(&scopes, style, &|_, _| false)
     }
 
-    /// A plan for showing a packet's context without what is for readers only: see [`super::EventView::show_context`].
+    /// A plan for showing a packet's context without fields for readers only: see [`super::EventView::show_context`].
     #[must_use]
     pub fn packet_plan(&self, stream: &Stream, style: &dyn Style) -> Plan {
         let Some(class) = self.stream_class(stream) else { return Plan::default() };
@@ -243,7 +243,7 @@ impl TraceSet {
         plans.map_or(0, |plans| plans.events.len())
     }
 
-    /// The class of an event; `event` is its place among the stream's.
+    /// The class of an event; `event` is its index in the stream.
     pub(crate) fn event_class(&self, stream: &Stream, event: usize) -> Option<&EventClass> {
         let trace = self.traces.get(stream.trace)?;
         let plan = trace.plans.streams.get(stream.class)?.events.get(event)?;
@@ -285,7 +285,7 @@ fn add_trace(traces: &mut Vec<OpenTrace>, dir: PathBuf) -> Result<(), Error> {
     trace.dirs.push(dir);
     let size = |class: &TraceClass| class.streams.len() + class.events.len();
     if size(&class) > size(&trace.class) {
-        // Metadata only ever grows.
+        // Metadata only grows.
         trace.plans = TracePlans::new(&class);
         trace.class = class;
     }

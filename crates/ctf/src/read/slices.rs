@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The events of all streams in the order of time, made into pieces of text by all CPUs.
+//! The events of all streams in order of time, formatted as pieces of text on all CPUs.
 //!
 //! Time is cut into slices of about equal size. A thread takes a slice, decodes, merges and formats it on its own; the
-//! pieces are handed on in order. So many slices are under way at a time that what waits stays small.
+//! pieces are output in order. The number of slices in progress is limited, so that little text waits.
 //!
-//! Order (babeltrace2 2.0.4's muxer): by time; at the same time by the rank of the stream; in a stream as it was
-//! recorded. Without any clock stream by stream.
+//! Order (babeltrace2 2.0.4's muxer): by time; at the same time by the rank of the stream; in a stream as
+//! recorded. Without any clock, stream by stream.
 
 use super::lane::{ALWAYS, Interval, Lane, NextEvent, StreamReader};
 use super::parallel::{for_each, threads};
@@ -18,17 +18,16 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of trace under way at a time, in all threads. Text is some 8 times as long.
+/// Bytes of trace in progress at a time, in all threads. Text is some 8 times as long.
 const UNDER_WAY_BYTES: u64 = 10 << 20;
 
 /// Memory for windows, in all threads.
 const WINDOWS_BYTES: usize = 32 << 20;
 
-/// A piece is handed on when it is of this size, whatever there is still in its slice: text can be a hundred times as
-/// long as what it is made of.
+/// A piece is output when it reaches this size, even within a slice: text can be a hundred times as long as its trace.
 const PIECE_BYTES: usize = 3 << 20;
 
-/// So much text may wait to be handed on; only the slice whose turn it is may add more.
+/// How much text may wait for output; only the slice that is output next may add more.
 const WAITING_BYTES: usize = 40 << 20;
 
 /// A part of the output.
@@ -38,7 +37,7 @@ pub struct Piece {
     pub text: Vec<u8>,
     /// Number of events in it.
     pub events: u64,
-    /// A number of its first event, and where in the text what [`Format::gap`] makes of it is wanted.
+    /// A number of its first event, and where in the text the result of [`Format::gap`] belongs.
     pub first: Option<(u64, usize)>,
     /// The same number of its last event.
     pub last: Option<u64>,
@@ -46,20 +45,20 @@ pub struct Piece {
     pub damaged: Vec<DamagedFile>,
 }
 
-/// An event to be made text of.
+/// An event to be formatted.
 #[derive(Debug)]
 pub struct EventView<'l, 'r> {
     /// Index of its stream in the set.
     pub stream: usize,
-    /// Place of its class among those of the stream.
+    /// Index of its class in the stream.
     pub event: usize,
     /// Nanoseconds since the clock's origin; `None` if the stream has no clock.
     pub ns: Option<i64>,
     /// The clock's own value.
     pub cycles: u64,
-    /// The CPU, as the packet says.
+    /// The CPU, by its packet.
     pub cpu: Option<u64>,
-    /// A number that each packet of the stream has for its own in this piece.
+    /// A number of its packet, unique within the stream in this piece.
     pub packet: u64,
     lane: &'l mut Lane<'r>,
 }
@@ -78,9 +77,9 @@ impl EventView<'_, '_> {
     }
 }
 
-/// Makes text of events.
+/// Formats events as text.
 pub trait Format: Sync {
-    /// What a thread needs for itself.
+    /// The state of one thread.
     type Writer<'f>: WriteEvent
     where
         Self: 'f;
@@ -88,7 +87,7 @@ pub trait Format: Sync {
     /// A new one, for a new piece.
     fn writer(&self) -> Self::Writer<'_>;
 
-    /// Text between a piece's first event and the event before it, which another thread wrote: see [`Piece::first`].
+    /// Text between a piece's first event and the previous event, which another thread wrote: see [`Piece::first`].
     fn gap(&self, before: Option<u64>, first: u64, text: &mut Vec<u8>);
 }
 
@@ -107,7 +106,7 @@ enum Slice {
     Timed(Interval),
 }
 
-/// Formats the wanted events and hands the pieces to `take`, in order, until it says false. At most `limit` events.
+/// Formats the selected events and passes the pieces to `take`, in order, until it returns false. At most `limit` events.
 pub fn print<F: Format>(
     set: &TraceSet,
     selection: &Selection,
@@ -179,7 +178,7 @@ fn slices(readings: &[StreamReader<'_>], selection: &Selection, bytes: u64) -> V
     slices
 }
 
-/// Decodes, merges and formats a slice. `part` takes pieces, and gives an empty one, unless nobody wants more.
+/// Decodes, merges and formats a slice. `part` takes pieces, and returns an empty one, or `None` when no more are wanted.
 fn work<F: Format>(
     readings: &[StreamReader<'_>],
     slice: Slice,
@@ -248,7 +247,7 @@ fn partition(count: usize, holds: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// Calls `each` with the events of all lanes in order, until it says false.
+/// Calls `each` with the events of all lanes in order, until it returns false.
 fn merge<'r>(
     lanes: &mut [(usize, Lane<'r>)],
     limit: u64,
@@ -269,7 +268,7 @@ fn merge<'r>(
     while let Some(Reverse((_, place))) = heap.pop() {
         let Some((stream, lane)) = lanes.get_mut(place) else { continue };
         let Some(next) = nexts.get_mut(place) else { continue };
-        // A stream mostly has several events before another has one.
+        // A stream mostly has several events before another has its next.
         while let Some(found) = *next {
             if heap.peek().is_some_and(|Reverse(other)| *other < (found.ns, place)) {
                 heap.push(Reverse((found.ns, place)));
@@ -283,12 +282,12 @@ fn merge<'r>(
     }
 }
 
-/// Which slices are taken, and which are done.
+/// The slices to do, in progress and done.
 struct Queue {
     state: Mutex<State>,
     changed: Condvar,
     count: usize,
-    /// Slices under way and waiting.
+    /// Slices in progress and waiting.
     ahead: usize,
 }
 
@@ -296,13 +295,13 @@ struct Queue {
 struct State {
     /// To be worked on.
     next: usize,
-    /// To be handed on.
+    /// To be output next.
     taken: usize,
-    /// By slice: pieces to be handed on, and whether there will be more.
+    /// By slice: pieces to be output, and whether there will be more.
     pieces: BTreeMap<usize, (VecDeque<Piece>, bool)>,
     /// Size of the texts in them.
     waiting: usize,
-    /// Memory of pieces that have been handed on: fresh memory costs a page fault every 4 KiB.
+    /// Memory of pieces that have been output: fresh memory costs a page fault every 4 KiB.
     spare: Vec<Vec<u8>>,
     stopped: bool,
 }
@@ -334,7 +333,7 @@ impl Queue {
         }
     }
 
-    /// Takes a piece of a slice, waits while there is one to be handed on, and gives an empty one.
+    /// Takes a piece of a slice, waits while too much is to be output, and returns an empty one.
     fn part(&self, place: usize, piece: Piece) -> Option<Piece> {
         let mut state = self.lock();
         if piece.events > 0 || !piece.damaged.is_empty() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The values of one event by field, for those who want values and not text.
+//! The values of one event by field, for callers that want values and not text.
 
 use super::plan::{FieldIndex, Integer, Plan};
 use super::run::Visit;
@@ -24,12 +24,12 @@ pub(crate) enum Value {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Values {
     list: Vec<Value>,
-    /// What texts and arrays of bytes say, since the window moves on.
+    /// The bytes of texts and arrays, since the window moves on.
     bytes: Vec<u8>,
 }
 
 impl Values {
-    /// Makes room for the fields of a plan.
+    /// Reserves space for the fields of a plan.
     pub(crate) fn begin(&mut self, plan: &Plan) {
         self.list.clear();
         self.list.resize(plan.fields.len(), Value::None);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The event classes of one trace: those of our own events that occur in it, and one for each tracepoint.
+//! The event classes of one trace: those of built-in events that occur in it, and one for each tracepoint.
 //!
 //! An event begins with its class's number and the lower bits of its time. With at most 31 frequent classes both fit four
-//! bytes; with more they take six. Numbers are given so that only the state dump, which comes once, has to do with the
+//! bytes; with more they take six. Numbers are assigned so that only the state dump, which occurs once, needs the
 //! long form.
 //!
-//! A tracepoint has *twins*: classes that differ in nothing but their number, one for each pattern of empty texts.
-//! babeltrace2 2.0.4 does not clear a text that is empty: it shows what was in that field of an earlier event of the same class
-//! (corrected upstream in review 4528). `fstat` is an empty path for most programs, so one in some calls would have had the
-//! path of another. In a class of its own nothing else ever was in the field. Only those that occur are declared.
+//! A tracepoint has *twins*: classes that differ in their number only, one for each pattern of empty texts.
+//! babeltrace2 2.0.4 does not clear a text that is empty: it shows the content of that field in an earlier event of the same
+//! class (corrected upstream in review 4528). `fstat` has an empty path in most programs, so some calls would be shown with
+//! the path of another. In a separate class the field is always empty. Only twins that occur are declared.
 
 use super::tracepoint::{GivenText, Tracepoint, name_all};
 use crate::layout::{EventLayout, event_layouts, id};
@@ -20,7 +20,7 @@ use std::collections::HashSet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TracepointId(pub(super) u32);
 
-/// How event headers look.
+/// The layout of event headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Header {
     /// 5 bits of number, 27 bits of time.
@@ -30,12 +30,12 @@ pub(super) enum Header {
 }
 
 impl Header {
-    /// The shorter one where all classes have a number in it.
+    /// The shorter one if the numbers of all classes fit.
     pub(super) fn for_classes(count: usize) -> Header {
         if count <= Header::Compact.extended() as usize { Header::Compact } else { Header::Large }
     }
 
-    /// The number of the class of streams that have it, where there may be both.
+    /// The number of the class of streams that have it, where both occur.
     pub(super) fn stream_class(self) -> u32 {
         match self {
             Header::Compact => 0,
@@ -43,7 +43,7 @@ impl Header {
         }
     }
 
-    /// The number that says: the long form.
+    /// The number that announces the long form.
     #[inline]
     pub(super) fn extended(self) -> u32 {
         match self {
@@ -70,14 +70,14 @@ pub struct Classes {
     own: Vec<Option<u32>>,
     first_tracepoint: u32,
     tracepoints: Vec<Tracepoint>,
-    /// For each tracepoint, its first twin; and behind the last one's the number of all classes.
+    /// For each tracepoint, its first twin; and at the end the number of all classes.
     twins: Vec<u32>,
 }
 
 impl Classes {
-    /// The classes that `occurs` picks among our own (by the number that [`Classes::own_event`] gives; those of the state dump are always
-    /// there), and one for each format. With a format: which arguments of a system call are texts that will be given (bit i:
-    /// argument i).
+    /// The classes that `occurs` selects among the built-in ones (by the number of [`Classes::own_event`]; those of the state dump are
+    /// always there), and one for each format. With a format: which arguments of a system call are texts that the caller
+    /// provides (bit i: argument i).
     #[must_use]
     pub fn new(occurs: impl Fn(u32) -> bool, formats: &[(&EventFormat, u8)]) -> Classes {
         let layouts = event_layouts();
@@ -131,7 +131,7 @@ impl Classes {
         self.tracepoints.get(id.0 as usize).map_or("", |class| &class.name)
     }
 
-    /// The texts that its events want, in the order in which they are to be given.
+    /// The texts that its events need, in the order in which they are to be provided.
     #[must_use]
     pub fn texts(&self, id: TracepointId) -> &[GivenText] {
         self.tracepoints.get(id.0 as usize).map_or(&[], |class| &class.texts)
@@ -154,7 +154,7 @@ impl Classes {
         names
     }
 
-    /// Number and layout of one of our own classes.
+    /// Number and layout of a built-in class.
     #[inline]
     pub(super) fn own(&self, layout: u32) -> Option<(u32, &EventLayout)> {
         let number = (*self.own.get(layout as usize)?)?;
@@ -177,7 +177,7 @@ impl Classes {
         Some((number, class))
     }
 
-    /// Our own classes that are in the trace, with their numbers.
+    /// The built-in classes of the trace, with their numbers.
     pub(super) fn own_classes(&self) -> impl Iterator<Item = (u32, &EventLayout)> {
         self.layouts.iter().zip(&self.own).filter_map(|(layout, number)| Some(((*number)?, layout)))
     }

@@ -9,9 +9,9 @@ use rtscope_event::{
 /// Longest text written, so that an event always fits a packet. (Linux' PATH_MAX.)
 const TEXT_BYTES: usize = 4095;
 
-/// Who has what name; our own records have numbers only.
+/// Names of tasks and interrupts; rtscope's records have numbers only.
 pub trait NameLookup {
-    /// The name of a task at a time, if anything said it.
+    /// The name of a task at a time, if known.
     fn comm(&self, tid: Tid, time: MonotonicNs) -> Option<Comm>;
     /// The name of an interrupt, if known.
     fn irq(&self, irq: Irq) -> Option<&str>;
@@ -27,7 +27,7 @@ impl NameLookup for Names {
     }
 }
 
-/// Appends an event's fields and checks, in debug builds, that they are those of its layout.
+/// Appends an event's fields, and checks in debug builds that they match its layout.
 pub(super) struct Payload<'b> {
     bytes: &'b mut Vec<u8>,
     fields: std::slice::Iter<'static, Field>,
@@ -116,7 +116,7 @@ pub(crate) fn origin_number(kind: OriginKind) -> u8 {
     }
 }
 
-/// The `prev_state` that Trace Compass reads as what happened: 0 runnable, 1 and 2 waiting, 64 gone. lttng-modules
+/// The `prev_state` that Trace Compass interprets correctly: 0 runnable, 1 and 2 waiting, 64 gone. lttng-modules
 /// writes 256 for a preempted task, which it shows as unknown; the kernel's 64 (parked) it would show as gone.
 pub(super) fn shown_state(state: TaskState, preempt: bool) -> i64 {
     const INTERRUPTIBLE: u32 = 1;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The metadata file: the layout in TSDL.
 //!
-//! Two choices are for others' sake. `env`: Trace Compass takes a trace for a kernel trace when `domain` is "kernel",
-//! and expects today's event names only when `tracer_name` is "lttng-modules" of at least 2.9; so we say that, and
-//! who we are in `producer`. (2.14: babeltrace2 works around faults of versions before 2.11.) Every payload field's name
+//! Two choices are for other tools. `env`: Trace Compass takes a trace for a kernel trace when `domain` is "kernel",
+//! and expects today's event names only when `tracer_name` is "lttng-modules" of at least 2.9; so these are written, and
+//! the real name is in `producer`. (2.14: babeltrace2 works around faults of versions before 2.11.) Every payload field's name
 //! has a leading underscore, which readers strip: it keeps names such as `event` or `clock` apart from TSDL's keywords.
 
 use super::classes::{Classes, Header};
@@ -11,7 +11,7 @@ use super::tsdl::{self, quoted};
 use crate::{Evidence, TraceInfo, private_env};
 use std::fmt::Write;
 
-/// Whole text of the metadata file. `occurs`: whether the trace has events of the class of this number.
+/// The text of the metadata file. `occurs`: whether the trace has events of the class of this number.
 pub(super) fn text(
     classes: &Classes,
     evidence: &Evidence<'_>,

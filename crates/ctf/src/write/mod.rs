@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Recording → trace directory.
 //!
-//! One stream per CPU, written one after the other, so that memory stays at one packet however many CPUs there are.
+//! One stream per CPU, written one after the other, so that memory is that of one packet for any number of CPUs.
 //! Each packet is written with one call and never holds part of an event: readers refuse a trace with a packet cut short.
 
 mod classes;
@@ -27,7 +27,7 @@ use rtscope_event::{CpuId, Event, Loss, LossCause, MonotonicNs, Recording};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
-/// What was written.
+/// The size of a written trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteSummary {
     /// Events of the recording.
@@ -42,7 +42,7 @@ pub struct WriteSummary {
     pub bytes: u64,
 }
 
-/// Writes a recording as a CTF trace into the new directory `dir`, which appears when it is complete or not at all.
+/// Writes a recording as a CTF trace into the new directory `dir`, which appears when it is complete, or not at all.
 ///
 /// # Errors
 /// When `dir` exists, the recording is not in time order, or the system refuses (a full disk); nothing is left then.
@@ -91,7 +91,7 @@ impl Window {
     }
 }
 
-/// What CTF can say of a CPU's losses: one number, or that it is unknown.
+/// A CPU's losses as CTF can express them: one number, or unknown.
 #[derive(Clone, Copy, Debug, Default)]
 struct Losses {
     known: u64,
@@ -100,7 +100,7 @@ struct Losses {
 
 impl Losses {
     fn of(losses: &[Loss], cpu: CpuId) -> Losses {
-        // A gap's count is not one of events, and nobody discarded them: that stays in `env`, where it is said in words.
+        // A gap's count is not a number of discarded events: that is in `env`, by cause.
         let here = losses.iter().filter(|loss| loss.cpu == Some(cpu) && loss.cause != LossCause::Gap);
         here.fold(Losses::default(), |sum, loss| Losses {
             known: sum.known.saturating_add(loss.count.unwrap_or(0)),
@@ -109,7 +109,7 @@ impl Losses {
     }
 }
 
-/// Indexes of each CPU's events, with an entry for every CPU that anything is known of, and at least one entry.
+/// Indexes of each CPU's events, with an entry for every known CPU, and at least one entry.
 fn by_cpu(recording: &Recording) -> Result<BTreeMap<CpuId, Vec<usize>>, Error> {
     let mut streams: BTreeMap<CpuId, Vec<usize>> = BTreeMap::new();
     for cpu in recording.history.iter().map(|history| history.cpu) {

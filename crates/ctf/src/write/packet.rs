@@ -2,7 +2,7 @@
 //! Events → packets of one stream.
 //!
 //! Event headers are LTTng's: 5 bits of id and 27 bits of time, 4 bytes instead of 12 (or 16 and 32 bits where there are
-//! many classes). The reader completes the time from the event before (from the packet's begin for the first), so a
+//! many classes). The reader completes the time from the previous event (from the packet's beginning for the first), so a
 //! larger step than those bits hold (2^27 ns = 134 ms), and an id that does not fit, take the extended form.
 
 use super::Losses;
@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 
 /// First word of every packet.
 pub(crate) const MAGIC: u32 = 0xc1fc_1fc1;
-/// Packets are cut when they exceed this. Large enough that its 84 bytes of header do not matter, small enough that a
+/// Packets are closed when they exceed this. Large enough that 84 bytes of header do not matter, small enough that a
 /// reader can seek and that one write never takes long.
 const PACKET_BYTES: usize = 512 * 1024;
 
@@ -23,22 +23,22 @@ const PACKET_BYTES: usize = 512 * 1024;
 const HEADER_BYTES: usize = 4 + 16 + 4 + 8;
 const CONTEXT_BYTES: usize = 6 * 8 + 4;
 
-/// A packet that begins with a loss is cut here already: the loss is known to lie before its end, so this is how precisely
-/// a reader learns where it was. Also how much has to lie between two losses that are told apart.
+/// A packet that begins with a loss is closed at this size: the loss is known to lie before its end, so this is how precisely
+/// a reader can locate it. Also the least distance of two losses that are distinguished.
 const LOSS_PACKET_BYTES: usize = 16 * 1024;
 
-/// A packet that was written before it was full goes on below this.
+/// A packet that was written before it was full is continued below this size.
 const FLUSHED_PACKET_BYTES: usize = 64 * 1024;
 
-/// babeltrace2 2.0.4 takes 2^64 - 1 for "not known", and aborts. A program that lies could say so.
+/// babeltrace2 2.0.4 takes 2^64 - 1 for "not known", and aborts. A lying program could write that.
 const DISCARDED_MAX: u64 = u64::MAX >> 1;
 
-/// Whose events a stream has.
+/// The source of a stream's events.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EventSource {
-    /// A CPU's: its packets say which.
+    /// One CPU, which its packets name.
     Cpu(CpuId),
-    /// Those of some threads, wherever they run.
+    /// Some threads, on any CPU.
     Threads(u64),
 }
 
@@ -50,7 +50,7 @@ impl EventSource {
         }
     }
 
-    /// The class of the stream: in traces of threads there may be both.
+    /// The class of the stream: in traces of threads both occur.
     fn class(self, header: Header) -> u32 {
         match self {
             EventSource::Cpu(_) => 0,
@@ -75,24 +75,24 @@ pub(super) struct PacketWriter<W> {
     place: EventSource,
     /// events_discarded of the packet being filled.
     discarded: u64,
-    /// The packet being filled has more of them than the one before.
+    /// Whether the packet being filled has more of them than the previous one.
     after_loss: bool,
     buffer: Vec<u8>,
-    /// What follows in the packet: the first `run_bytes` of `run`, which is never shorter than it was once.
+    /// The following bytes of the packet: the first `run_bytes` of `run`, which never shrinks.
     run: Vec<u8>,
     run_bytes: usize,
     begin: MonotonicNs,
-    /// The time a reader has in hand after what is in the buffer.
+    /// The reader's time after the events in the buffer.
     clock: MonotonicNs,
     empty: bool,
-    /// So much of the packet is written already.
+    /// How much of the packet has been written already.
     begun: usize,
     done: PacketTotals,
 }
 
-/// Where packets go.
+/// Receives packets.
 pub(super) trait PacketOutput: Write {
-    /// Writes over what is there.
+    /// Overwrites bytes.
     fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
 }
 
@@ -102,12 +102,12 @@ impl PacketOutput for File {
     }
 }
 
-/// What a stream came to.
+/// Totals of a stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PacketTotals {
     pub(super) packets: u64,
     pub(super) bytes: u64,
-    /// Events whose time was before that of the event before them; they have that one's time.
+    /// Events older than the previous one; they got its time.
     pub(super) moved: u64,
 }
 
@@ -140,9 +140,9 @@ impl<W: PacketOutput> PacketWriter<W> {
         writer
     }
 
-    /// Makes losses visible whose place in the stream is not known; to be called before the first event.
+    /// Makes losses visible whose place in the stream is unknown; to be called before the first event.
     /// `events_discarded` counts since the beginning of the stream, and readers report its growth from packet to packet.
-    /// So an empty packet at the begin has 0, and all others have the sum. When the number is unknown there is no such
+    /// So an empty packet at the beginning has 0, and all others have the sum. When the number is unknown there is no such
     /// packet: a count in a stream's first packet has nothing to be compared with, and readers report losses without a
     /// number.
     pub(super) fn announce_losses(&mut self, losses: Losses) -> io::Result<()> {
@@ -162,7 +162,7 @@ impl<W: PacketOutput> PacketWriter<W> {
         if count == 0 {
             return Ok(());
         }
-        // Close together, losses are one: packets must not become smaller than their headers are worth.
+        // Losses close together are joined: packets must not become too small for their headers.
         if !self.after_loss || self.begun + self.in_hand() >= LOSS_PACKET_BYTES {
             self.close(self.clock)?;
             self.open(self.clock);
@@ -172,8 +172,8 @@ impl<W: PacketOutput> PacketWriter<W> {
         Ok(())
     }
 
-    /// Begins an event: its payload is to be appended to [`PacketWriter::payload`]. A time that goes back is moved to the
-    /// time of the event before.
+    /// Begins an event: its payload is to be appended to [`PacketWriter::payload`]. A time that goes back becomes that of
+    /// the previous event.
     #[inline(always)]
     pub(super) fn begin_event(&mut self, id: u32, time: MonotonicNs) -> io::Result<()> {
         self.end_run();
@@ -210,13 +210,13 @@ impl<W: PacketOutput> PacketWriter<W> {
         Ok(())
     }
 
-    /// How events begin.
+    /// The layout of event headers.
     pub(super) fn header(&self) -> Header {
         self.header
     }
 
-    /// Where events can be written that need nothing but to be written, up to `most` bytes of them in all; and the time of the event
-    /// before. Tell what came of it with [`PacketWriter::ran`].
+    /// Memory for up to `most` bytes of simple events, and the time of the previous event. To be followed by
+    /// [`PacketWriter::ran`].
     pub(super) fn run(&mut self, most: usize) -> (&mut [u8], u64) {
         if self.run.len() < most {
             self.run.resize(most, 0);
@@ -227,7 +227,7 @@ impl<W: PacketOutput> PacketWriter<W> {
         (&mut self.run[self.run_bytes..end], self.clock.0)
     }
 
-    /// So many bytes of events were written there, the last one at `clock`.
+    /// Notes that this many bytes of events were written there, the last one at `clock`.
     pub(super) fn ran(&mut self, bytes: usize, clock: u64) {
         self.run_bytes += bytes;
         self.empty &= bytes == 0;
@@ -243,7 +243,7 @@ impl<W: PacketOutput> PacketWriter<W> {
         }
     }
 
-    /// Where the payload of the event that was begun goes.
+    /// The buffer for the payload of the current event.
     #[inline]
     pub(super) fn payload(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
@@ -255,7 +255,7 @@ impl<W: PacketOutput> PacketWriter<W> {
         Mark { packets: self.done.packets, length: self.buffer.len(), clock: self.clock, empty: self.empty }
     }
 
-    /// Forgets the event that was begun after `mark`. A packet that was cut for it stays cut.
+    /// Drops the event that was begun after `mark`. A packet that was closed for it stays closed.
     pub(super) fn take_back(&mut self, mark: Mark) {
         if mark.packets == self.done.packets {
             self.buffer.truncate(mark.length);
@@ -271,7 +271,7 @@ impl<W: PacketOutput> PacketWriter<W> {
         Ok((self.out, self.done))
     }
 
-    /// Writes what is in hand, so that it is in the stream whatever happens later. A small packet goes on after that.
+    /// Writes the buffered events, so that they are in the stream whatever happens later. A small packet is continued.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if self.begun + self.in_hand() >= FLUSHED_PACKET_BYTES {
             self.close(self.clock)?;
@@ -304,8 +304,8 @@ impl<W: PacketOutput> PacketWriter<W> {
         Ok(())
     }
 
-    /// Fills in what is known only now, and writes with one call; with a second one if the head is written already. Until that
-    /// has gone well the head speaks of what was there before.
+    /// Fills in values that are known only now, and writes with one call; with a second one if the head has been written already.
+    /// Until that succeeds, the head describes the earlier content.
     fn write(&mut self, end: MonotonicNs) -> io::Result<()> {
         let bytes = self.begun + self.in_hand();
         let bits = bytes as u64 * 8;
@@ -357,7 +357,7 @@ pub(super) struct Mark {
     empty: bool,
 }
 
-/// What stands at the begin of a stream in whole packets.
+/// The whole packets at the beginning of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct WholePackets {
     pub(super) packets: u64,
@@ -367,7 +367,7 @@ pub(super) struct WholePackets {
     pub(super) discarded: u64,
 }
 
-/// Reads the heads of a stream of threads as far as its packets are whole: behind them may be what a killed writer left.
+/// Reads the heads of a stream of threads as far as its packets are whole: behind them may be a rest of a killed writer.
 pub(super) fn whole_packets(file: &File, uuid: [u8; 16], instance: u64) -> io::Result<WholePackets> {
     let size = file.metadata()?.len();
     let mut whole = WholePackets::default();
@@ -471,7 +471,7 @@ mod tests {
         });
         let heads = heads(&bytes);
         assert_eq!(heads[0], (0, 99, 0));
-        // The second loss is too near to the first to be told apart; after 16 KiB the packet ends.
+        // The second loss is too near to the first to be distinguished; after 16 KiB the packet ends.
         let (begin, end, lost) = heads[1];
         assert_eq!((begin, lost), (99, 7));
         assert!((2200..2400).contains(&end), "{end}");
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_is_written_early_goes_on() {
+    fn a_packet_that_is_written_early_is_continued() {
         let (bytes, done) = stream(Header::Compact, |writer| {
             (0..3).for_each(|time| event(writer, time));
             writer.flush().unwrap();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state dump that a trace begins with: tasks, their state, and interrupts.
 //!
-//! The banks hold ids; what the ids mean was read from `/proc` after the fact. Tools expect it before the events, as
-//! LTTng writes it when a session starts. In what state a task *began* was never read, but the recording tells: what a
-//! task's first event says, had been so before.
+//! The banks hold ids; their names were read from `/proc` afterwards. Tools expect it before the events, as
+//! LTTng writes it when a session starts. The state in which a task *began* was never read, but follows from the
+//! recording: from the task's first event.
 
 use super::encode::Payload;
 use super::trace::StreamWriter;
@@ -17,7 +17,7 @@ use std::io;
 pub enum TaskStatus {
     /// It waits for a CPU.
     Runnable = 2,
-    /// It waits for something else.
+    /// It waits for another event.
     Waiting = 5,
     /// It is on a CPU.
     Running = 6,
@@ -40,7 +40,7 @@ pub fn initial_states(events: &[Event]) -> HashMap<Tid, (TaskStatus, CpuId)> {
             EventKind::SchedWakeupNew { tid, target_cpu, .. } => said(*tid, TaskStatus::Waiting, *target_cpu),
             EventKind::ProcessFork { parent_tid, child_tid, .. } => {
                 said(*parent_tid, TaskStatus::Running, event.cpu);
-                // It did not exist. No status that tools know says so; waiting claims least.
+                // It did not exist. Tools have no status for that; waiting claims least.
                 said(*child_tid, TaskStatus::Waiting, event.cpu);
             }
             EventKind::ProcessExec { tid, .. } | EventKind::ProcessExit { tid, .. } => {
@@ -70,7 +70,7 @@ pub(super) fn write_dump(
     for (Irq(irq), name) in names.irqs() {
         stream.own(id::DUMP_INTERRUPT, time, |out| {
             out.id(irq);
-            // LTTng: the interrupt chip's name, then the handler's. We know the latter only.
+            // LTTng: the interrupt chip's name, then the handler's. Only the latter is known.
             out.text("");
             out.text(name);
         })?;
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_event_of_a_task_says_how_it_began() {
+    fn the_first_event_of_a_task_tells_how_it_began() {
         let waking =
             EventKind::SchedWaking { tid: Tid(3), prio: Priority(120), target_cpu: CpuId(4), kthread: false };
         let waking = Event { time: MonotonicNs(2), cpu: CpuId(0), kind: waking };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A trace being written: a directory that appears when it is complete, and a stream for each CPU in it.
 //!
-//! The streams are independent of each other and may be written by different threads. The metadata comes last, because
-//! what was lost is known only then; nobody looks for it before, since the directory has no name yet.
+//! The streams are independent of each other and may be written by different threads. The metadata is written last, because
+//! losses are known only then; it is not needed earlier, since the directory has no name yet.
 
 use super::classes::{Classes, TracepointId};
 use super::encode::{self, NameLookup, Payload};
@@ -18,10 +18,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a trace says of itself beside its events.
+/// What a trace records in addition to its events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Evidence<'a> {
-    /// What is missing, by cause.
+    /// Losses by cause.
     pub losses: &'a [Loss],
     /// How far back each CPU's events reach.
     pub history: &'a [CpuHistory],
@@ -32,7 +32,7 @@ pub struct Evidence<'a> {
 /// How many events of one kind are missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventLoss {
-    /// The event's name, or that of the program which would have recorded it.
+    /// The event's name, or that of the eBPF program that would have recorded it.
     pub event: String,
     /// The loss.
     pub loss: Loss,
@@ -75,7 +75,7 @@ impl TraceWriter {
         Ok(StreamWriter { path, cpu, begin, classes, packets, counts, dump_events: 0 })
     }
 
-    /// Writes the metadata and lets the trace appear. All streams must have been finished.
+    /// Writes the metadata and gives the trace its name. All streams must have been finished.
     ///
     /// # Errors
     /// When the system refuses (a full disk), or something else has taken the name; nothing is left then.
@@ -114,7 +114,7 @@ pub struct StreamWriter {
     dump_events: u64,
 }
 
-/// What became of a stream.
+/// Summary of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct StreamSummary {
     /// Events, without those of the state dump.
@@ -127,7 +127,7 @@ pub struct StreamSummary {
     pub packets: u64,
     /// Size of the file.
     pub bytes: u64,
-    /// Events that were given too late: they have the time of the event before them.
+    /// Events that came too late: they got the time of the previous event.
     pub moved: u64,
     /// Numbers of the classes of its events.
     occurring: BTreeSet<u32>,
@@ -147,7 +147,7 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// Adds one of our own events.
+    /// Adds a built-in event.
     ///
     /// # Errors
     /// When its class was not declared, or the system refuses.
@@ -190,7 +190,7 @@ impl StreamWriter {
         self.packets.lost(count)
     }
 
-    /// The losses of this CPU among `losses` happened somewhere in the stream; to be called before its first event.
+    /// Records the losses of this CPU among `losses`, whose place in the stream is unknown; to be called before its first event.
     ///
     /// # Errors
     /// When the system refuses.
@@ -219,7 +219,7 @@ impl StreamWriter {
         &self.path
     }
 
-    /// Writes what is left. The stream covers the time up to `end`.
+    /// Writes the rest. The stream covers the time up to `end`.
     ///
     /// # Errors
     /// When the system refuses.

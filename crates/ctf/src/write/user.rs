@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A trace of instrumented programs.
 //!
-//! A fixed number of streams, into each of which the rings of some threads are merged: a thousand threads must not be a thousand
-//! open files for the reader. Who recorded an event is in its context when that was asked for. The payload of a program's record is
+//! The rings of some threads are merged into each of a limited number of streams: a thousand threads must not be a thousand open
+//! files for the reader. An event's thread and process are in its context on request. The payload of a program's record is
 //! CTF already (include/rtscope/abi.h), so it is copied.
 
 use super::classes::Header;
@@ -28,13 +28,13 @@ type Labels = BTreeMap<String, Vec<(i32, String)>>;
 pub struct UserClass {
     /// Name, level and fields.
     pub event: EventDescription,
-    /// What its enumerations' values are called.
+    /// Labels of the values of its enumerations.
     pub labels: Labels,
-    /// Tells classes of one name apart: the program's build id, or its path.
+    /// Distinguishes classes of one name: the program's build id, or its path.
     pub origin: String,
 }
 
-/// What each event says of who recorded it.
+/// The context fields of each event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserContext {
     /// The process.
@@ -48,7 +48,7 @@ pub struct UserContext {
 }
 
 impl UserContext {
-    /// Writes it as an event has it. An unknown CPU is 2^32 - 1.
+    /// Writes the context of an event. An unknown CPU is 2^32 - 1.
     pub fn encode(&self, pid: u32, tid: u32, comm: &str, cpu: u32, out: &mut Vec<u8>) {
         if self.cpu {
             out.extend_from_slice(&cpu.to_le_bytes());
@@ -88,7 +88,7 @@ pub struct UserTraceWriter {
 }
 
 impl UserTraceWriter {
-    /// Begins the trace that is to become the new directory `dir`, in `directory`, where streams of it may be already.
+    /// Begins the trace that is to become the new directory `dir`, in `directory`, which may already have streams of it.
     ///
     /// # Errors
     /// When `dir` exists or `directory` cannot be made.
@@ -113,7 +113,7 @@ impl UserTraceWriter {
         Ok(UserStreamWriter::in_file(file, path, number, uuid, classes, begin))
     }
 
-    /// Writes the metadata and lets the trace appear. `extra`: more for `env`. Returns the size of all files.
+    /// Writes the metadata and gives the trace its name. `extra`: additional entries of `env`. Returns the size of all files.
     ///
     /// # Errors
     /// When the system refuses (a full disk), or something else has taken the name.
@@ -246,18 +246,18 @@ pub struct UserStreamWriter {
 pub struct PlainEvent<W> {
     /// Its class.
     pub class: u32,
-    /// When.
+    /// Its time.
     pub time: MonotonicNs,
-    /// Its payload, and what follows in the last word.
+    /// Its payload, and the following bytes in the last word.
     pub words: W,
     /// Size of its payload.
     pub bytes: usize,
 }
 
-/// What became of a stream.
+/// Summary of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct UserStreamSummary {
-    /// How its events begin.
+    /// The layout of its event headers.
     class: u32,
     /// Events by class.
     pub counts: Vec<u64>,
@@ -265,13 +265,13 @@ pub struct UserStreamSummary {
     pub packets: u64,
     /// Size of the file.
     pub bytes: u64,
-    /// Events that were given too late: they have the time of the event before them.
+    /// Events that came too late: they got the time of the previous event.
     pub moved: u64,
 }
 
 impl UserStreamSummary {
-    /// Of a stream whose writer was killed: cuts off what is no whole packet. The events are not counted. Also gives how many events it
-    /// says were lost.
+    /// Of a stream whose writer was killed: cuts off an incomplete packet. The events are not counted. Also returns the number of
+    /// lost events that it records.
     ///
     /// # Errors
     /// When the system refuses.
@@ -290,7 +290,7 @@ impl UserStreamSummary {
 }
 
 impl UserStreamWriter {
-    /// Begins a stream of the trace with this number, in a new file, whose path is for messages. `classes`: how many are known now. No
+    /// Begins a stream of the trace with this number, in a new file, whose path is for messages. `classes`: the number of known classes. No
     /// event may be older than `begin`.
     #[must_use]
     pub fn in_file(
@@ -306,12 +306,12 @@ impl UserStreamWriter {
         UserStreamWriter { path, packets, counts: vec![0; classes], class: header.stream_class() }
     }
 
-    /// So many classes are known by now.
+    /// Announces the number of classes known by now.
     pub fn expect_classes(&mut self, classes: usize) {
         self.counts.resize(classes.max(self.counts.len()), 0);
     }
 
-    /// Writes what is in hand: it is in the stream whatever becomes of this process.
+    /// Writes the buffered events: they are then in the stream whatever becomes of this process.
     ///
     /// # Errors
     /// When the system refuses.
@@ -325,7 +325,7 @@ impl UserStreamWriter {
         self.packets.in_hand()
     }
 
-    /// Adds an event: context as [`UserContext::encode`] makes it, payload as its class describes it.
+    /// Adds an event: context as made by [`UserContext::encode`], payload as described by its class.
     ///
     /// # Errors
     /// When the class is of another trace, or the system refuses.
@@ -336,7 +336,7 @@ impl UserStreamWriter {
         Ok(())
     }
 
-    /// The same with a payload in whole words, of which the first `bytes` are wanted.
+    /// The same with a payload in whole words, of which the first `bytes` belong to it.
     ///
     /// # Errors
     /// As above.
@@ -356,9 +356,9 @@ impl UserStreamWriter {
         Ok(())
     }
 
-    /// Adds events one after the other, as long as `next` gives some and there is nothing to be said about them, until `most` bytes are in
-    /// hand: `next` is told where it is, and gives an event and where it is then. Gives how many were added, and where it
-    /// is behind the last of them. What it gave and was not added has to be added by [`UserStreamWriter::event`].
+    /// Adds events one after the other, as long as `next` returns some and they are simple, until `most` bytes are buffered: `next`
+    /// gets a position, and returns an event and the position after it. Returns the number of added events and the position after
+    /// the last of them. An event that was returned but not added has to be added by [`UserStreamWriter::event`].
     #[inline(always)]
     pub fn run<W: ExactSizeIterator<Item = u64>>(
         &mut self,
@@ -366,7 +366,7 @@ impl UserStreamWriter {
         context: &[u8],
         next: impl Fn(usize) -> Option<(PlainEvent<W>, usize)>,
     ) -> (u64, usize) {
-        // What most recordings have is compiled for itself: it is half as long.
+        // The header of most recordings is compiled separately: its code is half as long.
         match (self.packets.header(), context) {
             (Header::Compact, []) => self.run_with::<4, W>(most, &[], next),
             (Header::Compact, context) => self.run_with::<4, W>(most, context, next),
@@ -390,7 +390,7 @@ impl UserStreamWriter {
             let Some(count) = self.counts.get_mut(event.class as usize) else { break };
             let (id, time) = (event.class, event.time.0);
             let is_near = time.wrapping_sub(clock) < 1 << header.time_bits();
-            // A header is written as a whole word, of which the payload takes the rest again.
+            // A header is written as a whole word, whose rest the payload overwrites.
             let need = 8 + context.len() + event.words.len() * 8;
             let used = HEAD + context.len() + event.bytes;
             if id >= header.extended() || !is_near || rest.len() < need || used > need {

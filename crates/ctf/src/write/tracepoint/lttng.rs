@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where LTTng calls a tracepoint or a field otherwise than the kernel does.
+//! LTTng's names for tracepoints and fields, where they differ from the kernel's.
 //!
-//! LTTng's names are what Trace Compass, our own explanations and people's scripts know. Only events that they use are
-//! renamed; every other tracepoint keeps its name, so that the kernel's documentation applies.
+//! Trace Compass, rtscope's explanations and people's scripts use LTTng's names. Only events that they use are
+//! renamed; every other tracepoint has its own name, so that the kernel's documentation applies.
 
 use rtscope_ftrace::format::{EventFormat, Field};
 use std::borrow::Cow;
 
-/// The name of an event; `true` when it is a name that LTTng gives, which nobody else may have.
+/// The name of an event; `true` when it is a name of LTTng's, which no other event may have.
 pub(super) fn event_name(format: &EventFormat) -> (String, bool) {
     let name = format.name.as_str();
     let renamed = match format.system.as_str() {
@@ -32,7 +32,7 @@ pub(super) fn field_name<'f>(format: &EventFormat, field: &'f Field) -> Cow<'f, 
     let name = field.name.as_str();
     let about_tasks = format.system == "sched" || (format.system == "task" && format.name == "task_rename");
     let renamed = match name {
-        // What the kernel calls a pid is a thread; a process is a tgid there.
+        // The kernel's pid is a thread; a process is a tgid there.
         "pid" if about_tasks => "tid".to_owned(),
         _ if about_tasks => match name.strip_suffix("_pid") {
             Some(whose) => format!("{whose}_tid"),
@@ -40,7 +40,7 @@ pub(super) fn field_name<'f>(format: &EventFormat, field: &'f Field) -> Cow<'f, 
         },
         _ => return Cow::from(name),
     };
-    // An event that has both keeps both.
+    // An event that has both retains both.
     if format.fields.iter().any(|other| other.name == renamed) { Cow::from(name) } else { Cow::from(renamed) }
 }
 

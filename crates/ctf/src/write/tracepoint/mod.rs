@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Any tracepoint of the kernel as an event class of its own, made from its format.
+//! Any tracepoint of the kernel as an event class, made from its format.
 //!
-//! What the tracepoint itself says is the event's fields; what the kernel says of every record (who ran, whether interrupts
-//! were off, how deep preemption was disabled) is the event's context.
+//! The tracepoint's fields are the event's fields; the fields that all records have (the running thread, whether interrupts
+//! were off, how deep preemption was disabled) are the event's context.
 
 mod lttng;
 mod plan;
@@ -35,7 +35,7 @@ pub(crate) struct Tracepoint {
 }
 
 impl Tracepoint {
-    /// `paths`: bit i: the text behind argument i of the system call will be given; other addresses stay what they are.
+    /// `paths`: bit i: the caller provides the text behind argument i of the system call; other addresses stay addresses.
     pub(super) fn new(format: &EventFormat, paths: u8) -> Tracepoint {
         let mut building = TracepointBuilder::default();
         for field in format.common.iter().filter(|field| field.name != "common_type") {
@@ -62,7 +62,7 @@ impl Tracepoint {
         self.plan.encode(record, texts, out)
     }
 
-    /// How many patterns of empty texts there can be; the pattern of none is one of them.
+    /// The number of patterns of empty texts, including the one without any.
     pub(super) fn patterns(&self) -> u32 {
         self.plan.patterns()
     }
@@ -90,7 +90,7 @@ impl Tracepoint {
 }
 
 /// Names for the classes of a trace: LTTng's where it has one, else the tracepoint's, with its system before it where that
-/// would not be unique. `taken`: names of our own events, which have a meaning.
+/// would not be unique. `taken`: names of built-in events.
 pub(super) fn name_all(formats: &[&EventFormat], taken: &HashSet<&str>) -> Vec<String> {
     let wanted: Vec<(String, bool)> = formats.iter().map(|format| lttng::event_name(format)).collect();
     let mut counts = std::collections::HashMap::<&str, usize>::new();
@@ -129,7 +129,7 @@ impl TracepointBuilder {
         let clean = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
         let mut name: String = name.chars().map(clean).collect();
         if let Shape::Sequence(_) = shape {
-            // Its length has a name, too, and that may be another field's.
+            // The name of its length may be that of another field.
             while self.names.contains(&format!("_{name}_length")) {
                 name.push('_');
             }
@@ -153,7 +153,7 @@ impl TracepointBuilder {
                 self.generic(&name, field, false);
             }
         }
-        // As in our own records: what the kernel said, behind what tools understand.
+        // As in built-in events: the kernel's value, after the one that tools understand.
         if let Some(field) = format.fields.iter().find(|field| lttng::is_prev_state(format, field)) {
             self.add("prev_state_raw", Shape::One(Integer::Unsigned(4)), Step::RawState { at: field.offset });
             // The same step writes both.
@@ -170,11 +170,11 @@ impl TracepointBuilder {
             let text = format!("__{name}_val");
             arguments.iter().find(|field| field.name == text && is_text(&field.kind)).copied()
         };
-        let told: HashSet<&str> =
+        let in_kernel: HashSet<&str> =
             arguments.iter().filter_map(|field| in_record(&field.name)).map(|f| f.name.as_str()).collect();
         let given = |place: usize| u8::try_from(place).ok().filter(|bit| *bit < 8 && paths & 1 << bit != 0);
         for (place, field) in arguments.iter().enumerate() {
-            if told.contains(field.name.as_str()) {
+            if in_kernel.contains(field.name.as_str()) {
                 continue;
             }
             if let Some(Field { kind: FieldKind::Dynamic { relative, .. }, offset, .. }) =
@@ -239,7 +239,7 @@ impl TracepointBuilder {
         }
     }
 
-    /// An array without a length, which only a record's last field can be: all that follows.
+    /// An array without a length, which only a record's last field can be: all following bytes.
     fn rest(&mut self, name: &str, at: u32, element: Scalar) {
         if is_character(element) {
             self.add(name, Shape::Text, Step::RestText { at });

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How a record of one tracepoint becomes the payload of its event, decided once for the class.
 //!
-//! Most of a record is taken over as it is, so a plan is mostly a few runs of bytes to copy. A record comes from a file
-//! that may be damaged, or from a program that writes what it likes into memory: each place is looked up in the record,
-//! and a place that is not there makes the record unreadable (for a fixed field) or the field empty (for one whose place
-//! the record itself names).
+//! Most of a record is copied unchanged, so a plan is mostly a few runs of bytes to copy. A record comes from a file
+//! that may be damaged, or from memory that another process may change: each offset is checked against the record, and one
+//! outside makes the record unreadable (for a fixed field) or the field empty (for one whose offset is in the record).
 
 /// Longest text that is written, without its NUL. Records are at most a sub-buffer long, which may be larger.
 const TEXT_BYTES: usize = 4095;
-/// What stands for a text that is not there.
+/// The text for a missing one.
 const NO_TEXT: &[u8] = b"?";
 
 /// One step.
@@ -20,17 +19,17 @@ pub(super) enum Step {
     Text { at: u32, bytes: u32 },
     /// The text that a `__data_loc` (or `__rel_loc`) word at this place leads to.
     DynamicText { at: u32, relative: bool },
-    /// The elements that such a word leads to: their number, then they.
+    /// The elements that such a word leads to: their number, then the elements.
     Dynamic { at: u32, relative: bool, element: u32 },
     /// The text from here to the end of the record.
     RestText { at: u32 },
-    /// The elements from here to the end of the record: their number, then they.
+    /// The elements from here to the end of the record: their number, then the elements.
     Rest { at: u32, element: u32 },
-    /// A text that the caller has, by its place among those of the class.
+    /// A text that the caller provides, by its index in the class.
     GivenText { index: u8 },
     /// A priority: LTTng counts from the first that is not real-time.
     Priority { at: u32 },
-    /// `prev_state` of a switch, as tools understand it.
+    /// `prev_state` of a switch, in the form that tools understand.
     ShownState { at: u32 },
     /// The same as the kernel's `task->__state`, and whether the task was preempted.
     RawState { at: u32 },
@@ -68,7 +67,7 @@ impl Plan {
         self.steps.push(step);
     }
 
-    /// The number that [`Plan::empty_texts`] stays below.
+    /// The exclusive upper limit of [`Plan::empty_texts`].
     pub(super) fn patterns(&self) -> u32 {
         1 << self.texts.len()
     }
@@ -136,7 +135,7 @@ fn word(record: &[u8], at: u32) -> Option<[u8; 4]> {
     slice(record, at, 4)?.try_into().ok()
 }
 
-/// What a location word leads to; `Some(None)` when it leads out of the record.
+/// The bytes that a location word leads to; `Some(None)` when it leads out of the record.
 fn located(record: &[u8], at: u32, relative: bool) -> Option<Option<&[u8]>> {
     let word = u32::from_le_bytes(word(record, at)?);
     let from = (word & 0xffff) as usize + if relative { at as usize + 4 } else { 0 };
@@ -150,7 +149,7 @@ fn text(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(0);
 }
 
-/// What is left over behind the last whole element is dropped.
+/// Bytes after the last whole element are dropped.
 fn elements(bytes: &[u8], element: u32, out: &mut Vec<u8>) {
     let count = bytes.len() / element.max(1) as usize;
     out.extend_from_slice(&rtscope_event::exact::count(count).to_le_bytes());
@@ -164,7 +163,7 @@ fn reported(record: &[u8], at: u32) -> Option<(u32, bool)> {
     Some((state & (REPORT_MAX - 1), state & REPORT_MAX != 0))
 }
 
-/// By the same rule as for our own records.
+/// By the same rule as for built-in events.
 fn shown(state: u32, preempted: bool) -> i64 {
     crate::write::encode::shown_state(rtscope_event::TaskState(raw(state, preempted)), preempted)
 }

@@ -112,7 +112,7 @@ fn what_is_no_file_is_refused_and_not_waited_for() {
                 spool.and_then(|spool| convert(spool, &paths.target, &Options::default())).unwrap_err();
             let text = error.to_string();
             assert!(matches!(error, Error::Broken { .. }) && text.contains(name), "{name} {kind}: {text}");
-            assert!(text.contains("it is no regular file"), "{name} {kind}: {text}");
+            assert!(text.contains("it is not a regular file"), "{name} {kind}: {text}");
         }
     }
 }
