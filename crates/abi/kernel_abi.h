@@ -57,7 +57,7 @@ struct rts_record {
 };
 
 enum rts_record_type {
-	RTS_PADDING = 0, /* a slot that its writer did not want any more */
+	RTS_PADDING = 0, /* a slot that its writer gave up */
 	RTS_SCHED_SWITCH = 1,
 	RTS_SCHED_WAKING = 2,
 	RTS_SCHED_WAKEUP_NEW = 3,
@@ -241,7 +241,7 @@ struct rts_syscall_exit {
 };
 
 /*
- * The text behind a system call's argument: a path. The call itself is a record of its own, or an event of ftrace (which
+ * The text behind a system call's argument: a path. The call itself is a separate record, or an event of ftrace (which
  * loses nothing where eBPF programs can be preempted); this is found by tid, pointer and time. The path itself
  * follows the structure, with its NUL, filled up to whole words with zeros.
  */
@@ -297,18 +297,18 @@ enum rts_step_kind {
 	RTS_STEP_TIMER_SLACK = 1,     /* softexpires -> expires. */
 	RTS_STEP_TIMER_LATENESS = 2,  /* expires -> the interrupt is being handled */
 	RTS_STEP_TIMER_INTERRUPT = 3, /* vector entry -> this timer's handler (other timers were served first) */
-	RTS_STEP_HANDLER = 4, /* handler entry -> raise, IPI or waking. id: interrupt, vector kind, or 0 for a timer */
+	RTS_STEP_HANDLER = 4, /* handler entry -> raise, IPI or wakeup. id: interrupt, vector kind, or 0 for a timer */
 	RTS_STEP_SOFTIRQ_WAIT = 5, /* raise -> softirq entry. id: vec */
-	RTS_STEP_SOFTIRQ = 6,	   /* softirq entry -> raise, IPI or waking. id: vec */
+	RTS_STEP_SOFTIRQ = 6,	   /* softirq entry -> raise, IPI or wakeup. id: vec */
 	RTS_STEP_IPI = 7,	   /* IPI sent -> vector entry on the other CPU. id: vector kind */
-	RTS_STEP_WAKEUP = 8,	   /* waking -> switch in. id: tid of the task woken */
-	RTS_STEP_RUN = 9,	   /* switch in -> waking of the next, out, or blocked. id: tid */
+	RTS_STEP_WAKEUP = 8,	   /* wakeup -> switch in. id: tid of the task woken */
+	RTS_STEP_RUN = 9,	   /* switch in -> wakeup of the next, out, or blocked. id: tid */
 	RTS_STEP_PREEMPTED = 10,   /* switched out runnable -> switch in. id: tid */
-	RTS_STEP_BUSY = 11,	   /* the waking met a task that had not left its CPU: no wait. id: tid */
+	RTS_STEP_BUSY = 11,	   /* the wakeup met a task that had not left its CPU: no wait. id: tid */
 	RTS_STEP_MORE = 12,	 /* the chain had more steps than fit: the time of all further ones. id: their number */
 	RTS_STEP_WORK_WAIT = 13, /* work queued -> a worker begins with it. id: the worker's tid */
 	RTS_STEP_LOCK_WAIT = 14, /* PREEMPT_RT: switched out for a spinlock -> switch in. id: tid */
-	RTS_STEP_HIDDEN_SWITCH = 15, /* waking or switched out -> seen to leave: its switch in was hidden. id: tid */
+	RTS_STEP_HIDDEN_SWITCH = 15, /* wakeup or switched out -> seen to leave: its switch in was hidden. id: tid */
 };
 
 struct rts_step {
@@ -322,7 +322,7 @@ struct rts_step {
 #define RTS_CHAIN_STEPS 12
 #define RTS_CHAIN_OTHERS 2
 
-#define RTS_CHAIN_BUSY 0x01 /* its last waking met a task that had not left its CPU */
+#define RTS_CHAIN_BUSY 0x01 /* its last wakeup met a task that had not left its CPU */
 
 /* Another origin that was merged into a chain that is older. */
 struct rts_other_origin {
@@ -353,7 +353,7 @@ enum rts_end {
 	RTS_END_REWOKEN = 3, /* the target had declared its wait and was woken again before it left the CPU */
 };
 
-/* A finished late response: the tracker's full account, in the per-CPU ring of late responses. */
+/* A finished late response: the tracker's full report, in the per-CPU ring of late responses. */
 struct rts_late {
 	rts_u64 sequence; /* per CPU, from 1, stored last: a slot is valid when sequence == position + 1 */
 	rts_u64 end_ns;
@@ -414,7 +414,7 @@ struct rts_trigger {
 	rts_u64 next_allowed_ns;
 	rts_u32 state;	 /* RTS_TRIGGER_ARMED until user space has copied the frozen banks */
 	rts_u32 enabled; /* 0: programs return at once (benchmarks toggle it; a stopped recorder) */
-	rts_u32 adopt;	 /* the task iterator takes tasks in; only while a session starts */
+	rts_u32 adopt;	 /* the task iterator takes tasks in; only while the eBPF programs are switched on */
 	rts_u32 pad;
 	rts_u64 reserved[2];
 };
@@ -435,7 +435,7 @@ struct rts_expiry {
 
 #define RTS_SYSCALLS 512
 #define RTS_PATH_ENTRY_ONLY 0x80 /* not to be read at the exit: the call replaces the memory */
-/* What is wanted of a system call. */
+/* What is recorded of a system call. */
 #define RTS_CALL_ARGS 0x07  /* how many arguments its entry's record has */
 #define RTS_CALL_ENTRY 0x08 /* its entry is recorded */
 #define RTS_CALL_EXIT 0x10  /* its exit is recorded */
@@ -446,13 +446,13 @@ struct rts_config {
 	rts_u64 bank_size; /* bytes, a power of two */
 	rts_u32 bank_shift, sub_buffer_shift;
 	rts_u64 threshold_ns;
-	rts_u64 post_ns;      /* recording goes on for so long after a detection */
+	rts_u64 post_ns;      /* how long recording goes on after a detection */
 	rts_u64 rate_ns;      /* least time between two snapshots */
 	rts_u32 set_mask;     /* number of task sets - 1 */
 	rts_u32 target_pid;   /* 0: any process */
-	rts_u32 own_pid;      /* the process whose system calls are left out: rtscope's own; 0: none */
+	rts_u32 own_pid;      /* the process whose system calls are left out: rtscope itself; 0: none */
 	rts_u16 stream;	      /* a reader empties the rings: full means lost; else they are written in a circle */
-	rts_u16 without_nmi;  /* no program of this session runs in a non-maskable interrupt */
+	rts_u16 without_nmi;  /* no loaded eBPF program runs in a non-maskable interrupt */
 	rts_u8 record;	      /* the flight recorder is on */
 	rts_u8 track;	      /* the response tracker is on */
 	rts_u8 snapshot;      /* late responses pull the trigger */
@@ -492,9 +492,9 @@ struct rts_stats {
 	rts_u64 late;
 	rts_u64 filtered;  /* responses whose origin the --irq / --timer filter left out */
 	rts_u64 merged;	   /* origins merged into an older chain */
-	rts_u64 unlinked;  /* wake-ups of the target that no interrupt or timer could be linked to */
-	rts_u64 untracked; /* wakings, switches, softirqs and work items for which no state could be had (table full) */
-	rts_u64 busy;	   /* wakings that met a task which had not left its CPU */
+	rts_u64 unlinked;  /* wakeups of the target that no interrupt or timer could be linked to */
+	rts_u64 untracked; /* wakeups, switches, softirqs and work items for which no state could be had (table full) */
+	rts_u64 busy;	   /* wakeups that met a task which had not left its CPU */
 	rts_u64 healed;	   /* interrupt states found open where they cannot be: an exit event was missed */
 	rts_u64 folded;	   /* chains with more than RTS_CHAIN_STEPS steps */
 	rts_u64 sum_ns, min_ns, max_ns;

@@ -3,7 +3,7 @@
  * The contract between instrumented programs and the collector: every byte of shared memory that both of them look at. Programs
  * get it through rtscope.h; bindgen turns it into Rust (crates/abi). Sizes are asserted on both sides.
  *
- * A program never contacts the collector. It leaves files in a folder of its user, and the collector finds them:
+ * A program never contacts the collector. It leaves files in a directory of its user, and the collector finds them:
  *
  *   /dev/shm/rtscope-UID/          0700, owned by UID
  *     session                      written by the collector: what programs that start now are to enable
@@ -20,7 +20,7 @@
  *
  *   header word   event id (16) | tag (8) | length in 8 bytes (10) | low bits of the time (30)
  *   tag           low 7 bits of lap + key, where lap = position / ring_bytes; bit 7 is set while the payload is being
- *                 written. So a record of an earlier lap is told from one of this lap, and an unfinished one can be stepped over.
+ *                 written. So a record of an earlier lap is distinguished from one of this lap, and an unfinished one can be stepped over.
  *   time          in units of the program's clock; the whole of it is that of the sync record before it plus
  *                 ((low bits - the sync record's low bits) modulo 2^30).
  *   payload       the event's fields as CTF has them (little endian, byte-aligned), then zeros up to a multiple of 8.
@@ -61,7 +61,7 @@
 struct rtu_sync {
 	uint64_t word;
 	uint64_t time; /* the clock, whole */
-	uint64_t lost; /* events that found no room in this ring before this record */
+	uint64_t lost; /* events that did not fit into this ring before this record */
 	uint32_t cpu;  /* where the thread runs from here on */
 	uint32_t zero;
 };
@@ -77,7 +77,7 @@ enum rtu_cause {
 	RTU_LOST_NO_RING = 0,  /* the thread has no ring: it could not be made, or was not to be made now */
 	RTU_LOST_IN_SETUP = 1, /* a signal handler's event while the thread's ring was being made */
 	RTU_LOST_TOO_LARGE = 2,
-	RTU_LOST_IN_CHILD = 3, /* in a child without files of its own (a raw clone) */
+	RTU_LOST_IN_CHILD = 3, /* in a child that has no files (a raw clone) */
 	RTU_LOST_CAUSES = 4,
 };
 
@@ -88,7 +88,7 @@ enum rtu_flag {
 	RTU_BLOCKING = 4, /* a full ring is waited for, where the program allows it */
 };
 
-/* Blocking mode: after so long without a beat of the collector, threads wait no more. A disk may keep it for seconds. */
+/* Blocking mode: after this time without a beat of the collector, threads wait no more. A disk may hold it up for seconds. */
 #define RTU_SILENCE_NS 10000000000
 
 /*
@@ -146,7 +146,7 @@ struct rtu_ring {
 
 	/* Written by the thread. */
 	uint64_t head __attribute__((aligned(64))); /* as far as records were reserved */
-	uint64_t lost;				    /* found no room */
+	uint64_t lost;				    /* events that did not fit */
 	uint64_t waits;				    /* blocking mode: how often it waited */
 	uint64_t ended;				    /* 1: the thread writes no more */
 	uint64_t number;			    /* N of the file's name */

@@ -57,7 +57,7 @@ struct rtscope__object {
 	uint32_t zero;
 };
 
-/* Of a thread that waits for room (blocking mode). */
+/* Of a thread that waits while its ring is full (blocking mode). */
 struct rtscope__waiting {
 	uint64_t since_ns; /* 0: it has not waited yet. Since when the collector has been silent */
 	uint64_t beat;
@@ -88,7 +88,7 @@ struct rtscope__shared {
 	uint32_t confined; /* by RTSCOPE_LAZY=0: no system call that nobody asked for, not even at the end */
 	uint32_t seccomp, zero;
 	unsigned int key;
-	char folder[RTSCOPE__PATH_BYTES];
+	char directory[RTSCOPE__PATH_BYTES];
 	struct rtu_ring *rings[RTSCOPE__RINGS_MAX]; /* to be unmapped in a fork's child, removed at the end */
 };
 
@@ -96,7 +96,7 @@ RTSCOPE__HIDDEN struct rtscope__shared rtscope__shared = { RTSCOPE__SHARED_VERSI
 RTSCOPE__HIDDEN struct rtscope__object rtscope__object = { 0 };
 RTSCOPE__HIDDEN uint32_t rtscope__off __attribute__((used)) = 0;
 RTSCOPE__HIDDEN uint32_t rtscope__no_cpu = RTU_CPU_UNKNOWN;
-/* What a thread without a page of its own has at hand. */
+/* What a thread without a page has at hand. */
 RTSCOPE__HIDDEN struct rtscope__thread rtscope__none = { 0 };
 RTSCOPE__HIDDEN struct rtscope__thread rtscope__in_setup = { 0 };
 RTSCOPE__HIDDEN struct rtscope__thread rtscope__ended = { 0 };
@@ -121,7 +121,7 @@ __asm__(".pushsection .note.rtscope,\"a\",%note\n"
 	".8byte rtscope__shared - .\n"
 	".popsection\n");
 
-/* ---- small things -------------------------------------------------------------------------------------------------- */
+/* ---- text ---------------------------------------------------------------------------------------------------------- */
 
 static inline char *rtscope__put(char *at, const char *text)
 {
@@ -154,12 +154,12 @@ static inline size_t rtscope__length(const char *text, size_t max)
 	return end ? (size_t)(end - text) : max;
 }
 
-/* FOLDER/KIND PID-BIRTH-A[-B]; returns where the numbers end. */
+/* DIRECTORY/KIND PID-BIRTH-A[-B]; returns where the numbers end. */
 static inline void rtscope__path(const struct rtscope__shared *shared, char *path, char kind, uint64_t a, int has_b,
 				 uint64_t b)
 {
 	char name[2] = { kind, 0 };
-	char *at = rtscope__put(rtscope__put(path, shared->folder), name);
+	char *at = rtscope__put(rtscope__put(path, shared->directory), name);
 
 	at = rtscope__put(rtscope__put_number(at, shared->pid, 10), "-");
 	at = rtscope__put(rtscope__put_number(at, shared->birth_ns, 16), "-");
@@ -342,7 +342,7 @@ static inline int rtscope__is_locked(int file)
 	return !rtscope__call(__NR_fcntl, file, 5, (long)&lock, 0, 0, 0) && lock.type != 2;
 }
 
-/* The session of one folder, if its collector lives. */
+/* The session of one directory, if its collector lives. */
 static inline int rtscope__read_session(const char *path, uint32_t owner, char *buffer)
 {
 	struct rtu_session *session = (struct rtu_session *)(void *)buffer;
@@ -369,7 +369,7 @@ static inline int rtscope__find_session(const struct rtscope__shared *shared, ch
 {
 	char path[RTSCOPE__PATH_BYTES];
 
-	rtscope__put(rtscope__put(path, shared->folder), "session");
+	rtscope__put(rtscope__put(path, shared->directory), "session");
 	return rtscope__read_session(path, rtscope__user(), buffer) ||
 	       rtscope__read_session("/dev/shm/rtscope-session", 0, buffer);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * A bounded queue in shared memory between one producer and one consumer: from real-time work to the rest of the system, or the
- * other way. Whoever is real-time makes no system call, takes no lock and never waits: an element that finds the queue full is
+ * other way. The real-time side makes no system call, takes no lock and never waits: an element that finds the queue full is
  * counted, and the producer goes on. For C11 and C++17 with GCC or Clang; nothing to link. rtscope_queue(3); the Rust twin is
  * the crate rtscope-queue, which shares the memory's layout.
  *
- * Each side keeps what it last saw of the other and looks again only when that is not enough: in a steady flow the two touch
+ * Each side remembers what it last saw of the other and looks again only when that is not enough: in a steady flow the two touch
  * each other's cache lines once in many elements (Ridge, FastForward and Lamport's queue with cached indices). Positions only
  * grow; a place is the position modulo the capacity. What the other side writes is checked before it is believed.
  */
@@ -33,13 +33,13 @@ extern "C" {
 #define RTSCOPE_QUEUE_DATA 384u
 #define RTSCOPE_QUEUE_CAPACITY_MAX (UINT64_C(1) << 32)
 #define RTSCOPE_QUEUE_ELEMENT_MAX (1u << 30)
-/* asm-generic/errno.h: it is no queue, or of another version. */
+/* asm-generic/errno.h: it is not a queue, or of another version. */
 #define RTSCOPE__EPROTO 71
 /* A consumer that looked more often than that would not sleep. */
 #define RTSCOPE_QUEUE__PERIOD_MIN_NS 1000
 
 /*
- * What both sides share. Each writer has two cache lines of its own, because CPUs fetch lines in pairs.
+ * What both sides share. Each writer has two cache lines to itself, because CPUs fetch lines in pairs.
  */
 struct rtscope_queue_memory {
 	uint64_t magic;
@@ -89,7 +89,7 @@ static inline uint64_t rtscope_queue__stride(uint32_t element_bytes)
 	return ((uint64_t)element_bytes + 7) & ~UINT64_C(7);
 }
 
-/* Bytes of memory for so many elements; 0: there can be no such queue. The capacity must be a power of two. */
+/* Bytes of memory for this many elements; 0: such a queue is impossible. The capacity must be a power of two. */
 static inline uint64_t rtscope_queue_bytes(uint64_t capacity, uint32_t element_bytes)
 {
 	if (!capacity || capacity & (capacity - 1) || capacity > RTSCOPE_QUEUE_CAPACITY_MAX || !element_bytes ||
@@ -114,13 +114,13 @@ static inline int rtscope_queue_make(void *memory, uint64_t bytes, uint64_t capa
 	queue->version = RTSCOPE_QUEUE_VERSION;
 	queue->element_bytes = element_bytes;
 	queue->capacity = capacity;
-	/* ORDER: release; pairs with the acquire in rtscope_queue_attach(): whoever sees it sees the rest. */
+	/* ORDER: release; pairs with the acquire in rtscope_queue_attach(): a side that sees it sees the rest. */
 	__atomic_store_n(&queue->magic, RTSCOPE_QUEUE_MAGIC, __ATOMIC_RELEASE);
 	return 0;
 }
 
 /*
- * Makes a handle for one side of a queue that is there. 0; EPROTO: it is no queue, of another version, of elements of another size
+ * Makes a handle for one side of a queue that is there. 0; EPROTO: it is not a queue, of another version, of elements of another size
  * (which is that of the caller's memory when they are copied), or what it says of itself cannot be. A side that attaches again goes
  * on where it was.
  */
@@ -175,7 +175,7 @@ static inline uint64_t rtscope_queue__break(struct rtscope_queue *queue, uint64_
 	return 0;
 }
 
-/* How many elements find room, up to `wanted`. */
+/* How many elements fit, up to `wanted`. */
 static inline uint64_t rtscope_queue__room(struct rtscope_queue *queue, uint64_t wanted)
 {
 	const uint64_t capacity = queue->mask + 1;
@@ -246,7 +246,7 @@ static inline int rtscope_queue_push(struct rtscope_queue *queue, const void *el
 	return 1;
 }
 
-/* Copies as many of `count` elements, which follow each other, as find room, and says how many. The rest is not counted. */
+/* Copies as many of `count` elements, which follow each other, as fit, and returns how many. The rest is not counted. */
 static inline uint64_t rtscope_queue_push_some(struct rtscope_queue *queue, const void *elements, uint64_t count)
 {
 	const unsigned char *from = (const unsigned char *)elements;
@@ -262,7 +262,7 @@ static inline uint64_t rtscope_queue_push_some(struct rtscope_queue *queue, cons
 
 /*
  * Wakes a consumer that sleeps in rtscope_queue_wait() on this eventfd. For producers that are not real-time: it may make a
- * system call. Others leave it out; their consumers look by themselves.
+ * system call. Others leave it out; their consumers poll.
  */
 static inline void rtscope_queue_wake(struct rtscope_queue *queue, int event)
 {
@@ -356,10 +356,10 @@ struct rtscope_queue__vector {
 	size_t iov_len;
 };
 #define RTSCOPE_QUEUE__NOWAIT 8
-/* So often who sleeps looks by itself: a wake can be lost when somebody else reads the eventfd. */
+/* How often a consumer that sleeps polls: a wakeup is lost when another process reads the eventfd first. */
 #define RTSCOPE_QUEUE__LOOK_NS 100000000
 
-/* Sleeps for so long, or until the descriptor can be read. 0: it is none that can be waited for. */
+/* Sleeps for this time, or until the descriptor can be read. 0: it cannot be waited for. */
 static inline int rtscope_queue__sleep(int event, int64_t ns)
 {
 	/* struct pollfd; POLLIN is 1. */
@@ -378,7 +378,7 @@ static inline int rtscope_queue__sleep(int event, int64_t ns)
 		return 1;
 	if (!(descriptor.revents & 1))
 		return 0;
-	/* What was written is taken, if it is still there: whoever else has the descriptor may have taken it since. -1: no position. */
+	/* What was written is taken, if it is still there: another process with the descriptor may have taken it since. -1: no position. */
 	into.iov_base = &count;
 	into.iov_len = sizeof(count);
 	result = rtscope__call(__NR_preadv2, event, (long)&into, 1, -1, -1, RTSCOPE_QUEUE__NOWAIT);
@@ -388,8 +388,8 @@ static inline int rtscope_queue__sleep(int event, int64_t ns)
 
 /*
  * Sleeps until there is an element, for at most `timeout_ns` (negative: for ever). For consumers that are not real-time. With an
- * eventfd that the producer wakes (it looks ten times a second all the same), or -1: then it looks every `period_ns`, a microsecond
- * at least; so does who has a descriptor that cannot be read. 1: there is an element; 0: there is none.
+ * eventfd that the producer wakes (it also polls ten times a second), or -1: then it polls every `period_ns`, a microsecond
+ * at least; the same for a descriptor that cannot be read. 1: there is an element; 0: there is none.
  */
 static inline int rtscope_queue_wait(struct rtscope_queue *queue, int event, int64_t timeout_ns, int64_t period_ns)
 {
@@ -411,7 +411,7 @@ static inline int rtscope_queue_wait(struct rtscope_queue *queue, int event, int
 		/* ORDER: relaxed, then a seq_cst fence; pairs with the fence in rtscope_queue_wake(). */
 		__atomic_store_n(&queue->memory->waiting, 1, __ATOMIC_RELAXED);
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		/* Without the descriptor it looks by itself, instead of asking in vain again and again. */
+		/* Without the descriptor it polls, instead of asking in vain again and again. */
 		if (left > RTSCOPE_QUEUE__LOOK_NS)
 			left = RTSCOPE_QUEUE__LOOK_NS;
 		if (!rtscope_queue__there(queue, 1) && !queue->broken && !rtscope_queue__sleep(event, left))
@@ -448,7 +448,7 @@ static inline uint64_t rtscope_queue_length(const struct rtscope_queue *queue)
 }
 
 /*
- * Makes a queue in memory of its own, which can neither grow nor shrink, and maps it, touched. The descriptor, which the other
+ * Makes a queue in new memory, which can neither grow nor shrink, and maps it, touched. The descriptor, which the other
  * process gets by fork, over a socket or through /proc/PID/fd; or a negative errno. The caller closes it; the mapping stays.
  */
 static inline int rtscope_queue_create(struct rtscope_queue *queue, uint64_t capacity, uint32_t element_bytes,
@@ -480,7 +480,7 @@ static inline int rtscope_queue_create(struct rtscope_queue *queue, uint64_t cap
 
 /*
  * Maps a queue that somebody else has made with rtscope_queue_create(). 0, or an errno; EPROTO: it is none, its elements have another
- * size, or it could shrink, so that whoever made it could end this process with a SIGBUS.
+ * size, or it could shrink, so that its maker could end this process with a SIGBUS.
  */
 static inline int rtscope_queue_open(struct rtscope_queue *queue, int fd, uint32_t element_bytes,
 				     enum rtscope_queue_side side)

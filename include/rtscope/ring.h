@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The writer's side of a thread's ring. Only its thread writes, but a signal handler may interrupt it anywhere and write
- * too, so room is reserved with a compare-and-swap: not a locked one, since nobody else takes part. The time is read before
+ * too, so space is reserved with a compare-and-swap: not a locked one, since no other CPU takes part. The time is read before
  * it and again when it fails, so records are in order of time.
  *
  * Cost of an event: the clock, about twenty instructions, and one cache line of records now and then. The shared positions
@@ -37,7 +37,7 @@
 struct rtscope__thread {
 	struct rtu_ring *ring; /* NULL: none */
 	unsigned char *data;
-	uint64_t limit; /* up to here records need no further thought: end of the sub-buffer, or of the room */
+	uint64_t limit; /* up to here records need no further check: end of the sub-buffer, or of what is free */
 	uint64_t sync;	/* time of the newest sync record */
 	const uint32_t *cpu_place; /* where the kernel says on which CPU the thread is (rseq), or a constant */
 	uint32_t cpu;		   /* as the newest sync record says */
@@ -89,7 +89,7 @@ static inline __attribute__((always_inline)) int rtscope__swap(uint64_t *place, 
 #endif
 }
 
-/* A record that is being written. `place` is NULL when there was no room: the loss is counted. */
+/* A record that is being written. `place` is NULL when it did not fit: the loss is counted. */
 struct rtscope__record {
 	unsigned char *place; /* of the payload */
 	uint64_t word;
@@ -132,7 +132,7 @@ struct rtscope__record rtscope__reserve_slowly(uint32_t id, uint64_t bytes);
 }
 #endif
 
-/* Whether a record of `bytes` needs more than a place: a sub-buffer's end or begin, the time or the CPU to be told, or room. */
+/* Whether a record of `bytes` needs more than a place: a sub-buffer's end or begin, a time or a CPU to be noted, or more space. */
 static inline __attribute__((always_inline)) int rtscope__needs_more(const struct rtscope__thread *thread,
 								     uint64_t position, uint64_t bytes, uint64_t now)
 {
@@ -141,7 +141,7 @@ static inline __attribute__((always_inline)) int rtscope__needs_more(const struc
 	       RTSCOPE__LOAD(*thread->cpu_place) != RTSCOPE__LOAD(thread->cpu);
 }
 
-/* Room for a record of `bytes` (with its word; a multiple of 8). */
+/* Reserves a record of `bytes` (with its word; a multiple of 8). */
 static inline __attribute__((always_inline)) struct rtscope__record rtscope__reserve(struct rtscope__thread *thread,
 										     uint32_t id, uint64_t bytes)
 {
@@ -179,7 +179,7 @@ static inline int rtscope__sync(struct rtscope__thread *thread, struct rtu_ring 
 	rtscope__commit(record);
 	/*
 	 * A handler that wrote a newer sync record after the swap is overwritten with these older values. Of the time and the
-	 * losses that only makes the next sync record come early. Of the CPU, too, unless the thread has moved back meanwhile:
+	 * losses that only makes the next sync record come early. Of the CPU, too, unless the thread has moved back since:
 	 * then events until the next move are said to be on the CPU that the handler was on.
 	 */
 	RTSCOPE__STORE(thread->sync, now);
@@ -191,8 +191,8 @@ static inline int rtscope__sync(struct rtscope__thread *thread, struct rtu_ring 
 enum rtscope__step { RTSCOPE__AGAIN, RTSCOPE__FULL, RTSCOPE__DONE };
 
 /*
- * One step on the way to room for a record: closes a sub-buffer, begins one, tells a loss, a CPU or the time, or reserves.
- * `flight`: the ring is overwritten, so there is always room.
+ * One step on the way to a reserved record: closes a sub-buffer, begins one, notes a loss, a CPU or the time, or reserves.
+ * `flight`: the ring is overwritten, so it is never full.
  */
 static inline enum rtscope__step rtscope__step(struct rtscope__thread *thread, uint32_t id, uint64_t bytes, int flight,
 					       struct rtscope__record *record)

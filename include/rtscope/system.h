@@ -137,7 +137,7 @@ static inline int rtscope__is_error(long result)
 	return (unsigned long)result > (unsigned long)-4096L;
 }
 
-/* Of a path that is no link, or, with path "", of an open file. */
+/* Of a path that is not a link, or, with path "", of an open file. */
 static inline int rtscope__status(int file, const char *path, struct statx *status)
 {
 	/* 0x1000: AT_EMPTY_PATH */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The leader's part: the process's folder and files, a ring for each thread, what happens when threads end and processes
+ * The leader's part: the process's directory and files, a ring for each thread, what happens when threads end and processes
  * fork, and the slow half of a reservation.
  */
 #ifndef RTSCOPE_THREADS_H
@@ -50,7 +50,7 @@ static inline uint64_t rtscope__ring_bytes(uint64_t asked)
 	return bytes;
 }
 
-/* The page that the thread keeps for its life, or NULL. */
+/* The page that the thread has for its life, or NULL. */
 static inline struct rtscope__thread *rtscope__new_page(void)
 {
 	long page = rtscope__map(sizeof(struct rtscope__thread),
@@ -82,7 +82,7 @@ static inline void rtscope__fill_ring(struct rtscope__shared *shared, struct rtu
 	ring->ring_bytes = (uint32_t)bytes;
 	ring->sub_buffers = count;
 	ring->clock = shared->clock;
-	/* Any number will do: so that old bytes of a program that records its input are no records. */
+	/* Any number will do: so that old bytes of a program that records its input are not taken for records. */
 	ring->key = (uint32_t)(rtscope__now(shared->clock) >> 4) * 0x9e3779b1u >> 8;
 	rtscope__thread_name(ring->comm);
 	/* ORDER: release; pairs with the acquire in Ring::open (crates/user/src/ring.rs): what is above is there when this is. */
@@ -214,7 +214,7 @@ static inline int rtscope__may_wait(void)
 }
 
 /*
- * Waits a little for room in a full ring. False: this thread must not wait, or there is nobody any more who would make room. A
+ * Waits a little while the ring is full. False: this thread must not wait, or there is no collector any more to empty it. A
  * collector that ends takes the flag back; one that was killed cannot, so its silence tells. Its number would not: it may mean
  * another process here, in a container.
  */
@@ -246,7 +246,7 @@ RTSCOPE__HIDDEN int rtscope__wait(struct rtscope__thread *thread, struct rtscope
 	return 1;
 }
 
-/* Room for a record when it is not simply there. Also the first event of a thread. */
+/* Reserves a record when that takes more than a place. Also the first event of a thread. */
 RTSCOPE__HIDDEN struct rtscope__record rtscope__reserve_slowly(uint32_t id, uint64_t bytes)
 {
 	const struct rtscope__record nothing = { NULL, 0 };
@@ -335,7 +335,7 @@ RTSCOPE__HIDDEN void rtscope__end_thread(void *page)
 
 /* ---- the process --------------------------------------------------------------------------------------------------- */
 
-/* Says by an empty file, which needs no room, that this process runs untraced. */
+/* Says by an empty file, which needs no space, that this process runs untraced. */
 static inline void rtscope__give_up(struct rtscope__shared *shared, int why)
 {
 	char path[RTSCOPE__PATH_BYTES];
@@ -345,20 +345,20 @@ static inline void rtscope__give_up(struct rtscope__shared *shared, int why)
 	rtscope__call(__NR_mknodat, RTSCOPE__AT_FDCWD, (long)path, 0100600, 0, 0, 0);
 }
 
-/* The folder of this user, which nobody else may write into. 0, or an errno. */
-static inline int rtscope__make_folder(struct rtscope__shared *shared)
+/* The directory of this user, which nobody else may write into. 0, or an errno. */
+static inline int rtscope__make_directory(struct rtscope__shared *shared)
 {
 	struct statx status;
-	char *end = rtscope__put_number(rtscope__put(shared->folder, "/dev/shm/rtscope-"), rtscope__user(), 10);
-	int error = (int)-rtscope__call(__NR_mkdirat, RTSCOPE__AT_FDCWD, (long)shared->folder, 0700, 0, 0, 0);
+	char *end = rtscope__put_number(rtscope__put(shared->directory, "/dev/shm/rtscope-"), rtscope__user(), 10);
+	int error = (int)-rtscope__call(__NR_mkdirat, RTSCOPE__AT_FDCWD, (long)shared->directory, 0700, 0, 0, 0);
 
 	if (error && error != RTSCOPE__EEXIST)
 		return error;
-	error = -rtscope__status(RTSCOPE__AT_FDCWD, shared->folder, &status);
+	error = -rtscope__status(RTSCOPE__AT_FDCWD, shared->directory, &status);
 	if (error)
 		return error;
 	rtscope__put(end, "/");
-	/* A folder, this user's, and nobody else may look into it. */
+	/* A directory, this user's, and nobody else may look into it. */
 	if ((status.stx_mode & 0170000) != 0040000 || status.stx_uid != rtscope__user() || status.stx_mode & 077)
 		return RTSCOPE__EPERM;
 	return 0;
@@ -375,7 +375,7 @@ RTSCOPE__HIDDEN void rtscope__begin_process(void)
 	shared->birth_ns = rtscope__monotonic(RTSCOPE__CLOCK_BOOTTIME);
 	/* ORDER: relaxed; before main(), or in a fork's child: there is one thread. */
 	__atomic_store_n(&shared->next_ring, 0, __ATOMIC_RELAXED);
-	error = rtscope__make_folder(shared);
+	error = rtscope__make_directory(shared);
 	for (struct rtscope__object *object = shared->objects; object && !error; object = object->next) {
 		long result = rtscope__announce(shared, object);
 
@@ -457,7 +457,7 @@ RTSCOPE__HIDDEN void rtscope__remove(struct rtscope__object *object)
 		place = &(*place)->next;
 	if (*place)
 		*place = object->next;
-	/* ORDER: relaxed; as in rtscope__describe(). Who unloads a library sees to it that nothing runs in it. */
+	/* ORDER: relaxed; as in rtscope__describe(). A library is unloaded only when nothing runs in it. */
 	for (struct rtscope__event **event = object->events; event < object->events_end; event++)
 		__atomic_store_n(&(*event)->enabled, &rtscope__off, __ATOMIC_RELAXED);
 	if (object->provider) {

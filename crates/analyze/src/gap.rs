@@ -11,7 +11,7 @@ use rtscope_event::{CpuId, MonotonicNs, Recording, Tid};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Who took a part of a gap.
+/// What took a part of a gap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Taker {
@@ -66,7 +66,7 @@ impl Taker {
 /// A part of a gap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Part {
-    /// Who.
+    /// What took it.
     #[serde(flatten)]
     pub taker: Taker,
     /// For how long, in all.
@@ -86,7 +86,7 @@ pub struct Total {
     pub most_ns: u64,
 }
 
-/// Finds out who took what, from a recording.
+/// Finds out what took which part, from a recording.
 #[derive(Debug)]
 pub struct Blamer<'a> {
     recording: &'a Recording,
@@ -102,7 +102,7 @@ impl<'a> Blamer<'a> {
         Blamer { recording, timeline: Timeline::new(recording), cpu, tid }
     }
 
-    /// Who took the time between two readings of the clock; largest first. The parts add up to all of it.
+    /// What took the time between two readings of the clock; largest first. The parts add up to all of it.
     #[must_use]
     pub fn blame(&self, from: MonotonicNs, to: MonotonicNs) -> Vec<Part> {
         let mut parts = Vec::new();

@@ -171,7 +171,7 @@ pub struct Row {
     pub count: u64,
 }
 
-/// What is said of a distribution.
+/// The figures that are reported of a distribution.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Statistics {
     /// How many values.

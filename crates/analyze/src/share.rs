@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Shares that add up: rounding each part of a whole by itself gives 99.9 % or 100.1 %; largest remainders do not.
+//! Shares that add up: rounding each part of a whole separately gives 99.9 % or 100.1 %; largest remainders do not.
 
 /// All, in thousandths: shares are shown with one decimal of a percent.
 pub const WHOLE: u32 = 1000;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What many late responses have in common: groups by the step in which most was lost and by who did it.
+//! What many late responses have in common: groups by the step in which most was lost and by actor.
 //!
 //! A late response whose history was not kept (snapshots are rate limited) is grouped by its longest step alone: the
-//! chain says where the time went, but only the recording says who took it.
+//! chain says where the time went, but only the recording says what took it.
 
 use crate::chain::Counters;
 use crate::explain::{CauseKind, Explanation};
@@ -32,7 +32,7 @@ pub struct Group {
     pub worst_sequence: u64,
 }
 
-/// All that is said at the end of a watch.
+/// Everything that is reported at the end of a watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// How long the watch took.
@@ -41,7 +41,7 @@ pub struct Report {
     pub threshold_ns: u64,
     /// What the tracker counted.
     pub counters: Counters,
-    /// Wakings and switches of tasks for which the tracker had no state.
+    /// Wakeups and switches of tasks for which the tracker had no state.
     pub untracked: u64,
     /// Snapshots that were taken.
     pub snapshots: u64,

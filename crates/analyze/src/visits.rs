@@ -41,7 +41,7 @@ pub enum Visitor {
         /// Whether it is the kernel's, where known.
         kernel: Option<bool>,
     },
-    /// Time of which nobody knows: an event must have been lost.
+    /// Time about which nothing is known: an event must have been lost.
     Unknown,
 }
 
@@ -56,7 +56,7 @@ pub struct Visit {
     pub most_ns: u64,
 }
 
-/// Who sends inter-processor interrupts here.
+/// What sends inter-processor interrupts here.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Sender {
     /// From which CPU.
@@ -75,7 +75,7 @@ pub struct Visits {
     cpu: CpuId,
     by: BTreeMap<Visitor, Visit>,
     senders: BTreeMap<Sender, u64>,
-    /// Who had the CPU when the last piece ended.
+    /// What had the CPU when the last piece ended.
     running: Option<Tid>,
     /// Time that was looked at.
     pub watched_ns: u64,
@@ -97,12 +97,12 @@ impl Visits {
         }
     }
 
-    /// Tells who has the CPU at the begin (0: nobody): without any switch no event says it.
+    /// Sets which task has the CPU at the begin (0: none): without any switch no event shows it.
     pub fn begin_with(&mut self, tid: Tid) {
         self.running = Some(tid);
     }
 
-    /// Time of which nobody knows.
+    /// Time about which nothing is known.
     #[must_use]
     pub fn unknown_ns(&self) -> u64 {
         self.by.get(&Visitor::Unknown).map_or(0, |visit| visit.time_ns)
@@ -119,7 +119,7 @@ impl Visits {
         self.by.iter()
     }
 
-    /// Who sent inter-processor interrupts, the most first.
+    /// What sent inter-processor interrupts, the most first.
     #[must_use]
     pub fn senders(&self) -> Vec<(&Sender, u64)> {
         let mut senders: Vec<(&Sender, u64)> =

@@ -13,9 +13,9 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Linux tasks come first each so many turns, that RT1 cannot starve them. */
-#define LINUX_TURN 8
-/* A real-time CPU that is idle asks for work once in so long. */
+/* Linux tasks come first in one of this many dispatches, so that RT1 cannot starve them. */
+#define LINUX_FIRST_EVERY 8
+/* How often a real-time CPU that is idle asks for work. */
 #define ASK_NS 1000000
 /*
  * Tasks that one dispatch takes over of all rings together, and those in a queue that it looks at for one to lend. More than 32
@@ -32,10 +32,10 @@ static __always_inline void queue(struct task_struct *p, struct task_state *stat
 		insert_by(p, QUEUE_RT1, config.slice_ns, rank_of(p), flags);
 		return;
 	}
-	/* Who slept gets no more than a slice ahead of the others. */
+	/* A task that slept gets at most one time slice ahead of the others. */
 	if ((__s64)(state->vtime - oldest) < 0)
 		state->vtime = oldest;
-	/* And who had an idle CPU for long, while nobody else wanted it, waits for no more than a turn of the others. */
+	/* And a task that long had an idle CPU, while no other wanted it, waits for at most one time slice of the others. */
 	if ((__s64)(state->vtime - latest) > 0)
 		state->vtime = latest;
 	insert_by(p, QUEUE_LINUX, config.slice_ns, state->vtime, flags);
@@ -46,7 +46,7 @@ static __always_inline void call_for(struct task_struct *p, __s32 first)
 {
 	__s32 cpu;
 
-	/* See kick(). Where the task is, the kernel looks by itself. */
+	/* See kick(). Where the task is, the kernel finds out. */
 	if (cpus[index(bpf_get_smp_processor_id())].offline)
 		return;
 	cpu = claim_idle_other(p, first);
@@ -76,7 +76,7 @@ __s32 BPF_PROG(artis_select_cpu, struct task_struct *p, __s32 before, __u64 flag
 {
 	__s32 first = first_other(p), cpu;
 
-	/* Who wakes up is in the kernel. */
+	/* A task that wakes up is in the kernel. */
 	if (first < 0)
 		return before;
 	cpu = claim_idle_other(p, before);
@@ -122,7 +122,7 @@ void BPF_PROG(artis_enqueue, struct task_struct *p, __u64 flags)
 
 	first = first_other(p);
 	if (!state || !here || first < 0) {
-		/* It has been bound to real-time CPUs meanwhile. */
+		/* It has been bound to real-time CPUs since. */
 		if (state && state->evicting)
 			end_eviction(state, RTS_ARTIS_CHANGED);
 		insert(p, LOCAL, config.slice_ns, flags);
@@ -174,8 +174,8 @@ static __always_inline void charge(struct task_struct *p, struct task_state *sta
 }
 
 /*
- * Whether a task whose slice is over comes before all that wait. It is not in a queue yet, so whoever takes the first of a queue
- * would let two tasks take turns whatever their nice values are.
+ * Whether a task whose slice is over comes before all that wait. It is not in a queue yet, so always taking the first of a queue
+ * would let two tasks alternate whatever their nice values are.
  */
 static __always_inline bool is_still_first(struct task_struct *p, __s32 cpu)
 {
@@ -203,7 +203,7 @@ static __always_inline bool is_still_first(struct task_struct *p, __s32 cpu)
 	return first;
 }
 
-/* Takes over at most so many tasks of one real-time CPU; returns how many it looked at. */
+/* Takes over at most this many tasks of one real-time CPU; returns how many it looked at. */
 static __always_inline __u32 take_over_from(struct ring *ring, __u32 most)
 {
 	__u32 number;
@@ -228,17 +228,17 @@ static __always_inline __u32 take_over_from(struct ring *ring, __u32 most)
 }
 
 /*
- * Takes over what real-time CPUs handed over. One CPU at a time does so for each ring; the others need not wait: who finds a
- * reader there leaves what was handed over to it, and so a reader looks again when it has ended to be one.
+ * Takes over what real-time CPUs handed over. One CPU at a time does so for each ring; the others need not wait: a CPU that finds
+ * a reader leaves the tasks to it, so a reader looks again after it has given up being one.
  */
-static __always_inline void take_over_all(__u32 turn)
+static __always_inline void take_over_all(__u32 dispatch)
 {
 	__u32 at, left = TAKE_OVER;
 
 	bpf_for(at, 0, config.nr_rt)
 	{
 		/* Another ring comes first each time, since the kernel takes only so many tasks of one dispatch. */
-		__u32 key = config.rt[index((at + turn) % config.nr_rt)], again;
+		__u32 key = config.rt[index((at + dispatch) % config.nr_rt)], again;
 		struct ring *ring = bpf_map_lookup_elem(&rings, &key);
 
 		if (!ring)
@@ -306,7 +306,7 @@ static __always_inline void lend_from(__u64 dsq)
 	bpf_iter_scx_dsq_destroy(&it);
 }
 
-/* Whoever waits on a real-time CPU that RT0 has held for longer than this goes elsewhere. */
+/* Tasks that wait on a real-time CPU that RT0 has held for longer than this go elsewhere. */
 static __always_inline void empty_held(__u64 longer_ns)
 {
 	__u64 now = bpf_ktime_get_ns();
@@ -345,7 +345,7 @@ void BPF_PROG(artis_dispatch, __s32 cpu, struct task_struct *prev)
 
 	/* When the last other CPU has gone offline, those that wait have only this one, until the scheduler has ended. */
 	if (is_rt(cpu) && offline_others < config.nr_others) {
-		/* It never pulls. Who has it may keep it, unless others wait for it. */
+		/* It never pulls. The task that has it may retain it, unless others wait for it. */
 		if (goes_on && may_stay(prev)) {
 			refill(prev, config.lent_slice_ns);
 			/* A claim that came to nothing is forgotten. */
@@ -353,7 +353,7 @@ void BPF_PROG(artis_dispatch, __s32 cpu, struct task_struct *prev)
 		}
 		return;
 	}
-	take_over_all(cpus[index(cpu)].turns);
+	take_over_all(cpus[index(cpu)].dispatches);
 	lend_from(QUEUE_RT1);
 	lend_from(QUEUE_LINUX);
 	/* It was stopped to be lent a real-time CPU: enqueue does that. */
@@ -363,7 +363,8 @@ void BPF_PROG(artis_dispatch, __s32 cpu, struct task_struct *prev)
 			take(QUEUE_LINUX);
 		return;
 	}
-	if (!(++cpus[index(cpu)].turns % LINUX_TURN) && prev && prev->policy == SCHED_EXT && take(QUEUE_LINUX))
+	if (!(++cpus[index(cpu)].dispatches % LINUX_FIRST_EVERY) && prev && prev->policy == SCHED_EXT &&
+	    take(QUEUE_LINUX))
 		return;
 	if (goes_on && is_still_first(prev, cpu)) {
 		refill(prev, config.slice_ns);
@@ -476,7 +477,7 @@ __s32 BPF_PROG(artis_init_task, struct task_struct *p, struct scx_init_task_args
 
 	if (!state)
 		return -ENOMEM;
-	/* After those that wait: else a bomb of forks comes before all that have had their turn, also before the kernel's threads. */
+	/* After those that wait: else a fork bomb comes before all that have had their time slice, also before the kernel's threads. */
 	state->vtime = vtime_now + config.slice_ns;
 	state->burst_ns = config.min_burst_ns;
 	/* What it does is not known before it stops or enters the kernel. */
@@ -496,7 +497,7 @@ void BPF_PROG(artis_disable, struct task_struct *p)
 	if (state && state->evicting)
 		end_eviction(state, exits ? RTS_ARTIS_EXITED : RTS_ARTIS_CHANGED);
 	/*
-	 * Who has the CPU and goes on as a real-time task: no switch tells, perhaps never. All other policies are ours. Its new priority is
+	 * A task that has the CPU and goes on as a real-time task: no switch shows it, perhaps never. All other policies are ours. Its new priority is
 	 * not there yet on newer kernels; its run queue is locked, so that watch_switch is not in between.
 	 */
 	if (exits || !is_rt(cpu) || !bpf_ksym_exists(scx_bpf_task_running) || !scx_bpf_task_running(p))
@@ -560,7 +561,7 @@ __s32 BPF_PROG(artis_init)
 	{
 		cpus[index(cpu)].rank = RANK_NONE;
 		cpus[index(cpu)].offline = config.is_offline[index(cpu)];
-		/* Who is idle from before is told by nobody; the kernel, too, begins with all of them. */
+		/* Nothing reports CPUs that are idle already; the kernel, too, begins with all of them. */
 		cpus[index(cpu)].idle = is_rt(cpu) && !cpus[index(cpu)].offline;
 	}
 	bpf_for(cpu, 0, config.nr_others) if (cpus[index(config.others[index(cpu)])].offline) offline_others++;
@@ -594,7 +595,7 @@ struct sched_ext_ops artis_ops = {
 	.init = (void *)artis_init,
 	.exit = (void *)artis_exit,
 	.flags = OPS_ENQ_LAST | OPS_KEEP_BUILTIN_IDLE,
-	/* The longest that the kernel allows: who is bound to a CPU that RT0 holds has no other way. */
+	/* The longest that the kernel allows: a task that is bound to a CPU that RT0 holds cannot go elsewhere. */
 	.timeout_ms = 30000,
 	.name = "rtscope_artis",
 };

@@ -68,10 +68,10 @@ struct rts_artis_config {
 	rts_u16 others[RTS_ARTIS_CPUS]; /* all others that may come online */
 	rts_u8 is_rt[RTS_ARTIS_CPUS];
 	rts_u8 is_offline[RTS_ARTIS_CPUS]; /* when the scheduler is loaded */
-	rts_u64 slice_ns;		   /* for so long a task runs when others wait */
+	rts_u64 slice_ns;		   /* how long a task runs while others wait */
 	rts_u64 lent_slice_ns;		   /* and on a real-time CPU: changing places there costs more */
-	rts_u64 grace_ns;		   /* RT0 may hold a CPU so long before those that wait there are taken away */
-	rts_u64 min_burst_ns;		   /* who stays in user mode for less, on the average, is not lent to at once */
+	rts_u64 grace_ns;		   /* how long RT0 may hold a CPU before tasks that wait there are moved */
+	rts_u64 min_burst_ns; /* a task that stays in user mode for less on average is not lent a CPU at once */
 };
 
 /* What the kernel has to say about all CPUs and the tasks that wait, when it ends the scheduler; more of it is cut. */

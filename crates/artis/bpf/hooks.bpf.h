@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The ways into the kernel: whoever comes here on a real-time CPU has to leave it.
+ * The ways into the kernel: a task that comes here on a real-time CPU has to leave it.
  *
  * They are classic tracepoint programs, which cost more than typed ones, since those run with migration off from Linux 7 on: the
  * kick's interrupt comes within the program, and the kernel keeps the task where it is. These run with preemption off, so that
@@ -171,7 +171,7 @@ int BPF_PROG(watch_switch, bool preempt, struct task_struct *prev, struct task_s
 	struct task_state *state;
 	__u64 since;
 
-	/* It gave way by itself and could go on: so does who is about to return to user mode. */
+	/* It gave way without being preempted and could go on: so does a task that is about to return to user mode. */
 	if (!preempt && !prev_state && prev->pid && !is_foreign(prev)) {
 		state = state_of(prev);
 		if (state && state->in_kernel) {

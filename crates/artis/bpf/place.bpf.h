@@ -64,7 +64,7 @@ static __always_inline bool is_at_user_mode(struct task_struct *p, const struct 
 #endif
 }
 
-/* Who came back from real-time CPUs at once, again and again, has to wait longer for the next time. */
+/* A task that came back from real-time CPUs at once, again and again, has to wait longer for the next time. */
 static __always_inline bool is_lendable(struct task_struct *p, struct task_state *state)
 {
 	if (!state || state->evicting || is_foreign(p) || p->task_works || is_pinned(p))
@@ -121,7 +121,7 @@ static __always_inline __u32 rank_of(const struct task_struct *p)
 	return p->policy == SCHED_EXT ? (__u32)(p->static_prio - MAX_RT_PRIO) : RANK_LINUX;
 }
 
-/* Of so many CPUs the one that has the least important task of ours, if that is less important than this one; or -1. */
+/* Of these CPUs the one that has the least important task of ours, if that is less important than this one; or -1. */
 static __always_inline __s32 less_important(const struct task_struct *p, const volatile __u16 *among, __u32 number)
 {
 	__u32 at, worst = rank_of(p);
@@ -143,8 +143,8 @@ static __always_inline __s32 less_important(const struct task_struct *p, const v
 }
 
 /*
- * Whether RT1 may have a CPU that was lent to somebody else: that costs two tasks a move, so only who has been in user mode for a while,
- * running or waiting, and not who is about to make the next of many system calls.
+ * Whether RT1 may have a CPU that was lent to somebody else: that costs two tasks a move, so only a task that has been in user mode
+ * for a while, running or waiting, and not one that is about to make the next of many system calls.
  */
 static __always_inline bool may_preempt(const struct task_struct *p, const struct task_state *state)
 {
@@ -181,7 +181,7 @@ static __always_inline bool is_rt_to_be_had(const struct task_struct *p, const s
 }
 
 /*
- * What a task that gets a CPU counts there. On a real-time CPU nobody takes the place of who cannot go elsewhere: the kernel's threads of
+ * What a task that gets a CPU counts there. On a real-time CPU no task takes the place of one that cannot go elsewhere: the kernel's threads of
  * this CPU, tasks that are bound to it, or are within a section in which the kernel moves nobody.
  */
 static __always_inline __u32 rank_on(const struct task_struct *p, __s32 cpu)

@@ -42,7 +42,7 @@ struct {
 	__uint(max_entries, 1); /* CPUs */
 } counts SEC(".maps");
 
-/* Only its CPU writes head and pids; tail belongs to whoever has set `reader`, and that is never a real-time CPU. */
+/* Only its CPU writes head and pids; tail belongs to the CPU that has set `reader`, and that is never a real-time CPU. */
 struct ring {
 	__u64 head;
 	__u64 pad[7];
@@ -64,14 +64,14 @@ struct cpu_state {
 	__u32 offline;
 	__u32 idle;
 	__u32 rank;
-	__u32 turns;
+	__u32 dispatches;
 };
 static struct cpu_state cpus[RTS_ARTIS_CPUS];
 static __u64 vtime_now;
 static __u64 offline_others;
 
 struct rts_artis_exit ended SEC(".data.ended") = {};
-/* By itself: it is read once. */
+/* A section of its own: it is read once. */
 struct rts_artis_dump dump SEC(".data.dump") = {};
 
 /* The index stays below the bound for the verifier, whatever the compiler knows. */
@@ -139,7 +139,7 @@ static __always_inline bool hand_over(__s32 cpu, __u32 pid)
 		return false;
 	*(volatile __u32 *)&ring->pids[ring->head & (RTS_ARTIS_RING - 1)] = pid;
 	/*
-	 * ORDER: whoever sees the new head shall see the entry; pairs with the loads in take_over(). On x86 this is a full barrier. On
+	 * ORDER: a CPU that sees the new head shall see the entry; pairs with the loads in take_over(). On x86 this is a full barrier. On
 	 * arm64 it is not: without a use of its result it becomes an instruction that orders nothing.
 	 */
 	__sync_fetch_and_add(&ring->head, 1);

@@ -66,9 +66,9 @@ pub struct Counts {
     pub cpu: u32,
     /// RT0, RT1, Linux.
     pub classes: [ClassCounts; CLASSES.len()],
-    /// Hand-overs for which the ring had no room.
+    /// Hand-overs that found the ring full.
     pub ring_full: u64,
-    /// Times that those who waited behind RT0 were taken elsewhere.
+    /// How often tasks that waited behind RT0 were taken elsewhere.
     pub emptied: u64,
     /// Delays from the entry to leaving the CPU.
     pub delays: Delays,
@@ -105,7 +105,7 @@ impl Delays {
         self.buckets.iter().sum()
     }
 
-    /// The delay that so many of a thousand do not pass, to a quarter; `None`: there are no delays.
+    /// The delay that this many of a thousand do not exceed, to a quarter; `None`: there are no delays.
     #[must_use]
     pub fn percentile_ns(&self, per_mille: u64) -> Option<u64> {
         let count = self.count();

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 /// Where the kernel tells of schedulers in eBPF.
-pub const FOLDER: &str = "/sys/kernel/sched_ext";
+pub const DIRECTORY: &str = "/sys/kernel/sched_ext";
 /// The name of the one that runs. In pieces, since `xtask tidy` takes a path that begins so for one of somebody's home.
 pub const NAME: &str = concat!("/sys/kernel/sched_ext", "/root", "/ops");
 /// What the kernel counts of it, a name and a number in each line.
@@ -73,10 +73,10 @@ fn missing(what: impl Into<String>, probed: impl Into<String>, remedy: &str) -> 
 #[must_use]
 pub fn probe() -> ProbeResult {
     let mut probed = ProbeResult::default();
-    if !Path::new(FOLDER).is_dir() {
+    if !Path::new(DIRECTORY).is_dir() {
         probed.missing.push(missing(
             "schedulers in eBPF",
-            format!("there is no {FOLDER}"),
+            format!("there is no {DIRECTORY}"),
             "use a kernel with CONFIG_SCHED_CLASS_EXT=y (Linux 6.12; Debian's kernels from 6.19 on)",
         ));
     }
@@ -102,7 +102,7 @@ fn functions(types: &Btf<'_>, probed: &mut ProbeResult) {
     }
     if !has(EMPTIES_QUEUES) {
         probed.lacking.push(missing(
-            format!("the kernel's function {EMPTIES_QUEUES}: who waits on a CPU that RT0 took waits until RT0 sleeps"),
+            format!("the kernel's function {EMPTIES_QUEUES}: a task that waits on a CPU that RT0 took waits until RT0 sleeps"),
             "no such function in the kernel's BTF",
             "use Linux 7.1 or newer",
         ));
@@ -113,7 +113,7 @@ fn functions(types: &Btf<'_>, probed: &mut ProbeResult) {
 pub(crate) fn has_tracepoint(system: &str, name: &str) -> bool {
     ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
         .iter()
-        .any(|folder| fs::exists(format!("{folder}/events/{system}/{name}/id")).unwrap_or(false))
+        .any(|directory| fs::exists(format!("{directory}/events/{system}/{name}/id")).unwrap_or(false))
 }
 
 fn tracepoints(probed: &mut ProbeResult) {
@@ -123,7 +123,7 @@ fn tracepoints(probed: &mut ProbeResult) {
         }
         let lack = missing(
             format!("the tracepoint {system}/{name}: {what} do not take a task off a real-time CPU"),
-            "no such folder in tracefs",
+            "no such directory in tracefs",
             "mount -t tracefs nodev /sys/kernel/tracing, or use a kernel that has it",
         );
         if at == 0 { probed.missing.push(lack) } else { probed.lacking.push(lack) }
@@ -144,6 +144,6 @@ mod tests {
     #[test]
     fn a_kernel_without_schedulers_is_recognised() {
         let says_so = probe().missing.iter().any(|one| one.what == "schedulers in eBPF");
-        assert_eq!(says_so, !Path::new(FOLDER).exists());
+        assert_eq!(says_so, !Path::new(DIRECTORY).exists());
     }
 }

@@ -13,7 +13,7 @@ static OBJECT: &[u8] = include_bytes!(env!("RTSCOPE_ARTIS_OBJECT"));
 
 /// The program that brings RT1 back to real-time CPUs; attached while there are such tasks.
 pub(crate) const LEAVE: &str = "leave_syscall";
-/// They see real-time tasks take CPUs, and CPUs on their way offline.
+/// These eBPF programs see real-time tasks take CPUs, and CPUs on their way offline.
 const WATCHES: [&str; 2] = ["watch_switch", "watch_hotplug"];
 
 /// How the scheduler is set up.
@@ -25,13 +25,13 @@ pub struct Settings {
     pub others: Vec<u32>,
     /// Those of both that are offline now.
     pub offline: Vec<u32>,
-    /// For so long a task runs when others wait.
+    /// How long a task runs while others wait: its time slice.
     pub slice_ns: u64,
-    /// And on a real-time CPU, where changing places costs more.
+    /// The same on a real-time CPU, where changing places costs more.
     pub lent_slice_ns: u64,
-    /// RT0 may hold a real-time CPU for so long before those that wait there are taken elsewhere.
+    /// How long RT0 may hold a real-time CPU before tasks that wait there are taken elsewhere.
     pub grace_ns: u64,
-    /// Who stays in user mode for less on the average is lent to more rarely.
+    /// A task that stays in user mode for less than this on average is lent a CPU more rarely.
     pub min_burst_ns: u64,
 }
 
@@ -219,10 +219,10 @@ impl Scheduler {
         map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok()?
     }
 
-    /// The number by which any process of root's finds the counters.
+    /// The number by which any process of root finds the counters.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not say.
     pub fn counts_id(&self) -> Result<u32, Error> {
         let map = self.object.maps().find(|map| map.name() == "counts");
         let map = map.ok_or_else(|| Error::Missing("the scheduler's object has no counters".into()))?;
@@ -260,7 +260,7 @@ fn map_size(name: &str) -> Option<MapSize> {
 
 pub(crate) fn open() -> Result<OpenObject, Error> {
     libbpf_rs::set_print(Some((PrintLevel::Warn, keep_message)));
-    // Old messages are of others.
+    // Old messages belong to earlier calls.
     take_log();
     ObjectBuilder::default().open_memory(OBJECT).map_err(|error| bpf("opening the scheduler's object", error))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Preloaded into a program, it makes the program's pipes one page small, so that whoever writes a page through one has a
+ * Preloaded into a program, it makes the program's pipes one page small, so that a writer of a page has a
  * switch for each page instead of one for sixteen. See crates/bench/src/record.rs.
  */
 #define _GNU_SOURCE

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The program of `bench user-events`: short loops with an event in each turn, right after the same loops without, so that
+ * The program of `bench user-events`: short loops with an event in each iteration, right after the same loops without, so that
  * the difference is what the event adds. Compiled at run time, once for each tracer. Prints "NAME NS" for each pair of
  * loops, and "emitted N" at the end.
  *
- * Arguments: CPU ROUNDS TURNS, or CPU RATE MILLISECONDS paced: so many events a second, and how much CPU time that took. Between the loops it sleeps, so that buffers of every tracer can be emptied: a cost with losses
+ * Arguments: CPU ROUNDS ITERATIONS, or CPU RATE MILLISECONDS paced: this many events a second, and how much CPU time that took. Between the loops it sleeps, so that buffers of every tracer can be emptied: a cost with losses
  * is none.
  */
 #define _GNU_SOURCE

@@ -11,12 +11,12 @@ static uint32_t npt_clock;
 
 #define NPT_NOW() rtscope__now(npt_clock)
 #define NPT_LOOP npt__loop
-#define NPT_EVENT(turn, gap) RTSCOPE_EVENT(npt, loop, rtscope_u64(turn, turn), rtscope_u64(gap_ticks, gap))
+#define NPT_EVENT(iteration, gap) RTSCOPE_EVENT(npt, loop, rtscope_u64(turn, iteration), rtscope_u64(gap_ticks, gap))
 #include "npt.h"
 
 /* The same without an event: what a tracer's cost is measured against. */
 #define NPT_LOOP npt__loop_without
-#define NPT_EVENT(turn, gap) (void)0
+#define NPT_EVENT(iteration, gap) (void)0
 #include "npt.h"
 
 _Static_assert(sizeof(struct npt) == 30 * 8, "as in src/npt/turns.rs");
@@ -41,7 +41,7 @@ void rtscope_npt_touch(struct npt *npt)
 
 /*
  * Lets programs that record find this one. To be called by the thread that measures, before it becomes one of real time. An
- * errno of rtscope_thread_init() is no harm.
+ * errno of rtscope_thread_init() does no harm.
  */
 void rtscope_npt_start(void)
 {
@@ -58,7 +58,7 @@ void rtscope_npt_run(struct npt *npt)
 	const struct rtu_ring *ring;
 
 	npt_clock = rtscope__clock_kind();
-	RTSCOPE_EVENT(npt, start, rtscope_u64(turns, npt->turns), rtscope_u64(ticks_per_second, npt->frequency));
+	RTSCOPE_EVENT(npt, start, rtscope_u64(turns, npt->iterations), rtscope_u64(ticks_per_second, npt->frequency));
 	npt__loop(npt);
 	RTSCOPE_EVENT(npt, stop, rtscope_u64(turns, npt->windows[0].count + npt->windows[1].count),
 		      rtscope_u64(events, npt->events));
@@ -76,7 +76,7 @@ void rtscope_npt_run_without(struct npt *npt)
 }
 
 /*
- * Ticks of so many additions, each of which needs the one before: a cycle each, so this is the clock of the core. Of two
+ * Ticks of this many additions, each of which needs the one before: a cycle each, so this is the clock of the core. Of two
  * registers, because processors join additions of constants.
  */
 uint64_t rtscope_npt_core(uint64_t additions)

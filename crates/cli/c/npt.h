@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The loop of the non-preempt test, for every tracer: whoever includes this says before how the function is called
- * (NPT_LOOP), what NPT_EVENT(turn, gap) is, and how NPT_NOW() reads the counter. It may be included again for another event.
+ * The loop of the non-preempt test, for every tracer: the including file defines how the function is called
+ * (NPT_LOOP), what NPT_EVENT(iteration, gap) is, and how NPT_NOW() reads the counter. It may be included again for another event.
  *
- * The loop reads the counter and nothing else of the outside. The time between two readings is a turn's gap: what the loop
+ * The loop reads the counter and nothing else of the outside. The time between two readings is an iteration's gap: what the loop
  * itself needs, and whatever kept the CPU from it. The gap that follows an event has the event in it. No system call, no
  * memory that was not touched before.
  */
@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 /*
- * Gaps are counted by their length in ticks: each length up to 4095 by itself, then 1024 steps for each doubling, so a
+ * Gaps are counted by their length in ticks: each length up to 4095 separately, then 1024 steps for each doubling, so a
  * bucket is at most 0.1 % wide.
  */
 #define NPT_EXACT 4096
@@ -40,9 +40,9 @@ enum { NPT_UNTRACED, NPT_TRACED };
 
 struct npt {
 	/* What is wanted. 0: no limit. */
-	uint64_t turns, ticks;
-	uint64_t warm_up;      /* turns that are not counted */
-	uint64_t window[2];    /* ticks of each kind of window in turn; 0 and 0: all is traced */
+	uint64_t iterations, ticks;
+	uint64_t warm_up;      /* iterations that are not counted */
+	uint64_t window[2];    /* ticks of each kind of window, which alternate; 0 and 0: all is traced */
 	uint64_t interval;     /* least ticks between events */
 	uint64_t threshold;    /* a longer gap is kept */
 	const _Bool *stop;     /* set by somebody else */
@@ -53,7 +53,7 @@ struct npt {
 	uint64_t begin, end; /* counter */
 	uint64_t events;     /* in the loop */
 	uint64_t longs_count;
-	/* rtscope's own account of them. */
+	/* rtscope's summary of them. */
 	uint64_t lost;
 	uint64_t recorded; /* 1: somebody recorded when the loop ended */
 };
@@ -102,17 +102,17 @@ static inline void npt__touch(struct npt *npt)
 
 static inline void NPT_LOOP(struct npt *npt)
 {
-	const uint64_t turns = npt->turns ? npt->turns + npt->warm_up : UINT64_MAX;
+	const uint64_t iterations = npt->iterations ? npt->iterations + npt->warm_up : UINT64_MAX;
 	const int has_windows = npt->window[NPT_UNTRACED] && npt->window[NPT_TRACED];
 	uint64_t now = NPT_NOW(), end = npt->ticks ? now + npt->ticks : UINT64_MAX, next = now;
 	uint64_t change = has_windows ? now + npt->window[NPT_TRACED] : UINT64_MAX;
 	int kind = NPT_TRACED;
 
 	npt->begin = now;
-	for (uint64_t turn = 0; turn < turns; turn++) {
+	for (uint64_t iteration = 0; iteration < iterations; iteration++) {
 		const uint64_t before = now, gap = (now = NPT_NOW()) - before;
 
-		if (turn >= npt->warm_up) {
+		if (iteration >= npt->warm_up) {
 			npt__count(&npt->windows[kind], gap);
 			if (gap > npt->threshold) {
 				if (npt->longs_count < NPT_LONG_MAX)
@@ -133,7 +133,7 @@ static inline void NPT_LOOP(struct npt *npt)
 			if (next < now)
 				next = now;
 			npt->events++;
-			NPT_EVENT(turn, gap);
+			NPT_EVENT(iteration, gap);
 		}
 	}
 	npt->end = now;

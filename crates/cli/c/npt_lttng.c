@@ -14,10 +14,10 @@ static uint32_t npt_clock;
 
 #define NPT_NOW() rtscope__now(npt_clock)
 #define NPT_LOOP npt__loop
-#define NPT_EVENT(turn, gap) lttng_ust_tracepoint(NPT_PROVIDER, loop, turn, gap)
+#define NPT_EVENT(iteration, gap) lttng_ust_tracepoint(NPT_PROVIDER, loop, iteration, gap)
 #include "npt.h"
 
-/* As rtscope_npt_run(), but for npt:start, npt:stop and rtscope's account. */
+/* As rtscope_npt_run(), but for npt:start, npt:stop and rtscope's summary. */
 void rtscope_npt_run_library(struct npt *npt);
 
 void rtscope_npt_run_library(struct npt *npt)

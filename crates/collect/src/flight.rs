@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The listener's side of the flight recorder.
 //!
-//! Nobody has to be awake in time: each CPU leaves its bank by itself when the post-trigger window is over. The listener
+//! No thread has to be awake in time: each CPU leaves its bank when the post-trigger window is over. The listener
 //! sees that by polling a mapped word, copies the banks that were left, and gives them back.
 
 use crate::snapshot::{Epoch, Snapshot};
@@ -12,19 +12,19 @@ use rtscope_kernel::Memory;
 use rtscope_ring::{BankImage, Controls, TriggerState};
 use std::ops::Range;
 
-/// Reads the shared memory of one session.
+/// Reads the memory that eBPF programs and this process share.
 #[derive(Debug)]
 pub struct FlightRecorder {
     memory: Memory,
     started: MonotonicNs,
     /// Image buffers that came back, so that copying faults in no page.
     spare: Vec<BankImage>,
-    /// Accounts that could not be understood.
+    /// Reports that could not be understood.
     unreadable_reports: u64,
 }
 
 impl FlightRecorder {
-    /// Over the memory of a session that was switched on at `started`. Makes the private memory for a snapshot now.
+    /// Over the memory of eBPF programs that were switched on at `started`. Makes the private memory for a snapshot now.
     #[must_use]
     pub fn new(memory: Memory, started: MonotonicNs) -> FlightRecorder {
         let mut recorder = FlightRecorder { memory, started, spare: Vec::new(), unreadable_reports: 0 };
@@ -85,7 +85,7 @@ impl FlightRecorder {
         }
     }
 
-    /// Copies what is there now, without a trigger and without stopping anything: what a test or a dump looks at.
+    /// Copies what is there now, without a trigger and without stopping anything: for tests and state dumps.
     pub fn peek(&mut self, wanted_since: MonotonicNs) -> Snapshot {
         let now = monotonic_now();
         let epochs = self.copy_all(None, wanted_since);
@@ -99,10 +99,10 @@ impl FlightRecorder {
         }
     }
 
-    /// Takes the memory of a snapshot that is done with.
+    /// Takes back the memory of a snapshot that is no longer needed.
     pub fn recycle(&mut self, snapshot: Snapshot) {
         self.spare.extend(snapshot.epochs.into_iter().flatten().map(|epoch| epoch.image));
-        // One snapshot may be written while the next is taken; more is not kept.
+        // One snapshot may be written while the next is taken; more is not retained.
         self.spare.truncate(self.memory.controls.cpus() * 4);
     }
 
@@ -168,7 +168,7 @@ impl FlightRecorder {
         })
     }
 
-    /// Copies the bank that `choose` picks from the control words, again if the CPU flipped meanwhile: then the words that
+    /// Copies the bank that `choose` picks from the control words, again if the CPU flipped during the copy: then the words that
     /// were read need not belong together, and an epoch could seem whole that is not.
     fn copy_consistently(
         &mut self,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Skipped programs over time. The kernel counts per program since it was loaded, not per CPU and without a time; by
+//! Skipped runs of eBPF programs over time. The kernel counts per eBPF program since it was loaded, not per CPU and without a time; by
 //! reading the counters regularly, a snapshot can say how many fell into its own window.
 
 use rtscope_event::{Loss, LossCause, MonotonicNs};
 use std::collections::VecDeque;
 
-/// Keeps this many readings: at one a second, more than any window.
+/// Retains this many readings: at one a second, more than any window.
 const READINGS: usize = 128;
 
-/// Between the readings that are kept, but for the newest.
+/// Least time between the readings that are retained, except for the newest.
 const SPACING_NS: u64 = 500_000_000;
 
 /// Totals of `recursion_misses` over time.
@@ -20,11 +20,11 @@ pub struct MissCounter {
 }
 
 impl MissCounter {
-    /// Takes in the counters of all programs. One that could not be read makes the total unknown.
+    /// Takes in the counters of all eBPF programs. One that could not be read makes the total unknown.
     pub fn add(&mut self, now: MonotonicNs, misses: &[(String, Option<u64>)]) {
         let total = misses.iter().map(|(_, count)| *count).sum::<Option<u64>>();
         self.first.get_or_insert((now, total));
-        // Snapshots read the counters too, as often as they come; what is kept is spaced out, so that it reaches back.
+        // Snapshots read the counters too, as often as they come; the retained ones are spaced out, so that it reaches back.
         let crowded = |(last, _): &(MonotonicNs, Option<u64>)| now.since(*last) < SPACING_NS;
         if self.readings.len() > 1 && self.readings.iter().rev().nth(1).is_some_and(crowded) {
             self.readings.pop_back();
@@ -77,7 +77,8 @@ mod tests {
     #[test]
     fn many_readings_still_reach_back() {
         let mut counter = MissCounter::default();
-        (0..10_000_u64).for_each(|turn| counter.add(MonotonicNs(turn * 10_000_000), &misses(Some(turn))));
+        (0..10_000_u64)
+            .for_each(|reading| counter.add(MonotonicNs(reading * 10_000_000), &misses(Some(reading))));
         // 100 s in all; 128 readings half a second apart hold a minute of it.
         assert_eq!(counter.total(), Some(10_000));
         let since = counter.since(MonotonicNs(60_000_000_000)).count.unwrap();

@@ -23,7 +23,7 @@ pub struct TrackerStats {
     pub suppressed_busy: u64,
     pub raced: u64,
     pub hidden: u64,
-    /// Late responses whose account found the ring full.
+    /// Late responses whose report found the ring full.
     pub late_lost: u64,
     pub sum_ns: u64,
     /// `None` while nothing was seen.
@@ -34,7 +34,7 @@ pub struct TrackerStats {
 }
 
 impl TrackerStats {
-    /// Reads them all. The CPUs go on counting meanwhile, so sums of different fields may differ by the newest few.
+    /// Reads them all. The CPUs go on counting during that, so sums of different fields may differ by the newest few.
     #[must_use]
     pub fn read(memory: &SharedMemory, controls: &Controls) -> TrackerStats {
         let at = |cpu: usize, field: usize| memory.load(cpu * size_of::<abi::rts_stats>() + field);

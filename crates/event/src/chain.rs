@@ -50,11 +50,11 @@ pub enum StepKind {
     TimerLateness,
     /// From the vector's entry to this timer's handler (other timers were served first).
     TimerInterrupt,
-    /// Handler entry to the raise, IPI or waking it made. Id: interrupt number, vector kind number, or 0 for a timer.
+    /// Handler entry to the raise, IPI or wakeup it made. Id: interrupt number, vector kind number, or 0 for a timer.
     Handler,
     /// Softirq raised, not yet entered. Id: softirq vector.
     SoftirqWait,
-    /// Softirq entry to the raise, IPI or waking it made. Id: softirq vector.
+    /// Softirq entry to the raise, IPI or wakeup it made. Id: softirq vector.
     Softirq,
     /// IPI sent, not yet entered on the other CPU. Id: vector kind number.
     Ipi,
@@ -64,7 +64,7 @@ pub enum StepKind {
     Run,
     /// Task switched out while runnable. Id: its tid.
     Preempted,
-    /// The waking met a task that had not left its CPU; takes no time. Id: its tid.
+    /// The wakeup met a task that had not left its CPU; takes no time. Id: its tid.
     Busy,
     /// All further steps of a chain that had too many. Id: their number.
     More,
@@ -150,7 +150,7 @@ pub struct Chain {
     pub merged: u32,
     /// The first of them.
     pub others: Vec<OtherOrigin>,
-    /// Its last waking met a task that had not left its CPU.
+    /// Its last wakeup met a task that had not left its CPU.
     pub busy: bool,
 }
 

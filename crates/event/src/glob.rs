@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Name patterns, compiled to the bit-parallel automaton that the eBPF side runs (see `struct rts_config`).
 //!
-//! Matching happens in the kernel, at fork and rename, because a task must be known as a target before its first waking.
+//! Matching happens in the kernel, at fork and rename, because a task must be known as a target before its first wakeup.
 //! The same automaton matches here: for tasks that are there before the programs are, and in the replay.
 
 use std::fmt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel events of the hot set, one variant a tracepoint (entry and exit apart).
+//! The built-in kernel events, one variant for each tracepoint (entry and exit are two).
 
 use crate::names::Comm;
 use crate::{CpuId, CpuMask, End, Irq, MonotonicNs, OriginKind, Pid, Priority, Tid};

@@ -58,7 +58,7 @@ impl fmt::Display for CpuMask {
     }
 }
 
-/// The text is no set of CPUs.
+/// The text is not a set of CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseCpuMaskError;
 

@@ -41,7 +41,7 @@ impl From<&str> for Comm {
 }
 
 impl fmt::Display for Comm {
-    /// Control characters and bytes that are no UTF-8 are escaped: a hostile name must not drive the terminal.
+    /// Control characters and bytes that are not UTF-8 are escaped: a hostile name must not drive the terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.as_bytes().utf8_chunks() {
             for character in chunk.valid().chars() {

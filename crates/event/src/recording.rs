@@ -12,22 +12,22 @@ pub enum LossCause {
     RecursionMiss,
     /// The record's writer had been interrupted and had not finished when the bank was copied.
     Unfinished,
-    /// A CPU's switches do not follow each other: who left is not who came before. Something kept the tracepoints from firing
+    /// A CPU's switches do not follow each other: the task that left is not the one that came before. Something kept the tracepoints from firing
     /// (or the programs from running) there, and counted nothing. The count is that of the gaps, not of the events.
     Gap,
     /// The bytes were not a record; the reader went on at the next known one.
     Unreadable,
     /// The record was overwritten while it was copied.
     Overwritten,
-    /// Whoever wrote the trace counted them as discarded and did not say why.
+    /// The tracer that wrote the trace counted them as discarded and did not say why.
     Discarded,
-    /// A late response's account found its ring of reports full.
+    /// The report of a late response found its ring full.
     ReportRingFull,
     /// The recorder's buffer was full when the event came: the reader was too slow, or the buffer too small.
     BufferFull,
     /// The kernel's tracer overwrote the event before anybody had read it.
     Overrun,
-    /// A program's thread had no buffer of its own: it could not be made, or was being made.
+    /// A thread of an instrumented program had no buffer: it could not be made, or was being made.
     NoBuffer,
     /// The event was larger than a record can be.
     TooLarge,
@@ -55,7 +55,7 @@ pub struct CpuHistory {
     pub events: u64,
 }
 
-/// Events of all CPUs in time order, with the names that go with them and an account of what is missing.
+/// Events of all CPUs in time order, with the names that go with them and a summary of what is missing.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     /// In time order; events with the same time are ordered by CPU.

@@ -309,7 +309,7 @@ fn number<T: FromStr>(key: &str, text: &str) -> Result<T, ParseEventError> {
 /// The event that a line says.
 ///
 /// # Errors
-/// When the line has no time, CPU or known name, or a field that is missing or is no number.
+/// When the line has no time, CPU or known name, or a field that is missing or not a number.
 pub fn parse_event(line: &str) -> Result<Event, ParseEventError> {
     let mut words = line.split_ascii_whitespace();
     let time = MonotonicNs(number("time", words.next().unwrap_or_default())?);

@@ -24,7 +24,7 @@ typedef _Bool bool;
 
 enum { BPF_ANY = 0 };
 enum { EFAULT = 14 };
-/* From include/uapi/linux/bpf.h, which cannot be included beside our own types. */
+/* From include/uapi/linux/bpf.h, which cannot be included together with the types here. */
 enum bpf_map_type_used {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
@@ -116,7 +116,7 @@ struct bpf_iter__task {
 
 #pragma clang attribute pop
 
-#define TS_COMPAT 0x0002      /* arch/x86/include/asm/thread_info.h: a 32-bit system call, with numbers of its own */
+#define TS_COMPAT 0x0002      /* arch/x86/include/asm/thread_info.h: a 32-bit system call, with separate numbers */
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h, unchanged since 2.6.27 */
 
 #endif

@@ -102,7 +102,7 @@ int dump_tasks(struct bpf_iter__task *context)
 	dump.kthread = is_kthread(task);
 	copy_comm(dump.comm, task);
 	/*
-	 * Only while a session starts: later, tasks are taken in at fork or when they are met, and one that is dying here
+	 * Only while the eBPF programs are switched on: later, tasks are taken in at fork or when they are met, and one that is dying here
 	 * would take a way that nobody frees.
 	 */
 	if (config.track && trigger.adopt && !task->exit_state && !(task->__state & TASK_STATE_DEAD))

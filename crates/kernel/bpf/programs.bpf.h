@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What all programs share: the configuration, the maps, and the prologue of every program.
+ * What all eBPF programs share: the configuration, the maps, and the prologue of each.
  *
  * All memory is made before the first program is attached; nothing is allocated afterwards. Maps are sized by user space
  * (crates/kernel/src/ebpf.rs) from the number of CPUs and the buffer size asked for.
@@ -18,7 +18,7 @@
 /* Constant while loaded: the verifier removes what a configuration does not use. */
 const volatile struct rts_config config = {};
 
-/* The flight recorder's trigger, in a map of its own so that user space can map just this. */
+/* The flight recorder's trigger, in a separate map so that user space can map just this. */
 struct rts_trigger trigger SEC(".data.trigger") = { .stop_at_ns = RTS_NEVER };
 
 struct bank {
@@ -52,7 +52,7 @@ struct here {
 
 /*
  * The time of this event. The clock costs 10 to 25 ns, as much as all the rest of an event that changes nothing, so it is read
- * when somebody asks: at once by the recorder, and by the tracker only where a chain is concerned.
+ * when it is needed: at once by the recorder, and by the tracker only where a chain is concerned.
  */
 static __always_inline __u64 now(struct here *here)
 {
@@ -65,8 +65,8 @@ extern void bpf_preempt_disable(void) __weak __ksym;
 extern void bpf_preempt_enable(void) __weak __ksym;
 
 /*
- * From Linux 7 programs can be preempted where their tracepoint can. Who is preempted between its time stamp and the tracker has
- * its event tracked behind others that came later. Where the kernel can be asked not to (since 6.10), it is; programs
+ * From Linux 7 eBPF programs can be preempted where their tracepoint can. The event of one that is preempted between its time
+ * stamp and the tracker is tracked behind others that came later. Where the kernel can be asked not to (since 6.10), it is; programs
  * that fire with interrupts off do without. It keeps the order; it does not keep an event from being skipped.
  */
 static __always_inline void stay_here(void)

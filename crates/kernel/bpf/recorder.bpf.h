@@ -37,7 +37,7 @@
  * Nobody has to be woken in time for that. trigger.stop_at_ns is RTS_NEVER outside a trigger, so this costs one
  * comparison with a word on a line that is shared but hardly ever written.
  *
- * Programs nest (interrupts, NMIs), so the flip is claimed first; who nests between the claim and the publication still
+ * Programs nest (interrupts, NMIs), so the flip is claimed first; one that nests between the claim and the publication still
  * writes to the old bank, which is right: it is not frozen before it is published.
  */
 static __noinline int flip(struct here *here)
@@ -83,8 +83,8 @@ static __always_inline struct bank *bank_at(struct here *here, __u32 bank)
  *   - a head is written on its own CPU only: no program changes its CPU while it runs, also not where programs can be
  *     preempted (from Linux 7 on they run with migration disabled);
  *   - the program's tracepoint fires with interrupts off, so on this CPU only an NMI can come in;
- *   - and no program of this session runs in one (config.without_nmi; one of the flight recorder's does).
- * Whom such a program interrupts uses the locked one, a single instruction: it is before or after, never in between.
+ *   - and no loaded program runs in one (config.without_nmi; one of the flight recorder's does).
+ * A program that such a one interrupts uses the locked one, a single instruction: it is before or after, never in between.
  *
  * ORDER: the locked one is full: the head is seen before what is written to the slot; pairs with end_of_copy() in
  * crates/ring/src/shared.rs. The plain one orders nothing: a stream's reader believes the record's word, not the head.
@@ -154,8 +154,8 @@ static __always_inline void *reserve_streamed(struct here *here, __u32 size, __u
 }
 
 /*
- * Returns the record with its word marked open, or NULL when there is no bank for this CPU (it came after the start), or no
- * room in a stream.
+ * Returns the record with its word marked open, or NULL when there is no bank for this CPU (it came after the start), or a
+ * stream is full.
  */
 static __always_inline void *reserve(struct here *here, __u32 size, __u32 type, __u32 flags)
 {

@@ -54,7 +54,7 @@ static __always_inline __u32 histogram_bucket(__u64 value)
 }
 
 /*
- * Claims the trigger, unless it is too soon or a picture is still being taken. Returns the generation, 0 if not.
+ * Claims the trigger, unless it is too soon or a snapshot is still being taken. Returns the generation, 0 if not.
  *
  * ORDER: state is claimed by compare-and-swap (several CPUs may be late at once). Nothing happens before stop_at_ns is
  * published, by pull_trigger(), after the report and the event of the detection.
@@ -90,7 +90,7 @@ static __always_inline void pull_trigger(struct here *here)
 	STORE_RELEASE(&trigger.stop_at_ns, now(here) + config.post_ns);
 }
 
-/* The full account of a late response, for user space, which polls late_head. */
+/* The full report of a late response, for user space, which polls late_head. */
 static __always_inline __u64 report(struct here *here, struct rts_chain *chain, struct task_struct *task, __u32 end,
 				    __u32 end_cpu, __u64 generation)
 {
@@ -169,9 +169,9 @@ static __noinline int complete(struct here *here, struct rts_chain *chain, struc
 	return 0;
 }
 
-/* ---- who is a target ---- */
+/* ---- which tasks are targets ---- */
 
-/* Runs the name pattern over a comm: at most 16 turns of a table look-up and three operations. */
+/* Runs the name pattern over a comm: at most 16 iterations of a table look-up and three operations. */
 static __noinline bool comm_matches(const char *comm)
 {
 	__u32 state = 1;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * rtscope's hot set: one program a tracepoint, each of which records the event and feeds the response tracker.
+ * rtscope's built-in events: one eBPF program for each tracepoint, which records the event and feeds the response tracker.
  *
  * Recorder and tracker share a program because entering one costs more than either does (dispatch, clock), and because a
  * detection must stand in the recording exactly where it happened. What a configuration does not use, the verifier removes.
  *
- * All are typed raw tracepoints: each has a recursion guard of its own, whose misses the kernel counts (recursion_misses),
+ * All are typed raw tracepoints: each has its private recursion guard, whose misses the kernel counts (recursion_misses),
  * while classic tracepoint programs share one guard per CPU and lose events without a trace.
  */
 #include "tracker_work.bpf.h"

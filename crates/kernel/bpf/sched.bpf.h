@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The scheduler's tracepoints. They fire with interrupts off, so these programs never nest but for NMIs; except the waking
+ * The scheduler's tracepoints. They fire with interrupts off, so these programs never nest but for NMIs; except the wakeup
  * of the current task itself, which needs preemption off only, and which the tracker ignores.
  */
 

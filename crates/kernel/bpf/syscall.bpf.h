@@ -20,7 +20,7 @@ struct path_scratch {
 	char path[RTS_PATH_MAX];
 };
 
-/* One per CPU and program: a program does not nest with itself, whoever preempts it (its guard; skips are counted). */
+/* One per CPU and program: a program does not nest with itself, whatever preempts it (its guard; skips are counted). */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__type(key, __u32);
@@ -256,7 +256,7 @@ struct {
 } probed SEC(".data.probe");
 
 /*
- * Whether programs on sys_enter run with preemption off, asked from within one, for a system call of our own.
+ * Whether programs on sys_enter run with preemption off, asked from within one, for a system call that rtscope makes.
  *
  * No program may change its CPU while it runs. Up to Linux 6.18 the kernel sees to that by running it with preemption off;
  * since tracepoints let themselves be preempted, by forbidding the task to migrate. So a task that may migrate here

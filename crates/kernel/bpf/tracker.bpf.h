@@ -199,7 +199,7 @@ static __always_inline void end_softirq(struct cpu_state *state, __u32 tid)
 {
 #pragma unroll
 	for (int i = 0; i < SOFTIRQ_SLOTS; i++) {
-		/* ORDER: none; on this CPU only. Atomic for who preempts between load and store. Pairs with claim_softirq(). */
+		/* ORDER: none; on this CPU only. Atomic for a task that preempts between load and store. Pairs with claim_softirq(). */
 		if (state->in & (IN_SOFTIRQ << i) && state->softirqs[i].tid == tid)
 			__sync_fetch_and_and(&state->in, ~(IN_SOFTIRQ << i));
 	}
@@ -299,7 +299,7 @@ static __always_inline void track_task(struct task_struct *task, const char *com
 	}
 	if (!way->target)
 		return;
-	/* A response of its own does not count any more. Interrupts may be on here: try once, do not wait. */
+	/* Its own response does not count any more. Interrupts may be on here: try once, do not wait. */
 	way->target = 0;
 	/* ORDER: full, as lock_way(); pairs with the release in unlock_way(). */
 	if (__sync_val_compare_and_swap(&way->lock, 0, 1) == 0) {
@@ -309,7 +309,7 @@ static __always_inline void track_task(struct task_struct *task, const char *com
 }
 
 /*
- * A task that nobody told us of (the iterator need not see all, and one can be met before its fork is): taken in when it is
+ * A task that is not known yet (the iterator need not see all, and one can be met before its fork is): taken in when it is
  * first met, with its name as it is then. Once a task, not once an event.
  */
 static __noinline bool adopt(struct here *here, struct task_struct *task, struct slot *slot)
@@ -342,14 +342,14 @@ static __always_inline void track_exec(struct here *here, struct task_struct *ta
 	state->current_slot = slot.index + 1;
 }
 
-/* ---- wakings ---- */
+/* ---- wakeups ---- */
 
 static __always_inline bool ends_here(struct task_way *way, __u32 end)
 {
 	return config.end == end && way->target;
 }
 
-/* The task that was thought to have ended its response did: this waking confirms it. */
+/* The task that was thought to have ended its response did: this wakeup confirms it. */
 static __always_inline void confirm_end(struct here *here, struct slot *slot, struct task_struct *task)
 {
 	struct task_chain *ended = bpf_map_lookup_elem(&task_chains, &slot->index);
@@ -361,7 +361,7 @@ static __always_inline void confirm_end(struct here *here, struct slot *slot, st
 	slot->way->link = LINK_NONE;
 }
 
-/* A waking meets a task that has declared its wait but has not left its CPU. Under the way's lock. */
+/* A wakeup meets a task that has declared its wait but has not left its CPU. Under the way's lock. */
 static __noinline int busy_waking(struct here *here, struct cpu_state *state, struct slot *slot,
 				  struct task_struct *task)
 {
@@ -370,7 +370,7 @@ static __noinline int busy_waking(struct here *here, struct cpu_state *state, st
 	struct rts_chain *chain;
 	__u32 tid = way->tid;
 
-	/* Into scratch first (interrupts are off): without a chain this waking changes nothing. */
+	/* Into scratch first (interrupts are off): without a chain this wakeup changes nothing. */
 	if (!holder || !context_chain(here, state, &state->scratch))
 		return 0;
 	chain = &holder->chain;
@@ -418,10 +418,10 @@ static __always_inline void track_waking(struct here *here, struct task_struct *
 		return;
 	if (!find_task(tid, &slot) && !adopt(here, task, &slot))
 		return;
-	/* A spinlock is handed over: no event of its own, and the one that the task waits for may come yet. */
+	/* A spinlock is handed over: that is no event, and the one that the task waits for may come yet. */
 	if (slot.way->sched == SCHED_LOCKED)
 		return;
-	/* Most wakings: nobody's chain goes on, and the task has none. */
+	/* Most wakeups: nobody's chain goes on, and the task has none. */
 	if (!has_context(state) && !slot.way->target && slot.way->link != LINK_ENDED)
 		return;
 	if (lock_way(slot.way)) {
@@ -445,7 +445,7 @@ static __noinline int leave_with_chain(struct here *here, struct slot *slot, str
 	if (!holder)
 		return 0;
 	if (blocked && holder->chain.flags & RTS_CHAIN_BUSY) {
-		/* Wait for what comes next: a waking confirms this end, a switch in refutes it. */
+		/* Wait for what comes next: a wakeup confirms this end, a switch in refutes it. */
 		holder->ended_ns = now(here);
 		holder->ended_cpu = here->cpu;
 		way->link = LINK_ENDED;
@@ -458,7 +458,7 @@ static __noinline int leave_with_chain(struct here *here, struct slot *slot, str
 	return 0;
 }
 
-/* The waking that seemed to meet a busy task was an ordinary one: the step that said so goes. */
+/* The wakeup that seemed to meet a busy task was an ordinary one: the step that said so goes. */
 static __always_inline void not_busy(struct rts_chain *chain)
 {
 	__u32 last = chain->steps_len - 1;
@@ -516,7 +516,7 @@ static __always_inline bool find_current(struct cpu_state *state, __u32 tid, str
 
 /*
  * A task leaves that was never seen to come: the kernel did not report that switch (some hosts hide those from threads of
- * their own). It ran all the same, so its chain goes on; when it began to run is not known. Under the way's lock.
+ * their own). It ran, so its chain goes on; when it began to run is not known. Under the way's lock.
  */
 static __noinline int arrived_unseen(struct here *here, struct slot *slot)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Which chain does the code that runs here and now belong to? Asked by every raise, IPI, waking and queueing of work.
+ * Which chain does the code that runs here and now belong to? Asked by every raise, IPI, wakeup and queueing of work.
  */
 #ifndef RTSCOPE_TRACKER_CONTEXT_BPF_H
 #define RTSCOPE_TRACKER_CONTEXT_BPF_H
@@ -128,13 +128,13 @@ static __always_inline struct task_way *way_at(__u32 index)
 	return &set->ways[index % TASK_WAYS];
 }
 
-/* The way of the task that runs here; it is asked, not cached, because a busy waking elsewhere may give it a chain. */
+/* The way of the task that runs here; it is asked, not cached, because a busy wakeup elsewhere may give it a chain. */
 static __always_inline struct task_way *current_way(struct cpu_state *state)
 {
 	return state->current_slot ? way_at(state->current_slot - 1) : NULL;
 }
 
-/* True when the code that runs here and now may belong to a chain: the cheap question, asked at every waking. */
+/* True when the code that runs here and now may belong to a chain: the cheap question, asked at every wakeup. */
 static __always_inline bool has_context(struct cpu_state *state)
 {
 	struct task_way *way;

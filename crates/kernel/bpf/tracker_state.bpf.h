@@ -7,8 +7,8 @@
  * and a hash costs more: docs/adr/0002). A way belongs to a task from its fork, or from the start of the tracker, until its
  * last switch. When all ways of a set are taken the task is untracked, and counted.
  *
- * Who writes a task's slot: the CPU that wakes it (holding its pi_lock) and the CPU that switches it in or out (holding
- * the run queue's lock). The scheduler orders a waking and the switch in that follows it, but not a waking and the switch
+ * Writers of a task's slot: the CPU that wakes it (holding its pi_lock) and the CPU that switches it in or out (holding
+ * the run queue's lock). The scheduler orders a wakeup and the switch in that follows it, but not a wakeup and the switch
  * out of the same task, which run at the same time on two CPUs: these two take the way's lock. Nobody holds it with
  * interrupts on for long, and nobody waits for it for ever (lock_way).
  */
@@ -30,7 +30,7 @@ struct task_way {
 	__u8 sched;    /* enum task_sched: of the last switch; written by the switching CPU */
 	__u8 link;     /* enum task_link: under the lock, but for the switch in */
 	__u8 target;   /* its responses are measured; written at fork, exec and rename */
-	__u8 unlinked; /* its last waking had no chain */
+	__u8 unlinked; /* its last wakeup had no chain */
 	__u32 lock, pad;
 };
 
@@ -73,7 +73,7 @@ struct ipi_chain {
 
 /*
  * Softirqs that can be open on a CPU at once. It is one where softirqs do not preempt each other; on PREEMPT_RT each belongs to
- * the thread that runs it, which can be preempted by another one with a softirq of its own.
+ * the thread that runs it, which can be preempted by another one with another softirq.
  */
 #define SOFTIRQ_SLOTS 4
 #define IN_SOFTIRQS (IN_SOFTIRQ * ((1 << SOFTIRQ_SLOTS) - 1))
@@ -205,7 +205,7 @@ static __noinline struct task_way *claim_task(__u32 tid, __u32 *index)
 	return NULL;
 }
 
-/* A waking or a switch out never waits longer than this for the other; a hypervisor may have taken the other's CPU. */
+/* A wakeup or a switch out never waits longer than this for the other; a hypervisor may have taken the other's CPU. */
 #define LOCK_TRIES 200
 
 static __noinline bool lock_way_slowly(struct task_way *way)
@@ -287,7 +287,7 @@ static __always_inline void begin(struct rts_chain *chain, __u32 kind, __u32 id,
 
 /*
  * Merges two chains that now share one future: the older origin wins, the other is listed with it. Two branches of one
- * origin are no merge.
+ * origin are not a merge.
  */
 static __noinline int merge(struct rts_chain *into, struct rts_chain *other)
 {

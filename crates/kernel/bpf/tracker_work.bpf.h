@@ -2,7 +2,7 @@
 /*
  * Work items: a chain waits with the item until a worker begins with it, because the worker need not have been woken for it.
  *
- * Items are found by address in a set-associative table, as tasks are by tid. Queueing is rare beside switches (kilohertz), and
+ * Items are found by address in a set-associative table, as tasks are by tid. Queueing is rare compared with switches (kilohertz), and
  * without a chain it costs one look-up.
  */
 #ifndef RTSCOPE_TRACKER_WORK_BPF_H
@@ -17,7 +17,7 @@
 
 enum work_state { WORK_FREE, WORK_HELD, WORK_FULL };
 
-/* The chain is written and read by who has made `state` WORK_HELD, by compare-and-swap. */
+/* The chain is written and read by the CPU that has made `state` WORK_HELD, by compare-and-swap. */
 struct work_way {
 	__u64 work; /* 0: free. Claimed by compare-and-swap */
 	__u32 state, pad;
@@ -51,7 +51,7 @@ static __always_inline __u32 work_set_index(__u64 work)
 	return work * 0x9e3779b97f4a7c15ULL >> (64 - WORK_SET_BITS);
 }
 
-/* The chain beside a way; the slot is of no use when there is none. */
+/* The chain that belongs to a way; the slot is of no use when there is none. */
 static __always_inline bool work_slot_at(struct work_set *set, __u32 set_index, __u32 way, struct work_slot *slot)
 {
 	__u32 index = set_index * WORK_WAYS + way;
@@ -123,7 +123,7 @@ static __noinline int queue_with_chain(struct here *here, struct cpu_state *stat
 {
 	struct work_slot slot = {};
 
-	/* Into scratch first (interrupts are off): mostly it is no chain in the end. */
+	/* Into scratch first (interrupts are off): mostly there is no chain in the end. */
 	if (!context_chain(here, state, &state->scratch) || !claim_work(here, work, &slot))
 		return 0;
 	*slot.chain = state->scratch;
@@ -176,7 +176,7 @@ static __noinline int begin_work(struct here *here, struct cpu_state *state, str
 			way->link = LINK_NONE;
 		return 0;
 	}
-	/* It was woken for this item: its own chain has come the same way, and knows the waking. */
+	/* It was woken for this item: its own chain has come the same way, and knows the wakeup. */
 	if (way->link == LINK_RUNNING && same_origin(&holder->chain, chain))
 		return 0;
 	holder->chain = *chain;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One run of the programs in the kernel: size the memory, load, attach, and hand out what is shared.
+//! The eBPF programs from loading to removal: size the memory, load, attach, and hand out what is shared.
 //!
-//! Order matters: memory first, then attach with everything switched off, then tell the tracker which tasks there are, then
-//! switch on, then tell it again (for tasks that were born in between). Attaching while the programs are off keeps the
+//! Order matters: memory first, then attach with everything switched off, then show the tracker which tasks there are, then
+//! switch on, then show it again (for tasks that were born in between). Attaching while the eBPF programs are off prevents the
 //! first events from being half-tracked.
 
 use crate::caps::{self, Capability, LibbpfLog};
@@ -29,7 +29,7 @@ pub struct EbpfConfig {
     pub recorder: Option<RecorderConfig>,
     /// The response tracker.
     pub tracker: Option<TrackerConfig>,
-    /// Load only these programs; empty: all that the recorder and the tracker need.
+    /// Load only these eBPF programs; empty: all that the recorder and the tracker need.
     pub only: Vec<&'static str>,
 }
 
@@ -65,7 +65,7 @@ pub struct StreamConfig {
 /// When a late response becomes a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct SnapshotConfig {
-    /// Recording goes on for so long after a detection.
+    /// How long recording goes on after a detection.
     pub post_ns: u64,
     /// Least time between two snapshots.
     pub interval_ns: u64,
@@ -102,7 +102,7 @@ pub struct OriginFilter {
     pub irqs: Vec<Irq>,
 }
 
-/// Why a session could not be had.
+/// Why the eBPF programs could not be loaded, attached or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel or our privileges lack something that is needed.
@@ -116,7 +116,7 @@ pub enum Error {
     Bpf {
         /// What was being done.
         doing: String,
-        /// What libbpf said.
+        /// libbpf's error.
         error: libbpf_rs::Error,
         /// The last lines of libbpf's log.
         log: String,
@@ -126,7 +126,7 @@ pub enum Error {
     Io {
         /// What was being done.
         doing: String,
-        /// What the kernel said.
+        /// The kernel's error.
         error: std::io::Error,
     },
 }
@@ -135,7 +135,7 @@ fn log_note(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!("\nlibbpf said:\n{log}") }
 }
 
-/// Programs in the kernel. Dropping it takes them out.
+/// rtscope's eBPF programs in the kernel, loaded and perhaps attached. Dropping it removes them.
 #[derive(Debug)]
 pub struct EbpfPrograms {
     trigger: Trigger,
@@ -147,7 +147,7 @@ pub struct EbpfPrograms {
     started_ns: MonotonicNs,
 }
 
-/// The memory that the programs and we share, for the readers.
+/// The memory that the eBPF programs and this process share, for the readers.
 #[derive(Debug)]
 pub struct Memory {
     /// All banks of all CPUs; `None` when there is no recorder.
@@ -170,10 +170,10 @@ impl EbpfPrograms {
     /// # Errors
     /// See [`Error`]; a missing feature is the same sentence that `rtscope caps` prints.
     pub fn start(config: &EbpfConfig) -> Result<EbpfPrograms, Error> {
-        let mut session = EbpfPrograms::prepare(config)?;
-        session.attach()?;
-        session.switch_on()?;
-        Ok(session)
+        let mut programs = EbpfPrograms::prepare(config)?;
+        programs.attach()?;
+        programs.switch_on()?;
+        Ok(programs)
     }
 
     /// Loads everything, attaches nothing.
@@ -232,7 +232,7 @@ impl EbpfPrograms {
         Ok(())
     }
 
-    /// Switches an attached session on, and tells the tracker which tasks there are: before, so that the first events find
+    /// Switches the attached eBPF programs on, and shows the tracker which tasks there are: before, so that the first events find
     /// them, and after, for those that were born in between.
     ///
     /// # Errors
@@ -253,12 +253,12 @@ impl EbpfPrograms {
         self.started_ns
     }
 
-    /// Takes the programs off their tracepoints; the memory stays.
+    /// Takes the eBPF programs off their tracepoints; the memory stays.
     pub fn detach(&mut self) {
         self.links.clear();
     }
 
-    /// Switches all programs on or off, without detaching them.
+    /// Switches all eBPF programs on or off, without detaching them.
     pub fn enable(&self, on: bool) {
         self.trigger.enable(on);
     }
@@ -269,13 +269,13 @@ impl EbpfPrograms {
         self.cpus
     }
 
-    /// Optional programs that were left out because the kernel lacks their tracepoint.
+    /// Optional eBPF programs that were left out because the kernel lacks their tracepoint.
     #[must_use]
     pub fn absent(&self) -> &[&'static ProgramSpec] {
         &self.absent
     }
 
-    /// Maps the shared memory. `config` is the one the session was started with.
+    /// Maps the shared memory. `config` is the one that they were loaded with.
     ///
     /// # Errors
     /// When the kernel refuses a mapping.
@@ -315,7 +315,7 @@ impl EbpfPrograms {
         Ok(tasks::parse_dump(&bytes))
     }
 
-    /// The words of a data section that the programs write.
+    /// The words of a data section that the eBPF programs write.
     pub(crate) fn section(&self, name: &str, bytes: usize) -> Result<SharedMemory, Error> {
         map_memory(&self.object, name, bytes, false)
     }
@@ -325,13 +325,13 @@ impl EbpfPrograms {
         map_memory(&self.object, name, bytes, true)
     }
 
-    /// How often each program was skipped because it was running already; `None` where the kernel does not say.
+    /// How often each eBPF program was skipped because it was running already; `None` where the kernel does not say.
     #[must_use]
     pub fn recursion_misses(&self) -> Vec<(String, Option<u64>)> {
         self.infos().map(|(name, info)| (name, info.map(|info| info.recursion_misses))).collect()
     }
 
-    /// Nanoseconds and runs of each program, while the kernel's statistics are switched on.
+    /// Nanoseconds and runs of each eBPF program, while the kernel's statistics are switched on.
     #[must_use]
     pub fn run_time(&self) -> Vec<(String, u64, u64)> {
         self.infos()
@@ -348,7 +348,7 @@ impl EbpfPrograms {
 
 impl Drop for EbpfPrograms {
     fn drop(&mut self) {
-        // Off before the links go: taking 40 links off takes a while, and half a set would record nonsense.
+        // Off before the links go: taking 40 links off takes a while, and half of them would record nonsense.
         self.enable(false);
     }
 }
@@ -385,8 +385,8 @@ fn choose_programs(open: &mut OpenObject, config: &EbpfConfig) -> Vec<&'static P
     absent
 }
 
-/// Whether a test wants a program that is skipped, to see that skips are told to the user. Debug builds only: nobody's
-/// environment changes what a release does.
+/// Whether a test wants an eBPF program that is skipped, to see that skips are reported. Debug builds only: no environment
+/// variable changes what a release does.
 fn tests_skips() -> bool {
     cfg!(debug_assertions) && std::env::var_os("RTSCOPE_TEST_SKIPS").is_some()
 }
@@ -396,15 +396,15 @@ fn tests_skips() -> bool {
 enum MapSize {
     /// As it is compiled.
     Fixed,
-    /// So many entries.
+    /// This many entries.
     Entries(u32),
-    /// So many banks of so many bytes, with what belongs to each.
+    /// This many banks of this many bytes.
     Banks { count: u32, bytes: u32 },
     /// As it is compiled, and left out unless a benchmark's programs are loaded.
     ForBenchmarks { made: bool },
 }
 
-/// The size of the map with this name; `None` for a map that nobody has thought of here: it would stay at the one entry
+/// The size of the map with this name; `None` for a map that is missing here: it would stay at the one entry
 /// that it is compiled with, and all CPUs but the first would be without memory.
 fn map_size(name: &str, config: &EbpfConfig, cpus: usize) -> Option<MapSize> {
     let sets = u32::try_from(task_sets()).unwrap_or(u32::MAX);
@@ -478,7 +478,7 @@ fn store_config(open: &mut OpenObject, config: &EbpfConfig) -> Result<(), Error>
     Ok(())
 }
 
-/// The configuration as the programs see it.
+/// The configuration as the eBPF programs see it.
 fn rodata(config: &EbpfConfig) -> Result<abi::rts_config, Error> {
     let mut values = abi::rts_config { bank_size: 1 << 16, ..Default::default() };
     if let Some(recorder) = &config.recorder {

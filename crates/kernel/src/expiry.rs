@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! When the interrupt came for which a thread sleeps.
 //!
-//! Two programs of their own instead of the recorder: who waits asks once a sleep, so there is nothing to keep, nothing to empty
+//! Two separate eBPF programs instead of the recorder: the waiting thread asks once for each sleep, so there is nothing to store, nothing to empty
 //! and nothing to lose, and no reader that would disturb what is measured.
 
 use crate::programs::{EXPIRY, EXPIRY_ENTRY, TIMER_ENTRY};

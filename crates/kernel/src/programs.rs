@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The programs, and for each what is lost where its tracepoint does not exist.
+//! The eBPF programs, and for each what is lost where its tracepoint does not exist.
 
-/// One program of the hot set.
+/// One eBPF program of a built-in event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgramSpec {
     /// Its function in the eBPF object.
@@ -45,10 +45,10 @@ const WORK: &str =
 const TIMER_VECTOR: &str =
     "the timer interrupt itself is not seen; timers are still followed from their handlers";
 
-/// Every program of the hot set.
+/// The eBPF programs of all built-in events.
 pub const PROGRAMS: &[ProgramSpec] = &[
     program("sched", "sched_switch", "nothing can be followed").required(),
-    program("sched", "sched_waking", "no waking can be linked to its cause").required(),
+    program("sched", "sched_waking", "no wakeup can be linked to its cause").required(),
     program("sched", "sched_wakeup_new", "chains do not go on in new threads").required(),
     program("irq", "irq_handler_entry", "device interrupts start no chain").required(),
     program("irq", "irq_handler_exit", "the end of an interrupt is not seen").required(),
@@ -69,7 +69,7 @@ pub const PROGRAMS: &[ProgramSpec] = &[
     program("sched", "sched_process_exit", "names of tasks that ended are unknown")
         .only_recorded()
         .interrupts_on(),
-    program("power", "cpu_idle", "'exit from idle' cannot be told"),
+    program("power", "cpu_idle", "'exit from idle' is not recognised"),
     program("ipi", "ipi_send_cpu", "chains do not go on over inter-processor interrupts (Linux 6.4)")
         .interrupts_on(),
     program(
@@ -111,44 +111,44 @@ pub const PROGRAMS: &[ProgramSpec] = &[
 
 /// The task iterator.
 pub(crate) const DUMP_TASKS: &str = "dump_tasks";
-/// They record system calls, or only read the paths that these are given, for a stream.
+/// The eBPF programs that record system calls, or only read their path arguments, for a stream.
 pub const SYSCALLS: [&str; 2] = ["syscall_entry", "syscall_exit"];
-/// It finds out whether those can be preempted.
+/// The eBPF program that finds out whether those can be preempted.
 pub(crate) const PROBE_PREEMPTION: &str = "probe_preemption";
 
-/// The programs of a stream that takes `hot`, and system calls or their paths if they are wanted; for
+/// The eBPF programs of a stream that takes the events `built_in`, and system calls or their paths if requested; for
 /// [`crate::EbpfConfig::only`].
 #[must_use]
-pub fn stream_programs(hot: &[&ProgramSpec], syscalls: bool) -> Vec<&'static str> {
+pub fn stream_programs(built_in: &[&ProgramSpec], syscalls: bool) -> Vec<&'static str> {
     let syscalls = if syscalls { &SYSCALLS[..] } else { &[] };
-    hot.iter().map(|spec| spec.name).chain(syscalls.iter().copied()).chain([DUMP_TASKS]).collect()
+    built_in.iter().map(|spec| spec.name).chain(syscalls.iter().copied()).chain([DUMP_TASKS]).collect()
 }
 
-/// The program that runs in non-maskable interrupts: the only thing that interrupts programs whose tracepoint fires with
+/// The eBPF program that runs in non-maskable interrupts: the only thing that interrupts others whose tracepoint fires with
 /// interrupts off.
 pub(crate) const NMI_PROGRAM: &str = "nmi_handler";
 
-/// It says when a timer's interrupt came for a certain thread.
+/// The eBPF program that notes when a timer's interrupt came for a certain thread.
 pub(crate) const EXPIRY: &str = "expiry_timer";
-/// It says when the handler was entered, where the kernel has this tracepoint.
+/// The one that notes when the handler was entered, where the kernel has this tracepoint.
 pub(crate) const EXPIRY_ENTRY: &str = "expiry_entry";
-/// The tracepoint.
+/// Its tracepoint.
 pub(crate) const TIMER_ENTRY: &str = "local_timer_entry";
 
-/// A program that only who measures a thread's timer asks for.
+/// Whether it is loaded only to measure a thread's timer.
 pub(crate) fn is_for_expiry(name: &str) -> bool {
     name == EXPIRY || name == EXPIRY_ENTRY
 }
 
-/// A program that only a stream or a probe asks for.
+/// Whether it is loaded only for a stream or a probe.
 pub(crate) fn is_for_streams(name: &str) -> bool {
     SYSCALLS.contains(&name) || name == PROBE_PREEMPTION
 }
 
-/// The program that tests load beside the others, which the kernel has to skip: `test_miss` (bpf/test.bpf.h).
+/// The eBPF program that tests load in addition, which the kernel has to skip: `test_miss` (bpf/test.bpf.h).
 pub(crate) const TEST_PROGRAM: &str = "test_miss";
 
-/// Programs and maps that only benchmarks use.
+/// eBPF programs and maps that only benchmarks use.
 pub(crate) fn is_for_benchmarks(name: &str) -> bool {
     name.starts_with("empty_") || name.starts_with("bench_")
 }

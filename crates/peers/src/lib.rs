@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Other tracers, run as their users run them: `rtscope impact` and the benchmarks put rtscope beside them.
+//! Other tracers, run as their users run them: `rtscope impact` and the benchmarks compare rtscope with them.
 //!
-//! They are child processes. Whatever ends this one ends them too, and what they need to be told so that nothing of them stays
-//! is done when their owners here are dropped.
+//! They are child processes. They end with this process, however it ends; what they need so that nothing of them stays is done
+//! when their owners here are dropped.
 
 mod lttng;
 mod process;
@@ -10,10 +10,10 @@ mod process;
 pub use lttng::{Channel, Lttng, Session, Wakeup, compile};
 pub use process::{ChildProcess, finished};
 
-/// Why another tracer cannot be used, or what it said.
+/// Why another tracer cannot be used, or its error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A program is not there. How to get it is said.
+    /// A command is not installed.
     #[error("{program} is not installed")]
     Missing {
         /// Its name.
@@ -21,10 +21,10 @@ pub enum Error {
         /// How to install it.
         remedy: String,
     },
-    /// It ran and did not do what it should.
+    /// It ran and failed.
     #[error("{0}")]
     Failed(String),
-    /// Somebody asked us to stop.
+    /// The user asked to stop.
     #[error("stopped")]
     Stopped,
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! LTTng: a session daemon of our own, and sessions in it that are destroyed when they are dropped.
+//! LTTng: a private session daemon, and sessions in it that are destroyed when they are dropped.
 //!
 //! Nobody else's sessions shall record our programs, nor ours theirs. A daemon of another user than root keeps its sockets in
-//! LTTNG_HOME, which is a folder of ours. Root's are in one place of the machine: daemon, commands and traced programs see a folder
-//! of ours there, each by a mount in a namespace of its own. Where that is not allowed, the machine's daemon is used if one runs.
+//! LTTNG_HOME, which is a directory of ours. Root's are in one place of the machine: daemon, commands and traced programs see a directory
+//! of ours there, each by a mount in a separate namespace. Where that is not allowed, the machine's daemon is used if one runs.
 
 use crate::Error;
 use crate::process::{ChildProcess, finished};
@@ -28,7 +28,7 @@ const RUN: &CStr = c"/var/run/lttng";
 #[derive(Debug)]
 pub struct Lttng {
     home: PathBuf,
-    /// The folder that is seen in RUN; `None`: what is there for everybody.
+    /// The directory that is seen in RUN; `None`: what is there for everybody.
     own_run: Option<CString>,
     /// RUN had to be made, and goes again.
     made_run: bool,
@@ -40,7 +40,7 @@ pub struct Lttng {
 pub enum Wakeup {
     /// The writer tells it, by a system call. LTTng's default.
     Writer,
-    /// It looks every so many microseconds.
+    /// It polls every so many microseconds.
     Timer(u32),
 }
 
@@ -56,7 +56,7 @@ pub struct Channel {
 }
 
 impl Lttng {
-    /// Starts a daemon or finds one. `home`: a folder for what it keeps; `kernel`: it shall look for the kernel's tracer, too,
+    /// Starts a daemon or finds one. `home`: a directory for its files; `kernel`: it shall look for the kernel's tracer, too,
     /// which may load LTTng's modules.
     pub fn start(home: &Path, kernel: bool, stop: &dyn Fn() -> bool) -> Result<Lttng, Error> {
         let mut lttng = Lttng { home: home.to_owned(), own_run: None, made_run: false, daemon: None };
@@ -78,7 +78,7 @@ impl Lttng {
         Ok(lttng)
     }
 
-    /// Makes a folder that stands for RUN, if namespaces can be made here.
+    /// Makes a directory that stands for RUN, if namespaces can be made here.
     fn hide_run(&mut self) {
         let (own, run) = (self.home.join("run"), Path::new(OsStr::from_bytes(RUN.to_bytes())));
         self.made_run = std::fs::create_dir(run).is_ok();
@@ -123,16 +123,16 @@ impl Lttng {
         finished(self.command().arg("list"), TOOLS).is_ok()
     }
 
-    /// A session that records into a folder. `channel`: `None` is LTTng's default.
+    /// A session that records into a directory. `channel`: `None` is LTTng's default.
     pub fn session(
         self: &Rc<Self>,
         name: &str,
-        folder: &Path,
+        directory: &Path,
         channel: Option<Channel>,
         events: &str,
     ) -> Result<Session, Error> {
         let mut output = std::ffi::OsString::from("--output=");
-        output.push(folder);
+        output.push(directory);
         finished(self.command().args([OsStr::new("create"), OsStr::new(name), &output]), TOOLS)?;
         let session = Session { lttng: Rc::clone(self), name: name.to_string(), destroyed: false };
         if let Some(channel) = channel {
@@ -145,10 +145,10 @@ impl Lttng {
 
 impl Drop for Lttng {
     fn drop(&mut self) {
-        // Before its folders go.
+        // Before its directories go.
         self.daemon = None;
         if self.made_run {
-            // Somebody uses it meanwhile: then it stays.
+            // Another process uses it by now: then it stays.
             let _ = std::fs::remove_dir(OsStr::from_bytes(RUN.to_bytes()));
         }
     }

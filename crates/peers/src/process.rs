@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Child processes that run beside us for a while: started, waited for by what they say, ended by a signal.
+//! Child processes that run for a while: started, waited for by what they print, ended by a signal.
 
 use crate::Error;
 use nix::sys::prctl::set_pdeathsig;
@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
-/// Between two looks at a child.
+/// Time between two polls of a child.
 const TICK: Duration = Duration::from_millis(5);
 /// A child that does not end in this time after its signal is killed.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Of what a child says, so many lines are kept.
+/// At most this many lines that a child prints are retained.
 const LINES_MAX: usize = 1000;
 
 /// A child process. Dropped, it is ended.
@@ -30,8 +30,8 @@ pub struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts it. Its standard error is read here; of standard output the caller decides before. It has a process group of its
-    /// own, so that a Ctrl-C on the terminal is not for it, and ends with the thread that starts it. `cpus`: where it may run.
+    /// Starts it. Its standard error is read here; of standard output the caller decides before. It has a separate process
+    /// group, so that a Ctrl-C on the terminal does not reach it, and ends with the thread that starts it. `cpus`: where it may run.
     pub fn start(command: &mut Command, remedy: &str, cpus: Option<&Cpus>) -> Result<ChildProcess, Error> {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stderr(Stdio::piped()).process_group(0);
@@ -39,8 +39,8 @@ impl ChildProcess {
         let affinity = cpus.map(Affinity::new);
         let before_exec = move || {
             set_pdeathsig(Signal::SIGTERM)?;
-            // Who runs us in the background of a script has us ignore it; shells do so for good, and `end` sends it.
-            // SAFETY: the default action is no function of ours.
+            // A script that runs rtscope in the background makes it ignore this signal, and children inherit that; `end` sends it.
+            // SAFETY: the default action is not a function.
             unsafe { signal(Signal::SIGINT, SigHandler::SigDfl) }?;
             affinity.as_ref().map_or(Ok(()), |affinity| affinity.apply(Thread::Calling))?;
             Ok(())
@@ -69,7 +69,7 @@ impl ChildProcess {
         self.child.id()
     }
 
-    /// What it has said on standard error, a line for each.
+    /// The lines that it has printed on standard error.
     #[must_use]
     pub fn said(&self) -> Vec<String> {
         lines(&self.said).clone()
@@ -233,7 +233,7 @@ mod tests {
         let output = finished(Command::new("cat").arg("/proc/self/stat"), "").expect("cat is there");
         let stat = String::from_utf8_lossy(&output.stdout).into_owned();
         let fields: Vec<&str> = stat.split(' ').collect();
-        assert_eq!(fields[0], fields[4], "it leads a group of its own: {stat}");
+        assert_eq!(fields[0], fields[4], "it leads a separate group: {stat}");
     }
 
     #[test]

@@ -13,9 +13,9 @@
 //!
 //! Record with `rtscope record -u 'motor:*' -o DIR -- ./program`. An event that nobody records costs two loads and a branch, and
 //! evaluates no argument. One that is recorded makes no system call once its thread has a ring, takes no lock, and never waits;
-//! what finds no room is lost and counted. Events may be in signal handlers, too.
+//! what does not fit is lost and counted. Events may be in signal handlers, too.
 //!
-//! Each event is also a USDT probe that `perf list`, `bpftrace -l` and gdb see. Each place that has the event is a probe of its own
+//! Each event is also a USDT probe that `perf list`, `bpftrace -l` and gdb see. Each place that has the event is a separate probe
 //! with its own semaphore, as in C; bpftrace 0.17 switches on only the first of one name.
 //!
 //! The slow part (files, rings, threads, forks) is the C header itself, compiled with this crate: one implementation, whoever
@@ -267,7 +267,7 @@ macro_rules! __rtscope_probe {
     };
 }
 
-/// Where each argument of a probe is: so many bytes behind a register.
+/// Where each argument of a probe is: an offset in bytes from a register.
 #[cfg(not(rtscope_disabled))]
 #[doc(hidden)]
 #[macro_export]

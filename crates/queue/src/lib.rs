@@ -2,7 +2,7 @@
 //! A bounded queue in shared memory between one producer and one consumer: from real-time work to the rest of the system, or the
 //! other way. The twin of `include/rtscope/queue.h`: each can be either side of the other's queue.
 //!
-//! Whoever is real-time makes no system call, takes no lock and never waits: an element that finds the queue full is counted, and
+//! The real-time side makes no system call, takes no lock and never waits: an element that finds the queue full is counted, and
 //! the producer goes on. A consumer that is not real-time may sleep ([`Consumer::wait`]); a producer that is not may wake it
 //! ([`Producer::wake`]).
 //!
@@ -47,7 +47,7 @@ pub enum Error {
         element_bytes: u32,
     },
     /// The memory holds none.
-    #[error("this is no queue: {0}")]
+    #[error("not a queue: {0}")]
     NoQueue(&'static str),
     /// Its elements are others.
     #[error("the queue's elements have {found} bytes, not {wanted}")]
@@ -71,7 +71,7 @@ fn element_bytes<T>() -> u32 {
     u32::try_from(size_of::<T>()).unwrap_or(u32::MAX)
 }
 
-/// So often who sleeps on an eventfd looks by itself: a wake can be lost when somebody else reads it.
+/// How often a consumer that sleeps on an eventfd polls: a wakeup is lost when another process reads the eventfd first.
 const LOOK: Duration = Duration::from_millis(100);
 /// A consumer that looked more often than that would not sleep.
 const PERIOD_MIN: Duration = Duration::from_micros(1);
@@ -102,7 +102,7 @@ fn positions(memory: &Memory) -> (u64, u64) {
 }
 
 impl<T: Element> Producer<T> {
-    /// Makes a queue in memory of its own, touched, and gives the descriptor for the other side.
+    /// Makes a queue in new memory, touched, and gives the descriptor for the other side.
     ///
     /// # Errors
     /// When there can be no such queue, or the system refuses.
@@ -114,7 +114,7 @@ impl<T: Element> Producer<T> {
     /// Becomes the producer of a queue that is there; goes on where an earlier one was.
     ///
     /// # Errors
-    /// When it is no queue of such elements, or the system refuses.
+    /// When it is not a queue of such elements, or the system refuses.
     pub fn open(file: File) -> Result<Producer<T>, Error> {
         Producer::on(Memory::open(&file, element_bytes::<T>())?)
     }
@@ -172,7 +172,7 @@ impl<T: Element> Producer<T> {
         true
     }
 
-    /// Pushes as many as find room, and says how many. The rest is not counted.
+    /// Pushes as many as fit, and returns how many. The rest is not counted.
     #[inline]
     pub fn push_some(&mut self, elements: &[T]) -> usize {
         let count = self.room(elements.len() as u64);
@@ -267,7 +267,7 @@ impl<T: Element> Consumer<T> {
     }
 
     /// Sleeps until there is an element, for at most `timeout` (`None`: for ever). For consumers that are not real-time. With an
-    /// eventfd that the producer wakes (and it looks ten times a second all the same, since others may have read it); without, or where
+    /// eventfd that the producer wakes (it also polls ten times a second, since others may have read it); without, or where
     /// it cannot be read, it looks every `period`, a microsecond at least. True: there is an element.
     pub fn wait(
         &mut self,
@@ -289,7 +289,7 @@ impl<T: Element> Consumer<T> {
             self.waiting().store(1, Ordering::Relaxed);
             // ORDER: seq_cst fence; see Producer::wake().
             fence(Ordering::SeqCst);
-            // Without the descriptor it looks by itself, instead of asking in vain again and again.
+            // Without the descriptor it polls, instead of asking in vain again and again.
             if self.there(1) == 0 && !self.broken && !sleep_on(descriptor, left) {
                 event = None;
             }
@@ -310,7 +310,7 @@ impl<T: Element> Consumer<T> {
     }
 }
 
-/// Until it can be read, or for so long, but for a tenth of a second at most; what was written is taken. False: it is none that can be
+/// Until it can be read, or for this time, but for a tenth of a second at most; what was written is taken. False: it cannot be
 /// waited for.
 fn sleep_on(event: BorrowedFd<'_>, time: Duration) -> bool {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -323,7 +323,7 @@ fn sleep_on(event: BorrowedFd<'_>, time: Duration) -> bool {
     }
     let mut count = 0_u64;
     let into = libc::iovec { iov_base: (&raw mut count).cast(), iov_len: size_of::<u64>() };
-    // Not a plain read(): whoever else has the descriptor may have read it since, and then that would wait for ever.
+    // Not a plain read(): another process with the descriptor may have read it since, and then that would wait for ever.
     // SAFETY: the kernel writes into the eight bytes of `count`, which lives throughout, and keeps no pointer; -1: no position.
     let read = unsafe { libc::preadv2(event.as_raw_fd(), &raw const into, 1, -1, libc::RWF_NOWAIT) };
     read > 0 || read < 0 && nix::errno::Errno::last() == nix::errno::Errno::EAGAIN

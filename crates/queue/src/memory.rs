@@ -47,7 +47,7 @@ pub(crate) fn stride(element_bytes: u32) -> u64 {
     u64::from(element_bytes).next_multiple_of(8)
 }
 
-/// Bytes of memory for so many elements; `None`: there can be no such queue.
+/// Bytes of memory for this many elements; `None`: such a queue is impossible.
 pub(crate) fn bytes(capacity: u64, element_bytes: u32) -> Option<u64> {
     let possible =
         capacity.is_power_of_two() && capacity <= CAPACITY_MAX && (1..=ELEMENT_MAX).contains(&element_bytes);
@@ -64,7 +64,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Makes an empty queue in memory of its own, which can neither grow nor shrink.
+    /// Makes an empty queue in new memory, which can neither grow nor shrink.
     pub(crate) fn create(capacity: u64, element_bytes: u32) -> Result<(Memory, OwnedFd), Error> {
         let size = bytes(capacity, element_bytes).ok_or(Error::Impossible { capacity, element_bytes })?;
         let failed = |errno: nix::Error| Error::System("make the queue's memory", errno.into());
@@ -91,7 +91,7 @@ impl Memory {
     /// Maps a queue that somebody else has made, of elements of this size.
     pub(crate) fn open(file: &File, element_bytes: u32) -> Result<Memory, Error> {
         let mapped = |error| Error::System("map the queue's memory", error);
-        // Whoever made it could otherwise end this process with a SIGBUS, by cutting it.
+        // Its maker could otherwise end this process with a SIGBUS, by truncating it.
         let seals = fcntl(file, FcntlArg::F_GET_SEALS).map(SealFlag::from_bits_truncate);
         if !seals.is_ok_and(|seals| seals.contains(SealFlag::F_SEAL_SHRINK)) {
             return Err(Error::NoQueue("it could shrink"));
@@ -103,7 +103,7 @@ impl Memory {
         let map = MmapOptions::new().populate().map_raw(file).map_err(mapped)?;
         let mut memory = Memory { map, capacity: 1, stride: stride(element_bytes) };
         let header = memory.header();
-        // ORDER: acquire; pairs with the release of whoever made it.
+        // ORDER: acquire; pairs with the release in create(), or in rtscope_queue_make() of queue.h.
         if header.magic.load(Ordering::Acquire) != MAGIC {
             return Err(Error::NoQueue("it does not begin as one does"));
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The algorithm, without memory: who may use which places. Over any atomics, so that loom's can check every order.
+//! The algorithm, without memory: which side may use which places. Over any atomics, so that loom's can check every order.
 //!
-//! Positions only grow; a place is the position modulo the capacity. Each side keeps what it last saw of the other and looks again
-//! only when that is not enough. What the other side says is checked: it may be another process, and lie.
+//! Positions only grow; a place is the position modulo the capacity. Each side remembers what it last saw of the other and looks again
+//! only when that is not enough. What the other side writes is checked: it may be another process, and wrong.
 
 /// A shared word that one side writes.
 pub trait Word {
@@ -54,7 +54,7 @@ impl ProducerPositions {
         self.tail
     }
 
-    /// How many elements find room, up to `wanted`.
+    /// How many elements fit, up to `wanted`.
     #[inline]
     pub fn room(&mut self, head: &impl Word, wanted: u64) -> Result<u64, BrokenQueue> {
         let mut room = self.capacity - self.tail.wrapping_sub(self.head_seen);

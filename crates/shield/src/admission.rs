@@ -19,7 +19,7 @@ use std::fs;
 const LEAST_RUNTIME_NS: u64 = 1024;
 /// The kernel's fixed point for bandwidths (BW_SHIFT).
 const WHOLE: f64 = (1_u64 << 20) as f64;
-/// After so many steps nobody knows. Busy periods of usual tasks end after a few hundred.
+/// After this many steps the answer is "unknown". Busy periods of usual tasks end after a few hundred.
 const STEPS: usize = 1_000_000;
 /// They run ordinary tasks, and those of a BPF scheduler, in spite of real-time ones (since Linux 6.12 and 7.0).
 const SERVERS: [&str; 2] = ["fair_server", "ext_server"];
@@ -30,7 +30,7 @@ const ROUNDING: f64 = 1e-9;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal(pub String);
 
-/// Who has reserved time of a CPU.
+/// Time of a CPU that a task, or one of the kernel's servers, has reserved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservedTime {
     /// For people.
@@ -61,7 +61,7 @@ pub fn time(ns: u64) -> String {
     format!("{ns}ns")
 }
 
-/// Whether the kernel takes these times at all, whoever else is there.
+/// Whether the kernel takes these times at all, whatever else is there.
 ///
 /// # Errors
 /// Which one it does not take.
@@ -99,7 +99,7 @@ pub fn valid(system: &System, reservation: &Reservation) -> Result<(), Refusal> 
     Err(Refusal(why))
 }
 
-/// Who has reserved time of this CPU, but for one thread: tasks that may use it, and the kernel's servers for ordinary tasks.
+/// What has been reserved of this CPU, except by one thread: tasks that may use it, and the kernel's servers for ordinary tasks.
 pub fn reserved(system: &System, cpu: u32, except: i32) -> Vec<ReservedTime> {
     let mut all = Vec::new();
     // The kernel's own such threads (sugov, which change frequencies) have numbers without a meaning, and it does not count them either.
@@ -268,7 +268,7 @@ pub struct KernelReservations {
     pub reserved: f64,
 }
 
-/// The kernel's account, where debugfs has it.
+/// The kernel's own sums, where debugfs has them.
 pub fn account(system: &System, cpu: u32) -> Option<KernelReservations> {
     // Not through System::read: it is long.
     parse_account(&fs::read_to_string(system.path("/sys/kernel/debug/sched/debug")).ok()?, cpu)
@@ -401,8 +401,8 @@ mod tests {
 
     #[test]
     fn times_that_the_kernel_does_not_take_are_told() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let system = System::new(folder.path());
+        let directory = tempfile::tempdir().expect("a directory");
+        let system = System::new(directory.path());
         fs::create_dir_all(system.path("/proc/sys/kernel")).expect("made");
         for (name, value) in [("min", "100\n"), ("max", "4194304\n")] {
             let path = format!("/proc/sys/kernel/sched_deadline_period_{name}_us");

@@ -18,9 +18,9 @@ use serde::Serialize;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-/// Undoing waits so long for another process: bringing somebody in takes a moment, and so does setting lent CPUs apart.
+/// How long undoing waits for another process: bringing in a process takes a moment, and so does isolating lent CPUs.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// So often threads are moved from one group to another until none is left: who forks meanwhile adds to them.
+/// How often threads are moved from one group to another until none is left: a task that forks adds new ones.
 const SWEEPS: usize = 50;
 
 /// What became of a setting when the shield was undone.
@@ -43,7 +43,7 @@ pub enum UndoOutcome {
     },
 }
 
-/// How a setting is now.
+/// The state of a setting now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "now", rename_all = "snake_case")]
 pub enum CurrentState {
@@ -95,7 +95,7 @@ pub fn create_kept(
     }
 }
 
-/// Carries out a journal. Whoever calls it undoes what was done when it fails, be it that the journal cannot be saved any more.
+/// Carries out a journal. When it fails, also because the journal cannot be saved any more, the caller undoes what was done.
 fn make(
     system: &System,
     plan: &Plan,
@@ -123,7 +123,7 @@ fn make(
     journal.save(system)
 }
 
-/// Tells those tasks to keep away, too, that were started while the others were told.
+/// Moves tasks away, too, that were started while the others were being moved.
 fn catch_up(system: &System, plan: &Plan, journal: &mut Journal) -> Result<(), Error> {
     for _ in 0..SWEEPS {
         let mut new = plan.tasks(system).0;
@@ -141,7 +141,7 @@ fn catch_up(system: &System, plan: &Plan, journal: &mut Journal) -> Result<(), E
     Ok(())
 }
 
-/// What is to be said of a step that did not do what was wanted.
+/// What to report about a step that did not do what was wanted.
 pub fn complaint(step: &Step) -> Option<String> {
     match step.outcome.as_ref()? {
         Outcome::Refused { why } => Some(why.clone()),
@@ -159,7 +159,7 @@ pub fn apply(system: &System, step: &Step) -> Outcome {
     let done = match &step.target {
         Target::File { path, .. } => system.write(path, &step.wanted),
         Target::Group { .. } if step.old.is_some() => return Outcome::Applied,
-        Target::Group { path } => system.make_folder(path),
+        Target::Group { path } => system.make_directory(path),
         Target::Affinity { thread } if !thread.lives(system) => return Outcome::Gone,
         Target::Affinity { thread } => match Cpus::from_list(&step.wanted) {
             Ok(cpus) => thread.set_cpus(system, &cpus).map_err(io::Error::from),
@@ -185,7 +185,7 @@ pub fn apply(system: &System, step: &Step) -> Outcome {
 
 fn set_policy(thread: &Thread, text: &str) -> io::Result<()> {
     let scheduling = Scheduling::parse(text)
-        .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("'{text}' is no policy")))?;
+        .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("'{text}' is not a policy")))?;
     policy::set(thread.tid, &scheduling).map_err(io::Error::from)
 }
 
@@ -256,7 +256,7 @@ pub fn undo(system: &System, force: bool) -> Result<Vec<(Step, UndoOutcome)>, Er
     undo_with(system, journal, force, &lock)
 }
 
-/// The lock is a witness only: who undoes has it.
+/// The lock is a witness only: the caller holds it.
 fn undo_with(
     system: &System,
     mut journal: Journal,
@@ -264,7 +264,7 @@ fn undo_with(
     _lock: &Lock,
 ) -> Result<Vec<(Step, UndoOutcome)>, Error> {
     journal.state = State::Undoing;
-    // On a full disk the journal stays as it was, which has all that is to be undone: that must not wait for room.
+    // On a full disk the journal stays as it was, which has all that is to be undone: that must not wait for space.
     let _ = journal.save(system);
     // Its scheduler goes before any setting that it counts on.
     if let Some(keeper) = &journal.keeper {
@@ -307,7 +307,7 @@ fn in_order(steps: &[Step]) -> impl Iterator<Item = &Step> {
     (0..3).flat_map(move |now| steps.iter().rev().filter(move |step| turn(step) == now))
 }
 
-/// What the kernel lets tasks use that it moves by itself when CPUs are set apart, and when they come back.
+/// What the kernel lets tasks use that it moves by itself when CPUs are isolated, and when they come back.
 fn by_the_kernel(journal: &Journal) -> Vec<String> {
     let (rt, others) = (Cpus::from_list(&journal.rt), Cpus::from_list(&journal.others));
     match (rt, others) {
@@ -396,10 +396,10 @@ fn remove_group(system: &System, path: &str) -> UndoOutcome {
     let mut last = None;
     for _ in 0..SWEEPS {
         for member in members(system, path, file) {
-            // Who has ended meanwhile cannot be moved, and need not.
+            // A task that has ended by now cannot be moved, and need not.
             let _ = system.write(&format!("{above}/{file}"), &member);
         }
-        match system.remove_folder(path) {
+        match system.remove_directory(path) {
             Ok(()) => return UndoOutcome::Restored,
             Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => last = Some(error),
             Err(error) => return UndoOutcome::Failed { why: error.to_string() },
@@ -408,7 +408,7 @@ fn remove_group(system: &System, path: &str) -> UndoOutcome {
     UndoOutcome::Failed { why: last.map_or_else(String::new, |error| error.to_string()) }
 }
 
-/// Where tasks were kept away one by one, those that they started since inherited it. They get all CPUs back.
+/// Where tasks were moved away one by one, tasks that they have started since inherited that. They get all CPUs back.
 fn release_children(system: &System, journal: &Journal) {
     let (Ok(rt), Ok(others), Some(began)) =
         (Cpus::from_list(&journal.rt), Cpus::from_list(&journal.others), journal.began)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What only the kernel's command line can set. It is looked at and told, never edited.
+//! What only the kernel's command line can set. It is read and reported, never edited.
 
 use crate::form::Form;
 use crate::{Cpus, System};

@@ -89,7 +89,7 @@ fn partition(system: &System, journal: &Journal) -> Option<String> {
     let state = system.read(&file).ok()?;
     let step = journal.steps.iter().find(|step| step.place() == file)?;
     let is_so = Form::Word.same(&state, &step.wanted);
-    (!is_so).then(|| format!("the CPUs are not set apart any more: {file} is '{}'", state.trim()))
+    (!is_so).then(|| format!("the CPUs are no longer isolated: {file} is '{}'", state.trim()))
 }
 
 #[cfg(test)]
@@ -101,8 +101,8 @@ mod tests {
 
     #[test]
     fn cpus_that_went_and_came_are_told() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let system = System::new(folder.path());
+        let directory = tempfile::tempdir().expect("a directory");
+        let system = System::new(directory.path());
         fs::create_dir_all(system.path("/sys/devices/system/cpu")).expect("made");
         let online = |cpus: &str| fs::write(system.path(ONLINE), cpus).expect("written");
         online("0-3\n");

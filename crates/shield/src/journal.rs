@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 /// Where it is.
 pub const PATH: &str = "/run/rtscope/shield.json";
 const LOCK: &str = "/run/rtscope/shield.lock";
-/// Who waits for the lock looks so often.
+/// How often a process that waits for the lock tries again.
 const LOOK: Duration = Duration::from_millis(20);
-/// Who may open a file may lock it, and then hold up everybody: nobody else may open this one.
+/// A process that may open a file may lock it, and so hold up all others: only root may open this one.
 const LOCK_MODE: u32 = 0o600;
 /// Others may write.
 const STRANGERS: u32 = 0o022;
@@ -32,7 +32,7 @@ const SCHEMA: &str = "rtscope.shield/1";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Being made. Who finds this and gets the lock knows that the maker is dead.
+    /// Being made. A process that finds this and gets the lock knows that the maker is dead.
     Creating,
     /// Made.
     Active,
@@ -56,7 +56,7 @@ pub struct Journal {
     pub others: String,
     /// How far the shield goes.
     pub level: Level,
-    /// How CPUs are set apart.
+    /// How CPUs are isolated.
     pub apart: Isolation,
     /// The numbers of the interrupts that stay.
     #[serde(default)]
@@ -100,8 +100,8 @@ impl Lock {
 
     fn with(system: &System, how: FlockArg) -> Result<Lock, Error> {
         let path = system.path(LOCK);
-        if let Some(folder) = path.parent() {
-            System::make_own_folder(folder)?;
+        if let Some(directory) = path.parent() {
+            System::make_own_directory(directory)?;
         }
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(LOCK_MODE).open(&path);
         let file = file.map_err(Error::io("open", &path))?;
@@ -188,8 +188,8 @@ mod tests {
 
     #[test]
     fn who_waits_for_the_lock_gets_it_when_it_is_free_and_gives_up_when_it_is_not() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let system = System::new(folder.path());
+        let directory = tempfile::tempdir().expect("a directory");
+        let system = System::new(directory.path());
         let first = Lock::take(&system).expect("free");
         let short = Lock::take_within(&system, LOOK);
         assert!(matches!(short, Err(Error::Busy)), "{short:?}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The process that holds a scheduler which lends the CPUs, and what is done when that is gone: the CPUs are set apart at once.
+//! The process that holds a scheduler which lends the CPUs, and what is done when it is gone: the CPUs are isolated at once.
 //!
 //! What the process does is not known here; it is found by its number and the time at which it began.
 
@@ -19,11 +19,11 @@ use serde::{Deserialize, Serialize};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// So often, and so long each time, one looks whether it has ended.
+/// How often, and how long each time, its end is polled for.
 const LOOKS: u32 = 500;
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Who holds the scheduler.
+/// The process that holds the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Keeper {
@@ -31,7 +31,7 @@ pub struct Keeper {
     pub process: Thread,
     /// The number of the map with the scheduler's counters.
     pub counts: Option<u32>,
-    /// Why the scheduler is gone, so that the CPUs were set apart.
+    /// Why the scheduler is gone, so that the CPUs were isolated.
     pub fallen: Option<String>,
 }
 
@@ -77,7 +77,7 @@ impl Keeper {
 /// done, since the shield is being undone, or is another one.
 ///
 /// # Errors
-/// When the journal cannot be had, or the CPUs cannot be set apart now, for instance since all others are offline; that it was
+/// When the journal cannot be had, or the CPUs cannot be isolated now, for instance since all others are offline; that it was
 /// tried is in the journal then, and it can be tried again. What single settings refused is there, too.
 pub fn fall_back(system: &System, keeper: &Thread, why: &str) -> Result<Option<Journal>, Error> {
     let _lock = Lock::wait(system)?;
@@ -182,8 +182,8 @@ mod tests {
 
     #[test]
     fn a_keeper_is_known_by_its_number_and_its_beginning_and_not_by_its_name() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let system = System::new(folder.path());
+        let directory = tempfile::tempdir().expect("a directory");
+        let system = System::new(directory.path());
         fs::create_dir_all(system.path("/sys/devices/system/cpu")).expect("made");
         fs::write(system.path("/sys/devices/system/cpu/online"), "0-3\n").expect("written");
         let plan = plan::plan_lent(&system, "2-3", Level::Basic, &[]).expect("a plan");
@@ -202,8 +202,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_set_apart_while_all_others_are_offline_is_when_one_is_back() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let system = System::new(folder.path());
+        let directory = tempfile::tempdir().expect("a directory");
+        let system = System::new(directory.path());
         fs::create_dir_all(system.path("/sys/devices/system/cpu")).expect("made");
         let online = |cpus: &str| {
             fs::write(system.path("/sys/devices/system/cpu/online"), cpus).expect("written");

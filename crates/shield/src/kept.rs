@@ -18,11 +18,11 @@ pub struct ExemptInterrupt {
     pub cpus: Cpus,
 }
 
-/// The devices of an interrupt: each has a folder there. Others may have the same name.
+/// The devices of an interrupt: each has a directory there. Others may have the same name.
 pub fn devices(system: &System, irq: &str) -> Vec<String> {
     let devices = system.glob(&format!("/proc/irq/{irq}/*/"));
-    let is_folder = |path: &&String| system.path(path).is_dir();
-    let names = devices.iter().filter(is_folder).filter_map(|path| path.rsplit('/').next());
+    let is_directory = |path: &&String| system.path(path).is_dir();
+    let names = devices.iter().filter(is_directory).filter_map(|path| path.rsplit('/').next());
     names.map(str::to_owned).collect()
 }
 
@@ -44,7 +44,7 @@ fn is_meant(pattern: &str, name: &str) -> bool {
 /// The interrupts that are meant by `36`, `eth0`, `eth0-rx-*`, `eth0@2`.
 ///
 /// # Errors
-/// When there is no such interrupt, or the CPU is none of the shield's.
+/// When there is no such interrupt, or the CPU is not one of the shield's.
 pub fn find(system: &System, rt: &Cpus, wanted: &[String]) -> Result<Vec<ExemptInterrupt>, Error> {
     let interrupts = all(system);
     let mut found: Vec<ExemptInterrupt> = Vec::new();
@@ -103,8 +103,8 @@ mod tests {
 
     #[test]
     fn interrupts_are_found_by_number_and_by_name() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let system = System::new(folder.path());
+        let directory = tempfile::tempdir().expect("a directory");
+        let system = System::new(directory.path());
         for (irq, names) in [
             ("9", &["eth0"][..]),
             ("10", &["eth0-rx-0", "usb1"]),
@@ -115,7 +115,7 @@ mod tests {
             let irq = format!("/proc/irq/{irq}");
             fs::create_dir_all(system.path(&irq)).expect("made");
             fs::write(system.path(&format!("{irq}/smp_affinity_list")), "0-3\n").expect("written");
-            names.iter().for_each(|name| system.make_folder(&format!("{irq}/{name}")).expect("made"));
+            names.iter().for_each(|name| system.make_directory(&format!("{irq}/{name}")).expect("made"));
         }
         let rt = Cpus::from_list("2-3").expect("a list");
         let find = |wanted: &[&str]| -> Result<Vec<(u32, String)>, String> {
@@ -136,7 +136,7 @@ mod tests {
             ("14", "no such interrupt"),
             ("eth0@1", "the shield has CPUs 2-3"),
             ("eth0@", "the shield has CPUs 2-3"),
-            ("eth0@x", "is no CPU"),
+            ("eth0@x", "is not a CPU"),
         ] {
             let said = find(&[wrong]).expect_err(wrong);
             assert!(said.contains(why) && said.contains(wrong), "{said}");

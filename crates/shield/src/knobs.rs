@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The table of settings: where each is, what a shield wants of it, and which disturbance that removes.
 //!
-//! A row whose files are not there is no error: other kernels, other machines. What is not in the table, on purpose:
+//! A row without files is not an error: kernels and machines differ. What is not in the table, on purpose:
 //! `timer_migration=0` (timers would stay where they were armed), machinecheck/ignore_ce (hides memory errors), and
 //! tracing_cpumask (rtscope itself would be blind there).
 
@@ -66,7 +66,7 @@ pub struct Knob {
     pub level: Level,
     /// Its files: `*` is any text, `{rt}` each real-time CPU.
     pub files: &'static str,
-    /// The file beside it that says what was asked for, where its own says what came of it.
+    /// The file that says what was asked for, where the setting's own says what came of it.
     pub read: Option<&'static str>,
     /// How it looks.
     pub form: Form,
@@ -92,7 +92,7 @@ const fn full(knob: Knob) -> Knob {
 
 /// The row of devices' interrupts.
 pub const IRQ: &str = "irq";
-/// The kernel threads' row; their CPUs are no file.
+/// The kernel threads' row; their CPUs are not in a file.
 pub const KERNEL_THREADS: &str = "kernel-threads";
 /// Other tasks' row, where there is no cpuset.
 pub const TASKS: &str = "tasks";
@@ -235,7 +235,7 @@ pub const KNOBS: &[Knob] = &[
         "/proc/sys/kernel/numa_balancing",
         Form::Word,
         WantedValue::Exactly("0"),
-        "page faults made to learn who uses which memory",
+        "page faults made to learn which task uses which memory",
     ),
     knob(
         "cstates",

@@ -3,10 +3,10 @@
 //!
 //! What to set is a table (`knobs`); what of it this machine has, and what it is now, becomes a `plan`; making the shield
 //! carries out the plan (`apply`), after every old value is on disk (`journal`). Undoing reads the journal only, so it works
-//! whatever became of the process that made the shield, and compares before it writes: what somebody else has changed since
-//! is theirs.
+//! whatever became of the process that made the shield, and compares before it writes: settings changed by somebody else
+//! since are reported and left alone.
 //!
-//! All paths are below a folder ([`System`]), so that the same code runs on a tree of plain files.
+//! All paths are below a directory ([`System`]), so that the same code runs on a tree of plain files.
 
 pub mod admission;
 pub mod apply;
@@ -31,7 +31,7 @@ pub use system::System;
 
 use std::path::Path;
 
-/// What can go wrong with a shield as a whole. What a single setting refuses is no error: see [`step::Outcome`].
+/// What can go wrong with a shield as a whole. A single setting that is refused is not an error: see [`step::Outcome`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The CPUs that were asked for cannot be shielded.
@@ -75,8 +75,8 @@ pub enum Error {
     /// Deadlines would be missed, or the kernel does not schedule a task as it was asked to.
     #[error("{0}")]
     NotAdmitted(String),
-    /// CPUs could not be set apart; everything else was undone.
-    #[error("the CPUs cannot be set apart: {0}; everything is as it was before")]
+    /// CPUs could not be isolated; everything else was undone.
+    #[error("the CPUs cannot be isolated: {0}; everything is as it was before")]
     Partition(String),
     /// The process that holds the scheduler.
     #[error("the process that holds the scheduler: {0}")]

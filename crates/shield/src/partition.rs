@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Setting CPUs apart: a cpuset partition where control groups of version 2 have cpusets, exclusive cpusets of version 1 where
+//! Isolating CPUs: a cpuset partition where control groups of version 2 have cpusets, exclusive cpusets of version 1 where
 //! those have them, else the affinity of each task.
 //!
-//! It comes last, so that it is undone first: while CPUs are apart the kernel takes no affinity that includes them.
+//! It comes last, so that it is undone first: while CPUs are isolated the kernel accepts no affinity that includes them.
 
 use crate::form::Form;
 use crate::knobs::PARTITION;
@@ -15,7 +15,7 @@ const NAME: &str = "rtscope-shield";
 /// Everybody else's, with cpusets of version 1.
 const OTHERS: &str = "rtscope-others";
 
-/// How CPUs are set apart here.
+/// How CPUs are isolated here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Isolation {
@@ -76,7 +76,7 @@ impl Isolation {
         }
     }
 
-    /// Whether tasks keep away by their own affinity, so that each must be told.
+    /// Whether tasks stay away by their own affinity, so that each must be changed.
     pub fn needs_affinities(&self) -> bool {
         matches!(self, Isolation::Affinities { .. })
     }
@@ -96,7 +96,7 @@ fn step(target: Target, old: Option<String>, wanted: &str) -> Step {
     Step { knob, target, label: String::new(), old, wanted: wanted.to_owned(), outcome: None }
 }
 
-/// A group that is not there yet, or somebody's: then it stays.
+/// A group that is not there yet, or somebody else's: then it stays.
 fn group(system: &System, path: &str) -> Step {
     let old = system.exists(path).then(|| "there".to_owned());
     step(Target::Group { path: path.to_owned() }, old, "there")
@@ -141,7 +141,7 @@ fn cpusets(system: &System, mount: &str, prefix: &str, rt: &Cpus, others: &Cpus)
             steps.push(set("sched_load_balance", Form::Word, "0"));
         }
     }
-    // The whole machine's: while it is on, its domain spans the CPUs that are apart.
+    // The whole machine's: while it is on, its domain spans the isolated CPUs.
     steps.push(file(system, format!("{mount}/{prefix}sched_load_balance"), Form::Word, None, "0"));
     steps
 }

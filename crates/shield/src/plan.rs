@@ -74,7 +74,7 @@ pub struct Plan {
     pub level: Level,
     /// Interrupts that stay.
     pub kept: Vec<ExemptInterrupt>,
-    /// How CPUs are set apart.
+    /// How CPUs are isolated.
     pub apart: Isolation,
     /// Everything that was looked at.
     pub settings: Vec<Setting>,
@@ -82,14 +82,14 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// What only the kernel's command line can set.
     pub boot: Vec<Parameter>,
-    /// What else somebody should know.
+    /// What else the user should know.
     pub notes: Vec<String>,
 }
 
 /// Looks at the machine.
 ///
 /// # Errors
-/// When the CPUs cannot be parted so.
+/// When the CPUs cannot be divided like this.
 pub fn plan(system: &System, rt: &str, level: Level) -> Result<Plan, Error> {
     plan_with(system, rt, level, Isolation::find(system), &[])
 }
@@ -102,7 +102,7 @@ pub fn plan_keeping(system: &System, rt: &str, level: Level, keep: &[String]) ->
     plan_with(system, rt, level, Isolation::find(system), keep)
 }
 
-/// The plan for CPUs that a scheduler lends to others: nothing is set apart.
+/// The plan for CPUs that a scheduler lends to others: nothing is isolated.
 ///
 /// # Errors
 /// As [`plan_keeping`].
@@ -148,7 +148,7 @@ fn plan_with(
     Ok(plan)
 }
 
-/// The real-time CPUs and the others that are online, if they can be parted so.
+/// The real-time CPUs and the others that are online, if they can be divided like this.
 ///
 /// # Errors
 /// When one side has none, or a CPU is not online.
@@ -223,7 +223,7 @@ impl Plan {
 
     fn look_at_file(&mut self, system: &System, knob: &Knob, path: String) {
         let beside = knob.read.map(|name| match path.rsplit_once('/') {
-            Some((folder, _)) => format!("{folder}/{name}"),
+            Some((directory, _)) => format!("{directory}/{name}"),
             None => name.to_owned(),
         });
         let read = beside.filter(|beside| system.exists(beside)).unwrap_or_else(|| path.clone());
@@ -292,7 +292,7 @@ impl Plan {
         }
     }
 
-    /// The tasks that have to be told to keep away, and the kinds of those that nobody can tell.
+    /// The tasks that have to be moved away, and the kinds of those that cannot be.
     pub(crate) fn tasks(&self, system: &System) -> (Vec<Step>, Vec<String>) {
         let whole = Cpus::from_iter(self.rt.iter().chain(self.others.iter()));
         let (mut steps, mut bound) = (Vec::new(), Vec::new());
@@ -349,8 +349,8 @@ fn label(system: &System, knob: &Knob, path: &str) -> String {
     if knob.name != IRQ {
         return String::new();
     }
-    let folder = path.rsplit_once('/').map_or(path, |(folder, _)| folder);
-    let number = folder.rsplit('/').next().unwrap_or_default();
+    let directory = path.rsplit_once('/').map_or(path, |(directory, _)| directory);
+    let number = directory.rsplit('/').next().unwrap_or_default();
     format!("{number} {}", kept::devices(system, number).join(",")).trim_end().to_owned()
 }
 
@@ -358,7 +358,7 @@ fn notes(system: &System, plan: &Plan) -> Vec<String> {
     let mut notes = plan.notes.clone();
     if let Isolation::Affinities { why } = &plan.apart {
         notes.push(format!(
-            "{why}: tasks are kept away by their affinity only; a program may set its own back, and load is still balanced"
+            "{why}: tasks are held away by their affinity only; a program may set its own back, and load is still balanced"
         ));
     }
     if let Isolation::Cpusets { mount, prefix } = &plan.apart {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel's scheduling policies: reading a thread's, giving it another, and why the kernel may say no.
 //!
-//! sched_setattr(2) has three answers that each mean several things. Which one it is follows from what can be read beside it
-//! (sched(7), and `__sched_setscheduler` in the kernel's kernel/sched/syscalls.c), so a refusal is told with its figures.
+//! sched_setattr(2) has three answers that each mean several things. Which one it is follows from what else can be read
+//! (sched(7), and `__sched_setscheduler` in the kernel's kernel/sched/syscalls.c), so a refusal is reported with its figures.
 
 use crate::admission::{self, Refusal};
 use crate::{Cpus, System};
@@ -15,14 +15,14 @@ pub const RESET_ON_FORK: u64 = libc::SCHED_FLAG_RESET_ON_FORK as u64;
 /// Flags that belong to a policy: the one above, reclaiming, and the signal on an overrun (sched_setattr(2)).
 const FLAGS: u64 = 0x7;
 
-/// What a SCHED_DEADLINE thread asks for: so much of a CPU, by then, so often. In nanoseconds.
+/// What a SCHED_DEADLINE thread asks for: how much of a CPU, by when, how often. In nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
     /// Time of the CPU.
     pub runtime_ns: u64,
     /// By then after the beginning of a period.
     pub deadline_ns: u64,
-    /// Once in so long.
+    /// Once in this time.
     pub period_ns: u64,
 }
 
@@ -249,7 +249,7 @@ pub fn explain(system: &System, errno: Errno, policy: &Policy, may_use: &Cpus) -
             admission::kernel_says_busy(system, reservation, may_use)
         }
         (Errno::EPERM, _) if !is_root => {
-            "only root, or who has CAP_SYS_NICE, may do that (for fifo and rr also ulimit -r)".to_owned()
+            "only root, or a process with CAP_SYS_NICE, may do that (for fifo and rr also ulimit -r)".to_owned()
         }
         (Errno::EPERM, Policy::Deadline(_)) if runtime == "0" => {
             "the kernel admits no real-time task at all: /proc/sys/kernel/sched_rt_runtime_us is 0".to_owned()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Several real-time tasks on one CPU: which policy one gets, whether all can keep their deadlines then, and who is there.
+//! Several real-time tasks on one CPU: which policy one gets, whether all can keep their deadlines then, and which tasks are there.
 
 use crate::admission::{self, CpuLoad, Refusal, ReservedTime};
 use crate::journal::{Journal, Lock};
@@ -11,12 +11,12 @@ use crate::tasks::{self, Task};
 use crate::{Cpus, Error, System};
 use serde::Serialize;
 
-/// What giving a thread a policy has found out.
+/// What was found out while a thread was given a policy.
 #[derive(Clone, Debug)]
 pub struct Admission {
     /// How full the CPU is by what has been reserved, of those scheduled by deadlines with this one.
     pub fill: Option<CpuLoad>,
-    /// What somebody should know.
+    /// What the user should know.
     pub notes: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ pub fn schedule(
         admission::valid(system, &reservation).map_err(|Refusal(why)| refused(why))?;
         let [cpu] = cpus.iter().collect::<Vec<u32>>()[..] else {
             return Err(Error::Cpus(format!(
-                "{policy}: whether deadlines can be kept is told of one CPU, and it may use {cpus}; add --cpu N"
+                "{policy}: whether deadlines can be met is known for one CPU only, and it may use {cpus}; add --cpu N"
             )));
         };
         let mut all = admission::reserved(system, cpu, tid);
@@ -87,10 +87,10 @@ pub fn schedule(
     Ok(admitted)
 }
 
-/// Who else on these CPUs comes before a task with this policy, or after it, so that one of both waits.
+/// Other tasks on these CPUs that come before a task with this policy, or after it, so that one of both waits.
 fn neighbours(system: &System, tasks: &[Task], tid: i32, policy: &Policy, cpus: &Cpus) -> Vec<String> {
     let (mut fixed, mut deadline, mut equal) = (Vec::new(), Vec::new(), Vec::new());
-    // The kernel's own threads of a CPU are told by `verify`.
+    // The kernel's own threads of a CPU are reported by `verify`.
     for task in tasks.iter().filter(|task| task.is_real_time() && !task.bound && task.thread.tid != tid) {
         if task.thread.cpus(system).map_or(true, |theirs| theirs.is_apart_from(cpus)) {
             continue;

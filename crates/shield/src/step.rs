@@ -18,9 +18,9 @@ pub enum Target {
         /// How it looks.
         form: Form,
     },
-    /// A control group of ours. Whoever is in it when it is removed goes to the one above.
+    /// A control group of ours. Tasks that are in it when it is removed go to the one above.
     Group {
-        /// Its folder.
+        /// Its directory.
         path: String,
     },
     /// The CPUs that a thread may use, as a list.
@@ -40,7 +40,7 @@ pub enum Target {
         /// Which.
         thread: Thread,
     },
-    /// The control group that a process is in: `old` and `wanted` are folders.
+    /// The control group that a process is in: `old` and `wanted` are directories.
     Member {
         /// The process, by its first thread.
         process: Thread,
@@ -80,7 +80,7 @@ pub enum Outcome {
         /// In the kernel's words.
         why: String,
     },
-    /// The thread has ended meanwhile.
+    /// The thread has ended by now.
     Gone,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The machine's files, below a folder: `/`, or a tree of plain files that imitates a machine.
+//! The machine's files, below a directory: `/`, or a tree of plain files that imitates a machine.
 //!
 //! In such a tree no task is ever touched: its process numbers would be those of strangers.
 
@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// No setting is longer; whoever reads more reads something else.
+/// No setting is longer; a longer file is something else.
 const MOST_BYTES: u64 = 64 << 10;
 
 /// A machine.
@@ -20,7 +20,7 @@ pub struct System {
 }
 
 impl System {
-    /// The machine whose files are below this folder.
+    /// The machine whose files are below this directory.
     pub fn new(root: &Path) -> System {
         System { root: root.to_owned() }
     }
@@ -54,12 +54,12 @@ impl System {
         if written == value.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
-    /// Whether there is such a file or folder.
+    /// Whether there is such a file or directory.
     pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()
     }
 
-    /// Why this file cannot be written, as far as that can be told without writing. Root passes every check of rights, but the kernel's
+    /// Why this file cannot be written, as far as can be known without writing. Root passes every check of rights, but the kernel's
     /// own files refuse when their mode has no right to write for anybody.
     pub fn refusal(&self, path: &str) -> Option<String> {
         let real = self.path(path);
@@ -86,8 +86,8 @@ impl System {
         found
     }
 
-    fn matching(&self, folder: &str, part: &str) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(self.path(&format!("{folder}/"))) else { return Vec::new() };
+    fn matching(&self, directory: &str, part: &str) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.path(&format!("{directory}/"))) else { return Vec::new() };
         let (before, after) = part.split_once('*').unwrap_or((part, ""));
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let mut names: Vec<String> = names
@@ -99,37 +99,37 @@ impl System {
             let digits: String = name.chars().filter(char::is_ascii_digit).collect();
             (digits.parse::<u64>().unwrap_or(u64::MAX), name.clone())
         });
-        names.into_iter().map(|name| format!("{folder}/{name}")).collect()
+        names.into_iter().map(|name| format!("{directory}/{name}")).collect()
     }
 
-    /// Makes a folder.
-    pub fn make_folder(&self, path: &str) -> io::Result<()> {
+    /// Makes a directory.
+    pub fn make_directory(&self, path: &str) -> io::Result<()> {
         fs::create_dir(self.path(path))
     }
 
-    /// Removes an empty folder; a cgroup's files do not count.
-    pub fn remove_folder(&self, path: &str) -> io::Result<()> {
+    /// Removes an empty directory; a cgroup's files do not count.
+    pub fn remove_directory(&self, path: &str) -> io::Result<()> {
         fs::remove_dir(self.path(path))
     }
 
-    /// A folder of ours, which nobody but us may write to, whatever the umask is.
-    pub(crate) fn make_own_folder(folder: &Path) -> Result<(), Error> {
-        let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
-        made.map_err(Error::io("make", folder))
+    /// A directory of ours, which nobody but us may write to, whatever the umask is.
+    pub(crate) fn make_own_directory(directory: &Path) -> Result<(), Error> {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(directory);
+        made.map_err(Error::io("make", directory))
     }
 
     /// Makes the file have this content, or be as it was, whatever happens in between. All may read it, and nobody but us write.
     pub fn replace(&self, path: &str, content: &str) -> Result<(), Error> {
         let (path, new) = (self.path(path), self.path(&format!("{path}.new")));
-        let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
-        System::make_own_folder(&folder)?;
+        let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
+        System::make_own_directory(&directory)?;
         let write = || -> io::Result<()> {
             let mut options = OpenOptions::new();
             let mut file = options.write(true).create(true).truncate(true).mode(0o644).open(&new)?;
             file.write_all(content.as_bytes())?;
             file.sync_all()?;
             fs::rename(&new, &path)?;
-            File::open(&folder)?.sync_all()
+            File::open(&directory)?.sync_all()
         };
         let written = write();
         if written.is_err() {
@@ -146,8 +146,8 @@ mod tests {
 
     #[test]
     fn patterns_find_files_in_order() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let system = System::new(folder.path());
+        let directory = tempfile::tempdir().expect("a directory");
+        let system = System::new(directory.path());
         for number in ["10", "9", "x"] {
             fs::create_dir_all(system.path(&format!("/proc/irq/{number}"))).expect("made");
             fs::write(system.path(&format!("/proc/irq/{number}/a")), "1").expect("written");

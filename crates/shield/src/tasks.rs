@@ -9,28 +9,28 @@ use serde::{Deserialize, Serialize};
 
 /// A kernel thread (PF_KTHREAD in the kernel's include/linux/sched.h).
 const KERNEL_THREAD: u64 = 0x0020_0000;
-/// Whose CPUs nobody may change (PF_NO_SETAFFINITY).
+/// A thread whose CPUs cannot be changed (PF_NO_SETAFFINITY).
 const BOUND: u64 = 0x0400_0000;
 
-/// A thread, for good.
+/// A thread, identified for as long as the machine runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
     /// Its number.
     pub tid: i32,
     /// When it began, in the kernel's ticks since boot.
     pub start: u64,
-    /// How it was called when we looked.
+    /// Its name when it was read.
     pub name: String,
 }
 
-/// What is known of a thread.
+/// What was read about a thread.
 #[derive(Clone, Debug)]
 pub struct Task {
     /// Which.
     pub thread: Thread,
     /// Whether it belongs to the kernel.
     pub kernel: bool,
-    /// Whether the kernel lets nobody move it.
+    /// Whether the kernel refuses to move it.
     pub bound: bool,
     /// Whether it runs, or could.
     pub runnable: bool,

@@ -55,7 +55,7 @@ impl OriginFilter {
     }
 }
 
-/// All that the tracker is told.
+/// The configuration of the tracker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// When a response ends.

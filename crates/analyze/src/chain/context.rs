@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which chain does the code that runs on a CPU belong to? Asked by every raise, IPI, waking and queueing of work.
+//! Which chain does the code that runs on a CPU belong to? Asked by every raise, IPI, wakeup and queueing of work.
 
 use super::growing::GrowingChain;
 use super::state::{HrtimerSlot, Link};

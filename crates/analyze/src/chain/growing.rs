@@ -56,7 +56,7 @@ impl GrowingChain {
         self.chain.busy = busy;
     }
 
-    /// The waking that seemed to meet a busy task was an ordinary one: the step that said so goes.
+    /// The wakeup that seemed to meet a busy task was an ordinary one: its step is removed.
     pub(super) fn not_busy(&mut self) {
         self.chain.busy = false;
         if self.chain.steps.last().is_some_and(|step| step.kind == StepKind::Busy) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Replaying a recording, which starts in the middle: what ran before its first event is worked out first.
 //!
-//! The first `sched_switch` of a CPU tells who ran there since its history began. The tracker in the kernel knew that
-//! at the time, so the replay must be told at that time too: else the first wakings of a recording would not be seen
+//! The first `sched_switch` of a CPU shows which task ran there since its history began. The tracker in the kernel knew that
+//! at the time, so the replay must know it at that time too: else the first wakeups of a recording would not be seen
 //! as busy, and softirqs would not be given to their thread.
 
 use super::config::Config;
@@ -52,7 +52,7 @@ fn tasks_of(event: &Event) -> [Option<Tid>; 2] {
     }
 }
 
-/// Who ran on each CPU from when on, before its first switch: in time order.
+/// Which task ran on each CPU from when on, before its first switch: in time order.
 fn first_running(recording: &Recording) -> Vec<(MonotonicNs, CpuId, Tid)> {
     let mut first_event: BTreeMap<CpuId, MonotonicNs> = BTreeMap::new();
     let mut switched: HashSet<Tid> = HashSet::new();

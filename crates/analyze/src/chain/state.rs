@@ -30,7 +30,7 @@ pub(super) struct HrtimerSlot {
 #[derive(Clone, Debug)]
 pub(super) struct SoftirqSlot {
     pub(super) vec: u32,
-    /// The thread that runs it; `None` while nothing has said who is current.
+    /// The thread that runs it; `None` while no event has shown which task is current.
     pub(super) tid: Option<Tid>,
     pub(super) chain: Option<GrowingChain>,
     /// The timer whose handler it runs.
@@ -56,7 +56,7 @@ pub(super) struct Cpu {
     pub(super) raises: BTreeMap<u32, Raise>,
     pub(super) ipi_call: Option<GrowingChain>,
     pub(super) ipi_reschedule: Option<GrowingChain>,
-    /// `None` until something has said it.
+    /// `None` until an event has shown it.
     pub(super) current: Option<Tid>,
 }
 
@@ -88,7 +88,7 @@ impl Cpu {
     }
 }
 
-/// What our own last `sched_switch` said of a task.
+/// What the last `sched_switch` said about a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sched {
     #[default]
@@ -101,7 +101,7 @@ pub(super) enum Sched {
 }
 
 impl Sched {
-    /// A waking finds the task waiting, as far as we know.
+    /// A wakeup finds the task waiting, as far as we know.
     pub(super) fn waits(self) -> bool {
         matches!(self, Sched::Unknown | Sched::Blocked)
     }
@@ -114,7 +114,7 @@ pub(super) enum Link {
     Waking(GrowingChain),
     Running(GrowingChain),
     Preempted(GrowingChain),
-    /// Blocked at `at` on `cpu` while its last waking was busy. The run step is not pushed yet: the next waking
+    /// Blocked at `at` on `cpu` while its last wakeup was busy. The run step is not pushed yet: the next wakeup
     /// confirms it, a switch-in without one takes it back.
     Ended {
         chain: GrowingChain,
@@ -130,6 +130,6 @@ pub(super) struct Task {
     pub(super) kthread: Option<bool>,
     pub(super) sched: Sched,
     pub(super) link: Link,
-    /// The last waking had no chain and the task has not been switched in since.
+    /// The last wakeup had no chain and the task has not been switched in since.
     pub(super) unlinked: bool,
 }

@@ -79,9 +79,9 @@ pub struct Counters {
     pub filtered: u64,
     /// Origins that were merged into the chains of these responses.
     pub merged: u64,
-    /// Switch-ins of a target whose waking no interrupt or timer could be linked to.
+    /// Switch-ins of a target whose wakeup no interrupt or timer could be linked to.
     pub unlinked: u64,
-    /// Wakings that met a task which had not left its CPU.
+    /// Wakeups that met a task which had not left its CPU.
     pub busy: u64,
     /// Interrupt states found open where they cannot be.
     pub healed: u64,
@@ -90,7 +90,7 @@ pub struct Counters {
     /// Branches not followed because their chain was full.
     #[serde(default)]
     pub too_long: u64,
-    /// Switch-ins of a target that the kernel did not report. Where the waking was not reported either, there is no response.
+    /// Switch-ins of a target that the kernel did not report. Where the wakeup was not reported either, there is no response.
     #[serde(default)]
     pub hidden: u64,
 }
@@ -136,7 +136,7 @@ impl Tracker {
         task.kthread = kthread.or(task.kthread);
     }
 
-    /// Says that `tid` runs on `cpu` now, unless an event has said so or otherwise.
+    /// Notes that `tid` runs on `cpu` now, unless an event has already shown which task runs there.
     pub fn prime_running(&mut self, cpu: CpuId, tid: Tid) {
         let slots = self.cpus.entry(cpu).or_default();
         if slots.current.is_some() {
@@ -535,7 +535,7 @@ impl Cpu {
         open
     }
 
-    /// Nobody waits inside a softirq (but for a spinlock, on PREEMPT_RT), and the idle task does not leave one.
+    /// No task waits inside a softirq (but for a spinlock, on PREEMPT_RT), and the idle task does not leave one.
     fn prev_leaves(&mut self, prev: Tid, blocked: bool) {
         if self.current.is_none() {
             self.softirqs.iter_mut().filter(|slot| slot.tid.is_none()).for_each(|slot| slot.tid = Some(prev));

@@ -8,7 +8,7 @@ use rtscope_event::{CpuId, MonotonicNs, StepKind, Tid};
 
 impl Tracker {
     pub(super) fn work_queue(&mut self, cpu: CpuId, t: MonotonicNs, work: u64) {
-        // What an earlier queueing left is not this one's: it was cancelled, or has begun and not said so yet.
+        // What an earlier queueing left is not this one's: it was cancelled, or has begun and its event is still to come.
         self.works.remove(&work);
         if let Some(chain) = self.context(cpu, t) {
             self.works.insert(work, chain);
@@ -29,7 +29,7 @@ impl Tracker {
         let Some(tid) = self.worker(cpu) else { return };
         let link = &mut self.tasks.entry(tid).or_default().link;
         match (item, &*link) {
-            // It was woken for this item: its own chain has come the same way, and knows the waking.
+            // It was woken for this item: its own chain has come the same way, and knows the wakeup.
             (Some(item), Link::Running(chain)) if item.same_origin(chain) => {}
             (Some(mut item), _) => {
                 self.push(&mut item, StepKind::WorkWait, tid.0, cpu, t);

@@ -106,7 +106,7 @@ impl Explainer<'_> {
     }
 
     /// It waited and then ran, and where the one became the other was not reported. The recorded switches do not follow each
-    /// other there, so nobody is blamed for that part.
+    /// other there, so that part is blamed on no task.
     fn hidden_switch(&self, at: &PlacedStep<'_>, tid: Tid, tally: &mut Tally) {
         let woken = self.stays_after_waking(tid, at.from, at.to);
         let is_placed = woken.iter().any(|stay| stay.cpu.is_some());
@@ -114,7 +114,7 @@ impl Explainer<'_> {
         self.wait(at, tid, &stays, is_placed, tally);
     }
 
-    /// A busy waking takes no time; should a report say otherwise, nobody did it.
+    /// A busy wakeup takes no time; should a report say otherwise, its cause is unknown.
     fn unknown_if_any(&self, at: &PlacedStep<'_>, tally: &mut Tally) {
         if at.step.duration_ns > 0 {
             tally.unknown(Note::PlaceUnknown, at.step.duration_ns);
@@ -126,7 +126,7 @@ impl Explainer<'_> {
         (kind, Some(self.thread_actor(tid, at.from)))
     }
 
-    /// What an interrupt, softirq or NMI does to whoever waits or runs. `None` for threads and what is unknown.
+    /// What an interrupt, softirq or NMI does to a task that waits or runs. `None` for threads and what is unknown.
     pub(super) fn interference(&self, what: Activity) -> Option<(CauseKind, Option<Actor>)> {
         Some(match what {
             Activity::Nmi => (CauseKind::NmiInterference, None),
@@ -214,7 +214,7 @@ impl Explainer<'_> {
     /// Between raise and entry, on the CPU of both.
     fn softirq_wait(&self, at: &PlacedStep<'_>, tally: &mut Tally) {
         let cpu = at.step.cpu;
-        // A kernel thread that turns to the softirq (ksoftirqd) serves it; the way there is nobody's interference.
+        // A kernel thread that turns to the softirq (ksoftirqd) serves it; getting there is not interference.
         let server = self.timeline.at(cpu, at.to).and_then(|segment| segment.thread);
         let server = server.filter(|tid| self.recording.names.task(*tid).is_some_and(|task| task.kthread));
         self.wait_on(at, cpu, (at.from, at.to), Wait { server, first_blocks: true }, tally);
@@ -307,7 +307,7 @@ impl Explainer<'_> {
         let segments = self.timeline.slice(cpu, from, to);
         let first = segments.first().and_then(|segment| segment.thread);
         let mut blocking = first.filter(|_| wait.first_blocks);
-        // Idle when the wait began: it comes back. Idle later on, with somebody runnable: the scheduler would not let it run.
+        // Idle when the wait began: it comes back. Idle later on, with a runnable task: the scheduler would not let it run.
         let mut may_come_back = true;
         for segment in &segments {
             let ns = segment.duration_ns();
@@ -326,7 +326,7 @@ impl Explainer<'_> {
                     let kind = if blocks { CauseKind::BlockingThread } else { CauseKind::ThreadInterference };
                     tally.add(kind, Some(self.thread_actor(tid, segment.from)), ns);
                 }
-                // A waking by IPI can also find a CPU that has just gone idle; that does not take long.
+                // A wakeup by IPI can also find a CPU that has just gone idle; that does not take long.
                 (Activity::Idle, _) if wait.first_blocks && (may_come_back || ns < HELD_BACK_NS) => {
                     tally.add(CauseKind::ExitFromIdle, None, ns);
                 }
@@ -337,15 +337,15 @@ impl Explainer<'_> {
     }
 }
 
-/// Idle for longer than this with somebody runnable is no coming back from idle.
+/// Idle for longer than this with a runnable task is not an exit from idle.
 const HELD_BACK_NS: u64 = 1_000_000;
 
-/// Who waits for a CPU, and how whoever holds it is seen.
+/// The thread that waits for a CPU, and how the thread that holds it is classified.
 #[derive(Clone, Copy)]
 struct Wait {
-    /// The thread that waits (or serves what waits): its own time on the CPU is no interference.
+    /// The thread that waits (or serves what waits): its own time on the CPU is not interference.
     server: Option<Tid>,
-    /// Whoever is current when the wait begins blocks until the scheduler has had a chance.
+    /// The thread that is current when the wait begins blocks until the scheduler has had a chance.
     first_blocks: bool,
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The one thing to look at first.
 //!
-//! Disturbances are added up over all steps by who did them, however they did it. The largest is the culprit, unless
-//! something that is no disturbance (the target's own work, slack, what is unknown) is at least as large as all of them
-//! together: then nobody is blamed, because without them the response would have been about as late.
+//! Disturbances are added up over all steps by actor, whatever their kind. The largest is the culprit, unless
+//! something that is not a disturbance (the target's own work, slack, what is unknown) is at least as large as all of them
+//! together: then no actor is blamed, because without them the response would have been about as late.
 
 use super::types::{Cause, Culprit, StepExplanation};
 

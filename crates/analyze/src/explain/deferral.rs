@@ -10,7 +10,7 @@ use rtscope_event::{CpuId, EventKind, MonotonicNs, Tid};
 
 impl Explainer<'_> {
     /// From queueing to the worker's beginning: the worker does earlier work, or has to be woken and get a CPU. While it
-    /// sleeps in earlier work, nobody is to blame.
+    /// sleeps in earlier work, no actor is to blame.
     pub(super) fn work_wait(&self, at: &PlacedStep<'_>, worker: Tid, tally: &mut Tally) {
         let Some(arrived) = self.switched_in(worker, at.from, at.to) else {
             return self.run(at, worker, tally);
@@ -24,7 +24,7 @@ impl Explainer<'_> {
         self.run(&PlacedStep { from: arrived, ..*at }, worker, tally);
     }
 
-    /// A spinlock of PREEMPT_RT: until it is handed over, whoever hands it over holds it; then the thread waits for a CPU.
+    /// A spinlock of PREEMPT_RT: until it is handed over, the thread that hands it over holds it; then the thread waits for a CPU.
     pub(super) fn lock_wait(&self, at: &PlacedStep<'_>, tid: Tid, tally: &mut Tally) {
         let Some((given, cpu)) = self.woken(tid, at.from, at.to) else {
             return self.unknown_until(at.to, at, tally);

@@ -2,9 +2,9 @@
 //! The steps of a folded chain, found again.
 //!
 //! A chain keeps twelve steps, so a thread that is preempted time and again has the rest of its response in one entry: just
-//! where the most is to be explained. A full chain is never passed on, so behind the last waking of the target the entry
+//! where the most is to be explained. A full chain is never passed on, so behind the last wakeup of the target the entry
 //! holds only the target's own waiting and running, and the recording's switches tell those apart. What came before that
-//! waking stays unknown.
+//! wakeup stays unknown.
 
 use super::causes::Tally;
 use super::types::Note;
@@ -45,7 +45,7 @@ impl Explainer<'_> {
                     push(StepKind::Run, begin, event.time);
                     (kind, begin) = (Some(StepKind::Preempted), event.time);
                 }
-                // Before it was switched in: the waking with which its own part begins.
+                // Before it was switched in: the wakeup with which its own part begins.
                 EventKind::SchedWaking { tid: woken, .. } | EventKind::SchedWakeupNew { tid: woken, .. }
                     if woken == tid && kind.is_none() && !self.runs_anywhere(tid, event.time) =>
                 {

@@ -4,11 +4,11 @@
 //! The chain says how long each step took; the [`Timeline`] says what the CPU did in that time. A step is laid over the
 //! CPU it waited for or ran on, and each nanosecond goes to exactly one cause. Rules for blaming:
 //!
-//! - Nobody is blamed for time in which it did not run on that CPU.
-//! - Who was *current* while an interrupt was late is not to blame: interrupts may have been disabled there, or a
-//!   hypervisor may have had the CPU. That time is unknown, and a note names who was current. Interrupt handlers run
+//! - A task is never blamed for time in which it did not run on that CPU.
+//! - The task that was *current* while an interrupt was late is not to blame: interrupts may have been disabled there, or a
+//!   hypervisor may have had the CPU. That time is unknown, and a note names the current task. Interrupt handlers run
 //!   with interrupts disabled, so they can be blamed.
-//! - What the recording does not cover is unknown, never somebody's.
+//! - What the recording does not cover is unknown, and never blamed on a task.
 
 mod causes;
 mod culprit;
@@ -177,7 +177,7 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// Who handled, ran or waited in this step.
+    /// The actor that handled, ran or waited in this step.
     fn step_actor(&self, at: &PlacedStep<'_>) -> Option<Actor> {
         let id = at.step.id;
         match at.step.kind {
@@ -208,12 +208,12 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// The step before the target's last waking says who woke it.
+    /// The step before the target's last wakeup says what woke it.
     fn woken_by(&self, late: &LateResponse) -> Option<Waker> {
         let placed = place_steps(late);
         let wakes = |at: &PlacedStep<'_>| matches!(at.step.kind, StepKind::Wakeup | StepKind::Busy);
         let waking = placed.iter().rposition(|at| wakes(at) && at.step.id == late.tid.0)?;
-        // A wakeup behind a busy waking is the same waking.
+        // A wakeup behind a busy wakeup is the same wakeup.
         let first = placed[..waking].iter().rposition(|at| !wakes(at))?;
         let busy = placed[first + 1].step.kind == StepKind::Busy;
         Some(Waker { actor: self.step_actor(&placed[first]), cpu: placed[first].step.cpu, busy })

@@ -34,7 +34,7 @@ impl Explainer<'_> {
         events.filter(|event| event.cpu == cpu).find(timer).map(|event| event.time)
     }
 
-    /// Where `tid` was switched out at `time`, and for whom.
+    /// Where `tid` was switched out at `time`, and for which task.
     pub(super) fn switch_out(&self, tid: Tid, time: MonotonicNs) -> Option<(CpuId, Tid)> {
         self.events_at(time).find_map(|event| match event.kind {
             EventKind::SchedSwitch { prev_tid, next_tid, .. } if prev_tid == tid => {
@@ -62,7 +62,7 @@ impl Explainer<'_> {
         self.stays(tid, Some(start), from, to)
     }
 
-    /// The CPU that the waker chose. The waking names the CPU on which the task last ran; the choice follows at once on
+    /// The CPU that the waker chose. The wakeup names the CPU on which the task last ran; the choice follows at once on
     /// the waker's CPU, as a migration. It never waited where it last ran then.
     fn placed_by_waker(
         &self,

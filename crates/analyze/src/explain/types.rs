@@ -20,7 +20,7 @@ pub struct Thread {
     pub policy: Option<Policy>,
 }
 
-/// Who did something.
+/// A task, interrupt or other part of the machine that did something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Actor {
@@ -108,7 +108,7 @@ pub enum CauseKind {
     NmiInterference,
     /// An interrupt from CPU to CPU on its way.
     IpiFlight,
-    /// Not recorded, or not to be told from what was.
+    /// Not recorded, or not distinguishable from what was.
     Unknown,
 }
 
@@ -156,7 +156,7 @@ impl CauseKind {
 pub struct Cause {
     /// Why.
     pub kind: CauseKind,
-    /// Who, where someone did it.
+    /// The actor, where there is one.
     pub actor: Option<Actor>,
     /// How long.
     pub time_ns: u64,
@@ -164,7 +164,7 @@ pub struct Cause {
     pub share_permille: u32,
 }
 
-/// What cannot be said by a cause.
+/// What a cause cannot express.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Note {
@@ -185,12 +185,12 @@ pub enum Note {
         /// How long.
         time_ns: u64,
     },
-    /// An interrupt was due and not taken. Who was current then is named, not blamed: interrupts may have been
+    /// An interrupt was due and not taken. The task that was current then is named, not blamed: interrupts may have been
     /// disabled there, or a hypervisor may have had the CPU.
     NotTaken {
         /// The CPU.
         cpu: CpuId,
-        /// Who was current.
+        /// The task that was current.
         current: Actor,
         /// How long.
         time_ns: u64,
@@ -209,7 +209,7 @@ pub enum Note {
 pub struct StepExplanation {
     /// What it was.
     pub kind: StepKind,
-    /// Who handled, ran or waited.
+    /// The actor that handled, ran or waited.
     pub actor: Option<Actor>,
     /// The CPU on which it ended.
     pub cpu: CpuId,
@@ -221,7 +221,7 @@ pub struct StepExplanation {
     pub share_permille: u32,
     /// Where the time went, largest first. Their times add up to the step's.
     pub causes: Vec<Cause>,
-    /// What else is to be said.
+    /// Further remarks.
     pub notes: Vec<Note>,
 }
 
@@ -251,7 +251,7 @@ pub struct MergedOrigin {
     pub later_ns: u64,
 }
 
-/// Who woke the target the last time.
+/// What woke the target the last time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waker {
     /// A timer, interrupt, softirq or thread; `None` when folded away.
@@ -269,9 +269,9 @@ pub struct Preemption {
     pub time_ns: MonotonicNs,
     /// Where, when the recording tells.
     pub cpu: Option<CpuId>,
-    /// Who lost the CPU.
+    /// The thread that lost the CPU.
     pub thread: Thread,
-    /// Who got it.
+    /// The task that got it.
     pub by: Option<Thread>,
     /// For how long.
     pub duration_ns: u64,
@@ -280,9 +280,9 @@ pub struct Preemption {
 /// The one thing to look at first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Culprit {
-    /// How it cost most. [`CauseKind::OwnWork`], [`CauseKind::TimerSlack`] and [`CauseKind::Unknown`] blame nobody.
+    /// How it cost most. [`CauseKind::OwnWork`], [`CauseKind::TimerSlack`] and [`CauseKind::Unknown`] blame no actor.
     pub kind: CauseKind,
-    /// Who, where someone did it.
+    /// The actor, where there is one.
     pub actor: Option<Actor>,
     /// Over all steps.
     pub time_ns: u64,
@@ -319,7 +319,7 @@ pub struct Explanation {
     pub steps: Vec<StepExplanation>,
     /// The largest cause, or the reason why there is none.
     pub culprit: Option<Culprit>,
-    /// Who woke the target.
+    /// What woke the target.
     pub woken_by: Option<Waker>,
     /// When threads of the chain lost their CPU.
     pub preemptions: Vec<Preemption>,

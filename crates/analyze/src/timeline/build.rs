@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Flattening the events of one CPU.
 //!
-//! The recording starts in the middle, so the first events tell backwards: the first `sched_switch` says who had run,
+//! The recording starts in the middle, so the first events are also read backwards: the first `sched_switch` says which task had run,
 //! an exit without an entry says what had been entered. A context that an event proves to be over without its exit is
 //! relabelled `Unknown` from its entry on, because nothing says how long it lasted.
 

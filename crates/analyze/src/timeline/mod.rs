@@ -118,7 +118,7 @@ impl Timeline {
         self.cpus.keys().copied()
     }
 
-    /// The effective priority of a thread at a time: the last that an event told, else the first one told later.
+    /// The effective priority of a thread at a time: the last that an event reported, else the first one reported later.
     #[must_use]
     pub fn priority(&self, tid: Tid, time: MonotonicNs) -> Option<Priority> {
         let before = self.priorities.range((tid, MonotonicNs(0))..=(tid, time)).next_back();

@@ -100,7 +100,7 @@ fn already_there(system: &System, plan: &Plan) -> Result<(), Failure> {
 
 /// The scheduler in eBPF that the kernel has now.
 fn running() -> Option<String> {
-    let state = fs::read_to_string(format!("{}/state", probe::FOLDER)).ok()?;
+    let state = fs::read_to_string(format!("{}/state", probe::DIRECTORY)).ok()?;
     if state.trim() == "disabled" {
         return None;
     }

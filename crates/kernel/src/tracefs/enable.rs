@@ -17,7 +17,7 @@ use std::path::Path;
 pub struct EnableFailure {
     /// Which.
     pub event: EventName,
-    /// What the kernel said; `None`: nothing, it is just not on.
+    /// The kernel's error; `None`: none, the event is just not on.
     pub error: Option<io::Error>,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn enable(
     let set: HashSet<&EventName> = wanted.iter().collect();
     let writes = plan(all, &set);
     for file in &writes.files {
-        // Some events of a subsystem may refuse; the others are on, and who is missing is found below.
+        // Some events of a subsystem may refuse; the others are on, and missing ones are found below.
         let _ = write_file(&root.join(file), "1");
     }
     if !writes.single.is_empty() {
@@ -76,12 +76,12 @@ pub(super) fn enable(
     Ok(missing.filter_map(|event| enable_one(root, event)).collect())
 }
 
-/// A last try with one event, to hear what the kernel says.
+/// A last try with one event, for the kernel's error.
 fn enable_one(root: &Path, event: &EventName) -> Option<EnableFailure> {
-    let folder = root.join("events").join(&event.system).join(&event.name);
-    let error = write_file(&folder.join("enable"), "1").err();
+    let directory = root.join("events").join(&event.system).join(&event.name);
+    let error = write_file(&directory.join("enable"), "1").err();
     // "0*" and "1*" mean that a trigger is set, too.
-    let is_on = || read_file(&folder.join("enable")).is_ok_and(|text| text.starts_with('1'));
+    let is_on = || read_file(&directory.join("enable")).is_ok_and(|text| text.starts_with('1'));
     (error.is_some() || !is_on()).then(|| EnableFailure { event: event.clone(), error })
 }
 

@@ -22,7 +22,7 @@ pub enum TracefsError {
     Permission {
         /// What was being done: "read the list of tracepoints".
         doing: String,
-        /// The file or folder.
+        /// The file or directory.
         path: PathBuf,
         /// Writing was refused, not reading.
         write: bool,
@@ -63,14 +63,14 @@ pub enum TracefsError {
     Io {
         /// What was being done.
         doing: String,
-        /// The file or folder.
+        /// The file or directory.
         path: PathBuf,
         /// What the system said.
         error: io::Error,
     },
 }
 
-/// Tried on Linux 6.1 and 6.18: a group may read, but not write, whatever the mode; a user who owns the folder of instances
+/// Tested on Linux 6.1 and 6.18: a group may read, but not write, whatever the mode; a user who owns the directory of instances
 /// owns the files of those that are made in it.
 fn remedy(path: &Path, write: bool) -> String {
     let root = ["/sys/kernel/debug/tracing", "/sys/kernel/tracing"]

@@ -17,7 +17,7 @@ use super::stats::CpuStats;
 use rtscope_ftrace::page::PageLayout;
 use std::time::Duration;
 
-/// Both banks are on for so long. The two calls of one event are about 100 ns apart, and nothing but the hypervisor comes
+/// How long both banks are on. The two calls of one event are about 100 ns apart, and nothing but the hypervisor comes
 /// between. (System calls since Linux 6.13 are an exception: a task can be preempted between its two. One that then waits
 /// longer than this for its CPU loses that event.)
 const BOTH_ON: Duration = Duration::from_millis(5);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An ftrace instance of our own: buffers, clock, events and filters that nobody else sees.
+//! A private ftrace instance: buffers, clock, events and filters that no other tracer sees.
 
 use super::enable::{self, EnableFailure};
 use super::error::TracefsError;
@@ -26,7 +26,7 @@ pub struct InstanceConfig {
     pub tids: Vec<u32>,
     /// What these threads start is recorded too, and what excluded ones start is excluded.
     pub follow_forks: bool,
-    /// Not the events of these threads. Hides the interrupts that hit them, too: who wants those has to record all, and
+    /// Not the events of these threads. Hides the interrupts that hit them, too: to have those, record all, and
     /// leave out by [`RawEvent::pid`](rtscope_ftrace::page::RawEvent::pid) what is not
     /// [`in an interrupt`](rtscope_ftrace::page::RawEvent::in_interrupt).
     pub exclude_tids: Vec<u32>,
@@ -69,7 +69,7 @@ impl Instance {
     /// # Errors
     /// See [`TracefsError`]. Nothing is left behind.
     pub fn create(tracefs: &Tracefs, config: &InstanceConfig) -> Result<Instance, TracefsError> {
-        let path = make_folder(tracefs)?;
+        let path = make_directory(tracefs)?;
         let on = path.join(sweep::LOCKED);
         let switch = OpenOptions::new().read(true).write(true).open(&on);
         let switch = switch.map_err(|error| {
@@ -148,7 +148,7 @@ impl Instance {
         }
     }
 
-    /// Whether somebody who is not rtscope has tracepoints switched on through tracefs.
+    /// Whether another tracer has tracepoints switched on through tracefs.
     fn others_record(&self) -> bool {
         let records = |root: &Path| enable::enabled(root).map_or(true, |events| !events.is_empty());
         let foreign = fs::read_dir(self.tracefs.instances())
@@ -159,13 +159,13 @@ impl Instance {
         records(self.tracefs.root()) || foreign.map(|entry| entry.path()).any(|path| records(&path))
     }
 
-    /// Its folder, `…/instances/rtscope-PID-STARTED-N`.
+    /// Its directory, `…/instances/rtscope-PID-STARTED-N`.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What the kernel says of the layout of its pages, for who reads them later.
+    /// What the kernel says about the layout of its pages, for later readers.
     ///
     /// # Errors
     /// [`TracefsError::Permission`], [`TracefsError::Io`].
@@ -224,7 +224,7 @@ impl Instance {
     fn filter(&self, file: &str, event: &str, expression: &str) -> Result<(), TracefsError> {
         let refused =
             |message: &str| TracefsError::Filter { event: event.to_string(), message: message.to_string() };
-        // To the kernel "0" is no expression, but takes a filter away.
+        // To the kernel "0" is not an expression: it removes a filter.
         let expression = expression.trim();
         if expression.is_empty() || expression == "0" {
             return Err(refused("it is empty"));
@@ -381,7 +381,7 @@ impl Drop for Instance {
     }
 }
 
-fn make_folder(tracefs: &Tracefs) -> Result<PathBuf, TracefsError> {
+fn make_directory(tracefs: &Tracefs) -> Result<PathBuf, TracefsError> {
     let mut n = 0;
     loop {
         let path = tracefs.instances().join(sweep::own_name(n));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel's own tracer, through tracefs: which tracepoints there are, and recording them with an instance of our own.
+//! The kernel's own tracer, through tracefs: which tracepoints there are, and recording them with a private instance.
 //!
 //! eBPF records the few events that are needed for following responses at the least cost. Everything else is recorded by
 //! ftrace: it knows every tracepoint with all its fields, filters in the kernel, loses nothing in interrupt context under

@@ -99,7 +99,7 @@ impl Tracefs {
 }
 
 /// Reads a file of tracefs, in large pieces: some of them give what fits into the first piece, and then nothing (a small
-/// first read, as that of `fs::read_to_string`, cuts `events/header_page`). What is no UTF-8 is replaced.
+/// first read, as that of `fs::read_to_string`, cuts `events/header_page`). Bytes that are not UTF-8 are replaced.
 pub(super) fn read_file(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let mut text = Vec::new();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stay_inside_their_folder() {
+    fn names_stay_inside_their_directory() {
         let name = EventName::parse("sched:sched_switch").unwrap();
         assert_eq!((name.system.as_str(), name.to_string().as_str()), ("sched", "sched:sched_switch"));
         for text in ["sched", ":x", "x:", "../..:x", "x:../y", "a/b:c"] {

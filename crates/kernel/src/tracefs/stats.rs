@@ -12,9 +12,9 @@ pub struct CpuStats {
     pub read: Option<u64>,
     /// Lost: overwritten by newer ones before they were read (with `overwrite`).
     pub overrun: Option<u64>,
-    /// Lost: interrupts recorded so much while one event was being written that they reached it from behind.
+    /// Lost: while one event was being written, interrupts recorded so much that they came round to it.
     pub commit_overrun: Option<u64>,
-    /// Lost: there was no room (without `overwrite`).
+    /// Lost: the buffer was full (without `overwrite`).
     pub dropped: Option<u64>,
 }
 

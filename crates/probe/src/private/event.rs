@@ -71,7 +71,7 @@ impl Event {
         self.semaphore.load(Ordering::Relaxed) != 0
     }
 
-    /// Writes a record, which a collector wants, if there is room. A loss is counted.
+    /// Writes a record that a collector has asked for, if it fits. A loss is counted.
     #[inline(always)]
     pub fn record<F: Fields>(&self, fields: &F) {
         let bytes = fields.bytes();
@@ -92,7 +92,7 @@ impl Event {
         unsafe { fields.write(place) };
         // SAFETY: a record's word is before its payload.
         let at = unsafe { place.sub(8) };
-        // SAFETY: it is aligned and stays mapped until the thread ends; whoever else looks at it does so atomically.
+        // SAFETY: it is aligned and stays mapped until the thread ends; all other accesses to it are atomic.
         let at = unsafe { AtomicU64::from_ptr(at.cast()) };
         // ORDER: release; pairs with the collector's acquire load of the word, which then sees the payload.
         at.store(word, Ordering::Release);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Values on their way into a payload: little endian, one behind the other, as CTF has them. A value is taken once; what it
-//! needs is then fixed, so that the room that was reserved is what is written.
+//! needs is then fixed, so that exactly the reserved bytes are written.
 
 use super::EnumerationType;
 use core::marker::PhantomData;
@@ -63,7 +63,7 @@ macro_rules! tuples {
             unsafe fn write(&self, mut at: *mut u8) {
                 let ($($name,)*) = self;
                 $(
-                    // SAFETY: the caller's room is for all of them.
+                    // SAFETY: the caller has reserved bytes for all of them.
                     at = unsafe { $name.write(at) };
                 )*
             }
@@ -162,7 +162,7 @@ macro_rules! numbers {
 
                 #[inline(always)]
                 unsafe fn write(&self, at: *mut u8) -> *mut u8 {
-                    // SAFETY: the caller's room; a payload is aligned to nothing.
+                    // SAFETY: the caller has reserved the bytes; a payload is aligned to nothing.
                     unsafe { at.cast::<$kind>().write_unaligned(self.0) };
                     // SAFETY: as above.
                     unsafe { at.add(size_of::<$kind>()) }
@@ -224,7 +224,7 @@ unsafe impl Field for Text<'_> {
 
     #[inline(always)]
     unsafe fn write(&self, at: *mut u8) -> *mut u8 {
-        // SAFETY: the caller's room, into which no reference points.
+        // SAFETY: the caller has reserved the bytes, and no reference points into them.
         let end = unsafe { copy(self.0.as_bytes(), at) };
         // SAFETY: there is one byte more.
         unsafe { end.write(0) };
@@ -261,16 +261,16 @@ fn bytes_of<T: Element>(values: &[T]) -> &[u8] {
 }
 
 /// # Safety
-/// There is room for the bytes at `at`, which the bytes do not overlap.
+/// The bytes at `at` are reserved for them, and the two do not overlap.
 #[inline(always)]
 unsafe fn copy(bytes: &[u8], at: *mut u8) -> *mut u8 {
-    // SAFETY: as the caller promises.
+    // SAFETY: as the caller guarantees.
     unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
-    // SAFETY: still in that room, or where it ends.
+    // SAFETY: still within what was reserved, or its end.
     unsafe { at.add(bytes.len()) }
 }
 
-/// So many elements.
+/// This many elements.
 pub struct Array<'a, T, const N: usize>(&'a [T; N]);
 
 /// Takes an array.
@@ -290,7 +290,7 @@ unsafe impl<T: Element, const N: usize> Field for Array<'_, T, N> {
 
     #[inline(always)]
     unsafe fn write(&self, at: *mut u8) -> *mut u8 {
-        // SAFETY: the caller's room, into which no reference points.
+        // SAFETY: the caller has reserved the bytes, and no reference points into them.
         unsafe { copy(bytes_of(self.0), at) }
     }
 
@@ -299,7 +299,7 @@ unsafe impl<T: Element, const N: usize> Field for Array<'_, T, N> {
     }
 }
 
-/// A count of 32 bits, and so many elements.
+/// A count of 32 bits, and this many elements.
 pub struct Sequence<'a, T> {
     bytes: &'a [u8],
     of: PhantomData<T>,
@@ -323,7 +323,7 @@ unsafe impl<T: Element> Field for Sequence<'_, T> {
     #[inline(always)]
     unsafe fn write(&self, at: *mut u8) -> *mut u8 {
         let count = Number((self.bytes.len() / size_of::<T>()) as u32);
-        // SAFETY: the caller's room.
+        // SAFETY: the caller has reserved the bytes.
         let at = unsafe { count.write(at) };
         // SAFETY: as above; no reference points into it.
         unsafe { copy(self.bytes, at) }
@@ -342,7 +342,7 @@ mod tests {
         // One byte more on each side, which must stay as it is.
         let mut room = vec![0xaa; fields.bytes() + 2];
         let place = room[1..].as_mut_ptr();
-        // SAFETY: there is room for them.
+        // SAFETY: there are bytes for them.
         unsafe { fields.write(place) };
         assert_eq!((room[0], room[room.len() - 1]), (0xaa, 0xaa));
         room[1..room.len() - 1].to_vec()

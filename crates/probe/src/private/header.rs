@@ -8,7 +8,7 @@ use std::io;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Header {
-    /// Of the payload; null: there was no room, and that is counted.
+    /// Of the payload; null: it did not fit, and that is counted.
     pub(super) place: *mut u8,
     /// What makes the record complete.
     pub(super) word: u64,
@@ -38,7 +38,7 @@ pub(super) const fn off() -> *mut u32 {
     (&raw const rtscope__off).cast_mut()
 }
 
-/// Room for a record of so many bytes, its word included.
+/// Reserves a record of this many bytes, its word included.
 #[inline(always)]
 pub(super) fn reserve(id: u32, bytes: u64) -> Header {
     rtscope_probe_reserve(id, bytes)

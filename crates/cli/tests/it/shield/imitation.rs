@@ -426,7 +426,7 @@ fn cpus_that_cannot_be_set_apart_leave_everything_as_it_was() {
     let output = machine.traced(&options, &CREATE);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("cannot be set apart") && said.contains("as it was before"), "{said}");
+    assert!(said.contains("cannot be isolated") && said.contains("as it was before"), "{said}");
     assert_same(machine.files(), &before, "files");
 }
 
