@@ -57,6 +57,10 @@ const COLLECTING: [(&str, &[&str]); 3] = [
 ];
 /// What clippy and the documentation examples take on two CPUs, in seconds: they begin early.
 const CLIPPY_S: f64 = 240.0;
+/// The long watch, by its crate and module. Its full form takes ten minutes, and would be no test without other load on the
+/// machine: it runs beside the guests.
+const LONG_WATCH: (&str, &str) = ("cli", "watch::soak::");
+const LONG_WATCH_S: f64 = 620.0;
 /// What tests that collect from programs take, in seconds.
 const COLLECTING_S: f64 = 180.0;
 /// What a test binary without real loads is expected to take.
@@ -158,6 +162,7 @@ fn run_everything(request: &Request, selection: &Selection, tally: &mut Tally) -
             vm::plan_for_test(&build, request.all, |binary, name| selection.takes(binary, name), tally)?;
         let estimates = Estimates::read();
         let mut jobs = vec![clippy_and_examples(), unit_tests(&build), collecting(&build)];
+        jobs.extend(full.and_then(|full| long_watch(&build, full)));
         jobs.extend(quiet(&build).map(|binary| Job {
             name: binary.name.clone(),
             seconds: BINARY_S,
@@ -186,7 +191,8 @@ fn run_measuring(build: &Build, full: Option<(&str, &str)>, tally: &mut Tally) -
         let make = || {
             let mut command = binary.command();
             command.envs(full);
-            for module in collecting_modules(binary).unwrap_or_default() {
+            let beside_guests = full.map(|_| LONG_WATCH.1);
+            for module in collecting_modules(binary).unwrap_or_default().iter().chain(&beside_guests) {
                 command.args(["--skip", module]);
             }
             command
@@ -219,6 +225,22 @@ fn collecting(build: &Build) -> Job<'_> {
         Ok(tally)
     };
     Job { name: "tests that collect from programs".into(), seconds: COLLECTING_S, work: Box::new(work) }
+}
+
+fn long_watch<'a>(build: &'a Build, full: (&'static str, &'static str)) -> Option<Job<'a>> {
+    let (member, module) = LONG_WATCH;
+    let binary = build.tests.iter().find(|binary| binary.integration && binary.member == member)?;
+    let work = move || {
+        let mut tally = Tally::default();
+        let make = || {
+            let mut command = binary.command();
+            command.envs([full]).arg(module);
+            command
+        };
+        libtest::run("cli: it (long watch)", make, Manner::Serial, &mut tally)?;
+        Ok(tally)
+    };
+    Some(Job { name: "the long watch".into(), seconds: LONG_WATCH_S, work: Box::new(work) })
 }
 
 /// Integration tests that read and write files.
