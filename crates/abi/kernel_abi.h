@@ -31,7 +31,7 @@ typedef int rts_s32;
 typedef unsigned long long rts_u64;
 typedef long long rts_s64;
 
-#define RTS_ABI_VERSION 3
+#define RTS_ABI_VERSION 4
 
 #define RTS_COMM_LEN 16
 #define RTS_FILENAME_LEN 64
@@ -469,7 +469,8 @@ struct rts_config {
 	 * glob[c]: states that take character c and go on. (Shift-and, Baeza-Yates and Gonnet, 1992.)
 	 */
 	rts_u32 glob_any, glob_accept;
-	rts_u32 cpus; /* CPUs that there is memory for */
+	rts_u16 cpus;	    /* CPUs that there is memory for */
+	rts_u16 banks_from; /* the first CPU with banks; without them a CPU records nothing */
 	rts_u32 glob[256];
 	/* By system call number: bit i says that argument i (0 to 4) is a path to be read; and RTS_PATH_ENTRY_ONLY. */
 	rts_u8 paths[RTS_SYSCALLS];

@@ -12,9 +12,15 @@ use rtscope_kernel::{
     EbpfConfig, EbpfPrograms, PROGRAMS, ProgramSpec, RecorderConfig, interrupts, stream_programs,
 };
 
+/// Events that say how a task is called.
+fn tells_names(spec: &ProgramSpec) -> bool {
+    matches!(spec.name, "sched_process_fork" | "sched_process_exit" | "task_rename")
+}
+
 /// Events that say who has the CPU, or how a task is called.
 fn tells_who_runs(spec: &ProgramSpec) -> bool {
-    matches!(spec.system, "irq_vectors" | "nmi")
+    tells_names(spec)
+        || matches!(spec.system, "irq_vectors" | "nmi")
         || matches!(
             spec.name,
             "sched_switch"
@@ -23,20 +29,39 @@ fn tells_who_runs(spec: &ProgramSpec) -> bool {
                 | "softirq_entry"
                 | "softirq_exit"
                 | "cpu_idle"
-                | "sched_process_fork"
-                | "sched_process_exit"
-                | "task_rename"
         )
 }
+
+/// Each CPU's memory for the names of tasks: the least there is. It holds the newest 1000 or so of them.
+const NAMES_BYTES: usize = 64 << 10;
 
 /// The recorder, running.
 #[derive(Debug)]
 pub struct WhoRuns {
     ebpf: EbpfPrograms,
     recorder: FlightRecorder,
+    /// With one CPU: the names of tasks that began on others. Those that live at the end are asked for, but a short one has ended.
+    names: Option<Box<WhoRuns>>,
 }
 
 impl WhoRuns {
+    /// Starts recording on one CPU. On the others there is next to no memory: only for the names of tasks.
+    pub fn start_on(cpu: usize, bank_bytes: usize) -> Result<WhoRuns, Failure> {
+        let config = |bank_bytes, is_wanted: fn(&ProgramSpec) -> bool| {
+            let programs: Vec<&ProgramSpec> = PROGRAMS.iter().filter(|spec| is_wanted(spec)).collect();
+            EbpfConfig {
+                recorder: Some(RecorderConfig { bank_bytes, snapshot: None, stream: None }),
+                tracker: None,
+                only: stream_programs(&programs, false),
+            }
+        };
+        let names_config = config(NAMES_BYTES, tells_names);
+        let names = WhoRuns::of(EbpfPrograms::start(&names_config)?, &names_config)?;
+        let here = config(bank_bytes, tells_who_runs);
+        let here = WhoRuns::of(EbpfPrograms::start_on(&here, cpu)?, &here)?;
+        Ok(WhoRuns { names: Some(Box::new(names)), ..here })
+    }
+
     /// Starts recording, also these tracepoints. `bank_bytes`: for each CPU.
     pub fn start(bank_bytes: usize, also: &[&str]) -> Result<WhoRuns, Failure> {
         let is_wanted = |spec: &&ProgramSpec| tells_who_runs(spec) || also.contains(&spec.name);
@@ -46,14 +71,18 @@ impl WhoRuns {
             tracker: None,
             only: stream_programs(&programs, false),
         };
-        let ebpf = EbpfPrograms::start(&config)?;
-        let recorder = FlightRecorder::new(ebpf.memory(&config)?, ebpf.started());
-        Ok(WhoRuns { ebpf, recorder })
+        WhoRuns::of(EbpfPrograms::start(&config)?, &config)
+    }
+
+    fn of(ebpf: EbpfPrograms, config: &EbpfConfig) -> Result<WhoRuns, Failure> {
+        let recorder = FlightRecorder::new(ebpf.memory(config)?, ebpf.started());
+        Ok(WhoRuns { ebpf, recorder, names: None })
     }
 
     /// Records nothing from now on.
     pub fn stop(&self) {
         self.ebpf.enable(false);
+        self.names.iter().for_each(|names| names.stop());
     }
 
     /// Whether this kernel has the tracepoint.
@@ -67,8 +96,12 @@ impl WhoRuns {
         let snapshot = self.recorder.peek(since);
         let until = snapshot.detected;
         let window = snapshot.window(until.since(since), Some(since));
-        let recording = snapshot.decode(window, tasks, interrupts());
+        let mut recording = snapshot.decode(window, tasks, interrupts());
         self.recorder.recycle(snapshot);
+        if let Some(names) = &mut self.names {
+            let (of_names, _) = names.look(since)?;
+            of_names.events.iter().for_each(|event| recording.names.observe(event));
+        }
         Ok((recording, until))
     }
 

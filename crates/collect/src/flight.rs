@@ -30,7 +30,7 @@ impl FlightRecorder {
         let mut recorder = FlightRecorder { memory, started, spare: Vec::new(), unreadable_reports: 0 };
         if recorder.memory.banks.is_some() {
             // One copy of both banks of every CPU, touched, before the first trigger.
-            for cpu in 0..recorder.memory.controls.cpus() {
+            for cpu in recorder.memory.bank_cpus.clone() {
                 for bank in 0..2 {
                     let mut image = BankImage::default();
                     image.reserve(recorder.memory.bank_bytes);
@@ -103,7 +103,7 @@ impl FlightRecorder {
     pub fn recycle(&mut self, snapshot: Snapshot) {
         self.spare.extend(snapshot.epochs.into_iter().flatten().map(|epoch| epoch.image));
         // One snapshot may be written while the next is taken; more is not retained.
-        self.spare.truncate(self.memory.controls.cpus() * 4);
+        self.spare.truncate(self.memory.bank_cpus.len() * 4);
     }
 
     /// The tracker's statistics.
@@ -127,16 +127,19 @@ impl FlightRecorder {
 
     fn copy(&self, image: &mut BankImage, cpu: usize, bank: usize) {
         if let Some(banks) = &self.memory.banks {
-            image.copy_from(banks, &self.memory.controls, cpu, bank, self.memory.bank_bytes);
+            let place = cpu - self.memory.bank_cpus.start;
+            image.copy_from(banks, &self.memory.controls, (cpu, place), bank, self.memory.bank_bytes);
         }
     }
 
     /// All CPUs; the frozen banks first, since those are waited for.
     fn copy_all(&mut self, generation: Option<u32>, wanted_since: MonotonicNs) -> Vec<Vec<Epoch>> {
         let cpus = self.memory.controls.cpus();
-        let mut all: Vec<Vec<Epoch>> = (0..cpus).map(|cpu| vec![self.copy_newest(cpu, generation)]).collect();
+        let bank_cpus = self.memory.bank_cpus.clone();
+        let newest = |cpu| bank_cpus.contains(&cpu).then(|| self.copy_newest(cpu, generation));
+        let mut all: Vec<Vec<Epoch>> = (0..cpus).map(newest).map(Vec::from_iter).collect();
         for (cpu, epochs) in all.iter_mut().enumerate() {
-            let newest = &epochs[0];
+            let Some(newest) = epochs.first() else { continue };
             if newest.began > wanted_since && newest.image.holds(newest.positions.start) {
                 let older = self.copy_older(cpu, newest.began);
                 epochs.extend(older);

@@ -72,7 +72,9 @@ static __noinline int flip(struct here *here)
 
 static __always_inline struct bank *bank_at(struct here *here, __u32 bank)
 {
-	__u32 index = config.stream ? here->cpu : here->cpu * RTS_BANKS + (bank & 1);
+	/* Of a CPU before the first one with banks this is larger than any index: there is nothing at it either. */
+	__u32 cpu = here->cpu - config.banks_from;
+	__u32 index = config.stream ? cpu : cpu * RTS_BANKS + (bank & 1);
 
 	return bpf_map_lookup_elem(&banks, &index);
 }

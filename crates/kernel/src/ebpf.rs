@@ -18,6 +18,7 @@ use rtscope_event::{End, Glob, Irq, MonotonicNs, Pid, TaskInfo};
 use rtscope_ring::{BankImage, Controls, LateResponseRings, SharedMemory, Trigger};
 use std::io::Read;
 use std::mem::size_of;
+use std::ops::Range;
 use std::os::fd::AsFd;
 
 static OBJECT: &[u8] = include_bytes!(env!("RTSCOPE_BPF_OBJECT"));
@@ -143,6 +144,8 @@ pub struct EbpfPrograms {
     links: Vec<Link>,
     object: Object,
     cpus: usize,
+    /// Those that have banks.
+    bank_cpus: Range<usize>,
     absent: Vec<&'static ProgramSpec>,
     started_ns: MonotonicNs,
 }
@@ -154,6 +157,8 @@ pub struct Memory {
     pub banks: Option<SharedMemory>,
     /// Bytes of one bank.
     pub bank_bytes: usize,
+    /// The CPUs that have banks.
+    pub bank_cpus: Range<usize>,
     /// The per-CPU control words.
     pub controls: Controls,
     /// Late responses.
@@ -170,7 +175,18 @@ impl EbpfPrograms {
     /// # Errors
     /// See [`Error`]; a missing feature is the same sentence that `rtscope caps` prints.
     pub fn start(config: &EbpfConfig) -> Result<EbpfPrograms, Error> {
-        let mut programs = EbpfPrograms::prepare(config)?;
+        EbpfPrograms::start_loaded(EbpfPrograms::prepare(config)?)
+    }
+
+    /// The same with banks for one CPU only: what happens on the others is not recorded, and takes no memory.
+    ///
+    /// # Errors
+    /// As [`EbpfPrograms::start`].
+    pub fn start_on(config: &EbpfConfig, cpu: usize) -> Result<EbpfPrograms, Error> {
+        EbpfPrograms::start_loaded(EbpfPrograms::load(config, cpu..cpu + 1)?)
+    }
+
+    fn start_loaded(mut programs: EbpfPrograms) -> Result<EbpfPrograms, Error> {
         programs.attach()?;
         programs.switch_on()?;
         Ok(programs)
@@ -181,6 +197,10 @@ impl EbpfPrograms {
     /// # Errors
     /// As [`EbpfPrograms::start`].
     pub fn prepare(config: &EbpfConfig) -> Result<EbpfPrograms, Error> {
+        EbpfPrograms::load(config, 0..caps::present_cpus())
+    }
+
+    fn load(config: &EbpfConfig, bank_cpus: Range<usize>) -> Result<EbpfPrograms, Error> {
         let streams = config.recorder.as_ref().is_some_and(|recorder| recorder.stream.is_some());
         if let Some(missing) = if streams { caps::stream_missing() } else { caps::first_missing() } {
             return Err(Error::Missing(Box::new(missing)));
@@ -194,8 +214,8 @@ impl EbpfPrograms {
             .open_memory(OBJECT)
             .map_err(|error| bpf("opening the eBPF object", error, &log.take()))?;
         let absent = choose_programs(&mut open, config);
-        size_maps(&mut open, config, cpus, &log)?;
-        store_config(&mut open, config)?;
+        size_maps(&mut open, config, (cpus, bank_cpus.len()), &log)?;
+        store_config(&mut open, config, bank_cpus.start)?;
         let object = open.load().map_err(|error| bpf("loading the eBPF programs", error, &log.take()))?;
         let trigger = Trigger::new(map_memory(&object, ".data.trigger", Trigger::bytes(), true)?);
         Ok(EbpfPrograms {
@@ -204,6 +224,7 @@ impl EbpfPrograms {
             links: Vec::new(),
             object,
             cpus,
+            bank_cpus,
             absent,
             started_ns: MonotonicNs(0),
         })
@@ -282,13 +303,14 @@ impl EbpfPrograms {
     pub fn memory(&self, config: &EbpfConfig) -> Result<Memory, Error> {
         let bank_bytes = config.recorder.as_ref().map_or(0, |recorder| recorder.bank_bytes);
         let banks_each = config.recorder.as_ref().map_or(0, RecorderConfig::banks_each);
-        let banks_bytes = self.cpus * banks_each * BankImage::bytes(bank_bytes);
+        let banks_bytes = self.bank_cpus.len() * banks_each * BankImage::bytes(bank_bytes);
         Ok(Memory {
             banks: match bank_bytes {
                 0 => None,
                 _ => Some(map_memory(&self.object, "banks", banks_bytes, false)?),
             },
             bank_bytes,
+            bank_cpus: self.bank_cpus.clone(),
             controls: Controls::new(
                 map_memory(&self.object, "controls", Controls::bytes(self.cpus), true)?,
                 self.cpus,
@@ -406,16 +428,17 @@ enum MapSize {
 
 /// The size of the map with this name; `None` for a map that is missing here: it would stay at the one entry
 /// that it is compiled with, and all CPUs but the first would be without memory.
-fn map_size(name: &str, config: &EbpfConfig, cpus: usize) -> Option<MapSize> {
+/// `cpus`: all, and those with banks.
+fn map_size(name: &str, config: &EbpfConfig, cpus: (usize, usize)) -> Option<MapSize> {
     let sets = u32::try_from(task_sets()).unwrap_or(u32::MAX);
-    let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
+    let [cpus, bank_cpus] = [cpus.0, cpus.1].map(|cpus| u32::try_from(cpus).unwrap_or(u32::MAX));
     let tracks = config.tracker.is_some();
     Some(match name {
         "banks" => {
             let bytes = config.recorder.as_ref().map_or(1 << 16, |recorder| recorder.bank_bytes);
             let banks_each = config.recorder.as_ref().map(RecorderConfig::banks_each);
             MapSize::Banks {
-                count: banks_each.map_or(1, |banks| cpus.saturating_mul(banks as u32)),
+                count: banks_each.map_or(1, |banks| bank_cpus.saturating_mul(banks as u32)),
                 bytes: u32::try_from(BankImage::bytes(bytes)).unwrap_or(u32::MAX),
             }
         }
@@ -433,7 +456,12 @@ fn map_size(name: &str, config: &EbpfConfig, cpus: usize) -> Option<MapSize> {
     })
 }
 
-fn size_maps(open: &mut OpenObject, config: &EbpfConfig, cpus: usize, log: &LibbpfLog) -> Result<(), Error> {
+fn size_maps(
+    open: &mut OpenObject,
+    config: &EbpfConfig,
+    cpus: (usize, usize),
+    log: &LibbpfLog,
+) -> Result<(), Error> {
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let refused = |error| bpf(&format!("sizing the eBPF map {name}"), error, &log.take());
@@ -460,8 +488,10 @@ fn task_sets() -> usize {
     (pid_max / 4).next_power_of_two().clamp(1 << 10, 1 << 14)
 }
 
-fn store_config(open: &mut OpenObject, config: &EbpfConfig) -> Result<(), Error> {
-    let values = abi::rts_config { cpus: caps::present_cpus() as u32, ..rodata(config)? };
+fn store_config(open: &mut OpenObject, config: &EbpfConfig, banks_from: usize) -> Result<(), Error> {
+    let [cpus, banks_from] =
+        [caps::present_cpus(), banks_from].map(|cpu| u16::try_from(cpu).unwrap_or(u16::MAX));
+    let values = abi::rts_config { cpus, banks_from, ..rodata(config)? };
     let mut map = open
         .maps_mut()
         .find(|map| map.name().to_string_lossy().ends_with(".rodata"))
@@ -565,7 +595,7 @@ mod tests {
 
     fn of_4096_cpus(name: &str) -> Option<MapSize> {
         let recorder = RecorderConfig { bank_bytes: 1 << 20, snapshot: None, stream: None };
-        map_size(name, &EbpfConfig { recorder: Some(recorder), ..EbpfConfig::default() }, 4096)
+        map_size(name, &EbpfConfig { recorder: Some(recorder), ..EbpfConfig::default() }, (4096, 4096))
     }
 
     #[test]

@@ -77,16 +77,16 @@ impl BankImage {
         self.words.resize((size + abi::RTS_BANK_SLACK as usize) / 8, 1);
     }
 
-    /// Copies bank `bank` of `cpu` into this image, whose memory is reused.
+    /// Copies bank `bank` of `cpu`, which is the CPU in place `place` of the memory, into this image, whose memory is used again.
     pub fn copy_from(
         &mut self,
         memory: &SharedMemory,
         controls: &Controls,
-        cpu: usize,
+        (cpu, place): (usize, usize),
         bank: usize,
         size: usize,
     ) {
-        let base = (cpu * abi::RTS_BANKS as usize + bank) * Self::bytes(size);
+        let base = (place * abi::RTS_BANKS as usize + bank) * Self::bytes(size);
         self.size = size as u64;
         self.sub_shift = (size as u64 / SUBS).trailing_zeros();
         self.first.resize(STARTS, 0);

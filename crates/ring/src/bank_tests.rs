@@ -50,7 +50,7 @@ impl Writer {
             std::mem::replace(&mut self.head_memory, SharedMemory::anonymous(Controls::bytes(1)).unwrap());
         self.controls = Controls::new(memory, 1);
         let mut image = BankImage::default();
-        image.copy_from(&self.memory, &self.controls, 0, 0, SIZE);
+        image.copy_from(&self.memory, &self.controls, (0, 0), 0, SIZE);
         image
     }
 }

@@ -53,9 +53,9 @@ pub struct Blamed {
 }
 
 impl Blame {
-    /// Starts recording. `bank_bytes`: for each CPU. `cpu`: which is measured, with which counter (`enum rtu_clock`).
+    /// Starts recording. `bank_bytes`: for `cpu`, which is measured, with which counter (`enum rtu_clock`).
     pub fn start(bank_bytes: usize, cpu: usize, kind: u32) -> Result<Blame, Failure> {
-        let recorder = WhoRuns::start(bank_bytes, &[])?;
+        let recorder = WhoRuns::start_on(cpu, bank_bytes)?;
         let stop = Arc::new(AtomicBool::new(false));
         let theirs = Arc::clone(&stop);
         let thread = Builder::new().name("clock".to_string()).spawn(move || take_pairs(cpu, kind, &theirs));

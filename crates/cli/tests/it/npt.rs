@@ -3,10 +3,10 @@
 
 use crate::command::number;
 use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::process::Workload;
+use rtscope_testkit::process::{Workload, wait_until};
 use rtscope_testkit::skip;
 use serde_json::Value;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 fn rtscope(arguments: &[&str]) -> Output {
     crate::command::rtscope().args(arguments).output().expect("it can be run")
@@ -239,4 +239,42 @@ fn other_commands_do_not_look_like_instrumented_programs() {
     let listed = rtscope(&["list", "--json"]);
     let text = String::from_utf8_lossy(&listed.stdout).into_owned();
     assert!(listed.status.success() && !text.contains("npt"), "{text}");
+}
+
+/// Values of a map in the description of a descriptor: their size and number.
+fn map_of(description: &str) -> Option<(u64, u64)> {
+    let number = |key: &str| description.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok());
+    number("value_size:").zip(number("max_entries:"))
+}
+
+// NEEDS: host
+#[test]
+fn root_blame_has_large_buffers_for_the_measured_cpu_only() {
+    const LARGE: u64 = 32 << 20;
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let mut command = crate::command::rtscope();
+    command.args([
+        "npt",
+        "--blame",
+        "--blame-buffer",
+        "32M",
+        "--cpu",
+        "1",
+        "--duration",
+        "1h",
+        "--spin",
+        "1ms",
+    ]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it can be run");
+    let descriptors = format!("/proc/{}/fdinfo", child.id());
+    let large = || {
+        let files = std::fs::read_dir(&descriptors).into_iter().flatten().flatten();
+        let maps = files.filter_map(|file| map_of(&std::fs::read_to_string(file.path()).ok()?));
+        maps.filter(|(bytes, _)| *bytes >= LARGE).max()
+    };
+    wait_until("the buffers are made", || large().is_some());
+    let found = large();
+    child.kill().and_then(|()| child.wait()).expect("ours");
+    // Two banks, whatever the number of CPUs.
+    assert_eq!(found.map(|(_, banks)| banks), Some(2));
 }

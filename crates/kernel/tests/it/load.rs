@@ -44,7 +44,7 @@ fn root_programs_load_record_and_leave() {
         std::thread::yield_now();
         records = 0;
         for cpu in 0..ebpf.cpus() {
-            image.copy_from(memory.banks.as_ref().unwrap(), &memory.controls, cpu, 0, 1 << 20);
+            image.copy_from(memory.banks.as_ref().unwrap(), &memory.controls, (cpu, cpu), 0, 1 << 20);
             let gaps = image.walk(0..u64::MAX, |_| records += 1);
             assert_eq!(gaps.unreadable, 0);
         }
