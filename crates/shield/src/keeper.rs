@@ -13,15 +13,14 @@ use crate::step::{Step, Target};
 use crate::tasks::{self, Task, Thread};
 use crate::{Cpus, Error, System};
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
-use std::thread::sleep;
-use std::time::Duration;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
-/// How often, and how long each time, its end is polled for.
-const LOOKS: u32 = 500;
-const LOOK: Duration = Duration::from_millis(20);
+/// How long a process that was asked to end may take before it is killed, and after that.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The process that holds the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,23 +53,73 @@ impl Keeper {
 
     /// Asks it to end, waits until it has, and kills it when it does not.
     pub(crate) fn end(&self, system: &System) -> Result<(), Error> {
+        let Some(process) = ProcessHandle::open(&self.process, system)? else { return Ok(()) };
         for signal in [Signal::SIGTERM, Signal::SIGKILL] {
-            if !self.lives(system) {
+            if process.signal(signal)? == Delivery::Ended || process.ends_within(PATIENCE)? {
                 return Ok(());
-            }
-            match kill(Pid::from_raw(self.process.tid), signal) {
-                Ok(()) | Err(Errno::ESRCH) => {}
-                Err(errno) => return Err(Error::Keeper(format!("it cannot be ended: {}", errno.desc()))),
-            }
-            for _ in 0..LOOKS {
-                if !self.lives(system) {
-                    return Ok(());
-                }
-                sleep(LOOK);
             }
         }
         Err(Error::Keeper(format!("process {} does not end", self.process.tid)))
     }
+}
+
+/// What became of a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Delivery {
+    /// The process has it.
+    Sent,
+    /// The process had ended before.
+    Ended,
+}
+
+/// One process, whatever becomes of its number: a moment after a look at it the number may be another process's.
+#[derive(Debug)]
+struct ProcessHandle(OwnedFd);
+
+impl ProcessHandle {
+    /// `None`: it has ended. The identity is checked after the descriptor is there: from then on it is the same process.
+    fn open(process: &Thread, system: &System) -> Result<Option<ProcessHandle>, Error> {
+        // SAFETY: a system call without pointers; it only makes a descriptor.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process.tid, 0) };
+        let fd = match Errno::result(fd) {
+            Ok(fd) => fd as i32,
+            Err(Errno::ESRCH) => return Ok(None),
+            Err(errno) => return Err(refused(errno)),
+        };
+        // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
+        let handle = ProcessHandle(unsafe { OwnedFd::from_raw_fd(fd) });
+        Ok(process.lives(system).then_some(handle))
+    }
+
+    fn signal(&self, signal: Signal) -> Result<Delivery, Error> {
+        let info = std::ptr::null::<libc::siginfo_t>();
+        let fd = self.0.as_raw_fd();
+        // SAFETY: without a siginfo the call reads no memory of ours, and the descriptor stays open during it.
+        let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal as i32, info, 0) };
+        match Errno::result(sent) {
+            Ok(_) => Ok(Delivery::Sent),
+            Err(Errno::ESRCH) => Ok(Delivery::Ended),
+            Err(errno) => Err(refused(errno)),
+        }
+    }
+
+    /// Whether it has ended by then; its parent may not have noticed yet.
+    fn ends_within(&self, time: Duration) -> Result<bool, Error> {
+        let end = Instant::now() + time;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let mut watched = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+            match ppoll(&mut watched, Some(left.into()), None) {
+                Ok(ready) => return Ok(ready > 0),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(refused(errno)),
+            }
+        }
+    }
+}
+
+fn refused(errno: Errno) -> Error {
+    Error::Keeper(format!("it cannot be ended: {}", errno.desc()))
 }
 
 /// Sets the CPUs apart, since the scheduler that this process held is gone. Doing it twice does it once; `None`: it was not to be
@@ -179,6 +228,8 @@ mod tests {
     use super::*;
     use crate::knobs::Level;
     use std::fs;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Child, Command};
 
     #[test]
     fn a_keeper_is_known_by_its_number_and_its_beginning_and_not_by_its_name() {
@@ -198,6 +249,54 @@ mod tests {
         assert_eq!(fallen.keeper.and_then(|keeper| keeper.fallen).as_deref(), Some("why"));
         assert_ne!(fallen.apart, Isolation::Lent);
         assert!(fall_back(&system, &thread(9, ""), "why").expect("told").is_none(), "once is enough");
+    }
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("1000").spawn().expect("it is everywhere")
+    }
+
+    /// Another process with this number, as the kernel gives it when it has used up all others.
+    fn process_with(number: u32) -> Option<Child> {
+        for _ in 0..1000 {
+            fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string()).ok()?;
+            let mut child = sleeper();
+            if child.id() == number {
+                return Some(child);
+            }
+            child.kill().and_then(|()| child.wait()).expect("ours");
+        }
+        None
+    }
+
+    // NEEDS: host
+    #[test]
+    fn root_a_process_that_has_got_the_number_of_the_keeper_is_not_killed() {
+        let system = System::new(std::path::Path::new("/"));
+        let mut child = sleeper();
+        let keeper = Keeper::new(&system, child.id() as i32).expect("it lives");
+        let handle = ProcessHandle::open(&keeper.process, &system).expect("opened").expect("it lives");
+        child.kill().and_then(|()| child.wait()).expect("ours");
+        let Some(mut other) = process_with(child.id()) else {
+            rtscope_testkit::skip!("the numbers of processes cannot be chosen here");
+        };
+        // The identity was checked when the keeper still lived, and the signal comes too late.
+        let sent = [Signal::SIGTERM, Signal::SIGKILL].map(|signal| handle.signal(signal).expect("allowed"));
+        assert_eq!(sent, [Delivery::Ended; 2]);
+        keeper.end(&system).expect("it has ended");
+        assert_eq!(other.try_wait().expect("ours"), None, "another process was killed");
+        other.kill().and_then(|()| other.wait()).expect("ours");
+    }
+
+    #[test]
+    fn a_keeper_is_asked_to_end_and_waited_for() {
+        let system = System::new(std::path::Path::new("/"));
+        let mut child = sleeper();
+        let keeper = Keeper::new(&system, child.id() as i32).expect("it lives");
+        let handle = ProcessHandle::open(&keeper.process, &system).expect("opened").expect("it lives");
+        assert!(!handle.ends_within(Duration::from_millis(1)).expect("polled"));
+        keeper.end(&system).expect("it ends");
+        assert!(handle.ends_within(Duration::ZERO).expect("polled"));
+        assert_eq!(child.wait().expect("ours").signal(), Some(Signal::SIGTERM as i32));
     }
 
     #[test]
