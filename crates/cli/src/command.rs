@@ -28,7 +28,7 @@ impl Child {
             .iter()
             .map(|word| CString::new(word.clone().into_vec()))
             .collect::<Result<_, _>>()
-            .map_err(|_| Failure::Usage("a word of COMMAND has a NUL byte in it".to_string()))?;
+            .map_err(|_| Failure::Usage("an argument of COMMAND contains a NUL byte".to_string()))?;
         let (wait_end, gate) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(failed)?;
         // SAFETY: this process has one thread at this point (see above), so the child may do all that we may.
         match unsafe { fork() }.map_err(failed)? {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Exit codes: the one place where errors become numbers. `rtscope --help` lists them.
 
+use rtscope_ctf::Error as TraceError;
+use rtscope_store::Error as StoreError;
+use rtscope_user::Error as UserError;
+use std::io;
 use std::process::ExitCode;
 
 /// Why a command ended without success.
@@ -35,6 +39,17 @@ impl Failure {
         Failure::Failed(format!("{what}: {error}"))
     }
 
+    /// The same for an error of the system. A full disk is said to be one: that is what the user can change.
+    pub fn system(what: impl std::fmt::Display, error: &io::Error) -> Failure {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        let full = if matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge) {
+            "the disk is full: "
+        } else {
+            ""
+        };
+        Failure::Failed(format!("{what}: {full}{error}"))
+    }
+
     fn code(&self) -> u8 {
         match self {
             Failure::Failed(_) => 1,
@@ -53,6 +68,38 @@ impl From<rtscope_kernel::Error> for Failure {
             rtscope_kernel::Error::Missing(_) => Failure::Missing(error.to_string()),
             rtscope_kernel::Error::Config(_) => Failure::Usage(error.to_string()),
             _ => Failure::Failed(error.to_string()),
+        }
+    }
+}
+
+/// What the caller can do something about is a mistake of usage: a place that is taken, or somebody else's recording.
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
+        match &error {
+            StoreError::Exists(_)
+            | StoreError::Unfinished { .. }
+            | StoreError::NoSpool(_)
+            | StoreError::Busy(_)
+            | StoreError::NoName(_)
+            | StoreError::Trace(TraceError::Exists(_) | TraceError::NoName(_)) => {
+                Failure::Usage(error.to_string())
+            }
+            StoreError::Io { action, path, source }
+            | StoreError::Trace(TraceError::Io { action, path, source }) => {
+                Failure::system(format!("cannot {action} {}", path.display()), source)
+            }
+            _ => Failure::Failed(error.to_string()),
+        }
+    }
+}
+
+/// As for the store's.
+impl From<UserError> for Failure {
+    fn from(error: UserError) -> Failure {
+        match &error {
+            UserError::Pattern(..) | UserError::Busy(_) => Failure::Usage(error.to_string()),
+            UserError::Io { what, path, source } => Failure::system(format!("cannot {what} {path}"), source),
+            UserError::NotOurs(_) => Failure::Failed(error.to_string()),
         }
     }
 }

@@ -66,12 +66,10 @@ impl Shared {
 impl ProgramFlight {
     /// Starts recording. `reach_ns`: how far snapshots go back. `context`: what events say of who recorded them.
     pub fn start(settings: Settings, context: &[&str], reach_ns: u64) -> Result<ProgramFlight, Failure> {
-        let usage = |error: rtscope_user::Error| Failure::Usage(error.to_string());
         let settings = Settings { flight: true, ..settings };
         let context = context.iter().map(ToString::to_string).collect();
-        let session = UserSpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"), context)
-            .map_err(|error| Failure::Failed(error.to_string()))?;
-        let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings).map_err(usage)?;
+        let session = UserSpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"), context)?;
+        let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings)?;
         programs.poll(&mut DiscardingSink).map_err(|error| Failure::doing("looking for programs", error))?;
         let state = State { programs, pairs: VecDeque::new() };
         let shared = Arc::new(Shared { stop: AtomicBool::new(false), state: Mutex::new(state) });
@@ -94,8 +92,7 @@ impl ProgramFlight {
         if patterns.is_empty() {
             return Ok(None);
         }
-        let wanted =
-            RequestedEvents::parse(patterns, u32::MAX).map_err(|error| Failure::Usage(error.to_string()))?;
+        let wanted = RequestedEvents::parse(patterns, u32::MAX)?;
         let settings = Settings { events: wanted, ..Settings::default() };
         ProgramFlight::start(settings, &["tid", "cpu"], reach_ns).map(Some)
     }

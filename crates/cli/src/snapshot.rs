@@ -37,14 +37,14 @@ pub fn run(options: &SnapshotOptions) -> Result<(), Failure> {
     let uid = options.user.unwrap_or_else(|| nix::unistd::geteuid().as_raw());
     let Some((pid, place)) = flight_recorder(Path::new(SHARED_MEMORY), uid) else {
         return Err(Failure::Usage(format!(
-            "no flight recorder of user {uid} runs; start one with rtscope record -u PATTERNS --flight-recorder -o DIR"
+            "user {uid} has no running flight recorder; start one with rtscope record -u PATTERNS --flight-recorder -o DIR"
         )));
     };
     let before = newest(&place);
     let process = i32::try_from(pid)
-        .map_err(|_| Failure::Failed("the recorder's process makes no sense".to_string()))?;
+        .map_err(|_| Failure::Failed("the process id of the flight recorder is not valid".to_string()))?;
     kill(Pid::from_raw(process), Signal::SIGUSR1)
-        .map_err(|errno| Failure::doing(format!("asking process {pid}"), errno.desc()))?;
+        .map_err(|errno| Failure::doing(format!("signalling process {pid}"), errno.desc()))?;
     let asked = Instant::now();
     loop {
         let now = newest(&place);
@@ -60,7 +60,7 @@ pub fn run(options: &SnapshotOptions) -> Result<(), Failure> {
         }
         if asked.elapsed() > Duration::from_nanos(options.timeout.0) {
             return Err(Failure::Failed(format!(
-                "process {pid} saved nothing in {} (look at what it says; --timeout waits longer)",
+                "process {pid} has saved no trace in {} yet (its standard error may tell why; --timeout waits longer)",
                 place.display()
             )));
         }

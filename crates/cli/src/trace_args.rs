@@ -176,7 +176,7 @@ fn moment(text: &str, set: &TraceSet) -> Result<i64, String> {
     let (begin, end) = set.span();
     let distance = |text: &str| {
         let duration = text.parse::<crate::units::DurationNs>()?;
-        i64::try_from(duration.0).map_err(|_| "it is too far away".to_owned())
+        i64::try_from(duration.0).map_err(|_| "too far away".to_owned())
     };
     if let Some(text) = text.strip_prefix('+') {
         return Ok(begin.ok_or(NO_TIMES)?.saturating_add(distance(text)?));
@@ -189,8 +189,8 @@ fn moment(text: &str, set: &TraceSet) -> Result<i64, String> {
     }
     if text.contains('T') || text.contains('-') {
         let time = humantime::parse_rfc3339_weak(text).map_err(|error| error.to_string())?;
-        let since = time.duration_since(UNIX_EPOCH).map_err(|_| "it is before 1970".to_owned())?;
-        return i64::try_from(since.as_nanos()).map_err(|_| "it is too far away".to_owned());
+        let since = time.duration_since(UNIX_EPOCH).map_err(|_| "before 1970".to_owned())?;
+        return i64::try_from(since.as_nanos()).map_err(|_| "too far away".to_owned());
     }
     let of_day = time_of_day(text)?;
     let begin = begin.ok_or(NO_TIMES)?;
@@ -207,7 +207,8 @@ const NO_TIMES: &str = "the trace does not say when it begins and ends";
 
 /// `HH:MM[:SS[.fraction]]` in nanoseconds since midnight.
 fn time_of_day(text: &str) -> Result<i64, String> {
-    let wrong = || format!("'{text}' is no time; write 13:05:59.25, +1.5s, -2s, or nanoseconds since 1970");
+    let wrong =
+        || format!("'{text}' is not a time; write 13:05:59.25, +1.5s, -2s, or nanoseconds since 1970");
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     if fraction.len() > 9 || !fraction.bytes().all(|digit| digit.is_ascii_digit()) {
         return Err(wrong());
@@ -233,7 +234,7 @@ fn cpu_list(text: &str) -> Result<BTreeSet<u64>, String> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let number = |text: &str| text.trim().parse::<u64>().ok().filter(|cpu| *cpu < MOST);
         let range = number(first).zip(number(last)).filter(|(first, last)| first <= last);
-        let (first, last) = range.ok_or_else(|| format!("'{part}' is no CPU; write for instance 0,2-3"))?;
+        let (first, last) = range.ok_or_else(|| format!("'{part}' is not a CPU; write 0,2-3"))?;
         cpus.extend(first..=last);
     }
     Ok(cpus)
@@ -254,7 +255,7 @@ pub fn report_damage(damaged: &mut Vec<DamagedFile>) -> Result<(), Failure> {
     match damaged.len() {
         0 => Ok(()),
         count => Err(Failure::Damaged(format!(
-            "the trace is damaged in {count} places; what can be read was shown"
+            "the trace is damaged in {count} places; the readable part was shown"
         ))),
     }
 }

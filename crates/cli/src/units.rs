@@ -49,11 +49,9 @@ impl FromStr for DurationNs {
             "m" | "min" => 60e9,
             "h" => 3600e9,
             "" => {
-                return Err(format!(
-                    "'{text}' has no unit; write for instance {text}us, {text}ms or {text}s"
-                ));
+                return Err(format!("'{text}' has no unit; write {text}us, {text}ms or {text}s"));
             }
-            other => return Err(format!("'{other}' is no unit of time; there are ns, us, ms, s, min, h")),
+            other => return Err(format!("'{other}' is not a unit of time; use ns, us, ms, s, min or h")),
         };
         let ns = number * factor;
         if ns > 1e18 {
@@ -73,7 +71,7 @@ impl FromStr for Bytes {
             "K" | "KiB" | "k" => 10,
             "M" | "MiB" => 20,
             "G" | "GiB" => 30,
-            other => return Err(format!("'{other}' is no unit of size; there are K, M, G (powers of 1024)")),
+            other => return Err(format!("'{other}' is not a unit of size; use K, M or G (powers of 1024)")),
         };
         let bytes = number * f64::from(1_u32 << shift);
         if bytes > 256.0 * 1024.0 * 1024.0 {
@@ -83,7 +81,7 @@ impl FromStr for Bytes {
         if !bytes.is_power_of_two() || bytes < 64 << 10 {
             let near = bytes.clamp(64 << 10, 256 << 20).next_power_of_two();
             return Err(format!(
-                "a buffer has a power of two of bytes, from 64K to 256M; the next is {}K",
+                "a buffer size is a power of two from 64K to 256M; the next one is {}K",
                 near >> 10
             ));
         }
@@ -104,12 +102,11 @@ impl FromStr for Count {
             Some((at, 'G')) => (&text[..at], 1e9),
             _ => (text, 1.0),
         };
-        let number: f64 = number
-            .parse()
-            .map_err(|_| format!("'{text}' is no number; write for instance 1000000, 10M or 1e8"))?;
+        let number: f64 =
+            number.parse().map_err(|_| format!("'{text}' is not a number; write 1000000, 10M or 1e8"))?;
         let count = number * factor;
         if !(0.0..=1e18).contains(&count) || count.fract() != 0.0 {
-            return Err(format!("'{text}' is no whole number up to 1e18"));
+            return Err(format!("'{text}' is not a whole number up to 1e18"));
         }
         Ok(Count(count as u64))
     }
@@ -121,7 +118,7 @@ impl FromStr for WindowsNs {
     fn from_str(text: &str) -> Result<WindowsNs, String> {
         let (on, off) = text
             .split_once(',')
-            .ok_or_else(|| format!("'{text}' is no pair of times; write for instance 10ms,90ms"))?;
+            .ok_or_else(|| format!("'{text}' is not a pair of times; write 10ms,90ms"))?;
         let (on, off) = (on.trim().parse::<DurationNs>()?.0, off.trim().parse::<DurationNs>()?.0);
         Ok(WindowsNs { on, off })
     }
@@ -132,13 +129,13 @@ impl FromStr for IntervalNs {
 
     fn from_str(text: &str) -> Result<IntervalNs, String> {
         let (number, unit) =
-            text.split_once('/').ok_or_else(|| format!("'{text}' is no rate; write for instance 1/s"))?;
-        let number: f64 = number.trim().parse().map_err(|_| format!("'{number}' is no number"))?;
+            text.split_once('/').ok_or_else(|| format!("'{text}' is not a rate; write 1/s or 10/min"))?;
+        let number: f64 = number.trim().parse().map_err(|_| format!("'{number}' is not a number"))?;
         let unit = match unit.trim() {
             "s" => 1e9,
             "min" | "m" => 60e9,
             "h" => 3600e9,
-            other => return Err(format!("'{other}' is no unit of a rate; there are /s, /min, /h")),
+            other => return Err(format!("'{other}' is not a unit of a rate; use /s, /min or /h")),
         };
         let interval_ns = unit / number;
         if !(1.0..=1e18).contains(&interval_ns) {

@@ -319,12 +319,12 @@ pub fn loss_line(loss: &Loss) -> String {
         LossCause::Unreadable => ("events", "unreadable"),
         LossCause::Overwritten => ("events", "overwritten while they were copied"),
         LossCause::Discarded => ("events", "discarded by the writer of the trace"),
-        LossCause::Gap => ("gaps", "in the sequence of switches, which nobody counted"),
+        LossCause::Gap => ("gaps", "in the sequence of switches, of unknown size"),
         LossCause::BufferFull => ("events", "that found the recorder's buffer full"),
         LossCause::NoBuffer => ("events", "of threads that had no buffer"),
         LossCause::TooLarge => ("events", "larger than a record can be"),
         LossCause::Overrun => ("events", "overwritten by the kernel's tracer before they were read"),
-        LossCause::ReportRingFull => ("accounts of late responses", "that found their ring full"),
+        LossCause::ReportRingFull => ("reports of late responses", "that found their ring full"),
     };
     format!("lost: {count} {what}{cpu} {why}; any of this may be incomplete")
 }

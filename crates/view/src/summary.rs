@@ -40,8 +40,8 @@ fn head(report: &Report, style: Style) -> String {
     )];
     for (count, words) in [
         (counters.filtered, "left out by the origin filter"),
-        (counters.unlinked, "wakings without an interrupt or timer"),
-        (counters.busy, "wakings of a task that had not left its CPU"),
+        (counters.unlinked, "wakeups without an interrupt or timer"),
+        (counters.busy, "wakeups of a task that had not left its CPU"),
         (counters.merged, "origins merged"),
         (counters.folded, "chains too long to be shown in full"),
         (counters.healed, "interrupt exits missed"),
@@ -144,7 +144,7 @@ fn groups_text(groups: &[Group], style: Style) -> String {
 
 fn because(group: &Group) -> String {
     match (group.cause, &group.actor) {
-        (None, _) => "no recording kept".to_owned(),
+        (None, _) => "no recording retained".to_owned(),
         (Some(cause), Some(actor)) if cause.is_disturbance() => format!("{}: {}", cause.name(), clean(actor)),
         (Some(cause), _) => cause.name().to_owned(),
     }

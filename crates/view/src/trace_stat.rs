@@ -125,7 +125,7 @@ impl TraceStat {
             None => "unknown".to_owned(),
         };
         line(&mut text, "Time", &span);
-        let filtered = if self.filtered { " (of those asked for)" } else { "" };
+        let filtered = if self.filtered { " (of the selected ones)" } else { "" };
         let streams = self.streams.len();
         let counts = format!(
             "{}{filtered} in {streams} streams, {} packets, {}",
@@ -207,7 +207,7 @@ impl TraceStat {
             }
         }
         if lines.is_empty() {
-            text.push_str("\nNothing is missing, as far as the trace says.\n");
+            text.push_str("\nNothing is missing, as far as the trace reports.\n");
         } else {
             text.push_str("\nMissing:\n");
             for line in lines {

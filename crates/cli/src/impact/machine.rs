@@ -64,8 +64,8 @@ impl Machine {
         let (low, high) = clocks.fold((f64::MAX, 0.0_f64), |(low, high), ghz| (low.min(ghz), high.max(ghz)));
         if high > low * CLOCK_CHANGE {
             notes.push(format!(
-                "the core's clock changed between {low:.2} and {high:.2} GHz (turbo, power saving or a busy sibling): differences \
-                 between tracers are partly that"
+                "the core's clock changed between {low:.2} and {high:.2} GHz (turbo, power saving or a busy sibling): part of the \
+                 differences between tracers comes from that"
             ));
         }
         let rates = samples.clone().map(|sample| sample.ticks_per_second);
@@ -103,8 +103,8 @@ fn frequencies(cpus: &Path, cpu: usize, notes: &mut Vec<String>) {
     };
     match turbo {
         Some(true) => notes.push(format!(
-            "turbo is on: the core's clock depends on what others do; echo 1 > {CPUS}/intel_pstate/no_turbo or echo 0 > \
-             {CPUS}/cpufreq/boost ends that"
+            "turbo is on: the core's clock depends on other work; echo 1 > {CPUS}/intel_pstate/no_turbo or echo 0 > \
+             {CPUS}/cpufreq/boost turns it off"
         )),
         Some(false) => {}
         None => {
@@ -114,7 +114,7 @@ fn frequencies(cpus: &Path, cpu: usize, notes: &mut Vec<String>) {
     let governor = line(cpus.join(format!("cpu{cpu}/cpufreq/scaling_governor")));
     if let Some(governor) = governor.filter(|governor| governor != "performance") {
         notes.push(format!(
-            "the frequency of CPU {cpu} changes (governor {governor}); cpupower frequency-set -g performance ends that"
+            "the frequency of CPU {cpu} changes (governor {governor}); cpupower frequency-set -g performance fixes it"
         ));
     }
 }
@@ -123,7 +123,7 @@ fn isolation(cpus: &Path, cpu: usize, notes: &mut Vec<String>) {
     let has = |file: &str| line(cpus.join(file)).is_some_and(|list| in_list(&list, cpu));
     if !has("isolated") {
         notes.push(format!(
-            "CPU {cpu} is not isolated: others run there, too (isolcpus={cpu} nohz_full={cpu} at boot)"
+            "CPU {cpu} is not isolated: other tasks run there too (isolcpus={cpu} nohz_full={cpu} at boot)"
         ));
     } else if !has("nohz_full") {
         notes.push(format!("CPU {cpu} is isolated, but has its tick (nohz_full={cpu} at boot)"));
@@ -131,7 +131,7 @@ fn isolation(cpus: &Path, cpu: usize, notes: &mut Vec<String>) {
     let siblings = line(cpus.join(format!("cpu{cpu}/topology/thread_siblings_list")));
     if let Some(siblings) = siblings.filter(|siblings| siblings.contains([',', '-'])) {
         notes.push(format!(
-            "CPU {cpu} shares its core with another ({siblings}), which slows it down when it works"
+            "CPU {cpu} shares its core with another ({siblings}), which slows it down when busy"
         ));
     }
 }
@@ -139,14 +139,11 @@ fn isolation(cpus: &Path, cpu: usize, notes: &mut Vec<String>) {
 fn clock(flags: &str, notes: &mut Vec<String>) {
     let has = |flag: &str| flags.split(' ').any(|it| it == flag);
     if has("hypervisor") {
-        notes.push(
-            "this is a virtual machine: the host takes the CPU when it likes, and gaps may be its"
-                .to_string(),
-        );
+        notes.push("this is a virtual machine: its host may have caused gaps".to_string());
     }
     let source = line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     if cfg!(target_arch = "x86_64") && !(has("constant_tsc") && has("nonstop_tsc")) {
-        notes.push("the TSC of this CPU is not said to have a constant rate in all states".to_string());
+        notes.push("this CPU does not announce a TSC of constant rate in all states".to_string());
     }
     if let Some(source) = source.filter(|source| cfg!(target_arch = "x86_64") && source != "tsc") {
         notes.push(format!(

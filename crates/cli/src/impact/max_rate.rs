@@ -125,7 +125,7 @@ pub fn run(
             }
         }
         if options.without_kernel && !stopped {
-            cells.push(Cell::None("not asked for".to_string()));
+            cells.push(Cell::None("not requested".to_string()));
         }
         rows.push(Row { tracer: *name, cells });
         if stopped {
@@ -234,7 +234,7 @@ impl Search<'_> {
         }
         let passed = per_second.min(rate);
         Err(Error::Failed(format!(
-            "{passed:.0} events a second passed once, but neither that nor less passed again"
+            "{passed:.0} events a second passed once, but neither that nor less passed a second time"
         )))
     }
 }
@@ -247,12 +247,12 @@ fn remarks(name: &str, with: &str, cell: &Cell) -> Vec<String> {
             let mut remarks = Vec::new();
             if found.is_loops_limit {
                 remarks.push(format!(
-                    "{name}{with}: an event in each turn, and nothing was lost: the loop emits no more"
+                    "{name}{with}: an event in each iteration, and none was lost: the loop cannot emit more"
                 ));
             }
             if !found.is_loops_limit && found.per_second < found.asked * PACE {
                 remarks.push(format!(
-                    "{name}{with}: at a pace of {:.0}, but the loop did not have its CPU all the time",
+                    "{name}{with}: {:.0} were requested, but the loop did not have its CPU all the time",
                     found.asked
                 ));
             }
@@ -274,7 +274,7 @@ fn report_text(
 ) -> String {
     let policy = room.fifo.map_or("ordinary thread".to_string(), |priority| format!("SCHED_FIFO {priority}"));
     let mut out = format!(
-        "highest rate with no event lost: npt on CPU {}, {policy}; {} s each try\n{}\nbuffers: {} MiB for a CPU or a thread\n",
+        "highest rate without a lost event: npt on CPU {}, {policy}; {} s each try\n{}\nbuffers: {} MiB for a CPU or a thread\n",
         room.cpu,
         try_ns as f64 / 1e9,
         machine.name(),

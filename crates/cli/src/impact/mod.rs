@@ -27,9 +27,7 @@ use std::io::{IsTerminal, Write, stderr};
 /// Measures and reports.
 pub fn run(options: &ImpactOptions) -> Result<(), Failure> {
     if options.loops.is_some_and(|loops| loops.0 == 0) || options.duration.is_some_and(|time| time.0 == 0) {
-        return Err(Failure::Usage(
-            "--loops, --duration: nothing is measured in no turn or no time".to_string(),
-        ));
+        return Err(Failure::Usage("--loops and --duration: they have to be greater than 0".to_string()));
     }
     let room = Room::new(options, Stop::on_signals()?)?;
     let machine = Machine::look(&room);

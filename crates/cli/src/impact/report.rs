@@ -98,19 +98,22 @@ impl Column {
         let mut notes = Vec::new();
         let repeated: u64 = self.accounts().map(|account| account.repeated).sum();
         if repeated > 0 {
-            notes.push(format!("its files have {repeated} events twice; each is counted once"));
+            notes.push(format!("{repeated} events are in its files twice; each is counted once"));
         }
         let events = self.events();
         let turns: u64 = self.runs.iter().map(|run| run.sample.turns).sum();
         if events.recorded.is_some() && events.emitted * 2 < turns {
             let percent = events.emitted as f64 * 100.0 / turns as f64;
             notes.push(format!(
-                "{percent:.3} % of the turns have an event: what is below the largest {percent:.3} % is of turns without one"
+                "{percent:.3} % of the iterations have an event: all but the largest {percent:.3} % of the gaps are without one"
             ));
         }
         let lost = events.lost.filter(|_| !events.overwrites).unwrap_or(0);
         if lost as f64 > events.emitted as f64 * LOST {
-            notes.push("what is lost is not written, so it would cost more than this; --rate or --buffer avoids that".to_string());
+            notes.push(
+                "lost events are not written, so the cost is too low; use --rate or a larger --buffer"
+                    .to_string(),
+            );
         }
         notes
     }
@@ -170,7 +173,7 @@ fn heading(options: &ImpactOptions, room: &Room, columns: &[Column]) -> String {
         format!("at most {:.0} events/s", 1e9 / interval.0 as f64)
     });
     let rounds = columns.first().map_or(0, |column| column.runs.len());
-    format!("npt on CPU {}, {policy}; {turns} turns, {pace}; rounds: {rounds}", room.cpu)
+    format!("npt on CPU {}, {policy}; {turns} iterations, {pace}; rounds: {rounds}", room.cpu)
 }
 
 fn text(
@@ -188,7 +191,9 @@ fn text(
         let _ = writeln!(out, "- {note}");
     });
     let figures = figures();
-    table(&mut out, "a turn, ns (medians)", columns, &figures, &|column, figure| column.median(figure));
+    table(&mut out, "loop iteration, ns (median)", columns, &figures, &|column, figure| {
+        column.median(figure)
+    });
     let _ = write!(out, "{:<NAME$}", "max of all rounds");
     columns.iter().for_each(|column| {
         let _ = write!(out, "{:>CELL$}", digits(column.largest()));
@@ -199,7 +204,7 @@ fn text(
         // A difference of variances is no variance.
         let without = |name: &str| name != VARIANCE && name != "std deviation";
         let figures: Vec<Figure> = figures.into_iter().filter(|(_, name, _)| without(name)).collect();
-        table(&mut out, "added to it, ns", &others, &figures, &|column, figure| {
+        table(&mut out, "added, ns (median)", &others, &figures, &|column, figure| {
             column.added(untraced, figure)
         });
     }
@@ -216,7 +221,7 @@ fn text(
 }
 
 /// Width of the first column, and of the others.
-const NAME: usize = 21;
+const NAME: usize = 29;
 const CELL: usize = 12;
 
 fn head(out: &mut String, name: &str, columns: &[&Column]) {
@@ -261,7 +266,7 @@ fn events(out: &mut String, columns: &[Column]) {
     row("emitted", &|events| events.emitted.to_string());
     row("recorded", &|events| number(events.recorded));
     row("lost", &|events| if events.overwrites { "overwrites".to_string() } else { number(events.lost) });
-    row("lost, as it says", &|events| number(events.lost_said));
+    row("lost, as reported", &|events| number(events.lost_said));
     row("lost, %", &|events| match events.lost {
         Some(lost) if !events.overwrites => digits(lost as f64 * 100.0 / events.emitted.max(1) as f64),
         _ => "-".to_string(),

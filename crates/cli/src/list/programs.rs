@@ -21,8 +21,7 @@ const FEW: usize = 10;
 pub fn run(options: &ListOptions) -> Result<(), Failure> {
     let patterns: Vec<String> =
         options.patterns.iter().flat_map(|word| word.split(',')).map(str::to_string).collect();
-    let wanted =
-        RequestedEvents::parse(&patterns, u32::MAX).map_err(|error| Failure::Usage(error.to_string()))?;
+    let wanted = RequestedEvents::parse(&patterns, u32::MAX)?;
     let mut programs = Programs::watching(Path::new(SHARED_MEMORY));
     programs.poll(&mut DiscardingSink).map_err(|error| Failure::doing("looking for programs", error))?;
     programs.refused.iter().for_each(|why| output::note(&format!("rtscope: {}", clean(why))));
@@ -42,7 +41,7 @@ pub fn run(options: &ListOptions) -> Result<(), Failure> {
     }
     if reports.is_empty() {
         output::note(
-            "rtscope: no instrumented program runs now (README, 'Tracing a program'); rtscope list -k lists the kernel's tracepoints",
+            "rtscope: no instrumented program is running (docs/programs.md); rtscope list -k lists the kernel's tracepoints",
         );
         return Ok(());
     }

@@ -132,7 +132,7 @@ pub fn measure(plan: &Plan, stop: &Stop) -> Result<Measured, Failure> {
     let core_ghz = [core_before, core_after].map(|additions_per_tick| additions_per_tick * ticks_per_ns);
     let sections = sections(plan, &found, 1.0 / ticks_per_ns);
     if sections.is_empty() {
-        return Err(Failure::Failed("it ended before the first turn was counted".to_string()));
+        return Err(Failure::Failed("it ended before the first iteration was counted".to_string()));
     }
     let blamed = blame.map(|blame| who_took(blame, plan, &found)).transpose()?;
     notes_on_blame(blamed.as_ref(), &mut notes);
@@ -179,15 +179,15 @@ fn notes_on_blame(blamed: Option<&Blamed>, notes: &mut Vec<String>) {
     let early = blamed.gaps.iter().filter(|gap| gap.parts.is_none()).count();
     if early > 0 {
         notes.push(format!(
-            "{early} of the long gaps were before the oldest events that are still held; --blame-buffer makes room for more"
+            "{early} of the long gaps are older than the oldest event in the buffer; use a larger --blame-buffer"
         ));
     }
     match blamed.lost {
         Some(0) => {}
         Some(lost) => {
-            notes.push(format!("{lost} events of what ran were lost, so some parts may be blamed on others"))
+            notes.push(format!("{lost} events were lost, so some parts may be attributed to something else"))
         }
-        None => notes.push("this kernel does not tell how many of its events were missed".to_string()),
+        None => notes.push("this kernel does not report how many events it skipped".to_string()),
     }
 }
 
@@ -195,7 +195,7 @@ fn priority(wanted: Option<u8>, notes: &mut Vec<String>) -> Option<u8> {
     let Some(priority) = wanted else {
         notes.push(
             "measured as an ordinary thread, so others may have had their share of the CPU; --fifo 80 measures as a \
-             real-time one"
+             real-time thread"
                 .to_string(),
         );
         return None;
@@ -250,15 +250,15 @@ fn surroundings(plan: &Plan, fifo: Option<u8>, kind: u32, core_ghz: [f64; 2], no
     let limited = limit.filter(|(runtime, period)| fifo.is_some() && (0..*period).contains(runtime));
     if let Some((runtime, period)) = limited {
         notes.push(format!(
-            "real-time threads may have {runtime} us of each {period} us here, where others want the CPU: the rest are gaps; \
-             sysctl kernel.sched_rt_runtime_us=-1 lifts that"
+            "real-time threads get at most {runtime} us of each {period} us while others want the CPU: the rest are gaps; \
+             sysctl kernel.sched_rt_runtime_us=-1 removes the limit"
         ));
     }
     let [before, after] = core_ghz;
     if (after / before - 1.0).abs() > CLOCK_CHANGE {
         notes.push(format!(
             "the core's clock was {before:.2} GHz before and {after:.2} GHz after (turbo, power saving or a busy sibling): the \
-             loop's own time changes with it"
+             time of the loop changes with it"
         ));
     }
     if clock_name(kind) == "monotonic" {
@@ -270,10 +270,10 @@ fn surroundings(plan: &Plan, fifo: Option<u8>, kind: u32, core_ghz: [f64; 2], no
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
     if flags.split(' ').any(|flag| flag == "hypervisor") {
-        notes.push("this is a virtual machine: gaps may be its host's".to_string());
+        notes.push("this is a virtual machine: its host may have caused gaps".to_string());
     }
     if plan.spin < Duration::from_millis(10) {
-        notes.push("--spin is so short that the counter's rate is only roughly known".to_string());
+        notes.push("--spin is too short to measure the rate of the counter well".to_string());
     }
 }
 

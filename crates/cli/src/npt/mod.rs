@@ -35,7 +35,7 @@ pub fn run(options: &NptOptions) -> Result<(), Failure> {
     let thread = thread.map_err(|error| Failure::doing("starting a thread", error))?;
     let measured = thread
         .join()
-        .map_err(|_| Failure::Failed("the thread that measures has ended too early".to_string()))??;
+        .map_err(|_| Failure::Failed("the thread that measures has ended unexpectedly".to_string()))??;
     report(options, &measured)
 }
 
@@ -47,8 +47,11 @@ fn report(options: &NptOptions, measured: &Measured) -> Result<(), Failure> {
             .iter()
             .map(|(name, statistics)| (*name, statistics.buckets.as_slice()))
             .collect();
-        std::fs::write(file, plot::svg(&text::title(measured), ["gap between two turns", "turns"], &series))
-            .map_err(|error| Failure::doing(format!("writing {}", file.display()), error))?;
+        std::fs::write(
+            file,
+            plot::svg(&text::title(measured), ["gap between two iterations", "iterations"], &series),
+        )
+        .map_err(|error| Failure::doing(format!("writing {}", file.display()), error))?;
     }
     output::result(&if options.json { measured.json().to_string() } else { text::text(measured) });
     Ok(())
@@ -57,15 +60,15 @@ fn report(options: &NptOptions, measured: &Measured) -> Result<(), Failure> {
 fn check(options: &NptOptions) -> Result<(), Failure> {
     let usage = |text: &str| Err(Failure::Usage(text.to_string()));
     if options.loops.is_some_and(|loops| loops.0 == 0) {
-        return usage("--loops: nothing is measured in no turn");
+        return usage("--loops: at least one iteration is needed");
     }
     if options.duration.is_some_and(|duration| duration.0 == 0) {
-        return usage("--duration: nothing is measured in no time");
+        return usage("--duration: it has to be longer than 0");
     }
     let windows = options.windows.map(|window| (window.0, window.0));
     let burst = options.burst.map(|burst| (burst.on, burst.off));
     if windows.or(burst).is_some_and(|(on, off)| on.min(off) < 1000) {
-        return usage("--windows and --burst: a window has at least 1us");
+        return usage("--windows and --burst: a window lasts at least 1us");
     }
     Ok(())
 }

@@ -88,7 +88,7 @@ pub fn panels(title: &str, panels: &[Panel<'_>]) -> String {
     }
     let _ = writeln!(
         out,
-        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">gap between two turns (grey: untraced; upwards: how many turns)</text>",
+        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">gap between two iterations (grey: untraced; upwards: number of iterations)</text>",
         LEFT + (WIDTH - LEFT - RIGHT) / 2.0,
         height - 8.0
     );

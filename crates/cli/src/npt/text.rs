@@ -41,11 +41,11 @@ pub fn text(measured: &Measured) -> String {
 fn head(measured: &Measured) -> String {
     let found = &measured.found;
     let events = match (found.recorded, found.lost) {
-        (false, _) => "nobody recorded them".to_string(),
+        (false, _) => "not recorded".to_string(),
         (true, lost) => format!("recorded, {lost} lost"),
     };
     format!(
-        "{}, memory {}; {} after {} turns of warm-up\n\
+        "{}, memory {}; {} after {} iterations of warm-up\n\
          clock: {}, {:.3} MHz measured ({:+.2} ppm against the warm-up); core {:.2} GHz before, {:.2} GHz after\n\
          events: {} in the loop, {events}\n",
         title(measured),
@@ -73,7 +73,7 @@ fn table(out: &mut String, sections: &[(&str, Statistics)]) {
         });
         out.push('\n');
     };
-    row("turns", &|statistics| statistics.count.to_string());
+    row("iterations", &|statistics| statistics.count.to_string());
     row("min", &|statistics| duration(statistics.min_ns));
     row("mean", &|statistics| duration(statistics.mean_ns));
     row("max", &|statistics| duration(statistics.max_ns));
@@ -94,13 +94,14 @@ fn histogram(out: &mut String, sections: &[(&str, Statistics)]) {
     for (name, statistics) in sections {
         let rows = statistics.rows();
         let largest = rows.iter().map(|row| row.1).max().unwrap_or(1);
-        let _ = writeln!(out, "{:<14}{:>14}   (bars are logarithmic)", "gap from", format!("turns, {name}"));
+        let _ =
+            writeln!(out, "{:<14}{:>22}   (bars are logarithmic)", "gap from", format!("iterations, {name}"));
         for (from, count) in rows {
             let length = match count {
                 0 => 0.0,
                 count => 1.0 + (BAR - 1.0) * (count as f64).ln() / (largest as f64).ln().max(1.0),
             };
-            let _ = writeln!(out, "{:<14}{count:>14}   {}", duration(from), "#".repeat(length as usize));
+            let _ = writeln!(out, "{:<14}{count:>22}   {}", duration(from), "#".repeat(length as usize));
         }
         out.push('\n');
     }
@@ -127,7 +128,7 @@ fn longest(out: &mut String, measured: &Measured) {
 }
 
 fn parts(gap: &BlamedGap) -> String {
-    let Some(parts) = &gap.parts else { return "not held any more".to_string() };
+    let Some(parts) = &gap.parts else { return "older than the oldest event in the buffer".to_string() };
     let part = |part: &Part| {
         format!("{} {}", rtscope_view::clean(&part.taker.name()), duration(part.time_ns as f64))
     };
@@ -143,8 +144,8 @@ fn takers(out: &mut String, blamed: &Blamed) {
     let known = blamed.gaps.iter().filter(|gap| gap.parts.is_some()).count();
     let _ = writeln!(
         out,
-        "\nwho took the time in {known} of them{:>13}{:>12}{:>10}",
-        "in all", "at most", "gaps"
+        "\nwhat took the time in {known} of them{:>12}{:>12}{:>10}",
+        "total", "longest", "gaps"
     );
     for total in blamed.totals.iter().take(TAKERS) {
         let (all, most) = (duration(total.time_ns as f64), duration(total.most_ns as f64));

@@ -120,7 +120,8 @@ impl Drain {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                self.shared.fail(io::Error::other("a thread that empties the buffers has ended too early"));
+                self.shared
+                    .fail(io::Error::other("a thread that empties the buffers has ended unexpectedly"));
             }
         }
     }

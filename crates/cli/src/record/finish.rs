@@ -11,13 +11,13 @@ use std::path::Path;
 pub fn check_target(target: &Path) -> Result<(), Failure> {
     if target.exists() {
         return Err(Failure::Usage(format!(
-            "{} exists already; name another folder with -o",
+            "{} exists already; name another directory with -o",
             target.display()
         )));
     }
     if let Some(spool) = Spool::find(target).or_else(|| UserSpool::find(target)) {
         return Err(Failure::Usage(format!(
-            "{} is what a recording left that did not end in order; rtscope record --recover {} makes its trace, or remove it",
+            "{} is left from an interrupted recording; rtscope record --recover {} makes its trace, or remove it",
             spool.display(),
             target.display()
         )));
@@ -32,8 +32,10 @@ pub fn convert(spool: Spool, target: &Path, report: &Report) -> Result<(), Failu
     let options = Options { progress: Some(&progress), cancel: None, ..Options::default() };
     let converted = rtscope_store::convert(spool, target, &options).map_err(|error| {
         report.end_of_progress();
-        let advice =
-            format!("the raw recording is kept; rtscope record --recover {} tries again", target.display());
+        let advice = format!(
+            "the raw recording is retained; rtscope record --recover {} tries again",
+            target.display()
+        );
         Failure::Failed(format!("making the trace {}: {error}; {advice}", target.display()))
     })?;
     report.finished(target, &converted);
@@ -51,8 +53,10 @@ pub fn convert_user(
     let options = UserOptions { progress: Some(&progress), ..UserOptions::default() };
     let converted = convert_spool(spool, target, &options).map_err(|error| {
         report.end_of_progress();
-        let advice =
-            format!("the raw recording is kept; rtscope record --recover {} tries again", target.display());
+        let advice = format!(
+            "the raw recording is retained; rtscope record --recover {} tries again",
+            target.display()
+        );
         Failure::Failed(format!("making the trace {}: {error}; {advice}", target.display()))
     })?;
     report.finished_user(target, &converted, recording_cpu_us);
@@ -64,12 +68,12 @@ pub fn recover(target: &Path, report: &Report) -> Result<(), Failure> {
     let mut found = false;
     for place in [target.to_owned(), target.join(super::KERNEL), target.join(super::USER)] {
         if let Some(path) = Spool::find(&place) {
-            let spool = Spool::open(&path).map_err(|error| Failure::Usage(error.to_string()))?;
+            let spool = Spool::open(&path)?;
             convert(spool, &place, report)?;
             found = true;
         }
         if UserSpool::find(&place).is_some() {
-            let spool = UserSpool::open(&place).map_err(|error| Failure::Usage(error.to_string()))?;
+            let spool = UserSpool::open(&place)?;
             convert_user(spool, &place, None, report)?;
             found = true;
         }
@@ -77,5 +81,5 @@ pub fn recover(target: &Path, report: &Report) -> Result<(), Failure> {
     if found {
         return Ok(());
     }
-    Err(Failure::Usage(format!("{}: there is no unfinished recording to be recovered", target.display())))
+    Err(Failure::Usage(format!("{}: there is no unfinished recording to recover", target.display())))
 }

@@ -26,7 +26,7 @@ const REACH_NS: u64 = 60_000_000_000;
 /// Records until a signal, the duration, or COMMAND's end.
 pub fn run(options: &RecordOptions, target: &Path, report: &Report) -> Result<(), Failure> {
     let failed =
-        |error: std::io::Error| Failure::doing(format!("making the folder {}", target.display()), error);
+        |error: std::io::Error| Failure::system(format!("making the directory {}", target.display()), &error);
     let settings = settings(options)?;
     let context: Vec<&str> = options.context.iter().map(|context| Context::name(*context)).collect();
     let mut child = if options.command.is_empty() { None } else { Some(Child::held(&options.command)?) };
@@ -40,7 +40,7 @@ pub fn run(options: &RecordOptions, target: &Path, report: &Report) -> Result<()
         // Nothing is in it yet.
         .inspect_err(|_| drop(std::fs::remove_dir(target)))?;
     note(&format!(
-        "rtscope: {} programs record into memory; rtscope snapshot saves it in {}, Ctrl-C saves it and ends",
+        "rtscope: {} programs record into memory; rtscope snapshot saves a trace in {}, Ctrl-C saves one and ends",
         flight.number(),
         target.display()
     ));

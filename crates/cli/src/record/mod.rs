@@ -44,7 +44,7 @@ pub fn run(options: &RecordOptions) -> Result<(), Failure> {
         return finish::recover(target, &report);
     }
     let Some(target) = &options.output else {
-        return Err(Failure::Usage("say with -o where the trace goes".to_string()));
+        return Err(Failure::Usage("-o DIR is missing: the directory of the trace".to_string()));
     };
     options.refuse_unused()?;
     finish::check_target(target)?;
@@ -104,7 +104,9 @@ impl Targets {
             return Ok(());
         }
         let made = std::fs::create_dir(&self.folder);
-        made.map_err(|error| Failure::doing(format!("making the folder {}", self.folder.display()), error))
+        made.map_err(|error| {
+            Failure::system(format!("making the directory {}", self.folder.display()), &error)
+        })
     }
 }
 

@@ -181,7 +181,7 @@ impl RecordOptions {
                 Err(Failure::Usage("--buffer is for tracepoints (-k); -u has --user-buffer".to_string()))
             }
             Some((name, _)) => Err(Failure::Usage(format!(
-                "{name} is for tracepoints (-k) and says nothing of events of programs (-u); leave it out or add -k"
+                "{name} is for tracepoints (-k) and does not apply to events of programs (-u); leave it out or add -k"
             ))),
         }
     }

@@ -84,7 +84,7 @@ impl Plan {
         let wanted: Vec<EventName> =
             there.iter().filter(|event| patterns.matches(&event.system, &event.name)).cloned().collect();
         if wanted.is_empty() {
-            return Err(Failure::Usage("-k: these patterns leave nothing to record".to_string()));
+            return Err(Failure::Usage("-k: these patterns exclude everything".to_string()));
         }
         let filters = parse_filters(options, &wanted)?;
         let mut plan = Plan { filters, without_ebpf: why_not_ebpf(options), ..Plan::default() };
@@ -165,7 +165,7 @@ impl Plan {
     fn check_tracefs(&self, tracefs: Option<&Tracefs>) -> Result<(), Failure> {
         match (self.ftrace.first(), tracefs) {
             (Some(first), None) => Err(Failure::Missing(format!(
-                "{}:{} is recorded by ftrace, and tracefs is not there; mount -t tracefs nodev /sys/kernel/tracing",
+                "{}:{} needs ftrace, and tracefs is not mounted; mount -t tracefs nodev /sys/kernel/tracing",
                 first.system, first.name
             ))),
             _ => Ok(()),
@@ -243,7 +243,7 @@ fn why_not_ebpf(options: &RecordOptions) -> Option<String> {
     if options.by == By::Ftrace {
         Some("--by ftrace".to_string())
     } else if limited {
-        Some("only some tasks or CPUs are recorded".to_string())
+        Some("only some tasks or CPUs are to be recorded".to_string())
     } else {
         caps::stream_missing().map(|missing| missing.sentence())
     }
@@ -270,7 +270,7 @@ fn parse_filters(options: &RecordOptions, wanted: &[EventName]) -> Result<Vec<Fi
             filters.push(Filter { event: event.clone(), expression: expression.to_string() });
         }
         if filters.len() == before {
-            return Err(wrong("no tracepoint that -k chooses matches"));
+            return Err(wrong("no tracepoint selected by -k matches"));
         }
     }
     Ok(filters)

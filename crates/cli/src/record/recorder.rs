@@ -76,8 +76,7 @@ impl Recording {
         let started = monotonic_now();
         let description =
             describe(options, plan, started, tracefs, &instance, ebpf.as_ref().map(|(ebpf, _)| ebpf))?;
-        let spool =
-            SpoolWriter::create(target, &description).map_err(|error| Failure::Usage(error.to_string()))?;
+        let spool = SpoolWriter::create(target, &description)?;
         let lanes = lanes(options, &spool, &instance, ebpf.as_mut())?;
         let cpus = lanes.len();
         let drain =
@@ -139,8 +138,8 @@ impl Recording {
         if let Some(instance) = self.instance {
             instance.remove()?;
         }
-        let spool = self.spool.finish(&end).map_err(|error| Failure::Failed(error.to_string()))?;
-        Ok((spool, failure.map(|error| Failure::doing("emptying the kernel's buffers to disk", error))))
+        let spool = self.spool.finish(&end)?;
+        Ok((spool, failure.map(|error| Failure::system("emptying the kernel's buffers to disk", &error))))
     }
 }
 
@@ -240,10 +239,10 @@ fn set_up_ftrace(
     let refused = instance.enable(&plan.ftrace)?;
     if let Some(first) = refused.first() {
         crate::output::note(&format!(
-            "rtscope: {} tracepoints cannot be switched on, the first: {} ({})",
+            "rtscope: {} tracepoints cannot be enabled; the first is {} ({})",
             refused.len(),
             first.event,
-            first.error.as_ref().map_or("the kernel says nothing".to_string(), ToString::to_string)
+            first.error.as_ref().map_or("the kernel gives no reason".to_string(), ToString::to_string)
         ));
     }
     Ok(instance)
@@ -352,7 +351,6 @@ fn lanes(
     instance: &Option<Instance>,
     ebpf: Option<&mut (Ebpf, Memory)>,
 ) -> Result<Vec<Lane>, Failure> {
-    let spooled = |error: rtscope_store::Error| Failure::Failed(error.to_string());
     let mut lanes: BTreeMap<u32, Lane> = BTreeMap::new();
     let bytes = options.kernel_buffer();
     if let Some((ebpf, memory)) = ebpf {
@@ -362,7 +360,7 @@ fn lanes(
                 memory: banks.share(),
                 controls: Arc::clone(&ebpf.controls),
                 reader: StreamReader::new(cpu, bytes),
-                out: spool.bank(CpuId(cpu as u32)).map_err(spooled)?,
+                out: spool.bank(CpuId(cpu as u32))?,
                 bytes: bytes as u64,
             };
             lanes.entry(cpu as u32).or_default().bank = Some(bank);
@@ -371,7 +369,7 @@ fn lanes(
     let readers: Vec<RawReader> = instance.as_ref().map(Instance::readers).transpose()?.unwrap_or_default();
     for reader in readers {
         let cpu = reader.cpu();
-        let out = spool.pages(CpuId(cpu)).map_err(spooled)?;
+        let out = spool.pages(CpuId(cpu))?;
         lanes.entry(cpu).or_default().pages = Some(Pages { reader, out, bytes: bytes as u64 });
     }
     Ok(lanes.into_values().collect())

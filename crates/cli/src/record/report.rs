@@ -71,7 +71,7 @@ impl Report {
         }
         if recording.leaves_itself_out() {
             note(
-                "rtscope: what it does itself is left out, but for the switches to and from it (--with-self keeps it)",
+                "rtscope: its own activity is left out, except switches to and from it (--with-self records it)",
             );
         }
     }
@@ -123,7 +123,7 @@ impl Report {
     /// Something ended the recording before its time.
     pub fn stopped_early(&self, failure: &Failure) {
         note(&format!(
-            "rtscope: the recording ended early, what was recorded is kept: {}",
+            "rtscope: the recording ended early, and what was recorded is retained: {}",
             clean(&failure.to_string())
         ));
     }
@@ -180,14 +180,17 @@ impl Report {
             converted.bytes as f64 / 1e6
         );
         if converted.until.is_none() {
-            text.push_str("the recording was ended from outside; what it lost at its end is not known\n");
+            text.push_str("the recording was killed; what it lost at its end is unknown\n");
         }
         if converted.losses.is_empty() {
             text.push_str("lost: nothing\n");
         }
         converted.losses.iter().for_each(|loss| text.push_str(&format!("{}\n", loss_line(loss))));
         if converted.waits > 0 {
-            text.push_str(&format!("threads waited for room {} times (--blocking)\n", converted.waits));
+            text.push_str(&format!(
+                "threads waited {} times because their buffer was full (--blocking)\n",
+                converted.waits
+            ));
         }
         result(&text);
     }
@@ -203,7 +206,7 @@ impl Report {
             converted.bytes as f64 / 1e6
         );
         if converted.interrupted {
-            text.push_str("the recording was ended from outside; what it lost at its end is not known\n");
+            text.push_str("the recording was killed; what it lost at its end is unknown\n");
         }
         if converted.losses.is_empty() {
             text.push_str("lost: nothing\n");

@@ -76,17 +76,15 @@ impl UserRecording {
     pub fn start(options: &RecordOptions, target: &Path) -> Result<UserRecording, Failure> {
         let settings = settings(options)?;
         let context = options.context.iter().map(|context| Context::name(*context).to_string()).collect();
-        let failed = |error: rtscope_store::Error| Failure::Usage(error.to_string());
-        let session =
-            UserSpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"), context).map_err(failed)?;
-        let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings).map_err(refused)?;
-        let mut spool = UserSpoolWriter::create(target, &session).map_err(failed)?;
+        let session = UserSpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"), context)?;
+        let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings)?;
+        let mut spool = UserSpoolWriter::create(target, &session)?;
         // Those that run are enabled before COMMAND starts, and before this returns. The clock first: what is older than its first pair
         // waits until the second.
         let begun = spool.clock(&[Pair::now(counter_kind())]).and_then(|()| programs.poll(&mut spool));
         if let Err(error) = begun {
             spool.discard();
-            return Err(Failure::doing("writing the recording", error));
+            return Err(Failure::system("writing the recording", &error));
         }
         programs.refused.iter().for_each(|why| note(&format!("rtscope: {why}")));
         for (uid, pid) in &programs.busy {
@@ -133,14 +131,13 @@ impl UserRecording {
 
     /// Switches off and takes what is left. Also gives what ended it early, if something did.
     pub fn stop(mut self) -> Result<(UserSpool, Option<Failure>), Failure> {
-        let gone = || Failure::Failed("the thread that records programs has ended too early".to_string());
+        let gone = || Failure::Failed("the thread that records programs has ended unexpectedly".to_string());
         let ended = self.join().ok_or_else(gone)?;
         let spool = match &ended.end {
             Some(end) => ended.spool.finish(end),
             None => ended.spool.abandon(),
         };
-        let spool = spool.map_err(|error| Failure::Failed(error.to_string()))?;
-        Ok((spool, ended.failure.map(|error| Failure::doing("writing what programs recorded", error))))
+        Ok((spool?, ended.failure.map(|error| Failure::system("writing the events of programs", &error))))
     }
 }
 
@@ -164,21 +161,13 @@ impl Drop for UserRecording {
 
 /// What was asked of programs.
 pub(super) fn settings(options: &RecordOptions) -> Result<Settings, Failure> {
-    let wanted = RequestedEvents::parse(&options.user, options.level).map_err(refused)?;
+    let wanted = RequestedEvents::parse(&options.user, options.level)?;
     let buffer = options.user_buffer.map_or(0, |buffer| buffer.0);
     if buffer > BUFFER_MAX {
         return Err(Failure::Usage("--user-buffer: at most 1G for each thread".to_string()));
     }
     let ring_bytes = u32::try_from(buffer).unwrap_or(0);
     Ok(Settings { events: wanted, ring_bytes, blocking: options.blocking, ..Settings::default() })
-}
-
-/// What the caller can do something about is its mistake.
-fn refused(error: rtscope_user::Error) -> Failure {
-    match error {
-        rtscope_user::Error::Pattern(..) | rtscope_user::Error::Busy(_) => Failure::Usage(error.to_string()),
-        _ => Failure::Failed(error.to_string()),
-    }
 }
 
 fn work(

@@ -58,18 +58,18 @@ fn check(system: &System, plan: &Plan) -> Result<(), Failure> {
     if !missing.is_empty() {
         let all = missing.join("\n  ");
         return Err(Failure::Missing(format!(
-            "--mode artis cannot be had here:\n  {all}\n--mode shield needs none of this"
+            "--mode artis is not possible here:\n  {all}\n--mode shield needs none of this"
         )));
     }
     if let Some(name) = running() {
         return Err(Failure::Failed(format!(
-            "another scheduler in eBPF runs ({name}); the kernel has one at a time: end it first"
+            "another scheduler in eBPF (sched_ext) is running ({name}); the kernel allows one at a time: end it first"
         )));
     }
     let preemption = system.read(PREEMPTION).unwrap_or_default();
     if preemption.contains("(none)") || preemption.contains("(voluntary)") {
         return Err(Failure::Missing(format!(
-            "the kernel preempts no task within a system call, so that none could be moved: echo full > {PREEMPTION}, or boot with \
+            "the kernel does not preempt tasks within a system call, so that none could be moved: echo full > {PREEMPTION}, or boot with \
              preempt=full"
         )));
     }
@@ -122,7 +122,7 @@ fn start(system: &System, journal: &mut Journal) -> Result<(), Error> {
             }
             Ok(())
         }
-        _ => Err(Error::Keeper(format!("{}; {LOG} tells more", said.trim()))),
+        _ => Err(Error::Keeper(format!("{}; see {LOG}", said.trim()))),
     }
 }
 
@@ -146,7 +146,7 @@ fn talk(child: &mut Child) -> std::io::Result<String> {
     let mut line = String::new();
     BufReader::new(from).read_line(&mut line)?;
     if line.is_empty() {
-        line = "it ended without a word".to_owned();
+        line = "it ended without an answer".to_owned();
     }
     Ok(line)
 }
@@ -155,11 +155,12 @@ fn talk(child: &mut Child) -> std::io::Result<String> {
 pub fn become_rt1(system: &System, journal: &Journal, options: &RunOptions) -> Result<(), Failure> {
     if !status(system, journal).is_some_and(|status| status.runs) {
         return Err(Failure::Failed(
-            "--class rt1 needs the scheduler: rtscope shield create --mode artis (rtscope shield status tells more)".into(),
+            "--class rt1 needs the scheduler: rtscope shield create --mode artis (see rtscope shield status)"
+                .into(),
         ));
     }
     if options.cpu.is_some() {
-        return Err(Failure::Usage("--cpu: the scheduler gives rt1 tasks their CPUs".into()));
+        return Err(Failure::Usage("--cpu: the scheduler chooses the CPUs of rt1 tasks".into()));
     }
     let prio = options.policy.prio.unwrap_or(20);
     if prio > 40 {
@@ -198,18 +199,18 @@ impl fmt::Display for Status {
         match (&self.fallen, self.runs) {
             (Some(why), _) if !self.apart => write!(
                 out,
-                "The scheduler is gone: {why}. The CPUs could NOT be set apart, and are open to everybody; it is tried again and again, and \
-                 {LOG} tells why."
+                "The scheduler has ended: {why}. The CPUs could NOT be isolated, so any task may run there; it is retried, and {LOG} has \
+                 the reason."
             ),
             (Some(why), _) => write!(
                 out,
-                "The scheduler is gone: {why}. The CPUs are set apart instead, and lent to nobody. rtscope shield undo, then create, \
-                 starts it again; {LOG} tells more."
+                "The scheduler has ended: {why}. The CPUs are isolated instead, and not lent. rtscope shield undo, then create, starts it \
+                 again; see {LOG}."
             ),
             (None, true) => write!(out, "The scheduler lends them (held by process {}).", self.keeper),
             (None, false) => write!(
                 out,
-                "The scheduler is gone, and nobody has set the CPUs apart: rtscope shield undo, then create; {LOG} tells more."
+                "The scheduler has ended, and the CPUs are not isolated: rtscope shield undo, then create; see {LOG}."
             ),
         }
     }

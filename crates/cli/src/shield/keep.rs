@@ -99,7 +99,7 @@ pub fn keep(system: &System, options: &KeepOptions) -> Result<(), Failure> {
             guard.as_mut().is_none_or(|guard| guard.try_wait().is_ok_and(|status| status.is_some()));
         if is_gone && replaced.is_none_or(|last| last.elapsed() >= GUARD_PAUSE) {
             replaced = Some(Instant::now());
-            say("the guard of the scheduler's process has ended; another one is started");
+            say("the guard of the keeper has ended; another one is started");
             // Without one the scheduler still lends; ending it for that would only take the CPUs from everybody.
             guard = start_guard(&options.rt, &own).inspect_err(|error| say(&error.to_string())).ok();
         }
@@ -174,18 +174,18 @@ fn set_apart(system: &System, keeper: &Thread, why: &str, said: &mut String) -> 
                 .filter_map(|step| complaint(step).map(|why| format!("{}: {why}", step.place())))
                 .collect();
             let state = match wrong.first() {
-                None => "they are set apart now, and lent to nobody".to_owned(),
-                Some(wrong) => format!("they could NOT be set apart: {wrong}"),
+                None => "they are isolated now, and not lent".to_owned(),
+                Some(wrong) => format!("they could NOT be isolated: {wrong}"),
             };
             // The first reason that was found: what came of it is no news.
             let first = journal.keeper.as_ref().and_then(|keeper| keeper.fallen.as_deref());
             let why = first.unwrap_or(why);
-            say(&format!("the scheduler that lent CPUs {} is gone ({why}); {state}", journal.rt));
+            say(&format!("the scheduler that lent CPUs {} has ended ({why}); {state}", journal.rt));
             true
         }
         Err(error) => {
             let text = format!(
-                "the scheduler is gone ({why}), and the CPUs could NOT be set apart yet: {error}; see {LOG}"
+                "the scheduler has ended ({why}), and the CPUs could NOT be isolated yet: {error}; see {LOG}"
             );
             if *said != text {
                 say(&text);

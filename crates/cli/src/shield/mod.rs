@@ -182,7 +182,7 @@ fn undo(system: &System, options: &UndoOptions) -> Result<(), Failure> {
         Journal::load(system)?.map_or_else(Vec::new, |made| health::health(system, &made).problems);
     if let Some(problem) = problems.iter().find(|problem| problem.what.contains("offline")) {
         note(&format!(
-            "rtscope: {}. Kernels before Linux 6.2 forget what tasks may use of CPUs that are off: there, switch them on first",
+            "rtscope: {}. Kernels before Linux 6.2 forget which offline CPUs tasks may use: there, bring them online first",
             problem.what
         ));
     }
@@ -206,7 +206,7 @@ fn undo(system: &System, options: &UndoOptions) -> Result<(), Failure> {
         let offline = problems.iter().find(|problem| problem.what.contains("offline"));
         let offline = offline.map_or_else(String::new, |problem| format!("; {}", problem.what));
         return Err(Failure::Failed(format!(
-            "{failed} settings could not be set back; they are still in {}, and rtscope shield undo tries again{offline}",
+            "{failed} settings could not be restored; they are still in {}, and rtscope shield undo tries again{offline}",
             rtscope_shield::journal::PATH
         )));
     }
@@ -248,7 +248,7 @@ fn move_processes(system: &System, options: &MoveOptions) -> Result<(), Failure>
             rt0::schedule(system, *pid, policy, options.policy.force, true)?;
         }
     }
-    note(&format!("rtscope: {} moved", options.pids.len()));
+    note(&format!("rtscope: {} processes moved", options.pids.len()));
     Ok(())
 }
 

@@ -162,7 +162,7 @@ pub fn text(visits: &Visits, promises: &[Promise], lost: u64, senders_known: boo
         );
     }
     if lost > 0 {
-        let _ = write!(text, ", {} events or more lost", count_text(lost));
+        let _ = write!(text, ", at least {} events lost", count_text(lost));
     }
     text.push('\n');
     for promise in promises {
@@ -209,13 +209,15 @@ fn what_ran(visits: &Visits) -> String {
     }
     let mut groups: Vec<(String, Visit)> = groups.into_iter().collect();
     groups.sort_by_key(|(_, visit)| std::cmp::Reverse(visit.time_ns));
-    let mut text =
-        format!("  {:<36} {:>9} {:>9} {:>11} {:>11}\n", "what ran", "times", "a second", "in all", "longest");
+    let mut text = format!(
+        "  {:<36} {:>9} {:>10} {:>11} {:>11}\n",
+        "what ran", "times", "per second", "total", "longest"
+    );
     let seconds = (visits.watched_ns as f64 / 1e9).max(1e-9);
     for (name, visit) in groups.iter().take(SHOWN) {
         let _ = writeln!(
             text,
-            "  {name:<36} {:>9} {:>9.1} {:>11} {:>11}",
+            "  {name:<36} {:>9} {:>10.1} {:>11} {:>11}",
             visit.count,
             visit.count as f64 / seconds,
             duration_text(visit.time_ns),
@@ -228,7 +230,7 @@ fn what_ran(visits: &Visits) -> String {
 
 fn who_sent(visits: &Visits, known: bool) -> String {
     if !known {
-        return "  who sends interrupts here is not known: this kernel has no tracepoint for it (Linux 6.4 has)\n".into();
+        return "  the senders of interrupts are unknown: this kernel has no tracepoint for them (Linux 6.4 has)\n".into();
     }
     let mut groups: BTreeMap<String, u64> = BTreeMap::new();
     for (sender, count) in visits.senders() {
@@ -244,7 +246,7 @@ fn who_sent(visits: &Visits, known: bool) -> String {
     groups.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let mut text = String::new();
     if !groups.is_empty() {
-        text.push_str("  interrupts from other CPUs, by who ran there\n");
+        text.push_str("  interrupts from other CPUs, by the task that ran there\n");
     }
     for (name, count) in groups.iter().take(SHOWN) {
         let _ = writeln!(text, "  {count:>9} times  {name}");

@@ -20,15 +20,15 @@ pub fn wanted(options: &PolicyOptions) -> Result<Option<Policy>, Failure> {
     match options.policy {
         Some(PolicyArg::Deadline) => {}
         _ if times.is_some() => {
-            return usage("--runtime, --deadline and --period belong to --policy deadline");
+            return usage("--runtime, --deadline and --period need --policy deadline");
         }
-        _ if options.force => return usage("--force belongs to --policy deadline"),
+        _ if options.force => return usage("--force needs --policy deadline"),
         None if options.prio.is_none() => return Ok(None),
         None | Some(PolicyArg::Fifo) => return Ok(Some(Policy::Fifo { priority })),
         Some(PolicyArg::Rr) => return Ok(Some(Policy::Rr { priority })),
     }
     if options.prio.is_some() {
-        return usage("--prio is for fifo and rr; --policy deadline goes by deadlines");
+        return usage("--prio is for fifo and rr, not for --policy deadline");
     }
     match (options.runtime, options.deadline.or(options.period), options.period.or(options.deadline)) {
         (Some(runtime), Some(deadline), Some(period)) => Ok(Some(Policy::Deadline(Reservation {
@@ -37,7 +37,7 @@ pub fn wanted(options: &PolicyOptions) -> Result<Option<Policy>, Failure> {
             period_ns: period.0,
         }))),
         _ => usage(
-            "--policy deadline needs --runtime and --period (and --deadline where that is shorter), for instance --runtime 2ms \
+            "--policy deadline needs --runtime and --period (and --deadline if it is shorter): --runtime 2ms \
              --period 10ms",
         ),
     }
@@ -97,7 +97,7 @@ pub fn text(tasks: &[Rt0], rt: &Cpus) -> String {
             (_, 0) => {}
             (_, count) => {
                 let sum = percent(Some(parts.iter().sum()));
-                let _ = writeln!(text, "  {cpu:<5} {sum:>8} {:>7}  of {count} by deadlines in all", "");
+                let _ = writeln!(text, "  {cpu:<5} {sum:>8} {:>7}  total of {count} with deadlines", "");
             }
         }
     }
@@ -167,7 +167,7 @@ mod tests {
             [
                 "2 20.0 % 1.2 % deadline 2ms in 5ms every 10ms 12 control",
                 "2-3 - 1.2 % fifo 80 12 control",
-                "2 20.0 % of 1 by deadlines in all",
+                "2 20.0 % total of 1 with deadlines",
                 "4 - - none"
             ]
         );

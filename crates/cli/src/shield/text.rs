@@ -28,7 +28,7 @@ pub fn plan(plan: &Plan) -> String {
     );
     text.push_str(&section(plan, State::Change, "Would change"));
     text.push_str(&section(plan, State::Refused, "Cannot be changed here"));
-    text.push_str(&section(plan, State::AsWanted, "As wanted already"));
+    text.push_str(&section(plan, State::AsWanted, "Already as wanted"));
     let absent = plan.settings.iter().filter(|setting| setting.state == State::Absent);
     let absent: Vec<&str> = absent.map(|setting| setting.knob.as_str()).collect();
     if !absent.is_empty() {
@@ -40,7 +40,7 @@ pub fn plan(plan: &Plan) -> String {
         plan.notes.iter().for_each(|note| text.push_str(&format!("  {}\n", wrapped(note, "  "))));
     }
     text.push_str(
-        "\nrtscope shield undo writes each old value back, and removes the groups. Nothing but the boot parameters needs a reboot.\n",
+        "\nrtscope shield undo restores each old value, and removes the groups. Only the boot parameters need a reboot.\n",
     );
     rtscope_view::clean(&text)
 }
@@ -48,16 +48,16 @@ pub fn plan(plan: &Plan) -> String {
 fn apart(apart: &Isolation) -> String {
     match apart {
         Isolation::Partition { mount } => {
-            format!("CPUs are set apart by an isolated cpuset partition in {mount}.")
+            format!("CPUs are isolated by a cpuset partition in {mount}.")
         }
         Isolation::Cpusets { mount, .. } => {
-            format!("CPUs are set apart by exclusive cpusets (cgroups of version 1) in {mount}.")
+            format!("CPUs are isolated by exclusive cpusets (cgroup v1) in {mount}.")
         }
         Isolation::Lent => {
-            "CPUs are lent by a scheduler to tasks in user mode, and taken back when these enter the kernel."
+            "CPUs are lent by a scheduler to tasks in user mode, and taken back when those enter the kernel."
                 .to_owned()
         }
-        Isolation::Affinities { .. } => "CPUs are set apart by the affinities of all tasks.".to_owned(),
+        Isolation::Affinities { .. } => "CPUs are isolated by the affinities of all tasks.".to_owned(),
     }
 }
 
@@ -126,7 +126,7 @@ fn places(group: &[&Setting]) -> String {
 fn boot_part(plan: &Plan) -> String {
     let line = boot::line(&plan.boot);
     let mut text =
-        String::from("\nBoot parameters (rtscope never edits them; they hold from the next boot on):\n");
+        String::from("\nBoot parameters (rtscope never edits them; they apply from the next boot on):\n");
     for parameter in &plan.boot {
         let (state, why) = match &parameter.state {
             boot::State::Given => ("given", ""),
@@ -181,7 +181,7 @@ pub fn created(journal: &Journal, plan: &Plan) -> String {
     for (step, why) in refused {
         let _ = writeln!(text, "  {:<NAME$}  {} {}: {why}", step.knob, step.place(), step.label);
     }
-    text.push_str("\nrtscope shield undo puts everything back.\n");
+    text.push_str("\nrtscope shield undo restores everything.\n");
     rtscope_view::clean(&text)
 }
 
@@ -190,9 +190,9 @@ pub fn status(journal: &Journal, steps: &[(Step, CurrentState)]) -> String {
     let mut text = match journal.state {
         Made::Active => format!("CPUs {} are shielded; everything else is on CPUs {}.\n", journal.rt, journal.others),
         Made::Creating | Made::Undoing => {
-            "A shield is being made or undone, or that was interrupted: rtscope shield undo puts everything back.\n".into()
+            "A shield is being made or undone, or that was interrupted: rtscope shield undo restores everything.\n".into()
         }
-        Made::Left => "No shield. What somebody else had changed was left; rtscope shield undo --force sets it back:\n".into(),
+        Made::Left => "No shield. Settings changed by somebody else were left alone; rtscope shield undo --force restores them:\n".into(),
     };
     let count = |is: fn(&CurrentState) -> bool| steps.iter().filter(|(_, now)| is(now)).count();
     if !is_left(journal.state) {
@@ -233,7 +233,8 @@ pub fn problems(problems: &[Problem]) -> String {
 pub fn undone(all: &[(Step, UndoOutcome)]) -> String {
     let restored = all.iter().filter(|(_, undone)| *undone == UndoOutcome::Restored).count();
     let nothing = all.iter().filter(|(_, undone)| *undone == UndoOutcome::Nothing).count();
-    let mut text = format!("{restored} settings set back; {nothing} had their old value, or are gone.\n");
+    let mut text =
+        format!("{restored} settings restored; {nothing} already had their old value, or are gone.\n");
     let mut left = 0;
     for (step, undone) in all {
         let before = step.old.as_deref().unwrap_or("-").trim();
@@ -243,7 +244,7 @@ pub fn undone(all: &[(Step, UndoOutcome)]) -> String {
                 let place = step.place();
                 let _ = writeln!(
                     text,
-                    "  left    {place}: somebody else made it {now}; before the shield: {before}"
+                    "  left    {place}: changed to {now} by somebody else; before the shield: {before}"
                 );
             }
             UndoOutcome::Failed { why } => {
@@ -253,7 +254,7 @@ pub fn undone(all: &[(Step, UndoOutcome)]) -> String {
         }
     }
     if left > 0 {
-        let _ = writeln!(text, "rtscope shield undo --force sets back what was left, too.");
+        let _ = writeln!(text, "rtscope shield undo --force also restores what was left.");
     }
     rtscope_view::clean(&text)
 }

@@ -45,16 +45,16 @@ impl Look {
 /// Shows it again and again, or once: all since the scheduler was loaded.
 pub fn top(system: &System, options: &TopOptions) -> Result<(), Failure> {
     if options.interval.0 == 0 {
-        return Err(Failure::Usage("--interval: nothing happens in no time".into()));
+        return Err(Failure::Usage("--interval: it has to be longer than 0".into()));
     }
     let journal = place::active(system)?;
     let keeper = journal.keeper.as_ref();
     let keeper =
-        keeper.ok_or_else(|| Failure::Failed("this shield lends nothing; --mode artis does".into()))?;
+        keeper.ok_or_else(|| Failure::Failed("this shield does not lend CPUs; --mode artis does".into()))?;
     if let Some(why) = &keeper.fallen {
-        return Err(Failure::Failed(format!("the scheduler is gone: {why}")));
+        return Err(Failure::Failed(format!("the scheduler has ended: {why}")));
     }
-    let gone = || Failure::Failed("the scheduler is gone; rtscope shield status tells more".into());
+    let gone = || Failure::Failed("the scheduler has ended; see rtscope shield status".into());
     let id = keeper.counts.filter(|_| keeper.lives(system)).ok_or_else(gone)?;
     let rt = Cpus::from_list(&journal.rt).map_err(Error::Cpus)?;
     let others = Cpus::from_list(&journal.others).map_err(Error::Cpus)?;

@@ -38,7 +38,7 @@ struct Watch<'a> {
 /// Watches, and reports.
 pub fn verify(system: &System, options: &VerifyOptions) -> Result<(), Failure> {
     if options.duration.0 == 0 {
-        return Err(Failure::Usage("--duration: nothing is seen in no time".into()));
+        return Err(Failure::Usage("--duration: it has to be longer than 0".into()));
     }
     let journal = match &options.rt {
         Some(_) => place::active(system).ok(),
@@ -87,7 +87,7 @@ fn whole(system: &System, journal: &Journal) -> Result<(Cpus, Cpus), Failure> {
     }
     let down = health.problems.iter().find(|problem| problem.is_down);
     match down.filter(|_| health.rt.is_empty() || health.others.is_empty()) {
-        Some(problem) => Err(Failure::Broken(format!("every promise is broken: {}", problem.what))),
+        Some(problem) => Err(Failure::Broken(format!("every check fails: {}", problem.what))),
         None => Ok((health.rt, health.others)),
     }
 }
@@ -164,9 +164,9 @@ impl Watch<'_> {
         match (count(Verdict::Fail), count(Verdict::Unknown)) {
             (0, 0) => Ok(()),
             (0, unknown) => Err(Failure::Failed(format!(
-                "{unknown} promises could not be checked, since events were lost; try a larger --buffer"
+                "{unknown} checks are unknown, since events were lost; use a larger --buffer"
             ))),
-            (broken, _) => Err(Failure::Broken(format!("{broken} promises are broken"))),
+            (broken, _) => Err(Failure::Broken(format!("{broken} checks failed"))),
         }
     }
 }

@@ -59,7 +59,7 @@ impl fmt::Display for Ignored {
         let named: Vec<&str> = self.0.iter().take(NAMED).map(String::as_str).collect();
         write!(
             out,
-            "{} weights or limits of control groups mean nothing while the scheduler lends CPUs ({}{more}); nice values hold",
+            "{} weights or limits of control groups are ignored while the scheduler lends CPUs ({}{more}); nice values still apply",
             self.0.len(),
             named.join(", ")
         )

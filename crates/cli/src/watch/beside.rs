@@ -55,7 +55,7 @@ impl Beside {
         let since = monotonic_now();
         if let Some(first) = refused.first() {
             crate::output::note(&format!(
-                "rtscope: {} tracepoints cannot be switched on, the first: {}",
+                "rtscope: {} tracepoints cannot be enabled; the first is {}",
                 refused.len(),
                 first.event
             ));

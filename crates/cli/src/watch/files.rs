@@ -100,7 +100,7 @@ pub fn read(folder: &Path) -> Result<(TriggerFile, Recording), Failure> {
     let failed =
         |error: &dyn std::fmt::Display| Failure::doing(format!("reading {}", folder.display()), error);
     let text = trigger_text(&folder.join("trigger.json")).map_err(|error| {
-        failed(&format!("trigger.json: {error} (is this the folder of a saved late response?)"))
+        failed(&format!("trigger.json: {error} (is this the directory of a saved late response?)"))
     })?;
     let broken = |error: serde_json::Error| failed(&format!("trigger.json: {error}"));
     let version: Version = serde_json::from_str(&text).map_err(broken)?;
@@ -137,15 +137,11 @@ const TRIGGER_BYTES_MAX: u64 = 64 << 20;
 /// The file may come from anybody: a regular file of a bounded size, or nothing.
 fn trigger_text(path: &Path) -> io::Result<String> {
     if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("not a regular file"));
     }
     let mut text = String::new();
     let length = fs::File::open(path)?.take(TRIGGER_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if length as u64 > TRIGGER_BYTES_MAX {
-        Err(io::Error::other("it is larger than 64 MiB"))
-    } else {
-        Ok(text)
-    }
+    if length as u64 > TRIGGER_BYTES_MAX { Err(io::Error::other("larger than 64 MiB")) } else { Ok(text) }
 }
 
 /// Refuses what no watch has written: the explanations count on it.

@@ -161,7 +161,7 @@ fn prepare_dir(dir: &Path) -> Result<(), Failure> {
         Failure::Usage(format!("cannot save snapshots in {} (--snapshot-dir): {why}", dir.display()))
     };
     if dir.exists() && !dir.is_dir() {
-        return Err(refuse(&"it is not a folder; name another one"));
+        return Err(refuse(&"not a directory; name another one"));
     }
     fs::create_dir_all(dir).map_err(|error| refuse(&error))?;
     access(dir, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|error| refuse(&error.desc()))

@@ -108,7 +108,7 @@ impl Report {
         let missing: Vec<&str> = absent.iter().copied().filter(|name| !X86_RARE.contains(name)).collect();
         if !missing.is_empty() {
             note(&format!(
-                "rtscope: this kernel lacks {} (rtscope caps says what that costs)",
+                "rtscope: this kernel lacks {} (rtscope caps lists the consequences)",
                 missing.join(", ")
             ));
         }
@@ -160,7 +160,7 @@ impl Report {
         note(&format!("rtscope: at the present rate a bank holds: {}", texts.join(", ")));
         if held.iter().flatten().any(|ns| *ns < pre_ns) {
             note(&format!(
-                "rtscope: warning: that is less than --pre {}; a larger --buffer holds more",
+                "rtscope: warning: that is less than --pre {}; use a larger --buffer",
                 duration_text(pre_ns)
             ));
         }
@@ -190,7 +190,7 @@ impl Report {
         if let Some(first) = explanations.first().filter(|first| first.snapshot == Some(trigger.number)) {
             text.push_str(&rtscope_view::explanation_text(first, self.style));
         } else {
-            text.push_str("  (the account of this late response was lost: its ring of reports was full)\n");
+            text.push_str("  (the report of this late response was lost: its ring was full)\n");
         }
         if trigger.late.len() > 1 {
             text.push_str(&format!("  also late in this snapshot: {}\n", trigger.late.len() - 1));
@@ -248,7 +248,7 @@ impl Report {
         // ORDER: relaxed; the same thread as in every_second().
         if stats.seen == 0 && self.waits_for_target.load(Ordering::Relaxed) {
             note(&format!(
-                "rtscope: {} never came; names are those of /proc/PID/comm (ps -eLo comm)",
+                "rtscope: {} never appeared; names are those of /proc/PID/comm (ps -eLo comm)",
                 self.target
             ));
         }
@@ -313,7 +313,7 @@ fn history_text(history: &[CpuHistory], detected: MonotonicNs) -> String {
 fn short_history(trigger: &TriggerFile) -> String {
     let pre = duration_text(trigger.pre_ns);
     format!(
-        "less than --pre {pre} of history ({}); a larger --buffer holds more, unless the watch had just begun",
+        "less than --pre {pre} of history ({}); use a larger --buffer, unless the watch had just started",
         history_text(&trigger.history, trigger.detected_ns)
     )
 }

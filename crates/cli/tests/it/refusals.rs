@@ -53,9 +53,9 @@ fn values_without_sense_are_refused_with_a_sentence() {
     for (option, value, words) in [
         ("--post", "5", "has no unit"),
         ("--pre", "soon", "does not begin with a number"),
-        ("--pre", "5parsecs", "is no unit of time"),
+        ("--pre", "5parsecs", "is not a unit of time"),
         ("--buffer", "3M", "power of two"),
-        ("--buffer", "1T", "no unit of size"),
+        ("--buffer", "1T", "not a unit of size"),
         ("--rate", "5", "is no rate"),
         ("--rate", "0/s", "greater than 0"),
         ("--end", "tomorrow", "running, blocked"),
@@ -94,7 +94,7 @@ fn an_unknown_interrupt_is_refused_with_a_list_of_those_there_are() {
 fn a_snapshot_folder_that_is_a_file_is_refused() {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     let path = file.path().to_str().expect("plain");
-    assert_refused(&watch(&["--snapshot-dir", path]), "it is not a folder");
+    assert_refused(&watch(&["--snapshot-dir", path]), "not a directory");
 }
 
 #[test]
@@ -212,7 +212,10 @@ fn explaining_what_is_no_snapshot_fails_with_a_hint() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().to_str().expect("plain");
     let failed = rtscope(&["explain", path]);
-    assert!(failed.code == Some(1) && failed.error.contains("is this the folder of a saved"), "{failed:?}");
+    assert!(
+        failed.code == Some(1) && failed.error.contains("is this the directory of a saved"),
+        "{failed:?}"
+    );
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn in_mode(mode: &str, rt: &str) -> String {
     assert!(output.status.success(), "{printed}");
     assert!(printed.contains("planted and found agree, and so do all counts"), "{printed}");
     assert!(!printed.contains("not allowed"), "{printed}");
-    assert!(printed.contains("settings set back"), "{printed}");
+    assert!(printed.contains("settings restored"), "{printed}");
     assert_eq!(runtime(), before);
     printed
 }

@@ -94,7 +94,7 @@ impl Child {
         match text.trim_end().split_at_checked(1) {
             Some(("+", said)) => Ok(said.to_owned()),
             Some((_, why)) => Err(Failure::Failed(why.to_owned())),
-            None => Err(Failure::Failed("it ended without a word".to_string())),
+            None => Err(Failure::Failed("it ended without an answer".to_string())),
         }
     }
 

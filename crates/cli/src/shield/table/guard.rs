@@ -76,7 +76,8 @@ struct Heir {
 
 impl Heir {
     fn start(system: &System) -> Result<Heir, Failure> {
-        let failed = |error: Errno| Failure::doing("starting who undoes the shield", error.desc());
+        let failed =
+            |error: Errno| Failure::doing("starting the process that undoes the shield", error.desc());
         let (ear, mouth) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(failed)?;
         // The loads inherit our end of the pipe, and one that hangs in the kernel keeps it open: so our own end counts.
         let ours = end_of(getpid());
@@ -95,7 +96,9 @@ impl Heir {
     /// `!`: from now on there may be something to undo. `.`: there is nothing any more.
     fn tell(&mut self, word: u8) -> Result<(), Failure> {
         let Some(words) = &mut self.words else { return Ok(()) };
-        words.write_all(&[word]).map_err(|error| Failure::doing("telling who undoes the shield", error))
+        words
+            .write_all(&[word])
+            .map_err(|error| Failure::doing("telling the process that undoes the shield", error))
     }
 }
 

@@ -110,10 +110,10 @@ fn check(options: &TableOptions) -> Result<(), Failure> {
         return usage("--rate: from 1/s to 20000/s");
     }
     if options.duration.is_some_and(|duration| duration.0 == 0) {
-        return usage("--duration: nothing is measured in no time");
+        return usage("--duration: it has to be longer than 0");
     }
     if !options.dir.is_dir() {
-        return usage(&format!("--dir {}: there is no such folder", options.dir.display()));
+        return usage(&format!("--dir {}: there is no such directory", options.dir.display()));
     }
     Ok(())
 }
@@ -142,7 +142,7 @@ fn report(options: &TableOptions, table: &Table) -> Result<(), Failure> {
                 Some((row.name(), row.measured()?.user.as_ref()?.statistics.buckets.as_slice()))
             })
             .collect();
-        let labels = ["user latency", "wake-ups"];
+        let labels = ["user latency", "wakeups"];
         std::fs::write(file, plot::svg(&text::title(table), labels, &series))
             .map_err(|error| Failure::doing(format!("writing {}", file.display()), error))?;
     }

@@ -177,7 +177,7 @@ fn fallen(system: &System, kind: RowArg) -> Option<String> {
     }
     let why = match Journal::load(system) {
         Ok(Some(journal)) => journal.keeper?.fallen?,
-        Ok(None) => "somebody undid the shield".to_owned(),
+        Ok(None) => "somebody else undid the shield".to_owned(),
         Err(error) => error.to_string(),
     };
     Some(format!("it did not last: {}", why.replace('\n', " ")))
@@ -192,7 +192,9 @@ fn why_no_artis() -> Option<Failure> {
 fn left(place: &str, undone: UndoOutcome) -> Option<String> {
     match undone {
         UndoOutcome::Restored | UndoOutcome::Nothing => None,
-        UndoOutcome::Foreign { now } => Some(format!("{place}: somebody else made it {now}; it was left")),
+        UndoOutcome::Foreign { now } => {
+            Some(format!("{place}: changed to {now} by somebody else, and left alone"))
+        }
         UndoOutcome::Failed { why } => Some(format!("{place}: {why}")),
     }
 }
@@ -240,7 +242,7 @@ impl Site<'_> {
             duration_ns,
             work: described.is_some().then(|| work(&board, wanted.loops, duration_ns)),
             loads: described,
-            cut: cut.or(lost_load.then(|| "a load ended by itself".to_owned())),
+            cut: cut.or(lost_load.then(|| "a load ended unexpectedly".to_owned())),
             not_undone: Vec::new(),
         })
     }
@@ -266,7 +268,7 @@ impl Site<'_> {
         }
         while !child.has_ended() && !self.stop.asked() {
             sleep(LOOK_EVERY);
-            self.progress.go_on(&format!("{}: {} of {} wake-ups", self.name, board.count(), plan.samples));
+            self.progress.go_on(&format!("{}: {} of {} wakeups", self.name, board.count(), plan.samples));
         }
         Ok(match (board.is_done(), board.count() < plan.samples) {
             (false, _) if self.stop.asked() => Some("stopped".to_owned()),

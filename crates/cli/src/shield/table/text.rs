@@ -18,7 +18,7 @@ const SHOWN: usize = 4;
 pub fn title(table: &Table) -> String {
     let wanted = &table.wanted.waiter;
     format!(
-        "shield table: CPU {}, SCHED_FIFO {}, {} wake-ups at {}/s, Linux {}",
+        "shield table: CPU {}, SCHED_FIFO {}, {} wakeups at {}/s, Linux {}",
         table.cpu,
         wanted.priority,
         wanted.samples,
@@ -30,7 +30,11 @@ pub fn title(table: &Table) -> String {
 /// All of it.
 pub fn text(table: &Table) -> String {
     let mut out = title(table);
-    let _ = writeln!(out, "\nreal-time CPUs {}, all else on CPUs {} in a shield", table.rt, table.others);
+    let _ = writeln!(
+        out,
+        "\nreal-time CPUs {}; in a shield everything else is on CPUs {}",
+        table.rt, table.others
+    );
     latencies(
         &mut out,
         table,
@@ -79,7 +83,7 @@ fn latencies(out: &mut String, table: &Table, head: &str, of: impl Fn(&Measured)
     };
     let percentiles: Vec<usize> = (0..PERCENTILES.len()).filter(|at| *at < SHOWN || known(*at)).collect();
     let _ = write!(out, "\n{head}\n{:<NAME$}", "");
-    cell(out, "wake-ups");
+    cell(out, "wakeups");
     percentiles.iter().for_each(|at| cell(out, &format!("{} %", PERCENTILES[*at])));
     cell(out, "max");
     LIMITS_NS.iter().for_each(|limit| cell(out, &format!("> {}", whole(*limit))));
@@ -152,11 +156,11 @@ pub fn notes(table: &Table) -> Vec<String> {
         let Some(measured) = row.measured() else { continue };
         let name = row.name();
         if let Some(why) = &measured.cut {
-            notes.push(format!("{name}: fewer wake-ups than wanted: {why}"));
+            notes.push(format!("{name}: fewer wakeups than requested: {why}"));
         }
         if measured.skipped > 0 {
             notes.push(format!(
-                "{name}: {} times had passed before they could be waited for, because an earlier response took so long",
+                "{name}: {} expiries had passed before they could be waited for, because an earlier response took too long",
                 measured.skipped
             ));
         }
@@ -169,12 +173,12 @@ pub fn notes(table: &Table) -> Vec<String> {
             if unseen > 0 {
                 let misses = measured.misses.map_or("an unknown number of".to_owned(), |n| n.to_string());
                 notes.push(format!(
-                    "{name}: {unseen} interrupts were not seen; their kernel latency is not known (the kernel left out our \
-                     programs {misses} times)"
+                    "{name}: {unseen} interrupts were not seen; their kernel latency is not known (the kernel skipped the \
+                     eBPF programs {misses} times)"
                 ));
             }
         }
-        measured.not_undone.iter().for_each(|what| notes.push(format!("{name}: not set back: {what}")));
+        measured.not_undone.iter().for_each(|what| notes.push(format!("{name}: not restored: {what}")));
     }
     notes.extend(unknown_percentiles(table));
     notes
@@ -187,7 +191,7 @@ fn unknown_percentiles(table: &Table) -> Option<String> {
     let unknown: Vec<String> = PERCENTILES
         .iter()
         .filter(|percent| most as f64 * (100.0 - **percent) / 100.0 < 1.0 - 1e-6)
-        .map(|percent| format!("{percent} % (from {:.0} wake-ups on)", 100.0 / (100.0 - percent)))
+        .map(|percent| format!("{percent} % (needs {:.0} wakeups)", 100.0 / (100.0 - percent)))
         .collect();
-    (!unknown.is_empty()).then(|| format!("not to be told of {most} wake-ups: {}", unknown.join(", ")))
+    (!unknown.is_empty()).then(|| format!("unknown with {most} wakeups: {}", unknown.join(", ")))
 }

@@ -187,24 +187,47 @@ fn root_a_recording_that_cannot_begin_leaves_nothing() {
 
 // NEEDS: host
 #[test]
-fn root_a_recording_without_room_for_its_first_word_leaves_nothing() {
+fn root_a_recording_whose_first_word_finds_the_disk_full_leaves_nothing_and_says_so() {
     let fixture = Fixture::new();
-    if skip::without_root() {
+    if skip::without_root() || skip::without_watching() {
         return;
     }
     let full = fixture.path("full");
     fs::create_dir(&full).expect("it is ours");
     // A disk of one page, which is taken, in a namespace that ends with the shell.
-    let script = "mount -t tmpfs -o size=4k none \"$1\" && head -c 4096 /dev/zero > \"$1/taken\" || exit 77; \
-                  \"$0\" record -u 'test:*' -o \"$1/trace\" --duration 10s; echo \"status $?\"; ls \"$1\"";
+    let script = "mount -t tmpfs -o size=4k none \"$1\" && head -c 4096 /dev/zero > \"$1/taken\" || exit 77; set -f; \
+                  for what in '-u test:*' '-k sched:sched_switch'; do \
+                  \"$0\" record $what -o \"$1/trace\" --duration 10s; echo \"status $?\"; ls \"$1\"; done";
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", script]).arg(rtscope().get_program()).arg(&full);
     let Some(output) = command.output().ok().filter(|output| output.status.code() != Some(77)) else {
         skip!("nothing can be mounted here");
     };
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("No space left"), "{output:?}");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "status 2\ntaken\n", "{output:?}");
+    let reported = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(reported.matches("the disk is full").count(), 2, "{output:?}");
+    // Not 2: the arguments are right.
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "status 1\ntaken\n".repeat(2), "{output:?}");
+}
+
+// NEEDS: host
+#[test]
+fn root_a_directory_that_is_not_its_users_alone_has_one_exit_code() {
+    let fixture = Fixture::new();
+    if skip::without_root() || skip::without_watching() {
+        return;
+    }
+    let script = "mount -t tmpfs none /dev/shm && mkdir -m 777 /dev/shm/rtscope-0 || exit 77; cd \"$1\"; \
+                  \"$0\" record -u 'test:*' -o a --duration 1ms; echo $?; \
+                  \"$0\" record -u 'test:*' -o b --duration 1ms --flight-recorder; echo $?; \
+                  \"$0\" watch response --threshold 1h -u 'test:*' --duration 1ms; echo $?";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(rtscope().get_program()).arg(fixture.dir.path());
+    let Some(output) = command.output().ok().filter(|output| output.status.code() != Some(77)) else {
+        skip!("nothing can be mounted here");
+    };
+    let reported = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(reported.matches("is not its user's alone").count(), 3, "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n1\n1\n", "{output:?}");
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn what_cannot_be_verified_is_refused() {
     for (words, why) in [
         (&["--rt", "0-4095"][..], "is not online"),
         (&["--rt", ""], "no CPU is named"),
-        (&["--rt", "1", "--duration", "0s"], "nothing is seen in no time"),
+        (&["--rt", "1", "--duration", "0s"], "it has to be longer than 0"),
     ] {
         let output = verify(words);
         let said = String::from_utf8_lossy(&output.stderr);

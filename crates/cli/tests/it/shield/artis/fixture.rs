@@ -158,7 +158,7 @@ pub fn is_set_apart(why: &str) {
     });
     wait_until("it is said", || json(&["status", "--json"])["scheduler"]["fallen"].is_string());
     let said = good(&["status"]);
-    assert!(said.contains(why) && said.contains("set apart instead"), "{said}");
+    assert!(said.contains(why) && said.contains("isolated instead"), "{said}");
     // For a killed keeper it comes after the journal, from which `status` has it.
     wait_until("the log has it", || {
         fs::read_to_string("/run/rtscope/artis.log").is_ok_and(|log| log.contains(why))

@@ -56,7 +56,7 @@ fn root_vm_artis_without_the_last_other_cpu_ends_at_once_and_says_so() {
     wait_until("it is said", || json(&["status", "--json"])["scheduler"]["fallen"].is_string());
     let said = good(&["status"]);
     println!("{said}");
-    assert!(said.contains(LAST) && said.contains("could NOT be set apart"), "{said}");
+    assert!(said.contains(LAST) && said.contains("could NOT be isolated"), "{said}");
     let pids = load.pids();
     let start: Vec<u64> = pids.iter().map(|pid| ran(*pid)).collect();
     wait_until("all go on", || pids.iter().zip(&start).all(|(pid, start)| ran(*pid) > start + 5));
@@ -67,7 +67,7 @@ fn root_vm_artis_without_the_last_other_cpu_ends_at_once_and_says_so() {
     });
     wait_until("that is said, too", || json(&["status", "--json"])["scheduler"]["apart"] == true);
     let said = good(&["status"]);
-    assert!(said.contains(LAST) && said.contains("set apart instead"), "{said}");
+    assert!(said.contains(LAST) && said.contains("isolated instead"), "{said}");
     let undo = good(&["undo"]);
     assert!(!undo.contains("left ") && !undo.contains("FAILED"), "{undo}");
     assert_same_as(&before, facts_of("0"), "after the last other CPU was off and on");
