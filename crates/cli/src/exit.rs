@@ -132,7 +132,7 @@ macro_rules! help {
             "\n
 Exit codes:
   0    success
-  1    something failed at run time; a full disk is said to be one
+  1    something failed at run time (also: a full disk)
   2    an argument cannot be used
   3    a kernel feature or a privilege is missing (rtscope caps lists them)
   4    late responses were found (--fail-if-late), or a check of rtscope shield verify failed

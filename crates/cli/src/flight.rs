@@ -2,7 +2,7 @@
 //! Instrumented programs as a flight recorder: for `watch -u` and `record -u --flight-recorder`.
 //!
 //! Programs overwrite their rings; nobody empties them. For a snapshot the rings are copied while they are written, and what
-//! was overwritten meanwhile is left out. A thread finds programs as they start.
+//! was overwritten is left out. A thread finds programs as they start.
 
 use crate::exit::Failure;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle, sleep};
 use std::time::Duration;
 
-/// Between looks for programs.
+/// Between polls for programs.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Ended threads are kept for so much longer than snapshots reach back.
 const MARGIN: Duration = Duration::from_secs(10);

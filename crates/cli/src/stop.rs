@@ -56,7 +56,7 @@ impl Stop {
         let _ = ppoll(&mut watched, Some(time.into()), None);
     }
 
-    /// The question.
+    /// Whether somebody has asked.
     pub fn asked(&self) -> bool {
         // ORDER: relaxed; the flag stands for itself, nothing is read because of it.
         self.asked.load(Ordering::Relaxed)

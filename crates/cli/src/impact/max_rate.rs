@@ -31,7 +31,7 @@ const HIGHEST: f64 = 50e6;
 const NEAR: f64 = 1.08;
 /// Of the result, what has to pass again; if it does not, the next.
 const AGAIN: [f64; 7] = [1.0, 0.9, 0.8, 0.65, 0.5, 0.25, 0.1];
-/// Where so large a share of the turns has an event, the loop cannot emit more under this tracer.
+/// Where so large a share of the iterations has an event, the loop cannot emit more under this tracer.
 const ALL_TURNS: f64 = 0.95;
 
 /// What was found for a tracer.

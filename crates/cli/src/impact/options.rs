@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What can be typed after `rtscope impact`.
+//! The options of `rtscope impact`.
 
 use crate::exit::help;
 use crate::units::{Bytes, Count, DurationNs, IntervalNs};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What all runs share: a folder, the CPUs, this program, and the loop as a child process that says what it measured.
+//! What all runs share: a directory, the CPUs, this program, and the loop as a child process that says what it measured.
 
 use super::options::ImpactOptions;
 use crate::exit::Failure;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 
-/// Names of folders, and of the file in each that tells whether it is in use.
+/// Names of directories, and of the file in each that tells whether it is in use.
 const PREFIX: &str = "rtscope-impact-";
 const LOCK: &str = "in-use";
 /// Busy before a loop, twice: shorter than npt's own, since it comes with every run.
@@ -32,7 +32,7 @@ const RATE_BUFFER_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub struct Room {
     folder: tempfile::TempDir,
-    /// Held while the folder is in use.
+    /// Held while the directory is in use.
     _lock: Flock<File>,
     /// This program.
     pub rtscope: PathBuf,
@@ -53,7 +53,7 @@ pub struct Room {
 pub struct Limits {
     pub loops: Option<u64>,
     pub duration_ns: Option<u64>,
-    /// Least time between events; 0: one in each turn.
+    /// Least time between events; 0: one in each iteration.
     pub interval_ns: f64,
 }
 
@@ -72,9 +72,9 @@ pub struct Sample {
     pub min: f64,
     pub mean: f64,
     pub max: f64,
-    /// `None` with a single turn.
+    /// `None` with a single iteration.
     pub variance: Option<f64>,
-    /// As in PERCENTILES; unknown where there are too few turns.
+    /// As in PERCENTILES; unknown where there are too few iterations.
     pub percentiles: [Option<f64>; PERCENTILES.len()],
     /// From, to, and how many.
     pub buckets: Vec<(f64, f64, u64)>,
@@ -95,7 +95,7 @@ impl Sample {
 }
 
 impl Room {
-    /// Makes the folder, and leaves the CPU of the loop to the loop: what is started from here runs elsewhere.
+    /// Makes the directory, and leaves the CPU of the loop to the loop: what is started from here runs elsewhere.
     pub fn new(options: &ImpactOptions, stop: Stop) -> Result<Room, Failure> {
         let cpu = crate::npt::cpu(options.cpu)?;
         let all =
@@ -117,7 +117,7 @@ impl Room {
         Ok(Room { folder, _lock: lock, rtscope, cpu, fifo: options.fifo, buffer_bytes, is_alone, all, stop })
     }
 
-    /// A place in the folder.
+    /// A place in the directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -189,14 +189,14 @@ fn make_folder() -> io::Result<(tempfile::TempDir, Flock<File>)> {
     Ok((folder, lock))
 }
 
-/// Removes folders of runs that were killed: nobody holds their locks. A run that has not come to its lock yet has no file there.
+/// Removes directories of runs that were killed: nobody holds their locks. A run that has not come to its lock yet has no file there.
 fn sweep(place: &Path) {
     let folders = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
     let named = |path: &PathBuf| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX))
     };
     for folder in folders.filter(named) {
-        // Anybody may make such folders: a pipe in that place must not hold us up, nor a link lead elsewhere.
+        // Anybody may make such directories: a pipe in that place must not hold us up, nor a link lead elsewhere.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = OpenOptions::new().write(true).custom_flags(flags).open(folder.join(LOCK));
         let free = file.ok().and_then(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).ok());

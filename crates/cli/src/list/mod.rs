@@ -19,7 +19,7 @@ use rtscope_kernel::caps::{self, Tracepoints};
 use rtscope_kernel::tracefs::{EventName, Tracefs};
 use serde_json::{Value, json};
 
-/// So many tracepoints are shown with their fields without being asked.
+/// This many tracepoints are shown with their fields without being asked.
 const FEW: usize = 10;
 
 /// Who records a tracepoint in `rtscope record`.
@@ -30,7 +30,7 @@ pub enum RecordedBy {
 }
 
 impl RecordedBy {
-    /// The hot set is taken by eBPF, where the kernel's types know it; system calls, where `calls` is something; everything else
+    /// The built-in events are taken by eBPF, where the kernel's types know it; system calls, where `calls` is something; everything else
     /// by ftrace.
     fn of(event: &EventName, tracepoints: &Tracepoints, calls: Option<&Tracefs>) -> RecordedBy {
         let hot = PROGRAMS

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What can be typed after `rtscope list`.
+//! The options of `rtscope list`.
 
 use crate::exit::help;
 

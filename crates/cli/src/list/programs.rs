@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::io;
 use std::path::Path;
 
-/// So many events of a program are shown with their fields without being asked.
+/// This many events of a program are shown with their fields without being asked.
 const FEW: usize = 10;
 
 /// Prints the list.

@@ -6,7 +6,7 @@ use rtscope_ftrace::format::EventFormat;
 use rtscope_kernel::tracefs::EventName;
 use rtscope_view::clean;
 
-/// So many names for a field's numbers are shown without `--verbose`.
+/// This many names for a field's numbers are shown without `--verbose`.
 const NAMES: usize = 6;
 
 /// One line each: name and recorder.

@@ -2,7 +2,7 @@
 //! What ran in the long gaps: rtscope's own flight recorder runs beside the loop, and is read when the loop is over.
 //!
 //! The loop counts in ticks, the recorder in ns of CLOCK_MONOTONIC, whose rate NTP changes: a thread on another CPU takes pairs of both
-//! meanwhile, so that a gap is found among the events after hours, too.
+//! so that a gap is found among the events after hours, too.
 
 use crate::exit::Failure;
 use crate::who_runs::WhoRuns;

@@ -21,7 +21,7 @@ const DURATION_NS: u64 = 10_000_000_000;
 const ADDITIONS: u64 = 100_000;
 /// A change of the core's clock that is worth a note.
 const CLOCK_CHANGE: f64 = 0.02;
-/// So many of the longest gaps are listed.
+/// This many of the longest gaps are listed.
 const LISTED: usize = 10;
 
 /// What is asked for, in nanoseconds.
@@ -294,7 +294,7 @@ impl Measured {
         self.plan.cpu
     }
 
-    /// Turns that were not counted.
+    /// Iterations that were not counted.
     pub fn warm_up(&self) -> u64 {
         self.plan.warm_up
     }

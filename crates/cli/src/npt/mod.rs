@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope npt`: the non-preempt test. A thread that has a CPU for itself, as far as the kernel lets it, reads the counter
-//! again and again; what lies between two readings and is no turn of the loop is what others took.
+//! again and again; what lies between two readings and is no iteration of the loop is what others took.
 //!
 //! The counter's rate is measured, not read from somewhere, and after the CPU was kept busy for a while: a clock that
 //! just woke up runs differently on some machines. All that needs system calls is done before the loop and after it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What can be typed after `rtscope npt`.
+//! The options of `rtscope npt`.
 
 use crate::exit::help;
 use crate::units::{Bytes, Count, DurationNs, IntervalNs, WindowsNs};

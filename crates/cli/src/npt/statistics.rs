@@ -129,7 +129,7 @@ fn variance(gaps: &Gaps) -> Option<f64> {
     ))
 }
 
-/// The least length that so many percent of the gaps do not exceed (nearest rank); the upper end of its bucket. `None`: so
+/// The least length that this many percent of the gaps do not exceed (nearest rank); the upper end of its bucket. `None`: so
 /// few gaps lie above it that there may be none.
 fn percentile(gaps: &Gaps, percent: f64) -> Option<u64> {
     let above = gaps.count as f64 * (100.0 - percent) / 100.0;

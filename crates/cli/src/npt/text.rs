@@ -14,7 +14,7 @@ const BAR: f64 = 40.0;
 /// Rows of those who took most.
 const TAKERS: usize = 12;
 
-/// So many of those who took a gap are named in its line.
+/// This many of those who took a gap are named in its line.
 const PARTS: usize = 4;
 
 /// Over a plot.

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 const EXACT: usize = 4096;
 const STEPS_LOG2: usize = 10;
 const BUCKETS: usize = EXACT + (64 - 12) * (1 << STEPS_LOG2);
-/// So many long gaps are kept; the rest is counted.
+/// This many long gaps are kept; the rest is counted.
 pub const LONGS_MAX: usize = 4096;
 
 /// Kinds of windows, as indexes.
@@ -85,7 +85,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// By what was typed: a library that `rtscope impact` has compiled (c/npt_lttng.c), or `without`.
+    /// By the arguments: a library that `rtscope impact` has compiled (c/npt_lttng.c), or `without`.
     pub fn named(which: Option<&OsStr>) -> Result<Event, String> {
         match which {
             None => Ok(Event::Rtscope),
@@ -165,12 +165,12 @@ pub struct Found {
     pub begin: u64,
     /// Ticks from begin to end.
     pub ticks: u64,
-    /// In the loop; whoever records also gets npt:start and npt:stop.
+    /// In the loop; whatever records also gets npt:start and npt:stop.
     pub events: u64,
     /// In the order in which they came; at most LONGS_MAX.
     pub longs: Vec<LongGap>,
     pub longs_count: u64,
-    /// Of the events, those that found no room in the ring.
+    /// Of the events, those that found no space in the ring.
     pub lost: u64,
     pub recorded: bool,
 }
@@ -189,7 +189,7 @@ pub fn clock() -> u32 {
     rtscope_npt_clock()
 }
 
-/// Ticks that the core needs for so many additions of one cycle each; the least of some tries.
+/// Ticks that the core needs for this many additions of one cycle each; the least of some tries.
 pub fn core_ticks(additions: u64) -> u64 {
     (0..9).map(|_| rtscope_npt_core(additions)).min().unwrap_or(0)
 }
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(gaps.buckets.iter().map(|bucket| bucket.2).sum::<u64>(), gaps.count);
         assert!(gaps.buckets[0].0 <= gaps.min && gaps.min <= gaps.buckets[0].1);
         assert!(gaps.buckets.last().is_some_and(|bucket| bucket.0 <= gaps.max && gaps.max <= bucket.1));
-        // But for the turns of the warm-up, the gaps are all the time there was.
+        // But for the iterations of the warm-up, the gaps are all the time there was.
         assert!(gaps.sum <= found.ticks);
         let low: u64 = gaps.buckets.iter().map(|(first, _, count)| first * count).sum();
         let high: u64 = gaps.buckets.iter().map(|(_, last, count)| last * count).sum();
@@ -363,9 +363,9 @@ mod tests {
         let [untraced, traced] = &found.windows;
         assert_eq!(untraced.count + traced.count, 1_000_000);
         assert!(untraced.count > 0);
-        // The turn that ends an untraced window has an event already, the one that ends a traced one no more.
+        // The iteration that ends an untraced window has an event already, the one that ends a traced one no more.
         assert!(found.events.abs_diff(traced.count) <= 1, "{} {}", found.events, traced.count);
-        // How long they were in all says nothing here: whoever takes the CPU lengthens a window of one kind.
+        // How long they were in all says nothing here: whatever takes the CPU lengthens a window of one kind.
         assert!(traced.sum > 0 && untraced.sum > 0);
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The threads that empty the kernel's buffers into the spool while a recording runs.
 //!
-//! They poll: a wake-up from the kernel would cost the traced load more than a look at a few words does, and on
+//! They poll: a wakeup from the kernel would cost the traced load more than a look at a few words does, and on
 //! PREEMPT_RT can come late. The pause follows the rate, so that a buffer is emptied long before it is full and an idle
 //! machine is left alone. Nothing is decoded here; that is done after the recording (crates/store).
 
@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle, sleep};
 use std::time::Duration;
 
-/// One thread serves so many CPUs: at a million events a second and CPU, copying takes about a tenth of a thread.
+/// One thread serves this many CPUs: at a million events a second and CPU, copying takes about a tenth of a thread.
 const CPUS_PER_THREAD: usize = 4;
-/// Between looks at the buffers.
+/// Between polls of the buffers.
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(10);
 /// Bytes of records that are written at once: what stays in the second-level cache.
@@ -192,7 +192,7 @@ fn drain_lane(lane: &mut Lane, last: bool, shared: &Shared) -> io::Result<f64> {
     Ok(fullest)
 }
 
-/// Writes straight from the ring: whoever records shares the CPUs with the load, and each copy is time that the load does not have.
+/// Writes straight from the ring: whatever records shares the CPUs with the load, and each copy is time that the load does not have.
 fn drain_bank(bank: &mut Bank) -> io::Result<u64> {
     let mut written = 0;
     loop {

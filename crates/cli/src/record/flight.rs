@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Between looks at signals, COMMAND and the clock.
+/// Between polls of signals, COMMAND and the clock.
 const TICK: Duration = Duration::from_millis(10);
 /// Threads that ended longer ago are forgotten; rings of those that run hold what they hold.
 const REACH_NS: u64 = 60_000_000_000;

@@ -34,7 +34,7 @@ use user::UserRecording;
 const KERNEL: &str = "kernel";
 const USER: &str = "user";
 
-/// Between looks at the clock and at what records. Signals and COMMAND's end are told by the kernel.
+/// Between polls of the clock and of what records. Signals and COMMAND's end are told by the kernel.
 const TICK: Duration = Duration::from_millis(200);
 
 /// Records until a signal, the duration, or COMMAND's end; then makes the trace.
@@ -77,7 +77,7 @@ pub fn run(options: &RecordOptions) -> Result<(), Failure> {
     failure.map_or(Ok(()), Err)
 }
 
-/// Where the traces go: one is the folder itself, two are in it.
+/// Where the traces go: one is the directory itself, two are in it.
 #[derive(Debug)]
 struct Targets {
     folder: PathBuf,
@@ -98,7 +98,7 @@ impl Targets {
         }
     }
 
-    /// Makes the folder for two.
+    /// Makes the directory for two.
     fn make(&self) -> Result<(), Failure> {
         if self.kernel.is_none() || self.user.is_none() {
             return Ok(());

@@ -15,7 +15,7 @@ const LONGEST: Duration = Duration::from_millis(50);
 const LONGEST_BLOCKING: Duration = Duration::from_millis(10);
 /// After something new was found: nobody knows yet how fast it is.
 const FIRST: Duration = Duration::from_millis(2);
-/// A thread that was idle may write so many bytes a second (17 million events of 24 bytes, which is what a thread can) without a loss,
+/// A thread that was idle may write this many bytes a second (17 million events of 24 bytes, which is what a thread can) without a loss,
 /// in a ring of 4 MiB or more. Smaller ones are looked at this often.
 const BURST_BYTES_PER_SECOND: u64 = 400 << 20;
 const SMALL_RING: Duration = Duration::from_millis(10);
@@ -59,7 +59,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// After a long time of a ring that fills at so many bytes a second.
+    /// After a long time of a ring that fills at this many bytes a second.
     fn settled(bytes_per_second: f64, ring: u64) -> Duration {
         let mut pace = Pace::new(false);
         let mut passed = FIRST;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From what was typed to which recorder takes which tracepoint. Everything that can be refused is refused here.
+//! From the arguments to which recorder takes which tracepoint. Everything that can be refused is refused here.
 
 use super::options::{By, RecordOptions};
 use crate::exit::Failure;

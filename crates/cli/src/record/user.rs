@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 /// Between pairs of the programs' counter and the clock: the rate does not change in less.
 const CLOCK_EVERY: Duration = Duration::from_millis(50);
-/// Whoever makes files all the time wakes the thread no more often.
+/// Whatever makes files all the time wakes the thread no more often.
 const WAKE_EVERY: Duration = Duration::from_millis(10);
 /// A larger buffer for one thread is a mistake.
 const BUFFER_MAX: usize = rtscope_abi::program::RTU_RING_BYTES_MAX as usize;

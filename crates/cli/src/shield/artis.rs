@@ -20,7 +20,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Command, Stdio};
 
-/// What the two processes say, for whoever asks later.
+/// What the two processes say, for later questions.
 pub const LOG: &str = "/run/rtscope/artis.log";
 /// How the kernel decides when to give a CPU to another task.
 const PREEMPTION: &str = "/sys/kernel/debug/sched/preempt";
@@ -108,7 +108,7 @@ fn running() -> Option<String> {
     Some(name.trim().to_owned())
 }
 
-/// Starts the process that holds the scheduler. It is in the journal before it does anything, so that whoever undoes finds it.
+/// Starts the process that holds the scheduler. It is in the journal before it does anything, so that undoing finds it.
 fn start(system: &System, journal: &mut Journal) -> Result<(), Error> {
     let failed = |error: std::io::Error| Error::Keeper(error.to_string());
     let mut child = spawn(&journal.rt).map_err(failed)?;
@@ -179,7 +179,7 @@ pub struct Status {
     keeper: i32,
     /// Why it does not run any more.
     fallen: Option<String>,
-    /// Whether the CPUs are set apart instead.
+    /// Whether the CPUs are isolated instead.
     apart: bool,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The two processes of mode artis. The keeper holds the scheduler: it is the kernel's as long as the process lives. The guard waits
-//! for the keeper's end, whatever ended it, and sets the CPUs apart then. The keeper starts another guard when that ends.
+//! for the keeper's end, whatever ended it, and isolates the CPUs then. The keeper starts another guard when that ends.
 //!
 //! Nothing is pinned in the kernel: when both are killed at once, the scheduler goes, and `rtscope shield status` says that nobody
 //! took its place.
@@ -33,7 +33,7 @@ pub const READY: &str = "ready ";
 const LOOK: Duration = Duration::from_millis(20);
 /// A guard that ends by itself is started again, but not in a circle that fills the log.
 const GUARD_PAUSE: Duration = Duration::from_secs(10);
-/// What could not be set apart is tried again, at first after so long.
+/// What could not be isolated is tried again, at first after so long.
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(60);
 /// This program, also when its file has been replaced since.
@@ -41,7 +41,7 @@ const SELF: &str = "/proc/self/exe";
 /// So long after the last RT1 task ran, system calls do not pay for their way back any more.
 const RT1_REST: Duration = Duration::from_secs(10);
 
-/// Says something to whoever looks: in our log, and in the kernel's, which is where one looks first after an accident.
+/// Reports something: in our log, and in the kernel's, which is where one looks first after an accident.
 fn say(text: &str) {
     // The kernel's reasons have names of tasks in them, and those are anybody's choice.
     let text = rtscope_view::clean(text).replace('\n', " ");
@@ -52,7 +52,7 @@ fn say(text: &str) {
     }
 }
 
-/// Leaves whoever started us, and the real-time CPUs.
+/// Leaves whatever started us, and the real-time CPUs.
 fn detach(system: &System, rt: &str) -> Result<(Cpus, Cpus), Failure> {
     // It fails for the leader of a group, which is detached already.
     let _ = setsid();
@@ -136,19 +136,19 @@ fn start_guard(rt: &str, own: &Thread) -> Result<Child, Failure> {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().map_err(failed)
 }
 
-/// Waits until the keeper has ended, and sets the CPUs apart unless the shield is being undone.
+/// Waits until the keeper has ended, and isolates the CPUs unless the shield is being undone.
 pub fn guard(system: &System, options: &GuardOptions) -> Result<(), Failure> {
     detach(system, &options.rt)?;
     // A name for who looks at the processes: it would be that of the link by which we were started.
     set_name(c"rtscope").map_err(|errno| Failure::doing("naming the guard", errno.desc()))?;
-    // Only the keeper's end, or undoing, ends us; and a signal, where the CPUs cannot be set apart.
+    // Only the keeper's end, or undoing, ends us; and a signal, where the CPUs cannot be isolated.
     let stop = Stop::on_signals()?;
     let mut nothing = Vec::new();
     // Whatever came of reading: there is nobody any more who could write.
     let _ = std::io::stdin().lock().read_to_end(&mut nothing);
     let (mut pause, mut said) = (RETRY, String::new());
     while !set_apart(system, &options.keeper(), "the process that held it was killed", &mut said) {
-        // Undoing ends it, too: there is nothing to be set apart then.
+        // Undoing ends it, too: there is nothing to be isolated then.
         let again = Instant::now() + pause;
         while Instant::now() < again {
             if stop.asked() {

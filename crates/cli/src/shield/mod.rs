@@ -41,7 +41,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Does what was typed.
+/// Does what the arguments ask for.
 pub fn run(options: &ShieldOptions) -> Result<(), Failure> {
     let system = System::new(&options.root);
     let changes = !matches!(

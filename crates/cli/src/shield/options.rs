@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What can be typed after `rtscope shield`.
+//! The options of `rtscope shield`.
 
 use crate::exit::help;
 use crate::units::{Bytes, DurationNs};
@@ -71,7 +71,7 @@ as UNKNOWN. What no setting of this machine can prevent is counted, but not chec
 const RUN_EXAMPLES: &str = help!(
     "Examples:
   rtscope shield run --prio 80 --cpu 2 -- ./control --period 1ms
-  rtscope shield run --cpu 2 --policy deadline --runtime 2ms --deadline 10ms --period 10ms -- ./control
+  rtscope shield run --cpu 2 --policy deadline --runtime 2ms --period 10ms -- ./control
       SCHED_DEADLINE: the kernel gives the program 2 ms in each 10 ms, and no more.
 
 Several tasks may share a CPU. Before a task gets SCHED_DEADLINE, rtscope checks whether all

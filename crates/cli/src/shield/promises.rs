@@ -15,11 +15,11 @@ use std::fmt::Write;
 const OWN_SOFTIRQS: [&str; 4] = ["TIMER", "SCHED", "HRTIMER", "RCU"];
 /// A tick that the kernel keeps, for its statistics, where it has stopped the others.
 const REST_OF_TICKS_PER_S: f64 = 2.0;
-/// Where so much of the time (one in so many parts) is nobody's, somebody may have been overlooked.
+/// Where so much of the time (one in this many parts) is nobody's, somebody may have been overlooked.
 const UNKNOWN_PART: u64 = 100;
-/// So many of one kind are named.
+/// This many of one kind are named.
 const NAMED: usize = 4;
-/// So many lines of a table.
+/// This many lines of a table.
 const SHOWN: usize = 15;
 
 /// Whether a promise was kept.

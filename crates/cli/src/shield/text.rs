@@ -14,7 +14,7 @@ use std::fmt::Write;
 
 /// Width of the names of rows.
 const NAME: usize = 16;
-/// So many of what is alike are named.
+/// This many of what is alike are named.
 const NAMED: usize = 4;
 
 /// A plan.

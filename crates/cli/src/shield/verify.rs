@@ -99,7 +99,7 @@ pub fn stay_on(others: &Cpus) -> Result<(), Failure> {
 }
 
 impl Watch<'_> {
-    /// Whoever can run on a CPU while no switch happens there does run. When several can, a switch will tell.
+    /// Whatever can run on a CPU while no switch happens there does run. When several can, a switch will tell.
     fn who_is_there(&mut self) {
         let tasks = tasks::all(self.system);
         for visits in &mut self.visits {
@@ -114,7 +114,7 @@ impl Watch<'_> {
 
     fn add(&mut self, recording: &Recording, from: MonotonicNs, until: MonotonicNs) {
         let timeline = Timeline::new(recording);
-        // Who has been brought in meanwhile belongs to it, too; a shield that is gone keeps those that it had.
+        // Who has been brought in belongs to it, too; a shield that is gone keeps those that it had.
         if let Some(now) = self.journal.as_ref().and_then(|_| place::active(self.system).ok()) {
             self.journal = Some(now);
         }

@@ -15,7 +15,7 @@ const SETTINGS: [(&str, &str); 5] = [
     ("cpu.shares", "1024"),
     ("cpu.cfs_quota_us", "-1"),
 ];
-/// So many are named.
+/// This many are named.
 const NAMED: usize = 3;
 
 /// Settings of control groups that mean nothing while the scheduler runs.

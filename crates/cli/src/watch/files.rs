@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A saved late response on disk: a folder that appears at once or not at all.
+//! A saved late response on disk: a directory that appears at once or not at all.
 //!
 //! ```text
 //! DIR/20261120T234107Z-1/
@@ -61,8 +61,8 @@ pub struct TriggerFile {
 /// What is saved: the kernel's events, those of ftrace beside them, and those of programs.
 pub type Evidence<'a> = (&'a Recording, Option<&'a Part>, Option<&'a UserPart>);
 
-/// Writes the folder; nothing is left of it when that fails. False: somebody else (a second watch that saves in the same
-/// folder) has taken the name meanwhile.
+/// Writes the directory; nothing is left of it when that fails. False: somebody else (a second watch that saves in the same
+/// directory) has taken the name.
 pub fn write(
     target: &Path,
     trigger: &TriggerFile,
@@ -95,7 +95,7 @@ pub fn write(
     }
 }
 
-/// Reads a folder back: what was detected, and the events around it.
+/// Reads a directory back: what was detected, and the events around it.
 pub fn read(folder: &Path) -> Result<(TriggerFile, Recording), Failure> {
     let failed =
         |error: &dyn std::fmt::Display| Failure::doing(format!("reading {}", folder.display()), error);

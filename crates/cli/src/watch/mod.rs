@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope watch response`: catch what is late, explain it, keep the evidence.
 //!
-//! `plan` resolves what was typed; `listener` polls the kernel's words and copies what is frozen; `writer`, on a thread of its
+//! `plan` resolves the arguments; `listener` polls the kernel's words and copies what is frozen; `writer`, on a thread of its
 //! own, decodes, explains and saves; `report` prints. The kernel side does the catching: the listener may be late.
 
 mod backlog;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From what was typed to what will be done. Everything that can be refused is refused here, before anything is started.
+//! From the arguments to what will be done. Everything that can be refused is refused here, before anything is started.
 
 use crate::args::ResponseOptions;
 use crate::exit::Failure;
@@ -29,7 +29,7 @@ pub struct Plan {
     pub threshold_ns: u64,
     /// History wanted before a detection.
     pub pre_ns: u64,
-    /// Recording goes on for so long after a detection.
+    /// Recording goes on for this time after a detection.
     pub post_ns: u64,
     /// Where snapshots go.
     pub snapshot_dir: Option<PathBuf>,
@@ -155,7 +155,7 @@ fn is_process(pid: u32) -> bool {
     })
 }
 
-/// Makes the folder for snapshots, or says why that will not do. Finding that out at the first late response would be late.
+/// Makes the directory for snapshots, or says why that will not do. Finding that out at the first late response would be late.
 fn prepare_dir(dir: &Path) -> Result<(), Failure> {
     let refuse = |why: &dyn std::fmt::Display| {
         Failure::Usage(format!("cannot save snapshots in {} (--snapshot-dir): {why}", dir.display()))

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What killed runs left behind: a snapshot is written under a hidden name (`rtscope_ctf::StagedDir`) and only gets its own
-//! when it is whole, so a kill in between leaves a hidden folder that nobody will ever finish.
+//! when it is whole, so a kill in between leaves a hidden directory that nobody will ever finish.
 //!
-//! Whether its writer is gone cannot be seen from the folder, and must not be guessed. So every watch holds a shared lock on
-//! the folder for snapshots as long as it lives, and removes leftovers only when it gets that lock for itself alone: then
-//! no other watch uses the folder. The price: leftovers stay while another watch runs there, until a later one begins.
+//! Whether its writer is gone cannot be seen from the directory, and must not be guessed. So every watch holds a shared lock on
+//! the directory for snapshots as long as it lives, and removes leftovers only when it gets that lock for itself alone: then
+//! no other watch uses the directory. The price: leftovers stay while another watch runs there, until a later one begins.
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File};
 use std::path::Path;
 
-/// A folder for snapshots while a watch uses it.
+/// A directory for snapshots while a watch uses it.
 #[derive(Debug)]
 pub struct InUse {
     _lock: Option<Flock<File>>,
 }
 
 impl InUse {
-    /// Removes what killed runs left, if nobody else uses the folder, and marks it as used. A file system without locks is
+    /// Removes what killed runs left, if nobody else uses the directory, and marks it as used. A file system without locks is
     /// used without: nothing is removed then.
     pub fn enter(dir: &Path) -> InUse {
         let open = || File::open(dir).ok();

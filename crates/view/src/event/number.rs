@@ -78,7 +78,7 @@ pub(super) fn integer(text: &mut Vec<u8>, class: &Integer, value: u64) {
     match class.base {
         Base::Decimal if class.signed => signed(text, value as i64),
         Base::Decimal => decimal(text, value),
-        // Of a negative number only so many digits as its size has.
+        // Of a negative number only as many digits as its size has.
         Base::Hexadecimal => radix(text, b"0x", low(bits.next_multiple_of(4)), 4),
         Base::Octal if class.signed && bits < 64 => radix(text, b"0", low(bits.next_multiple_of(3)), 3),
         Base::Octal => radix(text, b"0", value, 3),

@@ -20,7 +20,7 @@ const ATTACHED: &str = "__BPFTRACE_NOTIFY_PROBES_ATTACHED";
 const KERNEL: &str = "tracepoint:sched:*,tracepoint:irq:*,tracepoint:raw_syscalls:* \
                       /comm != \"bpftrace\"/ { printf(\"k %llu %s\\n\", nsecs, probe); }";
 
-/// Between two looks whether it still works; and how many of them have to find it asleep.
+/// Between two polls of whether it still works; and how many of them have to find it asleep.
 const LOOK: Duration = Duration::from_millis(25);
 const CALM_LOOKS: u32 = 10;
 

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Between two looks of the consumer. The published measurements had 20 to 200.
+/// Between two polls of the consumer. The published measurements had 20 to 200.
 const READ_TIMER_US: u32 = 200;
 /// As in the published measurements.
 const SUB_BUFFERS: usize = 32;

@@ -195,7 +195,7 @@ const RAW: u64 = 1 << 10;
 
 impl Counted {
     /// Samples of the tracepoint with this number. perf 6.1 writes blocks of its buffer twice when it cannot keep up; a sample
-    /// with the same bytes, time and turn included, is the same one.
+    /// with the same bytes, time and iteration included, is the same one.
     fn of(bytes: &[u8], id: u16) -> Option<Counted> {
         let u64_at =
             |at: usize| Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?));
@@ -242,7 +242,7 @@ impl Counted {
     fn account(self) -> Account {
         Account {
             recorded: self.wanted,
-            // The second one is there since Linux 6.1. Both also count other records for which there was no room.
+            // The second one is there since Linux 6.1. Both also count other records for which there was no space.
             lost_said: Some(if self.lost[1] > 0 { self.lost[1] } else { self.lost[0] }),
             kernel: (self.others > 0).then_some(self.others),
             repeated: self.repeated,

@@ -109,7 +109,7 @@ impl Drop for Heir {
     }
 }
 
-/// Waits for a word; false: whoever could say one has ended, and all is read.
+/// Waits for a word; false: whatever could say one has ended, and all is read.
 fn has_more(ear: &File, rtscope: Option<&OwnedFd>) -> bool {
     let fds = [Some(ear.as_fd()), rtscope.map(AsFd::as_fd)].into_iter().flatten();
     let mut watched: Vec<PollFd> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();

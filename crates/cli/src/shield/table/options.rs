@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What can be typed after `rtscope shield table`.
+//! The options of `rtscope shield table`.
 
 use crate::exit::help;
 use crate::units::{Count, DurationNs, IntervalNs};

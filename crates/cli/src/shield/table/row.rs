@@ -170,7 +170,7 @@ fn shield<'a>(system: &'a System, kind: RowArg, rt: &str) -> Option<Result<Guard
     Some(made)
 }
 
-/// Why a row is not what its name says: the kernel can end the scheduler at any time, and then its CPUs are set apart.
+/// Why a row is not what its name says: the kernel can end the scheduler at any time, and then its CPUs are isolated.
 fn fallen(system: &System, kind: RowArg) -> Option<String> {
     if kind != RowArg::Artis {
         return None;

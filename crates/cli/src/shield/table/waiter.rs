@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// A kernel latency that is not known.
 pub const UNKNOWN: u64 = u64::MAX;
-/// First wake-ups, which are not counted: caches, and the page faults of what is used for the first time.
+/// First wakeups, which are not counted: caches, and the page faults of what is used for the first time.
 const WARM_UP: u64 = 64;
 /// The golden ratio's part behind the point, as a fraction of 2^64: its multiples fill an interval evenly.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -90,7 +90,7 @@ impl Board {
         self.get(ELSEWHERE)
     }
 
-    /// From the first to the last counted wake-up.
+    /// From the first to the last counted wakeup.
     pub fn duration_ns(&self) -> u64 {
         let end = if self.is_done() { self.get(ENDED_NS) } else { monotonic_now().0 };
         let began = self.get(BEGAN_NS);
@@ -184,7 +184,7 @@ fn prepare(plan: &Plan) -> Result<(), String> {
     become_fifo(plan.priority).map_err(|error| format!("getting SCHED_FIFO: {error}"))
 }
 
-/// The time of a turn: in its period, but at no fixed place in it, since the scheduler's tick has one, too.
+/// The time of an iteration: in its period, but at no fixed place in it, since the scheduler's tick has one, too.
 fn time_of(begin: MonotonicNs, turn: u64, period_ns: u64) -> MonotonicNs {
     let place = (u128::from(GOLDEN.wrapping_mul(turn)) * u128::from(period_ns / 2)) >> 64;
     MonotonicNs(begin.0 + turn * period_ns + place as u64)

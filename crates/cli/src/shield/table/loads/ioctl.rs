@@ -29,7 +29,7 @@ const WANTED: Duration = Duration::from_millis(3);
 const STEP: u64 = 4096;
 /// Never more: about 60 MB of the kernel's memory.
 const MOST: u64 = 400_000;
-/// And never more than this part of the memory that is free, at so many bytes each.
+/// And never more than this part of the memory that is free, at this many bytes each.
 const PART_OF_MEMORY: u64 = 8;
 const EVENT_BYTES: u64 = 160;
 /// How often the counter is brought up to date.
