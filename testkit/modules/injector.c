@@ -5,7 +5,7 @@
  * The device /dev/rtscope_injector takes a line "WHAT MICROSECONDS" and acts on the CPU of the writer before write() returns:
  *
  *   irqs 2000      local interrupts are disabled
- *   softirqs 2000  local softirqs are disabled
+ *   softirqs 2000  local softirqs are disabled; EOPNOTSUPP where the kernel does not keep them out of such a time
  *   preempt 2000   preemption is disabled
  *   none 2000      nothing is disabled: the same loop, which also gives way where the scheduler asks for it
  *
@@ -29,6 +29,18 @@
 #include <linux/string.h>
 #include <linux/timekeeping.h>
 #include <linux/uaccess.h>
+#include <linux/version.h>
+
+/*
+ * With PREEMPT_RT a task that has disabled softirqs can be preempted. Until Linux 6.18 a lock for each CPU made others wait
+ * with theirs; since then (CONFIG_PREEMPT_RT_NEEDS_BH_LOCK unset) ksoftirqd handles them meanwhile.
+ */
+#if defined(CONFIG_PREEMPT_RT) && !defined(CONFIG_PREEMPT_RT_NEEDS_BH_LOCK) && \
+	LINUX_VERSION_CODE >= KERNEL_VERSION(6, 18, 0)
+#define SOFTIRQS_STAY_OUT 0
+#else
+#define SOFTIRQS_STAY_OUT 1
+#endif
 
 /* Longer than this, watchdogs of the kernel would report us. */
 #define MOST_MICROSECONDS 1000000
@@ -68,6 +80,8 @@ static int inject(const char *what, u64 duration_ns, struct stamps *stamps)
 		*stamps = spin(duration_ns, false);
 		local_irq_restore(flags);
 	} else if (!strcmp(what, "softirqs")) {
+		if (!SOFTIRQS_STAY_OUT)
+			return -EOPNOTSUPP;
 		local_bh_disable();
 		*stamps = spin(duration_ns, false);
 		local_bh_enable();

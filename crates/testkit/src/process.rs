@@ -169,8 +169,9 @@ pub struct KilledWithTest(Child);
 impl KilledWithTest {
     /// Starts a command.
     pub fn start(command: &mut Command) -> Result<KilledWithTest> {
-        let child =
-            command.spawn().with_context(|| format!("{} does not start", command.get_program().to_string_lossy()))?;
+        let child = command
+            .spawn()
+            .with_context(|| format!("{} does not start", command.get_program().to_string_lossy()))?;
         Ok(KilledWithTest(child))
     }
 }
