@@ -10,6 +10,7 @@
 //! A test says that it is skipped by printing a line `SKIP: name: reason` and returning.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -127,6 +128,10 @@ pub fn run(arguments: &[&str]) -> Result<ExitCode> {
         print!("{HELP}");
         return Ok(ExitCode::SUCCESS);
     };
+    // Known now rather than after the tests.
+    if let Some(path) = &request.timings {
+        File::create(path).with_context(|| path.display().to_string())?;
+    }
     let start = Instant::now();
     let _tracefs = Tracefs::mount();
     let mut tally = Tally::default();

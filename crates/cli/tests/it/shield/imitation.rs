@@ -437,7 +437,7 @@ fn what_somebody_else_has_changed_is_left() {
     machine.good(&CREATE);
     machine.write("proc/sys/vm/stat_interval", "33\n");
     let said = machine.good(&["undo"]);
-    assert!(said.contains("stat_interval: somebody else made it 33; before the shield: 1"), "{said}");
+    assert!(said.contains("stat_interval: changed to 33 by somebody else; before the shield: 1"), "{said}");
     assert_eq!(machine.read("proc/sys/vm/stat_interval"), "33\n");
     assert_eq!(machine.read("sys/kernel/rcu_normal"), "0\n");
     assert!(machine.bad(&["undo"], 1).contains("there is no shield"));
