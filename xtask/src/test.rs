@@ -174,7 +174,8 @@ fn run_everything(request: &Request, selection: &Selection, tally: &mut Tally) -
             work: Box::new(|| tests_of(binary, Manner::Parallel)),
         }));
         jobs.extend(plan.iter().flat_map(|plan| plan.jobs(&estimates)));
-        queue::run(jobs, workers(), tally);
+        // The long watch is no work for a CPU: what it watches sleeps most of the time.
+        queue::run(jobs, workers() + usize::from(request.all), tally);
         plan.map_or(Ok(()), |plan| plan.report(tally))
     })?;
     tally.add("kernel log", log.check());
