@@ -166,8 +166,7 @@ fn run_everything(request: &Request, selection: &Selection, tally: &mut Tally) -
         let plan =
             vm::plan_for_test(&build, request.all, |binary, name| selection.takes(binary, name), tally)?;
         let estimates = Estimates::read();
-        let mut jobs = vec![clippy_and_examples(), unit_tests(&build), collecting(&build)];
-        jobs.extend(full.and_then(|full| long_watch(&build, full)));
+        let mut jobs = vec![clippy_and_examples(), unit_tests(&build), collecting(&build, full)];
         jobs.extend(quiet(&build).map(|binary| Job {
             name: binary.name.clone(),
             seconds: BINARY_S,
@@ -215,8 +214,9 @@ fn collecting_modules(binary: &TestBinary) -> Option<&'static [&'static str]> {
         .map(|(_, modules)| *modules)
 }
 
-fn collecting(build: &Build) -> Job<'_> {
-    let work = || {
+/// With `full` also the long watch, after the others: it loads the CPUs, as some of them do, and they wait for each other.
+fn collecting<'a>(build: &'a Build, full: Option<(&'static str, &'static str)>) -> Job<'a> {
+    let work = move || {
         let mut tally = Tally::default();
         for binary in &build.tests {
             let Some(modules) = collecting_modules(binary) else { continue };
@@ -228,25 +228,23 @@ fn collecting(build: &Build) -> Job<'_> {
             let name = format!("{} (collecting)", binary.name);
             libtest::run(&name, make, Manner::Serial, &mut tally)?;
         }
+        full.map_or(Ok(()), |full| run_long_watch(build, full, &mut tally))?;
         Ok(tally)
     };
-    Job { name: "tests that collect from programs".into(), seconds: COLLECTING_S, work: Box::new(work) }
+    let seconds = COLLECTING_S + if full.is_some() { LONG_WATCH_S } else { 0.0 };
+    Job { name: "tests that collect from programs".into(), seconds, work: Box::new(work) }
 }
 
-fn long_watch<'a>(build: &'a Build, full: (&'static str, &'static str)) -> Option<Job<'a>> {
+fn run_long_watch(build: &Build, full: (&'static str, &'static str), tally: &mut Tally) -> Result<()> {
     let (member, module) = LONG_WATCH;
-    let binary = build.tests.iter().find(|binary| binary.integration && binary.member == member)?;
-    let work = move || {
-        let mut tally = Tally::default();
-        let make = || {
-            let mut command = binary.command();
-            command.envs([full]).arg(module);
-            command
-        };
-        libtest::run("cli: it (long watch)", make, Manner::Serial, &mut tally)?;
-        Ok(tally)
+    let binary = build.tests.iter().find(|binary| binary.integration && binary.member == member);
+    let binary = binary.with_context(|| format!("the long watch is no test of {member}"))?;
+    let make = || {
+        let mut command = binary.command();
+        command.envs([full]).arg(module);
+        command
     };
-    Some(Job { name: "the long watch".into(), seconds: LONG_WATCH_S, work: Box::new(work) })
+    libtest::run(&format!("{} (long watch)", binary.name), make, Manner::Serial, tally)
 }
 
 /// Integration tests that read and write files.
