@@ -154,6 +154,9 @@ impl Plan {
                 let job = KernelJob { kernel: *kernel, image, numbers, label: label.clone() };
                 let work = move || {
                     let run = column::run(&job, &self.suite, &self.base, &self.options)?;
+                    if self.options.brief {
+                        println!("virtual machine {}: {}", job.label, table::summary(&run));
+                    }
                     self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
                     Ok(Tally::default())
                 };
