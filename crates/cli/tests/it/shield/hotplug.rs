@@ -70,7 +70,7 @@ fn root_vm_a_shielded_cpu_goes_and_comes_back() {
     assert!(good(&["status"]).contains("NO SHIELD: all shielded CPUs (1) are offline"));
     let (code, said) = verify();
     assert_eq!(code, Some(4), "{said}");
-    assert!(said.contains("every promise is broken: all shielded CPUs (1) are offline"), "{said}");
+    assert!(said.contains("every check fails: all shielded CPUs (1) are offline"), "{said}");
     drop(off);
     wait_until("the kernel sets it apart again", || problems().is_empty());
     assert_eq!(resident.cpus(), "1");
