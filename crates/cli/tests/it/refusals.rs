@@ -56,7 +56,7 @@ fn values_without_sense_are_refused_with_a_sentence() {
         ("--pre", "5parsecs", "is not a unit of time"),
         ("--buffer", "3M", "power of two"),
         ("--buffer", "1T", "not a unit of size"),
-        ("--rate", "5", "is no rate"),
+        ("--rate", "5", "is not a rate"),
         ("--rate", "0/s", "greater than 0"),
         ("--end", "tomorrow", "running, blocked"),
         ("--pid", "first", "invalid digit"),

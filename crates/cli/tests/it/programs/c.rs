@@ -436,7 +436,7 @@ fn inside_their_turn(lines: &[String], tid: &str) -> usize {
                 hidden += 1;
             }
             running.insert(cpu.to_string(), field(line, "next_tid").expect("a switch has it").to_string());
-        } else if line.contains(" test:turn_") && field(line, "vtid") == Some(tid) {
+        } else if line.contains(" test:iteration_") && field(line, "vtid") == Some(tid) {
             match running.get(cpu) {
                 Some(now) if now == tid => inside += 1,
                 Some(_) => drop(unseen.insert(cpu.to_string(), line)),
