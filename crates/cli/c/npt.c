@@ -19,7 +19,7 @@ static uint32_t npt_clock;
 #define NPT_EVENT(iteration, gap) (void)0
 #include "npt.h"
 
-_Static_assert(sizeof(struct npt) == 30 * 8, "as in src/npt/turns.rs");
+_Static_assert(sizeof(struct npt) == 30 * 8, "as in src/npt/gap_loop.rs");
 
 void rtscope_npt_touch(struct npt *npt);
 void rtscope_npt_start(void);

@@ -15,8 +15,8 @@
 #include <lttng/tracepoint.h>
 #include <stdint.h>
 
-LTTNG_UST_TRACEPOINT_EVENT(NPT_PROVIDER, loop, LTTNG_UST_TP_ARGS(uint64_t, turn_number, uint64_t, gap),
-			   LTTNG_UST_TP_FIELDS(lttng_ust_field_integer(uint64_t, turn, turn_number)
+LTTNG_UST_TRACEPOINT_EVENT(NPT_PROVIDER, loop, LTTNG_UST_TP_ARGS(uint64_t, iteration, uint64_t, gap),
+			   LTTNG_UST_TP_FIELDS(lttng_ust_field_integer(uint64_t, turn, iteration)
 						       lttng_ust_field_integer(uint64_t, gap_ticks, gap)))
 
 #endif

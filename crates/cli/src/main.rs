@@ -4,6 +4,7 @@
 mod args;
 mod caps;
 mod command;
+mod cpu_recorder;
 mod exit;
 mod explain;
 mod flight;
@@ -25,7 +26,6 @@ mod trace_args;
 mod units;
 mod wall_clock;
 mod watch;
-mod who_runs;
 
 use args::{Args, Command, WatchCommand};
 use clap::FromArgMatches;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What of the machine makes figures differ from run to run, or mean something else: said before the figures.
 
-use super::room::{Room, Sample};
+use super::setup::{Sample, Setup};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -30,8 +30,8 @@ fn line(path: impl AsRef<Path>) -> Option<String> {
 
 impl Machine {
     /// Looks at the CPU of the loop.
-    pub fn look(room: &Room) -> Machine {
-        let cpu = room.cpu;
+    pub fn look(setup: &Setup) -> Machine {
+        let cpu = setup.cpu;
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let field = |name: &str| {
             let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
@@ -40,7 +40,7 @@ impl Machine {
         let mut notes = Vec::new();
         frequencies(Path::new(CPUS), cpu, &mut notes);
         isolation(Path::new(CPUS), cpu, &mut notes);
-        if room.is_alone {
+        if setup.is_alone {
             notes.push("there is no other CPU for the tracers: they interrupt the loop".to_string());
         }
         clock(&field("flags").unwrap_or_default(), &mut notes);

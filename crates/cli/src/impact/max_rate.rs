@@ -5,11 +5,11 @@
 //! so a rate has failed when it fails twice. What passed once may have been good luck, so the result has to pass again; if it does
 //! not, a lower rate has to.
 
-use super::cases::{Absent, Kernel, Tracer, Tracers, title};
+use super::cases::{AbsentTracer, KernelEvents, Tracer, Tracers, title};
 use super::machine::Machine;
 use super::options::{ImpactOptions, TracerArg};
-use super::room::{Limits, Room, Sample};
 use super::rounds::traced;
+use super::setup::{Limits, Sample, Setup};
 use super::{Progress, failed};
 use crate::exit::Failure;
 use crate::{output, schema};
@@ -32,18 +32,18 @@ const NEAR: f64 = 1.08;
 /// Of the result, what has to pass again; if it does not, the next.
 const AGAIN: [f64; 7] = [1.0, 0.9, 0.8, 0.65, 0.5, 0.25, 0.1];
 /// Where so large a share of the iterations has an event, the loop cannot emit more under this tracer.
-const ALL_TURNS: f64 = 0.95;
+const ALL_ITERATIONS: f64 = 0.95;
 
 /// What was found for a tracer.
 #[derive(Clone, Debug)]
 enum Cell {
-    Rate(Found),
+    Rate(ConfirmedRate),
     /// Why there is none.
     None(String),
 }
 
 #[derive(Clone, Debug)]
-struct Found {
+struct ConfirmedRate {
     /// Events a second that were asked for; where the CPU was taken from the loop, fewer were emitted.
     asked: f64,
     /// Events a second of the run that confirmed it.
@@ -58,20 +58,20 @@ struct Found {
 }
 
 /// One try.
-struct Try {
+struct Attempt {
     sample: Sample,
     recorded: u64,
     kernel: Option<u64>,
     is_lossless: bool,
 }
 
-impl Try {
+impl Attempt {
     fn per_second(&self) -> f64 {
         self.sample.emitted as f64 * 1e9 / self.sample.duration_ns.max(1.0)
     }
 
     fn is_loops_limit(&self) -> bool {
-        self.sample.emitted as f64 > self.sample.turns as f64 * ALL_TURNS
+        self.sample.emitted as f64 > self.sample.iterations as f64 * ALL_ITERATIONS
     }
 }
 
@@ -83,22 +83,23 @@ struct Row {
 /// Searches, and reports. After a signal with what there is so far.
 pub fn run(
     options: &ImpactOptions,
-    room: &Room,
+    setup: &Setup,
     machine: &Machine,
     mut tracers: Tracers,
 ) -> Result<(), Failure> {
     let try_ns = options.duration.map_or(TRY_NS, |duration| duration.0);
     let hold_ns = options.hold.map_or(try_ns, |hold| hold.0);
-    let kernels: &[Kernel] = if options.without_kernel { &[Kernel::No] } else { &[Kernel::No, Kernel::Yes] };
+    let kernels: &[KernelEvents] =
+        if options.without_kernel { &[KernelEvents::No] } else { &[KernelEvents::No, KernelEvents::Yes] };
     let progress = Progress::new();
     let mut rows = Vec::new();
     let mut stopped = false;
-    for (name, tracer) in &mut tracers.there {
+    for (name, tracer) in &mut tracers.available {
         let mut cells = Vec::new();
         for kernel in kernels.iter().copied() {
             let cell = if *name == TracerArg::Flight {
-                stopped |= room.stopped();
-                if kernel == Kernel::Yes {
+                stopped |= setup.stopped();
+                if kernel == KernelEvents::Yes {
                     break;
                 }
                 Ok(Cell::None("it overwrites: it has the newest events at any rate".to_string()))
@@ -106,7 +107,7 @@ pub fn run(
                 let mut search = Search {
                     name: title(*name),
                     tracer: tracer.as_mut(),
-                    room,
+                    setup,
                     kernel,
                     try_ns,
                     hold_ns,
@@ -138,9 +139,9 @@ pub fn run(
     }
     let notes = machine.notes([].iter());
     output::result(&if options.json {
-        report_json(room, machine, try_ns, &rows, &tracers.absent, &notes).to_string()
+        report_json(setup, machine, try_ns, &rows, &tracers.absent, &notes).to_string()
     } else {
-        report_text(room, machine, try_ns, &rows, &tracers.absent, &notes)
+        report_text(setup, machine, try_ns, &rows, &tracers.absent, &notes)
     });
     Ok(())
 }
@@ -148,8 +149,8 @@ pub fn run(
 struct Search<'a> {
     name: &'static str,
     tracer: &'a mut dyn Tracer,
-    room: &'a Room,
-    kernel: Kernel,
+    setup: &'a Setup,
+    kernel: KernelEvents,
     try_ns: u64,
     /// Of the tries that confirm the result.
     hold_ns: u64,
@@ -159,27 +160,27 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Once more if it fails.
-    fn try_at(&mut self, per_second: f64) -> Result<Try, Error> {
+    fn try_at(&mut self, per_second: f64) -> Result<Attempt, Error> {
         let first = self.try_once(per_second, self.try_ns)?;
         if first.is_lossless { Ok(first) } else { self.try_once(per_second, self.try_ns) }
     }
 
-    fn try_once(&mut self, per_second: f64, duration_ns: u64) -> Result<Try, Error> {
+    fn try_once(&mut self, per_second: f64, duration_ns: u64) -> Result<Attempt, Error> {
         self.tries += 1;
-        let with = if self.kernel == Kernel::Yes { ", with the kernel's events" } else { "" };
+        let with = if self.kernel == KernelEvents::Yes { ", with the kernel's events" } else { "" };
         self.progress.say(&format!("try {} of {}{with}: {per_second:.0} events/s", self.tries, self.name));
         let limits = Limits { loops: None, duration_ns: Some(duration_ns), interval_ns: 1e9 / per_second };
-        let (sample, account) = traced(self.tracer, self.room, limits, self.kernel)?;
-        let is_lossless = account.recorded == sample.emitted && account.lost_said.unwrap_or(0) == 0;
-        Ok(Try { sample, recorded: account.recorded, kernel: account.kernel, is_lossless })
+        let (sample, counts) = traced(self.tracer, self.setup, limits, self.kernel)?;
+        let is_lossless = counts.recorded == sample.emitted && counts.lost_reported.unwrap_or(0) == 0;
+        Ok(Attempt { sample, recorded: counts.recorded, kernel: counts.kernel, is_lossless })
     }
 
-    fn run(&mut self) -> Result<Found, Error> {
+    fn run(&mut self) -> Result<ConfirmedRate, Error> {
         let (mut good, mut bad) = (None, None);
         let mut rate = FIRST;
         while good.is_none() || bad.is_none() {
-            let tried = self.try_at(rate)?;
-            if !tried.is_lossless {
+            let attempt = self.try_at(rate)?;
+            if !attempt.is_lossless {
                 bad = Some(rate);
                 if good.is_none() {
                     rate /= STEP;
@@ -193,8 +194,8 @@ impl Search<'_> {
                 continue;
             }
             good = Some(rate);
-            if tried.is_loops_limit() || rate >= HIGHEST {
-                return self.confirm(rate, tried.per_second());
+            if attempt.is_loops_limit() || rate >= HIGHEST {
+                return self.confirm(rate, attempt.per_second());
             }
             if bad.is_none() {
                 rate = (rate * STEP).min(HIGHEST);
@@ -203,11 +204,11 @@ impl Search<'_> {
         let (mut good, mut bad) = (good.unwrap_or(LOWEST), bad.unwrap_or(HIGHEST));
         while bad / good > NEAR {
             let middle = (good * bad).sqrt();
-            let tried = self.try_at(middle)?;
-            if !tried.is_lossless {
+            let attempt = self.try_at(middle)?;
+            if !attempt.is_lossless {
                 bad = middle;
-            } else if tried.is_loops_limit() {
-                return self.confirm(middle, tried.per_second());
+            } else if attempt.is_loops_limit() {
+                return self.confirm(middle, attempt.per_second());
             } else {
                 good = middle;
             }
@@ -216,18 +217,18 @@ impl Search<'_> {
     }
 
     /// `rate` is what is asked for, `per_second` what came of it: where the loop cannot emit more, the first may be far above.
-    fn confirm(&mut self, rate: f64, per_second: f64) -> Result<Found, Error> {
+    fn confirm(&mut self, rate: f64, per_second: f64) -> Result<ConfirmedRate, Error> {
         for share in AGAIN {
             let asked = if share < 1.0 { per_second * share } else { rate };
-            let tried = self.try_once(asked, self.hold_ns)?;
-            if tried.is_lossless {
-                return Ok(Found {
+            let attempt = self.try_once(asked, self.hold_ns)?;
+            if attempt.is_lossless {
+                return Ok(ConfirmedRate {
                     asked,
-                    per_second: tried.per_second(),
-                    emitted: tried.sample.emitted,
-                    recorded: tried.recorded,
-                    is_loops_limit: tried.is_loops_limit(),
-                    kernel: tried.kernel,
+                    per_second: attempt.per_second(),
+                    emitted: attempt.sample.emitted,
+                    recorded: attempt.recorded,
+                    is_loops_limit: attempt.is_loops_limit(),
+                    kernel: attempt.kernel,
                     tries: self.tries,
                 });
             }
@@ -243,21 +244,22 @@ impl Search<'_> {
 fn remarks(name: &str, with: &str, cell: &Cell) -> Vec<String> {
     match cell {
         Cell::None(why) => vec![format!("{name}{with}: none: {why}")],
-        Cell::Rate(found) => {
+        Cell::Rate(confirmed) => {
             let mut remarks = Vec::new();
-            if found.is_loops_limit {
+            if confirmed.is_loops_limit {
                 remarks.push(format!(
                     "{name}{with}: an event in each iteration, and none was lost: the loop cannot emit more"
                 ));
             }
-            if !found.is_loops_limit && found.per_second < found.asked * PACE {
+            if !confirmed.is_loops_limit && confirmed.per_second < confirmed.asked * PACE {
                 remarks.push(format!(
                     "{name}{with}: {:.0} were requested, but the loop did not have its CPU all the time",
-                    found.asked
+                    confirmed.asked
                 ));
             }
-            if let Some(kernel) = found.kernel {
-                remarks.push(format!("{name}{with}: {} of the loop, {kernel} of the kernel", found.emitted));
+            if let Some(kernel) = confirmed.kernel {
+                remarks
+                    .push(format!("{name}{with}: {} of the loop, {kernel} of the kernel", confirmed.emitted));
             }
             remarks
         }
@@ -265,20 +267,21 @@ fn remarks(name: &str, with: &str, cell: &Cell) -> Vec<String> {
 }
 
 fn report_text(
-    room: &Room,
+    setup: &Setup,
     machine: &Machine,
     try_ns: u64,
     rows: &[Row],
-    absent: &[Absent],
+    absent: &[AbsentTracer],
     notes: &[String],
 ) -> String {
-    let policy = room.fifo.map_or("ordinary thread".to_string(), |priority| format!("SCHED_FIFO {priority}"));
+    let policy =
+        setup.fifo.map_or("ordinary thread".to_string(), |priority| format!("SCHED_FIFO {priority}"));
     let mut out = format!(
         "highest rate without a lost event: npt on CPU {}, {policy}; {} s each try\n{}\nbuffers: {} MiB for a CPU or a thread\n",
-        room.cpu,
+        setup.cpu,
         try_ns as f64 / 1e9,
         machine.name(),
-        room.buffer_bytes as f64 / f64::from(1 << 20),
+        setup.buffer_bytes as f64 / f64::from(1 << 20),
     );
     notes.iter().for_each(|note| {
         let _ = writeln!(out, "- {note}");
@@ -295,8 +298,8 @@ fn report_text(
         for (at, with, width) in [(0, "", 22), (1, " with the kernel's events", 34)] {
             let cell = row.cells.get(at);
             let text = match cell {
-                Some(Cell::Rate(found)) => {
-                    format!("{:.0}{}", found.per_second, if found.is_loops_limit { "+" } else { "" })
+                Some(Cell::Rate(confirmed)) => {
+                    format!("{:.0}{}", confirmed.per_second, if confirmed.is_loops_limit { "+" } else { "" })
                 }
                 Some(Cell::None(_)) => "-".to_string(),
                 None => String::new(),
@@ -316,22 +319,22 @@ fn report_text(
 }
 
 fn report_json(
-    room: &Room,
+    setup: &Setup,
     machine: &Machine,
     try_ns: u64,
     rows: &[Row],
-    absent: &[Absent],
+    absent: &[AbsentTracer],
     notes: &[String],
 ) -> Value {
     let cell = |cell: Option<&Cell>| match cell {
-        Some(Cell::Rate(found)) => json!({
-            "events_per_second": found.per_second,
-            "asked_per_second": found.asked,
-            "emitted": found.emitted,
-            "recorded": found.recorded,
-            "limited_by_the_loop": found.is_loops_limit,
-            "kernel_events": found.kernel,
-            "tries": found.tries,
+        Some(Cell::Rate(confirmed)) => json!({
+            "events_per_second": confirmed.per_second,
+            "asked_per_second": confirmed.asked,
+            "emitted": confirmed.emitted,
+            "recorded": confirmed.recorded,
+            "limited_by_the_loop": confirmed.is_loops_limit,
+            "kernel_events": confirmed.kernel,
+            "tries": confirmed.tries,
         }),
         Some(Cell::None(why)) => json!({ "events_per_second": null, "reason": why }),
         None => json!({ "events_per_second": null, "reason": "stopped" }),
@@ -347,11 +350,11 @@ fn report_json(
         "schema": schema::IMPACT_RATE,
         "machine": machine.json(),
         "notes": notes,
-        "cpu": room.cpu,
-        "fifo": room.fifo,
-        "buffer_bytes": room.buffer_bytes,
+        "cpu": setup.cpu,
+        "fifo": setup.fifo,
+        "buffer_bytes": setup.buffer_bytes,
         "try_ns": try_ns,
         "tracers": tracers.collect::<Vec<_>>(),
-        "absent": absent.iter().map(Absent::json).collect::<Vec<_>>(),
+        "absent": absent.iter().map(AbsentTracer::json).collect::<Vec<_>>(),
     })
 }

@@ -11,8 +11,8 @@ mod max_rate;
 pub mod options;
 mod plot;
 mod report;
-mod room;
 mod rounds;
+mod setup;
 
 use crate::exit::Failure;
 use crate::output::note;
@@ -20,8 +20,8 @@ use crate::stop::Stop;
 use cases::Tracers;
 use machine::Machine;
 use options::ImpactOptions;
-use room::Room;
 use rtscope_peers::Error;
+use setup::Setup;
 use std::io::{IsTerminal, Write, stderr};
 
 /// Measures and reports.
@@ -29,17 +29,17 @@ pub fn run(options: &ImpactOptions) -> Result<(), Failure> {
     if options.loops.is_some_and(|loops| loops.0 == 0) || options.duration.is_some_and(|time| time.0 == 0) {
         return Err(Failure::Usage("--loops and --duration: they have to be greater than 0".to_string()));
     }
-    let room = Room::new(options, Stop::on_signals()?)?;
-    let machine = Machine::look(&room);
-    let tracers = Tracers::find(&room, &options.tracers, options.max_rate).map_err(failed)?;
+    let setup = Setup::new(options, Stop::on_signals()?)?;
+    let machine = Machine::look(&setup);
+    let tracers = Tracers::find(&setup, &options.tracers, options.max_rate).map_err(failed)?;
     for absent in &tracers.absent {
         let remedy = absent.remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();
         note(&format!("rtscope: {} is not measured: {}{remedy}", cases::title(absent.tracer), absent.reason));
     }
     if options.max_rate {
-        max_rate::run(options, &room, &machine, tracers)
+        max_rate::run(options, &setup, &machine, tracers)
     } else {
-        rounds::run(options, &room, &machine, tracers)
+        rounds::run(options, &setup, &machine, tracers)
     }
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The result of the rounds: the published table, what each tracer adds, and what it loses; as text, JSON and a picture.
 
-use super::cases::{Absent, Account};
+use super::cases::{AbsentTracer, TraceCounts};
 use super::machine::Machine;
 use super::options::ImpactOptions;
 use super::plot;
-use super::room::{Room, Sample};
 use super::rounds::Case;
+use super::setup::{Sample, Setup};
 use crate::exit::Failure;
 use crate::npt::statistics::PERCENTILES;
 use crate::{output, schema};
@@ -18,7 +18,7 @@ use std::fmt::Write;
 pub struct Run {
     pub sample: Sample,
     /// Of those that are traced.
-    pub account: Option<Account>,
+    pub counts: Option<TraceCounts>,
 }
 
 /// A case in all rounds.
@@ -29,8 +29,8 @@ pub struct Column {
 }
 
 /// A figure of a run: its key in JSON, its name in the table, and how it is found.
-type Figure = (String, String, Box<Of>);
-type Of = dyn Fn(&Sample) -> Option<f64>;
+type Figure = (String, String, Box<SampleFigure>);
+type SampleFigure = dyn Fn(&Sample) -> Option<f64>;
 
 /// As in the published table, then percentiles.
 fn figures() -> Vec<Figure> {
@@ -58,7 +58,7 @@ const VARIANCE: &str = "variance, 10³ ns²";
 
 impl Column {
     /// The median over the rounds.
-    fn median(&self, figure: &Of) -> Option<f64> {
+    fn median(&self, figure: &SampleFigure) -> Option<f64> {
         median(self.runs.iter().map(|run| figure(&run.sample)).collect::<Option<_>>()?)
     }
 
@@ -68,7 +68,7 @@ impl Column {
     }
 
     /// The median of the differences to the untraced run of the same round.
-    fn added(&self, untraced: &Column, figure: &Of) -> Option<f64> {
+    fn added(&self, untraced: &Column, figure: &SampleFigure) -> Option<f64> {
         let pairs = self.runs.iter().zip(&untraced.runs);
         let differences = pairs.map(|(run, base)| Some(figure(&run.sample)? - figure(&base.sample)?));
         median(differences.collect::<Option<_>>()?)
@@ -77,33 +77,31 @@ impl Column {
     /// Of all rounds.
     pub fn events(&self) -> Events {
         let sum = |of: &dyn Fn(&Run) -> u64| self.runs.iter().map(of).sum::<u64>();
-        let accounts = || self.runs.iter().filter_map(|run| run.account.as_ref());
+        let trace_counts = || self.runs.iter().filter_map(|run| run.counts.as_ref());
         let emitted = sum(&|run| run.sample.emitted);
-        if accounts().next().is_none() {
+        if trace_counts().next().is_none() {
             return Events { emitted, ..Events::default() };
         }
         Events {
             emitted,
-            recorded: Some(accounts().map(|account| account.recorded).sum()),
-            lost: Some(sum(&|run| {
-                run.account.as_ref().map_or(0, |account| account.lost(run.sample.emitted))
-            })),
-            lost_said: accounts().map(|account| account.lost_said).sum(),
-            overwrites: accounts().any(|account| account.overwrites),
+            recorded: Some(trace_counts().map(|counts| counts.recorded).sum()),
+            lost: Some(sum(&|run| run.counts.as_ref().map_or(0, |counts| counts.lost(run.sample.emitted)))),
+            lost_reported: trace_counts().map(|counts| counts.lost_reported).sum(),
+            overwrites: trace_counts().any(|counts| counts.overwrites),
         }
     }
 
     /// What the reader has to know of it.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        let repeated: u64 = self.accounts().map(|account| account.repeated).sum();
+        let repeated: u64 = self.trace_counts().map(|counts| counts.repeated).sum();
         if repeated > 0 {
             notes.push(format!("{repeated} events are in its files twice; each is counted once"));
         }
         let events = self.events();
-        let turns: u64 = self.runs.iter().map(|run| run.sample.turns).sum();
-        if events.recorded.is_some() && events.emitted * 2 < turns {
-            let percent = events.emitted as f64 * 100.0 / turns as f64;
+        let iterations: u64 = self.runs.iter().map(|run| run.sample.iterations).sum();
+        if events.recorded.is_some() && events.emitted * 2 < iterations {
+            let percent = events.emitted as f64 * 100.0 / iterations as f64;
             notes.push(format!(
                 "{percent:.3} % of the iterations have an event: all but the largest {percent:.3} % of the gaps are without one"
             ));
@@ -118,8 +116,8 @@ impl Column {
         notes
     }
 
-    fn accounts(&self) -> impl Iterator<Item = &Account> {
-        self.runs.iter().filter_map(|run| run.account.as_ref())
+    fn trace_counts(&self) -> impl Iterator<Item = &TraceCounts> {
+        self.runs.iter().filter_map(|run| run.counts.as_ref())
     }
 }
 
@@ -130,7 +128,7 @@ pub struct Events {
     pub recorded: Option<u64>,
     pub lost: Option<u64>,
     /// By the tracer's own account.
-    pub lost_said: Option<u64>,
+    pub lost_reported: Option<u64>,
     pub overwrites: bool,
 }
 
@@ -147,46 +145,51 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 /// Prints and draws.
 pub fn report(
     options: &ImpactOptions,
-    room: &Room,
+    setup: &Setup,
     machine: &Machine,
     columns: &[Column],
-    absent: &[Absent],
+    absent: &[AbsentTracer],
 ) -> Result<(), Failure> {
     let samples = columns.iter().flat_map(|column| column.runs.iter().map(|run| &run.sample));
     let notes = machine.notes(samples);
     if let Some(file) = &options.plot {
-        std::fs::write(file, plot::svg(&heading(options, room, columns), columns))
+        std::fs::write(file, plot::svg(&heading(options, setup, columns), columns))
             .map_err(|error| Failure::doing(format!("writing {}", file.display()), error))?;
     }
     output::result(&if options.json {
-        json(options, room, machine, columns, absent, &notes).to_string()
+        json(options, setup, machine, columns, absent, &notes).to_string()
     } else {
-        text(options, room, machine, columns, absent, &notes)
+        text(options, setup, machine, columns, absent, &notes)
     });
     Ok(())
 }
 
-fn heading(options: &ImpactOptions, room: &Room, columns: &[Column]) -> String {
-    let policy = room.fifo.map_or("ordinary thread".to_string(), |priority| format!("SCHED_FIFO {priority}"));
-    let turns = columns.first().and_then(|column| column.runs.first()).map_or(0, |run| run.sample.turns);
+fn heading(options: &ImpactOptions, setup: &Setup, columns: &[Column]) -> String {
+    let policy =
+        setup.fifo.map_or("ordinary thread".to_string(), |priority| format!("SCHED_FIFO {priority}"));
+    let iterations =
+        columns.first().and_then(|column| column.runs.first()).map_or(0, |run| run.sample.iterations);
     let pace = options.rate.map_or("an event in each".to_string(), |interval| {
         format!("at most {:.0} events/s", 1e9 / interval.0 as f64)
     });
     let rounds = columns.first().map_or(0, |column| column.runs.len());
-    format!("npt on CPU {}, {policy}; {turns} iterations, {pace}; rounds: {rounds}", room.cpu)
+    format!("npt on CPU {}, {policy}; {iterations} iterations, {pace}; rounds: {rounds}", setup.cpu)
 }
 
 fn text(
     options: &ImpactOptions,
-    room: &Room,
+    setup: &Setup,
     machine: &Machine,
     columns: &[Column],
-    absent: &[Absent],
+    absent: &[AbsentTracer],
     notes: &[String],
 ) -> String {
-    let mut out = format!("{}\n{}\n", heading(options, room, columns), machine.name());
-    let _ =
-        writeln!(out, "buffers: {} MiB for a CPU or a thread", room.buffer_bytes as f64 / f64::from(1 << 20));
+    let mut out = format!("{}\n{}\n", heading(options, setup, columns), machine.name());
+    let _ = writeln!(
+        out,
+        "buffers: {} MiB for a CPU or a thread",
+        setup.buffer_bytes as f64 / f64::from(1 << 20)
+    );
     notes.iter().for_each(|note| {
         let _ = writeln!(out, "- {note}");
     });
@@ -237,7 +240,7 @@ fn table<C: std::borrow::Borrow<Column>>(
     name: &str,
     columns: &[C],
     figures: &[Figure],
-    cell: &dyn Fn(&Column, &Of) -> Option<f64>,
+    cell: &dyn Fn(&Column, &SampleFigure) -> Option<f64>,
 ) {
     let columns: Vec<&Column> = columns.iter().map(std::borrow::Borrow::borrow).collect();
     head(out, name, &columns);
@@ -266,7 +269,7 @@ fn events(out: &mut String, columns: &[Column]) {
     row("emitted", &|events| events.emitted.to_string());
     row("recorded", &|events| number(events.recorded));
     row("lost", &|events| if events.overwrites { "overwrites".to_string() } else { number(events.lost) });
-    row("lost, as reported", &|events| number(events.lost_said));
+    row("lost, as reported", &|events| number(events.lost_reported));
     row("lost, %", &|events| match events.lost {
         Some(lost) if !events.overwrites => digits(lost as f64 * 100.0 / events.emitted.max(1) as f64),
         _ => "-".to_string(),
@@ -287,10 +290,10 @@ fn digits(value: f64) -> String {
 
 fn json(
     options: &ImpactOptions,
-    room: &Room,
+    setup: &Setup,
     machine: &Machine,
     columns: &[Column],
-    absent: &[Absent],
+    absent: &[AbsentTracer],
     notes: &[String],
 ) -> Value {
     let untraced = columns.iter().find(|column| column.case == Case::Untraced);
@@ -298,13 +301,13 @@ fn json(
         "schema": schema::IMPACT,
         "machine": machine.json(),
         "notes": notes,
-        "cpu": room.cpu,
-        "fifo": room.fifo,
-        "buffer_bytes": room.buffer_bytes,
+        "cpu": setup.cpu,
+        "fifo": setup.fifo,
+        "buffer_bytes": setup.buffer_bytes,
         "rate_per_second": options.rate.map(|interval| 1e9 / interval.0 as f64),
         "rounds": columns.first().map_or(0, |column| column.runs.len()),
         "cases": columns.iter().map(|column| case_json(column, untraced)).collect::<Vec<_>>(),
-        "absent": absent.iter().map(Absent::json).collect::<Vec<_>>(),
+        "absent": absent.iter().map(AbsentTracer::json).collect::<Vec<_>>(),
     })
 }
 
@@ -324,7 +327,7 @@ fn case_json(column: &Column, untraced: Option<&Column>) -> Value {
             "emitted": events.emitted,
             "recorded": events.recorded,
             "lost": events.lost,
-            "lost_said_by_tracer": events.lost_said,
+            "lost_said_by_tracer": events.lost_reported,
             "overwrites": events.overwrites,
         },
         "notes": column.notes(),
@@ -334,11 +337,11 @@ fn case_json(column: &Column, untraced: Option<&Column>) -> Value {
 
 fn run_json(run: &Run) -> Value {
     let mut object = json!({
-        "turns": run.sample.turns,
+        "turns": run.sample.iterations,
         "duration_ns": run.sample.duration_ns,
         "emitted": run.sample.emitted,
-        "recorded": run.account.as_ref().map(|account| account.recorded),
-        "lost": run.account.as_ref().map(|account| account.lost(run.sample.emitted)),
+        "recorded": run.counts.as_ref().map(|counts| counts.recorded),
+        "lost": run.counts.as_ref().map(|counts| counts.lost(run.sample.emitted)),
         "core_ghz": { "before": run.sample.core_ghz[0], "after": run.sample.core_ghz[1] },
         "histogram": run.sample.buckets.iter().map(|(from, to, count)| json!([from, to, count])).collect::<Vec<_>>(),
     });
@@ -354,7 +357,7 @@ mod tests {
 
     fn run(mean: f64, emitted: u64, recorded: Option<u64>) -> Run {
         let sample = Sample {
-            turns: 10,
+            iterations: 10,
             min: 1.0,
             mean,
             max: 100.0,
@@ -367,8 +370,12 @@ mod tests {
             core_ghz: [3.0, 3.0],
             notes: Vec::new(),
         };
-        let account = recorded.map(|recorded| Account { recorded, lost_said: Some(1), ..Account::default() });
-        Run { sample, account }
+        let counts = recorded.map(|recorded| TraceCounts {
+            recorded,
+            lost_reported: Some(1),
+            ..TraceCounts::default()
+        });
+        Run { sample, counts }
     }
 
     #[test]
@@ -386,7 +393,7 @@ mod tests {
         assert_eq!(traced.median(&|sample| sample.percentiles[1]), None);
         let events = traced.events();
         assert_eq!(
-            (events.emitted, events.recorded, events.lost, events.lost_said),
+            (events.emitted, events.recorded, events.lost, events.lost_reported),
             (30, Some(28), Some(2), Some(3))
         );
         assert_eq!(untraced.events().recorded, None);

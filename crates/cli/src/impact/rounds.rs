@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The rounds: each runs every case once, in random order, so that what changes with time changes all of them alike.
 
-use super::cases::{self, Absent, Account, Kernel, Tracer, Tracers};
+use super::cases::{self, AbsentTracer, KernelEvents, TraceCounts, Tracer, Tracers};
 use super::machine::Machine;
 use super::options::{ImpactOptions, TracerArg};
 use super::report::{self, Column, Run};
-use super::room::{Limits, LoopEvent, Room};
+use super::setup::{Limits, LoopEvent, Setup};
 use super::{Progress, failed};
 use crate::exit::Failure;
 use crate::output::note;
@@ -43,7 +43,7 @@ impl Case {
 /// Runs them, and reports. After a signal with what there is so far.
 pub fn run(
     options: &ImpactOptions,
-    room: &Room,
+    setup: &Setup,
     machine: &Machine,
     mut tracers: Tracers,
 ) -> Result<(), Failure> {
@@ -58,7 +58,7 @@ pub fn run(
         let mut of_round = Vec::new();
         for case in shuffled(&tracers, round) {
             progress.say(&format!("round {round} of {}: {}", options.rounds, case.name()));
-            match run_case(case, room, &mut tracers, limits) {
+            match run_case(case, setup, &mut tracers, limits) {
                 Ok(result) => of_round.push((case, result)),
                 Err(Error::Stopped) => break 'rounds,
                 Err(error) => match case {
@@ -83,36 +83,36 @@ pub fn run(
     }
     // A tracer that failed in the middle is not compared by the rounds before.
     results.retain(|case, of_case| {
-        !matches!(case, Case::Traced(tracer) if !tracers.there.contains_key(tracer))
+        !matches!(case, Case::Traced(tracer) if !tracers.available.contains_key(tracer))
             && of_case.len() == done as usize
     });
     let columns: Vec<Column> = results.into_iter().map(|(case, runs)| Column { case, runs }).collect();
-    report::report(options, room, machine, &columns, &tracers.absent)
+    report::report(options, setup, machine, &columns, &tracers.absent)
 }
 
 fn give_up(tracers: &mut Tracers, tracer: TracerArg, error: &Error) {
     note(&format!("rtscope: {} is not measured: {error}", cases::title(tracer)));
-    tracers.there.remove(&tracer);
-    tracers.absent.push(Absent::new(tracer, error));
+    tracers.available.remove(&tracer);
+    tracers.absent.push(AbsentTracer::new(tracer, error));
 }
 
-fn run_case(case: Case, room: &Room, tracers: &mut Tracers, limits: Limits) -> Result<Run, Error> {
+fn run_case(case: Case, setup: &Setup, tracers: &mut Tracers, limits: Limits) -> Result<Run, Error> {
     match case {
         Case::Untraced => {
             let event = LoopEvent { of: Some("without".into()), lttng: None };
-            Ok(Run { sample: room.run_loop(&event, limits)?, account: None })
+            Ok(Run { sample: setup.run_loop(&event, limits)?, counts: None })
         }
-        Case::Disabled => Ok(Run { sample: room.run_loop(&LoopEvent::default(), limits)?, account: None }),
+        Case::Disabled => Ok(Run { sample: setup.run_loop(&LoopEvent::default(), limits)?, counts: None }),
         Case::LttngDisabled => {
             let event = lttng(tracers).map(|tracer| tracer.event()).unwrap_or_default();
-            Ok(Run { sample: room.run_loop(&event, limits)?, account: None })
+            Ok(Run { sample: setup.run_loop(&event, limits)?, counts: None })
         }
         Case::Traced(tracer) => {
-            let Some(tracer) = tracers.there.get_mut(&tracer) else {
+            let Some(tracer) = tracers.available.get_mut(&tracer) else {
                 return Err(Error::Failed("it is not there".to_string()));
             };
-            let (sample, account) = traced(tracer.as_mut(), room, limits, Kernel::No)?;
-            Ok(Run { sample, account: Some(account) })
+            let (sample, counts) = traced(tracer.as_mut(), setup, limits, KernelEvents::No)?;
+            Ok(Run { sample, counts: Some(counts) })
         }
     }
 }
@@ -120,22 +120,22 @@ fn run_case(case: Case, room: &Room, tracers: &mut Tracers, limits: Limits) -> R
 /// One run of the loop under a tracer. Whatever happens, the tracer has ended after.
 pub fn traced(
     tracer: &mut dyn Tracer,
-    room: &Room,
+    setup: &Setup,
     limits: Limits,
-    kernel: Kernel,
-) -> Result<(super::room::Sample, Account), Error> {
+    kernel: KernelEvents,
+) -> Result<(super::setup::Sample, TraceCounts), Error> {
     let mut run = || {
-        tracer.start(room, kernel)?;
-        let sample = room.run_loop(&tracer.event(), limits)?;
-        let account = tracer.stop(room)?;
-        if account.recorded > sample.emitted {
-            let Account { recorded, .. } = account;
+        tracer.start(setup, kernel)?;
+        let sample = setup.run_loop(&tracer.event(), limits)?;
+        let counts = tracer.stop(setup)?;
+        if counts.recorded > sample.emitted {
+            let TraceCounts { recorded, .. } = counts;
             return Err(Error::Failed(format!(
                 "it recorded {recorded} events of {}: somebody else ran the same loop at the same time",
                 sample.emitted
             )));
         }
-        Ok((sample, account))
+        Ok((sample, counts))
     };
     let result = run();
     if result.is_err() {
@@ -146,12 +146,12 @@ pub fn traced(
 
 /// One of those that have its event.
 fn lttng(tracers: &Tracers) -> Option<&dyn Tracer> {
-    let one = |tracer| tracers.there.get(&tracer).map(Box::as_ref);
+    let one = |tracer| tracers.available.get(&tracer).map(Box::as_ref);
     one(TracerArg::Lttng).or(one(TracerArg::LttngTimer))
 }
 
 fn shuffled(tracers: &Tracers, round: u32) -> Vec<Case> {
-    let traced = tracers.there.keys().map(|tracer| Case::Traced(*tracer));
+    let traced = tracers.available.keys().map(|tracer| Case::Traced(*tracer));
     let disabled = lttng(tracers).map(|_| Case::LttngDisabled);
     let mut cases: Vec<Case> =
         [Case::Untraced, Case::Disabled].into_iter().chain(disabled).chain(traced).collect();

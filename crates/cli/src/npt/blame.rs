@@ -4,8 +4,8 @@
 //! The loop counts in ticks, the recorder in ns of CLOCK_MONOTONIC, whose rate NTP changes: a thread on another CPU takes pairs of both
 //! so that a gap is found among the events after hours, too.
 
+use crate::cpu_recorder::CpuRecorder;
 use crate::exit::Failure;
-use crate::who_runs::WhoRuns;
 use rtscope_analyze::gap::{Blamer, Part, Total, totals};
 use rtscope_cpus::{Cpus, Thread};
 use rtscope_event::{CpuId, MonotonicNs, Tid};
@@ -23,8 +23,8 @@ const PAIRS_MAX: usize = 1 << 21;
 
 /// The recorder, running.
 #[derive(Debug)]
-pub struct Blame {
-    recorder: WhoRuns,
+pub struct BlameRecorder {
+    recorder: CpuRecorder,
     kind: u32,
     first: Pair,
     stop: Arc<AtomicBool>,
@@ -43,7 +43,7 @@ pub struct BlamedGap {
 
 /// Who took what.
 #[derive(Debug)]
-pub struct Blamed {
+pub struct BlameReport {
     /// In the order in which they came.
     pub gaps: Vec<BlamedGap>,
     /// Sums over all of them that are known.
@@ -52,15 +52,15 @@ pub struct Blamed {
     pub lost: Option<u64>,
 }
 
-impl Blame {
+impl BlameRecorder {
     /// Starts recording. `bank_bytes`: for `cpu`, which is measured, with which counter (`enum rtu_clock`).
-    pub fn start(bank_bytes: usize, cpu: usize, kind: u32) -> Result<Blame, Failure> {
-        let recorder = WhoRuns::start_on(cpu, bank_bytes)?;
+    pub fn start(bank_bytes: usize, cpu: usize, kind: u32) -> Result<BlameRecorder, Failure> {
+        let recorder = CpuRecorder::start_on(cpu, bank_bytes)?;
         let stop = Arc::new(AtomicBool::new(false));
         let theirs = Arc::clone(&stop);
         let thread = Builder::new().name("clock".to_string()).spawn(move || take_pairs(cpu, kind, &theirs));
         let pairs = Some(thread.map_err(|error| Failure::doing("starting a thread", error))?);
-        Ok(Blame { recorder, kind, first: Pair::now(kind), stop, pairs })
+        Ok(BlameRecorder { recorder, kind, first: Pair::now(kind), stop, pairs })
     }
 
     /// Stops recording. `gaps`: from and to, of thread `tid` on `cpu`; `begin`: the loop's. All in ticks of the counter.
@@ -70,7 +70,7 @@ impl Blame {
         tid: u32,
         begin: u64,
         gaps: &[(u64, u64)],
-    ) -> Result<Blamed, Failure> {
+    ) -> Result<BlameReport, Failure> {
         self.recorder.stop();
         // ORDER: relaxed; a flag that stands for itself.
         self.stop.store(true, Ordering::Relaxed);
@@ -81,21 +81,21 @@ impl Blame {
         let mut time = |ticks: u64| MonotonicNs(clock.monotonic_ns(ticks));
         let begin = time(begin);
         let gaps: Vec<_> = gaps.iter().map(|(from, to)| (time(*from), time(*to))).collect();
-        let (recording, _) = self.recorder.look(begin)?;
+        let (recording, _) = self.recorder.read(begin)?;
         let cpu = CpuId(cpu as u32);
         let since = recording.history.iter().find(|history| history.cpu == cpu);
         let since = since.and_then(|history| history.complete_since);
         let blamer = Blamer::new(&recording, cpu, Tid(tid));
-        let blamed = |(from, to): &(MonotonicNs, MonotonicNs)| BlamedGap {
+        let blame_gap = |(from, to): &(MonotonicNs, MonotonicNs)| BlamedGap {
             at_ns: from.since(begin) as f64,
             ns: to.since(*from) as f64,
             parts: since.filter(|since| since <= from).map(|_| blamer.blame(*from, *to)),
         };
-        let gaps: Vec<BlamedGap> = gaps.iter().map(blamed).collect();
+        let gaps: Vec<BlamedGap> = gaps.iter().map(blame_gap).collect();
         let totals = totals(gaps.iter().filter_map(|gap| gap.parts.as_deref()));
         let here = recording.losses.iter().filter(|loss| loss.cpu.is_none_or(|other| other == cpu));
         let lost = here.map(|loss| loss.count).chain([self.recorder.misses()]);
-        Ok(Blamed { totals, gaps, lost: lost.sum() })
+        Ok(BlameReport { totals, gaps, lost: lost.sum() })
     }
 }
 
@@ -114,7 +114,7 @@ fn take_pairs(cpu: usize, kind: u32, stop: &AtomicBool) -> Vec<Pair> {
     pairs
 }
 
-impl Blamed {
+impl BlameReport {
     /// For `--json`.
     pub fn json(&self) -> Value {
         let gap = |gap: &BlamedGap| json!({ "at_ns": gap.at_ns, "ns": gap.ns, "parts": gap.parts });

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The measuring thread: prepares, measures the counter's rate, runs the loop, and says what of that was not as asked.
 
-use super::blame::{Blame, Blamed};
+use super::blame::{BlameRecorder, BlameReport};
+use super::gap_loop::{self, Event, GapLoop, LoopResult, LoopSettings, TRACED, UNTRACED};
 use super::options::NptOptions;
 use super::statistics::Statistics;
-use super::turns::{self, Event, Found, TRACED, Turns, UNTRACED, Wanted};
 use crate::exit::Failure;
 use crate::realtime::become_fifo;
 use crate::schema;
@@ -30,7 +30,7 @@ pub struct Plan {
     event: Event,
     cpu: usize,
     fifo: Option<u8>,
-    turns: u64,
+    iterations: u64,
     duration_ns: u64,
     warm_up: u64,
     spin: Duration,
@@ -51,7 +51,7 @@ impl Plan {
             event,
             cpu,
             fifo: options.fifo,
-            turns: options.loops.map_or(0, |loops| loops.0),
+            iterations: options.loops.map_or(0, |loops| loops.0),
             duration_ns: options.duration.map_or(unlimited, |duration| duration.0),
             warm_up: options.warm_up.0,
             spin: Duration::from_nanos(options.spin.0),
@@ -62,11 +62,11 @@ impl Plan {
         }
     }
 
-    fn wanted(&self, ticks_per_ns: f64) -> Wanted {
+    fn loop_settings(&self, ticks_per_ns: f64) -> LoopSettings {
         // At least one: 0 would be no limit.
         let ticks = |ns: u64| if ns == 0 { 0 } else { ((ns as f64 * ticks_per_ns) as u64).max(1) };
-        Wanted {
-            turns: self.turns,
+        LoopSettings {
+            iterations: self.iterations,
             ticks: ticks(self.duration_ns),
             warm_up: self.warm_up,
             window: self.window_ns.unwrap_or_default().map(ticks),
@@ -79,7 +79,7 @@ impl Plan {
 
 /// The result.
 #[derive(Debug)]
-pub struct Measured {
+pub struct Measurement {
     pub plan: Plan,
     /// The priority that it really had.
     pub fifo: Option<u8>,
@@ -90,17 +90,17 @@ pub struct Measured {
     pub rate_change_ppm: f64,
     /// Cycles per ns of the core, before and after.
     pub core_ghz: [f64; 2],
-    pub found: Found,
+    pub loop_result: LoopResult,
     /// `all`, or `traced` and `untraced`.
     pub sections: Vec<(&'static str, Statistics)>,
     /// Who took the long gaps.
-    pub blamed: Option<Blamed>,
+    pub blame_report: Option<BlameReport>,
     /// What the reader has to know of it.
     pub notes: Vec<String>,
 }
 
 /// On the calling thread, which it changes.
-pub fn measure(plan: &Plan, stop: &Stop) -> Result<Measured, Failure> {
+pub fn measure(plan: &Plan, stop: &Stop) -> Result<Measurement, Failure> {
     let mut notes = Vec::new();
     rtscope_cpus::Thread::Calling
         .set_cpus(&[plan.cpu as u32].into_iter().collect())
@@ -115,29 +115,30 @@ pub fn measure(plan: &Plan, stop: &Stop) -> Result<Measured, Failure> {
             false
         }
     };
-    let blame = plan.blame_bytes.map(|bytes| Blame::start(bytes, plan.cpu, turns::clock())).transpose()?;
-    let turns = Turns::prepare(plan.event);
+    let blame =
+        plan.blame_bytes.map(|bytes| BlameRecorder::start(bytes, plan.cpu, gap_loop::clock())).transpose()?;
+    let gap_loop = GapLoop::prepare(plan.event);
     let fifo = priority(plan.fifo, &mut notes);
-    let kind = turns::clock();
+    let kind = gap_loop::clock();
     let (begin, before_loop) = (spin(plan.spin, kind), spin(plan.spin, kind));
     let warm_up_rate = rate(begin.1, before_loop.1, kind);
-    let core_before = ADDITIONS as f64 / turns::core_ticks(ADDITIONS) as f64;
+    let core_before = ADDITIONS as f64 / gap_loop::core_ticks(ADDITIONS) as f64;
     let first = Pair::now(kind);
-    let found = turns.run(&plan.wanted(warm_up_rate), stop.flag());
+    let loop_result = gap_loop.run(&plan.loop_settings(warm_up_rate), stop.flag());
     let last = Pair::now(kind);
-    let core_after = ADDITIONS as f64 / turns::core_ticks(ADDITIONS) as f64;
+    let core_after = ADDITIONS as f64 / gap_loop::core_ticks(ADDITIONS) as f64;
     // The longer of the two measurements is the better one.
     let whole = last.monotonic_ns.saturating_sub(first.monotonic_ns) as u128 > plan.spin.as_nanos();
     let ticks_per_ns = if whole { rate(first, last, kind) } else { warm_up_rate };
     let core_ghz = [core_before, core_after].map(|additions_per_tick| additions_per_tick * ticks_per_ns);
-    let sections = sections(plan, &found, 1.0 / ticks_per_ns);
+    let sections = sections(plan, &loop_result, 1.0 / ticks_per_ns);
     if sections.is_empty() {
         return Err(Failure::Failed("it ended before the first iteration was counted".to_string()));
     }
-    let blamed = blame.map(|blame| who_took(blame, plan, &found)).transpose()?;
-    notes_on_blame(blamed.as_ref(), &mut notes);
+    let blame_report = blame.map(|blame| blame_gaps(blame, plan, &loop_result)).transpose()?;
+    notes_on_blame(blame_report.as_ref(), &mut notes);
     surroundings(plan, fifo, kind, core_ghz, &mut notes);
-    Ok(Measured {
+    Ok(Measurement {
         plan: plan.clone(),
         fifo,
         locked,
@@ -145,44 +146,44 @@ pub fn measure(plan: &Plan, stop: &Stop) -> Result<Measured, Failure> {
         ticks_per_ns,
         rate_change_ppm: (ticks_per_ns / warm_up_rate - 1.0) * 1e6,
         core_ghz,
-        found,
+        loop_result,
         sections,
-        blamed,
+        blame_report,
         notes,
     })
 }
 
-fn sections(plan: &Plan, found: &Found, ns_per_tick: f64) -> Vec<(&'static str, Statistics)> {
+fn sections(plan: &Plan, loop_result: &LoopResult, ns_per_tick: f64) -> Vec<(&'static str, Statistics)> {
     let names: &[(&str, usize)] = match plan.window_ns {
         None => &[("all", TRACED)],
         Some(_) => &[("traced", TRACED), ("untraced", UNTRACED)],
     };
     let of = |(name, kind): &(&'static str, usize)| {
-        Statistics::of(&found.windows[*kind], ns_per_tick).map(|statistics| (*name, statistics))
+        Statistics::of(&loop_result.windows[*kind], ns_per_tick).map(|statistics| (*name, statistics))
     };
     names.iter().filter_map(of).collect()
 }
 
 /// Asks the recorder about the long gaps.
-fn who_took(blame: Blame, plan: &Plan, found: &Found) -> Result<Blamed, Failure> {
-    let place = |gap: &turns::LongGap| {
-        let from = found.begin.wrapping_add(gap.begin);
+fn blame_gaps(blame: BlameRecorder, plan: &Plan, loop_result: &LoopResult) -> Result<BlameReport, Failure> {
+    let place = |gap: &gap_loop::LongGap| {
+        let from = loop_result.begin.wrapping_add(gap.begin);
         (from, from.wrapping_add(gap.ticks))
     };
-    let gaps: Vec<_> = found.longs.iter().map(place).collect();
+    let gaps: Vec<_> = loop_result.longs.iter().map(place).collect();
     let tid = nix::unistd::gettid().as_raw().unsigned_abs();
-    blame.finish(plan.cpu, tid, found.begin, &gaps)
+    blame.finish(plan.cpu, tid, loop_result.begin, &gaps)
 }
 
-fn notes_on_blame(blamed: Option<&Blamed>, notes: &mut Vec<String>) {
-    let Some(blamed) = blamed else { return };
-    let early = blamed.gaps.iter().filter(|gap| gap.parts.is_none()).count();
+fn notes_on_blame(blame_report: Option<&BlameReport>, notes: &mut Vec<String>) {
+    let Some(blame_report) = blame_report else { return };
+    let early = blame_report.gaps.iter().filter(|gap| gap.parts.is_none()).count();
     if early > 0 {
         notes.push(format!(
             "{early} of the long gaps are older than the oldest event in the buffer; use a larger --blame-buffer"
         ));
     }
-    match blamed.lost {
+    match blame_report.lost {
         Some(0) => {}
         Some(lost) => {
             notes.push(format!("{lost} events were lost, so some parts may be attributed to something else"))
@@ -277,10 +278,10 @@ fn surroundings(plan: &Plan, fifo: Option<u8>, kind: u32, core_ghz: [f64; 2], no
     }
 }
 
-impl Measured {
+impl Measurement {
     /// The longest gaps over the threshold: when, and how long, in ns; longest first.
     pub fn longest(&self) -> Vec<(f64, f64)> {
-        let mut longs = self.found.longs.clone();
+        let mut longs = self.loop_result.longs.clone();
         longs.sort_by_key(|gap| std::cmp::Reverse(gap.ticks));
         let ns = |ticks: u64| ticks as f64 / self.ticks_per_ns;
         longs.iter().take(LISTED).map(|gap| (ns(gap.begin), ns(gap.ticks))).collect()
@@ -300,7 +301,7 @@ impl Measured {
     }
 
     pub fn duration_ns(&self) -> f64 {
-        self.found.ticks as f64 / self.ticks_per_ns
+        self.loop_result.ticks as f64 / self.ticks_per_ns
     }
 
     /// For `--json`.
@@ -327,15 +328,15 @@ impl Measured {
             "duration_ns": self.duration_ns(),
             "warm_up_turns": self.plan.warm_up,
             "window_lengths": windows,
-            "events": { "generated": self.found.events, "recorded": self.found.recorded, "lost": self.found.lost },
+            "events": { "generated": self.loop_result.events, "recorded": self.loop_result.recorded, "lost": self.loop_result.lost },
             "measured": sections.collect::<Vec<_>>(),
             "long_gaps": {
                 "threshold_ns": self.plan.threshold_ns,
-                "count": self.found.longs_count,
+                "count": self.loop_result.longs_count,
                 "longest": longest.collect::<Vec<_>>(),
-                "complete": self.found.longs_count as usize <= turns::LONGS_MAX,
+                "complete": self.loop_result.longs_count as usize <= gap_loop::LONGS_MAX,
             },
-            "blamed": self.blamed.as_ref().map(Blamed::json),
+            "blamed": self.blame_report.as_ref().map(BlameReport::json),
             "notes": self.notes,
         })
     }

@@ -6,17 +6,17 @@
 //! just woke up runs differently on some machines. All that needs system calls is done before the loop and after it.
 
 mod blame;
+pub mod gap_loop;
 mod measure;
 pub mod options;
 pub mod plot;
 pub mod statistics;
 pub mod text;
-pub mod turns;
 
 use crate::exit::Failure;
 use crate::output;
 use crate::stop::Stop;
-use measure::Measured;
+use measure::Measurement;
 use options::NptOptions;
 use std::sync::Arc;
 use std::thread::Builder;
@@ -26,34 +26,34 @@ pub fn run(options: &NptOptions) -> Result<(), Failure> {
     check(options)?;
     let cpu = cpu(options.cpu)?;
     // Before there is another thread, and before memory is locked.
-    let event = turns::Event::named(options.event.as_deref())
+    let event = gap_loop::Event::named(options.event.as_deref())
         .map_err(|why| Failure::Usage(format!("--event-of: {why}")))?;
     let stop = Arc::new(Stop::on_signals()?);
     let (theirs, plan) = (Arc::clone(&stop), measure::Plan::of(options, event, cpu));
     // A thread of its own, so that its policy and its place end with it.
     let thread = Builder::new().name("npt".to_string()).spawn(move || measure::measure(&plan, &theirs));
     let thread = thread.map_err(|error| Failure::doing("starting a thread", error))?;
-    let measured = thread
+    let measurement = thread
         .join()
         .map_err(|_| Failure::Failed("the thread that measures has ended unexpectedly".to_string()))??;
-    report(options, &measured)
+    report(options, &measurement)
 }
 
-fn report(options: &NptOptions, measured: &Measured) -> Result<(), Failure> {
-    measured.notes.iter().for_each(|note| output::note(&format!("rtscope: {note}")));
+fn report(options: &NptOptions, measurement: &Measurement) -> Result<(), Failure> {
+    measurement.notes.iter().for_each(|note| output::note(&format!("rtscope: {note}")));
     if let Some(file) = &options.plot {
-        let series: Vec<plot::Series<'_>> = measured
+        let series: Vec<plot::Series<'_>> = measurement
             .sections
             .iter()
             .map(|(name, statistics)| (*name, statistics.buckets.as_slice()))
             .collect();
         std::fs::write(
             file,
-            plot::svg(&text::title(measured), ["gap between two iterations", "iterations"], &series),
+            plot::svg(&text::title(measurement), ["gap between two iterations", "iterations"], &series),
         )
         .map_err(|error| Failure::doing(format!("writing {}", file.display()), error))?;
     }
-    output::result(&if options.json { measured.json().to_string() } else { text::text(measured) });
+    output::result(&if options.json { measurement.json().to_string() } else { text::text(measurement) });
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From ticks to figures: mean, deviation, percentiles, histogram.
 
-use super::turns::Gaps;
+use super::gap_loop::Gaps;
 use serde_json::{Value, json};
 
 /// What people ask for. A percentile that needs more gaps than there are is not known.

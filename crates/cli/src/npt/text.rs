@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The result as people read it: a column for each kind of window, and a histogram.
 
-use super::blame::{Blamed, BlamedGap};
-use super::measure::Measured;
+use super::blame::{BlameReport, BlamedGap};
+use super::gap_loop::LONGS_MAX;
+use super::measure::Measurement;
 use super::statistics::{PERCENTILES, Statistics};
-use super::turns::LONGS_MAX;
 use rtscope_analyze::gap::Part;
 use std::fmt::Write;
 
@@ -18,29 +18,29 @@ const TAKERS: usize = 12;
 const PARTS: usize = 4;
 
 /// Over a plot.
-pub fn title(measured: &Measured) -> String {
+pub fn title(measurement: &Measurement) -> String {
     let policy =
-        measured.fifo.map_or("ordinary thread".to_string(), |priority| format!("SCHED_FIFO {priority}"));
-    format!("npt on CPU {}, {policy}", measured.cpu())
+        measurement.fifo.map_or("ordinary thread".to_string(), |priority| format!("SCHED_FIFO {priority}"));
+    format!("npt on CPU {}, {policy}", measurement.cpu())
 }
 
 /// All of it.
-pub fn text(measured: &Measured) -> String {
-    let mut out = head(measured);
+pub fn text(measurement: &Measurement) -> String {
+    let mut out = head(measurement);
     out.push('\n');
-    table(&mut out, &measured.sections);
+    table(&mut out, &measurement.sections);
     out.push('\n');
-    histogram(&mut out, &measured.sections);
-    longest(&mut out, measured);
-    if let Some(blamed) = &measured.blamed {
-        takers(&mut out, blamed);
+    histogram(&mut out, &measurement.sections);
+    longest(&mut out, measurement);
+    if let Some(blame_report) = &measurement.blame_report {
+        takers(&mut out, blame_report);
     }
     out
 }
 
-fn head(measured: &Measured) -> String {
-    let found = &measured.found;
-    let events = match (found.recorded, found.lost) {
+fn head(measurement: &Measurement) -> String {
+    let loop_result = &measurement.loop_result;
+    let events = match (loop_result.recorded, loop_result.lost) {
         (false, _) => "not recorded".to_string(),
         (true, lost) => format!("recorded, {lost} lost"),
     };
@@ -48,16 +48,16 @@ fn head(measured: &Measured) -> String {
         "{}, memory {}; {} after {} iterations of warm-up\n\
          clock: {}, {:.3} MHz measured ({:+.2} ppm against the warm-up); core {:.2} GHz before, {:.2} GHz after\n\
          events: {} in the loop, {events}\n",
-        title(measured),
-        if measured.locked { "locked" } else { "not locked" },
-        duration(measured.duration_ns()),
-        measured.warm_up(),
-        measured.clock,
-        measured.ticks_per_ns * 1e3,
-        measured.rate_change_ppm,
-        measured.core_ghz[0],
-        measured.core_ghz[1],
-        found.events,
+        title(measurement),
+        if measurement.locked { "locked" } else { "not locked" },
+        duration(measurement.duration_ns()),
+        measurement.warm_up(),
+        measurement.clock,
+        measurement.ticks_per_ns * 1e3,
+        measurement.rate_change_ppm,
+        measurement.core_ghz[0],
+        measurement.core_ghz[1],
+        loop_result.events,
     )
 }
 
@@ -107,14 +107,14 @@ fn histogram(out: &mut String, sections: &[(&str, Statistics)]) {
     }
 }
 
-fn longest(out: &mut String, measured: &Measured) {
-    let count = measured.found.longs_count;
-    let _ = writeln!(out, "gaps over {}: {count}", duration(measured.threshold_ns() as f64));
-    let blamed = measured.blamed.as_ref();
-    for (at_ns, ns) in measured.longest() {
+fn longest(out: &mut String, measurement: &Measurement) {
+    let count = measurement.loop_result.longs_count;
+    let _ = writeln!(out, "gaps over {}: {count}", duration(measurement.threshold_ns() as f64));
+    let blame_report = measurement.blame_report.as_ref();
+    for (at_ns, ns) in measurement.longest() {
         // The same gap, on another clock.
-        let who = blamed.and_then(|blamed| {
-            blamed
+        let who = blame_report.and_then(|blame_report| {
+            blame_report
                 .gaps
                 .iter()
                 .min_by(|one, two| (one.at_ns - at_ns).abs().total_cmp(&(two.at_ns - at_ns).abs()))
@@ -140,19 +140,19 @@ fn parts(gap: &BlamedGap) -> String {
 }
 
 /// Who took most, over all long gaps.
-fn takers(out: &mut String, blamed: &Blamed) {
-    let known = blamed.gaps.iter().filter(|gap| gap.parts.is_some()).count();
+fn takers(out: &mut String, blame_report: &BlameReport) {
+    let known = blame_report.gaps.iter().filter(|gap| gap.parts.is_some()).count();
     let _ = writeln!(
         out,
         "\nwhat took the time in {known} of them{:>12}{:>12}{:>10}",
         "total", "longest", "gaps"
     );
-    for total in blamed.totals.iter().take(TAKERS) {
+    for total in blame_report.totals.iter().take(TAKERS) {
         let (all, most) = (duration(total.time_ns as f64), duration(total.most_ns as f64));
         let _ =
             writeln!(out, "  {:<32}{all:>12}{most:>12}{:>10}", rtscope_view::clean(&total.name), total.gaps);
     }
-    let rest = blamed.totals.get(TAKERS..).unwrap_or_default();
+    let rest = blame_report.totals.get(TAKERS..).unwrap_or_default();
     if !rest.is_empty() {
         let all = duration(rest.iter().map(|total| total.time_ns).sum::<u64>() as f64);
         let _ = writeln!(out, "  {:<32}{all:>12}", format!("{} others (--json has them)", rest.len()));

@@ -6,11 +6,11 @@
 
 use super::options::VerifyOptions;
 use super::promises::{self, Around, Promise, Verdict};
+use crate::cpu_recorder::CpuRecorder;
 use crate::exit::Failure;
 use crate::output::{note, result};
 use crate::schema;
 use crate::stop::Stop;
-use crate::who_runs::WhoRuns;
 use rtscope_analyze::timeline::Timeline;
 use rtscope_analyze::visits::Visits;
 use rtscope_collect::monotonic_now;
@@ -59,7 +59,7 @@ pub fn verify(system: &System, options: &VerifyOptions) -> Result<(), Failure> {
         visits: rt.iter().map(|cpu| Visits::new(CpuId(cpu))).collect(),
         around: rt.iter().map(around).collect(),
     };
-    let mut recorder = WhoRuns::start(options.buffer.0, &[SENDER, "ipi_send_cpumask"])?;
+    let mut recorder = CpuRecorder::start(options.buffer.0, &[SENDER, "ipi_send_cpumask"])?;
     let senders_known = recorder.has(SENDER);
     // Switching on sends interrupts to all CPUs; that is ours, and over now.
     let begin = monotonic_now();
@@ -67,7 +67,7 @@ pub fn verify(system: &System, options: &VerifyOptions) -> Result<(), Failure> {
     let (end, mut from) = (MonotonicNs(begin.0.saturating_add(options.duration.0)), begin);
     while from < end && !stop.asked() {
         sleep(PERIOD.min(Duration::from_nanos(end.since(from))));
-        let (recording, until) = recorder.look(from)?;
+        let (recording, until) = recorder.read(from)?;
         watch.add(&recording, from, until);
         from = until;
     }

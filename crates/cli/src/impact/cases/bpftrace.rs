@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The loop's USDT probe by bpftrace, which prints each event with its fields and its time into a file.
 
-use super::super::room::Room;
+use super::super::setup::Setup;
 use super::usdt::plain_name;
-use super::{Account, Kernel, Tracer};
+use super::{KernelEvents, TraceCounts, Tracer};
 use nix::sys::signal::Signal;
 use rtscope_peers::{ChildProcess, Error, finished};
 use std::fs::{self, File};
@@ -26,7 +26,7 @@ const CALM_LOOKS: u32 = 10;
 
 #[derive(Debug)]
 struct Bpftrace {
-    kernel: Kernel,
+    kernel: KernelEvents,
     running: Option<ChildProcess>,
 }
 
@@ -36,35 +36,35 @@ pub fn find() -> Result<Box<dyn Tracer>, Error> {
     if !nix::unistd::geteuid().is_root() {
         return Err(Error::Failed("bpftrace takes root".to_string()));
     }
-    Ok(Box::new(Bpftrace { kernel: Kernel::No, running: None }))
+    Ok(Box::new(Bpftrace { kernel: KernelEvents::No, running: None }))
 }
 
 impl Tracer for Bpftrace {
-    fn start(&mut self, room: &Room, kernel: Kernel) -> Result<(), Error> {
+    fn start(&mut self, setup: &Setup, kernel: KernelEvents) -> Result<(), Error> {
         let mut script = format!(
             "usdt:{}:npt:loop {{ printf(\"u %llu %llu %llu\\n\", nsecs, arg0, arg1); }}",
-            plain_name(&room.rtscope).display()
+            plain_name(&setup.rtscope).display()
         );
-        if kernel == Kernel::Yes {
+        if kernel == KernelEvents::Yes {
             script.push_str(&format!("\n{KERNEL}"));
         }
-        let pages = (room.buffer_bytes / page_bytes()).max(1);
+        let pages = (setup.buffer_bytes / page_bytes()).max(1);
         let mut command = Command::new("bpftrace");
         command.env(ATTACHED, "1").env("BPFTRACE_PERF_RB_PAGES", pages.to_string());
-        command.arg("-o").arg(room.fresh(OUTPUT)?).args(["-e", &script]);
+        command.arg("-o").arg(setup.fresh(OUTPUT)?).args(["-e", &script]);
         self.kernel = kernel;
-        let running = self.running.insert(room.start(&mut command, REMEDY, "bpftrace.out")?);
-        running.until("its probes are attached", &|| room.stopped(), |running| {
+        let running = self.running.insert(setup.start(&mut command, REMEDY, "bpftrace.out")?);
+        running.until("its probes are attached", &|| setup.stopped(), |running| {
             running.said().iter().any(|line| line.contains(ATTACHED))
         })
     }
 
-    fn stop(&mut self, room: &Room) -> Result<Account, Error> {
-        let Some(mut running) = self.running.take() else { return Ok(Account::default()) };
-        let path = room.path(OUTPUT);
+    fn stop(&mut self, setup: &Setup) -> Result<TraceCounts, Error> {
+        let Some(mut running) = self.running.take() else { return Ok(TraceCounts::default()) };
+        let path = setup.path(OUTPUT);
         let patience =
-            if self.kernel == Kernel::Yes { Duration::from_secs(1) } else { Duration::from_secs(20) };
-        let_it_read(room, running.id(), &path, patience);
+            if self.kernel == KernelEvents::Yes { Duration::from_secs(1) } else { Duration::from_secs(20) };
+        let_it_read(setup, running.id(), &path, patience);
         running.end(Signal::SIGINT)?;
         let file =
             File::open(&path).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
@@ -77,8 +77,8 @@ impl Tracer for Bpftrace {
                 _ => lost += said_lost(&line).unwrap_or(0),
             }
         }
-        let kernel = (self.kernel == Kernel::Yes).then_some(kernel);
-        Ok(Account { recorded, lost_said: Some(lost), kernel, ..Account::default() })
+        let kernel = (self.kernel == KernelEvents::Yes).then_some(kernel);
+        Ok(TraceCounts { recorded, lost_reported: Some(lost), kernel, ..TraceCounts::default() })
     }
 
     fn abandon(&mut self) {
@@ -88,7 +88,7 @@ impl Tracer for Bpftrace {
 
 /// An interrupted bpftrace leaves in its buffers what it has not read yet, which is no loss of the recording: it may go on until it
 /// sleeps and writes no more. Where it also records the kernel that never comes.
-fn let_it_read(room: &Room, id: u32, path: &Path, patience: Duration) {
+fn let_it_read(setup: &Setup, id: u32, path: &Path, patience: Duration) {
     let is_asleep = || {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
@@ -96,7 +96,7 @@ fn let_it_read(room: &Room, id: u32, path: &Path, patience: Duration) {
     let bytes = || fs::metadata(path).map_or(0, |file| file.len());
     let start = Instant::now();
     let (mut calm, mut last) = (0, bytes());
-    while calm < CALM_LOOKS && start.elapsed() < patience && !room.stopped() {
+    while calm < CALM_LOOKS && start.elapsed() < patience && !setup.stopped() {
         std::thread::sleep(LOOK);
         let now = bytes();
         calm = if is_asleep() && now == last { calm + 1 } else { 0 };

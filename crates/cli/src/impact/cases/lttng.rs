@@ -2,8 +2,8 @@
 //! LTTng-UST. Its event is in a library with the same loop (c/npt_lttng.c), compiled where its headers are. The count is that of
 //! rtscope's own reader of CTF.
 
-use super::super::room::{LoopEvent, Room};
-use super::{Account, Kernel, Tracer};
+use super::super::setup::{LoopEvent, Setup};
+use super::{KernelEvents, TraceCounts, Tracer};
 use rtscope_ctf::{Selection, TraceSet, count};
 use rtscope_peers::{Channel, Error, Lttng, Session, Wakeup, compile};
 use std::fs;
@@ -27,27 +27,27 @@ const SOURCES: [(&str, &str); 6] = [
 
 /// The daemon and the library, for both ways to use them.
 #[derive(Debug)]
-pub struct Shared {
+pub struct LttngSupport {
     lttng: Rc<Lttng>,
     shared_object: PathBuf,
 }
 
 /// Made when it is asked for the first time.
 #[derive(Debug, Default)]
-pub struct Common(Option<Rc<Shared>>);
+pub struct LazyLttngSupport(Option<Rc<LttngSupport>>);
 
-impl Common {
+impl LazyLttngSupport {
     /// Compiles, and starts the daemon.
-    pub fn get(&mut self, room: &Room, kernel: bool) -> Result<Rc<Shared>, Error> {
-        if let Some(shared) = &self.0 {
-            return Ok(Rc::clone(shared));
+    pub fn get(&mut self, setup: &Setup, kernel: bool) -> Result<Rc<LttngSupport>, Error> {
+        if let Some(support) = &self.0 {
+            return Ok(Rc::clone(support));
         }
-        let home = room.path("lttng-home");
+        let home = setup.path("lttng-home");
         make_folder(&home)?;
-        let lttng = Rc::new(Lttng::start(&home, kernel, &|| room.stopped())?);
-        let shared = Rc::new(Shared { lttng, shared_object: library(room)? });
-        self.0 = Some(Rc::clone(&shared));
-        Ok(shared)
+        let lttng = Rc::new(Lttng::start(&home, kernel, &|| setup.stopped())?);
+        let support = Rc::new(LttngSupport { lttng, shared_object: library(setup)? });
+        self.0 = Some(Rc::clone(&support));
+        Ok(support)
     }
 }
 
@@ -55,8 +55,8 @@ fn make_folder(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))
 }
 
-fn library(room: &Room) -> Result<PathBuf, Error> {
-    let folder = room.path("npt-lttng");
+fn library(setup: &Setup) -> Result<PathBuf, Error> {
+    let folder = setup.path("npt-lttng");
     make_folder(&folder.join("rtscope"))?;
     for (name, text) in SOURCES {
         let path = folder.join(name);
@@ -75,63 +75,63 @@ fn provider() -> String {
 }
 
 #[derive(Debug)]
-struct ByLttng {
-    shared: Rc<Shared>,
+struct LttngTracer {
+    support: Rc<LttngSupport>,
     wakeup: Wakeup,
     session: Option<Session>,
 }
 
 /// The writer tells the consumer when a sub-buffer is full.
-pub fn by_default(shared: Rc<Shared>) -> Box<dyn Tracer> {
-    Box::new(ByLttng { shared, wakeup: Wakeup::Writer, session: None })
+pub fn by_default(support: Rc<LttngSupport>) -> Box<dyn Tracer> {
+    Box::new(LttngTracer { support, wakeup: Wakeup::Writer, session: None })
 }
 
 /// The consumer looks now and then.
-pub fn with_timer(shared: Rc<Shared>) -> Box<dyn Tracer> {
-    Box::new(ByLttng { shared, wakeup: Wakeup::Timer(READ_TIMER_US), session: None })
+pub fn with_timer(support: Rc<LttngSupport>) -> Box<dyn Tracer> {
+    Box::new(LttngTracer { support, wakeup: Wakeup::Timer(READ_TIMER_US), session: None })
 }
 
-impl Tracer for ByLttng {
+impl Tracer for LttngTracer {
     fn event(&self) -> LoopEvent {
         LoopEvent {
-            of: Some(self.shared.shared_object.clone().into_os_string()),
-            lttng: Some(Rc::clone(&self.shared.lttng)),
+            of: Some(self.support.shared_object.clone().into_os_string()),
+            lttng: Some(Rc::clone(&self.support.lttng)),
         }
     }
 
-    fn start(&mut self, room: &Room, kernel: Kernel) -> Result<(), Error> {
-        if kernel == Kernel::Yes {
-            if let Some(why) = self.shared.lttng.no_kernel() {
+    fn start(&mut self, setup: &Setup, kernel: KernelEvents) -> Result<(), Error> {
+        if kernel == KernelEvents::Yes {
+            if let Some(why) = self.support.lttng.no_kernel() {
                 return Err(Error::Failed(why));
             }
         }
         let channel = Channel {
-            sub_buffer_bytes: (room.buffer_bytes / SUB_BUFFERS).max(4096),
+            sub_buffer_bytes: (setup.buffer_bytes / SUB_BUFFERS).max(4096),
             sub_buffers: SUB_BUFFERS,
             wakeup: self.wakeup,
         };
         let name = format!("rtscope-impact-{}", std::process::id());
         let events = format!("{}:loop", provider());
-        let session = self.shared.lttng.session(&name, &room.fresh("lttng")?, Some(channel), &events)?;
+        let session = self.support.lttng.session(&name, &setup.fresh("lttng")?, Some(channel), &events)?;
         let session = self.session.insert(session);
-        if kernel == Kernel::Yes {
+        if kernel == KernelEvents::Yes {
             session.enable_kernel("sched_*,irq_*", true)?;
         }
         session.start()
     }
 
-    fn stop(&mut self, room: &Room) -> Result<Account, Error> {
-        let Some(session) = self.session.take() else { return Ok(Account::default()) };
+    fn stop(&mut self, setup: &Setup) -> Result<TraceCounts, Error> {
+        let Some(session) = self.session.take() else { return Ok(TraceCounts::default()) };
         session.destroy()?;
-        let folder = room.path("lttng");
-        let (recorded, lost) = counted(&folder.join("ust"))?;
-        let mut account = Account { recorded, lost_said: lost, ..Account::default() };
+        let folder = setup.path("lttng");
+        let (recorded, lost) = count_events(&folder.join("ust"))?;
+        let mut counts = TraceCounts { recorded, lost_reported: lost, ..TraceCounts::default() };
         if folder.join("kernel").is_dir() {
-            let (recorded, lost) = counted(&folder.join("kernel"))?;
-            account.kernel = Some(recorded);
-            account.lost_said = account.lost_said.zip(lost).map(|(user, kernel)| user + kernel);
+            let (recorded, lost) = count_events(&folder.join("kernel"))?;
+            counts.kernel = Some(recorded);
+            counts.lost_reported = counts.lost_reported.zip(lost).map(|(user, kernel)| user + kernel);
         }
-        Ok(account)
+        Ok(counts)
     }
 
     fn abandon(&mut self) {
@@ -140,7 +140,7 @@ impl Tracer for ByLttng {
 }
 
 /// Events of a trace, and those that are missing as it says; `None`: it does not say how many.
-fn counted(folder: &Path) -> Result<(u64, Option<u64>), Error> {
+fn count_events(folder: &Path) -> Result<(u64, Option<u64>), Error> {
     let set = TraceSet::open(folder).map_err(|error| Error::Failed(error.to_string()))?;
     let counts = count(&set, &Selection::default(), &|_| {});
     if let Some(damaged) = set.damaged.iter().chain(&counts.damaged).next() {

@@ -9,14 +9,14 @@ mod rtscope;
 mod usdt;
 
 use super::options::TracerArg;
-use super::room::{LoopEvent, Room};
+use super::setup::{LoopEvent, Setup};
 use rtscope_peers::Error;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// What else is recorded at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kernel {
+pub enum KernelEvents {
     /// Nothing.
     No,
     /// All tracepoints of the scheduler and of interrupts, and all system calls.
@@ -25,11 +25,11 @@ pub enum Kernel {
 
 /// What a tracer has written of one run.
 #[derive(Clone, Debug, Default)]
-pub struct Account {
+pub struct TraceCounts {
     /// Events of the loop that are in its trace.
     pub recorded: u64,
     /// What it says itself that it lost, of all kinds of events; `None`: it says nothing of that.
-    pub lost_said: Option<u64>,
+    pub lost_reported: Option<u64>,
     /// It overwrites the oldest, so what is not there any more is no loss.
     pub overwrites: bool,
     /// Events of the kernel, where they were asked for.
@@ -38,7 +38,7 @@ pub struct Account {
     pub repeated: u64,
 }
 
-impl Account {
+impl TraceCounts {
     /// Events of the loop that should be in the trace and are not.
     pub fn lost(&self, emitted: u64) -> u64 {
         if self.overwrites { 0 } else { emitted.saturating_sub(self.recorded) }
@@ -53,10 +53,10 @@ pub trait Tracer: std::fmt::Debug {
     }
 
     /// Begins to record; returns when it does.
-    fn start(&mut self, room: &Room, kernel: Kernel) -> Result<(), Error>;
+    fn start(&mut self, setup: &Setup, kernel: KernelEvents) -> Result<(), Error>;
 
     /// Ends the recording, and counts.
-    fn stop(&mut self, room: &Room) -> Result<Account, Error>;
+    fn stop(&mut self, setup: &Setup) -> Result<TraceCounts, Error>;
 
     /// Ends it without looking at what was recorded. Nothing of it is left.
     fn abandon(&mut self);
@@ -87,23 +87,23 @@ pub const ALL: [TracerArg; 6] = [
 /// Those that are there, and why the others are not.
 #[derive(Debug, Default)]
 pub struct Tracers {
-    pub there: BTreeMap<TracerArg, Box<dyn Tracer>>,
-    pub absent: Vec<Absent>,
+    pub available: BTreeMap<TracerArg, Box<dyn Tracer>>,
+    pub absent: Vec<AbsentTracer>,
 }
 
 /// A tracer that is not measured.
 #[derive(Debug)]
-pub struct Absent {
+pub struct AbsentTracer {
     pub tracer: TracerArg,
     pub reason: String,
     /// What to do about it, where that is known.
     pub remedy: Option<String>,
 }
 
-impl Absent {
+impl AbsentTracer {
     /// With what was said.
-    pub fn new(tracer: TracerArg, error: &Error) -> Absent {
-        Absent { tracer, reason: error.to_string(), remedy: error.remedy().map(String::from) }
+    pub fn new(tracer: TracerArg, error: &Error) -> AbsentTracer {
+        AbsentTracer { tracer, reason: error.to_string(), remedy: error.remedy().map(String::from) }
     }
 
     /// For `--json`.
@@ -120,22 +120,22 @@ impl Absent {
 
 impl Tracers {
     /// Looks for those that are wanted.
-    pub fn find(room: &Room, wanted: &[TracerArg], kernel: bool) -> Result<Tracers, Error> {
+    pub fn find(setup: &Setup, wanted: &[TracerArg], kernel: bool) -> Result<Tracers, Error> {
         let mut tracers = Tracers::default();
-        let mut common = lttng::Common::default();
+        let mut lttng_support = lttng::LazyLttngSupport::default();
         for tracer in ALL.into_iter().filter(|tracer| wanted.is_empty() || wanted.contains(tracer)) {
             let found: Result<Box<dyn Tracer>, Error> = match tracer {
                 TracerArg::Rtscope => Ok(rtscope::recorder()),
                 TracerArg::Flight => Ok(rtscope::flight_recorder()),
-                TracerArg::Lttng => common.get(room, kernel).map(lttng::by_default),
-                TracerArg::LttngTimer => common.get(room, kernel).map(lttng::with_timer),
-                TracerArg::Perf => perf::find(room),
+                TracerArg::Lttng => lttng_support.get(setup, kernel).map(lttng::by_default),
+                TracerArg::LttngTimer => lttng_support.get(setup, kernel).map(lttng::with_timer),
+                TracerArg::Perf => perf::find(setup),
                 TracerArg::Bpftrace => bpftrace::find(),
             };
             match found {
-                Ok(found) => drop(tracers.there.insert(tracer, found)),
+                Ok(found) => drop(tracers.available.insert(tracer, found)),
                 Err(Error::Stopped) => return Err(Error::Stopped),
-                Err(error) => tracers.absent.push(Absent::new(tracer, &error)),
+                Err(error) => tracers.absent.push(AbsentTracer::new(tracer, &error)),
             }
         }
         Ok(tracers)

@@ -4,9 +4,9 @@
 //! perf's own way to USDT probes (`perf buildid-cache --add`, `perf probe`) keeps copies in the user's home, so the uprobe is
 //! made in tracefs. Its name has our process number in it: what a killed run left behind is removed by the next one.
 
-use super::super::room::Room;
+use super::super::setup::Setup;
 use super::usdt::{self, Probe};
-use super::{Account, Kernel, Tracer};
+use super::{KernelEvents, TraceCounts, Tracer};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
@@ -32,7 +32,7 @@ struct Perf {
 }
 
 /// If perf is installed, and uprobes can be made.
-pub fn find(room: &Room) -> Result<Box<dyn Tracer>, Error> {
+pub fn find(setup: &Setup) -> Result<Box<dyn Tracer>, Error> {
     finished(Command::new("perf").arg("--version"), REMEDY)?;
     if !nix::unistd::geteuid().is_root() {
         return Err(Error::Failed("perf takes root for uprobes".to_string()));
@@ -45,7 +45,7 @@ pub fn find(room: &Room) -> Result<Box<dyn Tracer>, Error> {
             .to_string(),
     })?;
     sweep(&tracefs);
-    let probe = usdt::find(&room.rtscope, "npt", "loop")?;
+    let probe = usdt::find(&setup.rtscope, "npt", "loop")?;
     Ok(Box::new(Perf { tracefs, probe, uprobe: None, running: None }))
 }
 
@@ -104,23 +104,23 @@ fn append(path: &Path, text: &str) -> io::Result<()> {
 }
 
 impl Perf {
-    fn begin(&mut self, room: &Room, kernel: Kernel, uprobe: &Uprobe) -> Result<(), Error> {
-        let [control, ack] = ["perf.control", "perf.ack"].map(|name| room.fresh(name));
+    fn begin(&mut self, setup: &Setup, kernel: KernelEvents, uprobe: &Uprobe) -> Result<(), Error> {
+        let [control, ack] = ["perf.control", "perf.ack"].map(|name| setup.fresh(name));
         let (control, ack) = (control?, ack?);
         let mut command = Command::new("perf");
         command.args(["record", "-e", &uprobe.name.replace('/', ":")]);
-        if kernel == Kernel::Yes {
+        if kernel == KernelEvents::Yes {
             // What perf does to write them would be more of them.
             let events = ["sched:*", "irq:*", "raw_syscalls:*"]
                 .map(|event| ["-e", event, "--filter", "comm != \"perf\""]);
             command.arg("-a").args(events.concat());
         } else {
-            command.args(["-C", &room.cpu.to_string()]);
+            command.args(["-C", &setup.cpu.to_string()]);
         }
-        let pages = room.buffer_bytes.to_string() + "B";
+        let pages = setup.buffer_bytes.to_string() + "B";
         command
             .args(["-m", &pages, "--no-buildid", "--no-buildid-cache", "-D", "-1", "-o"])
-            .arg(room.fresh(DATA)?);
+            .arg(setup.fresh(DATA)?);
         command.arg(format!("--control=fifo:{},{}", control.display(), ack.display()));
         // Opened for both directions, so that opening does not wait for perf.
         let open = |path: &Path| -> io::Result<File> {
@@ -130,9 +130,9 @@ impl Perf {
         let failed = |error: io::Error| Error::Failed(format!("making pipes for perf: {error}"));
         let (mut control, mut ack) = (open(&control).map_err(failed)?, open(&ack).map_err(failed)?);
         control.write_all(b"enable\n").map_err(failed)?;
-        let running = self.running.insert(room.start(&mut command, REMEDY, "perf.out")?);
+        let running = self.running.insert(setup.start(&mut command, REMEDY, "perf.out")?);
         let mut answer = Vec::new();
-        running.until("it answers", &|| room.stopped(), |_| {
+        running.until("it answers", &|| setup.stopped(), |_| {
             let mut bytes = [0; 16];
             // Nothing is there yet: it will be asked again.
             let read = ack.read(&mut bytes).unwrap_or(0);
@@ -143,26 +143,26 @@ impl Perf {
 }
 
 impl Tracer for Perf {
-    fn start(&mut self, room: &Room, kernel: Kernel) -> Result<(), Error> {
-        let program = usdt::plain_name(&room.rtscope);
+    fn start(&mut self, setup: &Setup, kernel: KernelEvents) -> Result<(), Error> {
+        let program = usdt::plain_name(&setup.rtscope);
         let uprobe = Uprobe::make(&self.tracefs, &self.probe, &program)?;
-        let result = self.begin(room, kernel, &uprobe);
+        let result = self.begin(setup, kernel, &uprobe);
         self.uprobe = Some(uprobe);
         result
     }
 
-    fn stop(&mut self, room: &Room) -> Result<Account, Error> {
+    fn stop(&mut self, setup: &Setup) -> Result<TraceCounts, Error> {
         let (Some(mut running), Some(uprobe)) = (self.running.take(), self.uprobe.take()) else {
-            return Ok(Account::default());
+            return Ok(TraceCounts::default());
         };
         let id = uprobe.id(&self.tracefs)?;
         // It ends itself by the same signal.
         running.end(Signal::SIGINT)?;
         drop(uprobe);
-        let path = room.path(DATA);
+        let path = setup.path(DATA);
         let bytes = fs::read(&path).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
-        let counted = Counted::of(&bytes, id);
-        counted.map(Counted::account).ok_or_else(|| {
+        let counted = PerfCounts::of(&bytes, id);
+        counted.map(PerfCounts::counts).ok_or_else(|| {
             Error::Failed(format!("perf wrote what is not understood: {}", running.last_words()))
         })
     }
@@ -175,7 +175,7 @@ impl Tracer for Perf {
 
 /// What is in a file of perf (tools/perf/Documentation/perf.data-file-format.txt).
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Counted {
+struct PerfCounts {
     wanted: u64,
     others: u64,
     repeated: u64,
@@ -193,10 +193,10 @@ const FIXED: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 6 | 1 << 7 | 1 << 8 | 1 <
 const UNFIXED: u64 = 1 << 4 | 1 << 5;
 const RAW: u64 = 1 << 10;
 
-impl Counted {
+impl PerfCounts {
     /// Samples of the tracepoint with this number. perf 6.1 writes blocks of its buffer twice when it cannot keep up; a sample
     /// with the same bytes, time and iteration included, is the same one.
-    fn of(bytes: &[u8], id: u16) -> Option<Counted> {
+    fn of(bytes: &[u8], id: u16) -> Option<PerfCounts> {
         let u64_at =
             |at: usize| Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?));
         let u32_at =
@@ -214,7 +214,7 @@ impl Counted {
         let raw = 8 + 8 * (kinds & FIXED).count_ones() as usize + 4;
         let mut at = usize::try_from(u64_at(40)?).ok()?;
         let end = (at + usize::try_from(u64_at(48)?).ok()?).min(bytes.len());
-        let (mut counted, mut seen) = (Counted::default(), HashSet::new());
+        let (mut counted, mut seen) = (PerfCounts::default(), HashSet::new());
         while at < end {
             let (kind, length) = (u32_at(at)?, usize::from(u16_at(at + 6)?));
             let record = bytes.get(at..at + length.max(8))?;
@@ -239,14 +239,14 @@ impl Counted {
         Some(counted)
     }
 
-    fn account(self) -> Account {
-        Account {
+    fn counts(self) -> TraceCounts {
+        TraceCounts {
             recorded: self.wanted,
             // The second one is there since Linux 6.1. Both also count other records for which there was no space.
-            lost_said: Some(if self.lost[1] > 0 { self.lost[1] } else { self.lost[0] }),
+            lost_reported: Some(if self.lost[1] > 0 { self.lost[1] } else { self.lost[0] }),
             kernel: (self.others > 0).then_some(self.others),
             repeated: self.repeated,
-            ..Account::default()
+            ..TraceCounts::default()
         }
     }
 }
@@ -295,19 +295,19 @@ mod tests {
             (RECORD_LOST, [1_u64, 5].iter().flat_map(|it| it.to_le_bytes()).collect()),
             lost(RECORD_LOST_SAMPLES, [6, 0]),
         ];
-        let counted = Counted::of(&file(&records), 7).expect("understood");
-        assert_eq!(counted, Counted { wanted: 2, others: 1, repeated: 1, lost: [5, 6] });
-        let account = counted.account();
-        assert_eq!((account.recorded, account.lost_said, account.kernel), (2, Some(6), Some(1)));
+        let counted = PerfCounts::of(&file(&records), 7).expect("understood");
+        assert_eq!(counted, PerfCounts { wanted: 2, others: 1, repeated: 1, lost: [5, 6] });
+        let counts = counted.counts();
+        assert_eq!((counts.recorded, counts.lost_reported, counts.kernel), (2, Some(6), Some(1)));
     }
 
     #[test]
     fn a_cut_or_strange_file_is_not_understood_and_never_panics() {
         let whole = file(&[sample(7, 1), sample(7, 2)]);
         for length in 0..whole.len() {
-            let _ = Counted::of(&whole[..length], 7);
+            let _ = PerfCounts::of(&whole[..length], 7);
         }
-        assert_eq!(Counted::of(b"PERFILE1", 7), None);
-        assert_eq!(Counted::of(&[], 7), None);
+        assert_eq!(PerfCounts::of(b"PERFILE1", 7), None);
+        assert_eq!(PerfCounts::of(&[], 7), None);
     }
 }

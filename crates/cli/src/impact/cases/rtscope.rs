@@ -2,8 +2,8 @@
 //! rtscope itself, as a user runs it: `record -u`, which empties the ring of the loop's thread, and the flight recorder, which
 //! leaves it alone until the end.
 
-use super::super::room::{Room, json_of};
-use super::{Account, Kernel, Tracer};
+use super::super::setup::{Setup, json_of};
+use super::{KernelEvents, TraceCounts, Tracer};
 use crate::schema;
 use nix::sys::signal::Signal;
 use rtscope_peers::{ChildProcess, Error};
@@ -16,54 +16,54 @@ const EVENT: &str = "npt:loop";
 #[derive(Debug)]
 struct Rtscope {
     flight: bool,
-    kernel: Kernel,
+    kernel: KernelEvents,
     running: Option<ChildProcess>,
 }
 
 /// `rtscope record -u`.
 pub fn recorder() -> Box<dyn Tracer> {
-    Box::new(Rtscope { flight: false, kernel: Kernel::No, running: None })
+    Box::new(Rtscope { flight: false, kernel: KernelEvents::No, running: None })
 }
 
 /// `rtscope record -u --flight-recorder`.
 pub fn flight_recorder() -> Box<dyn Tracer> {
-    Box::new(Rtscope { flight: true, kernel: Kernel::No, running: None })
+    Box::new(Rtscope { flight: true, kernel: KernelEvents::No, running: None })
 }
 
 impl Tracer for Rtscope {
-    fn start(&mut self, room: &Room, kernel: Kernel) -> Result<(), Error> {
-        let mut command = Command::new(&room.rtscope);
+    fn start(&mut self, setup: &Setup, kernel: KernelEvents) -> Result<(), Error> {
+        let mut command = Command::new(&setup.rtscope);
         command.args([
             "record",
             "--json",
             "-u",
             EVENT,
             "--user-buffer",
-            &room.buffer_bytes.to_string(),
+            &setup.buffer_bytes.to_string(),
             "-o",
         ]);
-        command.arg(room.fresh("rtscope")?);
+        command.arg(setup.fresh("rtscope")?);
         if self.flight {
             command.arg("--flight-recorder");
         }
-        if kernel == Kernel::Yes {
-            command.args(["-k", "sched:*,irq:*,syscalls", "--buffer", &room.buffer_bytes.to_string()]);
+        if kernel == KernelEvents::Yes {
+            command.args(["-k", "sched:*,irq:*,syscalls", "--buffer", &setup.buffer_bytes.to_string()]);
         }
         self.kernel = kernel;
-        let running = self.running.insert(room.start(&mut command, "", OUTPUT)?);
+        let running = self.running.insert(setup.start(&mut command, "", OUTPUT)?);
         let words: &[&str] = match (self.flight, kernel) {
             (true, _) => &["record into memory"],
-            (false, Kernel::No) => &["recording 'npt:loop'"],
-            (false, Kernel::Yes) => &["recording 'npt:loop'", "recording tracepoints"],
+            (false, KernelEvents::No) => &["recording 'npt:loop'"],
+            (false, KernelEvents::Yes) => &["recording 'npt:loop'", "recording tracepoints"],
         };
-        running.until("it records", &|| room.stopped(), |running| {
+        running.until("it records", &|| setup.stopped(), |running| {
             let said = running.said();
             words.iter().all(|word| said.iter().any(|line| line.contains(word)))
         })
     }
 
-    fn stop(&mut self, room: &Room) -> Result<Account, Error> {
-        let Some(mut running) = self.running.take() else { return Ok(Account::default()) };
+    fn stop(&mut self, setup: &Setup) -> Result<TraceCounts, Error> {
+        let Some(mut running) = self.running.take() else { return Ok(TraceCounts::default()) };
         let status = running.end(Signal::SIGINT)?;
         if !status.success() {
             return Err(Error::Failed(format!(
@@ -71,20 +71,21 @@ impl Tracer for Rtscope {
                 running.last_words()
             )));
         }
-        let path = room.path(OUTPUT);
+        let path = setup.path(OUTPUT);
         let user = json_of(&path, schema::RECORD_USER)?;
-        let mut account = Account {
+        let mut counts = TraceCounts {
             recorded: user["by_event"][EVENT].as_u64().unwrap_or(0),
-            lost_said: losses(&user),
+            lost_reported: losses(&user),
             overwrites: self.flight,
-            ..Account::default()
+            ..TraceCounts::default()
         };
-        if self.kernel == Kernel::Yes {
+        if self.kernel == KernelEvents::Yes {
             let kernel = json_of(&path, schema::RECORD)?;
-            account.kernel = kernel["events"].as_u64();
-            account.lost_said = account.lost_said.zip(losses(&kernel)).map(|(user, kernel)| user + kernel);
+            counts.kernel = kernel["events"].as_u64();
+            counts.lost_reported =
+                counts.lost_reported.zip(losses(&kernel)).map(|(user, kernel)| user + kernel);
         }
-        Ok(account)
+        Ok(counts)
     }
 
     fn abandon(&mut self) {
@@ -93,6 +94,6 @@ impl Tracer for Rtscope {
 }
 
 /// `None`: a loss of unknown number is among them.
-fn losses(account: &Value) -> Option<u64> {
-    account["losses"].as_array()?.iter().map(|loss| loss["count"].as_u64()).sum()
+fn losses(summary: &Value) -> Option<u64> {
+    summary["losses"].as_array()?.iter().map(|loss| loss["count"].as_u64()).sum()
 }

@@ -13,13 +13,13 @@ use rtscope_kernel::{
 };
 
 /// Events that say how a task is called.
-fn tells_names(spec: &ProgramSpec) -> bool {
+fn shows_names(spec: &ProgramSpec) -> bool {
     matches!(spec.name, "sched_process_fork" | "sched_process_exit" | "task_rename")
 }
 
 /// Events that say who has the CPU, or how a task is called.
-fn tells_who_runs(spec: &ProgramSpec) -> bool {
-    tells_names(spec)
+fn shows_cpu_use(spec: &ProgramSpec) -> bool {
+    shows_names(spec)
         || matches!(spec.system, "irq_vectors" | "nmi")
         || matches!(
             spec.name,
@@ -37,16 +37,16 @@ const NAMES_BYTES: usize = 64 << 10;
 
 /// The recorder, running.
 #[derive(Debug)]
-pub struct WhoRuns {
+pub struct CpuRecorder {
     ebpf: EbpfPrograms,
     recorder: FlightRecorder,
     /// With one CPU: the names of tasks that began on others. Those that live at the end are asked for, but a short one has ended.
-    names: Option<Box<WhoRuns>>,
+    names: Option<Box<CpuRecorder>>,
 }
 
-impl WhoRuns {
+impl CpuRecorder {
     /// Starts recording on one CPU. On the others there is next to no memory: only for the names of tasks.
-    pub fn start_on(cpu: usize, bank_bytes: usize) -> Result<WhoRuns, Failure> {
+    pub fn start_on(cpu: usize, bank_bytes: usize) -> Result<CpuRecorder, Failure> {
         let config = |bank_bytes, is_wanted: fn(&ProgramSpec) -> bool| {
             let programs: Vec<&ProgramSpec> = PROGRAMS.iter().filter(|spec| is_wanted(spec)).collect();
             EbpfConfig {
@@ -55,28 +55,28 @@ impl WhoRuns {
                 only: stream_programs(&programs, false),
             }
         };
-        let names_config = config(NAMES_BYTES, tells_names);
-        let names = WhoRuns::of(EbpfPrograms::start(&names_config)?, &names_config)?;
-        let here = config(bank_bytes, tells_who_runs);
-        let here = WhoRuns::of(EbpfPrograms::start_on(&here, cpu)?, &here)?;
-        Ok(WhoRuns { names: Some(Box::new(names)), ..here })
+        let names_config = config(NAMES_BYTES, shows_names);
+        let names = CpuRecorder::of(EbpfPrograms::start(&names_config)?, &names_config)?;
+        let here = config(bank_bytes, shows_cpu_use);
+        let here = CpuRecorder::of(EbpfPrograms::start_on(&here, cpu)?, &here)?;
+        Ok(CpuRecorder { names: Some(Box::new(names)), ..here })
     }
 
     /// Starts recording, also these tracepoints. `bank_bytes`: for each CPU.
-    pub fn start(bank_bytes: usize, also: &[&str]) -> Result<WhoRuns, Failure> {
-        let is_wanted = |spec: &&ProgramSpec| tells_who_runs(spec) || also.contains(&spec.name);
+    pub fn start(bank_bytes: usize, also: &[&str]) -> Result<CpuRecorder, Failure> {
+        let is_wanted = |spec: &&ProgramSpec| shows_cpu_use(spec) || also.contains(&spec.name);
         let programs: Vec<&ProgramSpec> = PROGRAMS.iter().filter(is_wanted).collect();
         let config = EbpfConfig {
             recorder: Some(RecorderConfig { bank_bytes, snapshot: None, stream: None }),
             tracker: None,
             only: stream_programs(&programs, false),
         };
-        WhoRuns::of(EbpfPrograms::start(&config)?, &config)
+        CpuRecorder::of(EbpfPrograms::start(&config)?, &config)
     }
 
-    fn of(ebpf: EbpfPrograms, config: &EbpfConfig) -> Result<WhoRuns, Failure> {
+    fn of(ebpf: EbpfPrograms, config: &EbpfConfig) -> Result<CpuRecorder, Failure> {
         let recorder = FlightRecorder::new(ebpf.memory(config)?, ebpf.started());
-        Ok(WhoRuns { ebpf, recorder, names: None })
+        Ok(CpuRecorder { ebpf, recorder, names: None })
     }
 
     /// Records nothing from now on.
@@ -91,7 +91,7 @@ impl WhoRuns {
     }
 
     /// What the buffers hold from `since` on, and up to when.
-    pub fn look(&mut self, since: MonotonicNs) -> Result<(Recording, MonotonicNs), Failure> {
+    pub fn read(&mut self, since: MonotonicNs) -> Result<(Recording, MonotonicNs), Failure> {
         let tasks = self.ebpf.dump_tasks()?;
         let snapshot = self.recorder.peek(since);
         let until = snapshot.detected;
@@ -99,7 +99,7 @@ impl WhoRuns {
         let mut recording = snapshot.decode(window, tasks, interrupts());
         self.recorder.recycle(snapshot);
         if let Some(names) = &mut self.names {
-            let (of_names, _) = names.look(since)?;
+            let (of_names, _) = names.read(since)?;
             of_names.events.iter().for_each(|event| recording.names.observe(event));
         }
         Ok((recording, until))

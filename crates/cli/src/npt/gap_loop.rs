@@ -38,7 +38,7 @@ struct RawGap {
 #[repr(C)]
 #[derive(Debug)]
 struct RawNpt {
-    turns: u64,
+    iterations: u64,
     ticks: u64,
     warm_up: u64,
     window: [u64; 2],
@@ -71,7 +71,7 @@ type Run = unsafe extern "C" fn(*mut RawNpt);
 
 /// A function that was found in a library.
 #[derive(Clone, Copy, Debug)]
-pub struct Loaded(Run);
+pub struct LibraryLoop(Run);
 
 /// Whose event is in the loop.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +81,7 @@ pub enum Event {
     /// None.
     Without,
     /// Another tracer's, in a library that was loaded.
-    Library(Loaded),
+    Library(LibraryLoop),
 }
 
 impl Event {
@@ -95,7 +95,7 @@ impl Event {
     }
 }
 
-fn load(path: &OsStr) -> Result<Loaded, String> {
+fn load(path: &OsStr) -> Result<LibraryLoop, String> {
     let name = CString::new(path.as_bytes()).map_err(|_| "a NUL byte is in the name".to_string())?;
     // SAFETY: a library's constructors may do anything: the user names it, as they name the program that they start. It is never
     // unloaded, so what is found in it stays.
@@ -109,7 +109,7 @@ fn load(path: &OsStr) -> Result<Loaded, String> {
         return Err(dl_error());
     }
     // SAFETY: a library that has this name has a function of this type there: it was compiled from c/npt_lttng.c of this rtscope.
-    Ok(Loaded(unsafe { std::mem::transmute::<*mut libc::c_void, Run>(run) }))
+    Ok(LibraryLoop(unsafe { std::mem::transmute::<*mut libc::c_void, Run>(run) }))
 }
 
 fn dl_error() -> String {
@@ -124,8 +124,8 @@ fn dl_error() -> String {
 
 /// What the loop shall do. Times in ticks of its counter; 0: no limit.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wanted {
-    pub turns: u64,
+pub struct LoopSettings {
+    pub iterations: u64,
     pub ticks: u64,
     pub warm_up: u64,
     /// Untraced, traced.
@@ -158,7 +158,7 @@ pub struct LongGap {
 
 /// What was found.
 #[derive(Debug)]
-pub struct Found {
+pub struct LoopResult {
     /// Untraced, traced.
     pub windows: [Gaps; 2],
     /// The counter at the loop's begin.
@@ -177,7 +177,7 @@ pub struct Found {
 
 /// The memory of a measurement, touched. Belongs to the thread that measures.
 #[derive(Debug)]
-pub struct Turns {
+pub struct GapLoop {
     event: Event,
     raw: RawNpt,
     buckets: [Vec<u64>; 2],
@@ -194,9 +194,9 @@ pub fn core_ticks(additions: u64) -> u64 {
     (0..9).map(|_| rtscope_npt_core(additions)).min().unwrap_or(0)
 }
 
-impl Turns {
+impl GapLoop {
     /// Allocates and touches all that the loop needs, and lets programs that record find this one.
-    pub fn prepare(event: Event) -> Turns {
+    pub fn prepare(event: Event) -> GapLoop {
         let mut buckets = [vec![0; BUCKETS], vec![0; BUCKETS]];
         let mut longs = vec![RawGap::default(); LONGS_MAX];
         let [untraced, traced] = &mut buckets;
@@ -209,7 +209,7 @@ impl Turns {
             buckets: buckets.as_mut_ptr(),
         };
         let mut raw = RawNpt {
-            turns: 0,
+            iterations: 0,
             ticks: 0,
             warm_up: 0,
             window: [0; 2],
@@ -231,34 +231,34 @@ impl Turns {
         if matches!(event, Event::Rtscope) {
             rtscope_npt_start();
         }
-        Turns { event, raw, buckets, longs }
+        GapLoop { event, raw, buckets, longs }
     }
 
     /// Runs the loop to its end or until `stop`.
-    pub fn run(mut self, wanted: &Wanted, stop: &AtomicBool) -> Found {
+    pub fn run(mut self, settings: &LoopSettings, stop: &AtomicBool) -> LoopResult {
         let raw = &mut self.raw;
-        (raw.turns, raw.ticks, raw.warm_up) = (wanted.turns, wanted.ticks, wanted.warm_up);
-        (raw.window, raw.interval, raw.threshold) = (wanted.window, wanted.interval, wanted.threshold);
-        raw.frequency = wanted.frequency;
+        (raw.iterations, raw.ticks, raw.warm_up) = (settings.iterations, settings.ticks, settings.warm_up);
+        (raw.window, raw.interval, raw.threshold) = (settings.window, settings.interval, settings.threshold);
+        raw.frequency = settings.frequency;
         raw.stop = stop.as_ptr();
         let run = match self.event {
             Event::Rtscope => rtscope_npt_run,
             Event::Without => rtscope_npt_run_without,
-            Event::Library(Loaded(run)) => run,
+            Event::Library(LibraryLoop(run)) => run,
         };
         // SAFETY: as in prepare(): the vectors were moved with their owner, but not their content. C reads the flag atomically.
         unsafe { run(&raw mut self.raw) };
-        self.found()
+        self.result()
     }
 
-    fn found(&self) -> Found {
+    fn result(&self) -> LoopResult {
         let raw = &self.raw;
         let kept = usize::try_from(raw.longs_count).unwrap_or(LONGS_MAX).min(LONGS_MAX);
         let long = |gap: &RawGap| LongGap {
             begin: gap.end.saturating_sub(gap.ticks).saturating_sub(raw.begin),
             ticks: gap.ticks,
         };
-        Found {
+        LoopResult {
             windows: [UNTRACED, TRACED].map(|kind| gaps(&raw.windows[kind], &self.buckets[kind])),
             begin: raw.begin,
             ticks: raw.end.saturating_sub(raw.begin),
@@ -313,18 +313,24 @@ mod tests {
 
     #[test]
     fn the_loop_counts_its_turns_and_its_gaps_add_up() {
-        let wanted = Wanted { turns: 100_000, warm_up: 5, threshold: 0, frequency: 1, ..Wanted::default() };
-        let found = Turns::prepare(Event::Rtscope).run(&wanted, &AtomicBool::new(false));
-        let gaps = &found.windows[TRACED];
-        assert_eq!((gaps.count, found.windows[UNTRACED].count), (100_000, 0));
-        assert_eq!(found.events, 100_005);
+        let settings = LoopSettings {
+            iterations: 100_000,
+            warm_up: 5,
+            threshold: 0,
+            frequency: 1,
+            ..LoopSettings::default()
+        };
+        let result = GapLoop::prepare(Event::Rtscope).run(&settings, &AtomicBool::new(false));
+        let gaps = &result.windows[TRACED];
+        assert_eq!((gaps.count, result.windows[UNTRACED].count), (100_000, 0));
+        assert_eq!(result.events, 100_005);
         // Every gap is longer than nothing: all are counted as long, and the first are kept.
-        assert_eq!((found.longs.len(), found.longs_count), (LONGS_MAX, 100_000));
+        assert_eq!((result.longs.len(), result.longs_count), (LONGS_MAX, 100_000));
         assert_eq!(gaps.buckets.iter().map(|bucket| bucket.2).sum::<u64>(), gaps.count);
         assert!(gaps.buckets[0].0 <= gaps.min && gaps.min <= gaps.buckets[0].1);
         assert!(gaps.buckets.last().is_some_and(|bucket| bucket.0 <= gaps.max && gaps.max <= bucket.1));
         // But for the iterations of the warm-up, the gaps are all the time there was.
-        assert!(gaps.sum <= found.ticks);
+        assert!(gaps.sum <= result.ticks);
         let low: u64 = gaps.buckets.iter().map(|(first, _, count)| first * count).sum();
         let high: u64 = gaps.buckets.iter().map(|(_, last, count)| last * count).sum();
         assert!(low <= gaps.sum && gaps.sum <= high);
@@ -333,9 +339,9 @@ mod tests {
 
     #[test]
     fn without_an_event_there_is_none() {
-        let wanted = Wanted { turns: 1000, warm_up: 5, frequency: 1, ..Wanted::default() };
-        let found = Turns::prepare(Event::Without).run(&wanted, &AtomicBool::new(false));
-        assert_eq!((found.windows[TRACED].count, found.events, found.recorded), (1000, 0, false));
+        let settings = LoopSettings { iterations: 1000, warm_up: 5, frequency: 1, ..LoopSettings::default() };
+        let result = GapLoop::prepare(Event::Without).run(&settings, &AtomicBool::new(false));
+        assert_eq!((result.windows[TRACED].count, result.events, result.recorded), (1000, 0, false));
     }
 
     #[test]
@@ -350,21 +356,25 @@ mod tests {
 
     #[test]
     fn a_flag_ends_it() {
-        let wanted = Wanted { threshold: u64::MAX, ..Wanted::default() };
-        let found = Turns::prepare(Event::Rtscope).run(&wanted, &AtomicBool::new(true));
-        assert_eq!(found.windows[TRACED].count, 1);
+        let settings = LoopSettings { threshold: u64::MAX, ..LoopSettings::default() };
+        let result = GapLoop::prepare(Event::Rtscope).run(&settings, &AtomicBool::new(true));
+        assert_eq!(result.windows[TRACED].count, 1);
     }
 
     #[test]
     fn windows_take_turns_and_only_one_kind_has_events() {
-        let wanted =
-            Wanted { turns: 1_000_000, window: [50_000, 100_000], threshold: u64::MAX, ..Wanted::default() };
-        let found = Turns::prepare(Event::Rtscope).run(&wanted, &AtomicBool::new(false));
-        let [untraced, traced] = &found.windows;
+        let settings = LoopSettings {
+            iterations: 1_000_000,
+            window: [50_000, 100_000],
+            threshold: u64::MAX,
+            ..LoopSettings::default()
+        };
+        let result = GapLoop::prepare(Event::Rtscope).run(&settings, &AtomicBool::new(false));
+        let [untraced, traced] = &result.windows;
         assert_eq!(untraced.count + traced.count, 1_000_000);
         assert!(untraced.count > 0);
         // The iteration that ends an untraced window has an event already, the one that ends a traced one no more.
-        assert!(found.events.abs_diff(traced.count) <= 1, "{} {}", found.events, traced.count);
+        assert!(result.events.abs_diff(traced.count) <= 1, "{} {}", result.events, traced.count);
         // How long they were in all says nothing here: whatever takes the CPU lengthens a window of one kind.
         assert!(traced.sum > 0 && untraced.sum > 0);
     }

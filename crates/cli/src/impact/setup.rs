@@ -30,7 +30,7 @@ const RATE_BUFFER_BYTES: usize = 4 << 20;
 
 /// The place where all happens.
 #[derive(Debug)]
-pub struct Room {
+pub struct Setup {
     folder: tempfile::TempDir,
     /// Held while the directory is in use.
     _lock: Flock<File>,
@@ -68,7 +68,7 @@ pub struct LoopEvent {
 /// What one run of the loop measured, in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    pub turns: u64,
+    pub iterations: u64,
     pub min: f64,
     pub mean: f64,
     pub max: f64,
@@ -94,9 +94,9 @@ impl Sample {
     }
 }
 
-impl Room {
+impl Setup {
     /// Makes the directory, and leaves the CPU of the loop to the loop: what is started from here runs elsewhere.
-    pub fn new(options: &ImpactOptions, stop: Stop) -> Result<Room, Failure> {
+    pub fn new(options: &ImpactOptions, stop: Stop) -> Result<Setup, Failure> {
         let cpu = crate::npt::cpu(options.cpu)?;
         let all =
             Thread::Calling.cpus().map_err(|error| Failure::doing("asking which CPUs may be used", error))?;
@@ -114,7 +114,7 @@ impl Room {
             std::env::current_exe().map_err(|error| Failure::doing("looking for rtscope itself", error))?;
         let usual = if options.max_rate { RATE_BUFFER_BYTES } else { BUFFER_BYTES };
         let buffer_bytes = options.buffer.map_or(usual, |buffer| buffer.0);
-        Ok(Room { folder, _lock: lock, rtscope, cpu, fifo: options.fifo, buffer_bytes, is_alone, all, stop })
+        Ok(Setup { folder, _lock: lock, rtscope, cpu, fifo: options.fifo, buffer_bytes, is_alone, all, stop })
     }
 
     /// A place in the directory.
@@ -226,7 +226,7 @@ fn sample(npt: &Value) -> Option<Sample> {
     let bucket = |bucket: &Value| Some((bucket[0].as_f64()?, bucket[1].as_f64()?, bucket[2].as_u64()?));
     let notes = npt["notes"].as_array()?.iter().filter_map(|note| note.as_str().map(String::from));
     Some(Sample {
-        turns: all["turns"].as_u64()?,
+        iterations: all["turns"].as_u64()?,
         min: all["min_ns"].as_f64()?,
         mean: all["mean_ns"].as_f64()?,
         max: all["max_ns"].as_f64()?,
