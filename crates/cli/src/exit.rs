@@ -27,7 +27,7 @@ pub enum Failure {
     Damaged(String),
     /// What was promised is not so.
     #[error("{0}")]
-    Broken(String),
+    ChecksFailed(String),
     /// Late responses were found, and `--fail-if-late` was given.
     #[error("{0} late responses")]
     Late(u64),
@@ -55,7 +55,7 @@ impl Failure {
             Failure::Failed(_) => 1,
             Failure::Usage(_) => 2,
             Failure::Missing(_) => 3,
-            Failure::Late(_) | Failure::Broken(_) => 4,
+            Failure::Late(_) | Failure::ChecksFailed(_) => 4,
             Failure::Damaged(_) => 5,
             Failure::NoCommand(_) => 127,
         }

@@ -30,19 +30,19 @@ const MARGIN: Duration = Duration::from_secs(10);
 /// Programs that record.
 #[derive(Debug)]
 pub struct ProgramFlight {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     thread: Option<JoinHandle<()>>,
     session: UserSpoolDescription,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedState {
     stop: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<RecordingState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct RecordingState {
     programs: Programs,
     pairs: VecDeque<Pair>,
 }
@@ -57,8 +57,8 @@ pub struct UserPart {
     until: MonotonicNs,
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SharedState {
+    fn state(&self) -> MutexGuard<'_, RecordingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -71,13 +71,13 @@ impl ProgramFlight {
         let session = UserSpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"), context)?;
         let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings)?;
         programs.poll(&mut DiscardingSink).map_err(|error| Failure::doing("looking for programs", error))?;
-        let state = State { programs, pairs: VecDeque::new() };
-        let shared = Arc::new(Shared { stop: AtomicBool::new(false), state: Mutex::new(state) });
+        let state = RecordingState { programs, pairs: VecDeque::new() };
+        let shared = Arc::new(SharedState { stop: AtomicBool::new(false), state: Mutex::new(state) });
         let theirs = Arc::clone(&shared);
         let reach = Duration::from_nanos(reach_ns) + MARGIN;
         let thread = Builder::new()
             .name("programs".to_string())
-            .spawn(move || look(&theirs, reach))
+            .spawn(move || poll_programs(&theirs, reach))
             .map_err(|error| Failure::doing("starting a thread", error))?;
         Ok(ProgramFlight { shared, thread: Some(thread), session })
     }
@@ -88,7 +88,7 @@ impl ProgramFlight {
     }
 
     /// For a watch; `None` when no patterns were given.
-    pub fn beside(patterns: &[String], reach_ns: u64) -> Result<Option<ProgramFlight>, Failure> {
+    pub fn for_watch(patterns: &[String], reach_ns: u64) -> Result<Option<ProgramFlight>, Failure> {
         if patterns.is_empty() {
             return Ok(None);
         }
@@ -121,7 +121,7 @@ impl Drop for ProgramFlight {
     }
 }
 
-fn look(shared: &Shared, reach: Duration) {
+fn poll_programs(shared: &SharedState, reach: Duration) {
     // Signals are the main thread's.
     let _ = pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::all()), None);
     let pairs_max = usize::try_from(reach.as_millis() / PAUSE.as_millis()).unwrap_or(usize::MAX).min(1 << 20);
@@ -146,7 +146,7 @@ impl UserPart {
         let mut spool = UserSpoolWriter::create(target, &self.session)?;
         let written = spool.clock(&self.pairs).and_then(|()| spool.snapshot(&self.snapshot));
         if let Err(source) = written {
-            // What could not be written is of no use, and the room may be.
+            // What could not be written is of no use, and the space may be.
             spool.discard();
             return Err(rtscope_store::Error::Io { action: "write", path: target.to_owned(), source });
         }

@@ -23,23 +23,23 @@ pub struct TraceStat {
     bytes: u64,
     first_ns: Option<i64>,
     last_ns: Option<i64>,
-    traces: Vec<OneTrace>,
-    by_event: Vec<OneEvent>,
-    streams: Vec<OneStream>,
+    traces: Vec<TraceSummary>,
+    by_event: Vec<EventCount>,
+    streams: Vec<StreamSummary>,
 }
 
 #[derive(Debug, Serialize)]
-struct OneTrace {
+struct TraceSummary {
     dirs: Vec<String>,
     uuid: Option<String>,
     env: BTreeMap<String, serde_json::Value>,
-    clocks: Vec<OneClock>,
+    clocks: Vec<ClockSummary>,
     /// By cause, where the tracer says so.
     losses: Option<Vec<Loss>>,
 }
 
 #[derive(Debug, Serialize)]
-struct OneClock {
+struct ClockSummary {
     name: String,
     frequency_hz: u64,
     offset_ns: i64,
@@ -48,7 +48,7 @@ struct OneClock {
 }
 
 #[derive(Debug, Serialize)]
-struct OneEvent {
+struct EventCount {
     name: String,
     count: u64,
     /// `None` when the events take no time.
@@ -56,7 +56,7 @@ struct OneEvent {
 }
 
 #[derive(Debug, Serialize)]
-struct OneStream {
+struct StreamSummary {
     trace: usize,
     class: u64,
     id: Option<u64>,
@@ -77,11 +77,11 @@ impl TraceStat {
     /// From what was counted.
     #[must_use]
     pub fn new(set: &TraceSet, counts: &Counts, selection: &Selection) -> TraceStat {
-        let streams: Vec<OneStream> = set
+        let streams: Vec<StreamSummary> = set
             .streams
             .iter()
             .zip(&counts.streams)
-            .map(|(stream, count)| one_stream(stream, count))
+            .map(|(stream, count)| stream_summary(stream, count))
             .collect();
         let first_ns = streams.iter().filter_map(|stream| stream.first_ns).min();
         let last_ns = streams.iter().filter_map(|stream| stream.last_ns).max();
@@ -94,7 +94,7 @@ impl TraceStat {
             bytes: streams.iter().map(|stream| stream.bytes).sum(),
             first_ns,
             last_ns,
-            traces: (0..set.traces.len()).filter_map(|place| one_trace(set, place)).collect(),
+            traces: (0..set.traces.len()).filter_map(|place| trace_summary(set, place)).collect(),
             by_event: by_event(set, counts, seconds.filter(|seconds| *seconds > 0.0)),
             streams,
         }
@@ -217,7 +217,7 @@ impl TraceStat {
     }
 }
 
-impl OneTrace {
+impl TraceSummary {
     fn text(&self, text: &mut String) {
         for dir in &self.dirs {
             line(text, "Trace", &clean(dir));
@@ -257,7 +257,7 @@ fn line(text: &mut String, what: &str, value: &str) {
     text.push_str(&format!("{what:<8} {value}\n"));
 }
 
-fn one_trace(set: &TraceSet, place: usize) -> Option<OneTrace> {
+fn trace_summary(set: &TraceSet, place: usize) -> Option<TraceSummary> {
     let trace = set.traces.get(place)?;
     let env = trace.env().iter().map(|(key, value)| {
         let value = match value {
@@ -266,14 +266,14 @@ fn one_trace(set: &TraceSet, place: usize) -> Option<OneTrace> {
         };
         (key.clone(), value)
     });
-    let clocks = trace.clocks().iter().map(|clock| OneClock {
+    let clocks = trace.clocks().iter().map(|clock| ClockSummary {
         name: clock.name.clone(),
         frequency_hz: clock.frequency,
         offset_ns: clock.base_ns(),
         absolute: clock.absolute,
         uuid: clock.uuid.map(|uuid| uuid.to_string()),
     });
-    Some(OneTrace {
+    Some(TraceSummary {
         dirs: trace.dirs.iter().map(|dir| dir.display().to_string()).collect(),
         uuid: trace.uuid().map(|uuid| uuid.to_string()),
         env: env.collect(),
@@ -282,8 +282,8 @@ fn one_trace(set: &TraceSet, place: usize) -> Option<OneTrace> {
     })
 }
 
-fn one_stream(stream: &Stream, count: &rtscope_ctf::StreamCount) -> OneStream {
-    OneStream {
+fn stream_summary(stream: &Stream, count: &rtscope_ctf::StreamCount) -> StreamSummary {
+    StreamSummary {
         trace: stream.trace,
         class: stream.class_id,
         id: stream.instance,
@@ -301,16 +301,16 @@ fn one_stream(stream: &Stream, count: &rtscope_ctf::StreamCount) -> OneStream {
 }
 
 /// The most frequent first.
-fn by_event(set: &TraceSet, counts: &Counts, seconds: Option<f64>) -> Vec<OneEvent> {
+fn by_event(set: &TraceSet, counts: &Counts, seconds: Option<f64>) -> Vec<EventCount> {
     let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
     for (stream, count) in set.streams.iter().zip(&counts.streams) {
         for (event, count) in count.events.iter().enumerate().filter(|(_, count)| **count > 0) {
             *sums.entry(set.event_name(stream, event)).or_default() += count;
         }
     }
-    let mut events: Vec<OneEvent> = sums
+    let mut events: Vec<EventCount> = sums
         .into_iter()
-        .map(|(name, count)| OneEvent {
+        .map(|(name, count)| EventCount {
             name: name.to_owned(),
             count,
             per_second: seconds.map(|seconds| count as f64 / seconds),

@@ -24,26 +24,30 @@ const FEW: usize = 10;
 
 /// Who records a tracepoint in `rtscope record`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordedBy {
+pub enum RecorderKind {
     Ebpf,
     Ftrace,
 }
 
-impl RecordedBy {
+impl RecorderKind {
     /// The built-in events are taken by eBPF, where the kernel's types know it; system calls, where `calls` is something; everything else
     /// by ftrace.
-    fn of(event: &EventName, tracepoints: &Tracepoints, calls: Option<&Tracefs>) -> RecordedBy {
-        let hot = PROGRAMS
+    fn of(event: &EventName, tracepoints: &Tracepoints, calls: Option<&Tracefs>) -> RecorderKind {
+        let built_in = PROGRAMS
             .iter()
             .any(|spec| spec.interrupts_off && spec.system == event.system && spec.tracepoint == event.name);
         let call = calls.is_some_and(|tracefs| call_of(tracefs, event).is_some());
-        if hot && tracepoints.has(&event.name) || call { RecordedBy::Ebpf } else { RecordedBy::Ftrace }
+        if built_in && tracepoints.has(&event.name) || call {
+            RecorderKind::Ebpf
+        } else {
+            RecorderKind::Ftrace
+        }
     }
 
     pub fn label(self) -> &'static str {
         match self {
-            RecordedBy::Ebpf => "eBPF",
-            RecordedBy::Ftrace => "ftrace",
+            RecorderKind::Ebpf => "eBPF",
+            RecorderKind::Ftrace => "ftrace",
         }
     }
 }
@@ -76,7 +80,7 @@ pub fn run(options: &ListOptions) -> Result<(), Failure> {
         Some(&tracefs).filter(|_| caps::stream_missing().is_none() && takes_calls(wanted.iter().copied()));
     let with_recorder = wanted
         .into_iter()
-        .map(|event| (event, RecordedBy::of(event, &tracepoints, calls)))
+        .map(|event| (event, RecorderKind::of(event, &tracepoints, calls)))
         .collect::<Vec<_>>();
     if options.json {
         let events = with_recorder
@@ -96,7 +100,7 @@ pub fn run(options: &ListOptions) -> Result<(), Failure> {
     Ok(())
 }
 
-fn event_json(format: &EventFormat, by: RecordedBy) -> Value {
+fn event_json(format: &EventFormat, by: RecorderKind) -> Value {
     let fields: Vec<Value> = format.fields.iter().map(|field| field_json(format, field)).collect();
     json!({
         "system": format.system,

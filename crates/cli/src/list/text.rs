@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The list as text.
 
-use super::RecordedBy;
+use super::RecorderKind;
 use rtscope_ftrace::format::EventFormat;
 use rtscope_kernel::tracefs::EventName;
 use rtscope_view::clean;
@@ -10,16 +10,16 @@ use rtscope_view::clean;
 const NAMES: usize = 6;
 
 /// One line each: name and recorder.
-pub fn names(events: &[(&EventName, RecordedBy)]) -> String {
+pub fn names(events: &[(&EventName, RecorderKind)]) -> String {
     let width = events.iter().map(|(event, _)| event.to_string().len()).max().unwrap_or(0);
-    let line = |(event, by): &(&EventName, RecordedBy)| {
+    let line = |(event, by): &(&EventName, RecorderKind)| {
         format!("{:width$}  {}\n", clean(&event.to_string()), by.label())
     };
     events.iter().map(line).collect()
 }
 
 /// One tracepoint with its fields.
-pub fn described(format: &EventFormat, by: RecordedBy, all_names: bool) -> String {
+pub fn described(format: &EventFormat, by: RecorderKind, all_names: bool) -> String {
     let mut text = format!("{}:{}  ({})\n", clean(&format.system), clean(&format.name), by.label());
     let widest = |length: fn(&rtscope_ftrace::format::Field) -> usize| {
         format.fields.iter().map(length).max().unwrap_or(0)

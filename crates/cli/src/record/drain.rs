@@ -55,11 +55,11 @@ pub struct Lane {
 pub struct Drain {
     threads: Vec<JoinHandle<()>>,
     tids: Vec<u32>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedState {
     stop: AtomicBool,
     failure: Mutex<Option<io::Error>>,
     failed: AtomicBool,
@@ -70,7 +70,7 @@ struct Shared {
 impl Drain {
     /// Starts the threads. `fifo`: their real-time priority, if they have one.
     pub fn start(lanes: Vec<Lane>, fifo: Option<u8>) -> io::Result<Drain> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedState::default());
         let mut drain = Drain { threads: Vec::new(), tids: Vec::new(), shared };
         let (tell, told) = channel();
         let mut lanes = lanes.into_iter().peekable();
@@ -133,7 +133,7 @@ impl Drop for Drain {
     }
 }
 
-impl Shared {
+impl SharedState {
     fn fail(&self, error: io::Error) {
         let mut failure = self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         failure.get_or_insert(error);
@@ -142,7 +142,7 @@ impl Shared {
     }
 }
 
-fn work(mut lanes: Vec<Lane>, fifo: Option<u8>, shared: &Shared) {
+fn work(mut lanes: Vec<Lane>, fifo: Option<u8>, shared: &SharedState) {
     let result =
         fifo.map_or(Ok(()), crate::realtime::become_fifo).and_then(|()| drain_all(&mut lanes, shared));
     if let Err(error) = result {
@@ -150,7 +150,7 @@ fn work(mut lanes: Vec<Lane>, fifo: Option<u8>, shared: &Shared) {
     }
 }
 
-fn drain_all(lanes: &mut [Lane], shared: &Shared) -> io::Result<()> {
+fn drain_all(lanes: &mut [Lane], shared: &SharedState) -> io::Result<()> {
     let mut pause = Duration::from_millis(5);
     loop {
         // Before the look at the buffers: what was written before the stop is then seen by the look.
@@ -173,7 +173,7 @@ fn drain_all(lanes: &mut [Lane], shared: &Shared) -> io::Result<()> {
 }
 
 /// Empties one CPU's buffers; gives how full the fuller one was, from 0 to 1.
-fn drain_lane(lane: &mut Lane, last: bool, shared: &Shared) -> io::Result<f64> {
+fn drain_lane(lane: &mut Lane, last: bool, shared: &SharedState) -> io::Result<f64> {
     let mut fullest = 0.0_f64;
     if let Some(bank) = &mut lane.bank {
         let waiting = bank.reader.waiting(&bank.controls);

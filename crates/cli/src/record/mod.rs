@@ -57,7 +57,8 @@ pub fn run(options: &RecordOptions) -> Result<(), Failure> {
     let mut child = if options.command.is_empty() { None } else { Some(Child::held(&options.command)?) };
     let stop = Stop::on_signals()?;
     targets.make()?;
-    let begun = Running::begin(options, plan.as_ref(), tracefs.ok().as_ref(), child.as_ref(), &targets);
+    let begun =
+        RunningRecorders::begin(options, plan.as_ref(), tracefs.ok().as_ref(), child.as_ref(), &targets);
     let mut running = begun.inspect_err(|_| targets.unmake())?;
     report.started(plan.as_ref(), &running, target);
     if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
@@ -121,13 +122,13 @@ impl Targets {
 
 /// What is being recorded.
 #[derive(Debug)]
-struct Running {
+struct RunningRecorders {
     kernel: Option<Recording>,
     user: Option<UserRecording>,
     started: MonotonicNs,
 }
 
-impl Running {
+impl RunningRecorders {
     /// Switches both on, or neither.
     fn begin(
         options: &RecordOptions,
@@ -135,13 +136,13 @@ impl Running {
         tracefs: Option<&Tracefs>,
         child: Option<&Child>,
         targets: &Targets,
-    ) -> Result<Running, Failure> {
+    ) -> Result<RunningRecorders, Failure> {
         let user = targets.user.as_deref().map(|target| UserRecording::start(options, target)).transpose()?;
         let kernel = match (plan, &targets.kernel) {
             (Some(plan), Some(target)) => Some(Recording::start(options, plan, tracefs, child, target)?),
             _ => None,
         };
-        Ok(Running { kernel, user, started: monotonic_now() })
+        Ok(RunningRecorders { kernel, user, started: monotonic_now() })
     }
 
     fn has_failed(&self) -> bool {
@@ -185,7 +186,7 @@ fn own_cpu_us() -> Option<u64> {
 fn wait(
     options: &RecordOptions,
     stop: &Stop,
-    running: &mut Running,
+    running: &mut RunningRecorders,
     child: &mut Option<Child>,
     report: &Report,
 ) {

@@ -42,7 +42,7 @@ recorded, so that the time of each CPU adds up."
 
 /// The recorders of the kernel that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum By {
+pub enum RecorderArg {
     /// eBPF where it loses nothing, ftrace for the rest
     Auto,
     /// ftrace alone
@@ -133,8 +133,8 @@ pub struct RecordOptions {
     #[arg(long)]
     pub with_self: bool,
     /// Which recorders of the kernel may be used
-    #[arg(long, value_enum, default_value_t = By::Auto)]
-    pub by: By,
+    #[arg(long, value_enum, default_value_t = RecorderArg::Auto)]
+    pub by: RecorderArg,
     /// Run the threads that empty the buffers with this real-time priority (SCHED_FIFO), so that other real-time tasks do
     /// not starve them
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
@@ -173,7 +173,7 @@ impl RecordOptions {
             ("--cpu", self.cpu.is_some()),
             ("--buffer", self.buffer.is_some()),
             ("--with-self", self.with_self),
-            ("--by", self.by != By::Auto),
+            ("--by", self.by != RecorderArg::Auto),
         ];
         match given.iter().find(|(_, given)| *given) {
             None => Ok(()),

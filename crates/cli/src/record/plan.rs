@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From the arguments to which recorder takes which tracepoint. Everything that can be refused is refused here.
 
-use super::options::{By, RecordOptions};
+use super::options::{RecordOptions, RecorderArg};
 use crate::exit::Failure;
 use rtscope_abi as abi;
 use rtscope_ftrace::format::{EventFormat, Field, FieldKind, Meaning, Scalar};
@@ -53,7 +53,7 @@ pub struct Call {
 #[derive(Debug, Default)]
 pub struct Plan {
     /// By eBPF.
-    pub hot: Vec<&'static ProgramSpec>,
+    pub built_in: Vec<&'static ProgramSpec>,
     /// System calls by eBPF.
     pub calls: Vec<Call>,
     /// By ftrace.
@@ -69,7 +69,7 @@ pub struct Plan {
 impl Plan {
     /// Decides. `tracefs`: what the kernel has; `None` when that cannot be read, which leaves eBPF's own set.
     pub fn new(options: &RecordOptions, tracefs: Option<&Tracefs>) -> Result<Plan, Failure> {
-        let asked = if options.kernel.is_empty() { hot_set() } else { options.kernel.clone() };
+        let asked = if options.kernel.is_empty() { built_in_events() } else { options.kernel.clone() };
         let patterns = Patterns::parse_all(&asked).map_err(|error| Failure::Usage(error.to_string()))?;
         let there = available(tracefs)?;
         let names = || there.iter().map(|event| (event.system.as_str(), event.name.as_str()));
@@ -90,8 +90,8 @@ impl Plan {
         let mut plan = Plan { filters, without_ebpf: why_not_ebpf(options), ..Plan::default() };
         let tracefs_for_calls = tracefs.filter(|_| plan.can_take_calls(&wanted));
         for event in wanted {
-            if let Some(spec) = plan.hot_program(&event) {
-                plan.hot.push(spec);
+            if let Some(spec) = plan.built_in_program(&event) {
+                plan.built_in.push(spec);
             } else if let Some(call) = tracefs_for_calls.and_then(|tracefs| call_of(tracefs, &event)) {
                 plan.calls.push(call);
             } else {
@@ -104,7 +104,7 @@ impl Plan {
     }
 
     /// The program that records this event, if eBPF does.
-    fn hot_program(&self, event: &EventName) -> Option<&'static ProgramSpec> {
+    fn built_in_program(&self, event: &EventName) -> Option<&'static ProgramSpec> {
         let filtered = self.filters.iter().any(|filter| filter.event == *event);
         let spec =
             PROGRAMS.iter().find(|spec| spec.system == event.system && spec.tracepoint == event.name)?;
@@ -120,7 +120,8 @@ impl Plan {
 
     /// Which arguments are texts: pointers to characters that are not data of a given length.
     fn choose_paths(&mut self, options: &RecordOptions, tracefs: Option<&Tracefs>) -> Result<(), Failure> {
-        let Some(tracefs) = tracefs.filter(|_| options.by == By::Auto && caps::stream_missing().is_none())
+        let Some(tracefs) =
+            tracefs.filter(|_| options.by == RecorderArg::Auto && caps::stream_missing().is_none())
         else {
             return Ok(());
         };
@@ -212,9 +213,9 @@ fn is_text(field: &Field) -> bool {
 }
 
 /// What eBPF records, as patterns.
-fn hot_set() -> Vec<String> {
-    let hot = PROGRAMS.iter().filter(|spec| spec.interrupts_off);
-    hot.map(|spec| format!("{}:{}", spec.system, spec.tracepoint)).collect()
+fn built_in_events() -> Vec<String> {
+    let built_in = PROGRAMS.iter().filter(|spec| spec.interrupts_off);
+    built_in.map(|spec| format!("{}:{}", spec.system, spec.tracepoint)).collect()
 }
 
 /// All tracepoints, sorted.
@@ -229,8 +230,9 @@ fn available(tracefs: Option<&Tracefs>) -> Result<Vec<EventName>, Failure> {
             .collect(),
         None => {
             let tracepoints = caps::Tracepoints::read();
-            let hot = PROGRAMS.iter().filter(|spec| spec.interrupts_off && tracepoints.has(spec.tracepoint));
-            hot.map(|spec| name(spec.system, spec.tracepoint)).collect()
+            let built_in =
+                PROGRAMS.iter().filter(|spec| spec.interrupts_off && tracepoints.has(spec.tracepoint));
+            built_in.map(|spec| name(spec.system, spec.tracepoint)).collect()
         }
     };
     Ok(there.into_iter().collect())
@@ -240,7 +242,7 @@ fn available(tracefs: Option<&Tracefs>) -> Result<Vec<EventName>, Failure> {
 fn why_not_ebpf(options: &RecordOptions) -> Option<String> {
     let limited =
         !options.pid.is_empty() || options.only_command || options.comm.is_some() || options.cpu.is_some();
-    if options.by == By::Ftrace {
+    if options.by == RecorderArg::Ftrace {
         Some("--by ftrace".to_string())
     } else if limited {
         Some("only some tasks or CPUs are to be recorded".to_string())

@@ -96,7 +96,7 @@ impl Recording {
     }
 
     /// Bytes in the spool, and records that eBPF had to leave out.
-    pub fn so_far(&self) -> (u64, u64) {
+    pub fn progress(&self) -> (u64, u64) {
         let lost = |ebpf: &Ebpf| -> u64 {
             let cpus = 0..ebpf.controls.cpus();
             cpus.flat_map(|cpu| lost_events(&ebpf.controls, cpu)).map(|(_, count)| count).sum()
@@ -270,10 +270,10 @@ fn names_tasks(spec: &ProgramSpec) -> bool {
 }
 
 fn ebpf_config(options: &RecordOptions, plan: &Plan) -> Option<EbpfConfig> {
-    if plan.hot.is_empty() && plan.paths.is_empty() && plan.calls.is_empty() {
+    if plan.built_in.is_empty() && plan.paths.is_empty() && plan.calls.is_empty() {
         return None;
     }
-    let mut programs = plan.hot.clone();
+    let mut programs = plan.built_in.clone();
     programs.extend(PROGRAMS.iter().filter(|spec| names_tasks(spec)));
     let stream = StreamConfig {
         paths: plan.paths.iter().map(|path| (path.number, path.arguments)).collect(),
@@ -297,7 +297,7 @@ fn set_up_ebpf(config: &EbpfConfig, plan: &Plan) -> Result<(Ebpf, Memory), Failu
     let memory = programs.memory(config)?;
     let controls = Arc::new(memory.controls.share());
     let misses_before = programs.recursion_misses();
-    let (asked, calls) = (plan.hot.clone(), !plan.calls.is_empty());
+    let (asked, calls) = (plan.built_in.clone(), !plan.calls.is_empty());
     Ok((Ebpf { programs, controls, asked, calls, misses_before }, memory))
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a recording says: notes and progress on standard error, the account at the end on standard output.
 
-use super::Running;
+use super::RunningRecorders;
 use super::plan::Plan;
 use super::recorder::Recording;
 use crate::exit::Failure;
@@ -42,7 +42,7 @@ impl Report {
     }
 
     /// Says what is recorded, by whom, where to.
-    pub fn started(&self, plan: Option<&Plan>, running: &Running, target: &Path) {
+    pub fn started(&self, plan: Option<&Plan>, running: &RunningRecorders, target: &Path) {
         if let Some(user) = &running.user {
             user.introduce(target);
         }
@@ -53,7 +53,7 @@ impl Report {
 
     fn started_kernel(&self, plan: &Plan, recording: &Recording, target: &Path) {
         let mut who = Vec::new();
-        let by_ebpf = plan.hot.len() + plan.calls.len();
+        let by_ebpf = plan.built_in.len() + plan.calls.len();
         if by_ebpf > 0 {
             who.push(format!("{by_ebpf} by eBPF"));
         }
@@ -66,7 +66,7 @@ impl Report {
             recording.cpus(),
             target.display()
         ));
-        if let Some(reason) = plan.without_ebpf.as_ref().filter(|_| plan.hot.is_empty()) {
+        if let Some(reason) = plan.without_ebpf.as_ref().filter(|_| plan.built_in.is_empty()) {
             note(&format!("rtscope: eBPF is not used: {}", clean(reason)));
         }
         if recording.leaves_itself_out() {
@@ -77,14 +77,14 @@ impl Report {
     }
 
     /// A line that is written over and over, on a terminal.
-    pub fn progress(&self, now: MonotonicNs, running: &Running) {
+    pub fn progress(&self, now: MonotonicNs, running: &RunningRecorders) {
         let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (last_ns, last_bytes, last_events) = *last;
         if !self.terminal || now.0 < last_ns.saturating_add(PROGRESS_NS) {
             return;
         }
-        let kernel = running.kernel.as_ref().map(Recording::so_far).unwrap_or_default();
-        let user = running.user.as_ref().map(|user| user.so_far()).unwrap_or_default();
+        let kernel = running.kernel.as_ref().map(Recording::progress).unwrap_or_default();
+        let user = running.user.as_ref().map(|user| user.progress()).unwrap_or_default();
         let (bytes, lost) = (kernel.0 + user.bytes, kernel.1.saturating_add(user.lost));
         let seconds = now.since(running.started) as f64 / 1e9;
         let rate = bytes.saturating_sub(last_bytes) as f64 / (now.0 - last_ns) as f64 * 1e3;

@@ -34,14 +34,14 @@ const BUFFER_MAX: usize = rtscope_abi::program::RTU_RING_BYTES_MAX as usize;
 /// A recording under way. When it is dropped without [`UserRecording::stop`], programs are switched off, and nothing is kept.
 #[derive(Debug)]
 pub struct UserRecording {
-    thread: Option<JoinHandle<Ended>>,
-    shared: Arc<Shared>,
+    thread: Option<JoinHandle<RecordingEnd>>,
+    shared: Arc<SharedState>,
     patterns: String,
 }
 
 /// For the progress line.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SoFar {
+pub struct RecordingProgress {
     pub bytes: u64,
     pub events: u64,
     pub lost: u64,
@@ -50,7 +50,7 @@ pub struct SoFar {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedState {
     stop: AtomicBool,
     /// Ends the thread's sleep.
     wake: EventFd,
@@ -64,7 +64,7 @@ struct Shared {
 
 /// What the thread leaves.
 #[derive(Debug)]
-struct Ended {
+struct RecordingEnd {
     spool: UserSpoolWriter,
     /// `None`: it could not go on.
     end: Option<UserEnd>,
@@ -90,7 +90,8 @@ impl UserRecording {
         for (uid, pid) in &programs.busy {
             note(&format!("rtscope: programs of user {uid} are recorded by process {pid}, not by this one"));
         }
-        let shared = Shared::new().map_err(|error| Failure::doing("making an event descriptor", error))?;
+        let shared =
+            SharedState::new().map_err(|error| Failure::doing("making an event descriptor", error))?;
         let shared = Arc::new(shared);
         let theirs = Arc::clone(&shared);
         let (fifo, blocking) = (options.fifo, options.blocking);
@@ -118,9 +119,9 @@ impl UserRecording {
     }
 
     /// For the progress line.
-    pub fn so_far(&self) -> SoFar {
+    pub fn progress(&self) -> RecordingProgress {
         // ORDER: relaxed; numbers for people.
-        SoFar {
+        RecordingProgress {
             bytes: self.shared.bytes.load(Ordering::Relaxed),
             events: self.shared.events.load(Ordering::Relaxed),
             lost: self.shared.lost.load(Ordering::Relaxed),
@@ -142,7 +143,7 @@ impl UserRecording {
 }
 
 impl UserRecording {
-    fn join(&mut self) -> Option<Ended> {
+    fn join(&mut self) -> Option<RecordingEnd> {
         // ORDER: relaxed; the thread acts on nothing else that this one has written.
         self.shared.stop.store(true, Ordering::Relaxed);
         // It only fails when it is set already.
@@ -173,22 +174,22 @@ pub(super) fn settings(options: &RecordOptions) -> Result<Settings, Failure> {
 fn work(
     mut programs: Programs,
     mut spool: UserSpoolWriter,
-    shared: &Shared,
+    shared: &SharedState,
     fifo: Option<u8>,
     blocking: bool,
-) -> Ended {
+) -> RecordingEnd {
     let result = fifo
         .map_or(Ok(()), crate::realtime::become_fifo)
         .and_then(|()| collect(&mut programs, &mut spool, shared, blocking));
     match result {
         Ok(()) => {
             let end = UserEnd::of(monotonic_now().0, &programs.reports());
-            Ended { spool, end: Some(end), failure: None }
+            RecordingEnd { spool, end: Some(end), failure: None }
         }
         Err(error) => {
             // ORDER: relaxed; see has_failed().
             shared.failed.store(true, Ordering::Relaxed);
-            Ended { spool, end: None, failure: Some(error) }
+            RecordingEnd { spool, end: None, failure: Some(error) }
         }
     }
 }
@@ -196,7 +197,7 @@ fn work(
 fn collect(
     programs: &mut Programs,
     spool: &mut UserSpoolWriter,
-    shared: &Shared,
+    shared: &SharedState,
     blocking: bool,
 ) -> io::Result<()> {
     let mut pace = Pace::new(blocking);
@@ -231,9 +232,9 @@ fn collect(
     }
 }
 
-impl Shared {
-    fn new() -> io::Result<Shared> {
-        Ok(Shared {
+impl SharedState {
+    fn new() -> io::Result<SharedState> {
+        Ok(SharedState {
             stop: AtomicBool::default(),
             wake: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             failed: AtomicBool::default(),
@@ -246,7 +247,7 @@ impl Shared {
     }
 }
 
-fn publish(programs: &Programs, spool: &UserSpoolWriter, shared: &Shared) {
+fn publish(programs: &Programs, spool: &UserSpoolWriter, shared: &SharedState) {
     // ORDER: relaxed; numbers for people.
     shared.bytes.store(spool.bytes(), Ordering::Relaxed);
     shared.events.store(spool.events(), Ordering::Relaxed);

@@ -87,7 +87,7 @@ fn whole(system: &System, journal: &Journal) -> Result<(Cpus, Cpus), Failure> {
     }
     let down = health.problems.iter().find(|problem| problem.is_down);
     match down.filter(|_| health.rt.is_empty() || health.others.is_empty()) {
-        Some(problem) => Err(Failure::Broken(format!("every check fails: {}", problem.what))),
+        Some(problem) => Err(Failure::ChecksFailed(format!("every check fails: {}", problem.what))),
         None => Ok((health.rt, health.others)),
     }
 }
@@ -166,7 +166,7 @@ impl Watch<'_> {
             (0, unknown) => Err(Failure::Failed(format!(
                 "{unknown} checks are unknown, since events were lost; use a larger --buffer"
             ))),
-            (broken, _) => Err(Failure::Broken(format!("{broken} checks failed"))),
+            (broken, _) => Err(Failure::ChecksFailed(format!("{broken} checks failed"))),
         }
     }
 }

@@ -8,7 +8,7 @@
 //!   kernel/        the CTF trace (babeltrace2 and Trace Compass open it)
 //! ```
 
-use super::beside::Part;
+use super::ftrace::FtracePart;
 use crate::exit::Failure;
 use crate::flight::UserPart;
 use crate::schema::SNAPSHOT;
@@ -59,7 +59,7 @@ pub struct TriggerFile {
 }
 
 /// What is saved: the kernel's events, those of ftrace beside them, and those of programs.
-pub type Evidence<'a> = (&'a Recording, Option<&'a Part>, Option<&'a UserPart>);
+pub type Evidence<'a> = (&'a Recording, Option<&'a FtracePart>, Option<&'a UserPart>);
 
 /// Writes the directory; nothing is left of it when that fails. False: somebody else (a second watch that saves in the same
 /// directory) has taken the name.

@@ -5,10 +5,10 @@
 //! (64 per CPU) is not overrun, which would be counted.
 
 use super::backlog::Backlog;
-use super::beside::{Beside, Part};
+use super::ftrace::{FtracePart, FtraceRecorder};
 use super::plan::Plan;
 use super::report::{Report, Summary};
-use super::writer::{Done, Job, Settings, Writer, in_order};
+use super::writer::{FinishedJob, Job, Settings, Writer, in_order};
 use crate::command::Child;
 use crate::exit::Failure;
 use crate::flight::{ProgramFlight, UserPart};
@@ -37,7 +37,7 @@ const PATIENCE_NS: u64 = 1_500_000_000;
 pub struct Listener {
     ebpf: EbpfPrograms,
     recorder: FlightRecorder,
-    beside: Option<Beside>,
+    ftrace: Option<FtraceRecorder>,
     programs: Option<ProgramFlight>,
     writer: Writer,
     report: Arc<Report>,
@@ -57,7 +57,7 @@ impl Listener {
     pub fn new(
         plan: Plan,
         ebpf: EbpfPrograms,
-        (beside, programs): (Option<Beside>, Option<ProgramFlight>),
+        (ftrace, programs): (Option<FtraceRecorder>, Option<ProgramFlight>),
         report: Report,
     ) -> Result<Listener, Failure> {
         let recorder = FlightRecorder::new(ebpf.memory(&plan.ebpf)?, ebpf.started());
@@ -75,7 +75,7 @@ impl Listener {
         Ok(Listener {
             ebpf,
             recorder,
-            beside,
+            ftrace,
             programs,
             writer,
             report,
@@ -98,7 +98,7 @@ impl Listener {
             if stop.asked() || over || child.as_mut().is_some_and(Child::has_ended) {
                 return;
             }
-            if let Err(failure) = self.turn(now) {
+            if let Err(failure) = self.poll(now) {
                 crate::output::note(&format!("rtscope: {failure}; the watch ends here"));
                 self.failure = Some(failure);
                 return;
@@ -112,10 +112,10 @@ impl Listener {
         if busy { POLL_BUSY } else { POLL_IDLE }
     }
 
-    fn turn(&mut self, now: MonotonicNs) -> Result<(), Failure> {
+    fn poll(&mut self, now: MonotonicNs) -> Result<(), Failure> {
         self.take_reports();
         if let Some(done) = self.writer.poll()? {
-            self.take_done(done);
+            self.take_finished(done);
         }
         if now >= self.next_slow {
             self.next_slow = now.plus(SLOW_NS);
@@ -154,8 +154,8 @@ impl Listener {
         let wanted = MonotonicNs(trigger.detected_ns).minus(self.plan.pre_ns);
         let snapshot = self.recorder.take(trigger, earliest(&late, wanted));
         let trace = snapshot.window(self.plan.pre_ns, origin);
-        let part = match &mut self.beside {
-            Some(beside) => Some(beside.freeze(trace.from, trace.until)?),
+        let part = match &mut self.ftrace {
+            Some(ftrace) => Some(ftrace.freeze(trace.from, trace.until)?),
             None => None,
         };
         let user = self.programs.as_ref().map(|programs| programs.freeze(trace.from, trace.until));
@@ -177,7 +177,7 @@ impl Listener {
         &mut self,
         snapshot: Snapshot,
         trace: Option<Window>,
-        (part, user): (Option<Part>, Option<UserPart>),
+        (part, user): (Option<FtracePart>, Option<UserPart>),
         late: Vec<LateResponse>,
     ) -> Result<(), Failure> {
         let tasks = self.ebpf.dump_tasks()?;
@@ -189,7 +189,7 @@ impl Listener {
         self.writer.give(Job { snapshot, trace, part, user, window, tasks, irqs: interrupts(), misses, late })
     }
 
-    fn take_done(&mut self, done: Done) {
+    fn take_finished(&mut self, done: FinishedJob) {
         self.summary.snapshots += u64::from(done.snapshot.generation != 0);
         self.summary.failed_snapshots += u64::from(done.failed);
         self.recorder.recycle(done.snapshot);
@@ -208,7 +208,7 @@ impl Listener {
             ));
         }
         while self.recorder.is_armed() && (monotonic_now() < deadline || !self.writer.is_free()) {
-            self.turn(monotonic_now())?;
+            self.poll(monotonic_now())?;
             std::thread::sleep(POLL_BUSY);
         }
         self.ebpf.enable(false);
@@ -230,11 +230,11 @@ impl Listener {
     /// At the end: what the banks still hold explains the late responses since the last snapshot.
     fn explain_the_rest(&mut self) -> Result<(), Failure> {
         if let Some(done) = self.writer.wait()? {
-            self.take_done(done);
+            self.take_finished(done);
         }
         self.explain_without_snapshot()?;
         for done in self.writer.finish() {
-            self.take_done(done);
+            self.take_finished(done);
         }
         Ok(())
     }

@@ -5,8 +5,8 @@
 //! own, decodes, explains and saves; `report` prints. The kernel side does the catching: the listener may be late.
 
 mod backlog;
-mod beside;
 pub mod files;
+mod ftrace;
 mod listener;
 mod memory;
 mod plan;
@@ -19,36 +19,36 @@ use crate::command::Child;
 use crate::exit::Failure;
 use crate::flight::ProgramFlight;
 use crate::stop::Stop;
-use beside::Beside;
+use ftrace::FtraceRecorder;
 use listener::Listener;
 use plan::Plan;
 use report::Report;
 use rtscope_kernel::EbpfPrograms;
-use sweep::InUse;
+use sweep::DirectoryUse;
 
 /// Watches until a signal, the duration, or COMMAND's end.
 pub fn run(options: ResponseOptions) -> Result<(), Failure> {
     memory::keep_one_pool();
     let mut plan = Plan::new(options)?;
     let fail_if_late = plan.fail_if_late;
-    let _use = plan.snapshot_dir.as_deref().map(InUse::enter);
+    let _use = plan.snapshot_dir.as_deref().map(DirectoryUse::enter);
     let mut child = if plan.command.is_empty() { None } else { Some(Child::held(&plan.command)?) };
     if let Some(child) = &child {
         plan.target_command(child.pid());
     }
     let stop = Stop::on_signals()?;
-    let beside = Beside::start(&plan.kernel, plan.bank_bytes())?;
-    let programs = ProgramFlight::beside(&plan.user, plan.pre_ns.saturating_add(plan.post_ns))?;
+    let ftrace = FtraceRecorder::start(&plan.kernel, plan.bank_bytes())?;
+    let programs = ProgramFlight::for_watch(&plan.user, plan.pre_ns.saturating_add(plan.post_ns))?;
     let ebpf = EbpfPrograms::start(&plan.ebpf)?;
     let report = Report::new(&plan)?;
     report.started(&plan, &ebpf);
-    if let Some(beside) = &beside {
-        report.beside(beside.number());
+    if let Some(ftrace) = &ftrace {
+        report.tracepoints_recorded(ftrace.number());
     }
     if let Some(programs) = &programs {
-        report.beside_programs(programs.number());
+        report.programs_recorded(programs.number());
     }
-    let mut listener = Listener::new(plan, ebpf, (beside, programs), report)?;
+    let mut listener = Listener::new(plan, ebpf, (ftrace, programs), report)?;
     if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
         child.release();
     }

@@ -29,7 +29,7 @@ pub struct Report {
     target: String,
     threshold_ns: u64,
     waits_for_target: AtomicBool,
-    history_said: AtomicBool,
+    history_reported: AtomicBool,
 }
 
 /// What is collected for the end.
@@ -67,17 +67,17 @@ impl Report {
             target: plan.target_text(),
             threshold_ns: plan.threshold_ns,
             waits_for_target: AtomicBool::new(false),
-            history_said: AtomicBool::new(false),
+            history_reported: AtomicBool::new(false),
         })
     }
 
     /// Says that programs record, too.
-    pub fn beside_programs(&self, programs: u32) {
+    pub fn programs_recorded(&self, programs: u32) {
         note(&format!("rtscope: snapshots also have events of instrumented programs ({programs} run now)"));
     }
 
     /// Says that ftrace records, too.
-    pub fn beside(&self, tracepoints: usize) {
+    pub fn tracepoints_recorded(&self, tracepoints: usize) {
         note(&format!("rtscope: snapshots also have {tracepoints} tracepoints that ftrace records"));
     }
 
@@ -138,7 +138,7 @@ impl Report {
             }
         }
         // ORDER: relaxed, as above.
-        if !self.history_said.swap(true, Ordering::Relaxed) {
+        if !self.history_reported.swap(true, Ordering::Relaxed) {
             self.held_history(recorder, plan.pre_ns, plan.bank_bytes());
         }
     }

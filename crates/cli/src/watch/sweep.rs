@@ -13,21 +13,21 @@ use std::path::Path;
 
 /// A directory for snapshots while a watch uses it.
 #[derive(Debug)]
-pub struct InUse {
+pub struct DirectoryUse {
     _lock: Option<Flock<File>>,
 }
 
-impl InUse {
+impl DirectoryUse {
     /// Removes what killed runs left, if nobody else uses the directory, and marks it as used. A file system without locks is
     /// used without: nothing is removed then.
-    pub fn enter(dir: &Path) -> InUse {
+    pub fn enter(dir: &Path) -> DirectoryUse {
         let open = || File::open(dir).ok();
         if let Some(alone) = open().and_then(|file| lock(file, FlockArg::LockExclusiveNonblock)) {
             remove_leftovers(dir);
             drop(alone);
         }
         // Waits only while another watch that begins is removing leftovers.
-        InUse { _lock: open().and_then(|file| lock(file, FlockArg::LockShared)) }
+        DirectoryUse { _lock: open().and_then(|file| lock(file, FlockArg::LockShared)) }
     }
 }
 
@@ -93,12 +93,12 @@ mod tests {
     fn leftovers_stay_while_another_watch_uses_the_folder() {
         let dir = tempfile::tempdir().unwrap();
         let leftover = dir.path().join(".20261120T234107Z-1.0123456789abcdef0123456789abcdef.partial");
-        let other = InUse::enter(dir.path());
+        let other = DirectoryUse::enter(dir.path());
         fs::create_dir(&leftover).unwrap();
-        drop(InUse::enter(dir.path()));
+        drop(DirectoryUse::enter(dir.path()));
         assert!(leftover.exists());
         drop(other);
-        drop(InUse::enter(dir.path()));
+        drop(DirectoryUse::enter(dir.path()));
         assert!(!leftover.exists());
     }
 }

@@ -4,8 +4,8 @@
 //! There is at most one snapshot under way. While it is, the frozen banks of the next one simply stay frozen; the kernel
 //! side goes on recording in the other banks and counts the triggers that found none free.
 
-use super::beside::Part;
 use super::files::{self, TriggerFile};
+use super::ftrace::FtracePart;
 use super::memory::give_back;
 use super::report::{Report, explanation_file};
 use crate::exit::Failure;
@@ -27,7 +27,7 @@ pub struct Job {
     /// What the trace shall cover; `None`: this is for explanations only, nothing is saved.
     pub trace: Option<Window>,
     /// What ftrace held of that, if it records.
-    pub part: Option<Part>,
+    pub part: Option<FtracePart>,
     /// What programs' rings held of that, if they record.
     pub user: Option<UserPart>,
     /// What is decoded: the trace, and before it the late responses since the last snapshot.
@@ -44,7 +44,7 @@ pub struct Job {
 
 /// What became of a snapshot.
 #[derive(Debug)]
-pub struct Done {
+pub struct FinishedJob {
     /// Its memory, for the next one.
     pub snapshot: Snapshot,
     /// Explanations of the late responses in it.
@@ -70,7 +70,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Writer {
     jobs: Option<SyncSender<Job>>,
-    done: Receiver<Done>,
+    done: Receiver<FinishedJob>,
     thread: Option<JoinHandle<()>>,
     under_way: bool,
 }
@@ -109,7 +109,7 @@ impl Writer {
     }
 
     /// What it has finished, if anything. A thread that died is an error, never a silent end of saving.
-    pub fn poll(&mut self) -> Result<Option<Done>, Failure> {
+    pub fn poll(&mut self) -> Result<Option<FinishedJob>, Failure> {
         match self.done.try_recv() {
             Ok(done) => {
                 self.under_way = false;
@@ -123,7 +123,7 @@ impl Writer {
     }
 
     /// Waits for what is under way.
-    pub fn wait(&mut self) -> Result<Option<Done>, Failure> {
+    pub fn wait(&mut self) -> Result<Option<FinishedJob>, Failure> {
         if !self.under_way {
             return Ok(None);
         }
@@ -133,9 +133,9 @@ impl Writer {
     }
 
     /// Waits for what is under way, and ends the thread.
-    pub fn finish(&mut self) -> Vec<Done> {
+    pub fn finish(&mut self) -> Vec<FinishedJob> {
         self.jobs = None;
-        let rest: Vec<Done> = self.done.iter().collect();
+        let rest: Vec<FinishedJob> = self.done.iter().collect();
         if let Some(thread) = self.thread.take() {
             // It panicked: its message is on standard error already.
             let _ = thread.join();
@@ -145,7 +145,7 @@ impl Writer {
     }
 }
 
-fn work(mut job: Job, settings: &Settings, report: &Report) -> Done {
+fn work(mut job: Job, settings: &Settings, report: &Report) -> FinishedJob {
     let mut recording = {
         let (tasks, irqs) = (std::mem::take(&mut job.tasks), std::mem::take(&mut job.irqs));
         job.snapshot.decode(job.window, tasks, irqs)
@@ -167,7 +167,7 @@ fn work(mut job: Job, settings: &Settings, report: &Report) -> Done {
             false
         }
     };
-    Done { snapshot: job.snapshot, explanations, failed }
+    FinishedJob { snapshot: job.snapshot, explanations, failed }
 }
 
 /// Saves a snapshot, if that was asked for, and prints it. False when it could not be saved.

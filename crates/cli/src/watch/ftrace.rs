@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// ftrace beside the flight recorder.
 #[derive(Debug)]
-pub struct Beside {
+pub struct FtraceRecorder {
     flight: FlightInstances,
     tracepoints: Arc<Tracepoints>,
     /// From here on the instance that records now has everything.
@@ -27,7 +27,7 @@ pub struct Beside {
 
 /// ftrace's part of a snapshot.
 #[derive(Debug)]
-pub struct Part {
+pub struct FtracePart {
     /// How to read it.
     pub tracepoints: Arc<Tracepoints>,
     /// What was held.
@@ -36,9 +36,9 @@ pub struct Part {
     pub losses: Vec<Loss>,
 }
 
-impl Beside {
+impl FtraceRecorder {
     /// Starts recording; `None` when no tracepoints were asked for that eBPF does not record anyway.
-    pub fn start(patterns: &[String], buffer_bytes: usize) -> Result<Option<Beside>, Failure> {
+    pub fn start(patterns: &[String], buffer_bytes: usize) -> Result<Option<FtraceRecorder>, Failure> {
         if patterns.is_empty() {
             return Ok(None);
         }
@@ -62,7 +62,7 @@ impl Beside {
         }
         let session = describe(&tracefs, &flight, &events)?;
         let tracepoints = Tracepoints::new(&session).map_err(|error| Failure::Failed(error.to_string()))?;
-        Ok(Some(Beside { flight, tracepoints: Arc::new(tracepoints), since, number: events.len() }))
+        Ok(Some(FtraceRecorder { flight, tracepoints: Arc::new(tracepoints), since, number: events.len() }))
     }
 
     /// How many tracepoints it records.
@@ -71,7 +71,7 @@ impl Beside {
     }
 
     /// Goes on in the other bank and gives what the one before held of the window.
-    pub fn freeze(&mut self, from: MonotonicNs, until: MonotonicNs) -> Result<Part, Failure> {
+    pub fn freeze(&mut self, from: MonotonicNs, until: MonotonicNs) -> Result<FtracePart, Failure> {
         let since = self.since;
         // Before the swap: the other bank is on from a moment later.
         let next_since = monotonic_now().plus(SWITCH_ON_NS);
@@ -85,7 +85,7 @@ impl Beside {
         let losses = losses.collect();
         let cpus = frozen.into_iter().map(|pages| (CpuId(pages.cpu), pages.pages)).collect();
         let pages = Pages { cpus, from: from.max(since), until };
-        Ok(Part { tracepoints: Arc::clone(&self.tracepoints), pages, losses })
+        Ok(FtracePart { tracepoints: Arc::clone(&self.tracepoints), pages, losses })
     }
 }
 
@@ -102,10 +102,10 @@ fn choose(patterns: &[String], tracefs: &Tracefs) -> Result<Vec<EventName>, Fail
             "-k {first}: there is no such tracepoint here; rtscope list -k lists them"
         )));
     }
-    let hot = |event: &EventName| {
+    let built_in = |event: &EventName| {
         PROGRAMS.iter().any(|spec| spec.system == event.system && spec.tracepoint == event.name)
     };
-    let wanted = |event: &EventName| patterns.matches(&event.system, &event.name) && !hot(event);
+    let wanted = |event: &EventName| patterns.matches(&event.system, &event.name) && !built_in(event);
     Ok(there.into_iter().filter(wanted).collect())
 }
 
