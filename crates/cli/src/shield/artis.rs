@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope shield create --mode artis`: what must be so before a scheduler can lend the CPUs, and starting the process that holds
-//! it (`keep`).
+//! it (`keeper`).
 
-use super::keep;
+use super::keeper;
 use super::options::RunOptions;
-use super::weights::Ignored;
+use super::weights::IgnoredSettings;
 use crate::exit::Failure;
 use crate::output::note;
 use rtscope_artis::probe;
@@ -29,7 +29,7 @@ const PREEMPTION: &str = "/sys/kernel/debug/sched/preempt";
 pub fn create(system: &System, plan: &Plan) -> Result<Journal, Failure> {
     check(system, plan)?;
     let journal = apply::create_kept(system, plan, |journal| start(system, journal))?;
-    let ignored = Ignored::find(system);
+    let ignored = IgnoredSettings::find(system);
     if !ignored.is_empty() {
         // Groups have the names that anybody gave them.
         note(&format!("rtscope: {}", rtscope_view::clean(&ignored.to_string())));
@@ -115,7 +115,7 @@ fn start(system: &System, journal: &mut Journal) -> Result<(), Error> {
     journal.keeper = Some(Keeper::new(system, child.id() as i32)?);
     journal.save(system)?;
     let said = talk(&mut child).map_err(failed)?;
-    match said.strip_prefix(keep::READY).map(|id| id.trim().parse::<u32>()) {
+    match said.strip_prefix(keeper::READY).map(|id| id.trim().parse::<u32>()) {
         Some(Ok(id)) => {
             if let Some(keeper) = &mut journal.keeper {
                 keeper.counts = Some(id);
@@ -142,7 +142,7 @@ fn talk(child: &mut Child) -> std::io::Result<String> {
     let (Some(mut to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
         return Ok("it cannot be talked to".to_owned());
     };
-    to.write_all(keep::GO.as_bytes())?;
+    to.write_all(keeper::GO.as_bytes())?;
     let mut line = String::new();
     BufReader::new(from).read_line(&mut line)?;
     if line.is_empty() {
@@ -180,7 +180,8 @@ pub struct Status {
     /// Why it does not run any more.
     fallen: Option<String>,
     /// Whether the CPUs are isolated instead.
-    apart: bool,
+    #[serde(rename = "apart")]
+    isolated: bool,
 }
 
 /// How the scheduler of this shield is; `None`: it has none.
@@ -190,14 +191,14 @@ pub fn status(system: &System, journal: &Journal) -> Option<Status> {
         runs: keeper.fallen.is_none() && keeper.lives(system) && running().is_some(),
         keeper: keeper.process.tid,
         fallen: keeper.fallen.clone(),
-        apart: journal.apart != Isolation::Lent,
+        isolated: journal.apart != Isolation::Lent,
     })
 }
 
 impl fmt::Display for Status {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.fallen, self.runs) {
-            (Some(why), _) if !self.apart => write!(
+            (Some(why), _) if !self.isolated => write!(
                 out,
                 "The scheduler has ended: {why}. The CPUs could NOT be isolated, so any task may run there; it is retried, and {LOG} has \
                  the reason."

@@ -2,9 +2,9 @@
 //! `rtscope shield`: CPUs kept free for real-time work. What is done, and the way back, is in the crate `rtscope-shield`.
 
 mod artis;
-mod keep;
+mod checks;
+mod keeper;
 pub mod options;
-mod promises;
 mod rt0;
 pub mod table;
 mod text;
@@ -64,8 +64,8 @@ pub fn run(options: &ShieldOptions) -> Result<(), Failure> {
         ShieldCommand::Undo(options) => undo(&system, options),
         ShieldCommand::Unit(options) => unit(options),
         ShieldCommand::Top(options) => top::top(&system, options),
-        ShieldCommand::Keep(options) => keep::keep(&system, options),
-        ShieldCommand::Guard(options) => keep::guard(&system, options),
+        ShieldCommand::Keep(options) => keeper::keep(&system, options),
+        ShieldCommand::Guard(options) => keeper::guard(&system, options),
     }
 }
 

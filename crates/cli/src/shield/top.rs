@@ -15,14 +15,14 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// One look at the counters.
-struct Look {
+struct CounterReading {
     at: Instant,
     counts: Vec<Counts>,
     events: Vec<(String, i64)>,
 }
 
-impl Look {
-    fn take(id: u32, cpus: &Cpus) -> Result<Look, Failure> {
+impl CounterReading {
+    fn take(id: u32, cpus: &Cpus) -> Result<CounterReading, Failure> {
         let most = cpus.iter().last().map_or(0, |last| last + 1);
         let counts = counts::read(id, most)?;
         let counts = counts.into_iter().filter(|counts| cpus.contains(counts.cpu)).collect();
@@ -31,14 +31,14 @@ impl Look {
             let (name, number) = line.split_once(' ')?;
             Some((name.to_owned(), number.trim().parse().ok()?))
         };
-        Ok(Look { at: Instant::now(), counts, events: text.lines().filter_map(event).collect() })
+        Ok(CounterReading { at: Instant::now(), counts, events: text.lines().filter_map(event).collect() })
     }
 
-    fn since(&self, before: &Look) -> Look {
+    fn since(&self, before: &CounterReading) -> CounterReading {
         let counts = self.counts.iter().zip(&before.counts).map(|(now, old)| now.since(old)).collect();
         let old = |name: &str| before.events.iter().find(|(known, _)| known == name).map_or(0, |(_, n)| *n);
         let events = self.events.iter().map(|(name, number)| (name.clone(), number - old(name))).collect();
-        Look { at: self.at, counts, events }
+        CounterReading { at: self.at, counts, events }
     }
 }
 
@@ -60,7 +60,7 @@ pub fn top(system: &System, options: &TopOptions) -> Result<(), Failure> {
     let others = Cpus::from_list(&journal.others).map_err(Error::Cpus)?;
     let cpus: Cpus = rt.iter().chain(others.iter()).collect();
     let stop = Stop::on_signals()?;
-    let mut before = Look::take(id, &cpus)?;
+    let mut before = CounterReading::take(id, &cpus)?;
     if options.once {
         show(options.json, &before, None, &rt);
         return Ok(());
@@ -73,7 +73,7 @@ pub fn top(system: &System, options: &TopOptions) -> Result<(), Failure> {
         if !keeper.lives(system) {
             return Err(gone());
         }
-        let now = Look::take(id, &cpus)?;
+        let now = CounterReading::take(id, &cpus)?;
         show(options.json, &now.since(&before), Some(now.at - before.at), &rt);
         before = now;
     }
@@ -81,16 +81,16 @@ pub fn top(system: &System, options: &TopOptions) -> Result<(), Failure> {
 }
 
 /// `window`: the time that this is of; `None`: all since the beginning.
-fn show(as_json: bool, look: &Look, window: Option<Duration>, rt: &Cpus) {
+fn show(as_json: bool, reading: &CounterReading, window: Option<Duration>, rt: &Cpus) {
     if as_json {
-        result(&object(look, window, rt).to_string());
+        result(&object(reading, window, rt).to_string());
     } else {
-        result(&text(look, window, rt));
+        result(&text(reading, window, rt));
     }
 }
 
-fn object(look: &Look, window: Option<Duration>, rt: &Cpus) -> Value {
-    let cpus = look.counts.iter().map(|counts| {
+fn object(reading: &CounterReading, window: Option<Duration>, rt: &Cpus) -> Value {
+    let cpus = reading.counts.iter().map(|counts| {
         let classes = CLASSES.iter().zip(&counts.classes);
         let classes: Map<String, Value> =
             classes.map(|(name, class)| ((*name).to_owned(), json!(class))).collect();
@@ -108,7 +108,8 @@ fn object(look: &Look, window: Option<Duration>, rt: &Cpus) -> Value {
             },
         })
     });
-    let events: Map<String, Value> = look.events.iter().map(|(name, n)| (name.clone(), json!(n))).collect();
+    let events: Map<String, Value> =
+        reading.events.iter().map(|(name, n)| (name.clone(), json!(n))).collect();
     json!({
         "schema": schema::SHIELD_TOP,
         "window_ns": window.map(|window| window.as_nanos() as u64),
@@ -127,7 +128,7 @@ fn time(ns: u64) -> String {
     }
 }
 
-fn text(look: &Look, window: Option<Duration>, rt: &Cpus) -> String {
+fn text(reading: &CounterReading, window: Option<Duration>, rt: &Cpus) -> String {
     let mut text = match window {
         Some(window) => format!("In {}:\n", time(window.as_nanos() as u64)),
         None => "Since the scheduler was loaded:\n".to_owned(),
@@ -137,7 +138,7 @@ fn text(look: &Look, window: Option<Duration>, rt: &Cpus) -> String {
         "{:>5} {:<6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
         "CPU", "class", "ran", "lent", "evicted", "moved", "otherwise", "on way", "refused"
     );
-    for counts in &look.counts {
+    for counts in &reading.counts {
         for (name, class) in CLASSES.iter().zip(&counts.classes) {
             let is_rt = rt.contains(counts.cpu);
             if *class != ClassCounts::default() || is_rt {
@@ -145,7 +146,7 @@ fn text(look: &Look, window: Option<Duration>, rt: &Cpus) -> String {
             }
         }
     }
-    for counts in look.counts.iter().filter(|counts| rt.contains(counts.cpu)) {
+    for counts in reading.counts.iter().filter(|counts| rt.contains(counts.cpu)) {
         let known = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), time);
         let _ = writeln!(
             text,
@@ -158,7 +159,7 @@ fn text(look: &Look, window: Option<Duration>, rt: &Cpus) -> String {
             counts.emptied
         );
     }
-    let happened = look.events.iter().filter(|(_, number)| *number != 0);
+    let happened = reading.events.iter().filter(|(_, number)| *number != 0);
     let happened: Vec<String> = happened
         .map(|(name, n)| format!("{} {n}", name.trim_start_matches("SCX_EV_").to_lowercase()))
         .collect();

@@ -4,8 +4,8 @@
 //! The flight recorder records it, and is read twice a second by a thread that stays on the other CPUs: what it holds of a quiet CPU
 //! reaches back for minutes, so only the other CPUs' part, which says who sends interrupts, needs the hurry.
 
+use super::checks::{self, Check, CheckContext, Verdict};
 use super::options::VerifyOptions;
-use super::promises::{self, Around, Promise, Verdict};
 use crate::cpu_recorder::CpuRecorder;
 use crate::exit::Failure;
 use crate::output::{note, result};
@@ -32,7 +32,7 @@ struct Watch<'a> {
     system: &'a System,
     journal: Option<Journal>,
     visits: Vec<Visits>,
-    around: Vec<Around>,
+    context: Vec<CheckContext>,
 }
 
 /// Watches, and reports.
@@ -52,12 +52,13 @@ pub fn verify(system: &System, options: &VerifyOptions) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
     let tickless = boot::is_tickless(system, &rt);
     let kept = journal.as_ref().map_or_else(Vec::new, |journal| journal.kept_irqs.clone());
-    let around = |_| Around { tickless, kept: kept.iter().copied().collect(), ..Around::default() };
+    let context =
+        |_| CheckContext { tickless, kept: kept.iter().copied().collect(), ..CheckContext::default() };
     let mut watch = Watch {
         system,
         journal,
         visits: rt.iter().map(|cpu| Visits::new(CpuId(cpu))).collect(),
-        around: rt.iter().map(around).collect(),
+        context: rt.iter().map(context).collect(),
     };
     let mut recorder = CpuRecorder::start(options.buffer.0, &[SENDER, "ipi_send_cpumask"])?;
     let senders_known = recorder.has(SENDER);
@@ -74,7 +75,7 @@ pub fn verify(system: &System, options: &VerifyOptions) -> Result<(), Failure> {
     recorder.stop();
     if recorder.misses() != Some(0) {
         // Of which CPU is not known.
-        watch.around.iter_mut().for_each(|around| around.lost += recorder.misses().unwrap_or(1));
+        watch.context.iter_mut().for_each(|context| context.lost += recorder.misses().unwrap_or(1));
     }
     watch.report(options.json, senders_known)
 }
@@ -130,23 +131,23 @@ impl Watch<'_> {
         };
         let bound = tasks::all(self.system).into_iter().filter(is_bound);
         let bound: Vec<u32> = bound.map(|task| task.thread.tid as u32).collect();
-        for (visits, around) in self.visits.iter_mut().zip(&mut self.around) {
+        for (visits, context) in self.visits.iter_mut().zip(&mut self.context) {
             visits.add(recording, &timeline, from, until);
-            around.residents.extend(&residents);
-            around.bound.extend(&bound);
+            context.residents.extend(&residents);
+            context.bound.extend(&bound);
             let here = recording.losses.iter().filter(|loss| loss.cpu.is_none_or(|cpu| cpu == visits.cpu()));
-            around.lost += here.map(|loss| loss.count.unwrap_or(1)).sum::<u64>();
+            context.lost += here.map(|loss| loss.count.unwrap_or(1)).sum::<u64>();
         }
     }
 
     fn report(&self, json: bool, senders_known: bool) -> Result<(), Failure> {
-        let promises =
-            self.visits.iter().zip(&self.around).map(|(visits, around)| promises::promises(visits, around));
-        let promises: Vec<Vec<Promise>> = promises.collect();
-        let all = self.visits.iter().zip(&self.around).zip(&promises);
+        let checks =
+            self.visits.iter().zip(&self.context).map(|(visits, context)| checks::evaluate(visits, context));
+        let checks: Vec<Vec<Check>> = checks.collect();
+        let all = self.visits.iter().zip(&self.context).zip(&checks);
         if json {
             let cpus: Vec<Value> =
-                all.map(|((visits, around), promises)| cpu_json(visits, around, promises)).collect();
+                all.map(|((visits, context), checks)| cpu_json(visits, context, checks)).collect();
             let object = json!({
                 "schema": schema::SHIELD_VERIFY,
                 "shield": self.journal.is_some(),
@@ -155,12 +156,12 @@ impl Watch<'_> {
             });
             result(&object.to_string());
         } else {
-            for ((visits, around), promises) in all {
-                let text = promises::text(visits, promises, around.lost, senders_known);
+            for ((visits, context), checks) in all {
+                let text = checks::text(visits, checks, context.lost, senders_known);
                 result(&rtscope_view::clean(&text));
             }
         }
-        let count = |verdict| promises.iter().flatten().filter(|promise| promise.verdict == verdict).count();
+        let count = |verdict| checks.iter().flatten().filter(|check| check.verdict == verdict).count();
         match (count(Verdict::Fail), count(Verdict::Unknown)) {
             (0, 0) => Ok(()),
             (0, unknown) => Err(Failure::Failed(format!(
@@ -171,10 +172,10 @@ impl Watch<'_> {
     }
 }
 
-fn cpu_json(visits: &Visits, around: &Around, promises: &[Promise]) -> Value {
+fn cpu_json(visits: &Visits, context: &CheckContext, checks: &[Check]) -> Value {
     let ran: Vec<Value> = visits
         .iter()
-        .map(|(who, visit)| json!({ "who": who, "name": promises::name(who), "visit": visit }))
+        .map(|(who, visit)| json!({ "who": who, "name": checks::name(who), "visit": visit }))
         .collect();
     let senders = visits.senders();
     let senders: Vec<Value> =
@@ -183,8 +184,8 @@ fn cpu_json(visits: &Visits, around: &Around, promises: &[Promise]) -> Value {
         "cpu": visits.cpu(),
         "watched_ns": visits.watched_ns,
         "missed_ns": visits.missed_ns,
-        "lost": around.lost,
-        "promises": promises,
+        "lost": context.lost,
+        "promises": checks,
         "ran": ran,
         "senders": senders,
     })

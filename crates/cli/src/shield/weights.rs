@@ -20,15 +20,15 @@ const NAMED: usize = 3;
 
 /// Settings of control groups that mean nothing while the scheduler runs.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Ignored(Vec<String>);
+pub struct IgnoredSettings(Vec<String>);
 
-impl Ignored {
+impl IgnoredSettings {
     /// Looks for them.
-    pub fn find(system: &System) -> Ignored {
+    pub fn find(system: &System) -> IgnoredSettings {
         let mut files = Vec::new();
         groups(system, FOLDER, &mut files);
         files.sort_unstable();
-        Ignored(files)
+        IgnoredSettings(files)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -53,7 +53,7 @@ fn groups(system: &System, folder: &str, found: &mut Vec<String>) {
     }
 }
 
-impl fmt::Display for Ignored {
+impl fmt::Display for IgnoredSettings {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let more = if self.0.len() > NAMED { ", …" } else { "" };
         let named: Vec<&str> = self.0.iter().take(NAMED).map(String::as_str).collect();
@@ -85,15 +85,15 @@ mod tests {
             write(&format!("{group}/cpu.max"), "max 100000\n");
             write(&format!("{group}/cpu.idle"), "0\n");
         }
-        assert!(Ignored::find(&system).is_empty());
+        assert!(IgnoredSettings::find(&system).is_empty());
         write("a/b/cpu.max", "50000 100000\n");
         write("c/cpu.weight", "300\n");
-        let said = Ignored::find(&system).to_string();
-        assert!(said.starts_with("2 weights or limits"), "{said}");
-        assert!(said.contains("/a/b/cpu.max, /sys/fs/cgroup/c/cpu.weight)"), "{said}");
+        let text = IgnoredSettings::find(&system).to_string();
+        assert!(text.starts_with("2 weights or limits"), "{text}");
+        assert!(text.contains("/a/b/cpu.max, /sys/fs/cgroup/c/cpu.weight)"), "{text}");
         for group in ["d", "e"] {
             write(&format!("{group}/cpu.shares"), "2\n");
         }
-        assert!(Ignored::find(&system).to_string().contains(", …)"));
+        assert!(IgnoredSettings::find(&system).to_string().contains(", …)"));
     }
 }

@@ -19,9 +19,9 @@ use std::os::fd::AsFd;
 
 /// The end of a pipe in which a child says that it is ready, or why it cannot.
 #[derive(Debug)]
-pub struct Say(File);
+pub struct StartReport(File);
 
-impl Say {
+impl StartReport {
     /// It is; with what is to be known of it.
     pub fn ready(mut self, text: &str) {
         // Who asked is gone then, and so are we soon.
@@ -46,11 +46,11 @@ impl Child {
     /// Forks, and runs `work` in the child, which says when it is ready. Call this in a process of one thread.
     pub fn start(
         name: &str,
-        work: impl FnOnce(&mut Option<Say>) -> Result<(), String>,
+        work: impl FnOnce(&mut Option<StartReport>) -> Result<(), String>,
     ) -> Result<Child, Failure> {
         let failed = |error: Errno| Failure::doing(format!("starting {name}"), error.desc());
         let name = CString::new(name).map_err(|error| Failure::Failed(error.to_string()))?;
-        let (answer, say) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(failed)?;
+        let (answer, report) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(failed)?;
         let parent = getpid();
         // SAFETY: this process has one thread (see above), so the child may do all that we may.
         match unsafe { fork() }.map_err(failed)? {
@@ -59,11 +59,11 @@ impl Child {
             }
             ForkResult::Child => {
                 drop(answer);
-                let mut say = Some(Say(File::from(say)));
-                let status = match on_a_lead(parent, &name).and_then(|()| work(&mut say)) {
+                let mut report = Some(StartReport(File::from(report)));
+                let status = match on_a_lead(parent, &name).and_then(|()| work(&mut report)) {
                     Ok(()) => 0,
                     Err(why) => {
-                        say.into_iter().for_each(|say| say.failed(&why));
+                        report.into_iter().for_each(|report| report.failed(&why));
                         1
                     }
                 };

@@ -23,7 +23,7 @@ use std::os::fd::{AsFd, OwnedFd};
 #[derive(Debug)]
 pub struct Guard<'a> {
     system: &'a System,
-    heir: Heir,
+    undo_process: UndoProcess,
     is_made: bool,
 }
 
@@ -33,14 +33,14 @@ impl<'a> Guard<'a> {
         system: &'a System,
         make: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<Guard<'a>, Failure> {
-        let heir = Heir::start(system)?;
+        let undo_process = UndoProcess::start(system)?;
         // From here on whatever is half made is ours; a shield of somebody else's is refused, and left.
-        let mut guard = Guard { system, heir, is_made: false };
+        let mut guard = Guard { system, undo_process, is_made: false };
         let known = Journal::load(system)?;
         if let Some(journal) = known.filter(|journal| !super::super::is_left(journal.state)) {
             return Err(Error::Exists(journal.rt).into());
         }
-        guard.heir.tell(b'!')?;
+        guard.undo_process.tell(b'!')?;
         make()?;
         guard.is_made = true;
         Ok(guard)
@@ -50,7 +50,7 @@ impl<'a> Guard<'a> {
     pub fn undo(mut self) -> Result<Vec<(Step, UndoOutcome)>, Failure> {
         self.is_made = false;
         let undone = apply::undo(self.system, false)?;
-        self.heir.tell(b'.')?;
+        self.undo_process.tell(b'.')?;
         Ok(undone)
     }
 }
@@ -63,19 +63,19 @@ impl Drop for Guard<'_> {
             }
         }
         // It has nothing to do any more; should it be gone, all the better.
-        let _ = self.heir.tell(b'.');
+        let _ = self.undo_process.tell(b'.');
     }
 }
 
 /// The second process. It is in a session of its own, so that nobody's Ctrl-C ends it.
 #[derive(Debug)]
-struct Heir {
+struct UndoProcess {
     pid: Pid,
     words: Option<File>,
 }
 
-impl Heir {
-    fn start(system: &System) -> Result<Heir, Failure> {
+impl UndoProcess {
+    fn start(system: &System) -> Result<UndoProcess, Failure> {
         let failed =
             |error: Errno| Failure::doing("starting the process that undoes the shield", error.desc());
         let (ear, mouth) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(failed)?;
@@ -83,7 +83,7 @@ impl Heir {
         let ours = end_of(getpid());
         // SAFETY: this process has one thread (see Guard::create), so the child may do all that we may.
         match unsafe { fork() }.map_err(failed)? {
-            ForkResult::Parent { child } => Ok(Heir { pid: child, words: Some(File::from(mouth)) }),
+            ForkResult::Parent { child } => Ok(UndoProcess { pid: child, words: Some(File::from(mouth)) }),
             ForkResult::Child => {
                 drop(mouth);
                 wait_and_undo(system, File::from(ear), ours.as_ref());
@@ -102,7 +102,7 @@ impl Heir {
     }
 }
 
-impl Drop for Heir {
+impl Drop for UndoProcess {
     fn drop(&mut self) {
         self.words = None;
         while waitpid(self.pid, None) == Err(Errno::EINTR) {}

@@ -19,9 +19,9 @@ use crate::npt::plot;
 use crate::output::{note, result};
 use crate::schema;
 use crate::stop::Stop;
-use loads::Described;
+use loads::LoadDescriptions;
 use options::{RowArg, TableOptions};
-use row::{Measured, Row, Wanted};
+use row::{Row, RowResult, RowSettings};
 use rtscope_kernel::TimerWatch;
 use rtscope_shield::journal::Journal;
 use rtscope_shield::{Cpus, Error, System, plan};
@@ -41,10 +41,10 @@ pub struct Table {
     pub others: Cpus,
     pub cpu: u32,
     pub release: String,
-    pub wanted: Wanted,
+    pub settings: RowSettings,
     pub rows: Vec<Row>,
     /// What the loads were; `None` where no row had any.
-    pub loads: Option<Described>,
+    pub loads: Option<LoadDescriptions>,
     /// Why kernel latencies are not known.
     pub no_kernel_latency: Option<String>,
     /// Whether t1 is the entry of the interrupt; else of the timer's handler in it.
@@ -69,11 +69,11 @@ pub fn table(system: &System, options: &TableOptions) -> Result<(), Failure> {
     let no_kernel_latency = watch.as_ref().err().map(ToString::to_string);
     let watch = watch.ok();
     let cpu = rt.iter().next().unwrap_or_default();
-    let wanted = Wanted::of(options, cpu, rt.len() + others.len());
+    let settings = RowSettings::of(options, cpu, rt.len() + others.len());
     let mut table = Table {
         cpu,
         release: release(),
-        wanted,
+        settings,
         rows: Vec::new(),
         loads: None,
         sees_entry: watch.as_ref().is_some_and(TimerWatch::sees_entry),
@@ -87,8 +87,8 @@ pub fn table(system: &System, options: &TableOptions) -> Result<(), Failure> {
             break;
         }
         let row = row::measure(system, *kind, &table, options, watch.as_ref(), &stop, &progress)?;
-        if let Some(described) = row.measured().and_then(|measured| measured.loads.clone()) {
-            table.loads.get_or_insert(described);
+        if let Some(descriptions) = row.result().and_then(|result| result.loads.clone()) {
+            table.loads.get_or_insert(descriptions);
         }
         table.rows.push(row);
     }
@@ -138,9 +138,7 @@ fn report(options: &TableOptions, table: &Table) -> Result<(), Failure> {
         let series: Vec<plot::Series<'_>> = table
             .rows
             .iter()
-            .filter_map(|row| {
-                Some((row.name(), row.measured()?.user.as_ref()?.statistics.buckets.as_slice()))
-            })
+            .filter_map(|row| Some((row.name(), row.result()?.user.as_ref()?.statistics.buckets.as_slice())))
             .collect();
         let labels = ["user latency", "wakeups"];
         std::fs::write(file, plot::svg(&text::title(table), labels, &series))
@@ -155,7 +153,7 @@ fn report(options: &TableOptions, table: &Table) -> Result<(), Failure> {
 }
 
 fn json(table: &Table) -> serde_json::Value {
-    let stock = table.stock().and_then(|measured| measured.work.as_ref());
+    let stock = table.stock().and_then(|result| result.work.as_ref());
     let rows: Vec<serde_json::Value> = table.rows.iter().map(|row| row.json(stock)).collect();
     json!({
         "schema": schema::SHIELD_TABLE,
@@ -163,9 +161,9 @@ fn json(table: &Table) -> serde_json::Value {
         "rt": table.rt.to_string(),
         "others": table.others.to_string(),
         "cpu": table.cpu,
-        "priority": table.wanted.waiter.priority,
-        "period_ns": table.wanted.waiter.period_ns,
-        "samples": table.wanted.waiter.samples,
+        "priority": table.settings.waiter.priority,
+        "period_ns": table.settings.waiter.period_ns,
+        "samples": table.settings.waiter.samples,
         "t1": match (&table.no_kernel_latency, table.sees_entry) {
             (Some(_), _) => None,
             (None, true) => Some("interrupt entry"),
@@ -180,8 +178,8 @@ fn json(table: &Table) -> serde_json::Value {
 
 impl Table {
     /// The row with which others are compared.
-    pub fn stock(&self) -> Option<&Measured> {
-        self.rows.iter().find(|row| row.kind == RowArg::Stock).and_then(Row::measured)
+    pub fn stock(&self) -> Option<&RowResult> {
+        self.rows.iter().find(|row| row.kind == RowArg::Stock).and_then(Row::result)
     }
 }
 

@@ -4,7 +4,7 @@
 use super::child::{Child, shared_words};
 use super::figures::{Latency, Work};
 use super::guard::Guard;
-use super::loads::{Described, KINDS, Loads};
+use super::loads::{KINDS, LoadDescriptions, Loads};
 use super::options::{RowArg, TableOptions};
 use super::waiter::{self, Board, Plan};
 use super::{Progress, Table};
@@ -34,18 +34,21 @@ const SETTLE: Duration = Duration::from_millis(500);
 
 /// What is asked of each row.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct RowSettings {
     pub waiter: Plan,
     /// Compute loops.
     pub loops: usize,
 }
 
-impl Wanted {
-    pub fn of(options: &TableOptions, cpu: u32, cpus: usize) -> Wanted {
+impl RowSettings {
+    pub fn of(options: &TableOptions, cpu: u32, cpus: usize) -> RowSettings {
         let (samples, period_ns) = (options.samples.0, options.rate.0);
         let limit_ns = samples.saturating_mul(period_ns).saturating_mul(3).saturating_add(PATIENCE_NS);
         let limit_ns = options.duration.map_or(limit_ns, |duration| duration.0);
-        Wanted { waiter: Plan { cpu, priority: options.prio, period_ns, samples, limit_ns }, loops: cpus }
+        RowSettings {
+            waiter: Plan { cpu, priority: options.prio, period_ns, samples, limit_ns },
+            loops: cpus,
+        }
     }
 
     /// Words of the loads' counters.
@@ -59,12 +62,12 @@ impl Wanted {
 pub struct Row {
     pub kind: RowArg,
     /// What was measured, or why not.
-    pub outcome: Result<Box<Measured>, String>,
+    pub outcome: Result<Box<RowResult>, String>,
 }
 
 /// What was measured.
 #[derive(Debug)]
-pub struct Measured {
+pub struct RowResult {
     pub user: Option<Latency>,
     pub kernel: Option<Latency>,
     pub wake_up: Option<Latency>,
@@ -74,7 +77,7 @@ pub struct Measured {
     pub misses: Option<u64>,
     pub duration_ns: u64,
     pub work: Option<Work>,
-    pub loads: Option<Described>,
+    pub loads: Option<LoadDescriptions>,
     /// Why it has fewer samples than wanted.
     pub cut: Option<String>,
     /// What of the shield could not be set back.
@@ -86,29 +89,29 @@ impl Row {
         name(self.kind)
     }
 
-    pub fn measured(&self) -> Option<&Measured> {
+    pub fn result(&self) -> Option<&RowResult> {
         self.outcome.as_deref().ok()
     }
 
     /// For `--json`.
     pub fn json(&self, stock: Option<&Work>) -> Value {
-        let measured = match &self.outcome {
-            Ok(measured) => measured,
+        let result = match &self.outcome {
+            Ok(result) => result,
             Err(why) => return json!({ "row": self.name(), "missing": why }),
         };
         json!({
             "row": self.name(),
             "missing": null,
-            "duration_ns": measured.duration_ns,
-            "user_latency": measured.user.as_ref().map(Latency::json),
-            "kernel_latency": measured.kernel.as_ref().map(Latency::json),
-            "wake_up_latency": measured.wake_up.as_ref().map(Latency::json),
-            "skipped": measured.skipped,
-            "interrupts_elsewhere": measured.elsewhere,
-            "program_misses": measured.misses,
-            "work": measured.work.as_ref().map(|work| work.json(stock)),
-            "cut": measured.cut,
-            "not_undone": measured.not_undone,
+            "duration_ns": result.duration_ns,
+            "user_latency": result.user.as_ref().map(Latency::json),
+            "kernel_latency": result.kernel.as_ref().map(Latency::json),
+            "wake_up_latency": result.wake_up.as_ref().map(Latency::json),
+            "skipped": result.skipped,
+            "interrupts_elsewhere": result.elsewhere,
+            "program_misses": result.misses,
+            "work": result.work.as_ref().map(|work| work.json(stock)),
+            "cut": result.cut,
+            "not_undone": result.not_undone,
         })
     }
 }
@@ -141,18 +144,18 @@ pub fn measure(
             return Ok(Row { kind, outcome: Err(why.to_string().replace('\n', " ")) });
         }
     };
-    let site = Site { system, table, folder: &options.dir, watch, stop, progress, name: name(kind) };
-    let measured = site.measure(kind != RowArg::Unloaded, shield.is_some());
+    let context = RowContext { system, table, folder: &options.dir, watch, stop, progress, name: name(kind) };
+    let result = context.measure(kind != RowArg::Unloaded, shield.is_some());
     let fallen = fallen(system, kind);
     // Whatever came of it.
     let undone = shield.map(Guard::undo).transpose()?;
     if let Some(why) = fallen {
         return Ok(Row { kind, outcome: Err(why) });
     }
-    let mut measured = measured?;
-    measured.not_undone =
+    let mut result = result?;
+    result.not_undone =
         undone.into_iter().flatten().filter_map(|(step, undone)| left(&step.place(), undone)).collect();
-    Ok(Row { kind, outcome: Ok(Box::new(measured)) })
+    Ok(Row { kind, outcome: Ok(Box::new(result)) })
 }
 
 /// The shield that a row wants.
@@ -200,7 +203,7 @@ fn left(place: &str, undone: UndoOutcome) -> Option<String> {
 }
 
 /// Where a row is measured.
-struct Site<'a> {
+struct RowContext<'a> {
     system: &'a System,
     table: &'a Table,
     folder: &'a Path,
@@ -210,18 +213,18 @@ struct Site<'a> {
     name: &'a str,
 }
 
-impl Site<'_> {
-    fn measure(&self, loaded: bool, shielded: bool) -> Result<Measured, Failure> {
-        let wanted = &self.table.wanted;
-        let counters = wanted.counters();
-        let memory = shared_words(Board::words(counters, wanted.waiter.samples))?;
+impl RowContext<'_> {
+    fn measure(&self, loaded: bool, shielded: bool) -> Result<RowResult, Failure> {
+        let settings = &self.table.settings;
+        let counters = settings.counters();
+        let memory = shared_words(Board::words(counters, settings.waiter.samples))?;
         let board = Board::new(memory, counters);
         let mut loads = None;
         if loaded {
             self.progress.go_on(&format!("{}: starting the loads", self.name));
             let events = self.table.loads.as_ref().map(|loads| loads.events).filter(|events| *events > 0);
             let stopped = || self.stop.asked();
-            loads = Some(Loads::start(&board, wanted.loops, self.folder, events, &stopped)?);
+            loads = Some(Loads::start(&board, settings.loops, self.folder, events, &stopped)?);
             sleep(SETTLE);
         }
         let misses = || self.watch.and_then(TimerWatch::misses);
@@ -229,10 +232,10 @@ impl Site<'_> {
         let cut = self.wait(&board, shielded)?;
         let missed = misses().zip(missed_before).map(|(now, before)| now.saturating_sub(before));
         let lost_load = loads.as_mut().is_some_and(Loads::has_ended);
-        let described = loads.take().map(|loads| loads.described.clone());
+        let descriptions = loads.take().map(|loads| loads.descriptions.clone());
         let samples = board.samples();
         let duration_ns = board.duration_ns();
-        Ok(Measured {
+        Ok(RowResult {
             user: Latency::of(samples.user),
             kernel: Latency::of(samples.kernel),
             wake_up: Latency::of(samples.wake_up),
@@ -240,8 +243,8 @@ impl Site<'_> {
             elsewhere: board.elsewhere(),
             misses: missed,
             duration_ns,
-            work: described.is_some().then(|| work(&board, wanted.loops, duration_ns)),
-            loads: described,
+            work: descriptions.is_some().then(|| work(&board, settings.loops, duration_ns)),
+            loads: descriptions,
             cut: cut.or(lost_load.then(|| "a load ended unexpectedly".to_owned())),
             not_undone: Vec::new(),
         })
@@ -249,15 +252,15 @@ impl Site<'_> {
 
     /// Lets the waiter measure; says why it ended early.
     fn wait(&self, board: &Board, shielded: bool) -> Result<Option<String>, Failure> {
-        let plan = self.table.wanted.waiter;
+        let plan = self.table.settings.waiter;
         let expiry = self.watch.map(TimerWatch::expiry).transpose()?;
         let (gate, word) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)
             .map_err(|error| Failure::doing("starting the waiter", error.desc()))?;
         let (gate, mut word) = (File::from(gate), Some(File::from(word)));
-        let mut child = Child::start("rtscope-waiter", |say| {
+        let mut child = Child::start("rtscope-waiter", |report| {
             // Its own end of the pipe would keep it from seeing that ours is gone.
             word = None;
-            waiter::run(&plan, board, expiry.as_ref(), gate, say)
+            waiter::run(&plan, board, expiry.as_ref(), gate, report)
         })?;
         child.ready()?;
         if shielded {

@@ -3,7 +3,7 @@
 
 use super::Table;
 use super::figures::{LIMITS_NS, Latency};
-use super::row::{Measured, Row};
+use super::row::{Row, RowResult};
 use crate::npt::statistics::PERCENTILES;
 use crate::npt::text::duration;
 use std::fmt::Write;
@@ -16,13 +16,13 @@ const SHOWN: usize = 4;
 
 /// Over a plot.
 pub fn title(table: &Table) -> String {
-    let wanted = &table.wanted.waiter;
+    let settings = &table.settings.waiter;
     format!(
         "shield table: CPU {}, SCHED_FIFO {}, {} wakeups at {}/s, Linux {}",
         table.cpu,
-        wanted.priority,
-        wanted.samples,
-        1_000_000_000 / wanted.period_ns,
+        settings.priority,
+        settings.samples,
+        1_000_000_000 / settings.period_ns,
         table.release
     )
 }
@@ -39,7 +39,7 @@ pub fn text(table: &Table) -> String {
         &mut out,
         table,
         "user latency, t3-t0: from the programmed time until the thread runs",
-        |measured| measured.user.as_ref(),
+        |result| result.user.as_ref(),
     );
     match &table.no_kernel_latency {
         Some(why) => {
@@ -53,9 +53,9 @@ pub fn text(table: &Table) -> String {
             let entry =
                 if table.sees_entry { "the interrupt is entered" } else { "the timer's handler is entered" };
             let head = format!("kernel latency, t1-t0: from the programmed time until {entry}");
-            latencies(&mut out, table, &head, |measured| measured.kernel.as_ref());
+            latencies(&mut out, table, &head, |result| result.kernel.as_ref());
             let head = "of the user latency, t3-t1: from the interrupt until the thread runs";
-            latencies(&mut out, table, head, |measured| measured.wake_up.as_ref());
+            latencies(&mut out, table, head, |result| result.wake_up.as_ref());
         }
     }
     work(&mut out, table);
@@ -72,12 +72,12 @@ fn cell(out: &mut String, text: &str) {
     let _ = write!(out, "{text:>FIGURE$}");
 }
 
-fn latencies(out: &mut String, table: &Table, head: &str, of: impl Fn(&Measured) -> Option<&Latency>) {
+fn latencies(out: &mut String, table: &Table, head: &str, of: impl Fn(&RowResult) -> Option<&Latency>) {
     let known = |at: usize| {
         table
             .rows
             .iter()
-            .filter_map(Row::measured)
+            .filter_map(Row::result)
             .filter_map(&of)
             .any(|latency| latency.statistics.percentiles_ns[at].is_some())
     };
@@ -94,7 +94,7 @@ fn latencies(out: &mut String, table: &Table, head: &str, of: impl Fn(&Measured)
             Err(why) => {
                 let _ = write!(out, "  not measured: {}", why.lines().next().unwrap_or_default());
             }
-            Ok(measured) => match of(measured) {
+            Ok(result) => match of(result) {
                 None => out.push_str("  nothing was measured"),
                 Some(latency) => figures(out, latency, &percentiles),
             },
@@ -122,18 +122,15 @@ fn whole(ns: u64) -> String {
 }
 
 fn work(out: &mut String, table: &Table) {
-    let worked: Vec<&Row> = table
-        .rows
-        .iter()
-        .filter(|row| row.measured().is_none_or(|measured| measured.work.is_some()))
-        .collect();
+    let worked: Vec<&Row> =
+        table.rows.iter().filter(|row| row.result().is_none_or(|result| result.work.is_some())).collect();
     let Some(loads) = &table.loads else { return };
     let _ = write!(out, "\nwhat the loads did\n{:<NAME$}", "");
     ["compute/s", "of stock", "disk MB/s", "echoes/s", "ioctls/s"].iter().for_each(|head| cell(out, head));
     out.push('\n');
-    let stock = table.stock().and_then(|measured| measured.work.as_ref());
+    let stock = table.stock().and_then(|result| result.work.as_ref());
     for row in worked {
-        let Some(work) = row.measured().and_then(|measured| measured.work.as_ref()) else { continue };
+        let Some(work) = row.result().and_then(|result| result.work.as_ref()) else { continue };
         let _ = write!(out, "{:<NAME$}", row.name());
         cell(out, &format!("{:.0}", work.compute_per_s));
         cell(out, &work.of_stock(stock).map_or("n/a".to_owned(), |part| format!("{:.0} %", part * 100.0)));
@@ -153,32 +150,31 @@ fn work(out: &mut String, table: &Table) {
 pub fn notes(table: &Table) -> Vec<String> {
     let mut notes = Vec::new();
     for row in &table.rows {
-        let Some(measured) = row.measured() else { continue };
+        let Some(result) = row.result() else { continue };
         let name = row.name();
-        if let Some(why) = &measured.cut {
+        if let Some(why) = &result.cut {
             notes.push(format!("{name}: fewer wakeups than requested: {why}"));
         }
-        if measured.skipped > 0 {
+        if result.skipped > 0 {
             notes.push(format!(
                 "{name}: {} expiries had passed before they could be waited for, because an earlier response took too long",
-                measured.skipped
+                result.skipped
             ));
         }
-        if measured.elsewhere > 0 {
-            notes.push(format!("{name}: {} interrupts came on another CPU", measured.elsewhere));
+        if result.elsewhere > 0 {
+            notes.push(format!("{name}: {} interrupts came on another CPU", result.elsewhere));
         }
-        if let (Some(user), Some(kernel), None) = (&measured.user, &measured.kernel, &table.no_kernel_latency)
-        {
+        if let (Some(user), Some(kernel), None) = (&result.user, &result.kernel, &table.no_kernel_latency) {
             let unseen = user.statistics.count - kernel.statistics.count;
             if unseen > 0 {
-                let misses = measured.misses.map_or("an unknown number of".to_owned(), |n| n.to_string());
+                let misses = result.misses.map_or("an unknown number of".to_owned(), |n| n.to_string());
                 notes.push(format!(
                     "{name}: {unseen} interrupts were not seen; their kernel latency is not known (the kernel skipped the \
                      eBPF programs {misses} times)"
                 ));
             }
         }
-        measured.not_undone.iter().for_each(|what| notes.push(format!("{name}: not restored: {what}")));
+        result.not_undone.iter().for_each(|what| notes.push(format!("{name}: not restored: {what}")));
     }
     notes.extend(unknown_percentiles(table));
     notes
@@ -187,7 +183,7 @@ pub fn notes(table: &Table) -> Vec<String> {
 /// Those that nobody can tell of so few.
 fn unknown_percentiles(table: &Table) -> Option<String> {
     let most =
-        table.rows.iter().filter_map(|row| Some(row.measured()?.user.as_ref()?.statistics.count)).max()?;
+        table.rows.iter().filter_map(|row| Some(row.result()?.user.as_ref()?.statistics.count)).max()?;
     let unknown: Vec<String> = PERCENTILES
         .iter()
         .filter(|percent| most as f64 * (100.0 - **percent) / 100.0 < 1.0 - 1e-6)

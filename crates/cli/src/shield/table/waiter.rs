@@ -5,7 +5,7 @@
 //! A time that has passed before it could be waited for is left out and counted: a response of 3 ms takes the place of three
 //! of 1 ms, so the counts of late ones are, if anything, too low.
 
-use super::child::Say;
+use super::child::StartReport;
 use crate::realtime::become_fifo;
 use nix::errno::Errno;
 use nix::sys::mman::{MlockAllFlags, mlockall};
@@ -159,10 +159,10 @@ pub fn run(
     board: &Board,
     expiry: Option<&Expiry>,
     mut gate: File,
-    say: &mut Option<Say>,
+    report: &mut Option<StartReport>,
 ) -> Result<(), String> {
-    if let Some(say) = say.take() {
-        say.ready("");
+    if let Some(report) = report.take() {
+        report.ready("");
     }
     // Only then is it where it shall be.
     if gate.read(&mut [0]).map_err(|error| error.to_string())? == 0 {
@@ -185,9 +185,9 @@ fn prepare(plan: &Plan) -> Result<(), String> {
 }
 
 /// The time of an iteration: in its period, but at no fixed place in it, since the scheduler's tick has one, too.
-fn time_of(begin: MonotonicNs, turn: u64, period_ns: u64) -> MonotonicNs {
-    let place = (u128::from(GOLDEN.wrapping_mul(turn)) * u128::from(period_ns / 2)) >> 64;
-    MonotonicNs(begin.0 + turn * period_ns + place as u64)
+fn time_of(begin: MonotonicNs, iteration: u64, period_ns: u64) -> MonotonicNs {
+    let place = (u128::from(GOLDEN.wrapping_mul(iteration)) * u128::from(period_ns / 2)) >> 64;
+    MonotonicNs(begin.0 + iteration * period_ns + place as u64)
 }
 
 fn measure(plan: &Plan, board: &Board, expiry: Option<&Expiry>) -> Result<(), String> {
@@ -195,19 +195,19 @@ fn measure(plan: &Plan, board: &Board, expiry: Option<&Expiry>) -> Result<(), St
     let end = begin.0.saturating_add(plan.limit_ns);
     // Less than that, and the interrupt may come before the thread sleeps.
     let margin_ns = (plan.period_ns / 8).min(100_000);
-    let (mut turn, mut warm) = (1, 0);
+    let (mut iteration, mut warm) = (1, 0);
     let mut at = 0;
     while at < plan.samples && monotonic_now().0 < end {
-        let wanted = time_of(begin, turn, plan.period_ns);
-        turn += 1;
-        if wanted.0 < monotonic_now().0 + margin_ns {
+        let deadline = time_of(begin, iteration, plan.period_ns);
+        iteration += 1;
+        if deadline.0 < monotonic_now().0 + margin_ns {
             board.set(SKIPPED, board.skipped() + u64::from(warm >= WARM_UP));
             continue;
         }
         if let Some(expiry) = expiry {
-            expiry.wait_for(wanted);
+            expiry.wait_for(deadline);
         }
-        sleep_until(wanted)?;
+        sleep_until(deadline)?;
         let ran = monotonic_now();
         warm += 1;
         if warm <= WARM_UP {
@@ -217,12 +217,12 @@ fn measure(plan: &Plan, board: &Board, expiry: Option<&Expiry>) -> Result<(), St
             }
             continue;
         }
-        let fired = expiry.and_then(|expiry| expiry.fired(wanted));
-        let kernel_ns = fired.map_or(UNKNOWN, |fired| fired.entered.since(wanted));
+        let fired = expiry.and_then(|expiry| expiry.fired(deadline));
+        let kernel_ns = fired.map_or(UNKNOWN, |fired| fired.entered.since(deadline));
         if fired.is_some_and(|fired| fired.cpu != plan.cpu) {
             board.set(ELSEWHERE, board.elsewhere() + 1);
         }
-        board.put(at, ran.since(wanted), kernel_ns);
+        board.put(at, ran.since(deadline), kernel_ns);
         at += 1;
     }
     board.copy_counters(2);
@@ -248,8 +248,9 @@ mod tests {
 
     #[test]
     fn times_are_in_the_first_half_of_their_periods_and_at_no_fixed_place() {
-        let places: Vec<u64> =
-            (1..=1000).map(|turn| time_of(MonotonicNs(0), turn, 1000).0 - turn * 1000).collect();
+        let places: Vec<u64> = (1..=1000)
+            .map(|iteration| time_of(MonotonicNs(0), iteration, 1000).0 - iteration * 1000)
+            .collect();
         assert!(places.iter().all(|place| *place < 500));
         for tenth in 0..10 {
             let here = places.iter().filter(|place| **place / 50 == tenth).count();

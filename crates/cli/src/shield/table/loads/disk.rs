@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Disk writes and reads: a file that has no name, so that it goes with the process.
 
-use super::super::child::Say;
+use super::super::child::StartReport;
 use super::super::waiter::Board;
 use nix::errno::Errno;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
@@ -24,7 +24,12 @@ const FILE_SYSTEMS: [(i64, &str); 6] = [
 ];
 
 /// For ever.
-pub fn run(board: &Board, counter: usize, folder: &Path, say: &mut Option<Say>) -> Result<(), String> {
+pub fn run(
+    board: &Board,
+    counter: usize,
+    folder: &Path,
+    report: &mut Option<StartReport>,
+) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("a file in {}: {error}", folder.display());
     let file = tempfile::tempfile_in(folder).map_err(failed)?;
     let statistics = fstatfs(&file).map_err(|errno| errno.desc().to_owned())?;
@@ -35,8 +40,8 @@ pub fn run(board: &Board, counter: usize, folder: &Path, say: &mut Option<Say>) 
     }
     let magic = statistics.filesystem_type().0 as i64;
     let name = FILE_SYSTEMS.iter().find(|(known, _)| *known == magic).map_or("?", |(_, name)| *name);
-    if let Some(say) = say.take() {
-        say.ready(&format!(
+    if let Some(report) = report.take() {
+        report.ready(&format!(
             "{} MiB written, synchronised and read in {} ({name})",
             (chunks * CHUNK) >> 20,
             folder.display()
@@ -44,11 +49,11 @@ pub fn run(board: &Board, counter: usize, folder: &Path, say: &mut Option<Say>) 
     }
     let mut bytes = vec![0x5a; CHUNK];
     loop {
-        turn(&file, &mut bytes, chunks, |done| board.add(counter, done as u64)).map_err(failed)?;
+        write_and_read(&file, &mut bytes, chunks, |done| board.add(counter, done as u64)).map_err(failed)?;
     }
 }
 
-fn turn(file: &File, bytes: &mut [u8], chunks: usize, done: impl Fn(usize)) -> std::io::Result<()> {
+fn write_and_read(file: &File, bytes: &mut [u8], chunks: usize, done: impl Fn(usize)) -> std::io::Result<()> {
     let at = |chunk: usize| (chunk * CHUNK) as u64;
     for chunk in 0..chunks {
         file.write_all_at(bytes, at(chunk))?;

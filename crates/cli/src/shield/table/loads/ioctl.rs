@@ -9,7 +9,7 @@
 //! Events are renames of one file in a tmpfs of our own mount namespace: each has another name, so none are merged. All of it
 //! goes with the process.
 
-use super::super::child::Say;
+use super::super::child::StartReport;
 use super::super::waiter::Board;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
@@ -42,7 +42,7 @@ pub fn run(
     threads: usize,
     folder: &Path,
     events: Option<u64>,
-    say: &mut Option<Say>,
+    report: &mut Option<StartReport>,
 ) -> Result<(), String> {
     let queue = Queue::new(folder)?;
     let most = events.unwrap_or(MOST.min(free_bytes() / PART_OF_MEMORY / EVENT_BYTES));
@@ -56,9 +56,9 @@ pub fn run(
             took = queue.time()?;
         }
     }
-    if let Some(say) = say.take() {
+    if let Some(report) = report.take() {
         // The number is for the rows after this one.
-        say.ready(&format!(
+        report.ready(&format!(
             "{count} {threads} threads ask FIONREAD of a fanotify queue of {count} events: {:.2} ms under its spin lock",
             took.as_secs_f64() * 1e3
         ));

@@ -31,7 +31,7 @@ const STEPS: u64 = 100_000;
 
 /// What the loads are, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Described {
+pub struct LoadDescriptions {
     pub compute_loops: usize,
     pub disk: String,
     pub network: String,
@@ -45,7 +45,7 @@ pub struct Described {
 #[derive(Debug)]
 pub struct Loads {
     children: Vec<Child>,
-    pub described: Described,
+    pub descriptions: LoadDescriptions,
 }
 
 impl Loads {
@@ -57,28 +57,28 @@ impl Loads {
         events: Option<u64>,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Loads, Failure> {
-        let mut loads = Loads { children: Vec::new(), described: Described::default() };
-        loads.described.compute_loops = cpus;
+        let mut loads = Loads { children: Vec::new(), descriptions: LoadDescriptions::default() };
+        loads.descriptions.compute_loops = cpus;
         // The ioctl's comes first: it measures how long its calls take, which the others would falsify.
         let counter = |kind: Load| KINDS.iter().position(|one| *one == kind).unwrap_or_default();
         // Two for each CPU, so that there is always one more that wants the lock.
         let threads = cpus * 2;
-        let said = loads.add("rtscope-ioctl", |say| {
-            ioctl::run(board, counter(Load::Ioctl), threads, folder, events, say)
+        let said = loads.add("rtscope-ioctl", |report| {
+            ioctl::run(board, counter(Load::Ioctl), threads, folder, events, report)
         });
         let known =
             said.split_once(' ').and_then(|(count, text)| Some((count.parse().ok()?, text.to_owned())));
-        (loads.described.events, loads.described.ioctl) = known.unwrap_or((0, said));
-        loads.described.disk =
-            loads.add("rtscope-disk", |say| disk::run(board, counter(Load::Disk), folder, say));
-        loads.described.network =
-            loads.add("rtscope-echo", |say| network::run(board, counter(Load::Network), say));
+        (loads.descriptions.events, loads.descriptions.ioctl) = known.unwrap_or((0, said));
+        loads.descriptions.disk =
+            loads.add("rtscope-disk", |report| disk::run(board, counter(Load::Disk), folder, report));
+        loads.descriptions.network =
+            loads.add("rtscope-echo", |report| network::run(board, counter(Load::Network), report));
         for cpu in 0..cpus {
             if is_stopped() {
                 break;
             }
-            loads.add("rtscope-compute", |say| {
-                say.take().into_iter().for_each(|say| say.ready(""));
+            loads.add("rtscope-compute", |report| {
+                report.take().into_iter().for_each(|report| report.ready(""));
                 compute(board, KINDS.len() + cpu)
             });
         }
@@ -89,7 +89,7 @@ impl Loads {
     fn add(
         &mut self,
         name: &str,
-        work: impl FnOnce(&mut Option<super::child::Say>) -> Result<(), String>,
+        work: impl FnOnce(&mut Option<super::child::StartReport>) -> Result<(), String>,
     ) -> String {
         let started = Child::start(name, work).and_then(|mut child| Ok((child.ready()?, child)));
         match started {

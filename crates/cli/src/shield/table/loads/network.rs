@@ -2,7 +2,7 @@
 //! A flood of ICMP echoes through the loopback device, in a network of its own: the kernel answers them, in its softirqs, and no
 //! firewall, counter or port of the machine's own network takes part.
 
-use super::super::child::Say;
+use super::super::child::StartReport;
 use super::super::waiter::Board;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -22,7 +22,7 @@ const ECHO_REPLY: u8 = 0;
 const IP_HEADER: usize = 20;
 
 /// For ever.
-pub fn run(board: &Board, counter: usize, say: &mut Option<Say>) -> Result<(), String> {
+pub fn run(board: &Board, counter: usize, report: &mut Option<StartReport>) -> Result<(), String> {
     let network = match unshare(CloneFlags::CLONE_NEWNET) {
         Ok(()) => bring_up().map(|()| "a network of its own")?,
         Err(_) => "the machine's own",
@@ -34,8 +34,8 @@ pub fn run(board: &Board, counter: usize, say: &mut Option<Say>) -> Result<(), S
     let here = SockaddrIn::new(127, 0, 0, 1, 0);
     sendto(socket.as_raw_fd(), &packet, &here, MsgFlags::empty())
         .map_err(|errno| format!("127.0.0.1: {}", errno.desc()))?;
-    if let Some(say) = say.take() {
-        say.ready(&format!("ICMP echoes of {BYTES} bytes on the loopback device of {network}"));
+    if let Some(report) = report.take() {
+        report.ready(&format!("ICMP echoes of {BYTES} bytes on the loopback device of {network}"));
     }
     let mut buffer = vec![0; BYTES + 128];
     loop {

@@ -33,12 +33,13 @@ pub enum Verdict {
     /// Nothing broke it, but not all was seen.
     Unknown,
     /// No setting here keeps this away.
-    NotPromised,
+    #[serde(rename = "not_promised")]
+    NotChecked,
 }
 
 /// A promise.
 #[derive(Clone, Debug, Serialize)]
-pub struct Promise {
+pub struct Check {
     /// Its name.
     pub name: &'static str,
     /// In words.
@@ -53,7 +54,7 @@ pub struct Promise {
 
 /// What has to be known beside the visits.
 #[derive(Clone, Debug, Default)]
-pub struct Around {
+pub struct CheckContext {
     /// Threads that belong to the shield.
     pub residents: BTreeSet<u32>,
     /// Kernel threads that belong to a CPU.
@@ -85,74 +86,74 @@ pub fn name(visitor: &Visitor) -> String {
 }
 
 /// All promises of one CPU.
-pub fn promises(visits: &Visits, around: &Around) -> Vec<Promise> {
+pub fn evaluate(visits: &Visits, context: &CheckContext) -> Vec<Check> {
     let watched_s = visits.watched_ns as f64 / 1e9;
     let all: Vec<(&Visitor, &Visit)> = visits.iter().collect();
     let blind =
-        around.lost > 0 || visits.missed_ns > 0 || visits.unknown_ns() > visits.watched_ns / UNKNOWN_PART;
-    let promise = |name, what, promised: bool, allowed: f64, is: &dyn Fn(&Visitor) -> bool| {
+        context.lost > 0 || visits.missed_ns > 0 || visits.unknown_ns() > visits.watched_ns / UNKNOWN_PART;
+    let check = |name, what, is_checked: bool, allowed: f64, is: &dyn Fn(&Visitor) -> bool| {
         let mut by: Vec<(&Visitor, &Visit)> = all.iter().filter(|(who, _)| is(who)).copied().collect();
         by.sort_by_key(|(_, visit)| std::cmp::Reverse(visit.time_ns));
         let count: u64 = by.iter().map(|(_, visit)| visit.count).sum();
         // A thread that was there all the time has not come.
         let is_kept = count as f64 <= allowed && (allowed > 0.0 || by.is_empty());
-        let verdict = match (promised, is_kept) {
-            (false, _) => Verdict::NotPromised,
+        let verdict = match (is_checked, is_kept) {
+            (false, _) => Verdict::NotChecked,
             (true, false) => Verdict::Fail,
             (true, true) if blind => Verdict::Unknown,
             (true, true) => Verdict::Pass,
         };
-        Promise { name, what, verdict, count, by: by.iter().map(|(who, _)| self::name(who)).collect() }
+        Check { name, what, verdict, count, by: by.iter().map(|(who, _)| self::name(who)).collect() }
     };
     let thread = |who: &Visitor, is: &dyn Fn(u32, bool) -> bool| match who {
         Visitor::Thread { tid, kernel, .. } => is(tid.0, *kernel == Some(true)),
         _ => false,
     };
-    let resident = |tid: u32| around.residents.contains(&tid);
-    let bound = |tid: u32| around.bound.contains(&tid);
+    let resident = |tid: u32| context.residents.contains(&tid);
+    let bound = |tid: u32| context.bound.contains(&tid);
     let is_tick = |who: &Visitor| matches!(who, Visitor::Vector { vector: VectorKind::LocalTimer });
-    let is_kept = |who: &Visitor| matches!(who, Visitor::Irq { irq, .. } if around.kept.contains(&irq.0));
+    let is_kept = |who: &Visitor| matches!(who, Visitor::Irq { irq, .. } if context.kept.contains(&irq.0));
     // Their handlers raise them, and which one did is not told.
     let own_devices = all.iter().any(|(who, _)| is_kept(who));
     let rest = REST_OF_TICKS_PER_S * watched_s;
     vec![
-        promise("tasks", "no task from outside the shield", true, 0.0, &|who| {
+        check("tasks", "no task from outside the shield", true, 0.0, &|who| {
             thread(who, &|tid, kernel| !kernel && !resident(tid))
         }),
-        promise("kernel-threads", "no kernel thread that may run elsewhere", true, 0.0, &|who| {
+        check("kernel-threads", "no kernel thread that may run elsewhere", true, 0.0, &|who| {
             thread(who, &|tid, kernel| kernel && !bound(tid))
         }),
-        promise("interrupts", "no device interrupt", true, 0.0, &|who| {
+        check("interrupts", "no device interrupt", true, 0.0, &|who| {
             matches!(who, Visitor::Irq { .. }) && !is_kept(who)
         }),
-        promise(
+        check(
             "softirqs",
             "no softirq of devices or of other CPUs",
             !own_devices,
             0.0,
             &|who| matches!(who, Visitor::Softirq { name } if !OWN_SOFTIRQS.contains(name)),
         ),
-        promise("nmi", "no non-maskable interrupt", true, 0.0, &|who| *who == Visitor::Nmi),
-        promise("ticks", "no timer tick", around.tickless, rest, &is_tick),
-        promise("kept-interrupts", "interrupts that are kept here (--keep-irq)", false, 0.0, &is_kept),
-        promise("bound-threads", "kernel threads that belong to the CPU", false, 0.0, &|who| {
+        check("nmi", "no non-maskable interrupt", true, 0.0, &|who| *who == Visitor::Nmi),
+        check("ticks", "no timer tick", context.tickless, rest, &is_tick),
+        check("kept-interrupts", "interrupts that are kept here (--keep-irq)", false, 0.0, &is_kept),
+        check("bound-threads", "kernel threads that belong to the CPU", false, 0.0, &|who| {
             thread(who, &|tid, kernel| kernel && bound(tid))
         }),
-        promise(
+        check(
             "own-softirqs",
             "softirqs of its own: timers, run queue, RCU",
             false,
             0.0,
             &|who| matches!(who, Visitor::Softirq { name } if OWN_SOFTIRQS.contains(name)),
         ),
-        promise("ipis", "interrupts from other CPUs, and other vectors", false, 0.0, &|who| {
+        check("ipis", "interrupts from other CPUs, and other vectors", false, 0.0, &|who| {
             matches!(who, Visitor::Vector { .. }) && !is_tick(who)
         }),
     ]
 }
 
 /// A CPU for people.
-pub fn text(visits: &Visits, promises: &[Promise], lost: u64, senders_known: bool) -> String {
+pub fn text(visits: &Visits, checks: &[Check], lost: u64, senders_known: bool) -> String {
     let mut text = format!("CPU {}, watched for {}", visits.cpu(), duration_text(visits.watched_ns));
     if visits.missed_ns > 0 {
         let _ = write!(
@@ -165,22 +166,22 @@ pub fn text(visits: &Visits, promises: &[Promise], lost: u64, senders_known: boo
         let _ = write!(text, ", at least {} events lost", count_text(lost));
     }
     text.push('\n');
-    for promise in promises {
-        let verdict = match promise.verdict {
+    for check in checks {
+        let verdict = match check.verdict {
             Verdict::Pass => "PASS   ",
             Verdict::Fail => "FAIL   ",
             Verdict::Unknown => "UNKNOWN",
-            Verdict::NotPromised => "-      ",
+            Verdict::NotChecked => "-      ",
         };
-        let what = match promise.verdict {
-            Verdict::NotPromised => promise.what.trim_start_matches("no "),
-            _ => promise.what,
+        let what = match check.verdict {
+            Verdict::NotChecked => check.what.trim_start_matches("no "),
+            _ => check.what,
         };
         let _ = write!(text, "  {verdict}  {what}");
-        if !promise.by.is_empty() {
-            let more = if promise.by.len() > NAMED { ", …" } else { "" };
-            let by: Vec<&str> = promise.by.iter().take(NAMED).map(String::as_str).collect();
-            let _ = write!(text, ": {} times: {}{more}", count_text(promise.count), by.join(", "));
+        if !check.by.is_empty() {
+            let more = if check.by.len() > NAMED { ", …" } else { "" };
+            let by: Vec<&str> = check.by.iter().take(NAMED).map(String::as_str).collect();
+            let _ = write!(text, ": {} times: {}{more}", count_text(check.count), by.join(", "));
         }
         text.push('\n');
     }
@@ -278,8 +279,8 @@ mod tests {
         visits
     }
 
-    fn verdicts(visits: &Visits, around: &Around) -> Vec<(&'static str, Verdict)> {
-        promises(visits, around).into_iter().map(|promise| (promise.name, promise.verdict)).collect()
+    fn verdicts(visits: &Visits, context: &CheckContext) -> Vec<(&'static str, Verdict)> {
+        evaluate(visits, context).into_iter().map(|check| (check.name, check.verdict)).collect()
     }
 
     const QUIET: &str = "10 1 sched_switch prev_tid=0 next_tid=7
@@ -290,10 +291,10 @@ mod tests {
 
     #[test]
     fn each_promise_is_kept_or_broken_by_what_ran() {
-        let around = Around { residents: [7].into(), tickless: true, ..Around::default() };
-        for (name, verdict) in verdicts(&visits(QUIET), &around) {
-            let promised = !["kept-interrupts", "bound-threads", "own-softirqs", "ipis"].contains(&name);
-            assert_eq!(verdict, if promised { Verdict::Pass } else { Verdict::NotPromised }, "{name}");
+        let context = CheckContext { residents: [7].into(), tickless: true, ..CheckContext::default() };
+        for (name, verdict) in verdicts(&visits(QUIET), &context) {
+            let is_checked = !["kept-interrupts", "bound-threads", "own-softirqs", "ipis"].contains(&name);
+            assert_eq!(verdict, if is_checked { Verdict::Pass } else { Verdict::NotChecked }, "{name}");
         }
         for (line, broken) in [
             ("50 1 sched_switch prev_tid=0 next_tid=8", "tasks"),
@@ -303,7 +304,7 @@ mod tests {
             ("50 1 nmi_handler duration=3", "nmi"),
         ] {
             let lines = QUIET.replace("1000000000", &format!("{line}\n1000000000"));
-            let failed: Vec<&str> = verdicts(&visits(&lines), &around)
+            let failed: Vec<&str> = verdicts(&visits(&lines), &context)
                 .into_iter()
                 .filter(|(_, verdict)| *verdict == Verdict::Fail)
                 .map(|(name, _)| name)
@@ -317,12 +318,13 @@ mod tests {
         let come = "50 1 irq_handler_entry irq=9\n55 1 softirq_raise vec=3\n60 1 irq_handler_exit irq=9\n65 1 softirq_entry vec=3
             70 1 softirq_exit vec=3";
         let lines = QUIET.replace("1000000000", &format!("{come}\n1000000000"));
-        let kept = |irq: u32| Around { residents: [7].into(), kept: [irq].into(), ..Around::default() };
+        let kept =
+            |irq: u32| CheckContext { residents: [7].into(), kept: [irq].into(), ..CheckContext::default() };
         let verdicts = |irq| verdicts(&visits(&lines), &kept(irq));
         assert!(verdicts(9).contains(&("interrupts", Verdict::Pass)));
-        assert!(verdicts(9).contains(&("softirqs", Verdict::NotPromised)));
+        assert!(verdicts(9).contains(&("softirqs", Verdict::NotChecked)));
         let listed =
-            promises(&visits(&lines), &kept(9)).into_iter().find(|one| one.name == "kept-interrupts");
+            evaluate(&visits(&lines), &kept(9)).into_iter().find(|one| one.name == "kept-interrupts");
         assert_eq!(listed.map(|one| (one.count, one.by)), Some((1, vec!["irq 9".to_owned()])));
         assert!(verdicts(10).contains(&("interrupts", Verdict::Fail)));
         assert!(verdicts(10).contains(&("softirqs", Verdict::Fail)));
@@ -332,28 +334,30 @@ mod tests {
     fn a_thread_that_belongs_to_the_cpu_breaks_nothing() {
         let lines = QUIET.replace("prev_tid=0 next_tid=7", "prev_tid=0 next_tid=7 next_kthread=1");
         let lines = lines.replace("prev_tid=7", "prev_kthread=1 prev_tid=7");
-        let bound = Around { bound: [7].into(), ..Around::default() };
+        let bound = CheckContext { bound: [7].into(), ..CheckContext::default() };
         assert!(verdicts(&visits(&lines), &bound).iter().all(|(_, verdict)| *verdict != Verdict::Fail));
     }
 
     #[test]
     fn time_that_nobody_accounts_for_is_no_quiet_time() {
         let silent = visits("1000000000 0 softirq_raise vec=1");
-        assert!(verdicts(&silent, &Around::default()).iter().all(|(_, verdict)| *verdict != Verdict::Pass));
+        assert!(
+            verdicts(&silent, &CheckContext::default()).iter().all(|(_, verdict)| *verdict != Verdict::Pass)
+        );
         let mut idle = Visits::new(CpuId(1));
         idle.begin_with(rtscope_event::Tid(0));
         let complete_since = Some(MonotonicNs(0));
         let history = vec![CpuHistory { cpu: CpuId(1), complete_since, events: 0 }];
         let recording = Recording { history, ..Recording::default() };
         idle.add(&recording, &Timeline::new(&recording), MonotonicNs(0), MonotonicNs(1_000_000_000));
-        assert!(verdicts(&idle, &Around::default()).contains(&("tasks", Verdict::Pass)));
+        assert!(verdicts(&idle, &CheckContext::default()).contains(&("tasks", Verdict::Pass)));
     }
 
     #[test]
     fn what_was_lost_may_have_been_a_disturbance() {
-        let around = Around { residents: [7].into(), lost: 1, ..Around::default() };
-        let verdicts = verdicts(&visits(QUIET), &around);
+        let context = CheckContext { residents: [7].into(), lost: 1, ..CheckContext::default() };
+        let verdicts = verdicts(&visits(QUIET), &context);
         assert!(verdicts.iter().all(|(_, verdict)| *verdict != Verdict::Pass), "{verdicts:?}");
-        assert!(verdicts.contains(&("ticks", Verdict::NotPromised)));
+        assert!(verdicts.contains(&("ticks", Verdict::NotChecked)));
     }
 }

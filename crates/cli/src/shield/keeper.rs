@@ -30,7 +30,7 @@ pub const GO: &str = "go\n";
 /// What it answers, before the number of its counters.
 pub const READY: &str = "ready ";
 /// How often it looks whether the scheduler is still there.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 /// A guard that ends by itself is started again, but not in a circle that fills the log.
 const GUARD_PAUSE: Duration = Duration::from_secs(10);
 /// What could not be isolated is tried again, at first after so long.
@@ -80,7 +80,7 @@ pub fn keep(system: &System, options: &KeepOptions) -> Result<(), Failure> {
     let mut guard = Some(start_guard(&options.rt, &own)?);
     let mut replaced: Option<Instant> = None;
     result(&format!("{READY}{}", scheduler.counts_id()?));
-    let mut rt1 = Rt1::default();
+    let mut rt1 = Rt1Activity::default();
     while !stop.asked() {
         if let Some(ended) = scheduler.ended() {
             let why = format!("{} {}", ended.reason, ended.message).trim().to_owned();
@@ -91,7 +91,7 @@ pub fn keep(system: &System, options: &KeepOptions) -> Result<(), Failure> {
             // Before its programs are taken out: that waits for each task that was preempted to go on (RCU-tasks), and who is stuck
             // behind RT0, for which the kernel may have ended it, does not. When it cannot, the guard goes on trying: not after our end,
             // for which that is waited for, too, but from now on.
-            set_apart(system, &own, &format!("the kernel ended it: {why}"), &mut String::new());
+            isolate(system, &own, &format!("the kernel ended it: {why}"), &mut String::new());
             drop(guard.and_then(|guard| guard.stdin));
             return Ok(());
         }
@@ -103,8 +103,8 @@ pub fn keep(system: &System, options: &KeepOptions) -> Result<(), Failure> {
             // Without one the scheduler still lends; ending it for that would only take the CPUs from everybody.
             guard = start_guard(&options.rt, &own).inspect_err(|error| say(&error.to_string())).ok();
         }
-        rt1.look(&mut scheduler);
-        sleep(LOOK);
+        rt1.poll(&mut scheduler);
+        sleep(POLL);
     }
     drop(scheduler);
     Ok(())
@@ -146,23 +146,23 @@ pub fn guard(system: &System, options: &GuardOptions) -> Result<(), Failure> {
     let mut nothing = Vec::new();
     // Whatever came of reading: there is nobody any more who could write.
     let _ = std::io::stdin().lock().read_to_end(&mut nothing);
-    let (mut pause, mut said) = (RETRY, String::new());
-    while !set_apart(system, &options.keeper(), "the process that held it was killed", &mut said) {
+    let (mut pause, mut reported) = (RETRY, String::new());
+    while !isolate(system, &options.keeper(), "the process that held it was killed", &mut reported) {
         // Undoing ends it, too: there is nothing to be isolated then.
         let again = Instant::now() + pause;
         while Instant::now() < again {
             if stop.asked() {
                 return Ok(());
             }
-            sleep(LOOK);
+            sleep(POLL);
         }
         pause = (pause * 2).min(RETRY_MOST);
     }
     Ok(())
 }
 
-/// Returns whether there is nothing left to be done. `said`: what the last try said of that, which is not said again.
-fn set_apart(system: &System, keeper: &Thread, why: &str, said: &mut String) -> bool {
+/// Returns whether there is nothing left to be done. `reported`: what the last try said of that, which is not said again.
+fn isolate(system: &System, keeper: &Thread, why: &str, reported: &mut String) -> bool {
     match fall_back(system, keeper, why) {
         // It was taken out on purpose, or somebody else was faster.
         Ok(None) => true,
@@ -187,9 +187,9 @@ fn set_apart(system: &System, keeper: &Thread, why: &str, said: &mut String) -> 
             let text = format!(
                 "the scheduler has ended ({why}), and the CPUs could NOT be isolated yet: {error}; see {LOG}"
             );
-            if *said != text {
+            if *reported != text {
                 say(&text);
-                *said = text;
+                *reported = text;
             }
             false
         }
@@ -198,17 +198,17 @@ fn set_apart(system: &System, keeper: &Thread, why: &str, said: &mut String) -> 
 
 /// Whether there are RT1 tasks: only then system calls pay for the way back.
 #[derive(Debug, Default)]
-struct Rt1 {
+struct Rt1Activity {
     ran_ns: u64,
     last: Option<Instant>,
-    looks: u32,
+    polls: u32,
 }
 
-impl Rt1 {
+impl Rt1Activity {
     /// Looks now and then.
-    fn look(&mut self, scheduler: &mut Scheduler) {
-        self.looks += 1;
-        if self.looks % 10 != 0 {
+    fn poll(&mut self, scheduler: &mut Scheduler) {
+        self.polls += 1;
+        if self.polls % 10 != 0 {
             return;
         }
         let Ok(counts) = scheduler.counts() else { return };
