@@ -72,7 +72,7 @@ fn root_vm_a_shielded_cpu_goes_and_comes_back() {
     assert_eq!(code, Some(4), "{said}");
     assert!(said.contains("every check fails: all shielded CPUs (1) are offline"), "{said}");
     drop(off);
-    wait_until("the kernel sets it apart again", || problems().is_empty());
+    wait_until("the kernel isolates it again", || problems().is_empty());
     assert_eq!(resident.cpus(), "1");
     let status = json(&["status", "--json"]);
     assert_eq!(status["drifted"], 0, "{status}");

@@ -414,7 +414,7 @@ fn a_file_that_nobody_may_write_is_in_the_plan_as_such() {
 }
 
 #[test]
-fn cpus_that_cannot_be_set_apart_leave_everything_as_it_was() {
+fn cpus_that_cannot_be_isolated_leave_everything_as_it_was() {
     if no_strace() {
         return;
     }

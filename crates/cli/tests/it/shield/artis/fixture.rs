@@ -152,8 +152,8 @@ pub fn keeper() -> i32 {
 }
 
 /// The CPUs have been isolated, and somebody says why.
-pub fn is_set_apart(why: &str) {
-    wait_until("the CPUs are set apart", || {
+pub fn is_isolated(why: &str) {
+    wait_until("the CPUs are isolated", || {
         fs::read_to_string(PARTITION).is_ok_and(|state| state == "isolated\n")
     });
     wait_until("it is said", || json(&["status", "--json"])["scheduler"]["fallen"].is_string());

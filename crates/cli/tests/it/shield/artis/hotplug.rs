@@ -62,7 +62,7 @@ fn root_vm_artis_without_the_last_other_cpu_ends_at_once_and_says_so() {
     wait_until("all go on", || pids.iter().zip(&start).all(|(pid, start)| ran(*pid) > start + 5));
     switch(1, true);
     let partition = super::fixture::PARTITION;
-    wait_until("it is set apart when it can be", || {
+    wait_until("it is isolated when it can be", || {
         fs::read_to_string(partition).is_ok_and(|state| state == "isolated\n")
     });
     wait_until("that is said, too", || json(&["status", "--json"])["scheduler"]["apart"] == true);
@@ -94,7 +94,7 @@ fn root_vm_artis_lends_as_long_as_one_other_cpu_is_there_on_four_cpus() {
     assert!(said.contains(LAST), "{said}");
     switch(1, true);
     switch(2, true);
-    wait_until("they are set apart when they can be", || {
+    wait_until("they are isolated when they can be", || {
         fs::read_to_string(super::fixture::PARTITION).is_ok_and(|state| state == "isolated\n")
     });
     drop((load, shielded));

@@ -5,7 +5,7 @@
 //! Times mean nothing there; counts and orders do.
 
 use super::fixture::{
-    ARTIS, CALLS, COMPUTES, Load, SPINS, accounted, all_accounted, bind, class, is_set_apart, keeper, number,
+    ARTIS, CALLS, COMPUTES, Load, SPINS, accounted, all_accounted, bind, class, is_isolated, keeper, number,
     ran, skipped, top, undone,
 };
 use crate::shield::fixture::{Shield, Sleeper, facts, good, json, shield};
@@ -71,7 +71,7 @@ fn root_vm_artis_counts_a_real_time_task_that_never_sleeps() {
 
 // NEEDS: machine, sched_ext
 #[test]
-fn root_vm_artis_cpus_are_set_apart_when_the_scheduler_goes() {
+fn root_vm_artis_cpus_are_isolated_when_the_scheduler_goes() {
     if skipped() {
         return;
     }
@@ -82,10 +82,10 @@ fn root_vm_artis_cpus_are_set_apart_when_the_scheduler_goes() {
         let rt0 = Sleeper::start(shield(&["run", "--prio", "70", "--", "sleep", "1000"]));
         if killed {
             kill(Pid::from_raw(keeper()), Signal::SIGKILL).expect("killed");
-            is_set_apart("was killed");
+            is_isolated("was killed");
         } else {
             fs::write("/proc/sysrq-trigger", "S").expect("root may");
-            is_set_apart("sysrq");
+            is_isolated("sysrq");
         }
         assert_eq!(rt0.cpus(), "1", "who was there stays");
         let mut one = CpuSet::new();
@@ -116,7 +116,7 @@ fn root_vm_artis_a_killed_guard_is_replaced() {
     kill(Pid::from_raw(first), Signal::SIGKILL).expect("killed");
     wait_until("there is another one", || guard().is_some_and(|pid| pid != first));
     kill(Pid::from_raw(keeper()), Signal::SIGKILL).expect("killed");
-    is_set_apart("was killed");
+    is_isolated("was killed");
 }
 
 // NEEDS: machine, sched_ext

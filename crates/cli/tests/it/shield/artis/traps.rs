@@ -8,7 +8,7 @@
 //! on such a kernel: the scheduler would not load.
 
 use super::fixture::{
-    ARTIS, CALLS, COMPUTES, Load, SPINS, accounted, all_accounted, bind, class, is_set_apart, keeper, number,
+    ARTIS, CALLS, COMPUTES, Load, SPINS, accounted, all_accounted, bind, class, is_isolated, keeper, number,
     ran, skipped, top, total,
 };
 use crate::shield::fixture::{Shield, assert_same, facts, good, shield};
@@ -215,7 +215,7 @@ fn root_vm_artis_is_not_loaded_beside_rt0_that_is_there_already() {
 
 // NEEDS: machine, sched_ext
 #[test]
-fn root_vm_artis_who_waits_too_long_ends_it_and_the_cpus_are_set_apart() {
+fn root_vm_artis_who_waits_too_long_ends_it_and_the_cpus_are_isolated() {
     if skipped() {
         return;
     }
@@ -235,7 +235,7 @@ fn root_vm_artis_who_waits_too_long_ends_it_and_the_cpus_are_set_apart() {
     );
     // It may wait for the CPU itself before that is done; with PREEMPT_RT it does, for threads that RT0 comes before.
     drop(hog);
-    is_set_apart("failed to run for");
+    is_isolated("failed to run for");
     let log = fs::read_to_string("/run/rtscope/artis.log").expect("a log");
     assert!(log.contains("the kernel ended the scheduler that lent CPUs 1 ("), "{log}");
     // The kernel's own list of who waited.
