@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The flight recorder by itself, with the events that say who has a CPU: for gaps that are to be blamed on somebody, and for
+//! The flight recorder without a tracker, with the events that show what runs on a CPU: for gaps whose cause is wanted, and for
 //! CPUs that should be quiet.
 //!
-//! Nobody is woken by it and nothing is emptied: what it adds to a CPU is some hundred nanoseconds for each interrupt or switch
+//! It wakes no task and empties no buffer: what it adds to a CPU is some hundred nanoseconds for each interrupt or switch
 //! that there is anyway. The price is that the buffers hold the newest part only.
 
 use crate::exit::Failure;
@@ -12,12 +12,12 @@ use rtscope_kernel::{
     EbpfConfig, EbpfPrograms, PROGRAMS, ProgramSpec, RecorderConfig, interrupts, stream_programs,
 };
 
-/// Events that say how a task is called.
+/// Events that show the name of a task.
 fn shows_names(spec: &ProgramSpec) -> bool {
     matches!(spec.name, "sched_process_fork" | "sched_process_exit" | "task_rename")
 }
 
-/// Events that say who has the CPU, or how a task is called.
+/// Events that show what has the CPU, or the name of a task.
 fn shows_cpu_use(spec: &ProgramSpec) -> bool {
     shows_names(spec)
         || matches!(spec.system, "irq_vectors" | "nmi")

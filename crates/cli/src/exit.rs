@@ -25,7 +25,7 @@ pub enum Failure {
     /// A trace cannot be read as a whole; what could be read was.
     #[error("{0}")]
     Damaged(String),
-    /// What was promised is not so.
+    /// A check of `rtscope shield verify` failed.
     #[error("{0}")]
     ChecksFailed(String),
     /// Late responses were found, and `--fail-if-late` was given.
@@ -39,7 +39,7 @@ impl Failure {
         Failure::Failed(format!("{what}: {error}"))
     }
 
-    /// The same for an error of the system. A full disk is said to be one: that is what the user can change.
+    /// The same for an error of the system. A full disk is named: that is what the user can change.
     pub fn system(what: impl std::fmt::Display, error: &io::Error) -> Failure {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         let full = if matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge) {

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 /// Between polls for programs.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Ended threads are kept for so much longer than snapshots reach back.
+/// Ended threads are kept for this much longer than snapshots reach back.
 const MARGIN: Duration = Duration::from_secs(10);
 
 /// Programs that record.
@@ -47,7 +47,7 @@ struct RecordingState {
     pairs: VecDeque<Pair>,
 }
 
-/// What rings held, and of which time it is wanted.
+/// What rings held, and of which time it is requested.
 #[derive(Debug)]
 pub struct UserPart {
     session: UserSpoolDescription,
@@ -64,7 +64,7 @@ impl SharedState {
 }
 
 impl ProgramFlight {
-    /// Starts recording. `reach_ns`: how far snapshots go back. `context`: what events say of who recorded them.
+    /// Starts recording. `reach_ns`: how far snapshots go back. `context`: what events have of the thread that recorded them.
     pub fn start(settings: Settings, context: &[&str], reach_ns: u64) -> Result<ProgramFlight, Failure> {
         let settings = Settings { flight: true, ..settings };
         let context = context.iter().map(ToString::to_string).collect();
@@ -100,7 +100,7 @@ impl ProgramFlight {
     /// What the rings hold.
     pub fn freeze(&self, from: MonotonicNs, until: MonotonicNs) -> UserPart {
         let mut state = self.shared.state();
-        // Programs that have come since the last look. Nothing refuses here: the sink keeps nothing.
+        // Programs that have come since the last poll. Nothing refuses here: the sink keeps nothing.
         let _ = state.programs.poll(&mut DiscardingSink);
         state.pairs.push_back(Pair::now(counter_kind()));
         let pairs = state.pairs.iter().copied().collect();

@@ -32,7 +32,7 @@ impl Stop {
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             flag::register(signal, Arc::clone(&asked)).map_err(failed)?;
         }
-        // After the flag: who is woken finds it set.
+        // After the flag: a thread that is woken finds it set.
         let (told, tell) = UnixStream::pair().map_err(failed)?;
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             pipe::register(signal, tell.try_clone().map_err(failed)?).map_err(failed)?;
@@ -52,7 +52,7 @@ impl Stop {
     pub fn wait(&self, time: Duration, other: Option<&OwnedFd>) {
         let watched = [Some(self.told.as_fd()), other.map(AsFd::as_fd)].into_iter().flatten();
         let mut watched: Vec<PollFd> = watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        // Whether something came or a signal interrupted it: the caller looks at all of it again.
+        // Whether something came or a signal interrupted it: the caller polls all of it again.
         let _ = ppoll(&mut watched, Some(time.into()), None);
     }
 

@@ -130,7 +130,7 @@ impl TraceOptions {
         TraceSet::open(&self.trace).map_err(|error| Failure::Failed(error.to_string()))
     }
 
-    /// Which events are wanted.
+    /// Which events are selected.
     pub fn selection(&self, set: &TraceSet) -> Result<Selection, Failure> {
         let time = |text: &Option<String>, option: &str| match text {
             Some(text) => {

@@ -17,7 +17,7 @@ const BAR: usize = 10;
 /// Causes shown for a step before the rest is added up.
 const CAUSES: usize = 5;
 /// A late interrupt gets a note from this share of the response on (thousandths): a few microseconds for its delivery are
-/// in every response, and a remark on who was current then would be taken for blame.
+/// in every response, and a remark on the task that was current then would be taken for blame.
 const NOTABLE: u64 = 10;
 /// Preemptions listed one by one.
 const PREEMPTIONS: usize = 4;
@@ -142,7 +142,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The step, with who it is about unless that is the target itself or plain from the step.
+/// The step, with the task it is about unless that is the target itself or plain from the step.
 fn step_name(step: &StepExplanation, explanation: &Explanation) -> String {
     let kind = step.kind.name();
     match (&step.actor, step.kind) {

@@ -5,7 +5,7 @@
 use rtscope_analyze::explain::{Actor, Cause, CauseKind, Thread};
 use rtscope_event::{Irq, Names, Origin, OriginKind, is_invisible, softirq_name, step_vector_name};
 
-/// `hog/1240`, or `thread 1240` when nothing told its name.
+/// `hog/1240`, or `thread 1240` when its name is not known.
 pub(crate) fn short_thread(thread: &Thread) -> String {
     match thread.comm {
         Some(comm) => format!("{comm}/{}", thread.tid),

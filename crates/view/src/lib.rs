@@ -2,7 +2,7 @@
 //! Reports as text for people and as JSON for programs.
 //!
 //! Both say the same: what a text rounds or leaves out is in the JSON in nanoseconds. Nothing here reads a clock or
-//! writes anywhere; a [`WallClock`] is handed in by who has looked at one.
+//! writes anywhere; a [`WallClock`] comes from the caller.
 #![forbid(unsafe_code)]
 
 mod event;

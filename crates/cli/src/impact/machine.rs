@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What of the machine makes figures differ from run to run, or mean something else: said before the figures.
+//! What of the machine makes figures differ from run to run, or mean something else: reported before the figures.
 
 use super::setup::{Sample, Setup};
 use serde_json::{Value, json};
@@ -78,7 +78,7 @@ impl Machine {
                 high / 1e6
             ));
         }
-        // npt says of each run what is said here of all of them.
+        // npt reports for each run what is reported here for all of them.
         let of_runs = samples.flat_map(|sample| &sample.notes);
         for note in
             of_runs.filter(|note| !note.starts_with("the core's clock") && !note.contains("virtual machine"))

@@ -17,7 +17,7 @@ use rtscope_peers::Error;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Of a try, unless something else is said.
+/// Of an attempt, unless --duration is given.
 const TRY_NS: u64 = 1_000_000_000;
 /// The loop that emits less than this share of what it is asked for was kept from it.
 const PACE: f64 = 0.9;
@@ -31,7 +31,7 @@ const HIGHEST: f64 = 50e6;
 const NEAR: f64 = 1.08;
 /// Of the result, what has to pass again; if it does not, the next.
 const AGAIN: [f64; 7] = [1.0, 0.9, 0.8, 0.65, 0.5, 0.25, 0.1];
-/// Where so large a share of the iterations has an event, the loop cannot emit more under this tracer.
+/// Where at least this share of the iterations has an event, the loop cannot emit more under this tracer.
 const ALL_ITERATIONS: f64 = 0.95;
 
 /// What was found for a tracer.
@@ -57,7 +57,7 @@ struct ConfirmedRate {
     tries: usize,
 }
 
-/// One try.
+/// One attempt.
 struct Attempt {
     sample: Sample,
     recorded: u64,
@@ -240,7 +240,7 @@ impl Search<'_> {
     }
 }
 
-/// What is said of a cell below the table.
+/// The remarks on a cell, below the table.
 fn remarks(name: &str, with: &str, cell: &Cell) -> Vec<String> {
     match cell {
         Cell::None(why) => vec![format!("{name}{with}: none: {why}")],

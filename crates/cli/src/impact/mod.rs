@@ -63,14 +63,14 @@ impl Progress {
 
     fn say(&self, text: &str) {
         if self.terminal {
-            // Nobody is there to be told when this fails.
+            // There is nowhere to report a failure of this.
             let _ = write!(stderr().lock(), "\r\x1b[Krtscope: {text}");
         } else {
             note(&format!("rtscope: {text}"));
         }
     }
 
-    /// For something else to be said.
+    /// Makes the line free for other output.
     fn clear(&self) {
         if self.terminal {
             // As above.

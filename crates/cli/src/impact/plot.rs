@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The histograms beside each other: a panel for each case, all on the same axes, with the untraced one behind each.
+//! The histograms side by side: a panel for each case, all on the same axes, with the untraced one behind each.
 
 use super::report::Column;
 use super::rounds::Case;

@@ -127,7 +127,7 @@ pub struct Events {
     pub emitted: u64,
     pub recorded: Option<u64>,
     pub lost: Option<u64>,
-    /// By the tracer's own account.
+    /// As the tracer itself reports.
     pub lost_reported: Option<u64>,
     pub overwrites: bool,
 }

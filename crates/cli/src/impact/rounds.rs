@@ -13,7 +13,7 @@ use rtscope_peers::Error;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
-/// Iterations of a run, unless something else is said: enough for the 99.9999th percentile.
+/// Iterations of a run, unless --loops is given: enough for the 99.9999th percentile.
 const LOOPS: u64 = 1_000_000;
 
 /// What is run.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What all runs share: a directory, the CPUs, this program, and the loop as a child process that says what it measured.
+//! What all runs share: a directory, the CPUs, this program, and the loop as a child process that reports what it measured.
 
 use super::options::ImpactOptions;
 use crate::exit::Failure;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 
-/// Names of directories, and of the file in each that tells whether it is in use.
+/// Names of directories, and of the file in each that shows whether it is in use.
 const PREFIX: &str = "rtscope-impact-";
 const LOCK: &str = "in-use";
 /// Busy before a loop, twice: shorter than npt's own, since it comes with every run.
@@ -28,7 +28,7 @@ const BUFFER_BYTES: usize = 32 << 20;
 /// For --max-rate: what only fits because the buffer is large is no rate.
 const RATE_BUFFER_BYTES: usize = 4 << 20;
 
-/// The place where all happens.
+/// What all runs share.
 #[derive(Debug)]
 pub struct Setup {
     folder: tempfile::TempDir,
@@ -43,7 +43,7 @@ pub struct Setup {
     pub buffer_bytes: usize,
     /// There is no other CPU: the tracers are on the loop's.
     pub is_alone: bool,
-    /// Where the child that measures may start: it goes to its CPU by itself.
+    /// Where the child that measures may start: it moves itself to its CPU.
     all: Cpus,
     pub stop: Stop,
 }
@@ -134,7 +134,7 @@ impl Setup {
         }
     }
 
-    /// Starts a program beside the loop; its standard output goes into a file of this name.
+    /// Starts a program that runs during the loop; its standard output goes into a file of this name.
     pub fn start(&self, command: &mut Command, remedy: &str, output: &str) -> Result<ChildProcess, Error> {
         let path = self.fresh(output)?;
         let file =

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 /// This many tracepoints are shown with their fields without being asked.
 const FEW: usize = 10;
 
-/// Who records a tracepoint in `rtscope record`.
+/// Which recorder takes a tracepoint in `rtscope record`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecorderKind {
     Ebpf,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What ran in the long gaps: rtscope's own flight recorder runs beside the loop, and is read when the loop is over.
+//! What ran in the long gaps: rtscope's own flight recorder runs during the loop, and is read when the loop is over.
 //!
 //! The loop counts in ticks, the recorder in ns of CLOCK_MONOTONIC, whose rate NTP changes: a thread on another CPU takes pairs of both
 //! so that a gap is found among the events after hours, too.
@@ -31,7 +31,7 @@ pub struct BlameRecorder {
     pairs: Option<JoinHandle<Vec<Pair>>>,
 }
 
-/// A gap and who took it.
+/// A gap, and what ran in it.
 #[derive(Debug)]
 pub struct BlamedGap {
     /// From the loop's begin.
@@ -41,7 +41,7 @@ pub struct BlamedGap {
     pub parts: Option<Vec<Part>>,
 }
 
-/// Who took what.
+/// What ran in the gaps.
 #[derive(Debug)]
 pub struct BlameReport {
     /// In the order in which they came.

@@ -156,7 +156,7 @@ pub struct LongGap {
     pub ticks: u64,
 }
 
-/// What was found.
+/// What the loop measured.
 #[derive(Debug)]
 pub struct LoopResult {
     /// Untraced, traced.

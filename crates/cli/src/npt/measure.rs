@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Time without anything said.
+/// Time without --duration or --loops.
 const DURATION_NS: u64 = 10_000_000_000;
 /// For the clock of the core: some 30 us, which is mostly not interrupted.
 const ADDITIONS: u64 = 100_000;

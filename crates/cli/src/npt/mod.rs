@@ -73,7 +73,7 @@ fn check(options: &NptOptions) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The one that is wanted, if this process may use it; else the last.
+/// The requested one, if this process may use it; without a request the last.
 pub fn cpu(wanted: Option<usize>) -> Result<usize, Failure> {
     let allowed = rtscope_cpus::Thread::Calling
         .cpus()

@@ -50,14 +50,14 @@ pub fn svg(title: &str, labels: [&str; 2], series: &[Series<'_>]) -> String {
 #[derive(Debug)]
 pub struct Panel<'a> {
     pub name: &'a str,
-    /// What else is said of it.
+    /// A remark on it.
     pub label: &'a str,
     pub buckets: &'a [Bucket],
     /// Another one, in grey, to compare with.
     pub behind: &'a [Bucket],
 }
 
-/// Heights of a panel, and of the room between two.
+/// Heights of a panel, and of the space between two.
 const PANEL: f64 = 92.0;
 const BETWEEN: f64 = 26.0;
 
@@ -150,7 +150,7 @@ impl Axes {
         self.lower - (self.lower - self.upper) * height
     }
 
-    /// A line for each decade; every so many of the vertical axis have their number.
+    /// A line for each decade; on the vertical axis only some have their number.
     fn grid(&self, out: &mut String, has_lengths: bool, numbers_every: usize) {
         let (upper, lower) = (self.upper, self.lower);
         let mut decade = self.low;

@@ -11,10 +11,10 @@ use std::fmt::Write;
 /// Width of a bar.
 const BAR: f64 = 40.0;
 
-/// Rows of those who took most.
+/// Rows of those that took most.
 const TAKERS: usize = 12;
 
-/// This many of those who took a gap are named in its line.
+/// This many of those that took a gap are named in its line.
 const PARTS: usize = 4;
 
 /// Over a plot.

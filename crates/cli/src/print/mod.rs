@@ -38,7 +38,7 @@ pub fn run(options: &PrintOptions) -> Result<(), Failure> {
         }
     }
     match out.failure {
-        // The reader has what it wanted.
+        // The reader needs no more.
         Some(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
         Some(error) => return Err(Failure::doing("writing to standard output", error)),
         None => {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The threads that empty the kernel's buffers into the spool while a recording runs.
 //!
-//! They poll: a wakeup from the kernel would cost the traced load more than a look at a few words does, and on
+//! They poll: a wakeup from the kernel would cost the traced load more than a poll of a few words does, and on
 //! PREEMPT_RT can come late. The pause follows the rate, so that a buffer is emptied long before it is full and an idle
 //! machine is left alone. Nothing is decoded here; that is done after the recording (crates/store).
 
@@ -102,7 +102,7 @@ impl Drain {
         self.shared.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether a thread had to give up; [`Drain::finish`] tells why.
+    /// Whether a thread had to give up; [`Drain::finish`] gives the reason.
     pub fn has_failed(&self) -> bool {
         // ORDER: relaxed; a flag that stands for itself. The reason is behind a lock.
         self.shared.failed.load(Ordering::Relaxed)
@@ -116,7 +116,7 @@ impl Drain {
     }
 
     fn stop_threads(&mut self) {
-        // ORDER: relaxed; what the threads look at afterwards is in the kernel, whose switching off was a system call.
+        // ORDER: relaxed; what the threads read afterwards is in the kernel, whose switching off was a system call.
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
@@ -153,7 +153,7 @@ fn work(mut lanes: Vec<Lane>, fifo: Option<u8>, shared: &SharedState) {
 fn drain_all(lanes: &mut [Lane], shared: &SharedState) -> io::Result<()> {
     let mut pause = Duration::from_millis(5);
     loop {
-        // Before the look at the buffers: what was written before the stop is then seen by the look.
+        // Before the poll of the buffers: what was written before the stop is then seen by the poll.
         // ORDER: relaxed; see stop_threads().
         let stopping = shared.stop.load(Ordering::Relaxed);
         let mut fullest = 0.0_f64;

@@ -60,7 +60,7 @@ pub fn run(options: &RecordOptions, target: &Path, report: &Report) -> Result<()
             if last {
                 break saved;
             }
-            // The events are still in memory, and there may be room the next time.
+            // The events are still in memory, and there may be space the next time.
             if let Err(failure) = saved {
                 note(&format!("rtscope: {failure}; recording goes on"));
             }

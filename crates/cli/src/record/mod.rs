@@ -2,7 +2,7 @@
 //! `rtscope record`: any tracepoints of the running kernel, from both of its recorders, as one CTF trace; and events of
 //! instrumented programs, as another (`user`).
 //!
-//! `plan` decides who records what; `recorder` sets both recorders up and takes them down; `drain` empties their buffers into
+//! `plan` decides which recorder takes what; `recorder` sets both recorders up and takes them down; `drain` empties their buffers into
 //! the spool while they run; `finish` makes the trace of the spool; `report` says what happens. Nothing of the kernel's is converted while
 //! the load runs, since the load is what must not be disturbed. Events of programs are (ADR 0014): writing them twice disturbs more.
 
@@ -34,7 +34,7 @@ use user::UserRecording;
 const KERNEL: &str = "kernel";
 const USER: &str = "user";
 
-/// Between polls of the clock and of what records. Signals and COMMAND's end are told by the kernel.
+/// Between polls of the clock and of what records. Signals and COMMAND's end are reported by the kernel.
 const TICK: Duration = Duration::from_millis(200);
 
 /// Records until a signal, the duration, or COMMAND's end; then makes the trace.
@@ -176,7 +176,7 @@ impl RunningRecorders {
     }
 }
 
-/// CPU time of this process so far: what it took from the load. `None`: the kernel does not tell.
+/// CPU time of this process so far: what it took from the load. `None`: the kernel does not report it.
 fn own_cpu_us() -> Option<u64> {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID).ok()?;
     Some(time.tv_sec().unsigned_abs() * 1_000_000 + time.tv_nsec().unsigned_abs() / 1000)

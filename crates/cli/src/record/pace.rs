@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How long the collector of programs sleeps between looks at their rings.
+//! How long the collector of programs sleeps between polls of their rings.
 //!
-//! Nobody wakes it: that would be a system call in a program's work. A look costs some 20 to 40 us of CPU time, nearly all of it the
-//! way to sleep and back, so at usual rates the looks were most of what a recording cost. The pause follows from how fast
+//! Nobody wakes it: that would be a system call in a program's work. A poll costs some 20 to 40 us of CPU time, nearly all of it the
+//! way to sleep and back, so at usual rates the polls were most of what a recording cost. The pause follows from how fast
 //! the fullest ring fills, and is limited by what a ring that was idle can take in a burst.
 
 use std::time::Duration;
 
-/// Between looks, at least.
+/// Between polls, at least.
 const SHORTEST: Duration = Duration::from_micros(200);
 /// At most: what a killed machine loses, and a person waits for at the end.
 const LONGEST: Duration = Duration::from_millis(50);
@@ -16,7 +16,7 @@ const LONGEST_BLOCKING: Duration = Duration::from_millis(10);
 /// After something new was found: nobody knows yet how fast it is.
 const FIRST: Duration = Duration::from_millis(2);
 /// A thread that was idle may write this many bytes a second (17 million events of 24 bytes, which is what a thread can) without a loss,
-/// in a ring of 4 MiB or more. Smaller ones are looked at this often.
+/// in a ring of 4 MiB or more. Smaller ones are polled this often.
 const BURST_BYTES_PER_SECOND: u64 = 400 << 20;
 const SMALL_RING: Duration = Duration::from_millis(10);
 /// A ring is to be so full when it is emptied.

@@ -30,7 +30,7 @@ pub enum Scope<'a> {
     System(&'a str),
 }
 
-/// A system call of which texts behind its arguments are wanted.
+/// A system call of which texts behind its arguments are requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathCall {
     /// As tracefs calls it: `openat`.

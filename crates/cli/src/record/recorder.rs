@@ -158,7 +158,7 @@ impl Ebpf {
                 });
             }
         }
-        // Not those of programs that are there for the names of tasks, or for paths: what they miss is said as "?".
+        // Not those of programs that are there for the names of tasks, or for paths: what they miss is shown as "?".
         let helps = |name: &str| {
             let spec = PROGRAMS.iter().find(|spec| spec.name == name);
             spec.map_or(SYSCALLS.contains(&name) && !self.calls, |spec| !self.asked.contains(&spec))
@@ -264,7 +264,7 @@ fn cpu_list(text: &str) -> Result<Vec<u32>, Failure> {
     Ok(cpus)
 }
 
-/// Programs that tell the names of tasks that come and go, whether or not their events were asked for.
+/// eBPF programs that record the names of tasks that come and go, whether or not their events were asked for.
 fn names_tasks(spec: &ProgramSpec) -> bool {
     matches!(spec.name, "sched_process_fork" | "task_rename" | "sched_process_exit")
 }

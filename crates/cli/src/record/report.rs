@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a recording says: notes and progress on standard error, the account at the end on standard output.
+//! What a recording says: notes and progress on standard error, the summary at the end on standard output.
 
 use super::RunningRecorders;
 use super::plan::Plan;
@@ -105,7 +105,7 @@ impl Report {
     }
 
     fn line(&self, text: &str) {
-        // Nobody is there to be told when this fails.
+        // There is nowhere to report a failure of this.
         let _ = write!(stderr().lock(), "\r\x1b[Krtscope: {text}");
         // ORDER: relaxed; only this output line hangs on it.
         self.open_line.store(true, Ordering::Relaxed);
@@ -128,13 +128,13 @@ impl Report {
         ));
     }
 
-    /// The account.
+    /// The summary.
     pub fn finished(&self, target: &Path, converted: &ConversionSummary) {
         self.end_of_progress();
         if self.json { self.finished_json(target, converted) } else { self.finished_text(target, converted) }
     }
 
-    /// The account of programs.
+    /// The summary of programs.
     pub fn finished_user(
         &self,
         target: &Path,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The recording of instrumented programs: one thread that finds them, and makes a trace of what is in their rings.
 //!
-//! It polls. A program never tells anybody anything, since that would be a system call in the middle of its work; what the
+//! It polls. A program never notifies it, since that would be a system call in the middle of its work; what the
 //! poll costs is this thread's alone (`pace`). Only new files and the end of the recording wake it.
 
 use super::options::{Context, RecordOptions};

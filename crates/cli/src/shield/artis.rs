@@ -40,7 +40,7 @@ pub fn create(system: &System, plan: &Plan) -> Result<Journal, Failure> {
 /// What stands in the way.
 fn check(system: &System, plan: &Plan) -> Result<(), Failure> {
     if !matches!(place::active(system), Err(Error::None)) {
-        // A shield, or half of one, whose scheduler may still run: told by who makes the shield, in its own words.
+        // A shield, or half of one, whose scheduler may still run: reported by the code that makes the shield.
         return Ok(());
     }
     if boot::has_domain_isolation(system) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a shield promises of a CPU, and whether that was so: from what ran there, not from any setting.
+//! The checks of `rtscope shield verify` for a CPU: they judge by what ran there, not by any setting.
 //!
-//! A promise is kept only where nothing was lost: what has not been seen may have been a disturbance. What no setting can keep away
-//! (the tick without nohz_full, threads that belong to the CPU, interrupts from other CPUs) is counted, and no promise.
+//! A check passes only where nothing was lost: what has not been seen may have been a disturbance. What no setting can keep away
+//! (the tick without nohz_full, threads that belong to the CPU, interrupts from other CPUs) is counted, and not checked.
 
 use rtscope_analyze::visits::{Visit, Visitor, Visits};
 use rtscope_event::VectorKind;
@@ -15,36 +15,36 @@ use std::fmt::Write;
 const OWN_SOFTIRQS: [&str; 4] = ["TIMER", "SCHED", "HRTIMER", "RCU"];
 /// A tick that the kernel keeps, for its statistics, where it has stopped the others.
 const REST_OF_TICKS_PER_S: f64 = 2.0;
-/// Where so much of the time (one in this many parts) is nobody's, somebody may have been overlooked.
+/// Where this part of the time (one in this many) has no owner, something may have been overlooked.
 const UNKNOWN_PART: u64 = 100;
 /// This many of one kind are named.
 const NAMED: usize = 4;
 /// This many lines of a table.
 const SHOWN: usize = 15;
 
-/// Whether a promise was kept.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It was kept.
+    /// Nothing came that should not.
     Pass,
-    /// It was broken.
+    /// Something came that should not.
     Fail,
-    /// Nothing broke it, but not all was seen.
+    /// Nothing came that should not, but not all was seen.
     Unknown,
     /// No setting here keeps this away.
     #[serde(rename = "not_promised")]
     NotChecked,
 }
 
-/// A promise.
+/// A check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
     /// Its name.
     pub name: &'static str,
     /// In words.
     pub what: &'static str,
-    /// Whether it was kept.
+    /// Its result.
     pub verdict: Verdict,
     /// How often something came that is meant here.
     pub count: u64,
@@ -52,7 +52,7 @@ pub struct Check {
     pub by: Vec<String>,
 }
 
-/// What has to be known beside the visits.
+/// What the checks need to know in addition to the visits.
 #[derive(Clone, Debug, Default)]
 pub struct CheckContext {
     /// Threads that belong to the shield.
@@ -85,7 +85,7 @@ pub fn name(visitor: &Visitor) -> String {
     }
 }
 
-/// All promises of one CPU.
+/// All checks of one CPU.
 pub fn evaluate(visits: &Visits, context: &CheckContext) -> Vec<Check> {
     let watched_s = visits.watched_ns as f64 / 1e9;
     let all: Vec<(&Visitor, &Visit)> = visits.iter().collect();
@@ -113,7 +113,7 @@ pub fn evaluate(visits: &Visits, context: &CheckContext) -> Vec<Check> {
     let bound = |tid: u32| context.bound.contains(&tid);
     let is_tick = |who: &Visitor| matches!(who, Visitor::Vector { vector: VectorKind::LocalTimer });
     let is_kept = |who: &Visitor| matches!(who, Visitor::Irq { irq, .. } if context.kept.contains(&irq.0));
-    // Their handlers raise them, and which one did is not told.
+    // Their handlers raise them, and which one did is not known.
     let own_devices = all.iter().any(|(who, _)| is_kept(who));
     let rest = REST_OF_TICKS_PER_S * watched_s;
     vec![

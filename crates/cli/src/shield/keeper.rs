@@ -29,19 +29,19 @@ use std::time::{Duration, Instant};
 pub const GO: &str = "go\n";
 /// What it answers, before the number of its counters.
 pub const READY: &str = "ready ";
-/// How often it looks whether the scheduler is still there.
+/// Between two checks that the scheduler is still there.
 const POLL: Duration = Duration::from_millis(20);
-/// A guard that ends by itself is started again, but not in a circle that fills the log.
+/// A guard that ends unexpectedly is started again, but not in a circle that fills the log.
 const GUARD_PAUSE: Duration = Duration::from_secs(10);
-/// What could not be isolated is tried again, at first after so long.
+/// What could not be isolated is tried again, at first after this time.
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(60);
 /// This program, also when its file has been replaced since.
 const SELF: &str = "/proc/self/exe";
-/// So long after the last RT1 task ran, system calls do not pay for their way back any more.
+/// This long after the last RT1 task ran, system calls do not pay for their way back any more.
 const RT1_REST: Duration = Duration::from_secs(10);
 
-/// Reports something: in our log, and in the kernel's, which is where one looks first after an accident.
+/// Reports something: in our log, and in the kernel's, which is read first after an accident.
 fn say(text: &str) {
     // The kernel's reasons have names of tasks in them, and those are anybody's choice.
     let text = rtscope_view::clean(text).replace('\n', " ");
@@ -63,7 +63,7 @@ fn detach(system: &System, rt: &str) -> Result<(Cpus, Cpus), Failure> {
     Ok((rt, others))
 }
 
-/// Holds the scheduler until it is told to end, or the scheduler has.
+/// Holds the scheduler until it gets a signal, or the scheduler has ended.
 pub fn keep(system: &System, options: &KeepOptions) -> Result<(), Failure> {
     let (rt, others) = detach(system, &options.rt)?;
     let stop = Stop::on_signals()?;
@@ -72,7 +72,7 @@ pub fn keep(system: &System, options: &KeepOptions) -> Result<(), Failure> {
         Ok(Some(scheduler)) => scheduler,
         Ok(None) => return Ok(()),
         Err(error) => {
-            // For who waits for our answer.
+            // For the process that waits for our answer.
             result(&error.to_string().replace('\n', " "));
             return Err(error);
         }
@@ -88,7 +88,7 @@ pub fn keep(system: &System, options: &KeepOptions) -> Result<(), Failure> {
             say(&format!("the kernel ended the scheduler that lent CPUs {} ({why})", options.rt));
             // Who waited, and where: for our log alone.
             eprint!("{}", rtscope_view::clean(&scheduler.dump()));
-            // Before its programs are taken out: that waits for each task that was preempted to go on (RCU-tasks), and who is stuck
+            // Before its programs are taken out: that waits for each task that was preempted to go on (RCU-tasks), and a task that is stuck
             // behind RT0, for which the kernel may have ended it, does not. When it cannot, the guard goes on trying: not after our end,
             // for which that is waited for, too, but from now on.
             isolate(system, &own, &format!("the kernel ended it: {why}"), &mut String::new());
@@ -139,7 +139,7 @@ fn start_guard(rt: &str, own: &Thread) -> Result<Child, Failure> {
 /// Waits until the keeper has ended, and isolates the CPUs unless the shield is being undone.
 pub fn guard(system: &System, options: &GuardOptions) -> Result<(), Failure> {
     detach(system, &options.rt)?;
-    // A name for who looks at the processes: it would be that of the link by which we were started.
+    // A name for listings of processes: it would be that of the link by which we were started.
     set_name(c"rtscope").map_err(|errno| Failure::doing("naming the guard", errno.desc()))?;
     // Only the keeper's end, or undoing, ends us; and a signal, where the CPUs cannot be isolated.
     let stop = Stop::on_signals()?;
@@ -161,7 +161,7 @@ pub fn guard(system: &System, options: &GuardOptions) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns whether there is nothing left to be done. `reported`: what the last try said of that, which is not said again.
+/// Returns whether there is nothing left to be done. `reported`: what the last try reported, which is not repeated.
 fn isolate(system: &System, keeper: &Thread, why: &str, reported: &mut String) -> bool {
     match fall_back(system, keeper, why) {
         // It was taken out on purpose, or somebody else was faster.
@@ -205,7 +205,7 @@ struct Rt1Activity {
 }
 
 impl Rt1Activity {
-    /// Looks now and then.
+    /// Reads the counters every tenth time.
     fn poll(&mut self, scheduler: &mut Scheduler) {
         self.polls += 1;
         if self.polls % 10 != 0 {

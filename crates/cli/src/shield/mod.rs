@@ -213,7 +213,7 @@ fn undo(system: &System, options: &UndoOptions) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The first step that did not do what was wanted is the failure.
+/// The first step that did not have its effect is the failure.
 fn check(steps: &[Step]) -> Result<(), Failure> {
     let wrong = steps.iter().find_map(|step| complaint(step).map(|why| format!("{}: {why}", step.place())));
     wrong.map_or(Ok(()), |why| Err(Failure::Failed(why)))

@@ -14,7 +14,7 @@ use std::fmt::Write;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// One look at the counters.
+/// The counters, read once.
 struct CounterReading {
     at: Instant,
     counts: Vec<Counts>,

@@ -2,7 +2,7 @@
 //! `rtscope shield verify`: what really ran on the shielded CPUs for a while.
 //!
 //! The flight recorder records it, and is read twice a second by a thread that stays on the other CPUs: what it holds of a quiet CPU
-//! reaches back for minutes, so only the other CPUs' part, which says who sends interrupts, needs the hurry.
+//! reaches back for minutes, so only the other CPUs' part, which shows the senders of interrupts, needs the hurry.
 
 use super::checks::{self, Check, CheckContext, Verdict};
 use super::options::VerifyOptions;
@@ -24,7 +24,7 @@ use std::time::Duration;
 
 /// How often the buffers are read.
 const PERIOD: Duration = Duration::from_millis(500);
-/// The tracepoint that tells who sends interrupts.
+/// The tracepoint that shows the senders of interrupts.
 const SENDER: &str = "ipi_send_cpu";
 
 /// What is being found out.
@@ -80,7 +80,7 @@ pub fn verify(system: &System, options: &VerifyOptions) -> Result<(), Failure> {
     watch.report(options.json, senders_known)
 }
 
-/// The shield's CPUs and the others, as far as they are online. What is wrong with it as a whole is said first.
+/// The shield's CPUs and the others, as far as they are online. What is wrong with it as a whole is reported first.
 fn whole(system: &System, journal: &Journal) -> Result<(Cpus, Cpus), Failure> {
     let health = health::health(system, journal);
     for problem in &health.problems {
@@ -93,14 +93,14 @@ fn whole(system: &System, journal: &Journal) -> Result<(Cpus, Cpus), Failure> {
     }
 }
 
-/// Reading the buffers must not disturb those that are looked at.
+/// Reading the buffers must not disturb those that are watched.
 pub fn stay_on(others: &Cpus) -> Result<(), Failure> {
     let failed = |errno: nix::errno::Errno| Failure::doing("leaving the real-time CPUs", errno.desc());
     rtscope_cpus::Thread::Calling.set_cpus(others).map_err(failed)
 }
 
 impl Watch<'_> {
-    /// Whatever can run on a CPU while no switch happens there does run. When several can, a switch will tell.
+    /// Whatever can run on a CPU while no switch happens there does run. When several can, the next switch shows which.
     fn who_is_there(&mut self) {
         let tasks = tasks::all(self.system);
         for visits in &mut self.visits {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Weights and limits of CPU time that control groups have. The scheduler of mode artis does not know them, so whoever counts on
-//! one is told.
+//! Weights and limits of CPU time that control groups have. The scheduler of mode artis does not know them, so those that
+//! are set are reported.
 
 use rtscope_shield::System;
 use std::fmt;

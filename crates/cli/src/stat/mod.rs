@@ -31,7 +31,7 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     report_damage(&mut damaged)
 }
 
-/// A line on standard error that says how far it is, when it takes long and somebody looks.
+/// A line on standard error that shows how far it is, when it takes long and there is a terminal.
 struct Progress {
     total: u64,
     /// When the line was written last.

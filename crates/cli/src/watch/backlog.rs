@@ -2,7 +2,7 @@
 //! Late responses that wait for their explanation.
 //!
 //! Each is either here or has been given to the writer, which explains all it gets; so none is counted twice. What does not fit
-//! goes unexplained, and is said to be.
+//! goes unexplained, and is reported as such.
 
 use rtscope_event::{LateResponse, MonotonicNs};
 use std::collections::VecDeque;

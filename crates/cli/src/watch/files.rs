@@ -58,7 +58,7 @@ pub struct TriggerFile {
     pub late: Vec<LateResponse>,
 }
 
-/// What is saved: the kernel's events, those of ftrace beside them, and those of programs.
+/// What is saved: the kernel's events, those of ftrace, and those of programs.
 pub type Evidence<'a> = (&'a Recording, Option<&'a FtracePart>, Option<&'a UserPart>);
 
 /// Writes the directory; nothing is left of it when that fails. False: somebody else (a second watch that saves in the same

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `watch -k`: tracepoints that ftrace records beside the flight recorder of eBPF, frozen with it.
+//! `watch -k`: tracepoints that ftrace records in addition to those of the eBPF flight recorder, and that are frozen with it.
 //!
-//! Two ftrace instances take turns as banks. When the eBPF banks have left for a snapshot, recording goes on in the other
+//! Two ftrace instances alternate as banks. When the eBPF banks have left for a snapshot, recording goes on in the other
 //! instance, and the one that has been left is read and cut to the snapshot's window. What a snapshot took is not there for the
 //! next one: so ftrace's part of a snapshot begins at the one before at the earliest, and the trigger file says when.
 
@@ -15,7 +15,7 @@ use rtscope_store::{FormatText, FtraceDescription, Pages, Tracepoints};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// ftrace beside the flight recorder.
+/// The ftrace instances that record for the flight recorder, and from when on.
 #[derive(Debug)]
 pub struct FtraceRecorder {
     flight: FlightInstances,

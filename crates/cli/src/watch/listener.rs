@@ -240,7 +240,7 @@ impl Listener {
     }
 }
 
-/// How far back to look in order to see all of these from their origins on.
+/// How far back the copy has to reach to have all of these from their origins on.
 fn earliest(late: &[LateResponse], or: MonotonicNs) -> MonotonicNs {
     late.iter().map(|late| late.chain.origin.time_ns.minus(1_000_000)).fold(or, MonotonicNs::min)
 }

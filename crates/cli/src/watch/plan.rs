@@ -21,19 +21,19 @@ pub struct Plan {
     pub task: Option<String>,
     /// The interrupts that count, with the names they were asked for by.
     pub irqs: Vec<Irq>,
-    /// Timers count (also when nothing was said).
+    /// Timers count (also without any option).
     pub timer: bool,
     /// When a response ends.
     pub end: End,
     /// The limit.
     pub threshold_ns: u64,
-    /// History wanted before a detection.
+    /// History requested before a detection.
     pub pre_ns: u64,
     /// Recording goes on for this time after a detection.
     pub post_ns: u64,
     /// Where snapshots go.
     pub snapshot_dir: Option<PathBuf>,
-    /// Patterns of tracepoints that snapshots have beside those of eBPF.
+    /// Patterns of tracepoints that snapshots have in addition to those of eBPF.
     pub kernel: Vec<String>,
     /// Patterns of programs' events that snapshots have.
     pub user: Vec<String>,

@@ -38,7 +38,7 @@ pub struct Job {
     pub irqs: Vec<(Irq, String)>,
     /// Events that the kernel skipped in that time.
     pub misses: Loss,
-    /// The late response that pulled the trigger (if its account was not lost), then the others to be explained.
+    /// The late response that pulled the trigger (if its report was not lost), then the others to be explained.
     pub late: Vec<LateResponse>,
 }
 
@@ -58,7 +58,7 @@ pub struct FinishedJob {
 pub struct Settings {
     /// Where to save, if at all.
     pub dir: Option<PathBuf>,
-    /// History wanted before a detection.
+    /// History requested before a detection.
     pub pre_ns: u64,
     /// Time after it.
     pub post_ns: u64,
@@ -249,7 +249,7 @@ fn trigger_file(
     }
 }
 
-/// Whether a saved trace tells the whole story of a late response.
+/// Whether a saved trace covers a late response from its origin to its end.
 fn is_inside(late: &LateResponse, generation: u64, trace: Window) -> bool {
     late.snapshot == Some(generation)
         || (trace.from <= late.chain.origin.time_ns && late.end_ns <= trace.until)

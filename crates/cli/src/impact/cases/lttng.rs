@@ -32,7 +32,7 @@ pub struct LttngSupport {
     shared_object: PathBuf,
 }
 
-/// Made when it is asked for the first time.
+/// Made when it is needed for the first time.
 #[derive(Debug, Default)]
 pub struct LazyLttngSupport(Option<Rc<LttngSupport>>);
 
@@ -86,7 +86,7 @@ pub fn by_default(support: Rc<LttngSupport>) -> Box<dyn Tracer> {
     Box::new(LttngTracer { support, wakeup: Wakeup::Writer, session: None })
 }
 
-/// The consumer looks now and then.
+/// The consumer polls.
 pub fn with_timer(support: Rc<LttngSupport>) -> Box<dyn Tracer> {
     Box::new(LttngTracer { support, wakeup: Wakeup::Timer(READ_TIMER_US), session: None })
 }

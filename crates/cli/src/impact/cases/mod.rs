@@ -28,7 +28,7 @@ pub enum KernelEvents {
 pub struct TraceCounts {
     /// Events of the loop that are in its trace.
     pub recorded: u64,
-    /// What it says itself that it lost, of all kinds of events; `None`: it says nothing of that.
+    /// What the tracer itself reports as lost, of all kinds of events; `None`: it reports nothing.
     pub lost_reported: Option<u64>,
     /// It overwrites the oldest, so what is not there any more is no loss.
     pub overwrites: bool,
@@ -45,7 +45,7 @@ impl TraceCounts {
     }
 }
 
-/// A tracer that is there.
+/// A tracer that can be measured here.
 pub trait Tracer: std::fmt::Debug {
     /// Whose event the loop has to have.
     fn event(&self) -> LoopEvent {
@@ -58,7 +58,7 @@ pub trait Tracer: std::fmt::Debug {
     /// Ends the recording, and counts.
     fn stop(&mut self, setup: &Setup) -> Result<TraceCounts, Error>;
 
-    /// Ends it without looking at what was recorded. Nothing of it is left.
+    /// Ends it without reading what was recorded. Nothing of it is left.
     fn abandon(&mut self);
 }
 
@@ -84,7 +84,7 @@ pub const ALL: [TracerArg; 6] = [
     TracerArg::Bpftrace,
 ];
 
-/// Those that are there, and why the others are not.
+/// Those that can be measured, and why the others cannot.
 #[derive(Debug, Default)]
 pub struct Tracers {
     pub available: BTreeMap<TracerArg, Box<dyn Tracer>>,
@@ -101,7 +101,7 @@ pub struct AbsentTracer {
 }
 
 impl AbsentTracer {
-    /// With what was said.
+    /// With the reason from the error.
     pub fn new(tracer: TracerArg, error: &Error) -> AbsentTracer {
         AbsentTracer { tracer, reason: error.to_string(), remedy: error.remedy().map(String::from) }
     }
@@ -119,7 +119,7 @@ impl AbsentTracer {
 }
 
 impl Tracers {
-    /// Looks for those that are wanted.
+    /// Looks for those that were requested.
     pub fn find(setup: &Setup, wanted: &[TracerArg], kernel: bool) -> Result<Tracers, Error> {
         let mut tracers = Tracers::default();
         let mut lttng_support = lttng::LazyLttngSupport::default();

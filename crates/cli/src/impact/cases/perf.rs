@@ -179,7 +179,7 @@ struct PerfCounts {
     wanted: u64,
     others: u64,
     repeated: u64,
-    /// As records between the samples say, and as the counters said at the end.
+    /// As records between the samples count it, and as the counters did at the end.
     lost: [u64; 2],
 }
 

@@ -100,7 +100,7 @@ mod tests {
         let latency = Latency::of(samples).expect("samples");
         assert_eq!(latency.above, [3, 3, 2, 1]);
         assert_eq!((latency.statistics.min_ns, latency.statistics.max_ns), (5.0, 99_999_999.0));
-        // 50, 90, 99, 99.9: the last one that can be told of a thousand.
+        // 50, 90, 99, 99.9: the last one that a thousand samples give.
         let known = latency.statistics.percentiles_ns;
         assert_eq!(known[..4], [Some(50_000.0), Some(50_000.0), Some(50_000.0), Some(1_000_001.0)]);
         assert_eq!(known[4..], [None; 3]);

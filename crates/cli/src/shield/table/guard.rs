@@ -121,7 +121,7 @@ fn has_more(ear: &File, rtscope: Option<&OwnedFd>) -> bool {
     }
 }
 
-/// The child. `rtscope` can be read when that has ended; without it, the end of the pipe tells.
+/// The child. `rtscope` can be read when that has ended; without it, the end of the pipe shows it.
 fn wait_and_undo(system: &System, mut ear: File, rtscope: Option<&OwnedFd>) {
     // Neither can fail in a new child.
     let _ = (setsid(), set_name(c"rtscope-undo"));

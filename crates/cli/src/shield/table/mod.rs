@@ -203,15 +203,15 @@ impl Progress {
         }
     }
 
-    /// It goes on: only for who looks.
+    /// It goes on: only on a terminal.
     pub fn go_on(&self, text: &str) {
         if self.terminal {
-            // Nobody is there to be told when this fails.
+            // There is nowhere to report a failure of this.
             let _ = write!(stderr().lock(), "\r\x1b[Krtscope: {text}");
         }
     }
 
-    /// For something else to be said.
+    /// Makes the line free for other output.
     pub fn clear(&self) {
         if self.terminal {
             // As above.

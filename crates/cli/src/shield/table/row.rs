@@ -32,7 +32,7 @@ const PATIENCE_NS: u64 = 10_000_000_000;
 /// Loads shall be at work before it is measured: the first writes only fill memory.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// What is asked of each row.
+/// The settings of each row.
 #[derive(Clone, Copy, Debug)]
 pub struct RowSettings {
     pub waiter: Plan,
@@ -78,7 +78,7 @@ pub struct RowResult {
     pub duration_ns: u64,
     pub work: Option<Work>,
     pub loads: Option<LoadDescriptions>,
-    /// Why it has fewer samples than wanted.
+    /// Why it has fewer samples than requested.
     pub cut: Option<String>,
     /// What of the shield could not be set back.
     pub not_undone: Vec<String>,
@@ -202,7 +202,7 @@ fn left(place: &str, undone: UndoOutcome) -> Option<String> {
     }
 }
 
-/// Where a row is measured.
+/// What the measurement of a row needs.
 struct RowContext<'a> {
     system: &'a System,
     table: &'a Table,

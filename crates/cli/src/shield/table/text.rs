@@ -180,7 +180,7 @@ pub fn notes(table: &Table) -> Vec<String> {
     notes
 }
 
-/// Those that nobody can tell of so few.
+/// Those for which there are too few samples.
 fn unknown_percentiles(table: &Table) -> Option<String> {
     let most =
         table.rows.iter().filter_map(|row| Some(row.result()?.user.as_ref()?.statistics.count)).max()?;

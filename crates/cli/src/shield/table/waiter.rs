@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The thread whose latency is measured. It sleeps until a time that is known before, t0, and notes when it runs, t3. When the
-//! timer's interrupt came, t1, it is told by two eBPF programs (crates/kernel/bpf/expiry.bpf.h).
+//! timer's interrupt came, t1, is reported by two eBPF programs (crates/kernel/bpf/expiry.bpf.h).
 //!
 //! A time that has passed before it could be waited for is left out and counted: a response of 3 ms takes the place of three
 //! of 1 ms, so the counts of late ones are, if anything, too low.
@@ -41,7 +41,7 @@ pub struct Plan {
     pub priority: u8,
     pub period_ns: u64,
     pub samples: u64,
-    /// It ends after so long, with fewer.
+    /// It ends after this time, with fewer.
     pub limit_ns: u64,
 }
 
@@ -97,7 +97,7 @@ impl Board {
         if began == 0 { 0 } else { end.saturating_sub(began) }
     }
 
-    /// Whether it has all that it wanted.
+    /// Whether it has all its samples.
     pub fn is_done(&self) -> bool {
         self.get(DONE) != 0
     }

@@ -85,7 +85,7 @@ impl Loads {
         Ok(loads)
     }
 
-    /// One that cannot run is told, and the others go on without it.
+    /// One that cannot run is reported, and the others go on without it.
     fn add(
         &mut self,
         name: &str,
@@ -104,7 +104,7 @@ impl Loads {
         }
     }
 
-    /// Whether one has ended by itself, which it should not.
+    /// Whether one has ended, which it should not.
     pub fn has_ended(&mut self) -> bool {
         self.children.iter_mut().any(Child::has_ended)
     }
