@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn turbo_and_changing_frequencies_are_said() {
+    fn turbo_and_changing_frequencies_are_reported() {
         let turbo = |files: &[(&str, &str)]| said(files).iter().find(|note| note.contains("turbo")).cloned();
         assert!(turbo(&[("intel_pstate/no_turbo", "0")]).is_some_and(|note| note.starts_with("turbo is on")));
         assert_eq!(turbo(&[("intel_pstate/no_turbo", "1")]), None);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_isolation_and_busy_siblings_are_said() {
+    fn missing_isolation_and_busy_siblings_are_reported() {
         let isolated =
             [("isolated", "2-3"), ("nohz_full", "2-3"), ("cpu3/topology/thread_siblings_list", "3")];
         assert_eq!(said(&isolated).len(), 1, "only that turbo cannot be seen");

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loop_counts_its_turns_and_its_gaps_add_up() {
+    fn the_loop_counts_its_iterations_and_its_gaps_add_up() {
         let settings = LoopSettings {
             iterations: 100_000,
             warm_up: 5,
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_take_turns_and_only_one_kind_has_events() {
+    fn windows_alternate_and_only_one_kind_has_events() {
         let settings = LoopSettings {
             iterations: 1_000_000,
             window: [50_000, 100_000],

@@ -290,7 +290,7 @@ mod tests {
         1000000000 1 softirq_raise vec=1";
 
     #[test]
-    fn each_promise_is_kept_or_broken_by_what_ran() {
+    fn each_check_passes_or_fails_by_what_ran() {
         let context = CheckContext { residents: [7].into(), tickless: true, ..CheckContext::default() };
         for (name, verdict) in verdicts(&visits(QUIET), &context) {
             let is_checked = !["kept-interrupts", "bound-threads", "own-softirqs", "ipis"].contains(&name);

@@ -72,7 +72,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn only_what_somebody_has_set_is_told() {
+    fn only_what_somebody_has_set_is_reported() {
         let folder = tempfile::tempdir().expect("a folder");
         let system = System::new(folder.path());
         let write = |file: &str, text: &str| {

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_stay_while_another_watch_uses_the_folder() {
+    fn leftovers_stay_while_another_watch_uses_the_directory() {
         let dir = tempfile::tempdir().unwrap();
         let leftover = dir.path().join(".20261120T234107Z-1.0123456789abcdef0123456789abcdef.partial");
         let other = DirectoryUse::enter(dir.path());

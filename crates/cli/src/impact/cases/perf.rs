@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_counted_once_and_losses_by_the_later_account() {
+    fn samples_are_counted_once_and_losses_by_the_later_count() {
         let lost = |kind, numbers: [u64; 2]| (kind, numbers.iter().flat_map(|it| it.to_le_bytes()).collect());
         let records = [
             sample(7, 1),
