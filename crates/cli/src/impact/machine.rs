@@ -179,15 +179,15 @@ mod tests {
 
     /// A machine as its sysfs says it is.
     fn said(files: &[(&str, &str)]) -> Vec<String> {
-        let folder = tempfile::tempdir().expect("a folder");
+        let directory = tempfile::tempdir().expect("a directory");
         for (name, text) in files {
-            let path = folder.path().join(name);
-            fs::create_dir_all(path.parent().expect("below the folder")).expect("ours");
+            let path = directory.path().join(name);
+            fs::create_dir_all(path.parent().expect("below the directory")).expect("ours");
             fs::write(path, format!("{text}\n")).expect("ours");
         }
         let mut notes = Vec::new();
-        frequencies(folder.path(), 3, &mut notes);
-        isolation(folder.path(), 3, &mut notes);
+        frequencies(directory.path(), 3, &mut notes);
+        isolation(directory.path(), 3, &mut notes);
         notes
     }
 

@@ -31,7 +31,7 @@ const RATE_BUFFER_BYTES: usize = 4 << 20;
 /// What all runs share.
 #[derive(Debug)]
 pub struct Setup {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     /// Held while the directory is in use.
     _lock: Flock<File>,
     /// This program.
@@ -108,18 +108,28 @@ impl Setup {
                 .map_err(|error| Failure::doing("leaving the loop's CPU", error))?;
         }
         sweep(&std::env::temp_dir());
-        let (folder, lock) =
-            make_folder().map_err(|error| Failure::doing("making a folder for traces", error))?;
+        let (directory, lock) =
+            make_directory().map_err(|error| Failure::doing("making a folder for traces", error))?;
         let rtscope =
             std::env::current_exe().map_err(|error| Failure::doing("looking for rtscope itself", error))?;
         let usual = if options.max_rate { RATE_BUFFER_BYTES } else { BUFFER_BYTES };
         let buffer_bytes = options.buffer.map_or(usual, |buffer| buffer.0);
-        Ok(Setup { folder, _lock: lock, rtscope, cpu, fifo: options.fifo, buffer_bytes, is_alone, all, stop })
+        Ok(Setup {
+            directory,
+            _lock: lock,
+            rtscope,
+            cpu,
+            fifo: options.fifo,
+            buffer_bytes,
+            is_alone,
+            all,
+            stop,
+        })
     }
 
     /// A place in the directory.
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     /// The same, with nothing in it.
@@ -182,27 +192,27 @@ impl Setup {
     }
 }
 
-fn make_folder() -> io::Result<(tempfile::TempDir, Flock<File>)> {
-    let folder = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
-    let file = File::create(folder.path().join(LOCK))?;
+fn make_directory() -> io::Result<(tempfile::TempDir, Flock<File>)> {
+    let directory = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
+    let file = File::create(directory.path().join(LOCK))?;
     let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno)?;
-    Ok((folder, lock))
+    Ok((directory, lock))
 }
 
 /// Removes directories of runs that were killed: nobody holds their locks. A run that has not come to its lock yet has no file there.
 fn sweep(place: &Path) {
-    let folders = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
+    let directories = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
     let named = |path: &PathBuf| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX))
     };
-    for folder in folders.filter(named) {
+    for directory in directories.filter(named) {
         // Anybody may make such directories: a pipe in that place must not hold us up, nor a link lead elsewhere.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let file = OpenOptions::new().write(true).custom_flags(flags).open(folder.join(LOCK));
+        let file = OpenOptions::new().write(true).custom_flags(flags).open(directory.join(LOCK));
         let free = file.ok().and_then(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).ok());
         if free.is_some() {
             // It is somebody else's, or in use in a way that we do not know: then it stays.
-            let _ = fs::remove_dir_all(&folder);
+            let _ = fs::remove_dir_all(&directory);
         }
     }
 }
@@ -247,11 +257,11 @@ mod tests {
 
     #[test]
     fn what_killed_runs_left_goes_and_the_rest_stays() {
-        let place = tempfile::tempdir().expect("a folder");
+        let place = tempfile::tempdir().expect("a directory");
         let make = |name: &str| {
-            let folder = place.path().join(name);
-            fs::create_dir(&folder).expect("ours");
-            folder
+            let directory = place.path().join(name);
+            fs::create_dir(&directory).expect("ours");
+            directory
         };
         let (left, used, early) =
             (make("rtscope-impact-left"), make("rtscope-impact-used"), make("rtscope-impact-early"));

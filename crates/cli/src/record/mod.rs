@@ -81,19 +81,19 @@ pub fn run(options: &RecordOptions) -> Result<(), Failure> {
 /// Where the traces go: one is the directory itself, two are in it.
 #[derive(Debug)]
 struct Targets {
-    folder: PathBuf,
+    directory: PathBuf,
     kernel: Option<PathBuf>,
     user: Option<PathBuf>,
 }
 
 impl Targets {
     fn new(options: &RecordOptions, target: &Path) -> Targets {
-        let folder = target.to_owned();
+        let directory = target.to_owned();
         let has_user = !options.user.is_empty();
         let has_kernel = !options.kernel.is_empty() || !has_user;
         let place = |name: &str, other: bool| if other { target.join(name) } else { target.to_owned() };
         Targets {
-            folder,
+            directory,
             kernel: has_kernel.then(|| place(KERNEL, has_user)),
             user: has_user.then(|| place(USER, has_kernel)),
         }
@@ -104,9 +104,9 @@ impl Targets {
         if self.kernel.is_none() || self.user.is_none() {
             return Ok(());
         }
-        let made = std::fs::create_dir(&self.folder);
+        let made = std::fs::create_dir(&self.directory);
         made.map_err(|error| {
-            Failure::system(format!("making the directory {}", self.folder.display()), &error)
+            Failure::system(format!("making the directory {}", self.directory.display()), &error)
         })
     }
 }
@@ -115,7 +115,7 @@ impl Targets {
     /// Nothing was recorded: what has been made goes. Only if nothing else is in it.
     fn unmake(&self) {
         if self.kernel.is_some() && self.user.is_some() {
-            let _ = std::fs::remove_dir(&self.folder);
+            let _ = std::fs::remove_dir(&self.directory);
         }
     }
 }

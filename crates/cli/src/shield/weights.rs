@@ -6,7 +6,7 @@ use rtscope_shield::System;
 use std::fmt;
 
 /// Where control groups are, those of version 2, and by controller those of version 1.
-const FOLDER: &str = "/sys/fs/cgroup";
+const DIRECTORY: &str = "/sys/fs/cgroup";
 /// Settings, and what they are where nobody has set anything.
 const SETTINGS: [(&str, &str); 5] = [
     ("cpu.weight", "100"),
@@ -26,7 +26,7 @@ impl IgnoredSettings {
     /// Looks for them.
     pub fn find(system: &System) -> IgnoredSettings {
         let mut files = Vec::new();
-        groups(system, FOLDER, &mut files);
+        groups(system, DIRECTORY, &mut files);
         files.sort_unstable();
         IgnoredSettings(files)
     }
@@ -37,19 +37,19 @@ impl IgnoredSettings {
 }
 
 /// A group's settings, and those of the groups in it.
-fn groups(system: &System, folder: &str, found: &mut Vec<String>) {
+fn groups(system: &System, directory: &str, found: &mut Vec<String>) {
     for (name, usual) in SETTINGS {
-        let file = format!("{folder}/{name}");
+        let file = format!("{directory}/{name}");
         let value = system.read(&file).unwrap_or_default();
         // A limit has its period behind it.
         if value.split_whitespace().next().is_some_and(|value| value != usual) {
             found.push(file);
         }
     }
-    let Ok(entries) = std::fs::read_dir(system.path(folder)) else { return };
+    let Ok(entries) = std::fs::read_dir(system.path(directory)) else { return };
     // Not links: version 1 has some from one controller to another.
     for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        groups(system, &format!("{folder}/{}", entry.file_name().to_string_lossy()), found);
+        groups(system, &format!("{directory}/{}", entry.file_name().to_string_lossy()), found);
     }
 }
 
@@ -73,11 +73,11 @@ mod tests {
 
     #[test]
     fn only_what_somebody_has_set_is_reported() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let system = System::new(folder.path());
+        let directory = tempfile::tempdir().expect("a directory");
+        let system = System::new(directory.path());
         let write = |file: &str, text: &str| {
             let path = system.path(&format!("/sys/fs/cgroup/{file}"));
-            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::create_dir_all(path.parent().expect("a directory")).expect("made");
             fs::write(path, text).expect("written");
         };
         for group in ["a", "a/b", "c"] {

@@ -96,10 +96,10 @@ pub fn write(
 }
 
 /// Reads a directory back: what was detected, and the events around it.
-pub fn read(folder: &Path) -> Result<(TriggerFile, Recording), Failure> {
+pub fn read(directory: &Path) -> Result<(TriggerFile, Recording), Failure> {
     let failed =
-        |error: &dyn std::fmt::Display| Failure::doing(format!("reading {}", folder.display()), error);
-    let text = trigger_text(&folder.join("trigger.json")).map_err(|error| {
+        |error: &dyn std::fmt::Display| Failure::doing(format!("reading {}", directory.display()), error);
+    let text = trigger_text(&directory.join("trigger.json")).map_err(|error| {
         failed(&format!("trigger.json: {error} (is this the directory of a saved late response?)"))
     })?;
     let broken = |error: serde_json::Error| failed(&format!("trigger.json: {error}"));
@@ -112,7 +112,7 @@ pub fn read(folder: &Path) -> Result<(TriggerFile, Recording), Failure> {
     }
     let trigger: TriggerFile = serde_json::from_str(&text).map_err(broken)?;
     check(&trigger).map_err(|why| failed(&format!("trigger.json: {why}")))?;
-    let trace = read_trace(&folder.join("kernel")).map_err(|error| failed(&error))?;
+    let trace = read_trace(&directory.join("kernel")).map_err(|error| failed(&error))?;
     for warning in &trace.warnings {
         crate::output::note(&format!("rtscope: {}", rtscope_view::clean(warning)));
     }

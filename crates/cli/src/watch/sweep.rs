@@ -43,8 +43,8 @@ fn lock(mut file: File, how: FlockArg) -> Option<Flock<File>> {
 
 fn remove_leftovers(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        if is_folder && entry.file_name().to_str().is_some_and(is_leftover) {
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_directory && entry.file_name().to_str().is_some_and(is_leftover) {
             // It costs disk space and nothing else: not worth a failure.
             let _ = fs::remove_dir_all(entry.path());
         }

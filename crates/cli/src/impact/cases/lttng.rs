@@ -43,7 +43,7 @@ impl LazyLttngSupport {
             return Ok(Rc::clone(support));
         }
         let home = setup.path("lttng-home");
-        make_folder(&home)?;
+        make_directory(&home)?;
         let lttng = Rc::new(Lttng::start(&home, kernel, &|| setup.stopped())?);
         let support = Rc::new(LttngSupport { lttng, shared_object: library(setup)? });
         self.0 = Some(Rc::clone(&support));
@@ -51,20 +51,20 @@ impl LazyLttngSupport {
     }
 }
 
-fn make_folder(path: &Path) -> Result<(), Error> {
+fn make_directory(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))
 }
 
 fn library(setup: &Setup) -> Result<PathBuf, Error> {
-    let folder = setup.path("npt-lttng");
-    make_folder(&folder.join("rtscope"))?;
+    let directory = setup.path("npt-lttng");
+    make_directory(&directory.join("rtscope"))?;
     for (name, text) in SOURCES {
-        let path = folder.join(name);
+        let path = directory.join(name);
         fs::write(&path, text.replace("NPT_PROVIDER", &provider()))
             .map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
     }
-    let to = folder.join("npt_lttng.so");
-    let (source, include) = (folder.join("npt_lttng.c"), folder.as_path());
+    let to = directory.join("npt_lttng.so");
+    let (source, include) = (directory.join("npt_lttng.c"), directory.as_path());
     compile(["-shared".as_ref(), "-fPIC".as_ref(), "-I".as_ref(), include, &source, "-o".as_ref(), &to])?;
     Ok(to)
 }
@@ -123,11 +123,11 @@ impl Tracer for LttngTracer {
     fn stop(&mut self, setup: &Setup) -> Result<TraceCounts, Error> {
         let Some(session) = self.session.take() else { return Ok(TraceCounts::default()) };
         session.destroy()?;
-        let folder = setup.path("lttng");
-        let (recorded, lost) = count_events(&folder.join("ust"))?;
+        let directory = setup.path("lttng");
+        let (recorded, lost) = count_events(&directory.join("ust"))?;
         let mut counts = TraceCounts { recorded, lost_reported: lost, ..TraceCounts::default() };
-        if folder.join("kernel").is_dir() {
-            let (recorded, lost) = count_events(&folder.join("kernel"))?;
+        if directory.join("kernel").is_dir() {
+            let (recorded, lost) = count_events(&directory.join("kernel"))?;
             counts.kernel = Some(recorded);
             counts.lost_reported = counts.lost_reported.zip(lost).map(|(user, kernel)| user + kernel);
         }
@@ -140,8 +140,8 @@ impl Tracer for LttngTracer {
 }
 
 /// Events of a trace, and those that are missing as it says; `None`: it does not say how many.
-fn count_events(folder: &Path) -> Result<(u64, Option<u64>), Error> {
-    let set = TraceSet::open(folder).map_err(|error| Error::Failed(error.to_string()))?;
+fn count_events(directory: &Path) -> Result<(u64, Option<u64>), Error> {
+    let set = TraceSet::open(directory).map_err(|error| Error::Failed(error.to_string()))?;
     let counts = count(&set, &Selection::default(), &|_| {});
     if let Some(damaged) = set.damaged.iter().chain(&counts.damaged).next() {
         return Err(Error::Failed(damaged.to_string()));

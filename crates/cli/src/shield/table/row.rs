@@ -144,7 +144,8 @@ pub fn measure(
             return Ok(Row { kind, outcome: Err(why.to_string().replace('\n', " ")) });
         }
     };
-    let context = RowContext { system, table, folder: &options.dir, watch, stop, progress, name: name(kind) };
+    let context =
+        RowContext { system, table, directory: &options.dir, watch, stop, progress, name: name(kind) };
     let result = context.measure(kind != RowArg::Unloaded, shield.is_some());
     let fallen = fallen(system, kind);
     // Whatever came of it.
@@ -206,7 +207,7 @@ fn left(place: &str, undone: UndoOutcome) -> Option<String> {
 struct RowContext<'a> {
     system: &'a System,
     table: &'a Table,
-    folder: &'a Path,
+    directory: &'a Path,
     watch: Option<&'a TimerWatch>,
     stop: &'a Stop,
     progress: &'a Progress,
@@ -224,7 +225,7 @@ impl RowContext<'_> {
             self.progress.go_on(&format!("{}: starting the loads", self.name));
             let events = self.table.loads.as_ref().map(|loads| loads.events).filter(|events| *events > 0);
             let stopped = || self.stop.asked();
-            loads = Some(Loads::start(&board, settings.loops, self.folder, events, &stopped)?);
+            loads = Some(Loads::start(&board, settings.loops, self.directory, events, &stopped)?);
             sleep(SETTLE);
         }
         let misses = || self.watch.and_then(TimerWatch::misses);

@@ -27,16 +27,16 @@ const FILE_SYSTEMS: [(i64, &str); 6] = [
 pub fn run(
     board: &Board,
     counter: usize,
-    folder: &Path,
+    directory: &Path,
     report: &mut Option<StartReport>,
 ) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("a file in {}: {error}", folder.display());
-    let file = tempfile::tempfile_in(folder).map_err(failed)?;
+    let failed = |error: std::io::Error| format!("a file in {}: {error}", directory.display());
+    let file = tempfile::tempfile_in(directory).map_err(failed)?;
     let statistics = fstatfs(&file).map_err(|errno| errno.desc().to_owned())?;
     let free = statistics.blocks_available() * statistics.block_size() as u64;
     let chunks = CHUNKS.min((free / 4 / CHUNK as u64) as usize);
     if chunks == 0 {
-        return Err(format!("{} is full", folder.display()));
+        return Err(format!("{} is full", directory.display()));
     }
     let magic = statistics.filesystem_type().0 as i64;
     let name = FILE_SYSTEMS.iter().find(|(known, _)| *known == magic).map_or("?", |(_, name)| *name);
@@ -44,7 +44,7 @@ pub fn run(
         report.ready(&format!(
             "{} MiB written, synchronised and read in {} ({name})",
             (chunks * CHUNK) >> 20,
-            folder.display()
+            directory.display()
         ));
     }
     let mut bytes = vec![0x5a; CHUNK];

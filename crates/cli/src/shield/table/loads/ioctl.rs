@@ -40,11 +40,11 @@ pub fn run(
     board: &Board,
     counter: usize,
     threads: usize,
-    folder: &Path,
+    directory: &Path,
     events: Option<u64>,
     report: &mut Option<StartReport>,
 ) -> Result<(), String> {
-    let queue = Queue::new(folder)?;
+    let queue = Queue::new(directory)?;
     let most = events.unwrap_or(MOST.min(free_bytes() / PART_OF_MEMORY / EVENT_BYTES));
     let mut count = 0;
     let mut took = Duration::ZERO;
@@ -93,18 +93,18 @@ fn free_bytes() -> u64 {
 /// A fanotify group that nobody empties.
 struct Queue {
     group: OwnedFd,
-    folder: File,
+    directory: File,
 }
 
 impl Queue {
-    /// `folder`: where something can be mounted, which nobody else sees.
-    fn new(folder: &Path) -> Result<Queue, String> {
+    /// `directory`: where something can be mounted, which nobody else sees.
+    fn new(directory: &Path) -> Result<Queue, String> {
         let doing = |what: &'static str| move |errno: Errno| format!("{what}: {}", errno.desc());
         unshare(CloneFlags::CLONE_NEWNS).map_err(doing("a mount namespace"))?;
         let nothing = None::<&str>;
         let apart = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
         mount(nothing, "/", nothing, apart, nothing).map_err(doing("a mount namespace"))?;
-        mount(Some("rtscope"), folder, Some("tmpfs"), MsFlags::empty(), Some("size=1m"))
+        mount(Some("rtscope"), directory, Some("tmpfs"), MsFlags::empty(), Some("size=1m"))
             .map_err(doing("mounting a tmpfs"))?;
         let flags = libc::FAN_CLASS_NOTIF
             | libc::FAN_UNLIMITED_QUEUE
@@ -116,7 +116,7 @@ impl Queue {
         let group = Errno::result(group).map_err(doing("a fanotify group"))?;
         // SAFETY: a new file descriptor, which nobody else knows.
         let group = unsafe { OwnedFd::from_raw_fd(group) };
-        let path = CString::new(folder.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
+        let path = CString::new(directory.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
         // SAFETY: the path is a text that ends with a NUL and lives during the call.
         let marked = unsafe {
             libc::fanotify_mark(
@@ -128,15 +128,15 @@ impl Queue {
             )
         };
         Errno::result(marked).map_err(doing("a fanotify mark"))?;
-        let folder = File::open(folder).map_err(|error| error.to_string())?;
-        let queue = Queue { group, folder };
+        let directory = File::open(directory).map_err(|error| error.to_string())?;
+        let queue = Queue { group, directory };
         File::create(queue.name(0)).map_err(|error| error.to_string())?;
         Ok(queue)
     }
 
     /// By the descriptor, so that long paths are walked once.
     fn name(&self, number: u64) -> String {
-        format!("/proc/self/fd/{}/{number}", self.folder.as_raw_fd())
+        format!("/proc/self/fd/{}/{number}", self.directory.as_raw_fd())
     }
 
     fn add(&self, from: u64, count: u64) -> Result<(), String> {

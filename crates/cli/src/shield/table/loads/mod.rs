@@ -53,7 +53,7 @@ impl Loads {
     pub fn start(
         board: &Board,
         cpus: usize,
-        folder: &Path,
+        directory: &Path,
         events: Option<u64>,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Loads, Failure> {
@@ -64,13 +64,13 @@ impl Loads {
         // Two for each CPU, so that there is always one more that wants the lock.
         let threads = cpus * 2;
         let said = loads.add("rtscope-ioctl", |report| {
-            ioctl::run(board, counter(Load::Ioctl), threads, folder, events, report)
+            ioctl::run(board, counter(Load::Ioctl), threads, directory, events, report)
         });
         let known =
             said.split_once(' ').and_then(|(count, text)| Some((count.parse().ok()?, text.to_owned())));
         (loads.descriptions.events, loads.descriptions.ioctl) = known.unwrap_or((0, said));
         loads.descriptions.disk =
-            loads.add("rtscope-disk", |report| disk::run(board, counter(Load::Disk), folder, report));
+            loads.add("rtscope-disk", |report| disk::run(board, counter(Load::Disk), directory, report));
         loads.descriptions.network =
             loads.add("rtscope-echo", |report| network::run(board, counter(Load::Network), report));
         for cpu in 0..cpus {
