@@ -18,7 +18,7 @@ pub enum Outcome {
     Skip(String),
 }
 
-/// Counts results. A skip is a result of its own: it is listed with its reason, never counted as passed.
+/// Counts results. A skip is a separate result: it is listed with its reason, never counted as passed.
 #[derive(Debug, Default, PartialEq)]
 pub struct Tally {
     /// Checks that passed.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Jobs for all CPUs: whoever is free takes the one that is expected to last longest.
+//! Jobs for all CPUs: a free CPU takes the one that is expected to last longest.
 //!
 //! Guests with emulated CPUs, clippy and unit tests each keep one CPU busy and measure no time, so that nothing is gained by
 //! an order between them. Beginning with the longest keeps the end short.

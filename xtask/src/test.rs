@@ -2,9 +2,9 @@
 //! `./x test`: lint, build once, run every test binary, and sum up each result.
 //!
 //! The test binaries are run one by one (`libtest`) and not through `cargo test`, for three reasons: the time of each test is
-//! known, a test that is skipped can be told from one that passed, and what measures time is alone on the machine.
+//! known, a test that is skipped can be distinguished from one that passed, and tests that measure time run alone.
 //!
-//! The order: what measures time first, with nothing beside it; then everything else from one queue (`queue`) on all CPUs:
+//! The order: tests that measure time first, with nothing else running; then everything else from one queue (`queue`) on all CPUs:
 //! guests, clippy, unit tests, tests that collect from programs, documentation examples.
 //!
 //! A test says that it is skipped by printing a line `SKIP: name: reason` and returning.
@@ -47,7 +47,7 @@ root, the privileged ones among them are run through sudo.
   ./x vm --test killed 6.12-rt        one test on one kernel
 ";
 
-/// Crates whose integration tests load real CPUs or measure time: one test at a time, and nothing beside them.
+/// Crates whose integration tests load real CPUs or measure time: one test at a time, with nothing else running.
 const MEASURING: [&str; 7] = ["artis", "cli", "collect", "kernel", "production-line", "shield", "testkit"];
 /// Crates and modules whose tests do neither, but start collectors of programs, which find each other: one test at a time,
 /// beside guests.

@@ -50,7 +50,7 @@ impl Taker {
             }
             Taker::Kernel { actor } => actor.group_name(),
             Taker::Nmi => "NMI".to_string(),
-            Taker::Outside => "outside of the kernel".to_string(),
+            Taker::Outside => "outside the kernel".to_string(),
             Taker::Unknown => "unknown".to_string(),
         }
     }
@@ -201,7 +201,7 @@ mod tests {
             [
                 ("vector local_timer".to_string(), 400),
                 ("softirq TIMER".to_string(), 400),
-                ("outside of the kernel".to_string(), 300),
+                ("outside the kernel".to_string(), 300),
                 ("irq 24".to_string(), 100),
             ]
         );
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(names(&before), [("unknown".to_string(), 100)]);
         let all = totals([gap.as_slice(), &other, &before]);
         assert_eq!(all.iter().map(|total| total.time_ns).sum::<u64>(), 1200 + 800 + 100);
-        let outside = all.iter().find(|total| total.name == "outside of the kernel").expect("it is there");
+        let outside = all.iter().find(|total| total.name == "outside the kernel").expect("it is there");
         assert_eq!((outside.time_ns, outside.gaps, outside.most_ns), (500, 2, 300));
         assert_eq!((all[0].name.as_str(), all[0].time_ns), ("thread 8", 600));
     }

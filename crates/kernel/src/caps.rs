@@ -90,7 +90,7 @@ fn privilege() -> Capability {
     });
     Capability::new(
         "privilege",
-        "the privilege to load tracing programs",
+        "the privilege to load eBPF programs for tracing",
         found,
         "CapEff in /proc/self/status",
     )
@@ -109,7 +109,7 @@ fn lockdown() -> Capability {
     let path = "/sys/kernel/security/lockdown";
     let state = fs::read_to_string(path);
     let free = state.as_ref().map_or(true, |text| !text.contains("[confidentiality]"));
-    Capability::new("lockdown", "a kernel that lets tracing programs read its memory", Some(free), path)
+    Capability::new("lockdown", "a kernel that lets eBPF programs read its memory", Some(free), path)
         .remedy("boot without lockdown=confidentiality")
 }
 
@@ -252,7 +252,7 @@ pub fn probe() -> Vec<Capability> {
     };
     let works = trial.as_ref().map(Result::is_ok);
     all.push(
-        Capability::new("programs", "rtscope's programs run", works, &how)
+        Capability::new("programs", "rtscope's eBPF programs run", works, &how)
             .remedy("report this with its text"),
     );
     let misses = trial
@@ -261,7 +261,7 @@ pub fn probe() -> Vec<Capability> {
     all.push(
         Capability::new(
             "misses",
-            "the count of skipped programs",
+            "the count of skipped eBPF program runs",
             misses,
             "recursion_misses in bpf_prog_info",
         )

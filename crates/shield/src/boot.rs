@@ -51,7 +51,7 @@ pub fn parameters(system: &System, rt: &Cpus, others: &Cpus) -> Vec<Parameter> {
     }
     all.push(Parameter {
         text: format!("isolcpus=managed_irq,{rt}"),
-        removes: "interrupts that the kernel lets nobody move (NVMe, multi-queue)",
+        removes: "interrupts that cannot be moved otherwise (NVMe, multi-queue)",
         state: state(
             value(&line, "isolcpus").is_some_and(|value| value.split(',').any(|w| w == "managed_irq")),
         ),

@@ -130,7 +130,7 @@ pub const KNOBS: &[Knob] = &[
         "/sys/devices/virtual/workqueue/*/cpumask",
         Form::Mask,
         WantedValue::WithoutRt,
-        "work of queues with CPUs of their own, as writeback",
+        "work of queues that have their own CPU mask, such as writeback",
     ),
     knob(
         "fair-server",
@@ -186,7 +186,7 @@ pub const KNOBS: &[Knob] = &[
         "/sys/kernel/rcu_normal",
         Form::Word,
         WantedValue::Exactly("1"),
-        "the same where a caller asks for haste",
+        "interrupts of expedited RCU grace periods, where a caller asks for one",
     ),
     knob(
         "rps-default",

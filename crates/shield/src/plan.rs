@@ -159,14 +159,14 @@ pub fn split(system: &System, rt: &str) -> Result<(Cpus, Cpus), Error> {
     let online = Cpus::from_list(&online).map_err(|error| Error::Cpus(format!("{ONLINE}: {error}")))?;
     let problem = if online.len() < 2 {
         format!(
-            "this machine has one CPU online ({online}); a shield needs one for real time and one for all the rest"
+            "this machine has one CPU online ({online}); a shield needs one for real time and one for everything else"
         )
     } else if rt.is_empty() {
         "--rt: no CPU is named; write for instance --rt 2-3".to_owned()
     } else if !rt.without(&online).is_empty() {
         format!("--rt {rt}: CPU {} is not online; there are {online}", rt.without(&online))
     } else if online.without(&rt).is_empty() {
-        format!("--rt {rt}: these are all CPUs that are online; one at least must be left for all the rest")
+        format!("--rt {rt}: these are all the CPUs that are online; leave at least one for everything else")
     } else {
         let others = online.without(&rt);
         return Ok((rt, others));

@@ -119,7 +119,7 @@ fn neighbours(system: &System, tasks: &[Task], tid: i32, policy: &Policy, cpus: 
     }
     if !equal.is_empty() {
         notes.push(format!(
-            "with the same priority a FIFO task waits until the other sleeps (--policy rr takes turns): {}",
+            "with the same priority a FIFO task waits until the other sleeps (with --policy rr they alternate): {}",
             equal.join(", ")
         ));
     }

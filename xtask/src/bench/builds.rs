@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The release builds that benchmarks run from: that of the tree, and those of other commits.
 //!
-//! A commit is unpacked below the target directory (`bench-against/COMMIT`) and has a target directory of its own there, which is
+//! A commit is unpacked below the target directory (`bench-against/COMMIT`) and has its own target directory there, which is
 //! retained: the second comparison with it starts at once. Nothing is written into the repository.
 
 use std::fs;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::statistics::{Estimate, median};
 
-/// The form before each benchmark had a schema of its own: the same rows and limits.
+/// The form before each benchmark had its own schema: the same rows and limits.
 const FIRST_SCHEMA: &str = "rtscope.bench/1";
 
 /// What older commits call the same figures, and what they are called now.
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn neighbours_are_compared_so_that_drift_falls_out() {
-        // The machine becomes three times slower meanwhile; the new build always takes 5 % more.
+        // The machine becomes three times slower during the measurement; the new build always takes 5 % more.
         let drifting = pairs((0..10).map(|at| 100.0 + 20.0 * f64::from(at)).map(|old| (old, old * 1.05)));
         let figures = compare(&drifting);
         let Change::Ratio(estimate) = figures[0].change else { panic!("{:?}", figures[0]) };

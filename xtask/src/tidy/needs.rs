@@ -18,7 +18,7 @@ pub fn check(files: &[File], tests: &Catalogue) -> Vec<String> {
             }
             Some((_, None)) => problems.push(format!("{place}: no line '// NEEDS: …' above its attributes")),
             None => problems.push(format!(
-                "{place}: ./x vm does not see its needs; write `#[test]` and `fn {name}(` on lines of their own"
+                "{place}: ./x vm does not see its needs; write `#[test]` and `fn {name}(` on separate lines"
             )),
         }
     }

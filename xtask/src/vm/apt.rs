@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Packages of Debian, fetched and unpacked without installing anything.
 //!
-//! apt finds, fetches and checks them (their signatures too), with directories of its own: nothing of this machine's apt is
+//! apt finds, fetches and checks them (their signatures too), with private directories: nothing of this machine's apt is
 //! read or changed.
 
 use std::fs;
@@ -22,7 +22,7 @@ pub struct Apt {
 }
 
 impl Apt {
-    /// Apt with directories of its own below the cache.
+    /// Apt with private directories below the cache.
     pub fn new(cache: &Path) -> Result<Apt> {
         ensure!(cfg!(target_arch = "x86_64"), "the kernels are built for x86-64, and so must the tests be");
         ensure!(

@@ -2,7 +2,7 @@
 //! One start of a kernel in QEMU.
 //!
 //! QEMU emulates the CPUs in software (TCG), so this runs everywhere, and its times mean nothing. `thread=single` makes
-//! one thread emulate all CPUs in turns: with a thread for each CPU, kernels hang or die of "int3" now and then when they
+//! one thread emulate all CPUs, one after the other: with a thread for each CPU, kernels hang or die of "int3" now and then when they
 //! change their own code, which is what attaching to a tracepoint does. It is also faster.
 //!
 //! In virtual time the guest's clocks count its instructions, so that what the host does is no latency in the guest
@@ -32,7 +32,7 @@ const APPEND: &str = "console=ttyS0 loglevel=1 oops=panic panic=-1 rdinit=/init 
 /// Virtual time: an instruction takes 4 ns, whichever CPU it is of; while all CPUs sleep, the clock goes to the next timer at once.
 ///
 /// A CPU goes on for its part of the time until the next timer of any of them. A network filter that nothing passes through is a timer
-/// of the emulator's own: it makes turns of at most so many us, and the guest does not see it.
+/// inside the emulator: it limits a time slice to its interval (in us), and the guest does not see it.
 const VIRTUAL_TIME: [&str; 8] = [
     "-icount",
     "shift=2,align=off,sleep=off",
@@ -43,7 +43,7 @@ const VIRTUAL_TIME: [&str; 8] = [
     "-object",
     "filter-buffer,id=turn,netdev=turns,interval=50",
 ];
-/// A guest with tests that prints nothing for so long hangs. Longer than any test may take.
+/// A guest with tests that prints nothing for this long hangs. Longer than any test may take.
 const SILENCE: Duration = Duration::from_secs(200);
 /// In virtual time a second takes the host as long as it takes.
 const SILENCE_IN_VIRTUAL_TIME: Duration = Duration::from_secs(600);
@@ -51,7 +51,7 @@ const SILENCE_IN_VIRTUAL_TIME: Duration = Duration::from_secs(600);
 /// What is emulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Machine {
-    /// CPUs, which take turns.
+    /// CPUs, which run one at a time.
     pub cpus: u32,
     /// Whether its clocks count its instructions; else they go with the host's.
     pub virtual_time: bool,
@@ -69,7 +69,7 @@ impl Machine {
 pub struct Limits {
     /// All its time is over.
     pub end: Instant,
-    /// It has printed nothing for so long.
+    /// It has printed nothing for this long.
     pub silence: Duration,
 }
 
@@ -168,7 +168,7 @@ fn lines(child: &mut Child) -> Result<Receiver<String>> {
     Ok(receiver)
 }
 
-/// The name of a socket, which goes when it is dropped. Not in the build folder: such names have at most 108 bytes.
+/// The name of a socket, which goes when it is dropped. Not in the build directory: such names have at most 108 bytes.
 struct Socket(PathBuf);
 
 impl Socket {

@@ -265,7 +265,7 @@ impl Column {
         self.count_death(running, &why);
     }
 
-    /// What fails is run once more, in a boot of its own, as on this machine (see `libtest`): the host's moods are a guest's, too.
+    /// A test that fails is run once more, in a separate boot, as on this machine (see `libtest`): load on the host disturbs guests, too.
     fn judge(&mut self, number: usize, verdict: Verdict, test: &str) {
         match (&verdict, self.failed.get(&number)) {
             (Verdict::Fail(why), None) if self.failed.len() < TRIED_AGAIN => {

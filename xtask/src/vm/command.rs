@@ -16,7 +16,7 @@ use crate::build::Build;
 /// What the guest prints before and after it (init.sh); the latter with its status.
 const BEGINS: &str = "RTSCOPE-VM run";
 const ENDED: &str = "RTSCOPE-VM ran ";
-/// A guest has so long.
+/// A guest may run for this long.
 const LIMIT: Duration = Duration::from_secs(2 * 3600);
 
 /// Boots one kernel after the other and shows what the command prints.
@@ -45,7 +45,7 @@ fn in_guest(
     options: &Options,
 ) -> Result<Result<(), String>> {
     let machine = Machine { cpus: options.cpus.unwrap_or(2), virtual_time: options.virtual_time };
-    // Who runs a command knows how long it may say nothing.
+    // Only the user knows how long the command may print nothing.
     let limits = Limits { end: Instant::now() + LIMIT, silence: LIMIT };
     let (mut runs, mut status) = (false, None);
     let mut last = String::new();

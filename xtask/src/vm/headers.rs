@@ -178,7 +178,7 @@ fn make(tree: &Path, release: &str, modules: &Path) -> Result<()> {
     command.args(WITHOUT).arg("modules").env_remove("MAKEFLAGS").env("LC_ALL", "C").stdin(Stdio::null());
     let output = command.output().context("make")?;
     if !output.status.success() {
-        // Old compilers do not know all attributes, and say so many times.
+        // Old compilers do not know all attributes, and print many warnings about them.
         let errors = String::from_utf8_lossy(&output.stderr);
         let errors: Vec<&str> = errors.lines().filter(|line| line.to_lowercase().contains("error")).collect();
         bail!("{SOURCES} could not be built for {release}:\n{}", errors.join("\n"));

@@ -72,9 +72,9 @@ impl Initramfs {
         Ok(true)
     }
 
-    /// Adds all plain files of a folder, at the same path, with the libraries that they need.
-    pub fn plugins(&mut self, folder: &Path) -> Result<()> {
-        let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    /// Adds all plain files of a directory, at the same path, with the libraries that they need.
+    pub fn plugins(&mut self, dir: &Path) -> Result<()> {
+        let Ok(entries) = fs::read_dir(dir) else { return Ok(()) };
         for entry in entries {
             let path = entry?.path();
             if path.is_file() && path.extension().is_some_and(|end| end == "so") {
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(bytes.len() as u64, size);
         assert_eq!(size % 4, 0);
         let text = String::from_utf8_lossy(&bytes);
-        // Folders come before what is in them, and content follows its padded name.
+        // Directories come before what is in them, and content follows its padded name.
         let places = ["dev/console\0", "a\0", "a/b\0", "a/b/hello\0", "hi\0\0", "TRAILER!!!\0"]
             .map(|part| text.find(part));
         assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");

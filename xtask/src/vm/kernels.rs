@@ -82,7 +82,7 @@ pub fn cache_folder() -> Result<PathBuf> {
     Ok(base.join("rtscope/vm"))
 }
 
-/// The lock that everybody takes who adds something to the cache.
+/// The lock that a process takes before it adds something to the cache.
 pub fn lock(cache: &Path) -> Result<Lock> {
     fs::create_dir_all(cache).with_context(|| cache.display().to_string())?;
     Lock::exclusive(&cache.join("lock"), "waiting for another ./x vm that is fetching kernels")
@@ -203,7 +203,7 @@ fn directory_name(release: &str) -> String {
 /// Fetches a release and puts what is kept of it into a directory.
 fn fill(new: &Path, apt: &Apt, suite: &str, release: &str, busybox: &Path) -> Result<()> {
     let image = format!("linux-image-{release}");
-    // Since Linux 7 Debian has the parts of an image in packages of their own.
+    // Since Linux 7 Debian has the parts of an image in separate packages.
     let parts = ["binary", "modules", "base"].map(|part| format!("linux-{part}-{release}"));
     let in_parts = apt.show(suite, &parts[0]).is_ok();
     let packages: Vec<&str> =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Locks between processes, and directories that only one process uses.
 //!
-//! Two `./x vm` may run in one target directory and with one cache. What each makes for itself is in a directory of its own,
+//! Two `./x vm` may run in one target directory and with one cache. What each makes for itself is in a private directory,
 //! which is removed when it ends; if it was killed, the next one removes it. Whether the owner is alive is asked of a lock
 //! on a file, which the kernel releases with the process: a process number would say nothing in another container, or once it
 //! is used again.

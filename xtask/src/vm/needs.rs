@@ -38,7 +38,7 @@ pub struct Needs {
     pub stress: bool,
     /// Why it says nothing where CPUs are emulated.
     pub real_time: Option<String>,
-    /// Nothing in it depends on the kernel or on a machine of its own.
+    /// Nothing in it depends on the kernel or needs a separate machine.
     host: bool,
 }
 
@@ -101,8 +101,8 @@ impl Needs {
         if cross { self.has(kernel) && !self.host } else { self.stated().contains(&kernel.name) }
     }
 
-    /// The machine of its guest: two CPUs and the host's clocks, unless it needs something else. Emulated CPUs take turns, so
-    /// more are slower.
+    /// The machine of its guest: two CPUs and the host's clocks, unless it needs something else. Emulated CPUs run one at a
+    /// time, so more are slower.
     pub fn machine(&self) -> Machine {
         Machine { cpus: self.cpus.unwrap_or(2), virtual_time: self.virtual_time }
     }

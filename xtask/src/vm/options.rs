@@ -39,10 +39,10 @@ $XDG_CACHE_HOME/rtscope/vm (~/.cache/rtscope/vm).
                                       ten minutes of stress for the scheduler that lends CPUs
 ";
 
-/// A test of stress lasts this long where nobody asks for more.
+/// A stress test lasts this long unless the user asks for another time.
 const STRESS_S: u32 = 30;
 
-/// Emulated CPUs take turns: more are no use.
+/// Emulated CPUs run one at a time: more than this are of no use.
 const MOST_CPUS: u32 = 8;
 
 /// What to do.
@@ -64,7 +64,7 @@ pub struct Options {
     /// Tests with a short form run their long one.
     pub all: bool,
     pub timing: bool,
-    /// So long tests of stress last.
+    /// How long stress tests last.
     pub stress_s: u32,
     /// Instead of tests.
     pub command: Option<String>,

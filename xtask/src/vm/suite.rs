@@ -23,7 +23,7 @@ const PLUGIN_FOLDERS: [&str; 2] =
     ["/usr/lib/x86_64-linux-gnu/babeltrace2/plugins", "/usr/lib/babeltrace2/plugins"];
 /// The first program of the guest.
 const INIT: &str = include_str!("init.sh");
-/// One test may take so long; then it is killed.
+/// A test that takes longer than this is killed.
 const TEST_LIMIT_S: u32 = 150;
 
 /// A test for the guests.
@@ -107,13 +107,13 @@ impl Suite {
         PLUGIN_FOLDERS.iter().try_for_each(|folder| archive.plugins(Path::new(folder)))?;
         archive.file("etc/passwd", b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n")?;
         archive.file("etc/group", b"root:x:0:\nnogroup:x:65534:\n")?;
-        // Mounted over by the guest: who looks for it finds the true one.
+        // The guest mounts its /proc, so that programs that read this file find the real one.
         archive.link("etc/mtab", "/proc/mounts")?;
         archive.finish()?;
         Ok(path)
     }
 
-    /// Makes the archive for one boot: what all share, and the list of the tests to run. `stress_s`: so long tests of stress last.
+    /// Makes the archive for one boot: what all share, and the list of the tests to run. `stress_s`: how long stress tests last.
     pub fn archive(
         &self,
         base: &Path,

@@ -199,7 +199,10 @@ impl Parser<'_> {
         } else if self.accept("(") {
             let condition = self.either()?;
             if !self.accept(")") {
-                return Err(format!("a ')' is missing before '{}'", self.rest.trim_start()));
+                return Err(match self.rest.trim_start() {
+                    "" => "a ')' is missing at the end".to_owned(),
+                    rest => format!("a ')' is missing before '{rest}'"),
+                });
             }
             condition
         } else {
