@@ -255,12 +255,14 @@ mod tests {
         Command::new("sleep").arg("1000").spawn().expect("it is everywhere")
     }
 
-    /// Another process with this number, as the kernel gives it when it has used up all others.
-    fn process_with(number: u32) -> Option<Child> {
+    /// Another process with this number, as the kernel gives it when it has used up all others. Not in the same clock tick: a
+    /// process is known by its number and the tick that it began in, and the kernel does not come round that quickly.
+    fn process_with(number: u32, system: &System, began: u64) -> Option<Child> {
         for _ in 0..1000 {
             fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string()).ok()?;
             let mut child = sleeper();
-            if child.id() == number {
+            let later = Keeper::new(system, child.id() as i32).is_ok_and(|other| other.process.start > began);
+            if child.id() == number && later {
                 return Some(child);
             }
             child.kill().and_then(|()| child.wait()).expect("ours");
@@ -276,7 +278,7 @@ mod tests {
         let keeper = Keeper::new(&system, child.id() as i32).expect("it lives");
         let handle = ProcessHandle::open(&keeper.process, &system).expect("opened").expect("it lives");
         child.kill().and_then(|()| child.wait()).expect("ours");
-        let Some(mut other) = process_with(child.id()) else {
+        let Some(mut other) = process_with(child.id(), &system, keeper.process.start) else {
             rtscope_testkit::skip!("the numbers of processes cannot be chosen here");
         };
         // The identity was checked when the keeper still lived, and the signal comes too late.
