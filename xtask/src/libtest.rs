@@ -57,12 +57,18 @@ impl Manner {
 
 /// Runs a test binary and counts.
 ///
-/// `make`: its command, without options for libtest but for those that choose tests.
-pub fn run(name: &str, make: impl Fn() -> Command, manner: Manner, tally: &mut Tally) -> Result<()> {
+/// `make`: its command, without options for libtest. `choice`: those that choose tests.
+pub fn run(
+    name: &str,
+    make: impl Fn() -> Command,
+    choice: &[&str],
+    manner: Manner,
+    tally: &mut Tally,
+) -> Result<()> {
     let start = Instant::now();
     let log = log_path(name)?;
     let file = File::create(&log).with_context(|| log.display().to_string())?;
-    let first = execute(manner.prepare(&mut make()), file)?;
+    let first = execute(manner.prepare(make().args(choice)), file)?;
     first.output.iter().for_each(|line| tally.completeness.read(THIS_MACHINE, line));
     tally.timings.extend(first.timings(name));
     let Counts { passed, failures, skips, .. } = &first.counts;
@@ -88,10 +94,13 @@ pub fn run(name: &str, make: impl Fn() -> Command, manner: Manner, tally: &mut T
     }
     tally.passed += passed;
     tally.skips.extend(skips.iter().cloned());
-    if !first.status.success() && failures.is_empty() {
+    let ended = first.counts.ended.len() as u64 + first.counts.ignored;
+    if ended != first.counts.announced || (!first.status.success() && failures.is_empty()) {
         let lines = &first.output;
         lines.iter().skip(lines.len().saturating_sub(SHOWN)).for_each(|line| println!("    {line}"));
-        let what = format!("the test program ended without an account ({}); {}", first.status, log.display());
+        let announced = first.counts.announced;
+        let what =
+            format!("it ended after {ended} of {announced} tests ({}); {}", first.status, log.display());
         tally.add(name, Outcome::Fail(what));
     }
     Ok(())
@@ -100,7 +109,7 @@ pub fn run(name: &str, make: impl Fn() -> Command, manner: Manner, tally: &mut T
 /// Whether a test that failed among others passes by itself.
 fn passes_alone(make: &impl Fn() -> Command, test: &str, log: &PathBuf) -> Result<bool> {
     let file = File::options().append(true).open(log)?;
-    let again = execute(make().args(["--show-output", "--exact", test]), file)?;
+    let again = execute(make().args(["--show-output", "--test-threads=1", "--exact", test]), file)?;
     Ok(again.status.success() && again.counts.passed == 1 && again.counts.skips.is_empty())
 }
 
@@ -180,6 +189,7 @@ fn execute(command: &mut Command, mut log: File) -> Result<Done> {
         }
         output.push(line);
     }
+    counts.add_listed(&output);
     Ok(Done { counts, output, status: child.wait()? })
 }
 
@@ -214,6 +224,11 @@ pub struct Counts {
     pub skips: Vec<String>,
     /// All that ended, in that order.
     pub ended: Vec<EndedTest>,
+    /// How many tests were to run, and how many of these are marked `#[ignore]`.
+    announced: u64,
+    ignored: u64,
+    /// A test whose result is not in its line, since a process that it started has written behind its name.
+    open: Option<String>,
 }
 
 impl Counts {
@@ -223,7 +238,10 @@ impl Counts {
             self.skips.push(skip.to_owned());
         } else if let Some(result) = line.strip_prefix("test result: ") {
             self.passed += result.split(' ').zip(result.split(' ').skip(1)).find_map(passed).unwrap_or(0);
-        } else if let Some(ended) = ended_test(line) {
+        } else if let Some(count) = line.strip_prefix("running ").and_then(announced) {
+            self.announced += count;
+        } else if let Some(ended) = ended_test(line).or_else(|| self.ended_late(line)) {
+            self.open = None;
             if ended.failed {
                 self.failures.push(ended.name.clone());
             }
@@ -235,9 +253,39 @@ impl Counts {
             // Not among libtest's passed tests, so it is made to cancel out.
             self.passed += 1;
             self.skips.push(format!("{test}: marked #[ignore]"));
+            self.ignored += 1;
         }
         None
     }
+
+    /// Adds the failures of libtest's list at the end, which nothing is written into.
+    fn add_listed(&mut self, output: &[String]) {
+        let list = output.iter().rposition(|line| line == "failures:").map_or(output.len(), |at| at + 1);
+        let names = output[list..].iter().map_while(|line| line.strip_prefix("    "));
+        let missing = names.filter(|name| !self.failures.iter().any(|known| known == name));
+        let missing: Vec<String> = missing.map(str::to_owned).collect();
+        self.failures.extend(missing);
+    }
+
+    /// The result of a test at the end of a line into which a child of it has written, or of a later one.
+    fn ended_late(&mut self, line: &str) -> Option<EndedTest> {
+        let (begun, line) = match line.strip_prefix("test ").and_then(|test| test.split_once(" ... ")) {
+            Some((test, rest)) => (Some(test), rest),
+            None => (None, line),
+        };
+        if begun.is_some_and(|_| line.starts_with("ignored")) {
+            return None;
+        }
+        self.open = begun.map(str::to_owned).or(self.open.take());
+        let name = self.open.clone()?;
+        let failed = line.ends_with("FAILED");
+        (failed || line.ends_with("ok")).then_some(EndedTest { name, failed, time: None })
+    }
+}
+
+/// "3 tests", behind "running ".
+fn announced(text: &str) -> Option<u64> {
+    text.strip_suffix(" tests").or_else(|| text.strip_suffix(" test"))?.parse().ok()
 }
 
 fn passed((number, word): (&str, &str)) -> Option<u64> {
@@ -260,6 +308,21 @@ mod tests {
         assert_eq!((counts.passed, &counts.failures, &counts.skips), (3, &vec!["b".to_owned()], &skips));
         assert_eq!(counts.passed - counts.skips.len() as u64, 1);
         assert_eq!(counts.ended.iter().map(|test| test.name.as_str()).collect::<Vec<_>>(), ["a", "b", "d"]);
+    }
+
+    #[test]
+    fn a_result_behind_what_a_child_wrote_counts_and_a_missing_one_is_noticed() {
+        let mut counts = Counts::default();
+        let output = "running 3 tests\ntest a ... hello\nworld\nFAILED\ntest b ... a line without an endok\ntest c ... ";
+        for line in output.lines() {
+            counts.read(line);
+        }
+        counts.add_listed(&["failures:", "    a", "    c", "", "test result: FAILED."].map(str::to_owned));
+        assert_eq!(counts.failures, ["a", "c"]);
+        let ended: Vec<(&str, bool)> =
+            counts.ended.iter().map(|test| (test.name.as_str(), test.failed)).collect();
+        assert_eq!(ended, [("a", true), ("b", false)]);
+        assert_eq!(counts.announced, 3);
     }
 
     #[test]

@@ -196,13 +196,12 @@ fn run_measuring(build: &Build, full: Option<(&str, &str)>, tally: &mut Tally) -
         let make = || {
             let mut command = binary.command();
             command.envs(full);
-            let beside_guests = full.map(|_| LONG_WATCH.1);
-            for module in collecting_modules(binary).unwrap_or_default().iter().chain(&beside_guests) {
-                command.args(["--skip", module]);
-            }
             command
         };
-        libtest::run(&binary.name, make, Manner::Serial, tally)
+        let beside_guests = full.map(|_| LONG_WATCH.1);
+        let elsewhere = collecting_modules(binary).unwrap_or_default().iter().copied().chain(beside_guests);
+        let choice: Vec<&str> = elsewhere.flat_map(|module| ["--skip", module]).collect();
+        libtest::run(&binary.name, make, &choice, Manner::Serial, tally)
     })
 }
 
@@ -220,13 +219,8 @@ fn collecting<'a>(build: &'a Build, full: Option<(&'static str, &'static str)>) 
         let mut tally = Tally::default();
         for binary in &build.tests {
             let Some(modules) = collecting_modules(binary) else { continue };
-            let make = || {
-                let mut command = binary.command();
-                command.args(modules);
-                command
-            };
             let name = format!("{} (collecting)", binary.name);
-            libtest::run(&name, make, Manner::Serial, &mut tally)?;
+            libtest::run(&name, || binary.command(), modules, Manner::Serial, &mut tally)?;
         }
         full.map_or(Ok(()), |full| run_long_watch(build, full, &mut tally))?;
         Ok(tally)
@@ -241,10 +235,10 @@ fn run_long_watch(build: &Build, full: (&'static str, &'static str), tally: &mut
     let binary = binary.with_context(|| format!("the long watch is no test of {member}"))?;
     let make = || {
         let mut command = binary.command();
-        command.envs([full]).arg(module);
+        command.envs([full]);
         command
     };
-    libtest::run(&format!("{} (long watch)", binary.name), make, Manner::Serial, tally)
+    libtest::run(&format!("{} (long watch)", binary.name), make, &[module], Manner::Serial, tally)
 }
 
 /// Integration tests that read and write files.
@@ -257,7 +251,7 @@ fn quiet(build: &Build) -> impl Iterator<Item = &TestBinary> {
 
 fn tests_of(binary: &TestBinary, manner: Manner) -> Result<Tally> {
     let mut tally = Tally::default();
-    libtest::run(&binary.name, || binary.command(), manner, &mut tally)?;
+    libtest::run(&binary.name, || binary.command(), &[], manner, &mut tally)?;
     Ok(tally)
 }
 
@@ -283,7 +277,7 @@ fn clippy_and_examples() -> Job<'static> {
             command
         };
         step(&mut tally, "documentation examples", |tally| {
-            libtest::run("documentation examples", make, Manner::Cargo, tally)
+            libtest::run("documentation examples", make, &[], Manner::Cargo, tally)
         })?;
         Ok(tally)
     };
@@ -327,10 +321,10 @@ fn run_named(binary: &TestBinary, names: &[String], through_sudo: bool, tally: &
             sudo.current_dir(command.get_current_dir().unwrap_or(std::path::Path::new(".")));
             command = sudo;
         }
-        command.arg("--exact").args(names);
         command
     };
-    libtest::run(&binary.name, make, manner(binary), tally)
+    let choice: Vec<&str> = ["--exact"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    libtest::run(&binary.name, make, &choice, manner(binary), tally)
 }
 
 fn manner(binary: &TestBinary) -> Manner {
@@ -385,14 +379,11 @@ pub fn run_unprivileged(
         if collecting.is_some_and(<[&str]>::is_empty) {
             continue;
         }
-        let make = || {
-            let mut command = binary.command();
-            for module in collecting.unwrap_or_default().iter().chain(&["root_"]) {
-                command.args(["--skip", module]);
-            }
-            command
-        };
-        step(tally, &binary.name, |tally| libtest::run(&binary.name, make, manner(binary), tally))?;
+        let left_out = collecting.unwrap_or_default().iter().copied().chain(["root_"]);
+        let choice: Vec<&str> = left_out.flat_map(|module| ["--skip", module]).collect();
+        step(tally, &binary.name, |tally| {
+            libtest::run(&binary.name, || binary.command(), &choice, manner(binary), tally)
+        })?;
     }
     Ok(())
 }

@@ -15,8 +15,9 @@ use serde_json::Value;
 use crate::{cargo, root};
 
 /// Files that belong to no crate's directory, and the crates that are built or tested from them; an empty list: all crates.
-const SHARED: [(&str, &[&str]); 7] = [
+const SHARED: [(&str, &[&str]); 8] = [
     ("include/", &["probe", "queue", "user", "cli", "testkit"]),
+    ("include/rtscope/abi.h", &["abi"]),
     ("Cargo.toml", &[]),
     ("Cargo.lock", &[]),
     (".cargo/", &[]),
@@ -130,8 +131,8 @@ fn member(package: &Value, root: &Path) -> Option<Member> {
 
 /// The files that differ from a commit, and those that git does not know yet, relative to the workspace.
 pub fn changed_files(since: &str) -> Result<Vec<String>> {
-    let mut files = git(&["diff", "--name-only", since])?;
-    files.extend(git(&["ls-files", "--others", "--exclude-standard"])?);
+    let mut files = git(&["-c", "core.quotePath=false", "diff", "--name-only", "--no-renames", since])?;
+    files.extend(git(&["-c", "core.quotePath=false", "ls-files", "--others", "--exclude-standard"])?);
     Ok(files)
 }
 
