@@ -227,6 +227,7 @@ impl Column {
                 if complaints.is_empty() { Verdict::Pass } else { Verdict::Fail(complaints.join(" | ")) };
         }
         let (off, running) = (console.is_off(), console.running());
+        let last_words = console.last_words().map(str::to_owned);
         let why = match ended {
             Ended::PowerOff => console.last_words().unwrap_or("the guest ended without a word").to_owned(),
             Ended::Hung => "the guest hung".to_owned(),
@@ -261,6 +262,10 @@ impl Column {
         let place = running.map_or("outside of tests", |number| suite.tests[number].name.as_str());
         let note = format!("died in {place} ({why}), and was booted again");
         eprintln!("[{}] {note}", self.kernel);
+        self.unstable.push(format!("guest {note}"));
+        if let Some(words) = last_words {
+            self.log = Verdict::Fail(words);
+        }
         self.notes.push(note);
         self.count_death(running, &why);
     }
@@ -273,6 +278,11 @@ impl Column {
                 return;
             }
             (Verdict::Pass, Some(why)) => self.unstable.push(format!("{test}: {why}")),
+            // What could not be checked at the second try has failed at the first.
+            (Verdict::Skip(_), Some(why)) => {
+                self.verdicts[number] = Some(Verdict::Fail(why.clone()));
+                return;
+            }
             _ => {}
         }
         self.verdicts[number] = Some(verdict);

@@ -68,6 +68,12 @@ impl Needs {
         if needs == Needs::default() {
             bail!("it needs nothing");
         }
+        if needs.host && needs != (Needs { host: true, ..Needs::default() }) {
+            bail!("'host' stands alone: what needs a kernel or a machine runs in a guest");
+        }
+        if needs.cpus == Some(0) {
+            bail!("a guest has a CPU at least");
+        }
         Ok(needs)
     }
 
@@ -143,7 +149,9 @@ impl AllNeeds {
         for (name, line) in stated_needs(source) {
             let Some(text) = line else { continue };
             let needs = Needs::parse(text).with_context(|| name.to_owned())?;
-            self.0.insert((member.to_owned(), name.to_owned()), needs);
+            if self.0.insert((member.to_owned(), name.to_owned()), needs).is_some() {
+                bail!("{name}: crate {member} has two tests of that name");
+            }
         }
         Ok(())
     }
@@ -203,7 +211,7 @@ mod tests {
         let needs = Needs::parse("verifier, real time (slow, by far), module null_blk").expect("known words");
         assert_eq!(needs.real_time.as_deref(), Some("slow, by far"));
         assert_eq!(needs.modules, ["null_blk"]);
-        for wrong in ["", "fast", "cpus many", "real time", "module"] {
+        for wrong in ["", "fast", "cpus many", "cpus 0", "real time", "module", "host, verifier"] {
             assert!(Needs::parse(wrong).is_err(), "{wrong}");
         }
         assert_eq!(

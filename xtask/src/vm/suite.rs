@@ -73,7 +73,9 @@ impl Suite {
             let file = file_name(&binary.executable)?;
             let before = tests.len();
             for name in names.into_iter().filter(|name| wanted(binary, name)) {
-                let needs = all.of(&binary.member, plain(&name)).cloned().unwrap_or_default();
+                let needs = all.of(&binary.member, plain(&name)).cloned();
+                let needs =
+                    needs.with_context(|| format!("{name}: no line NEEDS: above it (CONTRIBUTING.md)"))?;
                 tests.push(Test { program: binary.name.clone(), name, needs, file: file.clone() });
             }
             if tests.len() > before {

@@ -574,7 +574,7 @@ fn a_scheduler_is_refused_where_domains_were_cut_at_boot() {
     assert_eq!(machine.files(), before, "nothing has changed");
 }
 
-// NEEDS: host
+// NEEDS: machine
 #[test]
 fn root_without_schedulers_artis_is_refused_and_nothing_changes() {
     if fs::exists("/sys/kernel/sched_ext").expect("told") {
