@@ -273,7 +273,7 @@ fn clippy_and_examples() -> Job<'static> {
         step(&mut tally, "clippy", |tally| tally.add("clippy", lint::clippy(&BTreeSet::new())));
         let make = || {
             let mut command = cargo();
-            command.args(["test", "--quiet", "--workspace", "--doc"]);
+            command.args(["test", "--workspace", "--doc"]);
             command
         };
         step(&mut tally, "documentation examples", |tally| {
