@@ -463,8 +463,8 @@ fn what_was_left_does_not_stop_the_next_shield() {
 fn cpus_that_make_no_sense_are_refused() {
     let machine = Machine::new();
     for (rt, why) in [
-        ("0-5", "all CPUs that are online"),
-        ("0-3,4-5", "all CPUs that are online"),
+        ("0-5", "all the CPUs that are online"),
+        ("0-3,4-5", "all the CPUs that are online"),
         ("6", "CPU 6 is not online; there are 0-5"),
         ("2,9-10", "CPU 9-10 is not online"),
         ("", "no CPU is named"),
