@@ -89,6 +89,10 @@ impl Needs {
         }
         let able = |name: &&str| KERNELS.iter().any(|kernel| kernel.name == *name && self.has(kernel));
         let mut kernels: Vec<&str> = OF_TEST.into_iter().filter(able).collect();
+        // The last is the slowest, and has both of what the two before it have: it runs what needs both, and the rest with --all.
+        if !self.sched_ext {
+            kernels.truncate(OF_TEST.len() - 1);
+        }
         let in_guest = self.guest
             || self.preempt_rt
             || self.sched_ext
@@ -200,7 +204,7 @@ mod tests {
 
     #[test]
     fn what_depends_on_the_kernel_is_asked_of_each() {
-        assert_eq!(kernels("verifier", false), OF_TEST);
+        assert_eq!(kernels("verifier", false), OF_TEST[..3]);
         assert_eq!(kernels("verifier, sched_ext", false), ["newest", "newest-rt"]);
         assert_eq!(kernels("verifier", true).len(), KERNELS.len());
         assert_eq!(kernels("cgroups", true).len(), KERNELS.len());
