@@ -6,13 +6,49 @@
  * A program never contacts the collector. It leaves files in a directory of its user, and the collector finds them:
  *
  *   /dev/shm/rtscope-UID/          0700, owned by UID
- *     session                      written by the collector: what programs that start now are to enable
+ *     session                      written by the collector: what programs that start now are to enable. It lives as long as this
+ *                                  file is locked (F_OFD_SETLK), whatever it says
+ *     look                         one page, made by programs: the collector asks those to look that have no file yet (below)
  *     p<PID>-<BIRTH>-<N>           a provider: a program (N = 0) or a library in it, with the descriptions of its events
  *     r<PID>-<BIRTH>-<TID>-<N>     the ring of one thread
- *     x<PID>-<BIRTH>-<ERRNO>       empty: this program runs untraced, and why
+ *     x<PID>-<BIRTH>-<ERRNO>       empty: this program runs untraced, and why. Made only while there is a session
  *
  * PID and TID are decimal, as the program sees them; BIRTH is the CLOCK_BOOTTIME nanoseconds at which the program made its
  * files, in hexadecimal. Together they name a process for as long as the machine runs.
+ *
+ * Locks. A program locks each p and r file that it makes (flock(2), exclusive) and keeps the lock by its mapping alone: the
+ * descriptor is closed. So the lock is held exactly as long as the file is mapped: it goes with the process however that ends, with
+ * execve(2), and when a thread or a library gives its file up; a fork's child maps other memory over it at once. Of version 2 a
+ * process is alive exactly if the lock of its p file with N = 0 is held (flock LOCK_SH | LOCK_NB fails). PIDs tell nothing:
+ * containers may share /dev/shm, and a process may have two leaders with two births (dlmopen).
+ *   - A name is removed only by somebody who has the exclusive lock at that moment, or by its program.
+ *   - The maker opens the file with O_EXCL, locks it, and then looks whether it still has a name; if not, it starts again.
+ *   - Whoever finds a file of version 2 unlocked may remove it, with these exceptions: while a collector lives (its session is
+ *     locked), only that collector removes a ring in which head != tail, and the p files of such a process; without one, some of
+ *     them are kept for the next one (RTU_KEPT_RINGS for each user).
+ *   - Files of version 1 are not locked, so only a collector removes them. A file without a magic number is being made; it is left
+ *     alone for a minute.
+ *
+ * Looking. A fork's child has no file as long as there is no session. All its events are enabled by the word `look` of the user's
+ * look page. The collector, after its session can be read and before it lists the directory, writes a number other than 0 into
+ * the look pages of the users that it serves. The child's next event then makes its files, as if it started now. The number is
+ * RTU_ENABLED(session). At its end the collector writes 0, after the session is gone; programs that find a number and no
+ * session that lives write 0 themselves.
+ *
+ * Enabling. A word of `enabled` is RTU_ENABLED(session) or 0. A program that finds the session of its collector dead takes back what
+ * that session has enabled, and nothing else: by compare-and-swap.
+ *
+ * Silence. `beat` changes about twice a second while somebody takes records, also of flight recorders. After RTU_SILENCE_NS
+ * without a change, a program makes no more than RTU_SILENT_RINGS more rings; what their threads emit is counted as
+ * RTU_LOST_NOBODY. It goes on when the beat does.
+ *
+ * Event ids. An id belongs to one description at a time. Ids of an unloaded library are given again: to an object with exactly the same
+ * descriptions at any time; to others only when no ring holds a record. So the newest provider that has been found says what an
+ * id means.
+ *
+ * Versions. RTU_ABI_VERSION is that of p and r files; each has its number at the same place. A collector takes versions 1 and 2, and
+ * refuses others by name. Version 2 has the locks, the look page and the fields from `more_lost` on; what was there in version
+ * 1 has stayed where it was. Sessions have a number of their own (RTU_SESSION_VERSION), so old programs read new sessions.
  *
  * The ring. Positions are byte counts that only grow; position & (ring_bytes - 1) is the place. A record begins at a multiple
  * of 8 and never crosses the end of a sub-buffer (one of sub_buffers equal parts). Each sub-buffer begins with a sync record,
@@ -30,11 +66,13 @@
 
 #include <stdint.h>
 
-#define RTU_ABI_VERSION 1
+#define RTU_ABI_VERSION 2
+#define RTU_SESSION_VERSION 1
 
 #define RTU_PROVIDER_MAGIC 0x31564f5250535452ULL /* "RTSPROV1" */
 #define RTU_RING_MAGIC 0x31474e4952535452ULL	 /* "RTSRING1" */
 #define RTU_SESSION_MAGIC 0x3153534553535452ULL	 /* "RTSSESS1" */
+#define RTU_LOOK_MAGIC 0x314b4f4f4c535452ULL	 /* "RTSLOOK1" */
 
 #define RTU_SUB_BUFFERS_DEFAULT 16
 #define RTU_SUB_BYTES_MIN (16 * 1024)
@@ -46,6 +84,10 @@
 #define RTU_EVENTS_MAX 65000
 #define RTU_TEXT_BYTES_MAX (16 * 1024 * 1024)
 #define RTU_SESSION_BYTES_MAX 16384
+#define RTU_LOOK_BYTES 4096
+
+/* What a session writes into the words that it enables: never 0. */
+#define RTU_ENABLED(session) ((uint32_t)((session) >> 16) | 1)
 
 #define RTU_TIME_BITS 30
 #define RTU_TIME_SHIFT 34
@@ -78,7 +120,10 @@ enum rtu_cause {
 	RTU_LOST_IN_SETUP = 1, /* a signal handler's event while the thread's ring was being made */
 	RTU_LOST_TOO_LARGE = 2,
 	RTU_LOST_IN_CHILD = 3, /* in a child that has no files (a raw clone) */
-	RTU_LOST_CAUSES = 4,
+	RTU_LOST_CAUSES = 4,   /* of version 1: in `lost`. The others are in `more_lost`, from its begin */
+	RTU_LOST_NOBODY = 4,   /* the thread was to have no ring, since nobody has emptied any for a while */
+	RTU_LOST_NO_FILE = 5,  /* of a library, or a child, whose file could not be made */
+	RTU_LOST_ALL_CAUSES = 6,
 };
 
 enum rtu_flag {
@@ -90,6 +135,9 @@ enum rtu_flag {
 
 /* Blocking mode: after this time without a beat of the collector, threads wait no more. A disk may hold it up for seconds. */
 #define RTU_SILENCE_NS 10000000000
+/* Rings that a process makes at most while the collector is silent, and rings with records that are kept for each user without one. */
+#define RTU_SILENT_RINGS 16
+#define RTU_KEPT_RINGS 64
 
 /*
  * A provider's file: this, then enabled[events], then the text: one description behind the other, each ending in NUL, in the
@@ -127,7 +175,23 @@ struct rtu_provider {
 	uint64_t lost_told[RTU_LOST_CAUSES];	       /* how much of `lost` is in some recording */
 	uint64_t beat; /* changes about twice a second while somebody empties the rings */
 	uint64_t zero;
+
+	/* From here on: version 2 only. Written by the program. Only N = 0 has them. */
+	uint64_t more_lost[4] __attribute__((aligned(64))); /* of RTU_LOST_CAUSES + i */
+	uint64_t time_namespace;			    /* inode number of /proc/self/ns/time; 0: not known */
+	int64_t monotonic_offset_ns;			    /* what that namespace adds to CLOCK_MONOTONIC, */
+	int64_t boottime_offset_ns;			    /* and to CLOCK_BOOTTIME */
+	uint32_t objects_refused;			    /* libraries that have no file, */
+	uint32_t object_errno;				    /* and why the last one has none */
+
+	/* Written by the collector. Only N = 0 has them. */
+	uint64_t more_told[4] __attribute__((aligned(64))); /* how much of `more_lost` is in some recording */
+	uint32_t refused_told, zero3;			    /* the same of `objects_refused` */
+	uint64_t zero2[3];
 };
+
+/* Of version 1: up to more_lost. */
+#define RTU_PROVIDER_BYTES_1 512
 
 /* A ring's file: this, padded to RTU_RING_OFFSET, then the ring. */
 #define RTU_RING_OFFSET 4096
@@ -158,11 +222,21 @@ struct rtu_ring {
 	uint64_t reserved2[6];
 };
 
+/* The look page, padded to RTU_LOOK_BYTES. */
+struct rtu_look {
+	uint64_t magic;
+	uint32_t abi_version;
+	uint32_t zero;
+	/* RTU_ENABLED(session): look whether there is a session for you; 0: there is none */
+	uint32_t look __attribute__((aligned(64)));
+	uint32_t zero2[15];
+};
+
 /* What programs that start now are to enable: this, then patterns, each ending in NUL: '+' or '-' and a glob of PROVIDER:EVENT. */
 struct rtu_session {
 	uint64_t magic;
-	uint32_t abi_version;
-	uint32_t bytes; /* of the patterns */
+	uint32_t abi_version; /* RTU_SESSION_VERSION */
+	uint32_t bytes;	      /* of the patterns */
 	uint64_t session;
 	uint32_t pid; /* of the collector; 0: it has none here, and lives as long as this file is locked */
 	uint32_t flags;
@@ -176,7 +250,8 @@ struct rtu_session {
 #define RTU_ASSERT(condition, text) _Static_assert(condition, text)
 #endif
 RTU_ASSERT(sizeof(struct rtu_sync) == 32, "size of rtu_sync");
-RTU_ASSERT(sizeof(struct rtu_provider) == 512, "size of rtu_provider");
+RTU_ASSERT(sizeof(struct rtu_provider) == 640, "size of rtu_provider");
+RTU_ASSERT(sizeof(struct rtu_look) == 128, "size of rtu_look");
 RTU_ASSERT(sizeof(struct rtu_ring) == 192, "size of rtu_ring");
 RTU_ASSERT(sizeof(struct rtu_session) == 40, "size of rtu_session");
 #undef RTU_ASSERT

@@ -360,7 +360,7 @@ static inline int rtscope__read_session(const char *path, uint32_t owner, char *
 		bytes = -1;
 	rtscope__close(file);
 	return bytes > (long)sizeof(*session) && session->magic == RTU_SESSION_MAGIC &&
-	       session->abi_version == RTU_ABI_VERSION && session->bytes == (uint64_t)bytes - sizeof(*session) &&
+	       session->abi_version == RTU_SESSION_VERSION && session->bytes == (uint64_t)bytes - sizeof(*session) &&
 	       !buffer[bytes - 1] && (!session->pid || rtscope__lives(session->pid));
 }
 
@@ -441,7 +441,7 @@ static inline void rtscope__describe(struct rtscope__shared *shared, struct rtsc
 	search.address = (uintptr_t)object;
 	rtscope__iterate_objects(rtscope__look_at_object, &search);
 	provider->magic = RTU_PROVIDER_MAGIC;
-	provider->abi_version = RTU_ABI_VERSION;
+	provider->abi_version = 1;
 	provider->birth_ns = shared->birth_ns;
 	provider->pid = shared->pid;
 	provider->clock = shared->clock;

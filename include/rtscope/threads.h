@@ -74,7 +74,7 @@ static inline void rtscope__fill_ring(struct rtscope__shared *shared, struct rtu
 	while (count > 2 && bytes / count < RTU_SUB_BYTES_MIN)
 		count /= 2;
 	ring->magic = RTU_RING_MAGIC;
-	ring->abi_version = RTU_ABI_VERSION;
+	ring->abi_version = 1;
 	ring->birth_ns = shared->birth_ns;
 	ring->pid = shared->pid;
 	ring->tid = tid;

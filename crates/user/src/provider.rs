@@ -73,7 +73,7 @@ impl Provider {
     pub(crate) fn open(directory: &UserDirectory, name: FileName) -> Result<Option<Provider>, String> {
         let FileKind::Provider(number) = name.kind else { return Err("it is not a provider".to_string()) };
         let (file, bytes) = directory.open_file(name).map_err(|error| error.to_string())?;
-        let header = size_of::<abi::rtu_provider>() as u64;
+        let header = u64::from(abi::RTU_PROVIDER_BYTES_1);
         if bytes < header {
             // The program makes the file before it fills it.
             return Ok(None);
@@ -246,10 +246,10 @@ fn read(copy: &[u8], name: FileName, number: u32, uid: u32) -> Result<ProviderIn
         return Err("it does not begin as a provider's file does".to_string());
     }
     let version = half(offset_of!(abi::rtu_provider, abi_version));
-    if version != abi::RTU_ABI_VERSION {
+    if version == 0 || version > abi::RTU_ABI_VERSION {
         let ours = abi::RTU_ABI_VERSION;
         return Err(format!(
-            "it was built with version {version} of include/rtscope, this rtscope knows {ours}"
+            "it was built with version {version} of include/rtscope, this rtscope knows 1 to {ours}"
         ));
     }
     let (pid, birth_ns) =
@@ -267,10 +267,9 @@ fn read(copy: &[u8], name: FileName, number: u32, uid: u32) -> Result<ProviderIn
         return Err("its clock is not this machine's, as in an emulator; with RTSCOPE_CLOCK=monotonic it uses the kernel's".to_string());
     }
     let enabled = half(offset_of!(abi::rtu_provider, enabled_offset)) as usize;
-    if enabled % 4 != 0
-        || enabled < size_of::<abi::rtu_provider>()
-        || enabled + events as usize * 4 > copy.len()
-    {
+    let header =
+        if version == 1 { abi::RTU_PROVIDER_BYTES_1 as usize } else { size_of::<abi::rtu_provider>() };
+    if enabled % 4 != 0 || enabled < header || enabled + events as usize * 4 > copy.len() {
         return Err("its parts lie outside of it".to_string());
     }
     let begin = half(offset_of!(abi::rtu_provider, text_offset)) as usize;

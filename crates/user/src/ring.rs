@@ -114,7 +114,7 @@ impl Ring {
         let half = |offset: usize| u32_at(&copy, offset);
         let word = |offset: usize| u64_at(&copy, offset);
         if word(offset_of!(abi::rtu_ring, magic)) != abi::RTU_RING_MAGIC
-            || half(offset_of!(abi::rtu_ring, abi_version)) != abi::RTU_ABI_VERSION
+            || !(1..=abi::RTU_ABI_VERSION).contains(&half(offset_of!(abi::rtu_ring, abi_version)))
         {
             return Err("it does not begin as a ring does, or is of another version".to_string());
         }

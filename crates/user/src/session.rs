@@ -221,7 +221,7 @@ fn write_session(path: &Path, id: u64, settings: &Settings, readers: Readers) ->
     let words = settings.events.words();
     let mut bytes = Vec::new();
     bytes.extend_from_slice(&abi::RTU_SESSION_MAGIC.to_le_bytes());
-    bytes.extend_from_slice(&abi::RTU_ABI_VERSION.to_le_bytes());
+    bytes.extend_from_slice(&abi::RTU_SESSION_VERSION.to_le_bytes());
     bytes.extend_from_slice(&exact::count(words.len()).to_le_bytes());
     bytes.extend_from_slice(&id.to_le_bytes());
     for word in [own_pid, settings.flags(), settings.ring_bytes, settings.events.level] {
