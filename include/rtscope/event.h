@@ -196,9 +196,40 @@ static inline uint32_t rtscope__cut(uint64_t count, uint64_t max)
 
 /*
  * struct rtscope__event, in the section where tools look for USDT's semaphores, and a pointer to it. A compiler may copy an
- * asm statement; only the first copy counts. The label holds line and counter, so it is the same in two sources only for
- * the same event of the same header.
+ * asm statement; only the first copy counts.
+ *
+ * The label holds line and counter, which tell the events of one source apart. Link-time optimization puts the code of several
+ * sources into one assembly, where two events with the same name, line and counter would share a description. So the label
+ * begins with the name of an object that each source has for itself: the compiler renames it where two of them meet. It is not a
+ * constant, since equal constants may be merged. In GCC's large code model an asm statement cannot name an object: there each copy
+ * of a statement has a description, and there is no USDT probe, which would need to know which one.
  */
+#if defined(__code_model_large__) && !defined(__clang__)
+#define RTSCOPE__SOURCE "n"(0)
+#define RTSCOPE__LABEL ".Lrtscope__source%="
+#define RTSCOPE__HAS_PROBES 0
+#else
+static char rtscope__source __attribute__((unused));
+#define RTSCOPE__LABEL ".L%c[rtscope__source]"
+#define RTSCOPE__HAS_PROBES 1
+/* A symbol, also in position-independent code. */
+#if defined(__x86_64__)
+#define RTSCOPE__SOURCE [rtscope__source] "i"(&rtscope__source)
+#else
+#define RTSCOPE__SOURCE [rtscope__source] "S"(&rtscope__source)
+#endif
+#endif
+
+/* An inline function of C with external linkage may have such an object in an asm statement: only its name is used. */
+#if defined(__clang__)
+#define RTSCOPE__ALLOW_SOURCE \
+	_Pragma("clang diagnostic push") _Pragma("clang diagnostic ignored \"-Wstatic-in-inline\"")
+#define RTSCOPE__ALLOWED_SOURCE _Pragma("clang diagnostic pop")
+#else
+#define RTSCOPE__ALLOW_SOURCE
+#define RTSCOPE__ALLOWED_SOURCE
+#endif
+
 #define RTSCOPE__EVENT_ASM(label, text)                                                       \
 	".ifndef " label "\n"                                                                 \
 	".pushsection .probes,\"aw\",@progbits\n"                                             \
@@ -259,41 +290,49 @@ static inline uint32_t rtscope__cut(uint64_t count, uint64_t max)
 	RTSCOPE__EVENT(RTSCOPE__STRING(provider), RTSCOPE__STRING(RTSCOPE__HEAD(__VA_ARGS__, 0)), \
 		       RTSCOPE__STRING(level), __VA_ARGS__)
 #define RTSCOPE__HEAD(event, ...) event
-#define RTSCOPE__EVENT(provider, event, level, ...)                                                                \
-	RTSCOPE__STATEMENT(                                                                                        \
-		".Lrtscope_" provider "_" event "_" RTSCOPE__STRING(__LINE__) "_" RTSCOPE__STRING(__COUNTER__),    \
-		provider, event, provider ":" event " " level "\\n" RTSCOPE__EACH(RTSCOPE__DESCRIBE, __VA_ARGS__), \
+#define RTSCOPE__EVENT(provider, event, level, ...)                                                                   \
+	RTSCOPE__STATEMENT(                                                                                           \
+		RTSCOPE__LABEL "_" provider "_" event "_" RTSCOPE__STRING(__LINE__) "_" RTSCOPE__STRING(__COUNTER__), \
+		provider, event, provider ":" event " " level "\\n" RTSCOPE__EACH(RTSCOPE__DESCRIBE, __VA_ARGS__),    \
 		__VA_ARGS__)
-#define RTSCOPE__STATEMENT(label, provider, event, text, ...)                                                \
-	do {                                                                                                 \
-		struct rtscope__event *rtscope__event;                                                       \
-		__asm__(RTSCOPE__EVENT_ASM(label, text) RTSCOPE__ADDRESS_ASM(label) : "=r"(rtscope__event)); \
-		if (RTSCOPE__UNLIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)) |               \
-				      RTSCOPE__LOAD(rtscope__event->semaphore))) {                           \
-			RTSCOPE__EACH(RTSCOPE__DECLARE, __VA_ARGS__)                                         \
-			const uint64_t rtscope__payload = 0 RTSCOPE__EACH(RTSCOPE__SIZE, __VA_ARGS__);       \
-			const uint64_t rtscope__bytes = 8 + ((rtscope__payload + 7) & ~(uint64_t)7);         \
-			RTSCOPE__PROBE(label, provider, event, text, __VA_ARGS__);                           \
-			if (RTSCOPE__LIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)))) {       \
-				struct rtscope__record rtscope__record =                                     \
-					rtscope__reserve(rtscope__tls, rtscope__event->id, rtscope__bytes);  \
-				if (RTSCOPE__LIKELY(rtscope__record.place != 0)) {                           \
-					unsigned char *rtscope__at = rtscope__record.place;                  \
-					if (rtscope__payload & 7)                                            \
-						__builtin_memset(rtscope__at + rtscope__bytes - 16, 0, 8);   \
-					RTSCOPE__EACH(RTSCOPE__WRITE, __VA_ARGS__)                           \
-					(void)rtscope__at;                                                   \
-					rtscope__commit(rtscope__record);                                    \
-				}                                                                            \
-			}                                                                                    \
-		}                                                                                            \
+#define RTSCOPE__STATEMENT(label, provider, event, text, ...)                                               \
+	do {                                                                                                \
+		RTSCOPE__ALLOW_SOURCE                                                                       \
+		struct rtscope__event *rtscope__event;                                                      \
+		__asm__(RTSCOPE__EVENT_ASM(label, text) RTSCOPE__ADDRESS_ASM(label)                         \
+			: "=r"(rtscope__event)                                                              \
+			: RTSCOPE__SOURCE);                                                                 \
+		if (RTSCOPE__UNLIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)) |              \
+				      RTSCOPE__LOAD(rtscope__event->semaphore))) {                          \
+			RTSCOPE__EACH(RTSCOPE__DECLARE, __VA_ARGS__)                                        \
+			const uint64_t rtscope__payload = 0 RTSCOPE__EACH(RTSCOPE__SIZE, __VA_ARGS__);      \
+			const uint64_t rtscope__bytes = 8 + ((rtscope__payload + 7) & ~(uint64_t)7);        \
+			RTSCOPE__PROBE(label, provider, event, text, __VA_ARGS__);                          \
+			if (RTSCOPE__LIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)))) {      \
+				struct rtscope__record rtscope__record =                                    \
+					rtscope__reserve(rtscope__tls, rtscope__event->id, rtscope__bytes); \
+				if (RTSCOPE__LIKELY(rtscope__record.place != 0)) {                          \
+					unsigned char *rtscope__at = rtscope__record.place;                 \
+					if (rtscope__payload & 7)                                           \
+						__builtin_memset(rtscope__at + rtscope__bytes - 16, 0, 8);  \
+					RTSCOPE__EACH(RTSCOPE__WRITE, __VA_ARGS__)                          \
+					(void)rtscope__at;                                                  \
+					rtscope__commit(rtscope__record);                                   \
+				}                                                                           \
+			}                                                                                   \
+		}                                                                                           \
+		RTSCOPE__ALLOWED_SOURCE                                                                     \
 	} while (0)
 
+#if RTSCOPE__HAS_PROBES
 #define RTSCOPE__PROBE(label, provider, event, text, ...)                                                             \
 	RTSCOPE__PROBE_(RTSCOPE__EVENT_ASM(label, text)                                                               \
 				RTSCOPE__PROBE_ASM(label, provider, event,                                            \
 						   RTSCOPE__PASTE(RTSCOPE__ARGUMENTS_, RTSCOPE__COUNT(__VA_ARGS__))), \
-			"n"(0)RTSCOPE__EACH(RTSCOPE__ARGUMENT, __VA_ARGS__))
+			RTSCOPE__SOURCE RTSCOPE__EACH(RTSCOPE__ARGUMENT, __VA_ARGS__))
 #define RTSCOPE__PROBE_(code, ...) __asm__ __volatile__(code : : __VA_ARGS__)
+#else
+#define RTSCOPE__PROBE(label, provider, event, text, ...) (void)0
+#endif
 
 #endif

@@ -6,6 +6,7 @@ mod compile;
 mod containers;
 mod failing;
 mod fixture;
+mod lto;
 mod rust;
 mod unusual;
 mod vectors;
