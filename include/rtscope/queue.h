@@ -479,30 +479,52 @@ static inline int rtscope_queue_create(struct rtscope_queue *queue, uint64_t cap
 }
 
 /*
+ * How much of a queue's file to map: what the header says that it needs, if the memory is really there. 0: it is not a queue, or its
+ * maker wants this process to pay for memory that he has not used himself. Asked before anything is mapped.
+ */
+static inline uint64_t rtscope_queue__checked_bytes(int fd, uint32_t element_bytes)
+{
+	struct rtscope_queue_memory header;
+	/* linux/fcntl.h: F_GET_SEALS; below, F_SEAL_SHRINK is 2. linux/fs.h: SEEK_HOLE is 4. */
+	long seals = rtscope__call(__NR_fcntl, fd, 1034, 0, 0, 0, 0);
+	uint64_t need;
+
+	if (seals < 0 || !(seals & 2))
+		return 0;
+	if (rtscope__call(__NR_pread64, fd, (long)&header, sizeof(header), 0, 0, 0) != (long)sizeof(header) ||
+	    header.magic != RTSCOPE_QUEUE_MAGIC || header.version != RTSCOPE_QUEUE_VERSION ||
+	    header.element_bytes != element_bytes)
+		return 0;
+	need = rtscope_queue_bytes(header.capacity, element_bytes);
+	if (!need || need > INT64_MAX)
+		return 0;
+	/* The end of the file counts as a hole, too. */
+	return rtscope__call(__NR_lseek, fd, 0, 4, 0, 0, 0) >= (long)need ? need : 0;
+}
+
+/*
  * Maps a queue that somebody else has made with rtscope_queue_create(). 0, or an errno; EPROTO: it is none, its elements have another
- * size, or it could shrink, so that its maker could end this process with a SIGBUS.
+ * size, its memory is not there, or it could shrink, so that its maker could end this process with a SIGBUS.
  */
 static inline int rtscope_queue_open(struct rtscope_queue *queue, int fd, uint32_t element_bytes,
 				     enum rtscope_queue_side side)
 {
-	/* linux/fcntl.h: F_GET_SEALS; below, F_SEAL_SHRINK is 2, and SEEK_END. */
-	long seals = rtscope__call(__NR_fcntl, fd, 1034, 0, 0, 0, 0),
-	     bytes = rtscope__call(__NR_lseek, fd, 0, 2, 0, 0, 0), memory;
+	uint64_t bytes = rtscope_queue__checked_bytes(fd, element_bytes);
+	long memory;
 	int error;
 
 	memset(queue, 0, sizeof(*queue));
-	if (bytes < 0)
-		return (int)-bytes;
-	if (seals < 0 || !(seals & 2) || (uint64_t)bytes < sizeof(struct rtscope_queue_memory))
-		return RTSCOPE__EPROTO;
-	memory = rtscope__map((uint64_t)bytes, RTSCOPE__MAP_SHARED | RTSCOPE__MAP_POPULATE, fd);
+	if (!bytes)
+		return rtscope__call(__NR_lseek, fd, 0, 1, 0, 0, 0) == -9 ? 9 : RTSCOPE__EPROTO; /* EBADF */
+	memory = rtscope__map(bytes, RTSCOPE__MAP_SHARED | RTSCOPE__MAP_POPULATE, fd);
 	if (rtscope__is_error(memory))
 		return (int)-memory;
-	error = rtscope_queue_attach(queue, (void *)memory, (uint64_t)bytes, element_bytes, side);
+	/* Once more, where its maker may have written since. */
+	error = rtscope_queue_attach(queue, (void *)memory, bytes, element_bytes, side);
 	if (error)
-		rtscope__unmap((void *)memory, (uint64_t)bytes);
+		rtscope__unmap((void *)memory, bytes);
 	else
-		queue->bytes = (uint64_t)bytes;
+		queue->bytes = bytes;
 	return error;
 }
 

@@ -5,9 +5,12 @@ use crate::Error;
 use memmap2::{MmapOptions, MmapRaw};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::{Whence, lseek};
 use std::fs::File;
+use std::io::ErrorKind;
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub(crate) const MAGIC: u64 = 0x3145_5545_5153_5452;
@@ -54,6 +57,30 @@ pub(crate) fn bytes(capacity: u64, element_bytes: u32) -> Option<u64> {
     possible.then(|| DATA as u64 + capacity * stride(element_bytes))
 }
 
+/// What a queue's header says of it, each read once: its maker may write there at any time.
+struct Stated {
+    magic: u64,
+    version: u32,
+    element_bytes: u32,
+    capacity: u64,
+}
+
+impl Stated {
+    /// Bytes of memory that the queue needs, if it is one of elements of this size.
+    fn need(&self, element_bytes: u32) -> Result<u64, Error> {
+        if self.magic != MAGIC {
+            return Err(Error::NoQueue("it does not begin as one does"));
+        }
+        if self.version != VERSION {
+            return Err(Error::NoQueue("it is of another version"));
+        }
+        if self.element_bytes != element_bytes {
+            return Err(Error::Elements { found: self.element_bytes, wanted: element_bytes });
+        }
+        bytes(self.capacity, element_bytes).ok_or(Error::NoQueue("its numbers cannot be"))
+    }
+}
+
 /// A queue's memory, mapped and checked.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -88,7 +115,8 @@ impl Memory {
         Ok((memory, descriptor))
     }
 
-    /// Maps a queue that somebody else has made, of elements of this size.
+    /// Maps a queue that somebody else has made, of elements of this size: as much of the file as its header says that it needs,
+    /// which is read before anything is mapped.
     pub(crate) fn open(file: &File, element_bytes: u32) -> Result<Memory, Error> {
         let mapped = |error| Error::System("map the queue's memory", error);
         // Its maker could otherwise end this process with a SIGBUS, by truncating it.
@@ -96,33 +124,41 @@ impl Memory {
         if !seals.is_ok_and(|seals| seals.contains(SealFlag::F_SEAL_SHRINK)) {
             return Err(Error::NoQueue("it could shrink"));
         }
-        let length = file.metadata().map_err(mapped)?.len();
-        if length < DATA as u64 {
-            return Err(Error::NoQueue("it is too small"));
+        let mut header = [0; DATA];
+        file.read_exact_at(&mut header, 0).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => Error::NoQueue("it is too small"),
+            _ => Error::System("read the queue's header", error),
+        })?;
+        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| header[at + byte]));
+        let half = |at: usize| u32::from_ne_bytes(std::array::from_fn(|byte| header[at + byte]));
+        let stated = Stated {
+            magic: word(offset_of!(Header, magic)),
+            version: half(offset_of!(Header, version)),
+            element_bytes: half(offset_of!(Header, element_bytes)),
+            capacity: word(offset_of!(Header, capacity)),
+        };
+        let need = stated.need(element_bytes)?;
+        // Who maps it touches it all: memory that its maker has not used himself would be ours.
+        let first_hole = lseek(file, 0, Whence::SeekHole).map_err(|errno| mapped(errno.into()))?;
+        if u64::try_from(first_hole).is_ok_and(|hole| hole < need) {
+            return Err(Error::NoQueue("its memory is not there"));
         }
-        let map = MmapOptions::new().populate().map_raw(file).map_err(mapped)?;
+        let length = usize::try_from(need).map_err(|_| Error::NoQueue("it is larger than the memory"))?;
+        let map = MmapOptions::new().len(length).populate().map_raw(file).map_err(mapped)?;
         let mut memory = Memory { map, capacity: 1, stride: stride(element_bytes) };
         let header = memory.header();
-        // ORDER: acquire; pairs with the release in create(), or in rtscope_queue_make() of queue.h.
-        if header.magic.load(Ordering::Acquire) != MAGIC {
-            return Err(Error::NoQueue("it does not begin as one does"));
-        }
-        // ORDER: relaxed; they do not change after the magic, or somebody lies.
-        let (version, found, capacity) = (
-            header.version.load(Ordering::Relaxed),
-            header.element_bytes.load(Ordering::Relaxed),
-            header.capacity.load(Ordering::Relaxed),
-        );
-        if version != VERSION {
-            return Err(Error::NoQueue("it is of another version"));
-        }
-        if found != element_bytes {
-            return Err(Error::Elements { found, wanted: element_bytes });
-        }
-        if bytes(capacity, found).is_none_or(|need| need > memory.map.len() as u64) {
+        // Once more, where its maker may have written since. ORDER: acquire, pairs with the release in create(), or in
+        // rtscope_queue_make() of queue.h; then relaxed: they do not change after the magic, or somebody lies.
+        let stated = Stated {
+            magic: header.magic.load(Ordering::Acquire),
+            version: header.version.load(Ordering::Relaxed),
+            element_bytes: header.element_bytes.load(Ordering::Relaxed),
+            capacity: header.capacity.load(Ordering::Relaxed),
+        };
+        if stated.need(element_bytes)? > need {
             return Err(Error::NoQueue("its numbers cannot be"));
         }
-        memory.capacity = capacity;
+        memory.capacity = stated.capacity;
         Ok(memory)
     }
 

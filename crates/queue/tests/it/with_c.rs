@@ -355,3 +355,49 @@ fn memory_that_could_shrink_and_numbers_that_were_written_over_do_no_harm() {
     assert!(producer.push(&element(0)) && producer.push(&element(1)) && !producer.push(&element(2)));
     assert_eq!(producer.counters().lost, 0);
 }
+
+/// A sealed file of this many bytes, with a header for such a queue of elements of 16 bytes; nothing else is written.
+fn sparse(bytes: u64, capacity: u64) -> File {
+    use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
+    let file = File::from(memfd_create(c"liar", flags).expect("it can be made"));
+    let honest = File::from(Producer::<Element>::create(2).expect("it can be made").1);
+    let mut header = vec![0; 384];
+    honest.read_exact_at(&mut header, 0).expect("it is ours");
+    header[16..24].copy_from_slice(&capacity.to_ne_bytes());
+    file.set_len(bytes).expect("a file with a hole");
+    file.write_all_at(&header, 0).expect("it is ours");
+    fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).expect("it can be sealed");
+    file
+}
+
+/// Bytes of memory that a file has.
+fn memory_of(file: &File) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    file.metadata().expect("it is open").blocks() * 512
+}
+
+#[test]
+fn whoever_opens_a_queue_pays_for_no_memory_that_its_maker_has_not_used() {
+    const HUGE: u64 = 256 << 20;
+    const PAGE: u64 = 4096;
+    let Some(peer) = Peer::compile() else { return };
+    // The header asks for little of a large file, or for all of it, or for more.
+    for (capacity, is_queue) in [(2, true), (1 << 24, false), (1 << 32, false), (1 << 63, false)] {
+        let file = sparse(HUGE + 384, capacity);
+        let opened = Consumer::<Element>::open(file.try_clone().expect("it is open"));
+        assert_eq!(opened.is_ok(), is_queue, "{capacity}: {opened:?}");
+        drop(opened);
+        let descriptor: OwnedFd = file.try_clone().expect("it is open").into();
+        let output = peer.start("batches", &descriptor, 2).wait_with_output().expect("it was started");
+        assert_eq!(output.status.success(), is_queue, "{capacity}: {output:?}");
+        assert!(memory_of(&file) <= PAGE, "{capacity}: {} bytes", memory_of(&file));
+    }
+    // What its maker has used is mapped, and no more than that.
+    let file = sparse(HUGE, 512);
+    file.write_all_at(&[0; 512 * 16], 384).expect("it is ours");
+    let before = memory_of(&file);
+    assert!(Consumer::<Element>::open(file.try_clone().expect("it is open")).is_ok());
+    assert_eq!(memory_of(&file), before);
+}
