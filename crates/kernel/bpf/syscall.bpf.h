@@ -28,22 +28,33 @@ struct {
 	__uint(max_entries, 2);
 } path_scratch SEC(".maps");
 
+#define PATH_ARGS 5 /* arguments that can be paths: 0 to 4 */
+
+/* A call, and those of its paths that could not be read yet. */
 struct path_wait {
-	__u64 pointer, entry_ns;
+	__u64 entry_ns;
+	__u64 pointers[PATH_ARGS];
 	__u16 syscall;
-	__u16 arg;
+	__u16 args; /* bit i: argument i is still to be read */
 	__u32 pad;
 };
 
-/* Calls whose path could not be read yet, by tid. A hash is fine here: it is only touched after a fault. */
+/*
+ * Calls whose paths could not be read yet, by tid. A hash is fine here: it is only touched after a fault. Not one that drops its
+ * oldest entries: what goes without being counted would keep path_counters.waiting up for good.
+ */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__type(key, __u32);
 	__type(value, struct path_wait);
 	__uint(max_entries, 4096);
 } path_waits SEC(".maps");
 
-/* How many of them there are or were; never less than there are, so that 0 spares the exits a look at the hash. */
+/*
+ * Entries of path_waits: counted before one is made and after one is removed, so never less than there are, and 0 spares the exits
+ * a look at the hash. An entry is removed at the call's exit; where the kernel skipped that program, at the thread's next call with
+ * paths.
+ */
 struct {
 	__u64 waiting;
 } path_counters SEC(".data.paths");
@@ -106,10 +117,11 @@ static __always_inline bool is_compat(const struct task_struct *task)
 }
 
 /* Reads and records one path; false when its memory is not there. */
-static __always_inline bool record_path(struct here *here, const struct path_wait *call, __u32 tid, __u32 which,
+static __always_inline bool record_path(struct here *here, const struct path_wait *call, __u32 arg, __u32 which,
 					__u32 flags)
 {
 	struct path_scratch *scratch = bpf_map_lookup_elem(&path_scratch, &which);
+	__u64 pointer = call->pointers[arg];
 	struct rts_syscall_path *r;
 	char *path;
 	__u32 size;
@@ -117,7 +129,7 @@ static __always_inline bool record_path(struct here *here, const struct path_wai
 
 	if (!scratch)
 		return true;
-	length = bpf_probe_read_user_str(scratch->path, sizeof(scratch->path), (const void *)call->pointer);
+	length = bpf_probe_read_user_str(scratch->path, sizeof(scratch->path), (const void *)pointer);
 	if (length < 0)
 		return false;
 	/* Whole words, with zeros behind the NUL: old bytes must not leak into the trace. */
@@ -127,11 +139,11 @@ static __always_inline bool record_path(struct here *here, const struct path_wai
 	r = reserve(here, sizeof(*r) + size, RTS_SYSCALL_PATH, 0);
 	if (!r)
 		return true;
-	r->pointer = call->pointer;
+	r->pointer = pointer;
 	r->entry_ns = call->entry_ns;
-	r->tid = tid;
+	r->tid = bpf_get_current_task_btf()->pid;
 	r->syscall = call->syscall;
-	r->arg = call->arg;
+	r->arg = arg;
 	r->flags = flags | (length == RTS_PATH_MAX ? RTS_PATH_TRUNCATED : 0);
 	path = (char *)(r + 1);
 	*(__u64 *)(void *)(path + ((size - 8) & (RTS_PATH_MAX - 8))) = 0;
@@ -140,22 +152,44 @@ static __always_inline bool record_path(struct here *here, const struct path_wai
 	return true;
 }
 
+/* Takes a call's entry out of the table. */
+static __always_inline void forget_paths(__u32 tid)
+{
+	/* ORDER: none; pairs with the load in syscall_exit() of the same thread, which may have changed its CPU between: a switch orders. */
+	if (!bpf_map_delete_elem(&path_waits, &tid))
+		__sync_fetch_and_add(&path_counters.waiting, -1);
+}
+
+/* Has the paths that could not be read now read at the call's exit. */
+static __noinline int keep_paths(struct here *here, const struct path_wait *call, __u32 tid)
+{
+	/* ORDER: none; as in forget_paths(). */
+	__sync_fetch_and_add(&path_counters.waiting, 1);
+	if (!bpf_map_update_elem(&path_waits, &tid, call, BPF_NOEXIST))
+		return 0;
+	/* The table is full. ORDER: none, both; the first as in forget_paths(), the second as in reserve_streamed(). */
+	__sync_fetch_and_add(&path_counters.waiting, -1);
+	__sync_fetch_and_add(&here->control->lost[RTS_SYSCALL_PATH & (RTS_LOST_TYPES - 1)], 1);
+	return 0;
+}
+
 static __always_inline void record_paths(struct here *here, const struct pt_regs *regs, __u32 syscall, __u32 tid)
 {
 	struct path_wait call = { .syscall = syscall, .entry_ns = now(here) };
 	__u32 args = config.paths[syscall & (RTS_SYSCALLS - 1)];
 
-	for (__u32 arg = 0; arg < 5; arg++) {
+	/* Left by a call whose exit was not seen. ORDER: none; a hint, as in syscall_exit(). */
+	if (*(volatile __u64 *)&path_counters.waiting)
+		forget_paths(tid);
+	for (__u32 arg = 0; arg < PATH_ARGS; arg++) {
 		if (!(args & 1 << arg))
 			continue;
-		call.arg = arg;
-		call.pointer = syscall_argument(regs, arg);
-		if (!call.pointer || record_path(here, &call, tid, 0, 0) || args & RTS_PATH_ENTRY_ONLY)
-			continue;
-		/* ORDER: none; pairs with the load in syscall_exit() of the same thread, which may have changed its CPU between: a switch orders. */
-		__sync_fetch_and_add(&path_counters.waiting, 1);
-		bpf_map_update_elem(&path_waits, &tid, &call, BPF_ANY);
+		call.pointers[arg] = syscall_argument(regs, arg);
+		if (call.pointers[arg] && !record_path(here, &call, arg, 0, 0))
+			call.args |= 1 << arg;
 	}
+	if (call.args && !(args & RTS_PATH_ENTRY_ONLY))
+		keep_paths(here, &call, tid);
 }
 
 static __always_inline void record_entry(struct here *here, const struct pt_regs *regs, __u32 syscall, __u32 tid,
@@ -207,25 +241,26 @@ int BPF_PROG(syscall_entry, struct pt_regs *regs, long number)
 	return 0;
 }
 
-/* A path that waits: its call has brought the memory in. */
-static __noinline int record_late_path(struct here *here)
+/* Paths that wait: their call has brought the memory in. Those of an earlier call, whose exit was not seen, are dropped. */
+static __noinline int record_late_paths(struct here *here, __u32 syscall)
 {
 	__u32 tid = bpf_get_current_task_btf()->pid;
 	struct path_wait *call = bpf_map_lookup_elem(&path_waits, &tid);
 
 	if (!call)
 		return 0;
-	record_path(here, call, tid, 1, RTS_PATH_AT_EXIT);
-	bpf_map_delete_elem(&path_waits, &tid);
-	/* ORDER: none; as in record_paths(). */
-	__sync_fetch_and_add(&path_counters.waiting, -1);
+	for (__u32 arg = 0; arg < PATH_ARGS; arg++) {
+		if (call->syscall == syscall && call->args & 1 << arg)
+			record_path(here, call, arg, 1, RTS_PATH_AT_EXIT);
+	}
+	forget_paths(tid);
 	return 0;
 }
 
 SEC("tp_btf/sys_exit")
 int BPF_PROG(syscall_exit, struct pt_regs *regs, long result)
 {
-	/* ORDER: none; a hint. Pairs with record_paths() by this thread; other threads' paths only make it look in vain. */
+	/* ORDER: none; a hint. Pairs with keep_paths() by this thread; other threads' paths only make it look in vain. */
 	bool waits = *(volatile __u64 *)&path_counters.waiting;
 	long number = syscall_number(regs);
 	__u32 syscall = (__u32)number & (RTS_SYSCALLS - 1);
@@ -246,7 +281,7 @@ int BPF_PROG(syscall_exit, struct pt_regs *regs, long result)
 		commit(&r->record);
 	}
 	if (waits)
-		record_late_path(&here);
+		record_late_paths(&here, syscall);
 	return 0;
 }
 

@@ -347,6 +347,14 @@ impl EbpfPrograms {
         map_memory(&self.object, name, bytes, true)
     }
 
+    /// Calls whose paths are still to be read at their exit, because the memory was not there at the entry.
+    ///
+    /// # Errors
+    /// When the counter cannot be mapped.
+    pub fn calls_with_waiting_paths(&self) -> Result<u64, Error> {
+        Ok(self.section(".data.paths", size_of::<u64>())?.load(0))
+    }
+
     /// How often each eBPF program was skipped because it was running already; `None` where the kernel does not say.
     #[must_use]
     pub fn recursion_misses(&self) -> Vec<(String, Option<u64>)> {
