@@ -57,8 +57,9 @@ static __always_inline struct bench_state *bench_slot(struct task_struct *task)
 {
 	struct slot slot;
 	struct task_chain *holder;
+	bool made;
 
-	if (!find_task(task->pid, &slot) && !claim_task(task->pid, &slot.index))
+	if (!find_task(task->pid, &slot) && !claim_task(task->pid, &slot.index, &made))
 		return NULL;
 	holder = bpf_map_lookup_elem(&task_chains, &slot.index);
 	return holder ? (struct bench_state *)&holder->chain : NULL;

@@ -101,11 +101,8 @@ int dump_tasks(struct bpf_iter__task *context)
 	dump.cpu = task_cpu(task);
 	dump.kthread = is_kthread(task);
 	copy_comm(dump.comm, task);
-	/*
-	 * Only while the eBPF programs are switched on: later, tasks are taken in at fork or when they are met, and one that is dying here
-	 * would take a way that nobody frees.
-	 */
-	if (config.track && trigger.adopt && !task->exit_state && !(task->__state & TASK_STATE_DEAD))
+	/* Only while the eBPF programs are switched on: later, tasks are taken in at fork or when they are met. */
+	if (config.track && trigger.adopt && !is_gone(task))
 		track_task(task, dump.comm, false);
 	bpf_seq_write(context->meta->seq, &dump, sizeof(dump));
 	return 0;

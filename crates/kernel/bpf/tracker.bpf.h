@@ -281,31 +281,45 @@ static __always_inline void track_ipi_send_mask(struct here *here, const __u64 *
 
 /* ---- tasks come and change their names ---- */
 
+/* Whether a task is about to leave its CPU for the last time, or has. */
+static __always_inline bool is_gone(const struct task_struct *task)
+{
+	return task->exit_state || task->__state & TASK_STATE_DEAD;
+}
+
 static __always_inline void track_task(struct task_struct *task, const char *comm, bool is_new)
 {
 	__u32 index = 0;
-	struct task_way *way = task->pid ? claim_task(task->pid, &index) : NULL;
+	bool made = false, target = is_target(task, comm), locked;
+	struct task_way *way = task->pid ? claim_task(task->pid, &index, &made) : NULL;
 
 	if (!way)
 		return; /* counted when it is met on a CPU */
-	if (is_new) {
-		way->sched = SCHED_UNKNOWN;
-		way->link = LINK_NONE;
-		way->unlinked = 0;
-	}
-	if (is_target(task, comm)) {
-		way->target = 1;
+	/*
+	 * Its last switch may have passed: nobody would free the way. A zombie can be met by the iterator, and other threads can give it a
+	 * name. ORDER: the claim is a full barrier; pairs with those of the kernel's scheduler between exit_state and the last switch,
+	 * which frees the way unless it was claimed later, and then exit_state is seen here.
+	 */
+	if (made && is_gone(task)) {
+		free_task(task->pid);
 		return;
 	}
-	if (!way->target)
-		return;
-	/* Its own response does not count any more. Interrupts may be on here: try once, do not wait. */
-	way->target = 0;
-	/* ORDER: full, as lock_way(); pairs with the release in unlock_way(). */
-	if (__sync_val_compare_and_swap(&way->lock, 0, 1) == 0) {
-		way->link = LINK_NONE;
+	/* Where another CPU stands still with the lock, it is done without. */
+	locked = lock_way(way);
+	/* It may have died, and its way may be another task's. */
+	if (way->tid == (__u32)task->pid) {
+		if (is_new) {
+			way->sched = SCHED_UNKNOWN;
+			way->link = LINK_NONE;
+			way->unlinked = 0;
+		}
+		/* The response of one that is a target no more does not count any more. */
+		if (way->target && !target)
+			way->link = LINK_NONE;
+		way->target = target;
+	}
+	if (locked)
 		unlock_way(way);
-	}
 }
 
 /*
@@ -320,7 +334,8 @@ static __noinline bool adopt(struct here *here, struct task_struct *task, struct
 	track_task(task, comm, false);
 	if (find_task(task->pid, slot))
 		return true;
-	COUNT(here, untracked);
+	if (!is_gone(task))
+		COUNT(here, untracked);
 	return false;
 }
 
@@ -332,8 +347,7 @@ static __always_inline void track_exec(struct here *here, struct task_struct *ta
 
 	if (!state || old_tid == (__u32)task->pid)
 		return;
-	if (find_task(old_tid, &slot))
-		free_task(slot.way);
+	free_task(old_tid);
 	if (!find_task(task->pid, &slot) && !adopt(here, task, &slot))
 		return;
 	slot.way->sched = SCHED_RUNNING;
@@ -543,15 +557,13 @@ static __always_inline void track_leave(struct here *here, struct cpu_state *sta
 
 	if (!tid)
 		return;
-	if (!find_current(state, tid, &slot)) {
-		/* A task that leaves for the last time needs no slot any more. */
-		if (dead || !adopt(here, prev, &slot))
-			return;
-	}
+	/* A task that leaves for the last time needs no slot any more. */
 	if (dead) {
-		free_task(slot.way);
+		free_task(tid);
 		return;
 	}
+	if (!find_current(state, tid, &slot) && !adopt(here, prev, &slot))
+		return;
 	if (!lock_way(slot.way)) {
 		/* The waker's CPU stands still: what the tracker knew of this task is lost, and counted. */
 		COUNT(here, raced);

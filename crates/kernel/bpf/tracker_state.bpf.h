@@ -29,7 +29,7 @@ struct task_way {
 	__u32 tid;     /* 0: free. A way is claimed by compare-and-swap */
 	__u8 sched;    /* enum task_sched: of the last switch; written by the switching CPU */
 	__u8 link;     /* enum task_link: under the lock, but for the switch in */
-	__u8 target;   /* its responses are measured; written at fork, exec and rename */
+	__u8 target;   /* its responses are measured; written at fork, exec and rename, under the lock */
 	__u8 unlinked; /* its last wakeup had no chain */
 	__u32 lock, pad;
 };
@@ -176,16 +176,18 @@ static __always_inline bool find_task(__u32 tid, struct slot *slot)
 }
 
 /*
- * Finds or makes a task's slot. ORDER: the claim is a compare-and-swap because several CPUs may fill a set at once; a free
- * way's other fields are zero (free_task), so nothing needs to be published with it. Two CPUs that claim for the same task
- * at once agree on the lower way.
+ * Finds or makes a task's slot; says whether it was made. ORDER: the claim is a compare-and-swap because several CPUs may fill a
+ * set at once; a free way's other fields are zero (free_way), so nothing needs to be published with it. Two CPUs that claim for the
+ * same task at once agree on the lower way, unless that becomes free between the two claims: then the task has two ways, of which
+ * the lower is found from then on, and free_task() frees both.
  */
-static __noinline struct task_way *claim_task(__u32 tid, __u32 *index)
+static __noinline struct task_way *claim_task(__u32 tid, __u32 *index, bool *made)
 {
 	__u32 set_index = tid & config.set_mask;
 	struct task_set *set = bpf_map_lookup_elem(&tasks, &set_index);
 	struct slot slot;
 
+	*made = false;
 	if (!set)
 		return NULL;
 	if (find_task(tid, &slot)) {
@@ -194,10 +196,11 @@ static __noinline struct task_way *claim_task(__u32 tid, __u32 *index)
 	}
 #pragma unroll
 	for (int i = 0; i < TASK_WAYS; i++) {
-		/* ORDER: full; pairs with the release of `tid` in free_task(): the other fields are zero. */
+		/* ORDER: full; pairs with the release of `tid` in free_way(): the other fields are zero. */
 		__u32 before = __sync_val_compare_and_swap(&set->ways[i].tid, 0, tid);
 
 		if (before == 0 || before == tid) {
+			*made = before == 0;
 			*index = set_index * TASK_WAYS + i;
 			return &set->ways[i];
 		}
@@ -230,14 +233,37 @@ static __always_inline void unlock_way(struct task_way *way)
 	STORE_RELEASE(&way->lock, 0);
 }
 
-static __always_inline void free_task(struct task_way *way)
+/* Under the way's lock, so that nobody writes to it who found it before it was freed. */
+static __always_inline void free_way(struct task_way *way, __u32 tid)
 {
-	way->sched = SCHED_UNKNOWN;
-	way->link = LINK_NONE;
-	way->target = 0;
-	way->unlinked = 0;
-	/* ORDER: release; pairs with the compare-and-swap in claim_task(). */
-	STORE_RELEASE(&way->tid, 0);
+	bool locked = lock_way(way);
+
+	if (way->tid == tid) {
+		way->sched = SCHED_UNKNOWN;
+		way->link = LINK_NONE;
+		way->target = 0;
+		way->unlinked = 0;
+		/* ORDER: release; pairs with the compare-and-swap in claim_task(). */
+		STORE_RELEASE(&way->tid, 0);
+	}
+	if (locked)
+		unlock_way(way);
+}
+
+/* A task has left for the last time: all its ways (see claim_task) are free. */
+static __noinline int free_task(__u32 tid)
+{
+	__u32 set_index = tid & config.set_mask;
+	struct task_set *set = bpf_map_lookup_elem(&tasks, &set_index);
+
+	if (!set)
+		return 0;
+#pragma unroll
+	for (int i = 0; i < TASK_WAYS; i++) {
+		if (set->ways[i].tid == tid)
+			free_way(&set->ways[i], tid);
+	}
+	return 0;
 }
 
 /* ---- chains ---- */

@@ -15,6 +15,7 @@ pub mod babeltrace2;
 pub mod count;
 pub mod disturber;
 mod extent;
+pub mod host_bpf;
 pub mod linked_c;
 pub mod machine;
 pub mod module;

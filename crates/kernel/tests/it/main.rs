@@ -5,6 +5,7 @@
 
 mod load;
 mod stream;
+mod table;
 mod tracefs;
 
 use rtscope_kernel::caps;
