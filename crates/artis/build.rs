@@ -41,6 +41,7 @@ fn compile(sources: &Path, object: &Path) {
     let status = Command::new(&compiler)
         .args(words.split(' '))
         .arg(format!("-D__TARGET_ARCH_{arch}"))
+        .arg(format!("-I{}", var("DEP_RTSCOPE_ABI_INCLUDE")))
         .arg(format!("-I{}", var("DEP_BPF_INCLUDE")))
         .arg("-c")
         .arg(sources.join("artis.bpf.c"))

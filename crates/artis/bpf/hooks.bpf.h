@@ -188,11 +188,12 @@ int BPF_PROG(watch_switch, bool preempt, struct task_struct *prev, struct task_s
 			here->rt0_since_ns = bpf_ktime_get_ns();
 	} else if (since) {
 		/*
-		 * ORDER: the compiler's only; pairs with empty_held() in artis.bpf.c and crates/artis/src/counts.rs. In this order,
-		 * which x86 keeps: a reader between the two finds the time missing, not twice.
+		 * ORDER: release; pairs with empty_held() in artis.bpf.c and crates/artis/src/counts.rs. In this order: a reader between the
+		 * two finds the time missing, not twice.
 		 */
-		*(volatile __u64 *)&here->rt0_since_ns = 0;
-		here->classes[RTS_ARTIS_RT0].ran_ns += bpf_ktime_get_ns() - since;
+		here->rt0_since_ns = 0;
+		STORE_RELEASE(&here->classes[RTS_ARTIS_RT0].ran_ns,
+			      here->classes[RTS_ARTIS_RT0].ran_ns + bpf_ktime_get_ns() - since);
 	}
 	return 0;
 }

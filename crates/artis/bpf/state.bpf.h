@@ -7,6 +7,7 @@
 
 #include "artis_abi.h"
 #include "kfuncs.bpf.h"
+#include "bpf_order.h"
 
 /* Alone in its section, so that user space knows where it is. */
 const volatile struct rts_artis_config config SEC(".rodata.config") = {};
@@ -134,29 +135,30 @@ static __always_inline bool hand_over(__s32 cpu, __u32 pid)
 	__u32 key = cpu;
 	struct ring *ring = bpf_map_lookup_elem(&rings, &key);
 
-	/* ORDER: control dependency; pairs with the tail's step in take_over(): the entry has been read. */
+	/* ORDER: control dependency: no store goes ahead of the branch. Pairs with the release in take_over(): the entry has been read. */
 	if (!ring || ring->head - *(volatile __u64 *)&ring->tail >= RTS_ARTIS_RING)
 		return false;
-	*(volatile __u32 *)&ring->pids[ring->head & (RTS_ARTIS_RING - 1)] = pid;
+	ring->pids[ring->head & (RTS_ARTIS_RING - 1)] = pid;
 	/*
-	 * ORDER: a CPU that sees the new head shall see the entry; pairs with the loads in take_over(). On x86 this is a full barrier. On
-	 * arm64 it is not: without a use of its result it becomes an instruction that orders nothing.
+	 * ORDER: full; a CPU that sees the new head sees the entry, and it is seen before whoever this CPU then calls for looks. Pairs with
+	 * the load in take_over(). An exchange, which always fetches: an addition whose result nobody uses orders nothing on arm64.
 	 */
-	__sync_fetch_and_add(&ring->head, 1);
+	__sync_lock_test_and_set(&ring->head, ring->head + 1);
 	return true;
 }
 
+/* Called by the CPU that has set `reader`. */
 static __always_inline __u32 take_over(struct ring *ring)
 {
 	__u64 tail = ring->tail;
 	__u32 pid;
 
-	/* ORDER: the head before the entry; pairs with hand_over(). x86 keeps loads in order, arm64 need not. */
-	if (tail == *(volatile __u64 *)&ring->head)
+	/* ORDER: acquire; the head before the entry. Pairs with the release in hand_over(). */
+	if (tail == LOAD_ACQUIRE(&ring->head))
 		return 0;
 	pid = *(volatile __u32 *)&ring->pids[tail & (RTS_ARTIS_RING - 1)];
-	/* ORDER: the entry before the tail; pairs with the load of the tail in hand_over(). Full on x86, nothing on arm64. */
-	__sync_fetch_and_add(&ring->tail, 1);
+	/* ORDER: release; the entry before the tail. Pairs with the load of the tail in hand_over(). */
+	STORE_RELEASE(&ring->tail, tail + 1);
 	return pid;
 }
 

@@ -14,23 +14,7 @@
 #define RTSCOPE_RECORDER_BPF_H
 
 #include "programs.bpf.h"
-
-/*
- * ORDER: the commit word must not become visible before the payload. It pairs with the reader, which looks at the word of
- * a frozen bank and then at the payload (crates/ring/src/bank.rs). x86 keeps stores in order, so only the compiler must be
- * held; elsewhere an atomic exchange does it, since eBPF has no release store before 6.15.
- */
-#if defined(__TARGET_ARCH_x86)
-/* ORDER: the compiler's; as above. */
-#define STORE_RELEASE(pointer, value)                                  \
-	do {                                                           \
-		barrier();                                             \
-		*(volatile __typeof__(*(pointer)) *)(pointer) = value; \
-	} while (0)
-#else
-/* ORDER: full, as each eBPF atomic that fetches; as above. */
-#define STORE_RELEASE(pointer, value) ((void)__sync_lock_test_and_set(pointer, value))
-#endif
+#include "bpf_order.h"
 
 /*
  * Leaves the current bank when a trigger's post window has passed: the first record after it, on each CPU, flips that CPU.
@@ -38,21 +22,27 @@
  * comparison with a word on a line that is shared but hardly ever written.
  *
  * Programs nest (interrupts, NMIs), so the flip is claimed first; one that nests between the claim and the publication still
- * writes to the old bank, which is right: it is not frozen before it is published.
+ * writes to the old bank, which is right: it is not frozen before it is published. It does not flip either, not even for a later
+ * trigger (the host may have stopped this CPU for long, and then an interrupt comes first): there is one flip at a time.
  */
 static __noinline int flip(struct here *here)
 {
 	struct rts_cpu_control *control = here->control;
-	__u32 generation = trigger.generation;
 	__u32 claimed = control->flip_claim;
-	__u32 bank;
+	__u64 stop_at_ns;
+	__u32 generation, bank;
 
+	/* The usual case after a flip, while the banks are read. A generation that is just being made is seen by the next record. */
+	if (claimed == trigger.generation || claimed != control->flipped)
+		return 0;
 	/*
-	 * Once more, after the generation: an old stop_at must not flip for a new generation. ORDER: the compiler's only; x86 keeps
-	 * loads in order, arm64 need not. Pairs with pull_trigger(), which stores stop_at_ns last.
+	 * The generation that this stop_at belongs to: while a stop_at stands there, the generation does not change, and no two triggers have
+	 * the same. ORDER: acquire, both; pairs with pull_trigger(), which stores stop_at_ns after the generation, and with re_arm() in
+	 * crates/ring/src/control.rs, which takes it back before the next generation can be made.
 	 */
-	barrier();
-	if (now(here) < *(volatile __u64 *)&trigger.stop_at_ns || claimed == generation)
+	stop_at_ns = LOAD_ACQUIRE(&trigger.stop_at_ns);
+	generation = LOAD_ACQUIRE(&trigger.generation);
+	if (now(here) < stop_at_ns || *(volatile __u64 *)&trigger.stop_at_ns != stop_at_ns || claimed == generation)
 		return 0;
 	/* ORDER: full; pairs with itself in a program nested on this CPU: one of them flips. */
 	if (__sync_val_compare_and_swap(&control->flip_claim, claimed, generation) != claimed)
