@@ -523,6 +523,8 @@ static inline long rtscope__announce(struct rtscope__shared *shared, struct rtsc
 	 * looks for files. So one of them sees the other; and a collector looks again at a file that was not ready.
 	 */
 	__atomic_store_n(&provider->ready, 1, __ATOMIC_SEQ_CST);
+	/* ORDER: seq_cst; as above: arm64's store alone does not wait before what is loaded next. */
+	RTSCOPE__FENCE_ALL();
 	if (rtscope__find_session(shared, buffer)) {
 		const struct rtu_session *session = (const struct rtu_session *)(void *)buffer;
 

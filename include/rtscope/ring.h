@@ -24,11 +24,44 @@
 #define RTSCOPE__UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define RTSCOPE__HIDDEN __attribute__((weak, visibility("hidden")))
 /*
+ * What the writer does to memory that others see: handlers of its thread, a fork's child, and the collector. A model of this ring
+ * (crates/user/tests/it/model) puts its own in their place, and the code below runs in it as it is.
+ */
+#if !defined(RTSCOPE_MODEL)
+/*
  * Reads and writes that a signal handler, another process or the compiler must not tear apart. ORDER: relaxed, so they order
  * nothing: most are of this thread and its handlers only, or of numbers that stand for themselves. What needs more says so.
  */
 #define RTSCOPE__LOAD(place) __atomic_load_n(&(place), __ATOMIC_RELAXED)
 #define RTSCOPE__STORE(place, value) __atomic_store_n(&(place), (value), __ATOMIC_RELAXED)
+/* ORDER: acquire and release; who pairs with them is said where they are used. */
+#define RTSCOPE__LOAD_ACQUIRE(place) __atomic_load_n(&(place), __ATOMIC_ACQUIRE)
+#define RTSCOPE__STORE_RELEASE(place, value) __atomic_store_n(&(place), (value), __ATOMIC_RELEASE)
+/* Bytes that the release of a record's word publishes. */
+#define RTSCOPE__COPY(to, from, bytes) __builtin_memcpy(to, from, bytes)
+/* ORDER: the compiler's only, for handlers of this thread: what stands before it is read before what stands after it. */
+#define RTSCOPE__READ_BEFORE() __atomic_signal_fence(__ATOMIC_ACQUIRE)
+/*
+ * ORDER: stores before it are seen before stores after it; pairs with the fence in Ring::snapshot (crates/user/src/ring.rs). x86
+ * does so without an instruction. Not the compiler's fence, which on arm64 also waits for loads and which TSan does not know.
+ */
+#if defined(__aarch64__)
+#define RTSCOPE__FENCE_STORES() __asm__ __volatile__("dmb ishst" : : : "memory")
+#else
+#define RTSCOPE__FENCE_STORES() __asm__ __volatile__("" : : : "memory")
+#endif
+#endif
+/*
+ * Fences that TSan lets pass without a warning. ORDER: loads before the first come before everything behind it; everything before the
+ * second comes before everything behind it. Who pairs with them is said where they are used.
+ */
+#if defined(__aarch64__)
+#define RTSCOPE__FENCE_ACQUIRE() __asm__ __volatile__("dmb ishld" : : : "memory")
+#define RTSCOPE__FENCE_ALL() __asm__ __volatile__("dmb ish" : : : "memory")
+#else
+#define RTSCOPE__FENCE_ACQUIRE() __asm__ __volatile__("" : : : "memory")
+#define RTSCOPE__FENCE_ALL() __asm__ __volatile__("mfence" : : : "memory")
+#endif
 
 /*
  * What a thread needs at hand. It lies in a page that a fork makes zero (MADV_WIPEONFORK): the child, however it was
@@ -55,14 +88,18 @@ struct rtscope__thread {
 	uint32_t destructions, was_silent;
 };
 
+#if !defined(RTSCOPE_MODEL)
 /* *place += 1 that a signal handler of this thread cannot lose. */
 static inline void rtscope__count(uint64_t *place)
 {
 #if defined(__x86_64__)
-	/* A register tells the size in both of the assembler's languages. */
+	/*
+	 * A register tells the size in both of the assembler's languages. ORDER: none; one instruction, so that a handler comes before
+	 * or after it. Pairs with Ring::lost() and waits() (crates/user/src/ring.rs): a counter that stands for itself.
+	 */
 	__asm__ __volatile__("add{q %1, %0| %0, %1}" : "+m"(*place) : "r"((uint64_t)1) : "cc");
 #else
-	/* ORDER: relaxed; pairs with Ring::lost() and waits() (crates/user/src/ring.rs): a counter that stands for itself. */
+	/* ORDER: relaxed; as above. A handler in between makes the processor's store fail, and it is done again. */
 	__atomic_fetch_add(place, 1, __ATOMIC_RELAXED);
 #endif
 }
@@ -70,7 +107,8 @@ static inline void rtscope__count(uint64_t *place)
 /*
  * Compare-and-swap against this thread's signal handlers only; other CPUs only read. ORDER: none but the compiler's on x86, where
  * stores become visible in order; relaxed on arm64. The collector reads the head (Ring::take, crates/user/src/ring.rs) and then
- * believes only a word with this lap's tag, so it does no harm there when the head is seen before or after the words.
+ * believes only a word with this lap's tag, so it does no harm there when the head is seen before the word; and it looks at no word
+ * beyond the head that it has seen. For flight recorders the fence in rtscope__step() keeps head and records in order.
  */
 static inline __attribute__((always_inline)) int rtscope__swap(uint64_t *place, uint64_t old, uint64_t value)
 {
@@ -88,6 +126,7 @@ static inline __attribute__((always_inline)) int rtscope__swap(uint64_t *place, 
 	return __atomic_compare_exchange_n(place, &old, value, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 #endif
 }
+#endif
 
 /* A record that is being written. `place` is NULL when it did not fit: the loss is counted. */
 struct rtscope__record {
@@ -95,24 +134,42 @@ struct rtscope__record {
 	uint64_t word;
 };
 
-static inline __attribute__((always_inline)) uint64_t rtscope__word(const struct rtscope__thread *thread,
-								    uint64_t position, uint32_t id, uint64_t bytes,
-								    uint64_t now)
-{
-	uint64_t tag = ((position >> thread->shift) + thread->key) & 0x7f;
+/* Where records go. Read before a record is reserved: a fork in a handler that comes after that makes the thread's page zero. */
+struct rtscope__where {
+	unsigned char *data;
+	uint64_t mask;
+	uint32_t shift, key;
+};
 
-	return id | tag << 16 | (bytes >> 3) << 24 | now << RTU_TIME_SHIFT;
+static inline __attribute__((always_inline)) struct rtscope__where rtscope__where(const struct rtscope__thread *thread)
+{
+	struct rtscope__where where;
+
+	where.data = RTSCOPE__LOAD(thread->data);
+	where.mask = RTSCOPE__LOAD(thread->mask);
+	where.shift = RTSCOPE__LOAD(thread->shift);
+	where.key = RTSCOPE__LOAD(thread->key);
+	return where;
 }
 
+/* A record at a position that is not reserved yet. */
 static inline __attribute__((always_inline)) struct rtscope__record
-rtscope__begin(const struct rtscope__thread *thread, uint64_t position, uint32_t id, uint64_t bytes, uint64_t now)
+rtscope__prepare(struct rtscope__where where, uint64_t position, uint32_t id, uint64_t bytes, uint64_t now)
 {
-	unsigned char *place = thread->data + (position & thread->mask);
-	struct rtscope__record record = { place + 8, rtscope__word(thread, position, id, bytes, now) };
+	uint64_t tag = ((position >> where.shift) + where.key) & 0x7f;
+	struct rtscope__record record = { where.data + (position & where.mask) + 8,
+					  id | tag << 16 | (bytes >> 3) << 24 | now << RTU_TIME_SHIFT };
 
-	/* So that a reader can step over it if this thread never comes back. ORDER: after the reservation, by the asm's clobber. */
-	RTSCOPE__STORE(*(uint64_t *)(void *)place, record.word | (uint64_t)RTU_OPEN << 16);
 	return record;
+}
+
+/*
+ * Its space is reserved. Writes its word, so that a reader can step over it if this thread never comes back. ORDER: after the
+ * reservation, by the asm's clobber; pairs with the load in Records::header (crates/user/src/walk.rs), which believes no payload of it.
+ */
+static inline __attribute__((always_inline)) void rtscope__begin(struct rtscope__record record)
+{
+	RTSCOPE__STORE(*(uint64_t *)(void *)(record.place - 8), record.word | (uint64_t)RTU_OPEN << 16);
 }
 
 /*
@@ -121,7 +178,7 @@ rtscope__begin(const struct rtscope__thread *thread, uint64_t position, uint32_t
  */
 static inline __attribute__((always_inline)) void rtscope__commit(struct rtscope__record record)
 {
-	__atomic_store_n((uint64_t *)(void *)(record.place - 8), record.word, __ATOMIC_RELEASE);
+	RTSCOPE__STORE_RELEASE(*(uint64_t *)(void *)(record.place - 8), record.word);
 }
 
 #ifdef __cplusplus
@@ -132,13 +189,20 @@ struct rtscope__record rtscope__reserve_slowly(uint32_t id, uint64_t bytes);
 }
 #endif
 
-/* Whether a record of `bytes` needs more than a place: a sub-buffer's end or begin, a time or a CPU to be noted, or more space. */
+/*
+ * Whether a record of `bytes` needs more than a place: a sub-buffer's end or begin, a time or a CPU to be noted, or more space. The
+ * limit is 0 in a fork's child: what was read before it was read before the fork.
+ */
 static inline __attribute__((always_inline)) int rtscope__needs_more(const struct rtscope__thread *thread,
 								     uint64_t position, uint64_t bytes, uint64_t now)
 {
+	const uint32_t *cpu_place = RTSCOPE__LOAD(thread->cpu_place);
+
+	/* ORDER: signal fence; pairs with a fork in a handler of this thread, as above. */
+	RTSCOPE__READ_BEFORE();
 	return position + bytes > RTSCOPE__LOAD(thread->limit) ||
 	       (now - RTSCOPE__LOAD(thread->sync)) >> RTU_TIME_BITS ||
-	       RTSCOPE__LOAD(*thread->cpu_place) != RTSCOPE__LOAD(thread->cpu);
+	       RTSCOPE__LOAD(*cpu_place) != RTSCOPE__LOAD(thread->cpu);
 }
 
 /* Reserves a record of `bytes` (with its word; a multiple of 8). */
@@ -147,6 +211,7 @@ static inline __attribute__((always_inline)) struct rtscope__record rtscope__res
 {
 	for (;;) {
 		struct rtu_ring *ring = RTSCOPE__LOAD(thread->ring);
+		struct rtscope__record record;
 		uint64_t position, now;
 
 		/* The length has 10 bits. Most events' is a constant, and this is not there. */
@@ -154,28 +219,31 @@ static inline __attribute__((always_inline)) struct rtscope__record rtscope__res
 			return rtscope__reserve_slowly(id, bytes);
 		position = RTSCOPE__LOAD(ring->head);
 		now = rtscope__now(thread->clock);
+		record = rtscope__prepare(rtscope__where(thread), position, id, bytes, now);
 		if (RTSCOPE__UNLIKELY(rtscope__needs_more(thread, position, bytes, now)))
 			return rtscope__reserve_slowly(id, bytes);
-		if (RTSCOPE__LIKELY(rtscope__swap(&ring->head, position, position + bytes)))
-			return rtscope__begin(thread, position, id, bytes, now);
+		if (RTSCOPE__LIKELY(rtscope__swap(&ring->head, position, position + bytes))) {
+			rtscope__begin(record);
+			return record;
+		}
 	}
 }
 
-/* Writes a sync record: where and when this thread is, and what it lost. False: something else came first. */
-static inline int rtscope__sync(struct rtscope__thread *thread, struct rtu_ring *ring, uint64_t position, uint64_t now,
-				uint32_t cpu)
+/* Writes a sync record: where and when this thread is, and what it lost. Nothing, if something else came first. */
+static inline void rtscope__sync(struct rtscope__thread *thread, struct rtu_ring *ring, struct rtscope__where where,
+				 uint64_t position, uint64_t now, uint32_t cpu)
 {
-	struct rtscope__record record;
+	struct rtscope__record record = rtscope__prepare(where, position, RTU_ID_SYNC, sizeof(struct rtu_sync), now);
 	uint64_t lost = RTSCOPE__LOAD(ring->lost);
 	uint64_t rest[3];
 
 	if (!rtscope__swap(&ring->head, position, position + sizeof(struct rtu_sync)))
-		return 0;
-	record = rtscope__begin(thread, position, RTU_ID_SYNC, sizeof(struct rtu_sync), now);
+		return;
+	rtscope__begin(record);
 	rest[0] = now;
 	rest[1] = lost;
 	rest[2] = cpu;
-	__builtin_memcpy(record.place, rest, sizeof(rest));
+	RTSCOPE__COPY(record.place, rest, sizeof(rest));
 	rtscope__commit(record);
 	/*
 	 * A handler that wrote a newer sync record after the swap is overwritten with these older values. Of the time and the
@@ -185,47 +253,65 @@ static inline int rtscope__sync(struct rtscope__thread *thread, struct rtu_ring 
 	RTSCOPE__STORE(thread->sync, now);
 	RTSCOPE__STORE(thread->cpu, cpu);
 	RTSCOPE__STORE(thread->lost_told, lost);
-	return 1;
 }
 
 enum rtscope__step { RTSCOPE__AGAIN, RTSCOPE__FULL, RTSCOPE__DONE };
 
 /*
- * One step on the way to a reserved record: closes a sub-buffer, begins one, notes a loss, a CPU or the time, or reserves.
- * `flight`: the ring is overwritten, so it is never full.
+ * One step on the way to a reserved record: closes a sub-buffer, begins one, notes a loss, a CPU or the time, or reserves. `ring`
+ * is the thread's; its memory stays, whatever a handler does. `flight`: the ring is overwritten, so it is never full.
  */
-static inline enum rtscope__step rtscope__step(struct rtscope__thread *thread, uint32_t id, uint64_t bytes, int flight,
-					       struct rtscope__record *record)
+static inline enum rtscope__step rtscope__step(struct rtscope__thread *thread, struct rtu_ring *ring, uint32_t id,
+					       uint64_t bytes, int flight, struct rtscope__record *record)
 {
-	struct rtu_ring *ring = thread->ring;
-	uint64_t position = RTSCOPE__LOAD(ring->head), now = rtscope__now(thread->clock);
-	uint64_t sub_end = (position & ~thread->sub_mask) + thread->sub_mask + 1, room_end, need = bytes;
-	uint32_t cpu = RTSCOPE__LOAD(*thread->cpu_place);
-	int begins = !(position & thread->sub_mask);
-	int sync = begins || (now - RTSCOPE__LOAD(thread->sync)) >> RTU_TIME_BITS ||
-		   cpu != RTSCOPE__LOAD(thread->cpu) || RTSCOPE__LOAD(ring->lost) != RTSCOPE__LOAD(thread->lost_told);
+	const uint32_t *cpu_place = RTSCOPE__LOAD(thread->cpu_place);
+	struct rtscope__where where = rtscope__where(thread);
+	uint64_t sub_mask = RTSCOPE__LOAD(thread->sub_mask), position, now, sub_end, room_end, need = bytes;
+	uint32_t cpu;
+	int sync;
+
+	/* ORDER: signal fence; pairs with a fork in a handler of this thread: in its child the second look finds no ring. */
+	RTSCOPE__READ_BEFORE();
+	if (RTSCOPE__LOAD(thread->ring) != ring)
+		return RTSCOPE__AGAIN;
+	position = RTSCOPE__LOAD(ring->head);
+	/*
+	 * ORDER: stores; pairs with the fence in Ring::snapshot (crates/user/src/ring.rs). Records in a sub-buffer are only written
+	 * behind a step in it. So whoever sees a byte of them also sees that the head has come as far, and knows that the sub-buffer is
+	 * being overwritten.
+	 */
+	RTSCOPE__FENCE_STORES();
+	now = rtscope__now(thread->clock);
+	sub_end = (position & ~sub_mask) + sub_mask + 1;
+	cpu = RTSCOPE__LOAD(*cpu_place);
+	sync = !(position & sub_mask) || (now - RTSCOPE__LOAD(thread->sync)) >> RTU_TIME_BITS ||
+	       cpu != RTSCOPE__LOAD(thread->cpu) || RTSCOPE__LOAD(ring->lost) != RTSCOPE__LOAD(thread->lost_told);
 
 	/* ORDER: acquire; pairs with the release in Ring::give_back (crates/user/src/ring.rs): it has done with what it gives back. */
-	room_end = (flight ? position : __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE)) + thread->mask + 1;
+	room_end = (flight ? position : RTSCOPE__LOAD_ACQUIRE(ring->tail)) + where.mask + 1;
 	if (sync)
 		need += sizeof(struct rtu_sync);
 	if (position + need > sub_end) {
 		if (sub_end > room_end)
 			return RTSCOPE__FULL;
-		if (rtscope__swap(&ring->head, position, sub_end))
-			rtscope__commit(rtscope__begin(thread, position, RTU_ID_PADDING, 8, now));
+		*record = rtscope__prepare(where, position, RTU_ID_PADDING, 8, now);
+		if (rtscope__swap(&ring->head, position, sub_end)) {
+			rtscope__begin(*record);
+			rtscope__commit(*record);
+		}
 		return RTSCOPE__AGAIN;
 	}
 	if (position + need > room_end)
 		return RTSCOPE__FULL;
 	if (sync) {
-		rtscope__sync(thread, ring, position, now, cpu);
+		rtscope__sync(thread, ring, where, position, now, cpu);
 		return RTSCOPE__AGAIN;
 	}
 	RTSCOPE__STORE(thread->limit, sub_end < room_end ? sub_end : room_end);
+	*record = rtscope__prepare(where, position, id, bytes, now);
 	if (!rtscope__swap(&ring->head, position, position + bytes))
 		return RTSCOPE__AGAIN;
-	*record = rtscope__begin(thread, position, id, bytes, now);
+	rtscope__begin(*record);
 	return RTSCOPE__DONE;
 }
 

@@ -143,6 +143,9 @@ static inline int rtscope__make_ring(struct rtscope__shared *shared, struct rtsc
 			(const uint32_t *)(const void *)((char *)__builtin_thread_pointer() + __rseq_offset + 4);
 	thread->bytes = RTU_RING_OFFSET + bytes;
 	thread->may_block = shared->allows_blocking;
+	/* A fork in the middle of an event may have left something. */
+	RTSCOPE__STORE(thread->limit, 0);
+	RTSCOPE__STORE(thread->sync, 0);
 	/*
 	 * limit, sync are 0: the first event writes a sync record. ORDER: release; pairs with the load of `ring` in
 	 * rtscope__reserve() by a handler of this thread: it finds the fields above written.
@@ -258,6 +261,11 @@ RTSCOPE__HIDDEN struct rtscope__record rtscope__reserve_slowly(uint32_t id, uint
 
 	if (!leader)
 		return nothing;
+	/*
+	 * ORDER: acquire; pairs with the release of `enabled` in Provider::enable (crates/user/src/provider.rs), of which RTSCOPE_EVENT
+	 * (event.h) has seen the value: session, flags and ring_bytes are those of the collector that enabled the event. On x86 nothing.
+	 */
+	RTSCOPE__FENCE_ACQUIRE();
 	if (bytes > RTU_RECORD_BYTES_MAX) {
 		leader->lost(RTU_LOST_TOO_LARGE);
 		return nothing;
@@ -274,15 +282,22 @@ RTSCOPE__HIDDEN struct rtscope__record rtscope__reserve_slowly(uint32_t id, uint
 	}
 	for (;;) {
 		uint32_t flags = RTSCOPE__LOAD(*leader->flags);
-		enum rtscope__step step = rtscope__step(thread, id, bytes, flags & RTU_FLIGHT, &record);
+		struct rtu_ring *ring = RTSCOPE__LOAD(thread->ring);
+		enum rtscope__step step;
 
+		/* A handler has forked, and this is the child. */
+		if (!ring) {
+			leader->lost(RTU_LOST_IN_CHILD);
+			return nothing;
+		}
+		step = rtscope__step(thread, ring, id, bytes, flags & RTU_FLIGHT, &record);
 		if (step == RTSCOPE__DONE)
 			break;
 		if (step == RTSCOPE__AGAIN)
 			continue;
 		if (flags & RTU_BLOCKING && leader->wait(thread, &waiting))
 			continue;
-		rtscope__count(&thread->ring->lost);
+		rtscope__count(&ring->lost);
 		break;
 	}
 	return record;

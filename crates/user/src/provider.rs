@@ -116,8 +116,9 @@ impl Provider {
         self.enabled_by.set(session);
         for (index, event) in self.info.descriptions.events.iter().enumerate() {
             let on = wanted.is_some_and(|wanted| wanted.matches(&event.name, event.level));
-            // ORDER: relaxed; the program finds its ring's description ready whenever it sees the word.
-            self.mapping.half(self.enabled_offset + index * 4).store(u32::from(on), Ordering::Relaxed);
+            // ORDER: release; pairs with the acquire fence in rtscope__reserve_slowly(): a thread that finds its event enabled also
+            // finds what set_session() wrote before.
+            self.mapping.half(self.enabled_offset + index * 4).store(u32::from(on), Ordering::Release);
         }
     }
 

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::io;
 use std::mem::offset_of;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 /// How long to wait for an unfinished record: its thread may have jumped out of a signal handler.
@@ -337,6 +337,26 @@ impl Ring {
         self.mapping.word(offset_of!(abi::rtu_ring, lost_told)).store(lost, Ordering::Relaxed);
     }
 
+    /// Where the complete records of each sub-buffer between two positions end. The first may be overwritten at any time.
+    fn complete_ends(&self, from: u64, head: u64) -> Vec<u64> {
+        let layout = self.info.layout;
+        let complete_end = |begin: u64| {
+            let stop = layout.sub_end(begin).min(head);
+            let mut at = begin;
+            while at < stop {
+                let place = u64::from(abi::RTU_RING_OFFSET) + (at & (layout.ring_bytes - 1));
+                // ORDER: acquire; as in Records::header(). What is copied afterwards has the payload.
+                let word = self.mapping.word(index(place)).load(Ordering::Acquire);
+                match layout.header(at, word) {
+                    Header::Complete { end, .. } if end <= stop => at = end,
+                    _ => break,
+                }
+            }
+            at
+        };
+        (from..head).step_by(index(layout.sub_bytes)).map(complete_end).collect()
+    }
+
     /// The newest complete records of a ring that is being overwritten, from the beginning of a sub-buffer on; for flight recorders.
     /// Records overwritten during the copy are left out.
     pub(crate) fn snapshot(&self) -> (u64, Vec<u8>) {
@@ -346,6 +366,7 @@ impl Ring {
             if position % layout.sub_bytes == 0 { position } else { layout.sub_end(position) }
         };
         let from = up(head.saturating_sub(layout.ring_bytes));
+        let ends = self.complete_ends(from, head);
         let chunk = Chunk {
             mapping: &self.mapping,
             layout,
@@ -354,12 +375,25 @@ impl Ring {
             events: 0,
         };
         let copy = chunk.copy();
-        // The writer may be anywhere in its current sub-buffer.
-        let later = self.word(offset_of!(abi::rtu_ring, head));
+        // ORDER: acquire; pairs with the fence in rtscope__step(): if the copy has a byte of a sub-buffer's next lap, the head below has
+        // come as far. Without it the head could be read before the copy.
+        fence(Ordering::Acquire);
+        // The writer may be anywhere in its current sub-buffer. ORDER: relaxed; the fence is before it.
+        let later = self.mapping.word(offset_of!(abi::rtu_ring, head)).load(Ordering::Relaxed);
         let safe = up(layout.sub_end(later).saturating_sub(layout.ring_bytes).max(from));
+        // As far as each sub-buffer was complete before it was copied.
+        let mut end = safe;
+        for (begin, complete) in (from..head).step_by(index(layout.sub_bytes)).zip(ends) {
+            if begin >= safe {
+                end = complete;
+                if complete < layout.sub_end(begin).min(head) {
+                    break;
+                }
+            }
+        }
         let skip = usize::try_from(safe - from).unwrap_or(usize::MAX).min(copy.len());
         let rest = &copy[skip..];
-        let complete = layout.complete_bytes(safe, rest);
+        let complete = layout.complete_bytes(safe, rest).min(index(end - safe));
         (safe, rest[..complete].to_vec())
     }
 }
