@@ -25,7 +25,7 @@
 #define RTSCOPE__HIDDEN __attribute__((weak, visibility("hidden")))
 /*
  * What the writer does to memory that others see: handlers of its thread, a fork's child, and the collector. A model of this ring
- * (crates/user/tests/it/model) puts its own in their place, and the code below runs in it as it is.
+ * (crates/user/src/model) puts its own in their place, and the code below runs in it as it is.
  */
 #if !defined(RTSCOPE_MODEL)
 /*
@@ -259,13 +259,15 @@ enum rtscope__step { RTSCOPE__AGAIN, RTSCOPE__FULL, RTSCOPE__DONE };
 
 /*
  * One step on the way to a reserved record: closes a sub-buffer, begins one, notes a loss, a CPU or the time, or reserves. `ring`
- * is the thread's; its memory stays, whatever a handler does. `flight`: the ring is overwritten, so it is never full.
+ * is the thread's; its memory stays, whatever a handler does. `flight`: the ring is overwritten, so it is never full. `record` is
+ * written when it is done, and not before.
  */
 static inline enum rtscope__step rtscope__step(struct rtscope__thread *thread, struct rtu_ring *ring, uint32_t id,
 					       uint64_t bytes, int flight, struct rtscope__record *record)
 {
 	const uint32_t *cpu_place = RTSCOPE__LOAD(thread->cpu_place);
 	struct rtscope__where where = rtscope__where(thread);
+	struct rtscope__record next;
 	uint64_t sub_mask = RTSCOPE__LOAD(thread->sub_mask), position, now, sub_end, room_end, need = bytes;
 	uint32_t cpu;
 	int sync;
@@ -294,10 +296,10 @@ static inline enum rtscope__step rtscope__step(struct rtscope__thread *thread, s
 	if (position + need > sub_end) {
 		if (sub_end > room_end)
 			return RTSCOPE__FULL;
-		*record = rtscope__prepare(where, position, RTU_ID_PADDING, 8, now);
+		next = rtscope__prepare(where, position, RTU_ID_PADDING, 8, now);
 		if (rtscope__swap(&ring->head, position, sub_end)) {
-			rtscope__begin(*record);
-			rtscope__commit(*record);
+			rtscope__begin(next);
+			rtscope__commit(next);
 		}
 		return RTSCOPE__AGAIN;
 	}
@@ -308,10 +310,11 @@ static inline enum rtscope__step rtscope__step(struct rtscope__thread *thread, s
 		return RTSCOPE__AGAIN;
 	}
 	RTSCOPE__STORE(thread->limit, sub_end < room_end ? sub_end : room_end);
-	*record = rtscope__prepare(where, position, id, bytes, now);
+	next = rtscope__prepare(where, position, id, bytes, now);
 	if (!rtscope__swap(&ring->head, position, position + bytes))
 		return RTSCOPE__AGAIN;
-	rtscope__begin(*record);
+	rtscope__begin(next);
+	*record = next;
 	return RTSCOPE__DONE;
 }
 
