@@ -22,6 +22,7 @@ mod tracker;
 mod user_collector;
 mod user_events;
 mod user_rate;
+mod violence;
 
 use self::requirements::Requirement::{Built, Cpus, Ebpf, Installed, Root, Tracefs};
 use self::requirements::{BPFTRACE, CC, PERF, Requirement, TASKSET, Tool};
@@ -35,7 +36,7 @@ const FAILED: u8 = 2;
 const CANNOT_RUN: u8 = 3;
 
 const USAGE: &str = "name one benchmark: kernel-events, tracker, flip, idle, state, record, read, user-events, user-rate, \
-    queue, shield (and --json, --quick; a part of a row's name after record; --seconds=30 and --place=disk with user-rate)";
+    queue, shield, violence (and --json, --quick; a part of a row's name after record; --seconds=30 and --place=disk with user-rate)";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -112,6 +113,10 @@ fn requirements(name: &str) -> &'static [Requirement] {
 
 /// True when every promise held.
 fn run(words: &[String]) -> Result<bool> {
+    // It has other options, and reports other things.
+    if words.first().is_some_and(|word| word.starts_with("violence")) {
+        return violence::run(words);
+    }
     let json = words.iter().any(|word| word == "--json");
     let quick = words.iter().any(|word| word == "--quick");
     let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));

@@ -16,7 +16,7 @@ use self::against::Comparison;
 const CANNOT_RUN: u8 = 3;
 
 /// Name and question of every benchmark.
-pub const BENCHMARKS: [(&str, &str); 11] = [
+pub const BENCHMARKS: [(&str, &str); 12] = [
     ("kernel-events", "cost of recording sched_switch and sched_waking, against ftrace and perf"),
     (
         "tracker",
@@ -33,6 +33,7 @@ pub const BENCHMARKS: [(&str, &str); 11] = [
     ),
     ("queue", "an element through include/rtscope/queue.h and its Rust twin, against rtrb"),
     ("shield", "what mode artis adds to a system call on the other CPUs"),
+    ("violence", "programs, liars and recorders that are killed: whether every promise holds (--rounds N, --resume)"),
     ("idle", "CPU time of `rtscope watch` while nothing is late"),
 ];
 
@@ -52,7 +53,9 @@ pub fn run(arguments: &[&str]) -> Result<ExitCode> {
         bail!("there is no benchmark '{name}'. {}", list());
     }
     let mut rest: Vec<String> = rest.iter().map(|word| (*word).to_string()).collect();
-    if let Some(comparison) = Comparison::take(&mut rest)? {
+    // It is not compared with another commit, and its rounds and its seed mean something else.
+    let comparison = if *name == "violence" { None } else { Comparison::take(&mut rest)? };
+    if let Some(comparison) = comparison {
         let json = rest.iter().any(|word| word == "--json");
         rest.retain(|word| word != "--json" && word != "--quick");
         return against::run(&Invocation { name: (*name).to_string(), rest, json }, &comparison);

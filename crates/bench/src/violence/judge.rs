@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The judge of a round: compares what traces have, as babeltrace2 prints it, with what the programs counted by themselves.
+//!
+//! Nothing of rtscope takes part but the losses that its summaries report, which is the claim that is judged.
+
+use super::counters::Counters;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The time of an event is taken after the stamp in it and before that of the next one; the programs' counter and the clock
+/// differ by less than this.
+const CLOCKS_DIFFER_NS: i64 = 20_000;
+/// Liars count in units of this, so that what honest programs lost can be told from it.
+pub const LIARS_UNIT: u64 = 1 << 40;
+
+/// A promise that was broken.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Fault {
+    /// Which check found it.
+    pub check: String,
+    /// What it saw.
+    pub what: String,
+}
+
+/// A trace of a round.
+#[derive(Clone, Debug)]
+pub struct TraceFiles {
+    pub directory: PathBuf,
+    /// Its recorder was killed.
+    pub killed: bool,
+    /// It shows what a flight recorder held.
+    pub flight: bool,
+    /// The summary of its recorder.
+    pub summary: serde_json::Value,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    pub faults: Vec<Fault>,
+    pub figures: BTreeMap<String, u64>,
+}
+
+/// An event of the torture program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub slot: u32,
+    pub number: u64,
+    /// In the trace, and as the program stamped it; both CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    pub at_ns: u64,
+}
+
+/// What is known of a round beside its traces.
+#[derive(Debug)]
+pub struct Evidence<'a> {
+    pub counters: &'a Counters,
+    pub begun_ns: u64,
+    pub ended_ns: u64,
+    /// Liars took part that leave records unfinished or unreadable, which count as lost.
+    pub liars_lose: bool,
+}
+
+impl Verdict {
+    /// Notes a broken promise; of one kind the first few.
+    pub fn fault(&mut self, check: &str, what: impl Into<String>) {
+        if self.faults.iter().filter(|fault| fault.check == check).count() < 4 {
+            self.faults.push(Fault { check: check.to_string(), what: what.into() });
+        }
+    }
+
+    fn count(&mut self, figure: &str, number: u64) {
+        *self.figures.entry(figure.to_string()).or_default() += number;
+    }
+
+    /// Judges all traces of a round.
+    pub fn judge(&mut self, traces: &[TraceFiles], evidence: &Evidence<'_>) -> Result<()> {
+        let mut all = Vec::new();
+        for trace in traces {
+            all.push(self.read(trace, evidence)?);
+        }
+        self.account(traces, &all, evidence);
+        self.repeats(traces, &all);
+        Ok(())
+    }
+
+    /// Reads one trace by babeltrace2; the numbers of each slot's events, in order of time.
+    fn read(&mut self, trace: &TraceFiles, evidence: &Evidence<'_>) -> Result<Slots> {
+        let name = trace.directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let complaints = trace.directory.with_extension("babeltrace");
+        let mut child = babeltrace(&trace.directory, &complaints)?;
+        let output = BufReader::with_capacity(1 << 20, child.stdout.take().context("its output is a pipe")?);
+        let mut slots = Slots::default();
+        let (mut last_ns, mut lines) = (0, 0u64);
+        for line in output.split(b'\n') {
+            let line = line?;
+            lines += 1;
+            let Some(time_ns) = cycles(&line) else {
+                self.fault("text", format!("{name}: {}", String::from_utf8_lossy(&line)));
+                continue;
+            };
+            if time_ns < last_ns {
+                self.fault("order", format!("{name}: {time_ns} after {last_ns}"));
+            }
+            last_ns = time_ns;
+            let Some(at) = find(&line, b" violence:") else { continue };
+            if line[at..].starts_with(b" violence:liar") {
+                continue;
+            }
+            match event(&line[at..], time_ns) {
+                Some(seen) => self.event(&name, seen, &mut slots, evidence),
+                None => self.fault("values", format!("{name}: {}", String::from_utf8_lossy(&line))),
+            }
+        }
+        let status = child.wait()?;
+        self.complaints(&name, &complaints, status.success())?;
+        self.count("lines", lines);
+        if let Some(events) = trace.summary["events"].as_u64().filter(|events| *events != lines) {
+            self.fault("summary", format!("{name}: {events} events by its summary, {lines} by babeltrace2"));
+        }
+        slots.check_gaps(&name, trace, self);
+        Ok(slots)
+    }
+
+    fn event(&mut self, name: &str, seen: Seen, slots: &mut Slots, evidence: &Evidence<'_>) {
+        let known = evidence.counters.slots.get(seen.slot as usize);
+        if known.is_none_or(|slot| seen.number >= slot.begun) {
+            self.fault("values", format!("{name}: nobody emitted {seen:?} {known:?}"));
+            return;
+        }
+        if seen.time_ns < evidence.begun_ns || seen.time_ns > evidence.ended_ns {
+            self.fault("time", format!("{name}: {seen:?} is outside of the round"));
+        }
+        let late = seen.time_ns as i64 - seen.at_ns as i64;
+        if late < -CLOCKS_DIFFER_NS {
+            self.fault("time", format!("{name}: {seen:?} is {} ns before its stamp", -late));
+        }
+        let numbers = slots.0.entry(seen.slot).or_default();
+        if let Some(before) = numbers.last() {
+            if before.number >= seen.number {
+                let check = if before.number == seen.number { "repeats" } else { "order" };
+                self.fault(check, format!("{name}: {seen:?} after {before:?}"));
+                return;
+            }
+            // The one before was complete when this one was stamped.
+            if before.time_ns as i64 > seen.at_ns as i64 + CLOCKS_DIFFER_NS {
+                self.fault("time", format!("{name}: {before:?} is after the stamp of {seen:?}"));
+            }
+        }
+        numbers.push(seen);
+    }
+
+    fn complaints(&mut self, name: &str, path: &Path, succeeded: bool) -> Result<()> {
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let strange: Vec<&str> = text.lines().filter(|line| !is_count_of_discarded(line)).collect();
+        if !succeeded || !strange.is_empty() {
+            self.fault("babeltrace2", format!("{name}: {}", strange.join(" | ")));
+        }
+        Ok(())
+    }
+
+    /// recorded + lost = emitted.
+    fn account(&mut self, traces: &[TraceFiles], all: &[Slots], evidence: &Evidence<'_>) {
+        let (begun, finished) = evidence.counters.emitted();
+        self.count("begun", begun);
+        self.count("finished", finished);
+        let recorded: u64 = evidence
+            .counters
+            .slots
+            .iter()
+            .enumerate()
+            .map(|(index, slot)| distinct(all, index as u32, slot.begun))
+            .sum();
+        let mut losses = Losses::default();
+        traces.iter().for_each(|trace| losses.add(&trace.summary));
+        self.count("recorded", recorded);
+        self.count("lost", losses.honest + losses.unfinished);
+        if traces.iter().any(|trace| trace.flight) {
+            return;
+        }
+        let least = recorded + losses.honest;
+        let most = least + losses.unfinished;
+        let words = format!(
+            "recorded {recorded} + lost {} + unfinished {}, emitted {finished} to {begun}",
+            losses.honest, losses.unfinished
+        );
+        // What liars leave unfinished cannot be told from what killed programs do.
+        let upper = if evidence.liars_lose { least } else { most };
+        if most < finished && !losses.unknown {
+            self.fault("account", format!("{words}: {} have vanished", finished - most));
+        }
+        if upper > begun {
+            self.fault("account", format!("{words}: {} too many", upper - begun));
+        }
+    }
+
+    /// An event may be in the trace of a killed recorder and in the next: the last ones of one and the first of the other.
+    fn repeats(&mut self, traces: &[TraceFiles], all: &[Slots]) {
+        // Snapshots of one flight recorder overlap.
+        if traces.iter().any(|trace| trace.flight) {
+            return;
+        }
+        for (index, (earlier, trace)) in all.iter().zip(traces).enumerate() {
+            for later in &all[index + 1..] {
+                let (repeated, is_allowed) = earlier.repeated_in(later);
+                self.count("repeated", repeated);
+                let name = trace.directory.file_name().unwrap_or_default().to_string_lossy();
+                if repeated > 0 && (!is_allowed || !trace.killed) {
+                    let how = if trace.killed { "not the last ones" } else { "its recorder was not killed" };
+                    self.fault(
+                        "repeats",
+                        format!("{repeated} events of {name} are in a later trace, too: {how}"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// How many events of a slot are in some trace.
+fn distinct(all: &[Slots], slot: u32, begun: u64) -> u64 {
+    let lists: Vec<&Vec<Seen>> = all.iter().filter_map(|slots| slots.0.get(&slot)).collect();
+    if let [one] = lists.as_slice() {
+        return one.len() as u64;
+    }
+    let mut is_there = vec![false; if lists.is_empty() { 0 } else { begun as usize }];
+    lists.iter().flat_map(|list| list.iter()).for_each(|seen| is_there[seen.number as usize] = true);
+    is_there.iter().filter(|there| **there).count() as u64
+}
+
+/// The events of a trace, by slot.
+#[derive(Debug, Default)]
+pub struct Slots(BTreeMap<u32, Vec<Seen>>);
+
+impl Slots {
+    /// How many of these are in a later trace, and whether they are the last of their slots here and the first there.
+    fn repeated_in(&self, later: &Slots) -> (u64, bool) {
+        let (mut repeated, mut is_allowed) = (0, true);
+        for (slot, numbers) in &self.0 {
+            let Some(kept) = later.0.get(slot) else { continue };
+            let from =
+                numbers.partition_point(|seen| kept.first().is_some_and(|first| seen.number < first.number));
+            let again = &numbers[from..];
+            let is_there = |seen: &&Seen| kept.binary_search_by_key(&seen.number, |one| one.number).is_ok();
+            repeated += again.iter().filter(is_there).count() as u64;
+            is_allowed &= again.iter().zip(kept).all(|(one, other)| one.number == other.number);
+        }
+        (repeated, is_allowed)
+    }
+
+    /// A flight recorder keeps the newest events of a thread, without a gap but for what was counted.
+    fn check_gaps(&self, name: &str, trace: &TraceFiles, verdict: &mut Verdict) {
+        if !trace.flight {
+            return;
+        }
+        let gaps = |numbers: &Vec<Seen>| {
+            let all = numbers.last().map_or(0, |last| last.number + 1 - numbers[0].number);
+            all - numbers.len() as u64
+        };
+        let missing: u64 = self.0.values().map(gaps).sum();
+        let mut losses = Losses::default();
+        losses.add(&trace.summary);
+        if missing > losses.honest + losses.unfinished {
+            verdict
+                .fault("flight", format!("{name}: {missing} events are missing between others, {losses:?}"));
+        }
+    }
+}
+
+/// What summaries report as lost.
+#[derive(Clone, Copy, Debug, Default)]
+struct Losses {
+    /// By causes that a program counts.
+    honest: u64,
+    /// Records that were begun and not finished, or are no records.
+    unfinished: u64,
+    /// Some number is not known.
+    unknown: bool,
+}
+
+impl Losses {
+    fn add(&mut self, summary: &serde_json::Value) {
+        for loss in summary["losses"].as_array().into_iter().flatten() {
+            let Some(count) = loss["count"].as_u64() else {
+                self.unknown = true;
+                continue;
+            };
+            if matches!(loss["cause"].as_str(), Some("unfinished" | "unreadable")) {
+                self.unfinished += count;
+            } else {
+                self.honest += count % LIARS_UNIT;
+            }
+        }
+    }
+}
+
+fn babeltrace(trace: &Path, complaints: &Path) -> Result<std::process::Child> {
+    let complaints = File::create(complaints).with_context(|| complaints.display().to_string())?;
+    Command::new("babeltrace2")
+        .args(["--clock-cycles", "--no-delta"])
+        .arg(trace)
+        .env("HOME", "/nonexistent")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(complaints)
+        .spawn()
+        .context("babeltrace2")
+}
+
+/// "WARNING: Tracer discarded 7 events between ...": a count, and no complaint.
+fn is_count_of_discarded(line: &str) -> bool {
+    let words = line.trim_start_matches("WARNING: ");
+    words.starts_with("Tracer discarded ") && words.contains(" event")
+}
+
+/// The cycles in "[00000013700761283272] ...".
+fn cycles(line: &[u8]) -> Option<u64> {
+    let rest = line.strip_prefix(b"[")?;
+    number(rest)
+}
+
+/// The decimal number at the beginning.
+fn number(text: &[u8]) -> Option<u64> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    std::str::from_utf8(&text[..digits]).ok()?.parse().ok()
+}
+
+fn find(text: &[u8], what: &[u8]) -> Option<usize> {
+    text.windows(what.len()).position(|window| window == what)
+}
+
+fn field<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let name = format!(" {name} = ");
+    find(text, name.as_bytes()).map(|at| &text[at + name.len()..])
+}
+
+/// An event that is what the program wrote; `None` if any of its fields is not.
+fn event(text: &[u8], time_ns: u64) -> Option<Seen> {
+    let number_of = |name: &str| field(text, name).and_then(number);
+    let slot = u32::try_from(number_of("slot")?).ok()?;
+    let number = number_of("n")?;
+    let mixed = (u64::from(slot) << 40 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let letter = b'a' + ((u64::from(slot) + number) % 26) as u8;
+    let expected = vec![letter; 1 + (number % 22) as usize];
+    let written = field(text, "text")?.strip_prefix(b"\"")?;
+    let is_right = written.starts_with(&expected) && written.get(expected.len()) == Some(&b'"');
+    (is_right && number_of("check")? == mixed >> 32).then_some(Seen {
+        slot,
+        number,
+        time_ns,
+        at_ns: number_of("at")?,
+    })
+}
