@@ -64,6 +64,18 @@ impl Cpus {
         Cpus(self.0.difference(&other.0).copied().collect())
     }
 
+    /// Those in this set or in the other.
+    #[must_use]
+    pub fn and(&self, other: &Cpus) -> Cpus {
+        Cpus(self.0.union(&other.0).copied().collect())
+    }
+
+    /// Those in this set and in the other.
+    #[must_use]
+    pub fn of(&self, other: &Cpus) -> Cpus {
+        Cpus(self.0.intersection(&other.0).copied().collect())
+    }
+
     /// Whether no CPU is in both.
     pub fn is_apart_from(&self, other: &Cpus) -> bool {
         self.0.is_disjoint(&other.0)
