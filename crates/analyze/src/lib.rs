@@ -8,6 +8,7 @@
 //! - [`gap`]: what took the CPU from a thread that never gives it up?
 //! - [`visits`]: what ran on a CPU that should be quiet?
 //! - [`summary`]: what do many late responses have in common?
+//! - [`own`]: what did the observer itself cost its target?
 //! - [`histogram`]: what do the counts of the tracker say of the distribution?
 #![forbid(unsafe_code)]
 
@@ -15,6 +16,7 @@ pub mod chain;
 pub mod explain;
 pub mod gap;
 pub mod histogram;
+pub mod own;
 pub mod share;
 pub mod summary;
 pub mod timeline;

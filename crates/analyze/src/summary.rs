@@ -7,6 +7,7 @@
 use crate::chain::Counters;
 use crate::explain::{CauseKind, Explanation};
 use crate::histogram::Statistics;
+use crate::own::OwnCost;
 use rtscope_event::{CpuId, LateResponse, Loss, StepKind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -53,6 +54,8 @@ pub struct Report {
     pub statistics: Option<Statistics>,
     /// The late ones by what they have in common.
     pub groups: Vec<Group>,
+    /// What the watch itself cost the target.
+    pub own: OwnCost,
     /// Events that were lost over the whole watch.
     pub losses: Vec<Loss>,
 }
@@ -134,11 +137,11 @@ impl Summary {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use rtscope_event::{Chain, Comm, End, MonotonicNs, Origin, OriginKind, Pid, Priority, Step, Tid};
 
-    fn late(sequence: u64, steps: &[(StepKind, u64)]) -> LateResponse {
+    pub(crate) fn late(sequence: u64, steps: &[(StepKind, u64)]) -> LateResponse {
         let origin = Origin { kind: OriginKind::Irq, id: 1, cpu: CpuId(0), time_ns: MonotonicNs(100) };
         let step = |(kind, duration_ns): &(StepKind, u64)| Step {
             kind: *kind,

@@ -6,6 +6,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, execvp, fork, pipe2};
+use rtscope_cpus::{Affinity, Thread};
 use std::ffi::{CString, OsString};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
@@ -21,8 +22,9 @@ pub struct Child {
 }
 
 impl Child {
-    /// Forks; the child waits at the gate. Call this before any other thread is started.
-    pub fn held(command: &[OsString]) -> Result<Child, Failure> {
+    /// Forks; the child waits at the gate. Call this before any other thread is started. `cpus`: the caller's, which COMMAND gets
+    /// although rtscope itself has left some of them.
+    pub fn held(command: &[OsString], cpus: &Affinity) -> Result<Child, Failure> {
         let failed = |error: Errno| Failure::doing("starting COMMAND", error.desc());
         let words: Vec<CString> = command
             .iter()
@@ -35,6 +37,8 @@ impl Child {
             ForkResult::Parent { child } => Ok(Child { pid: child, gate: Some(gate), ended: None }),
             ForkResult::Child => {
                 drop(gate);
+                // Refused, it runs where rtscope does: the caller's CPUs have just gone.
+                let _ = cpus.apply(Thread::Calling);
                 run(&wait_end, &words)
             }
         }

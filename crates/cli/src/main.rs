@@ -14,6 +14,7 @@ mod impact;
 mod list;
 mod npt;
 mod output;
+mod placement;
 mod print;
 mod realtime;
 mod record;

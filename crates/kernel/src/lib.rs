@@ -27,4 +27,4 @@ pub use ebpf::{
 pub use expiry::TimerWatch;
 pub use irqs::{interrupts, irq_number};
 pub use programs::{PROGRAMS, ProgramSpec, SYSCALLS, stream_programs};
-pub use tasks::{proc_comm, proc_tasks};
+pub use tasks::proc_comm;

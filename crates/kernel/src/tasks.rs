@@ -1,33 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Tasks: the records of the task iterator, and a look at `/proc` for what is asked before anything is loaded.
+//! Tasks: the records of the task iterator, and the name of one from `/proc`.
 
 use rtscope_abi as abi;
 use rtscope_event::{Comm, Pid, Policy, Priority, TaskInfo, Tid};
 use std::fs;
 use std::mem::{offset_of, size_of};
-
-/// Name and tid of every thread that `/proc` shows now.
-#[must_use]
-pub fn proc_tasks() -> Vec<(Pid, Tid, Comm)> {
-    let numbers = |path: String| {
-        fs::read_dir(path)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-            .collect::<Vec<_>>()
-    };
-    let mut tasks = Vec::new();
-    for pid in numbers("/proc".to_string()) {
-        for tid in numbers(format!("/proc/{pid}/task")) {
-            if let Ok(comm) = fs::read(format!("/proc/{pid}/task/{tid}/comm")) {
-                let comm = comm.strip_suffix(b"\n").unwrap_or(&comm);
-                tasks.push((Pid(pid), Tid(tid), Comm::from_bytes(comm)));
-            }
-        }
-    }
-    tasks
-}
 
 /// The name of a thread that runs now, from `/proc`.
 #[must_use]

@@ -6,6 +6,7 @@ use crate::label::clean;
 use crate::style::{Style, bar, wrap};
 use crate::units::{count_text, duration_text};
 use rtscope_analyze::histogram::{Percentile, Row, Statistics};
+use rtscope_analyze::own::OwnCost;
 use rtscope_analyze::summary::{Group, Report};
 
 const BAR: usize = 40;
@@ -20,6 +21,9 @@ pub fn summary_text(report: &Report, style: Style) -> String {
         text.push_str(&statistics_text(statistics, report.threshold_ns, style));
     }
     text.push_str(&groups_text(&report.groups, style));
+    if report.counters.late > 0 {
+        text.push_str(&wrap(&own_text(&report.own), 0, 4));
+    }
     if report.losses.iter().all(|loss| loss.count == Some(0)) {
         text.push_str("lost: nothing\n");
     }
@@ -140,6 +144,26 @@ fn groups_text(groups: &[Group], style: Style) -> String {
         text.push_str(&format!("  {:>5}  in {} further groups\n", count_text(count), rest.len()));
     }
     text
+}
+
+/// What rtscope itself had to do with it.
+fn own_text(own: &OwnCost) -> String {
+    let mut parts = vec![match (own.culprit, own.delayed) {
+        (0, 0) => "rtscope itself delayed none of the late responses".to_owned(),
+        (culprit, delayed) => format!(
+            "rtscope itself was the largest cause of late responses: {}; delayed late responses: {}, the longest by {}",
+            count_text(culprit),
+            count_text(delayed),
+            duration_text(own.longest_ns)
+        ),
+    }];
+    if own.unknown > 0 {
+        parts.push(format!("not known for {}", count_text(own.unknown)));
+    }
+    if !own.is_apart {
+        parts.push("it shared a CPU with the target, which may run everywhere".to_owned());
+    }
+    parts.join("; ")
 }
 
 fn because(group: &Group) -> String {

@@ -8,6 +8,7 @@ use crate::command::Child;
 use crate::exit::Failure;
 use crate::flight::ProgramFlight;
 use crate::output::note;
+use crate::placement::Placement;
 use crate::stop::Stop;
 use rtscope_collect::monotonic_now;
 use rtscope_event::MonotonicNs;
@@ -24,12 +25,23 @@ const TICK: Duration = Duration::from_millis(10);
 const REACH_NS: u64 = 60_000_000_000;
 
 /// Records until a signal, the duration, or COMMAND's end.
-pub fn run(options: &RecordOptions, target: &Path, report: &Report) -> Result<(), Failure> {
+pub fn run(
+    options: &RecordOptions,
+    target: &Path,
+    (report, mut placement): (&Report, Placement),
+) -> Result<(), Failure> {
     let failed =
         |error: std::io::Error| Failure::system(format!("making the directory {}", target.display()), &error);
     let settings = settings(options)?;
     let context: Vec<&str> = options.context.iter().map(|context| Context::name(*context)).collect();
-    let mut child = if options.command.is_empty() { None } else { Some(Child::held(&options.command)?) };
+    let mut child = if options.command.is_empty() {
+        None
+    } else {
+        Some(Child::held(&options.command, &placement.of_caller())?)
+    };
+    if let Some(child) = &child {
+        placement.add_command(child.pid().0);
+    }
     let stop = Stop::on_signals()?;
     let asked = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGUSR1, Arc::clone(&asked))
@@ -65,6 +77,7 @@ pub fn run(options: &RecordOptions, target: &Path, report: &Report) -> Result<()
                 note(&format!("rtscope: {failure}; recording goes on"));
             }
         }
+        placement.follow(monotonic_now(), || None);
         std::thread::sleep(TICK);
     };
     if let Some(child) = &mut child {

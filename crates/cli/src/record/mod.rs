@@ -18,13 +18,15 @@ mod user;
 
 use crate::command::Child;
 use crate::exit::Failure;
+use crate::placement::{ObservedTasks, Placement};
 use crate::stop::Stop;
 use options::RecordOptions;
 use plan::Plan;
 use recorder::Recording;
 use report::Report;
 use rtscope_collect::monotonic_now;
-use rtscope_event::MonotonicNs;
+use rtscope_cpus::Cpus;
+use rtscope_event::{Glob, MonotonicNs};
 use rtscope_kernel::tracefs::Tracefs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -46,15 +48,23 @@ pub fn run(options: &RecordOptions) -> Result<(), Failure> {
     let Some(target) = &options.output else {
         return Err(Failure::Usage("-o DIR is missing: the directory of the trace".to_string()));
     };
+    let mut placement = placement(options)?;
     options.refuse_unused()?;
     finish::check_target(target)?;
     if options.flight_recorder {
-        return flight::run(options, target, &report);
+        return flight::run(options, target, (&report, placement));
     }
     let targets = Targets::new(options, target);
     let tracefs = Tracefs::find();
     let plan = targets.kernel.as_ref().map(|_| Plan::new(options, tracefs.as_ref().ok())).transpose()?;
-    let mut child = if options.command.is_empty() { None } else { Some(Child::held(&options.command)?) };
+    let mut child = if options.command.is_empty() {
+        None
+    } else {
+        Some(Child::held(&options.command, &placement.of_caller())?)
+    };
+    if let Some(child) = &child {
+        placement.add_command(child.pid().0);
+    }
     let stop = Stop::on_signals()?;
     targets.make()?;
     let begun =
@@ -64,7 +74,7 @@ pub fn run(options: &RecordOptions) -> Result<(), Failure> {
     if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
         child.release();
     }
-    wait(options, &stop, &mut running, &mut child, &report);
+    wait(options, &stop, (&mut running, &mut child, &mut placement), &report);
     if let Some(child) = &mut child {
         child.terminate();
     }
@@ -76,6 +86,19 @@ pub fn run(options: &RecordOptions) -> Result<(), Failure> {
         crate::output::note(&format!("rtscope: {complaint}"));
     }
     failure.map_or(Ok(()), Err)
+}
+
+/// Leaves the CPUs of what is recorded.
+fn placement(options: &RecordOptions) -> Result<Placement, Failure> {
+    let targets = ObservedTasks {
+        // Refused where the pattern is used.
+        name: options.comm.as_deref().and_then(|comm| Glob::new(comm).ok()),
+        threads: options.pid.clone(),
+        with_children: true,
+        cpus: options.cpu.as_deref().and_then(|cpus| Cpus::from_list(cpus).ok()),
+        ..ObservedTasks::default()
+    };
+    Placement::take(targets, !options.command.is_empty())
 }
 
 /// Where the traces go: one is the directory itself, two are in it.
@@ -186,8 +209,7 @@ fn own_cpu_us() -> Option<u64> {
 fn wait(
     options: &RecordOptions,
     stop: &Stop,
-    running: &mut RunningRecorders,
-    child: &mut Option<Child>,
+    (running, child, placement): (&mut RunningRecorders, &mut Option<Child>, &mut Placement),
     report: &Report,
 ) {
     let until = options.duration.map(|duration| running.started.0.saturating_add(duration.0));
@@ -200,6 +222,7 @@ fn wait(
             report.end_of_progress();
             return;
         }
+        placement.follow(now, || None);
         report.progress(now, running);
         let left = until.map_or(tick, |until| Duration::from_nanos(until - now.0));
         stop.wait(left.min(tick), end.as_ref());

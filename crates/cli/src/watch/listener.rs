@@ -12,6 +12,7 @@ use super::writer::{FinishedJob, Job, Settings, Writer, in_order};
 use crate::command::Child;
 use crate::exit::Failure;
 use crate::flight::{ProgramFlight, UserPart};
+use crate::placement::Placement;
 use crate::stop::Stop;
 use rtscope_collect::{FlightRecorder, MissCounter, Snapshot, Window, monotonic_now};
 use rtscope_event::{LateResponse, MonotonicNs};
@@ -45,6 +46,7 @@ pub struct Listener {
     backlog: Backlog,
     summary: Summary,
     plan: Plan,
+    placement: Placement,
     started: MonotonicNs,
     next_slow: MonotonicNs,
     last_late: MonotonicNs,
@@ -58,7 +60,7 @@ impl Listener {
         plan: Plan,
         ebpf: EbpfPrograms,
         (ftrace, programs): (Option<FtraceRecorder>, Option<ProgramFlight>),
-        report: Report,
+        (report, placement): (Report, Placement),
     ) -> Result<Listener, Failure> {
         let recorder = FlightRecorder::new(ebpf.memory(&plan.ebpf)?, ebpf.started());
         let report = Arc::new(report);
@@ -83,6 +85,7 @@ impl Listener {
             backlog: Backlog::default(),
             summary: Summary::default(),
             plan,
+            placement,
             started,
             next_slow: started.plus(SLOW_NS),
             last_late: MonotonicNs(0),
@@ -113,6 +116,7 @@ impl Listener {
     }
 
     fn poll(&mut self, now: MonotonicNs) -> Result<(), Failure> {
+        self.placement.follow(now, || self.ebpf.dump_tasks().ok());
         self.take_reports();
         if let Some(done) = self.writer.poll()? {
             self.take_finished(done);
@@ -120,7 +124,8 @@ impl Listener {
         if now >= self.next_slow {
             self.next_slow = now.plus(SLOW_NS);
             self.misses.add(now, &self.ebpf.recursion_misses());
-            self.report.every_second(&self.plan, &self.recorder);
+            self.report
+                .every_second(&self.plan, &self.recorder, || self.ebpf.dump_tasks().unwrap_or_default());
         }
         if self.writer.is_free() {
             self.take_snapshot()?;
@@ -193,8 +198,8 @@ impl Listener {
         self.summary.snapshots += u64::from(done.snapshot.generation != 0);
         self.summary.failed_snapshots += u64::from(done.failed);
         self.recorder.recycle(done.snapshot);
-        for explanation in &done.explanations {
-            self.summary.explained(explanation);
+        for (explanation, own) in &done.explanations {
+            self.summary.explained(explanation, *own);
         }
     }
 
@@ -217,6 +222,7 @@ impl Listener {
         self.misses.add(monotonic_now(), &self.ebpf.recursion_misses());
         let stats = self.recorder.stats();
         let late = stats.late;
+        self.summary.own.is_apart = self.placement.is_apart();
         self.report.summary(
             &self.summary,
             &stats,

@@ -18,22 +18,34 @@ use crate::args::ResponseOptions;
 use crate::command::Child;
 use crate::exit::Failure;
 use crate::flight::ProgramFlight;
+use crate::placement::{ObservedTasks, Placement};
 use crate::stop::Stop;
 use ftrace::FtraceRecorder;
 use listener::Listener;
 use plan::Plan;
 use report::Report;
+use rtscope_event::Glob;
 use rtscope_kernel::EbpfPrograms;
 use sweep::DirectoryUse;
 
 /// Watches until a signal, the duration, or COMMAND's end.
 pub fn run(options: ResponseOptions) -> Result<(), Failure> {
+    let name = options.task.as_deref().and_then(|task| Glob::new(task).ok());
+    // COMMAND is the target unless another one is named; its CPUs are left to it in any case.
+    let targets =
+        ObservedTasks { name, processes: options.pid.into_iter().collect(), ..ObservedTasks::default() };
+    let mut placement = Placement::take(targets, !options.command.is_empty())?;
     memory::keep_one_pool();
     let mut plan = Plan::new(options)?;
     let fail_if_late = plan.fail_if_late;
     let _use = plan.snapshot_dir.as_deref().map(DirectoryUse::enter);
-    let mut child = if plan.command.is_empty() { None } else { Some(Child::held(&plan.command)?) };
+    let mut child = if plan.command.is_empty() {
+        None
+    } else {
+        Some(Child::held(&plan.command, &placement.of_caller())?)
+    };
     if let Some(child) = &child {
+        placement.add_command(child.pid().0);
         plan.target_command(child.pid());
     }
     let stop = Stop::on_signals()?;
@@ -48,7 +60,7 @@ pub fn run(options: ResponseOptions) -> Result<(), Failure> {
     if let Some(programs) = &programs {
         report.programs_recorded(programs.number());
     }
-    let mut listener = Listener::new(plan, ebpf, (ftrace, programs), report)?;
+    let mut listener = Listener::new(plan, ebpf, (ftrace, programs), (report, placement))?;
     if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
         child.release();
     }

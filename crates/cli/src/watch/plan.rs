@@ -4,9 +4,9 @@
 use crate::args::ResponseOptions;
 use crate::exit::Failure;
 use nix::unistd::{AccessFlags, access};
-use rtscope_event::{End, Glob, Irq, Pid};
+use rtscope_event::{End, Glob, Irq, Pid, TaskInfo};
 use rtscope_kernel::{
-    EbpfConfig, OriginFilter, RecorderConfig, SnapshotConfig, Target, TrackerConfig, irq_number, proc_tasks,
+    EbpfConfig, OriginFilter, RecorderConfig, SnapshotConfig, Target, TrackerConfig, irq_number,
 };
 use std::ffi::OsString;
 use std::fs;
@@ -137,14 +137,14 @@ impl Plan {
         }
     }
 
-    /// How many tasks there are now that match the name or the process.
-    pub fn matching_tasks(&self) -> usize {
+    /// How many of these tasks match the name or the process.
+    pub fn matching_tasks(&self, tasks: &[TaskInfo]) -> usize {
         let Some(tracker) = &self.ebpf.tracker else { return 0 };
-        let matches = |pid: Pid, comm: &[u8]| {
-            tracker.target.pid.is_none_or(|wanted| wanted == pid)
-                && tracker.target.name.as_ref().is_none_or(|name| name.matches(comm))
+        let matches = |task: &&TaskInfo| {
+            tracker.target.pid.is_none_or(|wanted| wanted == task.pid)
+                && tracker.target.name.as_ref().is_none_or(|name| name.matches(task.comm.as_bytes()))
         };
-        proc_tasks().iter().filter(|(pid, _, comm)| matches(*pid, comm.as_bytes())).count()
+        tasks.iter().filter(matches).count()
     }
 }
 

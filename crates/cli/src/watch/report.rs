@@ -9,9 +9,10 @@ use crate::{schema, wall_clock};
 use rtscope_analyze::chain::Counters;
 use rtscope_analyze::explain::Explanation;
 use rtscope_analyze::histogram::Histogram;
+use rtscope_analyze::own::{OwnCost, OwnPart};
 use rtscope_analyze::summary;
 use rtscope_collect::{FlightRecorder, TrackerStats, monotonic_now};
-use rtscope_event::{CpuHistory, LateResponse, Loss, LossCause, MonotonicNs, Names};
+use rtscope_event::{CpuHistory, LateResponse, Loss, LossCause, MonotonicNs, Names, TaskInfo};
 use rtscope_kernel::{EbpfPrograms, interrupts};
 use rtscope_view::{Style, WallClock, duration_text};
 use serde_json::json;
@@ -36,6 +37,8 @@ pub struct Report {
 #[derive(Debug, Default)]
 pub struct Summary {
     groups: summary::Summary,
+    /// What rtscope itself cost the target.
+    pub own: OwnCost,
     /// Snapshots taken.
     pub snapshots: u64,
     /// Of them, those that could not be saved.
@@ -46,11 +49,13 @@ impl Summary {
     /// A late response that no snapshot explains.
     pub fn unexplained(&mut self, late: &LateResponse) {
         self.groups.add_late(late);
+        self.own.add_unexplained();
     }
 
-    /// One that was explained.
-    pub fn explained(&mut self, explanation: &Explanation) {
+    /// One that was explained, and rtscope's own part in it.
+    pub fn explained(&mut self, explanation: &Explanation, own: OwnPart) {
         self.groups.add_explanation(explanation);
+        self.own.add(own);
     }
 }
 
@@ -112,7 +117,7 @@ impl Report {
                 missing.join(", ")
             ));
         }
-        if plan.task.is_some() && plan.matching_tasks() == 0 {
+        if plan.task.is_some() && plan.matching_tasks(&ebpf.dump_tasks().unwrap_or_default()) == 0 {
             // ORDER: relaxed; only the listener's thread uses this flag after the start.
             self.waits_for_target.store(true, Ordering::Relaxed);
             note(&format!("rtscope: there are no {target} yet; waiting for them"));
@@ -128,10 +133,15 @@ impl Report {
     }
 
     /// Once a second: has the target come; how long is the history.
-    pub fn every_second(&self, plan: &Plan, recorder: &FlightRecorder) {
+    pub fn every_second(
+        &self,
+        plan: &Plan,
+        recorder: &FlightRecorder,
+        tasks: impl FnOnce() -> Vec<TaskInfo>,
+    ) {
         // ORDER: relaxed; one thread uses these flags.
         if self.waits_for_target.load(Ordering::Relaxed) {
-            let found = plan.matching_tasks();
+            let found = plan.matching_tasks(&tasks());
             if found > 0 {
                 self.waits_for_target.store(false, Ordering::Relaxed);
                 note(&format!("rtscope: found {found} of {}", self.target));
@@ -274,6 +284,7 @@ impl Report {
             suppressed: stats.suppressed_rate + stats.suppressed_busy,
             statistics: histogram.statistics(),
             groups: summary.groups.groups(),
+            own: summary.own,
             losses,
         };
         self.print(

@@ -11,9 +11,10 @@ use super::report::{Report, explanation_file};
 use crate::exit::Failure;
 use crate::flight::UserPart;
 use rtscope_analyze::explain::{Explainer, Explanation};
+use rtscope_analyze::own::{OwnPart, OwnTime};
 use rtscope_collect::{Snapshot, Window};
 use rtscope_ctf::TraceInfo;
-use rtscope_event::{Irq, LateResponse, Loss, Recording, TaskInfo};
+use rtscope_event::{Irq, LateResponse, Loss, Pid, Recording, TaskInfo};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -47,8 +48,8 @@ pub struct Job {
 pub struct FinishedJob {
     /// Its memory, for the next one.
     pub snapshot: Snapshot,
-    /// Explanations of the late responses in it.
-    pub explanations: Vec<Explanation>,
+    /// Explanations of the late responses in it, and rtscope's own part in each.
+    pub explanations: Vec<(Explanation, OwnPart)>,
     /// It was to be saved, and that failed.
     pub failed: bool,
 }
@@ -157,6 +158,9 @@ fn work(mut job: Job, settings: &Settings, report: &Report) -> FinishedJob {
     let explainer = Explainer::new(&recording);
     let explanations: Vec<Explanation> = job.late.iter().map(|late| explainer.explain(late)).collect();
     drop(explainer);
+    let own = OwnTime::new(&recording, Pid(std::process::id()));
+    let parts: Vec<OwnPart> = explanations.iter().map(|explanation| own.part(explanation)).collect();
+    drop(own);
     let failed = match job.trace {
         Some(trace) => {
             recording.cut_before(trace.from);
@@ -167,6 +171,7 @@ fn work(mut job: Job, settings: &Settings, report: &Report) -> FinishedJob {
             false
         }
     };
+    let explanations = explanations.into_iter().zip(parts).collect();
     FinishedJob { snapshot: job.snapshot, explanations, failed }
 }
 

@@ -9,6 +9,7 @@ mod impact;
 mod json;
 mod list;
 mod npt;
+mod placement;
 mod programs;
 mod record;
 mod refusals;

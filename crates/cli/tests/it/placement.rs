@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where rtscope runs: off the CPUs of its targets, wherever they go, while COMMAND stays where the caller was.
+
+use crate::command;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use rtscope_testkit::machine::Cpus;
+use rtscope_testkit::process::{Workload, wait_until};
+use rtscope_testkit::skip;
+use rtscope_testkit::watch::Rtscope;
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Command, Stdio};
+
+/// The CPUs of each thread of a process, as the kernel writes them.
+fn cpus_of(pid: u32) -> BTreeSet<String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let text = tasks.filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
+    text.filter_map(|text| allowed(&text)).collect()
+}
+
+fn allowed(status: &str) -> Option<String> {
+    Some(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim().to_string())
+}
+
+/// Moves all threads of a process.
+fn bind(pid: u32, cpu: usize) {
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu).expect("a small number");
+    for task in fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten() {
+        let tid = task.file_name().to_str().and_then(|tid| tid.parse().ok()).expect("a number");
+        sched_setaffinity(Pid::from_raw(tid), &cpus).expect("it may be moved");
+    }
+}
+
+/// That this test says something here: on two CPUs, where "the other one" is one.
+fn has_two_cpus() -> bool {
+    let own = fs::read_to_string("/proc/self/status").ok().and_then(|status| allowed(&status));
+    own.as_deref() == Some("0-1")
+}
+
+fn only(cpu: &str) -> BTreeSet<String> {
+    BTreeSet::from([cpu.to_string()])
+}
+
+// NEEDS: host
+#[test]
+fn root_a_watch_leaves_the_cpu_of_its_target_and_follows_it() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    if !has_two_cpus() {
+        skip!("it takes two CPUs");
+    }
+    let arguments = ["--name", "e2e-place", "--period", "2ms", "--work", "10us", "--cpu", "1"];
+    let victim = Workload::start("rtscope-victim", arguments).expect("starts");
+    let options = ["--task", "e2e-place", "--threshold", "1s", "-u", "none:*"];
+    let watch = Rtscope::watch(&options).expect("watches");
+    // The listener, the writer and the thread that finds programs: each has been started there.
+    let threads = || fs::read_dir(format!("/proc/{}/task", watch.pid())).map_or(0, Iterator::count);
+    wait_until("its threads have begun", || threads() == 3);
+    assert_eq!(cpus_of(watch.pid()), only("0"));
+    // All of its threads, also the one that waits; else it would be a target on two CPUs.
+    bind(victim.pid(), 0);
+    wait_until("rtscope has left CPU 0", || cpus_of(watch.pid()) == only("1"));
+    bind(victim.pid(), 1);
+    wait_until("rtscope has left CPU 1", || cpus_of(watch.pid()) == only("0"));
+    let said = watch.stop().expect("stops");
+    assert_eq!(said.code(), Some(0), "{:?}", said.notes);
+    let summary = said.lines.iter().find(|line| line["type"] == "summary").expect("it prints one");
+    assert_eq!(summary["own"]["is_apart"], true, "{summary}");
+}
+
+// NEEDS: host
+#[test]
+fn root_a_thread_that_begins_with_the_name_is_kept_apart_from() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    if !has_two_cpus() {
+        skip!("it takes two CPUs");
+    }
+    let watch = Rtscope::watch(&["--task", "e2e-late-*", "--threshold", "1s"]).expect("watches");
+    let arguments = ["--name", "e2e-late-", "--policy", "other", "--period", "2ms", "--work", "10us"];
+    let victim = Workload::start("rtscope-victim", [&arguments[..], &["--cpu", "1"]].concat());
+    let victim = victim.expect("starts");
+    wait_until("rtscope has left the target's CPU", || cpus_of(watch.pid()) == only("0"));
+    drop(victim);
+    wait_until("rtscope is where it was started", || cpus_of(watch.pid()) == only("0-1"));
+}
+
+// NEEDS: host
+#[test]
+fn root_a_watch_that_shares_its_targets_cpu_says_so() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    if !has_two_cpus() {
+        skip!("it takes two CPUs");
+    }
+    let arguments = ["--name", "e2e-shared", "--period", "1ms", "--work", "10us", "--cpu", "1"];
+    let _victim = Workload::start("rtscope-victim", arguments).expect("starts");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().to_str().expect("plain");
+    let options = ["--task", "e2e-shared", "--threshold", "1ns", "--rate", "20/s", "--post", "1ms"];
+    let mut watch = Rtscope::watch(&[&options[..], &["--snapshot-dir", path]].concat()).expect("watches");
+    assert_eq!(cpus_of(watch.pid()), only("0"));
+    // As somebody would who knows better: rtscope does not undo it while its targets stay where they are.
+    bind(watch.pid(), 1);
+    for _ in 0..3 {
+        watch.wait_for_type("snapshot").expect("it goes on saving");
+    }
+    assert_eq!(cpus_of(watch.pid()), only("1"));
+    let said = watch.stop().expect("stops");
+    let report = said.report().expect("it prints one");
+    let (own, late) = (report.own, report.counters.late);
+    // Each of its wakes waits at least for the switch, and rtscope works all the time there.
+    assert!(own.delayed > 0 && own.longest_ns > 0, "{own:?}");
+    assert!(own.culprit <= own.delayed && own.delayed <= late && own.unknown <= late, "{own:?} of {late}");
+}
+
+/// Starts rtscope on CPU 1 with a COMMAND that prints what it has, and waits until rtscope is off that CPU.
+fn command_prints(arguments: &[&str]) -> String {
+    let print = "grep Cpus_allowed_list: /proc/self/status; umask; ulimit -n; nice; \
+        grep -E 'SigBlk|SigIgn' /proc/self/status; echo end; exec sleep 60";
+    let mut command = Command::new("taskset");
+    command.args(["-c", "1"]).arg(command::path()).args(arguments).args(["--", "sh", "-c", print]);
+    command.stderr(Stdio::piped());
+    let mut rtscope = Rtscope::start(command).expect("starts");
+    rtscope.wait_for("the end of its output", |line| line == "end").expect("COMMAND prints it");
+    assert_eq!(cpus_of(rtscope.pid()), only("0"), "rtscope leaves its caller's CPU to COMMAND");
+    let said = rtscope.stop().expect("stops");
+    // A number is JSON, too.
+    let lines = said.lines.iter().map(|line| line.as_str().map_or_else(|| line.to_string(), str::to_string));
+    lines.take_while(|line| line != "end").collect::<Vec<_>>().join("\n")
+}
+
+/// The same without rtscope.
+fn without_rtscope() -> String {
+    let print = "grep Cpus_allowed_list: /proc/self/status; umask; ulimit -n; nice; \
+        grep -E 'SigBlk|SigIgn' /proc/self/status";
+    let output = Command::new("taskset").args(["-c", "1", "sh", "-c", print]).output().expect("runs");
+    String::from_utf8_lossy(&output.stdout).trim().to_string()
+}
+
+// NEEDS: host
+#[test]
+fn root_command_has_the_callers_cpus_and_rtscope_has_others() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    if !has_two_cpus() {
+        skip!("it takes two CPUs");
+    }
+    let expected = without_rtscope();
+    assert!(expected.starts_with("Cpus_allowed_list:\t1\n"), "{expected}");
+    assert_eq!(command_prints(&["watch", "response", "--threshold", "1s"]), expected);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let target = directory.path().join("trace");
+    let target = target.to_str().expect("plain");
+    assert_eq!(command_prints(&["record", "-k", "sched:sched_switch", "-o", target]), expected);
+}
+
+#[test]
+fn without_privilege_a_recording_leaves_its_callers_cpu_to_command() {
+    if !has_two_cpus() {
+        skip!("it takes two CPUs");
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let target = directory.path().join("trace");
+    let target = target.to_str().expect("plain");
+    assert_eq!(command_prints(&["record", "-u", "none:*", "-o", target]), without_rtscope());
+}
