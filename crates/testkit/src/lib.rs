@@ -13,6 +13,7 @@
 
 pub mod babeltrace2;
 pub mod count;
+pub mod descriptions;
 pub mod disturber;
 mod extent;
 pub mod host_bpf;

@@ -8,6 +8,7 @@ use std::mem::offset_of;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::descriptions::DescriptionText;
 use rtscope_abi::program as abi;
 
 /// Bytes of a ring.
@@ -74,8 +75,16 @@ pub fn ring_name(pid: u32, birth_ns: u64, tid: u32, number: u32) -> String {
 /// A provider's file: events with these descriptions (`name LEVEL`, then a line for each field), with ids from `first_id` on.
 pub fn provider(pid: u32, birth_ns: u64, first_id: u32, descriptions: &[String]) -> Vec<u8> {
     let text: String = descriptions.iter().flat_map(|text| [text.as_str(), "\0"]).collect();
+    let events = descriptions.len() as u32;
+    let text = DescriptionText { text: text.into_bytes(), events, enumerations: 0 };
+    provider_of_text(pid, birth_ns, first_id, &text)
+}
+
+/// The same with any text as descriptions. Its process is called `test`.
+pub fn provider_of_text(pid: u32, birth_ns: u64, first_id: u32, descriptions: &DescriptionText) -> Vec<u8> {
+    let DescriptionText { text, events, enumerations } = descriptions;
     let header = size_of::<abi::rtu_provider>();
-    let text_at = header + 4 * descriptions.len();
+    let text_at = header + 4 * *events as usize;
     let mut bytes = vec![0; text_at + text.len()];
     put64(&mut bytes, offset_of!(abi::rtu_provider, magic), abi::RTU_PROVIDER_MAGIC);
     put64(&mut bytes, offset_of!(abi::rtu_provider, birth_ns), birth_ns);
@@ -85,14 +94,16 @@ pub fn provider(pid: u32, birth_ns: u64, first_id: u32, descriptions: &[String])
         (offset_of!(abi::rtu_provider, pid), pid),
         (offset_of!(abi::rtu_provider, clock), abi::RTU_CLOCK_MONOTONIC),
         (offset_of!(abi::rtu_provider, first_id), first_id),
-        (offset_of!(abi::rtu_provider, events), descriptions.len() as u32),
+        (offset_of!(abi::rtu_provider, events), *events),
+        (offset_of!(abi::rtu_provider, enumerations), *enumerations),
         (offset_of!(abi::rtu_provider, text_bytes), text.len() as u32),
         (offset_of!(abi::rtu_provider, enabled_offset), header as u32),
         (offset_of!(abi::rtu_provider, text_offset), text_at as u32),
     ] {
         put32(&mut bytes, offset, value);
     }
-    bytes[text_at..].copy_from_slice(text.as_bytes());
+    bytes[offset_of!(abi::rtu_provider, comm)..][..4].copy_from_slice(b"test");
+    bytes[text_at..].copy_from_slice(text);
     bytes
 }
 

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A program's description of its events: text in its provider file (include/rtscope/abi.h).
 //!
-//! Anybody who may write into the directory can have written the text, so every name is checked before it gets into a trace.
+//! Anybody who may write into the directory can have written the text, so every name is checked before it gets into a trace,
+//! and no more is kept than was requested and a trace can bear: readers need memory for each event that the metadata describes,
+//! whether it occurs or not (babeltrace2 2.0.4: 75 times the size of the metadata, and time that grows with the square of the
+//! number of events).
 
+use crate::patterns::RequestedEvents;
 use rtscope_abi::program as abi;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -11,6 +15,13 @@ use std::collections::HashMap;
 const NAME_BYTES_MAX: usize = 256;
 const FIELDS_MAX: usize = 16;
 const LABELS_MAX: usize = 4096;
+/// What the requested events of one program may take: some 10 000 events, or 1000 with 16 fields and an enumeration in each.
+pub(crate) const PROGRAM_BYTES_MAX: usize = 4 << 20;
+/// In metadata, apart from names: of an event, of a field, of a label wherever its enumeration is used. In memory about as much.
+const EVENT_BYTES: usize = 256;
+const FIELD_BYTES: usize = 64;
+const LABEL_BYTES: usize = 32;
+pub(crate) const TOO_LARGE: Defect = "the descriptions of its requested events take more than 4 MiB in a trace; request fewer of its events (-u PROVIDER:EVENT)";
 
 /// An integer's size and how to show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -54,6 +65,9 @@ pub struct Field {
 /// An event of a provider.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct EventDescription {
+    /// Its number among the events of its provider.
+    #[serde(default)]
+    pub index: u32,
     /// `PROVIDER:EVENT`, both C identifiers.
     pub name: String,
     /// 0 (emergency) to 7 (debug), as syslog has them; programs may use more.
@@ -71,45 +85,67 @@ pub struct Enumeration {
     pub labels: Vec<(i32, String)>,
 }
 
-/// All descriptions of a provider.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The descriptions of a provider's requested events.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Descriptions {
     /// In the order of their ids.
     pub events: Vec<EventDescription>,
-    /// By name.
+    /// Those that the events use, in the order of their names.
     pub enumerations: Vec<Enumeration>,
+    /// Number of events of the provider, those that were not requested among them.
+    #[serde(default)]
+    pub declared: u32,
 }
 
 /// What is wrong with a description that cannot be used.
 pub type Defect = &'static str;
 
 impl Descriptions {
-    /// Reads the text of a provider with this many events and enumerations.
+    /// Reads the text of a provider with this many events and enumerations. Keeps what is `wanted`.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn parse(text: &[u8], events: u32, enumerations: u32) -> Result<Descriptions, Defect> {
+    pub fn parse(
+        text: &[u8],
+        events: u32,
+        enumerations: u32,
+        wanted: &RequestedEvents,
+    ) -> Result<Descriptions, Defect> {
         let text = text.strip_suffix(b"\0").ok_or("its descriptions do not end")?;
         let text = std::str::from_utf8(text).map_err(|_| "its descriptions are not text")?;
         let mut parts = text.split('\0');
-        let mut descriptions = Descriptions::default();
-        for _ in 0..events {
-            descriptions.events.push(event(parts.next().ok_or("an event has no description")?)?);
+        let mut descriptions = Descriptions { declared: events, ..Descriptions::default() };
+        let mut bytes = 0;
+        for index in 0..events {
+            let part = parts.next().ok_or("an event has no description")?;
+            let Some(event) = event(part, index, wanted)? else { continue };
+            bytes += event.bytes();
+            if bytes > PROGRAM_BYTES_MAX {
+                return Err(TOO_LARGE);
+            }
+            descriptions.events.push(event);
         }
+        let mut used: HashMap<&str, Option<Enumeration>> = descriptions
+            .events
+            .iter()
+            .flat_map(EventDescription::enumerations)
+            .map(|name| (name, None))
+            .collect();
         for _ in 0..enumerations {
             let part = parts.next().ok_or("an enumeration has no description")?;
-            descriptions.enumerations.push(enumeration(part)?);
+            let name = identifier(part.split('\n').next().unwrap_or_default())?;
+            if let Some(place @ None) = used.get_mut(name) {
+                *place = Some(enumeration(part)?);
+            }
         }
         if parts.next().is_some() {
             return Err("it has more descriptions than events");
         }
-        let names: HashMap<&str, ()> =
-            descriptions.enumerations.iter().map(|known| (known.name.as_str(), ())).collect();
-        let fields = descriptions.events.iter().flat_map(|event| &event.fields);
-        for field in fields {
-            if matches!(&field.kind, FieldType::Enumeration(name) if !names.contains_key(name.as_str())) {
-                return Err("a field is of an enumeration that it does not have");
-            }
+        let found: Option<Vec<Enumeration>> = used.into_values().collect();
+        descriptions.enumerations = found.ok_or("a field is of an enumeration that it does not have")?;
+        descriptions.enumerations.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        if descriptions.bytes() > PROGRAM_BYTES_MAX {
+            return Err(TOO_LARGE);
         }
         Ok(descriptions)
     }
@@ -117,22 +153,67 @@ impl Descriptions {
     /// The enumeration of this name.
     #[must_use]
     pub fn enumeration(&self, name: &str) -> Option<&Enumeration> {
-        self.enumerations.iter().find(|known| known.name == name)
+        let place = self.enumerations.binary_search_by(|known| known.name.as_str().cmp(name)).ok()?;
+        self.enumerations.get(place)
+    }
+
+    /// What they take in the metadata of a trace, at most, except for the program's path; and about that in memory.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let bytes_of: HashMap<&str, usize> =
+            self.enumerations.iter().map(|known| (known.name.as_str(), known.bytes())).collect();
+        let labels = |event: &EventDescription| -> usize {
+            event
+                .enumerations()
+                .filter_map(|name| bytes_of.get(name))
+                .fold(0, |sum, more| sum.saturating_add(*more))
+        };
+        let of = |event: &EventDescription| event.bytes().saturating_add(labels(event));
+        self.events.iter().map(of).fold(0, usize::saturating_add)
     }
 }
 
-fn event(text: &str) -> Result<EventDescription, Defect> {
+impl EventDescription {
+    fn enumerations(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().filter_map(|field| match &field.kind {
+            FieldType::Enumeration(name) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
+    /// Without its enumerations. A sequence has its name three times.
+    fn bytes(&self) -> usize {
+        let fields = self.fields.iter().map(|field| FIELD_BYTES + 3 * field.name.len());
+        EVENT_BYTES + self.name.len() + fields.sum::<usize>()
+    }
+}
+
+impl Enumeration {
+    /// Each character may have to be escaped.
+    fn bytes(&self) -> usize {
+        self.labels.iter().map(|(_, label)| LABEL_BYTES + 2 * label.len()).sum()
+    }
+}
+
+/// `None`: nobody wants it.
+fn event(text: &str, index: u32, wanted: &RequestedEvents) -> Result<Option<EventDescription>, Defect> {
     let mut lines = text.strip_suffix('\n').ok_or("a description does not end")?.split('\n');
     let (name, level) = lines.next().and_then(|line| line.split_once(' ')).ok_or("an event has no level")?;
     let (provider, short) = name.split_once(':').ok_or("an event's name has no provider")?;
     identifier(provider)?;
     identifier(short)?;
     let level = level.parse().map_err(|_| "an event's level is not a number")?;
-    let fields = lines.map(field).collect::<Result<Vec<Field>, Defect>>()?;
-    if fields.len() > FIELDS_MAX {
-        return Err("an event has more than 16 fields");
+    if !wanted.matches(name, level) {
+        return Ok(None);
     }
-    Ok(EventDescription { name: name.to_string(), level, fields })
+    let mut fields = Vec::new();
+    for line in lines {
+        if fields.len() == FIELDS_MAX {
+            return Err("an event has more than 16 fields");
+        }
+        fields.push(field(line)?);
+    }
+    Ok(Some(EventDescription { index, name: name.to_string(), level, fields }))
 }
 
 fn field(line: &str) -> Result<Field, Defect> {
@@ -194,10 +275,13 @@ fn enumeration(text: &str) -> Result<Enumeration, Defect> {
         if label.is_empty() || label.len() > NAME_BYTES_MAX || label.contains(char::is_control) {
             return Err("a label has no name that can be shown");
         }
+        if labels.len() == LABELS_MAX {
+            return Err("an enumeration has more than 4096 labels");
+        }
         labels.push((value, label.to_string()));
     }
-    if labels.is_empty() || labels.len() > LABELS_MAX {
-        return Err("an enumeration has no labels, or more than 4096");
+    if labels.is_empty() {
+        return Err("an enumeration has no labels");
     }
     Ok(Enumeration { name, labels })
 }
@@ -238,9 +322,13 @@ mod tests {
 
     const TEXT: &str = "motor:setpoint 6\nu64 axis\nf64 target\nenum mode how\nstr note\narray x8 0x4u raw\nseq u16 list\n\0motor:tick 7\n\0mode\n0 idle\n-7 run fast\n\0";
 
+    fn parse(text: &[u8]) -> Result<Descriptions, Defect> {
+        Descriptions::parse(text, 2, 1, &RequestedEvents::default())
+    }
+
     #[test]
     fn text_written_by_the_macros_is_read() {
-        let all = Descriptions::parse(TEXT.as_bytes(), 2, 1).unwrap();
+        let all = parse(TEXT.as_bytes()).unwrap();
         assert_eq!(all.events[0].fields.len(), 6);
         assert_eq!(
             all.events[0].fields[4].kind,
@@ -253,13 +341,13 @@ mod tests {
     #[test]
     fn every_truncation_and_every_changed_byte_is_refused_or_harmless() {
         for end in 0..TEXT.len() {
-            assert!(Descriptions::parse(&TEXT.as_bytes()[..end], 2, 1).is_err(), "{end}");
+            assert!(parse(&TEXT.as_bytes()[..end]).is_err(), "{end}");
         }
         for place in 0..TEXT.len() {
             for byte in [0, b'\n', b' ', b'"', b';', 0xff] {
                 let mut text = TEXT.as_bytes().to_vec();
                 text[place] = byte;
-                if let Ok(all) = Descriptions::parse(&text, 2, 1) {
+                if let Ok(all) = parse(&text) {
                     let names = all.events.iter().flat_map(|event| &event.fields).map(|field| &field.name);
                     names.for_each(|name| assert!(identifier(name).is_ok()));
                 }
@@ -268,8 +356,38 @@ mod tests {
     }
 
     #[test]
+    fn only_requested_events_and_their_enumerations_are_kept() {
+        let wanted = |pattern: &str, level| RequestedEvents::parse(&[pattern.to_string()], level).unwrap();
+        let parse = |wanted| Descriptions::parse(TEXT.as_bytes(), 2, 1, &wanted).unwrap();
+        let tick = parse(wanted("motor:tick", 7));
+        assert_eq!((tick.events.len(), tick.events[0].index, tick.declared), (1, 1, 2));
+        assert_eq!(tick.enumerations, []);
+        let setpoint = parse(wanted("*", 6));
+        assert_eq!((setpoint.events.len(), setpoint.events[0].index), (1, 0));
+        assert_eq!(setpoint.enumerations.len(), 1);
+        assert_eq!(parse(wanted("pump", 7)).events, []);
+    }
+
+    #[test]
+    fn what_no_trace_can_bear_is_refused_unless_it_is_not_requested() {
+        let fields: String = (0..16).map(|field| format!("u64 field_{field}\n")).collect();
+        let text: String = (0..60_000).map(|event| format!("load:event{event} 6\n{fields}\0")).collect();
+        let all = RequestedEvents::default();
+        assert_eq!(Descriptions::parse(text.as_bytes(), 60_000, 0, &all), Err(TOO_LARGE));
+        let few = RequestedEvents::parse(&["load:event5999?".to_string()], 7).unwrap();
+        let kept = Descriptions::parse(text.as_bytes(), 60_000, 0, &few).unwrap();
+        assert_eq!((kept.events.len(), kept.events[0].index), (10, 59_990));
+        // Small as text, large where each field has its labels.
+        let labels: String = (0..4096).map(|label| format!("{label} label\n")).collect();
+        let uses: String = (0..16).map(|field| format!("enum e f{field}\n")).collect();
+        let text: String = (0..100).map(|event| format!("load:event{event} 6\n{uses}\0")).collect();
+        let text = format!("{text}e\n{labels}\0");
+        assert_eq!(Descriptions::parse(text.as_bytes(), 100, 1, &all), Err(TOO_LARGE));
+    }
+
+    #[test]
     fn a_payload_ends_where_its_fields_do() {
-        let all = Descriptions::parse(TEXT.as_bytes(), 2, 1).unwrap();
+        let all = parse(TEXT.as_bytes()).unwrap();
         let mut payload = vec![1; 20];
         payload.extend_from_slice(b"hello\0");
         payload.extend_from_slice(&[9; 4]);

@@ -9,7 +9,7 @@
 //!
 //! `containers` (their `/dev/shm`) → `directory` (files) → `provider` (descriptions, enabling) and `ring` (records) → `programs`
 //! (all of them, as they come and go) under a `session` (the requested events, chosen by `patterns`). `description` reads the
-//! text of a provider, `walk` finds the complete records of a ring, `records` decodes them once they have been taken, and
+//! text of a provider, `shelf` keeps each once and in limits, `walk` finds the complete records of a ring, `records` decodes them once they have been taken, and
 //! `clock` relates the programs' counter to CLOCK_MONOTONIC.
 
 #![deny(
@@ -29,6 +29,7 @@ mod provider;
 pub mod records;
 mod ring;
 pub mod session;
+mod shelf;
 mod walk;
 
 pub use provider::ProviderInfo;

@@ -8,7 +8,7 @@ use crate::Error;
 use serde::{Deserialize, Serialize};
 
 /// The events to be recorded.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestedEvents {
     /// Patterns without `!`; `PROVIDER` alone is `PROVIDER:*`.
     include: Vec<String>,
@@ -17,13 +17,20 @@ pub struct RequestedEvents {
     pub level: u32,
 }
 
+impl Default for RequestedEvents {
+    /// All events of all levels.
+    fn default() -> RequestedEvents {
+        RequestedEvents { include: vec!["*".to_string()], exclude: Vec::new(), level: u32::MAX }
+    }
+}
+
 impl RequestedEvents {
     /// Reads patterns: `PROVIDER:EVENT` with `*` and `?`, `PROVIDER`, and `!PATTERN` to exclude.
     ///
     /// # Errors
     /// When one cannot match anything.
     pub fn parse(patterns: &[String], level: u32) -> Result<RequestedEvents, Error> {
-        let mut wanted = RequestedEvents { level, ..RequestedEvents::default() };
+        let mut wanted = RequestedEvents { include: Vec::new(), exclude: Vec::new(), level };
         for pattern in patterns {
             let (list, text) = match pattern.strip_prefix('!') {
                 Some(rest) => (&mut wanted.exclude, rest),

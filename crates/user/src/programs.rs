@@ -15,6 +15,7 @@ use crate::memory::MAPPINGS_MAX;
 use crate::provider::ProviderInfo;
 use crate::ring::RingInfo;
 use crate::session::{ServedDirectory, Settings, SharedSession};
+use crate::shelf::Shelf;
 use process::Process;
 pub use process::{OutsideLosses, ProcessReport, RingReport};
 use rtscope_event::exact;
@@ -117,6 +118,7 @@ pub struct Programs {
     polled: Option<Instant>,
     scanned: Option<Instant>,
     rings: u32,
+    shelf: Shelf,
     /// Users whose programs another process records, and that process.
     pub busy: Vec<(u32, u32)>,
     /// Directories that cannot be used, and why.
@@ -146,6 +148,7 @@ impl Programs {
             polled: None,
             scanned: None,
             rings: 0,
+            shelf: Shelf::default(),
             busy: Vec::new(),
             refused: Vec::new(),
         }
@@ -157,6 +160,7 @@ impl Programs {
     /// When another process records the programs of this process's user, or the system refuses.
     pub fn recording(base: &Path, settings: Settings) -> Result<Programs, Error> {
         let mut programs = Programs::watching(base);
+        programs.shelf = Shelf::new(settings.events.clone());
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
         let time =
             now.map_or(1, |now| now.tv_sec().unsigned_abs() * 1_000_000_000 + now.tv_nsec().unsigned_abs());
@@ -220,9 +224,9 @@ impl Programs {
         let recording = self.session.is_some();
         for user in &mut self.users {
             if recording {
-                user.find(self.session.as_ref(), &self.census, sink, &mut self.rings)?;
+                user.find(self.session.as_ref(), &self.census, sink, &mut self.rings, &mut self.shelf)?;
             } else {
-                user.find_all(&self.census, sink, &mut self.rings)?;
+                user.find_all(&self.census, sink, &mut self.rings, &mut self.shelf)?;
             }
         }
         if due {
@@ -387,7 +391,7 @@ impl Programs {
         }
         let mut result = Ok(());
         for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
-            let found = user.find_all(&self.census, sink, &mut self.rings);
+            let found = user.find_all(&self.census, sink, &mut self.rings, &mut self.shelf);
             user.processes.values_mut().for_each(Process::disable);
             result = result.and(found);
         }

@@ -5,10 +5,11 @@ use crate::description::Descriptions;
 use crate::directory::{FileKind, FileName, UserDirectory};
 use crate::memory::Mapping;
 use crate::patterns::RequestedEvents;
+use crate::shelf::{Owner, Shelf};
 use rtscope_abi::program as abi;
-use rtscope_event::exact;
 use serde::{Deserialize, Serialize};
 use std::mem::offset_of;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// A provider's description of itself.
@@ -32,8 +33,40 @@ pub struct ProviderInfo {
     pub clock: u32,
     /// The id of its first event; the others follow.
     pub first_id: u32,
-    /// Its events.
-    pub descriptions: Descriptions,
+    /// Its requested events. Programs with the same ones share them.
+    pub descriptions: Arc<Descriptions>,
+}
+
+impl ProviderInfo {
+    /// The build id, or else the path: tells apart event classes of the same name.
+    #[must_use]
+    pub fn origin(&self) -> String {
+        if self.build_id.is_empty() {
+            format!("file:{}", self.object)
+        } else {
+            format!("build-id:{}", self.build_id)
+        }
+    }
+}
+
+/// Why a provider cannot be used.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) why: String,
+    /// The name of its process, as far as it is known.
+    pub(crate) comm: String,
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Refusal {
+        Refusal { why, comm: String::new() }
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(why: &str) -> Refusal {
+        Refusal::from(why.to_string())
+    }
 }
 
 /// The file.
@@ -41,6 +74,8 @@ pub struct ProviderInfo {
 pub(crate) struct Provider {
     mapping: Mapping,
     pub(crate) info: ProviderInfo,
+    /// What its descriptions take in a trace.
+    pub(crate) described_bytes: usize,
     pub(crate) pid_namespace: u64,
     /// Its seccomp mode when it started.
     pub(crate) seccomp: u32,
@@ -70,8 +105,13 @@ pub struct ProcessCounters {
 
 impl Provider {
     /// Reads a provider. `Ok(None)`: it is not complete yet. `Err`: what is wrong with it.
-    pub(crate) fn open(directory: &UserDirectory, name: FileName) -> Result<Option<Provider>, String> {
-        let FileKind::Provider(number) = name.kind else { return Err("it is not a provider".to_string()) };
+    pub(crate) fn open(
+        directory: &UserDirectory,
+        name: FileName,
+        shelf: &mut Shelf,
+        owner: Owner,
+    ) -> Result<Option<Provider>, Refusal> {
+        let FileKind::Provider(number) = name.kind else { return Err("it is not a provider".into()) };
         let (file, bytes) = directory.open_file(name).map_err(|error| error.to_string())?;
         let header = u64::from(abi::RTU_PROVIDER_BYTES_1);
         if bytes < header {
@@ -79,7 +119,7 @@ impl Provider {
             return Ok(None);
         }
         if bytes > header + u64::from(abi::RTU_TEXT_BYTES_MAX) * 2 {
-            return Err("its descriptions are too large".to_string());
+            return Err("its descriptions are too large".into());
         }
         let length = usize::try_from(bytes).map_err(|error| error.to_string())?;
         let mapping = Mapping::new(&file, length).map_err(|error| error.to_string())?;
@@ -89,16 +129,20 @@ impl Provider {
         }
         let mut copy = vec![0; length];
         mapping.copy(0, &mut copy);
-        let info = read(&copy, name, number, directory.uid)?;
+        let comm = text_at(&copy, offset_of!(abi::rtu_provider, comm), 16);
+        let info = read(&copy, name, number, directory.uid, &shelf.wanted)
+            .and_then(|info| shelf.keep(owner, info).map_err(str::to_string))
+            .map_err(|why| Refusal { why, comm })?;
         let half = |offset: usize| u32_at(&copy, offset);
         let enabled_offset = half(offset_of!(abi::rtu_provider, enabled_offset)) as usize;
         let pid_namespace = u64_at(&copy, offset_of!(abi::rtu_provider, pid_namespace));
         let seccomp = half(offset_of!(abi::rtu_provider, seccomp));
         if mapping.is_cut() {
-            return Err("its file was truncated".to_string());
+            return Err("its file was truncated".into());
         }
         Ok(Some(Provider {
             mapping,
+            described_bytes: info.descriptions.bytes(),
             info,
             pid_namespace,
             seccomp,
@@ -108,17 +152,22 @@ impl Provider {
     }
 
     fn events(&self) -> u32 {
-        exact::count(self.info.descriptions.events.len())
+        self.info.descriptions.declared
     }
 
     /// Enables the events that a session requests (`None`: no event).
     pub(crate) fn enable(&self, session: u64, wanted: Option<&RequestedEvents>) {
         self.enabled_by.set(session);
-        for (index, event) in self.info.descriptions.events.iter().enumerate() {
-            let on = wanted.is_some_and(|wanted| wanted.matches(&event.name, event.level));
+        let mut kept = self.info.descriptions.events.iter().peekable();
+        for index in 0..self.events() {
+            // One that was not kept matches nothing, but an earlier collector may have enabled it.
+            let event = kept.next_if(|event| event.index == index);
+            let on =
+                event.zip(wanted).is_some_and(|(event, wanted)| wanted.matches(&event.name, event.level));
+            let place = self.enabled_offset + index as usize * 4;
             // ORDER: release; pairs with the acquire fence in rtscope__reserve_slowly(): a thread that finds its event enabled also
             // finds what set_session() wrote before.
-            self.mapping.half(self.enabled_offset + index * 4).store(u32::from(on), Ordering::Release);
+            self.mapping.half(place).store(u32::from(on), Ordering::Release);
         }
     }
 
@@ -240,7 +289,14 @@ pub(crate) fn text_at(bytes: &[u8], offset: usize, length: usize) -> String {
     String::from_utf8_lossy(&field[..end]).replace(char::is_control, "?")
 }
 
-fn read(copy: &[u8], name: FileName, number: u32, uid: u32) -> Result<ProviderInfo, String> {
+/// Reads a copy of the file.
+pub(crate) fn read(
+    copy: &[u8],
+    name: FileName,
+    number: u32,
+    uid: u32,
+    wanted: &RequestedEvents,
+) -> Result<ProviderInfo, String> {
     let half = |offset: usize| u32_at(copy, offset);
     let word = |offset: usize| u64_at(copy, offset);
     if word(offset_of!(abi::rtu_provider, magic)) != abi::RTU_PROVIDER_MAGIC {
@@ -277,7 +333,7 @@ fn read(copy: &[u8], name: FileName, number: u32, uid: u32) -> Result<ProviderIn
     let end = begin.checked_add(half(offset_of!(abi::rtu_provider, text_bytes)) as usize);
     let text = end.and_then(|end| copy.get(begin..end)).ok_or("its parts lie outside of it")?;
     let enumerations = half(offset_of!(abi::rtu_provider, enumerations));
-    let descriptions = Descriptions::parse(text, events, enumerations)?;
+    let descriptions = Descriptions::parse(text, events, enumerations, wanted)?;
     let id_bytes = half(offset_of!(abi::rtu_provider, build_id_bytes)).min(20) as usize;
     let id = offset_of!(abi::rtu_provider, build_id);
     let build_id = copy[id..id + id_bytes].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -291,6 +347,6 @@ fn read(copy: &[u8], name: FileName, number: u32, uid: u32) -> Result<ProviderIn
         build_id,
         clock,
         first_id,
-        descriptions,
+        descriptions: Arc::new(descriptions),
     })
 }

@@ -13,6 +13,7 @@ use rtscope_view::clean;
 use serde_json::{Value, json};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 /// This many events of a program are shown with their fields without being asked.
 const FEW: usize = 10;
@@ -27,7 +28,7 @@ pub fn run(options: &ListOptions) -> Result<(), Failure> {
     programs.refused.iter().for_each(|why| output::note(&format!("rtscope: {}", clean(why))));
     let mut reports = programs.reports();
     for provider in reports.iter_mut().flat_map(|report| &mut report.providers) {
-        provider.descriptions.events.retain(|event| wanted.matches(&event.name, event.level));
+        Arc::make_mut(&mut provider.descriptions).events.retain(|event| wanted.matches(&event.name, event.level));
     }
     reports.retain(|report| {
         let has_event = report.providers.iter().any(|provider| !provider.descriptions.events.is_empty());

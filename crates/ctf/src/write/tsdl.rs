@@ -2,6 +2,7 @@
 //! Types of fields in the metadata's language, and the aliases that they use.
 
 use crate::layout::Type;
+use std::collections::HashSet;
 use std::fmt::Write;
 
 /// Declarations of all aliases below; they come first in the metadata.
@@ -60,17 +61,75 @@ pub(super) enum Shape {
     Text,
 }
 
-/// Prints a field of a tracepoint.
-pub(super) fn field(text: &mut String, name: &str, shape: Shape) {
+/// Printed names of a struct's field.
+#[derive(Debug)]
+pub(super) struct FieldName {
+    pub(super) own: String,
+    /// Of the field with the length, if it is a sequence.
+    pub(super) length: String,
+}
+
+/// The printed names of a struct so far.
+///
+/// babeltrace2 2.0.4 aborts on a struct with two fields of one name. A program may have given two fields one name, and may have a
+/// field with the name that the length of a sequence gets. A name also counts as that of another when it is the other's without an
+/// underscore: babeltrace2 compares a new name with those that it has stripped.
+#[derive(Default)]
+struct Names(HashSet<String>);
+
+impl Names {
+    fn add(&mut self, name: &str) -> bool {
+        let is_new = !self.0.contains(name)
+            && !self.0.contains(&format!("_{name}"))
+            && !name.strip_prefix('_').is_some_and(|stripped| self.0.contains(stripped));
+        is_new && self.0.insert(name.to_string())
+    }
+
+    /// This name, or with a number behind it.
+    fn unique(&mut self, name: String) -> String {
+        let mut others = (2_u32..).map(|number| format!("{name}_{number}"));
+        others.find(|name| self.add(name)).unwrap_or(name)
+    }
+}
+
+/// Names for fields of these names, of which some are sequences. Each has one leading underscore, which readers strip.
+pub(super) fn names<'n>(fields: impl Iterator<Item = (&'n str, bool)> + Clone) -> Vec<FieldName> {
+    let mut names = Names::default();
+    // Programs' names first, since nobody knows those of lengths.
+    let printed = fields.clone().map(|(name, _)| format!("_{name}"));
+    let own: Vec<(bool, String)> = printed.map(|name| (names.add(&name), name)).collect();
+    let own: Vec<String> =
+        own.into_iter().map(|(is_new, name)| if is_new { name } else { names.unique(name) }).collect();
+    let lengths = fields.map(|(name, is_sequence)| {
+        let name = format!("__{name}_length");
+        match is_sequence {
+            false => String::new(),
+            true if names.add(&name) => name,
+            true => names.unique(name),
+        }
+    });
+    let lengths: Vec<String> = lengths.collect();
+    own.into_iter().zip(lengths).map(|(own, length)| FieldName { own, length }).collect()
+}
+
+/// Prints the fields of a tracepoint.
+pub(super) fn fields(text: &mut String, fields: &[(String, Shape)]) {
+    let is_sequence = |shape: &Shape| matches!(shape, Shape::Sequence(_));
+    let names = names(fields.iter().map(|(name, shape)| (name.as_str(), is_sequence(shape))));
+    fields.iter().zip(&names).for_each(|((_, shape), name)| field(text, name, *shape));
+}
+
+/// Prints a field.
+pub(super) fn field(text: &mut String, FieldName { own: name, length }: &FieldName, shape: Shape) {
     // Writing to a String cannot fail, here and below.
     let _ = match shape {
-        Shape::One(integer) => writeln!(text, "\t\t{} _{name};", integer.alias()),
-        Shape::Array(integer, len) => writeln!(text, "\t\t{} _{name}[{len}];", integer.alias()),
+        Shape::One(integer) => writeln!(text, "\t\t{} {name};", integer.alias()),
+        Shape::Array(integer, len) => writeln!(text, "\t\t{} {name}[{len}];", integer.alias()),
         Shape::Sequence(integer) => {
             let alias = integer.alias();
-            writeln!(text, "\t\tuint32_t __{name}_length;\n\t\t{alias} _{name}[ __{name}_length ];")
+            writeln!(text, "\t\tuint32_t {length};\n\t\t{alias} {name}[ {length} ];")
         }
-        Shape::Text => writeln!(text, "\t\tstring _{name};"),
+        Shape::Text => writeln!(text, "\t\tstring {name};"),
     };
 }
 
@@ -109,6 +168,27 @@ pub(super) fn quoted(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_field_has_its_own_name() {
+        let given = [
+            ("a", true),
+            ("_b_length", false),
+            ("a", false),
+            ("a_3", false),
+            ("a", true),
+            ("b", true),
+            ("_a", false),
+            ("a_length", false),
+            ("c", true),
+        ];
+        let names: Vec<FieldName> = names(given.into_iter());
+        let own: Vec<&str> = names.iter().map(|name| name.own.as_str()).collect();
+        assert_eq!(own, ["_a", "__b_length", "_a_2", "_a_3", "_a_4", "_b", "__a_5", "_a_length", "_c"]);
+        let lengths: Vec<&str> =
+            names.iter().map(|name| name.length.as_str()).filter(|name| !name.is_empty()).collect();
+        assert_eq!(lengths, ["__a_length_2", "__a_length_3", "__b_length_2", "__c_length"]);
+    }
 
     #[test]
     fn a_hostile_host_name_stays_inside_its_quotes() {

@@ -8,7 +8,7 @@
 use super::classes::Header;
 use super::metadata;
 use super::packet::{self, EventSource, PacketTotals, PacketWriter};
-use super::tsdl::{self, Integer, quoted};
+use super::tsdl::{self, FieldName, Integer, Shape, quoted};
 use crate::private_env;
 use crate::{Error, Evidence, StagedDir, TraceInfo};
 use rtscope_event::MonotonicNs;
@@ -19,6 +19,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Labels of the enumerations of a class, by the enumeration's name.
 type Labels = BTreeMap<String, Vec<(i32, String)>>;
@@ -31,7 +32,7 @@ pub struct UserClass {
     /// Labels of the values of its enumerations.
     pub labels: Labels,
     /// Distinguishes classes of one name: the program's build id, or its path.
-    pub origin: String,
+    pub origin: Arc<str>,
 }
 
 /// The context fields of each event.
@@ -190,46 +191,56 @@ typealias floating_point { exp_dig = 11; mant_dig = 53; byte_order = le; align =
 
 ";
 
+/// LTTng's last one (debug). babeltrace2 warns of higher ones.
+const LEVEL_MAX: u32 = 14;
+
 fn describe(id: usize, stream: u32, class: &UserClass, text: &mut String) {
     let name = quoted(&class.event.name);
     let _ = write!(
         text,
         "event {{\n\tname = {name};\n\tid = {id};\n\tstream_id = {stream};\n\tloglevel = {};\n",
-        class.event.level
+        class.event.level.min(LEVEL_MAX)
     );
     if !class.origin.is_empty() {
         let _ = writeln!(text, "\tmodel.emf.uri = {};", quoted(&class.origin));
     }
     text.push_str("\tfields := struct {\n");
-    class.event.fields.iter().for_each(|field| describe_field(field, &class.labels, text));
+    let is_sequence = |field: &Field| matches!(field.kind, FieldType::Sequence(_));
+    let fields = &class.event.fields;
+    let names = tsdl::names(fields.iter().map(|field| (field.name.as_str(), is_sequence(field))));
+    for (field, name) in fields.iter().zip(&names) {
+        describe_field(&field.kind, name, &class.labels, text);
+    }
     text.push_str("\t};\n};\n\n");
 }
 
-fn describe_field(Field { name, kind }: &Field, labels: &Labels, text: &mut String) {
+fn describe_field(kind: &FieldType, name: &FieldName, labels: &Labels, text: &mut String) {
     let integer = |integer: &rtscope_user::description::Integer| {
         // The description was checked: sizes are 1, 2, 4 or 8.
         Integer::of(integer.bytes, integer.signed, integer.hex).unwrap_or(Integer::Unsigned(integer.bytes))
     };
-    let _ = match kind {
-        FieldType::Integer(element) => return tsdl::field(text, name, tsdl::Shape::One(integer(element))),
-        FieldType::Array(element, count) => {
-            return tsdl::field(text, name, tsdl::Shape::Array(integer(element), *count));
-        }
-        FieldType::Sequence(element) => {
-            return tsdl::field(text, name, tsdl::Shape::Sequence(integer(element)));
-        }
-        FieldType::Text => return tsdl::field(text, name, tsdl::Shape::Text),
+    let shape = match kind {
+        FieldType::Integer(element) => Shape::One(integer(element)),
+        FieldType::Array(element, count) => Shape::Array(integer(element), *count),
+        FieldType::Sequence(element) => Shape::Sequence(integer(element)),
+        FieldType::Text => Shape::Text,
         FieldType::Bool => {
-            writeln!(text, "\t\tenum : uint8_t {{ \"false\" = 0, \"true\" = 1 }} _{name};")
+            let _ = writeln!(text, "\t\tenum : uint8_t {{ \"false\" = 0, \"true\" = 1 }} {};", name.own);
+            return;
         }
-        FieldType::Float(bytes) => writeln!(text, "\t\tf{}_t _{name};", u32::from(*bytes) * 8),
+        FieldType::Float(bytes) => {
+            let _ = writeln!(text, "\t\tf{}_t {};", u32::from(*bytes) * 8, name.own);
+            return;
+        }
         FieldType::Enumeration(enumeration) => {
             let known = labels.get(enumeration).map(Vec::as_slice).unwrap_or_default();
             let all: Vec<String> =
                 known.iter().map(|(value, label)| format!("{} = {value}", quoted(label))).collect();
-            writeln!(text, "\t\tenum : int32_t {{ {} }} _{name};", all.join(", "))
+            let _ = writeln!(text, "\t\tenum : int32_t {{ {} }} {};", all.join(", "), name.own);
+            return;
         }
     };
+    tsdl::field(text, name, shape);
 }
 
 /// Writes a stream.

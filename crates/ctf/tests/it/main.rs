@@ -5,6 +5,7 @@
 
 mod atomic;
 mod babeltrace2;
+mod descriptions;
 mod fuzz;
 mod hostile;
 mod round_trip;

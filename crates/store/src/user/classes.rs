@@ -5,20 +5,20 @@
 use rtscope_abi::program as abi;
 use rtscope_ctf::UserClass;
 use rtscope_event::exact;
-use rtscope_user::description::{EventDescription, Field, FieldType, payload_bytes};
+use rtscope_user::description::{Descriptions, EventDescription, Field, FieldType, payload_bytes};
 use rtscope_user::{ProviderInfo, RingInfo};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
-/// More are not genuine; each takes memory during the whole recording. Events of further classes are unreadable.
-const CLASSES_MAX: usize = 1 << 17;
-
-/// An event id of a process: its class, and the fields of its payload.
+/// An event of a provider.
 #[derive(Clone, Debug)]
 pub(super) struct KnownEvent {
     pub(super) class: u32,
+    /// Its number in its provider.
+    index: u32,
     fields: Vec<Field>,
     /// The size of all payloads; `None`: the size depends on the content.
-    fixed_bytes: Option<usize>,
+    pub(super) fixed_bytes: Option<usize>,
 }
 
 impl KnownEvent {
@@ -29,14 +29,130 @@ impl KnownEvent {
             None => payload_bytes(&self.fields, payload),
         }
     }
+
+    fn plain(&self) -> FixedSizeEvent {
+        let bytes = self.fixed_bytes.and_then(|bytes| u32::try_from(bytes).ok());
+        bytes.map_or(FixedSizeEvent::NOT, |bytes| FixedSizeEvent { class: self.class, bytes })
+    }
 }
 
-/// All events of a process, by id.
+/// The events of a provider, in the order of their ids.
+type ProviderClasses = Arc<[KnownEvent]>;
+
+/// Ids of a process that one provider has.
+#[derive(Clone, Debug)]
+struct IdRange {
+    /// The id after the last.
+    end: u32,
+    /// The id of the provider's event 0.
+    first: u32,
+    events: ProviderClasses,
+}
+
+impl IdRange {
+    fn event(&self, id: u32) -> Option<&KnownEvent> {
+        let index = id - self.first;
+        // Usually all events of a provider are recorded.
+        let at_its_index = self.events.get(index as usize).filter(|event| event.index == index);
+        at_its_index.or_else(|| {
+            let place = self.events.binary_search_by_key(&index, |event| event.index).ok()?;
+            self.events.get(place)
+        })
+    }
+}
+
+/// All events of a process, by id. What it takes depends on what its providers describe, not on the ids that they claim.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProcessClasses {
-    pub(super) all: Vec<Option<KnownEvent>>,
-    /// The same for events whose payloads have one size.
-    pub(super) plain: Vec<FixedSizeEvent>,
+    /// By the first id of each. They do not overlap.
+    ranges: BTreeMap<u32, IdRange>,
+}
+
+impl ProcessClasses {
+    /// Gives these ids to a provider. Earlier providers, which had some of them, lose those.
+    fn add(&mut self, first: u32, declared: u32, events: &ProviderClasses) {
+        let end = first + declared;
+        let overlapping = self.ranges.range(..end).filter(|(_, range)| range.end > first);
+        let overlapping: Vec<u32> = overlapping.map(|(begin, _)| *begin).collect();
+        for begin in overlapping {
+            let Some(range) = self.ranges.remove(&begin) else { continue };
+            if begin < first {
+                self.ranges.insert(begin, IdRange { end: first, ..range.clone() });
+            }
+            if range.end > end {
+                self.ranges.insert(end, range);
+            }
+        }
+        if declared > 0 {
+            self.ranges.insert(first, IdRange { end, first, events: Arc::clone(events) });
+        }
+    }
+
+    fn range(&self, id: u32) -> Option<(u32, &IdRange)> {
+        let (begin, range) = self.ranges.range(..=id).next_back()?;
+        (id < range.end).then_some((*begin, range))
+    }
+
+    /// The event of an id.
+    pub(super) fn event(&self, id: u32) -> Option<&KnownEvent> {
+        self.range(id)?.1.event(id)
+    }
+
+    /// For looking up many ids, most of which are of the same provider.
+    pub(super) fn lookup(&self) -> EventLookup<'_> {
+        EventLookup { process: Some(self), last: None }
+    }
+
+    /// The events whose payloads have one size.
+    pub(super) fn plain(&self) -> PlainEvents {
+        let of_range = |(begin, range): (&u32, &IdRange)| {
+            let (begin, end, first) = (*begin, range.end, range.first);
+            let events = range.events.iter().map(move |event| (first + event.index, event.plain()));
+            events.filter(move |(id, _)| (begin..end).contains(id)).collect::<Vec<_>>()
+        };
+        let all: Vec<(u32, FixedSizeEvent)> = self.ranges.iter().flat_map(of_range).collect();
+        let first = all.first().map_or(0, |(id, _)| *id);
+        let length = all.last().map_or(0, |(id, _)| (*id - first) as usize + 1);
+        let mut events = vec![FixedSizeEvent::NOT; length];
+        for (id, event) in all {
+            if let Some(place) = events.get_mut((id - first) as usize) {
+                *place = event;
+            }
+        }
+        PlainEvents { first, events }
+    }
+}
+
+/// Looks up events of a process. The default has none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct EventLookup<'a> {
+    process: Option<&'a ProcessClasses>,
+    /// The provider of the last id, and its first id.
+    last: Option<(u32, &'a IdRange)>,
+}
+
+impl<'a> EventLookup<'a> {
+    #[inline]
+    pub(super) fn event(&mut self, id: u32) -> Option<&'a KnownEvent> {
+        if !self.last.is_some_and(|(begin, range)| (begin..range.end).contains(&id)) {
+            self.last = self.process?.range(id);
+        }
+        self.last?.1.event(id)
+    }
+}
+
+/// Events whose payloads have one size, by id: for the few rings that are read while they are written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PlainEvents {
+    first: u32,
+    events: Vec<FixedSizeEvent>,
+}
+
+impl PlainEvents {
+    #[inline(always)]
+    pub(super) fn get(&self, id: u32) -> Option<FixedSizeEvent> {
+        self.events.get(id.wrapping_sub(self.first) as usize).copied()
+    }
 }
 
 /// An event id whose payloads have one size. Small, since it is read for each event.
@@ -54,42 +170,54 @@ impl FixedSizeEvent {
 /// Labels of enumerations, by their names.
 type Labels = BTreeMap<String, Vec<(i32, String)>>;
 
-/// All classes.
+/// All classes. There are only as many as the collector keeps descriptions of, which it limits for each user.
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     pub(super) all: Vec<UserClass>,
-    numbers: HashMap<(EventDescription, Labels), u32>,
+    numbers: HashMap<UserClass, u32>,
     /// By user, process and its birth.
     known: HashMap<(u32, u32, u64), ProcessClasses>,
+    /// The same descriptions, by their place in memory and their origin, are read once. They are held: no others are ever in that place.
+    read: HashMap<(usize, String), (Arc<Descriptions>, ProviderClasses)>,
 }
 
 impl Classes {
     /// Adds the classes of a provider.
     pub(super) fn add(&mut self, provider: &ProviderInfo) {
-        let of_process = self.known.entry((provider.uid, provider.pid, provider.birth_ns)).or_default();
-        let first = provider.first_id as usize;
-        let end = first + provider.descriptions.events.len();
-        if end > abi::RTU_EVENTS_MAX as usize || self.all.len() >= CLASSES_MAX {
+        let declared = provider.descriptions.declared;
+        if u64::from(provider.first_id) + u64::from(declared) > u64::from(abi::RTU_EVENTS_MAX) {
             return;
         }
-        let length = of_process.all.len().max(end);
-        of_process.all.resize(length, None);
-        of_process.plain.resize(length, FixedSizeEvent::NOT);
-        for (event, id) in provider.descriptions.events.iter().zip(first..) {
-            let class = class_of(provider, event);
-            let same = (class.event.clone(), class.labels.clone());
-            let classes = &mut self.all;
-            let number = *self.numbers.entry(same).or_insert_with(|| {
-                classes.push(class);
-                exact::count(classes.len()) - 1
-            });
-            let fields = event.fields.clone();
-            let known = KnownEvent { class: number, fixed_bytes: fixed_bytes(&fields), fields };
-            let bytes = known.fixed_bytes.and_then(|bytes| u32::try_from(bytes).ok());
-            of_process.plain[id] =
-                bytes.map_or(FixedSizeEvent::NOT, |bytes| FixedSizeEvent { class: number, bytes });
-            of_process.all[id] = Some(known);
+        let events = self.read(provider);
+        let of_process = self.known.entry((provider.uid, provider.pid, provider.birth_ns)).or_default();
+        of_process.add(provider.first_id, declared, &events);
+    }
+
+    fn read(&mut self, provider: &ProviderInfo) -> ProviderClasses {
+        let key = (Arc::as_ptr(&provider.descriptions) as usize, provider.origin());
+        if let Some((_, events)) = self.read.get(&key) {
+            return Arc::clone(events);
         }
+        let origin: Arc<str> = key.1.as_str().into();
+        let events =
+            provider.descriptions.events.iter().filter(|event| event.index < provider.descriptions.declared);
+        let events = events.map(|event| {
+            let class = class_of(provider, event, &origin);
+            let number = match self.numbers.get(&class) {
+                Some(number) => *number,
+                None => {
+                    let number = exact::count(self.all.len());
+                    self.all.push(class.clone());
+                    self.numbers.insert(class, number);
+                    number
+                }
+            };
+            let fields = event.fields.clone();
+            KnownEvent { class: number, index: event.index, fixed_bytes: fixed_bytes(&fields), fields }
+        });
+        let events: ProviderClasses = events.collect();
+        self.read.insert(key, (Arc::clone(&provider.descriptions), Arc::clone(&events)));
+        events
     }
 
     /// Number of processes that have described events.
@@ -110,20 +238,15 @@ impl Classes {
     }
 }
 
-fn class_of(provider: &ProviderInfo, event: &EventDescription) -> UserClass {
-    let mut labels = BTreeMap::new();
+fn class_of(provider: &ProviderInfo, event: &EventDescription, origin: &Arc<str>) -> UserClass {
+    let mut labels = Labels::new();
     for field in &event.fields {
         if let FieldType::Enumeration(name) = &field.kind {
             let known = provider.descriptions.enumeration(name);
             labels.insert(name.clone(), known.map(|known| known.labels.clone()).unwrap_or_default());
         }
     }
-    let origin = if provider.build_id.is_empty() {
-        format!("file:{}", provider.object)
-    } else {
-        format!("build-id:{}", provider.build_id)
-    };
-    UserClass { event: event.clone(), labels, origin }
+    UserClass { event: EventDescription { index: 0, ..event.clone() }, labels, origin: Arc::clone(origin) }
 }
 
 fn fixed_bytes(fields: &[Field]) -> Option<usize> {

@@ -4,7 +4,7 @@
 //! Rings are divided among a fixed number of streams; within a stream they are merged by time. Streams are independent, so all
 //! cores work. Each record is checked against its event's description before it becomes an event: the bytes are a program's.
 
-use super::classes::{Classes, FixedSizeEvent, KnownEvent};
+use super::classes::{Classes, EventLookup, ProcessClasses};
 use super::live;
 use super::spool::{ChunkPlace, UserSpool};
 use crate::Error;
@@ -378,8 +378,7 @@ impl<'a> Merge<'a> {
 struct RingReader<'a> {
     ring: usize,
     info: &'a RingInfo,
-    known: &'a [Option<KnownEvent>],
-    plain: &'a [FixedSizeEvent],
+    known: EventLookup<'a>,
     decoder: Decoder,
     clock: Conversion,
     is_monotonic: bool,
@@ -404,12 +403,10 @@ struct RingReader<'a> {
 impl<'a> RingReader<'a> {
     fn new(all: &'a Conversions<'_>, ring: usize, chunks: Vec<ChunkPlace>) -> RingReader<'a> {
         let info = &all.spool.rings[ring];
-        let known = all.classes.of(info);
         RingReader {
             ring,
             info,
-            known: known.map(|known| known.all.as_slice()).unwrap_or_default(),
-            plain: known.map(|known| known.plain.as_slice()).unwrap_or_default(),
+            known: all.classes.of(info).map(ProcessClasses::lookup).unwrap_or_default(),
             decoder: Decoder::new(info.layout, info.sync),
             clock: all.clock.clone(),
             is_monotonic: info.clock == abi::RTU_CLOCK_MONOTONIC,
@@ -449,7 +446,7 @@ impl<'a> RingReader<'a> {
                 Some(Record::Lost(lost)) => self.lost = self.lost.max(lost),
                 Some(Record::Garbage(_)) => self.garbage += 1,
                 Some(Record::Event { id, counter, cpu, payload }) => {
-                    let event = self.known.get(id as usize).and_then(Option::as_ref);
+                    let event = self.known.event(id);
                     let used = event.and_then(|event| event.payload_bytes(payload));
                     let (Some(event), Some(used)) = (event, used) else {
                         self.garbage += 1;
@@ -474,17 +471,21 @@ impl<'a> RingReader<'a> {
     /// event.
     fn go_on(&mut self, until: u64, context: &[u8], out: &mut UserStreamWriter) -> io::Result<()> {
         let (Some(sync), false) = (self.decoder.sync(), self.lost > self.lost_written) else { return Ok(()) };
-        let (layout, is_monotonic) = (self.info.layout, self.is_monotonic);
+        let (layout, is_monotonic, mut known) = (self.info.layout, self.is_monotonic, self.known);
         let mut rest = &self.bytes[self.at..];
         let mut position = self.position;
         while let Some(word) = rest.first_chunk::<8>() {
             let Header::Complete { id, end, low } = layout.header(position, u64::from_le_bytes(*word)) else {
                 break;
             };
-            let Some(FixedSizeEvent { class, bytes }) = self.plain.get(id as usize).copied() else { break };
+            let Some((class, bytes)) =
+                known.event(id).and_then(|event| Some((event.class, event.fixed_bytes?)))
+            else {
+                break;
+            };
             let length = index(end - position);
             let Some(words) = rest.get(8..length) else { break };
-            if bytes as usize > words.len() {
+            if bytes > words.len() {
                 break;
             }
             let counter = sync.complete(low);
@@ -494,12 +495,12 @@ impl<'a> RingReader<'a> {
             }
             let words =
                 words.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
-            out.event_of_words(class, MonotonicNs(time), context, words, bytes as usize)?;
+            out.event_of_words(class, MonotonicNs(time), context, words, bytes)?;
             position = end;
             rest = &rest[length..];
         }
         self.at = self.bytes.len() - rest.len();
-        self.position = position;
+        (self.position, self.known) = (position, known);
         Ok(())
     }
 

@@ -6,13 +6,13 @@
 //! rest that is cut off. Only events before the newest pair of the clock are taken, so times lie between two pairs, as in a
 //! conversion after the recording.
 
-use super::classes::{Classes, FixedSizeEvent, KnownEvent, ProcessClasses};
+use super::classes::{Classes, FixedSizeEvent, PlainEvents, ProcessClasses};
 use crate::Error;
 use nix::sys::resource::{Resource, getrlimit};
 use rtscope_abi::program as abi;
 use rtscope_ctf::{PlainEvent, UserContext, UserStreamSummary, UserStreamWriter};
 use rtscope_event::MonotonicNs;
-use rtscope_event::exact;
+use rtscope_event::exact::{self, low_half};
 use rtscope_user::ProviderInfo;
 use rtscope_user::RingInfo;
 use rtscope_user::clock::{EventTime, LiveClock, Pair, Stretch, counter_kind};
@@ -59,6 +59,8 @@ pub(super) struct Live {
 #[derive(Debug)]
 struct LiveRing {
     info: RingInfo,
+    /// Its process's events whose payloads have one size.
+    plain: PlainEvents,
     /// The file, until its first event comes.
     file: Option<File>,
     out: Option<UserStreamWriter>,
@@ -119,6 +121,7 @@ impl Live {
         }
         for ring in self.rings.iter_mut().filter(|ring| is_of(&ring.info, info)) {
             (ring.is_impatient, ring.waiting) = (false, None);
+            ring.plain = self.classes.of(&ring.info).map(ProcessClasses::plain).unwrap_or_default();
         }
     }
 
@@ -147,6 +150,7 @@ impl Live {
         }
         self.rings.push(LiveRing {
             info: info.clone(),
+            plain: self.classes.of(info).map(ProcessClasses::plain).unwrap_or_default(),
             file: Some(file),
             out: None,
             context: Vec::new(),
@@ -180,7 +184,7 @@ impl Live {
         loop {
             if let (Some(out), true) = (&mut ring.out, ring.lost == ring.lost_written) {
                 let stretch = self.clock.stretch(ring.info.clock);
-                events += go_on(records, &of_process.plain, stretch, &ring.context, out);
+                events += go_on(records, &ring.plain, stretch, &ring.context, out);
                 if out.in_hand() + EVENT_BYTES > WRITE_BYTES {
                     break;
                 }
@@ -191,7 +195,7 @@ impl Live {
                 // The same record again, in the next stretch.
                 continue;
             }
-            match ring.step(&of_process.all, &mut self.clock, self.context, records, (id, end, low)) {
+            match ring.step(of_process, &mut self.clock, self.context, records, (id, end, low)) {
                 Step::Later => break,
                 Step::Skip => {}
                 Step::Garbage => ring.garbage += 1,
@@ -299,7 +303,7 @@ impl LiveRing {
     /// Decodes a complete record; an event's payload is in `scratch` afterwards.
     fn step(
         &mut self,
-        known: &[Option<KnownEvent>],
+        known: &ProcessClasses,
         clock: &mut LiveClock,
         context: UserContext,
         records: &mut Records<'_>,
@@ -314,7 +318,7 @@ impl LiveRing {
             return Step::Skip;
         }
         let Some(sync) = records.sync().filter(|_| id < abi::RTU_EVENTS_MAX) else { return Step::Garbage };
-        let Some(known) = known.get(id as usize).and_then(Option::as_ref) else {
+        let Some(known) = known.event(id) else {
             return if self.is_patient(records) { Step::Later } else { Step::Garbage };
         };
         records.copy_payload(end, &mut self.scratch);
@@ -375,7 +379,7 @@ impl LiveRing {
 /// Nearly all events of nearly all programs are taken here.
 fn go_on(
     records: &mut Records<'_>,
-    plain: &[FixedSizeEvent],
+    plain: &PlainEvents,
     stretch: Stretch,
     context: &[u8],
     out: &mut UserStreamWriter,
@@ -388,7 +392,7 @@ fn go_on(
         if word & Layout::TAG != tag {
             return None;
         }
-        let FixedSizeEvent { class, bytes } = *plain.get((word & 0xffff) as usize)?;
+        let FixedSizeEvent { class, bytes } = plain.get(low_half(word) & 0xffff)?;
         let end = at + (word >> 24 & 0x3ff) as usize;
         let payload = words.get(at + 1..end)?;
         let (bytes, time) = (bytes as usize, times.monotonic_ns(word >> abi::RTU_TIME_SHIFT)?);

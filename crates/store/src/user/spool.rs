@@ -10,6 +10,7 @@
 //!   3 data       whole records of ring `index`, from `position` on
 //!   4 clock      pairs of the programs' counter and CLOCK_MONOTONIC
 //!   5 end        JSON; missing after a kill
+//!   6 events     JSON: what providers describe; each `index` of a provider is one of these, counted from 0
 //! ```
 
 use super::live::{Live, LiveStreamSummary};
@@ -18,18 +19,21 @@ use nix::fcntl::Flock;
 use rtscope_ctf::UserContext;
 use rtscope_event::exact;
 use rtscope_user::clock::{Pair, counter_kind};
+use rtscope_user::description::Descriptions;
 use rtscope_user::programs::{ProcessReport, Records, Sink, Snapshot};
 use rtscope_user::{ProviderInfo, RingInfo};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use uuid::Uuid;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"RTSUSER1");
 pub(super) const HEADER_BYTES: usize = 40;
-const SCHEMA: &str = "rtscope.spool.user/2";
+const SCHEMA: &str = "rtscope.spool.user/3";
 /// The directory in that of the spool that becomes the trace.
 const TRACE: &str = "trace";
 /// The largest JSON of a chunk.
@@ -44,11 +48,12 @@ pub(super) enum Kind {
     Data,
     Clock,
     End,
+    Events,
 }
 
 impl Kind {
-    const ALL: [Kind; 6] =
-        [Kind::Description, Kind::Provider, Kind::Ring, Kind::Data, Kind::Clock, Kind::End];
+    const ALL: [Kind; 7] =
+        [Kind::Description, Kind::Provider, Kind::Ring, Kind::Data, Kind::Clock, Kind::End, Kind::Events];
 
     fn of(number: u64) -> Option<Kind> {
         Kind::ALL.get(usize::try_from(number).ok()?).copied()
@@ -176,6 +181,9 @@ pub struct UserSpoolWriter {
     bytes: u64,
     events: u64,
     live: Live,
+    /// The descriptions of events that the spool has, by their place in memory; and which one it is. They are held: no others are ever in
+    /// that place.
+    described: HashMap<usize, (u64, Arc<Descriptions>)>,
 }
 
 fn header(kind: Kind, index: u64, position: u64, bytes: u64) -> [u8; HEADER_BYTES] {
@@ -208,14 +216,37 @@ impl UserSpoolWriter {
             description.started_ns,
             description.context(),
         );
-        let mut writer = UserSpoolWriter { directory: directory.to_owned(), file, bytes: 0, events: 0, live };
-        writer.json(Kind::Description, description).map_err(Error::io("write", &path))?;
+        let mut writer = UserSpoolWriter {
+            directory: directory.to_owned(),
+            file,
+            bytes: 0,
+            events: 0,
+            live,
+            described: HashMap::new(),
+        };
+        writer.json(Kind::Description, 0, description).map_err(Error::io("write", &path))?;
         Ok(writer)
     }
 
-    fn json(&mut self, kind: Kind, value: &impl Serialize) -> io::Result<()> {
+    /// Programs with the same events share their descriptions, and the spool has them once, too: any number of programs may come.
+    fn put_provider(&mut self, info: &ProviderInfo) -> io::Result<()> {
+        let place = Arc::as_ptr(&info.descriptions) as usize;
+        let index = match self.described.get(&place) {
+            Some((index, _)) => *index,
+            None => {
+                let index = self.described.len() as u64;
+                self.json(Kind::Events, 0, &info.descriptions)?;
+                self.described.insert(place, (index, Arc::clone(&info.descriptions)));
+                index
+            }
+        };
+        let info = ProviderInfo { descriptions: Arc::default(), ..info.clone() };
+        self.json(Kind::Provider, index, &info)
+    }
+
+    fn json(&mut self, kind: Kind, index: u64, value: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_vec(value).map_err(io::Error::other)?;
-        let mut chunk = header(kind, 0, 0, text.len() as u64).to_vec();
+        let mut chunk = header(kind, index, 0, text.len() as u64).to_vec();
         chunk.extend_from_slice(&text);
         self.bytes += chunk.len() as u64;
         self.file.write_all(&chunk)
@@ -242,10 +273,10 @@ impl UserSpoolWriter {
     /// When the system refuses (a full disk).
     pub fn snapshot(&mut self, snapshot: &Snapshot) -> io::Result<()> {
         for provider in &snapshot.providers {
-            self.json(Kind::Provider, provider)?;
+            self.put_provider(provider)?;
         }
         for (index, (info, position, bytes)) in snapshot.rings.iter().enumerate() {
-            self.json(Kind::Ring, info)?;
+            self.json(Kind::Ring, 0, info)?;
             self.file.write_all(&header(Kind::Data, index as u64, *position, bytes.len() as u64))?;
             self.file.write_all(bytes)?;
         }
@@ -271,7 +302,7 @@ impl UserSpoolWriter {
     pub fn finish(mut self, end: &UserEnd) -> Result<UserSpool, Error> {
         let path = self.directory.join("user.spool");
         let end = &UserEnd { unreadable: self.live.garbage(), ..end.clone() };
-        self.json(Kind::End, end).map_err(Error::io("write", &path))?;
+        self.json(Kind::End, 0, end).map_err(Error::io("write", &path))?;
         let lost = |ring: usize| {
             let known = end.rings.iter().find(|(index, ..)| *index as usize == ring);
             known.map(|(_, lost, unfinished)| (*lost, *unfinished))
@@ -298,12 +329,12 @@ impl UserSpoolWriter {
 impl Sink for UserSpoolWriter {
     fn provider(&mut self, info: &ProviderInfo) -> io::Result<()> {
         self.live.provider(info);
-        self.json(Kind::Provider, info)
+        self.put_provider(info)
     }
 
     fn ring(&mut self, info: &RingInfo) -> io::Result<()> {
         self.live.ring(info)?;
-        self.json(Kind::Ring, info)
+        self.json(Kind::Ring, 0, info)
     }
 
     fn begin(&mut self) {
@@ -388,12 +419,19 @@ impl UserSpool {
             )));
         }
         let (mut providers, mut rings, mut pairs, mut end) = (Vec::new(), Vec::new(), Vec::new(), None);
-        let mut data = Vec::new();
+        let (mut data, mut events) = (Vec::new(), Vec::<Arc<Descriptions>>::new());
         for chunk in &chunks[1..] {
             let parsed = |error: serde_json::Error| broken(&error.to_string());
             match chunk.kind {
                 Kind::Description => return Err(broken("it begins twice")),
-                Kind::Provider => providers.push(serde_json::from_slice(&text(chunk)?).map_err(parsed)?),
+                Kind::Events => events.push(serde_json::from_slice(&text(chunk)?).map_err(parsed)?),
+                Kind::Provider => {
+                    let mut info: ProviderInfo = serde_json::from_slice(&text(chunk)?).map_err(parsed)?;
+                    let described = usize::try_from(chunk.index).ok().and_then(|index| events.get(index));
+                    let described = described.ok_or_else(|| broken("a program's events are missing"))?;
+                    info.descriptions = Arc::clone(described);
+                    providers.push(info);
+                }
                 Kind::Ring => rings.push(serde_json::from_slice(&text(chunk)?).map_err(parsed)?),
                 Kind::End => end = Some(serde_json::from_slice(&text(chunk)?).map_err(parsed)?),
                 Kind::Data => data.push(*chunk),

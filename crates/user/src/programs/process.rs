@@ -3,10 +3,12 @@
 
 use super::{DrainSummary, FILES_MAX, Poll, Sink, Snapshot};
 use crate::containers::{Census, LocalProcess};
+use crate::description::{PROGRAM_BYTES_MAX, TOO_LARGE};
 use crate::directory::{FileKind, FileName, ProcessId, UserDirectory};
-use crate::provider::{ProcessCounters, Provider, ProviderInfo};
+use crate::provider::{ProcessCounters, Provider, ProviderInfo, Refusal};
 use crate::ring::{Ring, RingInfo};
 use crate::session::Settings;
+use crate::shelf::{Owner, Shelf};
 use rtscope_abi::program as abi;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +22,8 @@ const TICKS_NS: u64 = 30_000_000;
 /// A process.
 #[derive(Debug, Default)]
 pub(super) struct Process {
+    /// Its name, if none of its providers could be read.
+    comm: String,
     providers: BTreeMap<u32, Provider>,
     gone_providers: Vec<ProviderInfo>,
     rings: Vec<(u32, Ring)>,
@@ -106,6 +110,7 @@ impl Process {
         sink: Option<&mut dyn Sink>,
         rings: &mut u32,
         rings_max: usize,
+        (shelf, owner): (&mut Shelf, Owner),
     ) -> io::Result<bool> {
         if self.files.len() < FILES_MAX {
             self.files.insert(name);
@@ -119,7 +124,10 @@ impl Process {
                 self.untraced = Some(errno);
                 return Ok(true);
             }
-            FileKind::Provider(number) => match Provider::open(directory, name) {
+            FileKind::Provider(number) => match Provider::open(directory, name, shelf, owner) {
+                Ok(Some(provider)) if self.described_bytes(&provider) > PROGRAM_BYTES_MAX => {
+                    Err(Refusal { why: TOO_LARGE.to_string(), comm: provider.info.comm })
+                }
                 Ok(Some(provider)) => {
                     if let Some(sink) = sink {
                         sink.provider(&provider.info)?;
@@ -133,7 +141,7 @@ impl Process {
                 other => other.map(|_| false),
             },
             FileKind::Ring(..) if self.rings.len() >= rings_max => {
-                Err(format!("it announces more than {rings_max} rings"))
+                Err(Refusal::from(format!("it announces more than {rings_max} rings")))
             }
             FileKind::Ring(..) => match Ring::open(directory, name) {
                 Ok(Some(ring)) => {
@@ -144,7 +152,7 @@ impl Process {
                     *rings += 1;
                     Ok(true)
                 }
-                other => other.map(|_| false),
+                other => other.map(|_| false).map_err(Refusal::from),
             },
         };
         Ok(match result {
@@ -153,11 +161,18 @@ impl Process {
                 self.files.remove(&name);
                 false
             }
-            Err(why) => {
+            Err(Refusal { why, comm }) => {
+                self.comm = comm;
                 self.drop_it(format!("{name}: {why}"));
                 true
             }
         })
+    }
+
+    /// What its live providers and this one take in a trace.
+    fn described_bytes(&self, new: &Provider) -> usize {
+        let all = self.providers.values().chain([new]).map(|provider| provider.described_bytes);
+        all.fold(0, usize::saturating_add)
     }
 
     /// Number of its mapped files.
@@ -391,7 +406,7 @@ impl Process {
             host_pid: self.pid_here.filter(|here| *here != id.pid),
             container: self.is_containers,
             uid,
-            comm: providers.first().map(|info| info.comm.clone()).unwrap_or_default(),
+            comm: providers.first().map_or_else(|| self.comm.clone(), |info| info.comm.clone()),
             enabled: self.providers.values().map(Provider::enabled).sum(),
             providers,
             rings,

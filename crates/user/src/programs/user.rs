@@ -9,6 +9,7 @@ use crate::Error;
 use crate::containers::Census;
 use crate::directory::{FileName, ProcessId, UserDirectory};
 use crate::session::ServedDirectory;
+use crate::shelf::{Owner, Shelf};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::time::{Duration, Instant};
@@ -72,9 +73,10 @@ impl User {
         census: &Census,
         sink: &mut dyn Sink,
         rings: &mut u32,
+        shelf: &mut Shelf,
     ) -> io::Result<()> {
         for _ in 0..=RINGS_MAX / NEW_OF_PROCESS {
-            if !self.find(None, census, sink, rings)? {
+            if !self.find(None, census, sink, rings, shelf)? {
                 break;
             }
         }
@@ -88,7 +90,9 @@ impl User {
         census: &Census,
         sink: &mut dyn Sink,
         rings: &mut u32,
+        shelf: &mut Shelf,
     ) -> io::Result<bool> {
+        let owner = if self.container == 0 { Owner::User(self.directory.uid) } else { Owner::Containers };
         let files: BTreeSet<FileName> = match self.directory.files() {
             // Nothing is known about any file, in particular not that it is gone.
             Err(Error::Io { source, .. }) if crate::is_shortage(&source) => return Ok(false),
@@ -123,8 +127,9 @@ impl User {
                 process.refuse(name, "this user has too many programs or threads");
             }
             let before = process.mapped();
+            let share = (&mut *shelf, owner);
             let complete =
-                process.add(&self.directory, name, served.then_some(&mut *sink), rings, RINGS_MAX)?;
+                process.add(&self.directory, name, served.then_some(&mut *sink), rings, RINGS_MAX, share)?;
             process.place(name.process, census);
             mapped += process.mapped() - before.min(process.mapped());
             if complete {

@@ -7,6 +7,7 @@ use crate::command::{root, rtscope};
 use rtscope_abi::program as abi;
 use rtscope_testkit::process::program;
 use rtscope_user::description::{Descriptions, payload_bytes};
+use rtscope_user::patterns::RequestedEvents;
 use rtscope_user::records::{Decoder, Layout, Record};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -86,7 +87,7 @@ fn texts(provider: &[u8]) -> (Vec<String>, Descriptions) {
     ]
     .map(|at| u32_at(provider, at));
     let text = &provider[begin as usize..(begin + bytes) as usize];
-    let descriptions = Descriptions::parse(text, events, enumerations).expect("the reader understands it");
+    let descriptions = Descriptions::parse(text, events, enumerations, &RequestedEvents::default()).expect("the reader understands it");
     let text = std::str::from_utf8(text).expect("text");
     (text.split_terminator('\0').map(str::to_string).collect(), descriptions)
 }

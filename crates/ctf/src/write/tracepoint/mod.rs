@@ -82,7 +82,7 @@ impl Tracepoint {
                 continue;
             }
             text.push_str(&format!("\t{what} := struct {{\n"));
-            fields.iter().for_each(|(name, shape)| tsdl::field(text, name, *shape));
+            tsdl::fields(text, fields);
             text.push_str("\t};\n");
         }
         text.push_str("};\n\n");

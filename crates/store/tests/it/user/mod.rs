@@ -2,6 +2,7 @@
 //! Recordings of programs that this test plays: it writes their files, with honest and with lying records, which are converted while
 //! they are recorded. The trace is read by babeltrace2, where that is installed, and by our reader.
 
+mod descriptions;
 mod played;
 
 use played::{PlayedPrograms, Ring, STREAMS, assert_complete, convert_to, lines, lost, now};

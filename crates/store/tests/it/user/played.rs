@@ -11,6 +11,7 @@ use rtscope_testkit::program_files::{
     self, PID, RING_BYTES, SUB_BUFFER_BYTES, UserDirectory, provider_name, record_word, ring_name,
 };
 use rtscope_user::clock::{Pair, counter_kind};
+use rtscope_user::patterns::RequestedEvents;
 use rtscope_user::programs::Programs;
 use rtscope_user::session::Settings;
 use std::collections::BTreeMap;
@@ -72,10 +73,18 @@ impl PlayedPrograms {
     }
 
     pub fn recording(&self) -> Recording {
+        self.recording_of(&[])
+    }
+
+    /// Of the events that match these patterns.
+    pub fn recording_of(&self, patterns: &[&str]) -> Recording {
+        let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
+        let events = RequestedEvents::parse(&patterns, u32::MAX).unwrap();
         let description = UserSpoolDescription::of_this_machine("test", vec!["tid".to_string()]).unwrap();
         let mut spool = UserSpoolWriter::create(&self.trace(), &description).unwrap();
         spool.clock(&[now()]).unwrap();
-        let programs = Programs::recording(self.directory.above(), Settings::default()).unwrap();
+        let settings = Settings { events, ..Settings::default() };
+        let programs = Programs::recording(self.directory.above(), settings).unwrap();
         Recording { programs, spool }
     }
 }

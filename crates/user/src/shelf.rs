@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Descriptions that are kept: each once, and each user has a share.
+//!
+//! A trace describes an event as long as it exists, so a recording holds on to all descriptions that it has seen, and what all
+//! users together may describe is limited. The shares are such that nobody can use up those of others: descriptions count for the
+//! user whose program had them first, and once for any number of programs that have the same ones. What nobody holds any more, as after
+//! the end of a program that a flight recorder watched, does not count.
+
+use crate::description::Descriptions;
+use crate::patterns::RequestedEvents;
+use crate::provider::ProviderInfo;
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::{Arc, Weak};
+
+/// Of one user's programs. Those in containers together are one user, since anybody could make many.
+const OWNER_BYTES_MAX: usize = 8 << 20;
+/// Of all users. A trace may have all classes twice (for two layouts of event headers), so its metadata stays below 32 MiB: half of what
+/// our own reader takes. babeltrace2 needs 2.4 GB for that.
+const BYTES_MAX: usize = 16 << 20;
+
+const OWNERS_SHARE: &str = "this user's programs describe more than 8 MiB of requested events, and a trace has to describe all of them; request fewer events (-u PROVIDER:EVENT)";
+const SHARE_OF_ALL: &str = "all programs together describe more than 16 MiB of requested events, and a trace has to describe all of them; request fewer events (-u PROVIDER:EVENT)";
+
+/// Whose share it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Owner {
+    User(u32),
+    Containers,
+}
+
+#[derive(Debug)]
+struct Kept {
+    owner: Owner,
+    origin: String,
+    bytes: usize,
+    descriptions: Weak<Descriptions>,
+}
+
+/// The descriptions of one recording.
+#[derive(Debug, Default)]
+pub(crate) struct Shelf {
+    /// Others are not kept.
+    pub(crate) wanted: RequestedEvents,
+    /// By hash.
+    known: HashMap<u64, Vec<Kept>>,
+    hasher: RandomState,
+    taken: HashMap<Owner, usize>,
+}
+
+impl Shelf {
+    pub(crate) fn new(wanted: RequestedEvents) -> Shelf {
+        Shelf { wanted, ..Shelf::default() }
+    }
+
+    /// Replaces descriptions that are known by the known ones, and counts others.
+    pub(crate) fn keep(
+        &mut self,
+        owner: Owner,
+        mut info: ProviderInfo,
+    ) -> Result<ProviderInfo, &'static str> {
+        let origin = info.origin();
+        let hash = self.hasher.hash_one((owner, &origin, &info.descriptions));
+        for kept in self.known.get(&hash).into_iter().flatten() {
+            let same = kept.descriptions.upgrade().filter(|known| {
+                (kept.owner, kept.origin.as_str(), known) == (owner, origin.as_str(), &info.descriptions)
+            });
+            if let Some(same) = same {
+                info.descriptions = same;
+                return Ok(info);
+            }
+        }
+        // The origin is in each event; any character may have to be escaped.
+        let events = info.descriptions.events.len();
+        let bytes = info.descriptions.bytes().saturating_add(events * 2 * origin.len());
+        self.take(owner, bytes)?;
+        let descriptions = Arc::downgrade(&info.descriptions);
+        self.known.entry(hash).or_default().push(Kept { owner, origin, bytes, descriptions });
+        Ok(info)
+    }
+
+    fn take(&mut self, owner: Owner, bytes: usize) -> Result<(), &'static str> {
+        let mut result = self.has_room(owner, bytes);
+        if result.is_err() {
+            self.forget_unused();
+            result = self.has_room(owner, bytes);
+        }
+        result.map(|()| *self.taken.entry(owner).or_default() += bytes)
+    }
+
+    fn has_room(&self, owner: Owner, bytes: usize) -> Result<(), &'static str> {
+        let all: usize = self.taken.values().sum();
+        let taken = self.taken.get(&owner).copied().unwrap_or_default();
+        match (taken.saturating_add(bytes) > OWNER_BYTES_MAX, all.saturating_add(bytes) > BYTES_MAX) {
+            (true, _) => Err(OWNERS_SHARE),
+            (_, true) => Err(SHARE_OF_ALL),
+            _ => Ok(()),
+        }
+    }
+
+    fn forget_unused(&mut self) {
+        for kept in self.known.values_mut() {
+            kept.retain(|kept| kept.descriptions.strong_count() > 0);
+        }
+        self.known.retain(|_, kept| !kept.is_empty());
+        self.taken.clear();
+        for kept in self.known.values().flatten() {
+            *self.taken.entry(kept.owner).or_default() += kept.bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program with this many events, each of them 400 bytes in metadata.
+    fn provider(name: &str, events: u32) -> ProviderInfo {
+        let text: String = (0..events).map(|event| format!("test:{name}{event} 6\nu64 n\n\0")).collect();
+        let descriptions = Descriptions::parse(text.as_bytes(), events, 0, &RequestedEvents::default());
+        let descriptions = Arc::new(descriptions.expect("descriptions of a test"));
+        ProviderInfo { object: format!("/bin/{name}"), descriptions, ..ProviderInfo::default() }
+    }
+
+    #[test]
+    fn programs_with_the_same_descriptions_share_them() {
+        let mut shelf = Shelf::default();
+        let first = shelf.keep(Owner::User(1), provider("same", 5000)).expect("it has room");
+        for _ in 0..1000 {
+            let next = shelf.keep(Owner::User(1), provider("same", 5000)).expect("it is known");
+            assert!(Arc::ptr_eq(&first.descriptions, &next.descriptions));
+        }
+    }
+
+    #[test]
+    fn nobody_uses_up_the_share_of_others() {
+        let mut shelf = Shelf::default();
+        let mut held = Vec::new();
+        let refused = loop {
+            match shelf.keep(Owner::User(1), provider(&format!("p{}_", held.len()), 5000)) {
+                Ok(kept) => held.push(kept),
+                Err(why) => break why,
+            }
+        };
+        assert_eq!((refused, held.len()), (OWNERS_SHARE, 4));
+        assert!(shelf.keep(Owner::User(2), provider("other", 5000)).is_ok());
+        assert!(shelf.keep(Owner::Containers, provider("other", 5000)).is_ok());
+        // What is held no more does not count.
+        held.pop();
+        assert!(shelf.keep(Owner::User(1), provider("new", 5000)).is_ok());
+    }
+
+    #[test]
+    fn all_together_stay_below_what_readers_take() {
+        let mut shelf = Shelf::default();
+        let all: Vec<_> =
+            (0..100).map(|user| shelf.keep(Owner::User(user), provider("large", 8000))).collect();
+        let bytes: usize = all.iter().flatten().map(|info| info.descriptions.bytes()).sum();
+        assert!(bytes < BYTES_MAX && bytes > BYTES_MAX * 3 / 4, "{bytes}");
+        assert!(all.iter().any(|kept| matches!(kept, Err(SHARE_OF_ALL))));
+    }
+}
