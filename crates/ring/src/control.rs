@@ -201,4 +201,69 @@ mod tests {
         let word = trigger.memory.load(offset_of!(abi::rts_trigger, state));
         assert_eq!(half(word, offset_of!(abi::rts_trigger, enabled)), 1);
     }
+
+    #[test]
+    fn the_trigger_is_armed_when_it_says_when_to_stop() {
+        let memory = SharedMemory::anonymous(Trigger::bytes()).unwrap();
+        let trigger = Trigger::new(memory.share());
+        let state = |state: u32, stop_at_ns: u64| {
+            memory.store_release(offset_of!(abi::rts_trigger, stop_at_ns), stop_at_ns);
+            memory.store_release_u32(offset_of!(abi::rts_trigger, state), state);
+            trigger.state().armed
+        };
+        assert!(state(abi::RTS_TRIGGER_ARMED, 5));
+        assert!(!state(abi::RTS_TRIGGER_ARMED, abi::RTS_NEVER), "the time is stored last");
+        assert!(!state(abi::RTS_TRIGGER_IDLE, 5));
+        memory.store_release(offset_of!(abi::rts_trigger, detected_ns), 8);
+        assert_eq!(trigger.state().detected_ns, 8);
+        for on in [true, false] {
+            trigger.adopt_tasks(on);
+            let adopt = offset_of!(abi::rts_trigger, adopt);
+            assert_eq!(half(memory.load(adopt & !7), adopt), u32::from(on));
+        }
+    }
+
+    #[test]
+    fn each_cpu_has_its_words_and_each_bank_its_own() {
+        let memory = SharedMemory::anonymous(Controls::bytes(3)).unwrap();
+        let controls = Controls::new(memory.share(), 3);
+        assert_eq!((controls.cpus(), memory.words()), (3, Controls::bytes(3) / 8));
+        let size = size_of::<abi::rts_cpu_control>();
+        // Each word of the last CPU is its number.
+        for word in 0..size / 8 {
+            memory.store_release(2 * size + word * 8, word as u64);
+        }
+        let word = |offset: usize, index: usize| (offset / 8 + index) as u64;
+        let controls = controls.share();
+        for bank in 0..2 {
+            assert_eq!(controls.head(2, bank), word(offset_of!(abi::rts_cpu_control, head), bank));
+            let start = offset_of!(abi::rts_cpu_control, start);
+            let start_ns = offset_of!(abi::rts_cpu_control, start_ns);
+            assert_eq!(controls.start(2, bank), (word(start, bank), word(start_ns, bank)));
+            let start = offset_of!(abi::rts_cpu_control, previous_start);
+            let start_ns = offset_of!(abi::rts_cpu_control, previous_start_ns);
+            assert_eq!(controls.previous_start(2, bank), (word(start, bank), word(start_ns, bank)));
+        }
+        let lost = offset_of!(abi::rts_cpu_control, lost);
+        assert_eq!(controls.lost(2), std::array::from_fn(|kind| word(lost, kind)));
+        assert_eq!(controls.lost(1), [0; abi::RTS_LOST_TYPES as usize]);
+        assert_eq!(controls.late_head(2), word(offset_of!(abi::rts_cpu_control, late_head), 0));
+        assert_eq!(controls.late_lost(2), word(offset_of!(abi::rts_cpu_control, late_lost), 0));
+        controls.set_tail(1, 1234);
+        assert_eq!(memory.load(size + offset_of!(abi::rts_cpu_control, tail)), 1234);
+        controls.set_late_tail(1, 4321);
+        assert_eq!(memory.load(size + offset_of!(abi::rts_cpu_control, late_tail)), 4321);
+    }
+
+    #[test]
+    fn the_active_bank_comes_with_the_generation_of_its_switch() {
+        let memory = SharedMemory::anonymous(Controls::bytes(2)).unwrap();
+        let controls = Controls::new(memory.share(), 2);
+        let size = size_of::<abi::rts_cpu_control>();
+        memory.store_release_u32(size + offset_of!(abi::rts_cpu_control, flipped), 77);
+        for (active, bank) in [(0, 0), (1, 1), (2, 0), (3, 1)] {
+            memory.store_release_u32(size + offset_of!(abi::rts_cpu_control, active), active);
+            assert_eq!(controls.active(1), (bank, 77));
+        }
+    }
 }

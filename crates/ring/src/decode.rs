@@ -328,3 +328,7 @@ fn chain(f: Fields<'_>) -> Option<Chain> {
         busy: u32::from(at!(byte, f, rts_chain.flags)) & abi::RTS_CHAIN_BUSY != 0,
     })
 }
+
+#[cfg(test)]
+#[path = "decode_tests.rs"]
+mod tests;

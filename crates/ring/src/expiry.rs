@@ -70,6 +70,8 @@ mod tests {
         let memory = SharedMemory::anonymous(Expiry::bytes()).expect("memory");
         let expiry = Expiry::new(memory.share());
         expiry.watch(7);
+        let tid = offset_of!(abi::rts_expiry, tid);
+        assert_eq!(memory.load(tid & !7) >> (tid % 8 * 8) & 0xffff_ffff, 7);
         expiry.wait_for(MonotonicNs(100));
         assert_eq!(expiry.fired(MonotonicNs(100)), None);
         memory.store_release(offset_of!(abi::rts_expiry, entered_ns), 120);

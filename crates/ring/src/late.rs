@@ -66,3 +66,59 @@ impl LateResponseRings {
         taken
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    /// Memory of two CPUs, in whose slots stands which one it is.
+    fn rings() -> (LateResponseRings, Controls, SharedMemory) {
+        let memory = SharedMemory::anonymous(LateResponseRings::bytes(2)).expect("memory");
+        for slot in 0..2 * SLOTS {
+            memory.store_release(slot * size_of::<abi::rts_late>(), slot as u64);
+            let last = size_of::<abi::rts_late>() - 8;
+            memory.store_release(slot * size_of::<abi::rts_late>() + last, 1000 + slot as u64);
+        }
+        let controls = SharedMemory::anonymous(Controls::bytes(2)).expect("memory");
+        (LateResponseRings::new(memory, 2), Controls::new(controls.share(), 2), controls)
+    }
+
+    fn set(controls: &SharedMemory, cpu: usize, offset: usize, value: u64) {
+        controls.store_release(cpu * size_of::<abi::rts_cpu_control>() + offset, value);
+    }
+
+    #[test]
+    fn what_is_new_is_taken_once_cpu_by_cpu_over_the_ends_of_the_rings() {
+        let (mut rings, controls, memory) = rings();
+        let head = offset_of!(abi::rts_cpu_control, late_head);
+        let tail = size_of::<abi::rts_cpu_control>() + offset_of!(abi::rts_cpu_control, late_tail);
+        let taken = |rings: &mut LateResponseRings| {
+            let raw = rings.drain(&controls);
+            let slots: Vec<u64> = raw.iter().map(|raw| raw.words()[0]).collect();
+            let ends: Vec<u64> = raw.iter().map(|raw| raw.words()[SLOT_WORDS - 1] - 1000).collect();
+            assert_eq!(slots, ends);
+            slots
+        };
+        let slots = SLOTS as u64;
+        set(&memory, 0, head, 2);
+        set(&memory, 1, head, 3);
+        assert_eq!(taken(&mut rings), [0, 1, slots, slots + 1, slots + 2]);
+        assert_eq!(memory.load(tail), 3);
+        // Nothing new: nothing is written either.
+        memory.store_release(tail, 99);
+        assert_eq!(taken(&mut rings), [0; 0]);
+        assert_eq!(memory.load(tail), 99);
+        set(&memory, 1, head, slots + 1);
+        let rest: Vec<u64> = (3..slots).chain([0]).map(|slot| slots + slot).collect();
+        assert_eq!(taken(&mut rings), rest);
+        assert_eq!(memory.load(tail), slots + 1);
+        // A head that cannot be: no more than there are slots.
+        set(&memory, 0, head, 100 * slots + 1);
+        let lap: Vec<u64> = (1..slots).chain([0]).collect();
+        assert_eq!(taken(&mut rings), lap);
+        // And one that went back.
+        set(&memory, 0, head, 5);
+        assert_eq!(taken(&mut rings), [0; 0]);
+    }
+}

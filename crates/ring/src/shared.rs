@@ -170,3 +170,50 @@ impl SharedMemory {
         self.words
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Seek};
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_mapped_file_has_as_many_words_as_were_asked_for_and_no_access_beyond() {
+        let mut file = tempfile::tempfile().expect("a file");
+        file.set_len(4096).expect("ours");
+        let memory = SharedMemory::map(file.as_fd(), 20, true).expect("it can be mapped");
+        assert_eq!(memory.words(), 2);
+        memory.store_release(8, 7);
+        memory.store_release_u32(4, 3);
+        assert_eq!((memory.load(0), memory.load_acquire(8)), (3 << 32, 7));
+        let mut bytes = [0; 16];
+        file.rewind().expect("ours");
+        file.read_exact(&mut bytes).expect("ours");
+        assert_eq!((bytes[4], bytes[8]), (3, 7));
+        assert_eq!(SharedMemory::anonymous(47).expect("memory").words(), 5);
+        for offset in [16, 1, 4] {
+            let memory = memory.share();
+            assert!(std::panic::catch_unwind(move || memory.load(offset)).is_err(), "{offset}");
+        }
+        for offset in [16, 2] {
+            let memory = memory.share();
+            assert!(
+                std::panic::catch_unwind(move || memory.store_release_u32(offset, 1)).is_err(),
+                "{offset}"
+            );
+        }
+        let read_only = SharedMemory::map(file.as_fd(), 16, false).expect("it can be mapped");
+        assert_eq!(read_only.load(8), 7);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_an_error() {
+        let memory = SharedMemory::anonymous(64).expect("memory");
+        let read_only = File::open("/dev/null").expect("it is there");
+        let error = memory.write_to(&read_only, b"head", &[]).expect_err("it is open for reading only");
+        assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("it is there");
+        let error = memory.write_to(&full, &[], std::slice::from_ref(&(0..8))).expect_err("it is full");
+        assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+    }
+}
