@@ -8,6 +8,7 @@ mod host;
 mod idle;
 mod inside;
 mod kernel_events;
+mod own_cost;
 mod peers;
 mod pipe;
 mod queue;
@@ -36,7 +37,8 @@ const FAILED: u8 = 2;
 const CANNOT_RUN: u8 = 3;
 
 const USAGE: &str = "name one benchmark: kernel-events, tracker, flip, idle, state, record, read, user-events, user-rate, \
-    queue, shield, violence (and --json, --quick; a part of a row's name after record; --seconds=30 and --place=disk with user-rate)";
+    queue, shield, violence, self (and --json, --quick; a part of a row's name after record; --seconds=30 and --place=disk with \
+    user-rate; --plant with self binds rtscope to the CPU of the loop)";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -107,6 +109,16 @@ fn requirements(name: &str) -> &'static [Requirement] {
         "user-rate" => &[Built("rtscope")],
         "queue" => &[Cpus(2), Installed(CC)],
         "shield" => &[Root, Ebpf],
+        "self" => &[
+            Root,
+            Ebpf,
+            Tracefs,
+            Cpus(2),
+            Installed(UNSHARE),
+            Installed(TRACE_CMD),
+            Built("rtscope"),
+            Built("rtscope-bench-events"),
+        ],
         _ => &[],
     }
 }
@@ -120,7 +132,8 @@ fn run(words: &[String]) -> Result<bool> {
     let json = words.iter().any(|word| word == "--json");
     let quick = words.iter().any(|word| word == "--quick");
     let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-    let options = ["--json", "--quick"];
+    let plant = words.iter().any(|word| word == "--plant");
+    let options = ["--json", "--quick", "--plant"];
     let is_known = |word: &&String| {
         !word.starts_with("--")
             || options.contains(&word.as_str())
@@ -144,6 +157,7 @@ fn run(words: &[String]) -> Result<bool> {
         ["record", only] => record::run(quick, only)?,
         ["queue"] => queue::run(quick)?,
         ["shield"] => shield::run(quick)?,
+        ["self"] => own_cost::run(quick, plant)?,
         ["read"] => read::run(quick)?,
         ["user-events"] => user_events::run(quick)?,
         ["user-rate"] => user_rate::run(quick, value("--seconds"), value("--place"))?,

@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// Buffers of the same size for all: 8 MiB a CPU.
-const BUFFER_KIB: usize = 8192;
+const BUFFER_KIB: u32 = 8192;
 
 /// What is recorded, by name, with a limit against each peer.
 struct Events {
@@ -224,7 +224,7 @@ fn rtscope(set: &Events, target: &Path) -> Result<Command> {
 
 /// Some containers refuse the function tracer's files, which trace-cmd opens though it does not need them here: they are
 /// covered by empty ones, in a private mount namespace.
-fn trace_cmd(set: &Events, target: &Path) -> Command {
+pub(crate) fn trace_cmd_command(target: &Path, buffer_kib: u32) -> Command {
     const COVER: &str = "for f in set_ftrace_filter set_ftrace_notrace set_ftrace_pid set_graph_function set_graph_notrace; do
         f=/sys/kernel/tracing/$f; [ -e $f ] || continue; ( : >> $f ) 2>/dev/null || mount --bind $EMPTY $f; done
         ( echo 1 > /proc/sys/kernel/ftrace_enabled ) 2>/dev/null || mount --bind $ONE /proc/sys/kernel/ftrace_enabled
@@ -234,7 +234,12 @@ fn trace_cmd(set: &Events, target: &Path) -> Command {
     let _ = fs::write(&one, "1\n");
     let mut command = Command::new("unshare");
     command.env("EMPTY", empty).env("ONE", one).args(["-m", "sh", "-c", COVER, "sh"]);
-    command.args(["trace-cmd", "record", "-C", "mono", "-b", &BUFFER_KIB.to_string(), "-o"]).arg(target);
+    command.args(["trace-cmd", "record", "-C", "mono", "-b", &buffer_kib.to_string(), "-o"]).arg(target);
+    command
+}
+
+fn trace_cmd(set: &Events, target: &Path) -> Command {
+    let mut command = trace_cmd_command(target, BUFFER_KIB);
     for pattern in set.patterns {
         command.args(["-e", pattern]);
     }

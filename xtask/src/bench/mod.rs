@@ -16,7 +16,7 @@ use self::against::Comparison;
 const CANNOT_RUN: u8 = 3;
 
 /// Name and question of every benchmark.
-pub const BENCHMARKS: [(&str, &str); 12] = [
+pub const BENCHMARKS: [(&str, &str); 13] = [
     ("kernel-events", "cost of recording sched_switch and sched_waking, against ftrace and perf"),
     (
         "tracker",
@@ -35,6 +35,7 @@ pub const BENCHMARKS: [(&str, &str); 12] = [
     ("shield", "what mode artis adds to a system call on the other CPUs"),
     ("violence", "programs, liars and recorders that are killed: whether every promise holds (--rounds N, --resume)"),
     ("idle", "CPU time of `rtscope watch` while nothing is late"),
+    ("self", "what a real-time loop feels of rtscope, judged by trace-cmd"),
 ];
 
 /// What is to be run.
