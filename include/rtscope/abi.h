@@ -38,7 +38,7 @@
  * Enabling. A word of `enabled` is RTU_ENABLED(session) or 0. A program that finds the session of its collector dead takes back what
  * that session has enabled, and nothing else: by compare-and-swap.
  *
- * Silence. `beat` changes about twice a second while somebody takes records, also of flight recorders. After RTU_SILENCE_NS
+ * Silence. `beat` changes about twice a second while somebody takes records, also of flight recorders. After RTU_QUIET_NS
  * without a change, a program makes no more than RTU_SILENT_RINGS more rings; what their threads emit is counted as
  * RTU_LOST_NOBODY. It goes on when the beat does.
  *
@@ -136,7 +136,8 @@ enum rtu_flag {
 /* Blocking mode: after this time without a beat of the collector, threads wait no more. A disk may hold it up for seconds. */
 #define RTU_SILENCE_NS 10000000000
 /* Rings that a process makes at most while the collector is silent, and rings with records that are kept for each user without one. */
-#define RTU_SILENT_RINGS 16
+#define RTU_QUIET_NS 2000000000
+#define RTU_SILENT_RINGS 64
 #define RTU_KEPT_RINGS 64
 
 /*

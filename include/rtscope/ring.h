@@ -86,6 +86,8 @@ struct rtscope__thread {
 	uint64_t bytes;	      /* of the mapping */
 	uint64_t silent_beat; /* blocking mode: the beat after which nothing came any more */
 	uint32_t destructions, was_silent;
+	uint32_t place; /* of the leader's list */
+	uint32_t zero;
 };
 
 #if !defined(RTSCOPE_MODEL)

@@ -77,15 +77,12 @@ static inline int rtscope_init(const struct rtscope_options *options)
 static inline int rtscope_thread_init(void)
 {
 	struct rtscope__shared *leader = rtscope__leader;
-	struct rtscope__thread *thread;
-	int error;
+	struct rtscope__answer answer;
 
 	if (!leader || !leader->provider)
 		return RTSCOPE__ENOTSUP;
-	thread = leader->thread(1, &error);
-	if (thread->ring)
-		rtscope__tls = thread;
-	return error;
+	leader->thread(1, 0, &answer);
+	return answer.error;
 }
 
 #if defined(RTSCOPE_START_BY_HAND)
@@ -99,8 +96,8 @@ static inline void rtscope_start(void)
 /* Gives the calling thread's ring up, before the thread ends. Without it that happens when the thread ends. */
 static inline void rtscope_thread_exit(void)
 {
-	if (rtscope__leader && rtscope__tls->ring)
-		rtscope__leader->end(rtscope__tls);
+	if (rtscope__leader)
+		rtscope__leader->end(rtscope__leader->find());
 }
 
 #else

@@ -30,11 +30,14 @@ extern int rtscope__iterate_objects(int (*visit)(struct rtscope__object_info *, 
 extern int rtscope__key_create(unsigned int *key, void (*end)(void *)) __asm__("pthread_key_create");
 extern int rtscope__key_set(unsigned int key, const void *value) __asm__("pthread_setspecific");
 extern int rtscope__at_fork(void (*before)(void), void (*parent)(void), void (*child)(void)) __asm__("pthread_atfork");
+/* Not in programs that are linked statically, and from which nothing is ever unloaded. */
+extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attribute__((weak));
 
 #ifdef __cplusplus
 }
 #endif
 
+#define RTSCOPE__CLOCK_REALTIME 0
 #define RTSCOPE__CLOCK_MONOTONIC 1
 #define RTSCOPE__CLOCK_BOOTTIME 7
 /* PTHREAD_DESTRUCTOR_ITERATIONS */
@@ -49,8 +52,10 @@ extern int rtscope__at_fork(void (*before)(void), void (*parent)(void), void (*c
 #define RTSCOPE__O_CLOEXEC 02000000
 #if defined(__aarch64__)
 #define RTSCOPE__O_NOFOLLOW 0100000
+#define RTSCOPE__O_DIRECTORY 040000
 #else
 #define RTSCOPE__O_NOFOLLOW 0400000
+#define RTSCOPE__O_DIRECTORY 0200000
 #endif
 #define RTSCOPE__AT_FDCWD (-100)
 #define RTSCOPE__AT_SYMLINK_NOFOLLOW 0x100
@@ -59,7 +64,9 @@ extern int rtscope__at_fork(void (*before)(void), void (*parent)(void), void (*c
 #define RTSCOPE__PROT_RW 3
 #define RTSCOPE__MAP_SHARED 1
 #define RTSCOPE__MAP_PRIVATE 2
+#define RTSCOPE__MAP_FIXED 0x10
 #define RTSCOPE__MAP_ANONYMOUS 0x20
+#define RTSCOPE__MAP_NORESERVE 0x4000
 #define RTSCOPE__MAP_POPULATE 0x8000
 #define RTSCOPE__MADV_WIPEONFORK 18
 
@@ -69,10 +76,15 @@ extern int rtscope__at_fork(void (*before)(void), void (*parent)(void), void (*c
 
 /* asm-generic/errno-base.h */
 #define RTSCOPE__EPERM 1
+#define RTSCOPE__ENOENT 2
+#define RTSCOPE__ESRCH 3
+#define RTSCOPE__EINTR 4
 #define RTSCOPE__E2BIG 7
 #define RTSCOPE__EAGAIN 11
+#define RTSCOPE__ENOMEM 12
 #define RTSCOPE__EEXIST 17
 #define RTSCOPE__EINVAL 22
+#define RTSCOPE__ENOSYS 38
 #define RTSCOPE__EMFILE 24
 #define RTSCOPE__EFBIG 27
 #define RTSCOPE__ENOTSUP 95
@@ -105,10 +117,20 @@ static inline long rtscope__call(long number, long a, long b, long c, long d, lo
 #endif
 }
 
+/* The same, tried again when a signal came in between. Not for ever: something else may say EINTR for its own reasons. */
+static inline long rtscope__call_again(long number, long a, long b, long c, long d, long e, long f)
+{
+	long result = -RTSCOPE__EINTR;
+
+	for (int tries = 0; tries < 10000 && result == -RTSCOPE__EINTR; tries++)
+		result = rtscope__call(number, a, b, c, d, e, f);
+	return result;
+}
+
 static inline int rtscope__open(const char *path, int flags, int mode)
 {
-	return (int)rtscope__call(__NR_openat, RTSCOPE__AT_FDCWD, (long)path,
-				  flags | RTSCOPE__O_CLOEXEC | RTSCOPE__O_NOFOLLOW, mode, 0, 0);
+	return (int)rtscope__call_again(__NR_openat, RTSCOPE__AT_FDCWD, (long)path,
+					flags | RTSCOPE__O_CLOEXEC | RTSCOPE__O_NOFOLLOW, mode, 0, 0);
 }
 
 static inline void rtscope__close(int file)
@@ -124,7 +146,18 @@ static inline void rtscope__unlink(const char *path)
 /* `file` -1: private memory of no file. An error is a small negative number, as for all of these. */
 static inline long rtscope__map(uint64_t bytes, int flags, int file)
 {
-	return rtscope__call(__NR_mmap, 0, (long)bytes, RTSCOPE__PROT_RW, flags, file, 0);
+	return rtscope__call_again(__NR_mmap, 0, (long)bytes, RTSCOPE__PROT_RW, flags, file, 0);
+}
+
+/*
+ * Private memory of zeros in the place of what is mapped there, at once: whoever stands in it, such as an event that a handler has
+ * interrupted, finds memory all the time.
+ */
+static inline long rtscope__map_over(void *memory, uint64_t bytes)
+{
+	return rtscope__call_again(
+		__NR_mmap, (long)memory, (long)bytes, RTSCOPE__PROT_RW,
+		RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE | RTSCOPE__MAP_FIXED, -1, 0);
 }
 
 static inline void rtscope__unmap(void *memory, uint64_t bytes)
@@ -143,7 +176,28 @@ static inline int rtscope__status(int file, const char *path, struct statx *stat
 	/* 0x1000: AT_EMPTY_PATH */
 	int flags = RTSCOPE__AT_SYMLINK_NOFOLLOW | (*path ? 0 : 0x1000);
 
-	return (int)rtscope__call(__NR_statx, file, (long)path, flags, STATX_BASIC_STATS, (long)status, 0);
+	return (int)rtscope__call_again(__NR_statx, file, (long)path, flags, STATX_BASIC_STATS, (long)status, 0);
+}
+
+/* LOCK_EX | LOCK_NB: 0 when nobody else has it. */
+static inline int rtscope__lock_file(int file)
+{
+	return (int)rtscope__call_again(__NR_flock, file, 2 | 4, 0, 0, 0, 0);
+}
+
+/* No signal of this thread from here on, until they are let through again. */
+static inline uint64_t rtscope__block_signals(void)
+{
+	uint64_t all = ~(uint64_t)0, before = 0;
+
+	/* SIG_SETMASK */
+	rtscope__call(__NR_rt_sigprocmask, 2, (long)&all, (long)&before, 8, 0, 0);
+	return before;
+}
+
+static inline void rtscope__let_signals(uint64_t before)
+{
+	rtscope__call(__NR_rt_sigprocmask, 2, (long)&before, 0, 8, 0, 0);
 }
 
 static inline uint32_t rtscope__user(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The leader's part: the process's directory and files, a ring for each thread, what happens when threads end and processes
- * fork, and the slow half of a reservation.
+ * The leader's part for threads: a ring for each, what happens when they end, and the slow half of a reservation. All of it may run in
+ * a signal handler: it takes no lock of others, allocates nothing from the heap, and needs at most 1 KiB of stack (-O2).
  */
 #ifndef RTSCOPE_THREADS_H
 #define RTSCOPE_THREADS_H
@@ -22,8 +22,10 @@ RTSCOPE__HIDDEN void rtscope__lost(uint32_t cause)
 	struct rtu_provider *provider = rtscope__shared.provider;
 
 	/* ORDER: relaxed; pairs with Provider::counters (crates/user/src/provider.rs): a number that only grows. */
-	if (provider)
+	if (provider && cause < RTU_LOST_CAUSES)
 		__atomic_fetch_add(&provider->lost[cause], 1, __ATOMIC_RELAXED);
+	else if (provider)
+		__atomic_fetch_add(&provider->more_lost[cause - RTU_LOST_CAUSES], 1, __ATOMIC_RELAXED);
 }
 
 /*
@@ -36,6 +38,73 @@ static inline int rtscope__confined(struct rtscope__shared *shared)
 	    (uint32_t)rtscope__call(__NR_prctl, RTSCOPE__PR_GET_SECCOMP, 0, 0, 0, 0, 0) != shared->seccomp)
 		RTSCOPE__STORE(shared->confined, 1);
 	return RTSCOPE__LOAD(shared->confined) != 0;
+}
+
+/* ---- which page a thread has --------------------------------------------------------------------------------------------- */
+
+/*
+ * The place of the calling thread in the table, where a library leads and there is no variable of the thread; NULL: it has none, or
+ * there is no space. A handler of this thread may do the same at any point, and finds or makes the same place.
+ */
+static inline struct rtscope__entry *rtscope__entry_of(struct rtscope__shared *shared, int make)
+{
+	uintptr_t pointer = rtscope__thread_pointer();
+	uint64_t at = pointer * 0x9e3779b97f4a7c15ULL >> 40;
+
+	for (uint32_t tries = 0; tries < 256; tries++) {
+		struct rtscope__entry *entry = &shared->room->entries[(at + tries) % RTSCOPE__ENTRIES];
+		uintptr_t found = RTSCOPE__LOAD(entry->pointer);
+
+		if (found == pointer)
+			return entry;
+		/* ORDER: relaxed; a place is only claimed. What is in it is this thread's. */
+		if (!found && make &&
+		    __atomic_compare_exchange_n(&entry->pointer, &found, pointer, 0, __ATOMIC_RELAXED,
+						__ATOMIC_RELAXED))
+			return entry;
+		if (found == pointer)
+			return entry;
+		if (!found && !make)
+			return NULL;
+	}
+	return NULL;
+}
+
+/* The calling thread's page; one without a ring when it has none. */
+RTSCOPE__HIDDEN struct rtscope__thread *rtscope__find(void)
+{
+	struct rtscope__shared *shared = &rtscope__shared;
+	struct rtscope__thread *thread;
+	struct rtscope__entry *entry;
+
+	if (shared->offset)
+		return rtscope__tls_word(shared->offset);
+	if (!shared->room)
+		return &rtscope__none;
+	entry = rtscope__entry_of(shared, 0);
+	thread = entry ? RTSCOPE__LOAD(entry->thread) : NULL;
+	/* Another thread had this thread pointer before. */
+	if (thread == &rtscope__ended && entry->tid != (uint32_t)rtscope__call(__NR_gettid, 0, 0, 0, 0, 0, 0))
+		thread = NULL;
+	return thread ? thread : &rtscope__none;
+}
+
+/* False: it cannot be kept. */
+static inline int rtscope__set(struct rtscope__shared *shared, struct rtscope__thread *thread)
+{
+	struct rtscope__entry *entry;
+
+	if (shared->offset) {
+		RTSCOPE__STORE(*(struct rtscope__thread **)(rtscope__thread_pointer() + (uintptr_t)shared->offset),
+			       thread);
+		return 1;
+	}
+	entry = rtscope__entry_of(shared, 1);
+	if (!entry)
+		return 0;
+	RTSCOPE__STORE(entry->tid, (uint32_t)rtscope__call(__NR_gettid, 0, 0, 0, 0, 0, 0));
+	RTSCOPE__STORE(entry->thread, thread);
+	return 1;
 }
 
 /* ---- rings --------------------------------------------------------------------------------------------------------- */
@@ -89,16 +158,126 @@ static inline void rtscope__fill_ring(struct rtscope__shared *shared, struct rtu
 	__atomic_store_n(&ring->ready, 1, __ATOMIC_RELEASE);
 }
 
-static inline int rtscope__keep(struct rtscope__shared *shared, struct rtu_ring *ring)
+/* Notes a new ring. False: there are too many. */
+static inline int rtscope__keep(struct rtscope__shared *shared, struct rtscope__thread *thread, struct rtu_ring *ring,
+				uint32_t tid)
 {
-	for (int i = 0; i < RTSCOPE__RINGS_MAX; i++) {
+	for (uint32_t i = 0; i < RTSCOPE__RINGS_MAX; i++) {
+		struct rtscope__place *place = &shared->room->places[i];
 		struct rtu_ring *none = NULL;
+		uint32_t places = RTSCOPE__LOAD(shared->places);
 
-		/* ORDER: relaxed; only a free place is claimed. A fork's child reads them (rtscope__in_child()), alone. */
-		if (!RTSCOPE__LOAD(shared->rings[i]) &&
-		    __atomic_compare_exchange_n(&shared->rings[i], &none, ring, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-			return 1;
+		/* ORDER: relaxed; only a free place is claimed. What is in it is its thread's until that is gone. */
+		if (RTSCOPE__LOAD(place->ring) ||
+		    !__atomic_compare_exchange_n(&place->ring, &none, ring, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			continue;
+		place->thread = thread;
+		place->bytes = thread->bytes;
+		place->keyless = 0;
+		RTSCOPE__STORE(place->tid, tid);
+		thread->place = i;
+		/* ORDER: relaxed; grows to at least this. */
+		while (places <= i && !__atomic_compare_exchange_n(&shared->places, &places, i + 1, 0, __ATOMIC_RELAXED,
+								   __ATOMIC_RELAXED))
+			;
+		return 1;
 	}
+	return 0;
+}
+
+/* Whether a ring's file is left for a collector, when its thread or the process is over. */
+static inline int rtscope__is_left(struct rtscope__shared *shared, const struct rtu_ring *ring)
+{
+	struct rtu_provider *provider = shared->provider;
+
+	if (RTSCOPE__LOAD(provider->session) || rtscope__confined(shared))
+		return 1;
+	/* Its collector was killed; the next one takes what it has left. */
+	return RTSCOPE__LOAD(shared->left_rings) && !(RTSCOPE__LOAD(provider->flags) & RTU_FLIGHT) &&
+	       RTSCOPE__LOAD(ring->head) != RTSCOPE__LOAD(ring->tail);
+}
+
+/* The last of a ring: of the calling thread, or of one that is over. Its path is not to be on the stack of whoever makes a ring. */
+static __attribute__((noinline, unused)) void rtscope__leave(struct rtscope__shared *shared, struct rtu_ring *ring,
+							     uint64_t bytes)
+{
+	char path[RTSCOPE__PATH_BYTES];
+
+	if (!rtscope__is_left(shared, ring)) {
+		rtscope__path(shared, path, 'r', ring->tid, 1, ring->number);
+		rtscope__unlink(path);
+	}
+	/* ORDER: release; pairs with the acquire in Ring::has_ended (crates/user/src/ring.rs): all records were written before. */
+	__atomic_store_n(&ring->ended, 1, __ATOMIC_RELEASE);
+	rtscope__unmap(ring, bytes);
+}
+
+/*
+ * Threads without a key end without a word (threads that the program made by a system call do, too). When somebody needs a new ring, some
+ * of them are looked for. Only where a thread's variable is gone with it, so that nobody can come back to its page.
+ */
+static inline void rtscope__reap(struct rtscope__shared *shared, uint32_t from)
+{
+	uint32_t places = RTSCOPE__LOAD(shared->places);
+
+	for (uint32_t i = 0; i < places && i < 8 && shared->offset; i++) {
+		struct rtscope__place *place = &shared->room->places[(from * 8 + i) % places];
+		struct rtu_ring *ring = RTSCOPE__LOAD(place->ring);
+		struct rtscope__thread *thread = place->thread;
+		uint32_t tid = RTSCOPE__LOAD(place->tid), keyless = 1;
+
+		if (!ring || !tid || !RTSCOPE__LOAD(place->keyless) ||
+		    rtscope__call(__NR_tgkill, shared->pid, tid, 0, 0, 0, 0) != -RTSCOPE__ESRCH)
+			continue;
+		/* ORDER: relaxed; one of several that see it takes it. */
+		if (!__atomic_compare_exchange_n(&place->keyless, &keyless, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			continue;
+		rtscope__leave(shared, ring, place->bytes);
+		rtscope__unmap(thread, sizeof(*thread));
+		RTSCOPE__STORE(place->tid, 0);
+		/* ORDER: release; pairs with the claim in rtscope__keep(): the rest was done before. */
+		__atomic_store_n(&place->ring, (struct rtu_ring *)NULL, __ATOMIC_RELEASE);
+	}
+}
+
+/*
+ * Whether rings can be made now. Not for a session that is over, which is taken back then; not many while the collector says nothing: it
+ * may be stopped, and the rings of threads that end would pile up.
+ */
+static inline int rtscope__may_record(struct rtscope__shared *shared, int asked, struct rtscope__answer *answer)
+{
+	struct rtu_provider *provider = shared->provider;
+	uint64_t session = RTSCOPE__LOAD(provider->session), beat = RTSCOPE__LOAD(provider->beat), now;
+
+	if (!session || !rtscope__session_lives(shared, session)) {
+		if (session && rtscope__take(shared, 20)) {
+			uint64_t over = session;
+
+			/* ORDER: relaxed; so that a new collector's stays. It writes its words after its session. */
+			if (__atomic_compare_exchange_n(&provider->session, &over, 0, 0, __ATOMIC_RELAXED,
+							__ATOMIC_RELAXED)) {
+				RTSCOPE__STORE(shared->left_rings, 1);
+				rtscope__disable(shared, session);
+			}
+			rtscope__give(shared);
+		}
+		answer->error = RTSCOPE__UNWANTED;
+		return asked;
+	}
+	now = rtscope__monotonic(RTSCOPE__CLOCK_MONOTONIC);
+	if (RTSCOPE__LOAD(shared->beat) != beat || !RTSCOPE__LOAD(shared->beat_since_ns)) {
+		RTSCOPE__STORE(shared->beat, beat);
+		RTSCOPE__STORE(shared->beat_since_ns, now);
+		RTSCOPE__STORE(shared->silent_rings, 0);
+	}
+	if (now - RTSCOPE__LOAD(shared->beat_since_ns) < RTU_QUIET_NS)
+		return 1;
+	/* ORDER: relaxed; a counter. */
+	if (__atomic_fetch_add(&shared->silent_rings, 1, __ATOMIC_RELAXED) < RTU_SILENT_RINGS)
+		return 1;
+	RTSCOPE__STORE(shared->quiet_session, session);
+	answer->cause = RTU_LOST_NOBODY;
+	answer->error = RTSCOPE__EAGAIN;
 	return 0;
 }
 
@@ -115,11 +294,13 @@ static inline int rtscope__make_ring(struct rtscope__shared *shared, struct rtsc
 	long memory;
 
 	rtscope__path(shared, path, 'r', tid, 1, number);
-	memory = rtscope__new_file(path, RTU_RING_OFFSET + bytes);
+	rtscope__reap(shared, number);
+	memory = rtscope__new_file(path, RTU_RING_OFFSET + bytes, NULL);
 	if (rtscope__is_error(memory))
 		return (int)-memory;
 	ring = (struct rtu_ring *)memory;
-	if (!rtscope__keep(shared, ring)) {
+	thread->bytes = RTU_RING_OFFSET + bytes;
+	if (!rtscope__keep(shared, thread, ring, tid)) {
 		rtscope__unlink(path);
 		rtscope__unmap(ring, RTU_RING_OFFSET + bytes);
 		return RTSCOPE__EMFILE;
@@ -141,7 +322,6 @@ static inline int rtscope__make_ring(struct rtscope__shared *shared, struct rtsc
 	if (&__rseq_offset && &__rseq_size && __rseq_size >= 8)
 		thread->cpu_place =
 			(const uint32_t *)(const void *)((char *)__builtin_thread_pointer() + __rseq_offset + 4);
-	thread->bytes = RTU_RING_OFFSET + bytes;
 	thread->may_block = shared->allows_blocking;
 	/* A fork in the middle of an event may have left something. */
 	RTSCOPE__STORE(thread->limit, 0);
@@ -156,53 +336,150 @@ static inline int rtscope__make_ring(struct rtscope__shared *shared, struct rtsc
 	return 0;
 }
 
-/*
- * The calling thread's page, with a ring if there can be one. `asked`: by rtscope_thread_init(), so system calls are allowed.
- * `error`: why there is no ring.
- */
-RTSCOPE__HIDDEN struct rtscope__thread *rtscope__thread_page(int asked, int *error)
+/* Whether the event `id` is enabled. Needs `busy`. */
+static inline int rtscope__is_enabled(const struct rtscope__shared *shared, uint32_t id)
 {
-	struct rtscope__shared *shared = &rtscope__shared;
-	struct rtscope__thread *thread = rtscope__tls;
+	for (struct rtscope__object *object = shared->objects; object; object = object->next) {
+		if (id - object->first_id < rtscope__events(object))
+			return object->provider && RTSCOPE__LOAD(rtscope__words(object)[id - object->first_id]);
+	}
+	return 0;
+}
+
+/*
+ * The look page says that there may be a session, or a thread asks for a ring: makes the files of a process that has none. False: nothing
+ * can be recorded, or the event `id` is not wanted.
+ */
+static inline int rtscope__look(struct rtscope__shared *shared, int asked, uint32_t id, struct rtscope__answer *answer)
+{
+	uint32_t look = RTSCOPE__LOAD(*shared->look);
+	const struct rtu_session *session;
+	int is_enabled;
+
+	answer->cause = RTU_LOST_IN_SETUP;
+	if (!rtscope__take(shared, 20))
+		return 0;
+	if (shared->state == RTSCOPE__HIDDEN_NOW && (asked || shared->refused_look != look || !look)) {
+		session = rtscope__find_session(shared);
+		if (!session && !asked) {
+			/* ORDER: relaxed; a collector that begins at this moment has written another number, and that stays. */
+			if (look)
+				__atomic_compare_exchange_n((uint32_t *)(uintptr_t)shared->look, &look, 0, 0,
+							    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+			answer->error = RTSCOPE__UNWANTED;
+			rtscope__give(shared);
+			return 0;
+		}
+		answer->error = (int)-rtscope__show(shared);
+		if (answer->error <= 0)
+			answer->error = RTSCOPE__EAGAIN;
+		else
+			shared->refused_look = look;
+		/* What is lost from now on is what the session wants. */
+		session = shared->state == RTSCOPE__HIDDEN_NOW ? rtscope__find_session(shared) : NULL;
+		for (struct rtscope__object *object = shared->objects; object && session; object = object->next) {
+			if (object->provider)
+				rtscope__enable(object, session);
+		}
+	}
+	is_enabled = asked || rtscope__is_enabled(shared, id);
+	answer->cause = RTU_LOST_NO_FILE;
+	if (!is_enabled)
+		answer->error = RTSCOPE__UNWANTED;
+	is_enabled &= shared->state == RTSCOPE__SHOWN;
+	rtscope__give(shared);
+	return is_enabled;
+}
+
+/* Whether this thread is told when it ends: the C library must not allocate for that, as it does for later keys. */
+static inline int rtscope__will_be_told(const struct rtscope__shared *shared, struct rtscope__thread *thread, int asked)
+{
+#if defined(__GLIBC__)
+	/* PTHREAD_KEY_2NDLEVEL_SIZE */
+	if (shared->key >= 32 && !asked)
+		return 0;
+#else
+	(void)asked;
+#endif
+	return shared->has_key && !rtscope__key_set(shared->key, thread);
+}
+
+/* Makes a ring for a thread that has none, if there is to be one. `thread`: &rtscope__none, or a page. */
+static inline struct rtscope__thread *rtscope__new_ring(struct rtscope__shared *shared, struct rtscope__thread *thread,
+							int asked, struct rtscope__answer *answer)
+{
 	struct rtu_provider *provider = shared->provider;
 
-	*error = 0;
-	if (thread->ring || thread == &rtscope__in_setup || thread == &rtscope__ended)
-		return thread;
-	*error = RTSCOPE__EAGAIN;
-	if (!provider || !shared->alive || !*shared->alive) {
-		rtscope__none.why = provider ? RTU_LOST_IN_CHILD : RTU_LOST_NO_RING;
+	if (!rtscope__may_record(shared, asked, answer))
 		return &rtscope__none;
+	if (thread == &rtscope__none)
+		thread = rtscope__new_page();
+	answer->error = thread ? rtscope__make_ring(shared, thread) : RTSCOPE__ENOMEM;
+	if (!thread)
+		thread = &rtscope__none;
+	if (!answer->error) {
+		shared->room->places[thread->place].keyless = !rtscope__will_be_told(shared, thread, asked);
+		return thread;
+	}
+	/* ORDER: relaxed; as in rtscope__lost(). */
+	__atomic_fetch_add(&provider->rings_refused, 1, __ATOMIC_RELAXED);
+	RTSCOPE__STORE(provider->refused_errno, (uint32_t)answer->error);
+	if (thread != &rtscope__none) {
+		/* Not 0, which a fork leaves. */
+		thread->why = RTU_LOST_CAUSES;
+		thread->session = RTSCOPE__LOAD(provider->session);
+	}
+	return thread;
+}
+
+/*
+ * The calling thread's page, with a ring if there can be one. `asked`: by rtscope_thread_init(), so system calls are allowed.
+ * `id`: the event that needs it. `answer`: why there is no ring.
+ */
+RTSCOPE__HIDDEN struct rtscope__thread *rtscope__thread_page(int asked, uint32_t id, struct rtscope__answer *answer)
+{
+	struct rtscope__shared *shared = &rtscope__shared;
+	struct rtscope__thread *thread = rtscope__find();
+	struct rtu_provider *provider = shared->provider;
+	uint64_t signals;
+
+	answer->error = 0;
+	if (thread->ring)
+		return thread;
+	answer->error = RTSCOPE__EAGAIN;
+	answer->cause = thread == &rtscope__in_setup ? RTU_LOST_IN_SETUP : RTU_LOST_NO_RING;
+	if (thread == &rtscope__in_setup || thread == &rtscope__ended || !provider || !shared->alive)
+		return thread;
+	if (!RTSCOPE__LOAD(*shared->alive)) {
+		answer->cause = RTU_LOST_IN_CHILD;
+		return &rtscope__none;
+	}
+	/* Nobody empties rings: looked at again only now and then. */
+	if (!asked && RTSCOPE__LOAD(shared->quiet_session) &&
+	    RTSCOPE__LOAD(shared->quiet_session) == RTSCOPE__LOAD(provider->session) &&
+	    RTSCOPE__LOAD(shared->beat) == RTSCOPE__LOAD(provider->beat) && ++shared->quiet_events % 1024 != 0) {
+		answer->cause = RTU_LOST_NOBODY;
+		return thread;
 	}
 	/* It has failed before: not again for each event. */
 	if (!asked && thread != &rtscope__none && thread->session == RTSCOPE__LOAD(provider->session) && thread->why)
 		return thread;
 	if (!asked && (!shared->lazy || RTSCOPE__LOAD(provider->flags) & RTU_NO_LAZY || rtscope__confined(shared)))
 		return thread;
-	rtscope__tls = &rtscope__in_setup;
-	/* ORDER: signal fence; pairs with the look at rtscope__tls by a handler of this thread in rtscope__reserve_slowly(). */
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	if (thread == &rtscope__none)
-		thread = rtscope__new_page();
-	/* ENOMEM */
-	*error = thread ? rtscope__make_ring(shared, thread) : 12;
-	if (!thread)
+	signals = rtscope__block_signals();
+	if (!rtscope__set(shared, &rtscope__in_setup)) {
+		answer->error = RTSCOPE__EMFILE;
 		thread = &rtscope__none;
-	if (*error) {
-		/* ORDER: relaxed; as in rtscope__lost(). */
-		__atomic_fetch_add(&provider->rings_refused, 1, __ATOMIC_RELAXED);
-		RTSCOPE__STORE(provider->refused_errno, (uint32_t)*error);
-		if (thread != &rtscope__none) {
-			/* Not 0, which a fork leaves. */
-			thread->why = RTU_LOST_CAUSES;
-			thread->session = RTSCOPE__LOAD(provider->session);
-		}
 	} else {
-		rtscope__key_set(shared->key, thread);
+		/* ORDER: acquire; pairs with the release in rtscope__show(). */
+		if (__atomic_load_n(&shared->state, __ATOMIC_ACQUIRE) == RTSCOPE__SHOWN ||
+		    rtscope__look(shared, asked, id, answer))
+			thread = rtscope__new_ring(shared, thread, asked, answer);
+		/* ORDER: signal fence; a handler that finds the page finds it filled. */
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+		rtscope__set(shared, thread);
 	}
-	/* ORDER: signal fence; a handler that finds the page in rtscope__tls finds it filled. */
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	rtscope__tls = thread;
+	rtscope__let_signals(signals);
 	return thread;
 }
 
@@ -254,10 +531,10 @@ RTSCOPE__HIDDEN struct rtscope__record rtscope__reserve_slowly(uint32_t id, uint
 {
 	const struct rtscope__record nothing = { NULL, 0 };
 	struct rtscope__shared *leader = rtscope__leader;
-	struct rtscope__thread *thread = rtscope__tls;
+	struct rtscope__thread *thread;
 	struct rtscope__record record = { NULL, 0 };
 	struct rtscope__waiting waiting = { 0, 0 };
-	int error;
+	struct rtscope__answer answer;
 
 	if (!leader)
 		return nothing;
@@ -270,15 +547,14 @@ RTSCOPE__HIDDEN struct rtscope__record rtscope__reserve_slowly(uint32_t id, uint
 		leader->lost(RTU_LOST_TOO_LARGE);
 		return nothing;
 	}
+	thread = leader->find();
 	if (!thread->ring) {
-		thread = leader->thread(0, &error);
+		thread = leader->thread(0, id, &answer);
 		if (!thread->ring) {
-			uint32_t why = thread->why < RTU_LOST_CAUSES ? thread->why : (uint32_t)RTU_LOST_NO_RING;
-
-			leader->lost(why);
+			if (answer.error != RTSCOPE__UNWANTED)
+				leader->lost(answer.cause);
 			return nothing;
 		}
-		rtscope__tls = thread;
 	}
 	for (;;) {
 		uint32_t flags = RTSCOPE__LOAD(*leader->flags);
@@ -308,278 +584,38 @@ RTSCOPE__HIDDEN void rtscope__end_ring(struct rtscope__thread *thread)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	struct rtu_ring *ring = thread->ring;
-	char path[RTSCOPE__PATH_BYTES];
-	int wanted;
+	uint64_t signals;
 
 	if (!ring)
 		return;
+	/* A fork in a handler would not know what is mapped. */
+	signals = rtscope__block_signals();
 	thread->why = RTU_LOST_CAUSES;
 	thread->session = ~0ULL;
 	RTSCOPE__STORE(thread->limit, 0);
 	RTSCOPE__STORE(thread->ring, (struct rtu_ring *)NULL);
-	/* ORDER: signal fence; from here on a handler in rtscope__reserve() finds no ring, before the ring is unmapped. */
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	for (int i = 0; i < RTSCOPE__RINGS_MAX; i++) {
-		if (RTSCOPE__LOAD(shared->rings[i]) == ring)
-			RTSCOPE__STORE(shared->rings[i], (struct rtu_ring *)NULL);
-	}
-	/* Without a collector nobody else removes it. */
-	wanted = (shared->provider && RTSCOPE__LOAD(shared->provider->session)) || rtscope__confined(shared);
-	if (!wanted) {
-		rtscope__path(shared, path, 'r', ring->tid, 1, ring->number);
-		rtscope__unlink(path);
-	}
-	/* ORDER: release; pairs with the acquire in Ring::has_ended (crates/user/src/ring.rs): all records were written before. */
-	__atomic_store_n(&ring->ended, 1, __ATOMIC_RELEASE);
-	rtscope__unmap(ring, thread->bytes);
+	rtscope__leave(shared, ring, thread->bytes);
+	/* ORDER: release; pairs with the claim in rtscope__keep(). */
+	__atomic_store_n(&shared->room->places[thread->place].ring, (struct rtu_ring *)NULL, __ATOMIC_RELEASE);
+	rtscope__let_signals(signals);
 }
 
 /* The last of a thread, by its key's destructor. Other destructors may still record, so it is put off as long as possible. */
 RTSCOPE__HIDDEN void rtscope__end_thread(void *page)
 {
+	struct rtscope__shared *shared = &rtscope__shared;
 	struct rtscope__thread *thread = (struct rtscope__thread *)page;
 
-	if (++thread->destructions < RTSCOPE__KEY_ROUNDS && !rtscope__key_set(rtscope__shared.key, page))
+	/* A page from before a fork: something interrupted may still stand in it (life.h). */
+	if (thread != rtscope__find())
+		return;
+	if (++thread->destructions < RTSCOPE__KEY_ROUNDS && !rtscope__key_set(shared->key, page))
 		return;
 	rtscope__end_ring(thread);
-	rtscope__tls = &rtscope__ended;
+	rtscope__set(shared, &rtscope__ended);
 	/* ORDER: signal fence; from here on a handler finds rtscope__ended, before the page is unmapped. */
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	rtscope__unmap(thread, sizeof(*thread));
-}
-
-/* ---- the process --------------------------------------------------------------------------------------------------- */
-
-/* Says by an empty file, which needs no space, that this process runs untraced. */
-static inline void rtscope__give_up(struct rtscope__shared *shared, int why)
-{
-	char path[RTSCOPE__PATH_BYTES];
-
-	rtscope__path(shared, path, 'x', (uint64_t)(unsigned int)why, 0, 0);
-	/* 0100000: a regular file. Not open(): there may be no descriptor left, and that may be why. */
-	rtscope__call(__NR_mknodat, RTSCOPE__AT_FDCWD, (long)path, 0100600, 0, 0, 0);
-}
-
-/* The directory of this user, which nobody else may write into. 0, or an errno. */
-static inline int rtscope__make_directory(struct rtscope__shared *shared)
-{
-	struct statx status;
-	char *end = rtscope__put_number(rtscope__put(shared->directory, "/dev/shm/rtscope-"), rtscope__user(), 10);
-	int error = (int)-rtscope__call(__NR_mkdirat, RTSCOPE__AT_FDCWD, (long)shared->directory, 0700, 0, 0, 0);
-
-	if (error && error != RTSCOPE__EEXIST)
-		return error;
-	error = -rtscope__status(RTSCOPE__AT_FDCWD, shared->directory, &status);
-	if (error)
-		return error;
-	rtscope__put(end, "/");
-	/* A directory, this user's, and nobody else may look into it. */
-	if ((status.stx_mode & 0170000) != 0040000 || status.stx_uid != rtscope__user() || status.stx_mode & 077)
-		return RTSCOPE__EPERM;
-	return 0;
-}
-
-/* Everything of a process that is not there yet, or belongs to its parent. */
-RTSCOPE__HIDDEN void rtscope__begin_process(void)
-{
-	struct rtscope__shared *shared = &rtscope__shared;
-	uint32_t enabled = 0;
-	int error;
-
-	shared->pid = (uint32_t)rtscope__call(__NR_getpid, 0, 0, 0, 0, 0, 0);
-	shared->birth_ns = rtscope__monotonic(RTSCOPE__CLOCK_BOOTTIME);
-	/* ORDER: relaxed; before main(), or in a fork's child: there is one thread. */
-	__atomic_store_n(&shared->next_ring, 0, __ATOMIC_RELAXED);
-	error = rtscope__make_directory(shared);
-	for (struct rtscope__object *object = shared->objects; object && !error; object = object->next) {
-		long result = rtscope__announce(shared, object);
-
-		if (result < 0)
-			error = (int)-result;
-		else
-			enabled += (uint32_t)result;
-	}
-	if (error) {
-		/* A child that cannot have its own must not go on with its parent's. */
-		for (struct rtscope__object *object = shared->objects; object; object = object->next) {
-			/* ORDER: relaxed; as in rtscope__describe(). */
-			for (struct rtscope__event **event = object->events; event < object->events_end; event++)
-				__atomic_store_n(&(*event)->enabled, &rtscope__off, __ATOMIC_RELAXED);
-		}
-		shared->provider = NULL;
-		rtscope__give_up(shared, error);
-		return;
-	}
-	*shared->alive = 1;
-	if (enabled)
-		rtscope__thread_page(1, &error);
-}
-
-/* In the child of a fork(): its parent's rings go, and it makes its own files. */
-RTSCOPE__HIDDEN void rtscope__in_child(void)
-{
-	struct rtscope__shared *shared = &rtscope__shared;
-	/* A vfork() does not come here. */
-	if (!shared->provider)
-		return;
-	for (int i = 0; i < RTSCOPE__RINGS_MAX; i++) {
-		struct rtu_ring *ring = shared->rings[i];
-
-		shared->rings[i] = NULL;
-		if (ring)
-			rtscope__unmap(ring, RTU_RING_OFFSET + (uint64_t)ring->ring_bytes);
-	}
-	rtscope__begin_process();
-}
-
-static inline uint64_t rtscope__option(const char *name, uint64_t otherwise)
-{
-	const char *text = rtscope__getenv(name);
-	char *end;
-	uint64_t value;
-
-	if (!text || !*text)
-		return otherwise;
-	value = strtoull(text, &end, 10);
-	if (*end == 'k' || *end == 'K')
-		value <<= 10;
-	else if (*end == 'm' || *end == 'M')
-		value <<= 20;
-	else if (*end == 'g' || *end == 'G')
-		value <<= 30;
-	return value;
-}
-
-RTSCOPE__HIDDEN void rtscope__add(struct rtscope__object *object)
-{
-	struct rtscope__shared *shared = &rtscope__shared;
-	struct rtscope__object **last = &shared->objects;
-	int error;
-
-	object->number = shared->next_object++;
-	while (*last)
-		last = &(*last)->next;
-	*last = object;
-	if (object->number && shared->provider && *shared->alive && rtscope__announce(shared, object) > 0)
-		rtscope__thread_page(1, &error);
-}
-
-RTSCOPE__HIDDEN void rtscope__remove(struct rtscope__object *object)
-{
-	struct rtscope__object **place = &rtscope__shared.objects;
-
-	while (*place && *place != object)
-		place = &(*place)->next;
-	if (*place)
-		*place = object->next;
-	/* ORDER: relaxed; as in rtscope__describe(). A library is unloaded only when nothing runs in it. */
-	for (struct rtscope__event **event = object->events; event < object->events_end; event++)
-		__atomic_store_n(&(*event)->enabled, &rtscope__off, __ATOMIC_RELAXED);
-	if (object->provider) {
-		/* ORDER: release; pairs with the acquire in Provider::is_unloaded (crates/user/src/provider.rs): nothing of it is used after. */
-		__atomic_store_n(&object->provider->ready, 2, __ATOMIC_RELEASE);
-		rtscope__unmap(object->provider, object->bytes);
-		object->provider = NULL;
-	}
-}
-
-static inline void rtscope__become_leader(void)
-{
-	struct rtscope__shared *shared = &rtscope__shared;
-	long alive = rtscope__map(4096, RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS, -1);
-	const char *clock = rtscope__getenv("RTSCOPE_CLOCK");
-
-	rtscope__in_setup.why = RTU_LOST_IN_SETUP;
-	shared->leads = 1;
-	shared->thread = rtscope__thread_page;
-	shared->add = rtscope__add;
-	shared->remove = rtscope__remove;
-	shared->lost = rtscope__lost;
-	shared->wait = rtscope__wait;
-	shared->end = rtscope__end_ring;
-	shared->clock = rtscope__clock_kind();
-	if (clock && !strcmp(clock, "monotonic"))
-		shared->clock = RTU_CLOCK_MONOTONIC;
-	shared->ring_bytes = rtscope__ring_bytes(rtscope__option("RTSCOPE_BUFFER", RTU_RING_BYTES_DEFAULT));
-	shared->sub_buffers = (uint32_t)rtscope__option("RTSCOPE_SUB_BUFFERS", RTU_SUB_BUFFERS_DEFAULT);
-	/* A power of two from 2 to 256. */
-	while (shared->sub_buffers & (shared->sub_buffers - 1))
-		shared->sub_buffers &= shared->sub_buffers - 1;
-	if (shared->sub_buffers < 2 || shared->sub_buffers > 256)
-		shared->sub_buffers = RTU_SUB_BUFFERS_DEFAULT;
-	shared->lazy = rtscope__option("RTSCOPE_LAZY", 1) != 0;
-	shared->confined = !shared->lazy;
-	shared->seccomp = (uint32_t)rtscope__call(__NR_prctl, RTSCOPE__PR_GET_SECCOMP, 0, 0, 0, 0, 0);
-	shared->lock_memory = rtscope__option("RTSCOPE_LOCK", 0) != 0;
-	shared->allows_blocking = rtscope__option("RTSCOPE_ALLOW_BLOCKING", 0) != 0;
-	if (rtscope__is_error(alive) || rtscope__call(__NR_madvise, alive, 4096, RTSCOPE__MADV_WIPEONFORK, 0, 0, 0) ||
-	    rtscope__key_create(&shared->key, rtscope__end_thread) || rtscope__at_fork(NULL, NULL, rtscope__in_child))
-		return;
-	shared->alive = (uint32_t *)alive;
-}
-
-/*
- * Runs before main() and when a library is loaded; once for each object, though each of its sources has it. With
- * RTSCOPE_START_BY_HAND only when rtscope_start() is called: for programs that seldom have anything to say.
- */
-#if defined(RTSCOPE_START_BY_HAND)
-static inline void rtscope__start(void)
-#else
-__attribute__((constructor)) static void rtscope__start(void)
-#endif
-{
-	struct rtscope__object *object = &rtscope__object;
-	struct rtscope__search search;
-
-	if (rtscope__leader || &__start_rtscope_events[0] == &__stop_rtscope_events[0] ||
-	    !rtscope__option("RTSCOPE", 1))
-		return;
-	object->events = __start_rtscope_events;
-	object->events_end = __stop_rtscope_events;
-	object->enumerations = __start_rtscope_enums;
-	object->enumerations_end = __stop_rtscope_enums;
-	memset(&search, 0, sizeof(search));
-	search.address = (uintptr_t)object;
-	rtscope__iterate_objects(rtscope__look_at_object, &search);
-	if (search.leader) {
-		rtscope__leader = search.leader;
-		rtscope__leader->add(object);
-	} else {
-		rtscope__become_leader();
-		rtscope__leader = &rtscope__shared;
-		rtscope__add(object);
-		if (rtscope__shared.alive)
-			rtscope__begin_process();
-	}
-}
-
-/* A library goes; or the program ends in order, and nobody records it: then its files go too. */
-__attribute__((destructor)) static void rtscope__stop(void)
-{
-	struct rtscope__shared *shared = &rtscope__shared;
-	char path[RTSCOPE__PATH_BYTES];
-
-	if (!rtscope__leader || !rtscope__object.provider)
-		return;
-	if (rtscope__leader != shared) {
-		rtscope__leader->remove(&rtscope__object);
-		rtscope__leader = NULL;
-		return;
-	}
-	if (!shared->provider || !*shared->alive || shared->provider->session || rtscope__confined(shared))
-		return;
-	for (int i = 0; i < RTSCOPE__RINGS_MAX; i++) {
-		struct rtu_ring *ring = shared->rings[i];
-
-		if (ring) {
-			rtscope__path(shared, path, 'r', ring->tid, 1, ring->number);
-			rtscope__unlink(path);
-		}
-	}
-	for (uint32_t number = 0; number < shared->next_object; number++) {
-		rtscope__path(shared, path, 'p', number, 0, 0);
-		rtscope__unlink(path);
-	}
 }
 
 #ifdef __cplusplus

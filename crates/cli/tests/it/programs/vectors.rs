@@ -92,6 +92,20 @@ fn texts(provider: &[u8]) -> (Vec<String>, Descriptions) {
     (text.split_terminator('\0').map(str::to_string).collect(), descriptions)
 }
 
+/// A session with the number 1, which lives as long as the file is open.
+fn locked_session(path: &Path) -> fs::File {
+    let file = fs::File::create(path).expect("the directory is ours");
+    let mut words = vec![0_u8; size_of::<abi::rtu_session>()];
+    words[offset_of!(abi::rtu_session, session)] = 1;
+    file.write_all_at(&words, 0).expect("it can be written");
+    // As the collector does (crates/user/src/session.rs).
+    // SAFETY: zeros are a lock of the whole file.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_OFD_SETLK(&lock)).expect("nobody else has it");
+    file
+}
+
 /// Enables all events of a program that waits, as a collector does.
 fn enable(path: &Path) {
     let file = fs::File::options().read(true).write(true).open(path).expect("it is ours");
@@ -135,6 +149,8 @@ fn the_shared_vectors_are_what_c_and_rust_write() {
     for program in programs(&fixture) {
         let mut child = waiting(&mut Command::new(&program));
         let provider = files('p', child.id()).pop().expect("it announced itself");
+        // The program asks whether the collector that has enabled its events lives: by the lock of its session.
+        let session = locked_session(&provider.with_file_name("session"));
         enable(&provider);
         let (texts, descriptions) = texts(&fs::read(&provider).expect("it is ours"));
         child.stdin.take().expect("piped").write_all(b"\n").expect("it reads");
@@ -142,7 +158,9 @@ fn the_shared_vectors_are_what_c_and_rust_write() {
         let rings = files('r', child.id());
         assert_eq!(rings.len(), 1, "one thread");
         let payloads = payloads(&fs::read(&rings[0]).expect("it is ours"));
-        [rings, vec![provider]].concat().iter().for_each(|file| fs::remove_file(file).expect("it is ours"));
+        drop(session);
+        let session = provider.with_file_name("session");
+        [rings, vec![provider, session]].concat().iter().for_each(|file| fs::remove_file(file).expect("it is ours"));
 
         assert!(texts.contains(&vectors.enumeration), "{}: {texts:?}", program.display());
         assert_eq!(payloads.len(), vectors.events.len(), "{}", program.display());

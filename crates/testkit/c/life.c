@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The life of an instrumented program, for tests: what it does besides emitting, at the worst moments.
+ *
+ *   life MODE COUNT [LIBRARY...]
+ *
+ * Modes: forks (COUNT children that exit or become another program), loading (threads load and unload LIBRARY while COUNT children
+ * are forked), orders (threads load and unload all libraries in random order, COUNT times), reload (COUNT times a library is
+ * loaded before another one is unloaded), late (COUNT threads emit in destructors and handlers while they end), nested (a handler
+ * that interrupts events forks, COUNT times), small (COUNT forks in a handler on a small stack; prints how deep it got), handler
+ * (COUNT threads whose first event is in such a handler), churn (threads that emit and end, until stdin ends), sleeper (forks COUNT
+ * children, which emit one event each when stdin has a line; says "ready" first), keys (40 keys first, then COUNT threads).
+ */
+#define _GNU_SOURCE
+#include <rtscope/rtscope.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static char **libraries;
+static unsigned int library_count;
+static volatile int stop;
+/* Shared with children. */
+static struct {
+	unsigned long emitted, begun, depth;
+} *counts;
+
+static void emit(unsigned long n)
+{
+	__atomic_fetch_add(&counts->begun, 1, __ATOMIC_RELAXED);
+	RTSCOPE_EVENT(test, life, rtscope_u64(n, n));
+	__atomic_fetch_add(&counts->emitted, 1, __ATOMIC_RELAXED);
+}
+
+/* Waits for a child. It hangs if that takes long; then it is ended. */
+static int waits_for(pid_t child)
+{
+	int status = 0;
+
+	for (int i = 0; i < 100000; i++) {
+		struct timespec pause = { 0, 100000 };
+		pid_t ended = waitpid(child, &status, WNOHANG);
+
+		if (ended == child)
+			return WIFEXITED(status) ? WEXITSTATUS(status) != 0 : 2;
+		if (ended < 0 && errno != EINTR)
+			return 3;
+		nanosleep(&pause, NULL);
+	}
+	kill(child, SIGKILL);
+	waitpid(child, &status, 0);
+	return 1;
+}
+
+static void forks(unsigned long count)
+{
+	for (unsigned long i = 0; i < count; i++) {
+		pid_t child = fork();
+
+		if (!child && i % 2)
+			_exit(0);
+		if (!child) {
+			execl("/bin/true", "true", (char *)NULL);
+			_exit(1);
+		}
+		waits_for(child);
+	}
+}
+
+static void *loads(void *library)
+{
+	while (!stop) {
+		void *handle = dlopen(library, RTLD_NOW);
+
+		if (handle)
+			dlclose(handle);
+	}
+	return NULL;
+}
+
+static unsigned long forks_while_loading(unsigned long count)
+{
+	pthread_t threads[2];
+	unsigned long wrong = 0;
+
+	for (int i = 0; i < 2; i++)
+		pthread_create(&threads[i], NULL, loads, libraries[0]);
+	for (unsigned long i = 0; i < count; i++) {
+		pid_t child = fork();
+
+		if (!child) {
+			emit(i);
+			_exit(0);
+		}
+		wrong += waits_for(child) != 0;
+	}
+	stop = 1;
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	return wrong;
+}
+
+/* Emits from a library, if it is loaded and has the function. */
+static void call(void *handle)
+{
+	void (*emits)(void) = NULL;
+
+	*(void **)&emits = dlsym(handle, "library_emits");
+	if (emits) {
+		emits();
+		__atomic_fetch_add(&counts->emitted, 1, __ATOMIC_RELAXED);
+	}
+}
+
+static void *in_random_order(void *seed)
+{
+	unsigned int random = (unsigned int)(uintptr_t)seed;
+	unsigned long count = counts->depth;
+	void *handles[16] = { NULL };
+
+	for (unsigned long i = 0; i < count; i++) {
+		unsigned int which = (unsigned int)rand_r(&random) % library_count;
+
+		if (handles[which]) {
+			dlclose(handles[which]);
+			handles[which] = NULL;
+		} else {
+			handles[which] = dlopen(libraries[which], rand_r(&random) & 1 ? RTLD_NOW : RTLD_LAZY);
+			if (handles[which])
+				call(handles[which]);
+		}
+	}
+	for (unsigned int i = 0; i < library_count; i++) {
+		if (handles[i])
+			dlclose(handles[i]);
+	}
+	return NULL;
+}
+
+static void orders(unsigned long count)
+{
+	pthread_t threads[4];
+
+	counts->depth = count;
+	for (uintptr_t i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, in_random_order, (void *)(i + 1));
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	counts->depth = 0;
+}
+
+static unsigned long reload(unsigned long count)
+{
+	void *loaded = dlopen(libraries[0], RTLD_NOW);
+	unsigned long failed = !loaded;
+
+	for (unsigned long i = 1; i <= count && loaded; i++) {
+		void *next = dlopen(libraries[i % library_count], RTLD_NOW);
+
+		if (!next) {
+			fprintf(stderr, "%s\n", dlerror());
+			failed++;
+			break;
+		}
+		call(next);
+		dlclose(loaded);
+		loaded = next;
+	}
+	return failed;
+}
+
+static pthread_key_t early, late;
+
+static void at_end(void *value)
+{
+	uintptr_t left = (uintptr_t)value - 1;
+
+	emit(left);
+	if (left)
+		pthread_setspecific(late, (void *)left);
+}
+
+static void on_signal(int signal)
+{
+	int error = errno;
+
+	(void)signal;
+	emit(0);
+	errno = error;
+}
+
+static void *ends(void *handled)
+{
+	pthread_setspecific(early, (void *)4);
+	emit(1);
+	pthread_setspecific(late, (void *)4);
+	for (unsigned int i = 0; i < library_count; i++) {
+		void *handle = dlopen(libraries[i], RTLD_NOW);
+
+		if (handle)
+			call(handle);
+	}
+	__atomic_fetch_add((int *)handled, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static void ends_in_events(unsigned long count)
+{
+	struct itimerval each = { { 0, 20 }, { 0, 20 } }, none = { { 0, 0 }, { 0, 0 } };
+	struct sigaction action;
+	int handled = 0;
+
+	memset(&action, 0, sizeof(action));
+	action.sa_handler = on_signal;
+	action.sa_flags = SA_RESTART;
+	sigaction(SIGALRM, &action, NULL);
+	setitimer(ITIMER_REAL, &each, NULL);
+	for (unsigned long i = 0; i < count; i++) {
+		pthread_t thread;
+
+		if (pthread_create(&thread, NULL, ends, &handled))
+			continue;
+		/* The timer's signal goes to whichever thread has it unblocked: this one has not. */
+		sigset_t alarm;
+		sigemptyset(&alarm);
+		sigaddset(&alarm, SIGALRM);
+		pthread_sigmask(SIG_BLOCK, &alarm, NULL);
+		for (int k = 0; k < 20; k++)
+			pthread_kill(thread, SIGALRM);
+		pthread_join(thread, NULL);
+		pthread_sigmask(SIG_UNBLOCK, &alarm, NULL);
+	}
+	setitimer(ITIMER_REAL, &none, NULL);
+}
+
+static unsigned long to_fork, forked, failed;
+
+static void forking_handler(int signal)
+{
+	int error = errno;
+	pid_t child;
+
+	(void)signal;
+	if (to_fork) {
+		to_fork--;
+		child = fork();
+		if (!child) {
+			struct itimerval none = { { 0, 0 }, { 0, 0 } };
+
+			/* The event that was interrupted goes on in the child, too. */
+			setitimer(ITIMER_REAL, &none, NULL);
+			to_fork = 0;
+			stop = 1;
+		} else if (child > 0) {
+			forked++;
+			failed += waits_for(child) != 0;
+		}
+	}
+	errno = error;
+}
+
+static void nested(unsigned long count)
+{
+	struct itimerval each = { { 0, 300 }, { 0, 300 } };
+	struct sigaction action;
+	pid_t self = getpid();
+
+	to_fork = count;
+	memset(&action, 0, sizeof(action));
+	action.sa_handler = forking_handler;
+	sigaction(SIGALRM, &action, NULL);
+	setitimer(ITIMER_REAL, &each, NULL);
+	for (unsigned long i = 0; to_fork && !stop; i++)
+		RTSCOPE_EVENT(test, life, rtscope_u64(n, i));
+	if (getpid() != self) {
+		emit(0);
+		_exit(0);
+	}
+}
+
+#define PAINT 0xa5
+static unsigned char *stack;
+static size_t stack_bytes;
+
+/* How much of the small stack was ever used. */
+static unsigned long depth(void)
+{
+	size_t clean = 0;
+
+	while (clean < stack_bytes && stack[clean] == PAINT)
+		clean++;
+	return stack_bytes - clean;
+}
+
+static volatile int forks_here;
+
+static void small_handler(int signal)
+{
+	(void)signal;
+	if (!forks_here) {
+		emit(0);
+		return;
+	}
+	pid_t child = (pid_t)fork();
+	if (!child) {
+		emit(0);
+		counts->depth = counts->depth > depth() ? counts->depth : depth();
+		_exit(0);
+	}
+	failed += waits_for(child) != 0;
+}
+
+/* A stack of the least size for a handler, and 4 KiB; below it is nothing. */
+static void use_small_stack(void)
+{
+	size_t least = getauxval(AT_MINSIGSTKSZ), page = 4096;
+	struct sigaction action;
+	stack_t small;
+	unsigned char *memory;
+
+	least = least ? least : MINSIGSTKSZ;
+	stack_bytes = least + 4096;
+	memory = mmap(NULL, stack_bytes + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	stack_bytes = (stack_bytes + page - 1) & ~(page - 1);
+	stack = memory + page;
+	mprotect(stack, stack_bytes, PROT_READ | PROT_WRITE);
+	memset(stack, PAINT, stack_bytes);
+	memset(&small, 0, sizeof(small));
+	/* Not a whole page more than it should be. */
+	small.ss_sp = stack + (stack_bytes - ((least + 4096 + 15) & ~(size_t)15));
+	small.ss_size = least + 4096;
+	sigaltstack(&small, NULL);
+	memset(&action, 0, sizeof(action));
+	action.sa_handler = small_handler;
+	action.sa_flags = SA_ONSTACK;
+	sigaction(SIGUSR1, &action, NULL);
+}
+
+static void *first_event_in_handler(void *unused)
+{
+	use_small_stack();
+	raise(SIGUSR1);
+	if (depth() > counts->depth)
+		counts->depth = depth();
+	return unused;
+}
+
+static void empty_handler(int signal)
+{
+	(void)signal;
+}
+
+/* What a handler that does nothing takes. */
+static unsigned long empty_depth(void)
+{
+	struct sigaction action;
+
+	use_small_stack();
+	memset(&action, 0, sizeof(action));
+	action.sa_handler = empty_handler;
+	action.sa_flags = SA_ONSTACK;
+	sigaction(SIGUSR1, &action, NULL);
+	raise(SIGUSR1);
+	return depth();
+}
+
+static void *emits_once(void *unused)
+{
+	emit(1);
+	return unused;
+}
+
+static void threads(unsigned long count, void *(*work)(void *))
+{
+	for (unsigned long i = 0; i < count; i++) {
+		pthread_t thread;
+
+		if (!pthread_create(&thread, NULL, work, NULL))
+			pthread_join(thread, NULL);
+	}
+}
+
+static void churn(void)
+{
+	struct pollfd input = { 0, POLLIN, 0 };
+
+	puts("ready");
+	fflush(stdout);
+	while (poll(&input, 1, 0) == 0)
+		threads(1, emits_once);
+}
+
+static void sleepers(unsigned long count)
+{
+	int wake[2];
+	char byte;
+
+	if (pipe(wake))
+		exit(1);
+	for (unsigned long i = 0; i < count; i++) {
+		if (fork() == 0) {
+			close(wake[1]);
+			while (read(wake[0], &byte, 1) < 0)
+				;
+			emit(i);
+			_exit(0);
+		}
+	}
+	puts("ready");
+	fflush(stdout);
+	getchar();
+	close(wake[1]);
+	while (wait(NULL) > 0)
+		;
+}
+
+int main(int argc, char **argv)
+{
+	const char *mode = argc > 1 ? argv[1] : "";
+	unsigned long count = argc > 2 ? strtoul(argv[2], NULL, 10) : 0, wrong = 0;
+
+	libraries = argv + 3;
+	library_count = argc > 3 ? (unsigned int)(argc - 3) : 0;
+	counts = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pthread_key_create(&early, at_end);
+	pthread_key_create(&late, at_end);
+	if (!strcmp(mode, "forks")) {
+		forks(count);
+	} else if (!strcmp(mode, "loading")) {
+		wrong = forks_while_loading(count);
+	} else if (!strcmp(mode, "orders")) {
+		orders(count);
+	} else if (!strcmp(mode, "reload")) {
+		wrong = reload(count);
+	} else if (!strcmp(mode, "late")) {
+		ends_in_events(count);
+	} else if (!strcmp(mode, "nested")) {
+		nested(count);
+		printf("forked %lu\n", forked);
+		wrong = failed;
+	} else if (!strcmp(mode, "small")) {
+		unsigned long least = empty_depth();
+
+		use_small_stack();
+		forks_here = 1;
+		for (unsigned long i = 0; i < count; i++)
+			raise(SIGUSR1);
+		printf("depth %lu\n", counts->depth - least);
+		wrong = failed;
+	} else if (!strcmp(mode, "handler")) {
+		unsigned long least = empty_depth();
+
+		threads(count, first_event_in_handler);
+		printf("depth %lu\n", counts->depth - least);
+	} else if (!strcmp(mode, "churn")) {
+		churn();
+	} else if (!strcmp(mode, "sleeper")) {
+		sleepers(count);
+	} else if (!strcmp(mode, "keys")) {
+		for (int i = 0; i < 40; i++) {
+			pthread_key_t key;
+
+			pthread_key_create(&key, NULL);
+		}
+		threads(count, emits_once);
+	}
+	printf("emitted %lu\n", counts->emitted);
+	printf("wrong %lu\n", wrong);
+	return 0;
+}
