@@ -27,14 +27,65 @@ static inline uint64_t rtscope__monotonic(int clock)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* Which clock this CPU allows: its counter, if it runs at one rate in all states. */
+#if defined(__x86_64__)
+/* Reads the beginning of a file, which is a text of words; its length, 0 if it cannot be read. */
+static inline long rtscope__read_words(const char *path, char *text, long bytes)
+{
+	int file = rtscope__open(path, RTSCOPE__O_RDONLY, 0);
+	long length = file < 0 ? 0 : rtscope__call(__NR_read, file, (long)text, bytes, 0, 0, 0);
+
+	if (file >= 0)
+		rtscope__close(file);
+	return length > 0 ? length : 0;
+}
+
+/* Whether one of the words in a text is this one. */
+static inline int rtscope__has_word(const char *text, long length, const char *word)
+{
+	long same = 0;
+	int begins = 1;
+
+	for (long at = 0; at <= length; at++) {
+		int ends = at == length || text[at] == ' ' || text[at] == '\n';
+
+		if (ends && begins && !word[same])
+			return 1;
+		begins = ends || (begins && text[at] == word[same]);
+		same = ends ? 0 : same + begins;
+	}
+	return 0;
+}
+
+/*
+ * Whether the kernel distrusts the counter although the CPU says that it runs at one rate: it has measured otherwise, or was told so.
+ * Then it uses a clock that is not made of the counter, or one that is (of a hypervisor), but offers the counter itself no more. The
+ * same rule is in crates/user/src/clock_watch.rs. Where the kernel does not say, the CPU is believed.
+ */
+static inline int rtscope__counter_is_distrusted(void)
+{
+	char text[128];
+	long length = rtscope__read_words("/sys/devices/system/clocksource/clocksource0/current_clocksource", text,
+					  sizeof(text));
+
+	if (!length || rtscope__has_word(text, length, "tsc"))
+		return 0;
+	if (!rtscope__has_word(text, length, "kvm-clock") && !rtscope__has_word(text, length, "xen") &&
+	    !rtscope__has_word(text, length, "hyperv_clocksource_tsc_page"))
+		return 1;
+	length = rtscope__read_words("/sys/devices/system/clocksource/clocksource0/available_clocksource", text,
+				     sizeof(text));
+	return length && !rtscope__has_word(text, length, "tsc");
+}
+#endif
+
+/* Which clock this machine allows: the CPU's counter, if it runs at one rate in all states, and the kernel thinks so, too. */
 static inline uint32_t rtscope__clock_kind(void)
 {
 #if defined(__x86_64__)
 	unsigned int a, b, c, d;
 
 	/* Invariant TSC: AMD64 APM 3, CPUID Fn8000_0007_EDX[8]; Intel SDM 3B, 18.17.1. */
-	if (__get_cpuid(0x80000007, &a, &b, &c, &d) && d & 1u << 8)
+	if (__get_cpuid(0x80000007, &a, &b, &c, &d) && d & 1u << 8 && !rtscope__counter_is_distrusted())
 		return RTU_CLOCK_TSC;
 	return RTU_CLOCK_MONOTONIC;
 #elif defined(__aarch64__)

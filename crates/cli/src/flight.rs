@@ -10,7 +10,8 @@ use rtscope_event::MonotonicNs;
 use rtscope_store::user::{
     UserConversionSummary, UserEnd, UserOptions, UserSpoolDescription, UserSpoolWriter, convert_user,
 };
-use rtscope_user::clock::{Pair, counter_kind};
+use rtscope_user::clock::Pair;
+use rtscope_user::clock_watch::{ClockReport, ClockWatch};
 use rtscope_user::directory::SHARED_MEMORY;
 use rtscope_user::patterns::RequestedEvents;
 use rtscope_user::programs::{DiscardingSink, Programs, Snapshot};
@@ -44,6 +45,7 @@ struct SharedState {
 #[derive(Debug)]
 struct RecordingState {
     programs: Programs,
+    clock: ClockWatch,
     pairs: VecDeque<Pair>,
 }
 
@@ -53,6 +55,7 @@ pub struct UserPart {
     session: UserSpoolDescription,
     snapshot: Snapshot,
     pairs: Vec<Pair>,
+    clock: ClockReport,
     from: MonotonicNs,
     until: MonotonicNs,
 }
@@ -71,7 +74,7 @@ impl ProgramFlight {
         let session = UserSpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"), context)?;
         let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings)?;
         programs.poll(&mut DiscardingSink).map_err(|error| Failure::doing("looking for programs", error))?;
-        let state = RecordingState { programs, pairs: VecDeque::new() };
+        let state = RecordingState { programs, clock: ClockWatch::of_this_machine(), pairs: VecDeque::new() };
         let shared = Arc::new(SharedState { stop: AtomicBool::new(false), state: Mutex::new(state) });
         let theirs = Arc::clone(&shared);
         let reach = Duration::from_nanos(reach_ns) + MARGIN;
@@ -102,9 +105,11 @@ impl ProgramFlight {
         let mut state = self.shared.state();
         // Programs that have come since the last poll. Nothing refuses here: the sink keeps nothing.
         let _ = state.programs.poll(&mut DiscardingSink);
-        state.pairs.push_back(Pair::now(counter_kind()));
-        let pairs = state.pairs.iter().copied().collect();
-        UserPart { session: self.session.clone(), snapshot: state.programs.snapshot(), pairs, from, until }
+        let pair = state.clock.pair();
+        state.pairs.push_back(pair);
+        let (pairs, clock) = (state.pairs.iter().copied().collect(), state.clock.report());
+        let (session, snapshot) = (self.session.clone(), state.programs.snapshot());
+        UserPart { session, snapshot, pairs, clock, from, until }
     }
 }
 
@@ -132,7 +137,8 @@ fn poll_programs(shared: &SharedState, reach: Duration) {
             // Nothing refuses here: the sink keeps nothing.
             let _ = state.programs.poll(&mut DiscardingSink);
             state.programs.forget_ended(reach);
-            state.pairs.push_back(Pair::now(counter_kind()));
+            let pair = state.clock.pair();
+            state.pairs.push_back(pair);
             let too_many = state.pairs.len().saturating_sub(pairs_max);
             state.pairs.drain(..too_many);
         }
@@ -151,7 +157,12 @@ impl UserPart {
             return Err(rtscope_store::Error::Io { action: "write", path: target.to_owned(), source });
         }
         let lost_no_buffer = self.snapshot.lost_outside;
-        let end = UserEnd { ended_ns: self.until.0, lost_no_buffer, ..UserEnd::default() };
+        let end = UserEnd {
+            ended_ns: self.until.0,
+            lost_no_buffer,
+            clock: self.clock.clone(),
+            ..UserEnd::default()
+        };
         let window = Some((self.from, self.until));
         convert_user(
             spool.finish(&end)?,

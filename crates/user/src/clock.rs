@@ -4,7 +4,11 @@
 //! One rate for the whole session would be wrong by the changes that NTP makes during it; between two pairs that are some
 //! milliseconds apart only the reading itself can be wrong. By how much is measured: each pair is compared with the time
 //! that its neighbours predict.
+//!
+//! A counter can jump, too (`clock_watch` says when). Then what was before and what comes after are converted apart; a value that
+//! could be of either belongs to the one in which it lies between two pairs.
 
+use crate::clock_watch::{ClockProblem, ClockProblemKind, ClockReport, jump};
 use crate::records::Sync;
 use rtscope_abi::program as abi;
 use rtscope_event::exact::low_word;
@@ -84,7 +88,12 @@ fn counter(kind: u32) -> u64 {
 /// Converts a session's counter values.
 #[derive(Clone, Debug, Default)]
 pub struct Conversion {
+    /// Before the counter jumped, in order.
+    earlier: Vec<Conversion>,
+    jumps: Vec<ClockProblem>,
     pairs: Vec<Pair>,
+    /// Ticks before the first pair, and after the last, that are between a jump and this side of it.
+    gaps: (u64, u64),
     near: usize,
     stretch: Stretch,
 }
@@ -156,13 +165,58 @@ impl Times {
 }
 
 impl Conversion {
-    /// From pairs in the order in which they were taken. Without any, or with a counter that goes back, values are treated
-    /// as nanoseconds.
+    /// From pairs in the order in which they were taken. Without any, values are treated as nanoseconds.
     #[must_use]
-    pub fn new(mut pairs: Vec<Pair>) -> Conversion {
-        pairs
-            .dedup_by(|next, first| next.counter <= first.counter || next.monotonic_ns <= first.monotonic_ns);
-        Conversion { pairs, near: 0, stretch: Stretch::default() }
+    pub fn new(pairs: Vec<Pair>) -> Conversion {
+        let mut conversion = Conversion::default();
+        for pair in pairs {
+            let jumped = jump(&conversion.pairs, pair).filter(|_| conversion.earlier.len() < JUMPS_MAX);
+            if let Some(by_ns) = jumped {
+                let pairs = std::mem::take(&mut conversion.pairs);
+                let from_ns = pairs.last().map_or(0, |last| last.monotonic_ns);
+                let kind = ClockProblemKind::Jump { by_ns };
+                conversion.jumps.push(ClockProblem { kind, from_ns, until_ns: pair.monotonic_ns });
+                let gap = gap_ticks(&pairs, pair);
+                let gaps = (conversion.gaps.0, gap);
+                conversion.earlier.push(Conversion { pairs, gaps, ..Conversion::default() });
+                conversion.gaps = (gap, 0);
+            }
+            let follows = |last: &Pair| pair.counter > last.counter && pair.monotonic_ns > last.monotonic_ns;
+            if conversion.pairs.last().is_none_or(follows) {
+                conversion.pairs.push(pair);
+            }
+        }
+        conversion
+    }
+
+    /// What the pairs alone show, for a recording that nobody could end in order.
+    #[must_use]
+    pub fn report(&self) -> ClockReport {
+        ClockReport { source: None, problems: self.jumps.clone() }
+    }
+
+    /// Whether a value lies between two pairs, or between one and the jump beside it.
+    fn spans(&self, counter: u64) -> bool {
+        let (first, last) = (self.pairs.first(), self.pairs.last());
+        first.zip(last).is_some_and(|(first, last)| {
+            let begin = first.counter.saturating_sub(self.gaps.0);
+            (begin..=last.counter.saturating_add(self.gaps.1)).contains(&counter)
+        })
+    }
+
+    /// The conversion before a jump that a value belongs to; `None`: it came after the last jump.
+    fn before_a_jump(&mut self, counter: u64) -> Option<&mut Conversion> {
+        if self.earlier.is_empty() || self.spans(counter) {
+            return None;
+        }
+        let found = self.earlier.iter().rposition(|earlier| earlier.spans(counter)).or_else(|| {
+            // Outside of all.
+            let begins_by = |conversion: &Conversion| {
+                conversion.pairs.first().is_some_and(|first| first.counter <= counter)
+            };
+            (!begins_by(self)).then(|| self.earlier.iter().rposition(begins_by).unwrap_or(0))
+        });
+        found.map(|at| &mut self.earlier[at])
     }
 
     /// CLOCK_MONOTONIC at a counter's value. Fast for values near those of the previous call.
@@ -176,6 +230,11 @@ impl Conversion {
     }
 
     fn in_another_stretch(&mut self, counter: u64) -> u64 {
+        if let Some(earlier) = self.before_a_jump(counter) {
+            let monotonic_ns = earlier.monotonic_ns(counter);
+            self.stretch = earlier.stretch;
+            return monotonic_ns;
+        }
         if self.pairs.len() < 2 {
             return self.pairs.first().map_or(counter, |pair| {
                 // One pair has no rate.
@@ -201,8 +260,10 @@ impl Conversion {
     #[must_use]
     pub fn error_ns(&self) -> Option<(u64, u64, u64)> {
         let mut errors: Vec<u64> = self
-            .pairs
-            .windows(3)
+            .earlier
+            .iter()
+            .chain([self])
+            .flat_map(|conversion| conversion.pairs.windows(3))
             .map(|three| between(three[0], three[2], three[1].counter).abs_diff(three[1].monotonic_ns))
             .collect();
         errors.sort_unstable();
@@ -218,6 +279,18 @@ pub struct LiveClock {
     /// Gives the rate before the first pair.
     second: Option<Pair>,
     recent: Conversion,
+    /// As it was before the counter jumped for the last time.
+    before: Option<Box<LiveClock>>,
+    /// Ticks before the first pair that may have come after the jump.
+    gap: u64,
+}
+
+/// Ticks from the last pair before a jump to the first one after it, at the rate before it.
+fn gap_ticks(before: &[Pair], after: Pair) -> u64 {
+    let (Some(first), Some(last)) = (before.first(), before.last()) else { return 0 };
+    let (ticks, ns) = (last.counter - first.counter, (last.monotonic_ns - first.monotonic_ns).max(1));
+    let gap = u128::from(after.monotonic_ns - last.monotonic_ns) * u128::from(ticks) / u128::from(ns);
+    u64::try_from(gap).unwrap_or(u64::MAX)
 }
 
 /// The time that a [`LiveClock`] gives for a counter's value.
@@ -233,6 +306,8 @@ pub enum EventTime {
 
 /// Pairs retained for events that come late: those of threads that were stopped in the middle of writing one.
 const RECENT_MAX: usize = 8192;
+/// Jumps after which conversion begins anew; a counter that jumps all the time is of no use.
+const JUMPS_MAX: usize = 1000;
 /// Values older than the first pair are converted with the rate over at least this time.
 const RATE_NS: u64 = 50_000_000;
 /// Counters of this machine's CPUs differ by less: a value further ahead of the last pair was never read from a counter.
@@ -241,6 +316,11 @@ pub const AHEAD_NS: u64 = 1_000_000_000;
 impl LiveClock {
     /// Adds a pair.
     pub fn push(&mut self, pair: Pair) {
+        if jump(&self.recent.pairs, pair).is_some() {
+            let before = LiveClock { before: None, ..std::mem::take(self) };
+            self.gap = gap_ticks(&before.recent.pairs, pair);
+            self.before = Some(Box::new(before));
+        }
         let pairs = &mut self.recent.pairs;
         let first = *self.first.get_or_insert(pair);
         match pairs.last() {
@@ -283,6 +363,9 @@ impl LiveClock {
         let (Some(first), Some(last)) = (self.first, self.recent.pairs.last().copied()) else {
             return EventTime::Later;
         };
+        if let Some(time) = self.when_before_the_jump(kind, counter, (first, last)) {
+            return EventTime::At(time);
+        }
         let (time, is_known) = if kind == abi::RTU_CLOCK_MONOTONIC {
             (counter, counter < last.monotonic_ns)
         } else if counter >= first.counter {
@@ -300,9 +383,21 @@ impl LiveClock {
             _ => EventTime::Later,
         }
     }
+
+    /// The time of a value that was read before the counter jumped: not one that lies between pairs taken since, and not later than
+    /// the first of these.
+    fn when_before_the_jump(&mut self, kind: u32, counter: u64, (first, last): (Pair, Pair)) -> Option<u64> {
+        let begin = first.counter.saturating_sub(self.gap);
+        let is_newer = kind == abi::RTU_CLOCK_MONOTONIC || (begin..=last.counter).contains(&counter);
+        let before = self.before.as_mut().filter(|_| !is_newer)?;
+        match before.when(kind, counter, true) {
+            EventTime::At(time) if time <= first.monotonic_ns => Some(time),
+            _ => None,
+        }
+    }
 }
 
-fn between(a: Pair, b: Pair, counter: u64) -> u64 {
+pub(crate) fn between(a: Pair, b: Pair, counter: u64) -> u64 {
     // Nearly always the case, and a division of 64 bits is many times as fast as one of 128.
     if let Some(product) =
         counter.checked_sub(a.counter).and_then(|passed| passed.checked_mul(b.monotonic_ns - a.monotonic_ns))
@@ -348,6 +443,45 @@ mod tests {
         }
         assert_eq!(Conversion::default().monotonic_ns(7), 7);
         assert_eq!(Conversion::new(vec![pair(10, 100)]).monotonic_ns(8), 98);
+    }
+
+    /// 2 ticks a ns, and `ahead` more from `jump_ms` on.
+    fn jumping(ms: u64, jump_ms: u64, ahead: i64) -> Pair {
+        let ahead = if ms >= jump_ms { ahead } else { 0 };
+        Pair { counter: (ms * 2_000_000).wrapping_add_signed(ahead), monotonic_ns: ms * 1_000_000 }
+    }
+
+    #[test]
+    fn values_before_and_after_a_jump_are_converted_apart() {
+        // Reset by suspend; by a little; moved far ahead.
+        for ahead in [-20_000_000_000, -3_000_000_000, -200_000_000, 900_000_000_000] {
+            let pair = |ms| jumping(ms, 20_025, ahead);
+            let pairs: Vec<Pair> = (10_000..30_000).step_by(50).map(pair).collect();
+            let mut whole = Conversion::new(pairs.clone());
+            assert_eq!(whole.report().problems.len(), 1, "{ahead}");
+            assert!(whole.error_ns().is_some_and(|(.., max)| max < 10), "{:?}", whole.error_ns());
+            let mut live = LiveClock::default();
+            let (mut taken, mut certain) = (0, 0);
+            for pair_now in &pairs {
+                live.push(*pair_now);
+                // Each event is taken at the first poll after it that has a later pair, one of them 120 ms late.
+                while taken * 10 + 10_050 + 120 < pair_now.monotonic_ns / 1_000_000 {
+                    let (ms, ns) = (taken * 10 + 10_050, (taken * 10 + 10_050) * 1_000_000);
+                    // What the counter has shown twice can be either, and only then.
+                    let counter = pair(ms).counter;
+                    let shown_again = pair(20_050).counter - 100_000_000..=pairs[pairs.len() - 1].counter;
+                    let again = ahead < 0 && ms < 20_025 && shown_again.contains(&counter);
+                    let found = live.when(abi::RTU_CLOCK_TSC, counter, false);
+                    let is_right = |found: u64| found.abs_diff(ns) <= 1000;
+                    let seen = matches!(found, EventTime::At(found) if is_right(found));
+                    assert!(again || seen, "{ahead}: {found:?} for {ns}");
+                    certain += u64::from(!again);
+                    assert!(again || is_right(whole.monotonic_ns(counter)), "{ahead}: {ns}");
+                    taken += 1;
+                }
+            }
+            assert!(taken > 1900 && certain > 900, "{certain} of {taken}");
+        }
     }
 
     #[test]

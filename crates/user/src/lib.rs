@@ -19,6 +19,7 @@
 )]
 
 pub mod clock;
+pub mod clock_watch;
 mod containers;
 pub mod description;
 pub mod directory;

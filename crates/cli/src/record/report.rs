@@ -142,6 +142,9 @@ impl Report {
         recording_cpu_us: Option<u64>,
     ) {
         self.end_of_progress();
+        for problem in &converted.clock.problems {
+            note(&format!("rtscope: {}", clean(&problem.sentence())));
+        }
         for remark in &converted.remarks {
             note(&format!("rtscope: {}", clean(remark)));
         }
@@ -165,6 +168,11 @@ impl Report {
                 "waits": converted.waits,
                 "losses": losses,
                 "clock_error_ns": clock.map(|(median, p99, max)| json!({ "median": median, "p99": p99, "max": max })),
+                "clock": {
+                    "source": converted.clock.source,
+                    "trusted": converted.clock.problems.is_empty(),
+                    "problems": converted.clock.problems,
+                },
                 "remarks": converted.remarks,
                 "recording_cpu_us": recording_cpu_us,
             });

@@ -11,7 +11,7 @@ use crate::output::note;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use rtscope_collect::monotonic_now;
 use rtscope_store::user::{UserEnd, UserSpool, UserSpoolDescription, UserSpoolWriter};
-use rtscope_user::clock::{Pair, counter_kind};
+use rtscope_user::clock_watch::ClockWatch;
 use rtscope_user::directory::SHARED_MEMORY;
 use rtscope_user::patterns::RequestedEvents;
 use rtscope_user::programs::Programs;
@@ -81,7 +81,8 @@ impl UserRecording {
         let mut spool = UserSpoolWriter::create(target, &session)?;
         // Those that run are enabled before COMMAND starts, and before this returns. The clock first: what is older than its first pair
         // waits until the second.
-        let begun = spool.clock(&[Pair::now(counter_kind())]).and_then(|()| programs.poll(&mut spool));
+        let mut clock = ClockWatch::of_this_machine();
+        let begun = spool.clock(&[clock.pair()]).and_then(|()| programs.poll(&mut spool));
         if let Err(error) = begun {
             spool.discard();
             return Err(Failure::system("writing the recording", &error));
@@ -97,7 +98,7 @@ impl UserRecording {
         let (fifo, blocking) = (options.fifo, options.blocking);
         let thread = Builder::new()
             .name("user".to_string())
-            .spawn(move || work(programs, spool, &theirs, fifo, blocking))
+            .spawn(move || work(programs, (spool, clock), &theirs, fifo, blocking))
             .map_err(|error| Failure::doing("starting a thread", error))?;
         Ok(UserRecording { thread: Some(thread), shared, patterns: options.user.join(",") })
     }
@@ -173,17 +174,18 @@ pub(super) fn settings(options: &RecordOptions) -> Result<Settings, Failure> {
 
 fn work(
     mut programs: Programs,
-    mut spool: UserSpoolWriter,
+    (mut spool, mut clock): (UserSpoolWriter, ClockWatch),
     shared: &SharedState,
     fifo: Option<u8>,
     blocking: bool,
 ) -> RecordingEnd {
     let result = fifo
         .map_or(Ok(()), crate::realtime::become_fifo)
-        .and_then(|()| collect(&mut programs, &mut spool, shared, blocking));
+        .and_then(|()| collect(&mut programs, (&mut spool, &mut clock), shared, blocking));
     match result {
         Ok(()) => {
-            let end = UserEnd::of(monotonic_now().0, &programs.reports());
+            let end =
+                UserEnd { clock: clock.report(), ..UserEnd::of(monotonic_now().0, &programs.reports()) };
             RecordingEnd { spool, end: Some(end), failure: None }
         }
         Err(error) => {
@@ -196,7 +198,7 @@ fn work(
 
 fn collect(
     programs: &mut Programs,
-    spool: &mut UserSpoolWriter,
+    (spool, watch): (&mut UserSpoolWriter, &mut ClockWatch),
     shared: &SharedState,
     blocking: bool,
 ) -> io::Result<()> {
@@ -207,13 +209,13 @@ fn collect(
         // ORDER: relaxed; see stop().
         let stopping = shared.stop.load(Ordering::Relaxed);
         if stopping || clock.is_none_or(|clock| clock.elapsed() >= CLOCK_EVERY) {
-            spool.clock(&[Pair::now(counter_kind())])?;
+            spool.clock(&[watch.pair()])?;
             clock = Some(Instant::now());
             publish(programs, spool, shared);
         }
         if stopping {
             programs.stop(spool)?;
-            return spool.clock(&[Pair::now(counter_kind())]);
+            return spool.clock(&[watch.pair()]);
         }
         let rings = programs.rings();
         programs.poll(spool)?;

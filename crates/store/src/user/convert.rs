@@ -17,6 +17,7 @@ use rtscope_event::exact::{self, index};
 use rtscope_event::{Loss, LossCause, MonotonicNs};
 use rtscope_user::RingInfo;
 use rtscope_user::clock::{AHEAD_NS, Conversion};
+use rtscope_user::clock_watch::ClockReport;
 use rtscope_user::records::{Decoder, Header, Record};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -65,6 +66,8 @@ pub struct UserConversionSummary {
     pub clock_error_ns: Option<(u64, u64, u64)>,
     /// How often threads waited for space.
     pub waits: u64,
+    /// The kernel's clock, and what made times wrong.
+    pub clock: ClockReport,
     /// Remarks about single programs.
     pub remarks: Vec<String>,
 }
@@ -251,6 +254,7 @@ impl<'a> Conversions<'a> {
             rings: self.spool.rings.len(),
             waits: end.map_or(0, |end| end.waits),
             clock_error_ns: self.clock.error_ns(),
+            clock: end.map_or_else(|| self.clock.report(), |end| end.clock.clone()),
             remarks: end.map(|end| end.remarks.clone()).unwrap_or_default(),
             ..UserConversionSummary::default()
         };
@@ -269,6 +273,13 @@ impl<'a> Conversions<'a> {
             let text = format!("median={median} p99={p99} max={worst}");
             extra.push(("rtscope_clock_error_ns".to_string(), text));
         }
+        let problems = converted.clock.problems.iter().enumerate();
+        extra.extend(
+            converted.clock.source.iter().map(|source| ("rtscope_clock_source".to_string(), source.clone())),
+        );
+        extra.extend(
+            problems.map(|(at, problem)| (format!("rtscope_clock_problem_{at}"), problem.sentence())),
+        );
         for (number, remark) in converted.remarks.iter().enumerate().take(100) {
             extra.push((format!("rtscope_remark_{number}"), remark.clone()));
         }

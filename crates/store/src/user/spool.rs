@@ -19,6 +19,7 @@ use nix::fcntl::Flock;
 use rtscope_ctf::UserContext;
 use rtscope_event::exact;
 use rtscope_user::clock::{Pair, counter_kind};
+use rtscope_user::clock_watch::ClockReport;
 use rtscope_user::description::Descriptions;
 use rtscope_user::programs::{ProcessReport, Records, Sink, Snapshot};
 use rtscope_user::{ProviderInfo, RingInfo};
@@ -142,6 +143,9 @@ pub struct UserEnd {
     pub unreadable: u64,
     /// Programs from which nothing more was taken, and why; programs that ran untraced.
     pub remarks: Vec<String>,
+    /// The kernel's clock, and what made times wrong.
+    #[serde(default)]
+    pub clock: ClockReport,
 }
 
 impl UserEnd {

@@ -2,6 +2,7 @@
 //! `rtscope record -u`: instrumented programs in C and Rust, usual and unusual ones, and recorders that fail.
 
 mod c;
+mod clock;
 mod compile;
 mod containers;
 mod failing;
