@@ -143,7 +143,7 @@ static inline void rtscope__fill_ring(struct rtscope__shared *shared, struct rtu
 	while (count > 2 && bytes / count < RTU_SUB_BYTES_MIN)
 		count /= 2;
 	ring->magic = RTU_RING_MAGIC;
-	ring->abi_version = 1;
+	ring->abi_version = RTU_ABI_VERSION;
 	ring->birth_ns = shared->birth_ns;
 	ring->pid = shared->pid;
 	ring->tid = tid;
@@ -269,6 +269,7 @@ static inline int rtscope__may_record(struct rtscope__shared *shared, int asked,
 		RTSCOPE__STORE(shared->beat, beat);
 		RTSCOPE__STORE(shared->beat_since_ns, now);
 		RTSCOPE__STORE(shared->silent_rings, 0);
+		RTSCOPE__STORE(shared->quiet_session, (uint64_t)0);
 	}
 	if (now - RTSCOPE__LOAD(shared->beat_since_ns) < RTU_QUIET_NS)
 		return 1;
