@@ -96,6 +96,7 @@ static inline uint32_t rtscope__clock_kind(void)
 }
 
 /* Now, in the units of `kind`. Not serialized: it may be off by the few ns that the CPU reorders. */
+#if !defined(RTSCOPE_MODEL) /* ring.h */
 static inline __attribute__((always_inline)) uint64_t rtscope__now(uint32_t kind)
 {
 #if defined(__x86_64__)
@@ -112,5 +113,6 @@ static inline __attribute__((always_inline)) uint64_t rtscope__now(uint32_t kind
 	(void)kind;
 	return rtscope__monotonic(RTSCOPE__CLOCK_MONOTONIC);
 }
+#endif
 
 #endif

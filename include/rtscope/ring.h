@@ -312,6 +312,11 @@ static inline enum rtscope__step rtscope__step(struct rtscope__thread *thread, s
 		return RTSCOPE__AGAIN;
 	}
 	RTSCOPE__STORE(thread->limit, sub_end < room_end ? sub_end : room_end);
+	/* In the child of a fork since the second look: there the limit has to be 0 for those whom this handler has interrupted. */
+	if (RTSCOPE__LOAD(thread->ring) != ring) {
+		RTSCOPE__STORE(thread->limit, 0);
+		return RTSCOPE__AGAIN;
+	}
 	next = rtscope__prepare(where, position, id, bytes, now);
 	if (!rtscope__swap(&ring->head, position, position + bytes))
 		return RTSCOPE__AGAIN;

@@ -24,6 +24,8 @@ mod containers;
 pub mod description;
 pub mod directory;
 mod memory;
+#[cfg(test)]
+mod model;
 pub mod patterns;
 pub mod programs;
 mod provider;

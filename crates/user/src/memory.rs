@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Mappings at a time. Each ring has one, so this is also the largest number of threads recorded at once. Below
 /// vm.max_map_count's default of 65530.
@@ -25,6 +25,44 @@ static SLOTS: [Slot; MAPPINGS_MAX] =
         MAPPINGS_MAX];
 /// All slots ever used have a lower index.
 static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// A word of a mapping. In a model of the ring (`model`) it is one of the model's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Word<'a> {
+    place: &'a AtomicU64,
+    #[cfg(test)]
+    offset: usize,
+}
+
+impl Word<'_> {
+    #[inline]
+    pub(crate) fn load(self, order: Ordering) -> u64 {
+        #[cfg(test)]
+        if let Some(value) = crate::model::load(self.offset, order) {
+            return value;
+        }
+        // ORDER: the caller's.
+        self.place.load(order)
+    }
+
+    #[inline]
+    pub(crate) fn store(self, value: u64, order: Ordering) {
+        #[cfg(test)]
+        if crate::model::store(self.offset, value, order) {
+            return;
+        }
+        // ORDER: the caller's.
+        self.place.store(value, order);
+    }
+}
+
+/// Loads before it come before loads after it.
+pub(crate) fn acquire_fence() {
+    #[cfg(test)]
+    crate::model::acquire_fence();
+    // ORDER: acquire; the caller says what it pairs with.
+    fence(Ordering::Acquire);
+}
 
 /// A shared mapping of a file.
 #[derive(Debug)]
@@ -74,11 +112,16 @@ impl Mapping {
 
     /// A word that the other side may change at any time. `offset` is a multiple of 8 within the mapping.
     #[inline]
-    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+    pub(crate) fn word(&self, offset: usize) -> Word<'_> {
         assert!(offset % 8 == 0 && offset + 8 <= self.bytes, "a word in the mapping");
         // SAFETY: within the mapping (just checked), aligned (mappings are aligned to pages), and alive as long as self. Another
         // process may write it too; all accesses of this one are atomic.
-        unsafe { AtomicU64::from_ptr((self.begin + offset) as *mut u64) }
+        let place = unsafe { AtomicU64::from_ptr((self.begin + offset) as *mut u64) };
+        Word {
+            place,
+            #[cfg(test)]
+            offset,
+        }
     }
 
     /// `count` words in a row.
@@ -100,6 +143,10 @@ impl Mapping {
     /// Copies bytes out. The copy may contain half of what another process writes at the same time.
     pub(crate) fn copy(&self, offset: usize, into: &mut [u8]) {
         assert!(offset.checked_add(into.len()).is_some_and(|end| end <= self.bytes), "bytes in the mapping");
+        #[cfg(test)]
+        if crate::model::copy(offset, into) {
+            return;
+        }
         // SAFETY: source within the mapping (just checked), destination a slice of ours; they cannot overlap. A concurrent
         // write of another process makes the bytes arbitrary, not the copy unsound: u8 has no invalid value.
         unsafe {

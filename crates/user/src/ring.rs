@@ -5,7 +5,7 @@
 //! between the walk and the copy, so they are checked again when they are decoded.
 
 use crate::directory::{FileKind, FileName, UserDirectory};
-use crate::memory::Mapping;
+use crate::memory::{Mapping, acquire_fence};
 use crate::provider::{text_at, u32_at, u64_at};
 use crate::records::{Header, Layout, Sync};
 use crate::walk::{Chunk, Records};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::io;
 use std::mem::offset_of;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How long to wait for an unfinished record: its thread may have jumped out of a signal handler.
@@ -161,6 +161,37 @@ impl Ring {
             unfinished: 0,
             ended: Default::default(),
         }))
+    }
+
+    /// An empty ring of the model, of whatever size, in a file that is as large.
+    #[cfg(test)]
+    pub(crate) fn of_model(file: &std::fs::File, name: FileName, layout: Layout) -> Ring {
+        let bytes = u64::from(abi::RTU_RING_OFFSET) + layout.ring_bytes;
+        let info = RingInfo {
+            pid: 1,
+            birth_ns: 1,
+            uid: 0,
+            tid: 1,
+            number: 0,
+            comm: String::new(),
+            clock: 1,
+            layout,
+            sync: None,
+            lost_before: 0,
+        };
+        Ring {
+            mapping: Mapping::new(file, index(bytes)).expect("it can be mapped"),
+            reported_lost: Cell::new(0),
+            info,
+            name,
+            tail: 0,
+            sync: None,
+            seen: 0,
+            taken: None,
+            waiting: None,
+            unfinished: 0,
+            ended: Default::default(),
+        }
     }
 
     fn word(&self, offset: usize) -> u64 {
@@ -377,7 +408,7 @@ impl Ring {
         let copy = chunk.copy();
         // ORDER: acquire; pairs with the fence in rtscope__step(): if the copy has a byte of a sub-buffer's next lap, the head below has
         // come as far. Without it the head could be read before the copy.
-        fence(Ordering::Acquire);
+        acquire_fence();
         // The writer may be anywhere in its current sub-buffer. ORDER: relaxed; the fence is before it.
         let later = self.mapping.word(offset_of!(abi::rtu_ring, head)).load(Ordering::Relaxed);
         let safe = up(layout.sub_end(later).saturating_sub(layout.ring_bytes).max(from));

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the model shows: recorded + lost = emitted, each record whole and in order; and that it finds what is broken on purpose.
+
+use super::choices::Choices;
+use super::writer::{Change, Writer};
+use super::{HANDLER, LOST, Limits, MEMORY, Memory, READER, RING, Weakened, with};
+use crate::directory::{FileKind, FileName, ProcessId};
+use crate::records::{Decoder, Layout, Record};
+use crate::ring::Ring;
+use rtscope_event::exact::index;
+use rtscope_testkit::skip;
+use std::cell::RefCell;
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+const LAYOUT: Layout = Layout { ring_bytes: 256, sub_bytes: 64, key: 5 };
+/// For random runs: behind an event that handlers interrupt, a ring may be filled by half. Then the reader gives the event up.
+const LARGER: Layout = Layout { ring_bytes: 512, sub_bytes: 128, ..LAYOUT };
+/// Each compiled writer has one thread's state.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// What is known of a run beside the ring.
+#[derive(Default)]
+struct Run {
+    layout: Option<Layout>,
+    ring: Option<Ring>,
+    writer: Option<Writer>,
+    next_id: u32,
+    /// Events that were recorded, and how many were not.
+    emitted: Vec<u32>,
+    lost: u64,
+    taken: Vec<(u32, u64)>,
+    told: u64,
+    /// Handlers move the thread to the other CPU.
+    moves: bool,
+}
+
+thread_local! {
+    static RUN: RefCell<Run> = RefCell::default();
+}
+
+fn layout() -> Layout {
+    RUN.with_borrow(|run| run.layout.expect("it was set"))
+}
+
+/// Emits the next event, of one or two words.
+fn emit() {
+    let (writer, id) = RUN.with_borrow_mut(|run| {
+        run.next_id += 1;
+        (run.writer.expect("it was set"), run.next_id)
+    });
+    let was_recorded = writer.emit(id, 1 + id % 2);
+    RUN.with_borrow_mut(|run| match was_recorded {
+        true => run.emitted.push(id),
+        false => run.lost += 1,
+    });
+}
+
+fn handle() {
+    if RUN.with_borrow(|run| run.moves) {
+        RUN.with_borrow(|run| run.writer.expect("it was set").move_on());
+    }
+    emit();
+}
+
+/// Checks a record, and keeps events. Returns what is wrong.
+fn keep(record: Option<Record<'_>>, into: &mut Vec<(u32, u64)>, told: &mut u64) -> Result<(), String> {
+    match record {
+        None => {}
+        Some(Record::Lost(count)) if count >= *told => *told = count,
+        Some(Record::Event { id, counter, payload, .. }) => {
+            let words: Vec<u64> =
+                payload.chunks(8).map(|word| u64::from_le_bytes(word.try_into().expect("whole"))).collect();
+            let expected: Vec<u64> =
+                (0..u64::from(1 + id % 2)).map(|word| u64::from(id) << 8 | word).collect();
+            if words != expected {
+                return Err(format!("event {id} has {words:x?}"));
+            }
+            if into.last().is_some_and(|(_, before)| *before > counter) {
+                return Err(format!("event {id} is earlier than the one before it"));
+            }
+            into.push((id, counter));
+        }
+        Some(other) => return Err(format!("{other:?}")),
+    }
+    Ok(())
+}
+
+/// The reader takes what it finds.
+fn take(is_last: bool) {
+    let mut ring = RUN.with_borrow_mut(|run| run.ring.take().expect("it reads one at a time"));
+    let mut problem = None;
+    let result = ring.take(is_last, is_last, |records| {
+        let mut decoder = Decoder::new(layout(), records.sync());
+        let chunk = records.chunk();
+        let (bytes, mut at) = (chunk.copy(), 0);
+        while let Some((record, length)) = decoder.next(chunk.position + at as u64, &bytes[at..]) {
+            let wrong = RUN.with_borrow_mut(|run| keep(record, &mut run.taken, &mut run.told)).err();
+            problem = problem.take().or(wrong);
+            at += length;
+        }
+        Ok(())
+    });
+    let wrong = result.expect("nothing is written to a file").err();
+    let unfinished = (ring.unfinished > 0).then(|| "a record was given up".to_string());
+    RUN.with_borrow_mut(|run| run.ring = Some(ring));
+    if let Some(text) = problem.or(wrong).or(unfinished) {
+        with(|memory| memory.fault(|| text));
+    }
+}
+
+/// What is examined.
+#[derive(Clone, Copy)]
+struct Scenario {
+    layout: Layout,
+    limits: Limits,
+    /// Events before decisions are made, and after.
+    before: u32,
+    events: u32,
+    flight: bool,
+    moves: bool,
+}
+
+const TAKING: Scenario = Scenario {
+    layout: LAYOUT,
+    limits: Limits { signals: 0, depth: 0, forks: 0, takes: 2, old_values: 1, advances: 0 },
+    before: 7,
+    events: 5,
+    flight: false,
+    moves: false,
+};
+const FLIGHT: Scenario = Scenario {
+    layout: LAYOUT,
+    limits: Limits { signals: 0, depth: 0, forks: 0, takes: 0, old_values: 1, advances: 0 },
+    before: 6,
+    events: 6,
+    flight: true,
+    moves: false,
+};
+
+/// Runs a scenario once with the next decisions. `Err`: what went wrong.
+fn run_once(
+    scenario: &Scenario,
+    writer: Writer,
+    weakened: Weakened,
+    choices: Choices,
+) -> (Choices, Result<usize, String>) {
+    let ring_bytes = index(scenario.layout.ring_bytes);
+    let storage = vec![0_u64; (RING + ring_bytes) / 8];
+    let base = storage.as_ptr() as usize;
+    let mut memory = Memory::new(choices, scenario.limits, base, ring_bytes, scenario.flight);
+    memory.weakened = weakened;
+    MEMORY.set(Some(memory));
+    RUN.set(Run {
+        layout: Some(scenario.layout),
+        ring: Some(reader(scenario.layout)),
+        writer: Some(writer),
+        moves: scenario.moves,
+        ..Run::default()
+    });
+    HANDLER.set(Some(handle));
+    READER.set(Some(|| take(false)));
+    writer.begin(base, scenario.layout, scenario.flight);
+    (0..scenario.before).for_each(|_| emit());
+    if !scenario.flight {
+        take(false);
+    }
+    with(|memory| memory.explores = true);
+    (0..scenario.events).for_each(|_| emit());
+    let seen = if with(|memory| memory.child.is_some()) {
+        // The child emits once more: it has no ring.
+        emit();
+        Ok(0)
+    } else if scenario.flight {
+        snapshot()
+    } else {
+        finish()
+    };
+    let memory = MEMORY.take().expect("it was set");
+    let result = memory.fault.map_or(seen, Err);
+    (memory.choices, result)
+}
+
+/// The thread has ended, and all that it wrote is seen.
+fn finish() -> Result<usize, String> {
+    with(|memory| {
+        memory.is_last = true;
+        for word in 0..memory.history.len() {
+            memory.read[word] = memory.newest(word);
+        }
+    });
+    take(true);
+    let lost = with(|memory| memory.history[LOST].last().map_or(0, |stored| stored.value));
+    RUN.with_borrow(|run| {
+        let mut taken: Vec<u32> = run.taken.iter().map(|(id, _)| *id).collect();
+        let mut emitted = run.emitted.clone();
+        taken.sort_unstable();
+        emitted.sort_unstable();
+        if taken != emitted {
+            return Err(format!("emitted {emitted:?}, taken {taken:?}"));
+        }
+        if lost != run.lost || run.told > lost {
+            return Err(format!("{} lost, {lost} counted, {} told", run.lost, run.told));
+        }
+        Ok(taken.len())
+    })
+}
+
+/// A snapshot while the writer writes: the newest events, whole, in order and without a gap.
+fn snapshot() -> Result<usize, String> {
+    with(|memory| {
+        let stores = memory.stores;
+        // Not before the ring is full once.
+        memory.horizon = stores - memory.choices.choose(stores / 2, 3);
+    });
+    let ring = RUN.with_borrow_mut(|run| run.ring.take().expect("one"));
+    let (position, bytes) = ring.snapshot();
+    RUN.with_borrow_mut(|run| run.ring = Some(ring));
+    let (mut events, mut told, mut at) = (Vec::new(), 0, 0);
+    let mut decoder = Decoder::new(layout(), None);
+    while let Some((record, length)) = decoder.next(position + at as u64, &bytes[at..]) {
+        keep(record, &mut events, &mut told)?;
+        at += length;
+    }
+    // In the order of their reservations.
+    let ids: Vec<u32> = events.iter().map(|(id, _)| *id).collect();
+    let is_in_order = ids.windows(2).all(|two| two[0] < two[1]);
+    if with(|memory| memory.limits.signals) == 0 && !is_in_order {
+        return Err(format!("{ids:?}"));
+    }
+    Ok(events.len())
+}
+
+/// Examines a scenario: all runs, or random ones, until `until`. Returns the first fault, the runs and the events that were seen.
+fn examine(
+    scenario: &Scenario,
+    writer: Writer,
+    weakened: Weakened,
+    mut choices: Choices,
+    runs_max: u64,
+    until: Instant,
+) -> (Option<String>, u64, usize) {
+    let (mut runs, mut events) = (0, 0);
+    loop {
+        let (after, result) = run_once(scenario, writer, weakened, choices);
+        choices = after;
+        runs += 1;
+        match result {
+            Ok(seen) => events += seen,
+            Err(text) => {
+                return (Some(format!("{text} (decisions {})", choices.description())), runs, events);
+            }
+        }
+        if !choices.next() || runs == runs_max || (runs % 64 == 0 && Instant::now() > until) {
+            return (None, runs, events);
+        }
+    }
+}
+
+fn reader(layout: Layout) -> Ring {
+    thread_local! {
+        static FILE: std::fs::File = {
+            let file = tempfile::tempfile().expect("a file");
+            file.set_len(RING as u64 + LARGER.ring_bytes).expect("room");
+            file
+        };
+    }
+    let process = ProcessId { pid: 1, birth_ns: 1 };
+    let name = FileName { process, kind: FileKind::Ring(1, 0) };
+    FILE.with(|file| Ring::of_model(file, name, layout))
+}
+
+/// Scenarios whose runs are examined all. Each is small; together they have everything that may happen.
+fn small() -> Vec<(&'static str, Scenario)> {
+    let with = |base: Scenario, change: fn(&mut Scenario)| {
+        let mut changed = base;
+        change(&mut changed);
+        changed
+    };
+    vec![
+        ("old values", TAKING),
+        (
+            "more old values",
+            with(TAKING, |s| {
+                s.limits.old_values = 2;
+                s.limits.takes = 1;
+            }),
+        ),
+        (
+            "a full ring",
+            with(TAKING, |s| {
+                s.events = 11;
+                s.limits.takes = 1;
+            }),
+        ),
+        (
+            "a signal",
+            with(TAKING, |s| {
+                s.limits.signals = 1;
+                s.limits.depth = 1;
+                s.limits.takes = 1;
+            }),
+        ),
+        (
+            "signals in signals",
+            with(TAKING, |s| {
+                s.events = 2;
+                s.limits = Limits { signals: 2, depth: 2, takes: 1, old_values: 0, ..s.limits };
+            }),
+        ),
+        (
+            "signals on other CPUs, a full ring",
+            with(TAKING, |s| {
+                s.moves = true;
+                s.events = 8;
+                s.limits = Limits { signals: 1, depth: 1, takes: 0, old_values: 0, ..s.limits };
+            }),
+        ),
+        ("a fork", with(TAKING, |s| s.limits = Limits { forks: 1, takes: 0, old_values: 0, ..s.limits })),
+        (
+            "a fork in a signal",
+            with(TAKING, |s| {
+                s.events = 3;
+                s.limits = Limits { forks: 1, signals: 1, depth: 1, takes: 0, old_values: 0, ..s.limits };
+            }),
+        ),
+        ("a flight recorder", FLIGHT),
+        (
+            "a flight recorder that goes on",
+            with(FLIGHT, |s| s.limits = Limits { old_values: 0, advances: 1, ..s.limits }),
+        ),
+    ]
+}
+
+/// Random runs have more of everything.
+fn large() -> [Scenario; 2] {
+    let limits = Limits { signals: 2, depth: 2, forks: 0, takes: 4, old_values: 6, advances: 0 };
+    let flight = Limits { takes: 0, advances: 3, ..limits };
+    [
+        Scenario { layout: LARGER, limits, before: 15, events: 16, flight: false, moves: true },
+        Scenario { limits: flight, before: 6, events: 12, flight: true, ..FLIGHT },
+    ]
+}
+
+fn seconds(otherwise: u64) -> Duration {
+    let given = std::env::var("RTSCOPE_MODEL_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(given.unwrap_or(otherwise))
+}
+
+#[test]
+fn every_event_is_taken_whole_once_and_in_order_or_counted_whatever_comes_between() {
+    let _one = ONE_AT_A_TIME.lock();
+    let directory = tempfile::tempdir().expect("a directory");
+    let Some(writer) = Writer::build(directory.path(), &[]) else { skip!("there is no C compiler") };
+    for (name, scenario) in small() {
+        let until = Instant::now() + Duration::from_secs(120);
+        let start = Instant::now();
+        let choices = Choices::exhaustive();
+        let (fault, runs, events) = examine(&scenario, writer, Weakened::Nothing, choices, u64::MAX, until);
+        println!("{name}: {runs} runs, {events} events, {:.1} s", start.elapsed().as_secs_f64());
+        assert_eq!(fault, None, "{name}, run {runs}");
+        assert!(Instant::now() < until, "{name}: all runs were examined");
+        assert!(events > 0 || scenario.limits.forks > 0, "{name}: something was seen");
+    }
+    let each = seconds(4) / 2;
+    for (seed, scenario) in large().into_iter().enumerate() {
+        let choices = Choices::random(seed as u64 + 1);
+        let until = Instant::now() + each;
+        let (fault, runs, events) = examine(&scenario, writer, Weakened::Nothing, choices, u64::MAX, until);
+        println!("random: {runs} runs, {events} events");
+        assert_eq!(fault, None, "seed {seed}, run {runs}");
+    }
+}
+
+/// What is broken: a name, changes of the header, and an order of the reader that is left out.
+type Broken = (&'static str, &'static [Change], Weakened);
+
+const BROKEN: [Broken; 19] = [
+    (
+        "a record's word is not released",
+        &[(
+            "RTSCOPE__STORE_RELEASE(*(uint64_t *)(void *)(record.place - 8), record.word)",
+            "RTSCOPE__STORE(*(uint64_t *)(void *)(record.place - 8), record.word)",
+        )],
+        Weakened::Nothing,
+    ),
+    (
+        "what was given back is not acquired",
+        &[("RTSCOPE__LOAD_ACQUIRE(ring->tail)", "RTSCOPE__LOAD(ring->tail)")],
+        Weakened::Nothing,
+    ),
+    ("no fence before a sub-buffer is overwritten", &[("\tRTSCOPE__FENCE_STORES();", "")], Weakened::Nothing),
+    (
+        "a record is not marked as open",
+        &[("record.word | (uint64_t)RTU_OPEN << 16", "record.word")],
+        Weakened::Nothing,
+    ),
+    (
+        "the lap is not in the tag",
+        &[("((position >> where.shift) + where.key)", "(where.key)")],
+        Weakened::Nothing,
+    ),
+    (
+        "the limit forgets what is not given back",
+        &[("sub_end < room_end ? sub_end : room_end", "sub_end")],
+        Weakened::Nothing,
+    ),
+    (
+        "a full ring is written",
+        &[("if (position + need > room_end)\n\t\treturn RTSCOPE__FULL;", "")],
+        Weakened::Nothing,
+    ),
+    ("padding overwrites", &[("if (sub_end > room_end)", "if (0)")], Weakened::Nothing),
+    ("no space for the sync record", &[("need += sizeof(struct rtu_sync);", ";")], Weakened::Nothing),
+    (
+        "a reservation forgets handlers",
+        &[(
+            "if (RTSCOPE__LIKELY(rtscope__swap(&ring->head, position, position + bytes))) {",
+            "RTSCOPE__STORE(ring->head, position + bytes);\n{",
+        )],
+        Weakened::Nothing,
+    ),
+    (
+        "a slow reservation forgets handlers",
+        &[(
+            "if (!rtscope__swap(&ring->head, position, position + bytes))\n\t\treturn RTSCOPE__AGAIN;",
+            "RTSCOPE__STORE(ring->head, position + bytes);",
+        )],
+        Weakened::Nothing,
+    ),
+    (
+        "the time is read too early",
+        &[(
+            "position = RTSCOPE__LOAD(ring->head);\n\t\tnow = rtscope__now(thread->clock);",
+            "now = rtscope__now(thread->clock);\nposition = RTSCOPE__LOAD(ring->head);",
+        )],
+        Weakened::Nothing,
+    ),
+    (
+        "a sync record is complete before its content",
+        &[(
+            "RTSCOPE__COPY(record.place, rest, sizeof(rest));\n\trtscope__commit(record);",
+            "rtscope__commit(record);\nRTSCOPE__COPY(record.place, rest, sizeof(rest));",
+        )],
+        Weakened::Nothing,
+    ),
+    (
+        "the place is read after the reservation",
+        &[(
+            "\t\t\trtscope__begin(record);\n\t\t\treturn record;",
+            "record = rtscope__prepare(rtscope__where(thread), position, id, bytes, now);\nrtscope__begin(record);\nreturn record;",
+        )],
+        Weakened::Nothing,
+    ),
+    (
+        "no second look at the ring",
+        &[("if (RTSCOPE__LOAD(thread->ring) != ring)\n\t\treturn RTSCOPE__AGAIN;", "")],
+        Weakened::Nothing,
+    ),
+    (
+        "the limit of a fork's child stays",
+        &[("\t\tRTSCOPE__STORE(thread->limit, 0);\n\t\treturn RTSCOPE__AGAIN;", "")],
+        Weakened::Nothing,
+    ),
+    ("a record's word is not acquired", &[], Weakened::WordAcquire),
+    ("what is given back is not released", &[], Weakened::TailRelease),
+    ("a snapshot without a fence", &[], Weakened::SnapshotFence),
+];
+
+#[test]
+fn the_model_finds_what_is_broken_on_purpose() {
+    let _one = ONE_AT_A_TIME.lock();
+    let mut missed = Vec::new();
+    for (name, changes, weakened) in BROKEN {
+        let directory = tempfile::tempdir().expect("a directory");
+        let Some(writer) = Writer::build(directory.path(), changes) else { skip!("there is no C compiler") };
+        let until = Instant::now() + Duration::from_secs(20);
+        let scenarios = small().into_iter().map(|(_, scenario)| (scenario, Choices::exhaustive(), 8000));
+        let random = large().map(|scenario| (scenario, Choices::random(1), u64::MAX));
+        let found = scenarios.chain(random).try_for_each(|(scenario, choices, runs)| {
+            match examine(&scenario, writer, weakened, choices, runs, until) {
+                (Some(fault), runs, _) => ControlFlow::Break((fault, runs)),
+                (None, ..) => ControlFlow::Continue(()),
+            }
+        });
+        match found {
+            ControlFlow::Break((fault, runs)) => println!("{name}: run {runs}: {fault}"),
+            ControlFlow::Continue(()) => missed.push(name),
+        }
+    }
+    assert_eq!(missed, Vec::<&str>::new());
+}
