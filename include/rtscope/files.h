@@ -276,6 +276,8 @@ static inline int rtscope__read_session(struct rtscope__room *room, const char *
 	long bytes = -1;
 	int file = rtscope__open(path, RTSCOPE__O_RDONLY | RTSCOPE__O_NONBLOCK, 0);
 
+	if (file < 0 && file != -RTSCOPE__ENOENT)
+		room->session_errno = -file;
 	if (file < 0)
 		return 0;
 	/* A regular file, which only its owner may write. */
@@ -293,6 +295,7 @@ static inline const struct rtu_session *rtscope__find_session(struct rtscope__sh
 {
 	struct rtscope__room *room = shared->room;
 
+	room->session_errno = 0;
 	rtscope__put_name(shared, room->path, "session");
 	if (rtscope__read_session(room, room->path, rtscope__user()) ||
 	    rtscope__read_session(room, "/dev/shm/rtscope-session", 0))

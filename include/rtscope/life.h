@@ -107,16 +107,14 @@ RTSCOPE__HIDDEN void rtscope__in_child(void)
 	shared->beat_since_ns = shared->quiet_session = 0;
 	rtscope__set(shared, &rtscope__none);
 	*shared->alive = 1;
-	if (shows && (!shared->lazy || shared->look == &rtscope__off || rtscope__find_session(shared))) {
-		if (rtscope__show(shared) < 0)
-			shared->refused_look = RTSCOPE__LOAD(*shared->look);
-		else if (!shared->lazy)
-			shows = 2;
-	}
+	shows = shows && (!shared->lazy || shared->look == &rtscope__off || rtscope__find_session(shared) ||
+			  shared->room->session_errno);
+	if (shows && rtscope__show(shared) < 0)
+		shared->refused_look = RTSCOPE__LOAD(*shared->look);
 	rtscope__give(shared);
 	rtscope__let_signals(signals);
 	/* One that may not look later has its ring at once, if it is recorded. */
-	if (shows == 2 && RTSCOPE__LOAD(shared->provider->session)) {
+	if (shows && !shared->lazy && RTSCOPE__LOAD(shared->provider->session)) {
 		struct rtscope__answer answer;
 
 		rtscope__thread_page(1, 0, &answer);

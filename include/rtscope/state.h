@@ -116,6 +116,7 @@ struct rtscope__room {
 	char path[RTSCOPE__PATH_BYTES], other[RTSCOPE__PATH_BYTES];
 	char session[RTU_SESSION_BYTES_MAX + 8] __attribute__((aligned(8)));
 	char names[8192] __attribute__((aligned(8)));
+	int session_errno; /* why it could not be told whether there is a session; 0: it could */
 	struct {
 		uint64_t kept[RTU_KEPT_RINGS]; /* processes of rings that are kept, by hash */
 		uint64_t stride, first;	       /* every so many names are looked at, from this on */

@@ -362,6 +362,14 @@ static inline int rtscope__look(struct rtscope__shared *shared, int asked, uint3
 		return 0;
 	if (shared->state == RTSCOPE__HIDDEN_NOW && (asked || shared->refused_look != look || !look)) {
 		session = rtscope__find_session(shared);
+		if (!session && !asked && shared->room->session_errno) {
+			/* No descriptor left, for example: if there is somebody, let him know. */
+			rtscope__give_up(shared, shared->room->session_errno);
+			shared->refused_look = look;
+			answer->cause = RTU_LOST_NO_FILE;
+			rtscope__give(shared);
+			return 0;
+		}
 		if (!session && !asked) {
 			/* ORDER: relaxed; a collector that begins at this moment has written another number, and that stays. */
 			if (look)
