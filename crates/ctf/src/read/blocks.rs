@@ -8,7 +8,7 @@ use super::lexer::{Fault, Lexer, Token};
 use super::parser::{ParseResult, Parser};
 use super::resolve;
 use rtscope_event::exact;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
 /// Parses the text of a metadata file.
@@ -41,10 +41,26 @@ pub(crate) fn parse(text: &str) -> Result<TraceClass, Fault> {
         // All of a stream's parts may be left out, and so may the stream.
         trace.streams.push(StreamClass::default());
     }
-    match resolve::resolve(&mut trace) {
+    check_streams(&mut parser, &trace)?;
+    match resolve::resolve(&mut trace, &mut |classes| parser.copied(classes).is_ok()) {
         Ok(()) => Ok(trace),
         Err(what) => parser.fault(what),
     }
+}
+
+/// Each stream has its own id. Readers walk the fields of a stream for each event class of it, as if they were written there.
+fn check_streams(parser: &mut Parser<'_>, trace: &TraceClass) -> ParseResult<()> {
+    let mut fields = HashMap::new();
+    for stream in &trace.streams {
+        let context = stream.event_context.iter().flat_map(|class| &class.fields);
+        if fields.insert(stream.id, context.map(|(_, field)| field.nodes()).sum::<usize>()).is_some() {
+            return parser.fault(format!("two streams have the id {}", stream.id));
+        }
+    }
+    for event in &trace.events {
+        parser.copied(fields.get(&event.stream_id).copied().unwrap_or(0))?;
+    }
+    Ok(())
 }
 
 /// The trace block's byte order. Types declared before that block need it already.
@@ -265,7 +281,7 @@ mod tests {
         let FieldClass::Sequence { length, .. } = &class.fields[5].1 else { panic!() };
         assert!(n.slot != NO_SLOT && n.slot == length.slot);
         let FieldClass::Integer(h) = &class.fields[8].1 else { panic!() };
-        let firsts: Vec<i128> = h.mappings.as_ref().unwrap().iter().map(|m| m.first).collect();
+        let firsts: Vec<i128> = h.mappings.as_ref().unwrap().all.iter().map(|m| m.first).collect();
         assert_eq!(firsts, [0, 5, 10]);
         let FieldClass::Variant(variant) = &class.fields[9].1 else { panic!() };
         let choices: Vec<_> = variant.choices.iter().map(|c| (c.first, c.last, c.option)).collect();

@@ -4,8 +4,9 @@
 //! References between fields (the length of a sequence, the tag of a variant) are paths after parsing. `resolve` gives
 //! each field that is referred to a *slot*: the decoder notes its value there, and no names are compared per event.
 
+use super::plan::Enumeration;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use uuid::Uuid;
 
 /// Order of bytes, and of bits in bytes.
@@ -45,6 +46,29 @@ pub(crate) struct Mapping {
     pub(crate) last: i128,
 }
 
+/// All labels of an enumeration. As many fields may use them, they are prepared for showing once.
+#[derive(Debug)]
+pub(crate) struct Mappings {
+    pub(crate) all: Vec<Mapping>,
+    shown: OnceLock<Enumeration>,
+}
+
+impl Mappings {
+    pub(crate) fn new(all: Vec<Mapping>) -> Mappings {
+        Mappings { all, shown: OnceLock::new() }
+    }
+
+    pub(crate) fn shown(&self) -> &Enumeration {
+        self.shown.get_or_init(|| Enumeration::new(&self.all))
+    }
+}
+
+impl PartialEq for Mappings {
+    fn eq(&self, other: &Mappings) -> bool {
+        self.all == other.all
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct IntegerClass {
     /// 1 to 64.
@@ -63,7 +87,7 @@ pub(crate) struct IntegerClass {
     /// Tells integers of one trace class from each other while references are resolved.
     pub(crate) node: u32,
     /// An enumeration's. Shared, because a type that is used twice is copied.
-    pub(crate) mappings: Option<Arc<[Mapping]>>,
+    pub(crate) mappings: Option<Arc<Mappings>>,
 }
 
 impl IntegerClass {
@@ -160,14 +184,13 @@ impl FieldClass {
         }
     }
 
-    /// Number of classes in it, itself included.
+    /// Number of classes in it, itself included. Labels do not count: copies share them.
     pub(crate) fn nodes(&self) -> usize {
         1 + match self {
             FieldClass::Struct(class) => class.fields.iter().map(|(_, field)| field.nodes()).sum(),
             FieldClass::Array { element, .. } | FieldClass::Sequence { element, .. } => element.nodes(),
             FieldClass::Variant(class) => class.options.iter().map(|(_, option)| option.nodes()).sum(),
-            FieldClass::Integer(integer) => integer.mappings.as_ref().map_or(0, |mappings| mappings.len()),
-            FieldClass::Float { .. } | FieldClass::Text => 0,
+            FieldClass::Integer(_) | FieldClass::Float { .. } | FieldClass::Text => 0,
         }
     }
 }

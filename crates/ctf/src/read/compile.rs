@@ -5,14 +5,19 @@
 //! step, and text between values to one literal.
 
 use super::class::{
-    ByteOrder, FieldClass, IntegerClass, Mapping, NO_SLOT, StructClass, VariantClass, shown_name,
+    ByteOrder, FieldClass, IntegerClass, Mappings, NO_SLOT, StructClass, VariantClass, shown_name,
 };
 use super::plan::{
-    Case, Count, Enumeration, Field, FieldIndex, Integer, NO_FIELD, NoStyle, Op, Plan, Scope, Shape, Style,
+    Case, Count, Field, FieldIndex, Integer, NO_FIELD, NoStyle, Op, Plan, Scope, Shape, Style,
 };
 use super::run::SHORT_LITERAL;
 use rtscope_event::exact;
+use std::collections::HashMap;
 use std::sync::Arc;
+
+/// Of all fields of a plan. Long names of structs around many fields would take far more than the text; further fields have no name
+/// to select by.
+const PATH_BYTES_MAX: usize = 256 << 10;
 
 /// A plan for passing over these scopes, one after the other.
 pub(crate) fn passing(scopes: &[Option<&StructClass>]) -> Plan {
@@ -95,7 +100,9 @@ struct Compiler<'s> {
     /// Bits of fixed size not yet passed over.
     pending_skip: u64,
     /// Enumerations of the plan so far, by the address of their labels.
-    known: Vec<(Arc<[Mapping]>, u16)>,
+    known: HashMap<*const Mappings, u16>,
+    /// Bytes that the paths of fields may still take.
+    path_bytes_left: usize,
 }
 
 impl<'s> Compiler<'s> {
@@ -111,7 +118,8 @@ impl<'s> Compiler<'s> {
             rest: 0,
             pending_literal: String::new(),
             pending_skip: 0,
-            known: Vec::new(),
+            known: HashMap::new(),
+            path_bytes_left: PATH_BYTES_MAX,
         }
     }
 
@@ -212,6 +220,9 @@ impl<'s> Compiler<'s> {
         if self.path.iter().any(|part| part == ELEMENT) || index == NO_FIELD {
             return NO_FIELD;
         }
+        let bytes: usize = self.path.iter().map(|part| part.len() + 1).sum();
+        let Some(left) = self.path_bytes_left.checked_sub(bytes) else { return NO_FIELD };
+        self.path_bytes_left = left;
         self.plan.fields.push(Field { scope, path: self.path.join(".") });
         index
     }
@@ -258,13 +269,14 @@ impl<'s> Compiler<'s> {
 
     fn integer_of(&mut self, class: &IntegerClass, field: FieldIndex) -> Integer {
         let enumeration = class.mappings.as_ref().map_or(0, |mappings| {
-            if let Some((_, index)) = self.known.iter().find(|(known, _)| Arc::ptr_eq(known, mappings)) {
-                return *index;
+            if self.style.is_none() {
+                return 0;
             }
-            self.plan.enumerations.push(Enumeration::new(mappings));
-            let index = u16::try_from(self.plan.enumerations.len()).unwrap_or(0);
-            self.known.push((Arc::clone(mappings), index));
-            index
+            let enumerations = &mut self.plan.enumerations;
+            *self.known.entry(Arc::as_ptr(mappings)).or_insert_with(|| {
+                enumerations.push(Arc::clone(mappings));
+                u16::try_from(enumerations.len()).unwrap_or(0)
+            })
         });
         Integer {
             // The parser allows 1 to 64.
@@ -272,7 +284,7 @@ impl<'s> Compiler<'s> {
             signed: class.signed,
             base: class.base,
             field,
-            enumeration: if self.style.is_some() { enumeration } else { 0 },
+            enumeration,
             order: class.order,
             shown: self.style.is_some(),
             clock: class.clock.is_some(),
@@ -370,14 +382,32 @@ const ELEMENT: &str = "[]";
 
 /// The size of an element, if it is the same for all, aligns the next one, and nothing in it matters.
 fn fixed_size(class: &FieldClass) -> Option<u64> {
-    let plan = {
-        let mut compiler = Compiler::new(None);
-        compiler.lost(4096);
-        compiler.field(class, 0);
-        compiler.finish()
-    };
-    match plan.ops.as_slice() {
-        [Op::Skip(bits)] if bits % u64::from(class.align().max(1)) == 0 => Some(*bits),
-        _ => None,
+    let mut bits = 0;
+    add_fixed(class, &mut bits)?;
+    (bits > 0 && bits % u64::from(class.align().max(1)) == 0).then_some(bits)
+}
+
+/// Passes over a class that begins `at` bits behind a multiple of any alignment.
+fn add_fixed(class: &FieldClass, at: &mut u64) -> Option<()> {
+    match class {
+        FieldClass::Integer(integer) if integer.slot == NO_SLOT && integer.clock.is_none() => {
+            *at =
+                at.checked_next_multiple_of(integer.align.max(1).into())?.checked_add(integer.bits.into())?;
+        }
+        FieldClass::Float { bits, align, .. } => {
+            *at = at.checked_next_multiple_of((*align).max(1).into())?.checked_add((*bits).into())?;
+        }
+        FieldClass::Struct(class) => {
+            *at = at.checked_next_multiple_of(class.align.max(1).into())?;
+            class.fields.iter().try_for_each(|(_, field)| add_fixed(field, at))?;
+        }
+        FieldClass::Array { element, length } if *length < 1 << 32 => match &**element {
+            FieldClass::Integer(integer) if integer.is_byte() && integer.slot == NO_SLOT => {
+                *at = at.checked_next_multiple_of(8)?.checked_add(length * 8)?;
+            }
+            _ => return None,
+        },
+        _ => return None,
     }
+    Some(())
 }

@@ -144,12 +144,12 @@ pub(crate) struct StreamPlans {
 const SMALL_IDS: u64 = 1 << 14;
 
 impl StreamPlans {
-    fn new(trace: &TraceClass, class: &StreamClass) -> StreamPlans {
-        let classes = trace.events.iter().enumerate().filter(|(_, event)| event.stream_id == class.id);
+    /// `own`: the event classes of this stream class, by their places in the trace.
+    fn new(class: &StreamClass, own: &[(usize, &EventClass)]) -> StreamPlans {
         let events: Vec<EventPlan> =
-            classes.clone().map(|(place, event)| event_plan(place, event, class)).collect();
+            own.iter().map(|(place, event)| event_plan(*place, event, class)).collect();
         let by_id: HashMap<u64, u32> =
-            classes.zip(0..).map(|((_, event), place)| (event.id, place)).collect();
+            own.iter().zip(0..).map(|((_, event), place)| (event.id, place)).collect();
         let largest = by_id.keys().copied().filter(|id| *id < SMALL_IDS).max();
         let by_small_id = (0..largest.map_or(0, |id| id + 1))
             .map(|id| by_id.get(&id).copied().unwrap_or(u32::MAX))
@@ -196,9 +196,17 @@ pub(crate) struct TracePlans {
 
 impl TracePlans {
     pub(crate) fn new(trace: &TraceClass) -> TracePlans {
+        let mut own: HashMap<u64, Vec<(usize, &EventClass)>> = HashMap::new();
+        for (place, event) in trace.events.iter().enumerate() {
+            own.entry(event.stream_id).or_default().push((place, event));
+        }
+        let streams = trace
+            .streams
+            .iter()
+            .map(|class| StreamPlans::new(class, own.get(&class.id).map(Vec::as_slice).unwrap_or_default()));
         TracePlans {
             header: FieldPicker::new(Scope::PacketHeader, trace.packet_header.as_ref()),
-            streams: trace.streams.iter().map(|class| StreamPlans::new(trace, class)).collect(),
+            streams: streams.collect(),
             stream_ids: trace.streams.iter().map(|class| class.id).collect(),
             slots: trace.slots,
         }

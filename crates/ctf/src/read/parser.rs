@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! TSDL → class model: the part about types. (`blocks` has the part about traces, streams and events.)
 //!
-//! Recursive descent with three limits against hostile metadata: nesting depth, the number of classes in one field
-//! class, and the number of classes altogether (a struct named twice in a struct that is named twice ... doubles with
-//! each level; the text does not).
+//! Recursive descent with limits against hostile metadata, so that it takes memory and time in proportion to its text: nesting
+//! depth, the number of classes in one field class, and the number of classes that are copies of others. Each name of a
+//! type and each use of one copies it, and a few letters can name a struct of thousands of fields.
 
 use super::class::{
-    Base, ByteOrder, FieldClass, IntegerClass, Mapping, NO_SLOT, Reference, StructClass, VariantClass,
+    Base, ByteOrder, FieldClass, IntegerClass, Mapping, Mappings, NO_SLOT, Reference, StructClass,
+    VariantClass,
 };
 use super::lexer::{Fault, Lexer, Token};
 use std::collections::HashMap;
@@ -16,8 +17,8 @@ use std::sync::Arc;
 const MAX_DEPTH: u32 = 24;
 /// Classes in one type. The largest system calls of LTTng have about 50.
 const MAX_NODES: usize = 4096;
-/// Classes in all types, for any size of the text: some 300 MB. All of a kernel's tracepoints have about 50 000.
-const MAX_ALL_NODES: usize = 2 << 20;
+/// Copies in all types, for any size of the text: some 600 MB. All of a kernel's tracepoints have about 50 000.
+const MAX_COPIES: usize = 4 << 20;
 
 pub(super) struct Parser<'t> {
     lexer: Lexer<'t>,
@@ -26,7 +27,8 @@ pub(super) struct Parser<'t> {
     aliases: HashMap<String, FieldClass>,
     /// Earlier meanings of the names that this block has redefined.
     hidden: Vec<(String, Option<FieldClass>)>,
-    nodes_left: usize,
+    /// Classes that may still be copied.
+    copies_left: usize,
     depth: u32,
 }
 
@@ -40,14 +42,30 @@ impl<'t> Parser<'t> {
             order,
             aliases: HashMap::new(),
             hidden: Vec::new(),
-            // A class takes more than one byte of text, unless it is copied by name.
-            nodes_left: text.len().saturating_add(MAX_NODES).min(MAX_ALL_NODES),
+            // A class that is written down takes more than one byte of text.
+            copies_left: text.len().saturating_add(MAX_NODES).min(MAX_COPIES),
             depth: 0,
         }
     }
 
     pub(super) fn fault<T>(&self, what: impl Into<String>) -> ParseResult<T> {
         Err(self.lexer.fault(what))
+    }
+
+    /// Counts classes that are there once more without being written down.
+    pub(super) fn copied(&mut self, classes: usize) -> ParseResult<()> {
+        match self.copies_left.checked_sub(classes) {
+            Some(left) => self.copies_left = left,
+            None => return self.fault("the types have more parts than such a text can need"),
+        }
+        Ok(())
+    }
+
+    /// The class of this name.
+    fn known(&mut self, name: &str) -> ParseResult<Option<FieldClass>> {
+        let nodes = self.aliases.get(name).map(FieldClass::nodes);
+        self.copied(nodes.unwrap_or(0))?;
+        Ok(self.aliases.get(name).cloned())
     }
 
     pub(super) fn peek(&mut self) -> ParseResult<&Token<'t>> {
@@ -113,8 +131,11 @@ impl<'t> Parser<'t> {
     /// `typedef TYPE NAME, NAME[4] ;`, the first word taken already.
     pub(super) fn typedef(&mut self) -> ParseResult<()> {
         let class = self.field_class()?;
+        let mut classes = 0;
         loop {
             let name = self.word()?.to_owned();
+            self.copied(classes)?;
+            classes = class.nodes();
             let class = self.dimensions(class.clone())?;
             self.name_class(name, class);
             if self.accept(";")? {
@@ -166,13 +187,8 @@ impl<'t> Parser<'t> {
             name => self.named(name),
         }?;
         self.depth -= 1;
-        let nodes = class.nodes();
-        if nodes > MAX_NODES {
+        if class.nodes() > MAX_NODES {
             return self.fault(format!("a type has more than {MAX_NODES} parts"));
-        }
-        match self.nodes_left.checked_sub(nodes) {
-            Some(left) => self.nodes_left = left,
-            None => return self.fault("the types have more parts than such a text can need"),
         }
         Ok(class)
     }
@@ -180,8 +196,8 @@ impl<'t> Parser<'t> {
     /// The alias that these words name. Names may have several words (`unsigned long`); the last word before a sign is
     /// the field's name then, which the caller wants, so only known aliases are taken here.
     fn named(&mut self, first: &str) -> ParseResult<FieldClass> {
-        if let Some(class) = self.aliases.get(first) {
-            return Ok(class.clone());
+        if let Some(class) = self.known(first)? {
+            return Ok(class);
         }
         let mut name = first.to_owned();
         while let Token::Word(word) = *self.peek()? {
@@ -191,8 +207,8 @@ impl<'t> Parser<'t> {
             self.peeked = None;
             name.push(' ');
             name.push_str(word);
-            if let Some(class) = self.aliases.get(&name) {
-                return Ok(class.clone());
+            if let Some(class) = self.known(&name)? {
+                return Ok(class);
             }
         }
         self.fault(format!("`{name}` is not a known type"))
@@ -349,11 +365,11 @@ impl<'t> Parser<'t> {
         let Some(FieldClass::Integer(mut class)) = container else {
             return self.fault("an enumeration needs an integer type after `:`");
         };
-        class.mappings = Some(self.mappings()?);
+        class.mappings = Some(Arc::new(Mappings::new(self.mappings()?)));
         self.declare("enum", name, FieldClass::Integer(class))
     }
 
-    fn mappings(&mut self) -> ParseResult<Arc<[Mapping]>> {
+    fn mappings(&mut self) -> ParseResult<Vec<Mapping>> {
         let mut mappings = Vec::new();
         let mut following = 0;
         while !self.accept("}")? {
@@ -368,7 +384,7 @@ impl<'t> Parser<'t> {
             mappings.push(Mapping { label, first, last });
             self.accept(",")?;
         }
-        Ok(mappings.into())
+        Ok(mappings)
     }
 
     fn signed_number(&mut self) -> ParseResult<i128> {
@@ -387,16 +403,17 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn declared(&self, kind: &str, name: Option<&str>) -> ParseResult<FieldClass> {
+    fn declared(&mut self, kind: &str, name: Option<&str>) -> ParseResult<FieldClass> {
         let name = format!("{kind} {}", name.unwrap_or_default());
-        match self.aliases.get(&name) {
-            Some(class) => Ok(class.clone()),
+        match self.known(&name)? {
+            Some(class) => Ok(class),
             None => self.fault(format!("`{name}` has not been declared")),
         }
     }
 
     fn declare(&mut self, kind: &str, name: Option<&str>, class: FieldClass) -> ParseResult<FieldClass> {
         if let Some(name) = name {
+            self.copied(class.nodes())?;
             self.name_class(format!("{kind} {name}"), class.clone());
         }
         Ok(class)
@@ -438,11 +455,13 @@ impl<'t> Parser<'t> {
         if self.accept(";")? {
             return Ok(()); // Only declares a type.
         }
+        let mut classes = 0;
         loop {
             let name = self.word()?.to_owned();
+            self.copied(classes)?;
+            classes = class.nodes();
             let class = self.dimensions(class.clone())?;
             members.push((name, class));
-            // Already here, since each reference searches all fields before it.
             if members.len() > MAX_NODES {
                 return self.fault(format!("a struct has more than {MAX_NODES} fields"));
             }

@@ -6,7 +6,8 @@
 //! most events are one addition. A plan for *showing* has an operation per value, and between them the literal text of a
 //! [`Style`], names and brackets included, so that text is made from the bytes directly.
 
-use super::class::{Base, ByteOrder, Mapping, Slot};
+use super::class::{Base, ByteOrder, Mapping, Mappings, Slot};
+use std::sync::Arc;
 
 /// Where in an event a field is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -205,14 +206,15 @@ pub struct Plan {
     pub(crate) tables: Vec<Vec<Case>>,
     /// Named fields, in the order of the metadata.
     pub fields: Vec<Field>,
-    pub(super) enumerations: Vec<Enumeration>,
+    pub(super) enumerations: Vec<Arc<Mappings>>,
 }
 
 impl Plan {
     /// The labels of an integer, if it is an enumeration.
     #[must_use]
     pub fn enumeration(&self, integer: &Integer) -> Option<&Enumeration> {
-        self.enumerations.get(usize::from(integer.enumeration).checked_sub(1)?)
+        let mappings = self.enumerations.get(usize::from(integer.enumeration).checked_sub(1)?)?;
+        Some(mappings.shown())
     }
 
     /// Whether it shows nothing at all.

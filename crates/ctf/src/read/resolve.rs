@@ -4,13 +4,16 @@
 //! A path either begins with the name of a scope (`stream.event.header.id`), or is looked up in the structs around the
 //! field, innermost first. A path can only refer to an earlier field. In three passes, since a tree cannot be read and
 //! changed at once: integers get numbers, paths are followed to numbers, numbers become slots.
+//!
+//! Each scope is walked once, also one that many events share, and names are looked up in an index: hostile metadata must not take
+//! time that grows faster than its text.
 
 use super::class::{
-    Choice, ClockClass, FieldClass, IntegerClass, NO_SLOT, Reference, Slot, StructClass, TraceClass,
-    VariantClass, shown_name,
+    Choice, ClockClass, EventClass, FieldClass, IntegerClass, NO_SLOT, Reference, Slot, StructClass,
+    TraceClass, VariantClass, shown_name,
 };
 use rtscope_event::exact;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// The scopes, in the order of their decoding.
@@ -23,12 +26,13 @@ const SCOPES: [&str; 6] = [
     "event.fields.",
 ];
 
-/// Resolves all references, and finds each stream's clock.
-pub(super) fn resolve(trace: &mut TraceClass) -> Result<(), String> {
+/// Resolves all references, and finds each stream's clock. `copied` is told of parts that are made without being written down, and
+/// refuses too many.
+pub(super) fn resolve(trace: &mut TraceClass, copied: &mut dyn FnMut(usize) -> bool) -> Result<(), String> {
     map_by_name(trace);
     let mut next = 0;
     for_each_scope(trace, &mut |class| number(class, &mut next));
-    let targets = targets(trace)?;
+    let targets = targets(trace, copied)?;
     let mut slots: HashMap<u32, Slot> = HashMap::new();
     for (target, _) in targets.values() {
         let slot = exact::count(slots.len());
@@ -81,49 +85,84 @@ fn number_field(field: &mut FieldClass, next: &mut u32) {
 /// By number of the reference: the number of its target, and the choices if it is a tag.
 type Targets = BTreeMap<u32, (u32, Vec<Choice>)>;
 
-fn targets(trace: &TraceClass) -> Result<Targets, String> {
-    let mut targets = Targets::new();
+fn targets(trace: &TraceClass, copied: &mut dyn FnMut(usize) -> bool) -> Result<Targets, String> {
+    let mut finder = Finder {
+        targets: Targets::new(),
+        copied,
+        scopes: [None; SCOPES.len()],
+        around: Vec::new(),
+        indices: HashMap::new(),
+    };
+    finder.scope(0, trace.packet_header.as_ref())?;
+    let mut events: HashMap<u64, Vec<&EventClass>> = HashMap::new();
     for event in &trace.events {
-        let stream = trace.streams.iter().find(|stream| stream.id == event.stream_id);
-        let mut finder = Finder::new(&mut targets);
-        finder.scope(0, trace.packet_header.as_ref())?;
-        finder.scope(1, stream.and_then(|stream| stream.packet_context.as_ref()))?;
-        finder.scope(2, stream.and_then(|stream| stream.event_header.as_ref()))?;
-        finder.scope(3, stream.and_then(|stream| stream.event_context.as_ref()))?;
-        finder.scope(4, event.context.as_ref())?;
-        finder.scope(5, event.fields.as_ref())?;
+        events.entry(event.stream_id).or_default().push(event);
     }
-    // Streams without events.
     for stream in &trace.streams {
-        let mut finder = Finder::new(&mut targets);
-        finder.scope(0, trace.packet_header.as_ref())?;
         finder.scope(1, stream.packet_context.as_ref())?;
         finder.scope(2, stream.event_header.as_ref())?;
         finder.scope(3, stream.event_context.as_ref())?;
+        for event in events.remove(&stream.id).unwrap_or_default() {
+            finder.event(event)?;
+        }
+        finder.scopes[1..].fill(None);
     }
-    Ok(targets)
+    // Events without a stream.
+    events.into_values().flatten().try_for_each(|event| finder.event(event))?;
+    Ok(finder.targets)
 }
 
-/// Follows the paths of one event's scopes.
+/// Places of the fields of a struct, by their names in the metadata and as readers show them. In ascending order.
+struct FieldIndex<'c> {
+    exact: HashMap<&'c str, Vec<usize>>,
+    shown: HashMap<&'c str, Vec<usize>>,
+}
+
+impl<'c> FieldIndex<'c> {
+    fn new(fields: &'c [(String, FieldClass)]) -> FieldIndex<'c> {
+        let mut index = FieldIndex { exact: HashMap::new(), shown: HashMap::new() };
+        for (place, (name, _)) in fields.iter().enumerate() {
+            index.exact.entry(name.as_str()).or_default().push(place);
+            index.shown.entry(shown_name(name)).or_default().push(place);
+        }
+        index
+    }
+
+    /// The last field of this name before a place.
+    fn find(&self, name: &str, before: usize) -> Option<usize> {
+        let last = |places: &Vec<usize>| {
+            let count = places.partition_point(|place| *place < before);
+            places.get(count.checked_sub(1)?).copied()
+        };
+        self.exact.get(name).and_then(last).or_else(|| self.shown.get(name).and_then(last))
+    }
+}
+
+/// Follows the paths of scopes.
 struct Finder<'c, 't> {
-    targets: &'t mut Targets,
+    targets: Targets,
+    copied: &'t mut dyn FnMut(usize) -> bool,
     scopes: [Option<&'c StructClass>; SCOPES.len()],
     /// The structs around the field, outermost first, and how many of their fields come before it.
     around: Vec<(&'c StructClass, usize)>,
+    /// By the address of the fields.
+    indices: HashMap<*const (String, FieldClass), FieldIndex<'c>>,
 }
 
-impl<'c, 't> Finder<'c, 't> {
-    fn new(targets: &'t mut Targets) -> Finder<'c, 't> {
-        Finder { targets, scopes: [None; SCOPES.len()], around: Vec::new() }
+impl<'c> Finder<'c, '_> {
+    fn event(&mut self, event: &'c EventClass) -> Result<(), String> {
+        self.scope(4, event.context.as_ref())?;
+        self.scope(5, event.fields.as_ref())?;
+        self.scopes[4..].fill(None);
+        Ok(())
     }
 
     fn scope(&mut self, place: usize, class: Option<&'c StructClass>) -> Result<(), String> {
-        let Some(class) = class else { return Ok(()) };
         self.around.clear();
         if let Some(scope) = self.scopes.get_mut(place) {
-            *scope = Some(class);
+            *scope = class;
         }
-        self.structure(class)
+        class.map_or(Ok(()), |class| self.structure(class))
     }
 
     fn structure(&mut self, class: &'c StructClass) -> Result<(), String> {
@@ -152,23 +191,27 @@ impl<'c, 't> Finder<'c, 't> {
         }
     }
 
-    fn variant(&mut self, class: &VariantClass) -> Result<(), String> {
+    fn variant(&mut self, class: &'c VariantClass) -> Result<(), String> {
         let tag = class.tag.as_ref().ok_or("a variant is used without a tag: `variant NAME <tag>`")?;
-        if self.targets.contains_key(&tag.node) {
-            return Ok(()); // In a scope shared with an earlier event.
-        }
         let target = self.follow(tag)?;
         let mappings = target.mappings.as_deref();
         let mappings =
             mappings.ok_or_else(|| format!("`{}`, a variant's tag, is not an enumeration", tag.path))?;
+        // Each variant of a long enumeration is a pass over it.
+        if !(self.copied)(mappings.all.len()) {
+            return Err("the variants have more choices than such a text can need".to_owned());
+        }
+        let mut exact = HashMap::new();
+        let mut shown = HashMap::new();
+        for (option, (name, _)) in class.options.iter().enumerate() {
+            exact.entry(name.as_str()).or_insert(option);
+            shown.entry(shown_name(name)).or_insert(option);
+        }
         let mut choices = Vec::new();
-        for mapping in mappings {
-            let exact = class.options.iter().position(|(name, _)| *name == mapping.label);
-            let option = exact.or_else(|| {
-                class.options.iter().position(|(name, _)| shown_name(name) == shown_name(&mapping.label))
-            });
-            if let Some(option) = option {
-                choices.push(Choice { first: mapping.first, last: mapping.last, option });
+        for mapping in &mappings.all {
+            let label = mapping.label.as_str();
+            if let Some(option) = exact.get(label).or_else(|| shown.get(shown_name(label))) {
+                choices.push(Choice { first: mapping.first, last: mapping.last, option: *option });
             }
         }
         self.targets.insert(tag.node, (target.node, choices));
@@ -176,33 +219,38 @@ impl<'c, 't> Finder<'c, 't> {
     }
 
     /// The integer that a path leads to.
-    fn follow(&self, reference: &Reference) -> Result<&'c IntegerClass, String> {
+    fn follow(&mut self, reference: &Reference) -> Result<&'c IntegerClass, String> {
         let path = reference.path.as_str();
         let absolute = SCOPES.iter().zip(&self.scopes).find_map(|(prefix, scope)| {
             let rest = path.strip_prefix(prefix)?;
             Some((*scope)?.fields.as_slice()).map(|fields| (fields, rest))
         });
-        let found =
-            match absolute {
-                Some((fields, rest)) => descend(fields, rest),
-                None => self.around.iter().rev().find_map(|(class, before)| {
-                    descend(class.fields.get(..*before).unwrap_or_default(), path)
-                }),
-            };
+        let found = match absolute {
+            Some((fields, rest)) => self.descend(fields, usize::MAX, rest),
+            None => {
+                let around: Vec<(&'c StructClass, usize)> = self.around.iter().rev().copied().collect();
+                around.into_iter().find_map(|(class, before)| self.descend(&class.fields, before, path))
+            }
+        };
         found.ok_or_else(|| format!("`{path}` is not an integer field before the one that refers to it"))
     }
-}
 
-/// Goes down a dotted path.
-fn descend<'c>(fields: &'c [(String, FieldClass)], path: &str) -> Option<&'c IntegerClass> {
-    let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
-    let exact = fields.iter().rfind(|(field, _)| field == name);
-    let (_, class) = exact.or_else(|| fields.iter().rfind(|(field, _)| shown_name(field) == name))?;
-    match (class, rest) {
-        (FieldClass::Integer(integer), None) => Some(integer),
-        (FieldClass::Struct(class), Some(rest)) => descend(&class.fields, rest),
-        (FieldClass::Variant(class), Some(rest)) => descend(&class.options, rest),
-        _ => None,
+    /// Goes down a dotted path from one of the fields before a place.
+    fn descend(
+        &mut self,
+        fields: &'c [(String, FieldClass)],
+        before: usize,
+        path: &str,
+    ) -> Option<&'c IntegerClass> {
+        let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
+        let index = self.indices.entry(fields.as_ptr()).or_insert_with(|| FieldIndex::new(fields));
+        let (_, class) = fields.get(index.find(name, before)?)?;
+        match (class, rest) {
+            (FieldClass::Integer(integer), None) => Some(integer),
+            (FieldClass::Struct(class), Some(rest)) => self.descend(&class.fields, usize::MAX, rest),
+            (FieldClass::Variant(class), Some(rest)) => self.descend(&class.options, usize::MAX, rest),
+            _ => None,
+        }
     }
 }
 
@@ -279,16 +327,16 @@ fn map_fields(fields: &mut [(String, FieldClass)], wanted: &str, clock: &Arc<str
 fn find_clocks(trace: &mut TraceClass) -> Result<(), String> {
     let places: HashMap<&str, usize> =
         trace.clocks.iter().enumerate().map(|(place, clock)| (clock.name.as_str(), place)).collect();
+    let mut of_events: HashMap<u64, BTreeSet<String>> = HashMap::new();
+    for event in &trace.events {
+        let names = of_events.entry(event.stream_id).or_default();
+        [&event.context, &event.fields].into_iter().flatten().for_each(|class| clock_names(class, names));
+    }
     for stream in &mut trace.streams {
-        let mut names = Vec::new();
+        let mut names = of_events.remove(&stream.id).unwrap_or_default();
         let scopes = [&stream.packet_context, &stream.event_header, &stream.event_context];
         scopes.into_iter().flatten().for_each(|class| clock_names(class, &mut names));
-        let events = trace.events.iter().filter(|event| event.stream_id == stream.id);
-        for class in events.flat_map(|event| [&event.context, &event.fields]).flatten() {
-            clock_names(class, &mut names);
-        }
-        names.sort_unstable();
-        names.dedup();
+        let names: Vec<&String> = names.iter().collect();
         stream.clock = match names.as_slice() {
             [] => None,
             [name] => match places.get(name.as_str()) {
@@ -303,19 +351,17 @@ fn find_clocks(trace: &mut TraceClass) -> Result<(), String> {
     Ok(())
 }
 
-fn clock_names(class: &StructClass, names: &mut Vec<String>) {
+fn clock_names(class: &StructClass, names: &mut BTreeSet<String>) {
     for (_, field) in &class.fields {
         clock_names_of(field, names);
     }
 }
 
-fn clock_names_of(field: &FieldClass, names: &mut Vec<String>) {
+fn clock_names_of(field: &FieldClass, names: &mut BTreeSet<String>) {
     match field {
         FieldClass::Integer(integer) => {
-            if let Some(name) =
-                integer.clock.as_deref().filter(|name| names.iter().all(|known| known != name))
-            {
-                names.push(name.to_owned());
+            if let Some(name) = integer.clock.as_deref().filter(|name| !names.contains(*name)) {
+                names.insert(name.to_owned());
             }
         }
         FieldClass::Struct(class) => clock_names(class, names),

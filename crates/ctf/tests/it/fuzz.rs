@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Traces changed at random: whatever they hold, reading them ends soon, without a panic and with bounded output.
+//! Traces changed at random: whatever they hold, reading them ends soon, without a panic, with bounded output and in bounded memory.
 //!
 //! The changes are the same each time, made to a small corpus: a trace of LTTng's (`tests/corpus`) and one of ours. Half of them are
 //! to the metadata, since that decides how the rest is read. `RTSCOPE_FUZZ` sets the number of iterations, for long runs.
 
+use super::memory::{SHAPES, limit, peak_of};
 use rtscope_ctf::{
     EventView, FieldIndex, Format, Integer, NoStyle, Piece, Plan, Selection, TraceSet, Visit, WriteEvent,
     count, print, write_trace,
@@ -80,7 +81,7 @@ impl Visit for ValueCounter {
 }
 
 /// Reads in every way. Errors are fine.
-fn read(dir: &Path) {
+pub fn read(dir: &Path) {
     let start = Instant::now();
     let Ok(set) = TraceSet::open(dir) else { return };
     let selection = Selection::default();
@@ -138,6 +139,12 @@ fn change(random: &mut Random, bytes: &mut Vec<u8>, text: bool) {
     if bytes.is_empty() {
         return;
     }
+    if text && random.below(60) == 0 {
+        // A few lines that mean much.
+        let (_, shape) = SHAPES[random.index(SHAPES.len())];
+        bytes.extend(shape(8 << 10 << random.below(4)).bytes());
+        return;
+    }
     let at = random.below(bytes.len() as u64) as usize;
     let length = (1 + random.below(16) as usize).min(bytes.len() - at);
     match random.below(8) {
@@ -177,14 +184,17 @@ fn traces_changed_at_random_are_read_to_an_end() {
         fs::create_dir_all(&dir).unwrap();
         let metadata = seed.iter().position(|(path, _)| path.ends_with("metadata")).unwrap();
         let chosen = if random.below(2) == 0 { metadata } else { random.below(seed.len() as u64) as usize };
+        let mut size = 0;
         for (place, (path, bytes)) in seed.iter().enumerate() {
             let mut bytes = bytes.clone();
             if place == chosen {
                 (0..1 + random.below(4)).for_each(|_| change(&mut random, &mut bytes, place == metadata));
             }
+            size += bytes.len();
             fs::write(dir.join(path.file_name().unwrap()), bytes).unwrap();
         }
-        read(&dir);
+        let peak = peak_of(|| read(&dir));
+        assert!(peak < limit(size), "iteration {iteration}: {peak} bytes for {size}");
     }
 }
 

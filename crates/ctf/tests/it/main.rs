@@ -8,5 +8,6 @@ mod babeltrace2;
 mod descriptions;
 mod fuzz;
 mod hostile;
+mod memory;
 mod round_trip;
 mod tracepoints;
