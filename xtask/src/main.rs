@@ -11,6 +11,7 @@ mod kernel_log;
 mod libtest;
 mod lint;
 mod lint_c;
+mod mutants;
 mod outcome;
 mod queue;
 mod status;
@@ -26,7 +27,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Result, bail};
 
-const HELP: &str = "cargo xtask check | test [--all] [--timings FILE] [CRATE|NAME…] | lint | tidy | fmt | docs | bench NAME [--json] | vm [KERNEL…]";
+const HELP: &str = "cargo xtask check | test [--all] [--timings FILE] [CRATE|NAME…] | lint | tidy | fmt | docs | bench NAME [--json] | mutants CRATE | vm [KERNEL…]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         ["fmt"] => lint::format(),
         ["docs"] => docs(),
         ["bench", rest @ ..] => bench::run(rest),
+        ["mutants", rest @ ..] => mutants::run(rest),
         ["vm", rest @ ..] => vm::run(rest),
         _ => {
             eprintln!("{HELP}");

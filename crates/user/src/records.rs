@@ -223,6 +223,20 @@ mod tests {
     }
 
     #[test]
+    fn records_in_a_row_are_counted_up_to_the_first_that_is_not_whole() {
+        let at = 3 * 65536 + 16;
+        let record = |position: u64| [word(position, 7, 2, 9).to_le_bytes(), [1; 8]].concat();
+        let two = [record(at), record(at + 16)].concat();
+        assert_eq!(LAYOUT.complete_bytes(at, &two), 32);
+        assert_eq!(LAYOUT.complete_bytes(at, &[&two[..], &[0; 8]].concat()), 32);
+        // The second is longer than what is there.
+        assert_eq!(LAYOUT.complete_bytes(at, &two[..24]), 16);
+        let open = (word(at + 16, 7, 2, 9) | 0x80 << 16).to_le_bytes();
+        assert_eq!(LAYOUT.complete_bytes(at, &[&two[..16], &open, &two[..8]].concat()), 16);
+        assert_eq!(LAYOUT.complete_bytes(at, &[]), 0);
+    }
+
+    #[test]
     fn times_are_completed_from_the_sync_record_and_wrap() {
         let mut bytes = Vec::new();
         let start: u64 = (5 << 30) - 10;

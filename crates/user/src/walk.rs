@@ -227,3 +227,64 @@ fn write_all(file: &File, parts: &mut [libc::iovec]) -> io::Result<()> {
 fn write_zeros(mut file: &File, bytes: usize) -> io::Result<()> {
     io::copy(&mut io::Read::take(io::repeat(0), bytes as u64), &mut file).map(|_| ())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const LAYOUT: Layout = Layout { ring_bytes: 65536, sub_bytes: 16384, key: 5 };
+    const OFFSET: u64 = abi::RTU_RING_OFFSET as u64;
+
+    /// A ring in whose words stands where they are.
+    fn ring() -> (File, Mapping) {
+        let file = tempfile::tempfile().expect("a file");
+        let bytes = OFFSET + LAYOUT.ring_bytes;
+        file.set_len(bytes).expect("ours");
+        let mapping = Mapping::new(&file, index(bytes)).expect("it is a file");
+        for at in (0..bytes).step_by(8) {
+            let word: &AtomicU64 = mapping.word(index(at));
+            // ORDER: relaxed; one thread.
+            word.store(at, Ordering::Relaxed);
+        }
+        (file, mapping)
+    }
+
+    fn chunk(mapping: &Mapping, position: u64, bytes: u64) -> Chunk<'_> {
+        Chunk { mapping, layout: LAYOUT, position, bytes, events: 0 }
+    }
+
+    #[test]
+    fn a_chunk_is_written_as_it_is_copied_also_over_the_end_of_the_ring() {
+        let (_file, mapping) = ring();
+        let place = tempfile::tempdir().expect("a directory");
+        let all = LAYOUT.ring_bytes;
+        for (position, bytes) in [(0, 64), (all - 16, 48), (3 * all - 8, 8), (5 * all + 24, all), (8, 0)] {
+            let chunk = chunk(&mapping, position, bytes);
+            let words = (position..position + bytes).step_by(8).map(|at| OFFSET + at % all);
+            let expected: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+            assert!(chunk.copy() == expected, "{position} {bytes}");
+            for header in [&b"a header"[..], &[]] {
+                let path = place.path().join("chunk");
+                chunk.write_to(&File::create(&path).expect("ours"), header).expect("there is room");
+                assert!(fs::read(&path).expect("ours") == [header, &expected].concat(), "{position} {bytes}");
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_are_written_in_place_of_what_was_cut_and_a_full_disk_is_an_error() {
+        let (file, mapping) = ring();
+        file.set_len(OFFSET + 32).expect("ours");
+        let place = tempfile::tempdir().expect("a directory");
+        let path = place.path().join("chunk");
+        let chunk = chunk(&mapping, 8, 50_000);
+        chunk.write_to(&File::create(&path).expect("ours"), b"a header").expect("there is room");
+        let written = fs::read(&path).expect("ours");
+        assert_eq!((written.len() as u64, &written[..8]), (8 + chunk.bytes, &b"a header"[..]));
+        assert!(written[8 + 4096..].iter().all(|byte| *byte == 0));
+        let full = File::options().write(true).open("/dev/full").expect("it is there");
+        let error = chunk.write_to(&full, b"a header").expect_err("it is full");
+        assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+    }
+}

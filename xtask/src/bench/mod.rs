@@ -33,7 +33,10 @@ pub const BENCHMARKS: [(&str, &str); 13] = [
     ),
     ("queue", "an element through include/rtscope/queue.h and its Rust twin, against rtrb"),
     ("shield", "what mode artis adds to a system call on the other CPUs"),
-    ("violence", "programs, liars and recorders that are killed: whether every promise holds (--rounds N, --resume)"),
+    (
+        "violence",
+        "programs, liars and recorders that are killed: whether every promise holds (--rounds N, --resume)",
+    ),
     ("idle", "CPU time of `rtscope watch` while nothing is late"),
     ("self", "what a real-time loop feels of rtscope, judged by trace-cmd"),
 ];

@@ -118,6 +118,11 @@ impl Liar {
         )
     }
 
+    /// Whether what it says of its losses may be any number.
+    pub fn counts_anything(self) -> bool {
+        matches!(self, Liar::RandomBytes | Liar::OpenRecords)
+    }
+
     /// Its user.
     pub fn user(self) -> u32 {
         FIRST_USER + self as u32

@@ -86,7 +86,8 @@ pub fn run(seed: u64, files: &RoundFiles) -> Result<RoundResult> {
     let counters = Counters::read(&counters_path)?;
     judge_children(&counters, &mut verdict);
     let liars_lose = plan.liars.iter().any(|liar| liar.loses_records());
-    let evidence = Evidence { counters: &counters, begun_ns, ended_ns, liars_lose };
+    let liars_count = plan.liars.iter().any(|liar| liar.counts_anything());
+    let evidence = Evidence { counters: &counters, begun_ns, ended_ns, liars_lose, liars_count };
     if disturbed.is_none() {
         verdict.judge(&traces, &evidence)?;
     }
