@@ -132,6 +132,33 @@
 				     RTSCOPE__PASTE(variable, _count) * sizeof(RTSCOPE__FIRST(extra)));
 #define RTSCOPE__ARGUMENT_rtscope_k_sequence(variable) , "nor"((int64_t)(uintptr_t)variable)
 
+#if defined(RTSCOPE__TSAN)
+/*
+ * A ring may lie where that of another thread was, which ended without a word to TSan. So it does not see these writes, which are in the
+ * program's own functions otherwise; nor memcpy(), which it replaces.
+ */
+static inline __attribute__((noinline)) unsigned char *rtscope__write(unsigned char *at, const void *value,
+								      size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++)
+		((volatile unsigned char *)at)[i] = ((const unsigned char *)value)[i];
+	return at + bytes;
+}
+
+static inline __attribute__((noinline)) unsigned char *rtscope__write_text(unsigned char *at, const char *text,
+									   size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++)
+		((volatile unsigned char *)at)[i] = (unsigned char)(text[i] ? text[i] : '?');
+	at[bytes] = 0;
+	return at + bytes + 1;
+}
+
+static inline __attribute__((noinline)) void rtscope__write_zeros(unsigned char *at)
+{
+	*(volatile uint64_t *)(void *)at = 0;
+}
+#else
 static inline __attribute__((always_inline)) unsigned char *rtscope__write(unsigned char *at, const void *value,
 									   size_t bytes)
 {
@@ -150,6 +177,12 @@ static inline __attribute__((always_inline)) unsigned char *rtscope__write_text(
 	at[bytes] = 0;
 	return at + bytes + 1;
 }
+
+static inline __attribute__((always_inline)) void rtscope__write_zeros(unsigned char *at)
+{
+	__builtin_memset(at, 0, 8);
+}
+#endif
 
 static inline const char *rtscope__text(const char *text)
 {
@@ -314,7 +347,7 @@ static char rtscope__source __attribute__((unused));
 				if (RTSCOPE__LIKELY(rtscope__record.place != 0)) {                          \
 					unsigned char *rtscope__at = rtscope__record.place;                 \
 					if (rtscope__payload & 7)                                           \
-						__builtin_memset(rtscope__at + rtscope__bytes - 16, 0, 8);  \
+						rtscope__write_zeros(rtscope__at + rtscope__bytes - 16);    \
 					RTSCOPE__EACH(RTSCOPE__WRITE, __VA_ARGS__)                          \
 					(void)rtscope__at;                                                  \
 					rtscope__commit(rtscope__record);                                   \

@@ -22,7 +22,11 @@
 
 #define RTSCOPE__LIKELY(x) __builtin_expect(!!(x), 1)
 #define RTSCOPE__UNLIKELY(x) __builtin_expect(!!(x), 0)
+#if defined(RTSCOPE__PLAIN) && !defined(__clang__)
+#define RTSCOPE__HIDDEN __attribute__((weak, visibility("hidden"), RTSCOPE__PLAIN))
+#else
 #define RTSCOPE__HIDDEN __attribute__((weak, visibility("hidden")))
+#endif
 /*
  * What the writer does to memory that others see: handlers of its thread, a fork's child, and the collector. A model of this ring
  * (crates/user/src/model) puts its own in their place, and the code below runs in it as it is.

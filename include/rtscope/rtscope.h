@@ -40,9 +40,31 @@ struct rtscope_options {
 
 #if !defined(RTSCOPE_DISABLE) && defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
 
+/* Sanitizers: all functions of these headers are as sanitize.h says. What is not ours is included before. */
+#include "sanitize.h"
+
+#include <elf.h>
+#include <linux/stat.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#if defined(RTSCOPE__PLAIN) && defined(__clang__)
+#pragma clang attribute push(__attribute__((RTSCOPE__PLAIN)), apply_to = function)
+#elif defined(RTSCOPE__PLAIN)
+#pragma push_macro("inline")
+#undef inline
+#define inline __inline__ __attribute__((RTSCOPE__PLAIN))
+#endif
+
 #include "process.h"
 
 #include "event.h"
+
+#if defined(RTSCOPE__PLAIN) && defined(__clang__)
+#pragma clang attribute pop
+#elif defined(RTSCOPE__PLAIN)
+#pragma pop_macro("inline")
+#endif
 
 /*
  * Sets what rings made from now on are like. 0, or an errno: EINVAL (a value out of range), ENOTSUP (this process cannot be

@@ -11,6 +11,8 @@
 #pragma GCC system_header
 #endif
 
+#include "sanitize.h"
+
 #include <asm/unistd.h>
 #include <linux/stat.h>
 #include <stddef.h>
@@ -89,6 +91,20 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__EFBIG 27
 #define RTSCOPE__ENOTSUP 95
 
+/* For a sanitizer: what a system call has mapped or written. */
+static inline void rtscope__note(long number, long b, long c, long d, long result)
+{
+	(void)c;
+	if (number == __NR_mmap && (unsigned long)result <= (unsigned long)-4096L)
+		RTSCOPE__FRESH(result, b);
+	else if (number == __NR_read && result > 0)
+		RTSCOPE__FRESH(b, result);
+	else if (number == __NR_prlimit64 && !result && d)
+		RTSCOPE__FRESH(d, 16);
+	(void)b;
+	(void)d;
+}
+
 /* A result from -4095 to -1 is an error. */
 static inline long rtscope__call(long number, long a, long b, long c, long d, long e, long f)
 {
@@ -102,6 +118,7 @@ static inline long rtscope__call(long number, long a, long b, long c, long d, lo
 			     : "=a"(result)
 			     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
 			     : "rcx", "r11", "memory");
+	rtscope__note(number, b, c, d, result);
 	return result;
 #else
 	register long x8 __asm__("x8") = number;
@@ -113,6 +130,7 @@ static inline long rtscope__call(long number, long a, long b, long c, long d, lo
 	register long x5 __asm__("x5") = f;
 
 	__asm__ __volatile__("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+	rtscope__note(number, b, c, d, x0);
 	return x0;
 #endif
 }

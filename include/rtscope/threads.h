@@ -198,8 +198,7 @@ static inline int rtscope__is_left(struct rtscope__shared *shared, const struct 
 }
 
 /* The last of a ring: of the calling thread, or of one that is over. Its path is not to be on the stack of whoever makes a ring. */
-static __attribute__((noinline, unused)) void rtscope__leave(struct rtscope__shared *shared, struct rtu_ring *ring,
-							     uint64_t bytes)
+static RTSCOPE__NOT_INLINE void rtscope__leave(struct rtscope__shared *shared, struct rtu_ring *ring, uint64_t bytes)
 {
 	char path[RTSCOPE__PATH_BYTES];
 
