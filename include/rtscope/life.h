@@ -123,6 +123,17 @@ RTSCOPE__HIDDEN void rtscope__in_child(void)
 
 /* ---- libraries ------------------------------------------------------------------------------------------------------- */
 
+/* In a constructor or destructor: waits for whoever has it. That may be nobody, in the child of a raw clone. */
+static inline void rtscope__take_surely(struct rtscope__shared *shared)
+{
+	while (!rtscope__take(shared, 1000)) {
+		if (RTSCOPE__LOAD(*shared->alive))
+			continue;
+		RTSCOPE__STORE(shared->busy, 1);
+		return;
+	}
+}
+
 /* A new object, whose constructor runs. */
 RTSCOPE__HIDDEN void rtscope__add(struct rtscope__object *object)
 {
@@ -134,8 +145,7 @@ RTSCOPE__HIDDEN void rtscope__add(struct rtscope__object *object)
 	long result = 0;
 
 	/* Nobody has it for long; it is not this thread, whose signals are blocked then. */
-	while (!rtscope__take(shared, 1000))
-		;
+	rtscope__take_surely(shared);
 	object->text_bytes = rtscope__text_bytes(object, NULL);
 	object->sign = rtscope__sign(object);
 	object->bytes = sizeof(*object->provider) + events * 4 + object->text_bytes;
@@ -154,7 +164,10 @@ RTSCOPE__HIDDEN void rtscope__add(struct rtscope__object *object)
 	while (*last)
 		last = &(*last)->next;
 	*last = object;
-	if (shared->provider && shared->state == RTSCOPE__SHOWN) {
+	/* In the child of a raw clone the files are its parent's. */
+	if (!RTSCOPE__LOAD(*shared->alive)) {
+		rtscope__point(object, &rtscope__off, 1);
+	} else if (shared->provider && shared->state == RTSCOPE__SHOWN) {
 		result = has_ids ? rtscope__show_object(shared, object) : -RTSCOPE__E2BIG;
 		if (result < 0)
 			rtscope__refuse_object(shared, object, (int)-result);
@@ -175,14 +188,13 @@ RTSCOPE__HIDDEN void rtscope__remove(struct rtscope__object *object)
 	struct rtscope__object **place = &shared->objects;
 	uint64_t signals = rtscope__block_signals();
 
-	while (!rtscope__take(shared, 1000))
-		;
+	rtscope__take_surely(shared);
 	while (*place && *place != object)
 		place = &(*place)->next;
 	if (*place)
 		*place = object->next;
 	rtscope__point(object, &rtscope__off, 1);
-	if (object->provider) {
+	if (object->provider && RTSCOPE__LOAD(*shared->alive)) {
 		/* A collector may have found it, and removes it when it has taken what there is of it. */
 		if (object->has_file && !RTSCOPE__LOAD(shared->provider->session) && !rtscope__confined(shared)) {
 			rtscope__path(shared, shared->room->path, 'p', object->number, 0, 0);
@@ -190,9 +202,10 @@ RTSCOPE__HIDDEN void rtscope__remove(struct rtscope__object *object)
 		}
 		/* ORDER: release; pairs with the acquire in Provider::is_unloaded (crates/user/src/provider.rs): nothing of it is used after. */
 		__atomic_store_n(&object->provider->ready, 2, __ATOMIC_RELEASE);
-		rtscope__retire(shared, object->provider, object->bytes);
-		object->provider = NULL;
 	}
+	if (object->provider)
+		rtscope__retire(shared, object->provider, object->bytes);
+	object->provider = NULL;
 	rtscope__give(shared);
 	rtscope__let_signals(signals);
 }
@@ -224,8 +237,7 @@ static inline void rtscope__begin_process(struct rtscope__shared *shared)
 	uint64_t signals = rtscope__block_signals();
 	long enabled;
 
-	while (!rtscope__take(shared, 1000))
-		;
+	rtscope__take_surely(shared);
 	/* The page comes before the session is looked for: a collector that finds no page has written its session already. */
 	if (!rtscope__make_directory(shared))
 		rtscope__map_look(shared);
@@ -290,7 +302,9 @@ static inline void rtscope__become_leader(int has_program)
 	    rtscope__call(__NR_madvise, alive, 4096, RTSCOPE__MADV_WIPEONFORK, 0, 0, 0) ||
 	    rtscope__at_fork(NULL, NULL, rtscope__in_child))
 		return;
-	shared->has_key = has_program && !rtscope__key_create(&shared->key, rtscope__end_thread);
+	/* Set once, so that it is bound (rtscope__bind). */
+	shared->has_key = has_program && !rtscope__key_create(&shared->key, rtscope__end_thread) &&
+			  !rtscope__key_set(shared->key, NULL);
 	shared->room = (struct rtscope__room *)room;
 	shared->alive = (uint32_t *)alive;
 	*shared->alive = 1;

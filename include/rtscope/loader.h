@@ -109,8 +109,12 @@ static inline int rtscope__look_at_object(struct rtscope__object_info *info, siz
  */
 static inline int rtscope__pin(const struct rtscope__object *object)
 {
+#if defined(__PIC__) && !defined(__PIE__)
 	/* RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE. Without dlopen() nothing is ever unloaded. */
 	return object->is_program || !rtscope__load || rtscope__load(object->path, 0x1 | 0x4 | 0x1000) != NULL;
+#else
+	return object->is_program != 0;
+#endif
 }
 
 #ifdef __cplusplus

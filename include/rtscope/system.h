@@ -32,8 +32,10 @@ extern int rtscope__iterate_objects(int (*visit)(struct rtscope__object_info *, 
 extern int rtscope__key_create(unsigned int *key, void (*end)(void *)) __asm__("pthread_key_create");
 extern int rtscope__key_set(unsigned int key, const void *value) __asm__("pthread_setspecific");
 extern int rtscope__at_fork(void (*before)(void), void (*parent)(void), void (*child)(void)) __asm__("pthread_atfork");
-/* Not in programs that are linked statically, and from which nothing is ever unloaded. */
+/* For libraries only: linkers warn of it in programs that are linked statically, and those have no use for it. */
+#if defined(__PIC__) && !defined(__PIE__)
 extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attribute__((weak));
+#endif
 
 #ifdef __cplusplus
 }

@@ -399,8 +399,11 @@ static void churn(void)
 
 	puts("ready");
 	fflush(stdout);
-	while (poll(&input, 1, 0) == 0)
-		threads(1, emits_once);
+	while (poll(&input, 1, 0) == 0) {
+		threads(500, emits_once);
+		puts("500 threads");
+		fflush(stdout);
+	}
 }
 
 static void sleepers(unsigned long count)
@@ -454,6 +457,11 @@ int main(int argc, char **argv)
 	} else if (!strcmp(mode, "small")) {
 		unsigned long least = empty_depth();
 
+		/* What the C library's functions take when they are first called is not to be measured. */
+		struct timespec now = { 0, 0 };
+
+		nanosleep(&now, NULL);
+		forks(1);
 		use_small_stack();
 		forks_here = 1;
 		for (unsigned long i = 0; i < count; i++)
