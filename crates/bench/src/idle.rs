@@ -43,7 +43,7 @@ pub fn run(quick: bool) -> Result<Report> {
         name: "idle",
         unit: "percent of one CPU".to_string(),
         host: Host::this(0),
-        promises: vec![Promise::at_most("median, percent of a CPU", row.median(), 0.5)],
+        promises: vec![Promise::at_most("median, percent of a CPU", row.median(), 0.3)],
         checks: Vec::new(),
         rows: vec![row],
     })

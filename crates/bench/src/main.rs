@@ -37,7 +37,7 @@ const FAILED: u8 = 2;
 const CANNOT_RUN: u8 = 3;
 
 const USAGE: &str = "name one benchmark: kernel-events, tracker, flip, idle, state, record, read, user-events, user-rate, \
-    queue, shield, violence, self (and --json, --quick; a part of a row's name after record; --seconds=30 and --place=disk with \
+    queue, shield, violence, self (and --json, --quick; a part of a row's name after record, collector after user-events; --seconds=30 and --place=disk with \
     user-rate; --plant with self binds rtscope to the CPU of the loop)";
 
 fn main() -> ExitCode {
@@ -160,6 +160,7 @@ fn run(words: &[String]) -> Result<bool> {
         ["self"] => own_cost::run(quick, plant)?,
         ["read"] => read::run(quick)?,
         ["user-events"] => user_events::run(quick)?,
+        ["user-events", "collector"] => user_events::run_collector(quick)?,
         ["user-rate"] => user_rate::run(quick, value("--seconds"), value("--place"))?,
         _ => bail!("{USAGE}"),
     };

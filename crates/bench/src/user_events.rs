@@ -25,6 +25,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::rc::Rc;
 
+/// The programs' names.
+const WITH_RTSCOPE: &str = "with-rtscope";
+const WITH_LTTNG: &str = "with-lttng";
 /// Iterations of one loop: what they write fits easily into LTTng's default buffers.
 const ITERATIONS: u64 = 5000;
 /// What is compared, as the program prints it, and in words.
@@ -101,6 +104,29 @@ pub fn run(quick: bool) -> Result<Report> {
     let mut report = report(bench.cpu, &tracers, costs, counter, bytes, checks);
     tails(&bench, rounds, &mut report)?;
     user_collector::measure(&bench, &tracers, rounds.min(5), &mut order, &mut report)?;
+    Ok(report)
+}
+
+/// Only what the collectors cost.
+pub fn run_collector(quick: bool) -> Result<Report> {
+    let directory = tempfile::Builder::new().prefix("rtscope-bench").tempdir()?;
+    let bench = Bench::new(directory.path(), 1)?;
+    let mut tracers = vec![Tracer::Rtscope];
+    let mut report = Report {
+        schema: "rtscope.bench.user-events/1",
+        name: "user-events",
+        unit: "CPU time of the collector, ms for a million events".to_string(),
+        host: Host::this(bench.cpu),
+        rows: Vec::new(),
+        promises: Vec::new(),
+        checks: Vec::new(),
+    };
+    match &bench.lttng {
+        Ok(_) => tracers.extend([Tracer::LttngDefault, Tracer::LttngBest]),
+        Err(missing) => report.checks.push(format!("LTTng-UST was left out: {missing}")),
+    }
+    let rounds = if quick { 2 } else { 5 };
+    user_collector::measure(&bench, &tracers, rounds, &mut Order::new(), &mut report)?;
     Ok(report)
 }
 
@@ -223,12 +249,20 @@ impl Bench {
             sched_setaffinity(Pid::from_raw(0), &others)?;
         }
         let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
-        let program = compile(directory, "with-rtscope", &["-I", &include.to_string_lossy()])?;
+        let program = compile(directory, WITH_RTSCOPE, &["-I", &include.to_string_lossy()])?;
         Ok(Bench { cpu, directory: directory.to_owned(), program, rounds, lttng: Lttng::new(directory) })
     }
 
     fn run(&self, tracer: Tracer) -> Result<Run> {
         self.run_with(tracer, "4M", &[&self.rounds.to_string(), &ITERATIONS.to_string()])
+    }
+
+    /// The program's name, as the kernel shows it.
+    pub(crate) fn program_name(&self, tracer: Tracer) -> &'static str {
+        match tracer {
+            Tracer::LttngDefault | Tracer::LttngBest => WITH_LTTNG,
+            Tracer::Rtscope | Tracer::Disabled | Tracer::Rust => WITH_RTSCOPE,
+        }
     }
 
     /// `buffer`: of rtscope.
@@ -351,7 +385,7 @@ struct Lttng {
 
 impl Lttng {
     fn new(directory: &Path) -> Result<Lttng, rtscope_peers::Error> {
-        let program = directory.join("with-lttng");
+        let program = directory.join(WITH_LTTNG);
         rtscope_peers::compile([
             OsStr::new("-DWITH_LTTNG"),
             OsStr::new("-I"),
