@@ -201,7 +201,17 @@ static inline void rtscope__map_look(struct rtscope__shared *shared)
 	look = (struct rtu_look *)memory;
 	look->magic = RTU_LOOK_MAGIC;
 	look->abi_version = RTU_ABI_VERSION;
+	shared->look_file = status->stx_ino;
 	shared->look = &look->look;
+}
+
+/* Whether this process still sees the look page that it has mapped: not in another root or mount namespace. Needs `busy`. */
+static inline int rtscope__sees_look(struct rtscope__shared *shared)
+{
+	struct statx *status = &shared->room->status;
+
+	rtscope__put_name(shared, shared->room->path, "look");
+	return !rtscope__status(RTSCOPE__AT_FDCWD, shared->room->path, status) && status->stx_ino == shared->look_file;
 }
 
 /* ---- sessions: patterns ------------------------------------------------------------------------------------------------------ */

@@ -90,13 +90,17 @@ RTSCOPE__HIDDEN void rtscope__in_child(void)
 	uint64_t signals;
 	int shows;
 
-	if (!shared->alive || !shared->provider)
+	/*
+	 * A program that may have given up system calls makes none here. The child is then like one of a raw clone: it has no rings, and
+	 * what it emits is counted in its parent's file.
+	 */
+	if (!shared->alive || !shared->provider || rtscope__confined(shared))
 		return;
 	signals = rtscope__block_signals();
 	/* Who had it, if anybody, is not in this process. */
 	RTSCOPE__STORE(shared->busy, 1);
-	/* Recorded at the fork, or not allowed to look later. */
-	shows = shared->provider->session || *shared->look || !shared->lazy || shared->look == &rtscope__off;
+	/* Recorded at the fork, or not able to look later. */
+	shows = shared->provider->session || *shared->look || shared->look == &rtscope__off;
 	rtscope__forget_rings(shared, thread);
 	for (struct rtscope__object *object = shared->objects; object; object = object->next)
 		rtscope__hide(shared, object);
@@ -107,18 +111,12 @@ RTSCOPE__HIDDEN void rtscope__in_child(void)
 	shared->beat_since_ns = shared->quiet_session = 0;
 	rtscope__set(shared, &rtscope__none);
 	*shared->alive = 1;
-	shows = shows && (!shared->lazy || shared->look == &rtscope__off || rtscope__find_session(shared) ||
-			  shared->room->session_errno);
+	shows = shows &&
+		(shared->look == &rtscope__off || rtscope__find_session(shared) || shared->room->session_errno);
 	if (shows && rtscope__show(shared) < 0)
 		shared->refused_look = RTSCOPE__LOAD(*shared->look);
 	rtscope__give(shared);
 	rtscope__let_signals(signals);
-	/* One that may not look later has its ring at once, if it is recorded. */
-	if (shows && !shared->lazy && RTSCOPE__LOAD(shared->provider->session)) {
-		struct rtscope__answer answer;
-
-		rtscope__thread_page(1, 0, &answer);
-	}
 }
 
 /* ---- libraries ------------------------------------------------------------------------------------------------------- */
@@ -134,16 +132,51 @@ static inline void rtscope__take_surely(struct rtscope__shared *shared)
 	}
 }
 
+/*
+ * How many filters of seccomp the process has, if it began with some: who adds one to those of a container cannot be seen otherwise. Only
+ * where libraries are loaded: the loader makes the same system calls then. Needs `busy`.
+ */
+static inline uint32_t rtscope__filters(struct rtscope__shared *shared)
+{
+	const char *label = "Seccomp_filters:";
+	char *text = shared->room->names;
+	uint32_t count = 0;
+	long bytes;
+	int file;
+
+	if (!shared->seccomp)
+		return 0;
+	file = rtscope__open("/proc/self/status", RTSCOPE__O_RDONLY, 0);
+	if (file < 0)
+		return 0;
+	bytes = rtscope__call_again(__NR_read, file, (long)text, sizeof(shared->room->names) - 1, 0, 0, 0);
+	rtscope__close(file);
+	text[bytes > 0 ? bytes : 0] = 0;
+	while (*text && strncmp(text, label, strlen(label)) != 0)
+		text++;
+	for (text += *text ? strlen(label) : 0; *text == ' ' || *text == '\t'; text++)
+		;
+	while (*text >= '0' && *text <= '9')
+		count = count * 10 + (uint32_t)(*text++ - '0');
+	return count;
+}
+
 /* A new object, whose constructor runs. */
 RTSCOPE__HIDDEN void rtscope__add(struct rtscope__object *object)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	struct rtscope__object **last = &shared->objects;
-	uint64_t signals = rtscope__block_signals();
 	uint32_t events = rtscope__events(object);
+	uint64_t signals;
 	int has_ids;
 	long result = 0;
 
+	/* A program that has given up system calls, and loads a library all the same. */
+	if (shared->objects && (!RTSCOPE__LOAD(*shared->alive) || rtscope__is_sandboxed(shared))) {
+		rtscope__point(object, &rtscope__off, 1);
+		return;
+	}
+	signals = rtscope__block_signals();
 	/* Nobody has it for long; it is not this thread, whose signals are blocked then. */
 	rtscope__take_surely(shared);
 	object->text_bytes = rtscope__text_bytes(object, NULL);
@@ -164,9 +197,11 @@ RTSCOPE__HIDDEN void rtscope__add(struct rtscope__object *object)
 	while (*last)
 		last = &(*last)->next;
 	*last = object;
-	/* In the child of a raw clone the files are its parent's. */
-	if (!RTSCOPE__LOAD(*shared->alive)) {
+	if (shared->provider && shared->state == RTSCOPE__SHOWN && rtscope__filters(shared) != shared->filters) {
 		rtscope__point(object, &rtscope__off, 1);
+		/* ORDER: relaxed; as in rtscope__refuse_object(). */
+		__atomic_fetch_add(&shared->provider->objects_refused, 1, __ATOMIC_RELAXED);
+		RTSCOPE__STORE(shared->provider->object_errno, (uint32_t)RTSCOPE__EPERM);
 	} else if (shared->provider && shared->state == RTSCOPE__SHOWN) {
 		result = has_ids ? rtscope__show_object(shared, object) : -RTSCOPE__E2BIG;
 		if (result < 0)
@@ -196,7 +231,8 @@ RTSCOPE__HIDDEN void rtscope__remove(struct rtscope__object *object)
 	rtscope__point(object, &rtscope__off, 1);
 	if (object->provider && RTSCOPE__LOAD(*shared->alive)) {
 		/* A collector may have found it, and removes it when it has taken what there is of it. */
-		if (object->has_file && !RTSCOPE__LOAD(shared->provider->session) && !rtscope__confined(shared)) {
+		if (object->has_file && !RTSCOPE__LOAD(shared->provider->session) && !rtscope__confined(shared) &&
+		    !(shared->seccomp && shared->no_new_privs)) {
 			rtscope__path(shared, shared->room->path, 'p', object->number, 0, 0);
 			rtscope__unlink(shared->room->path);
 		}
@@ -241,6 +277,7 @@ static inline void rtscope__begin_process(struct rtscope__shared *shared)
 	/* The page comes before the session is looked for: a collector that finds no page has written its session already. */
 	if (!rtscope__make_directory(shared))
 		rtscope__map_look(shared);
+	shared->filters = rtscope__filters(shared);
 	enabled = rtscope__show(shared);
 	if (enabled < 0)
 		shared->refused_look = RTSCOPE__LOAD(*shared->look);
@@ -269,6 +306,7 @@ static inline void rtscope__read_options(struct rtscope__shared *shared)
 	shared->lazy = rtscope__option("RTSCOPE_LAZY", 1) != 0;
 	shared->confined = !shared->lazy;
 	shared->seccomp = (uint32_t)rtscope__call(__NR_prctl, RTSCOPE__PR_GET_SECCOMP, 0, 0, 0, 0, 0);
+	shared->no_new_privs = (uint32_t)rtscope__call(__NR_prctl, RTSCOPE__PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0, 0);
 	shared->lock_memory = rtscope__option("RTSCOPE_LOCK", 0) != 0;
 	shared->allows_blocking = rtscope__option("RTSCOPE_ALLOW_BLOCKING", 0) != 0;
 }
@@ -392,6 +430,9 @@ __attribute__((destructor)) static void rtscope__stop(void)
 		return;
 	}
 	if (!shared->alive || !*shared->alive || shared->state != RTSCOPE__SHOWN || rtscope__confined(shared))
+		return;
+	/* Sandboxed from the start, so another sandbox cannot be told from it: others sweep. */
+	if (shared->seccomp && shared->no_new_privs)
 		return;
 	if (shared->provider->session) {
 		if (rtscope__session_lives(shared, shared->provider->session))

@@ -157,6 +157,7 @@ struct rtscope__shared {
 	struct rtu_provider *provider; /* of the leader: its file, or memory in its place; NULL: untraced */
 	struct rtscope__room *room;
 	const uint32_t *look; /* in the look page; &rtscope__off: there is none */
+	uint64_t look_file;   /* its inode number */
 	uint32_t *alive;      /* in a page that is zero after a fork */
 	uint64_t birth_ns, ring_bytes;
 	uint64_t beat, beat_since_ns; /* when the collector's beat was last seen to change */
@@ -170,7 +171,8 @@ struct rtscope__shared {
 	uint32_t next_remains, silent_rings, quiet_events, left_rings, unfiled, zero;
 	uint32_t lazy, lock_memory, allows_blocking;
 	uint32_t confined; /* by RTSCOPE_LAZY=0: no system call that nobody asked for, not even at the end */
-	uint32_t seccomp, has_key;
+	uint32_t seccomp, no_new_privs; /* at the start */
+	uint32_t has_key, filters;	/* of seccomp, at the start */
 	unsigned int key;
 	char directory[RTSCOPE__PATH_BYTES];
 };

@@ -32,10 +32,18 @@ RTSCOPE__HIDDEN void rtscope__lost(uint32_t cause)
  * Whether the program has given up system calls since it started, so that one might end it. A filter that was there before, as
  * containers have one, lets pass what has passed already.
  */
+static inline int rtscope__is_sandboxed(const struct rtscope__shared *shared)
+{
+	return (uint32_t)rtscope__call(__NR_prctl, RTSCOPE__PR_GET_SECCOMP, 0, 0, 0, 0, 0) != shared->seccomp ||
+	       /* Another filter does not change the mode, but whoever adds one gives up privileges first. */
+	       (shared->seccomp && !shared->no_new_privs &&
+		rtscope__call(__NR_prctl, RTSCOPE__PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0, 0) != 0);
+}
+
+/* The same, or it has said that it will (RTSCOPE_LAZY=0). */
 static inline int rtscope__confined(struct rtscope__shared *shared)
 {
-	if (!RTSCOPE__LOAD(shared->confined) &&
-	    (uint32_t)rtscope__call(__NR_prctl, RTSCOPE__PR_GET_SECCOMP, 0, 0, 0, 0, 0) != shared->seccomp)
+	if (!RTSCOPE__LOAD(shared->confined) && rtscope__is_sandboxed(shared))
 		RTSCOPE__STORE(shared->confined, 1);
 	return RTSCOPE__LOAD(shared->confined) != 0;
 }
@@ -361,9 +369,14 @@ static inline int rtscope__look(struct rtscope__shared *shared, int asked, uint3
 		return 0;
 	if (shared->state == RTSCOPE__HIDDEN_NOW && (asked || shared->refused_look != look || !look)) {
 		session = rtscope__find_session(shared);
-		if (!session && !asked && shared->room->session_errno) {
-			/* No descriptor left, for example: if there is somebody, let him know. */
-			rtscope__give_up(shared, shared->room->session_errno);
+		if (!session && !asked && (shared->room->session_errno || !rtscope__sees_look(shared))) {
+			int why = shared->room->session_errno;
+
+			/*
+			 * No descriptor left, for example, or another root: it does not know, and must not answer for others. If there is
+			 * somebody, let him know.
+			 */
+			rtscope__give_up(shared, why ? why : RTSCOPE__ENOENT);
 			shared->refused_look = look;
 			answer->cause = RTU_LOST_NO_FILE;
 			rtscope__give(shared);
