@@ -396,11 +396,13 @@ static inline int rtscope__look(struct rtscope__shared *shared, int asked, uint3
 			answer->error = RTSCOPE__EAGAIN;
 		else
 			shared->refused_look = look;
-		/* What is lost from now on is what the session wants. */
+		/* What is lost from now on is what the session wants; what it does not want costs no more. */
 		session = shared->state == RTSCOPE__HIDDEN_NOW ? rtscope__find_session(shared) : NULL;
 		for (struct rtscope__object *object = shared->objects; object && session; object = object->next) {
-			if (object->provider)
+			if (object->provider) {
 				rtscope__enable(object, session);
+				rtscope__point(object, rtscope__words(object), 0);
+			}
 		}
 	}
 	is_enabled = asked || rtscope__is_enabled(shared, id);
@@ -474,6 +476,12 @@ RTSCOPE__HIDDEN struct rtscope__thread *rtscope__thread_page(int asked, uint32_t
 	if (!RTSCOPE__LOAD(*shared->alive)) {
 		answer->cause = RTU_LOST_IN_CHILD;
 		return &rtscope__none;
+	}
+	/* It could not make files for this look: tried again only when there is another, and that is seen now and then. */
+	if (!asked && RTSCOPE__LOAD(shared->state) == RTSCOPE__HIDDEN_NOW && RTSCOPE__LOAD(shared->refused_look) &&
+	    ++shared->quiet_events % 1024 != 0) {
+		answer->cause = RTU_LOST_NO_FILE;
+		return thread;
 	}
 	/* Nobody empties rings: looked at again only now and then. */
 	if (!asked && RTSCOPE__LOAD(shared->quiet_session) &&
