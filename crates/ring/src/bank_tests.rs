@@ -133,3 +133,44 @@ fn arbitrary_bytes_never_stop_the_walk() {
         times(&image);
     }
 }
+
+#[test]
+fn each_cpus_banks_are_behind_those_of_the_one_before() {
+    // In bytes: the starts, the ring, and what may run past its end.
+    let bank = 8 * SUBS as usize + SIZE + abi::RTS_BANK_SLACK as usize;
+    let memory = SharedMemory::anonymous(bank * 6).unwrap();
+    let head_memory = SharedMemory::anonymous(Controls::bytes(3)).unwrap();
+    for number in 0..6 {
+        let base = number * bank + 8 * SUBS as usize;
+        memory.store_release(base, 3 | 7 << 8 | u64::from(abi::RTS_COMMITTED) << 16 | 1 << 32);
+        memory.store_release(base + 8, 100 + number as u64);
+        let head = offset_of!(abi::rts_cpu_control, head) + number % 2 * 8;
+        head_memory.store_release(number / 2 * size_of::<abi::rts_cpu_control>() + head, 24);
+    }
+    let controls = Controls::new(head_memory, 3);
+    let mut image = BankImage::default();
+    for (cpu, place, bank) in [(0, 0, 0), (0, 0, 1), (2, 2, 1), (1, 2, 0)] {
+        image.copy_from(&memory, &controls, (cpu, place), bank, SIZE);
+        assert_eq!(times(&image).0, [100 + 2 * place as u64 + bank as u64]);
+        assert_eq!(image.head(), 24);
+    }
+}
+
+#[test]
+fn memory_is_there_before_it_is_needed() {
+    let mut image = BankImage::default();
+    image.reserve(SIZE);
+    assert_eq!((image.first.len(), image.words.len() * 8), (SUBS as usize, SIZE + abi::RTS_BANK_SLACK as usize));
+}
+
+#[test]
+fn a_record_is_no_longer_than_what_may_run_past_the_end() {
+    let word = |length: u64, lap: u64| length | 7 << 8 | u64::from(abi::RTS_COMMITTED) << 16 | lap << 32;
+    let longest = u64::from(abi::RTS_BANK_SLACK) / 8;
+    assert_eq!(record_word(word(longest, 1), 0, SIZE as u64), Some((longest as usize, true)));
+    assert_eq!(record_word(word(longest + 1, 1), 0, SIZE as u64), None);
+    assert_eq!(record_word(word(2, 1), 0, SIZE as u64), Some((2, true)));
+    assert_eq!(record_word(word(1, 1), 0, SIZE as u64), None);
+    assert_eq!(record_word(word(2, 3), 2 * SIZE as u64, SIZE as u64), Some((2, true)));
+    assert_eq!(record_word(word(2, 2), 2 * SIZE as u64, SIZE as u64), None);
+}

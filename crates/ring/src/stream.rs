@@ -229,6 +229,9 @@ mod tests {
             writer.write(3, abi::RTS_COMMITTED, value);
         }
         let mut words = Vec::new();
+        // A limit that a record ends at is not exceeded; one within a record is, by that record.
+        assert_eq!(reader.complete(&writer.memory, &controls, 6 * 8).bytes(), 6 * 8);
+        assert_eq!(reader.complete(&writer.memory, &controls, 0).bytes(), 0);
         reader.take(&writer.memory, &controls, &mut words, 4 * 8);
         assert_eq!(words.len(), 6);
         reader.take(&writer.memory, &controls, &mut words, u64::MAX);

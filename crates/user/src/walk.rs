@@ -243,9 +243,8 @@ mod tests {
         file.set_len(bytes).expect("ours");
         let mapping = Mapping::new(&file, index(bytes)).expect("it is a file");
         for at in (0..bytes).step_by(8) {
-            let word: &AtomicU64 = mapping.word(index(at));
             // ORDER: relaxed; one thread.
-            word.store(at, Ordering::Relaxed);
+            mapping.word(index(at)).store(at, Ordering::Relaxed);
         }
         (file, mapping)
     }

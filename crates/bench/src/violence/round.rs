@@ -82,15 +82,16 @@ pub fn run(seed: u64, files: &RoundFiles) -> Result<RoundResult> {
     let (traces, peak) = recorders.finish(&mut verdict)?;
     let ended_ns = monotonic_ns()?;
     end_liars(&mut liars, &plan.liars);
-    left_behind(&plan, used_before, &mut verdict)?;
+    let disturbed = disturbed.or(left_behind(&plan, files, used_before, &mut verdict)?);
     let counters = Counters::read(&counters_path)?;
     judge_children(&counters, &mut verdict);
     let liars_lose = plan.liars.iter().any(|liar| liar.loses_records());
     let liars_count = plan.liars.iter().any(|liar| liar.counts_anything());
     let evidence = Evidence { counters: &counters, begun_ns, ended_ns, liars_lose, liars_count };
-    if disturbed.is_none() {
-        verdict.judge(&traces, &evidence)?;
+    if disturbed.is_some() {
+        return Ok(RoundResult { disturbed, ..result });
     }
+    verdict.judge(&traces, &evidence)?;
     if peak > PEAK_BYTES {
         verdict.fault("memory", format!("a recorder used {} MiB", peak >> 20));
     }
@@ -99,7 +100,7 @@ pub fn run(seed: u64, files: &RoundFiles) -> Result<RoundResult> {
     for (name, number) in &counters.deeds {
         verdict.figures.insert((*name).to_string(), u64::from(*number));
     }
-    Ok(RoundResult { faults: verdict.faults, figures: verdict.figures, disturbed, ..result })
+    Ok(RoundResult { faults: verdict.faults, figures: verdict.figures, ..result })
 }
 
 fn monotonic_ns() -> Result<u64> {
@@ -354,31 +355,43 @@ fn used_shared_memory() -> Result<u64> {
     Ok((status.blocks() - status.blocks_free()) * status.fragment_size())
 }
 
-/// `/dev/shm` is as before, once the next program and the next recorder have passed.
-fn left_behind(plan: &RoundPlan, used_before: u64, verdict: &mut Verdict) -> Result<()> {
+/// `/dev/shm` is as before, once the next recorder and the next program of each user have passed. Returns why that cannot be
+/// judged, if another recorder of this machine is in the way.
+fn left_behind(
+    plan: &RoundPlan,
+    files: &RoundFiles,
+    used_before: u64,
+    verdict: &mut Verdict,
+) -> Result<Option<String>> {
     let first = leftovers();
     verdict.figures.insert("left_first".to_string(), first.len() as u64);
     if !first.is_empty() {
-        // What a kill leaves is swept by the next collector of the user.
         let next = Command::new(rtscope_testkit::process::program("rtscope")?)
             .args(["record", "-u", "nothing:*", "--duration", "10ms", "-o"])
-            .arg(format!("/tmp/rtscope-violence-{}-{}", plan.seed, std::process::id()))
+            .arg(files.directory.join("next"))
             .output()?;
-        let words = String::from_utf8_lossy(&next.stderr);
-        fs::remove_dir_all(format!("/tmp/rtscope-violence-{}-{}", plan.seed, std::process::id())).ok();
+        let words = String::from_utf8_lossy(&next.stderr).into_owned();
+        if words.contains("already records") {
+            return Ok(Some(words));
+        }
+        for user in [0, USER] {
+            let program = files.programs.join("violence");
+            let mut command = Command::new(program);
+            command.arg(files.directory.join("counters")).args(["1", "1", "0", "0", "0"]);
+            command.uid(user).gid(user).stdin(Stdio::null()).status()?;
+        }
         let left = leftovers();
         if !left.is_empty() {
-            verdict.fault(
-                "left behind",
-                format!("{} files, first {:?} {words}", left.len(), left.iter().take(3).collect::<Vec<_>>()),
-            );
+            let some: Vec<&String> = left.iter().take(3).collect();
+            verdict.fault("left behind", format!("{} files, first {some:?}", left.len()));
         }
     }
     let used = used_shared_memory()?;
+    // A page for each user is the programs' to keep.
     if used > used_before + (64 << 10) && first.is_empty() {
-        verdict.fault("left behind", format!("{} KiB of /dev/shm", (used - used_before) >> 10));
+        verdict.fault("left behind", format!("{} KiB of /dev/shm ({plan})", (used - used_before) >> 10));
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Files of programs, rings and sessions of honest users.
@@ -388,7 +401,10 @@ fn leftovers() -> Vec<String> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let inside = fs::read_dir(entry.path()).into_iter().flatten().flatten();
         let files = inside.map(|file| file.file_name().to_string_lossy().into_owned());
-        found.extend(files.filter(|file| file != "collector").map(|file| format!("{name}/{file}")));
+        // The lock of a collector, and the page by which it asks programs to look: one of each for a user (abi.h).
+        found.extend(
+            files.filter(|file| file != "collector" && file != "look").map(|file| format!("{name}/{file}")),
+        );
         if !name.starts_with("rtscope-") || name == "rtscope-session" {
             found.push(name);
         }
