@@ -65,7 +65,6 @@ pub enum Blow {
 /// A round.
 #[derive(Clone, Debug)]
 pub struct RoundPlan {
-    pub seed: u64,
     pub recorder: Recorder,
     /// It has a PID namespace, in which containers are found.
     pub has_containers: bool,
@@ -92,7 +91,7 @@ impl RoundPlan {
         let buffer = ["64K", "256K", "256K", "1M"][random.index(4)];
         let blows = blows(&mut random, recorder, lasts_ms);
         let liars = if random.below(5) < 3 { liars(&mut random) } else { Vec::new() };
-        RoundPlan { seed, recorder, has_containers, programs, lasts_ms, buffer, blows, liars }
+        RoundPlan { recorder, has_containers, programs, lasts_ms, buffer, blows, liars }
     }
 }
 
