@@ -77,7 +77,7 @@
 		#name, rtscope__labels_##name, sizeof(rtscope__labels_##name) / sizeof(rtscope__labels_##name[0]) \
 	};                                                                                                        \
 	static const struct rtscope__enumeration *const rtscope__enumeration_place_##name                         \
-		__attribute__((used, section("rtscope_enums"))) = &rtscope__enumeration_##name
+		__attribute__((used, section(RTSCOPE__ENUMS_SECTION))) = &rtscope__enumeration_##name
 
 /* ---- each kind: description, variable, size, writing, USDT's argument ------------------------------------------------ */
 
@@ -263,19 +263,20 @@ static char rtscope__source __attribute__((unused));
 #define RTSCOPE__ALLOWED_SOURCE
 #endif
 
-#define RTSCOPE__EVENT_ASM(label, text)                                                       \
-	".ifndef " label "\n"                                                                 \
-	".pushsection .probes,\"aw\",@progbits\n"                                             \
-	".balign 8\n" label ":\n"                                                             \
-	".8byte rtscope__off, " label "_text\n"                                               \
-	".4byte 0\n.2byte 0, 0\n"                                                             \
-	".popsection\n"                                                                       \
-	".pushsection rtscope_events,\"awR\",@progbits\n"                                     \
-	".balign 8\n.8byte " label "\n"                                                       \
-	".popsection\n"                                                                       \
-	".pushsection .rodata.rtscope,\"a\",@progbits\n" label "_text: .asciz \"" text "\"\n" \
-	".popsection\n"                                                                       \
-	".endif\n"
+#define RTSCOPE__EVENT_ASM(label, text)                                                                      \
+	".ifndef " label "\n"                                                                                \
+	".pushsection .probes,\"aw\",@progbits\n"                                                            \
+	".balign 8\n" label ":\n"                                                                            \
+	".8byte " RTSCOPE__TEXT(rtscope__off) ", " label "_text\n"                                           \
+					      ".4byte 0\n.2byte 0, 0\n"                                      \
+					      ".popsection\n"                                                \
+					      ".pushsection " RTSCOPE__EVENTS_SECTION ",\"awR\",@progbits\n" \
+					      ".balign 8\n.8byte " label "\n"                                \
+					      ".popsection\n"                                                \
+					      ".pushsection .rodata.rtscope,\"a\",@progbits\n" label         \
+					      "_text: .asciz \"" text "\"\n"                                 \
+					      ".popsection\n"                                                \
+					      ".endif\n"
 
 #if defined(__x86_64__)
 #define RTSCOPE__ADDRESS_ASM(label) "{leaq " label "(%%rip), %0|lea %0, " label "[rip]}\n"

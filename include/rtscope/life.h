@@ -442,11 +442,14 @@ __attribute__((destructor)) static void rtscope__stop(void)
 		shared->left_rings = 1;
 	}
 	for (uint32_t i = 0; i < shared->places; i++) {
-		struct rtu_ring *ring = shared->room->places[i].ring;
+		struct rtu_ring *ring = RTSCOPE__LOAD(shared->room->places[i].ring);
 
-		if (ring && rtscope__is_left(shared, ring)) {
+		/* Its thread may end at this moment: who frees the place has the ring. */
+		if (!ring || !rtscope__free_place(&shared->room->places[i], ring))
+			continue;
+		if (rtscope__is_left(shared, ring)) {
 			is_left = 1;
-		} else if (ring) {
+		} else {
 			rtscope__path(shared, path, 'r', ring->tid, 1, ring->number);
 			rtscope__unlink(path);
 		}

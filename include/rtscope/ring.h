@@ -16,6 +16,7 @@
 
 #include "abi.h"
 #include "clock.h"
+#include "names.h"
 
 #include <stddef.h>
 #include <stdint.h>

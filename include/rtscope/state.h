@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-/* What a call site has; made by RTSCOPE_EVENT in the section rtscope_events (event.h). */
+/* What a call site has; made by RTSCOPE_EVENT in the section RTSCOPE__EVENTS_SECTION (event.h). */
 struct rtscope__event {
 	const uint32_t *enabled;
 	const char *text; /* its description, as in abi.h */
@@ -226,7 +226,7 @@ __asm__(".pushsection .note.rtscope,\"a\",%note\n"
 	".balign 4\n"
 	".4byte 8, 8, 1\n"
 	".asciz \"rtscope\"\n"
-	".8byte rtscope__shared - .\n"
+	".8byte " RTSCOPE__TEXT(rtscope__shared) " - .\n"
 	".popsection\n");
 
 /* The word of this thread at an offset from its thread pointer. */

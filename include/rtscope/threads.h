@@ -91,8 +91,9 @@ RTSCOPE__HIDDEN struct rtscope__thread *rtscope__find(void)
 		return &rtscope__none;
 	entry = rtscope__entry_of(shared, 0);
 	thread = entry ? RTSCOPE__LOAD(entry->thread) : NULL;
-	/* Another thread had this thread pointer before. */
-	if (thread == &rtscope__ended && entry->tid != (uint32_t)rtscope__call(__NR_gettid, 0, 0, 0, 0, 0, 0))
+	/* Another thread had this thread pointer before, and did not tell that it ended, or has. */
+	if (thread && (thread == &rtscope__ended || shared->room->places[thread->place].keyless) &&
+	    entry->tid != (uint32_t)rtscope__call(__NR_gettid, 0, 0, 0, 0, 0, 0))
 		thread = NULL;
 	return thread ? thread : &rtscope__none;
 }
@@ -220,6 +221,17 @@ static RTSCOPE__NOT_INLINE void rtscope__leave(struct rtscope__shared *shared, s
 }
 
 /*
+ * A ring has no place any more: before it is unmapped, so that neither a fork's child nor the end of the process looks into what is there
+ * then. False: the process ends, and has it now; nobody unmaps it.
+ */
+static inline int rtscope__free_place(struct rtscope__place *place, struct rtu_ring *ring)
+{
+	/* ORDER: release; pairs with the claim in rtscope__keep(): what is in the place was used before. */
+	return __atomic_compare_exchange_n(&place->ring, &ring, (struct rtu_ring *)NULL, 0, __ATOMIC_RELEASE,
+					   __ATOMIC_RELAXED);
+}
+
+/*
  * Threads without a key end without a word (threads that the program made by a system call do, too). When somebody needs a new ring, some
  * of them are looked for. Only where a thread's variable is gone with it, so that nobody can come back to its page.
  */
@@ -232,6 +244,7 @@ static inline void rtscope__reap(struct rtscope__shared *shared, uint32_t from)
 		struct rtu_ring *ring = RTSCOPE__LOAD(place->ring);
 		struct rtscope__thread *thread = place->thread;
 		uint32_t tid = RTSCOPE__LOAD(place->tid), keyless = 1;
+		uint64_t bytes;
 
 		if (!ring || !tid || !RTSCOPE__LOAD(place->keyless) ||
 		    rtscope__call(__NR_tgkill, shared->pid, tid, 0, 0, 0, 0) != -RTSCOPE__ESRCH)
@@ -239,11 +252,11 @@ static inline void rtscope__reap(struct rtscope__shared *shared, uint32_t from)
 		/* ORDER: relaxed; one of several that see it takes it. */
 		if (!__atomic_compare_exchange_n(&place->keyless, &keyless, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 			continue;
-		rtscope__leave(shared, ring, place->bytes);
+		bytes = place->bytes;
+		if (!rtscope__free_place(place, ring))
+			continue;
+		rtscope__leave(shared, ring, bytes);
 		rtscope__unmap(thread, sizeof(*thread));
-		RTSCOPE__STORE(place->tid, 0);
-		/* ORDER: release; pairs with the claim in rtscope__keep(): the rest was done before. */
-		__atomic_store_n(&place->ring, (struct rtu_ring *)NULL, __ATOMIC_RELEASE);
 	}
 }
 
@@ -342,6 +355,32 @@ static inline int rtscope__make_ring(struct rtscope__shared *shared, struct rtsc
 	/* ORDER: relaxed; a number that only grows, as in rtscope__lost(). */
 	__atomic_fetch_add(&shared->provider->rings_made, 1, __ATOMIC_RELAXED);
 	return 0;
+}
+
+/*
+ * Where a library leads: the thread that had this thread pointer before ended without a word (it had no key). Its ring is over. Only of a
+ * thread that is gone: one that was made by a bare clone(2) may share its thread pointer with another.
+ */
+static inline void rtscope__end_predecessor(struct rtscope__shared *shared)
+{
+	struct rtscope__entry *entry = shared->offset ? NULL : rtscope__entry_of(shared, 0);
+	struct rtscope__thread *thread = entry ? RTSCOPE__LOAD(entry->thread) : NULL;
+	struct rtscope__place *place;
+	struct rtu_ring *ring;
+	uint64_t bytes;
+
+	if (!thread || entry->tid == (uint32_t)rtscope__call(__NR_gettid, 0, 0, 0, 0, 0, 0))
+		return;
+	place = &shared->room->places[thread->place];
+	ring = RTSCOPE__LOAD(place->ring);
+	bytes = place->bytes;
+	if (!ring || place->thread != thread || !RTSCOPE__LOAD(place->keyless) ||
+	    rtscope__call(__NR_tgkill, shared->pid, entry->tid, 0, 0, 0, 0) != -RTSCOPE__ESRCH ||
+	    !rtscope__free_place(place, ring))
+		return;
+	RTSCOPE__STORE(entry->thread, (struct rtscope__thread *)NULL);
+	rtscope__leave(shared, ring, bytes);
+	rtscope__unmap(thread, sizeof(*thread));
 }
 
 /* Whether the event `id` is enabled. Needs `busy`. */
@@ -496,6 +535,7 @@ RTSCOPE__HIDDEN struct rtscope__thread *rtscope__thread_page(int asked, uint32_t
 	if (!asked && (!shared->lazy || RTSCOPE__LOAD(provider->flags) & RTU_NO_LAZY || rtscope__confined(shared)))
 		return thread;
 	signals = rtscope__block_signals();
+	rtscope__end_predecessor(shared);
 	if (!rtscope__set(shared, &rtscope__in_setup)) {
 		answer->error = RTSCOPE__EMFILE;
 		thread = &rtscope__none;
@@ -623,9 +663,8 @@ RTSCOPE__HIDDEN void rtscope__end_ring(struct rtscope__thread *thread)
 	thread->session = ~0ULL;
 	RTSCOPE__STORE(thread->limit, 0);
 	RTSCOPE__STORE(thread->ring, (struct rtu_ring *)NULL);
-	rtscope__leave(shared, ring, thread->bytes);
-	/* ORDER: release; pairs with the claim in rtscope__keep(). */
-	__atomic_store_n(&shared->room->places[thread->place].ring, (struct rtu_ring *)NULL, __ATOMIC_RELEASE);
+	if (rtscope__free_place(&shared->room->places[thread->place], ring))
+		rtscope__leave(shared, ring, thread->bytes);
 	rtscope__let_signals(signals);
 }
 

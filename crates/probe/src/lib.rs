@@ -107,7 +107,7 @@ macro_rules! event_level {
         static __RTSCOPE_EVENT: $crate::private::Event =
             $crate::private::Event::new(__RTSCOPE_TEXT, &__RTSCOPE_PLACE);
         #[used]
-        #[unsafe(link_section = "rtscope_events")]
+        #[unsafe(link_section = "rtscope_events_2")]
         static __RTSCOPE_PLACE: $crate::private::Place = $crate::private::Place::new(&__RTSCOPE_EVENT);
         // Each is asked once: nobody reloads them behind the values, which may be calls.
         let (enabled, probed) = (__RTSCOPE_EVENT.is_enabled(), __RTSCOPE_EVENT.is_probed());
@@ -174,7 +174,7 @@ macro_rules! enumeration {
 macro_rules! __rtscope_enumeration_place {
     ($enumeration:ident) => {
         #[used]
-        #[unsafe(link_section = "rtscope_enums")]
+        #[unsafe(link_section = "rtscope_enums_2")]
         static PLACE: &$crate::private::Enumeration = &$enumeration;
     };
 }

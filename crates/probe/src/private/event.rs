@@ -25,7 +25,7 @@ const _: () = assert!(core::mem::offset_of!(Event, semaphore) == 20, "as the pro
 // SAFETY: `text` is a constant; all that changes is atomic.
 unsafe impl Sync for Event {}
 
-/// An event in the section rtscope_events, where the header looks for all.
+/// An event in the section rtscope_events_2, where the header looks for all.
 #[repr(transparent)]
 pub struct Place(#[allow(dead_code, reason = "the header reads it")] &'static Event);
 

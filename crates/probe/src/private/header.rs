@@ -30,6 +30,8 @@ unsafe extern "C" {
     safe fn rtscope_probe_thread_init() -> i32;
     safe fn rtscope_probe_thread_exit();
     fn rtscope_probe_init(options: *const RawOptions) -> i32;
+    /// The header's names carry its version (include/rtscope/names.h).
+    #[link_name = "rtscope__off_2"]
     static rtscope__off: u32;
 }
 
