@@ -90,6 +90,12 @@ impl Controls {
         self.memory.store_release(self.at(cpu, offset_of!(abi::rts_cpu_control, tail)), position);
     }
 
+    /// How far a stream was read, for the model of the writer.
+    #[cfg(test)]
+    pub(crate) fn tail_for_model(&self) -> u64 {
+        self.memory.load(self.at(0, offset_of!(abi::rts_cpu_control, tail)))
+    }
+
     /// A stream's records that did not fit because the ring was full, by type.
     #[must_use]
     pub fn lost(&self, cpu: usize) -> [u64; abi::RTS_LOST_TYPES as usize] {

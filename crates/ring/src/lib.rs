@@ -19,6 +19,8 @@ mod control;
 mod decode;
 mod expiry;
 mod late;
+#[cfg(test)]
+mod model;
 mod record;
 mod shared;
 mod stream;

@@ -60,6 +60,8 @@ impl SharedMemory {
             byte_offset % 8 == 0 && byte_offset / 8 < self.words,
             "offset {byte_offset} is outside the map"
         );
+        #[cfg(test)]
+        crate::model::before_access();
         // SAFETY: the offset is inside the mapping, which lives as long as `self`.
         let pointer = unsafe { self.map.as_mut_ptr().add(byte_offset) }.cast::<u64>();
         // SAFETY: the pointer is valid and aligned (the mapping is page-aligned); all accesses of this process to the

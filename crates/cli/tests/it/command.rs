@@ -94,11 +94,18 @@ impl SmallDisk {
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
+
+    /// Unmounts it, which fails while anything keeps it busy: an open file, a process that works there, a mapping.
+    #[track_caller]
+    pub fn unmount(&self) {
+        let status = Command::new("umount").arg(self.dir.path()).status().expect("it was mounted");
+        assert!(status.success(), "something keeps the disk busy");
+    }
 }
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // If it cannot be unmounted, its directory cannot be removed either, which is where it can be seen.
-        let _ = Command::new("umount").arg(self.dir.path()).status();
+        // It was unmounted already, or the test has failed. If it cannot be, its directory cannot be removed either.
+        let _ = Command::new("umount").arg("--quiet").arg(self.dir.path()).status();
     }
 }

@@ -350,6 +350,8 @@ fn root_a_full_disk_ends_the_recording_and_keeps_it() {
     assert_eq!(output.status.code(), Some(1), "{notes}");
     assert!(notes.contains("No space left"), "{notes}");
     assert!(kept ^ made, "neither the raw recording nor a trace is there: {notes}");
+    // Nothing of rtscope is left that uses it.
+    disk.unmount();
 }
 
 // NEEDS: host
