@@ -148,7 +148,8 @@ struct rtscope__where {
 	uint32_t shift, key;
 };
 
-static inline __attribute__((always_inline)) struct rtscope__where rtscope__where(const struct rtscope__thread *thread)
+static inline __attribute__((always_inline)) struct rtscope__where
+rtscope__read_where(const struct rtscope__thread *thread)
 {
 	struct rtscope__where where;
 
@@ -226,7 +227,7 @@ static inline __attribute__((always_inline)) struct rtscope__record rtscope__res
 			return rtscope__reserve_slowly(id, bytes);
 		position = RTSCOPE__LOAD(ring->head);
 		now = rtscope__now(thread->clock);
-		record = rtscope__prepare(rtscope__where(thread), position, id, bytes, now);
+		record = rtscope__prepare(rtscope__read_where(thread), position, id, bytes, now);
 		if (RTSCOPE__UNLIKELY(rtscope__needs_more(thread, position, bytes, now)))
 			return rtscope__reserve_slowly(id, bytes);
 		if (RTSCOPE__LIKELY(rtscope__swap(&ring->head, position, position + bytes))) {
@@ -273,7 +274,7 @@ static inline enum rtscope__step rtscope__step(struct rtscope__thread *thread, s
 					       uint64_t bytes, int flight, struct rtscope__record *record)
 {
 	const uint32_t *cpu_place = RTSCOPE__LOAD(thread->cpu_place);
-	struct rtscope__where where = rtscope__where(thread);
+	struct rtscope__where where = rtscope__read_where(thread);
 	struct rtscope__record next;
 	uint64_t sub_mask = RTSCOPE__LOAD(thread->sub_mask), position, now, sub_end, room_end, need = bytes;
 	uint32_t cpu;

@@ -187,6 +187,9 @@ void rtscope__lost(uint32_t cause);
 int rtscope__wait(struct rtscope__thread *thread, struct rtscope__waiting *state);
 void rtscope__end_ring(struct rtscope__thread *thread);
 
+/* The rest is 0, which C and C++ have no common way to say. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 RTSCOPE__HIDDEN struct rtscope__shared rtscope__shared = {
 	RTSCOPE__SHARED_VERSION,
 	0,
@@ -203,6 +206,7 @@ RTSCOPE__HIDDEN uint32_t rtscope__no_cpu = RTU_CPU_UNKNOWN;
 RTSCOPE__HIDDEN struct rtscope__thread rtscope__none = { 0 };
 RTSCOPE__HIDDEN struct rtscope__thread rtscope__in_setup = { 0 };
 RTSCOPE__HIDDEN struct rtscope__thread rtscope__ended = { 0 };
+#pragma GCC diagnostic pop
 /*
  * The thread's page. Only that of a program is ever used. Not of the model initial-exec: each library would then take some of the space
  * that the loader has for such variables of libraries loaded later; it does not get all of it back, so a host that loads its

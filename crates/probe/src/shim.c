@@ -43,7 +43,7 @@ struct rtscope__record rtscope_probe_reserve(uint32_t id, uint64_t bytes)
 
 	if (RTSCOPE__LIKELY(ring && bytes <= RTU_RECORD_BYTES_MAX && thread->clock == COUNTER)) {
 		uint64_t position = RTSCOPE__LOAD(ring->head), now = rtscope__now(COUNTER);
-		struct rtscope__record record = rtscope__prepare(rtscope__where(thread), position, id, bytes, now);
+		struct rtscope__record record = rtscope__prepare(rtscope__read_where(thread), position, id, bytes, now);
 
 		if (RTSCOPE__LIKELY(!rtscope__needs_more(thread, position, bytes, now) &&
 				    rtscope__swap(&ring->head, position, position + bytes))) {

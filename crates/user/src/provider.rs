@@ -305,8 +305,9 @@ pub(crate) fn read(
     let version = half(offset_of!(abi::rtu_provider, abi_version));
     if version == 0 || version > abi::RTU_ABI_VERSION {
         let ours = abi::RTU_ABI_VERSION;
+        let name = text_at(copy, offset_of!(abi::rtu_provider, comm), 16);
         return Err(format!(
-            "it was built with version {version} of include/rtscope, this rtscope knows 1 to {ours}"
+            "'{name}' was built with version {version} of include/rtscope, this rtscope knows 1 to {ours}"
         ));
     }
     let (pid, birth_ns) =

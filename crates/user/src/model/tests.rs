@@ -449,7 +449,7 @@ const BROKEN: [Broken; 19] = [
         "the place is read after the reservation",
         &[(
             "\t\t\trtscope__begin(record);\n\t\t\treturn record;",
-            "record = rtscope__prepare(rtscope__where(thread), position, id, bytes, now);\nrtscope__begin(record);\nreturn record;",
+            "record = rtscope__prepare(rtscope__read_where(thread), position, id, bytes, now);\nrtscope__begin(record);\nreturn record;",
         )],
         Weakened::Nothing,
     ),
