@@ -153,7 +153,10 @@ static void become(unsigned int milliseconds, unsigned int threads)
 	char numbers[4][24];
 	char *words[7 + LIBRARIES_MAX + 1];
 	int at = 7;
+	sigset_t before;
 
+	/* A signal that is on its way has no handler until begin() has run: it waits until main() lets it in. */
+	block(&before);
 	snprintf(numbers[0], sizeof(numbers[0]), "%llu", (unsigned long long)(seed ^ me.random));
 	snprintf(numbers[1], sizeof(numbers[1]), "%u", milliseconds);
 	snprintf(numbers[2], sizeof(numbers[2]), "%u", threads);
@@ -168,6 +171,7 @@ static void become(unsigned int milliseconds, unsigned int threads)
 	words[at] = NULL;
 	ADD(head->executions, 1);
 	execv("/proc/self/exe", words);
+	unblock(&before);
 }
 
 /* What a fork's child does: as little as a fork of a threaded program allows, but with events. Does not return. */

@@ -115,6 +115,9 @@ impl Liar {
                 | Liar::Sparse
                 | Liar::Lengths
                 | Liar::Times
+                | Liar::HugeDescriptions
+                | Liar::Duplicates
+                | Liar::NastyDescriptions
         )
     }
 
