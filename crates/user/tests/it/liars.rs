@@ -3,11 +3,13 @@
 //! name the process that was dropped and the reason. Random cases have fixed seeds.
 
 use rtscope_abi::program as abi;
+use rtscope_testkit::descriptions;
 use rtscope_testkit::program_files::{
     self, PID, RING_BYTES, UserDirectory, provider_name, put32, put64, record_word, ring_name,
 };
 use rtscope_testkit::random::Random;
 use rtscope_testkit::skip;
+use rtscope_user::description::FieldType;
 use rtscope_user::programs::{ProcessReport, Programs, Records, Sink};
 use rtscope_user::session::Settings;
 use rtscope_user::{ProviderInfo, RingInfo};
@@ -46,7 +48,32 @@ struct RingRecords {
 }
 
 impl Sink for RingRecords {
-    fn provider(&mut self, _: &ProviderInfo) -> io::Result<()> {
+    /// Whatever is passed on can be in a trace.
+    fn provider(&mut self, info: &ProviderInfo) -> io::Result<()> {
+        let is_name = |name: &str| {
+            let legal = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            name.chars().all(legal) && !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty()
+        };
+        let described = &info.descriptions;
+        assert!(described.bytes() <= 4 << 20, "{}", described.bytes());
+        for event in &described.events {
+            assert!(
+                event.name.split_once(':').is_some_and(|(one, two)| is_name(one) && is_name(two)),
+                "{event:?}"
+            );
+            assert!(event.index < described.declared && event.fields.len() <= 16, "{event:?}");
+            for field in &event.fields {
+                assert!(is_name(&field.name) && field.name.len() <= 256, "{event:?}");
+                if let FieldType::Enumeration(name) = &field.kind {
+                    assert!(
+                        described.enumeration(name).is_some_and(|known| !known.labels.is_empty()),
+                        "{event:?}"
+                    );
+                }
+            }
+        }
+        let labels = described.enumerations.iter().flat_map(|known| &known.labels);
+        labels.for_each(|(_, label)| assert!(!label.contains(char::is_control), "{label:?}"));
         Ok(())
     }
 
@@ -281,9 +308,14 @@ fn random_lies_harm_nobody_else() {
         let directory = with_honest_program();
         let files: Vec<(File, u64)> = (0..4)
             .flat_map(|birth| {
-                let provider = directory.write(&liar('p', birth), &provider(birth));
+                let lie = random.flag().then(|| descriptions::provider(&mut random));
+                let honest = || provider(birth);
+                let bytes =
+                    lie.map_or_else(honest, |lie| program_files::provider_of_text(PID, birth, 0, &lie));
+                let interesting = if random.flag() { 600 } else { bytes.len() as u64 };
+                let provider = directory.write(&liar('p', birth), &bytes);
                 let ring = directory.write(&liar('r', birth), &ring(birth, 100));
-                [(provider, 600), (ring, 4096 + 3000)]
+                [(provider, interesting), (ring, 4096 + 3000)]
             })
             .collect();
         for (file, interesting) in &files {
