@@ -414,10 +414,11 @@ static void fail(int pid, int status)
 static int reap(void)
 {
 	for (;;) {
-		int status, killed = 0, pid = waitpid(-1, &status, WNOHANG);
+		int status, killed = 1, pid = waitpid(-1, &status, WNOHANG);
 
 		if (pid <= 0)
 			return pid == 0;
+		/* Not a child of this program's: one that lost its parent, which may have killed it. */
 		for (int i = 0; i < CHILDREN_MAX; i++) {
 			if (LOOK(children[i].pid) == pid) {
 				killed = LOOK(children[i].killed);
@@ -435,9 +436,10 @@ static void kill_a_child(void)
 {
 	unsigned int index = below(CHILDREN_MAX);
 	int pid = LOOK(children[index].pid);
+	siginfo_t unused;
 
-	/* Only this thread takes their ends, so the number still is that child's. */
-	if (pid > 0) {
+	/* Only this thread takes their ends, so what is a child now still is when it is killed. */
+	if (pid > 0 && !waitid(P_PID, (id_t)pid, &unused, WEXITED | WNOHANG | WNOWAIT)) {
 		PUT(children[index].killed, 1);
 		ADD(head->killed, 1);
 		kill(pid, SIGKILL);
