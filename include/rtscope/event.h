@@ -156,6 +156,7 @@ static inline __attribute__((noinline)) unsigned char *rtscope__write_text(unsig
 
 static inline __attribute__((noinline)) void rtscope__write_zeros(unsigned char *at)
 {
+	/* ORDER: none; volatile only hides it from memset(). The word's release comes after it. */
 	*(volatile uint64_t *)(void *)at = 0;
 }
 #else

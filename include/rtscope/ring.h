@@ -64,6 +64,7 @@
 #define RTSCOPE__FENCE_ACQUIRE() __asm__ __volatile__("dmb ishld" : : : "memory")
 #define RTSCOPE__FENCE_ALL() __asm__ __volatile__("dmb ish" : : : "memory")
 #else
+/* ORDER: as above; x86 keeps loads in order, and only a load may pass a store. */
 #define RTSCOPE__FENCE_ACQUIRE() __asm__ __volatile__("" : : : "memory")
 #define RTSCOPE__FENCE_ALL() __asm__ __volatile__("mfence" : : : "memory")
 #endif

@@ -9,25 +9,46 @@ const LONG_LINES: usize = 600;
 const TOO_LONG_LINES: usize = 1000;
 /// An `ORDER:` comment belongs at most this many lines above the line that it explains.
 const ORDER_LINES_ABOVE: usize = 6;
-/// What an atomic access or a barrier looks like in C and eBPF. A volatile access is one: it is what `READ_ONCE` of the kernel is.
-const C_ORDERS: [&str; 17] = [
+/// What an atomic access or a barrier looks like in C, C++ and eBPF. A volatile access is one: it is what `READ_ONCE` of the kernel
+/// is. So is an instruction that reads and writes memory (`"+m"`), since a handler or another CPU may come between.
+const C_ORDERS: [&str; 37] = [
     "__atomic_",
     "__sync_",
     "__ATOMIC_",
     "atomic_load",
     "atomic_store",
+    "atomic_fetch_",
+    "atomic_exchange",
+    "atomic_compare_exchange",
+    "atomic_flag_",
+    "atomic_thread_fence",
+    "atomic_signal_fence",
+    "atomic_init",
+    "_Atomic",
+    "std::atomic",
     "memory_order_",
     "READ_ONCE(",
     "WRITE_ONCE(",
     "barrier()",
+    "LOAD_ACQUIRE(",
     "STORE_RELEASE(",
+    "RTSCOPE__FENCE_",
+    "RTSCOPE__READ_BEFORE(",
     "smp_mb",
     "smp_rmb",
     "smp_wmb",
+    "smp_load_acquire",
+    "smp_store_",
     "*(volatile ",
     "cmpxchg",
+    "\"+m\"",
     "\"lock;",
     "\"lock ",
+    "mfence",
+    "lfence",
+    "sfence",
+    "\"dmb ",
+    "\"dsb ",
 ];
 /// The flow. A crate may depend on those before it.
 const FLOW: [&str; 16] = [
@@ -79,15 +100,45 @@ fn too_long(file: &File) -> Vec<String> {
 }
 
 fn is_test_file(path: &str) -> bool {
-    path.contains("/tests/") || path.ends_with("_tests.rs") || path.ends_with("/tests.rs")
+    path.starts_with("crates/testkit/c/")
+        || path.starts_with("crates/testkit/headers/")
+        || path.contains("/tests/")
+        || path.ends_with("_tests.rs")
+        || path.ends_with("/tests.rs")
 }
 
-/// Production code only: the part of a Rust file before its test module.
+/// Whether an item of Rust ends in this line, which begins or goes on with it.
+fn ends_item(line: &str, indent: &str) -> bool {
+    let is_closed = line.strip_prefix(indent).is_some_and(|rest| rest.starts_with('}'));
+    is_closed || line.ends_with(';') || line.ends_with(',') || line.ends_with('}')
+}
+
+/// Production code only: a Rust file without the items that are compiled for tests only. Lines keep their numbers.
 fn production_lines(file: &File) -> Vec<&str> {
     if !file.path.ends_with(".rs") || is_test_file(&file.path) {
         return vec![];
     }
-    file.text.lines().take_while(|line| line.trim() != "#[cfg(test)]").collect()
+    let mut kept = Vec::new();
+    let mut lines = file.text.lines();
+    while let Some(line) = lines.next() {
+        if line.trim() != "#[cfg(test)]" {
+            kept.push(line);
+            continue;
+        }
+        let indent = &line[..line.len() - line.trim_start().len()];
+        kept.push("");
+        let mut is_block = false;
+        for part in lines.by_ref() {
+            kept.push("");
+            let is_attribute = part.trim_start().starts_with("#[");
+            let closes = part.strip_prefix(indent).is_some_and(|rest| rest.starts_with('}'));
+            is_block |= !is_attribute && part.ends_with('{');
+            if (is_block && closes) || (!is_block && !is_attribute && ends_item(part, indent)) {
+                break;
+            }
+        }
+    }
+    kept
 }
 
 /// A line of C without its comment.
@@ -103,7 +154,8 @@ fn c_code(line: &str) -> &str {
 /// Each atomic order has a comment that says what it orders and what it pairs with.
 fn orders(file: &File) -> Vec<String> {
     let names = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"].map(|name| format!("Ordering::{name}"));
-    let is_c = [".c", ".h"].iter().any(|end| file.path.ends_with(end)) && !is_test_file(&file.path);
+    let is_c = [".c", ".h", ".cpp", ".hpp", ".cc"].iter().any(|end| file.path.ends_with(end))
+        && !is_test_file(&file.path);
     let lines = if is_c { file.text.lines().collect() } else { production_lines(file) };
     let uses_order = |line: &str| match is_c {
         true => C_ORDERS.iter().any(|name| c_code(line).contains(name)),
@@ -229,6 +281,16 @@ mod tests {
         assert!(orders(&file("crates/ring/src/a.rs", &format!("#[cfg(test)]\n{text}"))).is_empty());
         assert!(orders(&file("crates/ring/tests/a.rs", text)).is_empty());
         assert!(orders(&file("crates/ring/src/a.rs", "Ordering::Less")).is_empty());
+        // What comes behind an item for tests is production code again.
+        for item in [
+            "mod a;",
+            "mod tests {\n    b.load(Ordering::Acquire);\n}",
+            "use b::c;",
+            "fn f() {\n    if d {\n    }\n}",
+        ] {
+            let after = format!("#[cfg(test)]\n#[allow(unused)]\n{item}\n{}{text}", "\n".repeat(9));
+            assert_eq!(orders(&file("crates/ring/src/a.rs", &after)).len(), 1, "{item}");
+        }
     }
 
     #[test]
@@ -242,7 +304,23 @@ mod tests {
             "	__asm__ __volatile__(\"lock; incl %0\" : \"+m\"(*place));",
             "	__asm__ __volatile__(\"cmpxchgq %3, %1\");",
             "	x = READ_ONCE(y); /* here */",
+            "	__sync_fetch_and_add(&way->count, 1);",
+            "	atomic_fetch_add(&a, 1);",
+            "	old = atomic_exchange(&a, 1);",
+            "	static _Atomic uint32_t count;",
+            "	std::atomic<int> count;",
+            "	atomic_thread_fence(memory_order_seq_cst);",
+            "	smp_store_release(&a, 1);",
+            "	a = smp_load_acquire(&b);",
+            "	smp_mb__before_atomic();",
+            "	WRITE_ONCE(a, 1);",
+            "	__asm__ __volatile__(\"addq %1, %0\" : \"+m\"(*place) : \"r\"(1));",
+            "	__asm__ __volatile__(\"mfence\" : : : \"memory\");",
+            "	__asm__ __volatile__(\"dmb ishst\" : : : \"memory\");",
+            "	RTSCOPE__STORE_RELEASE(ring->tail, 1);",
         ] {
+            assert_eq!(orders(&file("crates/testkit/a.cpp", text)).len(), 1, "{text}");
+            assert_eq!(orders(&file("include/rtscope/a.hpp", text)).len(), 1, "{text}");
             assert_eq!(orders(&file("include/rtscope/a.h", text)).len(), 1, "{text}");
             assert_eq!(orders(&file("crates/kernel/bpf/a.bpf.c", text)).len(), 1, "{text}");
             let explained = format!("	/* ORDER: release; pairs with b() */\n{text}");

@@ -22,11 +22,13 @@ struct model {
 
 static struct model model;
 
+/* ORDER: each is told to the model, which knows what pairs with it. */
 #define RTSCOPE__LOAD(place) ((__typeof__(place))model.load(&(place), sizeof(place), RELAXED))
 #define RTSCOPE__STORE(place, value) model.store(&(place), sizeof(place), (uint64_t)(value), RELAXED)
 #define RTSCOPE__LOAD_ACQUIRE(place) ((__typeof__(place))model.load(&(place), sizeof(place), ACQUIRE))
 #define RTSCOPE__STORE_RELEASE(place, value) model.store(&(place), sizeof(place), (uint64_t)(value), RELEASE)
 #define RTSCOPE__COPY(to, from, bytes) model.copy(to, from, bytes)
+/* ORDER: as above. */
 #define RTSCOPE__READ_BEFORE() (void)0
 #define RTSCOPE__FENCE_STORES() model.fence()
 

@@ -8,6 +8,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+/// `#pragma GCC system_header` hides the headers' warnings from users, and would from this test.
+const STRICT: [&str; 3] = ["-DRTSCOPE_LINT", "-Wshadow", "-Wconversion"];
+
 #[test]
 fn the_header_compiles_without_a_warning() {
     let fixture = Fixture::new();
@@ -32,11 +35,50 @@ fn the_header_compiles_without_a_warning() {
             if flags.contains(&"-static") && compiler != "gcc" {
                 continue;
             }
-            fixture.compile(compiler, &[flags, &[standard]].concat(), source, "out");
+            fixture.compile(compiler, &[flags, &STRICT[..1], &[standard]].concat(), source, "out");
+        }
+    }
+    // Every macro and function, in the part of C that is also C++.
+    let vectors = root().join("crates/testkit/c/vectors.c");
+    for (compilers, language, standards) in [
+        (["gcc", "clang-19"], "c", &["c11", "c17", "c2x", "gnu11", "gnu17"][..]),
+        (["g++", "clang++-19"], "c++", &["c++11", "c++14", "c++17", "c++20", "c++2b"][..]),
+    ] {
+        for (compiler, standard) in
+            compilers.iter().flat_map(|one| standards.iter().map(move |standard| (one, standard)))
+        {
+            let standard = format!("-std={standard}");
+            let flags = [&STRICT[..], &["-O2", &standard, "-x", language]].concat();
+            fixture.compile(compiler, &flags, &vectors, "out");
         }
     }
     fixture.compile("gcc", &["-O2", "-flto", "-std=c11"], &c, "out");
     fixture.compile("gcc", &["-O2", "-masm=intel", "-std=c11"], &c, "out");
+}
+
+#[test]
+fn a_warning_of_the_header_is_found() {
+    let fixture = Fixture::new();
+    let source = fixture.path("plain.c");
+    fs::write(&source, "#include <rtscope/rtscope.h>\nint main(void)\n{\n\treturn 0;\n}\n")
+        .expect("a file of the test");
+    let headers = fixture.path("planted");
+    fs::create_dir_all(headers.join("rtscope")).expect("a directory of the test");
+    for entry in fs::read_dir(root().join("include/rtscope")).expect("the headers are there").flatten() {
+        let mut text = fs::read_to_string(entry.path()).expect("text");
+        if entry.file_name() == "clock.h" {
+            let end = text.rfind("#endif").expect("it has a guard");
+            text.insert_str(end, "static inline int rtscope__planted(int unused)\n{\n\treturn 0;\n}\n");
+        }
+        fs::write(headers.join("rtscope").join(entry.file_name()), text).expect("a file of the test");
+    }
+    for compiler in ["gcc", "clang-19"].into_iter().filter(|compiler| !skip::without_tool(compiler)) {
+        let mut command = Command::new(compiler);
+        command.args(["-std=c11", "-Wall", "-Wextra", "-Werror"]).args(STRICT).arg("-I").arg(&headers);
+        let output = command.arg(&source).arg("-o").arg(fixture.path("out")).output().expect("it is there");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && errors.contains("unused"), "{compiler}: {errors}");
+    }
 }
 
 #[test]

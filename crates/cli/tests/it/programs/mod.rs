@@ -9,5 +9,7 @@ mod failing;
 mod fixture;
 mod lto;
 mod rust;
+mod sanitizers;
 mod unusual;
 mod vectors;
+mod versions;

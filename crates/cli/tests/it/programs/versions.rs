@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs that were built with another version of the headers: recorded, or refused by name with the reason.
+
+use super::fixture::{Fixture, Recorded};
+use crate::command::root;
+use rtscope_testkit::skip;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Compiles a source of crates/testkit/c with the headers in a directory.
+fn build(fixture: &Fixture, headers: &Path, source: &str, flags: &[&str], to: &str) -> Option<PathBuf> {
+    if skip::without_tool("cc") {
+        return None;
+    }
+    let to = fixture.path(to);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-std=c11", "-pthread", "-I"]).arg(headers).args(flags);
+    compiler.arg(root().join("crates/testkit/c").join(source)).arg("-o").arg(&to);
+    let output = compiler.output().expect("it was just there");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(to)
+}
+
+fn today() -> PathBuf {
+    root().join("include")
+}
+
+fn version_1() -> PathBuf {
+    root().join("crates/testkit/headers/v1")
+}
+
+fn complete(fixture: &Fixture, command: &[&str]) -> Recorded {
+    let recorded = fixture.record(&["--user-buffer", "16M"], command);
+    recorded.assert_complete();
+    assert_eq!(recorded.lost(), 0, "{command:?}: {}", recorded.account);
+    fs::remove_dir_all(fixture.trace()).expect("it was made");
+    recorded
+}
+
+#[test]
+fn programs_of_version_1_are_recorded() {
+    let fixture = Fixture::new();
+    let Some(emitter) = build(&fixture, &version_1(), "emitter.c", &[], "emitter") else { return };
+    let emitter = emitter.to_str().expect("plain");
+    for arguments in
+        [&["count", "20000", "8"][..], &["fork", "1000"], &["signals", "50000"], &["exec", "1000"]]
+    {
+        complete(&fixture, &[&[emitter], arguments].concat());
+    }
+    let unusual = build(&fixture, &version_1(), "unusual.c", &[], "unusual").expect("as above");
+    complete(&fixture, &[unusual.to_str().expect("plain"), "short", "50"]);
+}
+
+#[test]
+fn a_program_and_its_library_may_be_of_different_versions() {
+    let fixture = Fixture::new();
+    for (program, library) in [(version_1(), today()), (today(), version_1())] {
+        let Some(unusual) = build(&fixture, &program, "unusual.c", &[], "unusual") else { return };
+        let flags = ["-fPIC", "-shared"];
+        let library = build(&fixture, &library, "library.c", &flags, "library.so").expect("as above");
+        let paths = [&unusual, &library].map(|path| path.to_str().expect("plain"));
+        let recorded = complete(&fixture, &[paths[0], "dlopen", "1000", paths[1]]);
+        assert_eq!(recorded.of_event("test:library"), 1000, "{}", recorded.account);
+    }
+}
+
+#[test]
+fn a_program_of_a_later_version_is_refused_by_name_with_the_reason() {
+    let fixture = Fixture::new();
+    let headers = fixture.path("later");
+    fs::create_dir_all(headers.join("rtscope")).expect("a directory of the test");
+    for entry in fs::read_dir(today().join("rtscope")).expect("the headers are there").flatten() {
+        let mut text = fs::read_to_string(entry.path()).expect("text");
+        if entry.file_name() == "abi.h" {
+            let begin = text.find("#define RTU_ABI_VERSION ").expect("it has a version");
+            let end = begin + text[begin..].find('\n').expect("a line");
+            text.replace_range(begin..end, "#define RTU_ABI_VERSION 9");
+        }
+        fs::write(headers.join("rtscope").join(entry.file_name()), text).expect("a file of the test");
+    }
+    let Some(program) = build(&fixture, &headers, "emitter.c", &[], "from-tomorrow") else { return };
+    let recorded = fixture.record(&[], &[program.to_str().expect("plain"), "count", "100"]);
+    assert_eq!((recorded.events(), recorded.printed("emitted ")), (0, 100), "it runs on");
+    let notes = String::from_utf8_lossy(&recorded.output.stderr);
+    for said in [recorded.remarks(), notes.to_string()] {
+        assert!(said.contains("from-tomorrow") && said.contains("built with version 9"), "{said}");
+    }
+}
