@@ -114,6 +114,7 @@ fn requirements(name: &str) -> &'static [Requirement] {
             Ebpf,
             Tracefs,
             Cpus(2),
+            Installed(TASKSET),
             Installed(UNSHARE),
             Installed(TRACE_CMD),
             Built("rtscope"),

@@ -106,9 +106,11 @@ impl Placement {
         Affinity::new(&if is_bound { self.caller.clone() } else { Cpus::every() })
     }
 
-    /// Whether no target may run where rtscope does.
+    /// Whether no target may run where rtscope does, also when somebody has moved it.
     pub fn is_apart(&self) -> bool {
-        self.place.is_apart
+        let targets = &self.surroundings.targets;
+        let apart = |own: Cpus| targets.iter().all(|target| own.is_apart_from(target));
+        Thread::Calling.cpus().map_or(self.place.is_apart, apart)
     }
 
     /// Goes where the targets are not, if they or the machine have changed. Costs next to nothing until the next look is due. `dump`: all
