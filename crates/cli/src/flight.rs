@@ -25,6 +25,8 @@ use std::time::Duration;
 
 /// Between polls for programs.
 const PAUSE: Duration = Duration::from_millis(20);
+/// A snapshot waits this long for programs that have just started to be found.
+const LOOK: Duration = Duration::from_millis(20);
 /// Ended threads are kept for this much longer than snapshots reach back.
 const MARGIN: Duration = Duration::from_secs(10);
 
@@ -104,7 +106,7 @@ impl ProgramFlight {
     pub fn freeze(&self, from: MonotonicNs, until: MonotonicNs) -> UserPart {
         let mut state = self.shared.state();
         // Programs that have come since the last poll. Nothing refuses here: the sink keeps nothing.
-        let _ = state.programs.poll(&mut DiscardingSink);
+        let _ = state.programs.poll_now(&mut DiscardingSink, LOOK);
         let pair = state.clock.pair();
         state.pairs.push_back(pair);
         let (pairs, clock) = (state.pairs.iter().copied().collect(), state.clock.report());
@@ -161,6 +163,7 @@ impl UserPart {
             ended_ns: self.until.0,
             lost_no_buffer,
             clock: self.clock.clone(),
+            refused: self.snapshot.refusals.clone(),
             ..UserEnd::default()
         };
         let window = Some((self.from, self.until));

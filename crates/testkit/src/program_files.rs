@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The files of instrumented programs (include/rtscope/abi.h), written by a test that plays the programs, honest or lying.
 //!
-//! No program runs, so a test can put any bytes into any place, at any time.
+//! No program runs, so a test can put any bytes into any place, at any time. The files are of version 1, whose life is that of a
+//! process: a file of version 2 would have to be locked as long as its program lives.
 
 use std::fs::{self, File, OpenOptions};
 use std::mem::offset_of;
@@ -11,6 +12,8 @@ use std::path::{Path, PathBuf};
 use crate::descriptions::DescriptionText;
 use rtscope_abi::program as abi;
 
+/// Version of the files.
+pub const VERSION: u32 = 1;
 /// Bytes of a ring.
 pub const RING_BYTES: usize = 64 * 1024;
 /// Sub-buffers of a ring.
@@ -36,7 +39,15 @@ impl UserDirectory {
     /// When there is no place for it; so do all methods.
     #[allow(clippy::new_without_default, reason = "it makes directories")]
     pub fn new() -> UserDirectory {
-        let above = tempfile::tempdir().expect("a temporary directory");
+        UserDirectory::below(tempfile::tempdir().expect("a temporary directory"))
+    }
+
+    /// One in memory, as programs have it: where the size of many rings does not matter.
+    pub fn in_memory() -> UserDirectory {
+        UserDirectory::below(tempfile::tempdir_in("/dev/shm").expect("a temporary directory"))
+    }
+
+    fn below(above: tempfile::TempDir) -> UserDirectory {
         let files = above.path().join(format!("rtscope-{}", nix::unistd::geteuid()));
         fs::DirBuilder::new().mode(0o700).create(&files).expect("a directory for this user");
         UserDirectory { above, files }
@@ -89,7 +100,7 @@ pub fn provider_of_text(pid: u32, birth_ns: u64, first_id: u32, descriptions: &D
     put64(&mut bytes, offset_of!(abi::rtu_provider, magic), abi::RTU_PROVIDER_MAGIC);
     put64(&mut bytes, offset_of!(abi::rtu_provider, birth_ns), birth_ns);
     for (offset, value) in [
-        (offset_of!(abi::rtu_provider, abi_version), abi::RTU_ABI_VERSION),
+        (offset_of!(abi::rtu_provider, abi_version), VERSION),
         (offset_of!(abi::rtu_provider, ready), 1),
         (offset_of!(abi::rtu_provider, pid), pid),
         (offset_of!(abi::rtu_provider, clock), abi::RTU_CLOCK_MONOTONIC),
@@ -113,7 +124,7 @@ pub fn ring(pid: u32, tid: u32, birth_ns: u64, clock: u32) -> Vec<u8> {
     put64(&mut bytes, offset_of!(abi::rtu_ring, magic), abi::RTU_RING_MAGIC);
     put64(&mut bytes, offset_of!(abi::rtu_ring, birth_ns), birth_ns);
     for (offset, value) in [
-        (offset_of!(abi::rtu_ring, abi_version), abi::RTU_ABI_VERSION),
+        (offset_of!(abi::rtu_ring, abi_version), VERSION),
         (offset_of!(abi::rtu_ring, ready), 1),
         (offset_of!(abi::rtu_ring, pid), pid),
         (offset_of!(abi::rtu_ring, tid), tid),

@@ -272,6 +272,13 @@ impl Conversion {
     }
 }
 
+/// A value of a clock that shows `offset_ns` more than this process's, as this process's clock shows it: programs in time namespaces.
+#[inline]
+#[must_use]
+pub fn without_offset(counter: u64, offset_ns: i64) -> u64 {
+    counter.wrapping_sub(offset_ns.cast_unsigned())
+}
+
 /// Converts while pairs are still being taken: only values before the last pair, which lie between two pairs as they would later.
 #[derive(Clone, Debug, Default)]
 pub struct LiveClock {
@@ -337,15 +344,21 @@ impl LiveClock {
         pairs.push(pair);
     }
 
-    /// The stretch between the two pairs around the value sought last, for a counter of this kind.
+    /// The stretch between the two pairs around the value sought last, for a counter of this kind, which shows `offset_ns` more than this
+    /// process's.
     #[inline]
     #[must_use]
-    pub fn stretch(&self, kind: u32) -> Stretch {
+    pub fn stretch(&self, kind: u32, offset_ns: i64) -> Stretch {
         if kind != abi::RTU_CLOCK_MONOTONIC {
             return self.recent.stretch;
         }
         let ticks = self.recent.pairs.last().map_or(0, |pair| pair.monotonic_ns);
-        Stretch { counter: 0, ticks, monotonic_ns: 0, ns_per_tick: 1 << FRACTION_BITS }
+        Stretch {
+            counter: offset_ns.cast_unsigned(),
+            ticks,
+            monotonic_ns: 0,
+            ns_per_tick: 1 << FRACTION_BITS,
+        }
     }
 
     /// Goes to the stretch that contains this value. Returns whether it is another one than before, and known.
@@ -494,7 +507,7 @@ mod tests {
         clock.push(pair(100));
         clock.push(pair(110));
         assert_eq!(clock.when(TSC, counter(104), false), EventTime::At(104_000_000));
-        let stretch = clock.stretch(TSC);
+        let stretch = clock.stretch(TSC, 0);
         assert_eq!(stretch.monotonic_ns(counter(105)), Some(105_000_000));
         assert_eq!((stretch.monotonic_ns(counter(99)), stretch.monotonic_ns(counter(110))), (None, None));
         let sync = Sync { counter: counter(101), cpu: 0 };
@@ -519,17 +532,32 @@ mod tests {
         }
         // After a long silence there is no multiplication for a value, but a time.
         assert_eq!(clock.when(TSC, counter(5_000), false), EventTime::At(5_000_000_000));
-        assert_eq!(clock.stretch(TSC).monotonic_ns(counter(5_000)), None);
+        assert_eq!(clock.stretch(TSC, 0).monotonic_ns(counter(5_000)), None);
         // Each stretch is found again.
         assert_eq!(clock.when(TSC, counter(155), false), EventTime::At(155_000_000));
-        assert_eq!(clock.stretch(TSC).monotonic_ns(counter(159)), Some(159_000_000));
-        assert_eq!(clock.stretch(TSC).monotonic_ns(counter(161)), None);
+        assert_eq!(clock.stretch(TSC, 0).monotonic_ns(counter(159)), Some(159_000_000));
+        assert_eq!(clock.stretch(TSC, 0).monotonic_ns(counter(161)), None);
         assert!(!clock.seek(TSC, counter(158)) && clock.seek(TSC, counter(161)));
-        assert_eq!(clock.stretch(TSC).monotonic_ns(counter(161)), Some(161_000_000));
+        assert_eq!(clock.stretch(TSC, 0).monotonic_ns(counter(161)), Some(161_000_000));
         assert!(!clock.seek(TSC, counter(20_000)) && !clock.seek(TSC, 0));
         assert_eq!(clock.when(TSC, 0, false), EventTime::At(0));
-        assert_eq!(clock.stretch(abi::RTU_CLOCK_MONOTONIC).monotonic_ns(9_999_999_999), Some(9_999_999_999));
-        assert_eq!(clock.stretch(abi::RTU_CLOCK_MONOTONIC).monotonic_ns(10_000_000_000), None);
+        assert_eq!(
+            clock.stretch(abi::RTU_CLOCK_MONOTONIC, 0).monotonic_ns(9_999_999_999),
+            Some(9_999_999_999)
+        );
+        assert_eq!(clock.stretch(abi::RTU_CLOCK_MONOTONIC, 0).monotonic_ns(10_000_000_000), None);
+        // Of a program whose time namespace is ten minutes ahead, or behind.
+        for offset_ns in [600_000_000_000, -600_000_000_000_i64] {
+            let stretch = clock.stretch(abi::RTU_CLOCK_MONOTONIC, offset_ns);
+            let there = 9_999_999_999_u64.wrapping_add_signed(offset_ns);
+            assert_eq!(stretch.monotonic_ns(there), Some(9_999_999_999));
+            assert_eq!(
+                (stretch.monotonic_ns(there + 1), without_offset(there, offset_ns)),
+                (None, 9_999_999_999)
+            );
+            let sync = Sync { counter: there - 1000, cpu: 0 };
+            assert_eq!(stretch.times(sync).monotonic_ns(there & Sync::LOW), Some(9_999_999_999));
+        }
     }
 
     #[test]

@@ -7,25 +7,21 @@
 //! separate, and are left alone.
 //!
 //! Root of a container may mount anything anywhere in it. So nothing below its `/dev/shm` is opened that is on another mount, or
-//! behind a link; and only a tmpfs is used, which never blocks on a user-space server as FUSE does.
+//! behind a link; and only a tmpfs is used, which never blocks on a user-space server as FUSE does (`mounts`).
+//!
+//! A container belongs to the user who made its user namespace, whatever users there are in it: `budget`.
 
-use crate::session::{Settings, SharedSession};
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
-use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use nix::sys::stat::FileStat;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The largest number of containers watched at a time, and of one ordinary user.
 const CONTAINERS_MAX: usize = 256;
-const CONTAINERS_OF_USER: usize = 16;
-/// Names in a container's `/dev/shm` that are read, and directories of programs among them.
-pub(crate) const NAMES_MAX: usize = 4096;
-pub(crate) const DIRECTORIES_MAX: usize = 16;
+pub(crate) const CONTAINERS_OF_USER: usize = 16;
 /// All processes are visited, and not only the new ones, this often; and when more than this many are new.
 const ALL_EVERY: Duration = Duration::from_secs(10);
 const NEW_MAX: u32 = 2048;
@@ -48,7 +44,7 @@ pub(crate) struct Census {
     /// PID namespaces of these and of earlier scans: processes in one of them are visible.
     visible: HashSet<u64>,
     /// Mount namespace → its processes. Only those of containers.
-    containers: BTreeMap<u64, Vec<u32>>,
+    pub(crate) containers: BTreeMap<u64, Vec<u32>>,
 }
 
 /// What the next scan can leave out.
@@ -75,7 +71,7 @@ pub(crate) enum LocalProcess {
 impl Census {
     /// Without visiting others: only processes of this process's namespace can be found.
     pub(crate) fn of_own_namespace() -> Census {
-        Census { own_pid_namespace: namespace("self", "pid"), ..Census::default() }
+        Census { own_pid_namespace: namespace_of("self", "pid"), ..Census::default() }
     }
 
     /// Visits all processes.
@@ -120,8 +116,8 @@ impl Census {
         let Some(own_pids) = census.own_pid_namespace else { return census };
         // A collector in its own mount namespace leaves containers to the host's collector. Where the first process cannot be
         // inspected, this collector is assumed to be in the host's mount namespace.
-        let own_mounts = namespace("self", "mnt");
-        let is_apart = namespace("1", "mnt").is_some_and(|first| Some(first) != own_mounts);
+        let own_mounts = namespace_of("self", "mnt");
+        let is_apart = namespace_of("1", "mnt").is_some_and(|first| Some(first) != own_mounts);
         census.own_mounts = own_mounts.filter(|_| !is_apart);
         let Ok(all) = fs::read_dir("/proc") else { return census };
         for entry in all.flatten() {
@@ -152,7 +148,7 @@ impl Census {
         if let Some(number) = numbers.last() {
             self.elsewhere.insert((pids, *number), pid);
         }
-        let mounts = namespace(&name, "mnt").filter(|mounts| Some(*mounts) != self.own_mounts);
+        let mounts = namespace_of(&name, "mnt").filter(|mounts| Some(*mounts) != self.own_mounts);
         if let (Some(mounts), Some(_)) = (mounts, self.own_mounts) {
             self.containers.entry(mounts).or_default().push(pid);
         }
@@ -177,7 +173,7 @@ impl Census {
     }
 }
 
-fn namespace(process: &str, kind: &str) -> Option<u64> {
+fn namespace_of(process: &str, kind: &str) -> Option<u64> {
     Some(fs::metadata(format!("/proc/{process}/ns/{kind}")).ok()?.ino())
 }
 
@@ -200,24 +196,26 @@ fn numbers(pid: u32) -> Option<Vec<u32>> {
 /// A container's `/dev/shm`.
 #[derive(Debug)]
 pub(crate) struct Container {
-    /// For programs of users without a directory; dropped before the descriptor.
-    _session: Option<SharedSession>,
     /// Its number here; never 0.
     pub(crate) number: u64,
     pub(crate) dir: OwnedFd,
     /// For messages.
     pub(crate) shown: PathBuf,
+    /// The user who made it; `None`: a user of this machine's first user namespace, whose directories are their owners'.
+    pub(crate) user: Option<u32>,
+    /// Its permissions.
+    pub(crate) mode: u32,
     id: (u64, u64),
-    /// The owner of the directory.
-    owner: u32,
+    /// Mount namespaces that see it.
+    mounts: BTreeSet<u64>,
     /// Whether one of its processes ran at the last scan.
     is_inhabited: bool,
 }
 
 impl Container {
-    /// A path of the open directory that stays valid when it is renamed or unmounted.
-    pub(crate) fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.dir.as_raw_fd()))
+    /// Whether one of its processes ran at the last scan.
+    pub(crate) fn is_inhabited(&self) -> bool {
+        self.is_inhabited
     }
 }
 
@@ -228,91 +226,97 @@ pub(crate) struct Containers {
     made: u64,
 }
 
+/// What became of a directory that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Discovery {
+    /// A container of this number that was not known.
+    New,
+    /// Known, or this machine's own directory.
+    Known,
+    /// There are too many.
+    TooMany,
+}
+
 impl Containers {
-    /// Finds new containers, and which of the known ones have running processes. `session`: to be written into new ones.
-    pub(crate) fn scan(&mut self, own: &Path, census: &Census, session: Option<(u64, &Settings)>) {
-        self.all.iter_mut().for_each(|container| container.is_inhabited = false);
-        let own = fs::metadata(own).map(|own| (own.dev(), own.ino())).ok();
-        for pids in census.containers.values() {
-            // A process that has ended, or has another root directory, is skipped; mostly the first one is the container's first.
-            let opened = pids.iter().find_map(|pid| Some((pid, open(*pid)?)));
-            let Some((pid, (dir, status))) = opened else { continue };
-            let id = (status.st_dev, status.st_ino);
-            if let Some(known) = self.all.iter_mut().find(|container| container.id == id) {
-                known.is_inhabited = true;
-                continue;
-            }
-            let owner = status.st_uid;
-            let of_owner = self.all.iter().filter(|container| container.owner == owner).count();
-            if Some(id) == own
-                || self.all.len() >= CONTAINERS_MAX
-                || owner != 0 && of_owner >= CONTAINERS_OF_USER
-            {
-                continue;
-            }
-            self.made += 1;
-            let shown = root_of(*pid).join("dev/shm");
-            let mut container =
-                Container { _session: None, number: self.made, dir, shown, id, owner, is_inhabited: true };
-            // Only with the mode of /dev/shm: anybody may write, and only owners may remove their files.
-            if let (Some((id, settings)), true) = (session, status.st_mode & 0o7777 == 0o1777) {
-                // Where root may not make files, as in a container of an ordinary user, new programs are found by their directory.
-                container._session = SharedSession::new(&container.path(), id, settings, true).ok();
-            }
-            self.all.push(container);
+    /// Notes which containers have running processes, by the census.
+    pub(crate) fn update(&mut self, census: &Census) {
+        for container in &mut self.all {
+            container.mounts.retain(|mounts| census.containers.contains_key(mounts));
+            container.is_inhabited = !container.mounts.is_empty();
         }
+    }
+
+    /// The `/dev/shm` of a mount namespace was found, by way of a process; its user is `user`.
+    pub(crate) fn found(
+        &mut self,
+        own: &Path,
+        (mounts, pid): (u64, u32),
+        (dir, status): (OwnedFd, FileStat),
+        user: Option<u32>,
+    ) -> Discovery {
+        let id = (status.st_dev, status.st_ino);
+        if let Some(known) = self.all.iter_mut().find(|container| container.id == id) {
+            known.is_inhabited = true;
+            known.mounts.insert(mounts);
+            return Discovery::Known;
+        }
+        if fs::metadata(own).is_ok_and(|own| (own.dev(), own.ino()) == id) {
+            return Discovery::Known;
+        }
+        let of_user = self.all.iter().filter(|container| container.user == user).count();
+        if self.all.len() >= CONTAINERS_MAX || user.is_some() && of_user >= CONTAINERS_OF_USER {
+            return Discovery::TooMany;
+        }
+        self.made += 1;
+        self.all.push(Container {
+            number: self.made,
+            dir,
+            shown: PathBuf::from(format!("/proc/{pid}/root/dev/shm")),
+            user,
+            mode: status.st_mode & 0o7777,
+            id,
+            mounts: BTreeSet::from([mounts]),
+            is_inhabited: true,
+        });
+        Discovery::New
     }
 
     /// Whether no process of this container runs any more. 0 is not a container.
     pub(crate) fn is_deserted(&self, number: u64) -> bool {
         self.all.iter().any(|container| container.number == number && !container.is_inhabited)
     }
-
-    /// Removes the sessions, so that programs that start record nothing.
-    pub(crate) fn withdraw(&mut self) {
-        self.all.iter_mut().for_each(|container| container._session = None);
-    }
 }
 
-/// The root directory of a process.
-fn root_of(pid: u32) -> PathBuf {
-    PathBuf::from(format!("/proc/{pid}/root"))
-}
-
-/// The `/dev/shm` that a process sees, if it is a tmpfs.
-fn open(pid: u32) -> Option<(OwnedFd, FileStat)> {
-    let root = File::open(root_of(pid)).ok()?;
-    // Links in a container's paths are resolved inside it; the kernel's magic links would lead outside.
-    let inside = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-    let look = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let place = openat2(&root, "dev/shm", OpenHow::new().flags(look).resolve(inside)).ok()?;
-    if fstatfs(&place).ok()?.filesystem_type() != TMPFS_MAGIC {
+/// The user who made a mount namespace's user namespace, or the outermost one around it; `None`: it is this process's own user
+/// namespace, or could not be found out.
+pub(crate) fn user_of(pid: u32) -> Option<u32> {
+    const NS_GET_USERNS: libc::Ioctl = 0xb701;
+    const NS_GET_PARENT: libc::Ioctl = 0xb702;
+    const NS_GET_OWNER_UID: libc::Ioctl = 0xb704;
+    let related = |of: &OwnedFd, request: libc::Ioctl| -> Option<OwnedFd> {
+        // SAFETY: these requests of ioctl_ns(2) take no argument.
+        let other = unsafe { libc::ioctl(of.as_raw_fd(), request) };
+        // SAFETY: the kernel has just made this descriptor, for this function alone.
+        (other >= 0).then(|| unsafe { OwnedFd::from_raw_fd(other) })
+    };
+    let mounts = OwnedFd::from(File::open(format!("/proc/{pid}/ns/mnt")).ok()?);
+    let mut namespace = related(&mounts, NS_GET_USERNS)?;
+    let own = namespace_of("self", "user")?;
+    let number = |namespace: &OwnedFd| Some(nix::sys::stat::fstat(namespace).ok()?.st_ino);
+    if number(&namespace)? == own {
         return None;
     }
-    let dir = open_below(&place, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty()).ok()?;
-    let status = fstat(&dir).ok()?;
-    Some((dir, status))
-}
-
-/// Opens an entry of a directory itself: nothing behind a link, nothing mounted there.
-pub(crate) fn open_below(
-    dir: &impl std::os::fd::AsFd,
-    name: &str,
-    flags: OFlag,
-    mode: Mode,
-) -> nix::Result<OwnedFd> {
-    let here = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_XDEV | ResolveFlag::RESOLVE_NO_SYMLINKS;
-    let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    // The kernel refuses a mode when nothing is made.
-    let mode = if flags.contains(OFlag::O_CREAT) { mode } else { Mode::empty() };
-    openat2(dir, name, OpenHow::new().flags(flags).mode(mode).resolve(here))
-}
-
-/// Whether a name in a directory still is this open file.
-pub(crate) fn is_still(dir: &impl std::os::fd::AsFd, name: &str, file: &impl std::os::fd::AsFd) -> bool {
-    let there = fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok();
-    let here = fstat(file).ok();
-    here.zip(there).is_some_and(|(here, there)| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
+    // Nesting is limited to 32 levels.
+    for _ in 0..40 {
+        match related(&namespace, NS_GET_PARENT) {
+            Some(parent) if number(&parent)? != own => namespace = parent,
+            _ => break,
+        }
+    }
+    let mut user: libc::uid_t = 0;
+    // SAFETY: the request writes a uid_t to where its argument points.
+    let result = unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_OWNER_UID, &raw mut user) };
+    (result == 0).then_some(user)
 }
 
 #[cfg(test)]
@@ -322,7 +326,7 @@ mod tests {
     #[test]
     fn numbers_of_the_own_namespace_are_what_they_are() {
         let census = Census::of_all(HashSet::from([2]));
-        let own = namespace("self", "pid").unwrap();
+        let own = namespace_of("self", "pid").unwrap();
         assert_eq!(census.find(own, 17), LocalProcess::Process(17));
         assert_eq!(census.find(0, 17), LocalProcess::Process(17));
         assert_eq!(numbers(std::process::id()).unwrap()[0], std::process::id());
@@ -338,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_process_started_in_another_namespace_is_found_without_visiting_all() {
-        if !nix::unistd::geteuid().is_root() || namespace("self", "pid") != Some(FIRST_PID_NAMESPACE) {
+        if !nix::unistd::geteuid().is_root() || namespace_of("self", "pid") != Some(FIRST_PID_NAMESPACE) {
             rtscope_testkit::skip!("it needs root in the first PID namespace");
         }
         let mut census = Census::default();
@@ -353,7 +357,7 @@ mod tests {
                 break child;
             }
         };
-        let there = namespace(&child.to_string(), "pid").unwrap();
+        let there = namespace_of(&child.to_string(), "pid").unwrap();
         // Whether all were visited: that would be a new time.
         let update = |census: &mut Census| {
             let now = Instant::now();
@@ -377,19 +381,5 @@ mod tests {
             census.find(there, 1),
             if census.is_refused { LocalProcess::Unknown } else { LocalProcess::Nobody }
         );
-    }
-
-    #[test]
-    fn nothing_behind_a_link_or_in_another_folder_is_opened() {
-        let dir_path = tempfile::tempdir().unwrap();
-        let dir = File::open(dir_path.path()).unwrap();
-        fs::write(dir_path.path().join("file"), "").unwrap();
-        std::os::unix::fs::symlink(dir_path.path().join("file"), dir_path.path().join("link")).unwrap();
-        let open = |name: &str| open_below(&dir, name, OFlag::O_RDONLY, Mode::empty()).map(|_| ());
-        assert_eq!(open("file"), Ok(()));
-        assert_eq!(open("link"), Err(nix::Error::ELOOP));
-        assert_eq!(open("../file"), Err(nix::Error::EXDEV));
-        assert!(is_still(&dir, "file", &File::open(dir_path.path().join("file")).unwrap()));
-        assert!(!is_still(&dir, "link", &File::open(dir_path.path().join("file")).unwrap()));
     }
 }

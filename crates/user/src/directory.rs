@@ -2,13 +2,18 @@
 //! The directories in which programs leave their files, and the names of those files.
 
 use crate::Error;
-use crate::containers::{Container, is_still, open_below};
+use crate::containers::Container;
+use crate::mounts::{descriptor_path, is_still, open_below};
 use nix::dir::Dir;
-use nix::fcntl::{AtFlags, OFlag, openat};
-use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag, openat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
+use rtscope_abi::program as abi;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::mem::offset_of;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The directory that contains the users' directories.
@@ -85,8 +90,29 @@ pub struct UserDirectory {
     pub path: PathBuf,
     dir: File,
     pub(crate) gid: u32,
-    /// The container's `/dev/shm`, and the name in it.
-    container: Option<(OwnedFd, String)>,
+    /// The directory above, and the name in it.
+    base: OwnedFd,
+    name: String,
+    is_containers: bool,
+}
+
+/// A file of a program that was opened.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub(crate) file: File,
+    pub(crate) bytes: u64,
+    /// Device and inode number.
+    pub(crate) id: (u64, u64),
+    /// Bytes of it that have no memory.
+    pub(crate) hole_bytes: u64,
+}
+
+impl OpenFile {
+    fn new(file: File, status: &FileStat) -> OpenFile {
+        let bytes = status.st_size.unsigned_abs();
+        let hole_bytes = bytes.saturating_sub(status.st_blocks.unsigned_abs() * 512);
+        OpenFile { file, bytes, id: (status.st_dev, status.st_ino), hole_bytes }
+    }
 }
 
 impl UserDirectory {
@@ -95,15 +121,21 @@ impl UserDirectory {
     /// # Errors
     /// When it does not exist, or others than that user may access it.
     pub fn open(base: &Path, uid: u32) -> Result<UserDirectory, Error> {
-        let path = base.join(format!("{PREFIX}{uid}"));
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let dir = nix::fcntl::open(&path, flags, Mode::empty())
-            .map_err(|errno| Error::io("open", &path)(errno.into()))?;
-        let status = fstat(&dir).map_err(|errno| Error::io("look at", &path)(errno.into()))?;
+        let name = format!("{PREFIX}{uid}");
+        let path = base.join(&name);
+        let failed = |what: &'static str| {
+            let path = path.clone();
+            move |errno: nix::Error| Error::io(what, &path)(errno.into())
+        };
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        let base = nix::fcntl::open(base, flags | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed("open"))?;
+        // Nothing that is mounted there: users may mount FUSE over directories of theirs.
+        let dir = open_below(&base, &name, flags, Mode::empty()).map_err(failed("open"))?;
+        let status = fstat(&dir).map_err(failed("look at"))?;
         if status.st_uid != uid || status.st_mode & 0o077 != 0 {
             return Err(Error::NotOurs(path.display().to_string()));
         }
-        Ok(UserDirectory { uid, path, dir: dir.into(), gid: status.st_gid, container: None })
+        Ok(UserDirectory { uid, path, dir: dir.into(), gid: status.st_gid, base, name, is_containers: false })
     }
 
     /// Opens the directory of one user of a container, who may have another number here.
@@ -130,13 +162,15 @@ impl UserDirectory {
             path,
             dir: dir.into(),
             gid: status.st_gid,
-            container: Some((base, name)),
+            base,
+            name,
+            is_containers: true,
         })
     }
 
     /// Whether it is a container's, where process numbers mean something else.
     pub(crate) fn is_containers(&self) -> bool {
-        self.container.is_some()
+        self.is_containers
     }
 
     /// Opens or makes a file of a collector, never one outside this directory.
@@ -157,40 +191,42 @@ impl UserDirectory {
         }
     }
 
-    /// The users that have a directory which this process may read: all for root, otherwise only its own user.
-    #[must_use]
-    pub fn users(base: &Path) -> Vec<u32> {
-        UserDirectory::some_users(base, usize::MAX)
-    }
-
-    /// The same among the first `names` names.
-    pub(crate) fn some_users(base: &Path, names: usize) -> Vec<u32> {
+    /// The user of a directory with this name, if this process may read it: all for root, otherwise only its own user.
+    pub(crate) fn user_of_name(name: &str) -> Option<u32> {
+        let number = name.strip_prefix(PREFIX)?;
+        let uid: u32 = number.parse().ok()?;
         let own = nix::unistd::geteuid().as_raw();
-        let all = std::fs::read_dir(base).into_iter().flatten().flatten().take(names);
-        let uids = all.filter_map(|entry| entry.file_name().to_str()?.strip_prefix(PREFIX)?.parse().ok());
-        let mut uids: Vec<u32> = uids.filter(|uid| own == 0 || *uid == own).collect();
-        uids.sort_unstable();
-        uids
+        // One spelling.
+        (uid.to_string() == number && (own == 0 || own == uid)).then_some(uid)
     }
 
-    /// The names of all programs' files in it.
+    /// The names of programs' files in it, and whether it has more than `names` names, whose rest is not read.
     ///
     /// # Errors
     /// When the system refuses.
-    pub fn files(&self) -> Result<Vec<FileName>, Error> {
+    pub(crate) fn files(&self, names: usize) -> Result<(Vec<FileName>, bool), Error> {
         let failed = |errno: nix::Error| Error::io("read", &self.path)(errno.into());
         let again =
             openat(&self.dir, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty());
         let mut dir = Dir::from_fd(again.map_err(failed)?).map_err(failed)?;
-        let names = dir.iter().filter_map(|entry| FileName::parse(entry.ok()?.file_name().to_str().ok()?));
-        Ok(names.collect())
+        let (mut found, mut read) = (Vec::new(), 0);
+        for entry in dir.iter() {
+            read += 1;
+            if read > names {
+                return Ok((found, true));
+            }
+            // An entry that cannot be read ends the list.
+            let Ok(entry) = entry else { break };
+            found.extend(entry.file_name().to_str().ok().and_then(FileName::parse));
+        }
+        Ok((found, false))
     }
 
     /// Opens a regular file of this user; never follows a link, never waits for a FIFO's other end.
     ///
     /// # Errors
     /// When the system refuses or it is something else.
-    pub(crate) fn open_file(&self, name: FileName) -> io::Result<(File, u64)> {
+    pub(crate) fn open_file(&self, name: FileName) -> io::Result<OpenFile> {
         let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK;
         let file = File::from(open_below(&self.dir, &name.to_string(), flags, Mode::empty())?);
         let status = fstat(&file)?;
@@ -198,35 +234,68 @@ impl UserDirectory {
         if kind != SFlag::S_IFREG || status.st_uid != self.uid {
             return Err(io::Error::other("it is not a regular file of this user"));
         }
-        Ok((file, status.st_size.unsigned_abs()))
+        Ok(OpenFile::new(file, &status))
     }
 
-    /// Removes a file; that it is gone already is fine.
-    pub(crate) fn remove(&self, name: FileName) {
+    /// Removes a file, if no program holds its lock; that it is gone already is fine. False: a program holds it.
+    pub(crate) fn remove(&self, name: FileName) -> bool {
+        // What cannot be opened is no program's file.
+        let opened = self.open_file(name).ok();
+        let lock = opened.map(|opened| Flock::lock(opened.file, FlockArg::LockExclusiveNonblock));
+        // Held until the name is gone.
+        let _lock = match lock {
+            Some(Err((_, Errno::EWOULDBLOCK))) => return false,
+            lock => lock,
+        };
         // The owner may have removed it already.
-        let _ = nix::unistd::unlinkat(
-            &self.dir,
-            name.to_string().as_str(),
-            nix::unistd::UnlinkatFlags::NoRemoveDir,
-        );
+        let name = name.to_string();
+        let _ = nix::unistd::unlinkat(&self.dir, name.as_str(), nix::unistd::UnlinkatFlags::NoRemoveDir);
+        true
+    }
+
+    /// Whether a program holds the lock of its file: it lives. A file that is gone is not held.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    pub(crate) fn is_held(&self, name: FileName) -> io::Result<bool> {
+        let opened = match self.open_file(name) {
+            Err(error) if crate::is_shortage(&error) => return Err(error),
+            opened => opened.ok(),
+        };
+        let lock = opened.map(|opened| Flock::lock(opened.file, FlockArg::LockSharedNonblock));
+        Ok(matches!(lock, Some(Err((_, Errno::EWOULDBLOCK)))))
+    }
+
+    /// Writes into the page by which programs without a file are asked to look for a session (include/rtscope/abi.h): a number, or 0.
+    /// Programs make it.
+    pub(crate) fn set_look(&self, number: u32) {
+        let Ok(file) = self.open_own("look", OFlag::O_RDWR) else { return };
+        let mut page = [0; size_of::<abi::rtu_look>()];
+        let is_a_page = file.metadata().is_ok_and(|status| status.is_file() && status.uid() == self.uid)
+            && file.read_exact_at(&mut page, 0).is_ok()
+            && page[..8] == abi::RTU_LOOK_MAGIC.to_le_bytes();
+        let place = offset_of!(abi::rtu_look, look);
+        if is_a_page && page[place..place + 4] != number.to_le_bytes() {
+            // A program that made it unwritable asks nobody.
+            let _ = file.write_all_at(&number.to_le_bytes(), place as u64);
+        }
+    }
+
+    /// Removes the session of a collector; that it is gone already is fine.
+    pub(crate) fn remove_session(&self) {
+        let _ = nix::unistd::unlinkat(&self.dir, "session", nix::unistd::UnlinkatFlags::NoRemoveDir);
     }
 
     /// Whether the path still names this directory.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        if let Some((base, name)) = &self.container {
-            return is_still(base, name, &self.dir);
-        }
-        let here = fstat(&self.dir).ok();
-        let there = fstatat(nix::fcntl::AT_FDCWD, &self.path, AtFlags::AT_SYMLINK_NOFOLLOW).ok();
-        here.zip(there)
-            .is_some_and(|(here, there)| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
+        is_still(&self.base, &self.name, &self.dir)
     }
 
     /// A path for watching it.
     #[must_use]
     pub fn descriptor_path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.dir.as_fd().as_raw_fd()))
+        descriptor_path(&self.dir)
     }
 }
 
@@ -261,7 +330,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let uid = nix::unistd::geteuid().as_raw();
         let made = UserDirectory::make(base.path()).unwrap();
-        assert!(made.is_current() && made.files().unwrap().is_empty());
+        assert!(made.is_current() && made.files(10).unwrap().0.is_empty());
         std::os::unix::fs::symlink(base.path(), base.path().join("rtscope-77")).unwrap();
         assert!(UserDirectory::open(base.path(), 77).is_err());
         std::fs::set_permissions(&made.path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();

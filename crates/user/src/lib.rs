@@ -7,9 +7,10 @@
 //! file that shrinks while it is mapped gives zeros instead of a signal (`memory`). A program that lies loses its own trace
 //! only.
 //!
-//! `containers` (their `/dev/shm`) → `directory` (files) → `provider` (descriptions, enabling) and `ring` (records) → `programs`
-//! (all of them, as they come and go) under a `session` (the requested events, chosen by `patterns`). `description` reads the
-//! text of a provider, `shelf` keeps each once and in limits, `walk` finds the complete records of a ring, `records` decodes them once they have been taken, and
+//! `containers` (their `/dev/shm`, by the way that `mounts` judges) → `directory` (files) → `provider` (descriptions, enabling) and
+//! `ring` (records), all of that in a thread of its own (`look`) → `programs` (all of them, as they come and go) under a `session`
+//! (the requested events, chosen by `patterns`). What one user can cost is in `budget`. `description` reads the text of a provider,
+//! `shelf` keeps each once and in limits, `walk` finds the complete records of a ring, `records` decodes them once they have been taken, and
 //! `clock` relates the programs' counter to CLOCK_MONOTONIC.
 
 #![deny(
@@ -18,14 +19,17 @@
     reason = "programs may lie: a number that does not fit must be seen, not cut"
 )]
 
+pub mod budget;
 pub mod clock;
 pub mod clock_watch;
 mod containers;
 pub mod description;
 pub mod directory;
+mod look;
 mod memory;
 #[cfg(test)]
 mod model;
+mod mounts;
 pub mod patterns;
 pub mod programs;
 mod provider;
@@ -36,7 +40,7 @@ mod shelf;
 mod walk;
 
 pub use provider::ProviderInfo;
-pub use ring::RingInfo;
+pub use ring::{Pieces, RingInfo};
 
 /// Errors of the collector; what is wrong with a single program is in its report.
 #[derive(Debug, thiserror::Error)]

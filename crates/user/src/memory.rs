@@ -25,6 +25,8 @@ static SLOTS: [Slot; MAPPINGS_MAX] =
         MAPPINGS_MAX];
 /// All slots ever used have a lower index.
 static USED: AtomicUsize = AtomicUsize::new(0);
+/// Where a free slot may be.
+static HINT: AtomicUsize = AtomicUsize::new(0);
 
 /// A word of a mapping. In a model of the ring (`model`) it is one of the model's.
 #[derive(Clone, Copy, Debug)]
@@ -97,9 +99,10 @@ impl Mapping {
             SLOTS[slot].begin.store(0, Ordering::Release);
             return Err(error);
         }
-        // ORDER: relaxed, then release: the handler runs in the thread that touches the mapping, which this function made.
+        // ORDER: relaxed, then release; the handler of a thread that touches this mapping, which it got from this one, finds all of it.
         SLOTS[slot].cut.store(false, Ordering::Relaxed);
-        SLOTS[slot].bytes.store(bytes, Ordering::Relaxed);
+        // ORDER: release; pairs with the acquire in on_bus_error(): who sees these bytes sees that `begin` is no longer the old one.
+        SLOTS[slot].bytes.store(bytes, Ordering::Release);
         SLOTS[slot].begin.store(address as usize, Ordering::Release);
         Ok(Mapping { begin: address as usize, bytes, slot })
     }
@@ -174,11 +177,17 @@ impl Drop for Mapping {
 
 /// Takes a slot: 1 in `begin` is neither a mapping nor free.
 fn free_slot() -> Option<usize> {
-    for (number, slot) in SLOTS.iter().enumerate() {
+    // From where the last search ended: with many mappings a search from the beginning takes as long as opening the file.
+    // ORDER: relaxed; a hint.
+    let hint = HINT.load(Ordering::Relaxed) % MAPPINGS_MAX;
+    for number in (hint..MAPPINGS_MAX).chain(0..hint) {
+        let slot = &SLOTS[number];
         // ORDER: acquire; pairs with the release that freed it.
         if slot.begin.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             // ORDER: relaxed; the handler only has to find mappings that were made after this.
             USED.fetch_max(number + 1, Ordering::Relaxed);
+            // ORDER: relaxed; a hint.
+            HINT.store(number + 1, Ordering::Relaxed);
             return Some(number);
         }
     }
@@ -208,9 +217,10 @@ extern "C" fn on_bus_error(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
     for slot in &SLOTS[..used] {
         // ORDER: acquire; pairs with the release in Mapping::new().
         let begin = slot.begin.load(Ordering::Acquire);
-        // ORDER: relaxed; as above.
-        let bytes = slot.bytes.load(Ordering::Relaxed);
-        if begin <= 1 || address.wrapping_sub(begin) >= bytes {
+        // ORDER: acquire; the second look at `begin` comes after it. Another thread may be giving the slot to another mapping.
+        let bytes = slot.bytes.load(Ordering::Acquire);
+        // ORDER: relaxed; after the load before it, which pairs with the release of `bytes` in Mapping::new().
+        if begin <= 1 || address.wrapping_sub(begin) >= bytes || slot.begin.load(Ordering::Relaxed) != begin {
             continue;
         }
         // ORDER: relaxed; read by this thread.

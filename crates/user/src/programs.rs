@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! All instrumented programs, as they come and go.
 //!
-//! Polling the directories costs nothing while nothing changes: the kernel reports new files (`watch`). Whether processes
-//! are alive is checked about once a second. The events of a dead process are taken before its files are removed.
+//! A thread of its own looks for them (`look`); here is what it has found, which is taken over between two rounds of emptying rings,
+//! and only for a moment. No user's files delay another user's records: users take turns here, too. The events of a dead process are
+//! taken before its files are removed.
 
 mod process;
+mod sleep;
 mod user;
-mod watch;
 
 use crate::Error;
-use crate::containers::{Census, Containers, DIRECTORIES_MAX, NAMES_MAX};
-use crate::directory::{SHARED_MEMORY, UserDirectory};
-use crate::memory::MAPPINGS_MAX;
+use crate::budget::{Cause, DRAIN, FIRST_LOOK, LAST_DRAIN, LAST_LOOK, Refusal, Refusals, SNAPSHOT_BYTES_MAX};
+use crate::directory::UserDirectory;
+use crate::look::{Found, Look, PlaceId, Session, Until, left};
 use crate::provider::ProviderInfo;
-use crate::ring::RingInfo;
+use crate::ring::{Pieces, RingInfo};
 use crate::session::{ServedDirectory, Settings, SharedSession};
-use crate::shelf::Shelf;
 use process::Process;
 pub use process::{OutsideLosses, ProcessReport, RingReport};
 use rtscope_event::exact;
-use std::collections::{BTreeMap, BTreeSet};
+use sleep::Sleep;
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use user::User;
-use watch::DirectoryWatch;
 
 pub use crate::provider::ProcessCounters;
 pub use crate::walk::{Chunk, Records};
 
-/// Between polls for changes that the kernel does not report.
-const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Between scans for containers, which visit all processes of the machine.
-const SCAN_INTERVAL: Duration = Duration::from_secs(1);
-/// Files of one user: some are left for the others.
-const FILES_MAX: usize = MAPPINGS_MAX / 3;
+/// Between beats, by which programs see that somebody takes their records.
+const BEAT_INTERVAL: Duration = Duration::from_millis(500);
+/// Taking over what was found, between two rounds of emptying rings.
+const ADOPT: Duration = Duration::from_millis(2);
 
 /// The receiver of providers, rings and records. Indexes count from 0 in the order of the calls.
 pub trait Sink {
@@ -79,6 +79,14 @@ struct Poll {
     /// Whether it is the last one.
     stopping: bool,
     now: Instant,
+    /// When the next user has a turn; `None`: there is no other.
+    until: Option<Instant>,
+}
+
+impl Poll {
+    fn is_over(self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
 }
 
 /// A sink for watching only, or for flight recorders, which store nothing until a snapshot is made.
@@ -104,54 +112,57 @@ impl Sink for DiscardingSink {
 /// are disabled, and recorded events remain in their files for the next collector.
 #[derive(Debug)]
 pub struct Programs {
-    base: PathBuf,
-    containers: Containers,
-    census: Census,
-    /// Reports of containers that are gone.
+    look: Look,
+    sleep: Sleep,
+    users: BTreeMap<PlaceId, User>,
+    /// Reports of directories that are gone.
     past: Vec<ProcessReport>,
-    /// The number of processes in such containers without anything to report.
+    /// The number of processes in such directories without anything to report.
     past_over: u32,
-    /// Only of a recording.
-    watch: Option<DirectoryWatch>,
-    users: Vec<User>,
     session: Option<Session>,
-    polled: Option<Instant>,
-    scanned: Option<Instant>,
+    /// Of root.
+    for_all: Option<SharedSession>,
+    /// The last look that was answered; 0: none.
+    looked: u64,
+    has_begun: bool,
+    beaten: Option<Instant>,
+    /// Who has the first turn.
+    turn: PlaceId,
     rings: u32,
-    shelf: Shelf,
+    refusals: Refusals,
     /// Users whose programs another process records, and that process.
     pub busy: Vec<(u32, u32)>,
     /// Directories that cannot be used, and why.
     pub refused: Vec<String>,
 }
 
-#[derive(Debug)]
-struct Session {
-    id: u64,
-    settings: Settings,
-    _for_all: Option<SharedSession>,
-}
-
 impl Programs {
     /// For watching only: nothing is changed.
-    #[must_use]
-    pub fn watching(base: &Path) -> Programs {
-        Programs {
-            base: base.to_owned(),
-            containers: Containers::default(),
-            census: Census::of_own_namespace(),
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn watching(base: &Path) -> Result<Programs, Error> {
+        Programs::new(Look::start(base, None)?, None, None)
+    }
+
+    fn new(look: Look, session: Option<Session>, for_all: Option<SharedSession>) -> Result<Programs, Error> {
+        Ok(Programs {
+            look,
+            sleep: Sleep::default(),
+            users: BTreeMap::new(),
             past: Vec::new(),
             past_over: 0,
-            watch: None,
-            users: Vec::new(),
-            session: None,
-            polled: None,
-            scanned: None,
+            session,
+            for_all,
+            looked: 0,
+            has_begun: false,
+            beaten: None,
+            turn: 0,
             rings: 0,
-            shelf: Shelf::default(),
+            refusals: Refusals::default(),
             busy: Vec::new(),
             refused: Vec::new(),
-        }
+        })
     }
 
     /// For recording.
@@ -159,201 +170,196 @@ impl Programs {
     /// # Errors
     /// When another process records the programs of this process's user, or the system refuses.
     pub fn recording(base: &Path, settings: Settings) -> Result<Programs, Error> {
-        let mut programs = Programs::watching(base);
-        programs.shelf = Shelf::new(settings.events.clone());
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
         let time =
             now.map_or(1, |now| now.tv_sec().unsigned_abs() * 1_000_000_000 + now.tv_nsec().unsigned_abs());
         // Unique on this machine, and never 0.
         let id = (time << 16 | u64::from(std::process::id() & 0xffff)).max(1);
-        let watch = DirectoryWatch::new().and_then(|watch| watch.watch_base(base).map(|()| watch));
-        programs.watch = Some(watch.map_err(Error::io("watch", base))?);
-        let own = UserDirectory::make(base)?;
+        let own = Arc::new(UserDirectory::make(base)?);
         // Sessions are written before files are first listed: a program that starts now sees a session or is seen. This user's own
         // directory is locked first: a refused collector must not have touched the shared session, which is the other's.
-        programs.session = Some(Session { id, settings: settings.clone(), _for_all: None });
-        programs.add_user(own, 0)?;
+        let served = ServedDirectory::new(&own, id, &settings)?;
+        let mut for_all = None;
         if nix::unistd::geteuid().is_root() {
-            let for_all = SharedSession::new(base, id, &settings, false)?;
-            programs.session = Some(Session { id, settings, _for_all: Some(for_all) });
+            let dir = File::open(base).map_err(Error::io("open", base))?;
+            for_all = Some(SharedSession::new(&dir, base, id, &settings, false)?);
         }
-        Ok(programs)
+        let session = Session { id, settings };
+        let look = Look::start(base, Some((session.clone(), own, served)))?;
+        Programs::new(look, Some(session), for_all)
     }
 
-    fn add_user(&mut self, directory: UserDirectory, container: u64) -> Result<(), Error> {
-        let mut served = None;
-        if let Some(session) = &self.session {
-            served = Some(ServedDirectory::new(&directory, session.id, &session.settings)?);
-            if let Some(watch) = &self.watch {
-                watch.watch(&directory.descriptor_path()).map_err(Error::io("watch", &directory.path))?;
-            }
-        }
-        let other =
-            if served.is_none() { ServedDirectory::by_another(&directory).map(|(pid, _)| pid) } else { None };
-        self.users.push(User {
-            directory,
-            container,
-            served,
-            processes: BTreeMap::new(),
-            over: 0,
-            files_max: FILES_MAX,
-            other,
-            known: BTreeSet::new(),
-            incomplete: BTreeMap::new(),
-            changed: true,
-        });
-        Ok(())
-    }
-
-    /// Finds new and ended programs. To be called every few milliseconds.
+    /// Takes over programs that were found. To be called every few milliseconds. The first call waits for the first look.
     ///
     /// # Errors
     /// When the sink or the system refuses.
     pub fn poll(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
-        let notified = self.watch.as_ref().is_none_or(DirectoryWatch::has_new_files);
-        let due = self.polled.is_none_or(|polled| polled.elapsed() >= POLL_INTERVAL);
-        if !notified && !due && !self.users.iter().any(|user| user.changed) {
-            return Ok(());
+        if !std::mem::replace(&mut self.has_begun, true) {
+            let number = self.look.look(Until::AllWalked);
+            // Those that are found first do not wait for the others.
+            let drains = self.session.as_ref().is_some_and(|session| !session.settings.flight);
+            self.await_look(number, Instant::now() + FIRST_LOOK, drains, sink)?;
         }
-        if due && self.scanned.is_none_or(|scanned| scanned.elapsed() >= SCAN_INTERVAL) {
-            self.find_containers();
-            self.scanned = Some(Instant::now());
-        }
-        self.find_users();
-        self.share_out();
-        let recording = self.session.is_some();
-        for user in &mut self.users {
-            if recording {
-                user.find(self.session.as_ref(), &self.census, sink, &mut self.rings, &mut self.shelf)?;
-            } else {
-                user.find_all(&self.census, sink, &mut self.rings, &mut self.shelf)?;
+        self.adopt_all(Instant::now() + ADOPT, sink)?;
+        self.beat();
+        Ok(())
+    }
+
+    /// The same, but programs that have started since are found first, if that takes no longer than this.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn poll_now(&mut self, sink: &mut dyn Sink, time: Duration) -> io::Result<()> {
+        let number = self.look.look(Until::AllSeen);
+        self.await_look(number, Instant::now() + time, false, sink)?;
+        self.poll(sink)
+    }
+
+    /// Waits until a look is answered. Rings are emptied meanwhile if `drains`. Returns whether it was answered in time.
+    fn await_look(
+        &mut self,
+        number: u64,
+        until: Instant,
+        drains: bool,
+        sink: &mut dyn Sink,
+    ) -> io::Result<bool> {
+        loop {
+            self.look.clear();
+            self.adopt_all(until, sink)?;
+            if self.looked >= number {
+                return Ok(true);
             }
+            let left = left(until);
+            if left.is_zero() {
+                return Ok(false);
+            }
+            if drains {
+                self.drain(sink)?;
+            }
+            self.beat();
+            self.look.wait(left.min(if drains { ADOPT } else { BEAT_INTERVAL }));
         }
-        if due {
-            self.check();
-            self.polled = Some(Instant::now());
+    }
+
+    fn adopt_all(&mut self, until: Instant, sink: &mut dyn Sink) -> io::Result<()> {
+        while let Some(found) = self.look.next() {
+            self.adopt(found, sink)?;
+            if Instant::now() >= until {
+                break;
+            }
         }
         Ok(())
     }
 
-    /// All containers together have the limit of one user, since anybody could make many.
-    fn share_out(&mut self) {
-        let containers = self.users.iter().filter(|user| user.container != 0);
-        let mapped: usize = containers.map(User::mapped).sum();
-        for user in self.users.iter_mut().filter(|user| user.container != 0) {
-            user.files_max = FILES_MAX.saturating_sub(mapped - user.mapped());
+    fn adopt(&mut self, found: Found, sink: &mut dyn Sink) -> io::Result<()> {
+        match found {
+            Found::Place(place) => {
+                self.busy.retain(|(busy, _)| *busy != place.directory.uid);
+                self.users.insert(place.id, User::new(place));
+            }
+            Found::PlaceGone(id) => {
+                if let Some(user) = self.users.remove(&id) {
+                    self.past_over += user.over;
+                    self.past.extend(user.reports());
+                }
+            }
+            Found::File(id, name, content) => {
+                let Some(user) = self.users.get_mut(&id) else { return Ok(()) };
+                if let Some(cause) = user.adopt(name, content, sink, &mut self.rings)? {
+                    self.refusals.add(user.account, cause, &name.to_string());
+                }
+            }
+            Found::Located(id, process, here) => {
+                self.process(id, process).into_iter().for_each(|process| process.locate(here));
+            }
+            Found::Confined(id, process) => {
+                self.process(id, process).into_iter().for_each(|process| process.confine());
+            }
+            Found::Ended(id, process) => {
+                self.process(id, process).into_iter().for_each(Process::end);
+            }
+            Found::Vanished(id, process) => {
+                self.users.get_mut(&id).into_iter().for_each(|user| user.vanished(process));
+            }
+            Found::Busy(uid, pid) => self.busy.push((uid, pid)),
+            Found::Unusable(why) => self.refused.push(why),
+            Found::Refusal(user, cause, example) => self.refusals.add(user, cause, &example),
+            Found::Looked(number) => self.looked = self.looked.max(number),
         }
+        Ok(())
     }
 
-    /// Finds out which processes are alive.
-    fn check(&mut self) {
-        // Taken after the files were seen: a process that has a file and is not in it has ended.
-        let processes = self.users.iter().flat_map(|user| user.processes.values());
-        if processes.clone().any(|process| !process.is_dead() && process.is_elsewhere(&self.census)) {
-            self.census.take();
-        }
-        for user in self.users.iter_mut().filter(|user| !user.is_over()) {
-            user.check(&self.census, self.containers.is_deserted(user.container));
-        }
+    fn process(&mut self, id: PlaceId, process: crate::directory::ProcessId) -> Option<&mut Process> {
+        self.users.get_mut(&id)?.processes.get_mut(&process)
     }
 
-    /// Finds containers; only root may read their directories.
-    fn find_containers(&mut self) {
-        if !nix::unistd::geteuid().is_root() || self.base != Path::new(SHARED_MEMORY) {
+    /// Tells programs that somebody takes their records, and gives up the files of dead ones.
+    fn beat(&mut self) {
+        if self.beaten.is_some_and(|beaten| beaten.elapsed() < BEAT_INTERVAL) {
             return;
         }
-        self.census.update();
-        let session = self.session.as_ref().map(|session| (session.id, &session.settings));
-        let known = self.containers.all.len();
-        self.containers.scan(&self.base, &self.census, session);
-        for container in self.containers.all.iter().skip(known) {
-            if let Some(watch) = &self.watch {
-                // Without the watch their directories are found by the next poll.
-                let _ = watch.watch_base(&container.path());
-            }
-        }
-        // Only the reports of a container that is gone are retained, once all of its events have been taken.
-        let numbers: Vec<u64> = self.containers.all.iter().map(|container| container.number).collect();
-        for number in numbers {
-            if !self.containers.is_deserted(number) {
-                continue;
-            }
-            let users = || self.users.iter().filter(|user| user.container == number);
-            if users().all(|user| user.is_over() && !user.has_new_files()) {
-                let past: Vec<ProcessReport> = users().flat_map(User::reports).collect();
-                self.past_over += users().map(|user| user.over).sum::<u32>();
-                self.past.extend(past);
-                self.users.retain(|user| user.container != number);
-                self.containers.all.retain(|container| container.number != number);
+        self.beaten = Some(Instant::now());
+        let is_flight = self.session.as_ref().is_some_and(|session| session.settings.flight);
+        for user in self.users.values_mut() {
+            user.processes.values_mut().for_each(|process| process.beat(is_flight));
+            // A flight recorder keeps what the dead have written, for a while.
+            if !is_flight {
+                user.sweep(&self.look);
             }
         }
     }
 
-    fn find_users(&mut self) {
-        self.users.retain(|user| user.directory.is_current());
-        let own = UserDirectory::users(&self.base).into_iter();
-        let mut found: Vec<(u64, u32, Result<UserDirectory, Error>)> = own
-            .filter(|uid| !self.users.iter().any(|user| user.container == 0 && user.directory.uid == *uid))
-            .map(|uid| (0, uid, UserDirectory::open(&self.base, uid)))
-            .collect();
-        for container in &self.containers.all {
-            let uids =
-                UserDirectory::some_users(&container.path(), NAMES_MAX).into_iter().take(DIRECTORIES_MAX);
-            found.extend(uids.map(|uid| (container.number, uid, UserDirectory::open_in(container, uid))));
-        }
-        for (container, uid, directory) in found {
-            // A user of a container could make any number of directories there: one is used for each owner.
-            let owner = directory.as_ref().map_or(uid, |directory| directory.uid);
-            if self.users.iter().any(|user| user.container == container && user.directory.uid == owner) {
-                continue;
-            }
-            let added = directory.and_then(|directory| self.add_user(directory, container));
-            match added {
-                Ok(()) => self.busy.retain(|(busy, _)| *busy != uid),
-                Err(Error::Busy(pid)) if !self.busy.contains(&(uid, pid)) => self.busy.push((uid, pid)),
-                Err(error) if !self.refused.contains(&error.to_string()) && self.refused.len() < 100 => {
-                    self.refused.push(error.to_string());
-                }
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// Whether files were found that their programs have not finished yet.
-    #[must_use]
-    pub fn is_awaiting(&self) -> bool {
-        self.users.iter().any(|user| user.changed)
-    }
-
-    /// Sleeps until the time is over, a program makes a new file, or `other` (the same descriptor in each call) can be read. Returns
+    /// Sleeps until the time is over, something was found, or `other` (the same descriptor in each call) can be read. Returns
     /// whether one of the latter two happened.
     ///
     /// # Errors
     /// When the system refuses.
     pub fn wait(&mut self, time: Duration, other: BorrowedFd<'_>) -> io::Result<bool> {
-        self.watch.as_mut().map_or(Ok(false), |watch| watch.wait(time, other))
+        let came = self.sleep.wait(time, self.look.told(), other)?;
+        self.look.clear();
+        Ok(came)
     }
 
-    /// Sleeps without being woken.
-    pub fn sleep(&mut self, time: Duration) {
-        if let Some(watch) = &mut self.watch {
-            watch.sleep(time);
-        }
-    }
-
-    /// Takes the complete records of all rings, but leaves nearly empty rings for one of the next calls.
+    /// Takes the complete records of all rings, but leaves nearly empty rings for one of the next calls. Users take turns: one whose
+    /// rings take long goes on in the next call.
     ///
     /// # Errors
     /// When the sink refuses (a full disk).
     pub fn drain(&mut self, sink: &mut dyn Sink) -> io::Result<DrainSummary> {
         let mut drained = DrainSummary::default();
-        let look = Poll { stopping: false, now: Instant::now() };
-        for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
-            for process in user.processes.values_mut() {
-                process.drain(look, &user.directory, sink, &mut drained)?;
+        self.drain_all(false, sink, &mut drained)?;
+        Ok(drained)
+    }
+
+    fn drain_all(
+        &mut self,
+        stopping: bool,
+        sink: &mut dyn Sink,
+        drained: &mut DrainSummary,
+    ) -> io::Result<()> {
+        let own = nix::unistd::geteuid().as_raw();
+        let is_alone = self.users.values().filter(|user| user.served.is_some()).nth(1).is_none();
+        let ids: Vec<PlaceId> =
+            self.users.range(self.turn..).chain(self.users.range(..self.turn)).map(|(id, _)| *id).collect();
+        self.turn = ids.get(1).copied().unwrap_or_default();
+        for id in ids {
+            let Some(user) = self.users.get_mut(&id).filter(|user| user.served.is_some()) else { continue };
+            let now = Instant::now();
+            let until = match stopping {
+                // A recording of one's own programs ends when all is taken.
+                true => (user.account != own).then(|| now + LAST_DRAIN),
+                false => (!is_alone).then(|| now + DRAIN),
+            };
+            let is_complete = user.drain(Poll { stopping, now, until }, &self.look, sink, drained)?;
+            if !is_complete {
+                drained.fullest = drained.fullest.max(1.0);
+                if stopping {
+                    let path = user.directory.path.display().to_string();
+                    self.refusals.add(user.account, Cause::NotTaken, &path);
+                }
             }
         }
-        Ok(drained)
+        Ok(())
     }
 
     /// Disables all events and takes the remaining records.
@@ -361,53 +367,59 @@ impl Programs {
     /// # Errors
     /// When the sink refuses.
     pub fn stop(&mut self, sink: &mut dyn Sink) -> io::Result<u64> {
-        self.poll(sink)?;
         self.switch_off(sink)?;
         // Threads that are writing an event finish it.
         std::thread::sleep(Duration::from_millis(2));
         let mut drained = DrainSummary::default();
-        let look = Poll { stopping: true, now: Instant::now() };
-        self.check();
-        for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
-            for process in user.processes.values_mut() {
-                process.drain(look, &user.directory, sink, &mut drained)?;
-            }
-            // Files of dead processes whose records were all taken are removed; those of live ones stay for the next collector.
-            user.check(&self.census, self.containers.is_deserted(user.container));
-        }
+        self.drain_all(true, sink, &mut drained)?;
+        // Files of dead processes whose records were all taken are removed; those of live ones stay for the next collector.
+        self.users.values_mut().for_each(|user| user.sweep(&self.look));
+        let number = self.look.look(Until::AllSeen);
+        self.await_look(number, Instant::now() + LAST_LOOK, false, sink)?;
         Ok(drained.bytes)
     }
 
-    /// Disables all events of this session.
+    /// Disables all events of this session. Programs that have started are found before, and rings are emptied meanwhile.
     fn switch_off(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
+        let until = Instant::now() + LAST_LOOK;
+        let number = self.look.look(Until::AllSeen);
+        let mut result = self.await_look(number, until, true, sink);
         // First the sessions, so that a program that starts now enables nothing; then the programs that have enabled events.
         self.session = None;
-        self.containers.withdraw();
-        self.users.iter_mut().for_each(|user| user.changed = user.served.is_some());
-        for user in &mut self.users {
-            if let Some(served) = &user.served {
-                served.withdraw();
+        self.for_all = None;
+        self.users.values().filter_map(|user| user.served.as_ref()).for_each(ServedDirectory::withdraw);
+        self.look.withdraw();
+        let number = self.look.look(Until::AllSeen);
+        if result.is_ok() {
+            result = self.await_look(number, until, true, sink);
+        }
+        for user in self.users.values_mut().filter(|user| user.served.is_some()) {
+            user.processes.values_mut().for_each(Process::disable);
+        }
+        if !result? {
+            for user in self.look.unseen() {
+                self.refusals.add(user, Cause::NotLookedAt, "");
             }
         }
-        let mut result = Ok(());
-        for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
-            let found = user.find_all(&self.census, sink, &mut self.rings, &mut self.shelf);
-            user.processes.values_mut().for_each(Process::disable);
-            result = result.and(found);
-        }
-        result
+        Ok(())
+    }
+
+    /// What was left out of users, and why.
+    #[must_use]
+    pub fn refusals(&self) -> Vec<Refusal> {
+        self.refusals.list()
     }
 
     /// Users whose programs are recorded by another process, and that process; when only watching.
     #[must_use]
     pub fn recorded_by(&self) -> Vec<(u32, u32)> {
-        self.users.iter().filter_map(|user| Some((user.directory.uid, user.other?))).collect()
+        self.users.values().filter_map(|user| Some((user.directory.uid, user.other?))).collect()
     }
 
     /// A report of each program so far.
     #[must_use]
     pub fn reports(&self) -> Vec<ProcessReport> {
-        self.past.iter().cloned().chain(self.users.iter().flat_map(User::reports)).collect()
+        self.past.iter().cloned().chain(self.users.values().flat_map(User::reports)).collect()
     }
 
     /// The number of rings ever found.
@@ -419,32 +431,40 @@ impl Programs {
     /// The number of processes ever found.
     #[must_use]
     pub fn count(&self) -> u32 {
-        let here: u32 = self.users.iter().map(|user| exact::count(user.processes.len()) + user.over).sum();
+        let here: u32 = self.users.values().map(|user| exact::count(user.processes.len()) + user.over).sum();
         here + exact::count(self.past.len()) + self.past_over
     }
 
     /// Events lost so far because a ring was full or missing.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        let processes = self.users.iter().flat_map(|user| user.processes.values());
+        let processes = self.users.values().flat_map(|user| user.processes.values());
         let past = self.past.iter().map(ProcessReport::lost);
         processes.map(Process::lost).chain(past).fold(0, u64::saturating_add)
     }
 
-    /// The newest records of all rings; for flight recorders.
-    #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
+    /// The newest records of all rings; for flight recorders. Each user's have a limit.
+    pub fn snapshot(&mut self) -> Snapshot {
         let mut snapshot = Snapshot::default();
-        let served = self.users.iter().filter(|user| user.served.is_some());
-        served.flat_map(|user| user.processes.values()).for_each(|process| process.snapshot(&mut snapshot));
+        let mut space: BTreeMap<u32, u64> = BTreeMap::new();
+        for user in self.users.values().filter(|user| user.served.is_some()) {
+            let space = space.entry(user.account).or_insert(SNAPSHOT_BYTES_MAX);
+            let mut is_complete = true;
+            for process in user.processes.values() {
+                is_complete &= process.snapshot(&mut snapshot, space);
+            }
+            if !is_complete {
+                self.refusals.add(user.account, Cause::NotTaken, &user.directory.path.display().to_string());
+            }
+        }
+        snapshot.refusals = self.refusals.list();
         snapshot
     }
 
     /// For flight recorders: drops threads and processes that ended longer ago than any snapshot reaches back.
     pub fn forget_ended(&mut self, before: Duration) {
-        for user in self.users.iter_mut().filter(|user| user.served.is_some()) {
-            let directory = &user.directory;
-            user.processes.retain(|_, process| process.forget_ended(directory, before));
+        for user in self.users.values_mut().filter(|user| user.served.is_some()) {
+            user.forget_ended(&self.look, before);
         }
     }
 }
@@ -463,8 +483,10 @@ impl Drop for Programs {
 pub struct Snapshot {
     /// The providers that describe the events.
     pub providers: Vec<ProviderInfo>,
-    /// The rings: their descriptions, the position of their first byte, and their bytes.
-    pub rings: Vec<(RingInfo, u64, Vec<u8>)>,
+    /// The rings: their descriptions, and what they held.
+    pub rings: Vec<(RingInfo, Pieces)>,
+    /// What was left out of users, and why.
+    pub refusals: Vec<Refusal>,
     /// Events that no ring could take since the recording began.
     pub lost_outside: u64,
 }

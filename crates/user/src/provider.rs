@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A provider's file: its descriptions are copied and checked once; the words that enable its events are written.
 
+use crate::budget::{Account, Cause, Charge};
 use crate::description::Descriptions;
-use crate::directory::{FileKind, FileName, UserDirectory};
+use crate::directory::{FileKind, FileName, OpenFile};
+use crate::look::Offsets;
 use crate::memory::Mapping;
 use crate::patterns::RequestedEvents;
 use crate::shelf::{Owner, Shelf};
 use rtscope_abi::program as abi;
+use rtscope_event::exact::low_half;
 use serde::{Deserialize, Serialize};
 use std::mem::offset_of;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -49,23 +53,30 @@ impl ProviderInfo {
     }
 }
 
-/// Why a provider cannot be used.
+/// Why a file cannot be used.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct Refused {
+    pub(crate) cause: Cause,
     pub(crate) why: String,
     /// The name of its process, as far as it is known.
     pub(crate) comm: String,
 }
 
-impl From<String> for Refusal {
-    fn from(why: String) -> Refusal {
-        Refusal { why, comm: String::new() }
+impl From<Cause> for Refused {
+    fn from(cause: Cause) -> Refused {
+        Refused { cause, ..Refused::from(cause.text()) }
     }
 }
 
-impl From<&str> for Refusal {
-    fn from(why: &str) -> Refusal {
-        Refusal::from(why.to_string())
+impl From<String> for Refused {
+    fn from(why: String) -> Refused {
+        Refused { cause: Cause::Invalid, why, comm: String::new() }
+    }
+}
+
+impl From<&str> for Refused {
+    fn from(why: &str) -> Refused {
+        Refused::from(why.to_string())
     }
 }
 
@@ -79,9 +90,12 @@ pub(crate) struct Provider {
     pub(crate) pid_namespace: u64,
     /// Its seccomp mode when it started.
     pub(crate) seccomp: u32,
+    /// Of include/rtscope.
+    pub(crate) version: u32,
+    /// What it says of its time namespace: the inode number (0: it does not know), and its offsets.
+    pub(crate) time_namespace: (u64, Offsets),
     enabled_offset: usize,
-    /// The session that has enabled its events.
-    enabled_by: std::cell::Cell<u64>,
+    charge: Charge,
 }
 
 /// Counters of a process.
@@ -95,24 +109,36 @@ pub struct ProcessCounters {
     pub lost_too_large: u64,
     /// Events of children that have no files of their own.
     pub lost_in_child: u64,
+    /// Events of threads that were to have no ring, because nobody had emptied any for a while.
+    #[serde(default)]
+    pub lost_nobody: u64,
+    /// Events of libraries and children whose file could not be made.
+    #[serde(default)]
+    pub lost_no_file: u64,
     /// Rings made.
     pub rings_made: u64,
     /// Rings that could not be made.
     pub rings_refused: u64,
     /// Why the last one could not be made.
     pub refused_errno: u32,
+    /// Libraries that have no file, and so no events.
+    #[serde(default)]
+    pub objects_refused: u32,
+    /// Why the last one has none.
+    #[serde(default)]
+    pub object_errno: u32,
 }
 
 impl Provider {
     /// Reads a provider. `Ok(None)`: it is not complete yet. `Err`: what is wrong with it.
     pub(crate) fn open(
-        directory: &UserDirectory,
+        opened: &OpenFile,
         name: FileName,
-        shelf: &mut Shelf,
-        owner: Owner,
-    ) -> Result<Option<Provider>, Refusal> {
+        uid: u32,
+        (account, shelf, owner): (&Arc<Account>, &mut Shelf, Owner),
+    ) -> Result<Option<Provider>, Refused> {
         let FileKind::Provider(number) = name.kind else { return Err("it is not a provider".into()) };
-        let (file, bytes) = directory.open_file(name).map_err(|error| error.to_string())?;
+        let bytes = opened.bytes;
         let header = u64::from(abi::RTU_PROVIDER_BYTES_1);
         if bytes < header {
             // The program makes the file before it fills it.
@@ -122,21 +148,33 @@ impl Provider {
             return Err("its descriptions are too large".into());
         }
         let length = usize::try_from(bytes).map_err(|error| error.to_string())?;
-        let mapping = Mapping::new(&file, length).map_err(|error| error.to_string())?;
+        let charge = account.charge(bytes, bytes)?;
+        let mapping = Mapping::new(&opened.file, length).map_err(|error| error.to_string())?;
         // ORDER: acquire; pairs with the program's store of `ready`: the descriptions are there.
         if mapping.half(offset_of!(abi::rtu_provider, ready)).load(Ordering::Acquire) == 0 {
             return Ok(None);
         }
         let mut copy = vec![0; length];
-        mapping.copy(0, &mut copy);
+        // Read, not copied from the mapping: that would fill holes.
+        opened.file.read_exact_at(&mut copy, 0).map_err(|_| Refused::from("its file was truncated"))?;
         let comm = text_at(&copy, offset_of!(abi::rtu_provider, comm), 16);
-        let info = read(&copy, name, number, directory.uid, &shelf.wanted)
-            .and_then(|info| shelf.keep(owner, info).map_err(str::to_string))
-            .map_err(|why| Refusal { why, comm })?;
+        let info = match read(&copy, name, number, uid, &shelf.wanted) {
+            Ok(info) => info,
+            Err(why) => return Err(Refused { cause: Cause::Invalid, why, comm }),
+        };
+        let too_large = |why: &str| Refused { cause: Cause::TooMuchText, why: why.to_string(), comm };
+        let info = shelf.keep(owner, info).map_err(too_large)?;
         let half = |offset: usize| u32_at(&copy, offset);
         let enabled_offset = half(offset_of!(abi::rtu_provider, enabled_offset)) as usize;
         let pid_namespace = u64_at(&copy, offset_of!(abi::rtu_provider, pid_namespace));
         let seccomp = half(offset_of!(abi::rtu_provider, seccomp));
+        let version = half(offset_of!(abi::rtu_provider, abi_version));
+        let of_version_2 = |offset: usize| if version >= 2 { u64_at(&copy, offset) } else { 0 };
+        let time_namespace = of_version_2(offset_of!(abi::rtu_provider, time_namespace));
+        let offsets = Offsets {
+            monotonic_ns: of_version_2(offset_of!(abi::rtu_provider, monotonic_offset_ns)).cast_signed(),
+            boottime_ns: of_version_2(offset_of!(abi::rtu_provider, boottime_offset_ns)).cast_signed(),
+        };
         if mapping.is_cut() {
             return Err("its file was truncated".into());
         }
@@ -146,8 +184,10 @@ impl Provider {
             info,
             pid_namespace,
             seccomp,
+            version,
+            time_namespace: (time_namespace, offsets),
             enabled_offset,
-            enabled_by: Default::default(),
+            charge,
         }))
     }
 
@@ -156,18 +196,18 @@ impl Provider {
     }
 
     /// Enables the events that a session requests (`None`: no event).
-    pub(crate) fn enable(&self, session: u64, wanted: Option<&RequestedEvents>) {
-        self.enabled_by.set(session);
+    pub(crate) fn enable(&self, wanted: Option<(u64, &RequestedEvents)>) {
         let mut kept = self.info.descriptions.events.iter().peekable();
         for index in 0..self.events() {
             // One that was not kept matches nothing, but an earlier collector may have enabled it.
             let event = kept.next_if(|event| event.index == index);
             let on =
-                event.zip(wanted).is_some_and(|(event, wanted)| wanted.matches(&event.name, event.level));
+                event.zip(wanted).filter(|(event, (_, wanted))| wanted.matches(&event.name, event.level));
+            let word = on.map_or(0, |(_, (session, _))| enabled_word(session));
             let place = self.enabled_offset + index as usize * 4;
             // ORDER: release; pairs with the acquire fence in rtscope__reserve_slowly(): a thread that finds its event enabled also
             // finds what set_session() wrote before.
-            self.mapping.half(place).store(u32::from(on), Ordering::Release);
+            self.mapping.half(place).store(word, Ordering::Release);
         }
     }
 
@@ -195,9 +235,9 @@ impl Provider {
         place.store(place.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Whether it has not been told of this session yet.
-    pub(crate) fn needs(&self, session: u64) -> bool {
-        self.enabled_by.get() != session
+    /// Unmaps it: what remains is the description, which its user's account still has.
+    pub(crate) fn into_description(self) -> (ProviderInfo, Charge) {
+        (self.info, self.charge)
     }
 
     /// Reads the flags, `enum rtu_flag`.
@@ -225,13 +265,22 @@ impl Provider {
 
     /// Losses that are in earlier recordings already, by cause.
     pub(crate) fn reported(&self) -> ProcessCounters {
-        let mut told = ProcessCounters::default();
         // ORDER: relaxed; written by an earlier collector.
         let word = |cause: u32| self.mapping.word(reported_at(cause)).load(Ordering::Relaxed);
-        told.lost_no_ring = word(abi::RTU_LOST_NO_RING);
-        told.lost_in_setup = word(abi::RTU_LOST_IN_SETUP);
-        told.lost_too_large = word(abi::RTU_LOST_TOO_LARGE);
-        told.lost_in_child = word(abi::RTU_LOST_IN_CHILD);
+        let mut told = ProcessCounters {
+            lost_no_ring: word(abi::RTU_LOST_NO_RING),
+            lost_in_setup: word(abi::RTU_LOST_IN_SETUP),
+            lost_too_large: word(abi::RTU_LOST_TOO_LARGE),
+            lost_in_child: word(abi::RTU_LOST_IN_CHILD),
+            ..ProcessCounters::default()
+        };
+        if self.version >= 2 {
+            told.lost_nobody = word(abi::RTU_LOST_NOBODY);
+            told.lost_no_file = word(abi::RTU_LOST_NO_FILE);
+            // ORDER: as above.
+            told.objects_refused =
+                self.mapping.half(offset_of!(abi::rtu_provider, refused_told)).load(Ordering::Relaxed);
+        }
         told
     }
 
@@ -242,36 +291,64 @@ impl Provider {
             (abi::RTU_LOST_IN_SETUP, counters.lost_in_setup),
             (abi::RTU_LOST_TOO_LARGE, counters.lost_too_large),
             (abi::RTU_LOST_IN_CHILD, counters.lost_in_child),
+            (abi::RTU_LOST_NOBODY, counters.lost_nobody),
+            (abi::RTU_LOST_NO_FILE, counters.lost_no_file),
         ];
-        for (cause, count) in all {
+        let causes = if self.version >= 2 { all.len() } else { abi::RTU_LOST_CAUSES as usize };
+        for (cause, count) in &all[..causes] {
             // ORDER: relaxed; as above.
-            self.mapping.word(reported_at(cause)).store(count, Ordering::Relaxed);
+            self.mapping.word(reported_at(*cause)).store(*count, Ordering::Relaxed);
+        }
+        if self.version >= 2 {
+            let told = self.mapping.half(offset_of!(abi::rtu_provider, refused_told));
+            // ORDER: relaxed; as above.
+            told.store(counters.objects_refused, Ordering::Relaxed);
         }
     }
 
     /// Losses of the process outside its rings.
     pub(crate) fn counters(&self) -> ProcessCounters {
-        let lost = offset_of!(abi::rtu_provider, lost);
         // ORDER: relaxed; numbers that only grow.
         let word = |offset: usize| self.mapping.word(offset).load(Ordering::Relaxed);
-        ProcessCounters {
-            lost_no_ring: word(lost + abi::RTU_LOST_NO_RING as usize * 8),
-            lost_in_setup: word(lost + abi::RTU_LOST_IN_SETUP as usize * 8),
-            lost_too_large: word(lost + abi::RTU_LOST_TOO_LARGE as usize * 8),
-            lost_in_child: word(lost + abi::RTU_LOST_IN_CHILD as usize * 8),
+        let half = |offset: usize| self.mapping.half(offset).load(Ordering::Relaxed);
+        let lost = |cause: u32| word(lost_at(cause));
+        let mut counters = ProcessCounters {
+            lost_no_ring: lost(abi::RTU_LOST_NO_RING),
+            lost_in_setup: lost(abi::RTU_LOST_IN_SETUP),
+            lost_too_large: lost(abi::RTU_LOST_TOO_LARGE),
+            lost_in_child: lost(abi::RTU_LOST_IN_CHILD),
             rings_made: word(offset_of!(abi::rtu_provider, rings_made)),
             rings_refused: word(offset_of!(abi::rtu_provider, rings_refused)),
-            // ORDER: as above.
-            refused_errno: self
-                .mapping
-                .half(offset_of!(abi::rtu_provider, refused_errno))
-                .load(Ordering::Relaxed),
+            refused_errno: half(offset_of!(abi::rtu_provider, refused_errno)),
+            ..ProcessCounters::default()
+        };
+        if self.version >= 2 {
+            counters.lost_nobody = lost(abi::RTU_LOST_NOBODY);
+            counters.lost_no_file = lost(abi::RTU_LOST_NO_FILE);
+            counters.objects_refused = half(offset_of!(abi::rtu_provider, objects_refused));
+            counters.object_errno = half(offset_of!(abi::rtu_provider, object_errno));
         }
+        counters
+    }
+}
+
+/// RTU_ENABLED(session).
+pub(crate) fn enabled_word(session: u64) -> u32 {
+    low_half(session >> 16) | 1
+}
+
+fn lost_at(cause: u32) -> usize {
+    match cause.checked_sub(abi::RTU_LOST_CAUSES) {
+        Some(more) => offset_of!(abi::rtu_provider, more_lost) + more as usize * 8,
+        None => offset_of!(abi::rtu_provider, lost) + cause as usize * 8,
     }
 }
 
 fn reported_at(cause: u32) -> usize {
-    offset_of!(abi::rtu_provider, lost_told) + cause as usize * 8
+    match cause.checked_sub(abi::RTU_LOST_CAUSES) {
+        Some(more) => offset_of!(abi::rtu_provider, more_told) + more as usize * 8,
+        None => offset_of!(abi::rtu_provider, lost_told) + cause as usize * 8,
+    }
 }
 
 pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {

@@ -4,9 +4,10 @@
 //! Nothing is decoded here: the walk only finds how far records are complete. A lying program may have changed them
 //! between the walk and the copy, so they are checked again when they are decoded.
 
-use crate::directory::{FileKind, FileName, UserDirectory};
+use crate::budget::{Account, Cause, Charge, TAKE_BYTES};
+use crate::directory::{FileKind, FileName, OpenFile};
 use crate::memory::{Mapping, acquire_fence};
-use crate::provider::{text_at, u32_at, u64_at};
+use crate::provider::{Refused, text_at, u32_at, u64_at};
 use crate::records::{Header, Layout, Sync};
 use crate::walk::{Chunk, Records};
 use rtscope_abi::program as abi;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::io;
 use std::mem::offset_of;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -55,6 +57,10 @@ pub struct RingInfo {
     pub sync: Option<Sync>,
     /// How many of its losses are in earlier recordings already.
     pub lost_before: u64,
+    /// What the program's CLOCK_MONOTONIC shows more than the collector's: it is in another time namespace. 0 for counters, which
+    /// have no namespaces.
+    #[serde(default)]
+    pub clock_offset_ns: i64,
 }
 
 /// Where an earlier collector stopped, by the header: its position, and the time and CPU there. A program can change them, so they
@@ -90,21 +96,31 @@ pub(crate) struct Ring {
     pub(crate) unfinished: u64,
     /// When the end of its thread was first seen.
     ended: Cell<Option<Instant>>,
+    _charge: Charge,
 }
+
+/// What a ring of a flight recorder held: the positions of first bytes, and whole records from there on.
+pub type Pieces = Vec<(u64, Vec<u8>)>;
 
 impl Ring {
     /// Reads a ring's header. `Ok(None)`: it is not complete yet. `Err`: what is wrong with it.
-    pub(crate) fn open(directory: &UserDirectory, name: FileName) -> Result<Option<Ring>, String> {
-        let FileKind::Ring(tid, number) = name.kind else { return Err("it is not a ring".to_string()) };
-        let (file, bytes) = directory.open_file(name).map_err(|error| error.to_string())?;
+    pub(crate) fn open(
+        opened: &OpenFile,
+        name: FileName,
+        uid: u32,
+        account: &Arc<Account>,
+    ) -> Result<Option<Ring>, Refused> {
+        let FileKind::Ring(tid, number) = name.kind else { return Err("it is not a ring".into()) };
+        let bytes = opened.bytes;
         let least = u64::from(abi::RTU_RING_OFFSET + abi::RTU_RING_BYTES_MIN);
         if bytes < least {
             return Ok(None);
         }
         if bytes > u64::from(abi::RTU_RING_OFFSET) + u64::from(abi::RTU_RING_BYTES_MAX) {
-            return Err("it is too large".to_string());
+            return Err("it is too large".into());
         }
-        let mapping = Mapping::new(&file, index(bytes)).map_err(|error| error.to_string())?;
+        let charge = account.charge(bytes, 0)?;
+        let mapping = Mapping::new(&opened.file, index(bytes)).map_err(|error| error.to_string())?;
         // ORDER: acquire; pairs with the program's release of `ready`.
         if mapping.half(offset_of!(abi::rtu_ring, ready)).load(Ordering::Acquire) == 0 {
             return Ok(None);
@@ -116,7 +132,7 @@ impl Ring {
         if word(offset_of!(abi::rtu_ring, magic)) != abi::RTU_RING_MAGIC
             || !(1..=abi::RTU_ABI_VERSION).contains(&half(offset_of!(abi::rtu_ring, abi_version)))
         {
-            return Err("it does not begin as a ring does, or is of another version".to_string());
+            return Err("it does not begin as a ring does, or is of another version".into());
         }
         let ring_bytes = u64::from(half(offset_of!(abi::rtu_ring, ring_bytes)));
         let sub_buffers = u64::from(half(offset_of!(abi::rtu_ring, sub_buffers)));
@@ -133,13 +149,17 @@ impl Ring {
             || !crate::clock::is_known(clock)
             || word(offset_of!(abi::rtu_ring, tail)) % 8 != 0
         {
-            return Err("what it says of itself cannot be".to_string());
+            return Err("what it says of itself cannot be".into());
+        }
+        // A program has memory behind every byte before it says that it is ready. Reading a hole would fill it.
+        if opened.hole_bytes > 0 {
+            return Err(Cause::Holes.into());
         }
         let (tail, sync) = left(&mapping, &copy, layout);
         let info = RingInfo {
             pid: process.0,
             birth_ns: process.1,
-            uid: directory.uid,
+            uid,
             tid,
             number,
             comm: text_at(&copy, offset_of!(abi::rtu_ring, comm), 16),
@@ -147,6 +167,7 @@ impl Ring {
             layout,
             sync,
             lost_before: word(offset_of!(abi::rtu_ring, lost_told)),
+            clock_offset_ns: 0,
         };
         Ok(Some(Ring {
             mapping,
@@ -160,6 +181,7 @@ impl Ring {
             waiting: None,
             unfinished: 0,
             ended: Default::default(),
+            _charge: charge,
         }))
     }
 
@@ -178,6 +200,7 @@ impl Ring {
             layout,
             sync: None,
             lost_before: 0,
+            clock_offset_ns: 0,
         };
         Ring {
             mapping: Mapping::new(file, index(bytes)).expect("it can be mapped"),
@@ -191,6 +214,7 @@ impl Ring {
             waiting: None,
             unfinished: 0,
             ended: Default::default(),
+            _charge: Arc::new(Account::default()).charge(bytes, 0).expect("it is small"),
         }
     }
 
@@ -263,7 +287,8 @@ impl Ring {
         }
         let begin = self.tail;
         let mut is_retried = false;
-        while self.tail < head {
+        // The rest waits for the other rings.
+        while self.tail < head && self.tail - begin < TAKE_BYTES {
             let layout = self.info.layout;
             let mut records = Records::new(&self.mapping, layout, (self.tail, head), self.sync, is_final);
             walk(&mut records)?;
@@ -368,63 +393,63 @@ impl Ring {
         self.mapping.word(offset_of!(abi::rtu_ring, lost_told)).store(lost, Ordering::Relaxed);
     }
 
-    /// Where the complete records of each sub-buffer between two positions end. The first may be overwritten at any time.
-    fn complete_ends(&self, from: u64, head: u64) -> Vec<u64> {
-        let layout = self.info.layout;
-        let complete_end = |begin: u64| {
-            let stop = layout.sub_end(begin).min(head);
-            let mut at = begin;
-            while at < stop {
-                let place = u64::from(abi::RTU_RING_OFFSET) + (at & (layout.ring_bytes - 1));
-                // ORDER: acquire; as in Records::header(). What is copied afterwards has the payload.
-                let word = self.mapping.word(index(place)).load(Ordering::Acquire);
-                match layout.header(at, word) {
-                    Header::Complete { end, .. } if end <= stop => at = end,
-                    _ => break,
-                }
-            }
-            at
-        };
-        (from..head).step_by(index(layout.sub_bytes)).map(complete_end).collect()
-    }
-
-    /// The newest complete records of a ring that is being overwritten, from the beginning of a sub-buffer on; for flight recorders.
-    /// Records overwritten during the copy are left out.
-    pub(crate) fn snapshot(&self) -> (u64, Vec<u8>) {
+    /// The newest complete records of a ring that is being overwritten, from the beginning of a sub-buffer on, at most `bytes_max`
+    /// bytes; for flight recorders. Records overwritten during the copy are left out, and so is what lies behind padding: of a liar
+    /// it may be any number of bytes without memory. False: there was not enough space for all.
+    pub(crate) fn snapshot(&self, bytes_max: u64) -> (Pieces, bool) {
         let layout = self.info.layout;
         let head = self.word(offset_of!(abi::rtu_ring, head));
         let up = |position: u64| {
             if position % layout.sub_bytes == 0 { position } else { layout.sub_end(position) }
         };
-        let from = up(head.saturating_sub(layout.ring_bytes));
-        let ends = self.complete_ends(from, head);
-        let chunk = Chunk {
-            mapping: &self.mapping,
-            layout,
-            position: from,
-            bytes: head.saturating_sub(from),
-            events: 0,
-        };
-        let copy = chunk.copy();
+        let oldest = up(head.saturating_sub(layout.ring_bytes));
+        let from = oldest.max(up(head.saturating_sub(bytes_max)));
+        let mut pieces = Pieces::new();
+        let mut at = from;
+        while at < head && !self.mapping.is_cut() {
+            let stop = layout.sub_end(at).min(head);
+            self.copy_sub_buffer(at, stop, &mut pieces);
+            at = stop;
+        }
         // ORDER: acquire; pairs with the fence in rtscope__step(): if the copy has a byte of a sub-buffer's next lap, the head below has
         // come as far. Without it the head could be read before the copy.
         acquire_fence();
         // The writer may be anywhere in its current sub-buffer. ORDER: relaxed; the fence is before it.
         let later = self.mapping.word(offset_of!(abi::rtu_ring, head)).load(Ordering::Relaxed);
         let safe = up(layout.sub_end(later).saturating_sub(layout.ring_bytes).max(from));
-        // As far as each sub-buffer was complete before it was copied.
-        let mut end = safe;
-        for (begin, complete) in (from..head).step_by(index(layout.sub_bytes)).zip(ends) {
-            if begin >= safe {
-                end = complete;
-                if complete < layout.sub_end(begin).min(head) {
-                    break;
+        pieces.retain(|(position, _)| *position >= safe);
+        (pieces, from == oldest)
+    }
+
+    /// Copies complete records up to `stop`, which is in the same sub-buffer. One that is not complete is stepped over.
+    fn copy_sub_buffer(&self, begin: u64, stop: u64, pieces: &mut Pieces) {
+        let layout = self.info.layout;
+        let (mut from, mut at) = (begin, begin);
+        let copy = |from: u64, to: u64, pieces: &mut Pieces| {
+            if from < to {
+                let chunk =
+                    Chunk { mapping: &self.mapping, layout, position: from, bytes: to - from, events: 0 };
+                let mut bytes = chunk.copy();
+                // The words may have changed since they were read.
+                bytes.truncate(layout.complete_bytes(from, &bytes));
+                pieces.push((from, bytes));
+            }
+        };
+        while at < stop {
+            let place = u64::from(abi::RTU_RING_OFFSET) + (at & (layout.ring_bytes - 1));
+            // ORDER: acquire; as in Records::header(). What is copied afterwards has the payload.
+            let word = self.mapping.word(index(place)).load(Ordering::Acquire);
+            match layout.header(at, word) {
+                Header::Complete { id, end, .. } if id != abi::RTU_ID_PADDING && end <= stop => at = end,
+                // Not the sync record, which gives the others their time.
+                Header::Open { end } if end <= stop && at > begin => {
+                    copy(from, at, pieces);
+                    (from, at) = (end, end);
                 }
+                // Padding, or no record: the next sub-buffer can be read without the rest.
+                _ => break,
             }
         }
-        let skip = usize::try_from(safe - from).unwrap_or(usize::MAX).min(copy.len());
-        let rest = &copy[skip..];
-        let complete = layout.complete_bytes(safe, rest).min(index(end - safe));
-        (safe, rest[..complete].to_vec())
+        copy(from, at.min(stop), pieces);
     }
 }

@@ -6,16 +6,19 @@
 
 use crate::Error;
 use crate::directory::UserDirectory;
+use crate::mounts::{descriptor_path, status_below};
 use crate::patterns::RequestedEvents;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, setfsgid, setfsuid, unlinkat};
 use rtscope_abi::program as abi;
 use rtscope_event::exact;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// How programs are to record.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +44,7 @@ impl Settings {
 /// A directory that this process serves.
 #[derive(Debug)]
 pub(crate) struct ServedDirectory {
-    session: PathBuf,
+    directory: Arc<UserDirectory>,
     /// Holds the lock.
     _file: File,
     /// Holds the lock of the session file, by which programs in containers know that this process is alive.
@@ -51,7 +54,7 @@ pub(crate) struct ServedDirectory {
 impl ServedDirectory {
     /// Takes the right, and writes the session for programs that start.
     pub(crate) fn new(
-        directory: &UserDirectory,
+        directory: &Arc<UserDirectory>,
         id: u64,
         settings: &Settings,
     ) -> Result<ServedDirectory, Error> {
@@ -91,13 +94,14 @@ impl ServedDirectory {
             settings,
             Readers { mode: 0o600, uid: directory.uid, are_elsewhere: directory.is_containers() },
         )?;
-        Ok(ServedDirectory { session, _file: file, _session_file: session_file })
+        Ok(ServedDirectory { directory: Arc::clone(directory), _file: file, _session_file: session_file })
     }
 
     /// Removes the session; the right stays.
     pub(crate) fn withdraw(&self) {
         // Programs that find a session without its collector ignore it.
-        let _ = fs::remove_file(&self.session);
+        self.directory.remove_session();
+        self.directory.set_look(0);
     }
 
     /// The process that serves this directory now, and where it saves.
@@ -149,33 +153,42 @@ impl Drop for ServedDirectory {
 /// The session for programs of users without a directory; only root can write it.
 #[derive(Debug)]
 pub(crate) struct SharedSession {
-    path: PathBuf,
+    /// Where it is. Not its path by a number of a descriptor, which may be another directory's later.
+    dir: OwnedFd,
     /// Holds the lock, as in [`ServedDirectory`].
     _file: File,
 }
 
 impl SharedSession {
-    /// `are_elsewhere`: the programs are in a container.
+    /// `shown`: the path of the directory, for messages. `are_elsewhere`: the programs are in a container.
     pub(crate) fn new(
-        base: &Path,
+        dir: &impl AsFd,
+        shown: &Path,
         id: u64,
         settings: &Settings,
         are_elsewhere: bool,
     ) -> Result<SharedSession, Error> {
-        let path = base.join("rtscope-session");
-        // Another user's file is replaced; anybody may write here, so there can be one. Only a directory cannot be replaced.
-        if fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir()) {
-            return Err(Error::NotOurs(path.display().to_string()));
+        const NAME: &str = SharedSession::NAME;
+        let path = descriptor_path(dir).join(NAME);
+        // Another user's file is replaced; anybody may write here, so there can be one. Only a directory cannot be replaced, and whatever
+        // is mounted there is not asked.
+        match status_below(dir, NAME) {
+            Err(Errno::ENOENT) => {}
+            Ok(found) if found.st_mode & libc::S_IFMT != libc::S_IFDIR => {}
+            _ => return Err(Error::NotOurs(shown.join(NAME).display().to_string())),
         }
+        let dir = dir.as_fd().try_clone_to_owned().map_err(Error::io("open", shown))?;
         let file = write_session(&path, id, settings, Readers { mode: 0o644, uid: 0, are_elsewhere })?;
-        Ok(SharedSession { path, _file: file })
+        Ok(SharedSession { dir, _file: file })
     }
+
+    const NAME: &str = "rtscope-session";
 }
 
 impl Drop for SharedSession {
     fn drop(&mut self) {
         // As in ServedDirectory.
-        let _ = fs::remove_file(&self.path);
+        let _ = unlinkat(&self.dir, SharedSession::NAME, UnlinkatFlags::NoRemoveDir);
     }
 }
 

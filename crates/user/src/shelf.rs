@@ -14,7 +14,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Weak};
 
-/// Of one user's programs. Those in containers together are one user, since anybody could make many.
+/// Of one user's programs, also in containers that the user made.
 const OWNER_BYTES_MAX: usize = 8 << 20;
 /// Of all users. A trace may have all classes twice (for two layouts of event headers), so its metadata stays below 32 MiB: half of what
 /// our own reader takes. babeltrace2 needs 2.4 GB for that.
@@ -23,12 +23,9 @@ const BYTES_MAX: usize = 16 << 20;
 const OWNERS_SHARE: &str = "this user's programs describe more than 8 MiB of requested events, and a trace has to describe all of them; request fewer events (-u PROVIDER:EVENT)";
 const SHARE_OF_ALL: &str = "all programs together describe more than 16 MiB of requested events, and a trace has to describe all of them; request fewer events (-u PROVIDER:EVENT)";
 
-/// Whose share it is.
+/// Whose share it is: the user who is charged (`budget`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Owner {
-    User(u32),
-    Containers,
-}
+pub(crate) struct Owner(pub(crate) u32);
 
 #[derive(Debug)]
 struct Kept {
@@ -126,9 +123,9 @@ mod tests {
     #[test]
     fn programs_with_the_same_descriptions_share_them() {
         let mut shelf = Shelf::default();
-        let first = shelf.keep(Owner::User(1), provider("same", 5000)).expect("it has room");
+        let first = shelf.keep(Owner(1), provider("same", 5000)).expect("it has room");
         for _ in 0..1000 {
-            let next = shelf.keep(Owner::User(1), provider("same", 5000)).expect("it is known");
+            let next = shelf.keep(Owner(1), provider("same", 5000)).expect("it is known");
             assert!(Arc::ptr_eq(&first.descriptions, &next.descriptions));
         }
     }
@@ -138,24 +135,23 @@ mod tests {
         let mut shelf = Shelf::default();
         let mut held = Vec::new();
         let refused = loop {
-            match shelf.keep(Owner::User(1), provider(&format!("p{}_", held.len()), 5000)) {
+            match shelf.keep(Owner(1), provider(&format!("p{}_", held.len()), 5000)) {
                 Ok(kept) => held.push(kept),
                 Err(why) => break why,
             }
         };
         assert_eq!((refused, held.len()), (OWNERS_SHARE, 4));
-        assert!(shelf.keep(Owner::User(2), provider("other", 5000)).is_ok());
-        assert!(shelf.keep(Owner::Containers, provider("other", 5000)).is_ok());
+        assert!(shelf.keep(Owner(2), provider("other", 5000)).is_ok());
+        assert!(shelf.keep(Owner(3), provider("other", 5000)).is_ok());
         // What is held no more does not count.
         held.pop();
-        assert!(shelf.keep(Owner::User(1), provider("new", 5000)).is_ok());
+        assert!(shelf.keep(Owner(1), provider("new", 5000)).is_ok());
     }
 
     #[test]
     fn all_together_stay_below_what_readers_take() {
         let mut shelf = Shelf::default();
-        let all: Vec<_> =
-            (0..100).map(|user| shelf.keep(Owner::User(user), provider("large", 8000))).collect();
+        let all: Vec<_> = (0..100).map(|user| shelf.keep(Owner(user), provider("large", 8000))).collect();
         let bytes: usize = all.iter().flatten().map(|info| info.descriptions.bytes()).sum();
         assert!(bytes < BYTES_MAX && bytes > BYTES_MAX * 3 / 4, "{bytes}");
         assert!(all.iter().any(|kept| matches!(kept, Err(SHARE_OF_ALL))));

@@ -23,12 +23,18 @@ pub fn run(options: &ListOptions) -> Result<(), Failure> {
     let patterns: Vec<String> =
         options.patterns.iter().flat_map(|word| word.split(',')).map(str::to_string).collect();
     let wanted = RequestedEvents::parse(&patterns, u32::MAX)?;
-    let mut programs = Programs::watching(Path::new(SHARED_MEMORY));
+    let mut programs = Programs::watching(Path::new(SHARED_MEMORY))?;
     programs.poll(&mut DiscardingSink).map_err(|error| Failure::doing("looking for programs", error))?;
     programs.refused.iter().for_each(|why| output::note(&format!("rtscope: {}", clean(why))));
+    programs
+        .refusals()
+        .iter()
+        .for_each(|refusal| output::note(&format!("rtscope: {}", clean(&refusal.to_string()))));
     let mut reports = programs.reports();
     for provider in reports.iter_mut().flat_map(|report| &mut report.providers) {
-        Arc::make_mut(&mut provider.descriptions).events.retain(|event| wanted.matches(&event.name, event.level));
+        Arc::make_mut(&mut provider.descriptions)
+            .events
+            .retain(|event| wanted.matches(&event.name, event.level));
     }
     reports.retain(|report| {
         let has_event = report.providers.iter().any(|provider| !provider.descriptions.events.is_empty());

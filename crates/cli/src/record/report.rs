@@ -148,6 +148,9 @@ impl Report {
         for remark in &converted.remarks {
             note(&format!("rtscope: {}", clean(remark)));
         }
+        for refusal in &converted.refused {
+            note(&format!("rtscope: {}", clean(&refusal.to_string())));
+        }
         if self.json {
             let losses: Vec<_> = converted
                 .losses
@@ -174,6 +177,7 @@ impl Report {
                     "problems": converted.clock.problems,
                 },
                 "remarks": converted.remarks,
+                "refused": converted.refused,
                 "recording_cpu_us": recording_cpu_us,
             });
             return result(&object.to_string());

@@ -184,8 +184,8 @@ fn work(
         .and_then(|()| collect(&mut programs, (&mut spool, &mut clock), shared, blocking));
     match result {
         Ok(()) => {
-            let end =
-                UserEnd { clock: clock.report(), ..UserEnd::of(monotonic_now().0, &programs.reports()) };
+            let end = UserEnd::of(monotonic_now().0, &programs.reports(), programs.refusals());
+            let end = UserEnd { clock: clock.report(), ..end };
             RecordingEnd { spool, end: Some(end), failure: None }
         }
         Err(error) => {
@@ -219,7 +219,7 @@ fn collect(
         }
         let rings = programs.rings();
         programs.poll(spool)?;
-        if programs.rings() != rings || programs.is_awaiting() {
+        if programs.rings() != rings {
             pace.restart();
         }
         let drained = programs.drain(spool)?;
@@ -227,7 +227,7 @@ fn collect(
         let pause = pace.next(drained.fullest, now.duration_since(emptied), drained.smallest_ring);
         emptied = now;
         if woken.elapsed() < WAKE_EVERY {
-            programs.sleep(pause.min(WAKE_EVERY));
+            std::thread::sleep(pause.min(WAKE_EVERY));
         } else if programs.wait(pause, shared.wake.as_fd())? {
             woken = Instant::now();
         }

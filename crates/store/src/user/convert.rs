@@ -16,7 +16,8 @@ use rtscope_ctf::{
 use rtscope_event::exact::{self, index};
 use rtscope_event::{Loss, LossCause, MonotonicNs};
 use rtscope_user::RingInfo;
-use rtscope_user::clock::{AHEAD_NS, Conversion};
+use rtscope_user::budget::Refusal;
+use rtscope_user::clock::{AHEAD_NS, Conversion, without_offset};
 use rtscope_user::clock_watch::ClockReport;
 use rtscope_user::records::{Decoder, Header, Record};
 use std::cmp::Reverse;
@@ -70,6 +71,8 @@ pub struct UserConversionSummary {
     pub clock: ClockReport,
     /// Remarks about single programs.
     pub remarks: Vec<String>,
+    /// What was left out of users, and why.
+    pub refused: Vec<Refusal>,
 }
 
 /// Makes the trace `target` of a spool, and then removes the spool.
@@ -256,6 +259,7 @@ impl<'a> Conversions<'a> {
             clock_error_ns: self.clock.error_ns(),
             clock: end.map_or_else(|| self.clock.report(), |end| end.clock.clone()),
             remarks: end.map(|end| end.remarks.clone()).unwrap_or_default(),
+            refused: end.map(|end| end.refused.clone()).unwrap_or_default(),
             ..UserConversionSummary::default()
         };
         for stream in streams {
@@ -466,7 +470,7 @@ impl<'a> RingReader<'a> {
                     self.class = event.class;
                     self.cpu = cpu;
                     self.payload = begin..begin + used;
-                    self.time = if self.is_monotonic { counter } else { self.clock.monotonic_ns(counter) };
+                    self.time = self.monotonic_ns(counter);
                     if self.time > self.latest_ns {
                         self.garbage += 1;
                         continue;
@@ -477,12 +481,22 @@ impl<'a> RingReader<'a> {
         }
     }
 
+    /// The time at a value of the ring's clock.
+    fn monotonic_ns(&mut self, counter: u64) -> u64 {
+        if self.is_monotonic {
+            without_offset(counter, self.info.clock_offset_ns)
+        } else {
+            self.clock.monotonic_ns(counter)
+        }
+    }
+
     /// Writes the events that follow in the chunk up to a time, as long as they are simple: payloads of one size, on the same
     /// CPU, nothing lost between. Nearly all events of nearly all programs are written here. `context` is that of the previous
     /// event.
     fn go_on(&mut self, until: u64, context: &[u8], out: &mut UserStreamWriter) -> io::Result<()> {
         let (Some(sync), false) = (self.decoder.sync(), self.lost > self.lost_written) else { return Ok(()) };
         let (layout, is_monotonic, mut known) = (self.info.layout, self.is_monotonic, self.known);
+        let offset_ns = self.info.clock_offset_ns;
         let mut rest = &self.bytes[self.at..];
         let mut position = self.position;
         while let Some(word) = rest.first_chunk::<8>() {
@@ -500,7 +514,11 @@ impl<'a> RingReader<'a> {
                 break;
             }
             let counter = sync.complete(low);
-            let time = if is_monotonic { counter } else { self.clock.monotonic_ns(counter) };
+            let time = if is_monotonic {
+                without_offset(counter, offset_ns)
+            } else {
+                self.clock.monotonic_ns(counter)
+            };
             if time > until.min(self.latest_ns) {
                 break;
             }

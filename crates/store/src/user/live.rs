@@ -15,7 +15,7 @@ use rtscope_event::MonotonicNs;
 use rtscope_event::exact::{self, low_half};
 use rtscope_user::ProviderInfo;
 use rtscope_user::RingInfo;
-use rtscope_user::clock::{EventTime, LiveClock, Pair, Stretch, counter_kind};
+use rtscope_user::clock::{EventTime, LiveClock, Pair, Stretch, counter_kind, without_offset};
 use rtscope_user::is_shortage;
 use rtscope_user::programs::Records;
 use rtscope_user::records::{Header, Layout};
@@ -183,7 +183,7 @@ impl Live {
         let mut events = 0;
         loop {
             if let (Some(out), true) = (&mut ring.out, ring.lost == ring.lost_written) {
-                let stretch = self.clock.stretch(ring.info.clock);
+                let stretch = self.clock.stretch(ring.info.clock, ring.info.clock_offset_ns);
                 events += go_on(records, &ring.plain, stretch, &ring.context, out);
                 if out.in_hand() + EVENT_BYTES > WRITE_BYTES {
                     break;
@@ -323,6 +323,7 @@ impl LiveRing {
         };
         records.copy_payload(end, &mut self.scratch);
         let (used, counter) = (known.payload_bytes(&self.scratch), sync.complete(low));
+        let counter = without_offset(counter, self.info.clock_offset_ns);
         let mut when = clock.when(self.info.clock, counter, records.is_final());
         if when == EventTime::Never && !std::mem::replace(&mut self.has_asked, true) {
             // Or the collector did not run since it took the last pair.

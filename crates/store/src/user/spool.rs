@@ -18,6 +18,7 @@ use crate::Error;
 use nix::fcntl::Flock;
 use rtscope_ctf::UserContext;
 use rtscope_event::exact;
+use rtscope_user::budget::Refusal;
 use rtscope_user::clock::{Pair, counter_kind};
 use rtscope_user::clock_watch::ClockReport;
 use rtscope_user::description::Descriptions;
@@ -37,6 +38,8 @@ pub(super) const HEADER_BYTES: usize = 40;
 const SCHEMA: &str = "rtscope.spool.user/3";
 /// The directory in that of the spool that becomes the trace.
 const TRACE: &str = "trace";
+/// Remarks about programs of one user from which nothing more was taken.
+const DROPPED_MAX: usize = 16;
 /// The largest JSON of a chunk.
 const JSON_BYTES_MAX: u64 = 64 << 20;
 
@@ -146,13 +149,17 @@ pub struct UserEnd {
     /// The kernel's clock, and what made times wrong.
     #[serde(default)]
     pub clock: ClockReport,
+    /// What was left out of users, and why.
+    #[serde(default)]
+    pub refused: Vec<Refusal>,
 }
 
 impl UserEnd {
-    /// From the reports of all programs.
+    /// From the reports of all programs, and what was left out of users.
     #[must_use]
-    pub fn of(ended_ns: u64, reports: &[ProcessReport]) -> UserEnd {
-        let mut end = UserEnd { ended_ns, ..UserEnd::default() };
+    pub fn of(ended_ns: u64, reports: &[ProcessReport], refused: Vec<Refusal>) -> UserEnd {
+        let mut end = UserEnd { ended_ns, refused, ..UserEnd::default() };
+        let mut of_user: HashMap<u32, usize> = HashMap::new();
         for report in reports {
             let who = format!("{} ({}, user {})", report.comm, report.who(), report.uid);
             end.rings.extend(report.rings.iter().map(|ring| (ring.index, ring.lost, ring.unfinished)));
@@ -161,7 +168,10 @@ impl UserEnd {
             let no_buffer = outside.lost().saturating_sub(outside.lost_too_large);
             end.lost_no_buffer = end.lost_no_buffer.saturating_add(no_buffer);
             end.lost_too_large = end.lost_too_large.saturating_add(outside.lost_too_large);
-            if let Some(why) = &report.dropped {
+            let dropped = of_user.entry(report.uid).or_default();
+            *dropped += usize::from(report.dropped.is_some());
+            // A user could have any number; all are counted in `refused`.
+            if let Some(why) = report.dropped.as_ref().filter(|_| *dropped <= DROPPED_MAX) {
                 end.remarks.push(format!("{who} was dropped: {why}"));
             }
             if let Some(errno) = report.untraced {
@@ -279,10 +289,12 @@ impl UserSpoolWriter {
         for provider in &snapshot.providers {
             self.put_provider(provider)?;
         }
-        for (index, (info, position, bytes)) in snapshot.rings.iter().enumerate() {
+        for (index, (info, pieces)) in snapshot.rings.iter().enumerate() {
             self.json(Kind::Ring, 0, info)?;
-            self.file.write_all(&header(Kind::Data, index as u64, *position, bytes.len() as u64))?;
-            self.file.write_all(bytes)?;
+            for (position, bytes) in pieces {
+                self.file.write_all(&header(Kind::Data, index as u64, *position, bytes.len() as u64))?;
+                self.file.write_all(bytes)?;
+            }
         }
         Ok(())
     }

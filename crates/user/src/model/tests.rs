@@ -215,13 +215,16 @@ fn snapshot() -> Result<usize, String> {
         memory.horizon = stores - memory.choices.choose(stores / 2, 3);
     });
     let ring = RUN.with_borrow_mut(|run| run.ring.take().expect("one"));
-    let (position, bytes) = ring.snapshot();
+    let (pieces, _) = ring.snapshot(u64::MAX);
     RUN.with_borrow_mut(|run| run.ring = Some(ring));
-    let (mut events, mut told, mut at) = (Vec::new(), 0, 0);
+    let (mut events, mut told) = (Vec::new(), 0);
     let mut decoder = Decoder::new(layout(), None);
-    while let Some((record, length)) = decoder.next(position + at as u64, &bytes[at..]) {
-        keep(record, &mut events, &mut told)?;
-        at += length;
+    for (position, bytes) in pieces {
+        let mut at = 0;
+        while let Some((record, length)) = decoder.next(position + at as u64, &bytes[at..]) {
+            keep(record, &mut events, &mut told)?;
+            at += length;
+        }
     }
     // In the order of their reservations.
     let ids: Vec<u32> = events.iter().map(|(id, _)| *id).collect();

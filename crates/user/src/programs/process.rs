@@ -1,44 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One instrumented process: its providers, its rings, whether it is alive, and what is wrong with it.
 
-use super::{DrainSummary, FILES_MAX, Poll, Sink, Snapshot};
-use crate::containers::{Census, LocalProcess};
+use super::{DrainSummary, Poll, Sink, Snapshot};
+use crate::budget::{Cause, Charge, TAKE_BYTES};
 use crate::description::{PROGRAM_BYTES_MAX, TOO_LARGE};
-use crate::directory::{FileKind, FileName, ProcessId, UserDirectory};
-use crate::provider::{ProcessCounters, Provider, ProviderInfo, Refusal};
+use crate::directory::{FileName, ProcessId};
+use crate::look::Content;
+use crate::provider::{ProcessCounters, Provider, ProviderInfo, Refused};
 use crate::ring::{Ring, RingInfo};
-use crate::session::Settings;
-use crate::shelf::{Owner, Shelf};
 use rtscope_abi::program as abi;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-/// Tolerance of some clock ticks: the kernel reports a process's start in hundredths of a second.
-const TICKS_NS: u64 = 30_000_000;
+/// Rings between two looks at the clock.
+const RINGS_AT_ONCE: usize = 16;
 
 /// A process.
 #[derive(Debug, Default)]
 pub(super) struct Process {
-    /// Its name, if none of its providers could be read.
-    comm: String,
     providers: BTreeMap<u32, Provider>,
-    gone_providers: Vec<ProviderInfo>,
+    /// Of libraries that are gone; only of flight recorders, whose rings may hold their events.
+    gone_providers: Vec<(ProviderInfo, Charge)>,
+    comm: String,
     rings: Vec<(u32, Ring)>,
     /// Reports of rings that were taken to their end. Those without anything to report are dropped: an endless recording may see any
     /// number.
     done: Vec<RingReport>,
     untraced: Option<i32>,
     dead: bool,
+    /// Dead, and all of its records were taken.
     quiet: bool,
+    /// Its files were given up.
+    is_swept: bool,
     /// What is wrong with it; from then on nothing is taken from it.
     dropped: Option<String>,
     counters: ProcessCounters,
     counters_before: ProcessCounters,
-    session: u64,
-    files: BTreeSet<FileName>,
+    /// The ring that the next poll begins with.
+    first_ring: usize,
     /// Its number in this PID namespace, once that is known.
     pid_here: Option<u32>,
     is_containers: bool,
@@ -102,71 +103,70 @@ pub struct ProcessReport {
 }
 
 impl Process {
-    /// Opens one of its files. `sink`: only when it is recorded. False: the file is not complete yet.
-    pub(super) fn add(
+    /// Takes over one of its files. `sink`: only when it is recorded. Returns why it is refused, if it is.
+    pub(super) fn adopt(
         &mut self,
-        directory: &UserDirectory,
         name: FileName,
+        content: Content,
         sink: Option<&mut dyn Sink>,
         rings: &mut u32,
-        rings_max: usize,
-        (shelf, owner): (&mut Shelf, Owner),
-    ) -> io::Result<bool> {
-        if self.files.len() < FILES_MAX {
-            self.files.insert(name);
+    ) -> io::Result<Option<Cause>> {
+        if let (Content::Provider(provider), Some(_)) = (&content, &self.dropped) {
+            if self.is_recorded {
+                disable(provider);
+            }
         }
         if self.dropped.is_some() {
-            return Ok(true);
+            return Ok(None);
         }
         self.quiet = false;
-        let result = match name.kind {
-            FileKind::Untraced(errno) => {
-                self.untraced = Some(errno);
-                return Ok(true);
-            }
-            FileKind::Provider(number) => match Provider::open(directory, name, shelf, owner) {
-                Ok(Some(provider)) if self.described_bytes(&provider) > PROGRAM_BYTES_MAX => {
-                    Err(Refusal { why: TOO_LARGE.to_string(), comm: provider.info.comm })
+        match content {
+            Content::Untraced(errno) => self.untraced = Some(errno),
+            Content::Provider(provider) if self.described_bytes(&provider) > PROGRAM_BYTES_MAX => {
+                if self.is_recorded {
+                    disable(&provider);
                 }
-                Ok(Some(provider)) => {
-                    if let Some(sink) = sink {
-                        sink.provider(&provider.info)?;
-                    }
-                    if number == 0 {
-                        self.counters_before = provider.reported();
-                    }
-                    self.providers.insert(number, provider);
-                    Ok(true)
+                let comm = provider.info.comm.clone();
+                let refused = Refused { cause: Cause::TooMuchText, why: TOO_LARGE.to_string(), comm };
+                return Ok(Some(self.refuse(name, refused)));
+            }
+            Content::Provider(provider) => {
+                if let Some(sink) = sink {
+                    sink.provider(&provider.info)?;
                 }
-                other => other.map(|_| false),
-            },
-            FileKind::Ring(..) if self.rings.len() >= rings_max => {
-                Err(Refusal::from(format!("it announces more than {rings_max} rings")))
-            }
-            FileKind::Ring(..) => match Ring::open(directory, name) {
-                Ok(Some(ring)) => {
-                    if let Some(sink) = sink {
-                        sink.ring(&ring.info)?;
-                    }
-                    self.rings.push((*rings, ring));
-                    *rings += 1;
-                    Ok(true)
+                let number = provider.info.number;
+                if number == 0 || self.comm.is_empty() {
+                    self.comm.clone_from(&provider.info.comm);
                 }
-                other => other.map(|_| false).map_err(Refusal::from),
-            },
-        };
-        Ok(match result {
-            Ok(true) => true,
-            Ok(false) => {
-                self.files.remove(&name);
-                false
+                if number == 0 {
+                    self.counters_before = provider.reported();
+                }
+                self.providers.insert(number, *provider);
             }
-            Err(Refusal { why, comm }) => {
-                self.comm = comm;
-                self.drop_it(format!("{name}: {why}"));
-                true
+            Content::Ring(ring) => {
+                if let Some(sink) = sink {
+                    sink.ring(&ring.info)?;
+                }
+                self.rings.push((*rings, *ring));
+                *rings += 1;
             }
-        })
+            Content::Refused(refused) => return Ok(Some(self.refuse(name, refused))),
+        }
+        Ok(None)
+    }
+
+    /// A process that has just been found.
+    pub(super) fn new(is_containers: bool, is_recorded: bool) -> Process {
+        Process { is_containers, is_recorded, ..Process::default() }
+    }
+
+    /// Stops taking from it, because of one of its files.
+    fn refuse(&mut self, name: FileName, Refused { cause, why, comm }: Refused) -> Cause {
+        if self.comm.is_empty() {
+            self.comm = comm;
+        }
+        self.drop_it(format!("{name}: {why}"));
+        cause
     }
 
     /// What its live providers and this one take in a trace.
@@ -175,39 +175,22 @@ impl Process {
         all.fold(0, usize::saturating_add)
     }
 
-    /// Number of its mapped files.
-    pub(super) fn mapped(&self) -> usize {
-        self.providers.len() + self.rings.len()
+    /// Its number in this PID namespace is known.
+    pub(super) fn locate(&mut self, here: u32) {
+        self.pid_here = Some(here);
     }
 
-    pub(super) fn is_dead(&self) -> bool {
-        self.dead
+    /// It has ended.
+    pub(super) fn end(&mut self) {
+        self.dead = true;
+        self.quiet = false;
+        self.counters = self.counters();
     }
 
-    /// It is dead, and all of its files have been taken and removed.
-    pub(super) fn is_gone(&self) -> bool {
-        self.dead && self.files.is_empty()
-    }
-
-    /// A process that has just been found.
-    pub(super) fn new(is_containers: bool, is_recorded: bool) -> Process {
-        Process { is_containers, is_recorded, ..Process::default() }
-    }
-
-    /// Finds its number in this PID namespace, before it is first checked.
-    pub(super) fn place(&mut self, id: ProcessId, census: &Census) {
-        let leader = self.providers.get(&0).filter(|_| self.pid_here.is_none());
-        let here = leader.map(|leader| census.find(leader.pid_namespace, id.pid));
-        if let Some(LocalProcess::Process(here)) = here {
-            self.pid_here = Some(here);
-        }
-    }
-
-    /// Stops taking from it.
-    pub(super) fn refuse(&mut self, name: FileName, why: &str) {
-        if self.dropped.is_none() {
-            self.files.insert(name);
-            self.drop_it(format!("{name}: {why}"));
+    /// It makes no system call any more: its threads get no further rings, unless they ask.
+    pub(super) fn confine(&self) {
+        if let (Some(leader), true) = (self.providers.get(&0), self.is_recorded) {
+            leader.set_flags(leader.flags() | abi::RTU_NO_LAZY);
         }
     }
 
@@ -229,150 +212,117 @@ impl Process {
         self.done.extend(reports.filter(RingReport::tells_something));
     }
 
-    /// Nothing of it is left, and there is nothing to report: it can be dropped.
-    pub(super) fn is_over(&self) -> bool {
+    /// There is nothing to report: once nothing of it is left, it can be dropped.
+    pub(super) fn is_unremarkable(&self) -> bool {
         let outside = self.counters();
-        let has_trouble = outside.lost() > 0 || outside.rings_refused > 0 || !self.done.is_empty();
-        let is_gone = self.dead && self.files.is_empty() && self.rings.is_empty();
-        is_gone && !has_trouble && self.untraced.is_none() && self.dropped.is_none()
+        let has_trouble = outside.lost() > 0
+            || outside.rings_refused > 0
+            || outside.objects_refused > 0
+            || !self.done.is_empty()
+            || !self.rings.is_empty();
+        !has_trouble && self.untraced.is_none() && self.dropped.is_none()
+    }
+
+    /// It was refused, and lost nothing that was counted: the refusal is counted elsewhere.
+    pub(super) fn is_only_refused(&self) -> bool {
+        self.dropped.is_some() && self.done.is_empty() && self.counters().lost() == 0
+    }
+
+    /// Its files have been taken to their end and removed.
+    pub(super) fn is_swept(&self) -> bool {
+        self.is_swept
     }
 
     fn forget_providers(&mut self) {
-        self.gone_providers
-            .extend(std::mem::take(&mut self.providers).into_values().map(|provider| provider.info));
-    }
-
-    /// Enables the events that a session requests, once for each provider.
-    pub(super) fn enable(&mut self, session: u64, settings: &Settings) {
-        for provider in self.providers.values().filter(|provider| provider.needs(session)) {
-            // The flags first: already the first event may have to avoid system calls.
-            if provider.info.number == 0 {
-                let is_confined = self.pid_here.is_some_and(|here| is_confined(provider, here));
-                let confined = if is_confined { abi::RTU_NO_LAZY } else { 0 };
-                provider.beat();
-                provider.set_session(session, settings.flags() | confined, settings.ring_bytes);
-            }
-            provider.enable(session, Some(&settings.events));
-        }
-        self.session = session;
+        self.providers.clear();
+        self.gone_providers.clear();
     }
 
     /// Disables all events.
     pub(super) fn disable(&mut self) {
-        for provider in self.providers.values() {
-            provider.enable(0, None);
-        }
-        if let Some(leader) = self.providers.get(&0) {
-            leader.set_session(0, 0, 0);
-        }
-        self.session = 0;
+        self.providers.values().for_each(disable);
     }
 
-    /// Takes complete records; from nearly empty rings only now and then.
-    pub(super) fn drain(
-        &mut self,
-        Poll { stopping, now }: Poll,
-        directory: &UserDirectory,
-        sink: &mut dyn Sink,
-        drained: &mut DrainSummary,
-    ) -> io::Result<()> {
-        let mut wrong = None;
-        let mut over = Vec::new();
-        let mut left = false;
-        for (index, ring) in &mut self.rings {
-            // Read before the ring: records written before the end are then seen. A thread that ends after this reading is
-            // not finished yet, and neither is one some of whose records are left for later.
-            let ended = ring.has_ended();
-            let last = stopping || self.dead || ended;
-            let size = ring.info.layout.ring_bytes;
-            drained.fullest = drained.fullest.max(ring.arrived_bytes() as f64 / size as f64);
-            drained.smallest_ring = Some(drained.smallest_ring.map_or(size, |known| known.min(size)));
-            if !last && ring.can_wait(now) {
-                ring.set_reported_lost(ring.lost());
-                continue;
-            }
-            if !std::mem::replace(&mut drained.has_begun, true) {
-                sink.begin();
-            }
-            match ring.take(last, stopping, |records| sink.data(*index, records))? {
-                Ok(taken) => {
-                    drained.bytes += taken;
-                    left |= ring.waiting_bytes() > 0;
-                }
-                Err(why) => wrong = wrong.or(Some(format!("{}: {why}", ring.name))),
-            }
-            ring.set_reported_lost(ring.lost());
-            if ended && !stopping && ring.waiting_bytes() == 0 {
-                over.push(*index);
-            }
-        }
-        if let Some(why) = wrong {
-            self.drop_it(why);
-        }
-        if let (Some(leader), true) = (self.providers.get(&0), stopping) {
-            leader.set_reported(&leader.counters());
-        }
-        self.quiet = self.dead && !left;
-        // Both are in the order of the index.
-        self.rings.retain(|(index, ring)| {
-            let keep = over.binary_search(index).is_err();
-            if !keep {
-                directory.remove(ring.name);
-                self.files.remove(&ring.name);
-                self.done.extend(Some(ring_report(*index, ring)).filter(RingReport::tells_something));
-            }
-            keep
-        });
-        Ok(())
-    }
-
-    /// Whether its number belongs to another PID namespace.
-    pub(super) fn is_elsewhere(&self, census: &Census) -> bool {
-        self.providers.get(&0).is_some_and(|leader| !census.is_own(leader.pid_namespace))
-    }
-
-    /// Finds out whether it is alive, if possible. The census was taken after its files were seen. `is_deserted`: no process of its
-    /// container ran at the last scan.
-    pub(super) fn check(&mut self, id: ProcessId, has_newer: bool, is_deserted: bool, census: &Census) {
-        self.place(id, census);
-        let lives = match (self.pid_here, self.providers.get(&0)) {
-            (Some(here), _) => lives(here, id.birth_ns),
-            (None, Some(leader)) => census.find(leader.pid_namespace, id.pid) != LocalProcess::Nobody,
-            // Without a provider's file its PID namespace is unknown: it is this one, if the file is not in a container's directory.
-            (None, None) if self.is_containers => !is_deserted,
-            (None, None) => lives(id.pid, id.birth_ns),
-        };
-        if !self.dead && (has_newer || !lives) {
-            self.dead = true;
-            self.counters = self.counters();
-        }
+    /// Tells it that somebody takes its records, and looks for libraries that were unloaded and for files that were cut. `is_flight`:
+    /// rings may hold events of those libraries.
+    pub(super) fn beat(&mut self, is_flight: bool) {
         if self.providers.values().any(Provider::is_cut) {
             self.drop_it("its file was truncated".to_string());
         }
-        let gone: Vec<u32> =
-            self.providers.iter().filter(|(_, provider)| provider.is_unloaded()).map(|(n, _)| *n).collect();
-        for number in gone {
-            self.gone_providers.extend(self.providers.remove(&number).map(|provider| provider.info));
-        }
-        if let (Some(leader), true) = (self.providers.get(&0), self.session != 0) {
+        if let (Some(leader), false, true) = (self.providers.get(&0), self.dead, self.is_recorded) {
             leader.beat();
-            if self.pid_here.is_some_and(|here| is_confined(leader, here)) {
-                leader.set_flags(leader.flags() | abi::RTU_NO_LAZY);
+        }
+        for (_, provider) in self.providers.extract_if(.., |_, provider| provider.is_unloaded()) {
+            if is_flight {
+                self.gone_providers.push(provider.into_description());
             }
         }
     }
 
-    /// Removes the files of a dead process. When it is recorded, only after its last record was taken; otherwise only when
-    /// they hold nothing for a later recording.
-    pub(super) fn sweep(&mut self, directory: &UserDirectory, recorded: bool) {
-        let empty = self.rings.iter().all(|(_, ring)| ring.waiting_bytes() == 0);
-        if !self.dead || !(recorded && self.quiet || !recorded && empty) {
-            return;
+    /// Takes complete records; from nearly empty rings only now and then. Returns whether there was time for all rings. Files of rings that
+    /// are over are added to `over`.
+    pub(super) fn drain(
+        &mut self,
+        poll: Poll,
+        over: &mut Vec<FileName>,
+        sink: &mut dyn Sink,
+        drained: &mut DrainSummary,
+    ) -> io::Result<bool> {
+        let mut wrong = None;
+        let mut ended_rings = Vec::new();
+        let mut left = false;
+        let count = self.rings.len();
+        let mut visited = 0;
+        while visited < count {
+            if visited % RINGS_AT_ONCE == 0 && visited > 0 && poll.is_over() {
+                break;
+            }
+            let Some((index, ring)) = self.rings.get_mut((self.first_ring + visited) % count) else { break };
+            visited += 1;
+            match drain_ring(*index, ring, self.dead, poll, sink, drained)? {
+                Ok(RingState::HasMore) => left = true,
+                Ok(RingState::Over) => ended_rings.push(*index),
+                Ok(RingState::Live) => {}
+                Err(why) => wrong = wrong.or(Some(format!("{}: {why}", ring.name))),
+            }
         }
-        std::mem::take(&mut self.files).into_iter().for_each(|name| directory.remove(name));
+        self.first_ring = if count == 0 { 0 } else { (self.first_ring + visited) % count };
+        let is_complete = visited == count;
+        if let Some(why) = wrong {
+            self.drop_it(why);
+        }
+        if let (Some(leader), true) = (self.providers.get(&0), poll.stopping) {
+            leader.set_reported(&leader.counters());
+        }
+        self.quiet = self.dead && !left && is_complete;
+        if !ended_rings.is_empty() {
+            ended_rings.sort_unstable();
+            self.rings.retain(|(index, ring)| {
+                let keep = ended_rings.binary_search(index).is_err();
+                if !keep {
+                    over.push(ring.name);
+                    self.done.extend(Some(ring_report(*index, ring)).filter(RingReport::tells_something));
+                }
+                keep
+            });
+            self.first_ring = 0;
+        }
+        Ok(is_complete)
+    }
+
+    /// Whether the files of this dead process can be removed. When it is recorded, only after its last record was taken; otherwise only
+    /// when they hold nothing for a later recording. Then nothing of it is mapped any more.
+    pub(super) fn sweep(&mut self, recorded: bool) -> bool {
+        let empty = self.rings.iter().all(|(_, ring)| ring.waiting_bytes() == 0);
+        if !self.dead || self.is_swept || !(recorded && self.quiet || !recorded && empty) {
+            return false;
+        }
         let rings = std::mem::take(&mut self.rings);
         self.done_with(&rings);
+        self.counters = self.counters();
         self.forget_providers();
+        self.is_swept = true;
+        true
     }
 
     fn counters(&self) -> ProcessCounters {
@@ -386,6 +336,10 @@ impl Process {
             rings_made: now.rings_made,
             rings_refused: now.rings_refused.saturating_sub(before.rings_refused),
             refused_errno: now.refused_errno,
+            lost_nobody: now.lost_nobody.saturating_sub(before.lost_nobody),
+            lost_no_file: now.lost_no_file.saturating_sub(before.lost_no_file),
+            objects_refused: now.objects_refused.saturating_sub(before.objects_refused),
+            object_errno: now.object_errno,
         }
     }
 
@@ -397,8 +351,8 @@ impl Process {
     }
 
     pub(super) fn report(&self, id: ProcessId, uid: u32) -> ProcessReport {
-        let live = self.providers.values().map(|provider| &provider.info);
-        let providers: Vec<ProviderInfo> = live.chain(&self.gone_providers).cloned().collect();
+        let providers: Vec<ProviderInfo> =
+            self.providers.values().map(|provider| provider.info.clone()).collect();
         let mut rings = self.done.clone();
         rings.extend(self.rings.iter().map(|(index, ring)| ring_report(*index, ring)));
         ProcessReport {
@@ -406,7 +360,7 @@ impl Process {
             host_pid: self.pid_here.filter(|here| *here != id.pid),
             container: self.is_containers,
             uid,
-            comm: providers.first().map_or_else(|| self.comm.clone(), |info| info.comm.clone()),
+            comm: self.comm.clone(),
             enabled: self.providers.values().map(Provider::enabled).sum(),
             providers,
             rings,
@@ -417,35 +371,107 @@ impl Process {
         }
     }
 
-    pub(super) fn snapshot(&self, into: &mut Snapshot) {
+    /// `space`: the bytes that its user's rings may still take; less afterwards. False: that was not enough.
+    pub(super) fn snapshot(&self, into: &mut Snapshot, space: &mut u64) -> bool {
         into.providers.extend(self.providers.values().map(|provider| provider.info.clone()));
-        into.providers.extend(self.gone_providers.iter().cloned());
+        into.providers.extend(self.gone_providers.iter().map(|(info, _)| info.clone()));
         into.lost_outside = into.lost_outside.saturating_add(self.counters().lost());
+        let mut is_complete = true;
         for (_, ring) in &self.rings {
-            let (position, bytes) = ring.snapshot();
+            let (pieces, is_all) = ring.snapshot(*space);
+            is_complete &= is_all;
+            let bytes: usize = pieces.iter().map(|(_, bytes)| bytes.len()).sum();
+            *space = space.saturating_sub(bytes as u64);
             // It begins with a sync record; earlier losses are not part of this snapshot.
             let info = RingInfo { sync: None, lost_before: ring.lost(), ..ring.info.clone() };
-            into.rings.push((info, position, bytes));
+            into.rings.push((info, pieces));
         }
+        is_complete
     }
 
-    /// Drops rings of threads that ended longer ago than `before`; false when nothing of the process is left.
-    pub(super) fn forget_ended(&mut self, directory: &UserDirectory, before: Duration) -> bool {
+    /// For flight recorders: drops rings of threads that ended longer ago than `before`, and adds their files to `over`. True when nothing
+    /// of the process is left.
+    pub(super) fn forget_ended(&mut self, over: &mut Vec<FileName>, before: Duration) -> bool {
         let dead = self.dead;
         self.rings.retain(|(_, ring)| {
             let keep = !(dead || ring.has_ended()) || ring.ended_for() < before;
             if !keep {
-                directory.remove(ring.name);
+                over.push(ring.name);
             }
             keep
         });
-        // Rings name their files; the other files are removed with the last ring.
-        if !self.dead || !self.rings.is_empty() {
-            return true;
-        }
-        std::mem::take(&mut self.files).into_iter().for_each(|name| directory.remove(name));
-        false
+        self.dead && self.rings.is_empty() && !std::mem::replace(&mut self.is_swept, true)
     }
+}
+
+/// Disables all events of a provider.
+fn disable(provider: &Provider) {
+    provider.enable(None);
+    if provider.info.number == 0 {
+        provider.set_session(0, 0, 0);
+    }
+}
+
+/// What is to come of a ring.
+enum RingState {
+    /// There will be more records, perhaps.
+    Live,
+    /// Records are left for later.
+    HasMore,
+    /// Its thread has ended, and all was taken.
+    Over,
+}
+
+/// Takes the complete records of a ring. `Err`: what is wrong with it.
+fn drain_ring(
+    index: u32,
+    ring: &mut Ring,
+    is_dead: bool,
+    poll: Poll,
+    sink: &mut dyn Sink,
+    drained: &mut DrainSummary,
+) -> io::Result<Result<RingState, String>> {
+    // Read before the ring: records written before the end are then seen. A thread that ends after this reading is
+    // not finished yet, and neither is one some of whose records are left for later.
+    let ended = ring.has_ended();
+    let last = poll.stopping || is_dead || ended;
+    let size = ring.info.layout.ring_bytes;
+    drained.fullest = drained.fullest.max(ring.arrived_bytes() as f64 / size as f64);
+    drained.smallest_ring = Some(drained.smallest_ring.map_or(size, |known| known.min(size)));
+    if !last && ring.can_wait(poll.now) {
+        ring.set_reported_lost(ring.lost());
+        return Ok(Ok(RingState::Live));
+    }
+    if !std::mem::replace(&mut drained.has_begun, true) {
+        sink.begin();
+    }
+    let mut taken_in_all = 0;
+    loop {
+        match ring.take(last, poll.stopping, |records| sink.data(index, records))? {
+            // The last call takes all that there is time for.
+            Ok(taken) if taken >= TAKE_BYTES => {
+                taken_in_all += taken;
+                if !poll.stopping || poll.is_over() {
+                    // The rest waits for the other rings, but not long.
+                    drained.fullest = drained.fullest.max(1.0);
+                    break;
+                }
+            }
+            Ok(taken) => {
+                taken_in_all += taken;
+                break;
+            }
+            Err(why) => return Ok(Err(why)),
+        }
+    }
+    drained.bytes += taken_in_all;
+    ring.set_reported_lost(ring.lost());
+    let state = match ring.waiting_bytes() {
+        0 if ended && !poll.stopping => RingState::Over,
+        0 => RingState::Live,
+        _ => RingState::HasMore,
+    };
+    Ok(Ok(state))
 }
 
 impl RingReport {
@@ -476,9 +502,8 @@ impl ProcessCounters {
     /// The sum of the lost events.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        [self.lost_no_ring, self.lost_in_setup, self.lost_too_large, self.lost_in_child]
-            .into_iter()
-            .fold(0, u64::saturating_add)
+        let lost = [self.lost_no_ring, self.lost_in_setup, self.lost_too_large, self.lost_in_child];
+        lost.into_iter().chain([self.lost_nobody, self.lost_no_file]).fold(0, u64::saturating_add)
     }
 }
 
@@ -494,29 +519,4 @@ fn ring_report(index: u32, ring: &Ring) -> RingReport {
         waits: ring.waits(),
         ended: ring.has_ended(),
     }
-}
-
-/// Whether there is such a process, and it is the same one: a number can be reused, but only by a process that started later.
-fn lives(pid: u32, birth_ns: u64) -> bool {
-    let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        // A failure for lack of file descriptors tells nothing about the process.
-        Err(error) if crate::is_shortage(&error) => return true,
-        stat => stat.unwrap_or_default(),
-    };
-    // After the name, which may contain anything: the state, and as the 20th field the start in ticks since boot (proc_pid_stat(5)).
-    let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
-    let state = fields.next().unwrap_or("X");
-    let Some(ticks) = fields.nth(18).and_then(|ticks| ticks.parse::<u64>().ok()) else { return false };
-    // SAFETY: sysconf(3) takes no pointer; this asks for a constant.
-    let rate = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1).unsigned_abs();
-    let start_ns = ticks.saturating_mul(1_000_000_000 / rate);
-    !matches!(state, "Z" | "X") && start_ns <= birth_ns.saturating_add(TICKS_NS)
-}
-
-/// Whether a process has been under seccomp since it started: then a system call might end it. A container's filter,
-/// which was installed before, lets the same calls pass as before.
-fn is_confined(leader: &Provider, pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
-    mode.and_then(|mode| mode.trim().parse::<u32>().ok()).is_some_and(|mode| mode != leader.seccomp)
 }

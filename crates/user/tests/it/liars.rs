@@ -2,6 +2,7 @@
 //! Programs that lie. Whatever one program's files contain, another program's records are taken to the last byte, and the reports
 //! name the process that was dropped and the reason. Random cases have fixed seeds.
 
+use super::honest::{HONEST, HonestEvents, Writer, provider, record as record_honest};
 use rtscope_abi::program as abi;
 use rtscope_testkit::descriptions;
 use rtscope_testkit::program_files::{
@@ -18,14 +19,7 @@ use std::io;
 use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-
-/// The birth of the honest program, in nanoseconds.
-const HONEST: u64 = u64::MAX / 2;
-
-/// A provider with one event of two integers.
-fn provider(birth_ns: u64) -> Vec<u8> {
-    program_files::provider(PID, birth_ns, 0, &["test:count 6\nu64 n\nu64 thread\n".to_owned()])
-}
+use std::time::{Duration, Instant};
 
 /// A ring with a sync record and this many events.
 fn ring(birth_ns: u64, events: u64) -> Vec<u8> {
@@ -248,33 +242,39 @@ fn a_file_that_is_cut_or_removed_is_survived() {
 
 #[test]
 fn thousands_of_announced_rings_do_not_stop_the_others() {
-    let directory = with_honest_program();
-    // The newest of its number, so that it counts as alive.
-    let birth = HONEST + 1;
-    directory.write(&liar('p', birth), &provider(birth));
-    let header = &ring(birth, 0)[..4096];
+    let directory = UserDirectory::in_memory();
+    // Another process number, since of one number only the newest life lives; it has ended, or never was.
+    let liar = nix::unistd::getpid().as_raw().unsigned_abs();
+    directory.write(
+        &provider_name(liar, u64::MAX - 1, 0),
+        &program_files::provider(liar, u64::MAX - 1, 0, &["lie:event 6\n".to_owned()]),
+    );
+    let header = &program_files::ring(liar, liar, u64::MAX - 1, abi::RTU_CLOCK_MONOTONIC)[..4096];
     for number in 0..9000 {
-        // With holes: it costs the liar nothing.
-        let file = directory.write(&ring_name(PID, birth, number, number), header);
-        file.set_len((abi::RTU_RING_OFFSET as usize + RING_BYTES) as u64).expect("a file of the test");
+        let file = directory.write(&ring_name(liar, u64::MAX - 1, number, number), header);
+        let bytes = (abi::RTU_RING_OFFSET as usize + RING_BYTES) as i64;
+        // Memory behind every byte, as a program makes it.
+        nix::fcntl::fallocate(&file, nix::fcntl::FallocateFlags::empty(), 0, bytes).expect("there is space");
     }
     let mut programs = recording(&directory);
-    let mut taken = RingRecords::default();
-    let honest = |taken: &RingRecords| {
-        taken.rings.iter().any(|ring| ring.0 == HONEST && ring.1.len() == 32 + 500 * 24)
-    };
-    programs.poll(&mut taken).expect("a file of the test");
-    programs.drain(&mut taken).expect("a file of the test");
-    assert!(honest(&taken), "after the first poll");
-    for _ in 0..200 {
-        programs.poll(&mut taken).expect("a file of the test");
-        programs.drain(&mut taken).expect("a file of the test");
-    }
-    programs.stop(&mut taken).expect("a file of the test");
+    let mut events = HonestEvents::default();
+    let writer = Writer::start(directory.path());
+    let begun = Instant::now();
+    let (mut writer, mut written) = (Some(writer), (0, 0));
+    record_honest(&mut programs, &mut events, || {
+        let is_over = begun.elapsed() > Duration::from_secs(3);
+        if is_over {
+            written = writer.take().map_or(written, Writer::end);
+        }
+        is_over
+    });
+    println!("{} of {written:?} events", events.events);
+    assert!(written.0 > 100_000, "more than its ring holds: {written:?}");
+    assert_eq!((events.events, written.1), (written.0, 0));
     let reports = programs.reports();
     let why = dropped(&reports).expect("9000 rings are too many");
     assert!(why.contains("announces more than"), "{why}");
-    assert!(taken.rings.len() < 8300, "{}", taken.rings.len());
+    assert!(programs.rings() < 8300, "{}", programs.rings());
 }
 
 /// Writes a few numbers anywhere, or one that is nearly right, and sometimes cuts the file.
@@ -380,7 +380,7 @@ fn who_only_watches_changes_nothing_of_what_it_cannot_read() {
     let mut wrong = ring(HONEST, 1);
     put32(&mut wrong, offset_of!(abi::rtu_ring, sub_buffers), 3);
     directory.write(&ring_name(PID, HONEST, PID, 1), &wrong);
-    let mut watcher = Programs::watching(directory.above());
+    let mut watcher = Programs::watching(directory.above()).expect("it looks");
     watcher.poll(&mut RingRecords::default()).expect("a file of the test");
     assert!(watcher.reports()[0].dropped.is_some(), "{:?}", watcher.reports());
     drop(watcher);

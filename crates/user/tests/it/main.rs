@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The integration tests of this crate, one module for each subject.
 
+mod honest;
+mod hostile;
 mod liars;

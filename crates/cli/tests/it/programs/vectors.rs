@@ -87,7 +87,8 @@ fn texts(provider: &[u8]) -> (Vec<String>, Descriptions) {
     ]
     .map(|at| u32_at(provider, at));
     let text = &provider[begin as usize..(begin + bytes) as usize];
-    let descriptions = Descriptions::parse(text, events, enumerations, &RequestedEvents::default()).expect("the reader understands it");
+    let descriptions = Descriptions::parse(text, events, enumerations, &RequestedEvents::default())
+        .expect("the reader understands it");
     let text = std::str::from_utf8(text).expect("text");
     (text.split_terminator('\0').map(str::to_string).collect(), descriptions)
 }

@@ -174,7 +174,7 @@ fn a_conversion_that_was_killed_after_the_end_knows_all_losses() {
     ring.file.write_all_at(&7_u64.to_le_bytes(), offset_of!(abi::rtu_ring, lost) as u64).unwrap();
     recording.poll_for(10);
     recording.programs.stop(&mut recording.spool).unwrap();
-    let end = UserEnd::of(now().monotonic_ns, &recording.programs.reports());
+    let end = UserEnd::of(now().monotonic_ns, &recording.programs.reports(), Vec::new());
     drop(recording.spool.finish(&end).unwrap());
     let converted = convert_to(&played, UserSpool::open(&played.trace()).unwrap());
     let losses = [LossCause::BufferFull, LossCause::Unreadable].map(|cause| lost(&converted, cause));

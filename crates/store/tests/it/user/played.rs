@@ -162,7 +162,7 @@ impl Recording {
     pub fn end(mut self, played: &PlayedPrograms) -> UserConversionSummary {
         self.programs.stop(&mut self.spool).unwrap();
         self.spool.clock(&[now()]).unwrap();
-        let end = UserEnd::of(now().monotonic_ns, &self.programs.reports());
+        let end = UserEnd::of(now().monotonic_ns, &self.programs.reports(), Vec::new());
         let spool = self.spool.finish(&end).unwrap();
         convert_to(played, spool)
     }

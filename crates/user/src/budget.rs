@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What one user can make the collector hold or do: every limit, in one place.
+//!
+//! The collector of root serves all users, and each of them can write anything. So whatever a user can cause (files opened, memory
+//! mapped, descriptions kept, time spent looking) is charged to that user's account and limited there; at a limit only that user's
+//! programs are refused, and the refusal is counted with the user and the cause. A container's programs are charged to the user who
+//! made the container's user namespace, since a container can have any number of users.
+
+use crate::memory::MAPPINGS_MAX;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Names in a user's directory. Each is read at every look, some 200 ns.
+pub(crate) const NAMES_MAX: usize = 32_768;
+/// A directory with too many names is looked at again only after this time.
+pub(crate) const CROWDED_FOR: Duration = Duration::from_secs(10);
+/// Mapped files: rings and providers. Some are left for other users, see [`Account::charge`].
+pub(crate) const FILES_MAX: usize = MAPPINGS_MAX / 3;
+/// Address space for them. The memory behind it is the user's: files with holes are refused.
+const MAPPED_BYTES_MAX: u64 = 1 << 40;
+/// Texts of descriptions. Parsed, they take some ten times as much.
+const TEXT_BYTES_MAX: u64 = 64 << 20;
+/// Rings of one process, which a program limits to 4096 at a time (RTSCOPE__RINGS_MAX): more are an attack, not threads.
+pub(crate) const RINGS_OF_PROCESS_MAX: usize = 8192;
+/// Processes that have not ended.
+pub(crate) const PROCESSES_MAX: usize = 8192;
+/// Ended or refused processes whose reports are retained one by one; further ones are only counted.
+pub(crate) const REPORTS_MAX: usize = 256;
+
+/// Opening new files, in one turn of looking. The turn then passes to the next user.
+pub(crate) const TURN: Duration = Duration::from_millis(5);
+/// After a turn a user waits for this many times as long as it took: looking for one user's files takes a tenth of a CPU at most.
+pub(crate) const REST: u32 = 9;
+/// The looks that a recording waits for, at its beginning and at its end.
+pub(crate) const FIRST_LOOK: Duration = Duration::from_secs(2);
+pub(crate) const LAST_LOOK: Duration = Duration::from_secs(1);
+/// A walk to a container's `/dev/shm` that takes longer hangs: something on its way waits for a server.
+pub(crate) const WALK: Duration = Duration::from_millis(500);
+/// Mount namespaces of one user that are visited in one scan, and directories of one user, in all containers: each holds a few file
+/// descriptors.
+pub(crate) const WALKS_OF_USER: usize = 64;
+pub(crate) const PLACES_OF_USER: usize = 32;
+/// Walks that hang, of one user and in all: each holds a thread.
+pub(crate) const HANGING_OF_USER: usize = 1;
+pub(crate) const HANGING_MAX: usize = 16;
+
+/// Emptying one user's rings, before the next user's turn; and at the end of a recording.
+pub(crate) const DRAIN: Duration = Duration::from_millis(5);
+pub(crate) const LAST_DRAIN: Duration = Duration::from_secs(5);
+/// Bytes taken from one ring before the next ring's turn.
+pub(crate) const TAKE_BYTES: u64 = 8 << 20;
+/// Bytes of one user's rings in a snapshot of a flight recorder.
+pub(crate) const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;
+
+/// Why something of a user is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The directory has too many names: new programs are not looked for in it.
+    TooManyNames,
+    /// Too many files.
+    TooManyFiles,
+    /// Too many processes.
+    TooManyProcesses,
+    /// The descriptions of all of the user's programs are too large.
+    TooMuchText,
+    /// The rings are too large together.
+    TooManyBytes,
+    /// A second name of a file that is known.
+    SecondName,
+    /// A file with holes, which no program makes.
+    Holes,
+    /// A program's files are not valid, or changed in a way that no program changes them.
+    Invalid,
+    /// The `/dev/shm` of a container cannot be reached without waiting for a server in user space or on the network.
+    Unreachable,
+    /// The user has too many containers.
+    TooManyContainers,
+    /// The recording ended before all of the user's files had been looked at.
+    NotLookedAt,
+    /// The recording ended before all of the user's rings had been emptied, or a snapshot had no space for them.
+    NotTaken,
+}
+
+impl Cause {
+    /// For people.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Cause::TooManyNames => {
+                "directory has too many names; new programs of this user are not looked for in it"
+            }
+            Cause::TooManyFiles => "this user has too many programs or threads",
+            Cause::TooManyProcesses => "this user has too many programs",
+            Cause::TooMuchText => "the descriptions of this user's events are too large together",
+            Cause::TooManyBytes => "the buffers of this user are too large together",
+            Cause::SecondName => "it is a second name of a file that is known",
+            Cause::Holes => "its file has holes, which no program makes",
+            Cause::Invalid => "its files are not valid",
+            Cause::Unreachable => "/dev/shm of a container cannot be reached without waiting for somebody",
+            Cause::TooManyContainers => "this user has too many containers",
+            Cause::NotLookedAt => "the recording ended before all files of this user had been looked at",
+            Cause::NotTaken => "there was no time or space for all that the buffers of this user hold",
+        }
+    }
+}
+
+/// What was left out of one user for one cause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The user.
+    pub user: u32,
+    /// Why.
+    pub cause: Cause,
+    /// How often.
+    pub count: u64,
+    /// The first one: a file, a process or a directory.
+    pub example: String,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "user {}: {} (refused: {}; first: {})",
+            self.user,
+            self.cause.text(),
+            self.count,
+            self.example
+        )
+    }
+}
+
+/// All refusals.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Refusals {
+    all: BTreeMap<(u32, Cause), (u64, String)>,
+}
+
+impl Refusals {
+    pub(crate) fn add(&mut self, user: u32, cause: Cause, example: &str) {
+        let (count, _) = self.all.entry((user, cause)).or_insert_with(|| (0, example.to_string()));
+        *count += 1;
+    }
+
+    pub(crate) fn list(&self) -> Vec<Refusal> {
+        let all = self.all.iter();
+        let refusal = |((user, cause), (count, example)): (&(u32, Cause), &(u64, String))| Refusal {
+            user: *user,
+            cause: *cause,
+            count: *count,
+            example: example.clone(),
+        };
+        all.map(refusal).collect()
+    }
+}
+
+/// What a user has mapped.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    files: AtomicUsize,
+    bytes: AtomicU64,
+    text_bytes: AtomicU64,
+}
+
+/// Mapped files of all users.
+static FILES: AtomicUsize = AtomicUsize::new(0);
+
+/// A part of an account, returned when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    account: Arc<Account>,
+    bytes: u64,
+    text_bytes: u64,
+}
+
+impl Account {
+    /// Charges a file of `bytes`, of which `text_bytes` are descriptions. A user gets at most half of what the others leave.
+    pub(crate) fn charge(self: &Arc<Account>, bytes: u64, text_bytes: u64) -> Result<Charge, Cause> {
+        // ORDER: relaxed, all of them; counts that stand for themselves. One thread adds, so the limits hold.
+        let (mine, all) = (self.files.load(Ordering::Relaxed), FILES.load(Ordering::Relaxed));
+        let left = MAPPINGS_MAX.saturating_sub(all.saturating_sub(mine));
+        if mine >= FILES_MAX.min(left / 2) {
+            return Err(Cause::TooManyFiles);
+        }
+        // ORDER: as above.
+        if self.bytes.load(Ordering::Relaxed).saturating_add(bytes) > MAPPED_BYTES_MAX {
+            return Err(Cause::TooManyBytes);
+        }
+        // ORDER: as above.
+        if self.text_bytes.load(Ordering::Relaxed).saturating_add(text_bytes) > TEXT_BYTES_MAX {
+            return Err(Cause::TooMuchText);
+        }
+        // ORDER: as above.
+        self.files.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.text_bytes.fetch_add(text_bytes, Ordering::Relaxed);
+        FILES.fetch_add(1, Ordering::Relaxed);
+        Ok(Charge { account: Arc::clone(self), bytes, text_bytes })
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        // ORDER: relaxed; as in Account::charge().
+        self.account.files.fetch_sub(1, Ordering::Relaxed);
+        self.account.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.account.text_bytes.fetch_sub(self.text_bytes, Ordering::Relaxed);
+        FILES.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_user_has_mapped_is_limited_and_returned() {
+        let account = Arc::new(Account::default());
+        let first = account.charge(1, TEXT_BYTES_MAX).unwrap();
+        assert_eq!(account.charge(1, 1).unwrap_err(), Cause::TooMuchText);
+        assert_eq!(account.charge(MAPPED_BYTES_MAX, 0).unwrap_err(), Cause::TooManyBytes);
+        drop(first);
+        let all: Vec<Charge> = std::iter::from_fn(|| account.charge(1, 0).ok()).collect();
+        // Other tests map files, too.
+        assert!(all.len() <= FILES_MAX && all.len() > FILES_MAX / 2, "{}", all.len());
+        let another = Arc::new(Account::default());
+        assert!(another.charge(1, 1).is_ok(), "some are left for others");
+        drop(all);
+        assert!(account.charge(MAPPED_BYTES_MAX, TEXT_BYTES_MAX).is_ok());
+    }
+}

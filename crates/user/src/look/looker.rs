@@ -1,0 +1,598 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The thread that looks: users take turns.
+
+use super::life::TimeNamespaces;
+use super::place::{POLL_INTERVAL, Place, Surroundings, Turn};
+use super::walker::{Walk, Walker, Way};
+use super::watch::{DirectoryWatch, Notice, Watched, wait_for};
+use super::{Found, NewPlace, Outbox, PlaceId, Request, Session, Sessions, Until};
+use crate::Error;
+use crate::budget::{Account, Cause, NAMES_MAX, PLACES_OF_USER, TURN, WALKS_OF_USER};
+use crate::containers::{Census, Containers, Discovery, user_of};
+use crate::directory::{SHARED_MEMORY, UserDirectory};
+use crate::mounts::descriptor_path;
+use crate::session::{ServedDirectory, SharedSession};
+use crate::shelf::Shelf;
+use nix::dir::{Dir, OwningIter};
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::eventfd::EventFd;
+use nix::sys::stat::Mode;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Between scans for containers, which visit all processes of the machine.
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
+/// A mount namespace whose `/dev/shm` is known is visited again after this time: something may have been mounted there.
+const WALK_AGAIN: Duration = Duration::from_secs(10);
+/// Directories of programs in one container.
+const DIRECTORIES_MAX: usize = 16;
+/// Reading a directory of directories takes at most one part in this many of the time.
+const READING_SHARE: u32 = 20;
+/// Messages about directories that cannot be used.
+const UNUSABLE_MAX: usize = 100;
+
+/// The state of the thread.
+#[derive(Debug)]
+pub(super) struct Looker {
+    base: PathBuf,
+    session: Option<Session>,
+    sessions: Sessions,
+    /// Users who wait for their turn of a look.
+    unseen: Arc<Mutex<Vec<u32>>>,
+    census: Census,
+    times: TimeNamespaces,
+    shelf: Shelf,
+    containers: Containers,
+    walker: Walker,
+    /// Mount namespaces: whose they are, and when they were visited.
+    owners: HashMap<u64, Option<u32>>,
+    walked: HashMap<u64, (Instant, bool)>,
+    scanned: Option<Instant>,
+    /// Directories with users' directories, by container.
+    bases: BTreeMap<u64, Base>,
+    places: Vec<Place>,
+    places_made: PlaceId,
+    first_turn: usize,
+    accounts: HashMap<u32, Arc<Account>>,
+    polled: Option<Instant>,
+    looks: Vec<PendingLook>,
+    told: BTreeSet<String>,
+    /// Only of a recording.
+    watch: Option<DirectoryWatch>,
+    wake: Arc<EventFd>,
+    out: Outbox,
+}
+
+/// A directory with users' directories, which is read in parts: anybody can make any number of names in it.
+#[derive(Debug)]
+struct Base {
+    path: PathBuf,
+    reading: Option<OwningIter>,
+    read: usize,
+    begun: Instant,
+    spent: Duration,
+    /// When to read it again.
+    next: Instant,
+    /// How often it has been read to its end.
+    rounds: u64,
+}
+
+/// A look that was asked for: what has not been seen since.
+#[derive(Debug)]
+struct PendingLook {
+    number: u64,
+    asked: Instant,
+    until: Until,
+    /// The round in which each base is read to its end after the request.
+    rounds: BTreeMap<u64, u64>,
+    seen: BTreeSet<PlaceId>,
+    has_scanned: bool,
+}
+
+impl Base {
+    fn new(path: PathBuf) -> Base {
+        let now = Instant::now();
+        Base { path, reading: None, read: 0, begun: now, spent: Duration::ZERO, next: now, rounds: 0 }
+    }
+
+    /// The users of directories in the next part. `limit`: names that are read at most. Sets `is_crowded` when there are more.
+    fn read(&mut self, limit: Option<usize>, is_crowded: &mut bool) -> BTreeSet<u32> {
+        let begun = Instant::now();
+        let mut users = BTreeSet::new();
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let names = match self.reading.take() {
+            Some(names) => Some(names),
+            None => {
+                (self.read, self.spent, self.begun) = (0, Duration::ZERO, begun);
+                Dir::open(&self.path, flags, Mode::empty()).ok().map(Dir::into_iter)
+            }
+        };
+        let mut is_over = true;
+        if let Some(mut names) = names {
+            while let Some(Ok(entry)) = names.next() {
+                self.read += 1;
+                users.extend(entry.file_name().to_str().ok().and_then(UserDirectory::user_of_name));
+                *is_crowded = limit.is_some_and(|limit| self.read > limit);
+                if *is_crowded {
+                    break;
+                }
+                if self.read % 256 == 0 && begun.elapsed() > TURN {
+                    is_over = false;
+                    self.reading = Some(names);
+                    break;
+                }
+            }
+        }
+        self.spent += begun.elapsed();
+        let now = Instant::now();
+        self.next = if is_over {
+            self.rounds += 1;
+            now + POLL_INTERVAL.max(self.spent * READING_SHARE)
+        } else {
+            now
+        };
+        users
+    }
+}
+
+impl Looker {
+    pub(super) fn new(
+        base: &Path,
+        recording: Option<(Session, Arc<UserDirectory>, ServedDirectory)>,
+        (sessions, unseen): (Sessions, Arc<Mutex<Vec<u32>>>),
+        wake: Arc<EventFd>,
+        out: Outbox,
+    ) -> Result<Looker, Error> {
+        let mut looker = Looker {
+            base: base.to_owned(),
+            session: None,
+            sessions,
+            unseen,
+            census: Census::of_own_namespace(),
+            times: TimeNamespaces::default(),
+            shelf: Shelf::default(),
+            containers: Containers::default(),
+            walker: Walker::new(Arc::clone(&wake)),
+            owners: HashMap::new(),
+            walked: HashMap::new(),
+            scanned: None,
+            bases: BTreeMap::from([(0, Base::new(base.to_owned()))]),
+            places: Vec::new(),
+            places_made: 0,
+            first_turn: 0,
+            accounts: HashMap::new(),
+            polled: None,
+            looks: Vec::new(),
+            told: BTreeSet::new(),
+            watch: None,
+            wake,
+            out,
+        };
+        if let Some((session, own, served)) = recording {
+            let mut watch = DirectoryWatch::new().map_err(Error::io("watch", base))?;
+            watch.watch(base, Watched::Base(0)).map_err(Error::io("watch", base))?;
+            looker.watch = Some(watch);
+            looker.shelf = Shelf::new(session.settings.events.clone());
+            looker.session = Some(session);
+            looker.add_served(own, 0, Some(served), None)?;
+        }
+        Ok(looker)
+    }
+
+    pub(super) fn run(mut self, requests: &Receiver<Request>) {
+        while self.serve(requests) {
+            self.hear();
+            let now = Instant::now();
+            let is_due = self.polled.is_none_or(|polled| now.duration_since(polled) >= POLL_INTERVAL);
+            if is_due || self.looks.iter().any(|look| !look.has_scanned) {
+                self.find_containers();
+                self.looks.iter_mut().for_each(|look| look.has_scanned = true);
+            }
+            self.fetch_walks();
+            self.read_bases();
+            if !self.turns() {
+                return;
+            }
+            if is_due {
+                self.check();
+                self.polled = Some(Instant::now());
+            }
+            self.answer();
+            self.out.flush();
+            self.sleep();
+        }
+    }
+
+    /// Does what was asked. False: nobody asks any more.
+    fn serve(&mut self, requests: &Receiver<Request>) -> bool {
+        // It fails when it is not set.
+        let _ = self.wake.read();
+        loop {
+            match requests.try_recv() {
+                Ok(Request::Look(number, until)) => {
+                    let rounds = self.bases.iter().map(|(base, state)| {
+                        // One that is being read may have passed what is new.
+                        (*base, state.rounds + 1 + u64::from(state.reading.is_some()))
+                    });
+                    let rounds = rounds.collect();
+                    self.bases.values_mut().for_each(|base| base.next = Instant::now());
+                    let (seen, has_scanned) = (BTreeSet::new(), false);
+                    let asked = Instant::now();
+                    self.looks.push(PendingLook { number, asked, until, rounds, seen, has_scanned });
+                }
+                Ok(Request::Withdraw) => {
+                    self.session = None;
+                    let served = self.places.iter().filter(|place| place.is_served);
+                    served.for_each(|place| place.directory.set_look(0));
+                }
+                Ok(Request::Remove(place, names)) => {
+                    self.place(place).into_iter().for_each(|place| place.remove(names.clone()));
+                }
+                Ok(Request::Sweep(place, process)) => {
+                    self.place(place).into_iter().for_each(|place| place.sweep(process));
+                }
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn place(&mut self, id: PlaceId) -> Option<&mut Place> {
+        self.places.iter_mut().find(|known| known.id == id)
+    }
+
+    /// Notes what the kernel has notified.
+    fn hear(&mut self) {
+        let notices = self.watch.as_ref().map(DirectoryWatch::notices).unwrap_or_default();
+        for notice in notices {
+            match notice {
+                Notice::Place(id) => {
+                    self.places.iter_mut().filter(|place| place.id == id).for_each(Place::wake);
+                }
+                Notice::Base(base, name) => {
+                    if let Some(uid) = UserDirectory::user_of_name(&name) {
+                        self.find_user(base, uid);
+                    }
+                }
+                Notice::All => {
+                    self.places.iter_mut().for_each(Place::wake);
+                    self.bases.values_mut().for_each(|base| base.next = base.next.min(Instant::now() + TURN));
+                }
+            }
+        }
+    }
+
+    /// Reads the directories of directories.
+    fn read_bases(&mut self) {
+        let now = Instant::now();
+        let due: Vec<u64> =
+            self.bases.iter().filter(|(_, base)| base.next <= now).map(|(number, _)| *number).collect();
+        if due.contains(&0) {
+            self.places.iter_mut().for_each(Place::note_whether_it_is_current);
+        }
+        for number in due {
+            let Some(base) = self.bases.get_mut(&number) else { continue };
+            let mut is_crowded = false;
+            // In this machine's own, whoever makes too many names cannot hide others' directories.
+            let limit = (number != 0).then_some(NAMES_MAX);
+            let users = base.read(limit, &mut is_crowded);
+            if is_crowded {
+                let container = self.containers.all.iter().find(|container| container.number == number);
+                let shown =
+                    container.map(|container| (container.user, container.shown.display().to_string()));
+                if let Some((user, shown)) = shown.filter(|(_, shown)| self.told.insert(shown.clone())) {
+                    self.out.tell(Found::Refusal(user.unwrap_or(0), Cause::TooManyNames, shown));
+                }
+            }
+            users.into_iter().for_each(|uid| self.find_user(number, uid));
+        }
+    }
+
+    /// Opens a user's directory, if it is new.
+    fn find_user(&mut self, base: u64, uid: u32) {
+        let is_known = |places: &[Place], uid: u32| {
+            places
+                .iter()
+                .any(|place| place.container == base && place.is_current && place.directory.uid == uid)
+        };
+        let container = self.containers.all.iter().find(|container| container.number == base);
+        let directory = match (base, container) {
+            (0, _) if is_known(&self.places, uid) => return,
+            (0, _) => UserDirectory::open(&self.base, uid),
+            (_, Some(container)) => {
+                let here = self.places.iter().filter(|place| place.container == base);
+                if here.count() >= DIRECTORIES_MAX {
+                    return;
+                }
+                UserDirectory::open_in(container, uid)
+            }
+            _ => return,
+        };
+        // A user of a container could make any number of directories there: one is used for each owner.
+        let owner = directory.as_ref().map_or(uid, |directory| directory.uid);
+        if is_known(&self.places, owner) {
+            return;
+        }
+        let user = container.and_then(|container| container.user);
+        let added = directory.and_then(|directory| self.add_place(directory, base, user));
+        match added {
+            Ok(()) => {}
+            Err(Error::Busy(pid)) => {
+                if self.told.insert(format!("busy {uid} {pid}")) {
+                    self.out.tell(Found::Busy(uid, pid));
+                }
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if self.told.len() < UNUSABLE_MAX && self.told.insert(text.clone()) {
+                    self.out.tell(Found::Unusable(text));
+                }
+            }
+        }
+    }
+
+    fn add_place(
+        &mut self,
+        directory: UserDirectory,
+        container: u64,
+        user: Option<u32>,
+    ) -> Result<(), Error> {
+        let user = user.unwrap_or(directory.uid);
+        let of_user = self.places.iter().filter(|place| place.user == user).count();
+        if user != 0 && of_user >= PLACES_OF_USER {
+            let shown = directory.path.display().to_string();
+            if self.told.insert(format!("places {user}")) {
+                self.out.tell(Found::Refusal(user, Cause::TooManyContainers, shown));
+            }
+            return Ok(());
+        }
+        let directory = Arc::new(directory);
+        let served = match &self.session {
+            Some(session) => Some(ServedDirectory::new(&directory, session.id, &session.settings)?),
+            None => None,
+        };
+        self.add_served(directory, container, served, Some(user))
+    }
+
+    fn add_served(
+        &mut self,
+        directory: Arc<UserDirectory>,
+        container: u64,
+        served: Option<ServedDirectory>,
+        user: Option<u32>,
+    ) -> Result<(), Error> {
+        let user = user.unwrap_or(directory.uid);
+        self.places_made += 1;
+        let id = self.places_made;
+        if let (Some(watch), true) = (&mut self.watch, served.is_some()) {
+            let watched = watch.watch(&directory.descriptor_path(), Watched::Place(id));
+            watched.map_err(Error::io("watch", &directory.path))?;
+        }
+        let other =
+            if served.is_none() { ServedDirectory::by_another(&directory).map(|(pid, _)| pid) } else { None };
+        let account = Arc::clone(self.accounts.entry(user).or_default());
+        let is_served = served.is_some();
+        self.places.push(Place::new(id, Arc::clone(&directory), container, (user, account), is_served));
+        self.out.tell(Found::Place(NewPlace { id, account: user, directory, served, other }));
+        Ok(())
+    }
+
+    /// Gives each user who has something to look at a turn. False: nobody wants it any more.
+    fn turns(&mut self) -> bool {
+        let count = self.places.len();
+        self.first_turn = (self.first_turn + 1) % count.max(1);
+        for number in 0..count {
+            let Some(place) = self.places.get_mut((number + self.first_turn) % count) else { continue };
+            let is_asked = self.looks.iter().any(|look| !look.seen.contains(&place.id));
+            if place.next > Instant::now() && !is_asked {
+                continue;
+            }
+            let mut around = Surroundings {
+                session: self.session.as_ref(),
+                census: &self.census,
+                times: &mut self.times,
+                shelf: &mut self.shelf,
+                out: &mut self.out,
+            };
+            match place.turn(&mut around) {
+                Turn::Complete => {
+                    // An older list may lack what was there when the look was asked for.
+                    let (id, listed) = (place.id, place.listed);
+                    for look in self.looks.iter_mut().filter(|look| look.asked <= listed) {
+                        look.seen.insert(id);
+                    }
+                }
+                Turn::More => {}
+                Turn::Unwanted => return false,
+            }
+        }
+        true
+    }
+
+    /// Finds out which processes live, and which places are over.
+    fn check(&mut self) {
+        // Taken after the files were seen: a process that has a file and is not in it has ended.
+        if self.places.iter().any(|place| place.needs_census(&self.census)) {
+            self.census.take();
+        }
+        for place in &mut self.places {
+            let is_deserted = self.containers.is_deserted(place.container);
+            let mut around = Surroundings {
+                session: self.session.as_ref(),
+                census: &self.census,
+                times: &mut self.times,
+                shelf: &mut self.shelf,
+                out: &mut self.out,
+            };
+            place.check(is_deserted, &mut around);
+        }
+        // Of a container that is gone nothing is retained here, once all of its events have been taken.
+        for container in self.containers.all.iter().filter(|container| !container.is_inhabited()) {
+            let mut places = self.places.iter_mut().filter(|place| place.container == container.number);
+            if places.all(|place| place.is_over()) {
+                let places = self.places.iter_mut().filter(|place| place.container == container.number);
+                places.for_each(|place| place.is_current = false);
+                self.bases.remove(&container.number);
+            }
+        }
+        let bases = &self.bases;
+        self.containers.all.retain(|container| bases.contains_key(&container.number));
+        let (out, watch) = (&mut self.out, &mut self.watch);
+        self.places.retain(|place| {
+            let stays = place.is_current || !place.is_over();
+            if !stays {
+                out.tell(Found::PlaceGone(place.id));
+                if let Some(watch) = watch {
+                    watch.forget(Watched::Place(place.id));
+                }
+            }
+            stays
+        });
+    }
+
+    /// Finds containers; only root may read their directories.
+    fn find_containers(&mut self) {
+        let is_due = self.scanned.is_none_or(|scanned| scanned.elapsed() >= SCAN_INTERVAL);
+        let is_asked = self.looks.iter().any(|look| !look.has_scanned && look.until == Until::AllWalked);
+        if !nix::unistd::geteuid().is_root() || self.base != Path::new(SHARED_MEMORY) || !is_due && !is_asked
+        {
+            return;
+        }
+        self.scanned = Some(Instant::now());
+        self.census.update();
+        self.containers.update(&self.census);
+        let all = &self.census.containers;
+        self.owners.retain(|mounts, _| all.contains_key(mounts));
+        self.walked.retain(|mounts, _| all.contains_key(mounts));
+        // Those that were visited longest ago come first.
+        let mut due: Vec<(Option<Instant>, u64)> = Vec::new();
+        for mounts in all.keys() {
+            match self.walked.get(mounts) {
+                Some((at, true)) if at.elapsed() < WALK_AGAIN => {}
+                walked => due.push((walked.map(|(at, _)| *at), *mounts)),
+            }
+        }
+        due.sort_unstable();
+        let mut asked: HashMap<u32, usize> = HashMap::new();
+        for (_, mounts) in due {
+            let pids: Vec<u32> = all.get(&mounts).into_iter().flatten().copied().take(8).collect();
+            let user = self.owners.entry(mounts).or_insert_with(|| pids.iter().find_map(|pid| user_of(*pid)));
+            let user = user.unwrap_or(0);
+            let asked = asked.entry(user).or_default();
+            if user != 0 && *asked >= WALKS_OF_USER {
+                continue;
+            }
+            *asked += usize::from(self.walker.ask(Walk { mounts, pids, user }));
+        }
+    }
+
+    /// Takes what walks to containers have found.
+    fn fetch_walks(&mut self) {
+        for (walk, way) in self.walker.results() {
+            let found = self.walk_ended(&walk, way);
+            self.walked.insert(walk.mounts, (Instant::now(), found));
+        }
+    }
+
+    /// Returns whether the `/dev/shm` is known now.
+    fn walk_ended(&mut self, walk: &Walk, way: Way) -> bool {
+        let user = self.owners.get(&walk.mounts).copied().flatten();
+        let pid = walk.pids.first().copied().unwrap_or_default();
+        let (cause, example) = match way {
+            Ok(None) => return false,
+            Ok(Some(found)) => match self.containers.found(&self.base, (walk.mounts, pid), found, user) {
+                Discovery::Known => return true,
+                Discovery::New => {
+                    self.add_container();
+                    return true;
+                }
+                Discovery::TooMany => (Cause::TooManyContainers, format!("/proc/{pid}/root/dev/shm")),
+            },
+            Err(why) => (Cause::Unreachable, format!("process {pid}: {why}")),
+        };
+        // Each container once.
+        if self.told.insert(format!("{cause:?} {}", walk.mounts)) {
+            self.out.tell(Found::Refusal(walk.user, cause, example));
+        }
+        false
+    }
+
+    /// The last container is new.
+    fn add_container(&mut self) {
+        let Some(container) = self.containers.all.last() else { return };
+        let path = descriptor_path(&container.dir);
+        if let Some(watch) = &mut self.watch {
+            // Without the watch their directories are found when it is next read.
+            let _ = watch.watch(&path, Watched::Base(container.number));
+        }
+        // Only with the mode of /dev/shm: anybody may write, and only owners may remove their files.
+        if let (Some(session), 0o1777) = (&self.session, container.mode) {
+            let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(sessions) = sessions.as_mut() {
+                // Where root may not make files, as in a container of an ordinary user, new programs are found by their directory.
+                let made =
+                    SharedSession::new(&container.dir, &container.shown, session.id, &session.settings, true);
+                sessions.extend(made.ok().map(|made| (container.number, made)));
+            }
+        }
+        self.bases.insert(container.number, Base::new(path));
+        for look in self.looks.iter_mut().filter(|look| look.until == Until::AllWalked) {
+            look.rounds.insert(container.number, 1);
+        }
+    }
+
+    /// Answers looks that are complete.
+    fn answer(&mut self) {
+        // What is told of processes is as new as the files.
+        if !self.looks.is_empty() {
+            self.check();
+        }
+        let (bases, places, out) = (&self.bases, &self.places, &mut self.out);
+        let is_walking = self.walker.is_busy();
+        self.looks.retain(|look| {
+            let is_read = look
+                .rounds
+                .iter()
+                .all(|(number, round)| bases.get(number).is_none_or(|base| base.rounds >= *round));
+            let is_seen = places.iter().all(|place| look.seen.contains(&place.id));
+            let is_walked = look.until == Until::AllSeen || !is_walking;
+            let is_complete = look.has_scanned && is_read && is_seen && is_walked;
+            if is_complete {
+                out.tell(Found::Looked(look.number));
+            }
+            !is_complete
+        });
+        let seen = |place: &&Place| self.looks.iter().all(|look| look.seen.contains(&place.id));
+        let unseen = self.places.iter().filter(|place| !seen(place)).map(|place| place.user).collect();
+        *self.unseen.lock().unwrap_or_else(PoisonError::into_inner) = unseen;
+    }
+
+    /// Sleeps until there is something to do.
+    fn sleep(&mut self) {
+        let now = Instant::now();
+        let polled = self.polled.unwrap_or(now) + POLL_INTERVAL;
+        let places = self.places.iter().map(|place| place.next);
+        let next = self.bases.values().map(|base| base.next).chain(places).fold(polled, Instant::min);
+        let mut time = next.saturating_duration_since(now);
+        if !self.looks.is_empty() {
+            // What is asked for does not rest.
+            let is_waiting = self.looks.iter().all(|look| look.seen.len() >= self.places.len());
+            time = time.min(if is_waiting { Duration::from_millis(1) } else { Duration::ZERO });
+        }
+        if self.walker.is_busy() {
+            time = time.min(Duration::from_millis(20));
+        }
+        if time.is_zero() {
+            return;
+        }
+        match &mut self.watch {
+            Some(watch) => watch.wait(time, &self.wake),
+            None => drop(wait_for(&mut [PollFd::new(self.wake.as_fd(), PollFlags::POLLIN)], time)),
+        }
+    }
+}

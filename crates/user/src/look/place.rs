@@ -1,0 +1,499 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One user's directory: which of its files are new, whose they are, and which of their processes live.
+
+use super::life::{KnownProcess, Life, Offsets, TimeNamespaces, seccomp};
+use super::{Content, Found, Outbox, PlaceId, Session};
+use crate::Error;
+use crate::budget::{
+    Account, CROWDED_FOR, Cause, NAMES_MAX, PROCESSES_MAX, REST, RINGS_OF_PROCESS_MAX, TURN,
+};
+use crate::containers::{Census, LocalProcess};
+use crate::directory::{FileKind, FileName, ProcessId, UserDirectory};
+use crate::provider::{Provider, enabled_word};
+use crate::ring::Ring;
+use crate::shelf::{Owner, Shelf};
+use rtscope_abi::program as abi;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Between looks for changes that the kernel does not report.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Between looks at a file that its program is filling.
+const SOON: Duration = Duration::from_millis(2);
+/// A file that is not complete after this time is given up.
+const UNFINISHED: Duration = Duration::from_secs(10);
+
+/// What a process says of itself.
+#[derive(Clone, Copy, Debug)]
+struct Leader {
+    pid_namespace: u64,
+    seccomp: u32,
+    version: u32,
+    time_namespace: (u64, Offsets),
+}
+
+/// A process that has files here.
+#[derive(Debug, Default)]
+struct Tracked {
+    /// Of its provider with the number 0.
+    leader: Option<Leader>,
+    known: Option<KnownProcess>,
+    /// What its CLOCK_MONOTONIC shows more than this process's.
+    monotonic_offset_ns: i64,
+    rings: usize,
+    is_confined: bool,
+    has_ended: bool,
+    /// Nothing more is taken from it.
+    is_refused: bool,
+}
+
+/// What a place needs to know, and where it puts what it has found.
+#[derive(Debug)]
+pub(super) struct Surroundings<'a> {
+    pub(super) session: Option<&'a Session>,
+    pub(super) census: &'a Census,
+    pub(super) times: &'a mut TimeNamespaces,
+    pub(super) shelf: &'a mut Shelf,
+    pub(super) out: &'a mut Outbox,
+}
+
+/// The directory.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) id: PlaceId,
+    pub(super) directory: Arc<UserDirectory>,
+    /// Number of the container; 0: not in a container.
+    pub(super) container: u64,
+    /// The user whose account it is on.
+    pub(super) user: u32,
+    account: Arc<Account>,
+    /// Whether this process records its programs.
+    pub(super) is_served: bool,
+    processes: BTreeMap<ProcessId, Tracked>,
+    /// Number of those that have not ended.
+    living: usize,
+    /// Names of files that have been handled, except for those that are not complete yet.
+    known: BTreeSet<FileName>,
+    /// When it was last listed.
+    pub(super) listed: Instant,
+    /// New names that wait for a turn.
+    pending: VecDeque<FileName>,
+    /// Files that are known, by device and inode number.
+    inodes: BTreeMap<(u64, u64), FileName>,
+    /// Files that are to be removed once their program has let go of them.
+    removable: BTreeSet<FileName>,
+    /// Since when files have been incomplete.
+    incomplete: BTreeMap<FileName, Instant>,
+    /// When to look again; and since when that has been asked for.
+    pub(super) next: Instant,
+    /// Not before this time, whatever happens: what the user's looks cost is limited.
+    rests_until: Instant,
+    /// Until when it is left alone, because it has too many names.
+    crowded_until: Option<Instant>,
+    /// The last process whose life was checked.
+    checked: Option<ProcessId>,
+    /// Whether its path still names it.
+    pub(super) is_current: bool,
+}
+
+/// What a turn came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// All has been looked at.
+    Complete,
+    /// Files are left for the next turn.
+    More,
+    /// The other side is gone.
+    Unwanted,
+}
+
+impl Place {
+    pub(super) fn new(
+        id: PlaceId,
+        directory: Arc<UserDirectory>,
+        container: u64,
+        (user, account): (u32, Arc<Account>),
+        is_served: bool,
+    ) -> Place {
+        let now = Instant::now();
+        Place {
+            id,
+            directory,
+            container,
+            user,
+            account,
+            is_served,
+            processes: BTreeMap::new(),
+            living: 0,
+            known: BTreeSet::new(),
+            listed: now,
+            pending: VecDeque::new(),
+            inodes: BTreeMap::new(),
+            removable: BTreeSet::new(),
+            incomplete: BTreeMap::new(),
+            next: now,
+            rests_until: now,
+            crowded_until: None,
+            checked: None,
+            is_current: true,
+        }
+    }
+
+    pub(super) fn note_whether_it_is_current(&mut self) {
+        self.is_current &= self.directory.is_current();
+    }
+
+    /// Removes the files of a process that has ended.
+    pub(super) fn sweep(&mut self, process: ProcessId) {
+        if self.processes.get(&process).is_some_and(|tracked| !tracked.has_ended) {
+            return;
+        }
+        let names = self.known.iter().filter(|name| name.process == process).copied();
+        self.remove(names.collect());
+    }
+
+    /// Removes files as soon as no program holds them.
+    pub(super) fn remove(&mut self, names: Vec<FileName>) {
+        self.removable.extend(names);
+        self.removable.retain(|name| !self.directory.remove(*name));
+        self.wake();
+    }
+
+    /// Something has changed in it: it is looked at as soon as its rest is over.
+    pub(super) fn wake(&mut self) {
+        self.next = self.next.min(self.rests_until);
+    }
+
+    /// Opens new files, for a while.
+    pub(super) fn turn(&mut self, around: &mut Surroundings<'_>) -> Turn {
+        let begun = Instant::now();
+        if let (Some(session), true) = (around.session, self.is_served) {
+            // Before the files are listed: who has none yet sees this, or is seen.
+            self.directory.set_look(enabled_word(session.id));
+        }
+        let turn = self.look(around);
+        around.out.flush();
+        self.rests_until = Instant::now() + begun.elapsed() * REST;
+        let now = Instant::now();
+        let is_young = self.incomplete.values().any(|since| since.elapsed() < POLL_INTERVAL);
+        let pause = match turn {
+            Turn::More => Duration::ZERO,
+            _ if is_young => SOON,
+            _ => POLL_INTERVAL,
+        };
+        self.next = (now + pause).max(self.rests_until);
+        turn
+    }
+
+    fn look(&mut self, around: &mut Surroundings<'_>) -> Turn {
+        // What an earlier listing has found, first: a long list is not made for each turn.
+        if self.pending.is_empty() && !self.list(around.out) {
+            return Turn::Complete;
+        }
+        let begun = Instant::now();
+        while let Some(name) = self.pending.pop_front() {
+            if !self.look_at(name, around) {
+                return Turn::Unwanted;
+            }
+            if begun.elapsed() > TURN && !self.pending.is_empty() {
+                return Turn::More;
+            }
+        }
+        Turn::Complete
+    }
+
+    /// Lists the directory. False: it is left alone for now.
+    fn list(&mut self, out: &mut Outbox) -> bool {
+        let begun = Instant::now();
+        self.listed = begun;
+        if self.crowded_until.is_some_and(|until| begun < until) {
+            return false;
+        }
+        let files: BTreeSet<FileName> = match self.directory.files(NAMES_MAX) {
+            // Nothing is known about any file, in particular not that it is gone.
+            Err(Error::Io { source, .. }) if crate::is_shortage(&source) => return false,
+            Ok((_, true)) => {
+                if self.crowded_until.is_none() {
+                    let path = self.directory.path.display().to_string();
+                    out.tell(Found::Refusal(self.user, Cause::TooManyNames, path));
+                }
+                self.crowded_until = Some(begun + CROWDED_FOR);
+                return false;
+            }
+            files => files.map(|(files, _)| files).unwrap_or_default().into_iter().collect(),
+        };
+        self.crowded_until = None;
+        self.known.retain(|name| files.contains(name));
+        self.removable.retain(|name| files.contains(name) && !self.directory.remove(*name));
+        self.inodes.retain(|_, name| files.contains(name));
+        self.incomplete.retain(|name, _| files.contains(name));
+        self.forget_vanished(&files, out);
+        // Providers before rings: a ring's events are its providers'. Then processes take turns.
+        let mut nth: HashMap<ProcessId, usize> = HashMap::new();
+        let mut new: Vec<(bool, usize, FileName)> = Vec::new();
+        for name in files.into_iter().filter(|name| !self.known.contains(name)) {
+            let nth = nth.entry(name.process).or_default();
+            *nth += 1;
+            new.push((!matches!(name.kind, FileKind::Provider(_)), *nth, name));
+        }
+        new.sort_unstable();
+        self.pending = new.into_iter().map(|(.., name)| name).collect();
+        self.living = self.processes.values().filter(|process| !process.has_ended).count();
+        true
+    }
+
+    /// Drops processes of which no name is left.
+    fn forget_vanished(&mut self, files: &BTreeSet<FileName>, out: &mut Outbox) {
+        let named: BTreeSet<ProcessId> = files.iter().map(|name| name.process).collect();
+        let id = self.id;
+        self.processes.retain(|process, tracked| {
+            let stays = named.contains(process) || !tracked.has_ended && !tracked.is_refused;
+            if !stays {
+                out.tell(Found::Vanished(id, *process));
+            }
+            stays
+        });
+    }
+
+    /// Opens a file, and hands it over if it is complete. False: nobody wants it any more.
+    fn look_at(&mut self, name: FileName, around: &mut Surroundings<'_>) -> bool {
+        let is_new = !self.processes.contains_key(&name.process);
+        self.living += usize::from(is_new);
+        let tracked = self.processes.entry(name.process).or_default();
+        let content = if is_new && self.living > PROCESSES_MAX {
+            Some(Content::Refused(Cause::TooManyProcesses.into()))
+        } else if tracked.is_refused {
+            // Once is enough.
+            self.known.insert(name);
+            return true;
+        } else {
+            self.open(name, around)
+        };
+        let content = match content {
+            Some(content) => content,
+            None => {
+                let since = *self.incomplete.entry(name).or_insert_with(Instant::now);
+                if since.elapsed() <= UNFINISHED {
+                    return true;
+                }
+                Content::Refused("it was never completed".into())
+            }
+        };
+        self.incomplete.remove(&name);
+        self.known.insert(name);
+        let Some(tracked) = self.processes.get_mut(&name.process) else { return true };
+        tracked.is_refused |= matches!(content, Content::Refused(..));
+        let has_ended = tracked.has_ended;
+        let located = tracked.known.map(|known| known.pid);
+        let is_leader = name.kind == FileKind::Provider(0);
+        let mut is_wanted = around.out.tell(Found::File(self.id, name, content));
+        if let (Some(here), true) = (located, is_leader) {
+            is_wanted = around.out.tell(Found::Located(self.id, name.process, here));
+        }
+        // It may have been forgotten meanwhile.
+        if has_ended {
+            is_wanted = around.out.tell(Found::Ended(self.id, name.process));
+        }
+        is_wanted
+    }
+
+    /// `None`: it is not complete yet.
+    fn open(&mut self, name: FileName, around: &mut Surroundings<'_>) -> Option<Content> {
+        if let FileKind::Untraced(errno) = name.kind {
+            return Some(Content::Untraced(errno));
+        }
+        let invalid = |why: String| Some(Content::Refused(why.into()));
+        let opened = match self.directory.open_file(name) {
+            Ok(opened) => opened,
+            // It is gone already, or there is a shortage here: later.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound || crate::is_shortage(&error) => {
+                return None;
+            }
+            Err(error) => return invalid(error.to_string()),
+        };
+        if self.inodes.get(&opened.id).is_some_and(|known| *known != name) {
+            return Some(Content::Refused(Cause::SecondName.into()));
+        }
+        let tracked = self.processes.entry(name.process).or_default();
+        let content = if let FileKind::Ring(..) = name.kind {
+            if tracked.rings >= RINGS_OF_PROCESS_MAX {
+                return invalid(format!("it announces more than {RINGS_OF_PROCESS_MAX} rings"));
+            }
+            let ring = Ring::open(&opened, name, self.directory.uid, &self.account);
+            ring.map(|ring| {
+                ring.map(|mut ring| {
+                    tracked.rings += 1;
+                    if ring.info.clock == abi::RTU_CLOCK_MONOTONIC {
+                        ring.info.clock_offset_ns = tracked.monotonic_offset_ns;
+                    }
+                    Content::Ring(Box::new(ring))
+                })
+            })
+        } else {
+            let share = (&self.account, &mut *around.shelf, Owner(self.user));
+            let provider = Provider::open(&opened, name, self.directory.uid, share);
+            provider.map(|provider| {
+                provider.map(|provider| {
+                    if name.kind == FileKind::Provider(0) {
+                        tracked.leader = Some(Leader {
+                            pid_namespace: provider.pid_namespace,
+                            seccomp: provider.seccomp,
+                            version: provider.version,
+                            time_namespace: provider.time_namespace,
+                        });
+                        tracked.locate(name.process, around.census, around.times);
+                    }
+                    if let (Some(session), true) = (around.session, self.is_served) {
+                        tracked.enable(&provider, session);
+                    }
+                    Content::Provider(Box::new(provider))
+                })
+            })
+        };
+        match content {
+            Ok(Some(content)) => {
+                self.inodes.insert(opened.id, name);
+                Some(content)
+            }
+            Ok(None) => None,
+            Err(refused) => Some(Content::Refused(refused)),
+        }
+    }
+
+    /// Finds out which processes live, for a while.
+    pub(super) fn check(&mut self, is_deserted: bool, around: &mut Surroundings<'_>) {
+        let Surroundings { census, times, out, .. } = around;
+        let begun = Instant::now();
+        // In the order of namespace, pid, then birth: the last one of a number is the newest.
+        let own = |leader: Option<Leader>| {
+            let namespace = leader.map_or(0, |leader| leader.pid_namespace);
+            if census.is_own(namespace) { 0 } else { namespace }
+        };
+        let all = self.processes.iter().map(|(id, process)| ((own(process.leader), id.pid), id.birth_ns));
+        let mut newest: HashMap<(u64, u32), u64> = HashMap::new();
+        for (number, birth_ns) in all {
+            newest.entry(number).and_modify(|newest| *newest = (*newest).max(birth_ns)).or_insert(birth_ns);
+        }
+        let after = self.checked.take();
+        let ids: Vec<ProcessId> =
+            self.processes.keys().copied().filter(|id| after.is_none_or(|after| *id > after)).collect();
+        for id in ids {
+            let Some(process) = self.processes.get_mut(&id) else { continue };
+            if process.has_ended {
+                continue;
+            }
+            if begun.elapsed() > TURN {
+                self.checked = Some(id);
+                break;
+            }
+            // Of version 2 a lock tells, and one process can have several leaders.
+            let has_lock = process.leader.is_some_and(|leader| leader.version >= 2);
+            let has_newer = !has_lock
+                && newest.get(&(own(process.leader), id.pid)).is_some_and(|newest| *newest > id.birth_ns);
+            let before = process.known;
+            let lives = if has_lock {
+                process.locate(id, census, times);
+                let leader = FileName { process: id, kind: FileKind::Provider(0) };
+                // What cannot be found out now will be later.
+                self.directory.is_held(leader).unwrap_or(true)
+            } else {
+                process.lives(id, census, times, self.directory.is_containers().then_some(is_deserted))
+            };
+            if before.is_none() {
+                if let Some(known) = process.known {
+                    out.tell(Found::Located(self.id, id, known.pid));
+                }
+            }
+            if has_newer || !lives {
+                process.has_ended = true;
+                out.tell(Found::Ended(self.id, id));
+            } else if process.is_confined_now() {
+                out.tell(Found::Confined(self.id, id));
+            }
+        }
+        out.flush();
+    }
+
+    /// Whether all of its processes have ended, and nothing of them is left.
+    pub(super) fn is_over(&self) -> bool {
+        let is_empty = self.known.is_empty() && self.incomplete.is_empty();
+        is_empty && self.processes.values().all(|process| process.has_ended)
+    }
+
+    /// Whether the census of other PID namespaces is needed.
+    pub(super) fn needs_census(&self, census: &Census) -> bool {
+        let mut running = self.processes.values().filter(|process| !process.has_ended);
+        running.any(|process| process.leader.is_some_and(|leader| !census.is_own(leader.pid_namespace)))
+    }
+}
+
+impl Tracked {
+    /// Finds its number in this PID namespace. False: for lack of file descriptors or memory nothing can be said.
+    fn locate(&mut self, id: ProcessId, census: &Census, times: &mut TimeNamespaces) -> bool {
+        let (None, Some(leader)) = (self.known, self.leader) else { return true };
+        let claimed = times.claimed(leader.time_namespace);
+        if leader.version >= 2 {
+            self.monotonic_offset_ns = claimed.monotonic_ns;
+        }
+        if let LocalProcess::Process(here) = census.find(leader.pid_namespace, id.pid) {
+            let offsets = times.of(here).or((leader.version >= 2).then_some(claimed));
+            match KnownProcess::recognise(here, id.birth_ns, offsets) {
+                Ok(Some(known)) => {
+                    self.known = Some(known);
+                    self.monotonic_offset_ns = offsets.unwrap_or_default().monotonic_ns;
+                }
+                // Another process has the number now.
+                Ok(None) => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Whether it runs, as far as can be known. `is_deserted`: of a container's process, whether no process of it ran at the last scan.
+    fn lives(
+        &mut self,
+        id: ProcessId,
+        census: &Census,
+        times: &mut TimeNamespaces,
+        is_deserted: Option<bool>,
+    ) -> bool {
+        if !self.locate(id, census, times) {
+            return true;
+        }
+        match (self.known, self.leader, is_deserted) {
+            (Some(known), ..) => known.life() != Life::Ended,
+            // In this PID namespace, or nowhere.
+            (None, Some(leader), _) if census.is_own(leader.pid_namespace) => false,
+            (None, Some(leader), _) => census.find(leader.pid_namespace, id.pid) == LocalProcess::Unknown,
+            // Without a provider's file its PID namespace is unknown: it is this one, if the file is not in a container's directory.
+            (None, None, Some(is_deserted)) => !is_deserted,
+            (None, None, None) => {
+                !matches!(KnownProcess::recognise(id.pid, id.birth_ns, times.of(id.pid)), Ok(None))
+            }
+        }
+    }
+
+    /// Whether it has come under seccomp since it started, and that was not known: then a system call might end it. A container's
+    /// filter, which was installed before, lets the same calls pass as before.
+    fn is_confined_now(&mut self) -> bool {
+        let (Some(known), Some(leader), false) = (self.known, self.leader, self.is_confined) else {
+            return false;
+        };
+        self.is_confined = seccomp(known.pid).is_some_and(|mode| mode != leader.seccomp);
+        self.is_confined
+    }
+
+    /// Enables the requested events.
+    fn enable(&mut self, provider: &Provider, session: &Session) {
+        // The flags first: already the first event may have to avoid system calls.
+        if provider.info.number == 0 {
+            let confined = if self.is_confined_now() { abi::RTU_NO_LAZY } else { 0 };
+            let settings = &session.settings;
+            provider.beat();
+            provider.set_session(session.id, settings.flags() | confined, settings.ring_bytes);
+        }
+        provider.enable(Some((session.id, &session.settings.events)));
+    }
+}
