@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rtscope snapshot`: asks the flight recorder of this user's programs to save what it holds, and waits for it.
+//! `rtscope snapshot`: asks the flight recorder that a user runs to save what it holds, and waits for it. Root may ask another user's:
+//! nothing that the other user says is acted upon, in particular no process is signalled.
 
 use crate::exit::{Failure, help};
 use crate::output::result;
 use crate::schema;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use rtscope_user::directory::SHARED_MEMORY;
-use rtscope_user::session::flight_recorder;
+use rtscope_user::requests::ask_for_snapshot;
+use rtscope_view::clean;
 use serde_json::json;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::Duration;
 
 pub const EXAMPLES: &str = help!(
     "Example:
@@ -21,7 +22,7 @@ pub const EXAMPLES: &str = help!(
 
 #[derive(Debug, clap::Args)]
 pub struct SnapshotOptions {
-    /// Ask the flight recorder of this user (a number). Without it: your own
+    /// Ask the flight recorder that this user runs (a number). Without it: your own
     #[arg(long, value_name = "UID")]
     pub user: Option<u32>,
     /// How long to wait for the trace
@@ -35,41 +36,30 @@ pub struct SnapshotOptions {
 /// Asks, and waits.
 pub fn run(options: &SnapshotOptions) -> Result<(), Failure> {
     let uid = options.user.unwrap_or_else(|| nix::unistd::geteuid().as_raw());
-    let Some((pid, place)) = flight_recorder(Path::new(SHARED_MEMORY), uid) else {
-        return Err(Failure::Usage(format!(
-            "user {uid} has no running flight recorder; start one with rtscope record -u PATTERNS --flight-recorder -o DIR"
-        )));
-    };
-    let before = newest(&place);
-    let process = i32::try_from(pid)
-        .map_err(|_| Failure::Failed("the process id of the flight recorder is not valid".to_string()))?;
-    kill(Pid::from_raw(process), Signal::SIGUSR1)
-        .map_err(|errno| Failure::doing(format!("signalling process {pid}"), errno.desc()))?;
-    let asked = Instant::now();
-    loop {
-        let now = newest(&place);
-        if now > before {
-            let trace = place.join(now.to_string());
-            let text = trace.display().to_string();
-            result(&if options.json {
-                json!({ "schema": schema::SNAPSHOT_REQUEST, "trace": text, "pid": pid }).to_string()
-            } else {
-                format!("{text}\n")
-            });
-            return Ok(());
-        }
-        if asked.elapsed() > Duration::from_nanos(options.timeout.0) {
-            return Err(Failure::Failed(format!(
-                "process {pid} has saved no trace in {} yet (its standard error may tell why; --timeout waits longer)",
-                place.display()
+    let timeout = Duration::from_nanos(options.timeout.0);
+    let answer = match ask_for_snapshot(Path::new(SHARED_MEMORY), uid, timeout) {
+        Ok(Some(answer)) => answer,
+        Ok(None) => {
+            return Err(Failure::Usage(format!(
+                "user {uid} runs no flight recorder; start one with rtscope record -u PATTERNS --flight-recorder -o DIR"
             )));
         }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// The highest number of a trace there; 0: none.
-fn newest(place: &PathBuf) -> u64 {
-    let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).max().unwrap_or(0)
+        Err(error) if error.kind() == ErrorKind::TimedOut => {
+            return Err(Failure::Failed(format!(
+                "the flight recorder of user {uid} has saved no trace yet (its standard error may tell why; --timeout waits longer)"
+            )));
+        }
+        Err(error) => return Err(Failure::doing("asking the flight recorder", error)),
+    };
+    // Both are another user's words when root asks.
+    let trace = answer.trace.map_err(|why| {
+        Failure::Failed(format!("the flight recorder (process {}) could not save a trace: {}", answer.pid, clean(&why)))
+    })?;
+    let trace = clean(&trace);
+    result(&if options.json {
+        json!({ "schema": schema::SNAPSHOT_REQUEST, "trace": trace, "pid": answer.pid }).to_string()
+    } else {
+        format!("{trace}\n")
+    });
+    Ok(())
 }

@@ -281,9 +281,13 @@ impl UserDirectory {
         }
     }
 
-    /// Removes the session of a collector; that it is gone already is fine.
-    pub(crate) fn remove_session(&self) {
-        let _ = nix::unistd::unlinkat(&self.dir, "session", nix::unistd::UnlinkatFlags::NoRemoveDir);
+    /// Removes a file of a collector; that it is gone already is fine.
+    pub(crate) fn remove_named(&self, name: &str) {
+        let _ = nix::unistd::unlinkat(&self.dir, name, nix::unistd::UnlinkatFlags::NoRemoveDir);
+    }
+
+    pub(crate) fn dir(&self) -> &File {
+        &self.dir
     }
 
     /// Whether the path still names this directory.

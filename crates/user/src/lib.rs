@@ -34,6 +34,7 @@ pub mod patterns;
 pub mod programs;
 mod provider;
 pub mod records;
+pub mod requests;
 mod ring;
 pub mod session;
 mod shelf;

@@ -17,7 +17,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// How programs are to record.
@@ -31,8 +31,6 @@ pub struct Settings {
     pub flight: bool,
     /// Programs that allow it wait for space.
     pub blocking: bool,
-    /// Where a flight recorder saves, for `rtscope snapshot`.
-    pub place: String,
 }
 
 impl Settings {
@@ -81,7 +79,7 @@ impl ServedDirectory {
             Errno::EAGAIN | Errno::EACCES => Error::Busy(holder.trim().parse().unwrap_or(0)),
             other => Error::io("lock", &path)(other.into()),
         })?;
-        let own = format!("{}\n{}\n", std::process::id(), settings.place);
+        let own = format!("{}\n", std::process::id());
         let written = file
             .set_len(0)
             .and_then(|()| std::io::Seek::rewind(&mut &file))
@@ -100,22 +98,21 @@ impl ServedDirectory {
     /// Removes the session; the right stays.
     pub(crate) fn withdraw(&self) {
         // Programs that find a session without its collector ignore it.
-        self.directory.remove_session();
+        self.directory.remove_named("session");
         self.directory.set_look(0);
     }
 
-    /// The process that serves this directory now, and where it saves.
-    pub(crate) fn by_another(directory: &UserDirectory) -> Option<(u32, String)> {
+    /// The process that serves this directory now, as its user says: to be shown, and for nothing else.
+    pub(crate) fn by_another(directory: &UserDirectory) -> Option<u32> {
         let file = directory.open_own("collector", OFlag::O_RDONLY).ok()?;
         let mut text = String::new();
-        (&file).take(PLACE_BYTES_MAX).read_to_string(&mut text).ok()?;
-        let mut lines = text.lines();
-        let pid = lines.next()?.parse().ok()?;
+        (&file).take(32).read_to_string(&mut text).ok()?;
+        let pid = text.lines().next()?.parse().ok()?;
         // Only queries: a lock taken for even a moment could be in the way of a collector that starts.
         let mut lock = whole_file();
         fcntl(&file, FcntlArg::F_OFD_GETLK(&mut lock)).ok()?;
         let is_held = i32::from(lock.l_type) != libc::F_UNLCK;
-        is_held.then(|| (pid, lines.next().unwrap_or_default().to_string()))
+        is_held.then_some(pid)
     }
 }
 
@@ -132,16 +129,6 @@ fn whole_file() -> libc::flock {
         l_len: 0,
         l_pid: 0,
     }
-}
-
-/// A path has at most 4096 bytes.
-const PLACE_BYTES_MAX: u64 = 8192;
-
-/// The flight recorder of a user's programs: its process, and where it saves. `None`: there is none.
-#[must_use]
-pub fn flight_recorder(base: &Path, uid: u32) -> Option<(u32, PathBuf)> {
-    let (pid, place) = ServedDirectory::by_another(&UserDirectory::open(base, uid).ok()?)?;
-    (!place.is_empty()).then(|| (pid, PathBuf::from(place)))
 }
 
 impl Drop for ServedDirectory {

@@ -12,7 +12,8 @@ use crate::placement::Placement;
 use crate::stop::Stop;
 use rtscope_collect::monotonic_now;
 use rtscope_event::MonotonicNs;
-use rtscope_user::session::Settings;
+use rtscope_user::directory::SHARED_MEMORY;
+use rtscope_user::requests::SnapshotRequests;
 use signal_hook::consts::SIGUSR1;
 use std::path::Path;
 use std::sync::Arc;
@@ -47,10 +48,11 @@ pub fn run(
     signal_hook::flag::register(SIGUSR1, Arc::clone(&asked))
         .map_err(|error| Failure::doing("installing a signal handler", error))?;
     std::fs::create_dir(target).map_err(failed)?;
-    let place = target.canonicalize().map_err(failed)?.to_string_lossy().into_owned();
-    let flight = ProgramFlight::start(Settings { place, ..settings }, &context, REACH_NS)
-        // Nothing is in it yet.
-        .inspect_err(|_| drop(std::fs::remove_dir(target)))?;
+    let place = target.canonicalize().map_err(failed)?;
+    // Nothing is in it yet.
+    let unmake = || drop(std::fs::remove_dir(target));
+    let flight = ProgramFlight::start(settings, &context, REACH_NS).inspect_err(|_| unmake())?;
+    let requests = SnapshotRequests::new(Path::new(SHARED_MEMORY)).inspect_err(|_| unmake())?;
     note(&format!(
         "rtscope: {} programs record into memory; rtscope snapshot saves a trace in {}, Ctrl-C saves one and ends",
         flight.number(),
@@ -65,9 +67,15 @@ pub fn run(
     let saved = loop {
         let over = until.is_some_and(|until| monotonic_now().0 >= until);
         let last = stop.asked() || over || child.as_mut().is_some_and(Child::has_ended);
+        let asking = requests.received();
         // ORDER: relaxed; a flag that stands for itself.
-        if asked.swap(false, Ordering::Relaxed) || last {
+        if asked.swap(false, Ordering::Relaxed) || last || !asking.is_empty() {
             let saved = save(&flight, &target.join(number.to_string()), report);
+            let answer = match &saved {
+                Ok(()) => Ok(place.join(number.to_string())),
+                Err(failure) => Err(failure.to_string()),
+            };
+            asking.into_iter().for_each(|request| request.answer(&answer));
             number += 1;
             if last {
                 break saved;
