@@ -53,7 +53,11 @@ pub fn run(options: &SnapshotOptions) -> Result<(), Failure> {
     };
     // Both are another user's words when root asks.
     let trace = answer.trace.map_err(|why| {
-        Failure::Failed(format!("the flight recorder (process {}) could not save a trace: {}", answer.pid, clean(&why)))
+        Failure::Failed(format!(
+            "the flight recorder (process {}) could not save a trace: {}",
+            answer.pid,
+            clean(&why)
+        ))
     })?;
     let trace = clean(&trace);
     result(&if options.json {

@@ -7,6 +7,8 @@
  * Modes: count (each thread COUNT events), large (COUNT events, and as many that are larger than a record can be), signals
  * (a handler emits while COUNT events are), fork, vfork, clone (a child emits too),
  * exec (emits, then runs itself again), paced (an event each 10 us), strings, wait (prints "ready" and waits for a line first),
+ * forks (four threads emit while COUNT children are forked, each of which emits 100 events),
+ * stamps (COUNT times: the time, a system call, the time, and an event with both times),
  * iterations (every 40 ms an iteration that computes for 200 us, with an event before and after it; until it is killed).
  */
 #define _GNU_SOURCE
@@ -77,6 +79,59 @@ static unsigned long in_threads(int threads)
 	return started;
 }
 
+static volatile int stopping;
+
+/* Emits until told to stop; returns how many. */
+static void *emit_on(void *number)
+{
+	struct timespec pause = { 0, 20000 };
+	uintptr_t emitted = 0;
+
+	while (!stopping) {
+		RTSCOPE_EVENT(test, count, rtscope_u64(n, emitted), rtscope_u64(thread, (uintptr_t)number));
+		emitted++;
+		nanosleep(&pause, NULL);
+	}
+	return (void *)emitted;
+}
+
+/* Forks children while threads emit; returns how many events all of them emit. */
+static unsigned long with_forks(void)
+{
+	pthread_t threads[4];
+	unsigned long emitted = 0;
+
+	for (int i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, emit_on, (void *)(uintptr_t)(i + 1));
+	for (unsigned long i = 0; i < count; i++) {
+		pid_t child = fork();
+
+		if (child == 0) {
+			for (int n = 0; n < 100; n++)
+				RTSCOPE_EVENT(test, child, rtscope_u64(n, n));
+			_exit(0);
+		}
+		waitpid(child, NULL, 0);
+		emitted += 100;
+	}
+	stopping = 1;
+	for (int i = 0; i < 4; i++) {
+		void *number;
+
+		pthread_join(threads[i], &number);
+		emitted += (uintptr_t)number;
+	}
+	return emitted;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[1] : "count";
@@ -131,6 +186,18 @@ int main(int argc, char **argv)
 			struct timespec pause = { 0, 10000 };
 
 			RTSCOPE_EVENT(test, count, rtscope_u64(n, i), rtscope_u64(thread, 0));
+			nanosleep(&pause, NULL);
+		}
+	} else if (!strcmp(mode, "forks")) {
+		emitted = with_forks();
+	} else if (!strcmp(mode, "stamps")) {
+		for (unsigned long i = 0; i < count; i++) {
+			struct timespec pause = { 0, 1000000 };
+			uint64_t before = now_ns(), after;
+
+			syscall(SYS_getppid);
+			after = now_ns();
+			RTSCOPE_EVENT(test, stamp, rtscope_u64(before, before), rtscope_u64(after, after));
 			nanosleep(&pause, NULL);
 		}
 	} else if (!strcmp(mode, "iterations")) {

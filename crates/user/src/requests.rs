@@ -64,7 +64,10 @@ impl SnapshotRequests {
 
     /// The requests that have come.
     pub fn received(&self) -> Vec<SnapshotRequest> {
-        std::iter::from_fn(|| self.listener.accept().ok()).take(REQUESTS_MAX).map(|(one, _)| SnapshotRequest(one)).collect()
+        std::iter::from_fn(|| self.listener.accept().ok())
+            .take(REQUESTS_MAX)
+            .map(|(one, _)| SnapshotRequest(one))
+            .collect()
     }
 }
 
@@ -156,7 +159,8 @@ mod tests {
                     }
                 };
                 request.answer(&answer);
-                let trace = answer.map(|path| path.display().to_string()).map_err(|why| why.replace('\n', " "));
+                let trace =
+                    answer.map(|path| path.display().to_string()).map_err(|why| why.replace('\n', " "));
                 assert_eq!(asking.join().unwrap(), SnapshotAnswer { pid: std::process::id(), trace });
             }
         });

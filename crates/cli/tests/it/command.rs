@@ -65,10 +65,10 @@ pub fn count(object: &Value, key: &str) -> u64 {
     object.get(key).and_then(Value::as_u64).unwrap_or_else(|| panic!("no number '{key}' in {object}"))
 }
 
-/// All that the summary of a recording reports as lost.
+/// All that the summary of a recording reports as lost; what has an unknown number counts as nothing.
 pub fn lost(summary: &Value) -> u64 {
     let losses = summary["losses"].as_array().expect("losses");
-    losses.iter().map(|loss| count(loss, "count")).sum()
+    losses.iter().filter_map(|loss| loss["count"].as_u64()).sum()
 }
 
 /// The text of a field in a line of babeltrace2 or of `rtscope print`.

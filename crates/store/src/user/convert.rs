@@ -323,6 +323,10 @@ impl<'a> Conversions<'a> {
             .filter(|(_, count)| *count > 0)
             .map(|(cause, count)| Loss { cpu: None, cause, count: Some(count) })
             .collect();
+        if end.is_some_and(|end| end.untraced > 0) {
+            // They had no buffer, and nothing that counts.
+            losses.push(Loss { cpu: None, cause: LossCause::NoBuffer, count: None });
+        }
         if end.is_none() {
             // The losses that an orderly end would have reported.
             losses.push(Loss { cpu: None, cause: LossCause::Discarded, count: None });

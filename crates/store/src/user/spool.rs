@@ -144,6 +144,9 @@ pub struct UserEnd {
     /// Invalid records in rings that were converted while they were recorded.
     #[serde(default)]
     pub unreadable: u64,
+    /// Programs that ran untraced: how many events they lost nobody knows.
+    #[serde(default)]
+    pub untraced: u64,
     /// Programs from which nothing more was taken, and why; programs that ran untraced.
     pub remarks: Vec<String>,
     /// The kernel's clock, and what made times wrong.
@@ -174,9 +177,14 @@ impl UserEnd {
             if let Some(why) = report.dropped.as_ref().filter(|_| *dropped <= DROPPED_MAX) {
                 end.remarks.push(format!("{who} was dropped: {why}"));
             }
+            end.untraced += u64::from(report.untraced.is_some());
             if let Some(errno) = report.untraced {
                 let why = io::Error::from_raw_os_error(errno);
                 end.remarks.push(format!("{} of user {} runs untraced: {why}", report.who(), report.uid));
+            }
+            if outside.objects_refused > 0 {
+                let why = io::Error::from_raw_os_error(outside.object_errno as i32);
+                end.remarks.push(format!("{who}: {} libraries run untraced: {why}", outside.objects_refused));
             }
             if outside.rings_refused > 0 {
                 let why = io::Error::from_raw_os_error(outside.refused_errno as i32);

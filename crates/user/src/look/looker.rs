@@ -373,8 +373,7 @@ impl Looker {
             let watched = watch.watch(&directory.descriptor_path(), Watched::Place(id));
             watched.map_err(Error::io("watch", &directory.path))?;
         }
-        let other =
-            if served.is_none() { ServedDirectory::by_another(&directory) } else { None };
+        let other = if served.is_none() { ServedDirectory::by_another(&directory) } else { None };
         let account = Arc::clone(self.accounts.entry(user).or_default());
         let is_served = served.is_some();
         self.places.push(Place::new(id, Arc::clone(&directory), container, (user, account), is_served));

@@ -7,6 +7,7 @@ mod compile;
 mod containers;
 mod failing;
 mod fixture;
+mod hostile;
 mod lto;
 mod rust;
 mod sanitizers;

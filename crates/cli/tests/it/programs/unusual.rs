@@ -141,6 +141,9 @@ fn programs_that_may_not_make_files_run_untraced_and_that_is_said() {
     assert!(small.remarks().contains("2 threads got no buffer: File too large"), "{}", small.account);
     let none = run("ulimit -n 3");
     assert!(none.remarks().contains("runs untraced: Too many open files"), "{}", none.account);
+    // A loss like others, of an unknown number.
+    let unknown = none.account["losses"].as_array().expect("a list").iter().any(|loss| loss["count"].is_null());
+    assert!(unknown, "{}", none.account);
 }
 
 #[test]
@@ -278,12 +281,13 @@ fn programs_that_lie_do_not_cost_others_their_events() {
     let directory = format!("/dev/shm/rtscope-{}", nix::unistd::geteuid());
     let liars = format!(
         "cd {directory} && ln -s /etc/passwd p1-7-0; mkfifo r1-8-1-0; head -c 100000 /dev/urandom > r1-9-1-0; \
-         head -c 600 /dev/urandom > p1-9-0; for i in $(seq 2000); do : > r1-a-$i-$i; done; cd -; {} count 200000; \
-         cd {directory} && rm -f p1-* r1-*",
+         head -c 600 /dev/urandom > p1-9-0; for i in $(seq 2000); do : > r1-a-$i-$i; done; for i in $(seq 500); do ln r1-9-1-0 r1-9-2-$i; done; cd -; \
+         {} paced 40000; cd {directory} && rm -f p1-* r1-*",
         emitter.display()
     );
-    let recorded = fixture.record(&["--user-buffer", "16M"], &["sh", "-c", &liars]);
+    // Four times what its buffer holds, in some 3 s: only who empties it all the time loses nothing.
+    let recorded = fixture.record(&["--user-buffer", "256K"], &["sh", "-c", &liars]);
     recorded.assert_complete();
-    assert_eq!(recorded.lost(), 0);
+    assert_eq!((recorded.events(), recorded.lost()), (40_000, 0), "{}", recorded.account);
     assert!(recorded.remarks().contains("was dropped: p1-7-0"), "{}", recorded.account);
 }

@@ -161,7 +161,10 @@ fn the_shared_vectors_are_what_c_and_rust_write() {
         let payloads = payloads(&fs::read(&rings[0]).expect("it is ours"));
         drop(session);
         let session = provider.with_file_name("session");
-        [rings, vec![provider, session]].concat().iter().for_each(|file| fs::remove_file(file).expect("it is ours"));
+        [rings, vec![provider, session]]
+            .concat()
+            .iter()
+            .for_each(|file| fs::remove_file(file).expect("it is ours"));
 
         assert!(texts.contains(&vectors.enumeration), "{}: {texts:?}", program.display());
         assert_eq!(payloads.len(), vectors.events.len(), "{}", program.display());
