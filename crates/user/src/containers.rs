@@ -231,8 +231,10 @@ pub(crate) struct Containers {
 pub(crate) enum Discovery {
     /// A container of this number that was not known.
     New,
-    /// Known, or this machine's own directory.
+    /// One that is known.
     Known,
+    /// This machine's own directory. A container that starts may see it before it has its own.
+    Own,
     /// There are too many.
     TooMany,
 }
@@ -261,7 +263,7 @@ impl Containers {
             return Discovery::Known;
         }
         if fs::metadata(own).is_ok_and(|own| (own.dev(), own.ino()) == id) {
-            return Discovery::Known;
+            return Discovery::Own;
         }
         let of_user = self.all.iter().filter(|container| container.user == user).count();
         if self.all.len() >= CONTAINERS_MAX || user.is_some() && of_user >= CONTAINERS_OF_USER {

@@ -506,6 +506,7 @@ impl Looker {
             Ok(None) => return false,
             Ok(Some(found)) => match self.containers.found(&self.base, (walk.mounts, pid), found, user) {
                 Discovery::Known => return true,
+                Discovery::Own => return false,
                 Discovery::New => {
                     self.add_container();
                     return true;
@@ -547,27 +548,27 @@ impl Looker {
 
     /// Answers looks that are complete.
     fn answer(&mut self) {
-        // What is told of processes is as new as the files.
-        if !self.looks.is_empty() {
-            self.check();
-        }
-        let (bases, places, out) = (&self.bases, &self.places, &mut self.out);
         let is_walking = self.walker.is_busy();
-        self.looks.retain(|look| {
-            let is_read = look
-                .rounds
-                .iter()
-                .all(|(number, round)| bases.get(number).is_none_or(|base| base.rounds >= *round));
-            let is_seen = places.iter().all(|place| look.seen.contains(&place.id));
-            let is_walked = look.until == Until::AllSeen || !is_walking;
-            let is_complete = look.has_scanned && is_read && is_seen && is_walked;
-            if is_complete {
-                out.tell(Found::Looked(look.number));
+        let is_complete = |look: &PendingLook| {
+            let mut rounds = look.rounds.iter();
+            let is_read = rounds.all(|(number, round)| {
+                self.bases.get(number).is_none_or(|base| base.rounds >= *round)
+            });
+            let is_seen = self.places.iter().all(|place| look.seen.contains(&place.id));
+            look.has_scanned && is_read && is_seen && (look.until == Until::AllSeen || !is_walking)
+        };
+        let complete: Vec<u64> =
+            self.looks.iter().filter(|look| is_complete(look)).map(|look| look.number).collect();
+        if !complete.is_empty() {
+            // What is told of processes is as new as the files.
+            self.check();
+            self.looks.retain(|look| !complete.contains(&look.number));
+            for number in complete {
+                self.out.tell(Found::Looked(number));
             }
-            !is_complete
-        });
-        let seen = |place: &&Place| self.looks.iter().all(|look| look.seen.contains(&place.id));
-        let unseen = self.places.iter().filter(|place| !seen(place)).map(|place| place.user).collect();
+        }
+        let is_seen = |place: &&Place| self.looks.iter().all(|look| look.seen.contains(&place.id));
+        let unseen = self.places.iter().filter(|place| !is_seen(place)).map(|place| place.user).collect();
         *self.unseen.lock().unwrap_or_else(PoisonError::into_inner) = unseen;
     }
 
