@@ -551,9 +551,8 @@ impl Looker {
         let is_walking = self.walker.is_busy();
         let is_complete = |look: &PendingLook| {
             let mut rounds = look.rounds.iter();
-            let is_read = rounds.all(|(number, round)| {
-                self.bases.get(number).is_none_or(|base| base.rounds >= *round)
-            });
+            let is_read =
+                rounds.all(|(number, round)| self.bases.get(number).is_none_or(|base| base.rounds >= *round));
             let is_seen = self.places.iter().all(|place| look.seen.contains(&place.id));
             look.has_scanned && is_read && is_seen && (look.until == Until::AllSeen || !is_walking)
         };

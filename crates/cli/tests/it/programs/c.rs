@@ -352,7 +352,8 @@ fn a_flight_recorder_saves_the_newest_events_when_asked() {
         .expect("it says that it records");
     assert!(line.contains("programs record into memory"), "{line}");
     // It writes all the time, until it is killed. 64 KiB hold some 2700 of its events.
-    let mut child = Command::new(&fixture.emitter).args(["paced", "1000000000"]).spawn().expect("it can be started");
+    let mut child =
+        Command::new(&fixture.emitter).args(["paced", "1000000000"]).spawn().expect("it can be started");
     let ask = || {
         let asked = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
         let output = rtscope().arg("snapshot").output().expect("it can be run");
@@ -428,7 +429,8 @@ fn root_a_snapshot_has_programs_events_between_the_switches_of_their_thread() {
 
 /// The times of a trace's lines with this text, in CLOCK_MONOTONIC's nanoseconds, and the lines.
 fn at_ns(trace: &Path, text: &str) -> Vec<(u64, String)> {
-    let output = Command::new("babeltrace2").arg("--clock-cycles").arg(trace).output().expect("it was just there");
+    let output =
+        Command::new("babeltrace2").arg("--clock-cycles").arg(trace).output().expect("it was just there");
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
     let with = lines.lines().filter(|line| line.contains(text));
     let time = |line: &str| line.trim_start_matches('[').split(']').next().and_then(|time| time.parse().ok());
@@ -455,7 +457,9 @@ fn root_a_recording_of_kernel_and_programs_is_on_one_clock() {
     // The program has read the clock before and after each system call, and its event comes after that: its stamps judge both traces.
     let calls = at_ns(&fixture.trace().join("kernel"), "getppid");
     let stamps = at_ns(&fixture.trace().join("user"), "test:stamp");
-    let number = |line: &str, name: &str| -> u64 { field(line, name).and_then(|text| text.parse().ok()).expect("a number") };
+    let number = |line: &str, name: &str| -> u64 {
+        field(line, name).and_then(|text| text.parse().ok()).expect("a number")
+    };
     assert_eq!((stamps.len(), emitted(&output)), (300, 300));
     let mut slack = (u64::MAX, u64::MAX);
     for (at, (time, line)) in stamps.iter().enumerate() {
@@ -467,7 +471,10 @@ fn root_a_recording_of_kernel_and_programs_is_on_one_clock() {
         assert!(time + error >= after && *time <= next.saturating_add(error), "{after} <= {time} <= {next}");
         slack = (slack.0.min(call - before), slack.1.min(time.abs_diff(after)));
     }
-    println!("at least {} ns from the stamp to the call, {} ns from the stamp to the event", slack.0, slack.1);
+    println!(
+        "at least {} ns from the stamp to the call, {} ns from the stamp to the event",
+        slack.0, slack.1
+    );
     let stat = rtscope().args(["stat"]).arg(fixture.trace()).output().expect("it can be run");
     let text = String::from_utf8_lossy(&stat.stdout).into_owned();
     assert!(stat.status.success() && text.contains("getppid") && text.contains("test:stamp"), "{text}");

@@ -34,7 +34,8 @@ impl Directory {
     fn file(&self, name: &str, text: &str) -> File {
         let path = self.0.join(name);
         let mut options = OpenOptions::new();
-        let mut file = options.read(true).write(true).create_new(true).mode(0o600).open(&path).expect("it is new");
+        let mut file =
+            options.read(true).write(true).create_new(true).mode(0o600).open(&path).expect("it is new");
         file.write_all(text.as_bytes()).expect("there is space");
         chown(&path, Some(HOSTILE), Some(HOSTILE)).expect("root may");
         file
@@ -123,14 +124,18 @@ fn root_programs_in_time_namespaces_are_recorded_at_their_times() {
         let offsets = ["--time", "--boottime", ahead, "--monotonic", ahead];
         let emitter = emitter.to_str().expect("plain");
         // Some seconds: processes are looked at several times.
-        let words = [&["unshare"], &offsets[..], namespaces, &["env", &clock, emitter, "paced", "20000"]].concat();
+        let words =
+            [&["unshare"], &offsets[..], namespaces, &["env", &clock, emitter, "paced", "20000"]].concat();
         let recorded: Recorded = fixture.record(&["--user-buffer", "1M"], &words);
         recorded.assert_complete();
         assert_eq!(recorded.lost(), 0, "{ahead} s, {clock}: {}", recorded.account);
         let limits = ["from_ns", "until_ns"].map(|name| recorded.account[name].as_u64().expect("a number"));
         if let Some(times) = times(&fixture.trace()) {
             let (first, last) = (times[0], times[times.len() - 1]);
-            assert!(limits[0] <= first && last <= limits[1], "{ahead} s, {clock}: {first}..{last} in {limits:?}");
+            assert!(
+                limits[0] <= first && last <= limits[1],
+                "{ahead} s, {clock}: {first}..{last} in {limits:?}"
+            );
         }
         fs::remove_dir_all(fixture.trace()).expect("it was made");
     }

@@ -142,7 +142,8 @@ fn programs_that_may_not_make_files_run_untraced_and_that_is_said() {
     let none = run("ulimit -n 3");
     assert!(none.remarks().contains("runs untraced: Too many open files"), "{}", none.account);
     // A loss like others, of an unknown number.
-    let unknown = none.account["losses"].as_array().expect("a list").iter().any(|loss| loss["count"].is_null());
+    let unknown =
+        none.account["losses"].as_array().expect("a list").iter().any(|loss| loss["count"].is_null());
     assert!(unknown, "{}", none.account);
 }
 
