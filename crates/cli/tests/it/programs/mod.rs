@@ -8,6 +8,7 @@ mod containers;
 mod failing;
 mod fixture;
 mod hostile;
+mod life;
 mod lto;
 mod rust;
 mod sanitizers;

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The life of an instrumented program (crates/testkit/c/life.c): forks, libraries, threads that end, recorders that die. Nothing of it
+//! may harm the program, leave anything behind, or lose an event that is not counted.
+
+use super::fixture::{Fixture, Recorded, begun, interrupt, send, waiting};
+use nix::sys::signal::Signal;
+use rtscope_testkit::skip;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output};
+
+fn life(fixture: &Fixture) -> Option<PathBuf> {
+    fixture.program("life.c", &["-ldl"], "life")
+}
+
+/// The same program without events: then a library leads.
+fn host(fixture: &Fixture) -> Option<PathBuf> {
+    fixture.program("life.c", &["-DRTSCOPE_DISABLE", "-ldl"], "host")
+}
+
+/// Libraries with events.
+fn plugins(fixture: &Fixture, count: usize) -> Vec<String> {
+    let compiled = (0..count).filter_map(|number| {
+        fixture.program("plugin.c", &["-shared", "-fPIC"], &format!("plugin{number}.so"))
+    });
+    compiled.map(|path| path.display().to_string()).collect()
+}
+
+fn arguments<'a>(mode: &'a str, count: &'a str, libraries: &'a [String]) -> Vec<&'a str> {
+    [mode, count].into_iter().chain(libraries.iter().map(String::as_str)).collect()
+}
+
+/// Names of programs' files of this user that begin with this letter.
+fn files(kind: &str) -> Vec<String> {
+    let directory = format!("/dev/shm/rtscope-{}", nix::unistd::geteuid());
+    let names = fs::read_dir(directory).into_iter().flatten().flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let is_programs = |name: &String| {
+        name.starts_with(kind) && name.chars().nth(1).is_some_and(|second| second.is_ascii_digit())
+    };
+    names.filter(is_programs).collect()
+}
+
+fn run(program: &Path, words: &[&str]) -> Output {
+    let output = Command::new(program).args(words).output().expect("it can be started");
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("wrong 0\n"), "{words:?}: {output:?}");
+    output
+}
+
+/// Records a run; nothing of it went wrong, and no event is missing.
+fn record(fixture: &Fixture, program: &Path, words: &[&str]) -> Recorded {
+    let command = [&[program.to_str().expect("plain")], words].concat();
+    let recorded = fixture.record(&["--user-buffer", "64K"], &command);
+    assert!(
+        String::from_utf8_lossy(&recorded.output.stdout).contains("wrong 0\n"),
+        "{words:?}: {:?}",
+        recorded.output
+    );
+    fs::remove_dir_all(fixture.trace()).expect("it was made");
+    recorded
+}
+
+#[test]
+fn programs_that_nobody_records_leave_no_files() {
+    let fixture = Fixture::new();
+    let Some(life) = life(&fixture) else { return };
+    let libraries = plugins(&fixture, 2);
+    run(&life, &["forks", "0"]);
+    let before = files("").len();
+    run(&life, &["forks", "200"]);
+    assert_eq!(files("").len(), before, "after forks");
+    run(&life, &arguments("reload", "300", &libraries));
+    assert_eq!(files("").len(), before, "after libraries");
+    for _ in 0..100 {
+        let mut child = waiting(Command::new(&life).args(["sleeper", "1"]));
+        child.kill().expect("it runs");
+        child.wait().expect("it ends");
+        // Its child sees the end of its input, and ends.
+    }
+    run(&life, &["forks", "0"]);
+    let after = files("");
+    assert!(after.len() <= before + 1, "after kills: {after:?}");
+}
+
+#[test]
+fn children_of_a_program_that_loads_libraries_do_not_hang() {
+    let fixture = Fixture::new();
+    let Some(life) = life(&fixture) else { return };
+    let libraries = plugins(&fixture, 1);
+    run(&life, &arguments("loading", "300", &libraries));
+    record(&fixture, &life, &arguments("loading", "100", &libraries)).assert_complete();
+    let Some(host) = host(&fixture) else { return };
+    run(&host, &arguments("loading", "300", &libraries));
+}
+
+#[test]
+fn libraries_are_loaded_and_unloaded_in_any_order() {
+    let fixture = Fixture::new();
+    let (Some(life), Some(host)) = (life(&fixture), host(&fixture)) else { return };
+    let libraries = plugins(&fixture, 8);
+    for program in [life, host] {
+        run(&program, &arguments("orders", "1000", &libraries));
+        record(&fixture, &program, &arguments("orders", "300", &libraries)).assert_complete();
+    }
+}
+
+#[test]
+fn a_host_loads_its_plug_ins_again_and_again() {
+    let fixture = Fixture::new();
+    let (Some(life), Some(host)) = (life(&fixture), host(&fixture)) else { return };
+    let libraries = plugins(&fixture, 2);
+    for program in [life, host] {
+        let recorded = record(&fixture, &program, &arguments("reload", "1000", &libraries));
+        recorded.assert_complete();
+        assert_eq!((recorded.events(), recorded.lost()), (1000, 0), "{}", recorded.account);
+    }
+}
+
+#[test]
+fn events_at_the_end_of_a_thread_are_recorded_or_counted() {
+    let fixture = Fixture::new();
+    let (Some(life), Some(host)) = (life(&fixture), host(&fixture)) else { return };
+    let libraries = plugins(&fixture, 1);
+    let words = arguments("late", "300", &libraries);
+    run(&life, &words);
+    let recorded = record(&fixture, &life, &words);
+    recorded.assert_complete();
+    // Those of the destructors' first rounds are there.
+    assert!(recorded.events() > 2 * 300, "{}", recorded.account);
+    let recorded = record(&fixture, &host, &words);
+    assert_eq!(recorded.of_event("test:library"), 300, "{}", recorded.account);
+}
+
+#[test]
+fn threads_of_a_program_with_many_keys_leave_no_buffers() {
+    let fixture = Fixture::new();
+    let Some(life) = life(&fixture) else { return };
+    let recorded = record(&fixture, &life, &["keys", "200"]);
+    recorded.assert_complete();
+    assert_eq!(files("r"), Vec::<String>::new());
+}
+
+#[test]
+fn a_fork_in_a_handler_that_interrupts_an_event_harms_no_child() {
+    let fixture = Fixture::new();
+    let Some(life) = life(&fixture) else { return };
+    run(&life, &["nested", "300"]);
+    let recorded = record(&fixture, &life, &["nested", "300"]);
+    assert_eq!(recorded.printed("forked "), 300);
+    assert_eq!(recorded.printed("emitted "), 300, "each child has emitted after it");
+}
+
+#[test]
+fn forks_and_first_events_in_handlers_need_little_stack() {
+    let fixture = Fixture::new();
+    let (Some(life), Some(host)) = (life(&fixture), host(&fixture)) else { return };
+    for (mode, count) in [("small", "10"), ("handler", "5")] {
+        // What the C library's fork() takes is in both.
+        let without = Recorded::printed_in(&run(&host, &[mode, count]), "depth ");
+        let with = record(&fixture, &life, &[mode, count]);
+        with.assert_complete();
+        let depth = with.printed("depth ");
+        println!("{mode}: {without} bytes without events, {depth} with");
+        assert!(depth <= without + 1024, "{mode}: {without} bytes without events, {depth} with");
+    }
+}
+
+#[test]
+fn system_calls_that_a_signal_interrupted_are_tried_again() {
+    if skip::without_tool("strace") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &["-static"], "emitter") else { return };
+    let log = fixture.path("log").display().to_string();
+    for call in ["fallocate", "openat", "flock", "mkdirat", "statx", "mmap", "fcntl", "read"] {
+        let inject = format!("inject={call}:error=EINTR:when=1..3");
+        let emitter = emitter.to_str().expect("plain");
+        let command = ["strace", "-f", "-o", &log, "-e", &inject, emitter, "count", "100", "2"];
+        let recorded = fixture.record(&[], &command);
+        recorded.assert_complete();
+        assert_eq!((recorded.events(), recorded.lost()), (200, 0), "{call}: {}", recorded.account);
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
+    }
+}
+
+/// A program whose threads come and go, and its lines.
+fn churn(fixture: &Fixture) -> Option<(Child, BufReader<ChildStdout>)> {
+    let program = life(fixture)?;
+    let mut child = waiting(Command::new(program).args(["churn", "0"]));
+    let output = BufReader::new(child.stdout.take().expect("piped"));
+    Some((child, output))
+}
+
+/// Waits until this many times 500 threads have come and gone.
+fn await_threads(output: &mut BufReader<ChildStdout>, times: usize) {
+    for _ in 0..times {
+        let mut line = String::new();
+        output.read_line(&mut line).expect("text");
+        assert_eq!(line, "500 threads\n");
+    }
+}
+
+fn end(mut child: Child, output: BufReader<ChildStdout>) -> u64 {
+    child.stdin.take().expect("piped").write_all(b"\n").expect("it reads");
+    assert!(child.wait().expect("it ends").success());
+    let lines: Vec<String> = output.lines().map_while(Result::ok).collect();
+    let emitted = lines.iter().find_map(|line| line.strip_prefix("emitted ")?.parse().ok());
+    emitted.expect("it printed that")
+}
+
+#[test]
+fn threads_that_end_after_the_recorder_was_killed_leave_no_buffers() {
+    let fixture = Fixture::new();
+    let mut recorder = begun(&mut fixture.recorder(&["--user-buffer", "64K"]));
+    let Some((child, mut output)) = churn(&fixture) else { return };
+    await_threads(&mut output, 2);
+    recorder.kill().expect("it runs");
+    recorder.wait().expect("it ends");
+    // One that was being made may still come.
+    let before = files("r").len();
+    await_threads(&mut output, 10);
+    let after = files("r").len();
+    println!("{before} buffers when the recorder died, {after} after 5000 threads");
+    assert!(after <= before + 1, "{before} buffers when the recorder died, {after} after 5000 threads");
+    end(child, output);
+    // The next recorder finds what is left, and takes it away.
+    fs::remove_dir_all(fixture.path("trace.partial")).expect("the recorder was killed");
+    fixture.record(&[], &["true"]);
+    assert_eq!(files("r"), Vec::<String>::new());
+}
+
+#[test]
+fn a_recorder_that_was_stopped_goes_on_and_what_was_not_recorded_is_counted() {
+    let fixture = Fixture::new();
+    let recorder = begun(&mut fixture.recorder(&["--user-buffer", "64K"]));
+    let Some((child, mut output)) = churn(&fixture) else { return };
+    await_threads(&mut output, 2);
+    send(&recorder, Signal::SIGSTOP);
+    // It is silent for as long as it takes until threads get no more buffers.
+    let mut counts = vec![0, 1];
+    while counts[counts.len() - 1] != counts[counts.len() - 2] {
+        await_threads(&mut output, 4);
+        counts.push(files("r").len());
+    }
+    println!("buffers: {counts:?}");
+    send(&recorder, Signal::SIGCONT);
+    // Then it takes them, and threads have buffers again.
+    let is_going_on = || files("r").len() < counts[counts.len() - 1] / 2;
+    while !is_going_on() {
+        await_threads(&mut output, 1);
+    }
+    await_threads(&mut output, 4);
+    let emitted = end(child, output);
+    let recorded = Recorded::of(interrupt(recorder));
+    println!("recorded {} + lost {} = emitted {emitted}", recorded.events(), recorded.lost());
+    assert_eq!(recorded.events() + recorded.lost(), emitted, "{}", recorded.account);
+    assert!(recorded.lost() > 0, "{}", recorded.account);
+}
+
+#[test]
+fn children_that_were_forked_before_the_recorder_began_are_recorded() {
+    let fixture = Fixture::new();
+    let Some(life) = life(&fixture) else { return };
+    let mut child = waiting(Command::new(&life).args(["sleeper", "5"]));
+    assert_eq!(files("p").iter().filter(|name| name.starts_with(&format!("p{}-", child.id()))).count(), 1);
+    let recorder = begun(&mut fixture.recorder(&[]));
+    child.stdin.take().expect("piped").write_all(b"\n").expect("it reads");
+    assert!(child.wait().expect("it ends").success());
+    let recorded = Recorded::of(interrupt(recorder));
+    assert_eq!((recorded.events(), recorded.lost()), (5, 0), "{}", recorded.account);
+}
