@@ -40,7 +40,8 @@
  *
  * Silence. `beat` changes about twice a second while somebody takes records, also of flight recorders. After RTU_QUIET_NS
  * without a change, a program makes no more than RTU_SILENT_RINGS more rings; what their threads emit is counted as
- * RTU_LOST_NOBODY. It goes on when the beat does.
+ * RTU_LOST_NOBODY. Between two changes it makes RTU_BEAT_RINGS at most, of RTU_BEAT_BYTES together: what threads that come and go can
+ * pile up until then. It goes on when the beat does.
  *
  * Event ids. An id belongs to one description at a time. Ids of an unloaded library are given again: to an object with exactly the same
  * descriptions at any time; to others only when no ring holds a record. So the newest provider that has been found says what an
@@ -138,6 +139,8 @@ enum rtu_flag {
 /* Rings that a process makes at most while the collector is silent, and rings with records that are kept for each user without one. */
 #define RTU_QUIET_NS 2000000000
 #define RTU_SILENT_RINGS 64
+#define RTU_BEAT_RINGS 4096
+#define RTU_BEAT_BYTES (1024ULL * 1024 * 1024)
 #define RTU_KEPT_RINGS 64
 
 /*

@@ -13,7 +13,7 @@
 #pragma GCC system_header
 #endif
 
-#include "process.h"
+#include "threads.h"
 
 #include <stdlib.h>
 

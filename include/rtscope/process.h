@@ -467,8 +467,4 @@ static inline long rtscope__show(struct rtscope__shared *shared)
 }
 #endif
 
-#include "threads.h"
-
-#include "life.h"
-
 #endif

@@ -56,7 +56,7 @@ struct rtscope_options {
 #define inline __inline__ __attribute__((RTSCOPE__PLAIN))
 #endif
 
-#include "process.h"
+#include "life.h"
 
 #include "event.h"
 

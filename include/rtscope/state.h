@@ -168,7 +168,7 @@ struct rtscope__shared {
 	uint32_t refused_look;	      /* a look at which no file could be made */
 	uint32_t pid, clock, next_id, next_ids, next_object, next_ring, sub_buffers;
 	uint32_t places; /* how many of room->places were ever used */
-	uint32_t next_remains, silent_rings, quiet_events, left_rings, unfiled, zero;
+	uint32_t next_remains, silent_rings, quiet_events, left_rings, unfiled, beat_rings;
 	uint32_t lazy, lock_memory, allows_blocking;
 	uint32_t confined; /* by RTSCOPE_LAZY=0: no system call that nobody asked for, not even at the end */
 	uint32_t seccomp, no_new_privs; /* at the start */
@@ -231,7 +231,7 @@ __asm__(".pushsection .note.rtscope,\"a\",%note\n"
 	".4byte 8, 8, 1\n"
 	".asciz \"rtscope\"\n"
 	".8byte " RTSCOPE__TEXT(rtscope__shared) " - .\n"
-	".popsection\n");
+						 ".popsection\n");
 
 /* The word of this thread at an offset from its thread pointer. */
 static inline __attribute__((always_inline)) struct rtscope__thread *rtscope__tls_word(ptrdiff_t offset)

@@ -260,6 +260,17 @@ static inline void rtscope__reap(struct rtscope__shared *shared, uint32_t from)
 	}
 }
 
+/* Whether another ring fits between two beats of the collector. One always does, also of the largest. */
+static inline int rtscope__fits_beat(struct rtscope__shared *shared)
+{
+	/* ORDER: relaxed; a counter. */
+	uint64_t count = __atomic_fetch_add(&shared->beat_rings, 1, __ATOMIC_RELAXED);
+	uint64_t bytes =
+		rtscope__ring_bytes(shared->provider->ring_bytes ? shared->provider->ring_bytes : shared->ring_bytes);
+
+	return count < RTU_BEAT_RINGS && count * bytes < RTU_BEAT_BYTES;
+}
+
 /*
  * Whether rings can be made now. Not for a session that is over, which is taken back then; not many while the collector says nothing: it
  * may be stopped, and the rings of threads that end would pile up.
@@ -289,12 +300,14 @@ static inline int rtscope__may_record(struct rtscope__shared *shared, int asked,
 		RTSCOPE__STORE(shared->beat, beat);
 		RTSCOPE__STORE(shared->beat_since_ns, now);
 		RTSCOPE__STORE(shared->silent_rings, 0);
+		RTSCOPE__STORE(shared->beat_rings, 0);
 		RTSCOPE__STORE(shared->quiet_session, (uint64_t)0);
 	}
-	if (now - RTSCOPE__LOAD(shared->beat_since_ns) < RTU_QUIET_NS)
+	if (now - RTSCOPE__LOAD(shared->beat_since_ns) < RTU_QUIET_NS && rtscope__fits_beat(shared))
 		return 1;
 	/* ORDER: relaxed; a counter. */
-	if (__atomic_fetch_add(&shared->silent_rings, 1, __ATOMIC_RELAXED) < RTU_SILENT_RINGS)
+	if (now - RTSCOPE__LOAD(shared->beat_since_ns) >= RTU_QUIET_NS &&
+	    __atomic_fetch_add(&shared->silent_rings, 1, __ATOMIC_RELAXED) < RTU_SILENT_RINGS)
 		return 1;
 	RTSCOPE__STORE(shared->quiet_session, session);
 	answer->cause = RTU_LOST_NOBODY;

@@ -137,11 +137,11 @@ fn arbitrary_bytes_never_stop_the_walk() {
 #[test]
 fn each_cpus_banks_are_behind_those_of_the_one_before() {
     // In bytes: the starts, the ring, and what may run past its end.
-    let bank = 8 * SUBS as usize + SIZE + abi::RTS_BANK_SLACK as usize;
+    let bank = 8 * usize::try_from(SUBS).expect("few") + SIZE + abi::RTS_BANK_SLACK as usize;
     let memory = SharedMemory::anonymous(bank * 6).unwrap();
     let head_memory = SharedMemory::anonymous(Controls::bytes(3)).unwrap();
     for number in 0..6 {
-        let base = number * bank + 8 * SUBS as usize;
+        let base = number * bank + 8 * usize::try_from(SUBS).expect("few");
         memory.store_release(base, 3 | 7 << 8 | u64::from(abi::RTS_COMMITTED) << 16 | 1 << 32);
         memory.store_release(base + 8, 100 + number as u64);
         let head = offset_of!(abi::rts_cpu_control, head) + number % 2 * 8;
@@ -160,7 +160,10 @@ fn each_cpus_banks_are_behind_those_of_the_one_before() {
 fn memory_is_there_before_it_is_needed() {
     let mut image = BankImage::default();
     image.reserve(SIZE);
-    assert_eq!((image.first.len(), image.words.len() * 8), (SUBS as usize, SIZE + abi::RTS_BANK_SLACK as usize));
+    assert_eq!(
+        (image.first.len(), image.words.len() * 8),
+        (usize::try_from(SUBS).expect("few"), SIZE + abi::RTS_BANK_SLACK as usize)
+    );
 }
 
 #[test]

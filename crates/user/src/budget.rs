@@ -23,8 +23,9 @@ pub(crate) const FILES_MAX: usize = MAPPINGS_MAX / 3;
 const MAPPED_BYTES_MAX: u64 = 1 << 40;
 /// Texts of descriptions. Parsed, they take some ten times as much.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
-/// Rings of one process, which a program limits to 4096 at a time (RTSCOPE__RINGS_MAX): more are an attack, not threads.
-pub(crate) const RINGS_OF_PROCESS_MAX: usize = 8192;
+/// Rings of one process at a time. A program has at most 4096 of threads that run (RTSCOPE__RINGS_MAX), and leaves some as many of threads
+/// that have ended (RTU_BEAT_RINGS): more are an attack, not threads.
+pub(crate) const RINGS_OF_PROCESS_MAX: usize = 16_384;
 /// Processes that have not ended.
 pub(crate) const PROCESSES_MAX: usize = 8192;
 /// Ended or refused processes whose reports are retained one by one; further ones are only counted.

@@ -276,7 +276,7 @@ impl Conversion {
 #[inline]
 #[must_use]
 pub fn without_offset(counter: u64, offset_ns: i64) -> u64 {
-    counter.wrapping_sub(offset_ns.cast_unsigned())
+    counter.wrapping_sub(u64::from_ne_bytes(offset_ns.to_ne_bytes()))
 }
 
 /// Converts while pairs are still being taken: only values before the last pair, which lie between two pairs as they would later.
@@ -354,7 +354,7 @@ impl LiveClock {
         }
         let ticks = self.recent.pairs.last().map_or(0, |pair| pair.monotonic_ns);
         Stretch {
-            counter: offset_ns.cast_unsigned(),
+            counter: u64::from_ne_bytes(offset_ns.to_ne_bytes()),
             ticks,
             monotonic_ns: 0,
             ns_per_tick: 1 << FRACTION_BITS,

@@ -11,6 +11,7 @@
 //!
 //! A container belongs to the user who made its user namespace, whatever users there are in it: `budget`.
 
+use crate::directory::SHARED_MEMORY;
 use nix::sys::stat::FileStat;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
@@ -273,7 +274,7 @@ impl Containers {
         self.all.push(Container {
             number: self.made,
             dir,
-            shown: PathBuf::from(format!("/proc/{pid}/root/dev/shm")),
+            shown: PathBuf::from(format!("/proc/{pid}/root{SHARED_MEMORY}")),
             user,
             mode: status.st_mode & 0o7777,
             id,

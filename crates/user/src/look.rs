@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
@@ -197,10 +197,7 @@ impl Look {
 
     /// The next finding, if there is one.
     pub(crate) fn next(&self) -> Option<Found> {
-        match self.found.try_recv() {
-            Ok(found) => Some(found),
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
-        }
+        self.found.try_recv().ok()
     }
 
     /// Asks for a look; it is answered by [`Found::Looked`] with the number.

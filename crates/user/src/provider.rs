@@ -172,8 +172,8 @@ impl Provider {
         let of_version_2 = |offset: usize| if version >= 2 { u64_at(&copy, offset) } else { 0 };
         let time_namespace = of_version_2(offset_of!(abi::rtu_provider, time_namespace));
         let offsets = Offsets {
-            monotonic_ns: of_version_2(offset_of!(abi::rtu_provider, monotonic_offset_ns)).cast_signed(),
-            boottime_ns: of_version_2(offset_of!(abi::rtu_provider, boottime_offset_ns)).cast_signed(),
+            monotonic_ns: of_version_2(offset_of!(abi::rtu_provider, monotonic_offset_ns)) as i64,
+            boottime_ns: of_version_2(offset_of!(abi::rtu_provider, boottime_offset_ns)) as i64,
         };
         if mapping.is_cut() {
             return Err("its file was truncated".into());

@@ -99,6 +99,13 @@ pub(crate) struct Ring {
     _charge: Charge,
 }
 
+/// The header of a ring's file, as it was at this moment.
+fn header(mapping: &Mapping) -> Vec<u8> {
+    let mut copy = vec![0; size_of::<abi::rtu_ring>()];
+    mapping.copy(0, &mut copy);
+    copy
+}
+
 /// What a ring of a flight recorder held: the positions of first bytes, and whole records from there on.
 pub type Pieces = Vec<(u64, Vec<u8>)>;
 
@@ -112,11 +119,10 @@ impl Ring {
     ) -> Result<Option<Ring>, Refused> {
         let FileKind::Ring(tid, number) = name.kind else { return Err("it is not a ring".into()) };
         let bytes = opened.bytes;
-        let least = u64::from(abi::RTU_RING_OFFSET + abi::RTU_RING_BYTES_MIN);
-        if bytes < least {
+        if bytes < u64::from(abi::RTU_RING_OFFSET + abi::RTU_RING_BYTES_MIN) {
             return Ok(None);
         }
-        if bytes > u64::from(abi::RTU_RING_OFFSET) + u64::from(abi::RTU_RING_BYTES_MAX) {
+        if bytes - u64::from(abi::RTU_RING_OFFSET) > u64::from(abi::RTU_RING_BYTES_MAX) {
             return Err("it is too large".into());
         }
         let charge = account.charge(bytes, 0)?;
@@ -125,8 +131,7 @@ impl Ring {
         if mapping.half(offset_of!(abi::rtu_ring, ready)).load(Ordering::Acquire) == 0 {
             return Ok(None);
         }
-        let mut copy = vec![0; size_of::<abi::rtu_ring>()];
-        mapping.copy(0, &mut copy);
+        let copy = header(&mapping);
         let half = |offset: usize| u32_at(&copy, offset);
         let word = |offset: usize| u64_at(&copy, offset);
         if word(offset_of!(abi::rtu_ring, magic)) != abi::RTU_RING_MAGIC
@@ -142,10 +147,11 @@ impl Ring {
             sub_bytes: ring_bytes.checked_div(sub_buffers).unwrap_or(0),
             key: half(offset_of!(abi::rtu_ring, key)),
         };
-        let process = (half(offset_of!(abi::rtu_ring, pid)), word(offset_of!(abi::rtu_ring, birth_ns)));
+        let (pid, birth_ns) =
+            (half(offset_of!(abi::rtu_ring, pid)), word(offset_of!(abi::rtu_ring, birth_ns)));
         if !layout.is_possible()
             || ring_bytes + u64::from(abi::RTU_RING_OFFSET) != bytes
-            || process != (name.process.pid, name.process.birth_ns)
+            || (pid, birth_ns) != (name.process.pid, name.process.birth_ns)
             || !crate::clock::is_known(clock)
             || word(offset_of!(abi::rtu_ring, tail)) % 8 != 0
         {
@@ -157,8 +163,8 @@ impl Ring {
         }
         let (tail, sync) = left(&mapping, &copy, layout);
         let info = RingInfo {
-            pid: process.0,
-            birth_ns: process.1,
+            pid,
+            birth_ns,
             uid,
             tid,
             number,

@@ -511,7 +511,7 @@ impl Looker {
                     self.add_container();
                     return true;
                 }
-                Discovery::TooMany => (Cause::TooManyContainers, format!("/proc/{pid}/root/dev/shm")),
+                Discovery::TooMany => (Cause::TooManyContainers, format!("/proc/{pid}/root{SHARED_MEMORY}")),
             },
             Err(why) => (Cause::Unreachable, format!("process {pid}: {why}")),
         };

@@ -41,6 +41,7 @@ struct Tracked {
     known: Option<KnownProcess>,
     /// What its CLOCK_MONOTONIC shows more than this process's.
     monotonic_offset_ns: i64,
+    /// Rings whose files are there.
     rings: usize,
     is_confined: bool,
     has_ended: bool,
@@ -225,6 +226,7 @@ impl Place {
         };
         self.crowded_until = None;
         self.known.retain(|name| files.contains(name));
+        self.count_rings();
         self.removable.retain(|name| files.contains(name) && !self.directory.remove(*name));
         self.inodes.retain(|_, name| files.contains(name));
         self.incomplete.retain(|name, _| files.contains(name));
@@ -241,6 +243,16 @@ impl Place {
         self.pending = new.into_iter().map(|(.., name)| name).collect();
         self.living = self.processes.values().filter(|process| !process.has_ended).count();
         true
+    }
+
+    /// How many rings each process has now: those of threads that have ended, and were emptied, are gone.
+    fn count_rings(&mut self) {
+        self.processes.values_mut().for_each(|process| process.rings = 0);
+        for name in self.known.iter().filter(|name| matches!(name.kind, FileKind::Ring(..))) {
+            if let Some(process) = self.processes.get_mut(&name.process) {
+                process.rings += 1;
+            }
+        }
     }
 
     /// Drops processes of which no name is left.

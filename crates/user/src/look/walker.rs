@@ -145,8 +145,10 @@ mod tests {
 
     /// Process 1 never answers.
     fn way(pid: u32) -> Way {
-        while pid == 1 {
-            std::thread::sleep(Duration::from_secs(1));
+        if pid == 1 {
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+            }
         }
         Err(format!("of {pid}"))
     }

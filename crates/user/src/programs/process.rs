@@ -252,7 +252,13 @@ impl Process {
         if let (Some(leader), false, true) = (self.providers.get(&0), self.dead, self.is_recorded) {
             leader.beat();
         }
-        for (_, provider) in self.providers.extract_if(.., |_, provider| provider.is_unloaded()) {
+        let unloaded: Vec<_> = self
+            .providers
+            .iter()
+            .filter(|(_, provider)| provider.is_unloaded())
+            .map(|(key, _)| *key)
+            .collect();
+        for provider in unloaded.iter().filter_map(|key| self.providers.remove(key)) {
             if is_flight {
                 self.gone_providers.push(provider.into_description());
             }

@@ -138,7 +138,7 @@ fn root_a_file_with_many_names_is_taken_once() {
     let link = |attacker: &Attacker| {
         // As large as it may be, and valid.
         let description = |number: u32| format!("lie:event{number} 6\n{}\n", "u64 a_long_name\n".trim());
-        let all: Vec<String> = (0..20_000).map(description).collect();
+        let all: Vec<String> = (0..10_000).map(description).collect();
         attacker.file("p1-7-0", &program_files::provider(PID, 7, 0, &all));
         for number in 1..20_000 {
             let name = attacker.path(&format!("p1-7-{number}"));
@@ -183,11 +183,12 @@ fn root_a_user_with_too_many_names_delays_nobody_and_is_reported() {
         let mut number = 0;
         while attacker.goes_on() {
             let name = attacker.path(&format!("r1-7-{number}-{number}"));
-            drop(OpenOptions::new().write(true).create(true).open(name));
+            drop(OpenOptions::new().write(true).create(true).truncate(false).open(name));
             drop(
                 OpenOptions::new()
                     .write(true)
                     .create(true)
+                    .truncate(false)
                     .open(attacker.base.join(format!("rtscope-{number}x"))),
             );
             number += 1;
@@ -352,7 +353,7 @@ fn root_rings_that_are_always_full_take_turns_with_others() {
             // Each lap again: all of it is complete records.
             head += program_files::RING_BYTES as u64;
             let lap = head / program_files::RING_BYTES as u64 - 1;
-            let tag = (lap + u64::from(program_files::KEY) & 0x7f) << 16;
+            let tag = ((lap + u64::from(program_files::KEY)) & 0x7f) << 16;
             let word = u64::from(abi::RTU_ID_PADDING) | tag | 1 << 24;
             for file in &files {
                 for sub in 0..u64::from(program_files::SUB_BUFFERS) {

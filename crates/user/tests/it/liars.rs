@@ -203,7 +203,7 @@ fn positions_that_jump_are_refused_and_said() {
     for value in [0, 8, 13, RING_BYTES as u64 * 3, u64::MAX, u64::MAX - 7, 1 << 63] {
         let directory = with_honest_program();
         directory.write(&liar('p', 7), &provider(7));
-        let file = directory.write(&liar('r', 7), &ring(7, 10));
+        let file = directory.write(&liar('r', 7), &ring(7, 500));
         let why = dropped(&record(&directory, || {
             file.write_all_at(&value.to_le_bytes(), head as u64).expect("a file of the test")
         }));

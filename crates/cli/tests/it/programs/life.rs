@@ -187,11 +187,10 @@ fn system_calls_that_a_signal_interrupted_are_tried_again() {
 }
 
 /// A program whose threads come and go, and its lines.
-fn churn(fixture: &Fixture) -> Option<(Child, BufReader<ChildStdout>)> {
-    let program = life(fixture)?;
+fn churn(program: &Path) -> (Child, BufReader<ChildStdout>) {
     let mut child = waiting(Command::new(program).args(["churn", "0"]));
     let output = BufReader::new(child.stdout.take().expect("piped"));
-    Some((child, output))
+    (child, output)
 }
 
 /// Waits until this many times 500 threads have come and gone.
@@ -214,8 +213,9 @@ fn end(mut child: Child, output: BufReader<ChildStdout>) -> u64 {
 #[test]
 fn threads_that_end_after_the_recorder_was_killed_leave_no_buffers() {
     let fixture = Fixture::new();
+    let Some(life) = life(&fixture) else { return };
     let mut recorder = begun(&mut fixture.recorder(&["--user-buffer", "64K"]));
-    let Some((child, mut output)) = churn(&fixture) else { return };
+    let (child, mut output) = churn(&life);
     await_threads(&mut output, 2);
     recorder.kill().expect("it runs");
     recorder.wait().expect("it ends");
@@ -235,8 +235,9 @@ fn threads_that_end_after_the_recorder_was_killed_leave_no_buffers() {
 #[test]
 fn a_recorder_that_was_stopped_goes_on_and_what_was_not_recorded_is_counted() {
     let fixture = Fixture::new();
+    let Some(life) = life(&fixture) else { return };
     let recorder = begun(&mut fixture.recorder(&["--user-buffer", "64K"]));
-    let Some((child, mut output)) = churn(&fixture) else { return };
+    let (child, mut output) = churn(&life);
     await_threads(&mut output, 2);
     send(&recorder, Signal::SIGSTOP);
     // It is silent for as long as it takes until threads get no more buffers.

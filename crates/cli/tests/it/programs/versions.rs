@@ -43,11 +43,13 @@ fn programs_of_version_1_are_recorded() {
     let fixture = Fixture::new();
     let Some(emitter) = build(&fixture, &version_1(), "emitter.c", &[], "emitter") else { return };
     let emitter = emitter.to_str().expect("plain");
-    for arguments in
-        [&["count", "20000", "8"][..], &["fork", "1000"], &["signals", "50000"], &["exec", "1000"]]
-    {
+    for arguments in [&["count", "20000", "8"][..], &["fork", "1000"], &["signals", "50000"]] {
         complete(&fixture, &[&[emitter], arguments].concat());
     }
+    // Both lives of it; the second prints.
+    let recorded = fixture.record(&["--user-buffer", "16M"], &[emitter, "exec", "1000"]);
+    assert_eq!((recorded.events(), recorded.lost()), (2000, 0), "{}", recorded.account);
+    fs::remove_dir_all(fixture.trace()).expect("it was made");
     let unusual = build(&fixture, &version_1(), "unusual.c", &[], "unusual").expect("as above");
     complete(&fixture, &[unusual.to_str().expect("plain"), "short", "50"]);
 }
