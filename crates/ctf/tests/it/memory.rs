@@ -134,7 +134,7 @@ pub const SHAPES: [(&str, Shape); 15] = [
     ("variants of many options", |bytes| {
         let labels: String = (0..2000).map(|label| format!("l{label},")).collect();
         let options: String = (0..2000).map(|label| format!("u8 l{label};")).collect();
-        let begin = format!("{INT}");
+        let begin = INT.to_string();
         fill(begin, bytes, "", |number| {
             format!(
                 "event {{ id = {number}; fields := struct {{ enum : u8 {{ {labels} }} h; variant <h> {{ {options} }} v; }}; }};"

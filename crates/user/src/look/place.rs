@@ -273,6 +273,10 @@ impl Place {
         let is_new = !self.processes.contains_key(&name.process);
         self.living += usize::from(is_new);
         let tracked = self.processes.entry(name.process).or_default();
+        if matches!(name.kind, FileKind::Ring(..)) && tracked.rings >= RINGS_OF_PROCESS_MAX {
+            // Later, when others of its rings have been emptied.
+            return true;
+        }
         let content = if is_new && self.living > PROCESSES_MAX {
             Some(Content::Refused(Cause::TooManyProcesses.into()))
         } else if tracked.is_refused {
@@ -329,9 +333,6 @@ impl Place {
         }
         let tracked = self.processes.entry(name.process).or_default();
         let content = if let FileKind::Ring(..) = name.kind {
-            if tracked.rings >= RINGS_OF_PROCESS_MAX {
-                return invalid(format!("it announces more than {RINGS_OF_PROCESS_MAX} rings"));
-            }
             let ring = Ring::open(&opened, name, self.directory.uid, &self.account);
             ring.map(|ring| {
                 ring.map(|mut ring| {

@@ -250,7 +250,7 @@ fn thousands_of_announced_rings_do_not_stop_the_others() {
         &program_files::provider(liar, u64::MAX - 1, 0, &["lie:event 6\n".to_owned()]),
     );
     let header = &program_files::ring(liar, liar, u64::MAX - 1, abi::RTU_CLOCK_MONOTONIC)[..4096];
-    for number in 0..9000 {
+    for number in 0..17_000 {
         let file = directory.write(&ring_name(liar, u64::MAX - 1, number, number), header);
         let bytes = (abi::RTU_RING_OFFSET as usize + RING_BYTES) as i64;
         // Memory behind every byte, as a program makes it.
@@ -271,10 +271,8 @@ fn thousands_of_announced_rings_do_not_stop_the_others() {
     println!("{} of {written:?} events", events.events);
     assert!(written.0 > 100_000, "more than its ring holds: {written:?}");
     assert_eq!((events.events, written.1), (written.0, 0));
-    let reports = programs.reports();
-    let why = dropped(&reports).expect("9000 rings are too many");
-    assert!(why.contains("announces more than"), "{why}");
-    assert!(programs.rings() < 8300, "{}", programs.rings());
+    // Of one process, 16 384 at a time are opened.
+    assert!((1000..=16_385).contains(&programs.rings()), "{}", programs.rings());
 }
 
 /// Writes a few numbers anywhere, or one that is nearly right, and sometimes cuts the file.
