@@ -102,9 +102,21 @@ fn recording(directory: &UserDirectory) -> Programs {
 
 /// Polls four times and calls `between` after each; then the honest program's records must all be there.
 #[track_caller]
-fn record(directory: &UserDirectory, mut between: impl FnMut()) -> Vec<ProcessReport> {
+fn record(directory: &UserDirectory, between: impl FnMut()) -> Vec<ProcessReport> {
+    record_after(directory, HONEST, between)
+}
+
+/// The same, when something of the ring of this process was taken: it is found by another thread.
+#[track_caller]
+fn record_after(directory: &UserDirectory, process: u64, mut between: impl FnMut()) -> Vec<ProcessReport> {
     let mut programs = recording(directory);
     let mut taken = RingRecords::default();
+    let begun = Instant::now();
+    while !taken.rings.iter().any(|ring| ring.0 == process) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nothing of {process} was taken");
+        programs.poll(&mut taken).expect("a file of the test");
+        programs.drain(&mut taken).expect("a file of the test");
+    }
     for _ in 0..4 {
         programs.poll(&mut taken).expect("a file of the test");
         programs.drain(&mut taken).expect("a file of the test");
@@ -204,7 +216,7 @@ fn positions_that_jump_are_refused_and_said() {
         let directory = with_honest_program();
         directory.write(&liar('p', 7), &provider(7));
         let file = directory.write(&liar('r', 7), &ring(7, 500));
-        let why = dropped(&record(&directory, || {
+        let why = dropped(&record_after(&directory, 7, || {
             file.write_all_at(&value.to_le_bytes(), head as u64).expect("a file of the test")
         }));
         assert!(why.is_some_and(|why| why.contains("positions jump")), "{value}");
