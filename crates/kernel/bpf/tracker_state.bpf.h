@@ -211,23 +211,35 @@ static __noinline struct task_way *claim_task(__u32 tid, __u32 *index, bool *mad
 /* A wakeup or a switch out never waits longer than this for the other; a hypervisor may have taken the other's CPU. */
 #define LOCK_TRIES 200
 
-/* Global, so that the verifier looks at it once by itself: as a part of its callers, each try multiplies with all that follows. */
-__noinline int lock_way_slowly(struct task_way *way)
+struct lock_attempt {
+	struct task_way *way;
+	bool is_locked;
+};
+
+static int try_to_lock(__u32 i, struct lock_attempt *attempt)
 {
-	if (!way)
-		return 0; /* The verifier asks for it. */
-	for (int i = 0; i < LOCK_TRIES; i++) {
-		/* ORDER: full; pairs with the release in unlock_way(). */
-		if (__sync_val_compare_and_swap(&way->lock, 0, 1) == 0)
-			return 1;
-	}
-	return 0;
+	(void)i;
+	/* ORDER: full; pairs with the release in unlock_way(). */
+	attempt->is_locked = __sync_val_compare_and_swap(&attempt->way->lock, 0, 1) == 0;
+	return attempt->is_locked;
+}
+
+/*
+ * With bpf_loop(), so that the verifier looks at one try: in a plain loop each try multiplies with all that follows. Not a global function:
+ * Linux 6.12 has none where preemption is off.
+ */
+static __noinline bool lock_way_slowly(struct task_way *way)
+{
+	struct lock_attempt attempt = { way, false };
+
+	bpf_loop(LOCK_TRIES, try_to_lock, &attempt, 0);
+	return attempt.is_locked;
 }
 
 /* ORDER: acquire by compare-and-swap; pairs with the release in unlock_way(). */
 static __always_inline bool lock_way(struct task_way *way)
 {
-	return __sync_val_compare_and_swap(&way->lock, 0, 1) == 0 || lock_way_slowly(way) == 1;
+	return __sync_val_compare_and_swap(&way->lock, 0, 1) == 0 || lock_way_slowly(way);
 }
 
 static __always_inline void unlock_way(struct task_way *way)
@@ -253,11 +265,8 @@ static __always_inline void free_way(struct task_way *way, __u32 tid)
 		unlock_way(way);
 }
 
-/*
- * A task has left for the last time: all its ways (see claim_task) are free. Global, so that the verifier looks at it once by itself: as a
- * part of its callers, the tries for each of the four locks multiply with all that follows, and sched_switch has too many instructions.
- */
-__noinline int free_task(__u32 tid)
+/* A task has left for the last time: all its ways (see claim_task) are free. */
+static __noinline int free_task(__u32 tid)
 {
 	__u32 set_index = tid & config.set_mask;
 	struct task_set *set = bpf_map_lookup_elem(&tasks, &set_index);

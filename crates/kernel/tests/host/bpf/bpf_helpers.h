@@ -26,5 +26,13 @@ struct task_struct *host_current(void);
 #define bpf_ktime_get_ns() host_clock()
 #define bpf_get_smp_processor_id() host_cpu()
 #define bpf_get_current_task_btf() host_current()
+/* The function is called with a number and the context until it returns 1, as the kernel does. */
+#define bpf_loop(count, function, context, flags)                             \
+	({                                                                    \
+		__u32 host_i = 0;                                             \
+		while (host_i < (__u32)(count) && !function(host_i, context)) \
+			host_i++;                                             \
+		(long)host_i;                                                 \
+	})
 
 #endif
