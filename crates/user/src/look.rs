@@ -207,6 +207,11 @@ impl Look {
         self.asked
     }
 
+    /// The number of the newest look.
+    pub(crate) fn asked(&self) -> u64 {
+        self.asked
+    }
+
     /// Lets programs that start from now on enable nothing.
     pub(crate) fn withdraw(&self) {
         // Dropped here: also when the thread hangs, no session stays.

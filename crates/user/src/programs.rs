@@ -52,13 +52,28 @@ pub trait Sink {
     fn ring(&mut self, info: &RingInfo) -> io::Result<()>;
 
     /// Records of some rings are about to come.
-    fn begin(&mut self) {}
+    fn begin(&mut self, _: Looks) {}
+
+    /// Whether records cannot be taken for lack of a description, and there is no time to wait: then a look for new files is asked for.
+    fn needs_look(&self) -> bool {
+        false
+    }
 
     /// Records of a ring. The sink takes as many as it wants, and is called again while it takes some.
     ///
     /// # Errors
     /// As above.
     fn data(&mut self, ring: u32, records: &mut Records<'_>) -> io::Result<()>;
+}
+
+/// Looks for new files so far: the newest one that was asked for, and the newest one that is complete. What the look after `asked` has not
+/// found was not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Looks {
+    /// Their number.
+    pub asked: u64,
+    /// Their number.
+    pub answered: u64,
 }
 
 /// The result of draining all rings once.
@@ -81,6 +96,7 @@ struct Poll {
     now: Instant,
     /// When the next user has a turn; `None`: there is no other.
     until: Option<Instant>,
+    looks: Looks,
 }
 
 impl Poll {
@@ -342,6 +358,7 @@ impl Programs {
         let ids: Vec<PlaceId> =
             self.users.range(self.turn..).chain(self.users.range(..self.turn)).map(|(id, _)| *id).collect();
         self.turn = ids.get(1).copied().unwrap_or_default();
+        let looks = Looks { asked: self.look.asked(), answered: self.looked };
         for id in ids {
             let Some(user) = self.users.get_mut(&id).filter(|user| user.served.is_some()) else { continue };
             let now = Instant::now();
@@ -350,7 +367,7 @@ impl Programs {
                 true => (user.account != own).then(|| now + LAST_DRAIN),
                 false => (!is_alone).then(|| now + DRAIN),
             };
-            let is_complete = user.drain(Poll { stopping, now, until }, &self.look, sink, drained)?;
+            let is_complete = user.drain(Poll { stopping, now, until, looks }, &self.look, sink, drained)?;
             if !is_complete {
                 drained.fullest = drained.fullest.max(1.0);
                 if stopping {
@@ -358,6 +375,9 @@ impl Programs {
                     self.refusals.add(user.account, Cause::NotTaken, &path);
                 }
             }
+        }
+        if looks.asked == looks.answered && sink.needs_look() {
+            self.look.look(Until::AllSeen);
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use rtscope_user::ProviderInfo;
 use rtscope_user::RingInfo;
 use rtscope_user::clock::{EventTime, LiveClock, Pair, Stretch, counter_kind, without_offset};
 use rtscope_user::is_shortage;
-use rtscope_user::programs::Records;
+use rtscope_user::programs::{Looks, Records};
 use rtscope_user::records::{Header, Layout};
 use std::fs::{self, File};
 use std::io;
@@ -50,8 +50,10 @@ pub(super) struct Live {
     classes: Classes,
     clock: LiveClock,
     rings: Vec<LiveRing>,
-    /// Number of polls of all rings so far.
-    polls: u64,
+    /// For new files, so far.
+    looks: Looks,
+    /// A ring that fills up waits for a description, since the beginning of this poll.
+    needs_look: bool,
     /// Whether no further ring gets a stream.
     is_full: bool,
 }
@@ -70,10 +72,11 @@ struct LiveRing {
     lost: u64,
     lost_written: u64,
     garbage: u64,
-    /// Since when, and since which poll, the description of the event at a position has been awaited.
+    /// Since when the description of the event at a position has been awaited, and the look that finds it if it is there.
     waiting: Option<(u64, Instant, u64)>,
-    /// The current poll.
-    poll: u64,
+    looks: Looks,
+    /// It waits, and fills up.
+    needs_look: bool,
     /// A description did not come: none is awaited any more, or a lying program could delay its ring by each event. Until its process
     /// describes more.
     is_impatient: bool,
@@ -103,12 +106,27 @@ enum Step {
 impl Live {
     pub(super) fn new(directory: PathBuf, trace: Uuid, started_ns: u64, context: UserContext) -> Live {
         let (classes, clock, rings) = (Classes::default(), LiveClock::default(), Vec::new());
-        Live { directory, trace, started_ns, context, classes, clock, rings, polls: 0, is_full: false }
+        Live {
+            directory,
+            trace,
+            started_ns,
+            context,
+            classes,
+            clock,
+            rings,
+            looks: Looks::default(),
+            needs_look: false,
+            is_full: false,
+        }
     }
 
-    /// At the beginning of a poll: older events can be converted.
+    /// A poll begins.
+    pub(super) fn begin(&mut self, looks: Looks) {
+        (self.looks, self.needs_look) = (looks, false);
+    }
+
+    /// Older events can be converted.
     pub(super) fn clock(&mut self, pair: Pair) {
-        self.polls += 1;
         self.clock.push(pair);
     }
 
@@ -158,7 +176,8 @@ impl Live {
             lost_written: info.lost_before,
             garbage: 0,
             waiting: None,
-            poll: 0,
+            looks: Looks::default(),
+            needs_look: false,
             is_impatient: false,
             has_asked: false,
             scratch: Vec::new(),
@@ -179,7 +198,7 @@ impl Live {
         if let Some(out) = &mut ring.out {
             out.expect_classes(self.classes.all.len());
         }
-        (ring.has_asked, ring.poll) = (false, self.polls);
+        (ring.has_asked, ring.needs_look, ring.looks) = (false, false, self.looks);
         let mut events = 0;
         loop {
             if let (Some(out), true) = (&mut ring.out, ring.lost == ring.lost_written) {
@@ -196,7 +215,10 @@ impl Live {
                 continue;
             }
             match ring.step(of_process, &mut self.clock, self.context, records, (id, end, low)) {
-                Step::Later => break,
+                Step::Later => {
+                    self.needs_look |= ring.needs_look;
+                    break;
+                }
                 Step::Skip => {}
                 Step::Garbage => ring.garbage += 1,
                 Step::Event(class, time, used) => {
@@ -217,6 +239,11 @@ impl Live {
         let bytes = out.in_hand() as u64;
         out.flush()?;
         Ok((events, bytes))
+    }
+
+    /// Whether a ring that fills up waits for a description.
+    pub(super) fn needs_look(&self) -> bool {
+        self.needs_look
     }
 
     /// Number of invalid records.
@@ -367,11 +394,13 @@ impl LiveRing {
     fn is_patient(&mut self, records: &Records<'_>) -> bool {
         let position = records.position();
         let before = self.waiting.filter(|(waiting, ..)| *waiting == position);
-        let (_, since, poll) = before.unwrap_or_else(|| (position, Instant::now(), self.poll));
-        self.waiting = Some((position, since, poll));
-        // Not in the poll that sees it first: files have not been listed since it came.
-        let is_filling = poll != self.poll && records.bytes() > self.info.layout.ring_bytes / 2;
-        self.is_impatient |= records.is_final() || is_filling || since.elapsed() >= PATIENCE;
+        let (_, since, look) = before.unwrap_or_else(|| (position, Instant::now(), self.looks.asked + 1));
+        self.waiting = Some((position, since, look));
+        let is_filling = records.bytes() > self.info.layout.ring_bytes / 2;
+        // The file was there before the event: what a look that began after it was seen has not found will not come.
+        let is_answered = self.looks.answered >= look;
+        self.needs_look = is_filling && !is_answered;
+        self.is_impatient |= records.is_final() || is_filling && is_answered || since.elapsed() >= PATIENCE;
         !self.is_impatient
     }
 }

@@ -22,7 +22,7 @@ use rtscope_user::budget::Refusal;
 use rtscope_user::clock::{Pair, counter_kind};
 use rtscope_user::clock_watch::ClockReport;
 use rtscope_user::description::Descriptions;
-use rtscope_user::programs::{ProcessReport, Records, Sink, Snapshot};
+use rtscope_user::programs::{Looks, ProcessReport, Records, Sink, Snapshot};
 use rtscope_user::{ProviderInfo, RingInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -361,7 +361,12 @@ impl Sink for UserSpoolWriter {
         self.json(Kind::Ring, 0, info)
     }
 
-    fn begin(&mut self) {
+    fn needs_look(&self) -> bool {
+        self.live.needs_look()
+    }
+
+    fn begin(&mut self, looks: Looks) {
+        self.live.begin(looks);
         self.live.clock(Pair::now(counter_kind()));
     }
 

@@ -449,7 +449,7 @@ fn drain_ring(
         return Ok(Ok(RingState::Live));
     }
     if !std::mem::replace(&mut drained.has_begun, true) {
-        sink.begin();
+        sink.begin(poll.looks);
     }
     let mut taken_in_all = 0;
     loop {

@@ -11,7 +11,7 @@ use rtscope_event::LossCause;
 use rtscope_store::user::{UserConversionSummary, UserEnd, UserSpool, UserSpoolWriter};
 use rtscope_testkit::program_files::{RING_BYTES, record_word};
 use rtscope_user::clock::{AHEAD_NS, counter_kind};
-use rtscope_user::programs::{Records, Sink};
+use rtscope_user::programs::{Looks, Records, Sink};
 use rtscope_user::{ProviderInfo, RingInfo};
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -317,8 +317,8 @@ impl Sink for StoppedCollector<'_> {
         self.spool.ring(info)
     }
 
-    fn begin(&mut self) {
-        self.spool.begin();
+    fn begin(&mut self, looks: Looks) {
+        self.spool.begin(looks);
         let before_ns = now().monotonic_ns;
         while now().monotonic_ns < before_ns + AHEAD_NS * 6 / 5 {
             std::thread::sleep(Duration::from_millis(50));
