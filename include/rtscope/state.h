@@ -226,6 +226,15 @@ extern const struct rtscope__enumeration *const __stop_rtscope_enums[] __attribu
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned int __rseq_size __attribute__((weak));
 
+/*
+ * Events' entries, which hold USDT's semaphores, begin on a page of their own. lld makes two writable segments that share a page of the
+ * file; the kernel would then count the users of a probe in the copy that nobody reads, and the probe would never fire. Once for each
+ * program or library. Cost: up to a page.
+ */
+__asm__(".pushsection .probes,\"awGR\",@progbits,rtscope_probes_page,comdat\n"
+	".balign 4096\n"
+	".popsection\n");
+
 __asm__(".pushsection .note.rtscope,\"a\",%note\n"
 	".balign 4\n"
 	".4byte 8, 8, 1\n"
