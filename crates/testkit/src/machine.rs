@@ -51,6 +51,10 @@ pub fn is_preempt_rt() -> bool {
 }
 
 /// Why rtscope cannot watch here, in its own words; `None` when it can.
+///
+/// # Panics
+///
+/// If the kernel has all that is needed and refuses rtscope's programs: that is a defect, and no reason to skip a test.
 pub fn cannot_watch() -> Option<&'static str> {
     static REASON: OnceLock<Option<String>> = OnceLock::new();
     let ask = || {
@@ -60,7 +64,9 @@ pub fn cannot_watch() -> Option<&'static str> {
         }
         let output =
             Command::new(program("rtscope").expect("built")).arg("caps").output().expect("it can be run");
-        (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())
+        let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        assert!(!reason.contains("eBPF programs run: missing"), "{reason}");
+        (!output.status.success()).then_some(reason)
     };
     REASON.get_or_init(ask).as_deref()
 }
