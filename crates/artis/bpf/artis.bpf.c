@@ -28,7 +28,7 @@ static __always_inline void queue(struct task_struct *p, struct task_state *stat
 {
 	__u64 oldest = vtime_now - config.slice_ns, latest = vtime_now + config.slice_ns * 100 / (p->scx.weight ?: 1);
 
-	if (p->policy == SCHED_EXT) {
+	if (is_rt1(p)) {
 		insert_by(p, QUEUE_RT1, config.slice_ns, rank_of(p), flags);
 		return;
 	}
@@ -179,7 +179,7 @@ static __always_inline void charge(struct task_struct *p, struct task_state *sta
  */
 static __always_inline bool is_still_first(struct task_struct *p, __s32 cpu)
 {
-	__u64 dsq = p->policy == SCHED_EXT ? QUEUE_RT1 : QUEUE_LINUX;
+	__u64 dsq = is_rt1(p) ? QUEUE_RT1 : QUEUE_LINUX;
 	struct task_state *state = state_of(p), *waiting;
 	struct rts_artis_cpu *here = counts_of(cpu);
 	struct bpf_iter_scx_dsq it;
@@ -335,7 +335,7 @@ static __always_inline bool may_stay(struct task_struct *p)
 		return true;
 	if (!is_lendable(p, state_of(p)) || scx_bpf_dsq_nr_queued(QUEUE_RT1) > 0)
 		return false;
-	return p->policy == SCHED_EXT || scx_bpf_dsq_nr_queued(QUEUE_LINUX) <= 0;
+	return is_rt1(p) || scx_bpf_dsq_nr_queued(QUEUE_LINUX) <= 0;
 }
 
 SEC("struct_ops/artis_dispatch")
@@ -357,14 +357,12 @@ void BPF_PROG(artis_dispatch, __s32 cpu, struct task_struct *prev)
 	lend_from(QUEUE_RT1);
 	lend_from(QUEUE_LINUX);
 	/* It was stopped to be lent a real-time CPU: enqueue does that. */
-	if (goes_on && prev->policy == SCHED_EXT && is_rt_to_be_had(prev, state_of(prev)) &&
-	    is_lendable(prev, state_of(prev))) {
+	if (goes_on && is_rt1(prev) && is_rt_to_be_had(prev, state_of(prev)) && is_lendable(prev, state_of(prev))) {
 		if (!take(QUEUE_RT1))
 			take(QUEUE_LINUX);
 		return;
 	}
-	if (!(++cpus[index(cpu)].dispatches % LINUX_FIRST_EVERY) && prev && prev->policy == SCHED_EXT &&
-	    take(QUEUE_LINUX))
+	if (!(++cpus[index(cpu)].dispatches % LINUX_FIRST_EVERY) && prev && is_rt1(prev) && take(QUEUE_LINUX))
 		return;
 	if (goes_on && is_still_first(prev, cpu)) {
 		refill(prev, config.slice_ns);
@@ -392,7 +390,7 @@ void BPF_PROG(artis_tick, struct task_struct *p)
 	}
 	empty_held(config.grace_ns);
 	if ((has_idle_rt() && scx_bpf_dsq_nr_queued(QUEUE_RT1) + scx_bpf_dsq_nr_queued(QUEUE_LINUX) > 0) ||
-	    (p->policy == SCHED_EXT && is_rt_to_be_had(p, state) && is_lendable(p, state)))
+	    (is_rt1(p) && is_rt_to_be_had(p, state) && is_lendable(p, state)))
 		kick(cpu, KICK_PREEMPT);
 }
 
@@ -407,9 +405,9 @@ void BPF_PROG(artis_running, struct task_struct *p)
 		return;
 	state->ran_since = bpf_ktime_get_ns();
 	state->leaving = 0;
-	if (is_rt(cpu) || (p->policy == SCHED_EXT && !state->lent_since))
+	if (is_rt(cpu) || (is_rt1(p) && !state->lent_since))
 		state->lent_since = state->ran_since;
-	if (p->policy != SCHED_EXT && (__s64)(state->vtime - vtime_now) > 0)
+	if (!is_rt1(p) && (__s64)(state->vtime - vtime_now) > 0)
 		vtime_now = state->vtime;
 }
 
@@ -482,6 +480,9 @@ __s32 BPF_PROG(artis_init_task, struct task_struct *p, struct scx_init_task_args
 	state->burst_ns = config.min_burst_ns;
 	/* What it does is not known before it stops or enters the kernel. */
 	state->in_kernel = 1;
+	if (args->fork && bpf_task_storage_get(&grants, bpf_get_current_task_btf(), 0, 0) &&
+	    !bpf_task_storage_get(&grants, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE))
+		return -ENOMEM;
 	return 0;
 }
 

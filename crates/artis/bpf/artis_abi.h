@@ -3,8 +3,8 @@
  * What the scheduler and its user space share: how it is set up, and what it counts. The eBPF programs include this header,
  * and bindgen turns it into Rust.
  *
- * Classes: RT0 has a real-time policy and one of the real-time CPUs; the scheduler never sees it. RT1 has the policy SCHED_EXT.
- * All other tasks are LINUX.
+ * Classes: RT0 has a real-time policy and one of the real-time CPUs; the scheduler never sees it. RT1 has the policy SCHED_EXT
+ * and a grant, which only root gives. All other tasks are LINUX, those with SCHED_EXT and without a grant, too.
  */
 #ifndef RTSCOPE_ARTIS_ABI_H
 #define RTSCOPE_ARTIS_ABI_H

@@ -91,7 +91,7 @@ static __always_inline void enter(enum rts_artis_cause cause)
 			evict(p, cpu, cause);
 		return;
 	}
-	if (cause == RTS_ARTIS_SYSCALL && p->policy != SCHED_EXT)
+	if (cause == RTS_ARTIS_SYSCALL && !is_rt1(p))
 		return;
 	state = state_of(p);
 	if (!state)
@@ -136,7 +136,7 @@ int leave_syscall(void *ctx)
 	__s32 cpu = bpf_get_smp_processor_id();
 	struct task_state *state;
 
-	if (p->policy != SCHED_EXT || is_rt(cpu) || is_foreign(p) || p->task_works)
+	if (!is_rt1(p) || is_rt(cpu) || is_foreign(p) || p->task_works)
 		return 0;
 	state = state_of(p);
 	if (!state)

@@ -118,7 +118,7 @@ static __always_inline __s32 claim_idle_other(const struct task_struct *p, __s32
 
 static __always_inline __u32 rank_of(const struct task_struct *p)
 {
-	return p->policy == SCHED_EXT ? (__u32)(p->static_prio - MAX_RT_PRIO) : RANK_LINUX;
+	return is_rt1(p) ? (__u32)(p->static_prio - MAX_RT_PRIO) : RANK_LINUX;
 }
 
 /* Of these CPUs the one that has the least important task of ours, if that is less important than this one; or -1. */
@@ -148,8 +148,7 @@ static __always_inline __s32 less_important(const struct task_struct *p, const v
  */
 static __always_inline bool may_preempt(const struct task_struct *p, const struct task_state *state)
 {
-	return p->policy == SCHED_EXT && state && state->lent_since &&
-	       bpf_ktime_get_ns() - state->lent_since >= PREEMPT_AFTER_NS;
+	return is_rt1(p) && state && state->lent_since && bpf_ktime_get_ns() - state->lent_since >= PREEMPT_AFTER_NS;
 }
 
 /* Takes a real-time CPU from a less important task that was lent it, for RT1; -1: there is none. */

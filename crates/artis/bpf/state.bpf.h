@@ -36,6 +36,17 @@ struct {
 	__type(value, struct task_state);
 } tasks SEC(".maps");
 
+/*
+ * Tasks that may be RT1: given by root (`rtscope shield run --class rt1`, crates/artis/src/grants.rs), inherited by fork, and kept over
+ * exec. Anybody may have the policy SCHED_EXT; without a grant it means nothing. They end with this scheduler.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u32);
+} grants SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__type(key, __u32);
@@ -101,9 +112,15 @@ static __always_inline struct rts_artis_cpu *counts_of(__s32 cpu)
 	return bpf_map_lookup_elem(&counts, &key);
 }
 
+/* Only tasks that have the policy pay for the question. */
+static __always_inline bool is_rt1(const struct task_struct *p)
+{
+	return p->policy == SCHED_EXT && bpf_task_storage_get(&grants, (void *)p, 0, 0);
+}
+
 static __always_inline __u32 class_of(const struct task_struct *p)
 {
-	return p->policy == SCHED_EXT ? RTS_ARTIS_RT1 : RTS_ARTIS_LINUX;
+	return is_rt1(p) ? RTS_ARTIS_RT1 : RTS_ARTIS_LINUX;
 }
 
 static __always_inline void count(__u64 *counter)

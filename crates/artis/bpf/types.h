@@ -70,6 +70,10 @@ struct pt_regs {
 
 enum scx_exit_kind { SCX_EXIT_NONE };
 
+struct scx_init_task_args {
+	bool fork;
+};
+
 struct scx_exit_info {
 	enum scx_exit_kind kind;
 	__s64 exit_code;
@@ -95,8 +99,6 @@ struct bpf_iter_scx_dsq {
 struct bpf_iter_num {
 	__u64 opaque[1];
 } __attribute__((aligned(8)));
-
-struct scx_init_task_args;
 
 enum scx_dsq_id_flags {
 	SCX_DSQ_LOCAL = 0x8000000000000002ULL,

@@ -8,11 +8,13 @@
 //! scheduler out, and all tasks are ordinary ones again.
 
 pub mod counts;
+mod grants;
 pub mod hooks;
 pub mod probe;
 pub mod scheduler;
 
 pub use counts::Counts;
+pub use grants::grant;
 pub use scheduler::{Scheduler, SchedulerExit, Settings};
 
 mod abi {

@@ -224,9 +224,21 @@ impl Scheduler {
     /// # Errors
     /// When the kernel does not say.
     pub fn counts_id(&self) -> Result<u32, Error> {
-        let map = self.object.maps().find(|map| map.name() == "counts");
-        let map = map.ok_or_else(|| Error::Missing("the scheduler's object has no counters".into()))?;
-        map.info().map(|info| info.info.id).map_err(|error| bpf("asking for the counters", error))
+        self.map_id("counts")
+    }
+
+    fn map_id(&self, name: &str) -> Result<u32, Error> {
+        let map = self.object.maps().find(|map| map.name() == name);
+        let map = map.ok_or_else(|| Error::Missing(format!("the scheduler's object has no map {name}")))?;
+        map.info().map(|info| info.info.id).map_err(|error| bpf(&format!("asking for the map {name}"), error))
+    }
+
+    /// The number of the table of grants, for [`crate::grant`].
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn grants_id(&self) -> Result<u32, Error> {
+        self.map_id("grants")
     }
 
     /// The counters now.
@@ -251,7 +263,7 @@ enum MapSize {
 fn map_size(name: &str) -> Option<MapSize> {
     match name {
         "counts" | "rings" => Some(MapSize::PerCpu),
-        "tasks" | "artis_ops" => Some(MapSize::Fixed),
+        "tasks" | "grants" | "artis_ops" => Some(MapSize::Fixed),
         // Sections of variables, which the compiler sizes: no name in C has a dot.
         name if name.contains('.') => Some(MapSize::Fixed),
         _ => None,

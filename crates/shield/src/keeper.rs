@@ -30,6 +30,9 @@ pub struct Keeper {
     pub process: Thread,
     /// The number of the map with the scheduler's counters.
     pub counts: Option<u32>,
+    /// The number of the scheduler's grants, by which root makes tasks RT1.
+    #[serde(default)]
+    pub grants: Option<u32>,
     /// Why the scheduler is gone, so that the CPUs were isolated.
     pub fallen: Option<String>,
 }
@@ -42,7 +45,7 @@ impl Keeper {
     pub fn new(system: &System, pid: i32) -> Result<Keeper, Error> {
         let first = tasks::of(system, pid).into_iter().find(|task| task.thread.tid == pid);
         let process = first.ok_or_else(|| Error::Keeper("it ended at once".into()))?.thread;
-        Ok(Keeper { process, counts: None, fallen: None })
+        Ok(Keeper { process, counts: None, grants: None, fallen: None })
     }
 
     /// Whether it is there.
@@ -241,7 +244,8 @@ mod tests {
         let mut journal = Journal::new(&system, &plan);
         let thread = |start: u64, name: &str| Thread { tid: 7, start, name: name.to_owned() };
         journal.state = State::Active;
-        journal.keeper = Some(Keeper { process: thread(9, "rtscope"), counts: None, fallen: None });
+        journal.keeper =
+            Some(Keeper { process: thread(9, "rtscope"), counts: None, grants: None, fallen: None });
         journal.save(&system).expect("saved");
         // The guard knows no name; and a number may be somebody else's by now.
         assert!(fall_back(&system, &thread(10, "rtscope"), "why").expect("told").is_none());
@@ -314,7 +318,7 @@ mod tests {
         let mut journal = Journal::new(&system, &plan);
         let process = Thread { tid: 7, start: 9, name: String::new() };
         journal.state = State::Active;
-        journal.keeper = Some(Keeper { process: process.clone(), counts: None, fallen: None });
+        journal.keeper = Some(Keeper { process: process.clone(), counts: None, grants: None, fallen: None });
         journal.save(&system).expect("saved");
         online("2-3\n");
         assert!(fall_back(&system, &process, "the last CPU went").is_err());

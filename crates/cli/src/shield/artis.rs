@@ -115,10 +115,14 @@ fn start(system: &System, journal: &mut Journal) -> Result<(), Error> {
     journal.keeper = Some(Keeper::new(system, child.id() as i32)?);
     journal.save(system)?;
     let said = talk(&mut child).map_err(failed)?;
-    match said.strip_prefix(keeper::READY).map(|id| id.trim().parse::<u32>()) {
-        Some(Ok(id)) => {
+    let numbers = |said: &str| {
+        let (counts, grants) = said.trim().split_once(' ')?;
+        Some((counts.parse().ok()?, grants.parse().ok()?))
+    };
+    match said.strip_prefix(keeper::READY).and_then(numbers) {
+        Some((counts, grants)) => {
             if let Some(keeper) = &mut journal.keeper {
-                keeper.counts = Some(id);
+                (keeper.counts, keeper.grants) = (Some(counts), Some(grants));
             }
             Ok(())
         }
@@ -166,6 +170,12 @@ pub fn become_rt1(system: &System, journal: &Journal, options: &RunOptions) -> R
     if prio > 40 {
         return Err(Failure::Usage(format!("--prio {prio}: rt1 has priorities 1 to 40")));
     }
+    let grants = journal.keeper.as_ref().and_then(|keeper| keeper.grants).ok_or_else(|| {
+        let text = "this shield was made by an older rtscope, whose scheduler knows no grants: undo it, and create it again";
+        Failure::Failed(text.to_string())
+    })?;
+    // Anybody may have the policy; only a task with a grant, which its children inherit, is real-time work.
+    rtscope_artis::grant(grants, std::process::id())?;
     crate::realtime::become_ext(20 - i32::from(prio))
         .map_err(|error| Failure::doing(format!("getting SCHED_EXT with priority {prio}"), error))
 }

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 /// What the keeper waits for before it changes anything.
 pub const GO: &str = "go\n";
-/// What it answers, before the number of its counters.
+/// What it answers, before the numbers of its counters and grants.
 pub const READY: &str = "ready ";
 /// Between two checks that the scheduler is still there.
 const POLL: Duration = Duration::from_millis(20);
@@ -79,7 +79,7 @@ pub fn keep(system: &System, options: &KeepOptions) -> Result<(), Failure> {
     };
     let mut guard = Some(start_guard(&options.rt, &own)?);
     let mut replaced: Option<Instant> = None;
-    result(&format!("{READY}{}", scheduler.counts_id()?));
+    result(&format!("{READY}{} {}", scheduler.counts_id()?, scheduler.grants_id()?));
     let mut rt1 = Rt1Activity::default();
     while !stop.asked() {
         if let Some(ended) = scheduler.ended() {
