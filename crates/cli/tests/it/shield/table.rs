@@ -244,10 +244,12 @@ fn root_vm_a_shield_keeps_the_loads_away_and_is_undone() {
     }
     let Some(_cpus) = Cpus::for_watching() else { return };
     let table = loaded_rows("stock,shield");
-    let (stock, shield) = (late_part(row(&table, "stock loaded")), late_part(row(&table, "shield loaded")));
+    let disturbed = row(&table, "stock loaded");
+    let (stock, shield) = (late_part(disturbed), late_part(row(&table, "shield loaded")));
     // On PREEMPT_RT the lock that the load contends for can be preempted: there is nothing to keep away.
     if !is_preempt_rt() {
-        assert!(stock > 0.02, "the loads disturb nobody: {stock}");
+        // How large a part it is depends on the emulator; so many are no accident.
+        assert!(late(disturbed, "wake_up_latency") >= 15, "the loads disturb nobody: {stock}");
         assert!(shield < stock / 2.0, "stock {stock}, shield {shield}");
     }
 }
