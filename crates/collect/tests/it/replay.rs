@@ -4,12 +4,13 @@
 
 use rtscope_analyze::chain::{self, Comparison, Config, EndCondition, compare, replay};
 use rtscope_collect::FlightRecorder;
-use rtscope_event::{End, Glob, LateResponse, LossCause, MonotonicNs, StepKind};
+use rtscope_event::{End, EventKind, Glob, LateResponse, LossCause, MonotonicNs, Recording, StepKind, Tid};
 use rtscope_kernel::{EbpfConfig, EbpfPrograms, RecorderConfig, Target, TrackerConfig};
 use rtscope_testkit::machine::{Cpus, is_preempt_rt};
 use rtscope_testkit::process::Workload;
 use rtscope_testkit::serial::Serial;
 use rtscope_testkit::terminals::Terminals;
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,18 @@ fn record_and_compare(
     enough: usize,
     begin: impl FnOnce(),
 ) -> (Comparison, Vec<LateResponse>) {
+    let (recording, reported) = record(name, end, enough, begin);
+    let (replayed, counters) = replay(&recording, &pure_config(name, end));
+    println!("replay: {} responses, {counters:?}", replayed.len());
+    (compare(&recording, &reported, &replayed), reported)
+}
+
+fn record(
+    name: Option<&str>,
+    end: End,
+    enough: usize,
+    begin: impl FnOnce(),
+) -> (Recording, Vec<LateResponse>) {
     let config = session_config(name, end);
     let ebpf = EbpfPrograms::start(&config).unwrap();
     let mut recorder = FlightRecorder::new(ebpf.memory(&config).unwrap(), ebpf.started());
@@ -67,20 +80,13 @@ fn record_and_compare(
     let misses: u64 = missed.iter().map(|(_, misses)| misses.unwrap()).sum();
     assert!(misses * 100 < recording.events.len() as u64, "{missed:?}");
     let stats = recorder.stats();
-    let (replayed, counters) = replay(&recording, &pure_config(name, end));
-    println!(
-        "{name:?} {end:?}: {} events, reported {}, replayed {}",
-        recording.events.len(),
-        reported.len(),
-        replayed.len()
-    );
+    println!("{name:?} {end:?}: {} events, reported {}", recording.events.len(), reported.len());
     println!(
         "kernel: seen {} unlinked {} busy {} healed {} folded {} merged {} untracked {}",
         stats.seen, stats.unlinked, stats.busy, stats.healed, stats.folded, stats.merged, stats.untracked
     );
-    println!("replay: {counters:?}");
     println!("skipped: {missed:?}");
-    (compare(&recording, &reported, &replayed), reported)
+    (recording, reported)
 }
 
 fn assert_agree(name: Option<&str>, end: End, enough: usize) {
@@ -182,29 +188,138 @@ fn root_chains_from_timers_of_ordinary_tasks_are_the_same() {
     }
 }
 
-/// Thousands of wakeups of a task that is being switched out, on two CPUs. Where the time stamps of two CPUs are in another order
-/// than their changes to the task's state, kernel and replay may disagree on whether the task still ran; there must be no
-/// invented chain, no response counted twice and none lost.
+/// The part of a recording around a response, in which its chain and those before and after it are found.
+struct Slice<'a> {
+    recording: Recording,
+    config: &'a Config,
+    reported: Vec<LateResponse>,
+    /// Times of a wakeup of the thread, and of its switch-out on another CPU, that were put into the other order.
+    exchanged: Vec<(u64, u64)>,
+}
+
+impl<'a> Slice<'a> {
+    /// What the chains before need, to be found; and what may come of a race.
+    const BEFORE_NS: u64 = 200_000_000;
+    const AFTER_NS: u64 = 200_000;
+    /// Wrong by the same race, or by another one in the same chain.
+    const RACES_MAX: usize = 4;
+
+    fn around(
+        recording: &Recording,
+        late: &LateResponse,
+        reported: &[LateResponse],
+        config: &'a Config,
+    ) -> Slice<'a> {
+        let (from, until) =
+            (late.chain.origin.time_ns.minus(Self::BEFORE_NS), late.end_ns.plus(Self::AFTER_NS));
+        let at = |time: MonotonicNs| recording.events.partition_point(|event| event.time < time);
+        let events = recording.events[at(from)..at(until)].to_vec();
+        let since = late.chain.origin.time_ns;
+        let inside = |other: &&LateResponse| other.chain.origin.time_ns >= since && other.end_ns < until;
+        Slice {
+            recording: Recording { events, names: recording.names.clone(), ..Recording::default() },
+            config,
+            reported: reported.iter().filter(inside).cloned().collect(),
+            exchanged: Vec::new(),
+        }
+    }
+
+    /// How many of its responses are not found.
+    fn wrong(&self) -> usize {
+        let comparison = compare(&self.recording, &self.reported, &replay(&self.recording, self.config).0);
+        comparison.different.len() + comparison.missing.len()
+    }
+
+    /// The places of wakeups of a thread of this chain and of its switch-outs on another CPU, those nearest to each other first.
+    fn pairs(&self, late: &LateResponse) -> Vec<(usize, usize)> {
+        let threads: BTreeSet<u32> =
+            late.chain.steps.iter().filter(|step| step.kind == StepKind::Run).map(|step| step.id).collect();
+        let of_each = threads.iter().flat_map(|id| self.pairs_of(Tid(*id), late.chain.origin.time_ns));
+        let events = &self.recording.events;
+        let mut pairs: Vec<_> = of_each.collect();
+        pairs.sort_by_key(|(out, wakeup)| events[*out].time.0.abs_diff(events[*wakeup].time.0));
+        pairs
+    }
+
+    fn pairs_of(&self, tid: Tid, from: MonotonicNs) -> Vec<(usize, usize)> {
+        let (mut outs, mut wakeups) = (Vec::new(), Vec::new());
+        let events = &self.recording.events;
+        for (at, event) in events.iter().enumerate().filter(|(_, event)| event.time >= from) {
+            match event.kind {
+                EventKind::SchedSwitch { prev_tid, .. } if prev_tid == tid => outs.push(at),
+                EventKind::SchedWaking { tid: woken, .. } if woken == tid => wakeups.push(at),
+                _ => {}
+            }
+        }
+        let pairs = outs.iter().flat_map(|out| wakeups.iter().map(move |wakeup| (*out, *wakeup)));
+        pairs.filter(|(out, wakeup)| events[*out].cpu != events[*wakeup].cpu).collect()
+    }
+
+    fn exchange(&mut self, (out, wakeup): (usize, usize)) {
+        let events = &mut self.recording.events;
+        self.exchanged.push((events[out].time.0, events[wakeup].time.0));
+        if wakeup < out {
+            events[wakeup..=out].rotate_left(1);
+        } else {
+            events[out..=wakeup].rotate_right(1);
+        }
+    }
+
+    /// Exchanges pairs, one after the other, as long as that makes more of the responses those that were reported. True: all are.
+    fn explain(&mut self, late: &LateResponse) -> bool {
+        let mut wrong = self.wrong();
+        while wrong > 0 && self.exchanged.len() < Self::RACES_MAX {
+            let before = (self.recording.events.clone(), self.exchanged.len());
+            let pairs = self.pairs(late);
+            let better = pairs.into_iter().take(40).find_map(|pair| {
+                self.exchange(pair);
+                let now = self.wrong();
+                if now < wrong {
+                    return Some(now);
+                }
+                self.recording.events.clone_from(&before.0);
+                self.exchanged.truncate(before.1);
+                None
+            });
+            let Some(now) = better else { break };
+            wrong = now;
+        }
+        wrong == 0
+    }
+}
+
+/// Thousands of wakeups of a task that is being switched out, on two CPUs. A program reads the clock before it changes the task's state, so
+/// where both are at it within some hundred nanoseconds the order of the times may not be the order of the changes. There the rules
+/// give another chain, and hardly anywhere else: with only these two events in the other order all that the kernel reported is found, step by
+/// step, and so is what was right before.
 // NEEDS: verifier
 #[test]
 fn root_wakings_that_race_with_the_switch_out_lose_nothing() {
     let Some(_cpus) = Cpus::for_watching() else { return };
     let _relay = Workload::start("rtscope-relay", ["--duration", "120s"]).unwrap();
     for end in [End::Blocked, End::Running] {
-        let (comparison, _) = record_and_compare(Some("control*"), end, 8000, || ());
-        let all = comparison.equal + comparison.different.len() as u64 + comparison.missing.len() as u64;
-        for difference in comparison.different.iter().take(2) {
-            println!("DIFFERENT\n  kernel {:?}\n  replay {:?}", difference.reported, difference.replayed);
+        let (recording, reported) = record(Some("control*"), end, 8000, || ());
+        let config = pure_config(Some("control*"), end);
+        let comparison = compare(&recording, &reported, &replay(&recording, &config).0);
+        let different = comparison.different.iter().map(|different| &different.reported);
+        let raced: Vec<&LateResponse> = different.chain(&comparison.missing).collect();
+        println!("equal {} of {}, not {}", comparison.equal, reported.len(), raced.len());
+        assert!(comparison.equal > 4000, "too little to compare");
+        // Each costs some replays; as many as this is another fault.
+        assert!(raced.len() * 20 < reported.len(), "{:?}", raced.first());
+        let (mut apart, mut others) = (Vec::new(), Vec::new());
+        for late in raced {
+            let mut slice = Slice::around(&recording, late, &reported, &config);
+            if slice.explain(late) {
+                apart.extend(slice.exchanged.iter().map(|(out, wakeup)| out.abs_diff(*wakeup)));
+            } else {
+                others.push(late);
+            }
         }
-        println!(
-            "equal {} of {all}, different {}, missing {}, unreported {}",
-            comparison.equal,
-            comparison.different.len(),
-            comparison.missing.len(),
-            comparison.unreported.len()
-        );
-        assert!(all > 4000, "too little to compare: {all}");
-        assert!(comparison.equal * 100 >= all * 95);
+        apart.sort_unstable();
+        println!("by races of events that are apart by {apart:?} ns; others: {}", others.len());
+        // About one in 8000: three programs at once, one of which has found what another had to leave.
+        assert!(others.len() * 1000 <= reported.len(), "not by a race: {:?}", others.first());
     }
 }
 
