@@ -47,8 +47,11 @@ fn the_header_compiles_without_a_warning() {
         for (compiler, standard) in
             compilers.iter().flat_map(|one| standards.iter().map(move |standard| (one, standard)))
         {
+            // A standard is the front end's affair.
+            let is_last = standards.last() == Some(standard);
             let standard = format!("-std={standard}");
-            let flags = [&STRICT[..], &["-O2", &standard, "-x", language]].concat();
+            let how = if is_last { "-O2" } else { "-fsyntax-only" };
+            let flags = [&STRICT[..], &[how, &standard, "-x", language]].concat();
             fixture.compile(compiler, &flags, &vectors, "out");
         }
     }
