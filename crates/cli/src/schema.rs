@@ -36,7 +36,7 @@ pub const SHIELD_UNDO: &str = "rtscope.shield.undo/1";
 /// `rtscope shield verify --json`.
 pub const SHIELD_VERIFY: &str = "rtscope.shield.verify/1";
 /// `trigger.json` in the directory of a saved snapshot.
-pub const SNAPSHOT: &str = "rtscope.snapshot/1";
+pub const SNAPSHOT: &str = rtscope_store::trigger::SCHEMA;
 /// `rtscope snapshot --json`.
 pub const SNAPSHOT_REQUEST: &str = "rtscope.snapshot.request/1";
 /// `rtscope watch response --json` and `rtscope explain --json`.

@@ -14,6 +14,7 @@
 //! - [`convert()`]: spool to trace: `scan` (one cheap pass for names, late paths, and which events there are), then for each
 //!   CPU `bank` and `pages` → `stream` (merge) → `rtscope_ctf::StreamWriter`.
 //! - [`snapshot`]: the same merge for a snapshot of `watch`, whose eBPF events are in memory.
+//! - [`trigger`]: `trigger.json`, beside a snapshot of `watch`.
 //! - [`user`]: recordings of instrumented programs.
 #![forbid(unsafe_code)]
 #![deny(
@@ -35,6 +36,7 @@ mod scan;
 pub mod snapshot;
 pub mod spool;
 mod stream;
+pub mod trigger;
 pub mod user;
 
 pub use convert::{ConversionSummary, Options, Progress, convert};

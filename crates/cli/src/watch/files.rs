@@ -11,52 +11,13 @@
 use super::ftrace::FtracePart;
 use crate::exit::Failure;
 use crate::flight::UserPart;
-use crate::schema::SNAPSHOT;
 use rtscope_ctf::{StagedDir, TraceInfo, read_trace, write_trace};
-use rtscope_event::{CpuHistory, LateResponse, Loss, MonotonicNs, Recording};
+use rtscope_event::Recording;
+use rtscope_store::trigger::{self, TriggerFile};
 use rtscope_store::write_snapshot;
-use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-
-/// `trigger.json`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct TriggerFile {
-    /// [`SNAPSHOT`].
-    pub schema: String,
-    /// The program that wrote it.
-    pub producer: String,
-    /// Number of the snapshot in its run.
-    pub number: u64,
-    /// `CLOCK_MONOTONIC`.
-    pub detected_ns: MonotonicNs,
-    /// The same, UTC, RFC 3339.
-    pub detected_at: String,
-    /// History asked for.
-    pub pre_ns: u64,
-    /// Time after the detection.
-    pub post_ns: u64,
-    /// What the trace covers.
-    pub from_ns: MonotonicNs,
-    /// What the trace covers.
-    pub until_ns: MonotonicNs,
-    /// From here on the trace has what ftrace records (`-k`); absent when it records nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ftrace_from_ns: Option<MonotonicNs>,
-    /// Whether each CPU's history reaches back to `from_ns`.
-    pub pre_met: bool,
-    /// How far back each CPU's history reaches.
-    pub history: Vec<CpuHistory>,
-    /// What is missing from the trace.
-    pub losses: Vec<Loss>,
-    /// From the end of the window until the banks were in private memory.
-    pub copied_ns: u64,
-    /// What was watched, in words.
-    pub watched: String,
-    /// The late response that pulled the trigger, then others in the window.
-    pub late: Vec<LateResponse>,
-}
 
 /// What is saved: the kernel's events, those of ftrace, and those of programs.
 pub type Evidence<'a> = (&'a Recording, Option<&'a FtracePart>, Option<&'a UserPart>);
@@ -102,16 +63,7 @@ pub fn read(directory: &Path) -> Result<(TriggerFile, Recording), Failure> {
     let text = trigger_text(&directory.join("trigger.json")).map_err(|error| {
         failed(&format!("trigger.json: {error} (is this the directory of a saved late response?)"))
     })?;
-    let broken = |error: serde_json::Error| failed(&format!("trigger.json: {error}"));
-    let version: Version = serde_json::from_str(&text).map_err(broken)?;
-    if version.schema != SNAPSHOT {
-        return Err(failed(&format!(
-            "trigger.json has the format {}; this rtscope reads {SNAPSHOT}",
-            version.schema
-        )));
-    }
-    let trigger: TriggerFile = serde_json::from_str(&text).map_err(broken)?;
-    check(&trigger).map_err(|why| failed(&format!("trigger.json: {why}")))?;
+    let trigger = trigger::parse(&text).map_err(|why| failed(&format!("trigger.json: {why}")))?;
     let trace = read_trace(&directory.join("kernel")).map_err(|error| failed(&error))?;
     for warning in &trace.warnings {
         crate::output::note(&format!("rtscope: {}", rtscope_view::clean(warning)));
@@ -123,12 +75,6 @@ pub fn read(directory: &Path) -> Result<(TriggerFile, Recording), Failure> {
     recording.losses = trigger.losses.iter().cloned().chain(damaged).collect();
     recording.history.clone_from(&trigger.history);
     Ok((trigger, recording))
-}
-
-/// Just the version: another one may have other fields.
-#[derive(Deserialize)]
-struct Version {
-    schema: String,
 }
 
 /// The largest `trigger.json` that is read: ours have some kilobytes.
@@ -143,24 +89,6 @@ fn trigger_text(path: &Path) -> io::Result<String> {
     let length = fs::File::open(path)?.take(TRIGGER_BYTES_MAX + 1).read_to_string(&mut text)?;
     if length as u64 > TRIGGER_BYTES_MAX { Err(io::Error::other("larger than 64 MiB")) } else { Ok(text) }
 }
-
-/// Refuses what no watch has written: the explanations count on it.
-fn check(trigger: &TriggerFile) -> Result<(), String> {
-    if trigger.late.len() > LATE_MAX || trigger.losses.len() > LATE_MAX {
-        return Err(format!("more than {LATE_MAX} late responses or losses"));
-    }
-    for late in &trigger.late {
-        let sum = late.chain.steps.iter().try_fold(0_u64, |sum, step| sum.checked_add(step.duration_ns));
-        let end = sum.and_then(|sum| late.chain.origin.time_ns.0.checked_add(sum));
-        if late.chain.steps.len() > 12 || late.chain.others.len() > 2 || end != Some(late.end_ns.0) {
-            return Err("the steps of a late response do not lead to its end".to_string());
-        }
-    }
-    Ok(())
-}
-
-/// As many as a watch keeps for one snapshot.
-const LATE_MAX: usize = 4097;
 
 /// `DIR/20261120T234107Z-1`, or with a further number if that is taken.
 pub fn free_name(dir: &Path, stamp: &str, number: u64) -> PathBuf {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a watch prints, as text or as JSON: results on standard output, what is going on on standard error.
 
-use super::files::TriggerFile;
 use super::plan::Plan;
 use crate::exit::Failure;
 use crate::output::{note, result};
@@ -14,6 +13,7 @@ use rtscope_analyze::summary;
 use rtscope_collect::{FlightRecorder, TrackerStats, monotonic_now};
 use rtscope_event::{CpuHistory, LateResponse, Loss, LossCause, MonotonicNs, Names, TaskInfo};
 use rtscope_kernel::{EbpfPrograms, interrupts};
+use rtscope_store::trigger::TriggerFile;
 use rtscope_view::{Style, WallClock, duration_text};
 use serde_json::json;
 use std::path::Path;

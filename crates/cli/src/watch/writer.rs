@@ -4,7 +4,7 @@
 //! There is at most one snapshot under way. While it is, the frozen banks of the next one simply stay frozen; the kernel
 //! side goes on recording in the other banks and counts the triggers that found none free.
 
-use super::files::{self, TriggerFile};
+use super::files;
 use super::ftrace::FtracePart;
 use super::memory::give_back;
 use super::report::{Report, explanation_file};
@@ -15,6 +15,7 @@ use rtscope_analyze::own::{OwnPart, OwnTime};
 use rtscope_collect::{Snapshot, Window};
 use rtscope_ctf::TraceInfo;
 use rtscope_event::{Irq, LateResponse, Loss, Pid, Recording, TaskInfo};
+use rtscope_store::trigger::TriggerFile;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
