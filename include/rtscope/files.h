@@ -255,7 +255,8 @@ static inline int rtscope__wanted(const struct rtu_session *session, const char 
 	if (level > session->level)
 		return 0;
 	while (patterns < end) {
-		if (rtscope__matches(patterns + 1, text, name_end)) {
+		/* An empty one, which no collector writes, would be read with what follows. */
+		if (*patterns && rtscope__matches(patterns + 1, text, name_end)) {
 			if (*patterns == '-')
 				return 0;
 			wanted = 1;
