@@ -7,6 +7,7 @@ mod bench;
 mod build;
 mod check;
 mod complete;
+mod fuzz;
 mod kernel_log;
 mod libtest;
 mod lint;
@@ -27,7 +28,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Result, bail};
 
-const HELP: &str = "cargo xtask check | test [--all] [--timings FILE] [CRATE|NAME…] | lint | tidy | fmt | docs | bench NAME [--json] | mutants CRATE | vm [KERNEL…]";
+const HELP: &str = "cargo xtask check | test [--all] [--timings FILE] [CRATE|NAME…] | lint | tidy | fmt | docs | bench NAME [--json] | mutants CRATE | fuzz NAME | miri | vm [KERNEL…]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -41,6 +42,8 @@ fn main() -> ExitCode {
         ["docs"] => docs(),
         ["bench", rest @ ..] => bench::run(rest),
         ["mutants", rest @ ..] => mutants::run(rest),
+        ["fuzz", rest @ ..] => fuzz::run(rest),
+        ["miri"] => fuzz::miri(),
         ["vm", rest @ ..] => vm::run(rest),
         _ => {
             eprintln!("{HELP}");

@@ -20,6 +20,7 @@
 )]
 
 pub mod budget;
+pub mod bytes;
 pub mod clock;
 pub mod clock_watch;
 mod containers;

@@ -56,7 +56,7 @@ const FLOW: [&str; 16] = [
     "peers", "shield", "artis", "cli",
 ];
 /// Crates beside the flow: they may depend on everything, and every crate's tests may use them.
-const BESIDE_THE_FLOW: [&str; 4] = ["probe", "queue", "testkit", "bench"];
+const BESIDE_THE_FLOW: [&str; 5] = ["probe", "queue", "testkit", "bench", "fuzz"];
 /// Words that do not belong in the tree; taken apart here so that this file does not contain them.
 const UNWANTED: [&str; 5] =
     [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), "/wo\u{72}k/", "/ro\u{6f}t/"];

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Traces: their metadata, their streams, and spools that become traces.
+
+use rtscope_ctf::{
+    EventView, FieldIndex, Format, Integer, NoStyle, Piece, Plan, Selection, TraceSet, Visit, WriteEvent,
+    count, print,
+};
+use rtscope_store::user::{UserOptions, UserSpool, convert_user};
+use std::fs;
+use std::path::Path;
+
+/// Visits every field.
+struct FullFormat(Vec<(Plan, Vec<Plan>)>);
+
+struct Values<'f>(&'f FullFormat);
+
+impl Format for FullFormat {
+    type Writer<'f> = Values<'f>;
+
+    fn writer(&self) -> Values<'_> {
+        Values(self)
+    }
+
+    fn gap(&self, _: Option<u64>, _: u64, _: &mut Vec<u8>) {}
+}
+
+impl WriteEvent for Values<'_> {
+    fn write(&mut self, piece: &mut Piece, event: &mut EventView<'_, '_>) -> bool {
+        let (packet, events) = &self.0.0[event.stream];
+        event.show_context(packet, &mut Everything);
+        let whole = event.show(&events[event.event], &mut Everything);
+        piece.text.push(b'\n');
+        whole
+    }
+}
+
+struct Everything;
+
+impl Visit for Everything {
+    fn literal(&mut self, _: &[u8]) {}
+
+    fn integer(&mut self, plan: &Plan, integer: &Integer, value: u64) {
+        let labels = plan.enumeration(integer).map(|enumeration| enumeration.labels(value.into()));
+        labels.into_iter().flatten().for_each(drop);
+    }
+
+    fn float(&mut self, _: FieldIndex, _: f64) {}
+
+    fn text(&mut self, _: FieldIndex, text: &[u8]) {
+        assert!(!text.contains(&0));
+    }
+
+    fn element(&mut self, _: u64) {}
+}
+
+/// Reads a trace in every way; returns the number of events.
+fn read(dir: &Path) -> Result<u64, String> {
+    let set = TraceSet::open(dir).map_err(|error| error.to_string())?;
+    let plans = set.streams.iter().map(|stream| {
+        let events = (0..set.event_count(stream)).map(|event| set.event_plan(stream, event, &NoStyle));
+        (set.packet_plan(stream, &NoStyle), events.collect())
+    });
+    let format = FullFormat(plans.collect());
+    let counts = count(&set, &Selection::default(), &|_| ());
+    let counted: u64 = counts.streams.iter().map(|stream| stream.total()).sum();
+    let mut printed = 0;
+    print(&set, &Selection::default(), u64::MAX, &format, &mut |piece| {
+        printed += piece.events;
+        true
+    });
+    // A text that is not shown may be passed over.
+    assert!(printed <= counted, "{printed} printed, {counted} counted");
+    let _ = rtscope_ctf::read_trace(dir);
+    Ok(counted)
+}
+
+pub fn metadata(data: &[u8]) -> Option<()> {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("metadata"), data).unwrap();
+    fs::write(dir.path().join("stream"), [1; 64]).unwrap();
+    read(dir.path()).ok().map(drop)
+}
+
+/// The first byte chooses the metadata.
+pub fn packets(data: &[u8]) -> Option<()> {
+    let (first, data) = data.split_first()?;
+    let all = crate::seeds::metadata();
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("metadata"), &all[usize::from(*first) % all.len()]).unwrap();
+    fs::write(dir.path().join("stream"), data).unwrap();
+    read(dir.path()).ok().map(drop)
+}
+
+/// A file of rtscope's own, with descriptions that were checked before: changed ones may make a trace that cannot be read.
+pub fn spool(data: &[u8]) -> Option<()> {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("trace");
+    let partial = dir.path().join("trace.partial");
+    fs::create_dir(&partial).unwrap();
+    fs::write(partial.join("user.spool"), data).unwrap();
+    let spool = UserSpool::open(&target).ok()?;
+    let options = UserOptions { streams: 1, ..UserOptions::default() };
+    let converted = convert_user(spool, &target, &options).ok()?;
+    if let Ok(events) = read(&target) {
+        assert_eq!(events, converted.events);
+    }
+    Some(())
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The memory that a target takes: an allocator that counts, for all threads.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The system's allocator, with a count.
+struct Counting;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn add(bytes: usize) {
+    // ORDER: relaxed, here and below; numbers that nothing else depends on.
+    let now = NOW.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes);
+    PEAK.fetch_max(now, Ordering::Relaxed);
+}
+
+// SAFETY: every call is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        add(layout.size());
+        // SAFETY: the caller keeps what `alloc` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        add(layout.size());
+        // SAFETY: the caller keeps what `alloc_zeroed` asks for.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // ORDER: as above.
+        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the place came from `alloc` above, which is the system's.
+        unsafe { System.dealloc(place, layout) }
+    }
+
+    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        add(size);
+        // ORDER: as above.
+        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the place came from `alloc` above, which is the system's.
+        unsafe { System.realloc(place, layout, size) }
+    }
+}
+
+/// By how much memory grew at most while this ran.
+pub fn peak_of(run: impl FnOnce()) -> usize {
+    // ORDER: as above.
+    let before = NOW.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    run();
+    // ORDER: as above.
+    PEAK.load(Ordering::Relaxed).saturating_sub(before)
+}
