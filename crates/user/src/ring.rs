@@ -309,15 +309,13 @@ impl Ring {
                 Header::Broken if self.unfinished > UNFINISHED_MAX => {
                     return Ok(Err("its records overlap".to_string()));
                 }
-                Header::Open { end } if last || self.is_abandoned(head) => {
+                Header::Open { end } if last || self.is_abandoned() => {
                     self.unfinished += 1;
                     self.give_back(end);
                 }
                 // A record that was reserved and not begun: its thread jumped out of a handler between two instructions, or was
                 // killed there. The bytes in its place are older, and may look like anything.
-                Header::Unwritten | Header::Broken
-                    if self.tail < head && (last || self.is_abandoned(head)) =>
-                {
+                Header::Unwritten | Header::Broken if self.tail < head && (last || self.is_abandoned()) => {
                     let Some(next) = self.next_record(head).or(last.then_some(head)) else { break };
                     self.unfinished += 1;
                     self.give_back(next);
@@ -365,12 +363,12 @@ impl Ring {
         (sub_end <= head).then_some(sub_end)
     }
 
-    /// Whether to give up the unfinished record at the tail: it is old, or the ring fills up behind it.
-    fn is_abandoned(&mut self, head: u64) -> bool {
+    /// Whether to give up the unfinished record at the tail: it is old. Not because the ring fills up behind it: that may be a handler
+    /// which has interrupted it, and when that returns the record is finished, in whatever is in its place then. The handler's
+    /// further events are lost, and counted.
+    fn is_abandoned(&mut self) -> bool {
         match self.waiting {
-            Some((position, since)) if position == self.tail => {
-                since.elapsed() > PATIENCE || head - self.tail > self.info.layout.ring_bytes / 2
-            }
+            Some((position, since)) if position == self.tail => since.elapsed() > PATIENCE,
             _ => {
                 self.waiting = Some((self.tail, Instant::now()));
                 false
