@@ -15,9 +15,6 @@
 
 #include <stdint.h>
 #include <time.h>
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
 static inline uint64_t rtscope__monotonic(int clock)
 {
@@ -28,6 +25,21 @@ static inline uint64_t rtscope__monotonic(int clock)
 }
 
 #if defined(__x86_64__)
+struct rtscope__cpu {
+	uint32_t a, b, c, d;
+};
+
+/* Not by <cpuid.h>, whose functions are not as sanitize.h says. */
+static inline struct rtscope__cpu rtscope__cpuid(uint32_t function)
+{
+	struct rtscope__cpu result;
+
+	__asm__ __volatile__("cpuid"
+			     : "=a"(result.a), "=b"(result.b), "=c"(result.c), "=d"(result.d)
+			     : "a"(function), "c"(0));
+	return result;
+}
+
 /* Reads the beginning of a file, which is a text of words; its length, 0 if it cannot be read. */
 static inline long rtscope__read_words(const char *path, char *text, long bytes)
 {
@@ -82,10 +94,9 @@ static inline int rtscope__counter_is_distrusted(void)
 static inline uint32_t rtscope__clock_kind(void)
 {
 #if defined(__x86_64__)
-	unsigned int a, b, c, d;
-
-	/* Invariant TSC: AMD64 APM 3, CPUID Fn8000_0007_EDX[8]; Intel SDM 3B, 18.17.1. */
-	if (__get_cpuid(0x80000007, &a, &b, &c, &d) && d & 1u << 8 && !rtscope__counter_is_distrusted())
+	/* Invariant TSC: AMD64 APM 3, CPUID Fn8000_0007_EDX[8]; Intel SDM 3B, 18.17.1. EAX of Fn8000_0000: the last function. */
+	if (rtscope__cpuid(0x80000000).a >= 0x80000007 && rtscope__cpuid(0x80000007).d & 1u << 8 &&
+	    !rtscope__counter_is_distrusted())
 		return RTU_CLOCK_TSC;
 	return RTU_CLOCK_MONOTONIC;
 #elif defined(__aarch64__)

@@ -20,6 +20,9 @@
 extern "C" {
 #endif
 
+/* In the place of a directory that is not to be used: nothing can be in it. */
+#define RTSCOPE__NOWHERE "/dev/null"
+
 /* ---- text ---------------------------------------------------------------------------------------------------------- */
 
 static inline char *rtscope__put(char *at, const char *text)
@@ -104,6 +107,38 @@ static inline void rtscope__give(struct rtscope__shared *shared)
 	__atomic_store_n(&shared->busy, 0, __ATOMIC_RELEASE);
 }
 
+/* ---- work that a fork must not come into ------------------------------------------------------------------------------ */
+
+/*
+ * A fork's child would have a copy of what another thread has open at that moment, or of a file that it has mapped and noted nowhere:
+ * with its lock, for the child's life. So a thread that forks waits until such work is done, and what begins waits for the fork.
+ * Each of them only for a moment: longer, and it goes on all the same. Signals are blocked: a handler that forks would wait for itself.
+ */
+static inline uint64_t rtscope__begin_work(struct rtscope__shared *shared)
+{
+	struct timespec pause = { 0, 100000 };
+	uint64_t signals = rtscope__block_signals();
+
+	for (int tries = 0;; tries++) {
+		/* ORDER: seq_cst; pairs with that of `forks` in rtscope__before_fork(): one of them sees the other. */
+		__atomic_fetch_add(&shared->workers, 1, __ATOMIC_SEQ_CST);
+		/* ORDER: as above. */
+		if (!__atomic_load_n(&shared->forks, __ATOMIC_SEQ_CST) || tries == 20 ||
+		    RTSCOPE__LOAD(shared->forker) == rtscope__thread_pointer())
+			return signals;
+		/* ORDER: relaxed; nothing was done. */
+		__atomic_fetch_sub(&shared->workers, 1, __ATOMIC_RELAXED);
+		rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+	}
+}
+
+static inline void rtscope__end_work(struct rtscope__shared *shared, uint64_t signals)
+{
+	/* ORDER: release; pairs with the acquire in rtscope__before_fork(): what was open is closed, what was made is noted. */
+	__atomic_fetch_sub(&shared->workers, 1, __ATOMIC_RELEASE);
+	rtscope__let_signals(signals);
+}
+
 /* ---- files ----------------------------------------------------------------------------------------------------------- */
 
 /* Memory behind every byte. In pieces, so that a signal that comes all the time cannot keep a large one from ever ending. */
@@ -127,12 +162,19 @@ static inline int rtscope__fits_limit(uint64_t bytes)
 }
 
 /*
+ * Memory of nobody behind a ring. Its positions are in memory that any program of this user can write: whatever they say, a record begins in
+ * the ring, and it has at most RTU_RECORD_BYTES_MAX bytes.
+ */
+#define RTSCOPE__BEHIND 8192
+
+/*
  * A new file, locked for as long as it is mapped, with memory behind every byte, so that a write into it can never fail; mapped at
- * `place`, or anywhere. An error is a small negative number.
+ * `place`, or, as a ring, anywhere. An error is a small negative number.
  */
 static inline long rtscope__new_file(const char *path, uint64_t bytes, void *place)
 {
 	long memory = -RTSCOPE__EAGAIN;
+	void *around = NULL;
 	int file;
 
 	if (!rtscope__fits_limit(bytes))
@@ -148,33 +190,55 @@ static inline long rtscope__new_file(const char *path, uint64_t bytes, void *pla
 	}
 	if (!memory)
 		memory = rtscope__allocate(file, bytes);
-	if (!memory)
-		memory = rtscope__call_again(
-			__NR_mmap, (long)place, (long)bytes, RTSCOPE__PROT_RW,
-			RTSCOPE__MAP_SHARED | RTSCOPE__MAP_POPULATE | (place ? RTSCOPE__MAP_FIXED : 0), file, 0);
+	if (!memory && !place) {
+		memory = rtscope__map(bytes + RTSCOPE__BEHIND,
+				      RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE, -1);
+		place = rtscope__is_error(memory) ? NULL : (void *)memory;
+		around = place;
+	}
+	if (!rtscope__is_error(memory))
+		memory = rtscope__call_again(__NR_mmap, (long)place, (long)bytes, RTSCOPE__PROT_RW,
+					     RTSCOPE__MAP_SHARED | RTSCOPE__MAP_POPULATE | RTSCOPE__MAP_FIXED, file, 0);
+	if (rtscope__is_error(memory) && around)
+		rtscope__unmap(around, bytes + RTSCOPE__BEHIND);
 	if (rtscope__is_error(memory))
 		rtscope__unlink(path);
 	rtscope__close(file);
 	return memory;
 }
 
-/* The directory of this user, which nobody else may write into. 0, or an errno. Needs `busy`. */
+/*
+ * Whether who started this program is not to see what it does, and has its files all the same: a program that was given a group or
+ * capabilities, or was another user's and has changed to this one. One that runs as another user leaves its files with that one.
+ * RTSCOPE_ALLOW_PRIVILEGED, in all sources of the program: the user may.
+ */
+static inline int rtscope__is_privileged(void)
+{
+#if defined(RTSCOPE_ALLOW_PRIVILEGED)
+	return 0;
+#endif
+	return rtscope__auxiliary(RTSCOPE__AT_SECURE) &&
+	       rtscope__user() == (uint32_t)rtscope__call(__NR_getuid, 0, 0, 0, 0, 0, 0);
+}
+
+/*
+ * The directory of this user, which nobody else may write into. 0, or an errno: then there is none, and what somebody else may have put
+ * in its place is not used, such as a link to another directory. Needs `busy`.
+ */
 static inline int rtscope__make_directory(struct rtscope__shared *shared)
 {
 	struct statx *status = &shared->room->status;
 	char *end = rtscope__put_number(rtscope__put(shared->directory, "/dev/shm/rtscope-"), rtscope__user(), 10);
 	int error = (int)-rtscope__call_again(__NR_mkdirat, RTSCOPE__AT_FDCWD, (long)shared->directory, 0700, 0, 0, 0);
 
-	if (error && error != RTSCOPE__EEXIST)
-		return error;
-	error = -rtscope__status(RTSCOPE__AT_FDCWD, shared->directory, status);
-	rtscope__put(end, "/");
-	if (error)
-		return error;
+	if (!error || error == RTSCOPE__EEXIST)
+		error = -rtscope__status(RTSCOPE__AT_FDCWD, shared->directory, status);
 	/* A directory, this user's, and nobody else may look into it. */
-	if ((status->stx_mode & 0170000) != 0040000 || status->stx_uid != rtscope__user() || status->stx_mode & 077)
-		return RTSCOPE__EPERM;
-	return 0;
+	if (!error && ((status->stx_mode & 0170000) != 0040000 || status->stx_uid != rtscope__user() ||
+		       status->stx_mode & 077 || rtscope__is_privileged()))
+		error = RTSCOPE__EPERM;
+	rtscope__put(error ? rtscope__put(shared->directory, RTSCOPE__NOWHERE) : end, "/");
+	return error;
 }
 
 /* Maps the look page of this user. Without one, forks' children make files at once. Needs `busy`. */

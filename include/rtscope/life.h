@@ -43,14 +43,15 @@ static inline void rtscope__bury(struct rtscope__shared *shared, struct rtscope_
 				 const struct rtscope__place *place)
 {
 	struct rtu_ring *ring = place->ring;
-	uint32_t bytes = ring->ring_bytes, sub_buffers = ring->sub_buffers;
+	/* What the ring itself says, anybody of this user may have written. */
+	uint64_t bytes = place->bytes - RTU_RING_OFFSET - RTSCOPE__BEHIND;
 
 	if (!rtscope__is_error(rtscope__map_over(ring, place->bytes)))
 		RTSCOPE__STORE(ring->head, 1);
 	thread->data = (unsigned char *)ring + RTU_RING_OFFSET;
 	thread->mask = bytes - 1;
-	thread->sub_mask = bytes / (sub_buffers ? sub_buffers : 1) - 1;
-	thread->shift = (uint32_t)__builtin_ctz(bytes);
+	thread->sub_mask = bytes - 1;
+	thread->shift = (uint32_t)__builtin_ctzll(bytes);
 	thread->clock = shared->clock;
 	thread->cpu = RTU_CPU_UNKNOWN;
 	RTSCOPE__STORE(thread->cpu_place, &rtscope__no_cpu);
@@ -77,19 +78,54 @@ static inline void rtscope__forget_rings(struct rtscope__shared *shared, struct 
 	}
 	shared->places = 0;
 	for (uint32_t i = 0; i < RTSCOPE__ENTRIES && !shared->offset; i++) {
-		if (shared->room->entries[i].thread)
-			shared->room->entries[i].thread = NULL;
+		if (shared->room->entries[i].pointer)
+			memset(&shared->room->entries[i], 0, sizeof(struct rtscope__entry));
 	}
 }
 
+/*
+ * Before a fork(), for rtscope__begin_work(). No system call where no other thread makes any, as for the others here; and no lock: if
+ * the work takes long (a ring of 1 GiB), or its thread cannot run, the fork goes on.
+ */
+RTSCOPE__HIDDEN_FUNCTION void rtscope__before_fork(void)
+{
+	struct rtscope__shared *shared = &rtscope__shared;
+	struct timespec pause = { 0, 100000 };
+
+	if (!shared->alive || !*shared->alive)
+		return;
+	/* ORDER: seq_cst; pairs with rtscope__begin_work(). */
+	__atomic_fetch_add(&shared->forks, 1, __ATOMIC_SEQ_CST);
+	RTSCOPE__STORE(shared->forker, rtscope__thread_pointer());
+	/* ORDER: seq_cst; as above, and acquire: pairs with the release in rtscope__end_work(). */
+	for (int tries = 0; __atomic_load_n(&shared->workers, __ATOMIC_SEQ_CST) && tries < 200; tries++)
+		rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+}
+
+/* After a fork(), in the process that has forked, and also if it failed. */
+RTSCOPE__HIDDEN_FUNCTION void rtscope__after_fork(void)
+{
+	struct rtscope__shared *shared = &rtscope__shared;
+	uint32_t forks = RTSCOPE__LOAD(shared->forks);
+
+	/* ORDER: release; the fork was before. Not below 0: a fork in a handler that came into a fork has made it 0 in its child. */
+	while (forks &&
+	       !__atomic_compare_exchange_n(&shared->forks, &forks, forks - 1, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+		;
+	if (forks <= 1)
+		RTSCOPE__STORE(shared->forker, (uintptr_t)0);
+}
+
 /* In the child of a fork(). A vfork() does not come here. */
-RTSCOPE__HIDDEN void rtscope__in_child(void)
+RTSCOPE__HIDDEN_FUNCTION void rtscope__in_child(void)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	struct rtscope__thread *thread = rtscope__find();
 	uint64_t signals;
 	int shows;
 
+	RTSCOPE__STORE(shared->forks, 0);
+	RTSCOPE__STORE(shared->workers, 0);
 	/*
 	 * A program that may have given up system calls makes none here. The child is then like one of a raw clone: it has no rings, and
 	 * what it emits is counted in its parent's file.
@@ -108,7 +144,7 @@ RTSCOPE__HIDDEN void rtscope__in_child(void)
 	shared->state = RTSCOPE__HIDDEN_NOW;
 	shared->life++;
 	shared->next_ring = shared->left_rings = shared->refused_look = 0;
-	shared->beat_since_ns = shared->quiet_session = 0;
+	shared->beat_since_ns = shared->quiet_session = shared->pageless = 0;
 	rtscope__set(shared, &rtscope__none);
 	*shared->alive = 1;
 	shows = shows &&
@@ -162,7 +198,7 @@ static inline uint32_t rtscope__filters(struct rtscope__shared *shared)
 }
 
 /* A new object, whose constructor runs. */
-RTSCOPE__HIDDEN void rtscope__add(struct rtscope__object *object)
+RTSCOPE__HIDDEN_FUNCTION void rtscope__add(struct rtscope__object *object)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	struct rtscope__object **last = &shared->objects;
@@ -176,7 +212,7 @@ RTSCOPE__HIDDEN void rtscope__add(struct rtscope__object *object)
 		rtscope__point(object, &rtscope__off, 1);
 		return;
 	}
-	signals = rtscope__block_signals();
+	signals = rtscope__begin_work(shared);
 	/* Nobody has it for long; it is not this thread, whose signals are blocked then. */
 	rtscope__take_surely(shared);
 	object->text_bytes = rtscope__text_bytes(object, NULL);
@@ -208,7 +244,7 @@ RTSCOPE__HIDDEN void rtscope__add(struct rtscope__object *object)
 			rtscope__refuse_object(shared, object, (int)-result);
 	}
 	rtscope__give(shared);
-	rtscope__let_signals(signals);
+	rtscope__end_work(shared, signals);
 	if (result > 0) {
 		struct rtscope__answer answer;
 
@@ -217,11 +253,11 @@ RTSCOPE__HIDDEN void rtscope__add(struct rtscope__object *object)
 }
 
 /* An object that is unloaded: nothing runs in it any more. */
-RTSCOPE__HIDDEN void rtscope__remove(struct rtscope__object *object)
+RTSCOPE__HIDDEN_FUNCTION void rtscope__remove(struct rtscope__object *object)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	struct rtscope__object **place = &shared->objects;
-	uint64_t signals = rtscope__block_signals();
+	uint64_t signals = rtscope__begin_work(shared);
 
 	rtscope__take_surely(shared);
 	while (*place && *place != object)
@@ -243,7 +279,7 @@ RTSCOPE__HIDDEN void rtscope__remove(struct rtscope__object *object)
 		rtscope__retire(shared, object->provider, object->bytes);
 	object->provider = NULL;
 	rtscope__give(shared);
-	rtscope__let_signals(signals);
+	rtscope__end_work(shared, signals);
 }
 
 /* ---- the process ----------------------------------------------------------------------------------------------------- */
@@ -270,7 +306,7 @@ static inline uint64_t rtscope__option(const char *name, uint64_t otherwise)
 static inline void rtscope__begin_process(struct rtscope__shared *shared)
 {
 	struct rtscope__answer answer;
-	uint64_t signals = rtscope__block_signals();
+	uint64_t signals = rtscope__begin_work(shared);
 	long enabled;
 
 	rtscope__take_surely(shared);
@@ -281,10 +317,10 @@ static inline void rtscope__begin_process(struct rtscope__shared *shared)
 	enabled = rtscope__show(shared);
 	if (enabled < 0)
 		shared->refused_look = RTSCOPE__LOAD(*shared->look);
-	if (!rtscope__find_session(shared))
+	if (shared->state == RTSCOPE__SHOWN && !rtscope__find_session(shared))
 		rtscope__sweep(shared);
 	rtscope__give(shared);
-	rtscope__let_signals(signals);
+	rtscope__end_work(shared, signals);
 	if (enabled > 0)
 		rtscope__thread_page(1, 0, &answer);
 }
@@ -321,6 +357,7 @@ static inline void rtscope__become_leader(int has_program)
 	int flags = RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE;
 	long alive = rtscope__map(4096, RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS, -1);
 	long room = rtscope__map(sizeof(struct rtscope__room), flags, -1);
+	uint64_t signals;
 
 	shared->leads = 1;
 	shared->find = rtscope__find;
@@ -333,12 +370,11 @@ static inline void rtscope__become_leader(int has_program)
 	shared->look = &rtscope__off;
 	shared->flags = &rtscope__off;
 	shared->pid = (uint32_t)rtscope__call(__NR_getpid, 0, 0, 0, 0, 0, 0);
-	rtscope__read_options(shared);
 	if (rtscope__object.is_program)
 		shared->offset = (char *)&rtscope__own - (char *)rtscope__thread_pointer();
 	if (rtscope__is_error(alive) || rtscope__is_error(room) ||
 	    rtscope__call(__NR_madvise, alive, 4096, RTSCOPE__MADV_WIPEONFORK, 0, 0, 0) ||
-	    rtscope__at_fork(NULL, NULL, rtscope__in_child))
+	    rtscope__at_fork(rtscope__before_fork, rtscope__after_fork, rtscope__in_child))
 		return;
 	/* Set once, so that it is bound (rtscope__bind). */
 	shared->has_key = has_program && !rtscope__key_create(&shared->key, rtscope__end_thread) &&
@@ -346,6 +382,10 @@ static inline void rtscope__become_leader(int has_program)
 	shared->room = (struct rtscope__room *)room;
 	shared->alive = (uint32_t *)alive;
 	*shared->alive = 1;
+	/* It looks into files. */
+	signals = rtscope__begin_work(shared);
+	rtscope__read_options(shared);
+	rtscope__end_work(shared, signals);
 }
 
 /* Functions of the C library that events call: bound now, which takes locks and some stack, and not in a handler. */
@@ -363,7 +403,7 @@ static inline void rtscope__bind(void)
 }
 
 /* Finds the leader, or becomes it. */
-RTSCOPE__HIDDEN void rtscope__lead(void)
+RTSCOPE__HIDDEN_FUNCTION void rtscope__lead(void)
 {
 	struct rtscope__object *object = &rtscope__object;
 	struct rtscope__search search = { object, NULL, NULL, 0 };
@@ -400,20 +440,24 @@ RTSCOPE__HIDDEN void rtscope__lead(void)
 }
 
 /*
- * Runs before main() and when a library is loaded; once for each object, though each of its sources has it. With
- * RTSCOPE_START_BY_HAND only when rtscope_start() is called: for programs that seldom have anything to say.
+ * Runs before main() and when a library is loaded; once for each object, though each of its sources has it. Of the first priority that a
+ * program may use, so constructors of static objects come after it. With RTSCOPE_START_BY_HAND only when rtscope_start() is
+ * called: for programs that seldom have anything to say.
  */
 #if defined(RTSCOPE_START_BY_HAND)
 static inline void rtscope__start(void)
 #else
-__attribute__((constructor)) static void rtscope__start(void)
+__attribute__((constructor(101))) static RTSCOPE__BARE void rtscope__start(void)
 #endif
 {
 	rtscope__lead();
 }
 
-/* A library goes; or the program ends in order, and nobody records it: then its files go too. */
-__attribute__((destructor)) static void rtscope__stop(void)
+/*
+ * A library goes; or the program ends in order, and nobody records it: then its files go too. Of the same priority, so it comes after the
+ * destructors of static objects, which may have events.
+ */
+__attribute__((destructor(101))) static RTSCOPE__BARE void rtscope__stop(void)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	char path[RTSCOPE__PATH_BYTES];

@@ -19,9 +19,11 @@
 #define __start_rtscope_enums __start_rtscope_enums_2
 #define __stop_rtscope_enums __stop_rtscope_enums_2
 
-/* Everything that is RTSCOPE__HIDDEN. crates/probe/src/private/header.rs has the first, too. */
+/* Everything that is RTSCOPE__HIDDEN or RTSCOPE__HIDDEN_FUNCTION. crates/probe/src/private/header.rs has the first, too. */
 #define rtscope__off rtscope__off_2
 #define rtscope__add rtscope__add_2
+#define rtscope__after_fork rtscope__after_fork_2
+#define rtscope__before_fork rtscope__before_fork_2
 #define rtscope__end_ring rtscope__end_ring_2
 #define rtscope__end_thread rtscope__end_thread_2
 #define rtscope__ended rtscope__ended_2

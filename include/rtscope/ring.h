@@ -23,11 +23,9 @@
 
 #define RTSCOPE__LIKELY(x) __builtin_expect(!!(x), 1)
 #define RTSCOPE__UNLIKELY(x) __builtin_expect(!!(x), 0)
-#if defined(RTSCOPE__PLAIN) && !defined(__clang__)
-#define RTSCOPE__HIDDEN __attribute__((weak, visibility("hidden"), RTSCOPE__PLAIN))
-#else
+/* Once in each program or library, and seen there only: variables, and functions. */
 #define RTSCOPE__HIDDEN __attribute__((weak, visibility("hidden")))
-#endif
+#define RTSCOPE__HIDDEN_FUNCTION RTSCOPE__HIDDEN RTSCOPE__BARE
 /*
  * What the writer does to memory that others see: handlers of its thread, a fork's child, and the collector. A model of this ring
  * (crates/user/src/model) puts its own in their place, and the code below runs in it as it is.
@@ -227,7 +225,7 @@ static inline __attribute__((always_inline)) struct rtscope__record rtscope__res
 		if (RTSCOPE__UNLIKELY(!ring || bytes > RTU_RECORD_BYTES_MAX))
 			return rtscope__reserve_slowly(id, bytes);
 		position = RTSCOPE__LOAD(ring->head);
-		now = rtscope__now(thread->clock);
+		now = rtscope__now(RTSCOPE__LOAD(thread->clock));
 		record = rtscope__prepare(rtscope__read_where(thread), position, id, bytes, now);
 		if (RTSCOPE__UNLIKELY(rtscope__needs_more(thread, position, bytes, now)))
 			return rtscope__reserve_slowly(id, bytes);
@@ -292,7 +290,7 @@ static inline enum rtscope__step rtscope__step(struct rtscope__thread *thread, s
 	 * being overwritten.
 	 */
 	RTSCOPE__FENCE_STORES();
-	now = rtscope__now(thread->clock);
+	now = rtscope__now(RTSCOPE__LOAD(thread->clock));
 	sub_end = (position & ~sub_mask) + sub_mask + 1;
 	cpu = RTSCOPE__LOAD(*cpu_place);
 	sync = !(position & sub_mask) || (now - RTSCOPE__LOAD(thread->sync)) >> RTU_TIME_BITS ||

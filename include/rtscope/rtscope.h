@@ -40,7 +40,7 @@ struct rtscope_options {
 
 #if !defined(RTSCOPE_DISABLE) && defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
 
-/* Sanitizers: all functions of these headers are as sanitize.h says. What is not ours is included before. */
+/* All functions of these headers are as sanitize.h says. What is not ours is included before. */
 #include "sanitize.h"
 
 #include <elf.h>
@@ -48,23 +48,21 @@ struct rtscope_options {
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#if defined(RTSCOPE__PLAIN) && defined(__clang__)
+#if defined(__clang__)
+#pragma clang attribute push(RTSCOPE__BARE, apply_to = function)
+#pragma clang attribute push(__attribute__((RTSCOPE__NO_COVERAGE)), apply_to = function)
+#if defined(RTSCOPE__PLAIN)
 #pragma clang attribute push(__attribute__((RTSCOPE__PLAIN)), apply_to = function)
-#elif defined(RTSCOPE__PLAIN)
+#endif
+#else
 #pragma push_macro("inline")
 #undef inline
-#define inline __inline__ __attribute__((RTSCOPE__PLAIN))
+#define inline __inline__ RTSCOPE__BARE
 #endif
 
 #include "life.h"
 
 #include "event.h"
-
-#if defined(RTSCOPE__PLAIN) && defined(__clang__)
-#pragma clang attribute pop
-#elif defined(RTSCOPE__PLAIN)
-#pragma pop_macro("inline")
-#endif
 
 /*
  * Sets what rings made from now on are like. 0, or an errno: EINVAL (a value out of range), ENOTSUP (this process cannot be
@@ -121,6 +119,16 @@ static inline void rtscope_thread_exit(void)
 	if (rtscope__leader)
 		rtscope__leader->end(rtscope__leader->find());
 }
+
+#if defined(__clang__)
+#if defined(RTSCOPE__PLAIN)
+#pragma clang attribute pop
+#endif
+#pragma clang attribute pop
+#pragma clang attribute pop
+#else
+#pragma pop_macro("inline")
+#endif
 
 #else
 

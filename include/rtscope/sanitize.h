@@ -3,6 +3,9 @@
  * Programs that are compiled with a sanitizer. The functions of these headers are not instrumented: they run where the sanitizer's
  * state of a thread is already gone (the end of a thread) or not usable (a fork's child), get results of system calls that no
  * interceptor has seen, and map memory where the sanitizer still has marks of what was there before.
+ *
+ * Nor are they when a program asks for a call in each function (-finstrument-functions, -pg, -fsanitize-coverage): with an event in
+ * what is called, that event would call itself without end.
  */
 #ifndef RTSCOPE_SANITIZE_H
 #define RTSCOPE_SANITIZE_H
@@ -32,12 +35,25 @@
 #define RTSCOPE__PLAIN no_sanitize_address
 #endif
 
-/* A function of this source that is not inlined, since its stack would be added to that of others. */
-#if defined(RTSCOPE__PLAIN) && !defined(__clang__)
-#define RTSCOPE__NOT_INLINE __attribute__((noinline, unused, RTSCOPE__PLAIN))
+/* No calls of functions of the program. */
+#if defined(__clang__)
+#define RTSCOPE__NO_COVERAGE no_sanitize("coverage")
+#elif __GNUC__ >= 12
+#define RTSCOPE__NO_COVERAGE no_sanitize_coverage
 #else
-#define RTSCOPE__NOT_INLINE __attribute__((noinline, unused))
+#define RTSCOPE__NO_COVERAGE unused
 #endif
+
+/* What each function of these headers is. Clang has a pragma for it (rtscope.h), where it takes one attribute at a time. */
+#if defined(__clang__)
+#define RTSCOPE__BARE __attribute__((no_instrument_function))
+#elif defined(RTSCOPE__PLAIN)
+#define RTSCOPE__BARE __attribute__((no_instrument_function, RTSCOPE__NO_COVERAGE, RTSCOPE__PLAIN))
+#else
+#define RTSCOPE__BARE __attribute__((no_instrument_function, RTSCOPE__NO_COVERAGE))
+#endif
+/* One that is not inlined, since its stack would be added to that of others. */
+#define RTSCOPE__NOT_INLINE RTSCOPE__BARE __attribute__((noinline, unused))
 
 /* Memory that a system call has made or written: forget what was noted of it. */
 #if defined(RTSCOPE__ASAN)

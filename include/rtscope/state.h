@@ -74,13 +74,19 @@ struct rtscope__place {
 	uint64_t bytes;
 	uint32_t tid;
 	uint32_t keyless; /* nobody will tell when the thread ends */
+	uint32_t entry;	  /* of the thread, where a library leads */
+	uint32_t zero;
 };
 
-/* A thread by its thread pointer, where no variable of the thread can be had. */
+/*
+ * A thread by its thread pointer, where no variable of the thread can be had. It stays when the thread ends, and another thread takes it
+ * over: with a compare-and-swap of `thread`, since yet another one may have come to the same thread pointer.
+ */
 struct rtscope__entry {
 	uintptr_t pointer; /* 0: free */
 	struct rtscope__thread *thread;
-	uint32_t tid, zero;
+	uint32_t tid;
+	uint32_t keyless; /* as in its place */
 };
 
 /* Memory that the process has no use for, but that something interrupted may still stand in. */
@@ -98,6 +104,7 @@ struct rtscope__ids {
 
 #define RTSCOPE__RINGS_MAX 4096
 #define RTSCOPE__ENTRIES 16384
+#define RTSCOPE__PROBES 256 /* how many of them a thread may look at */
 #define RTSCOPE__REMAINS 128
 #define RTSCOPE__RETIRED 64
 #define RTSCOPE__IDS 1024
@@ -175,6 +182,9 @@ struct rtscope__shared {
 	uint32_t has_key, filters;	/* of seccomp, at the start */
 	unsigned int key;
 	char directory[RTSCOPE__PATH_BYTES];
+	uint32_t forks, workers; /* threads that fork, and that have files open or half made (files.h) */
+	uintptr_t forker;	 /* thread pointer of the one that has come last */
+	uint64_t pageless;	 /* the session for which there was no memory for a thread's page */
 };
 
 /* The leader's functions (threads.h, life.h). */

@@ -27,6 +27,7 @@ extern "C" {
 struct rtscope__object_info;
 extern int rtscope__clock_gettime(int clock, struct timespec *time) __asm__("clock_gettime");
 extern char *rtscope__getenv(const char *name) __asm__("secure_getenv");
+extern unsigned long rtscope__auxiliary(unsigned long type) __asm__("getauxval");
 extern int rtscope__iterate_objects(int (*visit)(struct rtscope__object_info *, size_t, void *),
 				    void *) __asm__("dl_iterate_phdr");
 extern int rtscope__key_create(unsigned int *key, void (*end)(void *)) __asm__("pthread_key_create");
@@ -73,6 +74,9 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__MAP_NORESERVE 0x4000
 #define RTSCOPE__MAP_POPULATE 0x8000
 #define RTSCOPE__MADV_WIPEONFORK 18
+
+/* linux/auxvec.h */
+#define RTSCOPE__AT_SECURE 23
 
 #define RTSCOPE__RLIMIT_FSIZE 1
 #define RTSCOPE__PR_GET_NAME 16

@@ -9,11 +9,14 @@
  * loaded before another one is unloaded), late (COUNT threads emit in destructors and handlers while they end), nested (a handler
  * that interrupts events forks, COUNT times), small (COUNT forks in a handler on a small stack; prints how deep it got), handler
  * (COUNT threads whose first event is in such a handler), churn (threads that emit and end, until stdin ends), sleeper (forks COUNT
- * children, which emit one event each when stdin has a line; says "ready" first), keys (40 keys first, then COUNT threads).
+ * children, which emit one event each when stdin has a line; says "ready" first), keys (40 keys first, then COUNT threads), pointers
+ * (COUNT threads, each on a stack of its own, have a library make their buffers; "keyless": after 40 keys), once (a library is loaded,
+ * called and unloaded).
  */
 #define _GNU_SOURCE
 #include <rtscope/rtscope.h>
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
@@ -91,10 +94,41 @@ static void *loads(void *library)
 	return NULL;
 }
 
+/* Whether this child has a file of its parent's events open or mapped. */
+static int inherits(pid_t parent)
+{
+	DIR *files = opendir("/proc/self/fd");
+	FILE *maps = fopen("/proc/self/maps", "r");
+	struct dirent *file;
+	char text[512], name[32];
+	int found = 0;
+
+	if (!files || !maps)
+		return 1;
+	while ((file = readdir(files))) {
+		ssize_t bytes = readlinkat(dirfd(files), file->d_name, text, sizeof(text) - 1);
+
+		text[bytes > 0 ? bytes : 0] = 0;
+		found |= strstr(text, "/dev/shm/rtscope-") != NULL;
+	}
+	/* Of a provider or a ring: "p" or "r", and the process. */
+	snprintf(name, sizeof(name), "%d-", (int)parent);
+	while (fgets(text, sizeof(text), maps)) {
+		const char *at = strstr(text, "/dev/shm/rtscope-");
+
+		at = at ? strchr(at + strlen("/dev/shm/rtscope-"), '/') : NULL;
+		found |= at && !strncmp(at + 2, name, strlen(name));
+	}
+	closedir(files);
+	fclose(maps);
+	return found;
+}
+
 static unsigned long forks_while_loading(unsigned long count)
 {
 	pthread_t threads[2];
 	unsigned long wrong = 0;
+	pid_t self = getpid();
 
 	for (int i = 0; i < 2; i++)
 		pthread_create(&threads[i], NULL, loads, libraries[0]);
@@ -103,7 +137,7 @@ static unsigned long forks_while_loading(unsigned long count)
 
 		if (!child) {
 			emit(i);
-			_exit(0);
+			_exit(inherits(self));
 		}
 		wrong += waits_for(child) != 0;
 	}
@@ -180,6 +214,62 @@ static unsigned long reload(unsigned long count)
 		loaded = next;
 	}
 	return failed;
+}
+
+static int (*library_init)(void);
+
+static void *makes_a_buffer(void *failed)
+{
+	if (library_init())
+		__atomic_fetch_add((unsigned long *)failed, 1, __ATOMIC_RELAXED);
+	return NULL;
+}
+
+/* No thread has the thread pointer of another. */
+static unsigned long pointers(unsigned long count)
+{
+	const size_t bytes = 64 * 1024;
+	unsigned long failed = 0;
+	char *stacks =
+		mmap(NULL, count * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *handle = dlopen(libraries[0], RTLD_NOW);
+
+	if (!handle || stacks == MAP_FAILED)
+		return count;
+	*(void **)&library_init = dlsym(handle, "library_init");
+	for (unsigned long i = 0; i < count; i++) {
+		pthread_attr_t attributes;
+		pthread_t thread;
+
+		pthread_attr_init(&attributes);
+		pthread_attr_setstack(&attributes, stacks + i * bytes, bytes);
+		if (pthread_create(&thread, &attributes, makes_a_buffer, &failed))
+			failed++;
+		else
+			pthread_join(thread, NULL);
+		pthread_attr_destroy(&attributes);
+		madvise(stacks + i * bytes, bytes, MADV_DONTNEED);
+	}
+	return failed;
+}
+
+static unsigned long once(void)
+{
+	void *handle = dlopen(libraries[0], RTLD_NOW);
+
+	if (!handle)
+		return 1;
+	call(handle);
+	return dlclose(handle) != 0;
+}
+
+static void make_keys(void)
+{
+	for (int i = 0; i < 40; i++) {
+		pthread_key_t key;
+
+		pthread_key_create(&key, NULL);
+	}
 }
 
 static pthread_key_t early, late;
@@ -478,12 +568,15 @@ int main(int argc, char **argv)
 	} else if (!strcmp(mode, "sleeper")) {
 		sleepers(count);
 	} else if (!strcmp(mode, "keys")) {
-		for (int i = 0; i < 40; i++) {
-			pthread_key_t key;
-
-			pthread_key_create(&key, NULL);
-		}
+		make_keys();
 		threads(count, emits_once);
+	} else if (!strcmp(mode, "pointers")) {
+		wrong = pointers(count);
+	} else if (!strcmp(mode, "keyless")) {
+		make_keys();
+		wrong = pointers(count);
+	} else if (!strcmp(mode, "once")) {
+		wrong = once();
 	}
 	printf("emitted %lu\n", counts->emitted);
 	printf("wrong %lu\n", wrong);

@@ -3,6 +3,7 @@
 //! may harm the program, leave anything behind, or lose an event that is not counted.
 
 use super::fixture::{Fixture, Recorded, begun, interrupt, waiting};
+use crate::command::root;
 use rtscope_testkit::skip;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -84,7 +85,7 @@ fn programs_that_nobody_records_leave_no_files() {
 }
 
 #[test]
-fn children_of_a_program_that_loads_libraries_do_not_hang() {
+fn children_of_a_program_that_loads_libraries_do_not_hang_and_inherit_none_of_its_files() {
     let fixture = Fixture::new();
     let Some(life) = life(&fixture) else { return };
     let libraries = plugins(&fixture, 1);
@@ -114,6 +115,36 @@ fn a_host_loads_its_plug_ins_again_and_again() {
         let recorded = record(&fixture, &program, &arguments("reload", "1000", &libraries));
         recorded.assert_complete();
         assert_eq!((recorded.events(), recorded.lost()), (1000, 0), "{}", recorded.account);
+    }
+}
+
+#[test]
+fn threads_with_new_stacks_have_buffers_without_end_where_a_library_leads() {
+    let fixture = Fixture::new();
+    let Some(host) = host(&fixture) else { return };
+    let libraries = plugins(&fixture, 1);
+    // More than the table of threads has entries.
+    for mode in ["pointers", "keyless"] {
+        run(&host, &arguments(mode, "20000", &libraries));
+        assert_eq!(files("r").len(), 0, "{mode}");
+    }
+}
+
+#[test]
+fn events_of_static_objects_are_recorded_when_a_library_is_loaded_and_unloaded() {
+    let fixture = Fixture::new();
+    let (Some(life), Some(host)) = (life(&fixture), host(&fixture)) else { return };
+    let source = root().join("crates/testkit/c/statics.cpp");
+    for compiler in ["c++", "clang++-19"] {
+        let flags = ["-O2", "-shared", "-fPIC"];
+        let Some(library) = fixture.compile(compiler, &flags, &source, "statics.so") else { continue };
+        for program in [&life, &host] {
+            let recorded = record(&fixture, program, &["once", "1", library.to_str().expect("plain")]);
+            let counts = ["constructed", "library", "unloaded", "destroyed"]
+                .map(|event| recorded.of_event(&format!("test:{event}")));
+            assert_eq!(counts, [2, 1, 1, 2], "{compiler}: {}", recorded.account);
+            assert_eq!(recorded.lost(), 0, "{compiler}: {}", recorded.account);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! Programs that do unusual things (crates/testkit/c/unusual.c) run on, and recorded + lost = emitted.
 
 use super::fixture::{Fixture, lines};
-use crate::command::{root, rtscope};
+use crate::command::{field, root, rtscope};
 use rtscope_testkit::skip;
 use std::ffi::OsStr;
 use std::fs;
@@ -35,6 +35,24 @@ fn a_static_program_is_recorded() {
     let recorded = fixture.record(&[], &[emitter.as_os_str(), "count".as_ref(), "5000".as_ref()]);
     recorded.assert_complete();
     assert_eq!(recorded.lost(), 0);
+}
+
+#[test]
+fn a_tracer_of_functions_made_of_events_is_recorded() {
+    let fixture = Fixture::new();
+    let source = root().join("crates/testkit/c/tracer.c");
+    let functions: &[&str] = &["-std=c11", "-finstrument-functions"];
+    let coverage: &[&str] = &["-std=c11", "-fsanitize-coverage=trace-pc", "-DCOVERAGE"];
+    for (compiler, flags) in [("gcc", functions), ("clang-19", functions), ("gcc", coverage)] {
+        for level in ["-O0", "-O2"] {
+            let flags = [&[level], flags].concat();
+            let Some(tracer) = fixture.compile(compiler, &flags, &source, "tracer") else { continue };
+            let recorded = fixture.record(&[], &[tracer.as_os_str(), "100".as_ref()]);
+            recorded.assert_complete();
+            assert!(recorded.events() >= 200 && recorded.lost() == 0, "{compiler} {flags:?}");
+            fs::remove_dir_all(fixture.trace()).expect("it was made");
+        }
+    }
 }
 
 #[test]
@@ -80,6 +98,34 @@ fn jumps_out_of_events_are_survived_and_counted() {
     assert!(done < begun, "handlers interrupted events");
     assert!(done <= all && all <= begun, "{}", recorded.account);
     assert!(recorded.events() > 1000 && recorded.remarks() == "[]", "{}", recorded.account);
+}
+
+#[test]
+fn an_event_whose_handler_emits_more_than_there_is_space_for_spoils_no_other() {
+    let fixture = Fixture::new();
+    let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
+    let words = [unusual.as_os_str(), "flood".as_ref(), "4".as_ref()];
+    let recorded = fixture.record(&["--user-buffer", "64K"], &words);
+    recorded.assert_complete();
+    assert!(recorded.of_event("test:flood") > 1000 && recorded.lost() > 0, "{}", recorded.account);
+    assert_eq!(recorded.of_event("test:faults"), 4, "{}", recorded.account);
+    for line in lines(&fixture.trace()).iter().filter(|line| line.contains("test:flood")) {
+        let number = |name| field(line, name).and_then(|text| text.parse::<u64>().ok());
+        let (n, inverse) = (number("n").expect(line), number("inverse").expect(line));
+        assert_eq!(n, !inverse, "{line}");
+    }
+}
+
+#[test]
+fn a_library_that_cannot_have_a_file_is_a_loss_with_its_cause() {
+    let fixture = Fixture::new();
+    let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
+    let Some(library) = fixture.program("plugin.c", &["-shared", "-fPIC"], "plugin.so") else { return };
+    let words = [unusual.as_os_str(), "refused".as_ref(), "10".as_ref(), library.as_os_str()];
+    let recorded = fixture.record(&[], &words);
+    recorded.assert_complete();
+    assert_eq!((recorded.events(), recorded.lost()), (2, 10), "{}", recorded.account);
+    assert!(recorded.remarks().contains("1 libraries run untraced: File too large"), "{}", recorded.account);
 }
 
 #[test]
