@@ -5,12 +5,12 @@
 //! was overwritten is left out. A thread finds programs as they start.
 
 use crate::exit::Failure;
-use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use rtscope_event::MonotonicNs;
 use rtscope_store::user::{
     UserConversionSummary, UserEnd, UserOptions, UserSpoolDescription, UserSpoolWriter, convert_user,
 };
-use rtscope_user::clock::Pair;
+use rtscope_user::clock::{Pair, RATE_NS};
 use rtscope_user::clock_watch::{ClockReport, ClockWatch};
 use rtscope_user::directory::SHARED_MEMORY;
 use rtscope_user::patterns::RequestedEvents;
@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle, sleep};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between polls for programs.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -36,6 +36,8 @@ pub struct ProgramFlight {
     shared: Arc<SharedState>,
     thread: Option<JoinHandle<()>>,
     session: UserSpoolDescription,
+    /// When the first pair of clock readings was taken.
+    begun: Instant,
 }
 
 #[derive(Debug)]
@@ -74,9 +76,11 @@ impl ProgramFlight {
         let settings = Settings { flight: true, ..settings };
         let context = context.iter().map(ToString::to_string).collect();
         let session = UserSpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"), context)?;
+        let mut clock = ClockWatch::of_this_machine();
+        let (first, begun) = (clock.pair(), Instant::now());
         let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings)?;
         programs.poll(&mut DiscardingSink).map_err(|error| Failure::doing("looking for programs", error))?;
-        let state = RecordingState { programs, clock: ClockWatch::of_this_machine(), pairs: VecDeque::new() };
+        let state = RecordingState { programs, clock, pairs: VecDeque::from([first]) };
         let shared = Arc::new(SharedState { stop: AtomicBool::new(false), state: Mutex::new(state) });
         let theirs = Arc::clone(&shared);
         let reach = Duration::from_nanos(reach_ns) + MARGIN;
@@ -84,7 +88,7 @@ impl ProgramFlight {
             .name("programs".to_string())
             .spawn(move || poll_programs(&theirs, reach))
             .map_err(|error| Failure::doing("starting a thread", error))?;
-        Ok(ProgramFlight { shared, thread: Some(thread), session })
+        Ok(ProgramFlight { shared, thread: Some(thread), session, begun })
     }
 
     /// How many programs there are.
@@ -104,6 +108,8 @@ impl ProgramFlight {
 
     /// What the rings hold.
     pub fn freeze(&self, from: MonotonicNs, until: MonotonicNs) -> UserPart {
+        // Rings may hold what is older than this recorder: the rate for that needs pairs that are not too close.
+        sleep(Duration::from_nanos(RATE_NS).saturating_sub(self.begun.elapsed()));
         let mut state = self.shared.state();
         // Programs that have come since the last poll. Nothing refuses here: the sink keeps nothing.
         let _ = state.programs.poll_now(&mut DiscardingSink, LOOK);
@@ -129,8 +135,12 @@ impl Drop for ProgramFlight {
 }
 
 fn poll_programs(shared: &SharedState, reach: Duration) {
-    // Signals are the main thread's.
-    let _ = pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::all()), None);
+    // Signals are the main thread's; but one that this thread raises itself would end the process if it were blocked.
+    let mut others = SigSet::all();
+    [Signal::SIGBUS, Signal::SIGSEGV, Signal::SIGILL, Signal::SIGFPE]
+        .into_iter()
+        .for_each(|signal| others.remove(signal));
+    let _ = pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&others), None);
     let pairs_max = usize::try_from(reach.as_millis() / PAUSE.as_millis()).unwrap_or(usize::MAX).min(1 << 20);
     // ORDER: relaxed; as above.
     while !shared.stop.load(Ordering::Relaxed) {

@@ -42,6 +42,26 @@ impl Pair {
     }
 }
 
+/// Adds a pair after the last one, if the pairs are too close to tell a rate: those of a recording that was killed just after its start. The
+/// rate is measured now, which takes 50 ms. Only on the machine that took them, since it was started.
+#[must_use]
+pub fn with_rate(mut pairs: Vec<Pair>) -> Vec<Pair> {
+    let (Some(first), Some(last)) = (pairs.first().copied(), pairs.last().copied()) else { return pairs };
+    if last.monotonic_ns.saturating_sub(first.monotonic_ns) >= RATE_NS {
+        return pairs;
+    }
+    let begin = Pair::now(counter_kind());
+    std::thread::sleep(std::time::Duration::from_nanos(RATE_NS));
+    let end = Pair::now(counter_kind());
+    if end.counter > begin.counter && end.monotonic_ns > begin.monotonic_ns {
+        pairs.push(Pair {
+            counter: last.counter.saturating_add(end.counter - begin.counter),
+            monotonic_ns: last.monotonic_ns.saturating_add(end.monotonic_ns - begin.monotonic_ns),
+        });
+    }
+    pairs
+}
+
 fn monotonic_ns() -> u64 {
     // It cannot fail: the clock exists on every Linux.
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
@@ -241,6 +261,9 @@ impl Conversion {
                 pair.monotonic_ns.saturating_add_signed(counter.wrapping_sub(pair.counter) as i64)
             });
         }
+        if let Some((a, b)) = self.beyond(counter) {
+            return between(a, b, counter);
+        }
         let last = self.pairs.len() - 2;
         let holds = |at: usize, pairs: &[Pair]| {
             (at == 0 || pairs[at].counter <= counter) && (at == last || counter < pairs[at + 1].counter)
@@ -254,6 +277,21 @@ impl Conversion {
         }
         self.stretch = Stretch::between(self.pairs[self.near], self.pairs[self.near + 1]);
         between(self.pairs[self.near], self.pairs[self.near + 1], counter)
+    }
+
+    /// The pairs whose rate is that of a value before the first or after the last pair: [`RATE_NS`] apart if there are such. The next
+    /// pair may be microseconds away, and what is wrong with its reading would be multiplied.
+    fn beyond(&self, counter: u64) -> Option<(Pair, Pair)> {
+        let (first, last) = (*self.pairs.first()?, *self.pairs.last()?);
+        let until = |monotonic_ns: u64| self.pairs.partition_point(|pair| pair.monotonic_ns < monotonic_ns);
+        if counter < first.counter {
+            let far = until(first.monotonic_ns.saturating_add(RATE_NS));
+            return Some((first, self.pairs.get(far).copied().unwrap_or(last)));
+        }
+        (counter >= last.counter).then(|| {
+            let far = until(last.monotonic_ns.saturating_sub(RATE_NS).saturating_add(1)).saturating_sub(1);
+            (self.pairs.get(far).copied().unwrap_or(first), last)
+        })
     }
 
     /// How far pairs are from the times that their neighbours predict, in ns: (median, 99th percentile, largest). `None`: too few.
@@ -316,7 +354,7 @@ const RECENT_MAX: usize = 8192;
 /// Jumps after which conversion begins anew; a counter that jumps all the time is of no use.
 const JUMPS_MAX: usize = 1000;
 /// Values older than the first pair are converted with the rate over at least this time.
-const RATE_NS: u64 = 50_000_000;
+pub const RATE_NS: u64 = 50_000_000;
 /// Counters of this machine's CPUs differ by less: a value further ahead of the last pair was never read from a counter.
 pub const AHEAD_NS: u64 = 1_000_000_000;
 
@@ -438,8 +476,9 @@ mod tests {
             (2000, 1000),
             (3000, 1250),
             (4000, 1500),
-            (8000, 2500),
-            (0, 0),
+            // Beyond them with the rate of all: they are less than 50 ms apart.
+            (8000, 2833),
+            (0, 166),
             (1200, 600),
         ] {
             assert_eq!(clock.monotonic_ns(counter), ns, "{counter}");
@@ -456,6 +495,24 @@ mod tests {
         }
         assert_eq!(Conversion::default().monotonic_ns(7), 7);
         assert_eq!(Conversion::new(vec![pair(10, 100)]).monotonic_ns(8), 98);
+    }
+
+    #[test]
+    fn values_beyond_the_pairs_are_not_converted_with_the_rate_of_two_readings() {
+        // 2 ticks a ns; each reading is wrong by 40 ns at most. The first and the last two pairs are 1 us apart.
+        let pair = |ns: u64, wrong: u64| Pair { counter: 2 * ns, monotonic_ns: ns + wrong };
+        let begin = 5_000_000_000;
+        let far = (1..10).map(|number| pair(begin + number * 20_000_000, 0));
+        let mut pairs = vec![pair(begin, 0), pair(begin + 1000, 40)];
+        pairs.extend(far);
+        pairs.extend([pair(begin + 200_000_000, 0), pair(begin + 200_001_000, 40)]);
+        let mut clock = Conversion::new(pairs);
+        for ns in [begin - 1_000_000_000, begin - 1_000_000, begin + 300_000_000, begin + 1_200_000_000] {
+            let found = clock.monotonic_ns(2 * ns);
+            assert!(found.abs_diff(ns) < 2000, "{found} for {ns}");
+        }
+        // Between pairs nothing is different.
+        assert_eq!(clock.monotonic_ns(2 * (begin + 30_000_000)), begin + 30_000_000);
     }
 
     /// 2 ticks a ns, and `ahead` more from `jump_ms` on.
@@ -558,6 +615,15 @@ mod tests {
             let sync = Sync { counter: there - 1000, cpu: 0 };
             assert_eq!(stretch.times(sync).monotonic_ns(there & Sync::LOW), Some(9_999_999_999));
         }
+    }
+
+    #[test]
+    fn a_recording_with_one_pair_has_the_machines_rate() {
+        let event = Pair::now(counter_kind());
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let mut clock = Conversion::new(with_rate(vec![Pair::now(counter_kind())]));
+        let found = clock.monotonic_ns(event.counter);
+        assert!(found.abs_diff(event.monotonic_ns) < 50_000, "{found} for {}", event.monotonic_ns);
     }
 
     #[test]

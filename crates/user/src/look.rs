@@ -184,7 +184,10 @@ impl Look {
         let looker = Looker::new(&base, recording, (theirs, Arc::clone(&unseen)), wake, outbox)?;
         Builder::new()
             .name("look".to_string())
-            .spawn(move || looker.run(&requested))
+            .spawn(move || {
+                crate::memory::let_bus_errors_through();
+                looker.run(&requested);
+            })
             .map_err(Error::io("look for programs in", &base))?;
         Ok(Look { found, requests: Some(requests), ask, told, sessions, unseen, asked: 0 })
     }

@@ -2,8 +2,11 @@
 //! A file of a program, mapped safely, whatever the program does to it.
 //!
 //! A program may truncate its file while it is mapped here; touching a page that is gone raises SIGBUS, which would end the
-//! collector for all programs. The handler here maps zeros in that place, notes it, and lets the instruction run again.
+//! collector for all programs. The handler here maps zeros in that place, notes it, and lets the instruction run again. A thread that
+//! blocks SIGBUS is killed by the kernel in spite of the handler, so threads that use mappings let it through.
 
+use nix::sys::signal::{SigSet, Signal};
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -206,6 +209,21 @@ fn install_handler() {
     });
 }
 
+/// Lets SIGBUS through to the handler in this thread: the mask is inherited, from the thread that started this one or from whoever
+/// started the process. To be called before a mapping is used in a thread.
+pub(crate) fn let_bus_errors_through() {
+    thread_local! {
+        static IS_THROUGH: Cell<bool> = const { Cell::new(false) };
+    }
+    if IS_THROUGH.replace(true) {
+        return;
+    }
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGBUS);
+    // It fails only for a value that is no operation.
+    let _ = set.thread_unblock();
+}
+
 /// Async-signal-safe: atomics, and mmap(2) by a direct system call.
 extern "C" fn on_bus_error(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: with SA_SIGINFO the kernel gives a valid structure.
@@ -264,5 +282,20 @@ mod tests {
         let mut bytes = [1; 16];
         mapping.copy(4096, &mut bytes);
         assert_eq!((bytes, mapping.is_cut()), ([0; 16], true));
+    }
+
+    #[test]
+    fn a_truncated_file_is_survived_by_a_thread_that_blocked_all_signals() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8192).unwrap();
+        let mapping = Mapping::new(&file, 8192).unwrap();
+        file.set_len(0).unwrap();
+        let read = move || {
+            SigSet::all().thread_block().unwrap();
+            let_bus_errors_through();
+            // ORDER: relaxed; one thread.
+            (mapping.word(4096).load(Ordering::Relaxed), mapping.is_cut())
+        };
+        assert_eq!(std::thread::spawn(read).join().unwrap(), (0, true));
     }
 }

@@ -13,6 +13,7 @@ use crate::Error;
 use crate::budget::{Cause, DRAIN, FIRST_LOOK, LAST_DRAIN, LAST_LOOK, Refusal, Refusals, SNAPSHOT_BYTES_MAX};
 use crate::directory::UserDirectory;
 use crate::look::{Found, Look, PlaceId, Session, Until, left};
+use crate::memory::let_bus_errors_through;
 use crate::provider::ProviderInfo;
 use crate::ring::{Pieces, RingInfo};
 use crate::session::{ServedDirectory, Settings, SharedSession};
@@ -162,6 +163,7 @@ impl Programs {
     }
 
     fn new(look: Look, session: Option<Session>, for_all: Option<SharedSession>) -> Result<Programs, Error> {
+        let_bus_errors_through();
         Ok(Programs {
             look,
             sleep: Sleep::default(),
@@ -210,6 +212,8 @@ impl Programs {
     /// # Errors
     /// When the sink or the system refuses.
     pub fn poll(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
+        // The thread that polls need not be the one that made this.
+        let_bus_errors_through();
         if !std::mem::replace(&mut self.has_begun, true) {
             let number = self.look.look(Until::AllWalked);
             // Those that are found first do not wait for the others.
@@ -226,6 +230,7 @@ impl Programs {
     /// # Errors
     /// As above.
     pub fn poll_now(&mut self, sink: &mut dyn Sink, time: Duration) -> io::Result<()> {
+        let_bus_errors_through();
         let number = self.look.look(Until::AllSeen);
         self.await_look(number, Instant::now() + time, false, sink)?;
         self.poll(sink)
@@ -387,6 +392,7 @@ impl Programs {
     /// # Errors
     /// When the sink refuses.
     pub fn stop(&mut self, sink: &mut dyn Sink) -> io::Result<u64> {
+        let_bus_errors_through();
         self.switch_off(sink)?;
         // Threads that are writing an event finish it.
         std::thread::sleep(Duration::from_millis(2));
@@ -465,6 +471,7 @@ impl Programs {
 
     /// The newest records of all rings; for flight recorders. Each user's have a limit.
     pub fn snapshot(&mut self) -> Snapshot {
+        let_bus_errors_through();
         let mut snapshot = Snapshot::default();
         let mut space: BTreeMap<u32, u64> = BTreeMap::new();
         for user in self.users.values().filter(|user| user.served.is_some()) {

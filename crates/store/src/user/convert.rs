@@ -17,7 +17,7 @@ use rtscope_event::exact::{self, index};
 use rtscope_event::{Loss, LossCause, MonotonicNs};
 use rtscope_user::RingInfo;
 use rtscope_user::budget::Refusal;
-use rtscope_user::clock::{AHEAD_NS, Conversion, without_offset};
+use rtscope_user::clock::{AHEAD_NS, Conversion, with_rate, without_offset};
 use rtscope_user::clock_watch::ClockReport;
 use rtscope_user::records::{Decoder, Header, Record};
 use std::cmp::Reverse;
@@ -125,7 +125,10 @@ impl<'a> Conversions<'a> {
         spool.providers.iter().for_each(|provider| classes.add(provider));
         let context = spool.description.context();
         let total = spool.data.iter().map(|chunk| chunk.bytes).sum();
-        let clock = Conversion::new(spool.pairs.clone());
+        // One that was killed just after its start is recovered while the machine still knows the rate of its counter.
+        let pairs = spool.pairs.clone();
+        let has_rate = spool.end.is_some() || !spool.description.is_of_this_boot();
+        let clock = Conversion::new(if has_rate { pairs } else { with_rate(pairs) });
         let last = spool.pairs.iter().map(|pair| pair.monotonic_ns).max();
         let last =
             last.max(spool.end.as_ref().map(|end| end.ended_ns)).max(Some(spool.description.started_ns));

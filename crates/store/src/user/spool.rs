@@ -117,6 +117,12 @@ impl UserSpoolDescription {
         })
     }
 
+    /// Whether this machine made it, since it was started.
+    pub(super) fn is_of_this_boot(&self) -> bool {
+        let now = rtscope_ctf::TraceInfo::of_this_machine("");
+        now.is_ok_and(|now| now.clock_uuid.to_string() == self.boot_id)
+    }
+
     pub(super) fn trace(&self) -> Uuid {
         Uuid::parse_str(&self.trace).unwrap_or(Uuid::nil())
     }

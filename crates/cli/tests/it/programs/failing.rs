@@ -130,6 +130,46 @@ fn a_flight_recorder_goes_on_after_a_snapshot_that_could_not_be_written() {
 }
 
 #[test]
+fn a_flight_recorder_survives_a_program_that_truncates_its_ring() {
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
+    let mut command = fixture.recorder(&["--flight-recorder"]);
+    let mut recorder =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
+    let mut said = BufReader::new(recorder.stderr.take().expect("piped"));
+    let mut line = String::new();
+    said.read_line(&mut line).expect("it says that it records");
+    assert!(line.contains("record into memory"), "{line}");
+    let mut liar = Command::new(&emitter).args(["paced", "1000000000"]).spawn().expect("it can be started");
+    // The recorder has mapped its ring; the program itself never comes back to it.
+    let maps =
+        |recorder: &Child| fs::read_to_string(format!("/proc/{}/maps", recorder.id())).unwrap_or_default();
+    let of_ring = format!("/r{}-", liar.id());
+    let mut ring = None;
+    while ring.is_none() {
+        assert!(recorder.try_wait().expect("a child").is_none(), "it ended");
+        let maps = maps(&recorder);
+        let line = maps.lines().find(|line| line.contains(&of_ring));
+        ring = line.and_then(|line| line.find('/').map(|at| line[at..].to_string()));
+    }
+    send(&liar, Signal::SIGSTOP);
+    let path = ring.expect("it was found");
+    fs::OpenOptions::new().write(true).open(&path).expect("it is ours").set_len(0).expect("it is ours");
+    // Zeros come in its place once the recorder has touched it.
+    while maps(&recorder).contains(&of_ring) && recorder.try_wait().expect("a child").is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let ended = recorder.try_wait().expect("a child");
+    liar.kill().expect("it runs");
+    liar.wait().expect("it ends");
+    assert_eq!(ended, None, "the recorder was ended by a program");
+    let asked = rtscope().arg("snapshot").output().expect("it can be run");
+    assert!(asked.status.success(), "{asked:?}");
+    send(&recorder, Signal::SIGINT);
+    assert!(recorder.wait().expect("it ends").success());
+}
+
+#[test]
 fn a_recorder_without_room_switches_programs_off() {
     let fixture = Fixture::new();
     let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
