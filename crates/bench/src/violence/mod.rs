@@ -7,6 +7,7 @@
 //! round runs in a world of its own (`round`), in a second process, which is ended with all that it started when it takes too long.
 
 mod counters;
+mod foreign;
 mod judge;
 mod liars;
 mod plan;
@@ -168,7 +169,8 @@ fn campaign(options: &Options) -> Result<bool> {
     let state = directory.join("state.json");
     let mut campaign = Campaign::begin(options, &state)?;
     let wanted = if options.only.is_some() { 1 } else { options.rounds };
-    while campaign.rounds < wanted && campaign.disturbed < DISTURBED_MAX {
+    let disturbed_max = if options.only.is_some() { 10 } else { DISTURBED_MAX };
+    while campaign.rounds < wanted && campaign.disturbed < disturbed_max {
         let seed = options.only.unwrap_or_else(|| Random(campaign.seed ^ campaign.next << 32).next() >> 1);
         let began = Instant::now();
         let place = work.path().join(format!("round-{seed}"));
@@ -208,7 +210,9 @@ fn one(seed: u64, work: &Path, place: &Path, stop: &AtomicBool) -> Result<Option
     let group = Pid::from_raw(child.id() as i32);
     let began = Instant::now();
     let mut result = RoundResult { seed, plan: plan.to_string(), ..RoundResult::default() };
+    let mut watch = foreign::Watch::default();
     loop {
+        watch.look();
         // ORDER: relaxed; a flag that stands for itself, set by a signal handler.
         let is_stopped = stop.load(Ordering::Relaxed);
         let ended = child.try_wait()?;
@@ -226,8 +230,9 @@ fn one(seed: u64, work: &Path, place: &Path, stop: &AtomicBool) -> Result<Option
         }
         let mut text = String::new();
         child.stdout.take().context("its output is a pipe")?.read_to_string(&mut text)?;
-        if let Ok(found) = serde_json::from_str(&text) {
-            return Ok(Some(found));
+        if let Ok(found) = serde_json::from_str::<RoundResult>(&text) {
+            watch.look_now();
+            return Ok(Some(watch.excuse(found)));
         }
         let words = fs::read_to_string(place.join("notes")).unwrap_or_default();
         let (check, what) =
@@ -287,9 +292,12 @@ impl Campaign {
     fn note(&mut self, result: RoundResult, place: &Path, directory: &Path, took: Duration) -> Result<()> {
         let RoundResult { seed, plan, faults, disturbed, figures } = result;
         let is_faulty = !faults.is_empty();
-        if let (Some(why), false) = (disturbed, is_faulty) {
+        if let Some(why) = disturbed {
             self.disturbed += 1;
             eprintln!("round {seed} does not count, another recorder was in the way: {}", why.trim());
+            for fault in &faults {
+                eprintln!("  {}: {}", fault.check, fault.what);
+            }
             fs::remove_dir_all(place)?;
             return Ok(());
         }

@@ -34,7 +34,6 @@ struct Run {
     target: PathBuf,
     child: Option<Child>,
     killed: bool,
-    was_hurt: bool,
 }
 
 impl<'a> Recorders<'a> {
@@ -57,7 +56,7 @@ impl<'a> Recorders<'a> {
         let output = File::create(target.with_extension("json"))?;
         let notes = File::create(target.with_extension("notes"))?;
         let child = command.stdin(Stdio::null()).stdout(output).stderr(notes).spawn().context("rtscope")?;
-        self.runs.push(Run { target, child: Some(child), killed: false, was_hurt: false });
+        self.runs.push(Run { target, child: Some(child), killed: false });
         Ok(())
     }
 
@@ -65,7 +64,7 @@ impl<'a> Recorders<'a> {
     pub fn wait_until_ready(&mut self, verdict: &mut Verdict) -> Result<()> {
         let run = self.runs.last_mut().context("one was started")?;
         let began = Instant::now();
-        while !run.notes().contains("recording '") && !run.notes().contains("record into memory") {
+        while !run.is_ready() {
             if let Some(status) = run.child.as_mut().and_then(|child| child.try_wait().ok().flatten()) {
                 let notes = run.notes();
                 if notes.contains("records programs")
@@ -88,12 +87,16 @@ impl<'a> Recorders<'a> {
     }
 
     /// Sends a signal to the newest one. SIGKILL: it is over.
-    pub fn send(&mut self, signal: Signal) -> Result<()> {
+    pub fn send(&mut self, signal: Signal, verdict: &mut Verdict) -> Result<()> {
         let run = self.runs.last_mut().context("one was started")?;
+        let name = run.name();
         let Some(child) = &mut run.child else { return Ok(()) };
-        run.was_hurt = true;
-        // One that has ended by itself is noticed at the end.
-        kill(Pid::from_raw(child.id() as i32), signal)?;
+        // Nobody but this ends it before the end of the round.
+        if let Some(status) = child.try_wait()? {
+            verdict.fault("recorder", format!("{name} ended with {status} before it was killed"));
+        }
+        // One that has ended by itself is not reaped by this.
+        let _ = kill(Pid::from_raw(child.id() as i32), signal);
         if signal == Signal::SIGKILL {
             child.wait()?;
             run.child = None;
@@ -118,9 +121,10 @@ impl<'a> Recorders<'a> {
 
     /// Asks a flight recorder for a trace.
     pub fn snapshot(&mut self, verdict: &mut Verdict) -> Result<()> {
+        // One that is still starting cannot be asked yet.
+        let is_ready = self.runs.last().is_some_and(Run::is_ready);
         let output = Command::new(program("rtscope")?).args(["snapshot", "--timeout", "20s"]).output()?;
-        let was_hurt = self.runs.last().is_none_or(|run| run.was_hurt);
-        if !output.status.success() && !was_hurt {
+        if !output.status.success() && is_ready {
             let words = String::from_utf8_lossy(&output.stderr).into_owned();
             verdict.fault("snapshot", format!("{}: {words}", output.status));
         }
@@ -161,6 +165,12 @@ impl Run {
 
     fn notes(&self) -> String {
         fs::read_to_string(self.target.with_extension("notes")).unwrap_or_default()
+    }
+
+    /// Whether it has said that it records.
+    fn is_ready(&self) -> bool {
+        let notes = self.notes();
+        notes.contains("recording '") || notes.contains("record into memory")
     }
 
     /// The objects that it printed.
