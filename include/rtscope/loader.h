@@ -60,7 +60,10 @@ static inline void rtscope__look_at_note(struct rtscope__search *search, const u
 static inline int rtscope__look_at_object(struct rtscope__object_info *info, size_t bytes, void *data)
 {
 	struct rtscope__search *search = (struct rtscope__search *)data;
-	int is_program = !info->name || !*info->name, mine = 0;
+	/* The program has no name here, with glibc; with musl it has one. */
+	int is_program =
+		!info->name || !*info->name || (uintptr_t)info->headers == rtscope__auxiliary(RTSCOPE__AT_PHDR);
+	int mine = 0;
 
 	(void)bytes;
 	search->has_program |= (uint32_t)is_program;
@@ -70,7 +73,6 @@ static inline int rtscope__look_at_object(struct rtscope__object_info *info, siz
 
 		mine |= header->p_type == PT_LOAD && (uintptr_t)search->object - begin < header->p_memsz;
 	}
-	/* The program itself has no name here. */
 	if (mine && !is_program)
 		memcpy(search->object->path, info->name, rtscope__length(info->name, sizeof(search->object->path) - 1));
 	else if (mine)

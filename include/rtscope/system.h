@@ -76,6 +76,7 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__MADV_WIPEONFORK 18
 
 /* linux/auxvec.h */
+#define RTSCOPE__AT_PHDR 3
 #define RTSCOPE__AT_SECURE 23
 
 #define RTSCOPE__RLIMIT_FSIZE 1

@@ -124,6 +124,24 @@ static int inherits(pid_t parent)
 	return found;
 }
 
+/* How many files of events this process has. */
+static unsigned long own_files(void)
+{
+	char text[64];
+	struct dirent *file;
+	unsigned long found = 0;
+	DIR *files;
+
+	snprintf(text, sizeof(text), "/dev/shm/rtscope-%u", (unsigned int)geteuid());
+	files = opendir(text);
+	snprintf(text, sizeof(text), "%d-", (int)getpid());
+	while (files && (file = readdir(files)))
+		found += !strncmp(file->d_name + 1, text, strlen(text));
+	if (files)
+		closedir(files);
+	return found;
+}
+
 static unsigned long forks_while_loading(unsigned long count)
 {
 	pthread_t threads[2];
@@ -579,6 +597,7 @@ int main(int argc, char **argv)
 		wrong = once();
 	}
 	printf("emitted %lu\n", counts->emitted);
+	printf("files %lu\n", own_files());
 	printf("wrong %lu\n", wrong);
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* A library with one event, of which tests load several (life.c). */
+/* A library with an event, of which tests load several (life.c). */
 #include <rtscope/rtscope.h>
 
 void library_emits(void);
@@ -10,6 +10,19 @@ void library_emits(void)
 {
 	RTSCOPE_EVENT(test, library, rtscope_str(text, "of the library"));
 }
+
+#if defined(MORE)
+#define ONE RTSCOPE_EVENT(unasked, other, rtscope_u32(n, 0));
+#define TEN ONE ONE ONE ONE ONE ONE ONE ONE ONE ONE
+
+void library_has_more(void);
+
+/* A hundred more, which it never emits: a thousand such libraries have more events than there are numbers for them. */
+void library_has_more(void)
+{
+	TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
+}
+#endif
 
 /* Makes the calling thread's buffer. */
 int library_init(void)

@@ -8,7 +8,7 @@ use rtscope_testkit::skip;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 fn life(fixture: &Fixture) -> Option<PathBuf> {
     fixture.program("life.c", &["-ldl"], "life")
@@ -21,9 +21,13 @@ fn host(fixture: &Fixture) -> Option<PathBuf> {
 
 /// Libraries with events.
 fn plugins(fixture: &Fixture, count: usize) -> Vec<String> {
-    let compiled = (0..count).filter_map(|number| {
-        fixture.program("plugin.c", &["-shared", "-fPIC"], &format!("plugin{number}.so"))
-    });
+    plugins_with(fixture, count, &[])
+}
+
+fn plugins_with(fixture: &Fixture, count: usize, flags: &[&str]) -> Vec<String> {
+    let flags = [&["-shared", "-fPIC"], flags].concat();
+    let compiled =
+        (0..count).filter_map(|number| fixture.program("plugin.c", &flags, &format!("plugin{number}.so")));
     compiled.map(|path| path.display().to_string()).collect()
 }
 
@@ -69,10 +73,17 @@ fn programs_that_nobody_records_leave_no_files() {
     let libraries = plugins(&fixture, 2);
     run(&life, &["forks", "0"]);
     let before = files("").len();
-    run(&life, &["forks", "200"]);
-    assert_eq!(files("").len(), before, "after forks");
-    run(&life, &arguments("reload", "300", &libraries));
-    assert_eq!(files("").len(), before, "after libraries");
+    for words in [vec!["forks", "200"], arguments("reload", "300", &libraries)] {
+        let mut child = Command::new(&life).args(&words).stdout(Stdio::piped()).spawn().expect("it starts");
+        assert!(child.wait().expect("it ends").success());
+        // Not even until another program starts.
+        let own = format!("p{}-", child.id());
+        assert_eq!(files("p").iter().filter(|name| name.starts_with(&own)).count(), 0, "{words:?}");
+        assert_eq!(files("").len(), before, "{words:?}");
+        // Those of the program, and of the library that is loaded at the end.
+        let output = child.wait_with_output().expect("it has ended");
+        assert!(Recorded::printed_in(&output, "files ") <= 2, "{words:?}: {output:?}");
+    }
     for _ in 0..100 {
         let mut child = waiting(Command::new(&life).args(["sleeper", "1"]));
         child.kill().expect("it runs");
@@ -110,7 +121,8 @@ fn libraries_are_loaded_and_unloaded_in_any_order() {
 fn a_host_loads_its_plug_ins_again_and_again() {
     let fixture = Fixture::new();
     let (Some(life), Some(host)) = (life(&fixture), host(&fixture)) else { return };
-    let libraries = plugins(&fixture, 2);
+    // With more events, all in all, than there are numbers for.
+    let libraries = plugins_with(&fixture, 2, &["-DMORE"]);
     for program in [life, host] {
         let recorded = record(&fixture, &program, &arguments("reload", "1000", &libraries));
         recorded.assert_complete();

@@ -56,6 +56,27 @@ fn a_tracer_of_functions_made_of_events_is_recorded() {
 }
 
 #[test]
+fn a_program_with_another_c_library_is_recorded() {
+    let fixture = Fixture::new();
+    let source = root().join("crates/testkit/c/emitter.c");
+    // musl has no headers of the kernel.
+    let headers = ["-idirafter", "/usr/include", "-idirafter", "/usr/include/x86_64-linux-gnu"];
+    for way in ["-static", "-pie"] {
+        let flags = [&["-O2", "-std=c11", "-fPIE", way][..], &headers].concat();
+        let Some(emitter) = fixture.compile("musl-gcc", &flags, &source, "emitter") else { return };
+        for words in [["count", "5000"], ["signals", "5000"], ["forks", "20"]] {
+            let recorded = fixture.record(
+                &["--user-buffer", "4M"],
+                &[&[emitter.as_os_str()], &words.map(OsStr::new)[..]].concat(),
+            );
+            recorded.assert_complete();
+            assert!(recorded.events() >= 2000, "{way} {words:?}: {}", recorded.account);
+            fs::remove_dir_all(fixture.trace()).expect("it was made");
+        }
+    }
+}
+
+#[test]
 fn a_program_for_arm64_is_recorded_in_an_emulator() {
     let fixture = Fixture::new();
     // The name of Debian 12's, and that of later ones.
