@@ -38,6 +38,14 @@ pub enum Error {
     /// Another process uses the spool.
     #[error("{} is in use: it is still being recorded or converted by another rtscope", .0.display())]
     Busy(PathBuf),
+    /// The spool is another user's.
+    #[error("{} belongs to user {owner}: recover it as that user", spool.display())]
+    OfAnother {
+        /// The spool.
+        spool: PathBuf,
+        /// Whose it is.
+        owner: u32,
+    },
     /// The path has no last part that could be a directory's name.
     #[error("{} cannot be the name of a directory: end the path with a name", .0.display())]
     NoName(PathBuf),

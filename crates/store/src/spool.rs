@@ -15,7 +15,8 @@
 
 use crate::Error;
 use crate::description::{End, SCHEMA, SpoolDescription};
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::sys::stat::{Mode, fstat};
 use rtscope_ctf::Links;
 use rtscope_event::{CpuId, MonotonicNs};
 use rtscope_ring::{CompleteRecords, SharedMemory};
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -53,6 +55,48 @@ pub(crate) fn new_directory(target: &Path) -> Result<PathBuf, Error> {
             Err(Error::Unfinished { spool: directory, target: target.to_owned() })
         }
         made => made.map_err(Error::io("make the directory", &directory)).map(|()| directory),
+    }
+}
+
+/// The directory of a spool, whatever is found under its path later: whoever owns the directory above can rename it, and put a link to
+/// anywhere in its place.
+#[derive(Debug)]
+pub(crate) struct SpoolDirectory {
+    /// For messages.
+    pub(crate) shown: PathBuf,
+    open: OwnedFd,
+}
+
+impl SpoolDirectory {
+    /// Another user's spool is not used: what is converted is removed afterwards, and in another user's directory that can be anything.
+    pub(crate) fn open(directory: &Path) -> Result<SpoolDirectory, Error> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let failed = |errno: nix::Error| Error::io("open", directory)(errno.into());
+        let open = nix::fcntl::open(directory, flags, Mode::empty()).map_err(failed)?;
+        let owner = fstat(&open).map_err(failed)?.st_uid;
+        if owner != nix::unistd::geteuid().as_raw() {
+            return Err(Error::OfAnother { spool: directory.to_owned(), owner });
+        }
+        Ok(SpoolDirectory { shown: directory.to_owned(), open })
+    }
+
+    /// For what is in it.
+    pub(crate) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.open.as_raw_fd()))
+    }
+
+    /// Removes it with its content.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        for entry in fs::read_dir(self.path())? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                fs::remove_dir_all(entry.path())?;
+            } else {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        // An empty directory: if it is another one by now, nothing is lost.
+        fs::remove_dir(&self.shown)
     }
 }
 
@@ -222,6 +266,7 @@ impl Spool {
         };
         let target =
             directory.file_stem().map_or_else(|| directory.clone(), |name| directory.with_file_name(name));
+        SpoolDirectory::open(&directory)?;
         let json = directory.join("session.json");
         let lock = lock(open_regular(&json)?, &directory)?;
         Spool::read(directory, target, lock)

@@ -3,16 +3,16 @@
 
 use crate::Error;
 use crate::containers::Container;
-use crate::mounts::{descriptor_path, is_still, open_below};
+use crate::mounts::{descriptor_path, is_still, open_below, status_below};
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg, OFlag, openat};
+use nix::fcntl::{Flock, FlockArg, OFlag, RenameFlags, openat, renameat2};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use rtscope_abi::program as abi;
 use std::fs::File;
 use std::io;
 use std::mem::offset_of;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -115,6 +115,15 @@ impl OpenFile {
     }
 }
 
+/// Gives what an ordinary user has put into root's place another name: it is not removed, since it may be anything. Returns that name;
+/// `None`: it is root's own, or the system refuses.
+pub(crate) fn put_aside(base: &impl AsFd, name: &str) -> Option<String> {
+    let theirs = status_below(base, name).ok().filter(|status| status.st_uid != 0)?;
+    let aside = format!("{name}.of-{}-{:x}", theirs.st_uid, theirs.st_ino);
+    // Never over something else.
+    renameat2(base, name, base, aside.as_str(), RenameFlags::RENAME_NOREPLACE).ok().map(|()| aside)
+}
+
 impl UserDirectory {
     /// Opens the directory of one user below `base`.
     ///
@@ -178,17 +187,25 @@ impl UserDirectory {
         Ok(open_below(&self.dir, name, flags | OFlag::O_NONBLOCK, Mode::S_IRUSR | Mode::S_IWUSR)?.into())
     }
 
-    /// Opens this user's own directory, and makes it if needed.
+    /// Opens this user's own directory, and makes it if needed. Anybody can make one of any name in `base` first: root gives it another
+    /// name, or any user could keep root from recording.
     ///
     /// # Errors
     /// As [`UserDirectory::open`].
     pub fn make(base: &Path) -> Result<UserDirectory, Error> {
-        let uid = nix::unistd::geteuid().as_raw();
-        let path = base.join(format!("{PREFIX}{uid}"));
-        match nix::unistd::mkdir(&path, Mode::S_IRWXU) {
-            Ok(()) | Err(nix::Error::EEXIST) => UserDirectory::open(base, uid),
+        let uid = nix::unistd::geteuid();
+        let name = format!("{PREFIX}{uid}");
+        let path = base.join(&name);
+        let make = || match nix::unistd::mkdir(&path, Mode::S_IRWXU) {
+            Ok(()) | Err(nix::Error::EEXIST) => UserDirectory::open(base, uid.as_raw()),
             Err(errno) => Err(Error::io("make the directory", &path)(errno.into())),
+        };
+        let made = make();
+        if made.is_ok() || !uid.is_root() {
+            return made;
         }
+        let dir = File::open(base).map_err(Error::io("open", base))?;
+        if put_aside(&dir, &name).is_some() { make() } else { made }
     }
 
     /// The user of a directory with this name, if this process may read it: all for root, otherwise only its own user.

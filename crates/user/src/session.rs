@@ -5,11 +5,12 @@
 //! releases when the collector ends, however that happens; the next one then continues where it stopped.
 
 use crate::Error;
-use crate::directory::UserDirectory;
+use crate::directory::{UserDirectory, put_aside};
 use crate::mounts::{descriptor_path, status_below};
 use crate::patterns::RequestedEvents;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::stat::FileStat;
 use nix::unistd::{Gid, Uid, UnlinkatFlags, setfsgid, setfsuid, unlinkat};
 use rtscope_abi::program as abi;
 use rtscope_event::exact;
@@ -61,16 +62,12 @@ impl ServedDirectory {
         let path = directory.path.join("collector");
         // Where root of this machine has no rights, as in a container of an ordinary user, only the owner can make files.
         let _owner = directory.is_containers().then(|| OwnerIdentity::of(directory));
-        let file = directory
-            .open_own("collector", OFlag::O_RDWR | OFlag::O_CREAT)
-            .map_err(Error::io("open", &path))?;
+        let file = collector_file(directory).map_err(Error::io("open", &path))?;
         let status = file.metadata().map_err(Error::io("look at", &path))?;
         // A file with a second name could belong to anybody.
-        let owned = status.uid() == directory.uid || status.uid() == nix::unistd::geteuid().as_raw();
-        if !status.is_file() || status.nlink() != 1 || !owned {
+        if !status.is_file() || status.nlink() != 1 || status.uid() != directory.uid {
             return Err(Error::NotOurs(path.display().to_string()));
         }
-        give_to(&file, directory.uid).map_err(Error::io("change the owner of", &path))?;
         let mut holder = String::new();
         // The holder is for the message only.
         let _ = (&file).take(32).read_to_string(&mut holder);
@@ -116,6 +113,19 @@ impl ServedDirectory {
     }
 }
 
+/// Opens or makes the file with the lock. Only one that has just been made is given to the directory's user: a file of root that was there
+/// before can be any that the user has moved there.
+fn collector_file(directory: &UserDirectory) -> std::io::Result<File> {
+    const NAME: &str = "collector";
+    match directory.open_own(NAME, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL) {
+        Ok(made) => give_to(&made, directory.uid).map(|()| made),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            directory.open_own(NAME, OFlag::O_RDWR)
+        }
+        refused => refused,
+    }
+}
+
 /// The lock of a collector. It belongs to the open file, so it ends with the process, and a forked child does not end it early.
 #[expect(
     clippy::cast_possible_truncation,
@@ -157,12 +167,15 @@ impl SharedSession {
     ) -> Result<SharedSession, Error> {
         const NAME: &str = SharedSession::NAME;
         let path = descriptor_path(dir).join(NAME);
-        // Another user's file is replaced; anybody may write here, so there can be one. Only a directory cannot be replaced, and whatever
-        // is mounted there is not asked.
-        match status_below(dir, NAME) {
-            Err(Errno::ENOENT) => {}
-            Ok(found) if found.st_mode & libc::S_IFMT != libc::S_IFDIR => {}
-            _ => return Err(Error::NotOurs(shown.join(NAME).display().to_string())),
+        // Another user's file is replaced; anybody may write here, so there can be one. Only a directory cannot be replaced: it gets another
+        // name. Whatever is mounted there is not asked.
+        let is_in_the_way = |found: Result<_, Errno>| match found {
+            Err(Errno::ENOENT) => false,
+            Ok(FileStat { st_mode, .. }) => st_mode & libc::S_IFMT == libc::S_IFDIR,
+            Err(_) => true,
+        };
+        if is_in_the_way(status_below(dir, NAME)) && put_aside(dir, NAME).is_none() {
+            return Err(Error::NotOurs(shown.join(NAME).display().to_string()));
         }
         let dir = dir.as_fd().try_clone_to_owned().map_err(Error::io("open", shown))?;
         let file = write_session(&path, id, settings, Readers { mode: 0o644, uid: 0, are_elsewhere })?;

@@ -6,7 +6,7 @@
 
 use super::classes::{Classes, EventLookup, ProcessClasses};
 use super::live;
-use super::spool::{ChunkPlace, UserSpool};
+use super::spool::{ChunkPlace, SPOOL, UserSpool};
 use crate::Error;
 use rtscope_abi::program as abi;
 use rtscope_ctf::{
@@ -84,15 +84,15 @@ pub fn convert_user(
     target: &Path,
     options: &UserOptions<'_>,
 ) -> Result<UserConversionSummary, Error> {
-    live::remove_others(&spool.trace());
+    live::remove_others(&spool.trace())?;
     let result = Conversions::new(&spool).and_then(|all| all.run(target, options));
     if result.is_err() {
-        live::remove_others(&spool.trace());
+        live::remove_others(&spool.trace())?;
     }
     match result {
         Ok(converted) => spool.remove().map(|()| converted),
         Err(error) if error.is_no_room() => {
-            Err(Error::DiskFull { spool: spool.directory.clone(), target: target.to_owned() })
+            Err(Error::DiskFull { spool: spool.directory.shown.clone(), target: target.to_owned() })
         }
         Err(error) => Err(error),
     }
@@ -168,7 +168,7 @@ impl<'a> Conversions<'a> {
         let results: Vec<Result<StreamSummary, Error>> = std::thread::scope(|scope| {
             let work = |number: usize| self.stream(number, count, &writer, options);
             let threads: Vec<_> = (0..count).map(|number| scope.spawn(move || work(number))).collect();
-            let gone = || Err(Error::broken(&self.spool.directory, "a thread ended too early"));
+            let gone = || Err(Error::broken(&self.spool.directory.shown, "a thread ended too early"));
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| gone())).collect()
         });
         let mut streams = results.into_iter().collect::<Result<Vec<StreamSummary>, Error>>()?;
@@ -235,7 +235,7 @@ impl<'a> Conversions<'a> {
     }
 
     fn reading(&self, error: io::Error) -> Error {
-        Error::io("read", &self.spool.directory.join("user.spool"))(error)
+        Error::io("read", &self.spool.directory.shown.join(SPOOL))(error)
     }
 
     fn read_more(&self, bytes: u64, options: &UserOptions<'_>) {

@@ -303,7 +303,10 @@ pub(super) fn interrupted(trace: &Path, uuid: Uuid) -> Result<Vec<LiveStreamSumm
 }
 
 /// Removes the files of a failed conversion.
-pub(super) fn remove_others(trace: &Path) {
+pub(super) fn remove_others(trace: &Path) -> Result<(), Error> {
+    if !fs::symlink_metadata(trace).map_or(true, |found| found.is_dir()) {
+        return Err(Error::broken(trace, "it is not a directory; no recording makes that"));
+    }
     let names: Vec<String> = (0..STREAMS_MAX).map(stream_name).collect();
     for entry in fs::read_dir(trace).into_iter().flatten().flatten() {
         if !names.iter().any(|name| entry.file_name() == **name) {
@@ -311,6 +314,7 @@ pub(super) fn remove_others(trace: &Path) {
             let _ = fs::remove_file(entry.path());
         }
     }
+    Ok(())
 }
 
 fn stream_name(ring: usize) -> String {

@@ -15,6 +15,7 @@
 
 use super::live::{Live, LiveStreamSummary};
 use crate::Error;
+use crate::spool::SpoolDirectory;
 use nix::fcntl::Flock;
 use rtscope_ctf::UserContext;
 use rtscope_event::exact;
@@ -26,7 +27,7 @@ use rtscope_user::programs::{Looks, ProcessReport, Records, Sink, Snapshot};
 use rtscope_user::{ProviderInfo, RingInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -36,6 +37,8 @@ use uuid::Uuid;
 const MAGIC: u64 = u64::from_le_bytes(*b"RTSUSER1");
 pub(super) const HEADER_BYTES: usize = 40;
 const SCHEMA: &str = "rtscope.spool.user/3";
+/// The spool.
+pub(super) const SPOOL: &str = "user.spool";
 /// The directory in that of the spool that becomes the trace.
 const TRACE: &str = "trace";
 /// Remarks about programs of one user from which nothing more was taken.
@@ -204,7 +207,7 @@ impl UserEnd {
 /// Writes a spool, and the streams of rings that are converted at once.
 #[derive(Debug)]
 pub struct UserSpoolWriter {
-    directory: PathBuf,
+    directory: SpoolDirectory,
     file: Flock<File>,
     bytes: u64,
     events: u64,
@@ -228,32 +231,33 @@ impl UserSpoolWriter {
     /// # Errors
     /// When `target` or the directory exist, or the directory cannot be made.
     pub fn create(target: &Path, description: &UserSpoolDescription) -> Result<UserSpoolWriter, Error> {
-        let directory = crate::spool::new_directory(target)?;
-        // Nothing has been recorded, and the next attempt must not find it.
-        UserSpoolWriter::create_in(&directory, description)
-            .inspect_err(|_| drop(fs::remove_dir_all(&directory)))
-    }
-
-    fn create_in(directory: &Path, description: &UserSpoolDescription) -> Result<UserSpoolWriter, Error> {
-        let path = directory.join("user.spool");
-        let made = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path);
-        let file = crate::spool::lock(made.map_err(Error::io("make the file", &path))?, directory)?;
+        let directory = SpoolDirectory::open(&crate::spool::new_directory(target)?)?;
+        let shown = directory.shown.join(SPOOL);
+        // Where nothing has been recorded, the next attempt must not find it.
+        let made = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(directory.path().join(SPOOL));
+        let made = made.map_err(Error::io("make the file", &shown));
+        let file = made.and_then(|made| crate::spool::lock(made, &directory.shown));
+        let file = file.inspect_err(|_| drop(directory.remove()))?;
         let live = Live::new(
-            directory.join(TRACE),
+            directory.path().join(TRACE),
             description.trace(),
             description.started_ns,
             description.context(),
         );
-        let mut writer = UserSpoolWriter {
-            directory: directory.to_owned(),
-            file,
-            bytes: 0,
-            events: 0,
-            live,
-            described: HashMap::new(),
-        };
-        writer.json(Kind::Description, 0, description).map_err(Error::io("write", &path))?;
-        Ok(writer)
+        let mut writer =
+            UserSpoolWriter { directory, file, bytes: 0, events: 0, live, described: HashMap::new() };
+        match writer.json(Kind::Description, 0, description) {
+            Ok(()) => Ok(writer),
+            Err(error) => {
+                writer.discard();
+                Err(Error::io("write", &shown)(error))
+            }
+        }
     }
 
     /// Programs with the same events share their descriptions, and the spool has them once, too: any number of programs may come.
@@ -330,7 +334,7 @@ impl UserSpoolWriter {
     /// # Errors
     /// When the system refuses. The spool can be opened as if the recorder had been killed.
     pub fn finish(mut self, end: &UserEnd) -> Result<UserSpool, Error> {
-        let path = self.directory.join("user.spool");
+        let path = self.directory.shown.join(SPOOL);
         let end = &UserEnd { unreadable: self.live.garbage(), ..end.clone() };
         self.json(Kind::End, 0, end).map_err(Error::io("write", &path))?;
         let lost = |ring: usize| {
@@ -344,7 +348,7 @@ impl UserSpoolWriter {
     /// Removes everything.
     pub fn discard(self) {
         // The caller has an error of its own to report.
-        let _ = fs::remove_dir_all(&self.directory);
+        let _ = self.directory.remove();
     }
 
     /// Leaves the spool as after a kill, for a recording that could not continue.
@@ -396,7 +400,7 @@ impl Sink for UserSpoolWriter {
 /// A spool that waits for its conversion.
 #[derive(Debug)]
 pub struct UserSpool {
-    pub(super) directory: PathBuf,
+    pub(super) directory: SpoolDirectory,
     pub(super) file: Flock<File>,
     pub(super) description: UserSpoolDescription,
     pub(super) providers: Vec<ProviderInfo>,
@@ -413,7 +417,7 @@ impl UserSpool {
     #[must_use]
     pub fn find(target: &Path) -> Option<PathBuf> {
         let directory = crate::spool::directory_of(target).ok()?;
-        directory.join("user.spool").is_file().then_some(directory)
+        directory.join(SPOOL).is_file().then_some(directory)
     }
 
     /// Opens the spool of an interrupted recording to `target`.
@@ -422,14 +426,14 @@ impl UserSpool {
     /// When there is none, its recorder is alive, or it cannot be parsed.
     pub fn open(target: &Path) -> Result<UserSpool, Error> {
         let directory = UserSpool::find(target).ok_or_else(|| Error::NoSpool(target.to_owned()))?;
-        let path = directory.join("user.spool");
-        let file = OpenOptions::new().read(true).open(&path).map_err(Error::io("open", &path))?;
-        let file = crate::spool::lock(file, &directory)?;
+        let directory = SpoolDirectory::open(&directory)?;
+        let file = crate::spool::open_regular(&directory.path().join(SPOOL))?;
+        let file = crate::spool::lock(file, &directory.shown)?;
         UserSpool::read(directory, file)
     }
 
-    fn read(directory: PathBuf, file: Flock<File>) -> Result<UserSpool, Error> {
-        let path = directory.join("user.spool");
+    fn read(directory: SpoolDirectory, file: Flock<File>) -> Result<UserSpool, Error> {
+        let path = directory.shown.join(SPOOL);
         let reading = Error::io("read", &path);
         let broken = |what: &str| Error::broken(&path, what.to_string());
         let chunks = chunks(&file).map_err(reading)?;
@@ -484,12 +488,12 @@ impl UserSpool {
 
     /// The directory of the trace while it is written.
     pub(super) fn trace(&self) -> PathBuf {
-        self.directory.join(TRACE)
+        self.directory.path().join(TRACE)
     }
 
     /// Removes the spool after the trace is complete.
     pub(super) fn remove(self) -> Result<(), Error> {
-        fs::remove_dir_all(&self.directory).map_err(Error::io("remove", &self.directory))
+        self.directory.remove().map_err(Error::io("remove", &self.directory.shown))
     }
 }
 

@@ -13,7 +13,7 @@ use std::mem::offset_of;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,7 @@ pub fn provider(birth_ns: u64) -> Vec<u8> {
 /// The thread that writes.
 pub struct Writer {
     stop: Arc<AtomicBool>,
+    written: Arc<AtomicU64>,
     thread: JoinHandle<(u64, u64)>,
 }
 
@@ -50,21 +51,35 @@ impl Writer {
         put32(&mut ring, offset_of!(abi::rtu_ring, ring_bytes), abi::RTU_RING_BYTES_DEFAULT);
         put32(&mut ring, offset_of!(abi::rtu_ring, sub_buffers), abi::RTU_SUB_BUFFERS_DEFAULT);
         ring.resize(abi::RTU_RING_OFFSET as usize + RING_BYTES as usize, 0);
+        // As a program does: whoever finds the file before it is complete comes back.
+        let ready = offset_of!(abi::rtu_ring, ready);
+        put32(&mut ring, ready, 0);
         file.write_all_at(&ring, 0).expect("a file of the test");
+        file.write_all_at(&1_u32.to_le_bytes(), ready as u64).expect("a file of the test");
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let written = Arc::new(AtomicU64::new(0));
+        let so_far = Arc::clone(&written);
         let thread = std::thread::spawn(move || {
             let mut ring = Ring { file, head: 0, written: 0, lost: 0 };
             let mut next = Instant::now();
             // ORDER: relaxed; a flag that stands for itself.
             while !stopped.load(Ordering::Relaxed) {
                 ring.event();
+                // ORDER: relaxed; a number that stands for itself.
+                so_far.store(ring.written, Ordering::Relaxed);
                 next += PACE;
                 std::thread::sleep(next.saturating_duration_since(Instant::now()));
             }
             (ring.written, ring.lost)
         });
-        Writer { stop, thread }
+        Writer { stop, written, thread }
+    }
+
+    /// How many events it has written so far.
+    pub fn written(&self) -> u64 {
+        // ORDER: relaxed; as above.
+        self.written.load(Ordering::Relaxed)
     }
 
     /// How many events it has written, and how many did not fit.

@@ -93,6 +93,39 @@ fn root_asks_another_users_flight_recorder_and_signals_no_process() {
     assert_eq!(ended_by(victim), Some(nix::libc::SIGTERM), "nothing else was sent to it");
 }
 
+// NEEDS: host
+#[test]
+fn root_what_a_user_made_of_a_recording_removes_nothing_elsewhere() {
+    if skip::without_root() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let mut recorder = super::fixture::begun(&mut fixture.recorder(&[]));
+    recorder.kill().expect("it runs");
+    recorder.wait().expect("it ends");
+    let spool = PathBuf::from(format!("{}.partial", fixture.trace().display()));
+    let precious = tempfile::tempdir().expect("a temporary directory");
+    let files = ["user_3", "metadata", "letter"].map(|name| precious.path().join(name));
+    files.iter().for_each(|file| fs::write(file, "precious").expect("ours"));
+    // Where the streams are, as its owner likes.
+    let _ = fs::remove_dir_all(spool.join("trace"));
+    std::os::unix::fs::symlink(precious.path(), spool.join("trace")).expect("it was removed");
+    for owner in [HOSTILE, 0] {
+        chown(&spool, Some(owner), Some(owner)).expect("root may");
+        let recovered = rtscope().args(["record", "--recover"]).arg(fixture.trace()).output();
+        let recovered = recovered.expect("it can be run");
+        let text = String::from_utf8_lossy(&recovered.stderr).into_owned();
+        let why = if owner == 0 { "not a directory" } else { "belongs to user 4711" };
+        assert!(!recovered.status.success() && text.contains(why), "{recovered:?}");
+        for file in &files {
+            assert_eq!(fs::read_to_string(file).expect("it is there"), "precious", "{}", file.display());
+        }
+    }
+    fs::remove_file(spool.join("trace")).expect("the link");
+    let recovered = rtscope().args(["record", "--recover"]).arg(fixture.trace()).output();
+    assert!(recovered.expect("it can be run").status.success(), "it is as it was");
+}
+
 /// The times of a trace's events, in CLOCK_MONOTONIC's nanoseconds.
 fn times(trace: &Path) -> Option<Vec<u64>> {
     let output = Command::new("babeltrace2").arg("--clock-cycles").arg(trace).output().ok()?;
