@@ -78,6 +78,8 @@ impl ProgramFlight {
         let session = UserSpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"), context)?;
         let mut clock = ClockWatch::of_this_machine();
         let (first, begun) = (clock.pair(), Instant::now());
+        // COMMAND, which has been forked before, keeps its own.
+        crate::trace_args::raise_file_limit();
         let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings)?;
         programs.poll(&mut DiscardingSink).map_err(|error| Failure::doing("looking for programs", error))?;
         let state = RecordingState { programs, clock, pairs: VecDeque::from([first]) };

@@ -160,8 +160,8 @@ impl TraceOptions {
     }
 }
 
-/// A merge has a file open for each stream; LTTng may have thousands.
-fn raise_file_limit() {
+/// A merge has a file open for each stream, LTTng may have thousands; a recorder has some for each user.
+pub(crate) fn raise_file_limit() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // Without it, traces of many streams say which file cannot be opened.

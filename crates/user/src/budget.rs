@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Names in a user's directory. Each is read at every look, some 200 ns.
 pub(crate) const NAMES_MAX: usize = 32_768;
@@ -35,6 +35,13 @@ pub(crate) const REPORTS_MAX: usize = 256;
 pub(crate) const TURN: Duration = Duration::from_millis(5);
 /// After a turn a user waits for this many times as long as it took: looking for one user's files takes a tenth of a CPU at most.
 pub(crate) const REST: u32 = 9;
+
+/// When to go on after something that took this long.
+pub(crate) fn rest_after(begun: Instant) -> Instant {
+    let now = Instant::now();
+    now + now.duration_since(begun) * REST
+}
+
 /// The looks that a recording waits for, at its beginning and at its end.
 pub(crate) const FIRST_LOOK: Duration = Duration::from_secs(2);
 pub(crate) const LAST_LOOK: Duration = Duration::from_secs(1);
@@ -78,8 +85,10 @@ pub enum Cause {
     Invalid,
     /// The `/dev/shm` of a container cannot be reached without waiting for a server in user space or on the network.
     Unreachable,
-    /// The user has too many containers.
+    /// The user has too many containers, or subordinate users with programs.
     TooManyContainers,
+    /// There were no file descriptors, or no memory, left for this user's directory.
+    Shortage,
     /// The recording ended before all of the user's files had been looked at.
     NotLookedAt,
     /// The recording ended before all of the user's rings had been emptied, or a snapshot had no space for them.
@@ -102,7 +111,12 @@ impl Cause {
             Cause::Holes => "its file has holes, which no program makes",
             Cause::Invalid => "its files are not valid",
             Cause::Unreachable => "/dev/shm of a container cannot be reached without waiting for somebody",
-            Cause::TooManyContainers => "this user has too many containers",
+            Cause::TooManyContainers => {
+                "this user has too many containers, or subordinate users with programs"
+            }
+            Cause::Shortage => {
+                "the recorder had no file descriptors or memory left; programs of this user are not recorded"
+            }
             Cause::NotLookedAt => "the recording ended before all files of this user had been looked at",
             Cause::NotTaken => "there was no time or space for all that the buffers of this user hold",
         }

@@ -7,18 +7,21 @@ use crate::mounts::{descriptor_path, is_still, open_below, status_below};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag, RenameFlags, openat, renameat2};
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use rtscope_abi::program as abi;
 use std::fs::File;
 use std::io;
 use std::mem::offset_of;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The directory that contains the users' directories.
 pub const SHARED_MEMORY: &str = "/dev/shm";
 const PREFIX: &str = "rtscope-";
+/// File descriptors that are left for other things than directories.
+const FILES_RESERVED: u64 = 48;
 
 /// Identifies a process until the next boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -301,6 +304,13 @@ impl UserDirectory {
     /// Removes a file of a collector; that it is gone already is fine.
     pub(crate) fn remove_named(&self, name: &str) {
         let _ = nix::unistd::unlinkat(&self.dir, name, nix::unistd::UnlinkatFlags::NoRemoveDir);
+    }
+
+    /// Whether hardly any file descriptors are left: those are for the files of programs that are known.
+    pub(crate) fn is_last(&self) -> bool {
+        // The kernel gives the lowest number that is free.
+        let number = u64::from(self.dir.as_raw_fd().unsigned_abs());
+        getrlimit(Resource::RLIMIT_NOFILE).is_ok_and(|(limit, _)| number + FILES_RESERVED >= limit)
     }
 
     pub(crate) fn dir(&self) -> &File {

@@ -9,7 +9,8 @@
 //!
 //! `containers` (their `/dev/shm`, by the way that `mounts` judges) → `directory` (files) → `provider` (descriptions, enabling) and
 //! `ring` (records), all of that in a thread of its own (`look`) → `programs` (all of them, as they come and go) under a `session`
-//! (the requested events, chosen by `patterns`). What one user can cost is in `budget`. `description` reads the text of a provider,
+//! (the requested events, chosen by `patterns`). What one user can cost is in `budget`
+//! (with his subordinate users, `subordinate`). `description` reads the text of a provider,
 //! `shelf` keeps each once and in limits, `walk` finds the complete records of a ring, `records` decodes them once they have been taken, and
 //! `clock` relates the programs' counter to CLOCK_MONOTONIC.
 
@@ -39,6 +40,7 @@ pub mod requests;
 mod ring;
 pub mod session;
 mod shelf;
+mod subordinate;
 mod walk;
 
 pub use provider::ProviderInfo;

@@ -39,6 +39,13 @@ const FOUND_MAX: usize = 1024;
 /// A number of a directory that was found; never used twice.
 pub(crate) type PlaceId = u32;
 
+/// Who takes turns: a user with all of his directories; but each of root's, since those of containers without a user namespace are root's, too.
+pub(crate) type Whose = (u32, PlaceId);
+
+pub(crate) fn whose(account: u32, place: PlaceId) -> Whose {
+    (account, if account == 0 { place } else { 0 })
+}
+
 /// A directory of programs.
 #[derive(Debug)]
 pub(crate) struct NewPlace {

@@ -10,15 +10,17 @@ mod sleep;
 mod user;
 
 use crate::Error;
-use crate::budget::{Cause, DRAIN, FIRST_LOOK, LAST_DRAIN, LAST_LOOK, Refusal, Refusals, SNAPSHOT_BYTES_MAX};
+use crate::budget::{
+    Cause, DRAIN, FIRST_LOOK, LAST_DRAIN, LAST_LOOK, Refusal, Refusals, SNAPSHOT_BYTES_MAX, rest_after,
+};
 use crate::directory::UserDirectory;
-use crate::look::{Found, Look, PlaceId, Session, Until, left};
+use crate::look::{Found, Look, PlaceId, Session, Until, Whose, left};
 use crate::memory::let_bus_errors_through;
 use crate::provider::ProviderInfo;
 use crate::ring::{Pieces, RingInfo};
 use crate::session::{ServedDirectory, Settings, SharedSession};
 use process::Process;
-pub use process::{OutsideLosses, ProcessReport, RingReport};
+pub use process::{OutsideLosses, PastProcesses, ProcessReport, RingReport, RingTotals};
 use rtscope_event::exact;
 use sleep::Sleep;
 use std::collections::BTreeMap;
@@ -38,6 +40,9 @@ const BEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// Taking over what was found, between two rounds of emptying rings.
 const ADOPT: Duration = Duration::from_millis(2);
 
+/// Reports that are retained of processes whose directories are gone.
+const PAST_MAX: usize = 1024;
+
 /// The receiver of providers, rings and records. Indexes count from 0 in the order of the calls.
 pub trait Sink {
     /// A provider was found.
@@ -51,6 +56,15 @@ pub trait Sink {
     /// # Errors
     /// As above.
     fn ring(&mut self, info: &RingInfo) -> io::Result<()>;
+
+    /// A ring is over: how many events did not fit since the recording began, and how many records were never finished. Rings without any are
+    /// not told of.
+    ///
+    /// # Errors
+    /// As above.
+    fn ring_over(&mut self, _ring: u32, _lost: u64, _unfinished: u64) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Records of some rings are about to come.
     fn begin(&mut self, _: Looks) {}
@@ -136,12 +150,17 @@ pub struct Programs {
     past: Vec<ProcessReport>,
     /// The number of processes in such directories without anything to report.
     past_over: u32,
+    /// Further processes in such directories.
+    past_more: PastProcesses,
     session: Option<Session>,
     /// Of root.
     for_all: Option<SharedSession>,
     /// The last look that was answered; 0: none.
     looked: u64,
     has_begun: bool,
+    /// Since when a look that was needed has been awaited, and when there can be another one.
+    needed: Option<Instant>,
+    next_needed: Option<Instant>,
     beaten: Option<Instant>,
     /// Who has the first turn.
     turn: PlaceId,
@@ -170,10 +189,13 @@ impl Programs {
             users: BTreeMap::new(),
             past: Vec::new(),
             past_over: 0,
+            past_more: PastProcesses::default(),
             session,
             for_all,
             looked: 0,
             has_begun: false,
+            needed: None,
+            next_needed: None,
             beaten: None,
             turn: 0,
             rings: 0,
@@ -221,8 +243,7 @@ impl Programs {
             self.await_look(number, Instant::now() + FIRST_LOOK, drains, sink)?;
         }
         self.adopt_all(Instant::now() + ADOPT, sink)?;
-        self.beat();
-        Ok(())
+        self.beat(sink)
     }
 
     /// The same, but programs that have started since are found first, if that takes no longer than this.
@@ -257,7 +278,7 @@ impl Programs {
             if drains {
                 self.drain(sink)?;
             }
-            self.beat();
+            self.beat(sink)?;
             self.look.wait(left.min(if drains { ADOPT } else { BEAT_INTERVAL }));
         }
     }
@@ -279,9 +300,13 @@ impl Programs {
                 self.users.insert(place.id, User::new(place));
             }
             Found::PlaceGone(id) => {
-                if let Some(user) = self.users.remove(&id) {
+                if let Some(mut user) = self.users.remove(&id) {
+                    user.processes.values_mut().try_for_each(|process| process.tell(sink))?;
                     self.past_over += user.over;
-                    self.past.extend(user.reports());
+                    self.past_more.merge(&user.past);
+                    let free = PAST_MAX.saturating_sub(self.past.len());
+                    self.past.extend(user.reports().take(free));
+                    user.reports().skip(free).for_each(|report| self.past_more.add(&report));
                 }
             }
             Found::File(id, name, content) => {
@@ -300,7 +325,9 @@ impl Programs {
                 self.process(id, process).into_iter().for_each(Process::end);
             }
             Found::Vanished(id, process) => {
-                self.users.get_mut(&id).into_iter().for_each(|user| user.vanished(process));
+                if let Some(user) = self.users.get_mut(&id) {
+                    user.vanished(process, sink)?;
+                }
             }
             Found::Busy(uid, pid) => self.busy.push((uid, pid)),
             Found::Unusable(why) => self.refused.push(why),
@@ -315,19 +342,20 @@ impl Programs {
     }
 
     /// Tells programs that somebody takes their records, and gives up the files of dead ones.
-    fn beat(&mut self) {
+    fn beat(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
         if self.beaten.is_some_and(|beaten| beaten.elapsed() < BEAT_INTERVAL) {
-            return;
+            return Ok(());
         }
         self.beaten = Some(Instant::now());
         let is_flight = self.session.as_ref().is_some_and(|session| session.settings.flight);
         for user in self.users.values_mut() {
-            user.processes.values_mut().for_each(|process| process.beat(is_flight));
+            user.processes.values_mut().try_for_each(|process| process.beat(is_flight, sink))?;
             // A flight recorder keeps what the dead have written, for a while.
             if !is_flight {
-                user.sweep(&self.look);
+                user.sweep(&self.look, sink)?;
             }
         }
+        Ok(())
     }
 
     /// Sleeps until the time is over, something was found, or `other` (the same descriptor in each call) can be read. Returns
@@ -359,20 +387,26 @@ impl Programs {
         drained: &mut DrainSummary,
     ) -> io::Result<()> {
         let own = nix::unistd::geteuid().as_raw();
-        let is_alone = self.users.values().filter(|user| user.served.is_some()).nth(1).is_none();
+        let mut served = self.users.values().filter(|user| user.served.is_some()).map(User::whose);
+        let first = served.next();
+        let is_alone = served.all(|whose| Some(whose) == first);
         let ids: Vec<PlaceId> =
             self.users.range(self.turn..).chain(self.users.range(..self.turn)).map(|(id, _)| *id).collect();
         self.turn = ids.get(1).copied().unwrap_or_default();
         let looks = Looks { asked: self.look.asked(), answered: self.looked };
+        // One turn for each user, however many directories he has.
+        let mut taken: BTreeMap<Whose, Duration> = BTreeMap::new();
         for id in ids {
             let Some(user) = self.users.get_mut(&id).filter(|user| user.served.is_some()) else { continue };
             let now = Instant::now();
+            let taken = taken.entry(user.whose()).or_default();
             let until = match stopping {
                 // A recording of one's own programs ends when all is taken.
-                true => (user.account != own).then(|| now + LAST_DRAIN),
-                false => (!is_alone).then(|| now + DRAIN),
+                true => (user.account != own).then(|| now + LAST_DRAIN.saturating_sub(*taken)),
+                false => (!is_alone).then(|| now + DRAIN.saturating_sub(*taken)),
             };
             let is_complete = user.drain(Poll { stopping, now, until, looks }, &self.look, sink, drained)?;
+            *taken += now.elapsed();
             if !is_complete {
                 drained.fullest = drained.fullest.max(1.0);
                 if stopping {
@@ -381,10 +415,23 @@ impl Programs {
                 }
             }
         }
-        if looks.asked == looks.answered && sink.needs_look() {
+        self.look_if_needed(looks, sink);
+        Ok(())
+    }
+
+    /// A ring that waits for a description is the only reason to ask for a look while others are at work, and a liar's ring can wait for one
+    /// after the other: so that rests as well.
+    fn look_if_needed(&mut self, looks: Looks, sink: &dyn Sink) {
+        if looks.asked != looks.answered {
+            return;
+        }
+        if let Some(begun) = self.needed.take() {
+            self.next_needed = Some(rest_after(begun));
+        }
+        if sink.needs_look() && self.next_needed.is_none_or(|next| next <= Instant::now()) {
+            self.needed = Some(Instant::now());
             self.look.look(Until::AllSeen);
         }
-        Ok(())
     }
 
     /// Disables all events and takes the remaining records.
@@ -399,9 +446,11 @@ impl Programs {
         let mut drained = DrainSummary::default();
         self.drain_all(true, sink, &mut drained)?;
         // Files of dead processes whose records were all taken are removed; those of live ones stay for the next collector.
-        self.users.values_mut().for_each(|user| user.sweep(&self.look));
+        self.users.values_mut().try_for_each(|user| user.sweep(&self.look, sink))?;
         let number = self.look.look(Until::AllSeen);
         self.await_look(number, Instant::now() + LAST_LOOK, false, sink)?;
+        let mut processes = self.users.values_mut().flat_map(|user| user.processes.values_mut());
+        processes.try_for_each(|process| process.tell(sink))?;
         Ok(drained.bytes)
     }
 
@@ -448,6 +497,14 @@ impl Programs {
         self.past.iter().cloned().chain(self.users.values().flat_map(User::reports)).collect()
     }
 
+    /// Of processes that are over and not among the reports, because there were too many.
+    #[must_use]
+    pub fn past(&self) -> PastProcesses {
+        let mut all = self.past_more;
+        self.users.values().for_each(|user| all.merge(&user.past));
+        all
+    }
+
     /// The number of rings ever found.
     #[must_use]
     pub fn rings(&self) -> u32 {
@@ -458,14 +515,14 @@ impl Programs {
     #[must_use]
     pub fn count(&self) -> u32 {
         let here: u32 = self.users.values().map(|user| exact::count(user.processes.len()) + user.over).sum();
-        here + exact::count(self.past.len()) + self.past_over
+        here + exact::count(self.past.len()) + self.past_over + self.past().processes
     }
 
     /// Events lost so far because a ring was full or missing.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let processes = self.users.values().flat_map(|user| user.processes.values());
-        let past = self.past.iter().map(ProcessReport::lost);
+        let past = self.past.iter().map(ProcessReport::lost).chain([self.past().lost()]);
         processes.map(Process::lost).chain(past).fold(0, u64::saturating_add)
     }
 

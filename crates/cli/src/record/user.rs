@@ -77,6 +77,8 @@ impl UserRecording {
         let settings = settings(options)?;
         let context = options.context.iter().map(|context| Context::name(*context).to_string()).collect();
         let session = UserSpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"), context)?;
+        // COMMAND, which has been forked before, keeps its own.
+        crate::trace_args::raise_file_limit();
         let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings)?;
         let mut spool = UserSpoolWriter::create(target, &session)?;
         // Those that run are enabled before COMMAND starts, and before this returns. The clock first: what is older than its first pair
@@ -185,7 +187,7 @@ fn work(
     match result {
         Ok(()) => {
             let end = UserEnd::of(monotonic_now().0, &programs.reports(), programs.refusals());
-            let end = UserEnd { clock: clock.report(), ..end };
+            let end = UserEnd { clock: clock.report(), ..end }.and(&programs.past());
             RecordingEnd { spool, end: Some(end), failure: None }
         }
         Err(error) => {

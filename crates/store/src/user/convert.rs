@@ -6,7 +6,7 @@
 
 use super::classes::{Classes, EventLookup, ProcessClasses};
 use super::live;
-use super::spool::{ChunkPlace, SPOOL, UserSpool};
+use super::spool::{ChunkPlace, RingEnd, SPOOL, UserSpool};
 use crate::Error;
 use rtscope_abi::program as abi;
 use rtscope_ctf::{
@@ -21,7 +21,7 @@ use rtscope_user::clock::{AHEAD_NS, Conversion, with_rate, without_offset};
 use rtscope_user::clock_watch::ClockReport;
 use rtscope_user::records::{Decoder, Header, Record};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -227,11 +227,9 @@ impl<'a> Conversions<'a> {
         Ok(came)
     }
 
-    /// A ring's counts by an orderly end: lost in all, and never finished.
-    fn ring_end(&self, ring: usize) -> Option<(u64, u64)> {
-        let mut rings = self.spool.end.as_ref()?.rings.iter();
-        let found = rings.find(|(index, ..)| *index as usize == ring)?;
-        Some((found.1, found.2))
+    /// A ring's counts, if something is known: lost in all, and never finished.
+    fn ring_end(&self, ring: usize) -> Option<RingEnd> {
+        self.spool.ends.get(&exact::count(ring)).copied()
     }
 
     fn reading(&self, error: io::Error) -> Error {
@@ -307,13 +305,13 @@ impl<'a> Conversions<'a> {
             .fold(0, |sum: u64, lost| sum.saturating_add(*lost));
         let end = self.spool.end.as_ref();
         let garbage: u64 = streams.iter().map(|stream| stream.garbage).sum();
-        let garbage = garbage + end.map_or(0, |end| end.unreadable);
+        let garbage = garbage.saturating_add(end.map_or(0, |end| end.unreadable));
         // Rings from which nothing was taken at all.
-        let merged = |ring: u32| streams.iter().any(|stream| stream.lost.contains_key(&(ring as usize)));
-        let silent = end.into_iter().flat_map(|end| &end.rings).filter(|(ring, ..)| !merged(*ring));
-        let silent = silent.fold(0, |sum: u64, (_, lost, _)| sum.saturating_add(*lost));
-        let unfinished =
-            end.into_iter().flat_map(|end| &end.rings).fold(0, |sum: u64, ring| sum.saturating_add(ring.2));
+        let merged: HashSet<usize> = streams.iter().flat_map(|stream| stream.lost.keys().copied()).collect();
+        let silent = self.spool.ends.iter().filter(|(ring, _)| !merged.contains(&(**ring as usize)));
+        let silent = silent.fold(0, |sum: u64, (_, (lost, _))| sum.saturating_add(*lost));
+        let unfinished = self.spool.ends.values();
+        let unfinished = unfinished.fold(0, |sum: u64, (_, unfinished)| sum.saturating_add(*unfinished));
         let counts = [
             (LossCause::BufferFull, full.saturating_add(silent)),
             (LossCause::Unfinished, unfinished),

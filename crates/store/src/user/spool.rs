@@ -10,6 +10,7 @@
 //!   3 data       whole records of ring `index`, from `position` on
 //!   4 clock      pairs of the programs' counter and CLOCK_MONOTONIC
 //!   5 end        JSON; missing after a kill
+//!   7 over       8 bytes: how many records ring `index` never finished; it lost `position` events in all, and there will be no more
 //!   6 events     JSON: what providers describe; each `index` of a provider is one of these, counted from 0
 //! ```
 
@@ -23,7 +24,7 @@ use rtscope_user::budget::Refusal;
 use rtscope_user::clock::{Pair, counter_kind};
 use rtscope_user::clock_watch::ClockReport;
 use rtscope_user::description::Descriptions;
-use rtscope_user::programs::{Looks, ProcessReport, Records, Sink, Snapshot};
+use rtscope_user::programs::{Looks, PastProcesses, ProcessReport, Records, Sink, Snapshot};
 use rtscope_user::{ProviderInfo, RingInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -36,13 +37,14 @@ use uuid::Uuid;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"RTSUSER1");
 pub(super) const HEADER_BYTES: usize = 40;
-const SCHEMA: &str = "rtscope.spool.user/3";
+const SCHEMA: &str = "rtscope.spool.user/4";
 /// The spool.
 pub(super) const SPOOL: &str = "user.spool";
 /// The directory in that of the spool that becomes the trace.
 const TRACE: &str = "trace";
-/// Remarks about programs of one user from which nothing more was taken.
-const DROPPED_MAX: usize = 16;
+/// Remarks about programs of one user, and of all. A user could have any number of programs.
+const REMARKS_OF_USER: usize = 16;
+const REMARKS_MAX: usize = 1024;
 /// The largest JSON of a chunk.
 const JSON_BYTES_MAX: u64 = 64 << 20;
 
@@ -56,11 +58,20 @@ pub(super) enum Kind {
     Clock,
     End,
     Events,
+    Over,
 }
 
 impl Kind {
-    const ALL: [Kind; 7] =
-        [Kind::Description, Kind::Provider, Kind::Ring, Kind::Data, Kind::Clock, Kind::End, Kind::Events];
+    const ALL: [Kind; 8] = [
+        Kind::Description,
+        Kind::Provider,
+        Kind::Ring,
+        Kind::Data,
+        Kind::Clock,
+        Kind::End,
+        Kind::Events,
+        Kind::Over,
+    ];
 
     fn of(number: u64) -> Option<Kind> {
         Kind::ALL.get(usize::try_from(number).ok()?).copied()
@@ -141,7 +152,8 @@ impl UserSpoolDescription {
 pub struct UserEnd {
     /// CLOCK_MONOTONIC.
     pub ended_ns: u64,
-    /// By ring: events that did not fit since the recording began, and records that were never finished.
+    /// By ring: events that did not fit since the recording began, and records that were never finished. Of rings that were over before, the
+    /// spool has them.
     pub rings: Vec<(u32, u64, u64)>,
     /// Events of threads that had no ring.
     pub lost_no_buffer: u64,
@@ -171,37 +183,69 @@ impl UserEnd {
     #[must_use]
     pub fn of(ended_ns: u64, reports: &[ProcessReport], refused: Vec<Refusal>) -> UserEnd {
         let mut end = UserEnd { ended_ns, refused, ..UserEnd::default() };
-        let mut of_user: HashMap<u32, usize> = HashMap::new();
+        let (mut of_user, mut more): (HashMap<u32, usize>, usize) = (HashMap::new(), 0);
         for report in reports {
-            let who = format!("{} ({}, user {})", report.comm, report.who(), report.uid);
-            end.rings.extend(report.rings.iter().map(|ring| (ring.index, ring.lost, ring.unfinished)));
-            end.waits += report.rings.iter().map(|ring| ring.waits).sum::<u64>();
+            let rings = report.rings.iter().filter(|ring| ring.lost > 0 || ring.unfinished > 0);
+            end.rings.extend(rings.map(|ring| (ring.index, ring.lost, ring.unfinished)));
+            let waits = report.rings.iter().map(|ring| ring.waits).chain([report.over.waits]);
+            end.waits = waits.fold(end.waits, u64::saturating_add);
             let outside = report.lost_outside;
             let no_buffer = outside.lost().saturating_sub(outside.lost_too_large);
             end.lost_no_buffer = end.lost_no_buffer.saturating_add(no_buffer);
             end.lost_too_large = end.lost_too_large.saturating_add(outside.lost_too_large);
-            let dropped = of_user.entry(report.uid).or_default();
-            *dropped += usize::from(report.dropped.is_some());
-            // A user could have any number; all are counted in `refused`.
-            if let Some(why) = report.dropped.as_ref().filter(|_| *dropped <= DROPPED_MAX) {
-                end.remarks.push(format!("{who} was dropped: {why}"));
-            }
             end.untraced += u64::from(report.untraced.is_some());
-            if let Some(errno) = report.untraced {
-                let why = io::Error::from_raw_os_error(errno);
-                end.remarks.push(format!("{} of user {} runs untraced: {why}", report.who(), report.uid));
+            let of_user = of_user.entry(report.uid).or_default();
+            for remark in remarks(report) {
+                *of_user += 1;
+                if *of_user <= REMARKS_OF_USER && end.remarks.len() < REMARKS_MAX {
+                    end.remarks.push(remark);
+                } else {
+                    more += 1;
+                }
             }
-            if outside.objects_refused > 0 {
-                let why = io::Error::from_raw_os_error(outside.object_errno as i32);
-                end.remarks.push(format!("{who}: {} libraries run untraced: {why}", outside.objects_refused));
-            }
-            if outside.rings_refused > 0 {
-                let why = io::Error::from_raw_os_error(outside.refused_errno as i32);
-                end.remarks.push(format!("{who}: {} threads got no buffer: {why}", outside.rings_refused));
-            }
+        }
+        if more > 0 {
+            end.remarks.push(format!("{more} more remarks about programs are left out"));
         }
         end
     }
+
+    /// Adds programs without a report.
+    #[must_use]
+    pub fn and(mut self, past: &PastProcesses) -> UserEnd {
+        self.waits = self.waits.saturating_add(past.rings.waits);
+        self.lost_no_buffer = self.lost_no_buffer.saturating_add(past.lost_no_buffer);
+        self.lost_too_large = self.lost_too_large.saturating_add(past.lost_too_large);
+        self.untraced += past.untraced;
+        if past.processes > 0 {
+            let text = format!("{} programs that have ended are not reported one by one", past.processes);
+            self.remarks.push(text);
+        }
+        self
+    }
+}
+
+/// What is to be said of one program.
+fn remarks(report: &ProcessReport) -> Vec<String> {
+    let who = format!("{} ({}, user {})", report.comm, report.who(), report.uid);
+    let mut remarks = Vec::new();
+    if let Some(why) = &report.dropped {
+        remarks.push(format!("{who} was dropped: {why}"));
+    }
+    if let Some(errno) = report.untraced {
+        let why = io::Error::from_raw_os_error(errno);
+        remarks.push(format!("{} of user {} runs untraced: {why}", report.who(), report.uid));
+    }
+    let outside = report.lost_outside;
+    if outside.objects_refused > 0 {
+        let why = io::Error::from_raw_os_error(outside.object_errno as i32);
+        remarks.push(format!("{who}: {} libraries run untraced: {why}", outside.objects_refused));
+    }
+    if outside.rings_refused > 0 {
+        let why = io::Error::from_raw_os_error(outside.refused_errno as i32);
+        remarks.push(format!("{who}: {} threads got no buffer: {why}", outside.rings_refused));
+    }
+    remarks
 }
 
 /// Writes a spool, and the streams of rings that are converted at once.
@@ -215,7 +259,12 @@ pub struct UserSpoolWriter {
     /// The descriptions of events that the spool has, by their place in memory; and which one it is. They are held: no others are ever in
     /// that place.
     described: HashMap<usize, (u64, Arc<Descriptions>)>,
+    /// Of rings with a stream that are over.
+    over: HashMap<u32, RingEnd>,
 }
+
+/// What a ring lost in all, and how many of its records were never finished.
+pub(super) type RingEnd = (u64, u64);
 
 fn header(kind: Kind, index: u64, position: u64, bytes: u64) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
@@ -249,8 +298,15 @@ impl UserSpoolWriter {
             description.started_ns,
             description.context(),
         );
-        let mut writer =
-            UserSpoolWriter { directory, file, bytes: 0, events: 0, live, described: HashMap::new() };
+        let mut writer = UserSpoolWriter {
+            directory,
+            file,
+            bytes: 0,
+            events: 0,
+            live,
+            described: HashMap::new(),
+            over: HashMap::new(),
+        };
         match writer.json(Kind::Description, 0, description) {
             Ok(()) => Ok(writer),
             Err(error) => {
@@ -339,7 +395,8 @@ impl UserSpoolWriter {
         self.json(Kind::End, 0, end).map_err(Error::io("write", &path))?;
         let lost = |ring: usize| {
             let known = end.rings.iter().find(|(index, ..)| *index as usize == ring);
-            known.map(|(_, lost, unfinished)| (*lost, *unfinished))
+            let known = known.map(|(_, lost, unfinished)| (*lost, *unfinished));
+            known.or_else(|| self.over.get(&exact::count(ring)).copied())
         };
         let live = self.live.finish(end.ended_ns, lost).map_err(Error::io("write", &path))?;
         Ok(UserSpool { live: Some(live), ..UserSpool::read(self.directory, self.file)? })
@@ -369,6 +426,16 @@ impl Sink for UserSpoolWriter {
     fn ring(&mut self, info: &RingInfo) -> io::Result<()> {
         self.live.ring(info)?;
         self.json(Kind::Ring, 0, info)
+    }
+
+    fn ring_over(&mut self, ring: u32, lost: u64, unfinished: u64) -> io::Result<()> {
+        if self.live.has(ring) {
+            self.over.insert(ring, (lost, unfinished));
+        }
+        let mut chunk = header(Kind::Over, u64::from(ring), lost, 8).to_vec();
+        chunk.extend_from_slice(&unfinished.to_le_bytes());
+        self.bytes += chunk.len() as u64;
+        self.file.write_all(&chunk)
     }
 
     fn needs_look(&self) -> bool {
@@ -407,6 +474,8 @@ pub struct UserSpool {
     pub(super) rings: Vec<RingInfo>,
     pub(super) pairs: Vec<Pair>,
     pub(super) end: Option<UserEnd>,
+    /// By ring, as far as that is known.
+    pub(super) ends: HashMap<u32, RingEnd>,
     pub(super) data: Vec<ChunkPlace>,
     /// Streams that were written during the recording; `None`: their state is unknown.
     pub(super) live: Option<Vec<LiveStreamSummary>>,
@@ -459,6 +528,7 @@ impl UserSpool {
         }
         let (mut providers, mut rings, mut pairs, mut end) = (Vec::new(), Vec::new(), Vec::new(), None);
         let (mut data, mut events) = (Vec::new(), Vec::<Arc<Descriptions>>::new());
+        let mut ends: HashMap<u32, RingEnd> = HashMap::new();
         for chunk in &chunks[1..] {
             let parsed = |error: serde_json::Error| broken(&error.to_string());
             match chunk.kind {
@@ -472,7 +542,20 @@ impl UserSpool {
                     providers.push(info);
                 }
                 Kind::Ring => rings.push(serde_json::from_slice(&text(chunk)?).map_err(parsed)?),
-                Kind::End => end = Some(serde_json::from_slice(&text(chunk)?).map_err(parsed)?),
+                Kind::End => {
+                    let read: UserEnd = serde_json::from_slice(&text(chunk)?).map_err(parsed)?;
+                    ends.extend(
+                        read.rings.iter().map(|(ring, lost, unfinished)| (*ring, (*lost, *unfinished))),
+                    );
+                    end = Some(read);
+                }
+                Kind::Over => {
+                    let unfinished =
+                        text(chunk)?.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word));
+                    let ring =
+                        u32::try_from(chunk.index).map_err(|_| broken("a ring's number is too large"))?;
+                    ends.insert(ring, (chunk.position, unfinished));
+                }
                 Kind::Data => data.push(*chunk),
                 Kind::Clock => pairs.extend(text(chunk)?.chunks_exact(16).map(pair)),
             }
@@ -483,7 +566,7 @@ impl UserSpool {
         if rings.iter().any(|ring: &RingInfo| !ring.layout.is_possible()) {
             return Err(broken("the layout of a ring is not possible"));
         }
-        Ok(UserSpool { directory, file, description, providers, rings, pairs, end, data, live: None })
+        Ok(UserSpool { directory, file, description, providers, rings, pairs, end, ends, data, live: None })
     }
 
     /// The directory of the trace while it is written.

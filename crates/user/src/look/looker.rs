@@ -5,14 +5,15 @@ use super::life::TimeNamespaces;
 use super::place::{POLL_INTERVAL, Place, Surroundings, Turn};
 use super::walker::{Walk, Walker, Way};
 use super::watch::{DirectoryWatch, Notice, Watched, wait_for};
-use super::{Found, NewPlace, Outbox, PlaceId, Request, Session, Sessions, Until};
+use super::{Found, NewPlace, Outbox, PlaceId, Request, Session, Sessions, Until, Whose};
 use crate::Error;
-use crate::budget::{Account, Cause, NAMES_MAX, PLACES_OF_USER, TURN, WALKS_OF_USER};
+use crate::budget::{Account, Cause, NAMES_MAX, PLACES_OF_USER, TURN, WALKS_OF_USER, rest_after};
 use crate::containers::{Census, Containers, Discovery, user_of};
 use crate::directory::{SHARED_MEMORY, UserDirectory};
 use crate::mounts::descriptor_path;
 use crate::session::{ServedDirectory, SharedSession};
 use crate::shelf::Shelf;
+use crate::subordinate::Subordinates;
 use nix::dir::{Dir, OwningIter};
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags};
@@ -45,6 +46,7 @@ pub(super) struct Looker {
     /// Users who wait for their turn of a look.
     unseen: Arc<Mutex<Vec<u32>>>,
     census: Census,
+    census_rests_until: Option<Instant>,
     times: TimeNamespaces,
     shelf: Shelf,
     containers: Containers,
@@ -59,6 +61,9 @@ pub(super) struct Looker {
     places_made: PlaceId,
     first_turn: usize,
     accounts: HashMap<u32, Arc<Account>>,
+    subordinates: Subordinates,
+    /// Until when users rest, however many directories they have.
+    rests: HashMap<Whose, Instant>,
     polled: Option<Instant>,
     looks: Vec<PendingLook>,
     told: BTreeSet<String>,
@@ -154,6 +159,7 @@ impl Looker {
             sessions,
             unseen,
             census: Census::of_own_namespace(),
+            census_rests_until: None,
             times: TimeNamespaces::default(),
             shelf: Shelf::default(),
             containers: Containers::default(),
@@ -166,6 +172,8 @@ impl Looker {
             places_made: 0,
             first_turn: 0,
             accounts: HashMap::new(),
+            subordinates: Subordinates::default(),
+            rests: HashMap::new(),
             polled: None,
             looks: Vec::new(),
             told: BTreeSet::new(),
@@ -174,9 +182,15 @@ impl Looker {
             out,
         };
         if let Some((session, own, served)) = recording {
-            let mut watch = DirectoryWatch::new().map_err(Error::io("watch", base))?;
-            watch.watch(base, Watched::Base(0)).map_err(Error::io("watch", base))?;
-            looker.watch = Some(watch);
+            // The system has few of these for each user. Without one, what is new is found a little later.
+            let watch = DirectoryWatch::new();
+            looker.watch = watch
+                .and_then(|mut watch| watch.watch(base, Watched::Base(0)).map(|()| watch))
+                .inspect_err(|error| {
+                    let why = format!("{}: new programs are found twice a second: {error}", base.display());
+                    looker.out.tell(Found::Unusable(why));
+                })
+                .ok();
             looker.shelf = Shelf::new(session.settings.events.clone());
             looker.session = Some(session);
             looker.add_served(own, 0, Some(served), None)?;
@@ -199,7 +213,7 @@ impl Looker {
                 return;
             }
             if is_due {
-                self.check();
+                self.check(false);
                 self.polled = Some(Instant::now());
             }
             self.answer();
@@ -323,9 +337,14 @@ impl Looker {
         match added {
             Ok(()) => {}
             Err(Error::Busy(pid)) => {
-                if self.told.insert(format!("busy {uid} {pid}")) {
+                // Once, or a user could make any number of them: the number is what he wrote.
+                if self.told.insert(format!("busy {uid}")) {
                     self.out.tell(Found::Busy(uid, pid));
                 }
+            }
+            Err(Error::Io { source, path, .. }) if crate::is_shortage(&source) => {
+                let account = self.subordinates.account_of(user.unwrap_or(owner));
+                self.shortage(account, path);
             }
             Err(error) => {
                 let text = error.to_string();
@@ -336,19 +355,29 @@ impl Looker {
         }
     }
 
+    fn shortage(&mut self, account: u32, path: String) {
+        if self.told.insert(format!("shortage {account}")) {
+            self.out.tell(Found::Refusal(account, Cause::Shortage, path));
+        }
+    }
+
     fn add_place(
         &mut self,
         directory: UserDirectory,
         container: u64,
         user: Option<u32>,
     ) -> Result<(), Error> {
-        let user = user.unwrap_or(directory.uid);
+        let user = self.subordinates.account_of(user.unwrap_or(directory.uid));
         let of_user = self.places.iter().filter(|place| place.user == user).count();
         if user != 0 && of_user >= PLACES_OF_USER {
             let shown = directory.path.display().to_string();
             if self.told.insert(format!("places {user}")) {
                 self.out.tell(Found::Refusal(user, Cause::TooManyContainers, shown));
             }
+            return Ok(());
+        }
+        if self.session.is_some() && directory.is_last() {
+            self.shortage(user, directory.path.display().to_string());
             return Ok(());
         }
         let directory = Arc::new(directory);
@@ -370,8 +399,8 @@ impl Looker {
         self.places_made += 1;
         let id = self.places_made;
         if let (Some(watch), true) = (&mut self.watch, served.is_some()) {
-            let watched = watch.watch(&directory.descriptor_path(), Watched::Place(id));
-            watched.map_err(Error::io("watch", &directory.path))?;
+            // As above.
+            let _ = watch.watch(&directory.descriptor_path(), Watched::Place(id));
         }
         let other = if served.is_none() { ServedDirectory::by_another(&directory) } else { None };
         let account = Arc::clone(self.accounts.entry(user).or_default());
@@ -381,14 +410,17 @@ impl Looker {
         Ok(())
     }
 
-    /// Gives each user who has something to look at a turn. False: nobody wants it any more.
+    /// Gives each user who has something to look at a turn: in one of his directories. False: nobody wants it any more.
     fn turns(&mut self) -> bool {
         let count = self.places.len();
         self.first_turn = (self.first_turn + 1) % count.max(1);
+        self.rests.retain(|_, until| *until > Instant::now());
+        let mut had_turn = BTreeSet::new();
         for number in 0..count {
             let Some(place) = self.places.get_mut((number + self.first_turn) % count) else { continue };
             let is_asked = self.looks.iter().any(|look| !look.seen.contains(&place.id));
-            if place.next > Instant::now() && !is_asked {
+            let is_due = place.next <= Instant::now() && !self.rests.contains_key(&place.whose());
+            if !(is_asked || is_due) || !had_turn.insert(place.whose()) {
                 continue;
             }
             let mut around = Surroundings {
@@ -398,7 +430,10 @@ impl Looker {
                 shelf: &mut self.shelf,
                 out: &mut self.out,
             };
-            match place.turn(&mut around) {
+            let turn = place.turn(&mut around);
+            let until = self.rests.entry(place.whose()).or_insert(place.rests_until);
+            *until = place.rests_until.max(*until);
+            match turn {
                 Turn::Complete => {
                     // An older list may lack what was there when the look was asked for.
                     let (id, listed) = (place.id, place.listed);
@@ -413,13 +448,21 @@ impl Looker {
         true
     }
 
-    /// Finds out which processes live, and which places are over.
-    fn check(&mut self) {
+    /// Finds out which processes live, and which places are over. `is_asked`: somebody waits for that.
+    fn check(&mut self, is_asked: bool) {
         // Taken after the files were seen: a process that has a file and is not in it has ended.
-        if self.places.iter().any(|place| place.needs_census(&self.census)) {
+        // Whoever says that he is in another PID namespace could have all processes visited all the time: that rests, too.
+        let is_needed = self.places.iter().any(|place| place.needs_census(&self.census));
+        let begun = Instant::now();
+        let is_new = is_needed && (is_asked || self.census_rests_until.is_none_or(|until| until <= begun));
+        if is_new {
             self.census.take();
+            self.census_rests_until = Some(rest_after(begun));
         }
         for place in &mut self.places {
+            if !is_new && place.needs_census(&self.census) {
+                continue;
+            }
             let is_deserted = self.containers.is_deserted(place.container);
             let mut around = Surroundings {
                 session: self.session.as_ref(),
@@ -560,7 +603,7 @@ impl Looker {
             self.looks.iter().filter(|look| is_complete(look)).map(|look| look.number).collect();
         if !complete.is_empty() {
             // What is told of processes is as new as the files.
-            self.check();
+            self.check(true);
             self.looks.retain(|look| !complete.contains(&look.number));
             for number in complete {
                 self.out.tell(Found::Looked(number));
@@ -575,7 +618,8 @@ impl Looker {
     fn sleep(&mut self) {
         let now = Instant::now();
         let polled = self.polled.unwrap_or(now) + POLL_INTERVAL;
-        let places = self.places.iter().map(|place| place.next);
+        let resting = |place: &Place| self.rests.get(&place.whose()).copied().unwrap_or(place.next);
+        let places = self.places.iter().map(|place| place.next.max(resting(place)));
         let next = self.bases.values().map(|base| base.next).chain(places).fold(polled, Instant::min);
         let mut time = next.saturating_duration_since(now);
         if !self.looks.is_empty() {

@@ -2,7 +2,7 @@
 //! One user's directory: which of its files are new, whose they are, and which of their processes live.
 
 use super::life::{KnownProcess, Life, Offsets, TimeNamespaces, seccomp};
-use super::{Content, Found, Outbox, PlaceId, Session};
+use super::{Content, Found, Outbox, PlaceId, Session, Whose, whose};
 use crate::Error;
 use crate::budget::{
     Account, CROWDED_FOR, Cause, NAMES_MAX, PROCESSES_MAX, REST, RINGS_OF_PROCESS_MAX, TURN,
@@ -89,7 +89,7 @@ pub(super) struct Place {
     /// When to look again; and since when that has been asked for.
     pub(super) next: Instant,
     /// Not before this time, whatever happens: what the user's looks cost is limited.
-    rests_until: Instant,
+    pub(super) rests_until: Instant,
     /// Until when it is left alone, because it has too many names.
     crowded_until: Option<Instant>,
     /// The last process whose life was checked.
@@ -139,6 +139,11 @@ impl Place {
             checked: None,
             is_current: true,
         }
+    }
+
+    /// Who has turns for it.
+    pub(super) fn whose(&self) -> Whose {
+        whose(self.user, self.id)
     }
 
     pub(super) fn note_whether_it_is_current(&mut self) {

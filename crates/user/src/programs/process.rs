@@ -25,9 +25,10 @@ pub(super) struct Process {
     gone_providers: Vec<(ProviderInfo, Charge)>,
     comm: String,
     rings: Vec<(u32, Ring)>,
-    /// Reports of rings that were taken to their end. Those without anything to report are dropped: an endless recording may see any
-    /// number.
-    done: Vec<RingReport>,
+    /// Of rings that were taken to their end. They are not retained one by one: an endless recording may see any number.
+    over: RingTotals,
+    /// Those of them that have something to report, until the sink is told.
+    untold: Vec<RingReport>,
     untraced: Option<i32>,
     dead: bool,
     /// Dead, and all of its records were taken.
@@ -70,6 +71,70 @@ pub struct RingReport {
     pub ended: bool,
 }
 
+/// Sums over rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingTotals {
+    /// As in [`RingReport`].
+    pub lost: u64,
+    /// As in [`RingReport`].
+    pub unfinished: u64,
+    /// As in [`RingReport`].
+    pub waits: u64,
+}
+
+impl RingTotals {
+    pub(super) fn add(&mut self, other: RingTotals) {
+        self.lost = self.lost.saturating_add(other.lost);
+        self.unfinished = self.unfinished.saturating_add(other.unfinished);
+        self.waits = self.waits.saturating_add(other.waits);
+    }
+
+    fn is_nothing(self) -> bool {
+        self == RingTotals::default()
+    }
+}
+
+/// Processes that are over, and are not reported one by one any more: a user can have any number of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PastProcesses {
+    /// Their number, without those that had nothing to report.
+    pub processes: u32,
+    /// Their rings.
+    pub rings: RingTotals,
+    /// Events that were lost outside of rings, except for the next.
+    pub lost_no_buffer: u64,
+    /// Events that were larger than a record can be.
+    pub lost_too_large: u64,
+    /// How many of them ran untraced.
+    pub untraced: u64,
+}
+
+impl PastProcesses {
+    pub(super) fn add(&mut self, report: &ProcessReport) {
+        let rings = report.rings.iter().map(RingReport::totals);
+        rings.chain([report.over]).for_each(|ring| self.rings.add(ring));
+        let outside = report.lost_outside;
+        self.processes += 1;
+        self.lost_no_buffer =
+            self.lost_no_buffer.saturating_add(outside.lost().saturating_sub(outside.lost_too_large));
+        self.lost_too_large = self.lost_too_large.saturating_add(outside.lost_too_large);
+        self.untraced += u64::from(report.untraced.is_some());
+    }
+
+    pub(super) fn merge(&mut self, other: &PastProcesses) {
+        self.processes += other.processes;
+        self.rings.add(other.rings);
+        self.lost_no_buffer = self.lost_no_buffer.saturating_add(other.lost_no_buffer);
+        self.lost_too_large = self.lost_too_large.saturating_add(other.lost_too_large);
+        self.untraced += other.untraced;
+    }
+
+    /// Events lost because a ring was full or missing.
+    pub(super) fn lost(&self) -> u64 {
+        self.rings.lost.saturating_add(self.lost_no_buffer).saturating_add(self.lost_too_large)
+    }
+}
+
 /// Losses of a process outside its rings since the recording began.
 pub type OutsideLosses = ProcessCounters;
 
@@ -92,6 +157,9 @@ pub struct ProcessReport {
     pub enabled: u32,
     /// Its rings.
     pub rings: Vec<RingReport>,
+    /// Its earlier rings.
+    #[serde(skip)]
+    pub over: RingTotals,
     /// Events lost outside its rings.
     pub lost_outside: OutsideLosses,
     /// Why it runs untraced (errno), if it does.
@@ -207,9 +275,22 @@ impl Process {
         self.forget_providers();
     }
 
-    fn done_with(&mut self, rings: &[(u32, Ring)]) {
-        let reports = rings.iter().map(|(index, ring)| ring_report(*index, ring));
-        self.done.extend(reports.filter(RingReport::tells_something));
+    fn done_with<'a>(&mut self, rings: impl IntoIterator<Item = &'a (u32, Ring)>) {
+        for (index, ring) in rings {
+            let report = ring_report(*index, ring);
+            if report.totals().is_nothing() {
+                continue;
+            }
+            self.over.add(report.totals());
+            if self.is_recorded {
+                self.untold.push(report);
+            }
+        }
+    }
+
+    /// Tells the sink of rings that are over.
+    pub(super) fn tell(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
+        self.untold.drain(..).try_for_each(|ring| sink.ring_over(ring.index, ring.lost, ring.unfinished))
     }
 
     /// There is nothing to report: once nothing of it is left, it can be dropped.
@@ -218,14 +299,14 @@ impl Process {
         let has_trouble = outside.lost() > 0
             || outside.rings_refused > 0
             || outside.objects_refused > 0
-            || !self.done.is_empty()
+            || !self.over.is_nothing()
             || !self.rings.is_empty();
         !has_trouble && self.untraced.is_none() && self.dropped.is_none()
     }
 
-    /// It was refused, and lost nothing that was counted: the refusal is counted elsewhere.
-    pub(super) fn is_only_refused(&self) -> bool {
-        self.dropped.is_some() && self.done.is_empty() && self.counters().lost() == 0
+    /// Nothing of it is mapped any more.
+    pub(super) fn is_unmapped(&self) -> bool {
+        self.rings.is_empty() && self.providers.is_empty()
     }
 
     /// Its files have been taken to their end and removed.
@@ -244,8 +325,8 @@ impl Process {
     }
 
     /// Tells it that somebody takes its records, and looks for libraries that were unloaded and for files that were cut. `is_flight`:
-    /// rings may hold events of those libraries.
-    pub(super) fn beat(&mut self, is_flight: bool) {
+    /// rings may hold events of those libraries. Tells the sink of rings that are over.
+    pub(super) fn beat(&mut self, is_flight: bool, sink: &mut dyn Sink) -> io::Result<()> {
         if self.providers.values().any(Provider::is_cut) {
             self.drop_it("its file was truncated".to_string());
         }
@@ -263,6 +344,7 @@ impl Process {
                 self.gone_providers.push(provider.into_description());
             }
         }
+        self.tell(sink)
     }
 
     /// Takes complete records; from nearly empty rings only now and then. Returns whether there was time for all rings. Files of rings that
@@ -303,14 +385,11 @@ impl Process {
         self.quiet = self.dead && !left && is_complete;
         if !ended_rings.is_empty() {
             ended_rings.sort_unstable();
-            self.rings.retain(|(index, ring)| {
-                let keep = ended_rings.binary_search(index).is_err();
-                if !keep {
-                    over.push(ring.name);
-                    self.done.extend(Some(ring_report(*index, ring)).filter(RingReport::tells_something));
-                }
-                keep
-            });
+            let is_over = |(index, _): &(u32, Ring)| ended_rings.binary_search(index).is_ok();
+            let (ended, rings) = std::mem::take(&mut self.rings).into_iter().partition(is_over);
+            self.rings = rings;
+            over.extend(ended.iter().map(|(_, ring): &(u32, Ring)| ring.name));
+            self.done_with(&ended);
             self.first_ring = 0;
         }
         Ok(is_complete)
@@ -352,15 +431,13 @@ impl Process {
     /// Events lost because a ring was full or missing.
     pub(super) fn lost(&self) -> u64 {
         let rings = self.rings.iter().map(|(index, ring)| ring_report(*index, ring).lost);
-        let done = self.done.iter().map(|ring| ring.lost);
-        rings.chain(done).fold(self.counters().lost(), u64::saturating_add)
+        rings.chain([self.over.lost]).fold(self.counters().lost(), u64::saturating_add)
     }
 
     pub(super) fn report(&self, id: ProcessId, uid: u32) -> ProcessReport {
         let providers: Vec<ProviderInfo> =
             self.providers.values().map(|provider| provider.info.clone()).collect();
-        let mut rings = self.done.clone();
-        rings.extend(self.rings.iter().map(|(index, ring)| ring_report(*index, ring)));
+        let rings = self.rings.iter().map(|(index, ring)| ring_report(*index, ring)).collect();
         ProcessReport {
             pid: id.pid,
             host_pid: self.pid_here.filter(|here| *here != id.pid),
@@ -370,6 +447,7 @@ impl Process {
             enabled: self.providers.values().map(Provider::enabled).sum(),
             providers,
             rings,
+            over: self.over,
             lost_outside: self.counters(),
             untraced: self.untraced,
             dropped: self.dropped.clone(),
@@ -481,8 +559,10 @@ fn drain_ring(
 }
 
 impl RingReport {
-    fn tells_something(&self) -> bool {
-        self.lost > 0 || self.unfinished > 0 || self.waits > 0
+    /// What is added up.
+    #[must_use]
+    pub fn totals(&self) -> RingTotals {
+        RingTotals { lost: self.lost, unfinished: self.unfinished, waits: self.waits }
     }
 }
 
@@ -490,7 +570,8 @@ impl ProcessReport {
     /// Events lost because a ring was full or missing.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.rings.iter().map(|ring| ring.lost).fold(self.lost_outside.lost(), u64::saturating_add)
+        let rings = self.rings.iter().map(|ring| ring.lost).chain([self.over.lost]);
+        rings.fold(self.lost_outside.lost(), u64::saturating_add)
     }
 
     /// The process, for messages.

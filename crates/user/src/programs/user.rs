@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The programs of one directory, as they were found.
 
-use super::process::{Process, ProcessReport};
+use super::process::{PastProcesses, Process, ProcessReport};
 use super::{DrainSummary, Poll, Sink};
 use crate::budget::{Cause, REPORTS_MAX};
 use crate::directory::{FileName, ProcessId, UserDirectory};
-use crate::look::{Content, Look, NewPlace, PlaceId};
+use crate::look::{Content, Look, NewPlace, PlaceId, Whose, whose};
 use crate::session::ServedDirectory;
 use std::collections::BTreeMap;
 use std::io;
@@ -22,6 +22,8 @@ pub(super) struct User {
     pub(super) processes: BTreeMap<ProcessId, Process>,
     /// Number of ended processes without anything to report.
     pub(super) over: u32,
+    /// Those that had something to report, and are too many to be retained.
+    pub(super) past: PastProcesses,
     /// The process that serves it, if this one only watches.
     pub(super) other: Option<u32>,
     /// Where the last turn of emptying rings ended.
@@ -31,7 +33,22 @@ pub(super) struct User {
 impl User {
     pub(super) fn new(place: NewPlace) -> User {
         let NewPlace { id, account, directory, served, other, .. } = place;
-        User { id, directory, account, served, processes: BTreeMap::new(), over: 0, other, drained: None }
+        User {
+            id,
+            directory,
+            account,
+            served,
+            processes: BTreeMap::new(),
+            over: 0,
+            past: PastProcesses::default(),
+            other,
+            drained: None,
+        }
+    }
+
+    /// Who has turns for it.
+    pub(super) fn whose(&self) -> Whose {
+        whose(self.account, self.id)
     }
 
     pub(super) fn reports(&self) -> impl Iterator<Item = ProcessReport> {
@@ -53,37 +70,43 @@ impl User {
     }
 
     /// No name of an ended process is left.
-    pub(super) fn vanished(&mut self, id: ProcessId) {
-        let is_full = self.processes.len() > REPORTS_MAX;
-        let is_over = self
-            .processes
-            .get(&id)
-            .is_some_and(|process| process.is_unremarkable() || is_full && process.is_only_refused());
-        if is_over {
-            self.processes.remove(&id);
-            self.over += 1;
+    pub(super) fn vanished(&mut self, id: ProcessId, sink: &mut dyn Sink) -> io::Result<()> {
+        let Some(process) = self.processes.get(&id) else { return Ok(()) };
+        if process.is_unremarkable() || process.is_unmapped() && self.processes.len() > REPORTS_MAX {
+            self.forget(id, sink)?;
         }
+        Ok(())
+    }
+
+    /// Drops a process that is over. What is to be reported of it is added up.
+    fn forget(&mut self, id: ProcessId, sink: &mut dyn Sink) -> io::Result<()> {
+        let Some(mut process) = self.processes.remove(&id) else { return Ok(()) };
+        process.tell(sink)?;
+        if process.is_unremarkable() {
+            self.over += 1;
+        } else {
+            self.past.add(&process.report(id, self.directory.uid));
+        }
+        Ok(())
     }
 
     /// Gives up the files of dead processes from which all was taken.
-    pub(super) fn sweep(&mut self, look: &Look) {
+    pub(super) fn sweep(&mut self, look: &Look, sink: &mut dyn Sink) -> io::Result<()> {
         if self.served.is_none() && self.other.is_some() {
-            return;
+            return Ok(());
         }
         let is_served = self.served.is_some();
-        let mut over = Vec::new();
+        let (mut over, mut reported) = (Vec::new(), 0);
         for (id, process) in &mut self.processes {
             if process.sweep(is_served) {
                 look.sweep(self.id, *id);
             }
-            if process.is_swept() && process.is_unremarkable() {
+            if process.is_swept() && (process.is_unremarkable() || reported >= REPORTS_MAX) {
                 over.push(*id);
             }
+            reported += usize::from(process.is_swept());
         }
-        for id in over {
-            self.processes.remove(&id);
-            self.over += 1;
-        }
+        over.into_iter().try_for_each(|id| self.forget(id, sink))
     }
 
     /// Takes complete records, for as long as the poll allows. Returns whether there was time for all.

@@ -3,6 +3,7 @@
 //! name the process that was dropped and the reason. Random cases have fixed seeds.
 
 use super::honest::{HONEST, HonestEvents, Writer, provider, record as record_honest};
+use nix::fcntl::{Flock, FlockArg};
 use rtscope_abi::program as abi;
 use rtscope_testkit::descriptions;
 use rtscope_testkit::program_files::{
@@ -214,12 +215,16 @@ fn positions_that_jump_are_refused_and_said() {
     let head = offset_of!(abi::rtu_ring, head);
     for value in [0, 8, 13, RING_BYTES as u64 * 3, u64::MAX, u64::MAX - 7, 1 << 63] {
         let directory = with_honest_program();
-        directory.write(&liar('p', 7), &provider(7));
+        // It lives: of one that has ended the ring is given up as soon as it is empty.
+        let mut leader = provider(7);
+        put32(&mut leader, offset_of!(abi::rtu_provider, abi_version), 2);
+        let leader = directory.write(&liar('p', 7), &leader);
+        let _lives = Flock::lock(leader, FlockArg::LockExclusiveNonblock).expect("nobody else has it");
         let file = directory.write(&liar('r', 7), &ring(7, 500));
         let why = dropped(&record_after(&directory, 7, || {
             file.write_all_at(&value.to_le_bytes(), head as u64).expect("a file of the test")
         }));
-        assert!(why.is_some_and(|why| why.contains("positions jump")), "{value}");
+        assert!(why.as_ref().is_some_and(|why| why.contains("positions jump")), "{value}: {why:?}");
     }
 }
 
@@ -375,6 +380,83 @@ fn processes_that_have_ended_leave_no_account() {
         !names.iter().any(|name| !name.contains(&format!("{HONEST:x}")) && name != "collector"),
         "{names:?}"
     );
+}
+
+/// What is told of rings that are over.
+#[derive(Default)]
+struct RingEnds {
+    rings: u64,
+    lost: u64,
+}
+
+impl Sink for RingEnds {
+    fn provider(&mut self, _: &ProviderInfo) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn ring(&mut self, _: &RingInfo) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn ring_over(&mut self, _: u32, lost: u64, _: u64) -> io::Result<()> {
+        self.rings += 1;
+        self.lost += lost;
+        Ok(())
+    }
+
+    fn data(&mut self, _: u32, records: &mut Records<'_>) -> io::Result<()> {
+        records.chunk();
+        Ok(())
+    }
+}
+
+#[test]
+fn programs_and_threads_without_number_are_added_up() {
+    const PROGRAMS: u64 = 1500;
+    const RINGS: u64 = 300;
+    let directory = with_honest_program();
+    let mut programs = recording(&directory);
+    let mut ends = RingEnds::default();
+    programs.poll(&mut ends).expect("a file of the test");
+    let mut names = Vec::new();
+    // Programs that say that they run untraced, and have ended.
+    for birth_ns in 1..=PROGRAMS {
+        names.push(format!("x{PID}-{birth_ns:x}-13"));
+        directory.write(names.last().expect("it was pushed"), &[]);
+    }
+    // Threads that have ended and lost all but everything.
+    for number in 1..=RINGS {
+        let mut ended = ring(HONEST, 1);
+        put64(&mut ended, offset_of!(abi::rtu_ring, ended), 1);
+        put64(&mut ended, offset_of!(abi::rtu_ring, lost), u64::MAX / 1000);
+        put64(&mut ended, offset_of!(abi::rtu_ring, waits), u64::MAX / 2);
+        directory.write(&ring_name(PID, HONEST, PID, number as u32), &ended);
+    }
+    let untraced =
+        |reports: &[ProcessReport]| reports.iter().filter(|one| one.untraced.is_some()).count() as u64;
+    let until = Instant::now() + Duration::from_secs(60);
+    while ends.rings < RINGS || programs.past().untraced + untraced(&programs.reports()) < PROGRAMS {
+        assert!(Instant::now() < until, "{} {:?}", ends.rings, programs.past());
+        programs.poll(&mut ends).expect("a file of the test");
+        programs.drain(&mut ends).expect("a file of the test");
+    }
+    // Those that are over are not retained one by one.
+    while programs.reports().len() > 300 {
+        assert!(Instant::now() < until, "{}", programs.reports().len());
+        programs.poll(&mut ends).expect("a file of the test");
+        programs.drain(&mut ends).expect("a file of the test");
+    }
+    programs.stop(&mut ends).expect("a file of the test");
+    assert_eq!((ends.rings, ends.lost), (RINGS, u64::MAX / 1000 * RINGS), "each is told once");
+    let reports = programs.reports();
+    assert_eq!(programs.past().untraced + untraced(&reports), PROGRAMS);
+    let honest = reports.iter().find(|report| report.untraced.is_none()).expect("it runs");
+    assert_eq!(
+        (honest.over.lost, honest.over.waits),
+        (ends.lost, u64::MAX),
+        "what does not fit does not wrap"
+    );
+    assert!(honest.rings.len() == 1 && programs.lost() >= ends.lost, "{honest:?}");
 }
 
 #[test]

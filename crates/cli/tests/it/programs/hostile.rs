@@ -126,6 +126,61 @@ fn root_what_a_user_made_of_a_recording_removes_nothing_elsewhere() {
     assert!(recovered.expect("it can be run").status.success(), "it is as it was");
 }
 
+/// Records a program beside directories of 200 users, in a mount namespace of its own; before that, `prepare` is run.
+fn beside_many_users(fixture: &Fixture, emitter: &Path, prepare: &str) -> Recorded {
+    let recorder = format!("{:?}", fixture.recorder(&[]));
+    let script = format!(
+        "mount -t tmpfs -o mode=1777 none /dev/shm && {prepare} && \
+         for i in $(seq 300000 300199); do mkdir -m 700 /dev/shm/rtscope-$i && chown $i:$i /dev/shm/rtscope-$i; done && \
+         {recorder} -- {} count 2000",
+        emitter.display()
+    );
+    let output = Command::new("unshare").args(["-m", "bash", "-c", &script]).output().expect("it is there");
+    assert!(output.status.success(), "{output:?}");
+    let recorded = Recorded::of(output);
+    fs::remove_dir_all(fixture.trace()).expect("it was made");
+    recorded
+}
+
+// NEEDS: host
+#[test]
+fn root_subordinate_users_have_the_account_of_one_user() {
+    if skip::without_root() || skip::without_tool("unshare") {
+        return;
+    }
+    if !Path::new("/etc/subuid").exists() {
+        skip!("this machine has no subordinate users (/etc/subuid)");
+    }
+    let fixture = Fixture::new();
+    let emitter = rtscope_testkit::process::program("rtscope-emitter").expect("built");
+    let ranges = fixture.dir.path().join("subuid");
+    fs::write(&ranges, format!("{HOSTILE}:300000:65536\n")).expect("a file of the test");
+    let prepare = format!("mount --bind {} /etc/subuid", ranges.display());
+    let recorded = beside_many_users(&fixture, &emitter, &prepare);
+    assert_eq!((recorded.events(), recorded.lost()), (2000, 0), "{}", recorded.account);
+    let refused = recorded.account["refused"].as_array().expect("a list");
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!((&refused[0]["user"], &refused[0]["cause"]), (&HOSTILE.into(), &"too_many_containers".into()));
+}
+
+// NEEDS: host
+#[test]
+fn root_a_crowd_of_users_leaves_files_for_those_who_are_recorded() {
+    if skip::without_root() || skip::without_tool("unshare") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let emitter = rtscope_testkit::process::program("rtscope-emitter").expect("built");
+    // Less than their directories would need.
+    let recorded = beside_many_users(&fixture, &emitter, "ulimit -n 256");
+    assert_eq!((recorded.events(), recorded.lost()), (2000, 0), "{}", recorded.account);
+    let refused = recorded.account["refused"].as_array().expect("a list");
+    assert!(
+        refused.len() > 50 && refused.iter().all(|refusal| refusal["cause"] == "shortage"),
+        "{refused:?}"
+    );
+}
+
 /// The times of a trace's events, in CLOCK_MONOTONIC's nanoseconds.
 fn times(trace: &Path) -> Option<Vec<u64>> {
     let output = Command::new("babeltrace2").arg("--clock-cycles").arg(trace).output().ok()?;
