@@ -46,16 +46,16 @@ impl Writer {
             options.open(directory.join(name)).expect("a file of the test")
         };
         open(&provider_name(PID, HONEST, 0)).write_all_at(&provider(HONEST), 0).expect("a file of the test");
-        let file = open(&ring_name(PID, HONEST, PID, 0));
+        // Whoever finds it finds it whole: a program gives it its size before anything else.
+        let file = open("unfinished");
         let mut ring = program_files::ring(PID, PID, HONEST, abi::RTU_CLOCK_MONOTONIC);
         put32(&mut ring, offset_of!(abi::rtu_ring, ring_bytes), abi::RTU_RING_BYTES_DEFAULT);
         put32(&mut ring, offset_of!(abi::rtu_ring, sub_buffers), abi::RTU_SUB_BUFFERS_DEFAULT);
         ring.resize(abi::RTU_RING_OFFSET as usize + RING_BYTES as usize, 0);
-        // As a program does: whoever finds the file before it is complete comes back.
-        let ready = offset_of!(abi::rtu_ring, ready);
-        put32(&mut ring, ready, 0);
         file.write_all_at(&ring, 0).expect("a file of the test");
-        file.write_all_at(&1_u32.to_le_bytes(), ready as u64).expect("a file of the test");
+        let name = directory.join(ring_name(PID, HONEST, PID, 0));
+        std::fs::hard_link(directory.join("unfinished"), name).expect("it is new");
+        std::fs::remove_file(directory.join("unfinished")).expect("it is there");
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let written = Arc::new(AtomicU64::new(0));
