@@ -7,9 +7,9 @@
  * Modes: forks (COUNT children that exit or become another program), loading (threads load and unload LIBRARY while COUNT children
  * are forked), orders (threads load and unload all libraries in random order, COUNT times), reload (COUNT times a library is
  * loaded before another one is unloaded), late (COUNT threads emit in destructors and handlers while they end), nested (a handler
- * that interrupts events forks, COUNT times), small (COUNT forks in a handler on a small stack; prints how deep it got), handler
+ * that interrupts events forks, COUNT times), faults (the same in the middle of writing an event, whose field's memory faults), small (COUNT forks in a handler on a small stack; prints how deep it got), handler
  * (COUNT threads whose first event is in such a handler), churn (threads that emit and end, until stdin ends), sleeper (forks COUNT
- * children, which emit one event each when stdin has a line; says "ready" first), keys (40 keys first, then COUNT threads), pointers
+ * children, which emit one event each when stdin has a line; says "ready" first), keys (COUNT threads; RTSCOPE_START_BY_HAND: after 40 keys), pointers
  * (COUNT threads, each on a stack of its own, have a library make their buffers; "keyless": after 40 keys), once (a library is loaded,
  * called and unloaded).
  */
@@ -399,6 +399,57 @@ static void nested(unsigned long count)
 	}
 }
 
+static unsigned char *faulting;
+
+static void forks_on_fault(int signal)
+{
+	pid_t child = fork();
+
+	(void)signal;
+	if (child > 0) {
+		forked++;
+		failed += waits_for(child) != 0;
+	}
+	mprotect(faulting, 4096, PROT_READ);
+}
+
+/* Only an event that is recorded reads the field. */
+static void faults(unsigned long count)
+{
+	struct timespec pause = { 0, 1000000 };
+	struct sigaction action;
+	pid_t self = getpid();
+
+	faulting = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memset(&action, 0, sizeof(action));
+	action.sa_handler = forks_on_fault;
+	sigaction(SIGSEGV, &action, NULL);
+	while (forked < count) {
+		mprotect(faulting, 4096, PROT_NONE);
+		RTSCOPE_EVENT(test, faults, rtscope_bytes(zeros, faulting, 500));
+		if (getpid() != self) {
+			emit(0);
+			_exit(0);
+		}
+		nanosleep(&pause, NULL);
+	}
+}
+
+/* How many buffers this process has. */
+static unsigned long own_buffers(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	unsigned long found = 0;
+	char text[512], name[32];
+
+	snprintf(name, sizeof(name), "/r%d-", (int)getpid());
+	while (maps && fgets(text, sizeof(text), maps))
+		found += strstr(text, name) != NULL;
+	if (maps)
+		fclose(maps);
+	return found;
+}
+
 #define PAINT 0xa5
 static unsigned char *stack;
 static size_t stack_bytes;
@@ -543,6 +594,11 @@ int main(int argc, char **argv)
 	const char *mode = argc > 1 ? argv[1] : "";
 	unsigned long count = argc > 2 ? strtoul(argv[2], NULL, 10) : 0, wrong = 0;
 
+#if defined(RTSCOPE_START_BY_HAND)
+	/* The header's key comes after these, so it is one for which the C library would have to allocate. */
+	make_keys();
+	rtscope_start();
+#endif
 	libraries = argv + 3;
 	library_count = argc > 3 ? (unsigned int)(argc - 3) : 0;
 	counts = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -560,6 +616,10 @@ int main(int argc, char **argv)
 		ends_in_events(count);
 	} else if (!strcmp(mode, "nested")) {
 		nested(count);
+		printf("forked %lu\n", forked);
+		wrong = failed;
+	} else if (!strcmp(mode, "faults")) {
+		faults(count);
 		printf("forked %lu\n", forked);
 		wrong = failed;
 	} else if (!strcmp(mode, "small")) {
@@ -586,7 +646,6 @@ int main(int argc, char **argv)
 	} else if (!strcmp(mode, "sleeper")) {
 		sleepers(count);
 	} else if (!strcmp(mode, "keys")) {
-		make_keys();
 		threads(count, emits_once);
 	} else if (!strcmp(mode, "pointers")) {
 		wrong = pointers(count);
@@ -598,6 +657,7 @@ int main(int argc, char **argv)
 	}
 	printf("emitted %lu\n", counts->emitted);
 	printf("files %lu\n", own_files());
+	printf("buffers %lu\n", own_buffers());
 	printf("wrong %lu\n", wrong);
 	return 0;
 }

@@ -178,9 +178,13 @@ fn events_at_the_end_of_a_thread_are_recorded_or_counted() {
 #[test]
 fn threads_of_a_program_with_many_keys_leave_no_buffers() {
     let fixture = Fixture::new();
-    let Some(life) = life(&fixture) else { return };
+    let flags = ["-DRTSCOPE_START_BY_HAND", "-ldl"];
+    let Some(life) = fixture.program("life.c", &flags, "life") else { return };
     let recorded = record(&fixture, &life, &["keys", "200"]);
     recorded.assert_complete();
+    // Nor while it runs.
+    let buffers = recorded.printed("buffers ");
+    assert!(buffers <= 10, "{buffers} buffers of 200 threads that have ended");
     assert_eq!(files("r"), Vec::<String>::new());
 }
 
@@ -192,6 +196,9 @@ fn a_fork_in_a_handler_that_interrupts_an_event_harms_no_child() {
     let recorded = record(&fixture, &life, &["nested", "300"]);
     assert_eq!(recorded.printed("forked "), 300);
     assert_eq!(recorded.printed("emitted "), 300, "each child has emitted after it");
+    // In the middle of writing, each time.
+    let recorded = record(&fixture, &life, &["faults", "50"]);
+    assert_eq!((recorded.printed("forked "), recorded.printed("emitted ")), (50, 50));
 }
 
 #[test]
