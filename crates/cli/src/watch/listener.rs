@@ -20,8 +20,8 @@ use rtscope_kernel::{EbpfPrograms, interrupts};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two polls while nothing is late. A poll costs up to 25 µs in a virtual machine (timer, switch, loads).
-const POLL_IDLE: Duration = Duration::from_millis(10);
+/// Between two polls while nothing is late. A poll costs 25 to 40 µs in a virtual machine: timer, switch, loads with cold caches.
+const POLL_IDLE: Duration = Duration::from_millis(15);
 /// Between two polls while a snapshot is to be taken, or soon after a late response.
 const POLL_BUSY: Duration = Duration::from_millis(2);
 /// How long after a late response more are expected.
