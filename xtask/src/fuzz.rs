@@ -44,7 +44,8 @@ const MIRI: [(&str, &[&str]); 4] = [
 ];
 
 /// Tests with thousands of inputs, which the fuzzer has, too, and models, which try thousands of schedules: Miri takes hours for them.
-const TOO_LONG: [&str; 5] = ["never_panic", "any_bytes", "at_random", "changed_anywhere", "model::"];
+const TOO_LONG: [&str; 7] =
+    ["many_laps", "every_truncation", "never_panic", "any_bytes", "at_random", "changed_anywhere", "model::"];
 
 /// A line of the list that `crates/fuzz` prints.
 #[derive(Debug, Clone, PartialEq, Eq)]
