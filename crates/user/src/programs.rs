@@ -166,7 +166,7 @@ pub struct Programs {
     turn: PlaceId,
     rings: u32,
     refusals: Refusals,
-    /// Users whose programs another process records, and that process.
+    /// Users whose programs another process records, or has recorded for a while, and that process.
     pub busy: Vec<(u32, u32)>,
     /// Directories that cannot be used, and why.
     pub refused: Vec<String>,
@@ -296,7 +296,6 @@ impl Programs {
     fn adopt(&mut self, found: Found, sink: &mut dyn Sink) -> io::Result<()> {
         match found {
             Found::Place(place) => {
-                self.busy.retain(|(busy, _)| *busy != place.directory.uid);
                 self.users.insert(place.id, User::new(place));
             }
             Found::PlaceGone(id) => {

@@ -16,6 +16,7 @@ use rtscope_user::directory::SHARED_MEMORY;
 use rtscope_user::patterns::RequestedEvents;
 use rtscope_user::programs::Programs;
 use rtscope_user::session::Settings;
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -28,6 +29,8 @@ use std::time::{Duration, Instant};
 const CLOCK_EVERY: Duration = Duration::from_millis(50);
 /// Whatever makes files all the time wakes the thread no more often.
 const WAKE_EVERY: Duration = Duration::from_millis(10);
+/// Reasons why programs are not recorded: a user could have any number of containers.
+const UNRECORDED_MAX: usize = 100;
 /// A larger buffer for one thread is a mistake.
 const BUFFER_MAX: usize = rtscope_abi::program::RTU_RING_BYTES_MAX as usize;
 
@@ -89,10 +92,7 @@ impl UserRecording {
             spool.discard();
             return Err(Failure::system("writing the recording", &error));
         }
-        programs.refused.iter().for_each(|why| note(&format!("rtscope: {why}")));
-        for (uid, pid) in &programs.busy {
-            note(&format!("rtscope: programs of user {uid} are recorded by process {pid}, not by this one"));
-        }
+        unrecorded(&programs).iter().for_each(|why| note(&format!("rtscope: {why}")));
         let shared =
             SharedState::new().map_err(|error| Failure::doing("making an event descriptor", error))?;
         let shared = Arc::new(shared);
@@ -174,6 +174,15 @@ pub(super) fn settings(options: &RecordOptions) -> Result<Settings, Failure> {
     Ok(Settings { events: wanted, ring_bytes, blocking: options.blocking, ..Settings::default() })
 }
 
+/// Whose programs are not recorded, and why.
+fn unrecorded(programs: &Programs) -> Vec<String> {
+    let busy = programs
+        .busy
+        .iter()
+        .map(|(uid, pid)| format!("programs of user {uid} are recorded by process {pid}, not by this one"));
+    programs.refused.iter().cloned().chain(busy).take(UNRECORDED_MAX).collect()
+}
+
 fn work(
     mut programs: Programs,
     (mut spool, mut clock): (UserSpoolWriter, ClockWatch),
@@ -181,13 +190,16 @@ fn work(
     fifo: Option<u8>,
     blocking: bool,
 ) -> RecordingEnd {
+    let told: BTreeSet<String> = unrecorded(&programs).into_iter().collect();
     let result = fifo
         .map_or(Ok(()), crate::realtime::become_fifo)
         .and_then(|()| collect(&mut programs, (&mut spool, &mut clock), shared, blocking));
     match result {
         Ok(()) => {
             let end = UserEnd::of(monotonic_now().0, &programs.reports(), programs.refusals());
-            let end = UserEnd { clock: clock.report(), ..end }.and(&programs.past());
+            let mut end = UserEnd { clock: clock.report(), ..end }.and(&programs.past());
+            // Of those that came to be there since the start.
+            end.remarks.extend(unrecorded(&programs).into_iter().filter(|why| !told.contains(why)));
             RecordingEnd { spool, end: Some(end), failure: None }
         }
         Err(error) => {
