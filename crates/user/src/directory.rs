@@ -2,6 +2,7 @@
 //! The directories in which programs leave their files, and the names of those files.
 
 use crate::Error;
+use crate::budget::NAMES_MAX;
 use crate::containers::Container;
 use crate::mounts::{descriptor_path, is_still, open_below, status_below};
 use nix::dir::Dir;
@@ -311,6 +312,18 @@ impl UserDirectory {
         // The kernel gives the lowest number that is free.
         let number = u64::from(self.dir.as_raw_fd().unsigned_abs());
         getrlimit(Resource::RLIMIT_NOFILE).is_ok_and(|(limit, _)| number + FILES_RESERVED >= limit)
+    }
+
+    /// Removes sessions that collectors were writing when they were killed. Only for the one that holds the lock: nobody else writes any.
+    pub(crate) fn remove_partial_sessions(&self) {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let again = openat(&self.dir, ".", flags, Mode::empty()).and_then(Dir::from_fd);
+        // What cannot be read now is for the next collector.
+        let Ok(mut dir) = again else { return };
+        let names = dir.iter().take(NAMES_MAX).map_while(Result::ok);
+        let names: Vec<String> =
+            names.filter_map(|entry| Some(entry.file_name().to_str().ok()?.to_string())).collect();
+        names.iter().filter(|name| name.starts_with("session.")).for_each(|name| self.remove_named(name));
     }
 
     pub(crate) fn dir(&self) -> &File {

@@ -82,6 +82,7 @@ impl ServedDirectory {
             .and_then(|()| std::io::Seek::rewind(&mut &file))
             .and_then(|()| (&file).write_all(own.as_bytes()));
         written.map_err(Error::io("write", &path))?;
+        directory.remove_partial_sessions();
         let session = base.join("session");
         let session_file = write_session(
             &session,
@@ -262,5 +263,25 @@ fn write_session(path: &Path, id: u64, settings: &Settings, readers: Readers) ->
             let _ = fs::remove_file(&partial);
             Err(Error::io("write", path)(source))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_was_being_written_is_removed_by_the_next_collector_and_not_by_a_refused_one() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = Arc::new(UserDirectory::make(base.path()).unwrap());
+        let partial = directory.path.join("session.1bd3c973e1f3007b");
+        fs::write(&partial, "").unwrap();
+        let served = ServedDirectory::new(&directory, 1, &Settings::default()).unwrap();
+        assert!(!partial.exists() && directory.path.join("session").exists());
+        // Of the one that lives.
+        fs::write(&partial, "").unwrap();
+        assert!(matches!(ServedDirectory::new(&directory, 2, &Settings::default()), Err(Error::Busy(_))));
+        assert!(partial.exists());
+        drop(served);
     }
 }
