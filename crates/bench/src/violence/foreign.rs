@@ -4,7 +4,9 @@
 //! there is one. A round without a fault does, and so does one in which a process hangs or dies, or a trace says something wrong.
 
 use super::round::RoundResult;
-use std::fs;
+use anyhow::{Context, Result, bail};
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::{self, File};
 use std::time::{Duration, Instant};
 
 /// Between two looks at all processes.
@@ -12,6 +14,24 @@ const INTERVAL: Duration = Duration::from_millis(200);
 
 /// What another recorder can do to a round.
 const EXCUSED: [&str; 4] = ["account", "left behind", "recorder", "snapshot"];
+
+/// Two campaigns would take each other's events, of which nobody could say whose they are. Waits for the end of another one, but
+/// not for ever.
+pub fn alone() -> Result<Flock<File>> {
+    const PATIENCE: Duration = Duration::from_secs(600);
+    let path = std::env::temp_dir().join("rtscope-violence.lock");
+    let open = || File::options().create(true).append(true).open(&path);
+    let mut file = open().with_context(|| path.display().to_string())?;
+    let began = Instant::now();
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err(_) if began.elapsed() > PATIENCE => bail!("another campaign holds {}", path.display()),
+            Err((same, _)) => file = same,
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
 
 /// Looks for other recorders during a round.
 #[derive(Debug, Default)]

@@ -161,6 +161,7 @@ fn campaign(options: &Options) -> Result<bool> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
+    let _alone = foreign::alone()?;
     let directory = options.directory()?;
     fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
     let work = tempfile::Builder::new().prefix("rtscope-violence-").tempdir()?;
