@@ -435,8 +435,8 @@ const BROKEN: [Broken; 19] = [
     (
         "the time is read too early",
         &[(
-            "position = RTSCOPE__LOAD(ring->head);\n\t\tnow = rtscope__now(thread->clock);",
-            "now = rtscope__now(thread->clock);\nposition = RTSCOPE__LOAD(ring->head);",
+            "position = RTSCOPE__LOAD(ring->head);\n\t\tnow = rtscope__now(RTSCOPE__LOAD(thread->clock));",
+            "now = rtscope__now(RTSCOPE__LOAD(thread->clock));\nposition = RTSCOPE__LOAD(ring->head);",
         )],
         Weakened::Nothing,
     ),
