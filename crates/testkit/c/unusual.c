@@ -7,8 +7,8 @@
  * Modes: dlopen (emits in LIBRARY too, which it loads and unloads), jump (a handler jumps out of the middle of events),
  * short (COUNT threads that emit 50 events each, 8 at a time), strict and filter (seccomp; a thread that starts under the filter may
  * make no system call for rtscope), locked (mlockall), closed (closefrom), root (chroot into /proc, then a new thread), late
- * (waits for a line, then emits), flood (COUNT times: the memory of an event's field faults, and in that handler three times as many events
- * come as there is space for), refused (after it is no more allowed to make files, LIBRARY is loaded, which emits COUNT events), spoiled (writes into its buffer's header what no collector would; it needs none).
+ * (waits for a line, then emits), refused (after it is no more allowed to make files,
+ * LIBRARY is loaded, which emits COUNT events).
  * Prints "emitted N"; mode jump also "begun N", since an event may or may not have been complete.
  */
 #define _GNU_SOURCE
@@ -160,49 +160,6 @@ static int with_library(const char *path)
 	return 0;
 }
 
-static unsigned char *faulting;
-static unsigned long flooded;
-
-static void flood_handler(int signal)
-{
-	struct timespec pause = { 0, 200000 };
-
-	(void)signal;
-	/* 24 bytes each, and a buffer of 64 KiB. */
-	for (unsigned long i = 0; i < 8192; i++) {
-		RTSCOPE_EVENT(test, flood, rtscope_u64(n, flooded), rtscope_u64(inverse, ~flooded));
-		flooded++;
-		/* The collector takes some. */
-		if (i % 64 == 0)
-			nanosleep(&pause, NULL);
-	}
-	mprotect(faulting, 4096, PROT_READ);
-}
-
-static int with_floods(void)
-{
-	struct sigaction action;
-
-	faulting = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	memset(&action, 0, sizeof(action));
-	action.sa_handler = flood_handler;
-	sigaction(SIGSEGV, &action, NULL);
-	rtscope_thread_init();
-	for (unsigned long i = 0; i < count; i++) {
-		const struct rtu_ring *ring = rtscope__leader->find()->ring;
-		struct timespec pause = { 0, 1000000 };
-
-		/* The collector has taken what was there. */
-		for (int k = 0; k < 30000 && RTSCOPE__LOAD(ring->tail) != RTSCOPE__LOAD(ring->head); k++)
-			nanosleep(&pause, NULL);
-		emit(1);
-		mprotect(faulting, 4096, PROT_NONE);
-		RTSCOPE_EVENT(test, faults, rtscope_bytes(zeros, faulting, 500));
-	}
-	printf("emitted %lu\n", 2 * count + flooded);
-	return 0;
-}
-
 static int without_files(const char *path)
 {
 	struct rlimit limit = { 64, 64 };
@@ -223,57 +180,6 @@ static int without_files(const char *path)
 	return 0;
 }
 
-/*
- * Any program of this user can write into the buffer's header. Whatever it is, nothing is written to where no buffer is. Prints how many
- * bytes behind it were not zero before, which somebody else has there.
- */
-static int spoiled(void)
-{
-	char text[900];
-	struct rtscope__thread *thread;
-	struct rtu_ring *ring;
-	uint32_t *words;
-	unsigned long others = 0;
-	unsigned char *end;
-
-	if (rtscope_thread_init())
-		return 1;
-	thread = rtscope__leader->find();
-	ring = thread->ring;
-	end = thread->data + ring->ring_bytes;
-	for (int i = 0; i < RTU_RECORD_BYTES_MAX; i++)
-		others += end[i] != 0;
-	/* As if a collector had enabled them. */
-	words = (uint32_t *)(void *)((char *)rtscope__leader->provider + rtscope__leader->provider->enabled_offset);
-	for (uint32_t i = 0; i < rtscope__leader->provider->events; i++)
-		words[i] = 1;
-	memset(text, 'a', sizeof(text));
-	text[sizeof(text) - 1] = 0;
-	for (unsigned long i = 1; i <= count && !others; i++) {
-		uint64_t values[] = { 8, i * 8, i * 8 + 1, ring->ring_bytes - i * 8, 0 - i * 8, ~i };
-
-		for (size_t k = 0; k < sizeof(values) / sizeof(values[0]); k++) {
-			/* The limit is far away then. */
-			ring->tail = 1ULL << 50;
-			ring->head = 1ULL << 40;
-			emit(1);
-			ring->head = values[k];
-			RTSCOPE_EVENT(test, text, rtscope_strn(text, text, 4000), rtscope_bytes(bytes, text, 800));
-			ring->lost = ring->tail = values[k];
-			emit(2);
-		}
-	}
-	if (!others) {
-		ring->ring_bytes = ring->sub_buffers = 0;
-		if (!fork()) {
-			emit(1);
-			_exit(0);
-		}
-	}
-	printf("others %lu\n", others);
-	return 0;
-}
-
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[1] : "";
@@ -289,12 +195,8 @@ int main(int argc, char **argv)
 		return short_threads();
 	if (!strcmp(mode, "strict"))
 		return strict();
-	if (!strcmp(mode, "flood"))
-		return with_floods();
 	if (!strcmp(mode, "refused"))
 		return without_files(argv[3]);
-	if (!strcmp(mode, "spoiled"))
-		return spoiled();
 	if (!strcmp(mode, "late")) {
 		puts("ready");
 		fflush(stdout);

@@ -36,8 +36,8 @@ fn in_own_namespace(fixture: &Fixture, script: &str) -> Output {
 #[test]
 fn whatever_another_program_writes_into_a_buffer_nothing_else_is_written() {
     let fixture = Fixture::new();
-    let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
-    let output = Command::new(unusual).args(["spoiled", "300"]).output().expect("it can be run");
+    let Some(inside) = fixture.program("inside.c", &[], "inside") else { return };
+    let output = Command::new(inside).args(["spoiled", "300"]).output().expect("it can be run");
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("others 0\n"), "behind the buffer is something else: {text}");

@@ -124,8 +124,8 @@ fn jumps_out_of_events_are_survived_and_counted() {
 #[test]
 fn an_event_whose_handler_emits_more_than_there_is_space_for_spoils_no_other() {
     let fixture = Fixture::new();
-    let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
-    let words = [unusual.as_os_str(), "flood".as_ref(), "4".as_ref()];
+    let Some(inside) = fixture.program("inside.c", &[], "inside") else { return };
+    let words = [inside.as_os_str(), "flood".as_ref(), "4".as_ref()];
     let recorded = fixture.record(&["--user-buffer", "64K"], &words);
     recorded.assert_complete();
     assert!(recorded.of_event("test:flood") > 1000 && recorded.lost() > 0, "{}", recorded.account);
