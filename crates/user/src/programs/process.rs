@@ -3,7 +3,7 @@
 
 use super::{DrainSummary, Poll, Sink, Snapshot};
 use crate::budget::{Cause, Charge, TAKE_BYTES};
-use crate::description::{PROGRAM_BYTES_MAX, TOO_LARGE};
+use crate::description::{Descriptions, PROGRAM_BYTES_MAX, TOO_LARGE};
 use crate::directory::{FileName, ProcessId};
 use crate::look::Content;
 use crate::provider::{ProcessCounters, Provider, ProviderInfo, Refused};
@@ -12,6 +12,7 @@ use rtscope_abi::program as abi;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Rings between two looks at the clock.
@@ -237,10 +238,12 @@ impl Process {
         cause
     }
 
-    /// What its live providers and this one take in a trace.
+    /// What its live providers and this one take in a trace, which has equal descriptions once: a plug-in can be loaded any number of times.
     fn described_bytes(&self, new: &Provider) -> usize {
-        let all = self.providers.values().chain([new]).map(|provider| provider.described_bytes);
-        all.fold(0, usize::saturating_add)
+        let all = self.providers.values().chain([new]);
+        let different: BTreeMap<*const Descriptions, usize> =
+            all.map(|one| (Arc::as_ptr(&one.info.descriptions), one.described_bytes)).collect();
+        different.into_values().fold(0, usize::saturating_add)
     }
 
     /// Its number in this PID namespace is known.
