@@ -381,8 +381,12 @@ void BPF_PROG(artis_tick, struct task_struct *p)
 {
 	__s32 cpu = bpf_get_smp_processor_id();
 	struct task_state *state = state_of(p);
+	struct rts_artis_cpu *here = counts_of(cpu);
 
 	if (is_rt(cpu)) {
+		/* Alone here it may never stop. */
+		if (state && here)
+			charge(p, state, &here->classes[class_of(p)], bpf_ktime_get_ns());
 		/* It could not be moved when it entered the kernel. */
 		if (state && state->evicting)
 			kick(cpu, KICK_PREEMPT);
