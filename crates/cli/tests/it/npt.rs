@@ -146,6 +146,9 @@ fn blamed_while_recorded(plant: bool) -> Vec<Value> {
     // For less than a period's real-time share, so that it is not made to give up the CPU.
     let spin = ["--fifo", "50", "--spin", "20ms", "--duration", "500ms", "--rate", "100000/s"];
     command.arg("--").arg(&own).args(["npt", "--json"]).args(spin);
+    if plant {
+        command.args(["--cpu", "0"]);
+    }
     let output = command.args(["--blame", "--threshold", "10us"]).output().expect("it can be run");
     assert!(output.status.success(), "{output:?}");
     let report = result(&output, "rtscope.npt/1");
@@ -170,8 +173,8 @@ fn root_no_long_gap_of_a_recorded_program_is_rtscopes() {
         skip!("with one CPU the recorder has to run between the program's turns");
     }
     assert_eq!(blamed_while_recorded(false).iter().find(|total| is_recorders(total)), None);
-    // What it takes when it may is seen.
-    assert!(blamed_while_recorded(true).iter().any(is_recorders));
+    // What it takes when it may is seen, unless the host hides its few switches.
+    assert!((0..5).any(|_| blamed_while_recorded(true).iter().any(is_recorders)));
 }
 
 #[test]

@@ -38,15 +38,17 @@ fn root_programs_load_record_and_leave() {
         "this process is not in the task dump"
     );
     let mut image = BankImage::default();
-    let mut records = 0;
+    let (mut records, mut unreadable) = (0, 0);
     // Something always happens: this very test sleeps and is woken.
-    while records < 100 {
+    while records < 100 || unreadable > 0 {
         std::thread::yield_now();
-        records = 0;
+        (records, unreadable) = (0, 0);
         for cpu in 0..ebpf.cpus() {
             image.copy_from(memory.banks.as_ref().unwrap(), &memory.controls, (cpu, cpu), 0, 1 << 20);
             let gaps = image.walk(0..u64::MAX, |_| records += 1);
-            assert_eq!(gaps.unreadable, 0);
+            // The other CPU may have reserved a record that does not begin yet; in the next copy it is there.
+            assert!(gaps.unreadable <= 1, "{gaps:?}");
+            unreadable += gaps.unreadable;
         }
     }
     assert!(ebpf.recursion_misses().iter().all(|(_, misses)| misses.is_some()));
