@@ -68,8 +68,8 @@ const FAULTS: [(&str, &str, &str, &str); 4] = [
     // Each process leaves a file.
     (
         "life.h",
-        "\tif (!rtscope__find_session(shared))\n\t\trtscope__sweep(shared);\n",
-        "\tif (!rtscope__find_session(shared))\n\t\trtscope__sweep(shared);\n\trtscope__put_name(shared, shared->room->path, \"litter\");\n\
+        "!rtscope__find_session(shared))\n\t\trtscope__sweep(shared);\n",
+        "!rtscope__find_session(shared))\n\t\trtscope__sweep(shared);\n\trtscope__put_name(shared, shared->room->path, \"litter\");\n\
          \trtscope__close(rtscope__open(shared->room->path, RTSCOPE__O_RDWR | RTSCOPE__O_CREAT, 0600));\n",
         "left behind",
     ),
