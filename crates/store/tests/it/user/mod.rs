@@ -351,15 +351,16 @@ fn a_burst_of_events_that_are_not_described_yet_waits_for_one_more_look() {
     let played = PlayedPrograms::new();
     let mut recording = played.recording();
     let mut ring = played.ring(0, abi::RTU_CLOCK_MONOTONIC);
-    // More than half of the ring.
-    ring.events(1, (RING_BYTES / 24 * 2 / 3) as u64);
     recording.poll();
+    // As programs do: first the file, then events, here more than half of the ring. They are seen before the file is.
     played.provider(0, 0, 3);
+    ring.events(1, (RING_BYTES / 24 * 2 / 3) as u64);
+    recording.programs.drain(&mut recording.spool).unwrap();
     recording.poll_for(ring.events);
     // Descriptions of others come late, too, which is no fault.
-    ring.events(4, 20);
-    recording.poll();
     played.provider(1, 3, 3);
+    ring.events(4, 20);
+    recording.programs.drain(&mut recording.spool).unwrap();
     recording.poll_for(ring.events);
     let converted = recording.end(&played);
     assert_eq!((converted.events, converted.losses.as_slice()), (ring.events, [].as_slice()));
