@@ -17,6 +17,10 @@ const COMPLAINTS: [&str; 9] = [
     "RT throttling activated",
 ];
 
+/// Faults of kernels that tools of others meet, too. ext4 of 6.18 demands a lock, once after each start, when a page is read for a uprobe: seen
+/// with bpftrace.
+const KNOWN: [&str; 1] = ["ext4_check_map_extents_env"];
+
 /// The kernel's log as it was before the tests.
 #[derive(Debug)]
 pub struct KernelLog(Option<Vec<String>>);
@@ -42,7 +46,9 @@ impl KernelLog {
 pub fn complaints<'a>(before: &[String], after: &'a [String]) -> impl Iterator<Item = &'a str> + use<'a> {
     let seen =
         before.last().and_then(|last| after.iter().rposition(|line| line == last)).map_or(0, |i| i + 1);
-    after[seen..].iter().map(String::as_str).filter(|line| COMPLAINTS.iter().any(|c| line.contains(c)))
+    let is_complaint = |line: &&str| COMPLAINTS.iter().any(|complaint| line.contains(complaint));
+    let is_known = |line: &&str| KNOWN.iter().any(|known| line.contains(known));
+    after[seen..].iter().map(String::as_str).filter(is_complaint).filter(move |line| !is_known(line))
 }
 
 #[cfg(test)]
@@ -60,5 +66,8 @@ mod tests {
         assert_eq!(complaints(&before, &after).collect::<Vec<_>>(), ["[4] BUG: new"]);
         assert_eq!(complaints(&before, &before).count(), 0);
         assert_eq!(complaints(&[], &after).count(), 2);
+        let known =
+            lines("[5] WARNING: CPU: 0 PID: 7 at fs/ext4/inode.c:460 ext4_check_map_extents_env+0xbc/0xd0");
+        assert_eq!(complaints(&[], &known).count(), 0);
     }
 }
