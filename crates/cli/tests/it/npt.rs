@@ -6,7 +6,8 @@ use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::{Workload, wait_until};
 use rtscope_testkit::skip;
 use serde_json::Value;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 fn rtscope(arguments: &[&str]) -> Output {
     crate::command::rtscope().args(arguments).output().expect("it can be run")
@@ -129,15 +130,26 @@ fn root_long_gaps_are_blamed_on_who_took_them() {
     assert!(known > 0.9 * whole);
 }
 
+/// Binds the threads of a process to CPU 0 until it ends, whatever it does about that.
+fn bind(process: &mut Child) {
+    let cpu: rtscope_cpus::Cpus = [0].into_iter().collect();
+    let tasks = format!("/proc/{}/task", process.id());
+    while process.try_wait().expect("our child").is_none() {
+        for task in std::fs::read_dir(&tasks).into_iter().flatten().flatten() {
+            let Some(tid) = task.file_name().to_str().and_then(|tid| tid.parse().ok()) else { continue };
+            // It may have ended.
+            let _ = rtscope_cpus::Thread::Tid(tid).set_cpus(&cpu);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Gaps over 10 µs of a FIFO 50 program that is recorded, by whom they are blamed on. `plant`: the recorder has the program's CPU only, and
 /// comes before it.
 fn blamed_while_recorded(plant: bool) -> Vec<Value> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let own = crate::command::path();
-    let mut command = if plant { Command::new("taskset") } else { Command::new(&own) };
-    if plant {
-        command.args(["-c", "0"]).arg(&own);
-    }
+    let mut command = Command::new(&own);
     command.args(["record", "--json", "-u", "npt:*", "--user-buffer", "64M", "-o"]);
     command.arg(directory.path().join("trace"));
     if plant {
@@ -149,7 +161,12 @@ fn blamed_while_recorded(plant: bool) -> Vec<Value> {
     if plant {
         command.args(["--cpu", "0"]);
     }
-    let output = command.args(["--blame", "--threshold", "10us"]).output().expect("it can be run");
+    command.args(["--blame", "--threshold", "10us"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it can be run");
+    if plant {
+        bind(&mut child);
+    }
+    let output = child.wait_with_output().expect("it can be run");
     assert!(output.status.success(), "{output:?}");
     let report = result(&output, "rtscope.npt/1");
     let events =
