@@ -401,7 +401,7 @@ struct rts_cpu_control {
 	rts_u64 lost[RTS_LOST_TYPES]; /* a stream's records that found the ring full, by type */
 };
 
-#define RTS_LATE_SLOTS 64
+#define RTS_LATE_SLOTS 256
 
 #define RTS_TRIGGER_IDLE 0
 #define RTS_TRIGGER_ARMED 1

@@ -2,7 +2,7 @@
 //! The listener: polls a few mapped words, drains the reports, copies frozen banks. Between two polls it sleeps.
 //!
 //! It needs no priority and no wakeup: what was detected waits in memory. Its only deadline is that a ring of reports
-//! (64 per CPU) is not overrun, which would be counted.
+//! (256 per CPU) is not overrun, which would be counted.
 
 use super::backlog::Backlog;
 use super::ftrace::{FtracePart, FtraceRecorder};
@@ -20,8 +20,8 @@ use rtscope_kernel::{EbpfPrograms, interrupts};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two polls while nothing is late. A poll costs 25 to 40 µs in a virtual machine: timer, switch, loads with cold caches.
-const POLL_IDLE: Duration = Duration::from_millis(15);
+/// Between two polls while nothing is late. A poll costs 35 to 80 µs in a virtual machine: timer, switch, loads with cold caches.
+const POLL_IDLE: Duration = Duration::from_millis(30);
 /// Between two polls while a snapshot is to be taken, or soon after a late response.
 const POLL_BUSY: Duration = Duration::from_millis(2);
 /// How long after a late response more are expected.
