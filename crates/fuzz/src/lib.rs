@@ -8,12 +8,15 @@
 #![allow(clippy::unwrap_used, reason = "a target that cannot go on has failed")]
 
 mod ctf;
-mod memory;
 mod programs;
 mod seeds;
 mod text;
 
+use rtscope_testkit::memory::{CountingAllocator, peak_of};
 pub use seeds::seeds;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// The process whose files the fuzzer writes.
 const PROCESS: rtscope_user::directory::ProcessId =
@@ -124,7 +127,7 @@ impl Target {
     /// When a promise is broken.
     pub fn run(&self, data: &[u8]) -> bool {
         let mut parsed = None;
-        let peak = memory::peak_of(|| parsed = (self.parse)(data));
+        let peak = peak_of(|| parsed = (self.parse)(data));
         let limit = data.len() * self.memory.0 + self.memory.1;
         assert!(peak <= limit, "{}: {} bytes of input take {peak} bytes of memory", self.name, data.len());
         parsed.is_some()

@@ -19,6 +19,7 @@ mod extent;
 pub mod host_bpf;
 pub mod linked_c;
 pub mod machine;
+pub mod memory;
 pub mod module;
 pub mod notes;
 pub mod process;

@@ -4,11 +4,12 @@
 //! The changes are the same each time, made to a small corpus: a trace of LTTng's (`tests/corpus`) and one of ours. Half of them are
 //! to the metadata, since that decides how the rest is read. `RTSCOPE_FUZZ` sets the number of iterations, for long runs.
 
-use super::memory::{SHAPES, limit, peak_of};
+use super::memory::{SHAPES, limit};
 use rtscope_ctf::{
     EventView, FieldIndex, Format, Integer, NoStyle, Piece, Plan, Selection, TraceSet, Visit, WriteEvent,
     count, print, write_trace,
 };
+use rtscope_testkit::memory::peak_of;
 use rtscope_testkit::random::Random;
 use rtscope_testkit::recordings::info;
 use std::fs;

@@ -5,61 +5,14 @@
 //! limits have room for those.
 
 use super::fuzz::read;
-use std::alloc::{GlobalAlloc, Layout, System};
+use rtscope_testkit::memory::{CountingAllocator, peak_of};
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// The system's allocator, with a count.
-struct Counting;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn add(bytes: usize) {
-    // ORDER: relaxed, here and below; numbers that nothing else depends on.
-    let now = NOW.fetch_add(bytes, Ordering::Relaxed) + bytes;
-    PEAK.fetch_max(now, Ordering::Relaxed);
-}
-
-// SAFETY: every call is passed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        add(layout.size());
-        // SAFETY: the caller keeps what `alloc` asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // ORDER: as above.
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the place came from `alloc` above, which is the system's.
-        unsafe { System.dealloc(place, layout) }
-    }
-
-    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        add(size);
-        // ORDER: as above.
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the place came from `alloc` above, which is the system's.
-        unsafe { System.realloc(place, layout, size) }
-    }
-}
-
-/// By how much memory grew at most while this ran.
-pub fn peak_of(run: impl FnOnce()) -> usize {
-    // ORDER: as above.
-    let before = NOW.load(Ordering::Relaxed);
-    PEAK.store(before, Ordering::Relaxed);
-    run();
-    // ORDER: as above.
-    PEAK.load(Ordering::Relaxed).saturating_sub(before)
-}
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// What reading may take, for an input of this size.
 pub const fn limit(input: usize) -> usize {

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The memory that a target takes: an allocator that counts, for all threads.
+//! The memory that something takes: an allocator that counts, for all threads. A test binary or a fuzzer has it as its allocator:
+//! `#[global_allocator] static ALLOCATOR: CountingAllocator = CountingAllocator;`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The system's allocator, with a count.
-struct Counting;
+#[derive(Debug)]
+pub struct CountingAllocator;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 fn add(bytes: usize) {
     // ORDER: relaxed, here and below; numbers that nothing else depends on.
@@ -20,7 +19,7 @@ fn add(bytes: usize) {
 }
 
 // SAFETY: every call is passed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
         // SAFETY: the caller keeps what `alloc` asks for.
@@ -49,7 +48,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// By how much memory grew at most while this ran.
+/// By how much memory grew at most while this ran; 0 where the allocator is another.
 pub fn peak_of(run: impl FnOnce()) -> usize {
     // ORDER: as above.
     let before = NOW.load(Ordering::Relaxed);
