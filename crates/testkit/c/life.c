@@ -4,14 +4,22 @@
  *
  *   life MODE COUNT [LIBRARY...]
  *
- * Modes: forks (COUNT children that exit or become another program), loading (threads load and unload LIBRARY while COUNT children
- * are forked), orders (threads load and unload all libraries in random order, COUNT times), reload (COUNT times a library is
- * loaded before another one is unloaded), late (COUNT threads emit in destructors and handlers while they end), nested (a handler
- * that interrupts events forks, COUNT times), faults (the same in the middle of writing an event, whose field's memory faults), small (COUNT forks in a handler on a small stack; prints how deep it got), handler
- * (COUNT threads whose first event is in such a handler), churn (threads that emit and end, until stdin ends), sleeper (forks COUNT
- * children, which emit one event each when stdin has a line; says "ready" first), keys (COUNT threads; RTSCOPE_START_BY_HAND: after 40 keys), pointers
- * (COUNT threads, each on a stack of its own, have a library make their buffers; "keyless": after 40 keys), once (a library is loaded,
- * called and unloaded).
+ * MODE:
+ *   forks     COUNT children that exit or become another program
+ *   loading   threads load and unload LIBRARY while COUNT children are forked
+ *   orders    threads load and unload all libraries in random order, COUNT times
+ *   reload    COUNT times a library is loaded before another one is unloaded
+ *   late      COUNT threads emit in destructors and handlers while they end
+ *   nested    a handler that interrupts events forks, COUNT times
+ *   faults    the same in the middle of writing an event, whose field's memory faults
+ *   small     COUNT forks in a handler on a small stack; prints how deep it got
+ *   handler   COUNT threads whose first event is in such a handler
+ *   churn     threads that emit and end, until stdin ends
+ *   sleeper   says "ready", and forks COUNT children, which emit one event each when stdin has a line
+ *   keys      COUNT threads; with RTSCOPE_START_BY_HAND after 40 keys have been made
+ *   pointers  COUNT threads, each on a stack of its own, have a library make their buffers
+ *   keyless   the same after 40 keys have been made
+ *   once      a library is loaded, called and unloaded
  */
 #define _GNU_SOURCE
 #include <rtscope/rtscope.h>
