@@ -70,14 +70,32 @@ pub(crate) struct SpoolDirectory {
 impl SpoolDirectory {
     /// Another user's spool is not used: what is converted is removed afterwards, and in another user's directory that can be anything.
     pub(crate) fn open(directory: &Path) -> Result<SpoolDirectory, Error> {
+        let opened = SpoolDirectory::open_any(directory)?;
+        opened.check(nix::unistd::geteuid().as_raw())?;
+        Ok(opened)
+    }
+
+    /// One that has just been made. Whose it is, its first file tells ([`SpoolDirectory::check_made`]).
+    pub(crate) fn open_any(directory: &Path) -> Result<SpoolDirectory, Error> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let failed = |errno: nix::Error| Error::io("open", directory)(errno.into());
-        let open = nix::fcntl::open(directory, flags, Mode::empty()).map_err(failed)?;
-        let owner = fstat(&open).map_err(failed)?.st_uid;
-        if owner != nix::unistd::geteuid().as_raw() {
-            return Err(Error::OfAnother { spool: directory.to_owned(), owner });
-        }
+        let open = nix::fcntl::open(directory, flags, Mode::empty());
+        let open = open.map_err(|errno| Error::io("open", directory)(errno.into()))?;
         Ok(SpoolDirectory { shown: directory.to_owned(), open })
+    }
+
+    /// Fails if another user has put a directory in the place of the one that was made: its owner is not the owner of a file that was made
+    /// in it. Where a file system has owners of its own (NFS for root, vfat), both are the same one.
+    pub(crate) fn check_made(&self, file: &File) -> Result<(), Error> {
+        let maker = fstat(file).map_err(|errno| Error::io("look at", &self.shown)(errno.into()))?;
+        self.check(maker.st_uid)
+    }
+
+    fn check(&self, wanted: u32) -> Result<(), Error> {
+        let status = fstat(&self.open).map_err(|errno| Error::io("look at", &self.shown)(errno.into()))?;
+        if status.st_uid == wanted {
+            return Ok(());
+        }
+        Err(Error::OfAnother { spool: self.shown.clone(), owner: status.st_uid })
     }
 
     /// For what is in it.
@@ -408,4 +426,27 @@ fn read_json(path: &Path) -> Result<String, Error> {
     let mut text = String::new();
     file.take(JSON_BYTES_MAX).read_to_string(&mut text).map_err(Error::io("read", path))?;
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{chown, fchown};
+
+    /// As on a file system that gives everything to one user, whoever makes it.
+    #[test]
+    fn a_directory_is_ours_if_what_is_made_in_it_has_its_owner() {
+        if rtscope_testkit::skip::without_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = File::create(directory.path().join("file")).expect("a file");
+        let own = SpoolDirectory::open_any(directory.path()).expect("opened");
+        own.check_made(&file).expect("root's directory and file");
+        chown(directory.path(), Some(1000), None).expect("root may");
+        assert!(matches!(own.check_made(&file), Err(Error::OfAnother { owner: 1000, .. })));
+        assert!(matches!(SpoolDirectory::open(directory.path()), Err(Error::OfAnother { owner: 1000, .. })));
+        fchown(&file, Some(1000), None).expect("root may");
+        own.check_made(&file).expect("the owner is the same");
+    }
 }

@@ -280,7 +280,7 @@ impl UserSpoolWriter {
     /// # Errors
     /// When `target` or the directory exist, or the directory cannot be made.
     pub fn create(target: &Path, description: &UserSpoolDescription) -> Result<UserSpoolWriter, Error> {
-        let directory = SpoolDirectory::open(&crate::spool::new_directory(target)?)?;
+        let directory = SpoolDirectory::open_any(&crate::spool::new_directory(target)?)?;
         let shown = directory.shown.join(SPOOL);
         // Where nothing has been recorded, the next attempt must not find it.
         let made = OpenOptions::new()
@@ -292,6 +292,7 @@ impl UserSpoolWriter {
         let made = made.map_err(Error::io("make the file", &shown));
         let file = made.and_then(|made| crate::spool::lock(made, &directory.shown));
         let file = file.inspect_err(|_| drop(directory.remove()))?;
+        directory.check_made(&file)?;
         let live = Live::new(
             directory.path().join(TRACE),
             description.trace(),
