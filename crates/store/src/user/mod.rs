@@ -8,8 +8,10 @@
 
 mod classes;
 mod convert;
+mod end;
 mod live;
 mod spool;
 
 pub use convert::{UserConversionSummary, UserOptions, convert_user};
-pub use spool::{UserEnd, UserSpool, UserSpoolDescription, UserSpoolWriter};
+pub use end::UserEnd;
+pub use spool::{UserSpool, UserSpoolDescription, UserSpoolWriter};

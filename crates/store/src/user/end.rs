@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a recording of programs knows only when it ends in order: its losses by cause, and what is to be said of programs.
+
+use rtscope_user::budget::Refusal;
+use rtscope_user::clock_watch::ClockReport;
+use rtscope_user::programs::{PastProcesses, ProcessReport};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::io;
+
+/// Remarks about programs of one user, and of all. A user could have any number of programs.
+const REMARKS_OF_USER: usize = 16;
+const REMARKS_MAX: usize = 1024;
+
+/// Facts that are known only at an orderly end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserEnd {
+    /// CLOCK_MONOTONIC.
+    pub ended_ns: u64,
+    /// By ring: events that did not fit since the recording began, and records that were never finished. Of rings that were over before, the
+    /// spool has them.
+    pub rings: Vec<(u32, u64, u64)>,
+    /// Events of threads that had no ring.
+    pub lost_no_buffer: u64,
+    /// Events larger than a record can be.
+    pub lost_too_large: u64,
+    /// How often threads waited for space (--blocking).
+    #[serde(default)]
+    pub waits: u64,
+    /// Invalid records in rings that were converted while they were recorded.
+    #[serde(default)]
+    pub unreadable: u64,
+    /// Programs that ran untraced: how many events they lost nobody knows.
+    #[serde(default)]
+    pub untraced: u64,
+    /// Programs from which nothing more was taken, and why; programs that ran untraced.
+    pub remarks: Vec<String>,
+    /// The kernel's clock, and what made times wrong.
+    #[serde(default)]
+    pub clock: ClockReport,
+    /// What was left out of users, and why.
+    #[serde(default)]
+    pub refused: Vec<Refusal>,
+}
+
+impl UserEnd {
+    /// From the reports of all programs, and what was left out of users.
+    #[must_use]
+    pub fn of(ended_ns: u64, reports: &[ProcessReport], refused: Vec<Refusal>) -> UserEnd {
+        let mut end = UserEnd { ended_ns, refused, ..UserEnd::default() };
+        let (mut of_user, mut more): (HashMap<u32, usize>, usize) = (HashMap::new(), 0);
+        for report in reports {
+            let rings = report.rings.iter().filter(|ring| ring.lost > 0 || ring.unfinished > 0);
+            end.rings.extend(rings.map(|ring| (ring.index, ring.lost, ring.unfinished)));
+            let waits = report.rings.iter().map(|ring| ring.waits).chain([report.over.waits]);
+            end.waits = waits.fold(end.waits, u64::saturating_add);
+            let outside = report.lost_outside;
+            let no_buffer = outside.lost().saturating_sub(outside.lost_too_large);
+            end.lost_no_buffer = end.lost_no_buffer.saturating_add(no_buffer);
+            end.lost_too_large = end.lost_too_large.saturating_add(outside.lost_too_large);
+            end.untraced += u64::from(report.untraced.is_some());
+            let of_user = of_user.entry(report.uid).or_default();
+            for remark in remarks(report) {
+                *of_user += 1;
+                if *of_user <= REMARKS_OF_USER && end.remarks.len() < REMARKS_MAX {
+                    end.remarks.push(remark);
+                } else {
+                    more += 1;
+                }
+            }
+        }
+        if more > 0 {
+            end.remarks.push(format!("{more} more remarks about programs are left out"));
+        }
+        end
+    }
+
+    /// Adds programs without a report.
+    #[must_use]
+    pub fn and(mut self, past: &PastProcesses) -> UserEnd {
+        self.waits = self.waits.saturating_add(past.rings.waits);
+        self.lost_no_buffer = self.lost_no_buffer.saturating_add(past.lost_no_buffer);
+        self.lost_too_large = self.lost_too_large.saturating_add(past.lost_too_large);
+        self.untraced += past.untraced;
+        if past.processes > 0 {
+            let text = format!("{} programs that have ended are not reported one by one", past.processes);
+            self.remarks.push(text);
+        }
+        self
+    }
+}
+
+/// What is to be said of one program.
+fn remarks(report: &ProcessReport) -> Vec<String> {
+    let who = format!("{} ({}, user {})", report.comm, report.who(), report.uid);
+    let mut remarks = Vec::new();
+    if let Some(why) = &report.dropped {
+        remarks.push(format!("{who} was dropped: {why}"));
+    }
+    if let Some(errno) = report.untraced {
+        let why = io::Error::from_raw_os_error(errno);
+        remarks.push(format!("{} of user {} runs untraced: {why}", report.who(), report.uid));
+    }
+    let outside = report.lost_outside;
+    if outside.objects_refused > 0 {
+        let why = io::Error::from_raw_os_error(outside.object_errno as i32);
+        remarks.push(format!("{who}: {} libraries run untraced: {why}", outside.objects_refused));
+    }
+    if outside.rings_refused > 0 {
+        let why = io::Error::from_raw_os_error(outside.refused_errno as i32);
+        remarks.push(format!("{who}: {} threads got no buffer: {why}", outside.rings_refused));
+    }
+    remarks
+}
