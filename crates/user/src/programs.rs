@@ -6,6 +6,7 @@
 //! taken before its files are removed.
 
 mod process;
+mod report;
 mod sleep;
 mod user;
 
@@ -20,7 +21,7 @@ use crate::provider::ProviderInfo;
 use crate::ring::{Pieces, RingInfo};
 use crate::session::{ServedDirectory, Settings, SharedSession};
 use process::Process;
-pub use process::{OutsideLosses, PastProcesses, ProcessReport, RingReport, RingTotals};
+pub use report::{OutsideLosses, PastProcesses, ProcessReport, RingReport, RingTotals};
 use rtscope_event::exact;
 use sleep::Sleep;
 use std::collections::BTreeMap;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The programs of one directory, as they were found.
 
-use super::process::{PastProcesses, Process, ProcessReport};
+use super::process::Process;
+use super::report::{PastProcesses, ProcessReport};
 use super::{DrainSummary, Poll, Sink};
 use crate::budget::{Cause, REPORTS_MAX};
 use crate::directory::{FileName, ProcessId, UserDirectory};

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is reported of programs: each ring and process that is there, and sums of those that are over, of which a user can have any
+//! number.
+
+use crate::provider::{ProcessCounters, ProviderInfo};
+use serde::Serialize;
+
+/// A report of one ring.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RingReport {
+    /// Its index among all rings of the recording.
+    pub index: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The thread's name when it was made.
+    pub comm: String,
+    /// Size.
+    pub bytes: u64,
+    /// Bytes that have not been taken yet.
+    pub waiting_bytes: u64,
+    /// Events that did not fit since the recording began.
+    pub lost: u64,
+    /// Records that were begun and never finished.
+    pub unfinished: u64,
+    /// How often its thread waited for space.
+    pub waits: u64,
+    /// The thread has ended.
+    pub ended: bool,
+}
+
+/// Sums over rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingTotals {
+    /// As in [`RingReport`].
+    pub lost: u64,
+    /// As in [`RingReport`].
+    pub unfinished: u64,
+    /// As in [`RingReport`].
+    pub waits: u64,
+}
+
+impl RingTotals {
+    pub(super) fn add(&mut self, other: RingTotals) {
+        self.lost = self.lost.saturating_add(other.lost);
+        self.unfinished = self.unfinished.saturating_add(other.unfinished);
+        self.waits = self.waits.saturating_add(other.waits);
+    }
+
+    pub(super) fn is_nothing(self) -> bool {
+        self == RingTotals::default()
+    }
+}
+
+/// Processes that are over, and are not reported one by one any more: a user can have any number of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PastProcesses {
+    /// Their number, without those that had nothing to report.
+    pub processes: u32,
+    /// Their rings.
+    pub rings: RingTotals,
+    /// Events that were lost outside of rings, except for the next.
+    pub lost_no_buffer: u64,
+    /// Events that were larger than a record can be.
+    pub lost_too_large: u64,
+    /// How many of them ran untraced.
+    pub untraced: u64,
+}
+
+impl PastProcesses {
+    pub(super) fn add(&mut self, report: &ProcessReport) {
+        let rings = report.rings.iter().map(RingReport::totals);
+        rings.chain([report.over]).for_each(|ring| self.rings.add(ring));
+        let outside = report.lost_outside;
+        self.processes += 1;
+        self.lost_no_buffer =
+            self.lost_no_buffer.saturating_add(outside.lost().saturating_sub(outside.lost_too_large));
+        self.lost_too_large = self.lost_too_large.saturating_add(outside.lost_too_large);
+        self.untraced += u64::from(report.untraced.is_some());
+    }
+
+    pub(super) fn merge(&mut self, other: &PastProcesses) {
+        self.processes += other.processes;
+        self.rings.add(other.rings);
+        self.lost_no_buffer = self.lost_no_buffer.saturating_add(other.lost_no_buffer);
+        self.lost_too_large = self.lost_too_large.saturating_add(other.lost_too_large);
+        self.untraced += other.untraced;
+    }
+
+    /// Events lost because a ring was full or missing.
+    pub(super) fn lost(&self) -> u64 {
+        self.rings.lost.saturating_add(self.lost_no_buffer).saturating_add(self.lost_too_large)
+    }
+}
+
+/// Losses of a process outside its rings since the recording began.
+pub type OutsideLosses = ProcessCounters;
+
+/// A report of one process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ProcessReport {
+    /// Its number in its own PID namespace.
+    pub pid: u32,
+    /// Its number in this PID namespace, when it is in another one and could be found.
+    pub host_pid: Option<u32>,
+    /// It is in a container, whose process numbers are not those of this machine.
+    pub container: bool,
+    /// The user, as this machine sees it.
+    pub uid: u32,
+    /// Name of its main thread at the start.
+    pub comm: String,
+    /// The program and its libraries that have events.
+    pub providers: Vec<ProviderInfo>,
+    /// Number of enabled events.
+    pub enabled: u32,
+    /// Its rings.
+    pub rings: Vec<RingReport>,
+    /// Its earlier rings.
+    #[serde(skip)]
+    pub over: RingTotals,
+    /// Events lost outside its rings.
+    pub lost_outside: OutsideLosses,
+    /// Why it runs untraced (errno), if it does.
+    pub untraced: Option<i32>,
+    /// Why nothing more is taken from it.
+    pub dropped: Option<String>,
+    /// It has ended.
+    pub dead: bool,
+}
+
+impl RingReport {
+    /// What is added up.
+    #[must_use]
+    pub fn totals(&self) -> RingTotals {
+        RingTotals { lost: self.lost, unfinished: self.unfinished, waits: self.waits }
+    }
+}
+
+impl ProcessReport {
+    /// Events lost because a ring was full or missing.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        let rings = self.rings.iter().map(|ring| ring.lost).chain([self.over.lost]);
+        rings.fold(self.lost_outside.lost(), u64::saturating_add)
+    }
+
+    /// The process, for messages.
+    #[must_use]
+    pub fn who(&self) -> String {
+        match (self.container, self.host_pid) {
+            (_, Some(here)) => format!("process {} of a container ({here} on this machine)", self.pid),
+            (true, None) => format!("process {} of a container", self.pid),
+            (false, None) => format!("process {}", self.pid),
+        }
+    }
+}
+
+impl ProcessCounters {
+    /// The sum of the lost events.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        let lost = [self.lost_no_ring, self.lost_in_setup, self.lost_too_large, self.lost_in_child];
+        lost.into_iter().chain([self.lost_nobody, self.lost_no_file]).fold(0, u64::saturating_add)
+    }
+}
