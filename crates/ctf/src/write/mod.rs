@@ -8,6 +8,7 @@ mod classes;
 mod encode;
 mod metadata;
 mod packet;
+mod reserved;
 mod state;
 mod trace;
 mod tracepoint;

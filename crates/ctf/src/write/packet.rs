@@ -96,12 +96,6 @@ pub(super) trait PacketOutput: Write {
     fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
 }
 
-impl PacketOutput for File {
-    fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.write_all_at(bytes, at)
-    }
-}
-
 /// Totals of a stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PacketTotals {
@@ -524,6 +518,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let place = EventSource::Threads(3);
         let out = file.try_clone().unwrap();
+        let out = crate::write::reserved::ReservedFile::new(out);
         let mut writer = PacketWriter::new(out, Header::Large, [7; 16], place, MonotonicNs(0));
         let mut ends = vec![0];
         for round in 0..4 {

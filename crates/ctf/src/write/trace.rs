@@ -7,6 +7,7 @@
 use super::classes::{Classes, TracepointId};
 use super::encode::{self, NameLookup, Payload};
 use super::packet::{EventSource, PacketWriter};
+use super::reserved::ReservedFile;
 use super::state::{self, TaskStatus};
 use super::{Losses, WriteSummary, metadata};
 use crate::layout::event_id;
@@ -69,7 +70,13 @@ impl TraceWriter {
         let path = self.staged.path().join(format!("kernel_{cpu}"));
         let file = File::create_new(&path).map_err(Error::io("make the file", &path))?;
         let uuid = *self.info.trace_uuid.as_bytes();
-        let packets = PacketWriter::new(file, self.classes.header, uuid, EventSource::Cpu(cpu), begin);
+        let packets = PacketWriter::new(
+            ReservedFile::new(file),
+            self.classes.header,
+            uuid,
+            EventSource::Cpu(cpu),
+            begin,
+        );
         let counts = vec![0; self.classes.names().len()];
         let classes = Arc::clone(&self.classes);
         Ok(StreamWriter { path, cpu, begin, classes, packets, counts, dump_events: 0 })
@@ -108,7 +115,7 @@ pub struct StreamWriter {
     cpu: CpuId,
     begin: MonotonicNs,
     classes: Arc<Classes>,
-    packets: PacketWriter<File>,
+    packets: PacketWriter<ReservedFile>,
     /// Events by class.
     counts: Vec<u64>,
     dump_events: u64,
@@ -225,7 +232,7 @@ impl StreamWriter {
     /// When the system refuses.
     pub fn finish(self, end: MonotonicNs) -> io::Result<StreamSummary> {
         let (file, done) = self.packets.finish(end)?;
-        file.sync_all()?;
+        file.finish()?;
         let names = self.classes.names();
         let is_dump = |name: &str| name.starts_with("lttng_statedump_");
         let counted = names.into_iter().zip(&self.counts).filter(|(_, count)| **count > 0);

@@ -8,6 +8,7 @@
 use super::classes::Header;
 use super::metadata;
 use super::packet::{self, EventSource, PacketTotals, PacketWriter};
+use super::reserved::ReservedFile;
 use super::tsdl::{self, FieldName, Integer, Shape, quoted};
 use crate::private_env;
 use crate::{Error, Evidence, StagedDir, TraceInfo};
@@ -247,7 +248,7 @@ fn describe_field(kind: &FieldType, name: &FieldName, labels: &Labels, text: &mu
 #[derive(Debug)]
 pub struct UserStreamWriter {
     path: PathBuf,
-    packets: PacketWriter<File>,
+    packets: PacketWriter<ReservedFile>,
     counts: Vec<u64>,
     class: u32,
 }
@@ -313,7 +314,7 @@ impl UserStreamWriter {
         begin: MonotonicNs,
     ) -> UserStreamWriter {
         let (header, place) = (Header::for_classes(classes), EventSource::Threads(u64::from(number)));
-        let packets = PacketWriter::new(file, header, *trace.as_bytes(), place, begin);
+        let packets = PacketWriter::new(ReservedFile::new(file), header, *trace.as_bytes(), place, begin);
         UserStreamWriter { path, packets, counts: vec![0; classes], class: header.stream_class() }
     }
 
@@ -464,7 +465,7 @@ impl UserStreamWriter {
     /// When the system refuses.
     pub fn finish(self, end: MonotonicNs) -> io::Result<UserStreamSummary> {
         let (file, done) = self.packets.finish(end)?;
-        file.sync_all()?;
+        file.finish()?;
         let PacketTotals { packets, bytes, moved } = done;
         Ok(UserStreamSummary { class: self.class, counts: self.counts, packets, bytes, moved })
     }
