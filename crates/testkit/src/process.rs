@@ -7,8 +7,9 @@
 use std::env;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -164,7 +165,7 @@ impl WorkloadOutput {
 
 /// A child process that is killed when this is dropped, so that it never outlives a test that fails.
 #[derive(Debug)]
-pub struct KilledWithTest(Child);
+pub struct KilledWithTest(Option<Child>);
 
 impl KilledWithTest {
     /// Starts a command.
@@ -172,15 +173,37 @@ impl KilledWithTest {
         let child = command
             .spawn()
             .with_context(|| format!("{} does not start", command.get_program().to_string_lossy()))?;
-        Ok(KilledWithTest(child))
+        Ok(KilledWithTest(Some(child)))
+    }
+
+    /// Waits until it ends, and gives what it printed.
+    pub fn wait_with_output(mut self) -> Result<Output> {
+        let child = self.0.take().context("it is there until this is dropped")?;
+        Ok(child.wait_with_output()?)
+    }
+}
+
+impl Deref for KilledWithTest {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        self.0.as_ref().expect("it is there until this is dropped")
+    }
+}
+
+impl DerefMut for KilledWithTest {
+    fn deref_mut(&mut self) -> &mut Child {
+        self.0.as_mut().expect("it is there until this is dropped")
     }
 }
 
 impl Drop for KilledWithTest {
     fn drop(&mut self) {
-        // Both fail only for a process that has ended and was waited for.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        if let Some(child) = &mut self.0 {
+            // Both fail only for a process that has ended and was waited for.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 

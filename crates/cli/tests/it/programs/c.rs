@@ -2,16 +2,17 @@
 //! `rtscope record -u` and `rtscope list` against a program that counts what it emits (crates/testkit/c/emitter.c), compiled here
 //! as a user would. In each: recorded + lost = emitted; babeltrace2 and strace are the judges.
 
-use super::fixture::{Recorded, begun, interrupt, send};
+use super::fixture::{Recorded, begun, flight_recorder, interrupt, send};
 use crate::command::{field, lost, root, rtscope};
 use nix::sys::signal::Signal;
+use rtscope_testkit::process::KilledWithTest;
 use rtscope_testkit::skip;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Output};
 
 /// A fixture with the compiled emitter.
 struct EmitterFixture {
@@ -199,7 +200,7 @@ fn waiting(fixture: &EmitterFixture, count: &str) -> Child {
     super::fixture::waiting(Command::new(&fixture.emitter).args(["wait", count]))
 }
 
-fn recorder(fixture: &EmitterFixture, options: &[&str]) -> Child {
+fn recorder(fixture: &EmitterFixture, options: &[&str]) -> KilledWithTest {
     begun(&mut fixture.recorder(options))
 }
 
@@ -339,18 +340,7 @@ fn numbered(trace: &Path) -> Option<Vec<(f64, u64)>> {
 #[test]
 fn a_flight_recorder_saves_the_newest_events_when_asked() {
     let Some(fixture) = EmitterFixture::new() else { return };
-    let mut recorder = rtscope()
-        .args(["record", "--json", "-u", "test:*", "--flight-recorder", "--user-buffer", "64K", "-o"])
-        .arg(fixture.trace())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it can be started");
-    let mut line = String::new();
-    BufReader::new(recorder.stderr.as_mut().expect("piped"))
-        .read_line(&mut line)
-        .expect("it says that it records");
-    assert!(line.contains("programs record into memory"), "{line}");
+    let (recorder, _said) = flight_recorder(&fixture, &["--user-buffer", "64K"]);
     // It writes all the time, until it is killed. 64 KiB hold some 2700 of its events.
     let mut child =
         Command::new(&fixture.emitter).args(["paced", "1000000000"]).spawn().expect("it can be started");

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Recorders of programs that fail: programs run on, switched off where that is possible, and what they recorded is not lost.
 
-use super::fixture::{Fixture, Recorded, begun, interrupt, send};
+use super::fixture::{Fixture, Recorded, begun, flight_recorder, interrupt, send};
 use crate::command::rtscope;
 use nix::sys::signal::Signal;
 use rtscope_testkit::skip;
 use serde_json::Value;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, Write};
 use std::path::Path;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, Command};
 
 /// An emitter that waits for a line, and then emits this many events.
 fn waiting(emitter: &Path, count: &str) -> Child {
@@ -100,24 +100,12 @@ fn what_a_recorder_had_taken_when_it_was_killed_is_a_whole_trace() {
     }
 }
 
-/// A flight recorder that records, and what it says from now on.
-fn flight_recorder(fixture: &Fixture) -> (Child, BufReader<ChildStderr>) {
-    let mut command = fixture.recorder(&["--flight-recorder"]);
-    let mut recorder =
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
-    let mut said = BufReader::new(recorder.stderr.take().expect("piped"));
-    let mut line = String::new();
-    said.read_line(&mut line).expect("it says that it records");
-    assert!(line.contains("record into memory"), "{line}");
-    (recorder, said)
-}
-
 #[test]
 fn a_flight_recorder_goes_on_after_a_snapshot_that_could_not_be_written() {
     let fixture = Fixture::new();
     let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
     let child = waiting(&emitter, "1000");
-    let (mut recorder, mut said) = flight_recorder(&fixture);
+    let (mut recorder, mut said) = flight_recorder(&fixture, &[]);
     emit(child);
     // The first snapshot's place is taken.
     fs::create_dir(fixture.trace().join("1")).expect("the directory is there");
@@ -140,7 +128,7 @@ fn a_flight_recorder_goes_on_after_a_snapshot_that_could_not_be_written() {
 fn a_flight_recorder_survives_a_program_that_truncates_its_ring() {
     let fixture = Fixture::new();
     let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
-    let (mut recorder, _said) = flight_recorder(&fixture);
+    let (mut recorder, _said) = flight_recorder(&fixture, &[]);
     let mut liar = Command::new(&emitter).args(["paced", "1000000000"]).spawn().expect("it can be started");
     // The recorder has mapped its ring; the program itself never comes back to it.
     let maps =

@@ -5,13 +5,14 @@ use crate::command::{lost, root, rtscope};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rtscope_testkit::machine::Cpus;
+use rtscope_testkit::process::KilledWithTest;
 use rtscope_testkit::skip;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 /// A temporary directory for what is compiled and recorded, and the right to be the only recorder of programs.
 pub struct Fixture {
@@ -88,8 +89,9 @@ pub fn waiting(command: &mut Command) -> Child {
 
 /// Starts a recorder and waits until it reports that it records.
 #[track_caller]
-pub fn begun(command: &mut Command) -> Child {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
+pub fn begun(command: &mut Command) -> KilledWithTest {
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = KilledWithTest::start(command).expect("it can be started");
     let mut line = String::new();
     let mut notes = BufReader::new(child.stderr.as_mut().expect("piped"));
     notes.read_line(&mut line).expect("it reports that it records");
@@ -97,8 +99,21 @@ pub fn begun(command: &mut Command) -> Child {
     child
 }
 
+/// A flight recorder that records, and what it says from then on.
+#[track_caller]
+pub fn flight_recorder(fixture: &Fixture, options: &[&str]) -> (KilledWithTest, BufReader<ChildStderr>) {
+    let mut command = fixture.recorder(&[&["--flight-recorder"], options].concat());
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut recorder = KilledWithTest::start(command).expect("it can be started");
+    let mut said = BufReader::new(recorder.stderr.take().expect("piped"));
+    let mut line = String::new();
+    said.read_line(&mut line).expect("it says that it records");
+    assert!(line.contains("programs record into memory"), "{line}");
+    (recorder, said)
+}
+
 /// Ends a recorder as Ctrl-C does.
-pub fn interrupt(recorder: Child) -> Output {
+pub fn interrupt(recorder: KilledWithTest) -> Output {
     send(&recorder, Signal::SIGINT);
     recorder.wait_with_output().expect("it ends")
 }
