@@ -12,12 +12,13 @@ void library_emits(void)
 }
 
 #if defined(MORE)
-#define ONE RTSCOPE_EVENT(unasked, other, rtscope_u32(n, 0));
+#define OTHER(provider) RTSCOPE_EVENT(provider, other, rtscope_u32(n, 0));
+#define ONE OTHER(MORE)
 #define TEN ONE ONE ONE ONE ONE ONE ONE ONE ONE ONE
 
 void library_has_more(void);
 
-/* A hundred more, which it never emits: a thousand such libraries have more events than there are numbers for them. */
+/* A hundred more of the provider MORE, which it never emits: a thousand such libraries have more events than there are numbers for them. */
 void library_has_more(void)
 {
 	TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN

@@ -5,7 +5,7 @@
 use super::fixture::{Fixture, Recorded, begun, interrupt, send};
 use crate::command::rtscope;
 use nix::sys::signal::Signal;
-use rtscope_testkit::process::{program, wait_until};
+use rtscope_testkit::process::{KilledWithTest, program, wait_until};
 use rtscope_testkit::skip;
 use serde_json::Value;
 use std::fs;
@@ -88,37 +88,27 @@ impl Drop for Container {
 }
 
 /// A recorder, which ends with the test.
-struct Recorder(Option<Child>);
+struct Recorder(KilledWithTest);
 
 impl Recorder {
     fn child(&mut self) -> &mut Child {
-        self.0.as_mut().expect("it has not been ended")
+        &mut self.0
     }
 
     fn signal(&mut self, signal: Signal) {
         send(self.child(), signal);
     }
 
-    fn end(mut self) -> Recorded {
-        let output = interrupt(self.0.take().expect("it has not been ended"));
+    fn end(self) -> Recorded {
+        let output = interrupt(self.0);
         assert!(output.status.success(), "{output:?}");
         Recorded::of(output)
     }
 }
 
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            // Both fail only when it has ended already.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
 /// A recorder that has begun.
 fn recorder(fixture: &Fixture, options: &[&str]) -> Recorder {
-    Recorder(Some(begun(&mut fixture.recorder(options))))
+    Recorder(begun(&mut fixture.recorder(options)))
 }
 
 /// What `rtscope list` says of programs in containers.
@@ -242,6 +232,39 @@ fn root_a_killed_recorder_records_nobody_in_a_container_any_more() {
     container.obey("");
     assert_eq!(container.emitted(), 100);
     container.end();
+}
+
+// NEEDS: host
+#[test]
+fn root_a_container_that_records_itself_first_is_told_at_the_end() {
+    if skipped() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let mut recorder = recorder(&fixture, &[]);
+    // It begins where this recorder cannot look, as it is stopped.
+    recorder.signal(Signal::SIGSTOP);
+    let mut container = Container::start();
+    let own = fixture.path("own");
+    container.obey(&format!(
+        "{} record -u 'test:*' -o {} -- sh -c 'echo begun; read -r line' || echo failed",
+        program("rtscope").expect("built").display(),
+        own.display()
+    ));
+    assert_eq!(container.line(), "begun");
+    recorder.signal(Signal::SIGCONT);
+    // The next look has seen it, too.
+    let mut other = Container::start();
+    wait_until("it is found", || other.shm("rtscope-session").exists());
+    other.obey(&format!("{} count 100", emitter()));
+    assert_eq!(other.emitted(), 100);
+    other.end();
+    container.obey("");
+    let recorded = recorder.end();
+    container.end();
+    assert_eq!((recorded.events(), recorded.lost()), (100, 0), "{}", recorded.account);
+    let remarks = recorded.account["remarks"].to_string();
+    assert!(remarks.contains("programs of user 0 are recorded by process"), "{remarks}");
 }
 
 // NEEDS: host

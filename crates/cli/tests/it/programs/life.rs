@@ -2,13 +2,18 @@
 //! The life of an instrumented program (crates/testkit/c/life.c): forks, libraries, threads that end, recorders that die. Nothing of it
 //! may harm the program, leave anything behind, or lose an event that is not counted.
 
-use super::fixture::{Fixture, Recorded, begun, interrupt, waiting};
+use super::fixture::{Fixture, Recorded, begun, interrupt, send, waiting};
 use crate::command::root;
+use nix::sys::signal::Signal;
 use rtscope_testkit::skip;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
+
+/// Of a program whose recorder takes nothing (RTU_BEAT_RINGS in abi.h), and some that were being made.
+const BUFFERS_MAX: usize = 4096 + 16;
 
 fn life(fixture: &Fixture) -> Option<PathBuf> {
     fixture.program("life.c", &["-ldl"], "life")
@@ -121,10 +126,10 @@ fn libraries_are_loaded_and_unloaded_in_any_order() {
 fn a_host_loads_its_plug_ins_again_and_again() {
     let fixture = Fixture::new();
     let (Some(life), Some(host)) = (life(&fixture), host(&fixture)) else { return };
-    // With more events, all in all, than there are numbers for.
-    let libraries = plugins_with(&fixture, 2, &["-DMORE"]);
-    for program in [life, host] {
-        let recorded = record(&fixture, &program, &arguments("reload", "1000", &libraries));
+    // With more events, all in all, than there are numbers for; and, if they are asked for, with more text than a program may describe.
+    for (program, more) in [(&life, "unasked"), (&host, "unasked"), (&life, "test")] {
+        let libraries = plugins_with(&fixture, 2, &[&format!("-DMORE={more}")]);
+        let recorded = record(&fixture, program, &arguments("reload", "1000", &libraries));
         recorded.assert_complete();
         assert_eq!((recorded.events(), recorded.lost()), (1000, 0), "{}", recorded.account);
     }
@@ -279,6 +284,32 @@ fn threads_that_end_after_the_recorder_was_killed_leave_no_buffers() {
     fs::remove_dir_all(fixture.path("trace.partial")).expect("the recorder was killed");
     fixture.record(&[], &["true"]);
     assert_eq!(files("r"), Vec::<String>::new());
+}
+
+#[test]
+fn while_a_recorder_is_stopped_buffers_are_bounded_and_losses_are_counted() {
+    let fixture = Fixture::new();
+    let Some(life) = life(&fixture) else { return };
+    let recorder = begun(&mut fixture.recorder(&["--user-buffer", "64K"]));
+    let (child, mut output) = churn(&life);
+    await_threads(&mut output, 2);
+    send(&recorder, Signal::SIGSTOP);
+    // It is silent for as long as it takes until threads get no more buffers.
+    let (mut before, mut now) = (usize::MAX, 0);
+    while now != before {
+        await_threads(&mut output, 4);
+        (before, now) = (now, files("r").len());
+        assert!(now <= BUFFERS_MAX, "{now} buffers while the recorder is stopped");
+    }
+    let emitted = end(child, output);
+    send(&recorder, Signal::SIGCONT);
+    while !files("r").is_empty() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let recorded = Recorded::of(interrupt(recorder));
+    println!("recorded {} + lost {} = emitted {emitted}", recorded.events(), recorded.lost());
+    assert_eq!(recorded.events() + recorded.lost(), emitted, "{}", recorded.account);
+    assert!(recorded.lost() > 0, "{}", recorded.account);
 }
 
 #[test]
