@@ -5,12 +5,14 @@
 //! releases when the collector ends, however that happens; the next one then continues where it stopped.
 
 use crate::Error;
+use crate::budget::NAMES_MAX;
 use crate::directory::{UserDirectory, put_aside};
-use crate::mounts::{descriptor_path, status_below};
+use crate::mounts::{descriptor_path, open_below, status_below};
 use crate::patterns::RequestedEvents;
+use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::stat::FileStat;
+use nix::fcntl::{FcntlArg, OFlag, fcntl, openat};
+use nix::sys::stat::{FileStat, Mode};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, setfsgid, setfsuid, unlinkat};
 use rtscope_abi::program as abi;
 use rtscope_event::exact;
@@ -20,6 +22,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// A session that is still being written after this time never will be.
+const PARTIAL_AT_LEAST: Duration = Duration::from_secs(60);
 
 /// How programs are to record.
 #[derive(Clone, Debug, Default)]
@@ -106,11 +112,7 @@ impl ServedDirectory {
         let mut text = String::new();
         (&file).take(32).read_to_string(&mut text).ok()?;
         let pid = text.lines().next()?.parse().ok()?;
-        // Only queries: a lock taken for even a moment could be in the way of a collector that starts.
-        let mut lock = whole_file();
-        fcntl(&file, FcntlArg::F_OFD_GETLK(&mut lock)).ok()?;
-        let is_held = i32::from(lock.l_type) != libc::F_UNLCK;
-        is_held.then_some(pid)
+        is_locked(&file)?.then_some(pid)
     }
 }
 
@@ -179,11 +181,44 @@ impl SharedSession {
             return Err(Error::NotOurs(shown.join(NAME).display().to_string()));
         }
         let dir = dir.as_fd().try_clone_to_owned().map_err(Error::io("open", shown))?;
+        remove_partial(&dir, SystemTime::now());
         let file = write_session(&path, id, settings, Readers { mode: 0o644, uid: 0, are_elsewhere })?;
         Ok(SharedSession { dir, _file: file })
     }
 
     const NAME: &str = "rtscope-session";
+}
+
+/// Removes sessions that other collectors of root were writing when they were killed. Not one that has just been made: it is locked a moment
+/// later, and root in a container makes his own.
+fn remove_partial(dir: &OwnedFd, now: SystemTime) {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let again = openat(dir, ".", flags, Mode::empty()).and_then(Dir::from_fd);
+    // What cannot be read now is for the next collector.
+    let Ok(mut names) = again else { return };
+    let prefix = format!("{}.", SharedSession::NAME);
+    for entry in names.iter().take(NAMES_MAX).map_while(Result::ok) {
+        let Some(name) = entry.file_name().to_str().ok().filter(|name| name.starts_with(&prefix)) else {
+            continue;
+        };
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK;
+        let is_roots = status_below(dir, name)
+            .is_ok_and(|found| found.st_uid == 0 && found.st_mode & libc::S_IFMT == libc::S_IFREG);
+        let Ok(file) = open_below(dir, name, flags, Mode::empty()).map(File::from) else { continue };
+        let made = file.metadata().and_then(|found| found.modified());
+        let is_old = made.is_ok_and(|made| now.duration_since(made).is_ok_and(|age| age >= PARTIAL_AT_LEAST));
+        if is_roots && is_old && is_locked(&file) == Some(false) {
+            // Whatever is in the way is for the next collector.
+            let _ = unlinkat(dir, name, UnlinkatFlags::NoRemoveDir);
+        }
+    }
+}
+
+/// Only queries: a lock taken for even a moment could be in the way of a collector that starts.
+fn is_locked(file: &File) -> Option<bool> {
+    let mut lock = whole_file();
+    fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock)).ok()?;
+    Some(i32::from(lock.l_type) != libc::F_UNLCK)
 }
 
 impl Drop for SharedSession {
@@ -283,5 +318,25 @@ mod tests {
         assert!(matches!(ServedDirectory::new(&directory, 2, &Settings::default()), Err(Error::Busy(_))));
         assert!(partial.exists());
         drop(served);
+    }
+
+    #[test]
+    fn a_shared_session_that_was_being_written_is_removed_unless_somebody_is_at_it() {
+        if rtscope_testkit::skip::without_root() {
+            return;
+        }
+        let base = tempfile::tempdir().unwrap();
+        let paths = ["1bd3c9", "1bd3ca"].map(|id| base.path().join(format!("rtscope-session.{id}")));
+        let files = paths.each_ref().map(|path| File::create_new(path).unwrap());
+        fcntl(&files[1], FcntlArg::F_OFD_SETLK(&whole_file())).unwrap();
+        let another = base.path().join("rtscope-session.of-1000-1");
+        fs::write(&another, "").unwrap();
+        std::os::unix::fs::chown(&another, Some(1000), None).unwrap();
+        let dir = OwnedFd::from(File::open(base.path()).unwrap());
+        let there = || [&paths[0], &paths[1], &another].map(|path| path.exists());
+        remove_partial(&dir, SystemTime::now());
+        assert_eq!(there(), [true; 3], "they may be written now");
+        remove_partial(&dir, SystemTime::now() + PARTIAL_AT_LEAST);
+        assert_eq!(there(), [false, true, true], "one is locked, and one is another user's");
     }
 }
