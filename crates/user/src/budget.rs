@@ -35,6 +35,12 @@ pub(crate) const REPORTS_MAX: usize = 256;
 pub(crate) const TURN: Duration = Duration::from_millis(5);
 /// After a turn a user waits for this many times as long as it took: looking for one user's files takes a tenth of a CPU at most.
 pub(crate) const REST: u32 = 9;
+/// The same between two turns for the recorder's own programs on its own machine, of which more files are known: from nobody else is that
+/// time taken, and a program whose threads come and go makes thousands a second.
+pub(crate) const REST_OWN: u32 = 1;
+/// New rings of a process in one listing, beyond which it makes more than can be opened: it is told nothing of the collector until there are
+/// less, and so makes RTU_BEAT_RINGS at most.
+pub(crate) const BEHIND_RINGS: usize = 512;
 
 /// When to go on after something that took this long.
 pub(crate) fn rest_after(begun: Instant) -> Instant {

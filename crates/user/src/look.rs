@@ -24,7 +24,7 @@ pub(crate) use life::Offsets;
 use looker::Looker;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -81,6 +81,8 @@ pub(crate) enum Found {
     /// It makes no system call any more.
     Confined(PlaceId, ProcessId),
     Ended(PlaceId, ProcessId),
+    /// These processes, and no others of the directory, make rings faster than they are opened.
+    Behind(PlaceId, BTreeSet<ProcessId>),
     /// It has ended, and no name of it is left.
     Vanished(PlaceId, ProcessId),
     /// Another process, the second one, records the programs of a user.

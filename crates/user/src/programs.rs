@@ -324,6 +324,11 @@ impl Programs {
             Found::Ended(id, process) => {
                 self.process(id, process).into_iter().for_each(Process::end);
             }
+            Found::Behind(id, processes) => {
+                if let Some(user) = self.users.get_mut(&id) {
+                    user.behind = processes;
+                }
+            }
             Found::Vanished(id, process) => {
                 if let Some(user) = self.users.get_mut(&id) {
                     user.vanished(process, sink)?;
@@ -349,7 +354,10 @@ impl Programs {
         self.beaten = Some(Instant::now());
         let is_flight = self.session.as_ref().is_some_and(|session| session.settings.flight);
         for user in self.users.values_mut() {
-            user.processes.values_mut().try_for_each(|process| process.beat(is_flight, sink))?;
+            let User { processes, behind, .. } = user;
+            for (id, process) in processes {
+                process.beat(is_flight, behind.contains(id), sink)?;
+            }
             // A flight recorder keeps what the dead have written, for a while.
             if !is_flight {
                 user.sweep(&self.look, sink)?;

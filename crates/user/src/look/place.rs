@@ -5,13 +5,15 @@ use super::life::{KnownProcess, Life, Offsets, TimeNamespaces, seccomp};
 use super::{Content, Found, Outbox, PlaceId, Session, Whose, whose};
 use crate::Error;
 use crate::budget::{
-    Account, CROWDED_FOR, Cause, NAMES_MAX, PROCESSES_MAX, REST, RINGS_OF_PROCESS_MAX, TURN,
+    Account, BEHIND_RINGS, CROWDED_FOR, Cause, NAMES_MAX, PROCESSES_MAX, REST, REST_OWN,
+    RINGS_OF_PROCESS_MAX, TURN,
 };
 use crate::containers::{Census, LocalProcess};
 use crate::directory::{FileKind, FileName, ProcessId, UserDirectory};
 use crate::provider::{Provider, enabled_word};
 use crate::ring::Ring;
 use crate::shelf::{Owner, Shelf};
+use nix::unistd::geteuid;
 use rtscope_abi::program as abi;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -94,6 +96,8 @@ pub(super) struct Place {
     crowded_until: Option<Instant>,
     /// The last process whose life was checked.
     checked: Option<ProcessId>,
+    /// Processes that make rings faster than they are opened, as told.
+    behind: BTreeSet<ProcessId>,
     /// Whether its path still names it.
     pub(super) is_current: bool,
 }
@@ -137,6 +141,7 @@ impl Place {
             rests_until: now,
             crowded_until: None,
             checked: None,
+            behind: BTreeSet::new(),
             is_current: true,
         }
     }
@@ -180,7 +185,9 @@ impl Place {
         }
         let turn = self.look(around);
         around.out.flush();
-        self.rests_until = Instant::now() + begun.elapsed() * REST;
+        let is_own = self.container == 0 && self.user == geteuid().as_raw();
+        let rest = if is_own && turn == Turn::More { REST_OWN } else { REST };
+        self.rests_until = Instant::now() + begun.elapsed() * rest;
         let now = Instant::now();
         let is_young = self.incomplete.values().any(|since| since.elapsed() < POLL_INTERVAL);
         let pause = match turn {
@@ -225,6 +232,9 @@ impl Place {
                     out.tell(Found::Refusal(self.user, Cause::TooManyNames, path));
                 }
                 self.crowded_until = Some(begun + CROWDED_FOR);
+                // None of their new rings would be found.
+                let all = self.processes.keys().copied().collect();
+                self.tell_who_is_behind(all, out);
                 return false;
             }
             files => files.map(|(files, _)| files).unwrap_or_default().into_iter().collect(),
@@ -245,9 +255,19 @@ impl Place {
             new.push((!matches!(name.kind, FileKind::Provider(_)), *nth, name));
         }
         new.sort_unstable();
+        let behind: BTreeSet<ProcessId> =
+            nth.into_iter().filter(|(_, new)| *new > BEHIND_RINGS).map(|(process, _)| process).collect();
+        self.tell_who_is_behind(behind, out);
         self.pending = new.into_iter().map(|(.., name)| name).collect();
         self.living = self.processes.values().filter(|process| !process.has_ended).count();
         true
+    }
+
+    fn tell_who_is_behind(&mut self, behind: BTreeSet<ProcessId>, out: &mut Outbox) {
+        if behind != self.behind {
+            self.behind.clone_from(&behind);
+            out.tell(Found::Behind(self.id, behind));
+        }
     }
 
     /// How many rings each process has now: those of threads that have ended, and were emptied, are gone.

@@ -206,12 +206,14 @@ impl Process {
     }
 
     /// Tells it that somebody takes its records, and looks for libraries that were unloaded and for files that were cut. `is_flight`:
-    /// rings may hold events of those libraries. Tells the sink of rings that are over.
-    pub(super) fn beat(&mut self, is_flight: bool, sink: &mut dyn Sink) -> io::Result<()> {
+    /// rings may hold events of those libraries. `is_behind`: it is told nothing, and makes few further rings. Tells the sink of rings that
+    /// are over.
+    pub(super) fn beat(&mut self, is_flight: bool, is_behind: bool, sink: &mut dyn Sink) -> io::Result<()> {
         if self.providers.values().any(Provider::is_cut) {
             self.drop_it("its file was truncated".to_string());
         }
-        if let (Some(leader), false, true) = (self.providers.get(&0), self.dead, self.is_recorded) {
+        let is_told = self.is_recorded && !self.dead && !is_behind;
+        if let (Some(leader), true) = (self.providers.get(&0), is_told) {
             leader.beat();
         }
         let unloaded: Vec<_> = self

@@ -8,7 +8,7 @@ use crate::budget::{Cause, REPORTS_MAX};
 use crate::directory::{FileName, ProcessId, UserDirectory};
 use crate::look::{Content, Look, NewPlace, PlaceId, Whose, whose};
 use crate::session::ServedDirectory;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub(super) struct User {
     pub(super) past: PastProcesses,
     /// The process that serves it, if this one only watches.
     pub(super) other: Option<u32>,
+    /// Processes that make rings faster than they are found.
+    pub(super) behind: BTreeSet<ProcessId>,
     /// Where the last turn of emptying rings ended.
     drained: Option<ProcessId>,
 }
@@ -43,6 +45,7 @@ impl User {
             over: 0,
             past: PastProcesses::default(),
             other,
+            behind: BTreeSet::new(),
             drained: None,
         }
     }

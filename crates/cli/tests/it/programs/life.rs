@@ -10,7 +10,6 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::time::Duration;
 
 /// Of a program whose recorder takes nothing (RTU_BEAT_RINGS in abi.h), and some that were being made.
 const BUFFERS_MAX: usize = 4096 + 16;
@@ -293,7 +292,7 @@ fn threads_that_end_after_the_recorder_was_killed_leave_no_buffers() {
 }
 
 #[test]
-fn while_a_recorder_is_stopped_buffers_are_bounded_and_losses_are_counted() {
+fn a_recorder_that_was_stopped_goes_on_and_buffers_are_bounded_and_losses_counted() {
     let fixture = Fixture::new();
     let Some(life) = life(&fixture) else { return };
     let recorder = begun(&mut fixture.recorder(&["--user-buffer", "64K"]));
@@ -307,15 +306,37 @@ fn while_a_recorder_is_stopped_buffers_are_bounded_and_losses_are_counted() {
         (before, now) = (now, files("r").len());
         assert!(now <= BUFFERS_MAX, "{now} buffers while the recorder is stopped");
     }
-    let emitted = end(child, output);
     send(&recorder, Signal::SIGCONT);
-    while !files("r").is_empty() {
-        std::thread::sleep(Duration::from_millis(10));
+    // Then it takes them, while the program goes on, and threads have buffers again.
+    while files("r").len() > now / 4 {
+        await_threads(&mut output, 1);
+        // At first as many again.
+        assert!(files("r").len() <= 2 * BUFFERS_MAX);
     }
+    await_threads(&mut output, 4);
+    let emitted = end(child, output);
     let recorded = Recorded::of(interrupt(recorder));
     println!("recorded {} + lost {} = emitted {emitted}", recorded.events(), recorded.lost());
     assert_eq!(recorded.events() + recorded.lost(), emitted, "{}", recorded.account);
     assert!(recorded.lost() > 0, "{}", recorded.account);
+}
+
+#[test]
+fn threads_that_come_and_go_without_end_do_not_fill_the_memory_with_buffers() {
+    let fixture = Fixture::new();
+    let Some(life) = life(&fixture) else { return };
+    let recorder = begun(&mut fixture.recorder(&["--user-buffer", "64K"]));
+    let (child, mut output) = churn(&life);
+    let mut most = 0;
+    for _ in 0..60 {
+        await_threads(&mut output, 1);
+        most = most.max(files("r").len());
+        assert!(most <= 2 * BUFFERS_MAX, "{most} buffers");
+    }
+    let emitted = end(child, output);
+    let recorded = Recorded::of(interrupt(recorder));
+    println!("{most} buffers; recorded {} + lost {} = emitted {emitted}", recorded.events(), recorded.lost());
+    assert_eq!(recorded.events() + recorded.lost(), emitted, "{}", recorded.account);
 }
 
 #[test]
