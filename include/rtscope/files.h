@@ -335,13 +335,16 @@ static inline int rtscope__wanted(const struct rtu_session *session, const char 
 /* Whether somebody else holds a lock on a file: then the collector that left it lives, whatever its number is. */
 static inline int rtscope__is_locked(int file)
 {
-	/* struct flock of 64-bit Linux (asm-generic/fcntl.h); F_WRLCK, SEEK_SET, all of the file. */
+	/*
+	 * struct flock of 64-bit Linux (asm-generic/fcntl.h); F_RDLCK, SEEK_SET, all of the file. What would keep a reader out: only who may
+	 * write the file has such a lock. Anybody may lock root's session for reading.
+	 */
 	struct {
 		int16_t type, whence;
 		int32_t zero;
 		int64_t start, length;
 		int32_t pid, zero2;
-	} lock = { 1, 0, 0, 0, 0, 0, 0 };
+	} lock = { 0, 0, 0, 0, 0, 0, 0 };
 
 	/* 5: F_GETLK, 2: F_UNLCK */
 	return !rtscope__call_again(__NR_fcntl, file, 5, (long)&lock, 0, 0, 0) && lock.type != 2;

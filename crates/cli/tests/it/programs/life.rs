@@ -4,6 +4,7 @@
 
 use super::fixture::{Fixture, Recorded, begun, interrupt, send, waiting};
 use crate::command::root;
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::Signal;
 use rtscope_testkit::skip;
 use std::fs;
@@ -289,6 +290,37 @@ fn threads_that_end_after_the_recorder_was_killed_leave_no_buffers() {
     fs::remove_dir_all(fixture.path("trace.partial")).expect("the recorder was killed");
     fixture.record(&[], &["true"]);
     assert_eq!(files("r"), Vec::<String>::new());
+}
+
+#[test]
+fn a_lock_for_reading_does_not_keep_a_killed_recorder_alive() {
+    let fixture = Fixture::new();
+    let Some(life) = life(&fixture) else { return };
+    let mut recorder = begun(&mut fixture.recorder(&["--user-buffer", "64K"]));
+    let mut sessions = vec![format!("/dev/shm/rtscope-{}/session", nix::unistd::geteuid())];
+    // Root's can be read, and so locked for reading, by everybody.
+    sessions.extend(nix::unistd::geteuid().is_root().then(|| "/dev/shm/rtscope-session".to_string()));
+    recorder.kill().expect("it runs");
+    recorder.wait().expect("it ends");
+    // SAFETY: all zeros are a valid `flock`: the whole file.
+    let mut lock: nix::libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = i16::try_from(nix::libc::F_RDLCK).expect("a small constant");
+    let locked: Vec<fs::File> = sessions
+        .iter()
+        .map(|path| {
+            let file = fs::File::open(path).expect("the recorder could not remove it");
+            fcntl(&file, FcntlArg::F_OFD_SETLK(&lock)).expect("nobody else has it");
+            file
+        })
+        .collect();
+    for _ in 0..5 {
+        run(&life, &["keys", "2"]);
+    }
+    let left = [files("p"), files("r")].concat();
+    drop(locked);
+    fs::remove_dir_all(fixture.path("trace.partial")).expect("the recorder was killed");
+    fixture.record(&[], &["true"]);
+    assert_eq!(left, Vec::<String>::new());
 }
 
 #[test]
