@@ -9,9 +9,11 @@ use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag, RenameFlags, openat, renameat2};
 use nix::sys::resource::{Resource, getrlimit};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, mkdirat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 use rtscope_abi::program as abi;
 use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -23,6 +25,8 @@ pub const SHARED_MEMORY: &str = "/dev/shm";
 const PREFIX: &str = "rtscope-";
 /// File descriptors that are left for other things than directories.
 const FILES_RESERVED: u64 = 48;
+/// How often root tries to take its place.
+const PLACES_TRIED: usize = 8;
 
 /// Identifies a process until the next boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -119,13 +123,17 @@ impl OpenFile {
     }
 }
 
-/// Gives what an ordinary user has put into root's place another name: it is not removed, since it may be anything. Returns that name;
-/// `None`: it is root's own, or the system refuses.
-pub(crate) fn put_aside(base: &impl AsFd, name: &str) -> Option<String> {
-    let theirs = status_below(base, name).ok().filter(|status| status.st_uid != 0)?;
-    let aside = format!("{name}.of-{}-{:x}", theirs.st_uid, theirs.st_ino);
-    // Never over something else.
-    renameat2(base, name, base, aside.as_str(), RenameFlags::RENAME_NOREPLACE).ok().map(|()| aside)
+/// Puts what root has made under another name into the place that an ordinary user has taken. What was there gets that other name: it is
+/// not removed, since it may be anything. In one step, so that the user cannot take the place again in between. False: what is there
+/// is root's own, or the system refuses.
+pub(crate) fn take_place(base: &impl AsFd, made: &str, name: &str) -> bool {
+    status_below(base, name).is_ok_and(|theirs| theirs.st_uid != 0)
+        && renameat2(base, made, base, name, RenameFlags::RENAME_EXCHANGE).is_ok()
+}
+
+/// A name that nobody can have taken before.
+fn fresh_name(name: &str) -> String {
+    format!("{name}.{:x}", RandomState::new().build_hasher().finish())
 }
 
 impl UserDirectory {
@@ -191,8 +199,8 @@ impl UserDirectory {
         Ok(open_below(&self.dir, name, flags | OFlag::O_NONBLOCK, Mode::S_IRUSR | Mode::S_IWUSR)?.into())
     }
 
-    /// Opens this user's own directory, and makes it if needed. Anybody can make one of any name in `base` first: root gives it another
-    /// name, or any user could keep root from recording.
+    /// Opens this user's own directory, and makes it if needed. Anybody can make one of any name in `base` first: root takes its place,
+    /// or any user could keep root from recording.
     ///
     /// # Errors
     /// As [`UserDirectory::open`].
@@ -204,12 +212,22 @@ impl UserDirectory {
             Ok(()) | Err(nix::Error::EEXIST) => UserDirectory::open(base, uid.as_raw()),
             Err(errno) => Err(Error::io("make the directory", &path)(errno.into())),
         };
-        let made = make();
-        if made.is_ok() || !uid.is_root() {
-            return made;
+        let mut made = make();
+        // Again when what was in the way has gone meanwhile.
+        for _ in 0..PLACES_TRIED {
+            if made.is_ok() || !uid.is_root() {
+                break;
+            }
+            let dir = File::open(base).map_err(Error::io("open", base))?;
+            let fresh = fresh_name(&name);
+            mkdirat(&dir, fresh.as_str(), Mode::S_IRWXU)
+                .map_err(|errno| Error::io("make the directory", &base.join(&fresh))(errno.into()))?;
+            if !take_place(&dir, &fresh, &name) {
+                let _ = unlinkat(&dir, fresh.as_str(), UnlinkatFlags::RemoveDir);
+            }
+            made = make();
         }
-        let dir = File::open(base).map_err(Error::io("open", base))?;
-        if put_aside(&dir, &name).is_some() { make() } else { made }
+        made
     }
 
     /// The user of a directory with this name, if this process may read it: all for root, otherwise only its own user.
@@ -270,7 +288,7 @@ impl UserDirectory {
         };
         // The owner may have removed it already.
         let name = name.to_string();
-        let _ = nix::unistd::unlinkat(&self.dir, name.as_str(), nix::unistd::UnlinkatFlags::NoRemoveDir);
+        let _ = unlinkat(&self.dir, name.as_str(), UnlinkatFlags::NoRemoveDir);
         true
     }
 
@@ -304,7 +322,7 @@ impl UserDirectory {
 
     /// Removes a file of a collector; that it is gone already is fine.
     pub(crate) fn remove_named(&self, name: &str) {
-        let _ = nix::unistd::unlinkat(&self.dir, name, nix::unistd::UnlinkatFlags::NoRemoveDir);
+        let _ = unlinkat(&self.dir, name, UnlinkatFlags::NoRemoveDir);
     }
 
     /// Whether hardly any file descriptors are left: those are for the files of programs that are known.

@@ -6,18 +6,18 @@
 
 use crate::Error;
 use crate::budget::NAMES_MAX;
-use crate::directory::{UserDirectory, put_aside};
+use crate::directory::{UserDirectory, take_place};
 use crate::mounts::{descriptor_path, open_below, status_below};
 use crate::patterns::RequestedEvents;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, openat};
-use nix::sys::stat::{FileStat, Mode};
+use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, UnlinkatFlags, setfsgid, setfsuid, unlinkat};
 use rtscope_abi::program as abi;
 use rtscope_event::exact;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -63,8 +63,6 @@ impl ServedDirectory {
         id: u64,
         settings: &Settings,
     ) -> Result<ServedDirectory, Error> {
-        // Below the open directory, not below its path: its owner can replace that by a link to anywhere at any time.
-        let base = directory.descriptor_path();
         let path = directory.path.join("collector");
         // Where root of this machine has no rights, as in a container of an ordinary user, only the owner can make files.
         let _owner = directory.is_containers().then(|| OwnerIdentity::of(directory));
@@ -89,9 +87,10 @@ impl ServedDirectory {
             .and_then(|()| (&file).write_all(own.as_bytes()));
         written.map_err(Error::io("write", &path))?;
         directory.remove_partial_sessions();
-        let session = base.join("session");
+        // Below the open directory, not below its path: its owner can replace that by a link to anywhere at any time.
         let session_file = write_session(
-            &session,
+            directory.dir(),
+            "session",
             id,
             settings,
             Readers { mode: 0o600, uid: directory.uid, are_elsewhere: directory.is_containers() },
@@ -168,21 +167,15 @@ impl SharedSession {
         settings: &Settings,
         are_elsewhere: bool,
     ) -> Result<SharedSession, Error> {
-        const NAME: &str = SharedSession::NAME;
-        let path = descriptor_path(dir).join(NAME);
-        // Another user's file is replaced; anybody may write here, so there can be one. Only a directory cannot be replaced: it gets another
-        // name. Whatever is mounted there is not asked.
-        let is_in_the_way = |found: Result<_, Errno>| match found {
-            Err(Errno::ENOENT) => false,
-            Ok(FileStat { st_mode, .. }) => st_mode & libc::S_IFMT == libc::S_IFDIR,
-            Err(_) => true,
-        };
-        if is_in_the_way(status_below(dir, NAME)) && put_aside(dir, NAME).is_none() {
-            return Err(Error::NotOurs(shown.join(NAME).display().to_string()));
-        }
+        let file = write_session(
+            dir,
+            SharedSession::NAME,
+            id,
+            settings,
+            Readers { mode: 0o644, uid: 0, are_elsewhere },
+        )?;
         let dir = dir.as_fd().try_clone_to_owned().map_err(Error::io("open", shown))?;
         remove_partial(&dir, SystemTime::now());
-        let file = write_session(&path, id, settings, Readers { mode: 0o644, uid: 0, are_elsewhere })?;
         Ok(SharedSession { dir, _file: file })
     }
 
@@ -264,7 +257,13 @@ struct Readers {
 }
 
 /// Writes the file atomically, since programs read it at any time. It is locked for as long as it is open.
-fn write_session(path: &Path, id: u64, settings: &Settings, readers: Readers) -> Result<File, Error> {
+fn write_session(
+    dir: &impl AsFd,
+    name: &str,
+    id: u64,
+    settings: &Settings,
+    readers: Readers,
+) -> Result<File, Error> {
     let Readers { mode, uid, are_elsewhere } = readers;
     let own_pid = if are_elsewhere { 0 } else { std::process::id() };
     let words = settings.events.words();
@@ -279,24 +278,34 @@ fn write_session(path: &Path, id: u64, settings: &Settings, readers: Readers) ->
     debug_assert_eq!(bytes.len(), size_of::<abi::rtu_session>());
     bytes.extend_from_slice(&words);
     // A name that cannot have been taken before.
-    let partial = path.with_extension(format!("{id:x}"));
+    let partial_name = format!("{name}.{id:x}");
+    let (path, partial) = (descriptor_path(dir).join(name), descriptor_path(dir).join(&partial_name));
+    // Another user's file is replaced; anybody may write next to root's. Only a directory cannot be replaced: it gets another name. Whatever
+    // is mounted there is not asked.
+    let put_in_place = || match fs::rename(&partial, &path) {
+        Err(error) if error.kind() == ErrorKind::IsADirectory && uid == 0 => {
+            if take_place(dir, &partial_name, name) { Ok(()) } else { Err(error) }
+        }
+        renamed => renamed,
+    };
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
-        .mode(mode)
+        // Nobody else can open it, and lock it first.
+        .mode(0o600)
         .open(&partial)
         .map_err(Error::io("make the file", &partial))?;
     let written = file
         .write_all(&bytes)
+        .and_then(|()| Ok(fcntl(&file, FcntlArg::F_OFD_SETLK(&whole_file())).map(drop)?))
         .and_then(|()| give_to(&file, uid))
         .and_then(|()| file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode)))
-        .and_then(|()| Ok(fcntl(&file, FcntlArg::F_OFD_SETLK(&whole_file())).map(drop)?))
-        .and_then(|()| fs::rename(&partial, path));
+        .and_then(|()| put_in_place());
     match written {
         Ok(()) => Ok(file),
         Err(source) => {
             let _ = fs::remove_file(&partial);
-            Err(Error::io("write", path)(source))
+            Err(Error::io("write", &path)(source))
         }
     }
 }

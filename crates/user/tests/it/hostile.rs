@@ -382,6 +382,9 @@ fn root_records_whatever_others_have_put_into_its_places() {
         fs::create_dir(place).expect("ours");
         fs::write(place.join("letter"), "precious").expect("ours");
         std::os::unix::fs::chown(place, Some(HOSTILE), Some(HOSTILE)).expect("root may");
+        // A name that could be foreseen would be taken, too.
+        let number = std::os::unix::fs::MetadataExt::ino(&fs::metadata(place).expect("ours"));
+        fs::create_dir(format!("{}.of-{HOSTILE}-{number:x}", place.display())).expect("ours");
     }
     let programs = Programs::recording(above.path(), Settings::default()).expect("nobody else records here");
     let writer = Writer::start(&places[0]);
@@ -427,4 +430,36 @@ fn used_bytes(path: impl AsRef<Path>) -> u64 {
 fn resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/statm").expect("this process has it");
     status.split_whitespace().nth(1).expect("a number").parse::<u64>().expect("a number") * 4096
+}
+
+// NEEDS: host
+#[test]
+fn root_records_while_somebody_takes_its_places_again_and_again() {
+    if skip::without_root() {
+        return;
+    }
+    for name in ["rtscope-0", "rtscope-session"] {
+        let above = tempfile::tempdir_in("/dev/shm").expect("a temporary directory");
+        fs::set_permissions(above.path(), fs::Permissions::from_mode(0o1777)).expect("it is ours");
+        let (place, stop) = (above.path().join(name), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Of this thread only.
+                nix::unistd::setfsuid(Uid::from_raw(HOSTILE));
+                // ORDER: relaxed; a flag that stands for itself.
+                while !stop.load(Ordering::Relaxed) {
+                    let _ = fs::create_dir(&place);
+                }
+            });
+            let failed: Vec<_> = (0..100)
+                .filter_map(|_| {
+                    let _ = fs::remove_dir_all(&place);
+                    Programs::recording(above.path(), Settings::default()).err()
+                })
+                .collect();
+            // ORDER: as above.
+            stop.store(true, Ordering::Relaxed);
+            assert!(failed.is_empty(), "{name}: {failed:?}");
+        });
+    }
 }
