@@ -89,6 +89,8 @@ pub enum Cause {
     Holes,
     /// A program's files are not valid, or changed in a way that no program changes them.
     Invalid,
+    /// Somebody else has made the directory in which this user's programs leave their files, or it is open to others: they run untraced.
+    PlaceTaken,
     /// The `/dev/shm` of a container cannot be reached without waiting for a server in user space or on the network.
     Unreachable,
     /// The user has too many containers, or subordinate users with programs.
@@ -116,6 +118,9 @@ impl Cause {
             Cause::SecondName => "it is a second name of a file that is known",
             Cause::Holes => "its file has holes, which no program makes",
             Cause::Invalid => "its files are not valid",
+            Cause::PlaceTaken => {
+                "the place of this user's files is somebody else's, or open to others; its programs run untraced"
+            }
             Cause::Unreachable => "/dev/shm of a container cannot be reached without waiting for somebody",
             Cause::TooManyContainers => {
                 "this user has too many containers, or subordinate users with programs"

@@ -151,10 +151,15 @@ impl UserDirectory {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
         let base = nix::fcntl::open(base, flags | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed("open"))?;
         // Nothing that is mounted there: users may mount FUSE over directories of theirs.
-        let dir = open_below(&base, &name, flags, Mode::empty()).map_err(failed("open"))?;
+        let not_ours = || Error::NotOurs(path.display().to_string());
+        let dir = match open_below(&base, &name, flags, Mode::empty()) {
+            // A link, a file, or something that is mounted there.
+            Err(Errno::ELOOP | Errno::ENOTDIR | Errno::EXDEV) => return Err(not_ours()),
+            opened => opened.map_err(failed("open"))?,
+        };
         let status = fstat(&dir).map_err(failed("look at"))?;
         if status.st_uid != uid || status.st_mode & 0o077 != 0 {
-            return Err(Error::NotOurs(path.display().to_string()));
+            return Err(not_ours());
         }
         Ok(UserDirectory { uid, path, dir: dir.into(), gid: status.st_gid, base, name, is_containers: false })
     }

@@ -349,6 +349,9 @@ impl Looker {
             Err(error) => {
                 let text = error.to_string();
                 if self.told.len() < UNUSABLE_MAX && self.told.insert(text.clone()) {
+                    if let (0, Error::NotOurs(path)) = (base, error) {
+                        self.out.tell(Found::Refusal(uid, Cause::PlaceTaken, path));
+                    }
                     self.out.tell(Found::Unusable(text));
                 }
             }

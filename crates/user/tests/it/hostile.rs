@@ -399,6 +399,26 @@ fn root_records_whatever_others_have_put_into_its_places() {
 
 // NEEDS: host
 #[test]
+fn root_says_whose_place_another_user_has_taken() {
+    if skip::without_root() {
+        return;
+    }
+    let above = tempfile::tempdir_in("/dev/shm").expect("a temporary directory");
+    let [taken, linked] = [1, 2].map(|more| above.path().join(format!("rtscope-{}", HOSTILE + more)));
+    DirBuilder::new().mode(0o700).create(&taken).expect("a directory of the test");
+    std::os::unix::fs::chown(&taken, Some(HOSTILE), Some(HOSTILE)).expect("root may");
+    symlink("/etc", &linked).expect("a link of the test");
+    let mut programs =
+        Programs::recording(above.path(), Settings::default()).expect("nobody else records here");
+    programs.poll(&mut rtscope_user::programs::DiscardingSink).expect("it looks");
+    let refusals = programs.refusals();
+    let found: Vec<_> = refusals.iter().map(|refusal| (refusal.user, refusal.cause)).collect();
+    let expected = [1, 2].map(|more| (HOSTILE + more, Cause::PlaceTaken));
+    assert_eq!(found, expected, "{refusals:?}");
+}
+
+// NEEDS: host
+#[test]
 fn root_gives_no_file_away_that_it_has_not_made() {
     if skip::without_root() {
         return;
