@@ -403,6 +403,16 @@ static inline void rtscope__bind(void)
 }
 
 /* Finds the leader, or becomes it. */
+/* Whether reading the CPU's counter kills this program, as whoever replays it may have asked for. */
+static inline int rtscope__has_no_counter(void)
+{
+	uint32_t mode = 0;
+
+	/* Where the system knows nothing of that, the mode stays as it is. */
+	rtscope__call(__NR_prctl, RTSCOPE__PR_GET_TSC, (long)&mode, 0, 0, 0, 0);
+	return mode == RTSCOPE__PR_TSC_SIGSEGV;
+}
+
 RTSCOPE__HIDDEN_FUNCTION void rtscope__lead(void)
 {
 	struct rtscope__object *object = &rtscope__object;
@@ -410,7 +420,7 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__lead(void)
 	struct rtscope__shared *shared = &rtscope__shared;
 
 	if (rtscope__leader || &__start_rtscope_events[0] == &__stop_rtscope_events[0] ||
-	    !rtscope__option("RTSCOPE", 1))
+	    !rtscope__option("RTSCOPE", 1) || rtscope__has_no_counter())
 		return;
 	object->events = __start_rtscope_events;
 	object->events_end = __stop_rtscope_events;

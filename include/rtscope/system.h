@@ -82,6 +82,8 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__RLIMIT_FSIZE 1
 #define RTSCOPE__PR_GET_NAME 16
 #define RTSCOPE__PR_GET_SECCOMP 21
+#define RTSCOPE__PR_GET_TSC 25
+#define RTSCOPE__PR_TSC_SIGSEGV 2
 #define RTSCOPE__PR_GET_NO_NEW_PRIVS 39
 
 /* asm-generic/errno-base.h */

@@ -178,6 +178,14 @@ RTSCOPE__HIDDEN_FUNCTION struct rtscope__thread *rtscope__thread_page(int asked,
 		return thread;
 	if (!asked && (!shared->lazy || RTSCOPE__LOAD(provider->flags) & RTU_NO_LAZY || rtscope__confined(shared)))
 		return thread;
+	/*
+	 * The child of a vfork() has this memory, and may be killed at any moment: the parent would then have work that never ends, and what
+	 * nobody gives back. Its events go into its thread's ring, if that is there.
+	 */
+	if ((uint32_t)rtscope__call(__NR_getpid, 0, 0, 0, 0, 0, 0) != shared->pid) {
+		answer->cause = RTU_LOST_IN_CHILD;
+		return thread;
+	}
 	signals = rtscope__begin_work(shared);
 	if (!rtscope__set(shared, &rtscope__in_setup)) {
 		answer->error = RTSCOPE__EMFILE;

@@ -5,17 +5,21 @@
  *   inside MODE COUNT
  *
  * Modes: flood (COUNT times: the memory of an event's field faults, and in that handler three times as many events come as there is
- * space for; prints "emitted N"), spoiled (writes into its buffer's header what no collector would; it needs none).
+ * space for; prints "emitted N"), spoiled (writes into its buffer's header what no collector would; it needs none), vforks (COUNT children
+ * of vfork() are killed at their thread's first event; prints how many threads are making buffers for ever), counterless (starts itself again, where reading the CPU's counter kills).
  */
 #define _GNU_SOURCE
 #include <rtscope/rtscope.h>
 
+#include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -122,6 +126,52 @@ static int spoiled(void)
 	return 0;
 }
 
+static volatile pid_t victim;
+
+static void *has_child(void *unused)
+{
+	int status;
+	pid_t child = vfork();
+
+	(void)unused;
+	if (!child) {
+		victim = getpid();
+		emit(1);
+		pause();
+		_exit(0);
+	}
+	waitpid(child, &status, 0);
+	return NULL;
+}
+
+static void *kills(void *after_ns)
+{
+	struct timespec pause = { 0, *(long *)after_ns };
+
+	while (!victim)
+		;
+	nanosleep(&pause, NULL);
+	kill(victim, SIGKILL);
+	return NULL;
+}
+
+static int with_vforks(void)
+{
+	for (unsigned long i = 0; i < count; i++) {
+		long after_ns = (long)(i % 100) * 1000;
+		pthread_t parent, killer;
+
+		victim = 0;
+		pthread_create(&parent, NULL, has_child, NULL);
+		pthread_create(&killer, NULL, kills, &after_ns);
+		pthread_join(parent, NULL);
+		pthread_join(killer, NULL);
+	}
+	emit(1);
+	printf("at work %u\n", rtscope__leader->workers);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[1] : "";
@@ -131,5 +181,16 @@ int main(int argc, char **argv)
 		return with_floods();
 	if (!strcmp(mode, "spoiled"))
 		return spoiled();
+	if (!strcmp(mode, "counterless")) {
+		prctl(PR_SET_TSC, PR_TSC_SIGSEGV);
+		execl("/proc/self/exe", "inside", "alive", NULL);
+	}
+	if (!strcmp(mode, "alive")) {
+		emit(1);
+		/* No time is needed for that. */
+		return write(1, "alive\n", 6) != 6;
+	}
+	if (!strcmp(mode, "vforks"))
+		return with_vforks();
 	return 2;
 }

@@ -138,6 +138,26 @@ fn an_event_whose_handler_emits_more_than_there_is_space_for_spoils_no_other() {
 }
 
 #[test]
+fn a_program_that_may_not_read_the_counter_lives() {
+    let fixture = Fixture::new();
+    // The dynamic loader reads the counter itself.
+    let Some(inside) = fixture.program("inside.c", &["-static"], "inside") else { return };
+    let output = Command::new(inside).arg("counterless").output().expect("it starts");
+    assert!(output.status.success() && output.stdout == b"alive\n", "{output:?}");
+}
+
+#[test]
+fn children_of_vfork_that_are_killed_leave_their_parent_nothing_to_wait_for() {
+    let fixture = Fixture::new();
+    let Some(inside) = fixture.program("inside.c", &[], "inside") else { return };
+    let recorded = fixture.record(&[], &[inside.as_os_str(), "vforks".as_ref(), "300".as_ref()]);
+    let said = String::from_utf8_lossy(&recorded.output.stdout);
+    assert!(said.contains("at work 0\n"), "{said}");
+    // The program's own is recorded; those of children that lived so long are counted.
+    assert!(recorded.events() == 1 && recorded.lost() <= 300, "{}", recorded.account);
+}
+
+#[test]
 fn a_library_that_cannot_have_a_file_is_a_loss_with_its_cause() {
     let fixture = Fixture::new();
     let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
