@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compiles the C half of a program that has events in C and in Rust.
+//! Compiles the C half of a program that has events in C and in Rust, and links it with nothing but that program: its constructor would
+//! make an instrumented program of everything that uses this crate.
 
 fn main() {
     println!("cargo::rerun-if-changed=c/linked.c");
@@ -11,5 +12,8 @@ fn main() {
         .opt_level(2)
         .warnings(true)
         .warnings_into_errors(true)
+        .cargo_metadata(false)
         .compile("rtscope_testkit_linked_c");
+    let directory = std::env::var("OUT_DIR").expect("cargo sets it");
+    println!("cargo::rustc-link-arg-bin=rtscope-emitter={directory}/librtscope_testkit_linked_c.a");
 }

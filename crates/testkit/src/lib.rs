@@ -17,7 +17,6 @@ pub mod descriptions;
 pub mod disturber;
 mod extent;
 pub mod host_bpf;
-pub mod linked_c;
 pub mod machine;
 pub mod memory;
 pub mod module;

@@ -13,6 +13,11 @@ use std::ffi::CString;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
+unsafe extern "C" {
+    // Events `test:linked_c` of a C library that is linked into this program (c/linked.c). It takes a number and records events.
+    safe fn rtscope_testkit_linked_c(count: u64);
+}
+
 fn emit(count: u64, thread: u64) {
     for n in 0..count {
         event!(test, count, n: u64 = n, thread: u64 = thread);
@@ -151,8 +156,8 @@ fn main() -> Result<()> {
         }
         "mixed" => {
             emit(count, 0);
-            rtscope_testkit::linked_c::emit(count);
-            thread::scope(|scope| drop(scope.spawn(|| rtscope_testkit::linked_c::emit(count))));
+            rtscope_testkit_linked_c(count);
+            thread::scope(|scope| drop(scope.spawn(|| rtscope_testkit_linked_c(count))));
             3 * count
         }
         "large" => {
