@@ -25,8 +25,8 @@ pub const SHARED_MEMORY: &str = "/dev/shm";
 const PREFIX: &str = "rtscope-";
 /// File descriptors that are left for other things than directories.
 const FILES_RESERVED: u64 = 48;
-/// How often root tries to take its place.
-const PLACES_TRIED: usize = 8;
+/// How often root tries to take its place: whoever wants to prevent it has to hit a moment between two system calls each time.
+pub(crate) const PLACE_TRIES: usize = 64;
 
 /// Identifies a process until the next boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -219,7 +219,7 @@ impl UserDirectory {
         };
         let mut made = make();
         // Again when what was in the way has gone meanwhile.
-        for _ in 0..PLACES_TRIED {
+        for _ in 0..PLACE_TRIES {
             if made.is_ok() || !uid.is_root() {
                 break;
             }

@@ -6,7 +6,7 @@
 
 use crate::Error;
 use crate::budget::NAMES_MAX;
-use crate::directory::{UserDirectory, take_place};
+use crate::directory::{PLACE_TRIES, UserDirectory, take_place};
 use crate::mounts::{descriptor_path, open_below, status_below};
 use crate::patterns::RequestedEvents;
 use nix::dir::Dir;
@@ -194,13 +194,16 @@ fn remove_partial(dir: &OwnedFd, now: SystemTime) {
         let Some(name) = entry.file_name().to_str().ok().filter(|name| name.starts_with(&prefix)) else {
             continue;
         };
-        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK;
         let is_roots = status_below(dir, name)
             .is_ok_and(|found| found.st_uid == 0 && found.st_mode & libc::S_IFMT == libc::S_IFREG);
+        if !is_roots {
+            continue;
+        }
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK;
         let Ok(file) = open_below(dir, name, flags, Mode::empty()).map(File::from) else { continue };
         let made = file.metadata().and_then(|found| found.modified());
         let is_old = made.is_ok_and(|made| now.duration_since(made).is_ok_and(|age| age >= PARTIAL_AT_LEAST));
-        if is_roots && is_old && is_locked(&file) == Some(false) {
+        if is_old && is_locked(&file) == Some(false) {
             // Whatever is in the way is for the next collector.
             let _ = unlinkat(dir, name, UnlinkatFlags::NoRemoveDir);
         }
@@ -282,11 +285,20 @@ fn write_session(
     let (path, partial) = (descriptor_path(dir).join(name), descriptor_path(dir).join(&partial_name));
     // Another user's file is replaced; anybody may write next to root's. Only a directory cannot be replaced: it gets another name. Whatever
     // is mounted there is not asked.
-    let put_in_place = || match fs::rename(&partial, &path) {
-        Err(error) if error.kind() == ErrorKind::IsADirectory && uid == 0 => {
-            if take_place(dir, &partial_name, name) { Ok(()) } else { Err(error) }
+    let put_in_place = || {
+        let mut put = fs::rename(&partial, &path);
+        // Again when what was in the way has gone meanwhile.
+        for _ in 0..PLACE_TRIES {
+            match &put {
+                Err(error) if error.kind() == ErrorKind::IsADirectory && uid == 0 => {}
+                _ => break,
+            }
+            if take_place(dir, &partial_name, name) {
+                return Ok(());
+            }
+            put = fs::rename(&partial, &path);
         }
-        renamed => renamed,
+        put
     };
     let mut file = OpenOptions::new()
         .write(true)

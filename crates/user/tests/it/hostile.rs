@@ -467,8 +467,15 @@ fn root_records_while_somebody_takes_its_places_again_and_again() {
                 // Of this thread only.
                 nix::unistd::setfsuid(Uid::from_raw(HOSTILE));
                 // ORDER: relaxed; a flag that stands for itself.
-                while !stop.load(Ordering::Relaxed) {
+                for turn in 0_u64.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
                     let _ = fs::create_dir(&place);
+                    // Or he gives it up again, so that it is there at one moment and not at the next.
+                    if turn % 1024 < 512 {
+                        let _ = fs::remove_dir(&place);
+                    }
                 }
             });
             let failed: Vec<_> = (0..100)
