@@ -41,7 +41,8 @@
  * Silence. `beat` changes about twice a second while somebody takes records, also of flight recorders. After RTU_QUIET_NS
  * without a change, a program makes no more than RTU_SILENT_RINGS more rings; what their threads emit is counted as
  * RTU_LOST_NOBODY. Between two changes it makes RTU_BEAT_RINGS at most, of RTU_BEAT_BYTES together: what threads that come and go can
- * pile up until then. It goes on when the beat does.
+ * pile up until then. It goes on when the beat does. A collector that finds rings of a process faster than it can open them leaves out that
+ * process's beats until it has caught up.
  *
  * Event ids. An id belongs to one description at a time. Ids of an unloaded library are given again: to an object with exactly the same
  * descriptions at any time; to others only when no ring holds a record. So the newest provider that has been found says what an

@@ -402,7 +402,6 @@ static inline void rtscope__bind(void)
 	rtscope__monotonic(RTSCOPE__CLOCK_MONOTONIC);
 }
 
-/* Finds the leader, or becomes it. */
 /* Whether reading the CPU's counter kills this program, as whoever replays it may have asked for. */
 static inline int rtscope__has_no_counter(void)
 {
@@ -413,6 +412,7 @@ static inline int rtscope__has_no_counter(void)
 	return mode == RTSCOPE__PR_TSC_SIGSEGV;
 }
 
+/* Finds the leader, or becomes it. */
 RTSCOPE__HIDDEN_FUNCTION void rtscope__lead(void)
 {
 	struct rtscope__object *object = &rtscope__object;
