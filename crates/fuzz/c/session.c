@@ -2,6 +2,8 @@
 /*
  * How a program reads a session, for the fuzzer: the functions of the header, without a process around them.
  */
+/* Nothing starts here: what would start it (life.h) is not part of this. */
+#define RTSCOPE_START_BY_HAND
 #include <rtscope/files.h>
 
 #include <stdlib.h>
