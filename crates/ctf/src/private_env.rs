@@ -81,7 +81,7 @@ fn optional<T: std::str::FromStr>(text: &str) -> Option<Option<T>> {
     if text == UNKNOWN { Some(None) } else { text.parse().ok().map(Some) }
 }
 
-const CAUSES: [LossCause; 11] = [
+const CAUSES: [LossCause; 12] = [
     LossCause::RecursionMiss,
     LossCause::Unfinished,
     LossCause::Unreadable,
@@ -93,6 +93,7 @@ const CAUSES: [LossCause; 11] = [
     LossCause::Overrun,
     LossCause::NoBuffer,
     LossCause::TooLarge,
+    LossCause::Undescribed,
 ];
 
 fn cause_name(cause: LossCause) -> &'static str {
@@ -108,6 +109,7 @@ fn cause_name(cause: LossCause) -> &'static str {
         LossCause::Overrun => "overrun",
         LossCause::NoBuffer => "no_buffer",
         LossCause::TooLarge => "too_large",
+        LossCause::Undescribed => "undescribed",
     }
 }
 

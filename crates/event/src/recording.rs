@@ -31,6 +31,8 @@ pub enum LossCause {
     NoBuffer,
     /// The event was larger than a record can be.
     TooLarge,
+    /// An instrumented program described the event in a way that no trace can have. Nobody counts such events: the collector switches them off.
+    Undescribed,
 }
 
 /// A number of lost events of one cause. `cpu` is `None` where the kernel does not say which.

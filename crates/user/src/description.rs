@@ -9,6 +9,7 @@
 use crate::patterns::RequestedEvents;
 use rtscope_abi::program as abi;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// No real name is longer than this.
@@ -21,6 +22,7 @@ pub(crate) const PROGRAM_BYTES_MAX: usize = 4 << 20;
 const EVENT_BYTES: usize = 256;
 const FIELD_BYTES: usize = 64;
 const LABEL_BYTES: usize = 32;
+const NOT_DESCRIBED: Defect = "a field is of an enumeration that it does not have";
 pub(crate) const TOO_LARGE: Defect = "the descriptions of its requested events take more than 4 MiB in a trace; request fewer of its events (-u PROVIDER:EVENT)";
 
 /// An integer's size and how to show it.
@@ -85,11 +87,26 @@ pub struct Enumeration {
     pub labels: Vec<(i32, String)>,
 }
 
+/// A requested event that cannot be in a trace. Honest programs have such events, too: the length of an array is written as
+/// text, since the preprocessor does not compute, and may be the name of a constant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct UndescribedEvent {
+    /// As in [`EventDescription`].
+    pub index: u32,
+    /// As in [`EventDescription`]; empty: that is what is wrong with it.
+    pub name: String,
+    /// What is wrong with it.
+    pub why: Cow<'static, str>,
+}
+
 /// The descriptions of a provider's requested events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Descriptions {
     /// In the order of their ids.
     pub events: Vec<EventDescription>,
+    /// In the order of their ids.
+    #[serde(default)]
+    pub undescribed: Vec<UndescribedEvent>,
     /// Those that the events use, in the order of their names.
     pub enumerations: Vec<Enumeration>,
     /// Number of events of the provider, those that were not requested among them.
@@ -104,7 +121,7 @@ impl Descriptions {
     /// Reads the text of a provider with this many events and enumerations. Keeps what is `wanted`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with it as a whole. What is wrong with one event is only that event's fault.
     pub fn parse(
         text: &[u8],
         events: u32,
@@ -112,42 +129,64 @@ impl Descriptions {
         wanted: &RequestedEvents,
     ) -> Result<Descriptions, Defect> {
         let text = text.strip_suffix(b"\0").ok_or("its descriptions do not end")?;
-        let text = std::str::from_utf8(text).map_err(|_| "its descriptions are not text")?;
-        let mut parts = text.split('\0');
+        let mut parts = text.split(|byte| *byte == 0);
         let mut descriptions = Descriptions { declared: events, ..Descriptions::default() };
         let mut bytes = 0;
         for index in 0..events {
             let part = parts.next().ok_or("an event has no description")?;
-            let Some(event) = event(part, index, wanted)? else { continue };
-            bytes += event.bytes();
+            match requested_event(part, index, wanted) {
+                None => continue,
+                Some(Ok(event)) => {
+                    bytes += event.bytes();
+                    descriptions.events.push(event);
+                }
+                Some(Err(event)) => {
+                    bytes += event.bytes();
+                    descriptions.undescribed.push(event);
+                }
+            }
             if bytes > PROGRAM_BYTES_MAX {
                 return Err(TOO_LARGE);
             }
-            descriptions.events.push(event);
         }
-        let mut used: HashMap<&str, Option<Enumeration>> = descriptions
+        let mut used: HashMap<String, Result<Enumeration, Defect>> = descriptions
             .events
             .iter()
             .flat_map(EventDescription::enumerations)
-            .map(|name| (name, None))
+            .map(|name| (name.to_string(), Err(NOT_DESCRIBED)))
             .collect();
         for _ in 0..enumerations {
             let part = parts.next().ok_or("an enumeration has no description")?;
-            let name = identifier(part.split('\n').next().unwrap_or_default())?;
-            if let Some(place @ None) = used.get_mut(name) {
-                *place = Some(enumeration(part)?);
+            let name = part.split(|byte| *byte == b'\n').next().unwrap_or_default();
+            let place = std::str::from_utf8(name).ok().and_then(|name| used.get_mut(name));
+            // The first of a name counts.
+            if let Some(place @ Err(NOT_DESCRIBED)) = place {
+                *place = enumeration(part);
             }
         }
         if parts.next().is_some() {
             return Err("it has more descriptions than events");
         }
-        let found: Option<Vec<Enumeration>> = used.into_values().collect();
-        descriptions.enumerations = found.ok_or("a field is of an enumeration that it does not have")?;
+        descriptions.drop_events_without_enumerations(&used);
+        descriptions.enumerations = used.into_values().flatten().collect();
         descriptions.enumerations.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         if descriptions.bytes() > PROGRAM_BYTES_MAX {
             return Err(TOO_LARGE);
         }
         Ok(descriptions)
+    }
+
+    fn drop_events_without_enumerations(&mut self, found: &HashMap<String, Result<Enumeration, Defect>>) {
+        let why = |event: &EventDescription| {
+            event.enumerations().find_map(|name| found.get(name)?.as_ref().err().copied())
+        };
+        let dropped = self.events.iter().filter_map(|event| {
+            let why = Cow::Borrowed(why(event)?);
+            Some(UndescribedEvent { index: event.index, name: event.name.clone(), why })
+        });
+        self.undescribed.extend(dropped);
+        self.undescribed.sort_unstable_by_key(|event| event.index);
+        self.events.retain(|event| why(event).is_none());
     }
 
     /// The enumeration of this name.
@@ -169,7 +208,21 @@ impl Descriptions {
                 .fold(0, |sum, more| sum.saturating_add(*more))
         };
         let of = |event: &EventDescription| event.bytes().saturating_add(labels(event));
-        self.events.iter().map(of).fold(0, usize::saturating_add)
+        let undescribed = self.undescribed.iter().map(UndescribedEvent::bytes);
+        self.events.iter().map(of).chain(undescribed).fold(0, usize::saturating_add)
+    }
+}
+
+impl UndescribedEvent {
+    /// For messages.
+    #[must_use]
+    pub fn shown_name(&self) -> String {
+        if self.name.is_empty() { format!("event number {}", self.index) } else { self.name.clone() }
+    }
+
+    /// In memory: metadata has none of it.
+    fn bytes(&self) -> usize {
+        EVENT_BYTES + self.name.len()
     }
 }
 
@@ -196,24 +249,46 @@ impl Enumeration {
 }
 
 /// `None`: nobody wants it.
-fn event(text: &str, index: u32, wanted: &RequestedEvents) -> Result<Option<EventDescription>, Defect> {
-    let mut lines = text.strip_suffix('\n').ok_or("a description does not end")?.split('\n');
-    let (name, level) = lines.next().and_then(|line| line.split_once(' ')).ok_or("an event has no level")?;
-    let (provider, short) = name.split_once(':').ok_or("an event's name has no provider")?;
-    identifier(provider)?;
-    identifier(short)?;
-    let level = level.parse().map_err(|_| "an event's level is not a number")?;
-    if !wanted.matches(name, level) {
-        return Ok(None);
+fn requested_event(
+    part: &[u8],
+    index: u32,
+    wanted: &RequestedEvents,
+) -> Option<Result<EventDescription, UndescribedEvent>> {
+    let text = String::from_utf8_lossy(part);
+    let (name, level) = text.split('\n').next().and_then(|line| line.split_once(' ')).unwrap_or_default();
+    // As a program itself finds out whether an event is wanted: by the digits at the beginning (rtscope__wanted, include/rtscope/files.h).
+    let digits = level.bytes().take_while(u8::is_ascii_digit);
+    let number =
+        digits.fold(0_u32, |number, digit| number.saturating_mul(10).saturating_add(u32::from(digit - b'0')));
+    if !wanted.matches(name, number) {
+        return None;
     }
+    let event = std::str::from_utf8(part).map_err(|_| "its description is not text in UTF-8");
+    Some(event.and_then(|text| event_of(text, index)).map_err(|why| {
+        let name = if event_name(name).is_ok() { name.to_string() } else { String::new() };
+        UndescribedEvent { index, name, why: Cow::Borrowed(why) }
+    }))
+}
+
+fn event_of(text: &str, index: u32) -> Result<EventDescription, Defect> {
+    let mut lines = text.strip_suffix('\n').ok_or("its description does not end")?.split('\n');
+    let (name, level) = lines.next().and_then(|line| line.split_once(' ')).ok_or("it has no level")?;
+    let name = event_name(name)?.to_string();
+    let level = level.parse().map_err(|_| "its level is not a number; it has to be written as one")?;
     let mut fields = Vec::new();
     for line in lines {
         if fields.len() == FIELDS_MAX {
-            return Err("an event has more than 16 fields");
+            return Err("it has more than 16 fields");
         }
         fields.push(field(line)?);
     }
-    Ok(Some(EventDescription { index, name: name.to_string(), level, fields }))
+    Ok(EventDescription { index, name, level, fields })
+}
+
+fn event_name(name: &str) -> Result<&str, Defect> {
+    let (provider, short) = name.split_once(':').ok_or("its name has no provider")?;
+    identifier(provider)?;
+    identifier(short).map(|_| name)
 }
 
 fn field(line: &str) -> Result<Field, Defect> {
@@ -226,9 +301,9 @@ fn field(line: &str) -> Result<Field, Defect> {
         ["str"] => FieldType::Text,
         ["enum", name] => FieldType::Enumeration(identifier(name)?.to_string()),
         ["seq", element] => FieldType::Sequence(integer(element)?),
-        ["array", element, count] => {
+        ["array", element, ref count @ ..] => {
             let element = integer(element)?;
-            let count: u32 = number(count)?;
+            let count = count_in_c(&count.join(" "))?;
             if count == 0
                 || u64::from(count) * u64::from(element.bytes) > u64::from(abi::RTU_RECORD_BYTES_MAX)
             {
@@ -242,12 +317,16 @@ fn field(line: &str) -> Result<Field, Defect> {
     Ok(Field { name: identifier(name)?.to_string(), kind })
 }
 
-/// A count as written in C, since the preprocessor does not compute.
-fn number(word: &str) -> Result<u32, Defect> {
-    let digits = word.trim_end_matches(['u', 'U', 'l', 'L']);
+/// A count as written in C, since the preprocessor does not compute. Constants that macros stand for often have parentheses.
+fn count_in_c(text: &str) -> Result<u32, Defect> {
+    let mut inner = text.trim();
+    while let Some(less) = inner.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')) {
+        inner = less.trim();
+    }
+    let digits = inner.trim_end_matches(['u', 'U', 'l', 'L']);
     let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
     let value = hex.map_or_else(|| digits.parse().ok(), |hex| u32::from_str_radix(hex, 16).ok());
-    value.ok_or("an array's count is not a number")
+    value.ok_or("an array's count is not a number; it has to be written as one, or be a macro that is one")
 }
 
 fn integer(word: &str) -> Result<Integer, Defect> {
@@ -265,20 +344,24 @@ fn integer(word: &str) -> Result<Integer, Defect> {
     }
 }
 
-fn enumeration(text: &str) -> Result<Enumeration, Defect> {
-    let mut lines = text.strip_suffix('\n').ok_or("a description does not end")?.split('\n');
+fn enumeration(part: &[u8]) -> Result<Enumeration, Defect> {
+    let text = std::str::from_utf8(part).map_err(|_| "an enumeration's labels are not text in UTF-8")?;
+    let mut lines = text.strip_suffix('\n').ok_or("an enumeration's description does not end")?.split('\n');
     let name = identifier(lines.next().unwrap_or_default())?.to_string();
     let mut labels = Vec::new();
     for line in lines {
         let (value, label) = line.split_once(' ').ok_or("a label has no value")?;
         let value = value.parse().map_err(|_| "a label's value has more than 32 bits")?;
-        if label.is_empty() || label.len() > NAME_BYTES_MAX || label.contains(char::is_control) {
+        if label.len() > NAME_BYTES_MAX || label.contains(char::is_control) {
             return Err("a label has no name that can be shown");
         }
         if labels.len() == LABELS_MAX {
             return Err("an enumeration has more than 4096 labels");
         }
-        labels.push((value, label.to_string()));
+        // A value whose label is empty is shown as the others that have none.
+        if !label.is_empty() {
+            labels.push((value, label.to_string()));
+        }
     }
     if labels.is_empty() {
         return Err("an enumeration has no labels");
@@ -339,6 +422,57 @@ mod tests {
     }
 
     #[test]
+    fn what_is_wrong_with_one_event_is_only_its_own_fault() {
+        let wrong = [
+            "p:e 6\narray u32 N v\n",
+            "p:e 6\narray u32 (1 << 2) v\n",
+            "p:e 6\narray u32 0 v\n",
+            "p:e 6\narray u64 (1024) v\n",
+            "p:e 6\nu32 a-b\n",
+            "p:e 6\nu7 a\n",
+            "p:e 6\nu8 a",
+            "p:e LEVEL\n",
+            "p:e 4294967296\n",
+            "p:a-b 6\n",
+            "p 6\n",
+            "p:e 6\nenum missing a\n",
+            "p:e 6\nenum nameless a\n",
+            "p:e 6\nenum control a\n",
+            "p:e 6\nenum latin a\n",
+            "p:e 6\nu8 gr\u{fc}n\n",
+        ];
+        for wrong in wrong {
+            let text = format!(
+                "p:one 6\n\0{wrong}\0p:two 7\nenum e a\n\0e\n0 \n1 x\n\0nameless\n0 \n\0control\n0 \t\n\0"
+            );
+            let mut text = text.into_bytes();
+            text.extend(b"latin\n0 gr\xfcn\n\0");
+            let all = Descriptions::parse(&text, 3, 4, &RequestedEvents::default()).unwrap();
+            let names: Vec<(u32, &str)> =
+                all.events.iter().map(|event| (event.index, event.name.as_str())).collect();
+            assert_eq!(names, [(0, "p:one"), (2, "p:two")], "{wrong}");
+            assert_eq!(all.enumerations.len(), 1, "{wrong}");
+            assert_eq!(all.enumerations[0].labels, [(1, "x".to_string())]);
+            let [only] = all.undescribed.as_slice() else { panic!("{wrong}: {:?}", all.undescribed) };
+            assert_eq!((only.index, only.name.is_empty()), (1, !wrong.starts_with("p:e")), "{wrong}");
+            let others =
+                RequestedEvents::parse(&["!p:e*".to_string(), "!p".to_string(), "p:*o*".to_string()], 7);
+            let others = Descriptions::parse(&text, 3, 4, &others.unwrap()).unwrap();
+            assert_eq!(others.undescribed, [], "nobody asked for it");
+        }
+    }
+
+    #[test]
+    fn counts_are_read_as_c_has_them() {
+        for (text, count) in [("4", 4), ("0x10", 16), ("0X1fUL", 31), ("(4)", 4), ("( ( 4u ) )", 4)] {
+            assert_eq!(count_in_c(text), Ok(count), "{text}");
+        }
+        for text in ["", "()", "N", "2*2", "1 << 2", "-1", "4294967296", "(4", "4)"] {
+            assert!(count_in_c(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn every_truncation_and_every_changed_byte_is_refused_or_harmless() {
         for end in 0..TEXT.len() {
             assert!(parse(&TEXT.as_bytes()[..end]).is_err(), "{end}");
@@ -374,6 +508,9 @@ mod tests {
         let text: String = (0..60_000).map(|event| format!("load:event{event} 6\n{fields}\0")).collect();
         let all = RequestedEvents::default();
         assert_eq!(Descriptions::parse(text.as_bytes(), 60_000, 0, &all), Err(TOO_LARGE));
+        // Of what cannot be described no more is kept either.
+        let wrong: String = (0..60_000).map(|event| format!("load:event{event} 6\nu7 a\n\0")).collect();
+        assert_eq!(Descriptions::parse(wrong.as_bytes(), 60_000, 0, &all), Err(TOO_LARGE));
         let few = RequestedEvents::parse(&["load:event5999?".to_string()], 7).unwrap();
         let kept = Descriptions::parse(text.as_bytes(), 60_000, 0, &few).unwrap();
         assert_eq!((kept.events.len(), kept.events[0].index), (10, 59_990));

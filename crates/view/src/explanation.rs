@@ -323,6 +323,7 @@ pub fn loss_line(loss: &Loss) -> String {
         LossCause::BufferFull => ("events", "that found the recorder's buffer full"),
         LossCause::NoBuffer => ("events", "of threads that had no buffer"),
         LossCause::TooLarge => ("events", "larger than a record can be"),
+        LossCause::Undescribed => ("events", "described as no trace can have them"),
         LossCause::Overrun => ("events", "overwritten by the kernel's tracer before they were read"),
         LossCause::ReportRingFull => ("reports of late responses", "that found their ring full"),
     };

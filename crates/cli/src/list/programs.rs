@@ -92,6 +92,13 @@ fn program_text(report: &ProcessReport, recorders: &[(u32, u32)], verbose: bool)
         for event in &provider.descriptions.events {
             text.push_str(&event_text(event, verbose || events <= FEW));
         }
+        for event in &provider.descriptions.undescribed {
+            text.push_str(&format!(
+                "    {}  cannot be recorded: {}\n",
+                event.shown_name(),
+                clean(&event.why)
+            ));
+        }
     }
     for ring in &report.rings {
         let state = if ring.ended { ", ended" } else { "" };

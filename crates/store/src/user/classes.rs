@@ -37,7 +37,12 @@ impl KnownEvent {
 }
 
 /// The events of a provider, in the order of their ids.
-type ProviderClasses = Arc<[KnownEvent]>;
+#[derive(Debug, Default)]
+struct ProviderClasses {
+    events: Vec<KnownEvent>,
+    /// Numbers of those that no trace can have.
+    undescribed: Vec<u32>,
+}
 
 /// Ids of a process that one provider has.
 #[derive(Clone, Debug)]
@@ -46,18 +51,20 @@ struct IdRange {
     end: u32,
     /// The id of the provider's event 0.
     first: u32,
-    events: ProviderClasses,
+    events: Arc<ProviderClasses>,
 }
 
 impl IdRange {
     fn event(&self, id: u32) -> Option<&KnownEvent> {
         let index = id - self.first;
         // Usually all events of a provider are recorded.
-        let at_its_index = self.events.get(index as usize).filter(|event| event.index == index);
-        at_its_index.or_else(|| {
-            let place = self.events.binary_search_by_key(&index, |event| event.index).ok()?;
-            self.events.get(place)
-        })
+        let events = &self.events.events;
+        let at_its_index = events.get(index as usize).filter(|event| event.index == index);
+        at_its_index.or_else(|| events.get(events.binary_search_by_key(&index, |event| event.index).ok()?))
+    }
+
+    fn is_undescribed(&self, id: u32) -> bool {
+        self.events.undescribed.binary_search(&(id - self.first)).is_ok()
     }
 }
 
@@ -70,7 +77,7 @@ pub(super) struct ProcessClasses {
 
 impl ProcessClasses {
     /// Gives these ids to a provider. Earlier providers, which had some of them, lose those.
-    fn add(&mut self, first: u32, declared: u32, events: &ProviderClasses) {
+    fn add(&mut self, first: u32, declared: u32, events: &Arc<ProviderClasses>) {
         let end = first + declared;
         let overlapping = self.ranges.range(..end).filter(|(_, range)| range.end > first);
         let overlapping: Vec<u32> = overlapping.map(|(begin, _)| *begin).collect();
@@ -98,6 +105,11 @@ impl ProcessClasses {
         self.range(id)?.1.event(id)
     }
 
+    /// Whether the event of an id is one that no trace can have.
+    pub(super) fn is_undescribed(&self, id: u32) -> bool {
+        self.range(id).is_some_and(|(_, range)| range.is_undescribed(id))
+    }
+
     /// For looking up many ids, most of which are of the same provider.
     pub(super) fn lookup(&self) -> EventLookup<'_> {
         EventLookup { process: Some(self), last: None }
@@ -107,7 +119,7 @@ impl ProcessClasses {
     pub(super) fn plain(&self) -> PlainEvents {
         let of_range = |(begin, range): (&u32, &IdRange)| {
             let (begin, end, first) = (*begin, range.end, range.first);
-            let events = range.events.iter().map(move |event| (first + event.index, event.plain()));
+            let events = range.events.events.iter().map(move |event| (first + event.index, event.plain()));
             events.filter(move |(id, _)| (begin..end).contains(id)).collect::<Vec<_>>()
         };
         let all: Vec<(u32, FixedSizeEvent)> = self.ranges.iter().flat_map(of_range).collect();
@@ -138,6 +150,11 @@ impl<'a> EventLookup<'a> {
             self.last = self.process?.range(id);
         }
         self.last?.1.event(id)
+    }
+
+    /// As of the process.
+    pub(super) fn is_undescribed(&self, id: u32) -> bool {
+        self.process.is_some_and(|process| process.is_undescribed(id))
     }
 }
 
@@ -178,7 +195,7 @@ pub(super) struct Classes {
     /// By user, process and its birth.
     known: HashMap<(u32, u32, u64), ProcessClasses>,
     /// The same descriptions, by their place in memory and their origin, are read once. They are held: no others are ever in that place.
-    read: HashMap<(usize, String), (Arc<Descriptions>, ProviderClasses)>,
+    read: HashMap<(usize, String), (Arc<Descriptions>, Arc<ProviderClasses>)>,
 }
 
 impl Classes {
@@ -193,7 +210,7 @@ impl Classes {
         of_process.add(provider.first_id, declared, &events);
     }
 
-    fn read(&mut self, provider: &ProviderInfo) -> ProviderClasses {
+    fn read(&mut self, provider: &ProviderInfo) -> Arc<ProviderClasses> {
         let key = (Arc::as_ptr(&provider.descriptions) as usize, provider.origin());
         if let Some((_, events)) = self.read.get(&key) {
             return Arc::clone(events);
@@ -215,7 +232,8 @@ impl Classes {
             let fields = event.fields.clone();
             KnownEvent { class: number, index: event.index, fixed_bytes: fixed_bytes(&fields), fields }
         });
-        let events: ProviderClasses = events.collect();
+        let undescribed = provider.descriptions.undescribed.iter().map(|event| event.index).collect();
+        let events = Arc::new(ProviderClasses { events: events.collect(), undescribed });
         self.read.insert(key, (Arc::clone(&provider.descriptions), Arc::clone(&events)));
         events
     }

@@ -5,6 +5,7 @@
 //! cores work. Each record is checked against its event's description before it becomes an event: the bytes are a program's.
 
 use super::classes::{Classes, EventLookup, ProcessClasses};
+use super::end::undescribed;
 use super::live;
 use super::spool::{ChunkPlace, RingEnd, SPOOL, UserSpool};
 use crate::Error;
@@ -259,7 +260,10 @@ impl<'a> Conversions<'a> {
             waits: end.map_or(0, |end| end.waits),
             clock_error_ns: self.clock.error_ns(),
             clock: end.map_or_else(|| self.clock.report(), |end| end.clock.clone()),
-            remarks: end.map(|end| end.remarks.clone()).unwrap_or_default(),
+            remarks: undescribed(&self.spool.providers)
+                .into_iter()
+                .chain(end.into_iter().flat_map(|end| end.remarks.iter().cloned()))
+                .collect(),
             refused: end.map(|end| end.refused.clone()).unwrap_or_default(),
             ..UserConversionSummary::default()
         };
@@ -327,6 +331,10 @@ impl<'a> Conversions<'a> {
         if end.is_some_and(|end| end.untraced > 0) {
             // They had no buffer, and nothing that counts.
             losses.push(Loss { cpu: None, cause: LossCause::NoBuffer, count: None });
+        }
+        if self.spool.providers.iter().any(|provider| !provider.descriptions.undescribed.is_empty()) {
+            // The collector switched them off.
+            losses.push(Loss { cpu: None, cause: LossCause::Undescribed, count: None });
         }
         if end.is_none() {
             // The losses that an orderly end would have reported.
@@ -467,6 +475,9 @@ impl<'a> RingReader<'a> {
                 Some(Record::Garbage(_)) => self.garbage += 1,
                 Some(Record::Event { id, counter, cpu, payload }) => {
                     let event = self.known.event(id);
+                    if event.is_none() && self.known.is_undescribed(id) {
+                        continue;
+                    }
                     let used = event.and_then(|event| event.payload_bytes(payload));
                     let (Some(event), Some(used)) = (event, used) else {
                         self.garbage += 1;

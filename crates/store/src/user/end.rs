@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a recording of programs knows only when it ends in order: its losses by cause, and what is to be said of programs.
 
+use rtscope_user::ProviderInfo;
 use rtscope_user::budget::Refusal;
 use rtscope_user::clock_watch::ClockReport;
 use rtscope_user::programs::{PastProcesses, ProcessReport};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 /// Remarks about programs of one user, and of all. A user could have any number of programs.
@@ -48,7 +49,7 @@ impl UserEnd {
     #[must_use]
     pub fn of(ended_ns: u64, reports: &[ProcessReport], refused: Vec<Refusal>) -> UserEnd {
         let mut end = UserEnd { ended_ns, refused, ..UserEnd::default() };
-        let (mut of_user, mut more): (HashMap<u32, usize>, usize) = (HashMap::new(), 0);
+        let mut remarks = Remarks::default();
         for report in reports {
             let rings = report.rings.iter().filter(|ring| ring.lost > 0 || ring.unfinished > 0);
             end.rings.extend(rings.map(|ring| (ring.index, ring.lost, ring.unfinished)));
@@ -59,19 +60,9 @@ impl UserEnd {
             end.lost_no_buffer = end.lost_no_buffer.saturating_add(no_buffer);
             end.lost_too_large = end.lost_too_large.saturating_add(outside.lost_too_large);
             end.untraced += u64::from(report.untraced.is_some());
-            let of_user = of_user.entry(report.uid).or_default();
-            for remark in remarks(report) {
-                *of_user += 1;
-                if *of_user <= REMARKS_OF_USER && end.remarks.len() < REMARKS_MAX {
-                    end.remarks.push(remark);
-                } else {
-                    more += 1;
-                }
-            }
+            remarks_of(report).into_iter().for_each(|remark| remarks.push(report.uid, remark));
         }
-        if more > 0 {
-            end.remarks.push(format!("{more} more remarks about programs are left out"));
-        }
+        end.remarks = remarks.finish();
         end
     }
 
@@ -90,8 +81,54 @@ impl UserEnd {
     }
 }
 
+/// Remarks about programs, of each user no more than its share.
+#[derive(Default)]
+struct Remarks {
+    all: Vec<String>,
+    of_user: HashMap<u32, usize>,
+    more: usize,
+}
+
+impl Remarks {
+    fn push(&mut self, uid: u32, remark: String) {
+        let of_user = self.of_user.entry(uid).or_default();
+        *of_user += 1;
+        if *of_user <= REMARKS_OF_USER && self.all.len() < REMARKS_MAX {
+            self.all.push(remark);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn finish(mut self) -> Vec<String> {
+        if self.more > 0 {
+            self.all.push(format!("{} more remarks about programs are left out", self.more));
+        }
+        self.all
+    }
+}
+
+/// What is to be said of events that no trace can have: once for each program or library of a user.
+pub(super) fn undescribed(providers: &[ProviderInfo]) -> Vec<String> {
+    let (mut remarks, mut told) = (Remarks::default(), HashSet::new());
+    for provider in providers {
+        let [first, others @ ..] = provider.descriptions.undescribed.as_slice() else { continue };
+        if !told.insert((provider.uid, provider.origin())) {
+            continue;
+        }
+        let ProviderInfo { comm, uid, object, .. } = provider;
+        let more = match others.len() {
+            0 => String::new(),
+            others => format!(" (and {others} more of its events)"),
+        };
+        let (name, why) = (first.shown_name(), &first.why);
+        remarks.push(*uid, format!("{comm} (user {uid}, {object}): {name}{more} is not recorded: {why}"));
+    }
+    remarks.finish()
+}
+
 /// What is to be said of one program.
-fn remarks(report: &ProcessReport) -> Vec<String> {
+fn remarks_of(report: &ProcessReport) -> Vec<String> {
     let who = format!("{} ({}, user {})", report.comm, report.who(), report.uid);
     let mut remarks = Vec::new();
     if let Some(why) = &report.dropped {

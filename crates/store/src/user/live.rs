@@ -350,6 +350,9 @@ impl LiveRing {
         }
         let Some(sync) = records.sync().filter(|_| id < abi::RTU_EVENTS_MAX) else { return Step::Garbage };
         let Some(known) = known.event(id) else {
+            if known.is_undescribed(id) {
+                return Step::Skip;
+            }
             return if self.is_patient(records) { Step::Later } else { Step::Garbage };
         };
         records.copy_payload(end, &mut self.scratch);

@@ -228,6 +228,29 @@ fn programs_that_ran_before_the_recorder_are_listed_and_recorded() {
     assert_eq!(emitted(&output), 7000);
 }
 
+/// Such a program is no liar: its other events are recorded, and it is told which are not.
+#[test]
+fn an_event_that_cannot_be_described_costs_no_other_event() {
+    let fixture = super::fixture::Fixture::new();
+    let Some(program) = fixture.program("undescribed.c", &[], "undescribed") else { return };
+    let recorded = fixture.record(&[], &[&program]);
+    let counts = ["before", "after", "parentheses", "half_named"]
+        .map(|name| recorded.of_event(&format!("test:{name}")));
+    assert_eq!((counts, recorded.events()), ([100; 4], 400), "{}", recorded.account);
+    let remarks = recorded.remarks();
+    assert!(
+        remarks.contains("test:constant (and 3 more of its events) is not recorded: an array's count"),
+        "{remarks}"
+    );
+    assert!(!remarks.contains("dropped"), "{remarks}");
+    let losses = recorded.account["losses"].as_array().expect("a list");
+    let causes: Vec<(&str, &Value)> =
+        losses.iter().map(|loss| (loss["cause"].as_str().expect("a text"), &loss["count"])).collect();
+    assert_eq!(causes, [("undescribed", &Value::Null)], "how many nobody knows");
+    let lines = babeltrace2(&fixture.trace());
+    assert!(lines.is_none_or(|lines| lines.len() == 400));
+}
+
 #[test]
 fn what_a_killed_program_had_committed_is_recorded() {
     let Some(fixture) = EmitterFixture::new() else { return };

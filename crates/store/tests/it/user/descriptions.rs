@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Lies in what programs describe: too much of it, and anything that a writer or reader of a trace may stumble over.
 
-use super::played::{PlayedPrograms, now};
+use super::played::{BIRTH, PlayedPrograms, Ring, STREAMS, now};
 use rtscope_abi::program as abi;
 use rtscope_event::LossCause;
 use rtscope_store::user::UserConversionSummary;
@@ -109,6 +109,36 @@ fn only_what_was_requested_is_in_the_trace() {
     assert_eq!(names, ["\tname = \"load:event1\";", "\tname = \"test:event0\";"]);
 }
 
+/// Records of such an event arrive until the collector has switched it off.
+#[test]
+fn records_of_an_event_that_cannot_be_described_are_said_to_be_lost_and_are_not_garbage() {
+    for streams in [1, STREAMS as u32 + 4] {
+        let played = PlayedPrograms::new();
+        let text = b"test:event0 6\nu64 n\nu64 ring\n\0test:wrong 6\narray u64 N v\n\0test:event2 6\nu64 n\nu64 ring\n\0";
+        let text = DescriptionText { text: text.to_vec(), events: 3, enumerations: 0 };
+        let bytes = program_files::provider_of_text(PID, BIRTH, 0, &text);
+        played.directory.write(&provider_name(PID, BIRTH, 0), &bytes);
+        let mut recording = played.recording();
+        // The last ones have no stream of their own: they are converted at the end.
+        let mut rings: Vec<Ring> =
+            (0..streams).map(|number| played.ring(number, abi::RTU_CLOCK_MONOTONIC)).collect();
+        rings.iter_mut().for_each(|ring| (0..3).for_each(|id| ring.events(id, 10)));
+        recording.poll_for(u64::from(streams) * 20);
+        let converted = recording.end(&played);
+        assert_eq!(
+            converted.by_event.values().sum::<u64>(),
+            u64::from(streams) * 20,
+            "{:?}",
+            converted.by_event
+        );
+        let losses: Vec<(LossCause, Option<u64>)> =
+            converted.losses.iter().map(|loss| (loss.cause, loss.count)).collect();
+        assert_eq!(losses, [(LossCause::Undescribed, None)]);
+        let [remark] = converted.remarks.as_slice() else { panic!("{:?}", converted.remarks) };
+        assert!(remark.contains("test:wrong is not recorded: an array's count"), "{remark}");
+    }
+}
+
 /// A process can claim the highest ids with a few bytes. What it costs depends on what it describes.
 #[test]
 fn high_ids_take_no_memory() {
@@ -158,7 +188,10 @@ fn random_lies_in_descriptions_spoil_no_trace() {
         let converted = recording.end(&played);
         assert_readable(&played, &converted, &format!("seed {seed}"));
         assert!(
-            converted.losses.iter().all(|loss| loss.cause == LossCause::Unreadable),
+            converted
+                .losses
+                .iter()
+                .all(|loss| matches!(loss.cause, LossCause::Unreadable | LossCause::Undescribed)),
             "{:?}",
             converted.losses
         );
