@@ -71,7 +71,7 @@ static inline int rtscope__has_word(const char *text, long length, const char *w
 /*
  * Whether the kernel distrusts the counter although the CPU says that it runs at one rate: it has measured otherwise, or was told so.
  * Then it uses a clock that is not made of the counter, or one that is (of a hypervisor), but offers the counter itself no more. The
- * same rule is in crates/user/src/clock_watch.rs. Where the kernel does not say, the CPU is believed.
+ * same rule is in crates/programs/src/clock_watch.rs. Where the kernel does not say, the CPU is believed.
  */
 static inline int rtscope__counter_is_distrusted(void)
 {

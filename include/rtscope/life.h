@@ -272,7 +272,7 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__remove(struct rtscope__object *object)
 			rtscope__path(shared, shared->room->path, 'p', object->number, 0, 0);
 			rtscope__unlink(shared->room->path);
 		}
-		/* ORDER: release; pairs with the acquire in Provider::is_unloaded (crates/user/src/provider.rs): nothing of it is used after. */
+		/* ORDER: release; pairs with the acquire in Provider::is_unloaded (crates/programs/src/provider.rs): nothing of it is used after. */
 		__atomic_store_n(&object->provider->ready, 2, __ATOMIC_RELEASE);
 	}
 	if (object->provider)

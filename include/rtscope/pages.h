@@ -20,7 +20,7 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__lost(uint32_t cause)
 {
 	struct rtu_provider *provider = rtscope__shared.provider;
 
-	/* ORDER: relaxed; pairs with Provider::counters (crates/user/src/provider.rs): a number that only grows. */
+	/* ORDER: relaxed; pairs with Provider::counters (crates/programs/src/provider.rs): a number that only grows. */
 	if (provider && cause < RTU_LOST_CAUSES)
 		__atomic_fetch_add(&provider->lost[cause], 1, __ATOMIC_RELAXED);
 	else if (provider)
@@ -70,7 +70,7 @@ static RTSCOPE__NOT_INLINE void rtscope__leave(struct rtscope__shared *shared, s
 		rtscope__path(shared, path, 'r', ring->tid, 1, ring->number);
 		rtscope__unlink(path);
 	}
-	/* ORDER: release; pairs with the acquire in Ring::has_ended (crates/user/src/ring.rs): all records were written before. */
+	/* ORDER: release; pairs with the acquire in Ring::has_ended (crates/programs/src/ring.rs): all records were written before. */
 	__atomic_store_n(&ring->ended, 1, __ATOMIC_RELEASE);
 	rtscope__unmap(ring, bytes);
 }

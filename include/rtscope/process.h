@@ -375,7 +375,7 @@ static inline long rtscope__show_object(struct rtscope__shared *shared, struct r
 	rtscope__describe(shared, object, provider);
 	rtscope__point(object, rtscope__words(object), 0);
 	/*
-	 * ORDER: seq_cst; pairs with the acquire load of `ready` in Provider::open (crates/user/src/provider.rs), which then sees
+	 * ORDER: seq_cst; pairs with the acquire load of `ready` in Provider::open (crates/programs/src/provider.rs), which then sees
 	 * what describe() wrote. The file is complete before the session is looked for; a collector writes the session before it
 	 * looks for files. So one of them sees the other; and a collector looks again at a file that was not ready.
 	 */

@@ -28,7 +28,7 @@
 #define RTSCOPE__HIDDEN_FUNCTION RTSCOPE__HIDDEN RTSCOPE__BARE
 /*
  * What the writer does to memory that others see: handlers of its thread, a fork's child, and the collector. A model of this ring
- * (crates/user/src/model) puts its own in their place, and the code below runs in it as it is.
+ * (crates/programs/src/model) puts its own in their place, and the code below runs in it as it is.
  */
 #if !defined(RTSCOPE_MODEL)
 /*
@@ -45,7 +45,7 @@
 /* ORDER: the compiler's only, for handlers of this thread: what stands before it is read before what stands after it. */
 #define RTSCOPE__READ_BEFORE() __atomic_signal_fence(__ATOMIC_ACQUIRE)
 /*
- * ORDER: stores before it are seen before stores after it; pairs with the fence in Ring::snapshot (crates/user/src/ring.rs). x86
+ * ORDER: stores before it are seen before stores after it; pairs with the fence in Ring::snapshot (crates/programs/src/ring.rs). x86
  * does so without an instruction. Not the compiler's fence, which on arm64 also waits for loads and which TSan does not know.
  */
 #if defined(__aarch64__)
@@ -101,7 +101,7 @@ static inline void rtscope__count(uint64_t *place)
 #if defined(__x86_64__)
 	/*
 	 * A register tells the size in both of the assembler's languages. ORDER: none; one instruction, so that a handler comes before
-	 * or after it. Pairs with Ring::lost() and waits() (crates/user/src/ring.rs): a counter that stands for itself.
+	 * or after it. Pairs with Ring::lost() and waits() (crates/programs/src/ring.rs): a counter that stands for itself.
 	 */
 	__asm__ __volatile__("add{q %1, %0| %0, %1}" : "+m"(*place) : "r"((uint64_t)1) : "cc");
 #else
@@ -112,7 +112,7 @@ static inline void rtscope__count(uint64_t *place)
 
 /*
  * Compare-and-swap against this thread's signal handlers only; other CPUs only read. ORDER: none but the compiler's on x86, where
- * stores become visible in order; relaxed on arm64. The collector reads the head (Ring::take, crates/user/src/ring.rs) and then
+ * stores become visible in order; relaxed on arm64. The collector reads the head (Ring::take, crates/programs/src/ring.rs) and then
  * believes only a word with this lap's tag, so it does no harm there when the head is seen before the word; and it looks at no word
  * beyond the head that it has seen. For flight recorders the fence in rtscope__step() keeps head and records in order.
  */
@@ -172,7 +172,7 @@ rtscope__prepare(struct rtscope__where where, uint64_t position, uint32_t id, ui
 
 /*
  * Its space is reserved. Writes its word, so that a reader can step over it if this thread never comes back. ORDER: after the
- * reservation, by the asm's clobber; pairs with the load in Records::header (crates/user/src/walk.rs), which believes no payload of it.
+ * reservation, by the asm's clobber; pairs with the load in Records::header (crates/programs/src/walk.rs), which believes no payload of it.
  */
 static inline __attribute__((always_inline)) void rtscope__begin(struct rtscope__record record)
 {
@@ -181,7 +181,7 @@ static inline __attribute__((always_inline)) void rtscope__begin(struct rtscope_
 
 /*
  * The record is complete. ORDER: release; pairs with the acquire load of the word in Records::header
- * (crates/user/src/walk.rs), which then sees the payload.
+ * (crates/programs/src/walk.rs), which then sees the payload.
  */
 static inline __attribute__((always_inline)) void rtscope__commit(struct rtscope__record record)
 {
@@ -285,7 +285,7 @@ static inline enum rtscope__step rtscope__step(struct rtscope__thread *thread, s
 		return RTSCOPE__AGAIN;
 	position = RTSCOPE__LOAD(ring->head);
 	/*
-	 * ORDER: stores; pairs with the fence in Ring::snapshot (crates/user/src/ring.rs). Records in a sub-buffer are only written
+	 * ORDER: stores; pairs with the fence in Ring::snapshot (crates/programs/src/ring.rs). Records in a sub-buffer are only written
 	 * behind a step in it. So whoever sees a byte of them also sees that the head has come as far, and knows that the sub-buffer is
 	 * being overwritten.
 	 */
@@ -296,7 +296,7 @@ static inline enum rtscope__step rtscope__step(struct rtscope__thread *thread, s
 	sync = !(position & sub_mask) || (now - RTSCOPE__LOAD(thread->sync)) >> RTU_TIME_BITS ||
 	       cpu != RTSCOPE__LOAD(thread->cpu) || RTSCOPE__LOAD(ring->lost) != RTSCOPE__LOAD(thread->lost_told);
 
-	/* ORDER: acquire; pairs with the release in Ring::give_back (crates/user/src/ring.rs): it has done with what it gives back. */
+	/* ORDER: acquire; pairs with the release in Ring::give_back (crates/programs/src/ring.rs): it has done with what it gives back. */
 	room_end = (flight ? position : RTSCOPE__LOAD_ACQUIRE(ring->tail)) + where.mask + 1;
 	if (sync)
 		need += sizeof(struct rtu_sync);

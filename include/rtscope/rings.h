@@ -62,7 +62,7 @@ static inline void rtscope__fill_ring(struct rtscope__shared *shared, struct rts
 	/* Any number will do: so that old bytes of a program that records its input are not taken for records. */
 	ring->key = (uint32_t)(rtscope__now(shared->clock) >> 4) * 0x9e3779b1u >> 8;
 	rtscope__thread_name(ring->comm);
-	/* ORDER: release; pairs with the acquire in Ring::open (crates/user/src/ring.rs): what is above is there when this is. */
+	/* ORDER: release; pairs with the acquire in Ring::open (crates/programs/src/ring.rs): what is above is there when this is. */
 	__atomic_store_n(&ring->ready, 1, __ATOMIC_RELEASE);
 }
 

@@ -259,7 +259,7 @@ RTSCOPE__HIDDEN_FUNCTION struct rtscope__record rtscope__reserve_slowly(uint32_t
 	if (!leader)
 		return nothing;
 	/*
-	 * ORDER: acquire; pairs with the release of `enabled` in Provider::enable (crates/user/src/provider.rs), of which RTSCOPE_EVENT
+	 * ORDER: acquire; pairs with the release of `enabled` in Provider::enable (crates/programs/src/provider.rs), of which RTSCOPE_EVENT
 	 * (event.h) has seen the value: session, flags and ring_bytes are those of the collector that enabled the event. On x86 nothing.
 	 */
 	RTSCOPE__FENCE_ACQUIRE();

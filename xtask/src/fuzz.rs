@@ -40,7 +40,7 @@ const MIRI: [(&str, &[&str]); 4] = [
     ("rtscope-event", &[]),
     ("rtscope-ring", &["decode", "record", "late", "expiry"]),
     ("rtscope-ftrace", &["parse::", "page::", "pattern::", "symbols::"]),
-    ("rtscope-user", &["description::", "patterns::", "records::"]),
+    ("rtscope-programs", &["description::", "patterns::", "records::"]),
 ];
 
 /// Tests with thousands of inputs, which the fuzzer has, too, and models, which try thousands of schedules: Miri takes hours for them.

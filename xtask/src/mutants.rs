@@ -381,10 +381,11 @@ mod tests {
             escaped("a.rs:1:2: replace f -> (u64) with ()"),
             "a\\.rs:1:2: replace f -> \\(u64\\) with \\(\\)"
         );
-        let options = Options::parse(&["user", "--sample", "3", "--seed", "9", "--resume"]).expect("right");
+        let options =
+            Options::parse(&["programs", "--sample", "3", "--seed", "9", "--resume"]).expect("right");
         assert_eq!(
             (options.name.as_str(), options.sample, options.seed, options.resume),
-            ("user", Some(3), 9, true)
+            ("programs", Some(3), 9, true)
         );
         assert!(Options::parse(&["--sample", "3"]).is_err() && Options::parse(&["a", "b"]).is_err());
     }

@@ -16,7 +16,7 @@ use crate::{cargo, root};
 
 /// Files that belong to no crate's directory, and the crates that are built or tested from them; an empty list: all crates.
 const SHARED: [(&str, &[&str]); 8] = [
-    ("include/", &["probe", "queue", "user", "cli", "testkit", "fuzz"]),
+    ("include/", &["probe", "queue", "programs", "cli", "testkit", "fuzz"]),
     ("include/rtscope/abi.h", &["abi"]),
     ("Cargo.toml", &[]),
     ("Cargo.lock", &[]),

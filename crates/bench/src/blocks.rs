@@ -92,7 +92,7 @@ pub struct Order(u64);
 impl Order {
     /// Seeds it.
     pub fn new() -> Order {
-        Order(rtscope_collect::monotonic_now().0 | 1)
+        Order(rtscope_flight::monotonic_now().0 | 1)
     }
 
     fn next(&mut self) -> u64 {

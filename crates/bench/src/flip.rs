@@ -4,8 +4,8 @@
 use crate::host::Host;
 use crate::table::{Promise, Report, Row};
 use anyhow::{Result, bail, ensure};
-use rtscope_collect::{FlightRecorder, monotonic_now};
 use rtscope_event::{End, Glob, MonotonicNs};
+use rtscope_flight::{FlightRecorder, monotonic_now};
 use rtscope_kernel::{EbpfConfig, EbpfPrograms, RecorderConfig, SnapshotConfig, Target, TrackerConfig};
 use rtscope_testkit::process::Workload;
 use std::time::{Duration, Instant};

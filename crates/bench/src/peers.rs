@@ -6,7 +6,7 @@ use crate::pipe::Sample;
 use crate::requirements::{BPFTRACE, PERF};
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use rtscope_peers::{ChildProcess, finished};
+use rtscope_tracers::{ChildProcess, finished};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;

@@ -94,7 +94,7 @@ pub fn unavailable(error: &anyhow::Error) -> Option<String> {
         if let Some(missing @ rtscope_kernel::Error::Missing(_)) = cause.downcast_ref() {
             return Some(missing.to_string());
         }
-        let missing = cause.downcast_ref::<rtscope_peers::Error>()?;
+        let missing = cause.downcast_ref::<rtscope_tracers::Error>()?;
         missing.remedy().map(|remedy| format!("{missing}; {remedy}"))
     })
 }
@@ -143,10 +143,11 @@ mod tests {
 
     #[test]
     fn a_missing_peer_is_not_a_failure_and_a_failure_is_not_something_missing() {
-        let missing = rtscope_peers::Error::Missing { program: "lttng".into(), remedy: "install it".into() };
+        let missing =
+            rtscope_tracers::Error::Missing { program: "lttng".into(), remedy: "install it".into() };
         let error = Err::<(), _>(missing).context("starting it").expect_err("missing");
         assert_eq!(unavailable(&error).as_deref(), Some("lttng is not installed; install it"));
-        let failed = anyhow!(rtscope_peers::Error::Failed("it fell over".into()));
+        let failed = anyhow!(rtscope_tracers::Error::Failed("it fell over".into()));
         assert_eq!(unavailable(&failed), None);
     }
 

@@ -15,8 +15,8 @@ use crate::user_collector::{self, children_us};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use rtscope_peers::{Channel, Wakeup};
 use rtscope_testkit::process::program;
+use rtscope_tracers::{Channel, Wakeup};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -236,7 +236,7 @@ pub(crate) struct Bench {
     directory: PathBuf,
     program: PathBuf,
     rounds: u64,
-    lttng: Result<Lttng, rtscope_peers::Error>,
+    lttng: Result<Lttng, rtscope_tracers::Error>,
 }
 
 impl Bench {
@@ -380,13 +380,13 @@ fn finished(command: &mut Command) -> Result<Output> {
 /// LTTng, and the program with its events.
 struct Lttng {
     program: PathBuf,
-    lttng: Rc<rtscope_peers::Lttng>,
+    lttng: Rc<rtscope_tracers::Lttng>,
 }
 
 impl Lttng {
-    fn new(directory: &Path) -> Result<Lttng, rtscope_peers::Error> {
+    fn new(directory: &Path) -> Result<Lttng, rtscope_tracers::Error> {
         let program = directory.join(WITH_LTTNG);
-        rtscope_peers::compile([
+        rtscope_tracers::compile([
             OsStr::new("-DWITH_LTTNG"),
             OsStr::new("-I"),
             sources().as_os_str(),
@@ -394,7 +394,7 @@ impl Lttng {
             OsStr::new("-o"),
             program.as_os_str(),
         ])?;
-        let lttng = Rc::new(rtscope_peers::Lttng::start(directory, false, &|| false)?);
+        let lttng = Rc::new(rtscope_tracers::Lttng::start(directory, false, &|| false)?);
         Ok(Lttng { program, lttng })
     }
 

@@ -6,8 +6,8 @@
 //! that there is anyway. The price is that the buffers hold the newest part only.
 
 use crate::exit::Failure;
-use rtscope_collect::FlightRecorder;
 use rtscope_event::{MonotonicNs, Recording};
+use rtscope_flight::FlightRecorder;
 use rtscope_kernel::{
     EbpfConfig, EbpfPrograms, PROGRAMS, ProgramSpec, RecorderConfig, interrupts, stream_programs,
 };

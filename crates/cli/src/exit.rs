@@ -2,8 +2,8 @@
 //! Exit codes: the one place where errors become numbers. `rtscope --help` lists them.
 
 use rtscope_ctf::Error as TraceError;
+use rtscope_programs::Error as UserError;
 use rtscope_store::Error as StoreError;
-use rtscope_user::Error as UserError;
 use std::io;
 use std::process::ExitCode;
 

@@ -7,15 +7,15 @@
 use crate::exit::Failure;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use rtscope_event::MonotonicNs;
+use rtscope_programs::clock::{Pair, RATE_NS};
+use rtscope_programs::clock_watch::{ClockReport, ClockWatch};
+use rtscope_programs::collector::{DiscardingSink, Programs, Snapshot};
+use rtscope_programs::directory::SHARED_MEMORY;
+use rtscope_programs::patterns::RequestedEvents;
+use rtscope_programs::session::Settings;
 use rtscope_store::user::{
     UserConversionSummary, UserEnd, UserOptions, UserSpoolDescription, UserSpoolWriter, convert_user,
 };
-use rtscope_user::clock::{Pair, RATE_NS};
-use rtscope_user::clock_watch::{ClockReport, ClockWatch};
-use rtscope_user::directory::SHARED_MEMORY;
-use rtscope_user::patterns::RequestedEvents;
-use rtscope_user::programs::{DiscardingSink, Programs, Snapshot};
-use rtscope_user::session::Settings;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

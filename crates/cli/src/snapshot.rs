@@ -5,8 +5,8 @@
 use crate::exit::{Failure, help};
 use crate::output::result;
 use crate::schema;
-use rtscope_user::directory::SHARED_MEMORY;
-use rtscope_user::requests::ask_for_snapshot;
+use rtscope_programs::directory::SHARED_MEMORY;
+use rtscope_programs::requests::ask_for_snapshot;
 use rtscope_view::clean;
 use serde_json::json;
 use std::io::ErrorKind;

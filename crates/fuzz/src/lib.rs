@@ -19,8 +19,8 @@ pub use seeds::seeds;
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// The process whose files the fuzzer writes.
-const PROCESS: rtscope_user::directory::ProcessId =
-    rtscope_user::directory::ProcessId { pid: 1, birth_ns: 7 };
+const PROCESS: rtscope_programs::directory::ProcessId =
+    rtscope_programs::directory::ProcessId { pid: 1, birth_ns: 7 };
 
 /// A parser to be fuzzed.
 #[derive(Clone, Copy, Debug)]

@@ -6,11 +6,11 @@ use nix::fcntl::{FcntlArg, fcntl};
 use rtscope_abi::program as abi;
 use rtscope_ctf::{Evidence, TraceSet, UserClass, UserContext, UserTraceWriter};
 use rtscope_event::MonotonicNs;
+use rtscope_programs::bytes;
+use rtscope_programs::description::{EventDescription, FieldType, payload_bytes};
+use rtscope_programs::patterns::RequestedEvents;
+use rtscope_programs::records::{Decoder, Layout};
 use rtscope_testkit::recordings::info as trace_info;
-use rtscope_user::bytes;
-use rtscope_user::description::{EventDescription, FieldType, payload_bytes};
-use rtscope_user::patterns::RequestedEvents;
-use rtscope_user::records::{Decoder, Layout};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fs;
@@ -117,7 +117,7 @@ fn expected(data: &[u8]) -> c_int {
         data[40..data.len() - 1].split(|byte| *byte == 0).filter(|one| !one.is_empty()).collect();
     let is_wanted = |text: &&&CStr| {
         let (name, number) = text.to_str().unwrap().split_once(' ').unwrap();
-        let matches = |pattern: &&&[u8]| rtscope_user::patterns::glob(&pattern[1..], name.as_bytes());
+        let matches = |pattern: &&&[u8]| rtscope_programs::patterns::glob(&pattern[1..], name.as_bytes());
         let mut found = patterns.iter().filter(matches).peekable();
         number.parse::<u32>().unwrap() <= level
             && found.peek().is_some()

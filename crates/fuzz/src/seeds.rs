@@ -9,16 +9,16 @@ use rtscope_event::{
     Chain, Comm, CpuHistory, CpuId, End, LateResponse, Loss, LossCause, MonotonicNs, Origin, OriginKind,
     OtherOrigin, Pid, Priority, Step, StepKind, Tid,
 };
+use rtscope_programs::collector::Snapshot;
+use rtscope_programs::patterns::RequestedEvents;
+use rtscope_programs::records::Layout;
+use rtscope_programs::{RingInfo, bytes};
 use rtscope_store::trigger::{SCHEMA, TriggerFile};
 use rtscope_store::user::{UserEnd, UserSpoolDescription, UserSpoolWriter};
 use rtscope_testkit::descriptions;
 use rtscope_testkit::program_files::{self, record_word};
 use rtscope_testkit::random::Random;
 use rtscope_testkit::recordings::{START, info};
-use rtscope_user::patterns::RequestedEvents;
-use rtscope_user::programs::Snapshot;
-use rtscope_user::records::Layout;
-use rtscope_user::{RingInfo, bytes};
 use std::fs;
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};

@@ -521,7 +521,7 @@ fn begins_where_it_flipped(controls: &Controls) -> Result<(), String> {
     }
 }
 
-/// A flight recorder that is read while it is written, as `collect` does. Returns how many records were found.
+/// A flight recorder that is read while it is written, as `flight` does. Returns how many records were found.
 fn flight(writer: Writer, seed: u64, is_arm: bool) -> Result<u64, String> {
     begin(writer, seed, is_arm, (false, false));
     let [banks, control, _] = with_player(|player| player.areas.each_ref().map(SharedMemory::share));

@@ -52,8 +52,8 @@ const C_ORDERS: [&str; 37] = [
 ];
 /// The flow. A crate may depend on those before it.
 const FLOW: [&str; 16] = [
-    "cpus", "abi", "event", "ftrace", "ring", "kernel", "user", "collect", "ctf", "store", "analyze", "view",
-    "peers", "shield", "artis", "cli",
+    "cpus", "abi", "event", "ftrace", "ring", "kernel", "programs", "flight", "ctf", "store", "analyze",
+    "view", "tracers", "shield", "artis", "cli",
 ];
 /// Crates beside the flow: they may depend on everything, and every crate's tests may use them.
 const BESIDE_THE_FLOW: [&str; 5] = ["probe", "queue", "testkit", "bench", "fuzz"];

@@ -13,7 +13,7 @@ use super::setup::{Limits, Sample, Setup};
 use super::{Progress, failed};
 use crate::exit::Failure;
 use crate::{output, schema};
-use rtscope_peers::Error;
+use rtscope_tracers::Error;
 use serde_json::{Value, json};
 use std::fmt::Write;
 

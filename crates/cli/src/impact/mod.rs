@@ -20,7 +20,7 @@ use crate::stop::Stop;
 use cases::Tracers;
 use machine::Machine;
 use options::ImpactOptions;
-use rtscope_peers::Error;
+use rtscope_tracers::Error;
 use setup::Setup;
 use std::io::{IsTerminal, Write, stderr};
 

@@ -9,7 +9,7 @@ use super::setup::{Limits, LoopEvent, Setup};
 use super::{Progress, failed};
 use crate::exit::Failure;
 use crate::output::note;
-use rtscope_peers::Error;
+use rtscope_tracers::Error;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 

@@ -7,7 +7,7 @@ use crate::npt::statistics::PERCENTILES;
 use crate::stop::Stop;
 use nix::fcntl::{Flock, FlockArg};
 use rtscope_cpus::{Cpus, Thread};
-use rtscope_peers::{ChildProcess, Error, Lttng};
+use rtscope_tracers::{ChildProcess, Error, Lttng};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};

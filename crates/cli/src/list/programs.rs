@@ -5,10 +5,10 @@
 use super::options::ListOptions;
 use crate::exit::Failure;
 use crate::{output, schema};
-use rtscope_user::description::{EventDescription, Field, FieldType, Integer};
-use rtscope_user::directory::SHARED_MEMORY;
-use rtscope_user::patterns::RequestedEvents;
-use rtscope_user::programs::{DiscardingSink, ProcessReport, Programs};
+use rtscope_programs::collector::{DiscardingSink, ProcessReport, Programs};
+use rtscope_programs::description::{EventDescription, Field, FieldType, Integer};
+use rtscope_programs::directory::SHARED_MEMORY;
+use rtscope_programs::patterns::RequestedEvents;
 use rtscope_view::clean;
 use serde_json::{Value, json};
 use std::io;

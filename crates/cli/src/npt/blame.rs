@@ -9,7 +9,7 @@ use crate::exit::Failure;
 use rtscope_analyze::gap::{Blamer, Part, Total, totals};
 use rtscope_cpus::{Cpus, Thread};
 use rtscope_event::{CpuId, MonotonicNs, Tid};
-use rtscope_user::clock::{Conversion, Pair};
+use rtscope_programs::clock::{Conversion, Pair};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

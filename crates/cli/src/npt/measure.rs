@@ -10,7 +10,7 @@ use crate::realtime::become_fifo;
 use crate::schema;
 use crate::stop::Stop;
 use nix::sys::mman::{MlockAllFlags, mlockall};
-use rtscope_user::clock::Pair;
+use rtscope_programs::clock::Pair;
 use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, Instant};

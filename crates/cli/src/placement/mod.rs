@@ -69,7 +69,7 @@ impl Placement {
     pub fn take(targets: ObservedTasks, begins: bool) -> Result<Placement, Failure> {
         let failed = |error| Failure::doing("asking which CPUs rtscope may use", error);
         let caller = Thread::Calling.cpus().map_err(failed)?;
-        let now = rtscope_collect::monotonic_now();
+        let now = rtscope_flight::monotonic_now();
         let mut placement = Placement {
             targets,
             surroundings: Surroundings {

@@ -203,7 +203,7 @@ fn drain_bank(bank: &mut Bank) -> io::Result<u64> {
         if found.bytes() == 0 {
             return Ok(written);
         }
-        bank.out.chunk_of_ring(rtscope_collect::monotonic_now(), lost, &bank.memory, &found)?;
+        bank.out.chunk_of_ring(rtscope_flight::monotonic_now(), lost, &bank.memory, &found)?;
         bank.reader.give_back(&bank.controls, &found);
         written += found.bytes();
         if found.bytes() < BATCH_BYTES {

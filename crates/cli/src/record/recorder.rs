@@ -10,8 +10,8 @@ use super::plan::{Call, Plan, Scope};
 use crate::command::Child;
 use crate::exit::Failure;
 use rtscope_abi as abi;
-use rtscope_collect::monotonic_now;
 use rtscope_event::{CpuId, LossCause, MonotonicNs};
+use rtscope_flight::monotonic_now;
 use rtscope_kernel::tracefs::{EventName, Instance, InstanceConfig, RawReader, Tracefs};
 use rtscope_kernel::{
     EbpfConfig, EbpfPrograms, Memory, PROGRAMS, ProgramSpec, RecorderConfig, SYSCALLS, StreamConfig,

@@ -6,8 +6,8 @@
 //! next one: so ftrace's part of a snapshot begins at the one before at the earliest, and the trigger file says when.
 
 use crate::exit::Failure;
-use rtscope_collect::monotonic_now;
 use rtscope_event::{CpuId, Loss, LossCause, MonotonicNs};
+use rtscope_flight::monotonic_now;
 use rtscope_ftrace::pattern::Patterns;
 use rtscope_kernel::PROGRAMS;
 use rtscope_kernel::tracefs::{EventName, FlightInstances, InstanceConfig, Tracefs};

@@ -14,7 +14,7 @@ use crate::private_env;
 use crate::{Error, Evidence, StagedDir, TraceInfo};
 use rtscope_event::MonotonicNs;
 use rtscope_event::exact::low_half;
-use rtscope_user::description::{EventDescription, Field, FieldType};
+use rtscope_programs::description::{EventDescription, Field, FieldType};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -216,7 +216,7 @@ fn describe(id: usize, stream: u32, class: &UserClass, text: &mut String) {
 }
 
 fn describe_field(kind: &FieldType, name: &FieldName, labels: &Labels, text: &mut String) {
-    let integer = |integer: &rtscope_user::description::Integer| {
+    let integer = |integer: &rtscope_programs::description::Integer| {
         // The description was checked: sizes are 1, 2, 4 or 8.
         Integer::of(integer.bytes, integer.signed, integer.hex).unwrap_or(Integer::Unsigned(integer.bytes))
     };

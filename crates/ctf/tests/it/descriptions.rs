@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Descriptions of programs' events, honest and hostile: whatever `rtscope_user` accepts becomes a trace that babeltrace2 and our
+//! Descriptions of programs' events, honest and hostile: whatever `rtscope_programs` accepts becomes a trace that babeltrace2 and our
 //! reader read without a complaint.
 //!
 //! Many descriptions are in one trace, since a start of babeltrace2 takes longer than what it reads here. When it complains, the test
@@ -7,12 +7,12 @@
 
 use rtscope_ctf::{Evidence, Selection, TraceSet, UserClass, UserContext, UserTraceWriter, count};
 use rtscope_event::MonotonicNs;
+use rtscope_programs::description::{Descriptions, FieldType, payload_bytes};
+use rtscope_programs::patterns::RequestedEvents;
 use rtscope_testkit::babeltrace2;
 use rtscope_testkit::descriptions::{self, DescriptionText};
 use rtscope_testkit::random::Random;
 use rtscope_testkit::recordings::info;
-use rtscope_user::description::{Descriptions, FieldType, payload_bytes};
-use rtscope_user::patterns::RequestedEvents;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -25,7 +25,7 @@ fn parsed(text: &DescriptionText) -> Option<Descriptions> {
 
 /// As the conversion of a recording makes them.
 fn classes(descriptions: &Descriptions, origin: &str) -> Vec<UserClass> {
-    let class = |event: &rtscope_user::description::EventDescription| {
+    let class = |event: &rtscope_programs::description::EventDescription| {
         let mut labels = BTreeMap::new();
         for field in &event.fields {
             if let FieldType::Enumeration(name) = &field.kind {

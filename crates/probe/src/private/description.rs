@@ -4,7 +4,7 @@
 
 use core::ffi::c_char;
 
-/// As the collector has it (crates/user/src/description.rs).
+/// As the collector has it (crates/programs/src/description.rs).
 const NAME_BYTES_MAX: usize = 256;
 
 /// A description that ends in NUL, when its field names can be in a trace.

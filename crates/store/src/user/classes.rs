@@ -5,8 +5,8 @@
 use rtscope_abi::program as abi;
 use rtscope_ctf::UserClass;
 use rtscope_event::exact;
-use rtscope_user::description::{Descriptions, EventDescription, Field, FieldType, payload_bytes};
-use rtscope_user::{ProviderInfo, RingInfo};
+use rtscope_programs::description::{Descriptions, EventDescription, Field, FieldType, payload_bytes};
+use rtscope_programs::{ProviderInfo, RingInfo};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 

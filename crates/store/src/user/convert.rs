@@ -16,11 +16,11 @@ use rtscope_ctf::{
 };
 use rtscope_event::exact::{self, index};
 use rtscope_event::{Loss, LossCause, MonotonicNs};
-use rtscope_user::RingInfo;
-use rtscope_user::budget::Refusal;
-use rtscope_user::clock::{AHEAD_NS, Conversion, with_rate, without_offset};
-use rtscope_user::clock_watch::ClockReport;
-use rtscope_user::records::{Decoder, Header, Record};
+use rtscope_programs::RingInfo;
+use rtscope_programs::budget::Refusal;
+use rtscope_programs::clock::{AHEAD_NS, Conversion, with_rate, without_offset};
+use rtscope_programs::clock_watch::ClockReport;
+use rtscope_programs::records::{Decoder, Header, Record};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::io;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a recording of programs knows only when it ends in order: its losses by cause, and what is to be said of programs.
 
-use rtscope_user::ProviderInfo;
-use rtscope_user::budget::Refusal;
-use rtscope_user::clock_watch::ClockReport;
-use rtscope_user::programs::{PastProcesses, ProcessReport};
+use rtscope_programs::ProviderInfo;
+use rtscope_programs::budget::Refusal;
+use rtscope_programs::clock_watch::ClockReport;
+use rtscope_programs::collector::{PastProcesses, ProcessReport};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::io;

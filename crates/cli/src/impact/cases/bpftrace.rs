@@ -5,7 +5,7 @@ use super::super::setup::Setup;
 use super::usdt::plain_name;
 use super::{KernelEvents, TraceCounts, Tracer};
 use nix::sys::signal::Signal;
-use rtscope_peers::{ChildProcess, Error, finished};
+use rtscope_tracers::{ChildProcess, Error, finished};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -5,7 +5,7 @@
 use super::super::setup::{LoopEvent, Setup};
 use super::{KernelEvents, TraceCounts, Tracer};
 use rtscope_ctf::{Selection, TraceSet, count};
-use rtscope_peers::{Channel, Error, Lttng, Session, Wakeup, compile};
+use rtscope_tracers::{Channel, Error, Lttng, Session, Wakeup, compile};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;

@@ -10,7 +10,7 @@ mod usdt;
 
 use super::options::TracerArg;
 use super::setup::{LoopEvent, Setup};
-use rtscope_peers::Error;
+use rtscope_tracers::Error;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

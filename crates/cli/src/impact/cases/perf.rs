@@ -10,7 +10,7 @@ use super::{KernelEvents, TraceCounts, Tracer};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
-use rtscope_peers::{ChildProcess, Error, finished};
+use rtscope_tracers::{ChildProcess, Error, finished};
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -6,7 +6,7 @@ use super::super::setup::{Setup, json_of};
 use super::{KernelEvents, TraceCounts, Tracer};
 use crate::schema;
 use nix::sys::signal::Signal;
-use rtscope_peers::{ChildProcess, Error};
+use rtscope_tracers::{ChildProcess, Error};
 use serde_json::Value;
 use std::process::Command;
 

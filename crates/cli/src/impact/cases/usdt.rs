@@ -3,7 +3,7 @@
 //! file (SystemTap's format, version 3). perf has a command of its own for that, which keeps a copy of the program in the user's
 //! home; the kernel's uprobe_events only needs the numbers.
 
-use rtscope_peers::Error;
+use rtscope_tracers::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Root's commands among hostile users, and programs whose clocks are not this machine's: `rtscope` itself, where crates/user tests its
+//! Root's commands among hostile users, and programs whose clocks are not this machine's: `rtscope` itself, where crates/programs tests its
 //! collector.
 
 use super::fixture::{Fixture, Recorded};

@@ -5,10 +5,10 @@
 use super::fixture::{Fixture, Recorded, waiting};
 use crate::command::{root, rtscope};
 use rtscope_abi::program as abi;
+use rtscope_programs::description::{Descriptions, payload_bytes};
+use rtscope_programs::patterns::RequestedEvents;
+use rtscope_programs::records::{Decoder, Layout, Record};
 use rtscope_testkit::process::program;
-use rtscope_user::description::{Descriptions, payload_bytes};
-use rtscope_user::patterns::RequestedEvents;
-use rtscope_user::records::{Decoder, Layout, Record};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -99,7 +99,7 @@ fn locked_session(path: &Path) -> fs::File {
     let mut words = vec![0_u8; size_of::<abi::rtu_session>()];
     words[offset_of!(abi::rtu_session, session)] = 1;
     file.write_all_at(&words, 0).expect("it can be written");
-    // As the collector does (crates/user/src/session.rs).
+    // As the collector does (crates/programs/src/session.rs).
     // SAFETY: zeros are a lock of the whole file.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = libc::F_WRLCK as libc::c_short;

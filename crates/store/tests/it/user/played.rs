@@ -3,6 +3,10 @@
 
 use rtscope_abi::program as abi;
 use rtscope_event::LossCause;
+use rtscope_programs::clock::{Pair, counter_kind};
+use rtscope_programs::collector::Programs;
+use rtscope_programs::patterns::RequestedEvents;
+use rtscope_programs::session::Settings;
 use rtscope_store::user::{
     UserConversionSummary, UserEnd, UserOptions, UserSpool, UserSpoolDescription, UserSpoolWriter,
 };
@@ -10,10 +14,6 @@ use rtscope_testkit::babeltrace2;
 use rtscope_testkit::program_files::{
     self, PID, RING_BYTES, SUB_BUFFER_BYTES, UserDirectory, provider_name, record_word, ring_name,
 };
-use rtscope_user::clock::{Pair, counter_kind};
-use rtscope_user::patterns::RequestedEvents;
-use rtscope_user::programs::Programs;
-use rtscope_user::session::Settings;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::mem::offset_of;

@@ -8,12 +8,12 @@ use super::honest::{HonestEvents, Writer, provider, record};
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::unistd::{Gid, Uid};
 use rtscope_abi::program as abi;
+use rtscope_programs::budget::{Cause, Refusal};
+use rtscope_programs::collector::Programs;
+use rtscope_programs::session::Settings;
 use rtscope_testkit::program_files::{self, PID, put32, put64, record_word};
 use rtscope_testkit::random::Random;
 use rtscope_testkit::skip;
-use rtscope_user::budget::{Cause, Refusal};
-use rtscope_user::programs::Programs;
-use rtscope_user::session::Settings;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::mem::offset_of;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt, symlink};
@@ -410,7 +410,7 @@ fn root_says_whose_place_another_user_has_taken() {
     symlink("/etc", &linked).expect("a link of the test");
     let mut programs =
         Programs::recording(above.path(), Settings::default()).expect("nobody else records here");
-    programs.poll(&mut rtscope_user::programs::DiscardingSink).expect("it looks");
+    programs.poll(&mut rtscope_programs::collector::DiscardingSink).expect("it looks");
     let refusals = programs.refusals();
     let found: Vec<_> = refusals.iter().map(|refusal| (refusal.user, refusal.cause)).collect();
     let expected = [1, 2].map(|more| (HOSTILE + more, Cause::PlaceTaken));
@@ -435,7 +435,7 @@ fn root_gives_no_file_away_that_it_has_not_made() {
     fs::write(&moved, "precious").expect("ours");
     let mut programs =
         Programs::recording(above.path(), Settings::default()).expect("nobody else records here");
-    programs.poll(&mut rtscope_user::programs::DiscardingSink).expect("it looks");
+    programs.poll(&mut rtscope_programs::collector::DiscardingSink).expect("it looks");
     assert!(programs.refused.iter().any(|why| why.contains("4711")), "{:?}", programs.refused);
     let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(&moved).expect("it is there"));
     assert_eq!((owner, fs::read_to_string(&moved).expect("ours").as_str()), (0, "precious"));

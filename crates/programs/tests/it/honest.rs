@@ -3,10 +3,10 @@
 //! ring all the time.
 
 use rtscope_abi::program as abi;
+use rtscope_programs::collector::{Programs, Records, Sink};
+use rtscope_programs::records::{Decoder, Record};
+use rtscope_programs::{ProviderInfo, RingInfo};
 use rtscope_testkit::program_files::{self, KEY, PID, provider_name, put32, ring_name};
-use rtscope_user::programs::{Programs, Records, Sink};
-use rtscope_user::records::{Decoder, Record};
-use rtscope_user::{ProviderInfo, RingInfo};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::offset_of;

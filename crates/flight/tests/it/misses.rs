@@ -5,8 +5,8 @@
 //! by program, and an oracle that shares nothing with them (`rtscope_testkit::count`) counts the events. A miss that the kernel
 //! does not report would be missing here.
 
-use rtscope_collect::FlightRecorder;
 use rtscope_event::{EventKind, LossCause, MonotonicNs};
+use rtscope_flight::FlightRecorder;
 use rtscope_kernel::{EbpfConfig, EbpfPrograms, RecorderConfig};
 use rtscope_testkit::count::{Counters, Place, windows};
 use rtscope_testkit::machine::Cpus;

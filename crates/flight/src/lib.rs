@@ -8,13 +8,13 @@
 //! Streams (`rtscope record`) do not pass here: `rtscope-store` reads them.
 #![forbid(unsafe_code)]
 
-mod flight;
 mod losses;
+mod recorder;
 mod snapshot;
 mod stats;
 
-pub use flight::FlightRecorder;
 pub use losses::MissCounter;
+pub use recorder::FlightRecorder;
 pub use rtscope_ring::{decode, late_response};
 pub use snapshot::{Snapshot, Window};
 pub use stats::TrackerStats;

@@ -8,7 +8,7 @@
 //! only.
 //!
 //! `containers` (their `/dev/shm`, by the way that `mounts` judges) → `directory` (files) → `provider` (descriptions, enabling) and
-//! `ring` (records), all of that in a thread of its own (`look`) → `programs` (all of them, as they come and go) under a `session`
+//! `ring` (records), all of that in a thread of its own (`look`) → `collector` (all of them, as they come and go) under a `session`
 //! (the requested events, chosen by `patterns`). What one user can cost is in `budget`
 //! (with his subordinate users, `subordinate`). `description` reads the text of a provider,
 //! `shelf` keeps each once and in limits, `walk` finds the complete records of a ring, `records` decodes them once they have been taken, and
@@ -24,6 +24,7 @@ pub mod budget;
 pub mod bytes;
 pub mod clock;
 pub mod clock_watch;
+pub mod collector;
 mod containers;
 pub mod description;
 pub mod directory;
@@ -33,7 +34,6 @@ mod memory;
 mod model;
 mod mounts;
 pub mod patterns;
-pub mod programs;
 mod provider;
 pub mod records;
 pub mod requests;

@@ -5,16 +5,16 @@
 use super::honest::{HONEST, HonestEvents, Writer, provider, record as record_honest};
 use nix::fcntl::{Flock, FlockArg};
 use rtscope_abi::program as abi;
+use rtscope_programs::collector::{ProcessReport, Programs, Records, Sink};
+use rtscope_programs::description::FieldType;
+use rtscope_programs::session::Settings;
+use rtscope_programs::{ProviderInfo, RingInfo};
 use rtscope_testkit::descriptions;
 use rtscope_testkit::program_files::{
     self, PID, RING_BYTES, UserDirectory, provider_name, put32, put64, record_word, ring_name,
 };
 use rtscope_testkit::random::Random;
 use rtscope_testkit::skip;
-use rtscope_user::description::FieldType;
-use rtscope_user::programs::{ProcessReport, Programs, Records, Sink};
-use rtscope_user::session::Settings;
-use rtscope_user::{ProviderInfo, RingInfo};
 use std::fs::{self, File};
 use std::io;
 use std::mem::offset_of;
@@ -502,7 +502,7 @@ fn root_a_second_collector_leaves_the_session_of_the_first() {
     let before = session();
     assert!(before.is_some());
     let second = Programs::recording(directory.above(), Settings::default());
-    assert!(matches!(second, Err(rtscope_user::Error::Busy(_))), "{second:?}");
+    assert!(matches!(second, Err(rtscope_programs::Error::Busy(_))), "{second:?}");
     assert!(session() == before, "programs that start now still find the first one's");
     drop(first);
     assert_eq!(session(), None);

@@ -3,8 +3,8 @@
 //! that the recorder kept. With a limit of 1 ns every response is "late", so every chain is compared, step by step.
 
 use rtscope_analyze::chain::{self, Comparison, Config, EndCondition, compare, replay};
-use rtscope_collect::FlightRecorder;
 use rtscope_event::{End, EventKind, Glob, LateResponse, LossCause, MonotonicNs, Recording, StepKind, Tid};
+use rtscope_flight::FlightRecorder;
 use rtscope_kernel::{EbpfConfig, EbpfPrograms, RecorderConfig, Target, TrackerConfig};
 use rtscope_testkit::machine::{Cpus, is_preempt_rt};
 use rtscope_testkit::process::Workload;
