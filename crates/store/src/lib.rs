@@ -45,4 +45,4 @@ pub use description::{
 };
 pub use error::Error;
 pub use snapshot::{Pages, SnapshotSummary, Tracepoints, write_snapshot};
-pub use spool::{BankWriter, Spool, SpoolWriter};
+pub use spool::{BankWriter, Spool, SpoolWriter, remove_unbegun};

@@ -10,6 +10,8 @@
 //!   end.json       facts that are known only at the end; missing after a kill
 //! ```
 //!
+//! The first file gets its name when it is complete: before that nothing has been recorded ([`remove_unbegun`]).
+//!
 //! The directory has a visible name, because it is all that is left after a crash. Whether its recorder is alive is known from
 //! a lock on `session.json`, which the kernel releases with the process, however that ends.
 
@@ -28,6 +30,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+/// The first file.
+const FIRST: &str = "session.json";
 /// The first word of a chunk in a bank file.
 pub(crate) const CHUNK_MAGIC: u64 = u64::from_le_bytes(*b"RTSCHNK1");
 /// magic, bytes of records, records lost so far, time.
@@ -56,6 +60,35 @@ pub(crate) fn new_directory(target: &Path) -> Result<PathBuf, Error> {
         }
         made => made.map_err(Error::io("make the directory", &directory)).map(|()| directory),
     }
+}
+
+/// The name of a spool's first file before it is complete.
+pub(crate) fn unbegun(first: &str) -> String {
+    format!("{first}.partial")
+}
+
+/// Removes the directory of a recorder that was killed before it had begun: nothing is in it, or a first file that is not complete. Gives
+/// the directory; `None`: there is none, or something has been recorded.
+///
+/// # Errors
+/// When its recorder is alive, it is another user's, or it cannot be removed.
+pub fn remove_unbegun(target: &Path) -> Result<Option<PathBuf>, Error> {
+    let path = directory_of(target)?;
+    if fs::symlink_metadata(&path).is_err() {
+        return Ok(None);
+    }
+    let directory = SpoolDirectory::open(&path)?;
+    let names = [FIRST, crate::user::FIRST].map(unbegun);
+    let mut locks = Vec::new();
+    for entry in fs::read_dir(directory.path()).map_err(Error::io("read", &path))? {
+        let entry = entry.map_err(Error::io("read", &path))?;
+        if !names.iter().any(|name| entry.file_name() == name.as_str()) {
+            return Ok(None);
+        }
+        locks.push(lock(open_regular(&entry.path())?, &path)?);
+    }
+    directory.remove().map_err(Error::io("remove", &path))?;
+    Ok(Some(path))
 }
 
 /// The directory of a spool, whatever is found under its path later: whoever owns the directory above can rename it, and put a link to
@@ -133,10 +166,12 @@ impl SpoolWriter {
     /// When `target` or the directory exist, or the directory cannot be made.
     pub fn create(target: &Path, description: &SpoolDescription) -> Result<SpoolWriter, Error> {
         let directory = new_directory(target)?;
-        let path = directory.join("session.json");
-        let made = new_file(&path).map_err(Error::io("make the file", &path));
+        let path = directory.join(FIRST);
+        let unbegun = directory.join(unbegun(FIRST));
+        let made = new_file(&unbegun).map_err(Error::io("make the file", &path));
         let written = made.and_then(|file| lock(file, &directory)).and_then(|mut file| {
-            write_json(&mut file, description).map_err(Error::io("write", &path)).map(|()| file)
+            let written = write_json(&mut file, description).and_then(|()| fs::rename(&unbegun, &path));
+            written.map_err(Error::io("write", &path)).map(|()| file)
         });
         match written {
             Ok(lock) => Ok(SpoolWriter { directory, target: target.to_owned(), lock }),
@@ -269,7 +304,7 @@ impl Spool {
     #[must_use]
     pub fn find(target: &Path) -> Option<PathBuf> {
         let directory = directory_of(target).ok()?;
-        directory.join("session.json").is_file().then_some(directory)
+        directory.join(FIRST).is_file().then_some(directory)
     }
 
     /// Opens the spool of an interrupted recording: `path` is the directory itself, or the trace that it was to become.
@@ -277,7 +312,7 @@ impl Spool {
     /// # Errors
     /// When there is none, its recorder is alive, or it cannot be parsed.
     pub fn open(path: &Path) -> Result<Spool, Error> {
-        let directory = if path.join("session.json").is_file() {
+        let directory = if path.join(FIRST).is_file() {
             path.to_owned()
         } else {
             Spool::find(path).ok_or_else(|| Error::NoSpool(path.to_owned()))?
@@ -285,13 +320,13 @@ impl Spool {
         let target =
             directory.file_stem().map_or_else(|| directory.clone(), |name| directory.with_file_name(name));
         SpoolDirectory::open(&directory)?;
-        let json = directory.join("session.json");
+        let json = directory.join(FIRST);
         let lock = lock(open_regular(&json)?, &directory)?;
         Spool::read(directory, target, lock)
     }
 
     fn read(directory: PathBuf, target: PathBuf, lock: Flock<File>) -> Result<Spool, Error> {
-        let path = directory.join("session.json");
+        let path = directory.join(FIRST);
         let text = read_json(&path)?;
         let version: Version = serde_json::from_str(&text).map_err(|error| Error::broken(&path, error))?;
         if version.schema != SCHEMA {

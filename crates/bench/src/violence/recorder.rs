@@ -240,12 +240,10 @@ impl Run {
                 .output()?;
             let words = String::from_utf8_lossy(&output.stderr).into_owned();
             if !output.status.success() {
-                // A kill within the first instants leaves a directory in which nothing was begun.
-                let is_empty = fs::read_dir(&partial).is_ok_and(|mut entries| entries.next().is_none());
-                let what = format!("{} is not recovered ({}): {words}", self.name(), output.status);
-                if !is_empty {
-                    verdict.fault("recover", what);
-                }
+                verdict.fault(
+                    "recover",
+                    format!("{} is not recovered ({}): {words}", self.name(), output.status),
+                );
                 continue;
             }
             let text = String::from_utf8_lossy(&output.stdout);

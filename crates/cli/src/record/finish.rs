@@ -3,6 +3,7 @@
 
 use super::report::Report;
 use crate::exit::Failure;
+use crate::output::note;
 use rtscope_store::user::{UserOptions, UserSpool, convert_user as convert_spool};
 use rtscope_store::{Options, Progress, Spool};
 use std::path::Path;
@@ -75,6 +76,13 @@ pub fn recover(target: &Path, report: &Report) -> Result<(), Failure> {
         if UserSpool::find(&place).is_some() {
             let spool = UserSpool::open(&place)?;
             convert_user(spool, &place, None, report)?;
+            found = true;
+        }
+        if let Some(directory) = rtscope_store::remove_unbegun(&place)? {
+            let directory = directory.display();
+            note(&format!(
+                "rtscope: {directory} is removed: its recorder was killed before it had recorded anything"
+            ));
             found = true;
         }
     }

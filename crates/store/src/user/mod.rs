@@ -14,4 +14,5 @@ mod spool;
 
 pub use convert::{UserConversionSummary, UserOptions, convert_user};
 pub use end::UserEnd;
+pub(crate) use spool::SPOOL as FIRST;
 pub use spool::{UserSpool, UserSpoolDescription, UserSpoolWriter};

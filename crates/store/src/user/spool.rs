@@ -38,7 +38,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"RTSUSER1");
 pub(super) const HEADER_BYTES: usize = 40;
 const SCHEMA: &str = "rtscope.spool.user/4";
 /// The spool.
-pub(super) const SPOOL: &str = "user.spool";
+pub(crate) const SPOOL: &str = "user.spool";
 /// The directory in that of the spool that becomes the trace.
 const TRACE: &str = "trace";
 /// The largest JSON of a chunk.
@@ -177,13 +177,9 @@ impl UserSpoolWriter {
     pub fn create(target: &Path, description: &UserSpoolDescription) -> Result<UserSpoolWriter, Error> {
         let directory = SpoolDirectory::open_any(&crate::spool::new_directory(target)?)?;
         let shown = directory.shown.join(SPOOL);
+        let unbegun = directory.path().join(crate::spool::unbegun(SPOOL));
         // Where nothing has been recorded, the next attempt must not find it.
-        let made = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(directory.path().join(SPOOL));
+        let made = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&unbegun);
         let made = made.map_err(Error::io("make the file", &shown));
         let file = made.and_then(|made| crate::spool::lock(made, &directory.shown));
         let file = file.inspect_err(|_| drop(directory.remove()))?;
@@ -203,7 +199,8 @@ impl UserSpoolWriter {
             described: HashMap::new(),
             over: HashMap::new(),
         };
-        match writer.json(Kind::Description, 0, description) {
+        let begun = writer.json(Kind::Description, 0, description);
+        match begun.and_then(|()| std::fs::rename(&unbegun, writer.directory.path().join(SPOOL))) {
             Ok(()) => Ok(writer),
             Err(error) => {
                 writer.discard();

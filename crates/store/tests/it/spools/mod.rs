@@ -7,11 +7,12 @@ mod limits;
 mod maker;
 
 use maker::{START, description, end, everything, write};
+use nix::fcntl::{Flock, FlockArg};
 use rtscope_ctf::read_trace;
 use rtscope_event::{CpuId, Loss, LossCause, MonotonicNs, Recording, Tid};
 use rtscope_store::{
     ConversionSummary, EndLoss, Error, Options, Pages, Source, Spool, SpoolWriter, Tracepoints, convert,
-    write_snapshot,
+    remove_unbegun, write_snapshot,
 };
 use rtscope_testkit::babeltrace2;
 use std::fs;
@@ -259,6 +260,40 @@ fn a_taken_name_is_refused_and_nothing_is_lost() {
     assert!(matches!(SpoolWriter::create(&paths.target, &description()), Err(Error::Exists(_))));
     fs::remove_dir(&paths.target).unwrap();
     check_counts(&convert(Spool::open(&paths.target).unwrap(), &paths.target, &Options::default()).unwrap());
+}
+
+/// Nobody has to remove it by hand, and nothing that was recorded is removed.
+#[test]
+fn what_a_recorder_left_that_had_not_begun_is_removed() {
+    let firsts = ["session.json", "user.spool"];
+    let left: [&[&str]; 3] = [&[], &["session.json.partial"], &["user.spool.partial"]];
+    for names in left {
+        let paths = RecordingPaths::new();
+        fs::create_dir(&paths.partial).unwrap();
+        names.iter().for_each(|name| fs::write(paths.partial.join(name), "{").unwrap());
+        if let [name] = names {
+            let lives =
+                Flock::lock(fs::File::open(paths.partial.join(name)).unwrap(), FlockArg::LockExclusive);
+            assert!(matches!(remove_unbegun(&paths.target), Err(Error::Busy(_))), "its recorder lives");
+            drop(lives);
+        }
+        assert_eq!(remove_unbegun(&paths.target).unwrap(), Some(paths.partial.clone()));
+        assert!(!paths.partial.exists());
+        assert_eq!(remove_unbegun(&paths.target).unwrap(), None);
+    }
+    for name in firsts.into_iter().chain(["cpu0.bank", "another"]) {
+        let paths = RecordingPaths::new();
+        fs::create_dir(&paths.partial).unwrap();
+        fs::write(paths.partial.join("session.json.partial"), "{").unwrap();
+        fs::write(paths.partial.join(name), "").unwrap();
+        assert_eq!(remove_unbegun(&paths.target).unwrap(), None, "{name}");
+        assert!(paths.partial.join(name).exists());
+    }
+    // As long as its recorder is there, the first file has its name.
+    let paths = RecordingPaths::new();
+    let spool = SpoolWriter::create(&paths.target, &description()).unwrap();
+    assert_eq!(fs::read_dir(spool.directory()).unwrap().count(), 1);
+    assert_eq!(remove_unbegun(&paths.target).unwrap(), None);
 }
 
 #[test]
