@@ -9,9 +9,9 @@ use crate::record::options::RecordOptions;
 use crate::shield::options::ShieldOptions;
 use crate::snapshot::SnapshotOptions;
 use crate::trace_args::{PrintOptions, StatOptions};
-use crate::units::{Bytes, DurationNs, IntervalNs};
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 use rtscope_event::End;
+use rtscope_session::units::{Bytes, DurationNs, IntervalNs};
 use std::ffi::OsString;
 use std::path::PathBuf;
 

@@ -3,20 +3,15 @@
 
 mod args;
 mod caps;
-mod command;
-mod cpu_recorder;
 mod exit;
 mod explain;
-mod flight;
 mod generate;
 mod help;
 mod impact;
 mod list;
 mod npt;
 mod output;
-mod placement;
 mod print;
-mod realtime;
 mod record;
 mod schema;
 mod shield;
@@ -24,8 +19,6 @@ mod snapshot;
 mod stat;
 mod stop;
 mod trace_args;
-mod units;
-mod wall_clock;
 mod watch;
 
 use args::{Args, Command, WatchCommand};

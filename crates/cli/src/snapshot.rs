@@ -27,7 +27,7 @@ pub struct SnapshotOptions {
     pub user: Option<u32>,
     /// How long to wait for the trace
     #[arg(long, value_name = "TIME", default_value = "10s")]
-    pub timeout: crate::units::DurationNs,
+    pub timeout: rtscope_session::units::DurationNs,
     /// Print one JSON object (docs/json.md)
     #[arg(long)]
     pub json: bool,

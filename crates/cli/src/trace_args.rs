@@ -2,9 +2,9 @@
 //! What `print` and `stat` have in common: which traces, and which of their events.
 
 use crate::exit::{Failure, help};
-use crate::wall_clock;
 use clap::{ValueEnum, ValueHint};
 use rtscope_ctf::{Comparison, Condition, DamagedFile, Pattern, Selection, TraceSet};
+use rtscope_session::wall_clock;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
@@ -126,7 +126,7 @@ const COMMS: [&str; 9] = [
 impl TraceOptions {
     /// Opens the traces.
     pub fn open(&self) -> Result<TraceSet, Failure> {
-        raise_file_limit();
+        rtscope_session::limits::raise_file_limit();
         TraceSet::open(&self.trace).map_err(|error| Failure::Failed(error.to_string()))
     }
 
@@ -160,22 +160,13 @@ impl TraceOptions {
     }
 }
 
-/// A merge has a file open for each stream, LTTng may have thousands; a recorder has some for each user.
-pub(crate) fn raise_file_limit() {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // Without it, traces of many streams say which file cannot be opened.
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
-    }
-}
-
 const SECOND: i64 = 1_000_000_000;
 
 /// A time as people write it, in nanoseconds since 1970.
 fn moment(text: &str, set: &TraceSet) -> Result<i64, String> {
     let (begin, end) = set.span();
     let distance = |text: &str| {
-        let duration = text.parse::<crate::units::DurationNs>()?;
+        let duration = text.parse::<rtscope_session::units::DurationNs>()?;
         i64::try_from(duration.0).map_err(|_| "too far away".to_owned())
     };
     if let Some(text) = text.strip_prefix('+') {

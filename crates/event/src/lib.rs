@@ -16,6 +16,7 @@ mod names;
 mod recording;
 mod text;
 mod units;
+mod wall_clock;
 
 pub use chain::{Chain, End, LateResponse, Origin, OriginKind, OtherOrigin, Step, StepKind};
 pub use glob::{Glob, GlobError};
@@ -25,3 +26,4 @@ pub use names::{Comm, Names, Policy, TaskInfo, is_invisible};
 pub use recording::{CpuHistory, Loss, LossCause, Recording};
 pub use text::{ParseEventError, event_line, parse_event};
 pub use units::{CpuId, Irq, MonotonicNs, Pid, Priority, Tid};
+pub use wall_clock::WallClock;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! COMMAND: started, but held before its first instruction until the watch is on.
 
-use crate::exit::Failure;
+use crate::Failure;
 use nix::errno::Errno;
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -17,8 +17,12 @@ const NOT_STARTED: i32 = 127;
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
+    name: String,
     gate: Option<OwnedFd>,
+    /// Has the error's number, if it could not be started.
+    failure: OwnedFd,
     ended: Option<WaitStatus>,
+    start_error: Option<Errno>,
 }
 
 impl Child {
@@ -31,15 +35,20 @@ impl Child {
             .map(|word| CString::new(word.clone().into_vec()))
             .collect::<Result<_, _>>()
             .map_err(|_| Failure::Usage("an argument of COMMAND contains a NUL byte".to_string()))?;
+        let name = words.first().map(|word| word.to_string_lossy().into_owned());
+        let name = name.ok_or_else(|| Failure::Usage("COMMAND is missing".to_string()))?;
         let (wait_end, gate) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(failed)?;
+        let (failure, tell) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(failed)?;
         // SAFETY: this process has one thread at this point (see above), so the child may do all that we may.
         match unsafe { fork() }.map_err(failed)? {
-            ForkResult::Parent { child } => Ok(Child { pid: child, gate: Some(gate), ended: None }),
+            ForkResult::Parent { child } => {
+                Ok(Child { pid: child, name, gate: Some(gate), failure, ended: None, start_error: None })
+            }
             ForkResult::Child => {
                 drop(gate);
                 // Refused, it runs where rtscope does: the caller's CPUs have just gone.
                 let _ = cpus.apply(Thread::Calling);
-                run(&wait_end, &words)
+                run(&wait_end, &tell, &words)
             }
         }
     }
@@ -62,7 +71,12 @@ impl Child {
         if self.ended.is_none() {
             match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => {}
-                Ok(status) => self.ended = Some(status),
+                Ok(status) => {
+                    self.ended = Some(status);
+                    if self.could_not_start() {
+                        self.start_error = self.read_start_error();
+                    }
+                }
                 Err(_) => self.ended = Some(WaitStatus::Exited(self.pid, 0)),
             }
         }
@@ -83,13 +97,21 @@ impl Child {
     pub fn complaint(&self) -> Option<String> {
         match self.ended? {
             WaitStatus::Exited(_, 0) => None,
-            WaitStatus::Exited(_, NOT_STARTED) => {
-                Some("COMMAND could not be started, or ended with status 127".to_string())
-            }
+            WaitStatus::Exited(_, NOT_STARTED) => Some(self.start_error.map_or_else(
+                || "COMMAND ended with status 127, as shells do that cannot start a program".to_string(),
+                |why| format!("cannot start {}: {}", self.name, why.desc()),
+            )),
             WaitStatus::Exited(_, status) => Some(format!("COMMAND ended with status {status}")),
             WaitStatus::Signaled(_, signal, _) => Some(format!("COMMAND was ended by {signal}")),
             _ => None,
         }
+    }
+
+    /// Why it could not be started, once it has ended: its end of the pipe is closed then.
+    fn read_start_error(&self) -> Option<Errno> {
+        let mut number = [0; 4];
+        let read = nix::unistd::read(&self.failure, &mut number);
+        (read == Ok(number.len())).then(|| Errno::from_raw(i32::from_ne_bytes(number)))
     }
 
     /// Asks it to end.
@@ -121,7 +143,7 @@ pub fn end_of(pid: Pid) -> Option<OwnedFd> {
 }
 
 /// The child: waits for the word, becomes COMMAND. A gate that closes without the word means that rtscope has ended.
-fn run(wait_end: &OwnedFd, words: &[CString]) -> ! {
+fn run(wait_end: &OwnedFd, tell: &OwnedFd, words: &[CString]) -> ! {
     let mut byte = [0];
     let told = loop {
         match nix::unistd::read(wait_end, &mut byte) {
@@ -137,7 +159,8 @@ fn run(wait_end: &OwnedFd, words: &[CString]) -> ! {
     // SAFETY: the default action is no handler, so no code of ours can run in a wrong moment.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
     let error = execvp(&words[0], words).map_or_else(|errno| errno, |never| match never {});
-    crate::output::note(&format!("rtscope: cannot start {}: {}", words[0].to_string_lossy(), error.desc()));
+    // Read by `complaint`; a parent that has gone needs no reason.
+    let _ = nix::unistd::write(tell, &(error as i32).to_ne_bytes());
     // SAFETY: ends the child without running what belongs to the parent (destructors, buffers).
     unsafe { libc::_exit(NOT_STARTED) }
 }

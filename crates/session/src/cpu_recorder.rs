@@ -5,7 +5,7 @@
 //! It wakes no task and empties no buffer: what it adds to a CPU is some hundred nanoseconds for each interrupt or switch
 //! that there is anyway. The price is that the buffers hold the newest part only.
 
-use crate::exit::Failure;
+use crate::Failure;
 use rtscope_event::{MonotonicNs, Recording};
 use rtscope_flight::FlightRecorder;
 use rtscope_kernel::{

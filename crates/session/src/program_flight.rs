@@ -4,7 +4,7 @@
 //! Programs overwrite their rings; nobody empties them. For a snapshot the rings are copied while they are written, and what
 //! was overwritten is left out. A thread finds programs as they start.
 
-use crate::exit::Failure;
+use crate::Failure;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use rtscope_event::MonotonicNs;
 use rtscope_programs::clock::{Pair, RATE_NS};
@@ -79,7 +79,7 @@ impl ProgramFlight {
         let mut clock = ClockWatch::of_this_machine();
         let (first, begun) = (clock.pair(), Instant::now());
         // COMMAND, which has been forked before, keeps its own.
-        crate::trace_args::raise_file_limit();
+        crate::limits::raise_file_limit();
         let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings)?;
         programs.poll(&mut DiscardingSink).map_err(|error| Failure::doing("looking for programs", error))?;
         let state = RecordingState { programs, clock, pairs: VecDeque::from([first]) };

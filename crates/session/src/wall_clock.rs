@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From the clock of the events to the clock on the wall.
 
-use crate::exit::Failure;
+use crate::Failure;
 use rtscope_ctf::TraceInfo;
 use rtscope_event::MonotonicNs;
-use rtscope_view::WallClock;
+use rtscope_event::WallClock;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// How the two relate now.

@@ -4,9 +4,9 @@
 //! A field is never renamed or given another meaning within a version; new fields may come. Times are nanoseconds of
 //! `CLOCK_MONOTONIC`; `unix_ns` is added where the caller knows the wall clock.
 
-use crate::units::WallClock;
 use rtscope_analyze::explain::Explanation;
 use rtscope_analyze::summary::Report;
+use rtscope_event::WallClock;
 use rtscope_event::{LateResponse, MonotonicNs};
 use serde::Serialize;
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One line at the moment of detection, when nothing but the chain is known.
 
+use crate::WallClock;
 use crate::label::origin_label;
 use crate::style::Style;
-use crate::units::{WallClock, duration_text, share_text};
+use crate::units::{duration_text, share_text};
 use rtscope_analyze::share;
 use rtscope_event::{LateResponse, Names};
 

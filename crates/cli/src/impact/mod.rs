@@ -16,7 +16,7 @@ mod setup;
 
 use crate::exit::Failure;
 use crate::output::note;
-use crate::stop::Stop;
+use crate::stop;
 use cases::Tracers;
 use machine::Machine;
 use options::ImpactOptions;
@@ -29,7 +29,7 @@ pub fn run(options: &ImpactOptions) -> Result<(), Failure> {
     if options.loops.is_some_and(|loops| loops.0 == 0) || options.duration.is_some_and(|time| time.0 == 0) {
         return Err(Failure::Usage("--loops and --duration: they have to be greater than 0".to_string()));
     }
-    let setup = Setup::new(options, Stop::on_signals()?)?;
+    let setup = Setup::new(options, stop::on_signals()?)?;
     let machine = Machine::look(&setup);
     let tracers = Tracers::find(&setup, &options.tracers, options.max_rate).map_err(failed)?;
     for absent in &tracers.absent {

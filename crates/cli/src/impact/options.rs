@@ -2,8 +2,8 @@
 //! The options of `rtscope impact`.
 
 use crate::exit::help;
-use crate::units::{Bytes, Count, DurationNs, IntervalNs};
 use clap::{ValueEnum, ValueHint};
+use rtscope_session::units::{Bytes, Count, DurationNs, IntervalNs};
 use std::path::PathBuf;
 
 pub const EXAMPLES: &str = help!(

@@ -4,12 +4,12 @@
 //! The loop counts in ticks, the recorder in ns of CLOCK_MONOTONIC, whose rate NTP changes: a thread on another CPU takes pairs of both
 //! so that a gap is found among the events after hours, too.
 
-use crate::cpu_recorder::CpuRecorder;
 use crate::exit::Failure;
 use rtscope_analyze::gap::{Blamer, Part, Total, totals};
 use rtscope_cpus::{Cpus, Thread};
 use rtscope_event::{CpuId, MonotonicNs, Tid};
 use rtscope_programs::clock::{Conversion, Pair};
+use rtscope_session::cpu_recorder::CpuRecorder;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

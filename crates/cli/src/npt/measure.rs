@@ -6,11 +6,11 @@ use super::gap_loop::{self, Event, GapLoop, LoopResult, LoopSettings, TRACED, UN
 use super::options::NptOptions;
 use super::statistics::Statistics;
 use crate::exit::Failure;
-use crate::realtime::become_fifo;
 use crate::schema;
 use crate::stop::Stop;
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use rtscope_programs::clock::Pair;
+use rtscope_session::realtime::become_fifo;
 use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, Instant};

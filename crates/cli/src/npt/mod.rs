@@ -15,7 +15,7 @@ pub mod text;
 
 use crate::exit::Failure;
 use crate::output;
-use crate::stop::Stop;
+use crate::stop;
 use measure::Measurement;
 use options::NptOptions;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub fn run(options: &NptOptions) -> Result<(), Failure> {
     // Before there is another thread, and before memory is locked.
     let event = gap_loop::Event::named(options.event.as_deref())
         .map_err(|why| Failure::Usage(format!("--event-of: {why}")))?;
-    let stop = Arc::new(Stop::on_signals()?);
+    let stop = Arc::new(stop::on_signals()?);
     let (theirs, plan) = (Arc::clone(&stop), measure::Plan::of(options, event, cpu));
     // A thread of its own, so that its policy and its place end with it.
     let thread = Builder::new().name("npt".to_string()).spawn(move || measure::measure(&plan, &theirs));

@@ -2,8 +2,8 @@
 //! The options of `rtscope npt`.
 
 use crate::exit::help;
-use crate::units::{Bytes, Count, DurationNs, IntervalNs, WindowsNs};
 use clap::ValueHint;
+use rtscope_session::units::{Bytes, Count, DurationNs, IntervalNs, WindowsNs};
 use std::ffi::OsString;
 use std::path::PathBuf;
 

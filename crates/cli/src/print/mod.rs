@@ -4,8 +4,8 @@
 use crate::exit::Failure;
 use crate::output::note;
 use crate::trace_args::{FormatArg, PrintOptions, report_damage};
-use crate::wall_clock::time_of_day;
 use rtscope_ctf::{DamagedFile, Format, Piece, Selection, TraceSet, print};
+use rtscope_session::wall_clock::time_of_day;
 use rtscope_view::{CsvFormat, JsonFormat, PrettyFormat, missing_lines};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};

@@ -4,16 +4,16 @@
 use super::options::{Context, RecordOptions};
 use super::report::Report;
 use super::user::settings;
-use crate::command::Child;
 use crate::exit::Failure;
-use crate::flight::ProgramFlight;
 use crate::output::note;
-use crate::placement::Placement;
-use crate::stop::Stop;
+use crate::stop;
 use rtscope_event::MonotonicNs;
 use rtscope_flight::monotonic_now;
 use rtscope_programs::directory::SHARED_MEMORY;
 use rtscope_programs::requests::SnapshotRequests;
+use rtscope_session::command::Child;
+use rtscope_session::placement::Placement;
+use rtscope_session::program_flight::ProgramFlight;
 use signal_hook::consts::SIGUSR1;
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub fn run(
     if let Some(child) = &child {
         placement.add_command(child.pid().0);
     }
-    let stop = Stop::on_signals()?;
+    let stop = stop::on_signals()?;
     let asked = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGUSR1, Arc::clone(&asked))
         .map_err(|error| Failure::doing("installing a signal handler", error))?;

@@ -16,10 +16,8 @@ mod recorder;
 mod report;
 mod user;
 
-use crate::command::Child;
 use crate::exit::Failure;
-use crate::placement::{ObservedTasks, Placement};
-use crate::stop::Stop;
+use crate::stop::{self, Stop};
 use options::RecordOptions;
 use plan::Plan;
 use recorder::Recording;
@@ -28,6 +26,8 @@ use rtscope_cpus::Cpus;
 use rtscope_event::{Glob, MonotonicNs};
 use rtscope_flight::monotonic_now;
 use rtscope_kernel::tracefs::Tracefs;
+use rtscope_session::command::Child;
+use rtscope_session::placement::{ObservedTasks, Placement};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use user::UserRecording;
@@ -65,7 +65,7 @@ pub fn run(options: &RecordOptions) -> Result<(), Failure> {
     if let Some(child) = &child {
         placement.add_command(child.pid().0);
     }
-    let stop = Stop::on_signals()?;
+    let stop = stop::on_signals()?;
     targets.make()?;
     let begun =
         RunningRecorders::begin(options, plan.as_ref(), tracefs.ok().as_ref(), child.as_ref(), &targets);

@@ -2,8 +2,8 @@
 //! The options of `rtscope record`.
 
 use crate::exit::{Failure, help};
-use crate::units::{Bytes, DurationNs};
 use clap::{ValueEnum, ValueHint};
+use rtscope_session::units::{Bytes, DurationNs};
 use std::ffi::OsString;
 use std::path::PathBuf;
 

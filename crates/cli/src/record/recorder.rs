@@ -7,7 +7,6 @@
 use super::drain::{Bank, Drain, Lane, Pages};
 use super::options::RecordOptions;
 use super::plan::{Call, Plan, Scope};
-use crate::command::Child;
 use crate::exit::Failure;
 use rtscope_abi as abi;
 use rtscope_event::{CpuId, LossCause, MonotonicNs};
@@ -18,6 +17,7 @@ use rtscope_kernel::{
     interrupts, stream_programs,
 };
 use rtscope_ring::{Controls, StreamReader};
+use rtscope_session::command::Child;
 use rtscope_store::description::{
     End, EndLoss, FormatText, FtraceDescription, Source, SpoolDescription, SyscallFormat,
 };

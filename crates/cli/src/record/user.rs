@@ -81,7 +81,7 @@ impl UserRecording {
         let context = options.context.iter().map(|context| Context::name(*context).to_string()).collect();
         let session = UserSpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"), context)?;
         // COMMAND, which has been forked before, keeps its own.
-        crate::trace_args::raise_file_limit();
+        rtscope_session::limits::raise_file_limit();
         let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings)?;
         let mut spool = UserSpoolWriter::create(target, &session)?;
         // Those that run are enabled before COMMAND starts, and before this returns. The clock first: what is older than its first pair
@@ -192,7 +192,7 @@ fn work(
 ) -> RecordingEnd {
     let told: BTreeSet<String> = unrecorded(&programs).into_iter().collect();
     let result = fifo
-        .map_or(Ok(()), crate::realtime::become_fifo)
+        .map_or(Ok(()), rtscope_session::realtime::become_fifo)
         .and_then(|()| collect(&mut programs, (&mut spool, &mut clock), shared, blocking));
     match result {
         Ok(()) => {

@@ -176,7 +176,7 @@ pub fn become_rt1(system: &System, journal: &Journal, options: &RunOptions) -> R
     })?;
     // Anybody may have the policy; only a task with a grant, which its children inherit, is real-time work.
     rtscope_artis::grant(grants, std::process::id())?;
-    crate::realtime::become_ext(20 - i32::from(prio))
+    rtscope_session::realtime::become_ext(20 - i32::from(prio))
         .map_err(|error| Failure::doing(format!("getting SCHED_EXT with priority {prio}"), error))
 }
 

@@ -10,7 +10,7 @@ use super::options::{GuardOptions, KeepOptions};
 use super::verify::stay_on;
 use crate::exit::Failure;
 use crate::output::result;
-use crate::stop::Stop;
+use crate::stop;
 use nix::sys::prctl::set_name;
 use nix::unistd::setsid;
 use rtscope_artis::{Scheduler, Settings};
@@ -66,7 +66,7 @@ fn detach(system: &System, rt: &str) -> Result<(Cpus, Cpus), Failure> {
 /// Holds the scheduler until it gets a signal, or the scheduler has ended.
 pub fn keep(system: &System, options: &KeepOptions) -> Result<(), Failure> {
     let (rt, others) = detach(system, &options.rt)?;
-    let stop = Stop::on_signals()?;
+    let stop = stop::on_signals()?;
     let own = Keeper::new(system, std::process::id() as i32)?.process;
     let mut scheduler = match begin(system, &rt, &others) {
         Ok(Some(scheduler)) => scheduler,
@@ -142,7 +142,7 @@ pub fn guard(system: &System, options: &GuardOptions) -> Result<(), Failure> {
     // A name for listings of processes: it would be that of the link by which we were started.
     set_name(c"rtscope").map_err(|errno| Failure::doing("naming the guard", errno.desc()))?;
     // Only the keeper's end, or undoing, ends us; and a signal, where the CPUs cannot be isolated.
-    let stop = Stop::on_signals()?;
+    let stop = stop::on_signals()?;
     let mut nothing = Vec::new();
     // Whatever came of reading: there is nobody any more who could write.
     let _ = std::io::stdin().lock().read_to_end(&mut nothing);

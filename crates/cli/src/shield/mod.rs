@@ -29,18 +29,6 @@ use serde_json::{Value, json};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        match error {
-            Error::Cpus(_) => Failure::Usage(error.to_string()),
-            Error::Io { ref source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
-                Failure::Missing(error.to_string())
-            }
-            _ => Failure::Failed(error.to_string()),
-        }
-    }
-}
-
 /// Does what the arguments ask for.
 pub fn run(options: &ShieldOptions) -> Result<(), Failure> {
     let system = System::new(&options.root);

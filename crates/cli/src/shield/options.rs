@@ -2,8 +2,8 @@
 //! The options of `rtscope shield`.
 
 use crate::exit::help;
-use crate::units::{Bytes, DurationNs};
 use clap::{Subcommand, ValueEnum, ValueHint};
+use rtscope_session::units::{Bytes, DurationNs};
 use rtscope_shield::knobs::Level;
 use rtscope_shield::tasks::Thread;
 use std::ffi::OsString;

@@ -107,7 +107,7 @@ pub fn text(tasks: &[Rt0], rt: &Cpus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::DurationNs;
+    use rtscope_session::units::DurationNs;
 
     fn options(policy: Option<PolicyArg>, prio: Option<u8>, times: [Option<u64>; 3]) -> PolicyOptions {
         let [runtime, deadline, period] = times.map(|time| time.map(DurationNs));

@@ -5,7 +5,7 @@ use super::options::TopOptions;
 use crate::exit::Failure;
 use crate::output::result;
 use crate::schema;
-use crate::stop::Stop;
+use crate::stop;
 use rtscope_artis::counts::{self, CLASSES, ClassCounts, Counts};
 use rtscope_artis::probe::EVENTS;
 use rtscope_shield::{Cpus, Error, System, place};
@@ -59,7 +59,7 @@ pub fn top(system: &System, options: &TopOptions) -> Result<(), Failure> {
     let rt = Cpus::from_list(&journal.rt).map_err(Error::Cpus)?;
     let others = Cpus::from_list(&journal.others).map_err(Error::Cpus)?;
     let cpus: Cpus = rt.iter().chain(others.iter()).collect();
-    let stop = Stop::on_signals()?;
+    let stop = stop::on_signals()?;
     let mut before = CounterReading::take(id, &cpus)?;
     if options.once {
         show(options.json, &before, None, &rt);

@@ -6,15 +6,15 @@
 
 use super::checks::{self, Check, CheckContext, Verdict};
 use super::options::VerifyOptions;
-use crate::cpu_recorder::CpuRecorder;
 use crate::exit::Failure;
 use crate::output::{note, result};
 use crate::schema;
-use crate::stop::Stop;
+use crate::stop;
 use rtscope_analyze::timeline::Timeline;
 use rtscope_analyze::visits::Visits;
 use rtscope_event::{CpuId, MonotonicNs, Recording, Tid};
 use rtscope_flight::monotonic_now;
+use rtscope_session::cpu_recorder::CpuRecorder;
 use rtscope_shield::health;
 use rtscope_shield::journal::Journal;
 use rtscope_shield::{Cpus, System, boot, place, plan, tasks};
@@ -49,7 +49,7 @@ pub fn verify(system: &System, options: &VerifyOptions) -> Result<(), Failure> {
         (rt, _) => plan::split(system, rt.as_deref().unwrap_or_default())?,
     };
     stay_on(&others)?;
-    let stop = Stop::on_signals()?;
+    let stop = stop::on_signals()?;
     let tickless = boot::is_tickless(system, &rt);
     let kept = journal.as_ref().map_or_else(Vec::new, |journal| journal.kept_irqs.clone());
     let context =

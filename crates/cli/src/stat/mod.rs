@@ -4,8 +4,8 @@
 use crate::exit::Failure;
 use crate::output::{note, result};
 use crate::trace_args::{StatOptions, report_damage};
-use crate::wall_clock::time_of_day;
 use rtscope_ctf::count;
+use rtscope_session::wall_clock::time_of_day;
 use rtscope_view::TraceStat;
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};

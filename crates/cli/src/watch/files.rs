@@ -10,9 +10,9 @@
 
 use super::ftrace::FtracePart;
 use crate::exit::Failure;
-use crate::flight::UserPart;
 use rtscope_ctf::{StagedDir, TraceInfo, read_trace, write_trace};
 use rtscope_event::Recording;
+use rtscope_session::program_flight::UserPart;
 use rtscope_store::trigger::{self, TriggerFile};
 use rtscope_store::write_snapshot;
 use std::fs;

@@ -9,14 +9,14 @@ use super::ftrace::{FtracePart, FtraceRecorder};
 use super::plan::Plan;
 use super::report::{Report, Summary};
 use super::writer::{FinishedJob, Job, Settings, Writer, in_order};
-use crate::command::Child;
 use crate::exit::Failure;
-use crate::flight::{ProgramFlight, UserPart};
-use crate::placement::Placement;
 use crate::stop::Stop;
 use rtscope_event::{LateResponse, MonotonicNs};
 use rtscope_flight::{FlightRecorder, MissCounter, Snapshot, Window, monotonic_now};
 use rtscope_kernel::{EbpfPrograms, interrupts};
+use rtscope_session::command::Child;
+use rtscope_session::placement::Placement;
+use rtscope_session::program_flight::{ProgramFlight, UserPart};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -15,17 +15,17 @@ mod sweep;
 mod writer;
 
 use crate::args::ResponseOptions;
-use crate::command::Child;
 use crate::exit::Failure;
-use crate::flight::ProgramFlight;
-use crate::placement::{ObservedTasks, Placement};
-use crate::stop::Stop;
+use crate::stop;
 use ftrace::FtraceRecorder;
 use listener::Listener;
 use plan::Plan;
 use report::Report;
 use rtscope_event::Glob;
 use rtscope_kernel::EbpfPrograms;
+use rtscope_session::command::Child;
+use rtscope_session::placement::{ObservedTasks, Placement};
+use rtscope_session::program_flight::ProgramFlight;
 use sweep::DirectoryUse;
 
 /// Watches until a signal, the duration, or COMMAND's end.
@@ -48,7 +48,7 @@ pub fn run(options: ResponseOptions) -> Result<(), Failure> {
         placement.add_command(child.pid().0);
         plan.target_command(child.pid());
     }
-    let stop = Stop::on_signals()?;
+    let stop = stop::on_signals()?;
     let ftrace = FtraceRecorder::start(&plan.kernel, plan.bank_bytes())?;
     let programs = ProgramFlight::for_watch(&plan.user, plan.pre_ns.saturating_add(plan.post_ns))?;
     let ebpf = EbpfPrograms::start(&plan.ebpf)?;

@@ -4,7 +4,7 @@
 use super::plan::Plan;
 use crate::exit::Failure;
 use crate::output::{note, result};
-use crate::{schema, wall_clock};
+use crate::schema;
 use rtscope_analyze::chain::Counters;
 use rtscope_analyze::explain::Explanation;
 use rtscope_analyze::histogram::Histogram;
@@ -13,6 +13,7 @@ use rtscope_analyze::summary;
 use rtscope_event::{CpuHistory, LateResponse, Loss, LossCause, MonotonicNs, Names, TaskInfo};
 use rtscope_flight::{FlightRecorder, TrackerStats, monotonic_now};
 use rtscope_kernel::{EbpfPrograms, interrupts};
+use rtscope_session::wall_clock;
 use rtscope_store::trigger::TriggerFile;
 use rtscope_view::{Style, WallClock, duration_text};
 use serde_json::json;

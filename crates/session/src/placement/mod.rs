@@ -8,7 +8,7 @@
 
 mod tasks;
 
-use crate::exit::Failure;
+use crate::Failure;
 use rtscope_cpus::{Affinity, Cpus, Machine, Place, Surroundings, Thread};
 use rtscope_event::{Glob, MonotonicNs, TaskInfo};
 use rtscope_shield::journal::Journal;

@@ -2,7 +2,6 @@
 //! A shield for the time of a row, which is undone whatever happens to rtscope: by this process where it can, else by a second
 //! one, which waits for nothing but the first one's end.
 
-use crate::command::end_of;
 use crate::exit::Failure;
 use crate::output::note;
 use nix::errno::Errno;
@@ -11,6 +10,7 @@ use nix::sys::prctl::set_name;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, getpid, pipe2, setsid};
+use rtscope_session::command::end_of;
 use rtscope_shield::apply::{self, UndoOutcome};
 use rtscope_shield::journal::Journal;
 use rtscope_shield::step::Step;

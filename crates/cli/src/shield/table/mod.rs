@@ -18,7 +18,7 @@ use crate::exit::Failure;
 use crate::npt::plot;
 use crate::output::{note, result};
 use crate::schema;
-use crate::stop::Stop;
+use crate::stop;
 use loads::LoadDescriptions;
 use options::{RowArg, TableOptions};
 use row::{Row, RowResult, RowSettings};
@@ -63,7 +63,7 @@ pub fn table(system: &System, options: &TableOptions) -> Result<(), Failure> {
     if let Some(journal) = Journal::load(system)?.filter(|journal| !super::is_left(journal.state)) {
         return Err(Error::Exists(journal.rt).into());
     }
-    let stop = Stop::on_signals()?;
+    let stop = stop::on_signals()?;
     let progress = Progress::new();
     let watch = TimerWatch::start();
     let no_kernel_latency = watch.as_ref().err().map(ToString::to_string);

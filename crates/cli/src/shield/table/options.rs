@@ -2,8 +2,8 @@
 //! The options of `rtscope shield table`.
 
 use crate::exit::help;
-use crate::units::{Count, DurationNs, IntervalNs};
 use clap::{ValueEnum, ValueHint};
+use rtscope_session::units::{Count, DurationNs, IntervalNs};
 use std::path::PathBuf;
 
 pub const EXAMPLES: &str = help!(

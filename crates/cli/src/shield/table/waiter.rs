@@ -6,7 +6,6 @@
 //! of 1 ms, so the counts of late ones are, if anything, too low.
 
 use super::child::StartReport;
-use crate::realtime::become_fifo;
 use nix::errno::Errno;
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::sys::time::TimeSpec;
@@ -14,6 +13,7 @@ use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
 use rtscope_event::MonotonicNs;
 use rtscope_flight::monotonic_now;
 use rtscope_ring::{Expiry, SharedMemory};
+use rtscope_session::realtime::become_fifo;
 use std::fs::File;
 use std::io::Read;
 use std::time::Duration;

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What runs: recordings, flight recorders and watches, for whoever starts them.
+//!
+//! Nothing here knows arguments, terminals, signals or exit codes. Whoever runs an engine gives it plain settings, an [`Observer`] that
+//! hears what people may want to know, and a [`Stop`] that can be asked for from anywhere; what an engine comes to is a value. What
+//! went wrong is a [`Failure`]: its kind, which the caller can act on, and a sentence for people.
+
+pub mod command;
+pub mod cpu_recorder;
+mod failure;
+pub mod limits;
+mod observer;
+pub mod placement;
+pub mod program_flight;
+pub mod realtime;
+mod stop;
+pub mod units;
+pub mod wall_clock;
+
+pub use failure::Failure;
+pub use observer::{Ignore, Observer};
+pub use stop::{Stop, StopHandle};
