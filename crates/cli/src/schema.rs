@@ -18,9 +18,9 @@ pub const LIST_PROGRAMS: &str = "rtscope.list.programs/1";
 /// `rtscope npt --json`.
 pub const NPT: &str = "rtscope.npt/1";
 /// `rtscope record -k --json`.
-pub const RECORD: &str = "rtscope.record/1";
+pub const RECORD: &str = rtscope_view::RECORD_SCHEMA;
 /// `rtscope record -u --json`.
-pub const RECORD_USER: &str = "rtscope.record.user/1";
+pub const RECORD_USER: &str = rtscope_view::RECORD_USER_SCHEMA;
 /// `rtscope shield create --json`.
 pub const SHIELD_CREATE: &str = "rtscope.shield.create/1";
 /// `rtscope shield plan --json`.

@@ -13,6 +13,7 @@ mod observer;
 pub mod placement;
 pub mod program_flight;
 pub mod realtime;
+pub mod record;
 mod stop;
 pub mod units;
 pub mod wall_clock;

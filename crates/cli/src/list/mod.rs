@@ -9,7 +9,6 @@ mod programs;
 mod text;
 
 use crate::exit::Failure;
-use crate::record::plan::{call_of, takes_calls};
 use crate::{output, schema};
 use options::ListOptions;
 use rtscope_ftrace::format::{EventFormat, Field, FieldKind, Meaning, Scalar};
@@ -17,6 +16,7 @@ use rtscope_ftrace::pattern::Patterns;
 use rtscope_kernel::PROGRAMS;
 use rtscope_kernel::caps::{self, Tracepoints};
 use rtscope_kernel::tracefs::{EventName, Tracefs};
+use rtscope_session::record::plan::{call_of, takes_calls};
 use serde_json::{Value, json};
 
 /// This many tracepoints are shown with their fields without being asked.

@@ -3,6 +3,7 @@
 
 use crate::exit::{Failure, help};
 use clap::{ValueEnum, ValueHint};
+use rtscope_session::record::{self, KERNEL_BUFFER_BYTES, KernelSettings, ProgramsSettings, RecordSettings};
 use rtscope_session::units::{Bytes, DurationNs};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -62,14 +63,13 @@ pub enum Context {
     Cpu,
 }
 
-impl Context {
-    /// As the spool calls it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Context::Pid => "pid",
-            Context::Tid => "tid",
-            Context::Comm => "comm",
-            Context::Cpu => "cpu",
+impl From<Context> for record::Context {
+    fn from(context: Context) -> record::Context {
+        match context {
+            Context::Pid => record::Context::Pid,
+            Context::Tid => record::Context::Tid,
+            Context::Comm => record::Context::Comm,
+            Context::Cpu => record::Context::Cpu,
         }
     }
 }
@@ -150,18 +150,53 @@ pub struct RecordOptions {
     pub command: Vec<OsString>,
 }
 
-/// For tracepoints, where nothing else is asked for.
-const BUFFER_BYTES: usize = 8 << 20;
-
 impl RecordOptions {
-    /// Bytes of each CPU's buffer for tracepoints.
-    pub fn kernel_buffer(&self) -> usize {
-        self.buffer.map_or(BUFFER_BYTES, |buffer| buffer.0)
+    /// What they ask for.
+    pub fn settings(&self) -> Result<RecordSettings, Failure> {
+        let Some(target) = &self.output else {
+            return Err(Failure::Usage("-o DIR is missing: the directory of the trace".to_string()));
+        };
+        self.refuse_unused()?;
+        let programs = (!self.user.is_empty()).then(|| self.programs());
+        let kernel = (!self.kernel.is_empty() || programs.is_none()).then(|| self.tracepoints());
+        Ok(RecordSettings {
+            kernel,
+            programs,
+            command: self.command.clone(),
+            duration_ns: self.duration.map(|duration| duration.0),
+            fifo: self.fifo,
+            ..RecordSettings::of(target)
+        })
+    }
+
+    fn tracepoints(&self) -> KernelSettings {
+        KernelSettings {
+            patterns: self.kernel.clone(),
+            filters: self.filter.clone(),
+            tids: self.pid.clone(),
+            follow: self.follow,
+            only_command: self.only_command,
+            comm: self.comm.clone(),
+            cpus: self.cpu.clone(),
+            buffer_bytes: self.buffer.map_or(KERNEL_BUFFER_BYTES, |buffer| buffer.0),
+            with_self: self.with_self,
+            by_ftrace: self.by == RecorderArg::Ftrace,
+        }
+    }
+
+    fn programs(&self) -> ProgramsSettings {
+        ProgramsSettings {
+            patterns: self.user.clone(),
+            level: self.level,
+            context: self.context.iter().map(|context| (*context).into()).collect(),
+            buffer_bytes: self.user_buffer.map(|buffer| buffer.0),
+            blocking: self.blocking,
+        }
     }
 
     /// What asks for something of tracepoints where none are recorded: it would be ignored, and a trace of everything would look like
     /// one of what was asked for.
-    pub fn refuse_unused(&self) -> Result<(), Failure> {
+    fn refuse_unused(&self) -> Result<(), Failure> {
         if self.user.is_empty() || !self.kernel.is_empty() {
             return Ok(());
         }

@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rtscope record -u --flight-recorder`: nothing goes to the disk until somebody asks (`rtscope snapshot`), and at the end.
+//! Programs as a flight recorder: nothing goes to the disk until somebody asks (`rtscope snapshot`), and at the end.
 
-use super::options::{Context, RecordOptions};
-use super::report::Report;
-use super::user::settings;
-use crate::exit::Failure;
-use crate::output::note;
-use crate::stop;
+use super::programs::settings as collector_settings;
+use super::settings::{Context, ProgramsSettings, RecordSettings};
+use super::{RecordedTrace, complain, finish, held, placement};
+use crate::command::Child;
+use crate::program_flight::ProgramFlight;
+use crate::{Failure, Observer, Stop};
 use rtscope_event::MonotonicNs;
 use rtscope_flight::monotonic_now;
 use rtscope_programs::directory::SHARED_MEMORY;
 use rtscope_programs::requests::SnapshotRequests;
-use rtscope_session::command::Child;
-use rtscope_session::placement::Placement;
-use rtscope_session::program_flight::ProgramFlight;
-use signal_hook::consts::SIGUSR1;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -25,44 +20,38 @@ const TICK: Duration = Duration::from_millis(10);
 /// Threads that ended longer ago are forgotten; rings of those that run hold what they hold.
 const REACH_NS: u64 = 60_000_000_000;
 
-/// Records until a signal, the duration, or COMMAND's end.
+/// Records into the programs' memory until it is asked to stop, the duration is over, or COMMAND has ended. Saves a trace then, and each
+/// time that `asked` is set or somebody asks by `rtscope snapshot`: `1`, `2`, ... in the directory.
+///
+/// # Errors
+/// What kept it from recording, or the last trace from being saved.
 pub fn run(
-    options: &RecordOptions,
-    target: &Path,
-    (report, mut placement): (&Report, Placement),
+    settings: &RecordSettings,
+    stop: &Stop,
+    asked: &AtomicBool,
+    observer: &dyn Observer,
 ) -> Result<(), Failure> {
+    let target = settings.output.as_path();
     let failed =
         |error: std::io::Error| Failure::system(format!("making the directory {}", target.display()), &error);
-    let settings = settings(options)?;
-    let context: Vec<&str> = options.context.iter().map(|context| Context::name(*context)).collect();
-    let mut child = if options.command.is_empty() {
-        None
-    } else {
-        Some(Child::held(&options.command, &placement.of_caller())?)
-    };
-    if let Some(child) = &child {
-        placement.add_command(child.pid().0);
-    }
-    let stop = stop::on_signals()?;
-    let asked = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(SIGUSR1, Arc::clone(&asked))
-        .map_err(|error| Failure::doing("installing a signal handler", error))?;
+    let mut placement = placement(settings)?;
+    finish::check_target(target)?;
+    let programs = settings.programs.clone().unwrap_or_default();
+    let wanted = collector_settings(&programs)?;
+    let context: Vec<&str> = programs.context.iter().map(|context| Context::name(*context)).collect();
+    let mut child = held(settings, &mut placement)?;
     std::fs::create_dir(target).map_err(failed)?;
     let place = target.canonicalize().map_err(failed)?;
     // Nothing is in it yet.
     let unmake = || drop(std::fs::remove_dir(target));
-    let flight = ProgramFlight::start(settings, &context, REACH_NS).inspect_err(|_| unmake())?;
+    let flight = ProgramFlight::start(wanted, &context, REACH_NS).inspect_err(|_| unmake())?;
     let requests = SnapshotRequests::new(Path::new(SHARED_MEMORY)).inspect_err(|_| unmake())?;
-    note(&format!(
-        "rtscope: {} programs record into memory; rtscope snapshot saves a trace in {}, Ctrl-C saves one and ends",
-        flight.number(),
-        target.display()
-    ));
+    observer.flight_recording(flight.number(), target);
     let started = monotonic_now();
     if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
         child.release();
     }
-    let until = options.duration.map(|duration| started.0.saturating_add(duration.0));
+    let until = settings.duration_ns.map(|duration| started.0.saturating_add(duration));
     let mut number = 1;
     let saved = loop {
         let over = until.is_some_and(|until| monotonic_now().0 >= until);
@@ -70,7 +59,7 @@ pub fn run(
         let asking = requests.received();
         // ORDER: relaxed; a flag that stands for itself.
         if asked.swap(false, Ordering::Relaxed) || last || !asking.is_empty() {
-            let saved = save(&flight, &target.join(number.to_string()), report);
+            let saved = save(&flight, &target.join(number.to_string()), observer);
             let answer = match &saved {
                 Ok(()) => Ok(place.join(number.to_string())),
                 Err(failure) => Err(failure.to_string()),
@@ -82,7 +71,7 @@ pub fn run(
             }
             // The events are still in memory, and there may be space the next time.
             if let Err(failure) = saved {
-                note(&format!("rtscope: {failure}; recording goes on"));
+                observer.note(&format!("{failure}; recording goes on"));
             }
         }
         placement.follow(monotonic_now(), || None);
@@ -92,19 +81,12 @@ pub fn run(
         child.terminate();
     }
     saved?;
-    child.as_ref().and_then(Child::complaint).map_or(Ok(()), |complaint| {
-        note(&format!("rtscope: {complaint}"));
-        if child.as_ref().is_some_and(Child::could_not_start) {
-            Err(Failure::NoCommand(complaint))
-        } else {
-            Ok(())
-        }
-    })
+    complain(child.as_ref(), observer)
 }
 
-fn save(flight: &ProgramFlight, target: &Path, report: &Report) -> Result<(), Failure> {
+fn save(flight: &ProgramFlight, target: &Path, observer: &dyn Observer) -> Result<(), Failure> {
     let part = flight.freeze(MonotonicNs(0), monotonic_now());
     let converted = part.write(target).map_err(|error| Failure::doing("saving a snapshot", error))?;
-    report.finished_user(target, &converted, None);
+    observer.recorded(&RecordedTrace::Programs { target, summary: &converted, recording_cpu_us: None });
     Ok(())
 }

@@ -4,10 +4,10 @@
 //! It polls. A program never notifies it, since that would be a system call in the middle of its work; what the
 //! poll costs is this thread's alone (`pace`). Only new files and the end of the recording wake it.
 
-use super::options::{Context, RecordOptions};
+use super::ProgramsProgress;
 use super::pace::Pace;
-use crate::exit::Failure;
-use crate::output::note;
+use super::settings::{Context, ProgramsSettings};
+use crate::{Failure, Observer};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use rtscope_flight::monotonic_now;
 use rtscope_programs::clock_watch::ClockWatch;
@@ -34,22 +34,11 @@ const UNRECORDED_MAX: usize = 100;
 /// A larger buffer for one thread is a mistake.
 const BUFFER_MAX: usize = rtscope_abi::program::RTU_RING_BYTES_MAX as usize;
 
-/// A recording under way. When it is dropped without [`UserRecording::stop`], programs are switched off, and nothing is kept.
+/// A recording under way. When it is dropped without [`ProgramsRecording::stop`], programs are switched off, and nothing is kept.
 #[derive(Debug)]
-pub struct UserRecording {
+pub struct ProgramsRecording {
     thread: Option<JoinHandle<RecordingEnd>>,
     shared: Arc<SharedState>,
-    patterns: String,
-}
-
-/// For the progress line.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RecordingProgress {
-    pub bytes: u64,
-    pub events: u64,
-    pub lost: u64,
-    pub rings: u32,
-    pub programs: u32,
 }
 
 #[derive(Debug)]
@@ -74,14 +63,19 @@ struct RecordingEnd {
     failure: Option<io::Error>,
 }
 
-impl UserRecording {
+impl ProgramsRecording {
     /// Takes the right to record, and starts.
-    pub fn start(options: &RecordOptions, target: &Path) -> Result<UserRecording, Failure> {
-        let settings = settings(options)?;
-        let context = options.context.iter().map(|context| Context::name(*context).to_string()).collect();
+    pub fn start(
+        wanted: &ProgramsSettings,
+        fifo: Option<u8>,
+        target: &Path,
+        observer: &dyn Observer,
+    ) -> Result<ProgramsRecording, Failure> {
+        let settings = settings(wanted)?;
+        let context = wanted.context.iter().map(|context| Context::name(*context).to_string()).collect();
         let session = UserSpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"), context)?;
         // COMMAND, which has been forked before, keeps its own.
-        rtscope_session::limits::raise_file_limit();
+        crate::limits::raise_file_limit();
         let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings)?;
         let mut spool = UserSpoolWriter::create(target, &session)?;
         // Those that run are enabled before COMMAND starts, and before this returns. The clock first: what is older than its first pair
@@ -92,27 +86,17 @@ impl UserRecording {
             spool.discard();
             return Err(Failure::system("writing the recording", &error));
         }
-        unrecorded(&programs).iter().for_each(|why| note(&format!("rtscope: {why}")));
+        unrecorded(&programs).iter().for_each(|why| observer.note(why));
         let shared =
             SharedState::new().map_err(|error| Failure::doing("making an event descriptor", error))?;
         let shared = Arc::new(shared);
         let theirs = Arc::clone(&shared);
-        let (fifo, blocking) = (options.fifo, options.blocking);
+        let blocking = wanted.blocking;
         let thread = Builder::new()
             .name("user".to_string())
             .spawn(move || work(programs, (spool, clock), &theirs, fifo, blocking))
             .map_err(|error| Failure::doing("starting a thread", error))?;
-        Ok(UserRecording { thread: Some(thread), shared, patterns: options.user.join(",") })
-    }
-
-    /// Says what is recorded.
-    pub fn introduce(&self, target: &Path) {
-        let whose = if nix::unistd::geteuid().is_root() { "of all users" } else { "of this user" };
-        let patterns = rtscope_view::clean(&self.patterns);
-        note(&format!(
-            "rtscope: recording '{patterns}' of programs {whose} into {}; Ctrl-C ends it",
-            target.display()
-        ));
+        Ok(ProgramsRecording { thread: Some(thread), shared })
     }
 
     /// Whether it had to give up.
@@ -122,9 +106,9 @@ impl UserRecording {
     }
 
     /// For the progress line.
-    pub fn progress(&self) -> RecordingProgress {
+    pub fn progress(&self) -> ProgramsProgress {
         // ORDER: relaxed; numbers for people.
-        RecordingProgress {
+        ProgramsProgress {
             bytes: self.shared.bytes.load(Ordering::Relaxed),
             events: self.shared.events.load(Ordering::Relaxed),
             lost: self.shared.lost.load(Ordering::Relaxed),
@@ -145,7 +129,7 @@ impl UserRecording {
     }
 }
 
-impl UserRecording {
+impl ProgramsRecording {
     fn join(&mut self) -> Option<RecordingEnd> {
         // ORDER: relaxed; the thread acts on nothing else that this one has written.
         self.shared.stop.store(true, Ordering::Relaxed);
@@ -155,7 +139,7 @@ impl UserRecording {
     }
 }
 
-impl Drop for UserRecording {
+impl Drop for ProgramsRecording {
     fn drop(&mut self) {
         if let Some(ended) = self.join() {
             ended.spool.discard();
@@ -164,14 +148,14 @@ impl Drop for UserRecording {
 }
 
 /// What was asked of programs.
-pub(super) fn settings(options: &RecordOptions) -> Result<Settings, Failure> {
-    let wanted = RequestedEvents::parse(&options.user, options.level)?;
-    let buffer = options.user_buffer.map_or(0, |buffer| buffer.0);
+pub(super) fn settings(wanted: &ProgramsSettings) -> Result<Settings, Failure> {
+    let events = RequestedEvents::parse(&wanted.patterns, wanted.level)?;
+    let buffer = wanted.buffer_bytes.unwrap_or(0);
     if buffer > BUFFER_MAX {
         return Err(Failure::Usage("--user-buffer: at most 1G for each thread".to_string()));
     }
     let ring_bytes = u32::try_from(buffer).unwrap_or(0);
-    Ok(Settings { events: wanted, ring_bytes, blocking: options.blocking, ..Settings::default() })
+    Ok(Settings { events, ring_bytes, blocking: wanted.blocking, ..Settings::default() })
 }
 
 /// Whose programs are not recorded, and why.
@@ -192,7 +176,7 @@ fn work(
 ) -> RecordingEnd {
     let told: BTreeSet<String> = unrecorded(&programs).into_iter().collect();
     let result = fifo
-        .map_or(Ok(()), rtscope_session::realtime::become_fifo)
+        .map_or(Ok(()), crate::realtime::become_fifo)
         .and_then(|()| collect(&mut programs, (&mut spool, &mut clock), shared, blocking));
     match result {
         Ok(()) => {

@@ -5,9 +5,10 @@
 //! counted.
 
 use super::drain::{Bank, Drain, Lane, Pages};
-use super::options::RecordOptions;
 use super::plan::{Call, Plan, Scope};
-use crate::exit::Failure;
+use super::settings::KernelSettings;
+use crate::command::Child;
+use crate::{Failure, Observer};
 use rtscope_abi as abi;
 use rtscope_event::{CpuId, LossCause, MonotonicNs};
 use rtscope_flight::monotonic_now;
@@ -17,7 +18,6 @@ use rtscope_kernel::{
     interrupts, stream_programs,
 };
 use rtscope_ring::{Controls, StreamReader};
-use rtscope_session::command::Child;
 use rtscope_store::description::{
     End, EndLoss, FormatText, FtraceDescription, Source, SpoolDescription, SyscallFormat,
 };
@@ -49,20 +49,25 @@ struct Ebpf {
     misses_before: Vec<(String, Option<u64>)>,
 }
 
+/// What a recording is made of.
+pub struct Setup<'a> {
+    pub settings: &'a KernelSettings,
+    pub plan: &'a Plan,
+    pub tracefs: Option<&'a Tracefs>,
+    /// COMMAND, which has not begun.
+    pub child: Option<&'a Child>,
+    pub observer: &'a dyn Observer,
+}
+
 impl Recording {
     /// Sets everything up and switches it on.
-    pub fn start(
-        options: &RecordOptions,
-        plan: &Plan,
-        tracefs: Option<&Tracefs>,
-        child: Option<&Child>,
-        target: &Path,
-    ) -> Result<Recording, Failure> {
+    pub fn start(setup: &Setup<'_>, fifo: Option<u8>, target: &Path) -> Result<Recording, Failure> {
+        let Setup { settings, plan, tracefs, .. } = *setup;
         let instance = match tracefs.filter(|_| !plan.ftrace.is_empty()) {
-            Some(tracefs) => Some(set_up_ftrace(options, plan, tracefs, child)?),
+            Some(tracefs) => Some(set_up_ftrace(setup, tracefs)?),
             None => None,
         };
-        let config = ebpf_config(options, plan);
+        let config = ebpf_config(settings, plan);
         let mut ebpf = match &config {
             Some(config) => Some(set_up_ebpf(config, plan)?),
             None => None,
@@ -75,14 +80,13 @@ impl Recording {
         }
         let started = monotonic_now();
         let description =
-            describe(options, plan, started, tracefs, &instance, ebpf.as_ref().map(|(ebpf, _)| ebpf))?;
+            describe(settings, plan, started, tracefs, &instance, ebpf.as_ref().map(|(ebpf, _)| ebpf))?;
         let spool = SpoolWriter::create(target, &description)?;
-        let lanes = lanes(options, &spool, &instance, ebpf.as_mut())?;
+        let lanes = lanes(settings, &spool, &instance, ebpf.as_mut())?;
         let cpus = lanes.len();
-        let drain =
-            Drain::start(lanes, options.fifo).map_err(|error| Failure::doing("starting a thread", error))?;
+        let drain = Drain::start(lanes, fifo).map_err(|error| Failure::doing("starting a thread", error))?;
         let (ebpf, drain_tids) = (ebpf.map(|(ebpf, _)| ebpf), drain.tids().to_vec());
-        Ok(Recording { ebpf, instance, spool, drain, cpus, drain_tids, with_self: options.with_self })
+        Ok(Recording { ebpf, instance, spool, drain, cpus, drain_tids, with_self: settings.with_self })
     }
 
     /// How many CPUs have buffers.
@@ -210,27 +214,23 @@ fn ftrace_losses(instance: &Instance) -> Result<Vec<EndLoss>, Failure> {
     Ok(losses)
 }
 
-fn set_up_ftrace(
-    options: &RecordOptions,
-    plan: &Plan,
-    tracefs: &Tracefs,
-    child: Option<&Child>,
-) -> Result<Instance, Failure> {
-    let mut tids = options.pid.clone();
-    if options.only_command {
+fn set_up_ftrace(setup: &Setup<'_>, tracefs: &Tracefs) -> Result<Instance, Failure> {
+    let Setup { settings, plan, child, observer, .. } = *setup;
+    let mut tids = settings.tids.clone();
+    if settings.only_command {
         tids.extend(child.map(|child| child.pid().0));
     }
     let config = InstanceConfig {
-        buffer_kib_per_cpu: options.kernel_buffer() as u64 >> 10,
+        buffer_kib_per_cpu: settings.buffer_bytes as u64 >> 10,
         tids,
-        follow_forks: options.follow || options.only_command,
-        cpus: options.cpu.as_deref().map(cpu_list).transpose()?,
+        follow_forks: settings.follow || settings.only_command,
+        cpus: settings.cpus.as_deref().map(cpu_list).transpose()?,
         ..InstanceConfig::default()
     };
     // What killed runs left behind would go on costing.
     tracefs.sweep()?;
     let instance = Instance::create(tracefs, &config)?;
-    for (scope, expression) in plan.expressions(options) {
+    for (scope, expression) in plan.expressions(settings) {
         match scope {
             Scope::Event(event) => instance.set_filter(event, &expression)?,
             Scope::System(system) => instance.set_system_filter(system, &expression)?,
@@ -238,8 +238,8 @@ fn set_up_ftrace(
     }
     let refused = instance.enable(&plan.ftrace)?;
     if let Some(first) = refused.first() {
-        crate::output::note(&format!(
-            "rtscope: {} tracepoints cannot be enabled; the first is {} ({})",
+        observer.note(&format!(
+            "{} tracepoints cannot be enabled; the first is {} ({})",
             refused.len(),
             first.event,
             first.error.as_ref().map_or("the kernel gives no reason".to_string(), ToString::to_string)
@@ -269,7 +269,7 @@ fn names_tasks(spec: &ProgramSpec) -> bool {
     matches!(spec.name, "sched_process_fork" | "task_rename" | "sched_process_exit")
 }
 
-fn ebpf_config(options: &RecordOptions, plan: &Plan) -> Option<EbpfConfig> {
+fn ebpf_config(settings: &KernelSettings, plan: &Plan) -> Option<EbpfConfig> {
     if plan.built_in.is_empty() && plan.paths.is_empty() && plan.calls.is_empty() {
         return None;
     }
@@ -278,11 +278,11 @@ fn ebpf_config(options: &RecordOptions, plan: &Plan) -> Option<EbpfConfig> {
     let stream = StreamConfig {
         paths: plan.paths.iter().map(|path| (path.number, path.arguments)).collect(),
         calls: plan.calls.iter().map(|call| (usize::from(call.number), call.wanted)).collect(),
-        with_self: options.with_self,
+        with_self: settings.with_self,
     };
     Some(EbpfConfig {
         recorder: Some(RecorderConfig {
-            bank_bytes: options.kernel_buffer(),
+            bank_bytes: settings.buffer_bytes,
             snapshot: None,
             stream: Some(stream),
         }),
@@ -303,7 +303,7 @@ fn set_up_ebpf(config: &EbpfConfig, plan: &Plan) -> Result<(Ebpf, Memory), Failu
 
 /// What a conversion needs to know.
 fn describe(
-    options: &RecordOptions,
+    settings: &KernelSettings,
     plan: &Plan,
     started: MonotonicNs,
     tracefs: Option<&Tracefs>,
@@ -313,12 +313,12 @@ fn describe(
     let mut description = SpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"))
         .map_err(|error| Failure::doing("reading the clocks", error))?;
     description.started = started;
-    description.leave_out = if options.with_self { Vec::new() } else { vec![std::process::id()] };
+    description.leave_out = if settings.with_self { Vec::new() } else { vec![std::process::id()] };
     description.ebpf = ebpf.is_some();
     description.paths =
         plan.paths.iter().map(|path| (path.name.clone(), path.arguments & 0x1f)).collect::<BTreeMap<_, _>>();
     description.irqs = interrupts();
-    description.config = serde_json::json!({ "kernel": options.kernel, "filter": options.filter });
+    description.config = serde_json::json!({ "kernel": settings.patterns, "filter": settings.filters });
     if let Some(ebpf) = ebpf {
         description.tasks = ebpf.programs.dump_tasks()?.iter().map(Into::into).collect();
         description.cpus = (0..ebpf.programs.cpus() as u32).map(CpuId).collect();
@@ -346,13 +346,13 @@ fn format_text(tracefs: &Tracefs, event: &EventName) -> Result<FormatText, Failu
 
 /// One for each CPU that may record.
 fn lanes(
-    options: &RecordOptions,
+    settings: &KernelSettings,
     spool: &SpoolWriter,
     instance: &Option<Instance>,
     ebpf: Option<&mut (Ebpf, Memory)>,
 ) -> Result<Vec<Lane>, Failure> {
     let mut lanes: BTreeMap<u32, Lane> = BTreeMap::new();
-    let bytes = options.kernel_buffer();
+    let bytes = settings.buffer_bytes;
     if let Some((ebpf, memory)) = ebpf {
         for cpu in 0..ebpf.controls.cpus() {
             let Some(banks) = &memory.banks else { continue };

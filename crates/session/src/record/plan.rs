@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From the arguments to which recorder takes which tracepoint. Everything that can be refused is refused here.
+//! From the settings to which recorder takes which tracepoint. Everything that can be refused is refused here.
 
-use super::options::{RecordOptions, RecorderArg};
-use crate::exit::Failure;
+use super::settings::KernelSettings;
+use crate::Failure;
 use rtscope_abi as abi;
 use rtscope_ftrace::format::{EventFormat, Field, FieldKind, Meaning, Scalar};
 use rtscope_ftrace::pattern::{Patterns, glob};
@@ -17,7 +17,9 @@ const SYSCALLS: &str = "syscalls";
 /// An expression that the kernel tests, and what it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
+    /// Of which tracepoint.
     pub event: EventName,
+    /// As the kernel takes it.
     pub expression: String,
 }
 
@@ -35,6 +37,7 @@ pub enum Scope<'a> {
 pub struct PathCall {
     /// As tracefs calls it: `openat`.
     pub name: String,
+    /// Its number.
     pub number: usize,
     /// As `paths` in `struct rts_config`: bit i: argument i; RTS_PATH_ENTRY_ONLY.
     pub arguments: u8,
@@ -43,7 +46,9 @@ pub struct PathCall {
 /// The entry or the exit of a system call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
+    /// Its tracepoint.
     pub event: EventName,
+    /// Its number.
     pub number: u16,
     /// As `calls` in `struct rts_config`.
     pub wanted: u8,
@@ -68,12 +73,12 @@ pub struct Plan {
 
 impl Plan {
     /// Decides. `tracefs`: what the kernel has; `None` when that cannot be read, which leaves eBPF's own set.
-    pub fn new(options: &RecordOptions, tracefs: Option<&Tracefs>) -> Result<Plan, Failure> {
-        let asked = if options.kernel.is_empty() { built_in_events() } else { options.kernel.clone() };
+    pub fn new(settings: &KernelSettings, tracefs: Option<&Tracefs>) -> Result<Plan, Failure> {
+        let asked = if settings.patterns.is_empty() { built_in_events() } else { settings.patterns.clone() };
         let patterns = Patterns::parse_all(&asked).map_err(|error| Failure::Usage(error.to_string()))?;
         let there = available(tracefs)?;
         let names = || there.iter().map(|event| (event.system.as_str(), event.name.as_str()));
-        if !options.kernel.is_empty() {
+        if !settings.patterns.is_empty() {
             let nothing = patterns.without_match(names());
             if let Some(first) = nothing.first() {
                 return Err(Failure::Usage(format!(
@@ -86,8 +91,8 @@ impl Plan {
         if wanted.is_empty() {
             return Err(Failure::Usage("-k: these patterns exclude everything".to_string()));
         }
-        let filters = parse_filters(options, &wanted)?;
-        let mut plan = Plan { filters, without_ebpf: why_not_ebpf(options), ..Plan::default() };
+        let filters = parse_filters(settings, &wanted)?;
+        let mut plan = Plan { filters, without_ebpf: why_not_ebpf(settings), ..Plan::default() };
         let tracefs_for_calls = tracefs.filter(|_| plan.can_take_calls(&wanted));
         for event in wanted {
             if let Some(spec) = plan.built_in_program(&event) {
@@ -99,7 +104,7 @@ impl Plan {
             }
         }
         plan.check_tracefs(tracefs)?;
-        plan.choose_paths(options, tracefs)?;
+        plan.choose_paths(settings, tracefs)?;
         Ok(plan)
     }
 
@@ -119,9 +124,8 @@ impl Plan {
     }
 
     /// Which arguments are texts: pointers to characters that are not data of a given length.
-    fn choose_paths(&mut self, options: &RecordOptions, tracefs: Option<&Tracefs>) -> Result<(), Failure> {
-        let Some(tracefs) =
-            tracefs.filter(|_| options.by == RecorderArg::Auto && caps::stream_missing().is_none())
+    fn choose_paths(&mut self, settings: &KernelSettings, tracefs: Option<&Tracefs>) -> Result<(), Failure> {
+        let Some(tracefs) = tracefs.filter(|_| !settings.by_ftrace && caps::stream_missing().is_none())
         else {
             return Ok(());
         };
@@ -143,8 +147,8 @@ impl Plan {
 
     /// What the kernel is to test: --filter, and --comm for all. By subsystem where all its events have the same
     /// expression, since each setting takes the kernel milliseconds.
-    pub fn expressions(&self, options: &RecordOptions) -> Vec<(Scope<'_>, String)> {
-        let comm = options.comm.as_ref().map(|comm| format!("COMM ~ \"{comm}\""));
+    pub fn expressions(&self, settings: &KernelSettings) -> Vec<(Scope<'_>, String)> {
+        let comm = settings.comm.as_ref().map(|comm| format!("COMM ~ \"{comm}\""));
         let own = |event: &EventName| self.filters.iter().find(|filter| filter.event == *event);
         let expression = |event: &EventName| match (own(event), &comm) {
             (Some(own), Some(comm)) => Some(format!("({}) && {comm}", own.expression)),
@@ -239,10 +243,12 @@ fn available(tracefs: Option<&Tracefs>) -> Result<Vec<EventName>, Failure> {
 }
 
 /// eBPF sees every task and CPU; what is limited to some is left to ftrace, which filters in the kernel.
-fn why_not_ebpf(options: &RecordOptions) -> Option<String> {
-    let limited =
-        !options.pid.is_empty() || options.only_command || options.comm.is_some() || options.cpu.is_some();
-    if options.by == RecorderArg::Ftrace {
+fn why_not_ebpf(settings: &KernelSettings) -> Option<String> {
+    let limited = !settings.tids.is_empty()
+        || settings.only_command
+        || settings.comm.is_some()
+        || settings.cpus.is_some();
+    if settings.by_ftrace {
         Some("--by ftrace".to_string())
     } else if limited {
         Some("only some tasks or CPUs are to be recorded".to_string())
@@ -252,9 +258,9 @@ fn why_not_ebpf(options: &RecordOptions) -> Option<String> {
 }
 
 /// `EVENT: EXPR`, for each event that EVENT matches.
-fn parse_filters(options: &RecordOptions, wanted: &[EventName]) -> Result<Vec<Filter>, Failure> {
+fn parse_filters(settings: &KernelSettings, wanted: &[EventName]) -> Result<Vec<Filter>, Failure> {
     let mut filters: Vec<Filter> = Vec::new();
-    for text in &options.filter {
+    for text in &settings.filters {
         let wrong = |why: &str| Failure::Usage(format!("--filter '{text}': {why}"));
         let (pattern, expression) =
             split_filter(text).ok_or_else(|| wrong("write it as 'EVENT: EXPRESSION'"))?;

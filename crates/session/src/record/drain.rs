@@ -143,9 +143,8 @@ impl SharedState {
 }
 
 fn work(mut lanes: Vec<Lane>, fifo: Option<u8>, shared: &SharedState) {
-    let result = fifo
-        .map_or(Ok(()), rtscope_session::realtime::become_fifo)
-        .and_then(|()| drain_all(&mut lanes, shared));
+    let result =
+        fifo.map_or(Ok(()), crate::realtime::become_fifo).and_then(|()| drain_all(&mut lanes, shared));
     if let Err(error) = result {
         shared.fail(error);
     }

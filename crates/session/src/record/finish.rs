@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From the spool to the trace: after a recording, or later for one that was killed.
 
-use super::report::Report;
-use crate::exit::Failure;
-use crate::output::note;
+use super::RecordedTrace;
+use crate::{Failure, Observer};
 use rtscope_store::user::{UserOptions, UserSpool, convert_user as convert_spool};
 use rtscope_store::{Options, Progress, Spool};
 use std::path::Path;
@@ -28,60 +27,63 @@ pub fn check_target(target: &Path) -> Result<(), Failure> {
 
 /// Makes the trace. The spool stays when this fails, or is ended by a signal (the second one after that which ended the
 /// recording).
-pub fn convert(spool: Spool, target: &Path, report: &Report) -> Result<(), Failure> {
-    let progress = |progress: Progress| report.converting(progress.done, progress.total);
+pub fn convert(spool: Spool, target: &Path, observer: &dyn Observer) -> Result<(), Failure> {
+    let progress = |progress: Progress| observer.converting(progress.done, progress.total);
     let options = Options { progress: Some(&progress), cancel: None, ..Options::default() };
     let converted = rtscope_store::convert(spool, target, &options).map_err(|error| {
-        report.end_of_progress();
+        observer.end_of_progress();
         let advice = format!(
             "the raw recording is retained; rtscope record --recover {} tries again",
             target.display()
         );
         Failure::Failed(format!("making the trace {}: {error}; {advice}", target.display()))
     })?;
-    report.finished(target, &converted);
+    observer.recorded(&RecordedTrace::Kernel { target, summary: &converted });
     Ok(())
 }
 
 /// The same for programs. `recording_cpu_us`: CPU time that this process had used when all was taken, if it recorded itself.
-pub fn convert_user(
+pub fn convert_programs(
     spool: UserSpool,
     target: &Path,
     recording_cpu_us: Option<u64>,
-    report: &Report,
+    observer: &dyn Observer,
 ) -> Result<(), Failure> {
-    let progress = |done: u64, total: u64| report.converting(done, total);
+    let progress = |done: u64, total: u64| observer.converting(done, total);
     let options = UserOptions { progress: Some(&progress), ..UserOptions::default() };
     let converted = convert_spool(spool, target, &options).map_err(|error| {
-        report.end_of_progress();
+        observer.end_of_progress();
         let advice = format!(
             "the raw recording is retained; rtscope record --recover {} tries again",
             target.display()
         );
         Failure::Failed(format!("making the trace {}: {error}; {advice}", target.display()))
     })?;
-    report.finished_user(target, &converted, recording_cpu_us);
+    observer.recorded(&RecordedTrace::Programs { target, summary: &converted, recording_cpu_us });
     Ok(())
 }
 
-/// `rtscope record --recover`: what is unfinished at `target`, or of both traces in it.
-pub fn recover(target: &Path, report: &Report) -> Result<(), Failure> {
+/// Makes the traces of a recording that was killed: of what is unfinished at `target`, or of both traces in it.
+///
+/// # Errors
+/// When there is nothing, its recorder is alive, or the trace cannot be made.
+pub fn recover(target: &Path, observer: &dyn Observer) -> Result<(), Failure> {
     let mut found = false;
-    for place in [target.to_owned(), target.join(super::KERNEL), target.join(super::USER)] {
+    for place in [target.to_owned(), target.join(super::KERNEL), target.join(super::PROGRAMS)] {
         if let Some(path) = Spool::find(&place) {
             let spool = Spool::open(&path)?;
-            convert(spool, &place, report)?;
+            convert(spool, &place, observer)?;
             found = true;
         }
         if UserSpool::find(&place).is_some() {
             let spool = UserSpool::open(&place)?;
-            convert_user(spool, &place, None, report)?;
+            convert_programs(spool, &place, None, observer)?;
             found = true;
         }
         if let Some(directory) = rtscope_store::remove_unbegun(&place)? {
             let directory = directory.display();
-            note(&format!(
-                "rtscope: {directory} is removed: its recorder was killed before it had recorded anything"
+            observer.note(&format!(
+                "{directory} is removed: its recorder was killed before it had recorded anything"
             ));
             found = true;
         }

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A recording: any tracepoints of the running kernel, from both of its recorders, as one CTF trace; and events of instrumented
+//! programs, as another (`programs`).
+//!
+//! `plan` decides which recorder takes what; `recorder` sets both recorders up and takes them down; `drain` empties their buffers into
+//! the spool while they run; `finish` makes the trace of the spool. Nothing of the kernel's is converted while the load runs, since the
+//! load is what must not be disturbed. Events of programs are (ADR 0014): writing them twice disturbs more. `flight` records programs
+//! into their own memory until somebody asks.
+
+mod drain;
+mod finish;
+mod flight;
+mod pace;
+pub mod plan;
+mod programs;
+mod recorder;
+mod settings;
+
+pub use finish::recover;
+pub use flight::run as run_flight_recorder;
+pub use settings::{Context, KERNEL_BUFFER_BYTES, KernelSettings, ProgramsSettings, RecordSettings};
+
+use crate::command::Child;
+use crate::placement::{ObservedTasks, Placement};
+use crate::{Failure, Observer, Stop};
+use plan::Plan;
+use programs::ProgramsRecording;
+use recorder::Recording;
+use rtscope_cpus::Cpus;
+use rtscope_event::{Glob, MonotonicNs};
+use rtscope_flight::monotonic_now;
+use rtscope_kernel::tracefs::Tracefs;
+use rtscope_store::ConversionSummary;
+use rtscope_store::user::UserConversionSummary;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The traces' names when there are two.
+const KERNEL: &str = "kernel";
+const PROGRAMS: &str = "user";
+
+/// Between polls of the clock and of what records. A stop and COMMAND's end end the sleep.
+const TICK: Duration = Duration::from_millis(200);
+
+/// A recording that has begun.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordStart<'a> {
+    /// Where the traces will be.
+    pub target: &'a Path,
+    /// Tracepoints.
+    pub kernel: Option<KernelStart<'a>>,
+    /// The patterns of programs' events.
+    pub programs: Option<&'a [String]>,
+}
+
+/// Who records which tracepoints.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelStart<'a> {
+    /// Number of tracepoints that eBPF records.
+    pub by_ebpf: usize,
+    /// Number of those that ftrace records.
+    pub by_ftrace: usize,
+    /// Number of CPUs that have buffers.
+    pub cpus: usize,
+    /// Why eBPF records none.
+    pub without_ebpf: Option<&'a str>,
+    /// What this process does is left out.
+    pub leaves_itself_out: bool,
+}
+
+/// How far a recording is.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordProgress {
+    /// Since it began.
+    pub passed_ns: u64,
+    /// Written so far.
+    pub bytes: u64,
+    /// Events lost so far, as far as that is known before the end.
+    pub lost: u64,
+    /// Of programs, when they are recorded.
+    pub programs: Option<ProgramsProgress>,
+}
+
+/// How far the recording of programs is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProgramsProgress {
+    /// Written so far.
+    pub bytes: u64,
+    /// Recorded so far.
+    pub events: u64,
+    /// Lost so far.
+    pub lost: u64,
+    /// Buffers of threads found so far.
+    pub rings: u32,
+    /// Processes found so far.
+    pub programs: u32,
+}
+
+/// A complete trace.
+#[derive(Clone, Copy, Debug)]
+pub enum RecordedTrace<'a> {
+    /// Of tracepoints.
+    Kernel {
+        /// Where it is.
+        target: &'a Path,
+        /// What is in it, and what is missing.
+        summary: &'a ConversionSummary,
+    },
+    /// Of programs.
+    Programs {
+        /// Where it is.
+        target: &'a Path,
+        /// What is in it, and what is missing.
+        summary: &'a UserConversionSummary,
+        /// CPU time that this process had used when all was taken; `None`: it is not known, or another process recorded.
+        recording_cpu_us: Option<u64>,
+    },
+}
+
+/// Records until it is asked to stop, the duration is over, or COMMAND has ended; then makes the traces.
+///
+/// # Errors
+/// What kept it from recording; or what ended it early or kept a trace from being made, after everything that could be done was.
+pub fn run(settings: &RecordSettings, stop: &Stop, observer: &dyn Observer) -> Result<(), Failure> {
+    let mut placement = placement(settings)?;
+    finish::check_target(&settings.output)?;
+    let targets = Targets::new(settings);
+    let tracefs = Tracefs::find();
+    let tracefs = tracefs.as_ref().ok();
+    let plan = settings.kernel.as_ref().map(|kernel| Plan::new(kernel, tracefs)).transpose()?;
+    let mut child = held(settings, &mut placement)?;
+    targets.make()?;
+    let begun =
+        RunningRecorders::begin(settings, (plan.as_ref(), tracefs), child.as_ref(), (&targets, observer));
+    let mut running = begun.inspect_err(|_| targets.unmake())?;
+    observer.recording(&running.start(settings, plan.as_ref()));
+    if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
+        child.release();
+    }
+    wait(settings, stop, (&mut running, &mut child, &mut placement), observer);
+    if let Some(child) = &mut child {
+        child.terminate();
+    }
+    let failure = running.finish(&targets, observer)?;
+    complain(child.as_ref(), observer)?;
+    failure.map_or(Ok(()), Err)
+}
+
+/// COMMAND, if there is one, which waits to be let go.
+fn held(settings: &RecordSettings, placement: &mut Placement) -> Result<Option<Child>, Failure> {
+    if settings.command.is_empty() {
+        return Ok(None);
+    }
+    let child = Child::held(&settings.command, &placement.of_caller())?;
+    placement.add_command(child.pid().0);
+    Ok(Some(child))
+}
+
+/// Says how COMMAND ended, if not well.
+fn complain(child: Option<&Child>, observer: &dyn Observer) -> Result<(), Failure> {
+    let Some((child, complaint)) = child.and_then(|child| Some((child, child.complaint()?))) else {
+        return Ok(());
+    };
+    if child.could_not_start() {
+        return Err(Failure::NoCommand(complaint));
+    }
+    observer.note(&complaint);
+    Ok(())
+}
+
+/// Leaves the CPUs of what is recorded.
+fn placement(settings: &RecordSettings) -> Result<Placement, Failure> {
+    let kernel = settings.kernel.as_ref();
+    let text =
+        |text: fn(&KernelSettings) -> &Option<String>| kernel.and_then(|kernel| text(kernel).as_deref());
+    let targets = ObservedTasks {
+        // Refused where the pattern is used.
+        name: text(|kernel| &kernel.comm).and_then(|comm| Glob::new(comm).ok()),
+        threads: kernel.map(|kernel| kernel.tids.clone()).unwrap_or_default(),
+        with_children: true,
+        cpus: text(|kernel| &kernel.cpus).and_then(|cpus| Cpus::from_list(cpus).ok()),
+        ..ObservedTasks::default()
+    };
+    Placement::take(targets, !settings.command.is_empty())
+}
+
+/// Where the traces go: one is the directory itself, two are in it.
+#[derive(Debug)]
+struct Targets {
+    directory: PathBuf,
+    kernel: Option<PathBuf>,
+    programs: Option<PathBuf>,
+}
+
+impl Targets {
+    fn new(settings: &RecordSettings) -> Targets {
+        let target = &settings.output;
+        let (kernel, programs) = (settings.kernel.is_some(), settings.programs.is_some());
+        let place = |name: &str, other: bool| if other { target.join(name) } else { target.clone() };
+        Targets {
+            directory: target.clone(),
+            kernel: kernel.then(|| place(KERNEL, programs)),
+            programs: programs.then(|| place(PROGRAMS, kernel)),
+        }
+    }
+
+    fn are_two(&self) -> bool {
+        self.kernel.is_some() && self.programs.is_some()
+    }
+
+    /// Makes the directory for two.
+    fn make(&self) -> Result<(), Failure> {
+        if !self.are_two() {
+            return Ok(());
+        }
+        let made = std::fs::create_dir(&self.directory);
+        made.map_err(|error| {
+            Failure::system(format!("making the directory {}", self.directory.display()), &error)
+        })
+    }
+
+    /// Nothing was recorded: what has been made goes. Only if nothing else is in it.
+    fn unmake(&self) {
+        if self.are_two() {
+            let _ = std::fs::remove_dir(&self.directory);
+        }
+    }
+}
+
+/// What is being recorded.
+#[derive(Debug)]
+struct RunningRecorders {
+    kernel: Option<Recording>,
+    programs: Option<ProgramsRecording>,
+    started: MonotonicNs,
+}
+
+impl RunningRecorders {
+    /// Switches both on, or neither.
+    fn begin(
+        settings: &RecordSettings,
+        (plan, tracefs): (Option<&Plan>, Option<&Tracefs>),
+        child: Option<&Child>,
+        (targets, observer): (&Targets, &dyn Observer),
+    ) -> Result<RunningRecorders, Failure> {
+        let programs = match (&settings.programs, &targets.programs) {
+            (Some(programs), Some(target)) => {
+                Some(ProgramsRecording::start(programs, settings.fifo, target, observer)?)
+            }
+            _ => None,
+        };
+        let kernel = match (&settings.kernel, plan, &targets.kernel) {
+            (Some(kernel), Some(plan), Some(target)) => {
+                let setup = recorder::Setup { settings: kernel, plan, tracefs, child, observer };
+                Some(Recording::start(&setup, settings.fifo, target)?)
+            }
+            _ => None,
+        };
+        Ok(RunningRecorders { kernel, programs, started: monotonic_now() })
+    }
+
+    fn start<'a>(&self, settings: &'a RecordSettings, plan: Option<&'a Plan>) -> RecordStart<'a> {
+        let kernel = self.kernel.as_ref().zip(plan).map(|(recording, plan)| KernelStart {
+            by_ebpf: plan.built_in.len() + plan.calls.len(),
+            by_ftrace: plan.ftrace.len(),
+            cpus: recording.cpus(),
+            without_ebpf: plan.without_ebpf.as_deref().filter(|_| plan.built_in.is_empty()),
+            leaves_itself_out: recording.leaves_itself_out(),
+        });
+        let programs = settings.programs.as_ref().map(|programs| programs.patterns.as_slice());
+        RecordStart { target: &settings.output, kernel, programs }
+    }
+
+    fn progress(&self, now: MonotonicNs) -> RecordProgress {
+        let (bytes, lost) = self.kernel.as_ref().map(Recording::progress).unwrap_or_default();
+        let programs = self.programs.as_ref().map(ProgramsRecording::progress);
+        let of_programs = programs.unwrap_or_default();
+        RecordProgress {
+            passed_ns: now.since(self.started),
+            bytes: bytes + of_programs.bytes,
+            lost: lost.saturating_add(of_programs.lost),
+            programs,
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.kernel.as_ref().is_some_and(Recording::has_failed)
+            || self.programs.as_ref().is_some_and(ProgramsRecording::has_failed)
+    }
+
+    /// Stops both, then makes the traces. Gives what ended the recording early, if something did.
+    fn finish(self, targets: &Targets, observer: &dyn Observer) -> Result<Option<Failure>, Failure> {
+        // Both are stopped before either is converted, and one's trouble must not cost the other's trace.
+        let programs = self.programs.map(ProgramsRecording::stop);
+        let kernel = self.kernel.map(Recording::stop);
+        let used_us = own_cpu_us();
+        let mut failures = Vec::new();
+        if let (Some(kernel), Some(target)) = (kernel, &targets.kernel) {
+            let converted = kernel.and_then(|(spool, failure)| {
+                failures.extend(failure);
+                finish::convert(spool, target, observer)
+            });
+            failures.extend(converted.err());
+        }
+        if let (Some(programs), Some(target)) = (programs, &targets.programs) {
+            let converted = programs.and_then(|(spool, failure)| {
+                failures.extend(failure);
+                finish::convert_programs(spool, target, used_us, observer)
+            });
+            failures.extend(converted.err());
+        }
+        for failure in &failures {
+            observer
+                .note(&format!("the recording ended early, and what was recorded is retained: {failure}"));
+        }
+        Ok(failures.into_iter().next())
+    }
+}
+
+/// CPU time of this process so far: what it took from the load. `None`: the kernel does not report it.
+fn own_cpu_us() -> Option<u64> {
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID).ok()?;
+    Some(time.tv_sec().unsigned_abs() * 1_000_000 + time.tv_nsec().unsigned_abs() / 1000)
+}
+
+/// Until something ends it.
+fn wait(
+    settings: &RecordSettings,
+    stop: &Stop,
+    (running, child, placement): (&mut RunningRecorders, &mut Option<Child>, &mut Placement),
+    observer: &dyn Observer,
+) {
+    let until = settings.duration_ns.map(|duration| running.started.0.saturating_add(duration));
+    let end = child.as_ref().and_then(Child::end);
+    let tick = if child.is_some() && end.is_none() { TICK / 10 } else { TICK };
+    loop {
+        let now = monotonic_now();
+        let over = until.is_some_and(|until| now.0 >= until);
+        if stop.asked() || over || child.as_mut().is_some_and(Child::has_ended) || running.has_failed() {
+            observer.end_of_progress();
+            return;
+        }
+        placement.follow(now, || None);
+        observer.progress(&running.progress(now));
+        let left = until.map_or(tick, |until| Duration::from_nanos(until - now.0));
+        stop.wait(left.min(tick), end.as_ref());
+    }
+}

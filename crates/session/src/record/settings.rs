@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is to be recorded, as plain values: a command line, a configuration or a program fills them in.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// For tracepoints, where nothing else is asked for.
+pub const KERNEL_BUFFER_BYTES: usize = 8 << 20;
+
+/// A recording. [`RecordSettings::of`] has the usual values.
+#[derive(Clone, Debug)]
+pub struct RecordSettings {
+    /// The directory of the trace, which does not exist yet. With both parts: of two traces, `kernel` and `user`.
+    pub output: PathBuf,
+    /// Tracepoints; `None`: none.
+    pub kernel: Option<KernelSettings>,
+    /// Events of instrumented programs; `None`: none.
+    pub programs: Option<ProgramsSettings>,
+    /// Started when all is recorded; its end ends the recording. Empty: nothing is started.
+    pub command: Vec<OsString>,
+    /// Ends the recording after this time.
+    pub duration_ns: Option<u64>,
+    /// A real-time priority (`SCHED_FIFO`, 1 to 99) for the threads that empty buffers.
+    pub fifo: Option<u8>,
+}
+
+impl RecordSettings {
+    /// A recording of nothing yet, until somebody asks it to stop.
+    #[must_use]
+    pub fn of(output: impl Into<PathBuf>) -> RecordSettings {
+        RecordSettings {
+            output: output.into(),
+            kernel: None,
+            programs: None,
+            command: Vec::new(),
+            duration_ns: None,
+            fifo: None,
+        }
+    }
+}
+
+/// Which tracepoints, of which tasks.
+#[derive(Clone, Debug)]
+pub struct KernelSettings {
+    /// `SYSTEM:EVENT` with `*` and `?`, a subsystem, `syscalls`, or `EVENT`; `!PATTERN` excludes. Empty: those that eBPF records.
+    pub patterns: Vec<String>,
+    /// `EVENT: EXPRESSION`, tested by the kernel.
+    pub filters: Vec<String>,
+    /// Only of these threads; empty: of all.
+    pub tids: Vec<u32>,
+    /// Also of the children that these threads make from now on.
+    pub follow: bool,
+    /// Only of COMMAND and its children.
+    pub only_command: bool,
+    /// Only of tasks with this name (with `*` and `?`).
+    pub comm: Option<String>,
+    /// Only on these CPUs, as `0,2-3`.
+    pub cpus: Option<String>,
+    /// Of each CPU, for each of the two recorders. A power of two.
+    pub buffer_bytes: usize,
+    /// Also what this process itself does.
+    pub with_self: bool,
+    /// Without eBPF.
+    pub by_ftrace: bool,
+}
+
+impl Default for KernelSettings {
+    /// What eBPF records, of all tasks.
+    fn default() -> KernelSettings {
+        KernelSettings {
+            patterns: Vec::new(),
+            filters: Vec::new(),
+            tids: Vec::new(),
+            follow: false,
+            only_command: false,
+            comm: None,
+            cpus: None,
+            buffer_bytes: KERNEL_BUFFER_BYTES,
+            with_self: false,
+            by_ftrace: false,
+        }
+    }
+}
+
+/// What is recorded of a thread with each event of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Context {
+    /// The process id, in its own PID namespace.
+    Pid,
+    /// The thread id, in its own PID namespace.
+    Tid,
+    /// The thread's name.
+    Comm,
+    /// The CPU.
+    Cpu,
+}
+
+impl Context {
+    /// As the spool calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Context::Pid => "pid",
+            Context::Tid => "tid",
+            Context::Comm => "comm",
+            Context::Cpu => "cpu",
+        }
+    }
+}
+
+/// Which events of instrumented programs, and how.
+#[derive(Clone, Debug)]
+pub struct ProgramsSettings {
+    /// `PROVIDER:EVENT` with `*` and `?`, or `PROVIDER`; `!PATTERN` excludes.
+    pub patterns: Vec<String>,
+    /// Only events up to this level (0 emergency … 7 debug).
+    pub level: u32,
+    /// Recorded with each event.
+    pub context: Vec<Context>,
+    /// Of each thread, unless its program sets it; `None`: what programs have by default.
+    pub buffer_bytes: Option<usize>,
+    /// Programs that allow it wait when a buffer is full.
+    pub blocking: bool,
+}
+
+impl Default for ProgramsSettings {
+    /// All events of all levels.
+    fn default() -> ProgramsSettings {
+        ProgramsSettings {
+            patterns: vec!["*".to_string()],
+            level: 7,
+            context: Vec::new(),
+            buffer_bytes: None,
+            blocking: false,
+        }
+    }
+}

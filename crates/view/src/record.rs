@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A recorded trace: what is in it, and what is missing, for `rtscope record`.
+
+use crate::{duration_text, loss_line};
+use rtscope_event::{Loss, MonotonicNs};
+use rtscope_session::record::RecordedTrace;
+use rtscope_store::ConversionSummary;
+use rtscope_store::user::UserConversionSummary;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// The JSON object of a trace of tracepoints (docs/json.md).
+pub const RECORD_SCHEMA: &str = "rtscope.record/1";
+/// That of a trace of programs.
+pub const RECORD_USER_SCHEMA: &str = "rtscope.record.user/1";
+
+/// Lines for people.
+#[must_use]
+pub fn recorded_text(trace: &RecordedTrace<'_>) -> String {
+    match trace {
+        RecordedTrace::Kernel { target, summary } => kernel_text(target, summary),
+        RecordedTrace::Programs { target, summary, .. } => programs_text(target, summary),
+    }
+}
+
+/// One JSON object.
+#[must_use]
+pub fn recorded_json(trace: &RecordedTrace<'_>) -> Value {
+    match trace {
+        RecordedTrace::Kernel { target, summary } => kernel_json(target, summary),
+        RecordedTrace::Programs { target, summary, recording_cpu_us } => {
+            programs_json(target, summary, *recording_cpu_us)
+        }
+    }
+}
+
+/// What is to be noted beside the summary of a trace of programs: about clocks, programs, and what was left out.
+#[must_use]
+pub fn recorded_notes(trace: &RecordedTrace<'_>) -> Vec<String> {
+    let RecordedTrace::Programs { summary, .. } = trace else { return Vec::new() };
+    let problems = summary.clock.problems.iter().map(|problem| problem.sentence());
+    let refusals = summary.refused.iter().map(ToString::to_string);
+    problems.chain(summary.remarks.iter().cloned()).chain(refusals).collect()
+}
+
+fn duration(from: MonotonicNs, until: Option<MonotonicNs>) -> String {
+    until.map_or(String::new(), |until| format!(" in {}", duration_text(until.since(from))))
+}
+
+/// The lines that both kinds of traces have.
+fn ends(is_interrupted: bool, losses: &[Loss]) -> String {
+    let mut text = String::new();
+    if is_interrupted {
+        text.push_str("the recording was killed; what it lost at its end is unknown\n");
+    }
+    if losses.is_empty() {
+        text.push_str("lost: nothing\n");
+    }
+    losses.iter().for_each(|loss| text.push_str(&format!("{}\n", loss_line(loss))));
+    text
+}
+
+fn kernel_text(target: &Path, summary: &ConversionSummary) -> String {
+    let mut text = format!(
+        "{}: {} events{} ({:.1} MB)\n",
+        target.display(),
+        summary.events,
+        duration(summary.from, summary.until),
+        summary.bytes as f64 / 1e6
+    );
+    text.push_str(&ends(summary.interrupted, &summary.losses));
+    if summary.without_text > 0 {
+        text.push_str(&format!("paths that could not be read: {} (\"?\")\n", summary.without_text));
+    }
+    if summary.cut_texts > 0 {
+        text.push_str(&format!(
+            "paths that were cut after 511 bytes: {} (they end with \"…\")\n",
+            summary.cut_texts
+        ));
+    }
+    text
+}
+
+fn programs_text(target: &Path, summary: &UserConversionSummary) -> String {
+    let mut text = format!(
+        "{}: {} events of {} threads{} ({:.1} MB)\n",
+        target.display(),
+        summary.events,
+        summary.rings,
+        duration(summary.from, summary.until),
+        summary.bytes as f64 / 1e6
+    );
+    text.push_str(&ends(summary.until.is_none(), &summary.losses));
+    if summary.waits > 0 {
+        text.push_str(&format!(
+            "threads waited {} times because their buffer was full (--blocking)\n",
+            summary.waits
+        ));
+    }
+    text
+}
+
+fn losses_json(losses: &[Loss]) -> Vec<Value> {
+    let object =
+        |loss: &Loss| json!({ "cause": loss.cause, "cpu": loss.cpu.map(|cpu| cpu.0), "count": loss.count });
+    losses.iter().map(object).collect()
+}
+
+fn kernel_json(target: &Path, summary: &ConversionSummary) -> Value {
+    let events: Vec<Value> = summary
+        .event_losses
+        .iter()
+        .map(|loss| json!({ "event": loss.event, "cause": loss.loss.cause, "cpu": loss.loss.cpu, "count": loss.loss.count }))
+        .collect();
+    json!({
+        "schema": RECORD_SCHEMA,
+        "trace": target.display().to_string(),
+        "events": summary.events,
+        "by_event": summary.by_event,
+        "from_ns": summary.from,
+        "until_ns": summary.until,
+        "interrupted": summary.interrupted,
+        "bytes": summary.bytes,
+        "losses": losses_json(&summary.losses),
+        "event_losses": events,
+        "paths_not_read": summary.without_text,
+        "paths_cut": summary.cut_texts,
+    })
+}
+
+fn programs_json(target: &Path, summary: &UserConversionSummary, recording_cpu_us: Option<u64>) -> Value {
+    let clock = summary.clock_error_ns;
+    json!({
+        "schema": RECORD_USER_SCHEMA,
+        "trace": target.display().to_string(),
+        "events": summary.events,
+        "by_event": summary.by_event,
+        "from_ns": summary.from,
+        "until_ns": summary.until,
+        "interrupted": summary.until.is_none(),
+        "bytes": summary.bytes,
+        "rings": summary.rings,
+        "waits": summary.waits,
+        "losses": losses_json(&summary.losses),
+        "clock_error_ns": clock.map(|(median, p99, max)| json!({ "median": median, "p99": p99, "max": max })),
+        "clock": {
+            "source": summary.clock.source,
+            "trusted": summary.clock.problems.is_empty(),
+            "problems": summary.clock.problems,
+        },
+        "remarks": summary.remarks,
+        "refused": summary.refused,
+        "recording_cpu_us": recording_cpu_us,
+    })
+}
