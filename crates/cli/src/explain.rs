@@ -4,13 +4,14 @@
 use crate::args::ExplainOptions;
 use crate::exit::Failure;
 use crate::output::result;
-use crate::watch::files;
-use crate::watch::report::explanation_file;
+use crate::watch::report::Report;
 use rtscope_analyze::explain::{Explainer, Explanation};
+use rtscope_session::watch::files;
+use rtscope_view::explanation_file;
 
 /// Reads, explains, prints.
 pub fn run(options: &ExplainOptions) -> Result<(), Failure> {
-    let (trigger, recording) = files::read(&options.dir)?;
+    let (trigger, recording) = files::read(&options.dir, &Report::new(options.json)?)?;
     let explainer = Explainer::new(&recording);
     let explanations: Vec<Explanation> = trigger.late.iter().map(|late| explainer.explain(late)).collect();
     if !options.json {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! COMMAND: started, but held before its first instruction until the watch is on.
 
-use crate::Failure;
+use crate::{Failure, Observer};
 use nix::errno::Errno;
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -130,6 +130,18 @@ impl Drop for Child {
             let _ = kill(self.pid, Signal::SIGKILL);
         }
     }
+}
+
+/// Says how COMMAND ended, if not well.
+pub(crate) fn complain(child: Option<&Child>, observer: &dyn Observer) -> Result<(), Failure> {
+    let Some((child, complaint)) = child.and_then(|child| Some((child, child.complaint()?))) else {
+        return Ok(());
+    };
+    if child.could_not_start() {
+        return Err(Failure::NoCommand(complaint));
+    }
+    observer.note(&complaint);
+    Ok(())
 }
 
 /// Can be read (poll(2)) once this process has ended. `None`: there is none, or this kernel has no such descriptors (before Linux

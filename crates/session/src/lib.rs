@@ -17,6 +17,7 @@ pub mod record;
 mod stop;
 pub mod units;
 pub mod wall_clock;
+pub mod watch;
 
 pub use failure::Failure;
 pub use observer::{Ignore, Observer};

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What an engine says while it runs.
 
+use crate::Failure;
 use crate::record::{RecordProgress, RecordStart, RecordedTrace};
+use crate::watch::{HeldHistory, WatchStart};
+use rtscope_analyze::explain::Explanation;
+use rtscope_analyze::summary::Report;
+use rtscope_event::LateResponse;
+use rtscope_store::trigger::TriggerFile;
+use std::fmt::Debug;
 use std::path::Path;
 
 /// Hears what an engine says, from any of its threads. The engine waits meanwhile: write, and return. Names of others in texts are as
 /// they were found; whoever shows them on a terminal cleans them.
-pub trait Observer: Send + Sync {
+pub trait Observer: Debug + Send + Sync {
     /// A remark for people: a sentence, without the program's name before it.
     fn note(&self, text: &str);
 
@@ -27,6 +34,31 @@ pub trait Observer: Send + Sync {
 
     /// A trace is complete.
     fn recorded(&self, _trace: &RecordedTrace<'_>) {}
+
+    /// A watch watches.
+    fn watching(&self, _start: &WatchStart<'_>) {}
+
+    /// How much history there is: once, after a second.
+    fn history(&self, _held: &HeldHistory) {}
+
+    /// A late response, at the moment of detection.
+    fn late(&self, _late: &LateResponse) {}
+
+    /// A snapshot has been explained, and saved if that was asked for. The first explanation is that of the late response for which it was
+    /// taken, unless its report was lost.
+    fn snapshot(&self, _trigger: &TriggerFile, _explanations: &[Explanation], _saved: Option<&Path>) {}
+
+    /// A snapshot could not be saved.
+    fn snapshot_lost(&self, _trigger: &TriggerFile, _why: &Failure) {}
+
+    /// Late responses were explained without a snapshot of their own.
+    fn explained(&self, _explanations: &[Explanation]) {}
+
+    /// A watch has been asked to end, and records until this time after the last detection is over.
+    fn waiting_for_last_snapshot(&self, _post_ns: u64) {}
+
+    /// A watch has ended.
+    fn watched(&self, _report: &Report) {}
 }
 
 /// Hears nothing.

@@ -15,6 +15,7 @@ mod style;
 mod summary;
 mod trace_stat;
 mod units;
+mod watch;
 
 pub use event::{
     Clock, CsvFormat, CsvWriter, EVENT_SCHEMA, JsonFormat, JsonWriter, PrettyFormat, PrettyWriter,
@@ -29,3 +30,7 @@ pub use style::Style;
 pub use summary::summary_text;
 pub use trace_stat::{STAT_SCHEMA, TraceStat, missing_lines};
 pub use units::{count_text, duration_text, share_text};
+pub use watch::{
+    explanation_file, history_json, history_notes, snapshot_json, snapshot_lost_json, snapshot_text,
+    watch_start_json, watch_start_notes,
+};

@@ -2,9 +2,9 @@
 //! Programs as a flight recorder: nothing goes to the disk until somebody asks (`rtscope snapshot`), and at the end.
 
 use super::programs::settings as collector_settings;
-use super::settings::{Context, ProgramsSettings, RecordSettings};
-use super::{RecordedTrace, complain, finish, held, placement};
-use crate::command::Child;
+use super::settings::{Context, RecordSettings};
+use super::{RecordedTrace, finish, held, placement};
+use crate::command::{Child, complain};
 use crate::program_flight::ProgramFlight;
 use crate::{Failure, Observer, Stop};
 use rtscope_event::MonotonicNs;

@@ -20,7 +20,7 @@ pub use finish::recover;
 pub use flight::run as run_flight_recorder;
 pub use settings::{Context, KERNEL_BUFFER_BYTES, KernelSettings, ProgramsSettings, RecordSettings};
 
-use crate::command::Child;
+use crate::command::{Child, complain};
 use crate::placement::{ObservedTasks, Placement};
 use crate::{Failure, Observer, Stop};
 use plan::Plan;
@@ -154,18 +154,6 @@ fn held(settings: &RecordSettings, placement: &mut Placement) -> Result<Option<C
     let child = Child::held(&settings.command, &placement.of_caller())?;
     placement.add_command(child.pid().0);
     Ok(Some(child))
-}
-
-/// Says how COMMAND ended, if not well.
-fn complain(child: Option<&Child>, observer: &dyn Observer) -> Result<(), Failure> {
-    let Some((child, complaint)) = child.and_then(|child| Some((child, child.complaint()?))) else {
-        return Ok(());
-    };
-    if child.could_not_start() {
-        return Err(Failure::NoCommand(complaint));
-    }
-    observer.note(&complaint);
-    Ok(())
 }
 
 /// Leaves the CPUs of what is recorded.

@@ -5,7 +5,7 @@
 //! instance, and the one that has been left is read and cut to the snapshot's window. What a snapshot took is not there for the
 //! next one: so ftrace's part of a snapshot begins at the one before at the earliest, and the trigger file says when.
 
-use crate::exit::Failure;
+use crate::{Failure, Observer};
 use rtscope_event::{CpuId, Loss, LossCause, MonotonicNs};
 use rtscope_flight::monotonic_now;
 use rtscope_ftrace::pattern::Patterns;
@@ -38,7 +38,11 @@ pub struct FtracePart {
 
 impl FtraceRecorder {
     /// Starts recording; `None` when no tracepoints were asked for that eBPF does not record anyway.
-    pub fn start(patterns: &[String], buffer_bytes: usize) -> Result<Option<FtraceRecorder>, Failure> {
+    pub fn start(
+        patterns: &[String],
+        buffer_bytes: usize,
+        observer: &dyn Observer,
+    ) -> Result<Option<FtraceRecorder>, Failure> {
         if patterns.is_empty() {
             return Ok(None);
         }
@@ -54,8 +58,8 @@ impl FtraceRecorder {
         let (flight, refused) = FlightInstances::start(&tracefs, &config, &events, |_| Ok(()))?;
         let since = monotonic_now();
         if let Some(first) = refused.first() {
-            crate::output::note(&format!(
-                "rtscope: {} tracepoints cannot be enabled; the first is {}",
+            observer.note(&format!(
+                "{} tracepoints cannot be enabled; the first is {}",
                 refused.len(),
                 first.event
             ));

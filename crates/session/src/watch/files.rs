@@ -9,10 +9,10 @@
 //! ```
 
 use super::ftrace::FtracePart;
-use crate::exit::Failure;
+use crate::program_flight::UserPart;
+use crate::{Failure, Observer};
 use rtscope_ctf::{StagedDir, TraceInfo, read_trace, write_trace};
 use rtscope_event::Recording;
-use rtscope_session::program_flight::UserPart;
 use rtscope_store::trigger::{self, TriggerFile};
 use rtscope_store::write_snapshot;
 use std::fs;
@@ -20,14 +20,14 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// What is saved: the kernel's events, those of ftrace, and those of programs.
-pub type Evidence<'a> = (&'a Recording, Option<&'a FtracePart>, Option<&'a UserPart>);
+pub(super) type Evidence<'a> = (&'a Recording, Option<&'a FtracePart>, Option<&'a UserPart>);
 
 /// Writes the directory; nothing is left of it when that fails. False: somebody else (a second watch that saves in the same
 /// directory) has taken the name.
-pub fn write(
+pub(super) fn write(
     target: &Path,
     trigger: &TriggerFile,
-    explanation: &str,
+    explanation: Option<&str>,
     (recording, part, user): Evidence<'_>,
     info: &TraceInfo,
 ) -> Result<bool, Failure> {
@@ -39,7 +39,9 @@ pub fn write(
     };
     let json = serde_json::to_string_pretty(trigger).map_err(|error| failed(&error))?;
     fs::write(staged.path().join("trigger.json"), json + "\n").map_err(|error| failed(&error))?;
-    fs::write(staged.path().join("explain.txt"), explanation).map_err(|error| failed(&error))?;
+    if let Some(text) = explanation {
+        fs::write(staged.path().join("explain.txt"), text).map_err(|error| failed(&error))?;
+    }
     let trace = staged.path().join("kernel");
     match part {
         Some(part) => write_snapshot(&trace, recording, info, &part.tracepoints, &part.pages)
@@ -57,7 +59,10 @@ pub fn write(
 }
 
 /// Reads a directory back: what was detected, and the events around it.
-pub fn read(directory: &Path) -> Result<(TriggerFile, Recording), Failure> {
+///
+/// # Errors
+/// When it is not the directory of a saved late response, or damaged.
+pub fn read(directory: &Path, observer: &dyn Observer) -> Result<(TriggerFile, Recording), Failure> {
     let failed =
         |error: &dyn std::fmt::Display| Failure::doing(format!("reading {}", directory.display()), error);
     let text = trigger_text(&directory.join("trigger.json")).map_err(|error| {
@@ -65,9 +70,7 @@ pub fn read(directory: &Path) -> Result<(TriggerFile, Recording), Failure> {
     })?;
     let trigger = trigger::parse(&text).map_err(|why| failed(&format!("trigger.json: {why}")))?;
     let trace = read_trace(&directory.join("kernel")).map_err(|error| failed(&error))?;
-    for warning in &trace.warnings {
-        crate::output::note(&format!("rtscope: {}", rtscope_view::clean(warning)));
-    }
+    trace.warnings.iter().for_each(|warning| observer.note(warning));
     let mut recording = trace.recording;
     // What was lost when it was recorded, and what is damaged in these files.
     let damaged =
@@ -91,7 +94,7 @@ fn trigger_text(path: &Path) -> io::Result<String> {
 }
 
 /// `DIR/20261120T234107Z-1`, or with a further number if that is taken.
-pub fn free_name(dir: &Path, stamp: &str, number: u64) -> PathBuf {
+pub(super) fn free_name(dir: &Path, stamp: &str, number: u64) -> PathBuf {
     let first = dir.join(format!("{stamp}-{number}"));
     // A link that leads nowhere is taken, too.
     let is_free = |path: &Path| fs::symlink_metadata(path).is_err();

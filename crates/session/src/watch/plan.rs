@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From the arguments to what will be done. Everything that can be refused is refused here, before anything is started.
+//! From the settings to what will be done. Everything that can be refused is refused here, before anything is started.
 
-use crate::args::ResponseOptions;
-use crate::exit::Failure;
+use super::settings::{ExplainText, WatchSettings};
+use crate::Failure;
 use nix::unistd::{AccessFlags, access};
 use rtscope_event::{End, Glob, Irq, Pid, TaskInfo};
 use rtscope_kernel::{
@@ -33,26 +33,24 @@ pub struct Plan {
     pub post_ns: u64,
     /// Where snapshots go.
     pub snapshot_dir: Option<PathBuf>,
+    /// What `explain.txt` says there.
+    pub explain_text: Option<ExplainText>,
     /// Patterns of tracepoints that snapshots have in addition to those of eBPF.
     pub kernel: Vec<String>,
     /// Patterns of programs' events that snapshots have.
-    pub user: Vec<String>,
+    pub programs: Vec<String>,
     /// When to stop.
     pub duration_ns: Option<u64>,
-    /// JSON instead of text.
-    pub json: bool,
-    /// Late responses make a failure.
-    pub fail_if_late: bool,
     /// A program to start.
     pub command: Vec<OsString>,
 }
 
 impl Plan {
     /// Resolves names and checks values.
-    pub fn new(options: ResponseOptions) -> Result<Plan, Failure> {
+    pub fn new(settings: &WatchSettings) -> Result<Plan, Failure> {
         let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
-        let name = options.task.as_deref().map(Glob::new).transpose().map_err(|error| usage(&error))?;
-        if let Some(pid) = options.pid {
+        let name = settings.task.as_deref().map(Glob::new).transpose().map_err(|error| usage(&error))?;
+        if let Some(pid) = settings.pid {
             if !Path::new(&format!("/proc/{pid}")).exists() {
                 return Err(Failure::Usage(format!("there is no process {pid} (--pid)")));
             }
@@ -62,49 +60,48 @@ impl Plan {
                 )));
             }
         }
-        let irqs: Vec<Irq> = options
-            .irq
+        let irqs: Vec<Irq> = settings
+            .irqs
             .iter()
             .map(|text| irq_number(text))
             .collect::<Result<_, _>>()
             .map_err(Failure::Usage)?;
-        if let Some(dir) = &options.snapshot_dir {
+        if let Some(dir) = &settings.snapshot_dir {
             prepare_dir(dir)?;
         }
-        let origins = (options.timer || !irqs.is_empty())
-            .then(|| OriginFilter { timer: options.timer, irqs: irqs.clone() });
-        let end = End::from(options.end);
-        let snapshot = SnapshotConfig { post_ns: options.post.0, interval_ns: options.rate.0 };
+        let origins = (settings.timer || !irqs.is_empty())
+            .then(|| OriginFilter { timer: settings.timer, irqs: irqs.clone() });
+        let end = settings.end;
+        let snapshot = SnapshotConfig { post_ns: settings.post_ns, interval_ns: settings.interval_ns };
         let ebpf = EbpfConfig {
             recorder: Some(RecorderConfig {
-                bank_bytes: options.buffer.0,
+                bank_bytes: settings.bank_bytes,
                 snapshot: Some(snapshot),
                 stream: None,
             }),
             tracker: Some(TrackerConfig {
-                target: Target { name, pid: options.pid.map(Pid) },
+                target: Target { name, pid: settings.pid.map(Pid) },
                 end,
-                threshold_ns: options.threshold.0,
+                threshold_ns: settings.threshold_ns,
                 origins,
             }),
             only: Vec::new(),
         };
         Ok(Plan {
             ebpf,
-            task: options.task,
-            timer: options.timer || irqs.is_empty(),
+            task: settings.task.clone(),
+            timer: settings.timer || irqs.is_empty(),
             irqs,
             end,
-            threshold_ns: options.threshold.0,
-            pre_ns: options.pre.0,
-            post_ns: options.post.0,
-            snapshot_dir: options.snapshot_dir,
-            kernel: options.kernel,
-            user: options.user,
-            duration_ns: options.duration.map(|duration| duration.0),
-            json: options.json,
-            fail_if_late: options.fail_if_late,
-            command: options.command,
+            threshold_ns: settings.threshold_ns,
+            pre_ns: settings.pre_ns,
+            post_ns: settings.post_ns,
+            snapshot_dir: settings.snapshot_dir.clone(),
+            explain_text: settings.explain_text,
+            kernel: settings.kernel.clone(),
+            programs: settings.programs.clone(),
+            duration_ns: settings.duration_ns,
+            command: settings.command.clone(),
         })
     }
 

@@ -7,16 +7,16 @@
 use super::backlog::Backlog;
 use super::ftrace::{FtracePart, FtraceRecorder};
 use super::plan::Plan;
-use super::report::{Report, Summary};
+use super::summary::Summary;
 use super::writer::{FinishedJob, Job, Settings, Writer, in_order};
-use crate::exit::Failure;
-use crate::stop::Stop;
+use super::{HeldHistory, WatchStart};
+use crate::command::Child;
+use crate::placement::Placement;
+use crate::program_flight::{ProgramFlight, UserPart};
+use crate::{Failure, Observer, Stop, wall_clock};
 use rtscope_event::{LateResponse, MonotonicNs};
 use rtscope_flight::{FlightRecorder, MissCounter, Snapshot, Window, monotonic_now};
 use rtscope_kernel::{EbpfPrograms, interrupts};
-use rtscope_session::command::Child;
-use rtscope_session::placement::Placement;
-use rtscope_session::program_flight::{ProgramFlight, UserPart};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub struct Listener {
     ftrace: Option<FtraceRecorder>,
     programs: Option<ProgramFlight>,
     writer: Writer,
-    report: Arc<Report>,
+    observer: Arc<dyn Observer>,
     misses: MissCounter,
     backlog: Backlog,
     summary: Summary,
@@ -50,6 +50,9 @@ pub struct Listener {
     started: MonotonicNs,
     next_slow: MonotonicNs,
     last_late: MonotonicNs,
+    /// There was no task with the target's name yet.
+    waits_for_target: bool,
+    history_told: bool,
     /// Why it ended before its time.
     failure: Option<Failure>,
 }
@@ -60,17 +63,18 @@ impl Listener {
         plan: Plan,
         ebpf: EbpfPrograms,
         (ftrace, programs): (Option<FtraceRecorder>, Option<ProgramFlight>),
-        (report, placement): (Report, Placement),
+        (observer, placement): (Arc<dyn Observer>, Placement),
     ) -> Result<Listener, Failure> {
         let recorder = FlightRecorder::new(ebpf.memory(&plan.ebpf)?, ebpf.started());
-        let report = Arc::new(report);
         let settings = Settings {
             dir: plan.snapshot_dir.clone(),
             pre_ns: plan.pre_ns,
             post_ns: plan.post_ns,
             watched: plan.target_text(),
+            explain_text: plan.explain_text,
+            clock: wall_clock::now()?,
         };
-        let writer = Writer::start(settings, Arc::clone(&report))?;
+        let writer = Writer::start(settings, Arc::clone(&observer))?;
         let mut misses = MissCounter::default();
         let started = monotonic_now();
         misses.add(started, &ebpf.recursion_misses());
@@ -80,7 +84,7 @@ impl Listener {
             ftrace,
             programs,
             writer,
-            report,
+            observer,
             misses,
             backlog: Backlog::default(),
             summary: Summary::default(),
@@ -89,8 +93,54 @@ impl Listener {
             started,
             next_slow: started.plus(SLOW_NS),
             last_late: MonotonicNs(0),
+            waits_for_target: false,
+            history_told: false,
             failure: None,
         })
+    }
+
+    /// Says what is watched.
+    pub fn introduce(&mut self) {
+        self.waits_for_target = self.plan.task.is_some() && self.matching_tasks() == 0;
+        self.observer.watching(&WatchStart {
+            target: &self.plan.target_text(),
+            end: self.plan.end.name(),
+            threshold_ns: self.plan.threshold_ns,
+            irqs: &self.plan.irqs,
+            timer: self.plan.timer,
+            cpus: self.ebpf.cpus(),
+            absent: self.ebpf.absent().iter().map(|spec| spec.tracepoint).collect(),
+            waits_for_target: self.waits_for_target,
+            tracepoints: self.ftrace.as_ref().map(FtraceRecorder::number),
+            programs: self.programs.as_ref().map(ProgramFlight::number),
+        });
+    }
+
+    fn matching_tasks(&self) -> usize {
+        self.plan.matching_tasks(&self.ebpf.dump_tasks().unwrap_or_default())
+    }
+
+    /// Has the target come; how long is the history.
+    fn every_second(&mut self) {
+        if self.waits_for_target {
+            let found = self.matching_tasks();
+            if found > 0 {
+                self.waits_for_target = false;
+                self.observer.note(&format!("found {found} of {}", self.plan.target_text()));
+            }
+        }
+        if !std::mem::replace(&mut self.history_told, true) {
+            self.observer.history(&self.held_history());
+        }
+    }
+
+    fn held_history(&self) -> HeldHistory {
+        let elapsed = monotonic_now().since(self.recorder.started());
+        let bank_bytes = self.plan.bank_bytes();
+        let held =
+            |bytes: &u64| (*bytes > 0).then(|| (bank_bytes as f64 / *bytes as f64 * elapsed as f64) as u64);
+        let held_ns = self.recorder.written().iter().map(held).collect();
+        HeldHistory { bank_bytes, held_ns, pre_ns: self.plan.pre_ns }
     }
 
     /// Until somebody asks us to stop, the time is over, or COMMAND has ended.
@@ -102,7 +152,7 @@ impl Listener {
                 return;
             }
             if let Err(failure) = self.poll(now) {
-                crate::output::note(&format!("rtscope: {failure}; the watch ends here"));
+                self.observer.note(&format!("{failure}; the watch ends here"));
                 self.failure = Some(failure);
                 return;
             }
@@ -124,8 +174,7 @@ impl Listener {
         if now >= self.next_slow {
             self.next_slow = now.plus(SLOW_NS);
             self.misses.add(now, &self.ebpf.recursion_misses());
-            self.report
-                .every_second(&self.plan, &self.recorder, || self.ebpf.dump_tasks().unwrap_or_default());
+            self.every_second();
         }
         if self.writer.is_free() {
             self.take_snapshot()?;
@@ -140,7 +189,7 @@ impl Listener {
 
     fn take_reports(&mut self) {
         for late in self.recorder.late_responses() {
-            self.report.late(&late);
+            self.observer.late(&late);
             self.last_late = late.end_ns;
             if let Some(oldest) = self.backlog.push(late) {
                 self.summary.unexplained(&oldest);
@@ -207,10 +256,7 @@ impl Listener {
     pub fn finish(mut self) -> Result<u64, Failure> {
         let deadline = monotonic_now().plus(self.plan.post_ns + 1_000_000_000);
         if self.recorder.is_armed() && self.plan.post_ns > NOTABLE_WAIT_NS {
-            let post = rtscope_view::duration_text(self.plan.post_ns);
-            crate::output::note(&format!(
-                "rtscope: waiting for the end of the last recording (--post {post}); Ctrl-C again ends it without a summary"
-            ));
+            self.observer.waiting_for_last_snapshot(self.plan.post_ns);
         }
         while self.recorder.is_armed() && (monotonic_now() < deadline || !self.writer.is_free()) {
             self.poll(monotonic_now())?;
@@ -223,13 +269,18 @@ impl Listener {
         let stats = self.recorder.stats();
         let late = stats.late;
         self.summary.own.is_apart = self.placement.is_apart();
-        self.report.summary(
-            &self.summary,
-            &stats,
-            &self.recorder,
-            self.misses.total(),
-            monotonic_now().since(self.started),
-        );
+        if stats.seen == 0 && self.waits_for_target {
+            let target = self.plan.target_text();
+            self.observer
+                .note(&format!("{target} never appeared; names are those of /proc/PID/comm (ps -eLo comm)"));
+        }
+        let counts = Counts {
+            elapsed_ns: monotonic_now().since(self.started),
+            threshold_ns: self.plan.threshold_ns,
+            misses: self.misses.total(),
+            unreadable_reports: self.recorder.unreadable_reports(),
+        };
+        self.observer.watched(&self.summary.report(&stats, &counts));
         self.failure.map_or(Ok(late), Err)
     }
 
@@ -244,6 +295,16 @@ impl Listener {
         }
         Ok(())
     }
+}
+
+/// What a summary has beside the tracker's own counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Counts {
+    pub elapsed_ns: u64,
+    pub threshold_ns: u64,
+    /// Of runs of eBPF programs that the kernel skipped; `None`: not known.
+    pub misses: Option<u64>,
+    pub unreadable_reports: u64,
 }
 
 /// How far back the copy has to reach to have all of these from their origins on.

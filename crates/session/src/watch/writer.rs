@@ -7,14 +7,15 @@
 use super::files;
 use super::ftrace::FtracePart;
 use super::memory::give_back;
-use super::report::{Report, explanation_file};
-use crate::exit::Failure;
+use super::settings::ExplainText;
+use crate::program_flight::UserPart;
+use crate::{Failure, Observer, wall_clock};
 use rtscope_analyze::explain::{Explainer, Explanation};
 use rtscope_analyze::own::{OwnPart, OwnTime};
 use rtscope_ctf::TraceInfo;
+use rtscope_event::WallClock;
 use rtscope_event::{Irq, LateResponse, Loss, Pid, Recording, TaskInfo};
 use rtscope_flight::{Snapshot, Window};
-use rtscope_session::program_flight::UserPart;
 use rtscope_store::trigger::TriggerFile;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,6 +67,10 @@ pub struct Settings {
     pub post_ns: u64,
     /// What is watched, in words.
     pub watched: String,
+    /// What `explain.txt` says.
+    pub explain_text: Option<ExplainText>,
+    /// For names and for people.
+    pub clock: WallClock,
 }
 
 /// The thread, and the channels to it.
@@ -79,14 +84,14 @@ pub struct Writer {
 
 impl Writer {
     /// Starts the thread.
-    pub fn start(settings: Settings, report: Arc<Report>) -> Result<Writer, Failure> {
+    pub fn start(settings: Settings, observer: Arc<dyn Observer>) -> Result<Writer, Failure> {
         let (jobs, to_do) = sync_channel::<Job>(1);
         let (finished, done) = sync_channel(2);
         let thread = std::thread::Builder::new()
             .name("rtscope-writer".to_string())
             .spawn(move || {
                 while let Ok(job) = to_do.recv() {
-                    if finished.send(work(job, &settings, &report)).is_err() {
+                    if finished.send(work(job, &settings, observer.as_ref())).is_err() {
                         return;
                     }
                     give_back();
@@ -147,7 +152,7 @@ impl Writer {
     }
 }
 
-fn work(mut job: Job, settings: &Settings, report: &Report) -> FinishedJob {
+fn work(mut job: Job, settings: &Settings, observer: &dyn Observer) -> FinishedJob {
     let mut recording = {
         let (tasks, irqs) = (std::mem::take(&mut job.tasks), std::mem::take(&mut job.irqs));
         job.snapshot.decode(job.window, tasks, irqs)
@@ -165,10 +170,10 @@ fn work(mut job: Job, settings: &Settings, report: &Report) -> FinishedJob {
     let failed = match job.trace {
         Some(trace) => {
             recording.cut_before(trace.from);
-            !keep(&job, trace, &recording, &explanations, settings, report)
+            !keep(&job, trace, &recording, &explanations, settings, observer)
         }
         None => {
-            report.explained(&explanations);
+            observer.explained(&explanations);
             false
         }
     };
@@ -183,17 +188,17 @@ fn keep(
     recording: &Recording,
     explanations: &[Explanation],
     settings: &Settings,
-    report: &Report,
+    observer: &dyn Observer,
 ) -> bool {
-    let trigger = trigger_file(job, trace, settings, recording, report);
+    let trigger = trigger_file(job, trace, settings, recording);
     let saved = settings.dir.as_ref().map(|dir| {
-        save(dir, &trigger, (recording, job.part.as_ref(), job.user.as_ref()), explanations, report)
+        save(dir, &trigger, (recording, job.part.as_ref(), job.user.as_ref()), explanations, settings)
     });
     if let Some(Err(failure)) = &saved {
-        report.not_saved(&trigger, failure);
+        observer.snapshot_lost(&trigger, failure);
     }
     let path = saved.as_ref().and_then(|saved| saved.as_ref().ok());
-    report.snapshot(&trigger, explanations, path.map(PathBuf::as_path));
+    observer.snapshot(&trigger, explanations, path.map(PathBuf::as_path));
     !matches!(saved, Some(Err(_)))
 }
 
@@ -202,37 +207,32 @@ fn save(
     trigger: &TriggerFile,
     evidence: files::Evidence<'_>,
     explanations: &[Explanation],
-    report: &Report,
+    settings: &Settings,
 ) -> Result<PathBuf, Failure> {
-    let stamp = report.file_stamp(trigger.detected_ns);
+    let stamp = wall_clock::file_stamp(&settings.clock, trigger.detected_ns);
     let mut info = TraceInfo::of_this_machine(env!("CARGO_PKG_VERSION"))
         .map_err(|error| Failure::doing("reading the clocks", error))?;
     info.window_begin = Some(trigger.from_ns);
     // The saved text is what `rtscope explain` makes of the saved files: only what the trace covers.
     let kept = explanations.iter().take(trigger.late.len());
-    let text = explanation_file(trigger, kept.cloned().collect::<Vec<_>>().as_slice());
+    let kept: Vec<Explanation> = kept.cloned().collect();
+    let text = settings.explain_text.map(|text| text(trigger, &kept));
     loop {
         let target = files::free_name(dir, &stamp, trigger.number);
-        if files::write(&target, trigger, &text, evidence, &info)? {
+        if files::write(&target, trigger, text.as_deref(), evidence, &info)? {
             return Ok(target);
         }
     }
 }
 
-fn trigger_file(
-    job: &Job,
-    trace: Window,
-    settings: &Settings,
-    recording: &Recording,
-    report: &Report,
-) -> TriggerFile {
+fn trigger_file(job: &Job, trace: Window, settings: &Settings, recording: &Recording) -> TriggerFile {
     let wanted = job.snapshot.detected.minus(settings.pre_ns);
     TriggerFile {
-        schema: crate::schema::SNAPSHOT.to_string(),
+        schema: rtscope_store::trigger::SCHEMA.to_string(),
         producer: format!("rtscope {}", env!("CARGO_PKG_VERSION")),
         number: job.snapshot.generation,
         detected_ns: job.snapshot.detected,
-        detected_at: report.wall_clock(job.snapshot.detected),
+        detected_at: wall_clock::rfc3339(&settings.clock, job.snapshot.detected),
         pre_ns: settings.pre_ns,
         post_ns: settings.post_ns,
         from_ns: trace.from,

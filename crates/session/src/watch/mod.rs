@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A watch of responses: catch what is late, explain it, keep the evidence.
+//!
+//! `plan` resolves the settings; `listener` polls the kernel's words and copies what is frozen; `writer`, on a thread of its
+//! own, decodes, explains and saves. The kernel side does the catching: the listener may be late.
+
+mod backlog;
+pub mod files;
+mod ftrace;
+mod listener;
+mod memory;
+mod plan;
+mod settings;
+mod summary;
+mod sweep;
+mod writer;
+
+pub use memory::keep_one_pool;
+pub use settings::{ExplainText, WatchSettings};
+
+use crate::command::{Child, complain};
+use crate::placement::{ObservedTasks, Placement};
+use crate::program_flight::ProgramFlight;
+use crate::{Failure, Observer, Stop};
+use ftrace::FtraceRecorder;
+use listener::Listener;
+use plan::Plan;
+use rtscope_event::{Glob, Irq};
+use rtscope_kernel::EbpfPrograms;
+use std::sync::Arc;
+use sweep::DirectoryUse;
+
+/// A watch that has begun.
+#[derive(Clone, Debug)]
+pub struct WatchStart<'a> {
+    /// Whose responses, in words.
+    pub target: &'a str,
+    /// When a response ends: `running` or `blocked`.
+    pub end: &'static str,
+    /// The limit.
+    pub threshold_ns: u64,
+    /// The interrupts that count.
+    pub irqs: &'a [Irq],
+    /// Timers count.
+    pub timer: bool,
+    /// Number of CPUs.
+    pub cpus: usize,
+    /// Tracepoints that this kernel lacks.
+    pub absent: Vec<&'static str>,
+    /// The target has a name, and no task that runs has it.
+    pub waits_for_target: bool,
+    /// Number of tracepoints that ftrace records for snapshots.
+    pub tracepoints: Option<usize>,
+    /// Number of programs that run and record for snapshots.
+    pub programs: Option<u32>,
+}
+
+/// How long a bank lasts at the rate of the first second. A CPU that wakes up later shortens it; each snapshot says what it really holds.
+#[derive(Clone, Debug)]
+pub struct HeldHistory {
+    /// Bytes of a bank.
+    pub bank_bytes: usize,
+    /// By CPU; `None`: nothing happens there.
+    pub held_ns: Vec<Option<u64>>,
+    /// What is wanted.
+    pub pre_ns: u64,
+}
+
+/// Watches until it is asked to stop, the duration is over, or COMMAND has ended. Gives the number of late responses.
+///
+/// # Errors
+/// What kept it from watching, or ended it early.
+pub fn run(settings: &WatchSettings, stop: &Stop, observer: &Arc<dyn Observer>) -> Result<u64, Failure> {
+    let name = settings.task.as_deref().and_then(|task| Glob::new(task).ok());
+    // COMMAND is the target unless another one is named; its CPUs are left to it in any case.
+    let targets =
+        ObservedTasks { name, processes: settings.pid.into_iter().collect(), ..ObservedTasks::default() };
+    let mut placement = Placement::take(targets, !settings.command.is_empty())?;
+    let mut plan = Plan::new(settings)?;
+    let _use = plan.snapshot_dir.as_deref().map(DirectoryUse::enter);
+    let mut child = if plan.command.is_empty() {
+        None
+    } else {
+        Some(Child::held(&plan.command, &placement.of_caller())?)
+    };
+    if let Some(child) = &child {
+        placement.add_command(child.pid().0);
+        plan.target_command(child.pid());
+    }
+    let ftrace = FtraceRecorder::start(&plan.kernel, plan.bank_bytes(), observer.as_ref())?;
+    let programs = ProgramFlight::for_watch(&plan.programs, plan.pre_ns.saturating_add(plan.post_ns))?;
+    let ebpf = EbpfPrograms::start(&plan.ebpf)?;
+    let mut listener = Listener::new(plan, ebpf, (ftrace, programs), (Arc::clone(observer), placement))?;
+    listener.introduce();
+    if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
+        child.release();
+    }
+    listener.listen(stop, &mut child);
+    if let Some(child) = &mut child {
+        child.terminate();
+    }
+    let late = listener.finish()?;
+    complain(child.as_ref(), observer.as_ref())?;
+    Ok(late)
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is to be watched, as plain values.
+
+use rtscope_analyze::explain::Explanation;
+use rtscope_event::End;
+use rtscope_store::trigger::TriggerFile;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Makes the text of a snapshot's `explain.txt`.
+pub type ExplainText = fn(&TriggerFile, &[Explanation]) -> String;
+
+/// A watch of responses. [`WatchSettings::of`] has the usual values.
+#[derive(Clone, Debug)]
+pub struct WatchSettings {
+    /// A response that takes longer is late.
+    pub threshold_ns: u64,
+    /// Tasks with this name (with `*` and `?`).
+    pub task: Option<String>,
+    /// The tasks of this process. Without both, and without COMMAND: the first user-space task of each chain.
+    pub pid: Option<u32>,
+    /// When a response ends.
+    pub end: End,
+    /// Only responses to these device interrupts: numbers, or names from `/proc/interrupts`.
+    pub irqs: Vec<String>,
+    /// Responses to timers, too, where `irqs` names some.
+    pub timer: bool,
+    /// Where a snapshot is saved for each late response; `None`: nowhere.
+    pub snapshot_dir: Option<PathBuf>,
+    /// What a snapshot's `explain.txt` says; `None`: it has none.
+    pub explain_text: Option<ExplainText>,
+    /// Patterns of tracepoints that snapshots have in addition.
+    pub kernel: Vec<String>,
+    /// Patterns of programs' events that snapshots have in addition.
+    pub programs: Vec<String>,
+    /// Bytes of a bank of the flight recorder; each CPU has two. A power of two.
+    pub bank_bytes: usize,
+    /// History before a detection that a snapshot should have.
+    pub pre_ns: u64,
+    /// Recording goes on for this time after a detection.
+    pub post_ns: u64,
+    /// At least this time between two snapshots.
+    pub interval_ns: u64,
+    /// Ends the watch after this time.
+    pub duration_ns: Option<u64>,
+    /// Started when all is watched; its end ends the watch. Empty: nothing is started.
+    pub command: Vec<OsString>,
+}
+
+impl WatchSettings {
+    /// All user-space tasks, from the timer or interrupt until they wait again; nothing is saved.
+    #[must_use]
+    pub fn of(threshold_ns: u64) -> WatchSettings {
+        WatchSettings {
+            threshold_ns,
+            task: None,
+            pid: None,
+            end: End::Blocked,
+            irqs: Vec::new(),
+            timer: false,
+            snapshot_dir: None,
+            explain_text: None,
+            kernel: Vec::new(),
+            programs: Vec::new(),
+            bank_bytes: 8 << 20,
+            pre_ns: 500_000_000,
+            post_ns: 50_000_000,
+            interval_ns: 1_000_000_000,
+            duration_ns: None,
+            command: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A watch while it goes on: its beginning, how much history there is, and snapshots; as text, and as the objects of `rtscope.watch/1`.
+
+use crate::json::SCHEMA;
+use crate::{Style, clean, duration_text, explanation_text, loss_line};
+use rtscope_analyze::explain::Explanation;
+use rtscope_event::{CpuHistory, MonotonicNs};
+use rtscope_session::watch::{HeldHistory, WatchStart};
+use rtscope_store::trigger::TriggerFile;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// Tracepoints of vectors that many x86 kernels are built without, and that hardly ever fire.
+const X86_RARE: [&str; 4] =
+    ["threshold_apic_entry", "threshold_apic_exit", "deferred_error_apic_entry", "deferred_error_apic_exit"];
+
+/// The object of a watch that begins.
+#[must_use]
+pub fn watch_start_json(start: &WatchStart<'_>) -> Value {
+    json!({"schema": SCHEMA, "type": "start", "target": start.target, "end": start.end,
+        "threshold_ns": start.threshold_ns, "irqs": start.irqs, "timer": start.timer,
+        "cpus": start.cpus, "absent_tracepoints": start.absent})
+}
+
+/// What to tell people of a watch that begins.
+#[must_use]
+pub fn watch_start_notes(start: &WatchStart<'_>) -> Vec<String> {
+    let limit = duration_text(start.threshold_ns);
+    let (target, end) = (start.target, start.end);
+    let mut notes =
+        vec![format!("watching responses of {target} until {end}, limit {limit}; Ctrl-C ends it")];
+    let missing: Vec<&str> = start.absent.iter().copied().filter(|name| !X86_RARE.contains(name)).collect();
+    if !missing.is_empty() {
+        notes.push(format!("this kernel lacks {} (rtscope caps lists the consequences)", missing.join(", ")));
+    }
+    if start.waits_for_target {
+        notes.push(format!("there are no {target} yet; waiting for them"));
+    }
+    if let Some(tracepoints) = start.tracepoints {
+        notes.push(format!("snapshots also have {tracepoints} tracepoints that ftrace records"));
+    }
+    if let Some(programs) = start.programs {
+        notes.push(format!("snapshots also have events of instrumented programs ({programs} run now)"));
+    }
+    notes
+}
+
+/// The object of how long banks last.
+#[must_use]
+pub fn history_json(held: &HeldHistory) -> Value {
+    json!({"schema": SCHEMA, "type": "history", "bank_bytes": held.bank_bytes, "held_ns": held.held_ns})
+}
+
+/// The same for people, and a warning if that is too short.
+#[must_use]
+pub fn history_notes(held: &HeldHistory) -> Vec<String> {
+    let cpu = |(cpu, ns): (usize, &Option<u64>)| {
+        format!("cpu {cpu} {}", ns.map_or("unlimited".to_string(), duration_text))
+    };
+    let texts: Vec<String> = held.held_ns.iter().enumerate().map(cpu).collect();
+    let mut notes = vec![format!("at the present rate a bank holds: {}", texts.join(", "))];
+    if held.held_ns.iter().flatten().any(|ns| *ns < held.pre_ns) {
+        notes.push(format!(
+            "warning: that is less than --pre {}; use a larger --buffer",
+            duration_text(held.pre_ns)
+        ));
+    }
+    notes
+}
+
+/// The object of a snapshot. JSON has no place for a path that is not UTF-8: its other bytes come as replacement characters.
+#[must_use]
+pub fn snapshot_json(trigger: &TriggerFile, saved: Option<&Path>) -> Value {
+    let path = saved.map(Path::to_string_lossy);
+    json!({"schema": SCHEMA, "type": "snapshot", "number": trigger.number,
+        "detected_ns": trigger.detected_ns, "path": path, "pre_met": trigger.pre_met,
+        "history": trigger.history, "losses": trigger.losses, "copied_ns": trigger.copied_ns})
+}
+
+/// The same for people, with the explanation of the late response for which it was taken.
+#[must_use]
+pub fn snapshot_text(
+    trigger: &TriggerFile,
+    explanations: &[Explanation],
+    saved: Option<&Path>,
+    style: Style,
+) -> String {
+    let mut text = String::new();
+    if let Some(first) = explanations.first().filter(|first| first.snapshot == Some(trigger.number)) {
+        text.push_str(&explanation_text(first, style));
+    } else {
+        text.push_str("  (the report of this late response was lost: its ring was full)\n");
+    }
+    if trigger.late.len() > 1 {
+        text.push_str(&format!("  also late in this snapshot: {}\n", trigger.late.len() - 1));
+    }
+    if let Some(path) = saved {
+        let history = history_text(&trigger.history, trigger.detected_ns);
+        text.push_str(&format!("  saved: {} ({history})\n", path.display()));
+    }
+    if !trigger.pre_met {
+        text.push_str(&format!("  warning: {}\n", short_history(trigger)));
+    }
+    text
+}
+
+/// The object of a snapshot that could not be saved.
+#[must_use]
+pub fn snapshot_lost_json(trigger: &TriggerFile, why: &str) -> Value {
+    json!({"schema": SCHEMA, "type": "snapshot_lost", "number": trigger.number, "why": why})
+}
+
+fn history_text(history: &[CpuHistory], detected: MonotonicNs) -> String {
+    let cpu = |history: &CpuHistory| {
+        let held = history.complete_since.map(|since| duration_text(detected.since(since)));
+        format!("cpu {} {}", history.cpu, held.unwrap_or("nothing happened".to_string()))
+    };
+    format!("history before the detection: {}", history.iter().map(cpu).collect::<Vec<_>>().join(", "))
+}
+
+fn short_history(trigger: &TriggerFile) -> String {
+    let pre = duration_text(trigger.pre_ns);
+    format!(
+        "less than --pre {pre} of history ({}); use a larger --buffer, unless the watch had just started",
+        history_text(&trigger.history, trigger.detected_ns)
+    )
+}
+
+/// The text of `explain.txt`: every late response of a snapshot, and what is missing.
+#[must_use]
+pub fn explanation_file(trigger: &TriggerFile, explanations: &[Explanation]) -> String {
+    let mut text = format!(
+        "Snapshot {} of {}, detected {}\n{}\n",
+        trigger.number,
+        clean(&trigger.watched),
+        clean(&trigger.detected_at),
+        history_text(&trigger.history, trigger.detected_ns)
+    );
+    if !trigger.pre_met {
+        text.push_str(&format!("Warning: {}\n", short_history(trigger)));
+    }
+    for loss in &trigger.losses {
+        text.push_str(&loss_line(loss));
+        text.push('\n');
+    }
+    for explanation in explanations {
+        text.push('\n');
+        text.push_str(&explanation_text(explanation, Style::default()));
+    }
+    text
+}
