@@ -48,7 +48,8 @@ root, the privileged ones among them are run through sudo.
 ";
 
 /// Crates whose integration tests load real CPUs or measure time: one test at a time, with nothing else running.
-const MEASURING: [&str; 7] = ["artis", "cli", "flight", "kernel", "production-line", "shield", "testkit"];
+const MEASURING: [&str; 8] =
+    ["artis", "cli", "embed", "flight", "kernel", "production-line", "shield", "testkit"];
 /// Crates and modules whose tests do neither, but start collectors of programs, which find each other: one test at a time,
 /// beside guests.
 const COLLECTING: [(&str, &[&str]); 3] = [
