@@ -10,6 +10,7 @@ mod help;
 mod impact;
 mod list;
 mod npt;
+mod observer;
 mod output;
 mod print;
 mod record;

@@ -5,7 +5,9 @@
 //! went away (a closed pipe) is no error: the run goes on, since evidence on disk may be what matters. Any other failure (a
 //! full disk) is remembered: the run goes on just so, but does not end as if all had been printed.
 
+use crate::exit::Failure;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::sync::OnceLock;
 
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
@@ -40,6 +42,16 @@ pub fn result(text: &str) {
         }
         _ => {}
     }
+}
+
+/// A report that became JSON.
+pub fn object(json: serde_json::Result<String>) -> Result<String, Failure> {
+    json.map_err(|error| Failure::doing("writing JSON", error))
+}
+
+/// A file that the user asked for, such as a picture.
+pub fn file(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| Failure::doing(format!("writing {}", path.display()), error))
 }
 
 /// Whether to use colours on standard output.

@@ -18,7 +18,7 @@ pub const LIST: &str = "rtscope.list/1";
 /// `rtscope list --json`.
 pub const LIST_PROGRAMS: &str = "rtscope.list.programs/1";
 /// `rtscope npt --json`.
-pub const NPT: &str = "rtscope.npt/1";
+pub const NPT: &str = rtscope_measure::npt::SCHEMA;
 /// `rtscope record -k --json`.
 pub const RECORD: &str = rtscope_view::RECORD_SCHEMA;
 /// `rtscope record -u --json`.

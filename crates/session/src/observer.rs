@@ -24,7 +24,7 @@ pub trait Observer: Debug + Send + Sync {
     fn flight_recording(&self, _programs: u32, _target: &Path) {}
 
     /// It goes on: a few times each second.
-    fn progress(&self, _progress: &RecordProgress) {}
+    fn recording_progress(&self, _progress: &RecordProgress) {}
 
     /// It does not any more; what was shown of its progress is out of date.
     fn end_of_progress(&self) {}
@@ -59,6 +59,12 @@ pub trait Observer: Debug + Send + Sync {
 
     /// A watch has ended.
     fn watched(&self, _report: &Report) {}
+
+    /// Something begins that takes a while: a few words.
+    fn step(&self, _text: &str) {}
+
+    /// How far it is: often, so of no use to whoever keeps what was said.
+    fn progress(&self, _text: &str) {}
 }
 
 /// Hears nothing.

@@ -59,3 +59,8 @@ pub fn explanation_json(explanation: &Explanation, clock: Option<&WallClock>) ->
 pub fn summary_json(report: &Report) -> serde_json::Result<String> {
     line("summary", None, None, report)
 }
+
+/// A report whose keys have always been in the order of the alphabet.
+pub(crate) fn sorted<T: Serialize>(report: &T) -> serde_json::Result<String> {
+    serde_json::to_value(report).map(|object| object.to_string())
+}

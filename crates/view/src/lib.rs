@@ -10,6 +10,8 @@ mod explanation;
 mod json;
 mod label;
 mod late;
+pub mod npt;
+pub mod plot;
 mod record;
 mod style;
 mod summary;

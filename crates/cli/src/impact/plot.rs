@@ -3,8 +3,9 @@
 
 use super::report::Column;
 use super::rounds::Case;
-use crate::npt::plot::{Bucket, Panel, panels};
-use crate::npt::text::duration;
+use rtscope_measure::npt::Bucket;
+use rtscope_view::npt::duration;
+use rtscope_view::plot::{Panel, panels};
 
 /// The picture.
 pub fn svg(title: &str, columns: &[Column]) -> String {

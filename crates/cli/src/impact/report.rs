@@ -8,8 +8,8 @@ use super::plot;
 use super::rounds::Case;
 use super::setup::{Sample, Setup};
 use crate::exit::Failure;
-use crate::npt::statistics::PERCENTILES;
 use crate::{output, schema};
+use rtscope_measure::npt::PERCENTILES;
 use serde_json::{Value, json};
 use std::fmt::Write;
 

@@ -3,10 +3,10 @@
 
 use super::options::ImpactOptions;
 use crate::exit::Failure;
-use crate::npt::statistics::PERCENTILES;
 use crate::stop::Stop;
 use nix::fcntl::{Flock, FlockArg};
 use rtscope_cpus::{Cpus, Thread};
+use rtscope_measure::npt::PERCENTILES;
 use rtscope_tracers::{ChildProcess, Error, Lttng};
 use serde_json::Value;
 use std::ffi::OsString;
@@ -97,7 +97,7 @@ impl Sample {
 impl Setup {
     /// Makes the directory, and leaves the CPU of the loop to the loop: what is started from here runs elsewhere.
     pub fn new(options: &ImpactOptions, stop: Stop) -> Result<Setup, Failure> {
-        let cpu = crate::npt::cpu(options.cpu)?;
+        let cpu = rtscope_measure::npt::cpu(options.cpu)?;
         let all =
             Thread::Calling.cpus().map_err(|error| Failure::doing("asking which CPUs may be used", error))?;
         let others = all.without(&[cpu as u32].into_iter().collect());

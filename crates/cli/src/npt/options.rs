@@ -3,9 +3,14 @@
 
 use crate::exit::help;
 use clap::ValueHint;
+use rtscope_measure::npt::{Event, Settings, WindowLengths};
 use rtscope_session::units::{Bytes, Count, DurationNs, IntervalNs, WindowsNs};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// Time without --duration or --loops.
+const DURATION_NS: u64 = 10_000_000_000;
 
 pub const EXAMPLES: &str = help!(
     "Examples:
@@ -79,4 +84,28 @@ pub struct NptOptions {
     /// Print one JSON object (docs/json.md)
     #[arg(long)]
     pub json: bool,
+}
+
+impl NptOptions {
+    /// From checked options.
+    pub fn settings(&self, event: Event, cpu: usize) -> Settings {
+        let burst = self.burst.map(|burst| (burst.on, burst.off));
+        let windows = self.windows.map(|window| (window.0, window.0));
+        let unlimited = if self.loops.is_some() { 0 } else { DURATION_NS };
+        Settings {
+            event,
+            cpu,
+            fifo: self.fifo,
+            iterations: self.loops.map_or(0, |loops| loops.0),
+            duration_ns: self.duration.map_or(unlimited, |duration| duration.0),
+            warm_up: self.warm_up.0,
+            spin: Duration::from_nanos(self.spin.0),
+            interval_ns: self.rate.map_or(0, |rate| rate.0),
+            windows: burst
+                .or(windows)
+                .map(|(traced_ns, untraced_ns)| WindowLengths { traced_ns, untraced_ns }),
+            threshold_ns: self.threshold.0,
+            blame_bytes: self.blame.then_some(self.blame_buffer.0),
+        }
+    }
 }

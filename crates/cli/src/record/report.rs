@@ -89,7 +89,7 @@ impl Observer for Report {
     }
 
     /// A line that is written over and over, on a terminal.
-    fn progress(&self, progress: &RecordProgress) {
+    fn recording_progress(&self, progress: &RecordProgress) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let (last_ns, last_bytes, last_events) = *last;
         let passed_ns = progress.passed_ns.saturating_sub(last_ns);

@@ -329,7 +329,7 @@ fn wait(
             return;
         }
         placement.follow(now, || None);
-        observer.progress(&running.progress(now));
+        observer.recording_progress(&running.progress(now));
         let left = until.map_or(tick, |until| Duration::from_nanos(until - now.0));
         stop.wait(left.min(tick), end.as_ref());
     }

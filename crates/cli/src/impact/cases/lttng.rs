@@ -17,9 +17,9 @@ const SUB_BUFFERS: usize = 32;
 
 /// What the library is made of.
 const SOURCES: [(&str, &str); 6] = [
-    ("npt_lttng.c", include_str!("../../../c/npt_lttng.c")),
-    ("npt_lttng.h", include_str!("../../../c/npt_lttng.h")),
-    ("npt.h", include_str!("../../../c/npt.h")),
+    ("npt_lttng.c", include_str!("../../../../measure/c/npt_lttng.c")),
+    ("npt_lttng.h", include_str!("../../../../measure/c/npt_lttng.h")),
+    ("npt.h", include_str!("../../../../measure/c/npt.h")),
     ("rtscope/abi.h", include_str!("../../../../../include/rtscope/abi.h")),
     ("rtscope/clock.h", include_str!("../../../../../include/rtscope/clock.h")),
     ("rtscope/system.h", include_str!("../../../../../include/rtscope/system.h")),

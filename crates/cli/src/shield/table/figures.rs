@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From samples to the table's figures.
 
-use crate::npt::gap_loop::Gaps;
-use crate::npt::statistics::{PERCENTILES, Statistics};
+use rtscope_measure::npt::{Gaps, PERCENTILES, Statistics};
 use serde_json::{Value, json};
 
 /// How many were longer: a tenth of a millisecond, the bound of the ARTiS paper, what is late for most, and what is lost.

@@ -15,7 +15,6 @@ mod text;
 mod waiter;
 
 use crate::exit::Failure;
-use crate::npt::plot;
 use crate::output::{note, result};
 use crate::schema;
 use crate::stop;
@@ -25,6 +24,7 @@ use row::{Row, RowResult, RowSettings};
 use rtscope_kernel::TimerWatch;
 use rtscope_shield::journal::Journal;
 use rtscope_shield::{Cpus, Error, System, plan};
+use rtscope_view::plot;
 use serde_json::json;
 use std::io::{IsTerminal, Write, stderr};
 

@@ -4,8 +4,8 @@
 use super::Table;
 use super::figures::{LIMITS_NS, Latency};
 use super::row::{Row, RowResult};
-use crate::npt::statistics::PERCENTILES;
-use crate::npt::text::duration;
+use rtscope_measure::npt::PERCENTILES;
+use rtscope_view::npt::duration;
 use std::fmt::Write;
 
 /// Width of the rows' names, and of a figure.

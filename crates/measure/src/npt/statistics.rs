@@ -2,25 +2,56 @@
 //! From ticks to figures: mean, deviation, percentiles, histogram.
 
 use super::gap_loop::Gaps;
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
 
 /// What people ask for. A percentile that needs more gaps than there are is not known.
 pub const PERCENTILES: [f64; 7] = [50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999];
 
+/// From, to (ns), and how many.
+pub type Bucket = (f64, f64, u64);
+
 /// Gaps of one kind of window, in nanoseconds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Statistics {
+    /// How many there are.
+    #[serde(rename = "turns")]
     pub count: u64,
+    /// The shortest.
     pub min_ns: f64,
+    /// The mean.
     pub mean_ns: f64,
+    /// The longest.
     pub max_ns: f64,
+    /// All of them.
     pub sum_ns: f64,
     /// Of the sample, in ns²; `None` with fewer than two gaps.
+    #[serde(rename = "variance_ns2")]
     pub variance: Option<f64>,
+    /// Its root.
+    pub standard_deviation_ns: Option<f64>,
     /// As in PERCENTILES.
+    #[serde(rename = "percentiles", serialize_with = "with_percents")]
     pub percentiles_ns: [Option<f64>; PERCENTILES.len()],
-    /// From, to, and how many.
-    pub buckets: Vec<(f64, f64, u64)>,
+    /// Ascending, none empty.
+    #[serde(rename = "histogram")]
+    pub buckets: Vec<Bucket>,
+}
+
+/// A percentile as it is serialised; one that needs more samples is null.
+#[derive(Serialize)]
+struct Percentile {
+    percent: f64,
+    ns: Option<f64>,
+}
+
+/// Percentiles with what they are percentiles of.
+pub(crate) fn with_percents<S: Serializer>(
+    percentiles_ns: &[Option<f64>; PERCENTILES.len()],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let percentiles = PERCENTILES.iter().zip(percentiles_ns);
+    let percentiles = percentiles.map(|(percent, ns)| Percentile { percent: *percent, ns: *ns });
+    percentiles.collect::<Vec<Percentile>>().serialize(serializer)
 }
 
 impl Statistics {
@@ -30,42 +61,21 @@ impl Statistics {
             return None;
         }
         let ns = |ticks: u64| ticks as f64 * ns_per_tick;
+        let variance = variance(gaps).map(|ticks| ticks * ns_per_tick * ns_per_tick);
         Some(Statistics {
             count: gaps.count,
             min_ns: ns(gaps.min),
             mean_ns: gaps.sum as f64 / gaps.count as f64 * ns_per_tick,
             max_ns: ns(gaps.max),
             sum_ns: ns(gaps.sum),
-            variance: variance(gaps).map(|ticks| ticks * ns_per_tick * ns_per_tick),
+            variance,
+            standard_deviation_ns: variance.map(f64::sqrt),
             percentiles_ns: PERCENTILES.map(|percent| percentile(gaps, percent).map(ns)),
             buckets: gaps
                 .buckets
                 .iter()
                 .map(|(first, last, count)| (ns(*first), ns(last.saturating_add(1)), *count))
                 .collect(),
-        })
-    }
-
-    /// In ns.
-    pub fn deviation_ns(&self) -> Option<f64> {
-        self.variance.map(f64::sqrt)
-    }
-
-    /// For `--json`.
-    pub fn json(&self) -> Value {
-        let percentiles = PERCENTILES.iter().zip(self.percentiles_ns);
-        let percentiles: Vec<Value> =
-            percentiles.map(|(percent, ns)| json!({ "percent": percent, "ns": ns })).collect();
-        json!({
-            "turns": self.count,
-            "min_ns": self.min_ns,
-            "mean_ns": self.mean_ns,
-            "max_ns": self.max_ns,
-            "sum_ns": self.sum_ns,
-            "variance_ns2": self.variance,
-            "standard_deviation_ns": self.deviation_ns(),
-            "percentiles": percentiles,
-            "histogram": self.buckets.iter().map(|(from, to, count)| json!([from, to, count])).collect::<Vec<_>>(),
         })
     }
 

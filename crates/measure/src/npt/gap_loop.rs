@@ -85,7 +85,10 @@ pub enum Event {
 }
 
 impl Event {
-    /// By the arguments: a library that `rtscope impact` has compiled (c/npt_lttng.c), or `without`.
+    /// By its name: a library that `rtscope impact` has compiled (c/npt_lttng.c), or `without`.
+    ///
+    /// # Errors
+    /// Why the library cannot be loaded.
     pub fn named(which: Option<&OsStr>) -> Result<Event, String> {
         match which {
             None => Ok(Event::Rtscope),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The result as people read it: a column for each kind of window, and a histogram.
 
-use super::blame::{BlameReport, BlamedGap};
-use super::gap_loop::LONGS_MAX;
-use super::measure::Measurement;
-use super::statistics::{PERCENTILES, Statistics};
+use crate::clean;
 use rtscope_analyze::gap::Part;
+use rtscope_measure::npt::{
+    BlameReport, BlamedGap, LongGap, LongGaps, PERCENTILES, Report, Section, Statistics,
+};
 use std::fmt::Write;
 
 /// Width of a bar.
@@ -18,29 +18,30 @@ const TAKERS: usize = 12;
 const PARTS: usize = 4;
 
 /// Over a plot.
-pub fn title(measurement: &Measurement) -> String {
+#[must_use]
+pub fn title(report: &Report) -> String {
     let policy =
-        measurement.fifo.map_or("ordinary thread".to_string(), |priority| format!("SCHED_FIFO {priority}"));
-    format!("npt on CPU {}, {policy}", measurement.cpu())
+        report.fifo.map_or("ordinary thread".to_string(), |priority| format!("SCHED_FIFO {priority}"));
+    format!("npt on CPU {}, {policy}", report.cpu)
 }
 
 /// All of it.
-pub fn text(measurement: &Measurement) -> String {
-    let mut out = head(measurement);
+#[must_use]
+pub fn text(report: &Report) -> String {
+    let mut out = head(report);
     out.push('\n');
-    table(&mut out, &measurement.sections);
+    table(&mut out, &report.measured);
     out.push('\n');
-    histogram(&mut out, &measurement.sections);
-    longest(&mut out, measurement);
-    if let Some(blame_report) = &measurement.blame_report {
+    histogram(&mut out, &report.measured);
+    longest(&mut out, report);
+    if let Some(blame_report) = &report.blame {
         takers(&mut out, blame_report);
     }
     out
 }
 
-fn head(measurement: &Measurement) -> String {
-    let loop_result = &measurement.loop_result;
-    let events = match (loop_result.recorded, loop_result.lost) {
+fn head(report: &Report) -> String {
+    let events = match (report.events.recorded, report.events.lost) {
         (false, _) => "not recorded".to_string(),
         (true, lost) => format!("recorded, {lost} lost"),
     };
@@ -48,28 +49,28 @@ fn head(measurement: &Measurement) -> String {
         "{}, memory {}; {} after {} iterations of warm-up\n\
          clock: {}, {:.3} MHz measured ({:+.2} ppm against the warm-up); core {:.2} GHz before, {:.2} GHz after\n\
          events: {} in the loop, {events}\n",
-        title(measurement),
-        if measurement.locked { "locked" } else { "not locked" },
-        duration(measurement.duration_ns()),
-        measurement.warm_up(),
-        measurement.clock,
-        measurement.ticks_per_ns * 1e3,
-        measurement.rate_change_ppm,
-        measurement.core_ghz[0],
-        measurement.core_ghz[1],
-        loop_result.events,
+        title(report),
+        if report.memory_locked { "locked" } else { "not locked" },
+        duration(report.duration_ns),
+        report.warm_up,
+        report.clock,
+        report.ticks_per_second / 1e6,
+        report.rate_change_ppm,
+        report.core_ghz.before,
+        report.core_ghz.after,
+        report.events.generated,
     )
 }
 
-fn table(out: &mut String, sections: &[(&str, Statistics)]) {
+fn table(out: &mut String, sections: &[Section]) {
     if sections.len() > 1 {
-        let names: String = sections.iter().map(|(name, _)| format!("{name:>16}")).collect();
+        let names: String = sections.iter().map(|section| format!("{:>16}", section.windows)).collect();
         let _ = writeln!(out, "{:<20}{names}", "windows");
     }
     let mut row = |name: &str, cell: &dyn Fn(&Statistics) -> String| {
         let _ = write!(out, "{name:<20}");
-        sections.iter().for_each(|(_, statistics)| {
-            let _ = write!(out, "{:>16}", cell(statistics));
+        sections.iter().for_each(|section| {
+            let _ = write!(out, "{:>16}", cell(&section.statistics));
         });
         out.push('\n');
     };
@@ -81,7 +82,9 @@ fn table(out: &mut String, sections: &[(&str, Statistics)]) {
     row("variance, ns²", &|statistics| {
         statistics.variance.map_or("n/a".to_string(), |it| format!("{it:.1}"))
     });
-    row("standard deviation", &|statistics| statistics.deviation_ns().map_or("n/a".to_string(), duration));
+    row("standard deviation", &|statistics| {
+        statistics.standard_deviation_ns.map_or("n/a".to_string(), duration)
+    });
     for (at, percent) in PERCENTILES.iter().enumerate() {
         row(&format!("{percent} %"), &|statistics| {
             statistics.percentiles_ns[at].map_or("n/a".to_string(), duration)
@@ -90,8 +93,8 @@ fn table(out: &mut String, sections: &[(&str, Statistics)]) {
 }
 
 /// Rows of 1, 2, 5, 10, ... ns; bars are logarithmic, because one gap in a million is what matters.
-fn histogram(out: &mut String, sections: &[(&str, Statistics)]) {
-    for (name, statistics) in sections {
+fn histogram(out: &mut String, sections: &[Section]) {
+    for Section { windows: name, statistics } in sections {
         let rows = statistics.rows();
         let largest = rows.iter().map(|row| row.1).max().unwrap_or(1);
         let _ =
@@ -107,11 +110,11 @@ fn histogram(out: &mut String, sections: &[(&str, Statistics)]) {
     }
 }
 
-fn longest(out: &mut String, measurement: &Measurement) {
-    let count = measurement.loop_result.longs_count;
-    let _ = writeln!(out, "gaps over {}: {count}", duration(measurement.threshold_ns() as f64));
-    let blame_report = measurement.blame_report.as_ref();
-    for (at_ns, ns) in measurement.longest() {
+fn longest(out: &mut String, report: &Report) {
+    let gaps = &report.long_gaps;
+    let _ = writeln!(out, "gaps over {}: {}", duration(gaps.threshold_ns as f64), gaps.count);
+    let blame_report = report.blame.as_ref();
+    for LongGap { at_ns, ns } in &gaps.longest {
         // The same gap, on another clock.
         let who = blame_report.and_then(|blame_report| {
             blame_report
@@ -120,18 +123,16 @@ fn longest(out: &mut String, measurement: &Measurement) {
                 .min_by(|one, two| (one.at_ns - at_ns).abs().total_cmp(&(two.at_ns - at_ns).abs()))
         });
         let who = who.map_or(String::new(), |gap| format!("  {}", parts(gap)));
-        let _ = writeln!(out, "  {:>10}  at {:.6} s{who}", duration(ns), at_ns / 1e9);
+        let _ = writeln!(out, "  {:>10}  at {:.6} s{who}", duration(*ns), at_ns / 1e9);
     }
-    if count > LONGS_MAX as u64 {
-        let _ = writeln!(out, "  (the longest of the first {LONGS_MAX})");
+    if !gaps.complete {
+        let _ = writeln!(out, "  (the longest of the first {})", LongGaps::KEPT);
     }
 }
 
 fn parts(gap: &BlamedGap) -> String {
     let Some(parts) = &gap.parts else { return "older than the oldest event in the buffer".to_string() };
-    let part = |part: &Part| {
-        format!("{} {}", rtscope_view::clean(&part.taker.name()), duration(part.time_ns as f64))
-    };
+    let part = |part: &Part| format!("{} {}", clean(&part.taker.name()), duration(part.time_ns as f64));
     let mut text = parts.iter().take(PARTS).map(part).collect::<Vec<_>>().join(", ");
     if let Some(more) = parts.len().checked_sub(PARTS).filter(|more| *more > 0) {
         let _ = write!(text, ", {more} more");
@@ -149,8 +150,7 @@ fn takers(out: &mut String, blame_report: &BlameReport) {
     );
     for total in blame_report.totals.iter().take(TAKERS) {
         let (all, most) = (duration(total.time_ns as f64), duration(total.most_ns as f64));
-        let _ =
-            writeln!(out, "  {:<32}{all:>12}{most:>12}{:>10}", rtscope_view::clean(&total.name), total.gaps);
+        let _ = writeln!(out, "  {:<32}{all:>12}{most:>12}{:>10}", clean(&total.name), total.gaps);
     }
     let rest = blame_report.totals.get(TAKERS..).unwrap_or_default();
     if !rest.is_empty() {
@@ -160,6 +160,7 @@ fn takers(out: &mut String, blame_report: &BlameReport) {
 }
 
 /// With three digits or more.
+#[must_use]
 pub fn duration(ns: f64) -> String {
     match ns {
         ns if ns < 1e3 => format!("{} ns", short(ns)),

@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The measuring thread: prepares, measures the counter's rate, runs the loop, and says what of that was not as asked.
 
+use super::Settings;
 use super::blame::{BlameRecorder, BlameReport};
-use super::gap_loop::{self, Event, GapLoop, LoopResult, LoopSettings, TRACED, UNTRACED};
-use super::options::NptOptions;
+use super::gap_loop::{self, GapLoop, LoopResult, LoopSettings, TRACED, UNTRACED};
+use super::report::{CoreClock, Events, LongGap, LongGaps, Report, SCHEMA, Section};
 use super::statistics::Statistics;
-use crate::exit::Failure;
-use crate::schema;
-use crate::stop::Stop;
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use rtscope_programs::clock::Pair;
 use rtscope_session::realtime::become_fifo;
-use serde_json::{Value, json};
+use rtscope_session::{Failure, Stop};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Time without --duration or --loops.
-const DURATION_NS: u64 = 10_000_000_000;
 /// For the clock of the core: some 30 us, which is mostly not interrupted.
 const ADDITIONS: u64 = 100_000;
 /// A change of the core's clock that is worth a note.
@@ -24,44 +20,7 @@ const CLOCK_CHANGE: f64 = 0.02;
 /// This many of the longest gaps are listed.
 const LISTED: usize = 10;
 
-/// What is asked for, in nanoseconds.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    event: Event,
-    cpu: usize,
-    fifo: Option<u8>,
-    iterations: u64,
-    duration_ns: u64,
-    warm_up: u64,
-    spin: Duration,
-    interval_ns: u64,
-    /// Untraced, traced.
-    window_ns: Option<[u64; 2]>,
-    threshold_ns: u64,
-    /// Bytes of each CPU for what ran.
-    blame_bytes: Option<usize>,
-}
-
-impl Plan {
-    /// From checked options.
-    pub fn of(options: &NptOptions, event: Event, cpu: usize) -> Plan {
-        let windows = options.windows.map(|window| [window.0, window.0]);
-        let unlimited = if options.loops.is_some() { 0 } else { DURATION_NS };
-        Plan {
-            event,
-            cpu,
-            fifo: options.fifo,
-            iterations: options.loops.map_or(0, |loops| loops.0),
-            duration_ns: options.duration.map_or(unlimited, |duration| duration.0),
-            warm_up: options.warm_up.0,
-            spin: Duration::from_nanos(options.spin.0),
-            interval_ns: options.rate.map_or(0, |rate| rate.0),
-            window_ns: options.burst.map(|burst| [burst.off, burst.on]).or(windows),
-            threshold_ns: options.threshold.0,
-            blame_bytes: options.blame.then_some(options.blame_buffer.0),
-        }
-    }
-
+impl Settings {
     fn loop_settings(&self, ticks_per_ns: f64) -> LoopSettings {
         // At least one: 0 would be no limit.
         let ticks = |ns: u64| if ns == 0 { 0 } else { ((ns as f64 * ticks_per_ns) as u64).max(1) };
@@ -69,7 +28,10 @@ impl Plan {
             iterations: self.iterations,
             ticks: ticks(self.duration_ns),
             warm_up: self.warm_up,
-            window: self.window_ns.unwrap_or_default().map(ticks),
+            window: self
+                .windows
+                .map_or([0; 2], |windows| [windows.untraced_ns, windows.traced_ns])
+                .map(ticks),
             interval: ticks(self.interval_ns),
             threshold: ticks(self.threshold_ns),
             frequency: (ticks_per_ns * 1e9) as u64,
@@ -77,34 +39,12 @@ impl Plan {
     }
 }
 
-/// The result.
-#[derive(Debug)]
-pub struct Measurement {
-    pub plan: Plan,
-    /// The priority that it really had.
-    pub fifo: Option<u8>,
-    pub locked: bool,
-    pub clock: &'static str,
-    pub ticks_per_ns: f64,
-    /// By how much the rate of the warm-up was another, in millionths.
-    pub rate_change_ppm: f64,
-    /// Cycles per ns of the core, before and after.
-    pub core_ghz: [f64; 2],
-    pub loop_result: LoopResult,
-    /// `all`, or `traced` and `untraced`.
-    pub sections: Vec<(&'static str, Statistics)>,
-    /// Who took the long gaps.
-    pub blame_report: Option<BlameReport>,
-    /// What the reader has to know of it.
-    pub notes: Vec<String>,
-}
-
 /// On the calling thread, which it changes.
-pub fn measure(plan: &Plan, stop: &Stop) -> Result<Measurement, Failure> {
+pub fn measure(settings: &Settings, stop: &Stop) -> Result<Report, Failure> {
     let mut notes = Vec::new();
     rtscope_cpus::Thread::Calling
-        .set_cpus(&[plan.cpu as u32].into_iter().collect())
-        .map_err(|error| Failure::doing(format!("going to CPU {}", plan.cpu), error))?;
+        .set_cpus(&[settings.cpu as u32].into_iter().collect())
+        .map_err(|error| Failure::doing(format!("going to CPU {}", settings.cpu), error))?;
     let locked = match mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE) {
         Ok(()) => true,
         Err(errno) => {
@@ -115,64 +55,80 @@ pub fn measure(plan: &Plan, stop: &Stop) -> Result<Measurement, Failure> {
             false
         }
     };
-    let blame =
-        plan.blame_bytes.map(|bytes| BlameRecorder::start(bytes, plan.cpu, gap_loop::clock())).transpose()?;
-    let gap_loop = GapLoop::prepare(plan.event);
-    let fifo = priority(plan.fifo, &mut notes);
+    let blame = settings
+        .blame_bytes
+        .map(|bytes| BlameRecorder::start(bytes, settings.cpu, gap_loop::clock()))
+        .transpose()?;
+    let gap_loop = GapLoop::prepare(settings.event);
+    let fifo = priority(settings.fifo, &mut notes);
     let kind = gap_loop::clock();
-    let (begin, before_loop) = (spin(plan.spin, kind), spin(plan.spin, kind));
+    let (begin, before_loop) = (spin(settings.spin, kind), spin(settings.spin, kind));
     let warm_up_rate = rate(begin.1, before_loop.1, kind);
     let core_before = ADDITIONS as f64 / gap_loop::core_ticks(ADDITIONS) as f64;
     let first = Pair::now(kind);
-    let loop_result = gap_loop.run(&plan.loop_settings(warm_up_rate), stop.flag());
+    let loop_result = gap_loop.run(&settings.loop_settings(warm_up_rate), stop.flag());
     let last = Pair::now(kind);
     let core_after = ADDITIONS as f64 / gap_loop::core_ticks(ADDITIONS) as f64;
     // The longer of the two measurements is the better one.
-    let whole = last.monotonic_ns.saturating_sub(first.monotonic_ns) as u128 > plan.spin.as_nanos();
+    let whole = last.monotonic_ns.saturating_sub(first.monotonic_ns) as u128 > settings.spin.as_nanos();
     let ticks_per_ns = if whole { rate(first, last, kind) } else { warm_up_rate };
     let core_ghz = [core_before, core_after].map(|additions_per_tick| additions_per_tick * ticks_per_ns);
-    let sections = sections(plan, &loop_result, 1.0 / ticks_per_ns);
+    let sections = sections(settings, &loop_result, 1.0 / ticks_per_ns);
     if sections.is_empty() {
         return Err(Failure::Failed("it ended before the first iteration was counted".to_string()));
     }
-    let blame_report = blame.map(|blame| blame_gaps(blame, plan, &loop_result)).transpose()?;
+    let blame_report = blame.map(|blame| blame_gaps(blame, settings, &loop_result)).transpose()?;
     notes_on_blame(blame_report.as_ref(), &mut notes);
-    surroundings(plan, fifo, kind, core_ghz, &mut notes);
-    Ok(Measurement {
-        plan: plan.clone(),
+    surroundings(settings, fifo, kind, core_ghz, &mut notes);
+    Ok(Report {
+        schema: SCHEMA,
+        cpu: settings.cpu,
         fifo,
-        locked,
+        memory_locked: locked,
         clock: clock_name(kind),
-        ticks_per_ns,
+        ticks_per_second: ticks_per_ns * 1e9,
         rate_change_ppm: (ticks_per_ns / warm_up_rate - 1.0) * 1e6,
-        core_ghz,
-        loop_result,
-        sections,
-        blame_report,
+        core_ghz: CoreClock { before: core_ghz[0], after: core_ghz[1] },
+        duration_ns: loop_result.ticks as f64 / ticks_per_ns,
+        warm_up: settings.warm_up,
+        windows: settings.windows,
+        events: Events {
+            generated: loop_result.events,
+            recorded: loop_result.recorded,
+            lost: loop_result.lost,
+        },
+        long_gaps: long_gaps(settings, &loop_result, ticks_per_ns),
+        measured: sections,
+        blame: blame_report,
         notes,
     })
 }
 
-fn sections(plan: &Plan, loop_result: &LoopResult, ns_per_tick: f64) -> Vec<(&'static str, Statistics)> {
-    let names: &[(&str, usize)] = match plan.window_ns {
+fn sections(settings: &Settings, loop_result: &LoopResult, ns_per_tick: f64) -> Vec<Section> {
+    let names: &[(&'static str, usize)] = match settings.windows {
         None => &[("all", TRACED)],
         Some(_) => &[("traced", TRACED), ("untraced", UNTRACED)],
     };
     let of = |(name, kind): &(&'static str, usize)| {
-        Statistics::of(&loop_result.windows[*kind], ns_per_tick).map(|statistics| (*name, statistics))
+        let statistics = Statistics::of(&loop_result.windows[*kind], ns_per_tick)?;
+        Some(Section { windows: name, statistics })
     };
     names.iter().filter_map(of).collect()
 }
 
 /// Asks the recorder about the long gaps.
-fn blame_gaps(blame: BlameRecorder, plan: &Plan, loop_result: &LoopResult) -> Result<BlameReport, Failure> {
+fn blame_gaps(
+    blame: BlameRecorder,
+    settings: &Settings,
+    loop_result: &LoopResult,
+) -> Result<BlameReport, Failure> {
     let place = |gap: &gap_loop::LongGap| {
         let from = loop_result.begin.wrapping_add(gap.begin);
         (from, from.wrapping_add(gap.ticks))
     };
     let gaps: Vec<_> = loop_result.longs.iter().map(place).collect();
     let tid = nix::unistd::gettid().as_raw().unsigned_abs();
-    blame.finish(plan.cpu, tid, loop_result.begin, &gaps)
+    blame.finish(settings.cpu, tid, loop_result.begin, &gaps)
 }
 
 fn notes_on_blame(blame_report: Option<&BlameReport>, notes: &mut Vec<String>) {
@@ -241,7 +197,13 @@ fn clock_name(kind: u32) -> &'static str {
 }
 
 /// What of the machine makes the figures mean something else.
-fn surroundings(plan: &Plan, fifo: Option<u8>, kind: u32, core_ghz: [f64; 2], notes: &mut Vec<String>) {
+fn surroundings(
+    settings: &Settings,
+    fifo: Option<u8>,
+    kind: u32,
+    core_ghz: [f64; 2],
+    notes: &mut Vec<String>,
+) {
     let number = |file: &str| {
         fs::read_to_string(format!("/proc/sys/kernel/{file}"))
             .ok()
@@ -273,71 +235,20 @@ fn surroundings(plan: &Plan, fifo: Option<u8>, kind: u32, core_ghz: [f64; 2], no
     if flags.split(' ').any(|flag| flag == "hypervisor") {
         notes.push("this is a virtual machine: its host may have caused gaps".to_string());
     }
-    if plan.spin < Duration::from_millis(10) {
+    if settings.spin < Duration::from_millis(10) {
         notes.push("--spin is too short to measure the rate of the counter well".to_string());
     }
 }
 
-impl Measurement {
-    /// The longest gaps over the threshold: when, and how long, in ns; longest first.
-    pub fn longest(&self) -> Vec<(f64, f64)> {
-        let mut longs = self.loop_result.longs.clone();
-        longs.sort_by_key(|gap| std::cmp::Reverse(gap.ticks));
-        let ns = |ticks: u64| ticks as f64 / self.ticks_per_ns;
-        longs.iter().take(LISTED).map(|gap| (ns(gap.begin), ns(gap.ticks))).collect()
-    }
-
-    pub fn threshold_ns(&self) -> u64 {
-        self.plan.threshold_ns
-    }
-
-    pub fn cpu(&self) -> usize {
-        self.plan.cpu
-    }
-
-    /// Iterations that were not counted.
-    pub fn warm_up(&self) -> u64 {
-        self.plan.warm_up
-    }
-
-    pub fn duration_ns(&self) -> f64 {
-        self.loop_result.ticks as f64 / self.ticks_per_ns
-    }
-
-    /// For `--json`.
-    pub fn json(&self) -> Value {
-        let sections = self.sections.iter().map(|(name, statistics)| {
-            let mut section = statistics.json();
-            section["windows"] = json!(name);
-            section
-        });
-        let windows = self
-            .plan
-            .window_ns
-            .map(|[untraced, traced]| json!({ "traced_ns": traced, "untraced_ns": untraced }));
-        let longest = self.longest().into_iter().map(|(at, ns)| json!({ "at_ns": at, "ns": ns }));
-        json!({
-            "schema": schema::NPT,
-            "cpu": self.plan.cpu,
-            "fifo": self.fifo,
-            "memory_locked": self.locked,
-            "clock": self.clock,
-            "ticks_per_second": self.ticks_per_ns * 1e9,
-            "rate_change_ppm": self.rate_change_ppm,
-            "core_ghz": { "before": self.core_ghz[0], "after": self.core_ghz[1] },
-            "duration_ns": self.duration_ns(),
-            "warm_up_turns": self.plan.warm_up,
-            "window_lengths": windows,
-            "events": { "generated": self.loop_result.events, "recorded": self.loop_result.recorded, "lost": self.loop_result.lost },
-            "measured": sections.collect::<Vec<_>>(),
-            "long_gaps": {
-                "threshold_ns": self.plan.threshold_ns,
-                "count": self.loop_result.longs_count,
-                "longest": longest.collect::<Vec<_>>(),
-                "complete": self.loop_result.longs_count as usize <= gap_loop::LONGS_MAX,
-            },
-            "blamed": self.blame_report.as_ref().map(BlameReport::json),
-            "notes": self.notes,
-        })
+fn long_gaps(settings: &Settings, loop_result: &LoopResult, ticks_per_ns: f64) -> LongGaps {
+    let mut longs = loop_result.longs.clone();
+    longs.sort_by_key(|gap| std::cmp::Reverse(gap.ticks));
+    let ns = |ticks: u64| ticks as f64 / ticks_per_ns;
+    let listed = longs.iter().take(LISTED);
+    LongGaps {
+        threshold_ns: settings.threshold_ns,
+        count: loop_result.longs_count,
+        longest: listed.map(|gap| LongGap { at_ns: ns(gap.begin), ns: ns(gap.ticks) }).collect(),
+        complete: loop_result.longs_count as usize <= LongGaps::KEPT,
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A histogram as SVG: how many iterations had a gap of which length. Both axes are logarithmic: what matters are the few long ones.
 
+use rtscope_measure::npt::Bucket;
 use std::fmt::Write;
 
 const WIDTH: f64 = 900.0;
@@ -14,8 +15,6 @@ const STEPS: f64 = 40.0;
 /// Colours that colour-blind people can tell apart (Okabe and Ito, 2008).
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 
-/// A bucket: from, to (ns), and how many iterations.
-pub type Bucket = (f64, f64, u64);
 /// A name and its buckets, ascending.
 pub type Series<'a> = (&'a str, &'a [Bucket]);
 

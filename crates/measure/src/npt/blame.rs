@@ -4,13 +4,13 @@
 //! The loop counts in ticks, the recorder in ns of CLOCK_MONOTONIC, whose rate NTP changes: a thread on another CPU takes pairs of both
 //! so that a gap is found among the events after hours, too.
 
-use crate::exit::Failure;
 use rtscope_analyze::gap::{Blamer, Part, Total, totals};
 use rtscope_cpus::{Cpus, Thread};
 use rtscope_event::{CpuId, MonotonicNs, Tid};
 use rtscope_programs::clock::{Conversion, Pair};
+use rtscope_session::Failure;
 use rtscope_session::cpu_recorder::CpuRecorder;
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
@@ -32,17 +32,18 @@ pub struct BlameRecorder {
 }
 
 /// A gap, and what ran in it.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct BlamedGap {
     /// From the loop's begin.
     pub at_ns: f64,
+    /// How long it was.
     pub ns: f64,
     /// `None`: it was before the oldest that the buffers still hold.
     pub parts: Option<Vec<Part>>,
 }
 
 /// What ran in the gaps.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct BlameReport {
     /// In the order in which they came.
     pub gaps: Vec<BlamedGap>,
@@ -112,16 +113,4 @@ fn take_pairs(cpu: usize, kind: u32, stop: &AtomicBool) -> Vec<Pair> {
         std::thread::sleep(PAIRS_EVERY);
     }
     pairs
-}
-
-impl BlameReport {
-    /// For `--json`.
-    pub fn json(&self) -> Value {
-        let gap = |gap: &BlamedGap| json!({ "at_ns": gap.at_ns, "ns": gap.ns, "parts": gap.parts });
-        json!({
-            "gaps": self.gaps.iter().map(gap).collect::<Vec<_>>(),
-            "totals": self.totals,
-            "lost": self.lost,
-        })
-    }
 }

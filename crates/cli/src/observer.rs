@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What engines say, on standard error. What is being done is a line that is written over on a terminal; elsewhere there is a line for
+//! each step.
+
+use crate::output::note;
+use rtscope_session::Observer;
+use std::io::{IsTerminal, Write, stderr};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Standard error. Dropped, it leaves the line free for other output.
+#[derive(Debug)]
+pub struct Terminal {
+    is_terminal: bool,
+    /// Whether there is a line that can be written over.
+    has_line: AtomicBool,
+}
+
+impl Terminal {
+    /// As it is now.
+    pub fn new() -> Terminal {
+        Terminal { is_terminal: stderr().is_terminal(), has_line: AtomicBool::new(false) }
+    }
+
+    /// Makes the line free for other output.
+    fn clear(&self) {
+        // ORDER: relaxed; a flag that stands for itself, the writes are ordered by the lock.
+        if self.has_line.swap(false, Ordering::Relaxed) {
+            // There is nowhere to report a failure of this.
+            let _ = write!(stderr().lock(), "\r\x1b[K");
+        }
+    }
+}
+
+impl Observer for Terminal {
+    fn note(&self, text: &str) {
+        self.clear();
+        note(&format!("rtscope: {}", rtscope_view::clean(text)));
+    }
+
+    fn step(&self, text: &str) {
+        if self.is_terminal {
+            self.progress(text);
+        } else {
+            note(&format!("rtscope: {text}"));
+        }
+    }
+
+    fn progress(&self, text: &str) {
+        if self.is_terminal {
+            // ORDER: relaxed; as above.
+            self.has_line.store(true, Ordering::Relaxed);
+            // There is nowhere to report a failure of this.
+            let _ = write!(stderr().lock(), "\r\x1b[Krtscope: {text}");
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
