@@ -29,8 +29,6 @@ pub const SHIELD_CREATE: &str = "rtscope.shield.create/1";
 pub const SHIELD_PLAN: &str = "rtscope.shield.plan/1";
 /// `rtscope shield status --json`.
 pub const SHIELD_STATUS: &str = "rtscope.shield.status/1";
-/// `rtscope shield table --json`.
-pub const SHIELD_TABLE: &str = "rtscope.shield.table/1";
 /// `rtscope shield top --json`.
 pub const SHIELD_TOP: &str = "rtscope.shield.top/1";
 /// `rtscope shield undo --json`.
@@ -44,7 +42,7 @@ pub const SNAPSHOT_REQUEST: &str = "rtscope.snapshot.request/1";
 /// `rtscope watch response --json` and `rtscope explain --json`.
 pub const WATCH: &str = rtscope_view::SCHEMA;
 
-/// All of them, those of the crate `view` included.
+/// All of them, those of the crates `measure` and `view` included.
 #[cfg(test)]
 pub const ALL: [&str; 20] = [
     CAPS,
@@ -59,7 +57,7 @@ pub const ALL: [&str; 20] = [
     SHIELD_CREATE,
     SHIELD_PLAN,
     SHIELD_STATUS,
-    SHIELD_TABLE,
+    rtscope_measure::table::SCHEMA,
     SHIELD_TOP,
     SHIELD_UNDO,
     SHIELD_VERIFY,

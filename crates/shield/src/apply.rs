@@ -150,6 +150,11 @@ pub fn complaint(step: &Step) -> Option<String> {
     }
 }
 
+/// The first step that did not do what was wanted, and what to report about it.
+pub fn first_complaint(steps: &[Step]) -> Option<String> {
+    steps.iter().find_map(|step| complaint(step).map(|why| format!("{}: {why}", step.place())))
+}
+
 /// Does a step.
 pub fn apply(system: &System, step: &Step) -> Outcome {
     if step.knob == KEPT {

@@ -15,6 +15,7 @@ pub mod plot;
 mod record;
 mod style;
 mod summary;
+pub mod table;
 mod trace_stat;
 mod units;
 mod watch;

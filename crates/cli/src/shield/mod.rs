@@ -20,7 +20,7 @@ use options::{
     ClassArg, LevelArg, ModeArg, MoveOptions, PlanOptions, RunOptions, ShieldCommand, ShieldOptions,
     UndoOptions, UnitOptions,
 };
-use rtscope_shield::apply::{self, CurrentState, UndoOutcome, complaint};
+use rtscope_shield::apply::{self, CurrentState, UndoOutcome, complaint, first_complaint};
 use rtscope_shield::health;
 use rtscope_shield::journal::{Journal, State};
 use rtscope_shield::step::{Outcome, Step};
@@ -203,8 +203,7 @@ fn undo(system: &System, options: &UndoOptions) -> Result<(), Failure> {
 
 /// The first step that did not have its effect is the failure.
 fn check(steps: &[Step]) -> Result<(), Failure> {
-    let wrong = steps.iter().find_map(|step| complaint(step).map(|why| format!("{}: {why}", step.place())));
-    wrong.map_or(Ok(()), |why| Err(Failure::Failed(why)))
+    first_complaint(steps).map_or(Ok(()), |why| Err(Failure::Failed(why)))
 }
 
 fn run_program(system: &System, options: &RunOptions) -> Result<(), Failure> {

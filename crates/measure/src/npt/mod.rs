@@ -12,9 +12,11 @@ mod report;
 mod statistics;
 
 pub use blame::{BlameReport, BlamedGap};
-pub use gap_loop::{Event, Gaps, LibraryLoop};
+pub use gap_loop::{Event, LibraryLoop};
 pub use report::{CoreClock, Events, LongGap, LongGaps, Report, SCHEMA, Section, WindowLengths};
 pub use statistics::{Bucket, PERCENTILES, Statistics};
+
+pub(crate) use statistics::with_percents;
 
 use rtscope_session::{Failure, Observer, Stop};
 use std::thread::{self, Builder};

@@ -3,6 +3,7 @@
 
 use crate::exit::help;
 use clap::{ValueEnum, ValueHint};
+use rtscope_measure::table::{RowKind, Settings};
 use rtscope_session::units::{Count, DurationNs, IntervalNs};
 use std::path::PathBuf;
 
@@ -63,4 +64,30 @@ pub struct TableOptions {
     /// Print one JSON object (docs/json.md)
     #[arg(long)]
     pub json: bool,
+}
+
+impl From<RowArg> for RowKind {
+    fn from(row: RowArg) -> RowKind {
+        match row {
+            RowArg::Unloaded => RowKind::Unloaded,
+            RowArg::Stock => RowKind::Stock,
+            RowArg::Shield => RowKind::Shield,
+            RowArg::Artis => RowKind::Artis,
+        }
+    }
+}
+
+impl TableOptions {
+    /// From checked options.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            rt: self.rt.clone(),
+            rows: self.rows.iter().copied().map(RowKind::from).collect(),
+            samples: self.samples.0,
+            period_ns: self.rate.0,
+            limit_ns: self.duration.map(|duration| duration.0),
+            priority: self.prio,
+            directory: self.dir.clone(),
+        }
+    }
 }

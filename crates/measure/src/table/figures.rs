@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From samples to the table's figures.
 
-use rtscope_measure::npt::{Gaps, PERCENTILES, Statistics};
-use serde_json::{Value, json};
+use crate::npt::gap_loop::Gaps;
+use crate::npt::{PERCENTILES, Statistics, with_percents};
+use serde::{Serialize, Serializer};
 
 /// How many were longer: a tenth of a millisecond, the bound of the ARTiS paper, what is late for most, and what is lost.
 pub const LIMITS_NS: [u64; 4] = [100_000, 300_000, 1_000_000, 10_000_000];
@@ -10,14 +11,15 @@ pub const LIMITS_NS: [u64; 4] = [100_000, 300_000, 1_000_000, 10_000_000];
 /// Latencies of one kind in one row.
 #[derive(Clone, Debug)]
 pub struct Latency {
+    /// As of the gaps of a loop.
     pub statistics: Statistics,
-    /// As in LIMITS_NS.
+    /// How many were longer than each of LIMITS_NS.
     pub above: [u64; LIMITS_NS.len()],
 }
 
 impl Latency {
     /// `None` without a sample.
-    pub fn of(mut samples: Vec<u64>) -> Option<Latency> {
+    pub(super) fn of(mut samples: Vec<u64>) -> Option<Latency> {
         samples.sort_unstable();
         let gaps = Gaps {
             count: samples.len() as u64,
@@ -35,55 +37,64 @@ impl Latency {
             LIMITS_NS.map(|limit| (samples.len() - samples.partition_point(|ns| *ns <= limit)) as u64);
         Some(Latency { statistics: Statistics::of(&gaps, 1.0)?, above })
     }
+}
 
-    /// For `--json`. A percentile that needs more samples is null.
-    pub fn json(&self) -> Value {
+/// How many samples are longer than a limit.
+#[derive(Serialize)]
+struct Above {
+    above_ns: u64,
+    count: u64,
+}
+
+/// A latency as it is serialised. A percentile that needs more samples is null.
+#[derive(Serialize)]
+struct SerialLatency {
+    count: u64,
+    min_ns: f64,
+    mean_ns: f64,
+    max_ns: f64,
+    #[serde(serialize_with = "with_percents")]
+    percentiles: [Option<f64>; PERCENTILES.len()],
+    above: Vec<Above>,
+    histogram: Vec<(f64, u64)>,
+}
+
+impl Serialize for Latency {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let statistics = &self.statistics;
-        let percentiles = PERCENTILES.iter().zip(statistics.percentiles_ns);
-        let percentiles: Vec<Value> =
-            percentiles.map(|(percent, ns)| json!({ "percent": percent, "ns": ns })).collect();
-        let above: Vec<Value> = LIMITS_NS
-            .iter()
-            .zip(self.above)
-            .map(|(limit, count)| json!({ "above_ns": limit, "count": count }))
-            .collect();
-        let histogram: Vec<Value> =
-            statistics.rows().iter().map(|(from, count)| json!([from, count])).collect();
-        json!({
-            "count": statistics.count,
-            "min_ns": statistics.min_ns,
-            "mean_ns": statistics.mean_ns,
-            "max_ns": statistics.max_ns,
-            "percentiles": percentiles,
-            "above": above,
-            "histogram": histogram,
-        })
+        let above = LIMITS_NS.into_iter().zip(self.above);
+        let latency = SerialLatency {
+            count: statistics.count,
+            min_ns: statistics.min_ns,
+            mean_ns: statistics.mean_ns,
+            max_ns: statistics.max_ns,
+            percentiles: statistics.percentiles_ns,
+            above: above.map(|(above_ns, count)| Above { above_ns, count }).collect(),
+            histogram: statistics.rows(),
+        };
+        latency.serialize(serializer)
     }
 }
 
 /// What the loads did in a row.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Work {
+    /// Compute loops.
+    #[serde(rename = "compute_loops_per_s")]
     pub compute_per_s: f64,
+    /// Compute loops, as a part of those of the stock row; `None`: nothing is there to compare with.
+    pub compute_of_stock: Option<f64>,
+    /// Written and read.
     pub disk_mb_per_s: f64,
+    /// Replies of the network.
     pub echoes_per_s: f64,
+    /// Calls that contend for a lock.
     pub ioctls_per_s: f64,
 }
 
 impl Work {
-    /// For `--json`; `stock`: the same of the stock row.
-    pub fn json(&self, stock: Option<&Work>) -> Value {
-        json!({
-            "compute_loops_per_s": self.compute_per_s,
-            "compute_of_stock": self.of_stock(stock),
-            "disk_mb_per_s": self.disk_mb_per_s,
-            "echoes_per_s": self.echoes_per_s,
-            "ioctls_per_s": self.ioctls_per_s,
-        })
-    }
-
     /// Compute loops, as a part of those of the stock row.
-    pub fn of_stock(&self, stock: Option<&Work>) -> Option<f64> {
+    pub(super) fn of_stock(&self, stock: Option<&Work>) -> Option<f64> {
         stock.filter(|stock| stock.compute_per_s > 0.0).map(|stock| self.compute_per_s / stock.compute_per_s)
     }
 }

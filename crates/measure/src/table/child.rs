@@ -4,7 +4,6 @@
 //! They are forks and no threads, because a shield moves processes, and because a load that is killed takes all with it that it
 //! had opened, mounted or queued. Each asks the kernel for SIGKILL when rtscope dies, so that even a killed rtscope leaves none.
 
-use crate::exit::Failure;
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::prctl::{set_name, set_pdeathsig};
@@ -12,6 +11,7 @@ use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, ftruncate, getpid, getppid, pipe2};
 use rtscope_ring::SharedMemory;
+use rtscope_session::Failure;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{Read, Write};

@@ -2,8 +2,6 @@
 //! A shield for the time of a row, which is undone whatever happens to rtscope: by this process where it can, else by a second
 //! one, which waits for nothing but the first one's end.
 
-use crate::exit::Failure;
-use crate::output::note;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_name;
@@ -11,8 +9,9 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, getpid, pipe2, setsid};
 use rtscope_session::command::end_of;
+use rtscope_session::{Failure, Observer};
 use rtscope_shield::apply::{self, UndoOutcome};
-use rtscope_shield::journal::Journal;
+use rtscope_shield::journal::{Journal, State};
 use rtscope_shield::step::Step;
 use rtscope_shield::{Error, System};
 use std::fs::File;
@@ -20,9 +19,9 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// The shield. Dropping it undoes it.
-#[derive(Debug)]
 pub struct Guard<'a> {
     system: &'a System,
+    observer: &'a dyn Observer,
     undo_process: UndoProcess,
     is_made: bool,
 }
@@ -31,13 +30,14 @@ impl<'a> Guard<'a> {
     /// Makes the shield by `make`. Call this in a process of one thread.
     pub fn create(
         system: &'a System,
+        observer: &'a dyn Observer,
         make: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<Guard<'a>, Failure> {
-        let undo_process = UndoProcess::start(system)?;
+        let undo_process = UndoProcess::start(system, observer)?;
         // From here on whatever is half made is ours; a shield of somebody else's is refused, and left.
-        let mut guard = Guard { system, undo_process, is_made: false };
+        let mut guard = Guard { system, observer, undo_process, is_made: false };
         let known = Journal::load(system)?;
-        if let Some(journal) = known.filter(|journal| !super::super::is_left(journal.state)) {
+        if let Some(journal) = known.filter(|journal| journal.state != State::Left) {
             return Err(Error::Exists(journal.rt).into());
         }
         guard.undo_process.tell(b'!')?;
@@ -59,7 +59,7 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         if self.is_made {
             if let Err(error) = apply::undo(self.system, false) {
-                note(&format!("rtscope: undoing the shield: {error}; rtscope shield undo tries again"));
+                self.observer.note(&format!("undoing the shield: {error}; rtscope shield undo tries again"));
             }
         }
         // It has nothing to do any more; should it be gone, all the better.
@@ -75,7 +75,7 @@ struct UndoProcess {
 }
 
 impl UndoProcess {
-    fn start(system: &System) -> Result<UndoProcess, Failure> {
+    fn start(system: &System, observer: &dyn Observer) -> Result<UndoProcess, Failure> {
         let failed =
             |error: Errno| Failure::doing("starting the process that undoes the shield", error.desc());
         let (ear, mouth) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(failed)?;
@@ -86,7 +86,7 @@ impl UndoProcess {
             ForkResult::Parent { child } => Ok(UndoProcess { pid: child, words: Some(File::from(mouth)) }),
             ForkResult::Child => {
                 drop(mouth);
-                wait_and_undo(system, File::from(ear), ours.as_ref());
+                wait_and_undo(system, observer, File::from(ear), ours.as_ref());
                 // SAFETY: ends the child without running what belongs to the parent (destructors, buffers).
                 unsafe { libc::_exit(0) }
             }
@@ -122,7 +122,7 @@ fn has_more(ear: &File, rtscope: Option<&OwnedFd>) -> bool {
 }
 
 /// The child. `rtscope` can be read when that has ended; without it, the end of the pipe shows it.
-fn wait_and_undo(system: &System, mut ear: File, rtscope: Option<&OwnedFd>) {
+fn wait_and_undo(system: &System, observer: &dyn Observer, mut ear: File, rtscope: Option<&OwnedFd>) {
     // Neither can fail in a new child.
     let _ = (setsid(), set_name(c"rtscope-undo"));
     for one in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
@@ -136,7 +136,7 @@ fn wait_and_undo(system: &System, mut ear: File, rtscope: Option<&OwnedFd>) {
     if last == b'!' {
         match apply::undo(system, false) {
             Ok(_) | Err(Error::None) => {}
-            Err(error) => note(&format!("rtscope: undoing the shield of a table that was killed: {error}")),
+            Err(error) => observer.note(&format!("undoing the shield of a table that was killed: {error}")),
         }
     }
 }

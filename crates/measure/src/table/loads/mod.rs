@@ -10,8 +10,7 @@ mod network;
 
 use super::child::Child;
 use super::waiter::Board;
-use crate::exit::Failure;
-use crate::output::note;
+use rtscope_session::{Failure, Observer};
 use serde::Serialize;
 use std::hint::black_box;
 use std::path::Path;
@@ -32,9 +31,13 @@ const STEPS: u64 = 100_000;
 /// What the loads are, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LoadDescriptions {
+    /// How many.
     pub compute_loops: usize,
+    /// What is written and read.
     pub disk: String,
+    /// What is sent.
     pub network: String,
+    /// What is called.
     pub ioctl: String,
     /// Events in the queue that the ioctl walks.
     #[serde(rename = "ioctl_events")]
@@ -56,6 +59,7 @@ impl Loads {
         directory: &Path,
         events: Option<u64>,
         is_stopped: &dyn Fn() -> bool,
+        observer: &dyn Observer,
     ) -> Result<Loads, Failure> {
         let mut loads = Loads { children: Vec::new(), descriptions: LoadDescriptions::default() };
         loads.descriptions.compute_loops = cpus;
@@ -63,21 +67,21 @@ impl Loads {
         let counter = |kind: Load| KINDS.iter().position(|one| *one == kind).unwrap_or_default();
         // Two for each CPU, so that there is always one more that wants the lock.
         let threads = cpus * 2;
-        let said = loads.add("rtscope-ioctl", |report| {
+        let said = loads.add(observer, "rtscope-ioctl", |report| {
             ioctl::run(board, counter(Load::Ioctl), threads, directory, events, report)
         });
         let known =
             said.split_once(' ').and_then(|(count, text)| Some((count.parse().ok()?, text.to_owned())));
         (loads.descriptions.events, loads.descriptions.ioctl) = known.unwrap_or((0, said));
-        loads.descriptions.disk =
-            loads.add("rtscope-disk", |report| disk::run(board, counter(Load::Disk), directory, report));
+        loads.descriptions.disk = loads
+            .add(observer, "rtscope-disk", |report| disk::run(board, counter(Load::Disk), directory, report));
         loads.descriptions.network =
-            loads.add("rtscope-echo", |report| network::run(board, counter(Load::Network), report));
+            loads.add(observer, "rtscope-echo", |report| network::run(board, counter(Load::Network), report));
         for cpu in 0..cpus {
             if is_stopped() {
                 break;
             }
-            loads.add("rtscope-compute", |report| {
+            loads.add(observer, "rtscope-compute", |report| {
                 report.take().into_iter().for_each(|report| report.ready(""));
                 compute(board, KINDS.len() + cpu)
             });
@@ -88,6 +92,7 @@ impl Loads {
     /// One that cannot run is reported, and the others go on without it.
     fn add(
         &mut self,
+        observer: &dyn Observer,
         name: &str,
         work: impl FnOnce(&mut Option<super::child::StartReport>) -> Result<(), String>,
     ) -> String {
@@ -98,7 +103,7 @@ impl Loads {
                 said
             }
             Err(why) => {
-                note(&format!("rtscope: the load {name} does not run: {why}"));
+                observer.note(&format!("the load {name} does not run: {why}"));
                 format!("does not run: {why}")
             }
         }
