@@ -83,30 +83,37 @@
 
 #define RTSCOPE__DESCRIBE(kind, type, name, variable, value, extra) type " " name "\\n"
 #define RTSCOPE__DECLARE(kind, type, name, variable, value, extra) \
-	RTSCOPE__PASTE(RTSCOPE__DECLARE_, kind)(variable, value, extra)
+	RTSCOPE__PASTE(RTSCOPE__DECLARE_, kind)(variable, extra)
+#define RTSCOPE__SET(kind, type, name, variable, value, extra) \
+	RTSCOPE__PASTE(RTSCOPE__SET_, kind)(variable, value, extra),
 #define RTSCOPE__SIZE(kind, type, name, variable, value, extra) +RTSCOPE__PASTE(RTSCOPE__SIZE_, kind)(variable, extra)
 #define RTSCOPE__WRITE(kind, type, name, variable, value, extra) RTSCOPE__PASTE(RTSCOPE__WRITE_, kind)(variable, extra)
 #define RTSCOPE__ARGUMENT(kind, type, name, variable, value, extra) RTSCOPE__PASTE(RTSCOPE__ARGUMENT_, kind)(variable)
 
-#define RTSCOPE__DECLARE_rtscope_k_int(variable, value, type) const type variable = (type)(value);
+#define RTSCOPE__DECLARE_rtscope_k_int(variable, type) type variable;
+#define RTSCOPE__SET_rtscope_k_int(variable, value, type) variable = (type)(value)
 #define RTSCOPE__SIZE_rtscope_k_int(variable, type) sizeof(type)
 #define RTSCOPE__WRITE_rtscope_k_int(variable, type) rtscope__at = rtscope__write(rtscope__at, &variable, sizeof(type));
 #define RTSCOPE__ARGUMENT_rtscope_k_int(variable) , "nor"((int64_t)variable)
 
-#define RTSCOPE__DECLARE_rtscope_k_float(variable, value, type) const type variable = (type)(value);
+#define RTSCOPE__DECLARE_rtscope_k_float(variable, type) type variable;
+#define RTSCOPE__SET_rtscope_k_float(variable, value, type) variable = (type)(value)
 #define RTSCOPE__SIZE_rtscope_k_float(variable, type) sizeof(type)
 #define RTSCOPE__WRITE_rtscope_k_float(variable, type) \
 	rtscope__at = rtscope__write(rtscope__at, &variable, sizeof(type));
 /* USDT has no floating point that all tools read: its address. */
 #define RTSCOPE__ARGUMENT_rtscope_k_float(variable) , "nor"((int64_t)(uintptr_t)&variable)
 
-#define RTSCOPE__DECLARE_rtscope_k_text(variable, value, max) \
-	const char *const variable = rtscope__text(value);    \
-	const size_t RTSCOPE__PASTE(variable, _bytes) =       \
-		rtscope__length(variable, (size_t)(max) < 4096 ? (size_t)(max) : 4096);
-#define RTSCOPE__SIZE_rtscope_k_text(variable, max) RTSCOPE__PASTE(variable, _bytes) + 1
+#define RTSCOPE__DECLARE_rtscope_k_text(variable, max) \
+	const char *variable;                          \
+	size_t RTSCOPE__PASTE(rtscope__bytes_of_, variable);
+#define RTSCOPE__SET_rtscope_k_text(variable, value, max) \
+	variable = rtscope__text(value),                  \
+	RTSCOPE__PASTE(rtscope__bytes_of_, variable) =    \
+		rtscope__length(variable, (size_t)(max) < 4096 ? (size_t)(max) : 4096)
+#define RTSCOPE__SIZE_rtscope_k_text(variable, max) RTSCOPE__PASTE(rtscope__bytes_of_, variable) + 1
 #define RTSCOPE__WRITE_rtscope_k_text(variable, max) \
-	rtscope__at = rtscope__write_text(rtscope__at, variable, RTSCOPE__PASTE(variable, _bytes));
+	rtscope__at = rtscope__write_text(rtscope__at, variable, RTSCOPE__PASTE(rtscope__bytes_of_, variable));
 #define RTSCOPE__ARGUMENT_rtscope_k_text(variable) , "nor"((int64_t)(uintptr_t)variable)
 
 #define RTSCOPE__FIRST(tuple) RTSCOPE__FIRST_ tuple
@@ -114,22 +121,26 @@
 #define RTSCOPE__SECOND(tuple) RTSCOPE__SECOND_ tuple
 #define RTSCOPE__SECOND_(first, second) second
 
-#define RTSCOPE__DECLARE_rtscope_k_array(variable, value, extra) const RTSCOPE__FIRST(extra) *const variable = (value);
+#define RTSCOPE__DECLARE_rtscope_k_array(variable, extra) const RTSCOPE__FIRST(extra) * variable;
+#define RTSCOPE__SET_rtscope_k_array(variable, value, extra) variable = (value)
 #define RTSCOPE__SIZE_rtscope_k_array(variable, extra) sizeof(RTSCOPE__FIRST(extra)) * (RTSCOPE__SECOND(extra))
 #define RTSCOPE__WRITE_rtscope_k_array(variable, extra) \
 	rtscope__at = rtscope__write(rtscope__at, variable, RTSCOPE__SIZE_rtscope_k_array(variable, extra));
 #define RTSCOPE__ARGUMENT_rtscope_k_array(variable) , "nor"((int64_t)(uintptr_t)variable)
 
-#define RTSCOPE__DECLARE_rtscope_k_sequence(variable, value, extra)                           \
-	const RTSCOPE__FIRST(extra) *const variable = (const RTSCOPE__FIRST(extra) *)(value); \
-	const uint32_t RTSCOPE__PASTE(variable, _count) =                                     \
-		rtscope__cut((uint64_t)(RTSCOPE__SECOND(extra)), 1024 / sizeof(RTSCOPE__FIRST(extra)));
+#define RTSCOPE__DECLARE_rtscope_k_sequence(variable, extra) \
+	const RTSCOPE__FIRST(extra) * variable;              \
+	uint32_t RTSCOPE__PASTE(rtscope__count_of_, variable);
+#define RTSCOPE__SET_rtscope_k_sequence(variable, value, extra) \
+	variable = (const RTSCOPE__FIRST(extra) *)(value),      \
+	RTSCOPE__PASTE(rtscope__count_of_, variable) =          \
+		rtscope__cut((int64_t)(RTSCOPE__SECOND(extra)), 1024 / sizeof(RTSCOPE__FIRST(extra)))
 #define RTSCOPE__SIZE_rtscope_k_sequence(variable, extra) \
-	4 + (uint64_t)RTSCOPE__PASTE(variable, _count) * sizeof(RTSCOPE__FIRST(extra))
-#define RTSCOPE__WRITE_rtscope_k_sequence(variable, extra)                               \
-	rtscope__at = rtscope__write(rtscope__at, &RTSCOPE__PASTE(variable, _count), 4); \
-	rtscope__at = rtscope__write(rtscope__at, variable,                              \
-				     RTSCOPE__PASTE(variable, _count) * sizeof(RTSCOPE__FIRST(extra)));
+	4 + (uint64_t)RTSCOPE__PASTE(rtscope__count_of_, variable) * sizeof(RTSCOPE__FIRST(extra))
+#define RTSCOPE__WRITE_rtscope_k_sequence(variable, extra)                                           \
+	rtscope__at = rtscope__write(rtscope__at, &RTSCOPE__PASTE(rtscope__count_of_, variable), 4); \
+	rtscope__at = rtscope__write(rtscope__at, variable,                                          \
+				     RTSCOPE__PASTE(rtscope__count_of_, variable) * sizeof(RTSCOPE__FIRST(extra)));
 #define RTSCOPE__ARGUMENT_rtscope_k_sequence(variable) , "nor"((int64_t)(uintptr_t)variable)
 
 #if defined(RTSCOPE__TSAN)
@@ -190,9 +201,10 @@ static inline const char *rtscope__text(const char *text)
 	return text ? text : "(null)";
 }
 
-static inline uint32_t rtscope__cut(uint64_t count, uint64_t max)
+/* A negative number is what a function returns that has failed: nothing is there. */
+static inline uint32_t rtscope__cut(int64_t count, uint64_t max)
 {
-	return (uint32_t)(count < max ? count : max);
+	return count < 0 ? 0 : (uint32_t)((uint64_t)count < max ? (uint64_t)count : max);
 }
 
 /* ---- for each field -------------------------------------------------------------------------------------------------- */
@@ -330,33 +342,40 @@ static char rtscope__source __attribute__((unused));
 		RTSCOPE__LABEL "_" provider "_" event "_" RTSCOPE__STRING(__LINE__) "_" RTSCOPE__STRING(__COUNTER__), \
 		provider, event, provider ":" event " " level "\\n" RTSCOPE__EACH(RTSCOPE__DESCRIBE, __VA_ARGS__),    \
 		__VA_ARGS__)
-#define RTSCOPE__STATEMENT(label, provider, event, text, ...)                                               \
-	do {                                                                                                \
-		RTSCOPE__ALLOW_SOURCE                                                                       \
-		struct rtscope__event *rtscope__event;                                                      \
-		__asm__(RTSCOPE__EVENT_ASM(label, text) RTSCOPE__ADDRESS_ASM(label)                         \
-			: "=r"(rtscope__event)                                                              \
-			: RTSCOPE__SOURCE);                                                                 \
-		if (RTSCOPE__UNLIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)) |              \
-				      RTSCOPE__LOAD(rtscope__event->semaphore))) {                          \
-			RTSCOPE__EACH(RTSCOPE__DECLARE, __VA_ARGS__)                                        \
-			const uint64_t rtscope__payload = 0 RTSCOPE__EACH(RTSCOPE__SIZE, __VA_ARGS__);      \
-			const uint64_t rtscope__bytes = 8 + ((rtscope__payload + 7) & ~(uint64_t)7);        \
-			RTSCOPE__PROBE(label, provider, event, text, __VA_ARGS__);                          \
-			if (RTSCOPE__LIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)))) {      \
-				struct rtscope__record rtscope__record =                                    \
-					rtscope__reserve(rtscope__tls, rtscope__event->id, rtscope__bytes); \
-				if (RTSCOPE__LIKELY(rtscope__record.place != 0)) {                          \
-					unsigned char *rtscope__at = rtscope__record.place;                 \
-					if (rtscope__payload & 7)                                           \
-						rtscope__write_zeros(rtscope__at + rtscope__bytes - 16);    \
-					RTSCOPE__EACH(RTSCOPE__WRITE, __VA_ARGS__)                          \
-					(void)rtscope__at;                                                  \
-					rtscope__commit(rtscope__record);                                   \
-				}                                                                           \
-			}                                                                                   \
-		}                                                                                           \
-		RTSCOPE__ALLOWED_SOURCE                                                                     \
+/*
+ * The values are set, and the record is written, in one expression: temporaries of C++ live to its end, such as the text of
+ * rtscope_str(name, object.text().c_str()).
+ */
+#define RTSCOPE__STATEMENT(label, provider, event, text, ...)                                                       \
+	do {                                                                                                        \
+		RTSCOPE__ALLOW_SOURCE                                                                               \
+		struct rtscope__event *rtscope__event;                                                              \
+		__asm__(RTSCOPE__EVENT_ASM(label, text) RTSCOPE__ADDRESS_ASM(label)                                 \
+			: "=r"(rtscope__event)                                                                      \
+			: RTSCOPE__SOURCE);                                                                         \
+		if (RTSCOPE__UNLIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)) |                      \
+				      RTSCOPE__LOAD(rtscope__event->semaphore))) {                                  \
+			RTSCOPE__EACH(RTSCOPE__DECLARE, __VA_ARGS__)                                                \
+			(void)(RTSCOPE__EACH(RTSCOPE__SET, __VA_ARGS__) __extension__({                             \
+				const uint64_t rtscope__payload = 0 RTSCOPE__EACH(RTSCOPE__SIZE, __VA_ARGS__);      \
+				const uint64_t rtscope__bytes = 8 + ((rtscope__payload + 7) & ~(uint64_t)7);        \
+				RTSCOPE__PROBE(label, provider, event, text, __VA_ARGS__);                          \
+				if (RTSCOPE__LIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)))) {      \
+					struct rtscope__record rtscope__record =                                    \
+						rtscope__reserve(rtscope__tls, rtscope__event->id, rtscope__bytes); \
+					if (RTSCOPE__LIKELY(rtscope__record.place != 0)) {                          \
+						unsigned char *rtscope__at = rtscope__record.place;                 \
+						if (rtscope__payload & 7)                                           \
+							rtscope__write_zeros(rtscope__at + rtscope__bytes - 16);    \
+						RTSCOPE__EACH(RTSCOPE__WRITE, __VA_ARGS__)                          \
+						(void)rtscope__at;                                                  \
+						rtscope__commit(rtscope__record);                                   \
+					}                                                                           \
+				}                                                                                   \
+				0;                                                                                  \
+			}));                                                                                        \
+		}                                                                                                   \
+		RTSCOPE__ALLOWED_SOURCE                                                                             \
 	} while (0)
 
 #if RTSCOPE__HAS_PROBES

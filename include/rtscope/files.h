@@ -162,6 +162,21 @@ static inline int rtscope__fits_limit(uint64_t bytes)
 }
 
 /*
+ * Whether a file of so many bytes leaves others a quarter of the file system: a program that fills /dev/shm to its last page ends others,
+ * by SIGBUS, which never heard of rtscope (Docker's default is 64 MiB). The layout is that of struct statfs of 64-bit Linux; one without
+ * a size has no blocks.
+ */
+static inline int rtscope__leaves_room(int file, uint64_t bytes)
+{
+	uint64_t status[15];
+
+	if (rtscope__call_again(__NR_fstatfs, file, (long)status, 0, 0, 0, 0) || !status[2])
+		return 1;
+	/* f_bsize, f_blocks, f_bfree */
+	return status[3] * status[1] >= bytes && status[3] * status[1] - bytes >= status[2] * status[1] / 4;
+}
+
+/*
  * Memory of nobody behind a ring. Its positions are in memory that any program of this user can write: whatever they say, a record begins in
  * the ring, and it has at most RTU_RECORD_BYTES_MAX bytes.
  */
@@ -179,15 +194,19 @@ static inline long rtscope__new_file(const char *path, uint64_t bytes, void *pla
 
 	if (!rtscope__fits_limit(bytes))
 		return -RTSCOPE__EFBIG;
-	file = rtscope__open(path, RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_EXCL, 0600);
+	file = rtscope__open_behind_streams(path, RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_EXCL, 0600);
 	if (file < 0)
 		return file;
+	/* Whatever came through a standard stream. */
+	rtscope__call_again(__NR_ftruncate, file, 0, 0, 0, 0, 0);
 	/* Somebody who looks for remains may have it for a moment, and leaves it, since it is new (abi.h). */
 	for (int tries = 0; tries < 100 && memory == -RTSCOPE__EAGAIN; tries++) {
 		memory = rtscope__lock_file(file);
 		if (memory == -RTSCOPE__EAGAIN)
 			rtscope__call(__NR_sched_yield, 0, 0, 0, 0, 0, 0);
 	}
+	if (!memory && !place && !rtscope__leaves_room(file, bytes))
+		memory = -RTSCOPE__ENOSPC;
 	if (!memory)
 		memory = rtscope__allocate(file, bytes);
 	if (!memory && !place) {
@@ -222,23 +241,94 @@ static inline int rtscope__is_privileged(void)
 }
 
 /*
+ * Whether this process can be another user again, with that one's rights: it runs as one who could change its files' names under it, and
+ * would make its files where that one wants them.
+ */
+static inline int rtscope__can_change_back(void)
+{
+	uint32_t real = 0, effective = 0, saved = 0;
+
+	rtscope__call(__NR_getresuid, (long)&real, (long)&effective, (long)&saved, 0, 0, 0);
+	return saved != effective || (effective && !real);
+}
+
+/* A user that has no number in this user namespace. */
+#define RTSCOPE__NOBODY 65534u
+
+/*
+ * The number of this user where /dev/shm belongs: another one in a user namespace (unshare -U, a browser's sandbox) that has got its
+ * /dev/shm from outside, which is seen by root's having no number here. RTSCOPE__NOBODY: it cannot be told.
+ */
+static inline uint32_t rtscope__user_outside(struct rtscope__room *room)
+{
+	uint32_t user = rtscope__user();
+	uint64_t numbers[3] = { 0, 0, 0 };
+	long bytes = 0;
+	int file, field = 0, in_number = 0;
+
+	if (rtscope__status(RTSCOPE__AT_FDCWD, "/dev/shm", &room->status) || room->status.stx_uid != RTSCOPE__NOBODY)
+		return user;
+	file = rtscope__open("/proc/self/uid_map", RTSCOPE__O_RDONLY, 0);
+	if (file >= 0) {
+		bytes = rtscope__call_again(__NR_read, file, (long)room->session, 4096, 0, 0, 0);
+		rtscope__close(file);
+	}
+	/* Lines of the first number here, the first outside, and how many (user_namespaces(7)). */
+	for (long at = 0; at < bytes; at++) {
+		char digit = (char)room->session[at];
+
+		if (digit >= '0' && digit <= '9') {
+			numbers[field] = numbers[field] * 10 + (uint64_t)(digit - '0');
+			in_number = 1;
+		} else if (in_number) {
+			in_number = 0;
+			field++;
+		}
+		if (field < 3)
+			continue;
+		if (user >= numbers[0] && user - numbers[0] < numbers[2])
+			return (uint32_t)(numbers[1] + (user - numbers[0]));
+		numbers[0] = numbers[1] = numbers[2] = 0;
+		field = 0;
+	}
+	return RTSCOPE__NOBODY;
+}
+
+/*
  * The directory of this user, which nobody else may write into. 0, or an errno: then there is none, and what somebody else may have put
  * in its place is not used, such as a link to another directory. Needs `busy`.
  */
 static inline int rtscope__make_directory(struct rtscope__shared *shared)
 {
 	struct statx *status = &shared->room->status;
-	char *end = rtscope__put_number(rtscope__put(shared->directory, "/dev/shm/rtscope-"), rtscope__user(), 10);
-	int error = (int)-rtscope__call_again(__NR_mkdirat, RTSCOPE__AT_FDCWD, (long)shared->directory, 0700, 0, 0, 0);
+	uint32_t user = rtscope__user_outside(shared->room);
+	char *end = shared->directory + rtscope__length(shared->directory, sizeof(shared->directory));
+	int error = 0;
 
+	/* One that has no number yet is the child of one that had: its directory is still that. */
+	if (user != RTSCOPE__NOBODY || end == shared->directory || rtscope__user() != RTSCOPE__NOBODY)
+		end = rtscope__put_number(rtscope__put(shared->directory, "/dev/shm/rtscope-"), user, 10);
+	else
+		*--end = 0;
+	error = (int)-rtscope__call_again(__NR_mkdirat, RTSCOPE__AT_FDCWD, (long)shared->directory, 0700, 0, 0, 0);
 	if (!error || error == RTSCOPE__EEXIST)
 		error = -rtscope__status(RTSCOPE__AT_FDCWD, shared->directory, status);
+	/* Made with a mask of the program's that leaves its user nothing. */
+	if (!error && (status->stx_mode & 0170700) < 0040700 && (status->stx_mode & 0170000) == 0040000 &&
+	    status->stx_uid == rtscope__user())
+		rtscope__call_again(__NR_fchmodat, RTSCOPE__AT_FDCWD, (long)shared->directory, 0700, 0, 0, 0);
 	/* A directory, this user's, and nobody else may look into it. */
 	if (!error && ((status->stx_mode & 0170000) != 0040000 || status->stx_uid != rtscope__user() ||
-		       status->stx_mode & 077 || rtscope__is_privileged()))
+		       status->stx_mode & 077 || rtscope__is_privileged() || rtscope__can_change_back()))
 		error = RTSCOPE__EPERM;
 	rtscope__put(error ? rtscope__put(shared->directory, RTSCOPE__NOWHERE) : end, "/");
 	return error;
+}
+
+/* What tells a file from others, also of other file systems: the numbers of two can be the same. */
+static inline uint64_t rtscope__identity(const struct statx *status)
+{
+	return status->stx_ino ^ (uint64_t)status->stx_dev_minor << 40 ^ (uint64_t)status->stx_dev_major << 60;
 }
 
 /* Maps the look page of this user. Without one, forks' children make files at once. Needs `busy`. */
@@ -252,7 +342,8 @@ static inline void rtscope__map_look(struct rtscope__shared *shared)
 	if (shared->look != &rtscope__off || !rtscope__fits_limit(RTU_LOOK_BYTES))
 		return;
 	rtscope__put_name(shared, shared->room->path, "look");
-	file = rtscope__open(shared->room->path, RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_NONBLOCK, 0600);
+	file = rtscope__open_behind_streams(shared->room->path,
+					    RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_NONBLOCK, 0600);
 	if (file < 0)
 		return;
 	if (!rtscope__status(file, "", status) && (status->stx_mode & 0170000) == 0100000 &&
@@ -265,17 +356,23 @@ static inline void rtscope__map_look(struct rtscope__shared *shared)
 	look = (struct rtu_look *)memory;
 	look->magic = RTU_LOOK_MAGIC;
 	look->abi_version = RTU_ABI_VERSION;
-	shared->look_file = status->stx_ino;
+	shared->look_file = rtscope__identity(status);
 	shared->look = &look->look;
 }
 
-/* Whether this process still sees the look page that it has mapped: not in another root or mount namespace. Needs `busy`. */
-static inline int rtscope__sees_look(struct rtscope__shared *shared)
+/*
+ * Whether this process still sees the look page that it has mapped: not in another root or mount namespace, where there may well be
+ * another directory of the same name. What it had would be lost there. One without a look page is believed.
+ */
+static RTSCOPE__NOT_INLINE int rtscope__sees_look(const struct rtscope__shared *shared)
 {
-	struct statx *status = &shared->room->status;
+	char path[RTSCOPE__PATH_BYTES];
+	struct statx status;
 
-	rtscope__put_name(shared, shared->room->path, "look");
-	return !rtscope__status(RTSCOPE__AT_FDCWD, shared->room->path, status) && status->stx_ino == shared->look_file;
+	if (shared->look == &rtscope__off)
+		return 1;
+	rtscope__put_name(shared, path, "look");
+	return !rtscope__status(RTSCOPE__AT_FDCWD, path, &status) && rtscope__identity(&status) == shared->look_file;
 }
 
 /* ---- sessions: patterns ------------------------------------------------------------------------------------------------------ */
@@ -411,8 +508,9 @@ static RTSCOPE__NOT_INLINE int rtscope__session_lives(const struct rtscope__shar
 	roots = rtscope__is_session("/dev/shm/rtscope-session", id);
 	if (roots > 0)
 		return 1;
-	/* In another root or mount namespace there is not even the directory. */
-	return own < 0 && rtscope__call(__NR_faccessat, RTSCOPE__AT_FDCWD, (long)shared->directory, 0, 0, 0, 0);
+	/* In another root or mount namespace there is no such directory, or another one. */
+	return own < 0 && (rtscope__call(__NR_faccessat, RTSCOPE__AT_FDCWD, (long)shared->directory, 0, 0, 0, 0) ||
+			   !rtscope__sees_look(shared));
 }
 
 #ifdef __cplusplus

@@ -99,6 +99,7 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__ENOSYS 38
 #define RTSCOPE__EMFILE 24
 #define RTSCOPE__EFBIG 27
+#define RTSCOPE__ENOSPC 28
 #define RTSCOPE__ENOTSUP 95
 
 /* For a sanitizer: what a system call has mapped or written. */
@@ -159,6 +160,22 @@ static inline int rtscope__open(const char *path, int flags, int mode)
 {
 	return (int)rtscope__call_again(__NR_openat, RTSCOPE__AT_FDCWD, (long)path,
 					flags | RTSCOPE__O_CLOEXEC | RTSCOPE__O_NOFOLLOW, mode, 0, 0);
+}
+
+/*
+ * The same, and not as one of the standard streams, which a program may have closed and still write to: its text would get into the file.
+ * What came in the moment between is at the file's beginning.
+ */
+static inline int rtscope__open_behind_streams(const char *path, int flags, int mode)
+{
+	int file = rtscope__open(path, flags, mode), low = file;
+
+	if (file < 0 || file > 2)
+		return file;
+	/* 1030: F_DUPFD_CLOEXEC */
+	file = (int)rtscope__call_again(__NR_fcntl, low, 1030, 3, 0, 0, 0);
+	rtscope__call(__NR_close, low, 0, 0, 0, 0, 0);
+	return file;
 }
 
 static inline void rtscope__close(int file)

@@ -41,7 +41,8 @@ static inline int rtscope__look(struct rtscope__shared *shared, int asked, uint3
 		return 0;
 	if (shared->state == RTSCOPE__HIDDEN_NOW && (asked || shared->refused_look != look || !look)) {
 		session = rtscope__find_session(shared);
-		if (!session && !asked && (shared->room->session_errno || !rtscope__sees_look(shared))) {
+		if (!session && !asked &&
+		    (shared->room->session_errno || shared->look == &rtscope__off || !rtscope__sees_look(shared))) {
 			int why = shared->room->session_errno;
 
 			/*

@@ -29,6 +29,8 @@ pub const SHIELD_CREATE: &str = "rtscope.shield.create/1";
 pub const SHIELD_PLAN: &str = "rtscope.shield.plan/1";
 /// `rtscope shield status --json`.
 pub const SHIELD_STATUS: &str = "rtscope.shield.status/1";
+/// `rtscope shield table --json`.
+pub const SHIELD_TABLE: &str = rtscope_measure::table::SCHEMA;
 /// `rtscope shield top --json`.
 pub const SHIELD_TOP: &str = "rtscope.shield.top/1";
 /// `rtscope shield undo --json`.
@@ -57,7 +59,7 @@ pub const ALL: [&str; 20] = [
     SHIELD_CREATE,
     SHIELD_PLAN,
     SHIELD_STATUS,
-    rtscope_measure::table::SCHEMA,
+    SHIELD_TABLE,
     SHIELD_TOP,
     SHIELD_UNDO,
     SHIELD_VERIFY,

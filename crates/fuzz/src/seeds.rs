@@ -139,6 +139,7 @@ fn spool(seed: u64) -> Vec<u8> {
         providers: providers.take(1).collect(),
         rings: vec![(info, vec![(0, records())])],
         lost_outside: 0,
+        untraced: 0,
         refusals: Vec::new(),
     };
     writer.snapshot(&snapshot).unwrap();

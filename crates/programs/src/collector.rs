@@ -550,6 +550,10 @@ impl Programs {
             }
         }
         snapshot.refusals = self.refusals.list();
+        let past = self.past();
+        let lost = past.lost_no_buffer.saturating_add(past.lost_too_large);
+        snapshot.lost_outside = snapshot.lost_outside.saturating_add(lost);
+        snapshot.untraced = snapshot.untraced.saturating_add(past.untraced);
         snapshot
     }
 
@@ -581,4 +585,6 @@ pub struct Snapshot {
     pub refusals: Vec<Refusal>,
     /// Events that no ring could take since the recording began.
     pub lost_outside: u64,
+    /// Programs that could have no files since the recording began: how many events they lost nobody knows.
+    pub untraced: u64,
 }

@@ -159,9 +159,10 @@ impl Descriptions {
             let part = parts.next().ok_or("an enumeration has no description")?;
             let name = part.split(|byte| *byte == b'\n').next().unwrap_or_default();
             let place = std::str::from_utf8(name).ok().and_then(|name| used.get_mut(name));
-            // The first of a name counts.
-            if let Some(place @ Err(NOT_DESCRIBED)) = place {
-                *place = enumeration(part);
+            match place {
+                Some(place @ Err(NOT_DESCRIBED)) => *place = enumeration(part),
+                Some(Ok(first)) => first.add(enumeration(part).unwrap_or_default()),
+                _ => {}
             }
         }
         if parts.next().is_some() {
@@ -242,6 +243,13 @@ impl EventDescription {
 }
 
 impl Enumeration {
+    /// Takes in another one of the same name, of another source of the program: which of them an event means is not known, so a value
+    /// that has a label in each has both.
+    fn add(&mut self, other: Enumeration) {
+        let new = other.labels.into_iter().filter(|label| !self.labels.contains(label)).collect::<Vec<_>>();
+        self.labels.extend(new.into_iter().take(LABELS_MAX.saturating_sub(self.labels.len())));
+    }
+
     /// Each character may have to be escaped.
     fn bytes(&self) -> usize {
         self.labels.iter().map(|(_, label)| LABEL_BYTES + 2 * label.len()).sum()
@@ -324,8 +332,14 @@ fn count_in_c(text: &str) -> Result<u32, Defect> {
         inner = less.trim();
     }
     let digits = inner.trim_end_matches(['u', 'U', 'l', 'L']);
-    let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
-    let value = hex.map_or_else(|| digits.parse().ok(), |hex| u32::from_str_radix(hex, 16).ok());
+    let (digits, radix) = match digits.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (&digits[2..], 16),
+        [b'0', b'b' | b'B', ..] => (&digits[2..], 2),
+        [b'0', _, ..] => (&digits[1..], 8),
+        _ => (digits, 10),
+    };
+    // from_str_radix() also takes a sign.
+    let value = u32::from_str_radix(digits, radix).ok().filter(|_| !digits.starts_with('+'));
     value.ok_or("an array's count is not a number; it has to be written as one, or be a macro that is one")
 }
 
@@ -464,10 +478,20 @@ mod tests {
 
     #[test]
     fn counts_are_read_as_c_has_them() {
-        for (text, count) in [("4", 4), ("0x10", 16), ("0X1fUL", 31), ("(4)", 4), ("( ( 4u ) )", 4)] {
+        for (text, count) in [
+            ("4", 4),
+            ("0x10", 16),
+            ("0X1fUL", 31),
+            ("(4)", 4),
+            ("( ( 4u ) )", 4),
+            ("010", 8),
+            ("0b11", 3),
+            ("0", 0),
+        ] {
             assert_eq!(count_in_c(text), Ok(count), "{text}");
         }
-        for text in ["", "()", "N", "2*2", "1 << 2", "-1", "4294967296", "(4", "4)"] {
+        for text in ["", "()", "N", "2*2", "1 << 2", "-1", "4294967296", "(4", "4)", "08", "0x", "+4", "0x+4"]
+        {
             assert!(count_in_c(text).is_err(), "{text}");
         }
     }

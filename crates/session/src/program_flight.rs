@@ -174,6 +174,7 @@ impl UserPart {
         let end = UserEnd {
             ended_ns: self.until.0,
             lost_no_buffer,
+            untraced: self.snapshot.untraced,
             clock: self.clock.clone(),
             refused: self.snapshot.refusals.clone(),
             ..UserEnd::default()

@@ -312,6 +312,10 @@ impl UserSpoolWriter {
 
 impl Sink for UserSpoolWriter {
     fn provider(&mut self, info: &ProviderInfo) -> io::Result<()> {
+        // Nobody asked for any of its events, and any number of them may come: nothing is to be known of it.
+        if info.descriptions.events.is_empty() && info.descriptions.undescribed.is_empty() {
+            return Ok(());
+        }
         self.live.provider(info);
         self.put_provider(info)
     }

@@ -13,6 +13,7 @@ mod life;
 mod lto;
 mod rust;
 mod sanitizers;
+mod surroundings;
 mod unusual;
 mod vectors;
 mod versions;

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs whose surroundings change while they run (crates/testkit/c/surroundings.c), and those that share theirs with others who
+//! never heard of rtscope.
+
+use super::fixture::{Fixture, Recorded, lines};
+use crate::command::root;
+use rtscope_testkit::skip;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The compiled program; `None`, and the reason reported, without a compiler.
+fn fixture() -> Option<(Fixture, PathBuf)> {
+    let fixture = Fixture::new();
+    let program = fixture.program("surroundings.c", &[], "surroundings")?;
+    Some((fixture, program))
+}
+
+fn words<'a>(program: &'a Path, words: &'a [&str]) -> Vec<&'a OsStr> {
+    [program.as_os_str()].into_iter().chain(words.iter().map(OsStr::new)).collect()
+}
+
+/// Runs a script in a mount namespace of its own, with a /dev/shm of this size.
+fn in_own_room(size: &str, script: &str) -> Output {
+    let script = format!("mount -t tmpfs -o mode=1777,size={size} none /dev/shm && {script}");
+    let output = Command::new("unshare").args(["-m", "bash", "-c", &script]).output().expect("it is there");
+    assert!(output.status.success(), "{output:?}");
+    output
+}
+
+fn cannot_have_rooms() -> bool {
+    skip::without_root() || skip::without_tool("unshare") || skip::without_tool("setpriv")
+}
+
+// NEEDS: host
+#[test]
+fn root_a_new_mount_with_the_same_directory_costs_new_threads_their_ring_only() {
+    if skip::without_root() {
+        return;
+    }
+    let Some((fixture, program)) = fixture() else { return };
+    let another = format!("{} count 1 >/dev/null", program.display());
+    let recorded = fixture.record(&[], &words(&program, &["mount", &another]));
+    assert_eq!((recorded.events(), recorded.lost()), (200, 1), "{}", recorded.account);
+    assert_eq!(recorded.printed("emitted "), 201);
+}
+
+// NEEDS: host
+#[test]
+fn a_sandbox_of_its_own_costs_a_program_no_event() {
+    let Some((fixture, program)) = fixture() else { return };
+    if skip::without_tool("unshare") || without_user_namespaces() {
+        return;
+    }
+    let recorded = fixture.record(&[], &words(&program, &["sandbox"]));
+    recorded.assert_complete();
+    assert_eq!((recorded.events(), recorded.lost()), (210, 0), "{}", recorded.account);
+}
+
+fn without_user_namespaces() -> bool {
+    let is_there = Command::new("unshare").args(["-Ur", "true"]).output();
+    let is_there = is_there.is_ok_and(|output| output.status.success());
+    if !is_there {
+        skip::say("this machine has no user namespaces");
+    }
+    !is_there
+}
+
+/// In a user namespace a user may have any number, also root's: the directory has the one outside.
+// NEEDS: host
+#[test]
+fn root_a_user_who_is_root_in_a_namespace_takes_nobodys_place_and_is_recorded() {
+    if cannot_have_rooms() || without_user_namespaces() {
+        return;
+    }
+    let Some((fixture, program)) = fixture() else { return };
+    let user = "setpriv --reuid=12345 --regid=12345 --clear-groups";
+    let (program, recorder) = (program.display(), format!("{:?}", fixture.recorder(&[])));
+    let script = format!(
+        "{user} unshare -Ur {program} count 1 >/dev/null && ls /dev/shm >&2 && {recorder} -- {user} unshare -Ur {program} count 5"
+    );
+    let recorded = Recorded::of(in_own_room("64m", &script));
+    recorded.assert_complete();
+    assert_eq!(recorded.events(), 5, "{}", recorded.account);
+    let said = String::from_utf8_lossy(&recorded.output.stderr).into_owned();
+    assert_eq!(said.lines().next(), Some("rtscope-12345"), "{said}");
+}
+
+// NEEDS: host
+#[test]
+fn root_rings_leave_a_quarter_of_a_small_tmpfs_to_others() {
+    if cannot_have_rooms() {
+        return;
+    }
+    let Some((fixture, program)) = fixture() else { return };
+    let (program, recorder) = (program.display(), format!("{:?}", fixture.recorder(&[])));
+    // More rings at once than there is space for; then whoever needs memory there has some.
+    let script = format!(
+        "{recorder} -- bash -c 'for i in {{1..200}}; do {program} count 1 & done; wait; head -c 15M /dev/zero > /dev/shm/others'"
+    );
+    let recorded = Recorded::of(in_own_room("64m", &script));
+    assert_eq!(recorded.printed("emitted "), 200);
+    assert!(recorded.lost() > 0, "there was space for all: this shows nothing; {}", recorded.account);
+    recorded.assert_complete();
+}
+
+// NEEDS: host
+#[test]
+fn root_a_mask_that_leaves_nothing_takes_no_user_its_place() {
+    if cannot_have_rooms() {
+        return;
+    }
+    let Some((fixture, program)) = fixture() else { return };
+    let (program, recorder) = (program.display(), format!("{:?}", fixture.recorder(&[])));
+    let user = "setpriv --reuid=12345 --regid=12345 --clear-groups";
+    let script = format!(
+        "{user} sh -c 'umask 0777; {program} count 1' >/dev/null && {recorder} -- {user} {program} count 7"
+    );
+    let recorded = Recorded::of(in_own_room("64m", &script));
+    recorded.assert_complete();
+    assert_eq!(recorded.events(), 7, "{}", recorded.account);
+}
+
+/// It could be led to make files where the other user wants them.
+// NEEDS: host
+#[test]
+fn root_a_program_that_can_become_another_user_again_leaves_no_files_with_that_one() {
+    if cannot_have_rooms() {
+        return;
+    }
+    let Some((fixture, program)) = fixture() else { return };
+    let (program, recorder) = (program.display(), format!("{:?}", fixture.recorder(&[])));
+    let script = format!("{recorder} -- sh -c '{program} change 12345; ls /dev/shm/rtscope-12345 >&2'");
+    let recorded = Recorded::of(in_own_room("64m", &script));
+    assert_eq!(recorded.printed("emitted "), 2);
+    let said = String::from_utf8_lossy(&recorded.output.stderr).into_owned();
+    assert!(
+        !said.lines().any(|line| line.starts_with(['p', 'r']) && line.contains('-') && !line.contains(' ')),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_a_program_writes_to_closed_streams_gets_into_no_buffer() {
+    let Some((fixture, program)) = fixture() else { return };
+    let recorded = fixture.record(&[], &words(&program, &["streams"]));
+    recorded.assert_complete();
+    assert_eq!((recorded.events(), recorded.remarks().as_str()), (2000, "[]"), "{}", recorded.account);
+}
+
+#[test]
+fn a_negative_count_is_an_empty_sequence() {
+    let Some((fixture, program)) = fixture() else { return };
+    let recorded = fixture.record(&[], &words(&program, &["negative"]));
+    assert_eq!((recorded.events(), recorded.lost()), (1, 0), "{}", recorded.account);
+    let line = lines(&fixture.trace()).join("\n");
+    assert!(line.contains("_data_length = 0") && line.contains("data_count = 7"), "{line}");
+}
+
+#[test]
+fn temporaries_live_until_their_event_is_written() {
+    let fixture = Fixture::new();
+    let source = root().join("crates/testkit/c/temporaries.cpp");
+    for flags in [&["-O2"][..], &["-O1", "-g", "-fsanitize=address"]] {
+        let Some(program) = fixture.compile("c++", flags, &source, "temporaries") else { return };
+        let recorded = fixture.record(&[], &[&program]);
+        recorded.assert_complete();
+        for (number, line) in lines(&fixture.trace()).iter().enumerate() {
+            let letter = char::from(b'a' + number as u8);
+            let text = format!("path = \"{}\"", String::from(letter).repeat(40));
+            assert!(line.contains(&text) && line.contains(&format!("[19] = {number}")), "{line}");
+        }
+        std::fs::remove_dir_all(fixture.trace()).expect("it was made");
+    }
+}
