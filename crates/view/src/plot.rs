@@ -48,9 +48,11 @@ pub fn svg(title: &str, labels: [&str; 2], series: &[Series<'_>]) -> String {
 /// A histogram in a picture of several.
 #[derive(Debug)]
 pub struct Panel<'a> {
+    /// Before the remark.
     pub name: &'a str,
     /// A remark on it.
     pub label: &'a str,
+    /// Ascending.
     pub buckets: &'a [Bucket],
     /// Another one, in grey, to compare with.
     pub behind: &'a [Bucket],

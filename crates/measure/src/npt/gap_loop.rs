@@ -142,10 +142,15 @@ pub struct LoopSettings {
 /// The gaps of one kind of window, in ticks.
 #[derive(Clone, Debug, Default)]
 pub struct Gaps {
+    /// How many there are.
     pub count: u64,
+    /// The shortest.
     pub min: u64,
+    /// The longest.
     pub max: u64,
+    /// All of them.
     pub sum: u64,
+    /// The sum of their squares.
     pub squares: u128,
     /// First and last length of a bucket, and how many gaps are in it; ascending, none empty.
     pub buckets: Vec<(u64, u64, u64)>,
