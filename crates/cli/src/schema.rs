@@ -10,9 +10,9 @@
 /// `rtscope caps --json`.
 pub const CAPS: &str = "rtscope.caps/1";
 /// `rtscope impact --json`.
-pub const IMPACT: &str = "rtscope.impact/1";
+pub const IMPACT: &str = rtscope_measure::impact::SCHEMA;
 /// `rtscope impact --max-rate --json`.
-pub const IMPACT_RATE: &str = "rtscope.impact.rate/1";
+pub const IMPACT_RATE: &str = rtscope_measure::impact::RATE_SCHEMA;
 /// `rtscope list -k --json`.
 pub const LIST: &str = "rtscope.list/1";
 /// `rtscope list --json`.
@@ -20,9 +20,9 @@ pub const LIST_PROGRAMS: &str = "rtscope.list.programs/1";
 /// `rtscope npt --json`.
 pub const NPT: &str = rtscope_measure::npt::SCHEMA;
 /// `rtscope record -k --json`.
-pub const RECORD: &str = rtscope_view::RECORD_SCHEMA;
+pub const RECORD: &str = rtscope_session::schema::RECORD;
 /// `rtscope record -u --json`.
-pub const RECORD_USER: &str = rtscope_view::RECORD_USER_SCHEMA;
+pub const RECORD_USER: &str = rtscope_session::schema::RECORD_USER;
 /// `rtscope shield create --json`.
 pub const SHIELD_CREATE: &str = "rtscope.shield.create/1";
 /// `rtscope shield plan --json`.

@@ -14,6 +14,7 @@ pub mod placement;
 pub mod program_flight;
 pub mod realtime;
 pub mod record;
+pub mod schema;
 mod stop;
 pub mod units;
 pub mod wall_clock;

@@ -7,11 +7,12 @@
 
 mod event;
 mod explanation;
+pub mod impact;
 mod json;
 mod label;
 mod late;
 pub mod npt;
-pub mod plot;
+mod plot;
 mod record;
 mod style;
 mod summary;

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 /// The JSON object of a trace of tracepoints (docs/json.md).
-pub const RECORD_SCHEMA: &str = "rtscope.record/1";
+pub const RECORD_SCHEMA: &str = rtscope_session::schema::RECORD;
 /// That of a trace of programs.
-pub const RECORD_USER_SCHEMA: &str = "rtscope.record.user/1";
+pub const RECORD_USER_SCHEMA: &str = rtscope_session::schema::RECORD_USER;
 
 /// Lines for people.
 #[must_use]

@@ -3,6 +3,7 @@
 
 use crate::exit::help;
 use clap::{ValueEnum, ValueHint};
+use rtscope_measure::impact::{RateSettings, RoundSettings, Settings, TracerKind};
 use rtscope_session::units::{Bytes, Count, DurationNs, IntervalNs};
 use std::path::PathBuf;
 
@@ -39,7 +40,7 @@ Files go to a temporary directory below $TMPDIR (or /tmp), which is removed at t
 );
 
 /// A tracer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TracerArg {
     /// rtscope record -u
     Rtscope,
@@ -97,4 +98,49 @@ pub struct ImpactOptions {
     /// Print one JSON object (docs/json.md)
     #[arg(long)]
     pub json: bool,
+}
+
+impl From<TracerArg> for TracerKind {
+    fn from(tracer: TracerArg) -> TracerKind {
+        match tracer {
+            TracerArg::Rtscope => TracerKind::Rtscope,
+            TracerArg::Flight => TracerKind::Flight,
+            TracerArg::Lttng => TracerKind::Lttng,
+            TracerArg::LttngTimer => TracerKind::LttngTimer,
+            TracerArg::Perf => TracerKind::Perf,
+            TracerArg::Bpftrace => TracerKind::Bpftrace,
+        }
+    }
+}
+
+impl ImpactOptions {
+    /// For both measurements; `rtscope`: this program.
+    pub fn settings(&self, rtscope: PathBuf) -> Settings {
+        Settings {
+            rtscope,
+            cpu: self.cpu,
+            fifo: self.fifo,
+            buffer_bytes: self.buffer.map(|buffer| buffer.0),
+            tracers: self.tracers.iter().copied().map(TracerKind::from).collect(),
+        }
+    }
+
+    /// Without --max-rate.
+    pub fn round_settings(&self) -> RoundSettings {
+        RoundSettings {
+            rounds: self.rounds,
+            loops: self.loops.map(|loops| loops.0),
+            duration_ns: self.duration.map(|duration| duration.0),
+            interval_ns: self.rate.map(|rate| rate.0),
+        }
+    }
+
+    /// With --max-rate.
+    pub fn rate_settings(&self) -> RateSettings {
+        RateSettings {
+            try_ns: self.duration.map(|duration| duration.0),
+            hold_ns: self.hold.map(|hold| hold.0),
+            with_kernel: !self.without_kernel,
+        }
+    }
 }

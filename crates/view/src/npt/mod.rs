@@ -3,7 +3,8 @@
 
 mod text;
 
-pub use text::{duration, text, title};
+pub(crate) use text::duration;
+pub use text::{text, title};
 
 use crate::plot;
 use rtscope_measure::npt::Report;

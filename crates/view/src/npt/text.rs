@@ -160,8 +160,7 @@ fn takers(out: &mut String, blame_report: &BlameReport) {
 }
 
 /// With three digits or more.
-#[must_use]
-pub fn duration(ns: f64) -> String {
+pub(crate) fn duration(ns: f64) -> String {
     match ns {
         ns if ns < 1e3 => format!("{} ns", short(ns)),
         ns if ns < 1e6 => format!("{} us", short(ns / 1e3)),

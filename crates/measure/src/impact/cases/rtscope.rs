@@ -4,8 +4,8 @@
 
 use super::super::setup::{Setup, json_of};
 use super::{KernelEvents, TraceCounts, Tracer};
-use crate::schema;
 use nix::sys::signal::Signal;
+use rtscope_session::schema;
 use rtscope_tracers::{ChildProcess, Error};
 use serde_json::Value;
 use std::process::Command;
@@ -31,7 +31,7 @@ pub fn flight_recorder() -> Box<dyn Tracer> {
 }
 
 impl Tracer for Rtscope {
-    fn start(&mut self, setup: &Setup, kernel: KernelEvents) -> Result<(), Error> {
+    fn start(&mut self, setup: &Setup<'_>, kernel: KernelEvents) -> Result<(), Error> {
         let mut command = Command::new(&setup.rtscope);
         command.args([
             "record",
@@ -62,7 +62,7 @@ impl Tracer for Rtscope {
         })
     }
 
-    fn stop(&mut self, setup: &Setup) -> Result<TraceCounts, Error> {
+    fn stop(&mut self, setup: &Setup<'_>) -> Result<TraceCounts, Error> {
         let Some(mut running) = self.running.take() else { return Ok(TraceCounts::default()) };
         let status = running.end(Signal::SIGINT)?;
         if !status.success() {

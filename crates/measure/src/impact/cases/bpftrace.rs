@@ -40,7 +40,7 @@ pub fn find() -> Result<Box<dyn Tracer>, Error> {
 }
 
 impl Tracer for Bpftrace {
-    fn start(&mut self, setup: &Setup, kernel: KernelEvents) -> Result<(), Error> {
+    fn start(&mut self, setup: &Setup<'_>, kernel: KernelEvents) -> Result<(), Error> {
         let mut script = format!(
             "usdt:{}:npt:loop {{ printf(\"u %llu %llu %llu\\n\", nsecs, arg0, arg1); }}",
             plain_name(&setup.rtscope).display()
@@ -59,7 +59,7 @@ impl Tracer for Bpftrace {
         })
     }
 
-    fn stop(&mut self, setup: &Setup) -> Result<TraceCounts, Error> {
+    fn stop(&mut self, setup: &Setup<'_>) -> Result<TraceCounts, Error> {
         let Some(mut running) = self.running.take() else { return Ok(TraceCounts::default()) };
         let path = setup.path(OUTPUT);
         let patience =
@@ -88,7 +88,7 @@ impl Tracer for Bpftrace {
 
 /// An interrupted bpftrace leaves in its buffers what it has not read yet, which is no loss of the recording: it may go on until it
 /// sleeps and writes no more. Where it also records the kernel that never comes.
-fn let_it_read(setup: &Setup, id: u32, path: &Path, patience: Duration) {
+fn let_it_read(setup: &Setup<'_>, id: u32, path: &Path, patience: Duration) {
     let is_asleep = || {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))

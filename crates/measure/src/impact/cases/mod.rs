@@ -8,10 +8,9 @@ mod perf;
 mod rtscope;
 mod usdt;
 
-use super::options::TracerArg;
 use super::setup::{LoopEvent, Setup};
 use rtscope_tracers::Error;
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
 /// What else is recorded at the same time.
@@ -53,48 +52,76 @@ pub trait Tracer: std::fmt::Debug {
     }
 
     /// Begins to record; returns when it does.
-    fn start(&mut self, setup: &Setup, kernel: KernelEvents) -> Result<(), Error>;
+    fn start(&mut self, setup: &Setup<'_>, kernel: KernelEvents) -> Result<(), Error>;
 
     /// Ends the recording, and counts.
-    fn stop(&mut self, setup: &Setup) -> Result<TraceCounts, Error>;
+    fn stop(&mut self, setup: &Setup<'_>) -> Result<TraceCounts, Error>;
 
     /// Ends it without reading what was recorded. Nothing of it is left.
     fn abandon(&mut self);
 }
 
-/// Name for people.
-pub fn title(tracer: TracerArg) -> &'static str {
-    match tracer {
-        TracerArg::Rtscope => "rtscope",
-        TracerArg::Flight => "flight",
-        TracerArg::Lttng => "lttng",
-        TracerArg::LttngTimer => "lttng-timer",
-        TracerArg::Perf => "perf",
-        TracerArg::Bpftrace => "bpftrace",
+/// A tracer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TracerKind {
+    /// `rtscope record -u`.
+    Rtscope,
+    /// `rtscope record -u --flight-recorder`.
+    Flight,
+    /// LTTng-UST, its defaults.
+    Lttng,
+    /// LTTng-UST with `--read-timer`.
+    LttngTimer,
+    /// `perf record` of the USDT probe.
+    Perf,
+    /// bpftrace of the USDT probe.
+    Bpftrace,
+}
+
+impl TracerKind {
+    /// For people and programs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            TracerKind::Rtscope => "rtscope",
+            TracerKind::Flight => "flight",
+            TracerKind::Lttng => "lttng",
+            TracerKind::LttngTimer => "lttng-timer",
+            TracerKind::Perf => "perf",
+            TracerKind::Bpftrace => "bpftrace",
+        }
+    }
+}
+
+impl Serialize for TracerKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }
 
 /// All of them, in the order of the table.
-pub const ALL: [TracerArg; 6] = [
-    TracerArg::Rtscope,
-    TracerArg::Flight,
-    TracerArg::Lttng,
-    TracerArg::LttngTimer,
-    TracerArg::Perf,
-    TracerArg::Bpftrace,
+pub const ALL: [TracerKind; 6] = [
+    TracerKind::Rtscope,
+    TracerKind::Flight,
+    TracerKind::Lttng,
+    TracerKind::LttngTimer,
+    TracerKind::Perf,
+    TracerKind::Bpftrace,
 ];
 
 /// Those that can be measured, and why the others cannot.
 #[derive(Debug, Default)]
 pub struct Tracers {
-    pub available: BTreeMap<TracerArg, Box<dyn Tracer>>,
+    pub available: BTreeMap<TracerKind, Box<dyn Tracer>>,
     pub absent: Vec<AbsentTracer>,
 }
 
 /// A tracer that is not measured.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct AbsentTracer {
-    pub tracer: TracerArg,
+    /// Which.
+    pub tracer: TracerKind,
+    /// Why not.
     pub reason: String,
     /// What to do about it, where that is known.
     pub remedy: Option<String>,
@@ -102,35 +129,24 @@ pub struct AbsentTracer {
 
 impl AbsentTracer {
     /// With the reason from the error.
-    pub fn new(tracer: TracerArg, error: &Error) -> AbsentTracer {
+    pub(super) fn new(tracer: TracerKind, error: &Error) -> AbsentTracer {
         AbsentTracer { tracer, reason: error.to_string(), remedy: error.remedy().map(String::from) }
-    }
-
-    /// For `--json`.
-    pub fn json(&self) -> Value {
-        json!({ "tracer": title(self.tracer), "reason": self.reason, "remedy": self.remedy })
-    }
-
-    /// For people.
-    pub fn line(&self) -> String {
-        let remedy = self.remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();
-        format!("{}: not measured: {}{remedy}", title(self.tracer), self.reason)
     }
 }
 
 impl Tracers {
     /// Looks for those that were requested.
-    pub fn find(setup: &Setup, wanted: &[TracerArg], kernel: bool) -> Result<Tracers, Error> {
+    pub fn find(setup: &Setup<'_>, wanted: &[TracerKind], kernel: bool) -> Result<Tracers, Error> {
         let mut tracers = Tracers::default();
         let mut lttng_support = lttng::LazyLttngSupport::default();
         for tracer in ALL.into_iter().filter(|tracer| wanted.is_empty() || wanted.contains(tracer)) {
             let found: Result<Box<dyn Tracer>, Error> = match tracer {
-                TracerArg::Rtscope => Ok(rtscope::recorder()),
-                TracerArg::Flight => Ok(rtscope::flight_recorder()),
-                TracerArg::Lttng => lttng_support.get(setup, kernel).map(lttng::by_default),
-                TracerArg::LttngTimer => lttng_support.get(setup, kernel).map(lttng::with_timer),
-                TracerArg::Perf => perf::find(setup),
-                TracerArg::Bpftrace => bpftrace::find(),
+                TracerKind::Rtscope => Ok(rtscope::recorder()),
+                TracerKind::Flight => Ok(rtscope::flight_recorder()),
+                TracerKind::Lttng => lttng_support.get(setup, kernel).map(lttng::by_default),
+                TracerKind::LttngTimer => lttng_support.get(setup, kernel).map(lttng::with_timer),
+                TracerKind::Perf => perf::find(setup),
+                TracerKind::Bpftrace => bpftrace::find(),
             };
             match found {
                 Ok(found) => drop(tracers.available.insert(tracer, found)),

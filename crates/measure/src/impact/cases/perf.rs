@@ -32,7 +32,7 @@ struct Perf {
 }
 
 /// If perf is installed, and uprobes can be made.
-pub fn find(setup: &Setup) -> Result<Box<dyn Tracer>, Error> {
+pub fn find(setup: &Setup<'_>) -> Result<Box<dyn Tracer>, Error> {
     finished(Command::new("perf").arg("--version"), REMEDY)?;
     if !nix::unistd::geteuid().is_root() {
         return Err(Error::Failed("perf takes root for uprobes".to_string()));
@@ -104,7 +104,7 @@ fn append(path: &Path, text: &str) -> io::Result<()> {
 }
 
 impl Perf {
-    fn begin(&mut self, setup: &Setup, kernel: KernelEvents, uprobe: &Uprobe) -> Result<(), Error> {
+    fn begin(&mut self, setup: &Setup<'_>, kernel: KernelEvents, uprobe: &Uprobe) -> Result<(), Error> {
         let [control, ack] = ["perf.control", "perf.ack"].map(|name| setup.fresh(name));
         let (control, ack) = (control?, ack?);
         let mut command = Command::new("perf");
@@ -143,7 +143,7 @@ impl Perf {
 }
 
 impl Tracer for Perf {
-    fn start(&mut self, setup: &Setup, kernel: KernelEvents) -> Result<(), Error> {
+    fn start(&mut self, setup: &Setup<'_>, kernel: KernelEvents) -> Result<(), Error> {
         let program = usdt::plain_name(&setup.rtscope);
         let uprobe = Uprobe::make(&self.tracefs, &self.probe, &program)?;
         let result = self.begin(setup, kernel, &uprobe);
@@ -151,7 +151,7 @@ impl Tracer for Perf {
         result
     }
 
-    fn stop(&mut self, setup: &Setup) -> Result<TraceCounts, Error> {
+    fn stop(&mut self, setup: &Setup<'_>) -> Result<TraceCounts, Error> {
         let (Some(mut running), Some(uprobe)) = (self.running.take(), self.uprobe.take()) else {
             return Ok(TraceCounts::default());
         };

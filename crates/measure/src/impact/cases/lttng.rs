@@ -17,9 +17,9 @@ const SUB_BUFFERS: usize = 32;
 
 /// What the library is made of.
 const SOURCES: [(&str, &str); 6] = [
-    ("npt_lttng.c", include_str!("../../../../measure/c/npt_lttng.c")),
-    ("npt_lttng.h", include_str!("../../../../measure/c/npt_lttng.h")),
-    ("npt.h", include_str!("../../../../measure/c/npt.h")),
+    ("npt_lttng.c", include_str!("../../../c/npt_lttng.c")),
+    ("npt_lttng.h", include_str!("../../../c/npt_lttng.h")),
+    ("npt.h", include_str!("../../../c/npt.h")),
     ("rtscope/abi.h", include_str!("../../../../../include/rtscope/abi.h")),
     ("rtscope/clock.h", include_str!("../../../../../include/rtscope/clock.h")),
     ("rtscope/system.h", include_str!("../../../../../include/rtscope/system.h")),
@@ -38,7 +38,7 @@ pub struct LazyLttngSupport(Option<Rc<LttngSupport>>);
 
 impl LazyLttngSupport {
     /// Compiles, and starts the daemon.
-    pub fn get(&mut self, setup: &Setup, kernel: bool) -> Result<Rc<LttngSupport>, Error> {
+    pub fn get(&mut self, setup: &Setup<'_>, kernel: bool) -> Result<Rc<LttngSupport>, Error> {
         if let Some(support) = &self.0 {
             return Ok(Rc::clone(support));
         }
@@ -55,7 +55,7 @@ fn make_directory(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))
 }
 
-fn library(setup: &Setup) -> Result<PathBuf, Error> {
+fn library(setup: &Setup<'_>) -> Result<PathBuf, Error> {
     let directory = setup.path("npt-lttng");
     make_directory(&directory.join("rtscope"))?;
     for (name, text) in SOURCES {
@@ -99,7 +99,7 @@ impl Tracer for LttngTracer {
         }
     }
 
-    fn start(&mut self, setup: &Setup, kernel: KernelEvents) -> Result<(), Error> {
+    fn start(&mut self, setup: &Setup<'_>, kernel: KernelEvents) -> Result<(), Error> {
         if kernel == KernelEvents::Yes {
             if let Some(why) = self.support.lttng.no_kernel() {
                 return Err(Error::Failed(why));
@@ -120,7 +120,7 @@ impl Tracer for LttngTracer {
         session.start()
     }
 
-    fn stop(&mut self, setup: &Setup) -> Result<TraceCounts, Error> {
+    fn stop(&mut self, setup: &Setup<'_>) -> Result<TraceCounts, Error> {
         let Some(session) = self.session.take() else { return Ok(TraceCounts::default()) };
         session.destroy()?;
         let directory = setup.path("lttng");

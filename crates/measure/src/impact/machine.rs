@@ -2,7 +2,7 @@
 //! What of the machine makes figures differ from run to run, or mean something else: reported before the figures.
 
 use super::setup::{Sample, Setup};
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::fs;
 use std::path::Path;
 
@@ -13,11 +13,16 @@ const CLOCK_CHANGE: f64 = 1.02;
 const COUNTER_CHANGE: f64 = 1.002;
 
 /// What was found.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    model: String,
-    kernel: String,
-    cpus: usize,
+    /// Of the CPU.
+    pub model: String,
+    /// Its release.
+    pub kernel: String,
+    /// On this many the tracers could run.
+    #[serde(rename = "cpus_for_tracers")]
+    pub cpus: usize,
+    #[serde(skip)]
     notes: Vec<String>,
 }
 
@@ -30,7 +35,7 @@ fn line(path: impl AsRef<Path>) -> Option<String> {
 
 impl Machine {
     /// Looks at the CPU of the loop.
-    pub fn look(setup: &Setup) -> Machine {
+    pub(super) fn look(setup: &Setup<'_>) -> Machine {
         let cpu = setup.cpu;
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let field = |name: &str| {
@@ -53,12 +58,13 @@ impl Machine {
     }
 
     /// In one line.
+    #[must_use]
     pub fn name(&self) -> String {
         format!("{}, Linux {}", self.model, self.kernel)
     }
 
     /// Those of the machine, then those of the runs, each once.
-    pub fn notes<'a>(&'a self, samples: impl Iterator<Item = &'a Sample> + Clone) -> Vec<String> {
+    pub(super) fn notes<'a>(&'a self, samples: impl Iterator<Item = &'a Sample> + Clone) -> Vec<String> {
         let mut notes = self.notes.clone();
         let clocks = samples.clone().flat_map(|sample| sample.core_ghz);
         let (low, high) = clocks.fold((f64::MAX, 0.0_f64), |(low, high), ghz| (low.min(ghz), high.max(ghz)));
@@ -88,11 +94,6 @@ impl Machine {
             }
         }
         notes
-    }
-
-    /// For `--json`.
-    pub fn json(&self) -> Value {
-        json!({ "model": self.model, "kernel": self.kernel, "cpus_for_tracers": self.cpus })
     }
 }
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What all runs share: a directory, the CPUs, this program, and the loop as a child process that reports what it measured.
 
-use super::options::ImpactOptions;
-use crate::exit::Failure;
-use crate::stop::Stop;
+use super::Settings;
+use crate::npt::{self, PERCENTILES};
 use nix::fcntl::{Flock, FlockArg};
 use rtscope_cpus::{Cpus, Thread};
-use rtscope_measure::npt::PERCENTILES;
+use rtscope_session::{Failure, Stop};
 use rtscope_tracers::{ChildProcess, Error, Lttng};
 use serde_json::Value;
 use std::ffi::OsString;
@@ -24,17 +23,17 @@ const LOCK: &str = "in-use";
 const SPIN: &str = "100ms";
 
 /// As in the published measurements.
-const BUFFER_BYTES: usize = 32 << 20;
-/// For --max-rate: what only fits because the buffer is large is no rate.
-const RATE_BUFFER_BYTES: usize = 4 << 20;
+pub const BUFFER_BYTES: usize = 32 << 20;
+/// For highest rates: what only fits because the buffer is large is no rate.
+pub const RATE_BUFFER_BYTES: usize = 4 << 20;
 
 /// What all runs share.
 #[derive(Debug)]
-pub struct Setup {
+pub struct Setup<'a> {
     directory: tempfile::TempDir,
     /// Held while the directory is in use.
     _lock: Flock<File>,
-    /// This program.
+    /// The program with the loop.
     pub rtscope: PathBuf,
     /// Where the loop runs.
     pub cpu: usize,
@@ -45,7 +44,7 @@ pub struct Setup {
     pub is_alone: bool,
     /// Where the child that measures may start: it moves itself to its CPU.
     all: Cpus,
-    pub stop: Stop,
+    stop: &'a Stop,
 }
 
 /// How long the loop runs, and how fast.
@@ -94,10 +93,10 @@ impl Sample {
     }
 }
 
-impl Setup {
+impl<'a> Setup<'a> {
     /// Makes the directory, and leaves the CPU of the loop to the loop: what is started from here runs elsewhere.
-    pub fn new(options: &ImpactOptions, stop: Stop) -> Result<Setup, Failure> {
-        let cpu = rtscope_measure::npt::cpu(options.cpu)?;
+    pub fn new(settings: &Settings, usual_buffer_bytes: usize, stop: &'a Stop) -> Result<Setup<'a>, Failure> {
+        let cpu = npt::cpu(settings.cpu)?;
         let all =
             Thread::Calling.cpus().map_err(|error| Failure::doing("asking which CPUs may be used", error))?;
         let others = all.without(&[cpu as u32].into_iter().collect());
@@ -110,17 +109,13 @@ impl Setup {
         sweep(&std::env::temp_dir());
         let (directory, lock) =
             make_directory().map_err(|error| Failure::doing("making a folder for traces", error))?;
-        let rtscope =
-            std::env::current_exe().map_err(|error| Failure::doing("looking for rtscope itself", error))?;
-        let usual = if options.max_rate { RATE_BUFFER_BYTES } else { BUFFER_BYTES };
-        let buffer_bytes = options.buffer.map_or(usual, |buffer| buffer.0);
         Ok(Setup {
             directory,
             _lock: lock,
-            rtscope,
+            rtscope: settings.rtscope.clone(),
             cpu,
-            fifo: options.fifo,
-            buffer_bytes,
+            fifo: settings.fifo,
+            buffer_bytes: settings.buffer_bytes.unwrap_or(usual_buffer_bytes),
             is_alone,
             all,
             stop,
@@ -187,7 +182,7 @@ impl Setup {
         if !status.success() {
             return Err(Error::Failed(format!("rtscope npt ended with {status}: {}", child.last_words())));
         }
-        let npt = json_of(&path, crate::schema::NPT)?;
+        let npt = json_of(&path, npt::SCHEMA)?;
         sample(&npt).ok_or_else(|| Error::Failed("rtscope npt printed something else".to_string()))
     }
 }
