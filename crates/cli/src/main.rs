@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The `rtscope` command: typed arguments, then a plan, then the stages, then an exit code.
 
+#![forbid(unsafe_code)]
+
 mod args;
 mod caps;
 mod exit;
