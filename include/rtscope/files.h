@@ -197,8 +197,6 @@ static inline long rtscope__new_file(const char *path, uint64_t bytes, void *pla
 	file = rtscope__open_behind_streams(path, RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_EXCL, 0600);
 	if (file < 0)
 		return file;
-	/* Whatever came through a standard stream. */
-	rtscope__call_again(__NR_ftruncate, file, 0, 0, 0, 0, 0);
 	/* Somebody who looks for remains may have it for a moment, and leaves it, since it is new (abi.h). */
 	for (int tries = 0; tries < 100 && memory == -RTSCOPE__EAGAIN; tries++) {
 		memory = rtscope__lock_file(file);

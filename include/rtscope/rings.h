@@ -204,10 +204,6 @@ static inline int rtscope__make_ring(struct rtscope__shared *shared, struct rtsc
 	if (rtscope__is_error(memory))
 		return (int)-memory;
 	ring = (struct rtu_ring *)memory;
-	/* A text that another thread was writing to a standard stream may have come late (system.h). */
-	for (size_t i = 0; i < RTU_RING_OFFSET / 8; i++)
-		/* ORDER: none; volatile only hides it from memset(), which TSan replaces. Nobody knows this ring yet. */
-		((volatile uint64_t *)(void *)ring)[i] = 0;
 	thread->bytes = RTU_RING_OFFSET + bytes + RTSCOPE__BEHIND;
 	if (!rtscope__keep(shared, thread, ring, tid)) {
 		rtscope__unlink(path);

@@ -162,25 +162,28 @@ static inline int rtscope__open(const char *path, int flags, int mode)
 					flags | RTSCOPE__O_CLOEXEC | RTSCOPE__O_NOFOLLOW, mode, 0, 0);
 }
 
-/*
- * The same, and not as one of the standard streams, which a program may have closed and still write to: its text would get into the file.
- * What came in the moment between is at the file's beginning.
- */
-static inline int rtscope__open_behind_streams(const char *path, int flags, int mode)
-{
-	int file = rtscope__open(path, flags, mode), low = file;
-
-	if (file < 0 || file > 2)
-		return file;
-	/* 1030: F_DUPFD_CLOEXEC */
-	file = (int)rtscope__call_again(__NR_fcntl, low, 1030, 3, 0, 0, 0);
-	rtscope__call(__NR_close, low, 0, 0, 0, 0, 0);
-	return file;
-}
-
 static inline void rtscope__close(int file)
 {
 	rtscope__call(__NR_close, file, 0, 0, 0, 0, 0);
+}
+
+/*
+ * Opens a file, and not as one of the standard streams, which a program may have closed and still write to: its text would get into the
+ * file. What has their numbers meanwhile cannot be written to.
+ */
+static inline int rtscope__open_behind_streams(const char *path, int flags, int mode)
+{
+	int low[3], count = 0, file;
+
+	/* 010000000: O_PATH */
+	while ((file = rtscope__open("/", 010000000, 0)) >= 0 && file < 3 && count < 3)
+		low[count++] = file;
+	if (file >= 0)
+		rtscope__close(file);
+	file = rtscope__open(path, flags, mode);
+	while (count)
+		rtscope__close(low[--count]);
+	return file;
 }
 
 static inline void rtscope__unlink(const char *path)

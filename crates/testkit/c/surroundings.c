@@ -6,7 +6,6 @@
  *   mount COMMAND   100 events, a new /dev/shm in which COMMAND is run, an event of a new thread, 100 events
  *   sandbox         10 events; a child that gets a user namespace and emits 100, and its child, which emits 100
  *   streams         200 threads of 10 events each, while another writes to standard output and error, which are closed
- *   change USER     a fork's child that runs as USER for its first event, is root again, and has a new thread: 2 events
  *   negative        an event with a count that is negative, of memory that ends there
  */
 #define _GNU_SOURCE
@@ -110,26 +109,6 @@ static int with_closed_streams(void)
 	return 0;
 }
 
-static int changed_and_back(uid_t user)
-{
-	pid_t child = fork();
-	int status;
-
-	if (!child) {
-		if (seteuid(user))
-			_exit(1);
-		emit(1);
-		if (seteuid(0))
-			_exit(1);
-		thread(1);
-		_exit(0);
-	}
-	if (waitpid(child, &status, 0) != child || status)
-		return 1;
-	printf("emitted 2\n");
-	return 0;
-}
-
 static int with_negative_count(void)
 {
 	char *memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -152,8 +131,6 @@ int main(int count, char **words)
 		return in_sandbox();
 	if (!strcmp(mode, "streams"))
 		return with_closed_streams();
-	if (!strcmp(mode, "change"))
-		return changed_and_back((uid_t)atoi(argument));
 	if (!strcmp(mode, "negative"))
 		return with_negative_count();
 	emit((uint32_t)atoi(argument));
