@@ -24,19 +24,19 @@ pub const RECORD: &str = rtscope_session::schema::RECORD;
 /// `rtscope record -u --json`.
 pub const RECORD_USER: &str = rtscope_session::schema::RECORD_USER;
 /// `rtscope shield create --json`.
-pub const SHIELD_CREATE: &str = "rtscope.shield.create/1";
+pub const SHIELD_CREATE: &str = rtscope_view::shield::CREATE_SCHEMA;
 /// `rtscope shield plan --json`.
-pub const SHIELD_PLAN: &str = "rtscope.shield.plan/1";
+pub const SHIELD_PLAN: &str = rtscope_view::shield::PLAN_SCHEMA;
 /// `rtscope shield status --json`.
-pub const SHIELD_STATUS: &str = "rtscope.shield.status/1";
+pub const SHIELD_STATUS: &str = rtscope_view::shield::STATUS_SCHEMA;
 /// `rtscope shield table --json`.
 pub const SHIELD_TABLE: &str = rtscope_measure::table::SCHEMA;
 /// `rtscope shield top --json`.
-pub const SHIELD_TOP: &str = "rtscope.shield.top/1";
+pub const SHIELD_TOP: &str = rtscope_view::shield::top::SCHEMA;
 /// `rtscope shield undo --json`.
-pub const SHIELD_UNDO: &str = "rtscope.shield.undo/1";
+pub const SHIELD_UNDO: &str = rtscope_view::shield::UNDO_SCHEMA;
 /// `rtscope shield verify --json`.
-pub const SHIELD_VERIFY: &str = "rtscope.shield.verify/1";
+pub const SHIELD_VERIFY: &str = rtscope_view::shield::verify::SCHEMA;
 /// `trigger.json` in the directory of a saved snapshot.
 pub const SNAPSHOT: &str = rtscope_store::trigger::SCHEMA;
 /// `rtscope snapshot --json`.

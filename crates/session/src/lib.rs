@@ -15,6 +15,7 @@ pub mod program_flight;
 pub mod realtime;
 pub mod record;
 pub mod schema;
+pub mod shield;
 mod stop;
 pub mod units;
 pub mod wall_clock;

@@ -14,6 +14,7 @@ mod late;
 pub mod npt;
 mod plot;
 mod record;
+pub mod shield;
 mod style;
 mod summary;
 pub mod table;

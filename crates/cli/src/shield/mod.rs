@@ -1,33 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope shield`: CPUs kept free for real-time work. What is done, and the way back, is in the crate `rtscope-shield`.
 
-mod artis;
-mod checks;
-mod keeper;
 pub mod options;
+mod processes;
 mod rt0;
 pub mod table;
-mod text;
-mod top;
-mod verify;
-mod weights;
 
 use crate::exit::Failure;
+use crate::observer::Terminal;
 use crate::output::{note, result};
-use crate::schema;
+use crate::stop;
 use nix::unistd::geteuid;
 use options::{
     ClassArg, LevelArg, ModeArg, MoveOptions, PlanOptions, RunOptions, ShieldCommand, ShieldOptions,
-    UndoOptions, UnitOptions,
+    TopOptions, UndoOptions, UnitOptions, VerifyOptions,
 };
-use rtscope_shield::apply::{self, CurrentState, UndoOutcome, complaint, first_complaint};
+use rtscope_session::shield::artis;
+use rtscope_session::shield::top::{self, TopSettings};
+use rtscope_session::shield::verify::{self, VerifySettings};
+use rtscope_shield::apply::{self, UndoOutcome, first_complaint};
 use rtscope_shield::health;
 use rtscope_shield::journal::{Journal, State};
-use rtscope_shield::step::{Outcome, Step};
-use rtscope_shield::{Cpus, Error, System, boot, place, plan};
-use serde_json::{Value, json};
+use rtscope_shield::step::Step;
+use rtscope_shield::{Cpus, Error, System, place, plan};
+use rtscope_view::shield as view;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::Duration;
 
 /// Does what the arguments ask for.
 pub fn run(options: &ShieldOptions) -> Result<(), Failure> {
@@ -45,15 +44,15 @@ pub fn run(options: &ShieldOptions) -> Result<(), Failure> {
         ShieldCommand::Plan(options) => show_plan(&system, options),
         ShieldCommand::Create(options) => create(&system, options),
         ShieldCommand::Status(options) => status(&system, options.json),
-        ShieldCommand::Verify(options) => verify::verify(&system, options),
+        ShieldCommand::Verify(options) => verify(&system, options),
         ShieldCommand::Table(options) => table::table(&system, options),
         ShieldCommand::Run(options) => run_program(&system, options),
         ShieldCommand::Move(options) => move_processes(&system, options),
         ShieldCommand::Undo(options) => undo(&system, options),
         ShieldCommand::Unit(options) => unit(options),
-        ShieldCommand::Top(options) => top::top(&system, options),
-        ShieldCommand::Keep(options) => keeper::keep(&system, options),
-        ShieldCommand::Guard(options) => keeper::guard(&system, options),
+        ShieldCommand::Top(options) => top(&system, options),
+        ShieldCommand::Keep(options) => processes::keep(&system, options),
+        ShieldCommand::Guard(options) => processes::guard(&system, options),
     }
 }
 
@@ -66,22 +65,7 @@ fn plan_of(system: &System, options: &PlanOptions) -> Result<plan::Plan, Error> 
 
 fn show_plan(system: &System, options: &PlanOptions) -> Result<(), Failure> {
     let plan = plan_of(system, options)?;
-    if options.json {
-        let object = json!({
-            "schema": schema::SHIELD_PLAN,
-            "rt": plan.rt.to_string(),
-            "others": plan.others.to_string(),
-            "level": plan.level,
-            "apart": plan.apart,
-            "settings": plan.settings,
-            "boot": plan.boot,
-            "boot_line": boot::line(&plan.boot),
-            "notes": plan.notes,
-        });
-        result(&object.to_string());
-    } else {
-        result(&text::plan(&plan));
-    }
+    result(&if options.json { view::plan_json(&plan).to_string() } else { view::plan(&plan) });
     Ok(())
 }
 
@@ -89,31 +73,10 @@ fn create(system: &System, options: &PlanOptions) -> Result<(), Failure> {
     let plan = plan_of(system, options)?;
     let journal = match options.mode {
         ModeArg::Shield => apply::create(system, &plan)?,
-        ModeArg::Artis => artis::create(system, &plan)?,
+        ModeArg::Artis => artis::create(system, &plan, &Terminal::new())?,
     };
-    let refused = plan.settings.iter().filter(|setting| setting.state == plan::State::Refused);
-    let mut refused: Vec<Value> = refused
-        .map(|setting| json!({ "knob": setting.knob, "place": setting.place, "why": setting.why }))
-        .collect();
-    refused.extend(journal.steps.iter().filter_map(|step| {
-        let why = complaint(step)?;
-        Some(json!({ "knob": step.knob, "place": step.place(), "label": step.label, "why": why }))
-    }));
-    if options.json {
-        let applied = journal.changes().filter(|step| step.outcome == Some(Outcome::Applied)).count();
-        let object = json!({
-            "schema": schema::SHIELD_CREATE,
-            "rt": journal.rt,
-            "others": journal.others,
-            "apart": journal.apart,
-            "keeper": journal.keeper,
-            "applied": applied,
-            "refused": refused,
-        });
-        result(&object.to_string());
-    } else {
-        result(&text::created(&journal, &plan));
-    }
+    let json = || view::created_json(&journal, &plan).to_string();
+    result(&if options.json { json() } else { view::created(&journal, &plan) });
     Ok(())
 }
 
@@ -123,46 +86,57 @@ fn status(system: &System, json: bool) -> Result<(), Failure> {
     let made = journal.as_ref().filter(|journal| journal.state == State::Active);
     let problems = made.map_or_else(Vec::new, |journal| health::health(system, journal).problems);
     let tasks = journal.as_ref().map_or_else(Vec::new, |journal| rtscope_shield::rt0::rt0(system, journal));
+    let scheduler = journal.as_ref().and_then(|journal| artis::status(system, journal));
     if json {
-        let settings: Vec<Value> = steps
-            .iter()
-            .map(|(step, now)| {
-                json!({
-                    "knob": step.knob, "place": step.place(), "label": step.label, "wanted": step.wanted,
-                    "before": step.old, "state": now,
-                })
-            })
-            .collect();
-        let object = json!({
-            "schema": schema::SHIELD_STATUS,
-            "state": journal.as_ref().map(|journal| journal.state),
-            "rt": journal.as_ref().map(|journal| &journal.rt),
-            "others": journal.as_ref().map(|journal| &journal.others),
-            "apart": journal.as_ref().map(|journal| &journal.apart),
-            "scheduler": journal.as_ref().and_then(|journal| artis::status(system, journal)),
-            "drifted": steps.iter().filter(|(_, now)| matches!(now, CurrentState::Drifted { .. })).count(),
-            "settings": settings,
-            "problems": problems,
-            "rt0": tasks,
-        });
-        result(&object.to_string());
+        let rest = (scheduler.as_ref(), problems.as_slice(), tasks.as_slice());
+        result(&view::status_json(journal.as_ref(), &steps, rest).to_string());
         return Ok(());
     }
     match journal {
         None => result("no shield"),
         Some(journal) => {
-            let mut text = text::status(&journal, &steps);
+            let mut text = view::status(&journal, &steps);
             if let (State::Active, Ok(rt)) = (journal.state, Cpus::from_list(&journal.rt)) {
-                text.push_str(&text::problems(&problems));
-                text.push_str(&rtscope_view::clean(&rt0::text(&tasks, &rt)));
+                text.push_str(&view::problems(&problems));
+                text.push_str(&rtscope_view::clean(&view::tasks(&tasks, &rt)));
             }
             result(text.trim_end());
-            if let Some(scheduler) = artis::status(system, &journal) {
+            if let Some(scheduler) = scheduler {
                 result(&rtscope_view::clean(&scheduler.to_string()));
             }
         }
     }
     Ok(())
+}
+
+fn verify(system: &System, options: &VerifyOptions) -> Result<(), Failure> {
+    if options.duration.0 == 0 {
+        return Err(Failure::Usage("--duration: it has to be longer than 0".into()));
+    }
+    let settings = VerifySettings {
+        rt: options.rt.clone(),
+        duration_ns: options.duration.0,
+        buffer_bytes: options.buffer.0,
+    };
+    let report = verify::verify(system, &settings, &stop::on_signals()?, &Terminal::new())?;
+    if options.json {
+        result(&view::verify::json(&report).to_string());
+    } else {
+        view::verify::texts(&report).iter().for_each(|text| result(text));
+    }
+    report.result()
+}
+
+/// Shows it again and again, or once: all since the scheduler was loaded.
+fn top(system: &System, options: &TopOptions) -> Result<(), Failure> {
+    if options.interval.0 == 0 {
+        return Err(Failure::Usage("--interval: it has to be longer than 0".into()));
+    }
+    let interval = (!options.once).then(|| Duration::from_nanos(options.interval.0));
+    top::top(system, TopSettings { interval }, &stop::on_signals()?, &mut |reading, window, rt| {
+        let json = || view::top::json(reading, window, rt).to_string();
+        result(&if options.json { json() } else { view::top::text(reading, window, rt) });
+    })
 }
 
 fn undo(system: &System, options: &UndoOptions) -> Result<(), Failure> {
@@ -176,18 +150,7 @@ fn undo(system: &System, options: &UndoOptions) -> Result<(), Failure> {
     }
     let all = apply::undo(system, options.force)?;
     let failed = all.iter().filter(|(_, undone)| matches!(undone, UndoOutcome::Failed { .. })).count();
-    if options.json {
-        let settings: Vec<Value> = all
-            .iter()
-            .map(|(step, undone)| {
-                json!({ "knob": step.knob, "place": step.place(), "before": step.old, "state": undone })
-            })
-            .collect();
-        let object = json!({ "schema": schema::SHIELD_UNDO, "failed": failed, "settings": settings });
-        result(&object.to_string());
-    } else {
-        result(&text::undone(&all));
-    }
+    result(&if options.json { view::undone_json(&all).to_string() } else { view::undone(&all) });
     if failed > 0 {
         let problems =
             Journal::load(system)?.map_or_else(Vec::new, |left| health::health(system, &left).problems);
@@ -209,14 +172,17 @@ fn check(steps: &[Step]) -> Result<(), Failure> {
 fn run_program(system: &System, options: &RunOptions) -> Result<(), Failure> {
     let journal = place::active(system)?;
     if options.class == ClassArg::Rt1 {
-        artis::become_rt1(system, &journal, options)?;
+        if options.cpu.is_some() {
+            return Err(Failure::Usage("--cpu: the scheduler chooses the CPUs of rt1 tasks".into()));
+        }
+        artis::become_rt1(system, &journal, options.policy.prio.unwrap_or(20))?;
         return Err(replaced_by(options));
     }
     let policy = rt0::or_fifo(rt0::wanted(&options.policy)?);
     let first = Cpus::from_list(&journal.rt).ok().and_then(|cpus| cpus.iter().next());
     let own = std::process::id() as i32;
     check(&place::enter(system, own, options.cpu.or(first))?)?;
-    rt0::schedule(system, own, policy, options.policy.force, false)?;
+    rt0::schedule(system, own, policy, options.policy.force, false, &Terminal::new())?;
     Err(replaced_by(options))
 }
 
@@ -232,7 +198,7 @@ fn move_processes(system: &System, options: &MoveOptions) -> Result<(), Failure>
     for pid in &options.pids {
         check(&place::enter(system, *pid, options.cpu)?)?;
         if let Some(policy) = policy {
-            rt0::schedule(system, *pid, policy, options.policy.force, true)?;
+            rt0::schedule(system, *pid, policy, options.policy.force, true, &Terminal::new())?;
         }
     }
     note(&format!("rtscope: {} processes moved", options.pids.len()));
@@ -250,11 +216,6 @@ fn unit(options: &UnitOptions) -> Result<(), Failure> {
         ModeArg::Shield => "",
         ModeArg::Artis => " --mode artis",
     };
-    result(&text::unit(&program.display().to_string(), &options.rt, mode, level, &options.keep_irq));
+    result(&view::unit(&program.display().to_string(), &options.rt, mode, level, &options.keep_irq));
     Ok(())
-}
-
-/// Whether there is something that `undo --force` would set back.
-fn is_left(state: State) -> bool {
-    state == State::Left
 }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How a task of the shield is scheduled: from options to a policy, and what came of it for people.
+//! How a task of the shield is scheduled: from options to a policy, and what came of it.
 
 use super::options::{PolicyArg, PolicyOptions};
 use crate::exit::Failure;
-use crate::output::note;
+use rtscope_session::Observer;
+use rtscope_shield::System;
 use rtscope_shield::policy::{Policy, Reservation};
-use rtscope_shield::rt0::{self, Rt0};
-use rtscope_shield::{Cpus, System};
-use std::fmt::Write;
+use rtscope_shield::rt0;
 
 /// Without `--prio`.
 const PRIORITY: u8 = 80;
@@ -55,53 +54,18 @@ pub fn schedule(
     policy: Policy,
     force: bool,
     remember: bool,
+    observer: &dyn Observer,
 ) -> Result<(), Failure> {
     let admitted = rt0::schedule(system, tid, policy, force, remember)?;
-    // They have names of other tasks in them, which anybody chooses.
-    admitted.notes.iter().for_each(|text| note(&format!("rtscope: {}", rtscope_view::clean(text))));
+    admitted.notes.iter().for_each(|text| observer.note(text));
     if let Some(fill) = admitted.fill {
-        note(&format!(
-            "rtscope: DEADLINE tasks have reserved {:.1} % of its CPU now (density {:.3})",
+        observer.note(&format!(
+            "DEADLINE tasks have reserved {:.1} % of its CPU now (density {:.3})",
             fill.utilisation * 100.0,
             fill.density
         ));
     }
     Ok(())
-}
-
-/// The real-time tasks of a shield for people, by CPU.
-pub fn text(tasks: &[Rt0], rt: &Cpus) -> String {
-    let mut text = String::from("Real-time tasks:\n");
-    let percent = |part: Option<f64>| part.map_or("-".to_owned(), |part| format!("{:.1} %", part * 100.0));
-    let _ = writeln!(
-        text,
-        "  {:<5} {:>8} {:>7}  {:<36}  {:>7} name",
-        "CPU", "reserved", "used", "policy", "thread"
-    );
-    for one in tasks {
-        let policy = one.policy.to_string();
-        let (reserved, used) = (percent(one.reserved), percent(one.used));
-        let _ = writeln!(
-            text,
-            "  {:<5} {reserved:>8} {used:>7}  {policy:<36}  {:>7} {}",
-            one.cpus, one.tid, one.name
-        );
-    }
-    for cpu in rt.iter() {
-        let here = tasks.iter().filter(|one| Cpus::from_list(&one.cpus).is_ok_and(|cpus| cpus.contains(cpu)));
-        let parts: Vec<f64> = here.clone().filter_map(|one| one.reserved).collect();
-        match (here.count(), parts.len()) {
-            (0, _) => {
-                let _ = writeln!(text, "  {cpu:<5} {:>8} {:>7}  none", "-", "-");
-            }
-            (_, 0) => {}
-            (_, count) => {
-                let sum = percent(Some(parts.iter().sum()));
-                let _ = writeln!(text, "  {cpu:<5} {sum:>8} {:>7}  total of {count} with deadlines", "");
-            }
-        }
-    }
-    text
 }
 
 #[cfg(test)]
@@ -141,35 +105,5 @@ mod tests {
         }
         let force = PolicyOptions { force: true, ..options(None, None, [None; 3]) };
         assert!(wanted(&force).is_err());
-    }
-
-    #[test]
-    fn tasks_are_listed_by_cpu() {
-        let reservation =
-            Reservation { runtime_ns: 2_000_000, deadline_ns: 5_000_000, period_ns: 10_000_000 };
-        let task = |cpus: &str, policy, reserved| Rt0 {
-            cpus: cpus.into(),
-            tid: 12,
-            name: "control".into(),
-            policy,
-            reserved,
-            used: Some(0.0123),
-        };
-        let tasks = [
-            task("2", Policy::Deadline(reservation), Some(0.2)),
-            task("2-3", Policy::Fifo { priority: 80 }, None),
-        ];
-        let text = text(&tasks, &Cpus::from_list("2-4").expect("a list"));
-        let words: Vec<String> =
-            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-        assert_eq!(
-            words[2..],
-            [
-                "2 20.0 % 1.2 % deadline 2ms in 5ms every 10ms 12 control",
-                "2-3 - 1.2 % fifo 80 12 control",
-                "2 20.0 % total of 1 with deadlines",
-                "4 - - none"
-            ]
-        );
     }
 }

@@ -3,12 +3,12 @@
 
 pub mod options;
 
-use super::artis;
 use crate::exit::Failure;
 use crate::observer::Terminal;
 use crate::{output, stop};
 use options::TableOptions;
 use rtscope_measure::table::{self, Report};
+use rtscope_session::shield::artis;
 use rtscope_shield::System;
 use rtscope_view::table as view;
 
@@ -25,8 +25,13 @@ pub fn table(system: &System, options: &TableOptions) -> Result<(), Failure> {
     let settings = options.settings();
     let stop = stop::on_signals()?;
     let observer = Terminal::new();
-    let report =
-        table::run(system, &settings, &|plan| artis::create(system, plan).map(drop), &stop, &observer)?;
+    let report = table::run(
+        system,
+        &settings,
+        &|plan| artis::create(system, plan, &observer).map(drop),
+        &stop,
+        &observer,
+    )?;
     drop(observer);
     print(options, &report)?;
     match stop.asked() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Plans and shields for people. Settings that change alike are one line, however many there are.
 
-use super::{complaint, is_left};
-use rtscope_shield::apply::{CurrentState, UndoOutcome};
+use crate::clean;
+use rtscope_shield::apply::{CurrentState, UndoOutcome, complaint};
 use rtscope_shield::boot;
 use rtscope_shield::health::Problem;
 use rtscope_shield::journal::{Journal, State as Made};
@@ -18,6 +18,7 @@ const NAME: usize = 16;
 const NAMED: usize = 4;
 
 /// A plan.
+#[must_use]
 pub fn plan(plan: &Plan) -> String {
     let mut text = format!(
         "Real-time CPUs {}; everything else on CPUs {}. Level {}. Nothing has been changed.\n{}\n",
@@ -42,7 +43,7 @@ pub fn plan(plan: &Plan) -> String {
     text.push_str(
         "\nrtscope shield undo restores each old value, and removes the groups. Only the boot parameters need a reboot.\n",
     );
-    rtscope_view::clean(&text)
+    clean(&text)
 }
 
 fn apart(apart: &Isolation) -> String {
@@ -162,6 +163,7 @@ fn wrapped(text: &str, indent: &str) -> String {
 }
 
 /// What became of a plan.
+#[must_use]
 pub fn created(journal: &Journal, plan: &Plan) -> String {
     let applied = journal.changes().filter(|step| step.outcome == Some(Outcome::Applied)).count();
     let held = match journal.apart {
@@ -182,10 +184,11 @@ pub fn created(journal: &Journal, plan: &Plan) -> String {
         let _ = writeln!(text, "  {:<NAME$}  {} {}: {why}", step.knob, step.place(), step.label);
     }
     text.push_str("\nrtscope shield undo restores everything.\n");
-    rtscope_view::clean(&text)
+    clean(&text)
 }
 
 /// A shield as it is now.
+#[must_use]
 pub fn status(journal: &Journal, steps: &[(Step, CurrentState)]) -> String {
     let mut text = match journal.state {
         Made::Active => format!("CPUs {} are shielded; everything else is on CPUs {}.\n", journal.rt, journal.others),
@@ -195,7 +198,7 @@ pub fn status(journal: &Journal, steps: &[(Step, CurrentState)]) -> String {
         Made::Left => "No shield. Settings changed by somebody else were left alone; rtscope shield undo --force restores them:\n".into(),
     };
     let count = |is: fn(&CurrentState) -> bool| steps.iter().filter(|(_, now)| is(now)).count();
-    if !is_left(journal.state) {
+    if journal.state != Made::Left {
         let _ = writeln!(
             text,
             "{} settings as wanted, {} drifted, {} refused, {} gone.",
@@ -217,19 +220,21 @@ pub fn status(journal: &Journal, steps: &[(Step, CurrentState)]) -> String {
             CurrentState::AsWanted | CurrentState::Gone => {}
         }
     }
-    rtscope_view::clean(&text)
+    clean(&text)
 }
 
 /// What is wrong with a shield as a whole.
+#[must_use]
 pub fn problems(problems: &[Problem]) -> String {
     let lines = problems.iter().map(|problem| {
         let kind = if problem.is_down { "NO SHIELD" } else { "DEGRADED" };
         format!("{kind}: {}\n", problem.what)
     });
-    rtscope_view::clean(&lines.collect::<String>())
+    clean(&lines.collect::<String>())
 }
 
 /// What became of each setting.
+#[must_use]
 pub fn undone(all: &[(Step, UndoOutcome)]) -> String {
     let restored = all.iter().filter(|(_, undone)| *undone == UndoOutcome::Restored).count();
     let nothing = all.iter().filter(|(_, undone)| *undone == UndoOutcome::Nothing).count();
@@ -256,10 +261,11 @@ pub fn undone(all: &[(Step, UndoOutcome)]) -> String {
     if left > 0 {
         let _ = writeln!(text, "rtscope shield undo --force also restores what was left.");
     }
-    rtscope_view::clean(&text)
+    clean(&text)
 }
 
 /// A service.
+#[must_use]
 pub fn unit(program: &str, rt: &str, mode: &str, level: &str, keep: &[String]) -> String {
     // As systemd.service(5) wants words with spaces in them; % begins a specifier.
     let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%");

@@ -31,6 +31,7 @@ impl IgnoredSettings {
         IgnoredSettings(files)
     }
 
+    /// Nobody has set anything.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

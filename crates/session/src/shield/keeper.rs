@@ -6,11 +6,8 @@
 //! took its place.
 
 use super::artis::LOG;
-use super::options::{GuardOptions, KeepOptions};
 use super::verify::stay_on;
-use crate::exit::Failure;
-use crate::output::result;
-use crate::stop;
+use crate::{Failure, Observer, Stop};
 use nix::sys::prctl::set_name;
 use nix::unistd::setsid;
 use rtscope_artis::{Scheduler, Settings};
@@ -18,8 +15,7 @@ use rtscope_shield::apply::complaint;
 use rtscope_shield::keeper::{Keeper, fall_back};
 use rtscope_shield::tasks::Thread;
 use rtscope_shield::{Cpus, System, plan};
-use std::fs::OpenOptions;
-use std::io::{BufRead, Read, Write};
+use std::io::{BufRead, Read, Stdin};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -41,15 +37,18 @@ const SELF: &str = "/proc/self/exe";
 /// This long after the last RT1 task ran, system calls do not pay for their way back any more.
 const RT1_REST: Duration = Duration::from_secs(10);
 
-/// Reports something: in our log, and in the kernel's, which is read first after an accident.
-fn say(text: &str) {
-    // The kernel's reasons have names of tasks in them, and those are anybody's choice.
-    let text = rtscope_view::clean(text).replace('\n', " ");
-    eprintln!("rtscope: {text}");
-    if let Ok(mut log) = OpenOptions::new().write(true).open("/dev/kmsg") {
-        // One write is one message. Our own log has it, too.
-        let _ = log.write_all(format!("<4>rtscope: {text}\n").as_bytes());
-    }
+/// How the two processes speak: with whoever started them, and with people.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// Has what the keeper waits for.
+    pub stdin: &'a Stdin,
+    /// Takes an answer, whole.
+    pub answer: fn(&str),
+    /// Remarks: in our log, and in the kernel's, which is read first after an accident. They have names of tasks in them, and those are
+    /// anybody's choice.
+    pub observer: &'a dyn Observer,
+    /// Takes a long text for our log alone.
+    pub dump: fn(&str),
 }
 
 /// Leaves whatever started us, and the real-time CPUs.
@@ -63,35 +62,44 @@ fn detach(system: &System, rt: &str) -> Result<(Cpus, Cpus), Failure> {
     Ok((rt, others))
 }
 
-/// Holds the scheduler until it gets a signal, or the scheduler has ended.
-pub fn keep(system: &System, options: &KeepOptions) -> Result<(), Failure> {
-    let (rt, others) = detach(system, &options.rt)?;
-    let stop = stop::on_signals()?;
+/// Holds the scheduler of these CPUs until it is asked to stop, or the scheduler has ended.
+///
+/// # Errors
+/// What kept it from holding the scheduler.
+pub fn keep(system: &System, rt_list: &str, stop: &Stop, around: &Surroundings<'_>) -> Result<(), Failure> {
+    let (rt, others) = detach(system, rt_list)?;
+    let say = |text: &str| around.observer.note(text);
     let own = Keeper::new(system, std::process::id() as i32)?.process;
-    let mut scheduler = match begin(system, &rt, &others) {
+    let mut scheduler = match begin(system, &rt, &others, around.stdin) {
         Ok(Some(scheduler)) => scheduler,
         Ok(None) => return Ok(()),
         Err(error) => {
             // For the process that waits for our answer.
-            result(&error.to_string().replace('\n', " "));
+            (around.answer)(&error.to_string().replace('\n', " "));
             return Err(error);
         }
     };
-    let mut guard = Some(start_guard(&options.rt, &own)?);
+    let mut guard = Some(start_guard(rt_list, &own)?);
     let mut replaced: Option<Instant> = None;
-    result(&format!("{READY}{} {}", scheduler.counts_id()?, scheduler.grants_id()?));
+    (around.answer)(&format!("{READY}{} {}", scheduler.counts_id()?, scheduler.grants_id()?));
     let mut rt1 = Rt1Activity::default();
     while !stop.asked() {
         if let Some(ended) = scheduler.ended() {
             let why = format!("{} {}", ended.reason, ended.message).trim().to_owned();
             // At once: the kernel waits for each CPU before a partition is done, and RT0 that never sleeps lets it wait.
-            say(&format!("the kernel ended the scheduler that lent CPUs {} ({why})", options.rt));
+            say(&format!("the kernel ended the scheduler that lent CPUs {rt_list} ({why})"));
             // Who waited, and where: for our log alone.
-            eprint!("{}", rtscope_view::clean(&scheduler.dump()));
+            (around.dump)(&scheduler.dump());
             // Before its programs are taken out: that waits for each task that was preempted to go on (RCU-tasks), and a task that is stuck
             // behind RT0, for which the kernel may have ended it, does not. When it cannot, the guard goes on trying: not after our end,
             // for which that is waited for, too, but from now on.
-            isolate(system, &own, &format!("the kernel ended it: {why}"), &mut String::new());
+            isolate(
+                system,
+                &own,
+                &format!("the kernel ended it: {why}"),
+                &mut String::new(),
+                around.observer,
+            );
             drop(guard.and_then(|guard| guard.stdin));
             return Ok(());
         }
@@ -101,9 +109,9 @@ pub fn keep(system: &System, options: &KeepOptions) -> Result<(), Failure> {
             replaced = Some(Instant::now());
             say("the guard of the keeper has ended; another one is started");
             // Without one the scheduler still lends; ending it for that would only take the CPUs from everybody.
-            guard = start_guard(&options.rt, &own).inspect_err(|error| say(&error.to_string())).ok();
+            guard = start_guard(rt_list, &own).inspect_err(|error| say(&error.to_string())).ok();
         }
-        rt1.poll(&mut scheduler);
+        rt1.poll(&mut scheduler, around.observer);
         sleep(POLL);
     }
     drop(scheduler);
@@ -111,7 +119,7 @@ pub fn keep(system: &System, options: &KeepOptions) -> Result<(), Failure> {
 }
 
 /// Loads the scheduler, waits for the word, and makes it the kernel's. `None`: nobody wants it any more.
-fn begin(system: &System, rt: &Cpus, others: &Cpus) -> Result<Option<Scheduler>, Failure> {
+fn begin(system: &System, rt: &Cpus, others: &Cpus, stdin: &Stdin) -> Result<Option<Scheduler>, Failure> {
     let present = system.read("/sys/devices/system/cpu/present").unwrap_or_default();
     let present = Cpus::from_list(&present).unwrap_or_default();
     let offline = present.without(rt).without(others);
@@ -119,7 +127,7 @@ fn begin(system: &System, rt: &Cpus, others: &Cpus) -> Result<Option<Scheduler>,
     let settings = Settings::new(rt.iter().collect(), all_others, offline.iter().collect());
     let mut scheduler = Scheduler::load(&settings)?;
     let mut word = String::new();
-    let read = std::io::stdin().lock().read_line(&mut word);
+    let read = stdin.lock().read_line(&mut word);
     if read.is_err() || word != GO {
         return Ok(None);
     }
@@ -137,17 +145,24 @@ fn start_guard(rt: &str, own: &Thread) -> Result<Child, Failure> {
 }
 
 /// Waits until the keeper has ended, and isolates the CPUs unless the shield is being undone.
-pub fn guard(system: &System, options: &GuardOptions) -> Result<(), Failure> {
-    detach(system, &options.rt)?;
+///
+/// # Errors
+/// What kept it from waiting.
+pub fn guard(
+    system: &System,
+    (rt, keeper): (&str, &Thread),
+    stop: &Stop,
+    around: &Surroundings<'_>,
+) -> Result<(), Failure> {
+    detach(system, rt)?;
     // A name for listings of processes: it would be that of the link by which we were started.
     set_name(c"rtscope").map_err(|errno| Failure::doing("naming the guard", errno.desc()))?;
-    // Only the keeper's end, or undoing, ends us; and a signal, where the CPUs cannot be isolated.
-    let stop = stop::on_signals()?;
+    // Only the keeper's end, or undoing, ends us; and being asked to, where the CPUs cannot be isolated.
     let mut nothing = Vec::new();
     // Whatever came of reading: there is nobody any more who could write.
-    let _ = std::io::stdin().lock().read_to_end(&mut nothing);
+    let _ = around.stdin.lock().read_to_end(&mut nothing);
     let (mut pause, mut reported) = (RETRY, String::new());
-    while !isolate(system, &options.keeper(), "the process that held it was killed", &mut reported) {
+    while !isolate(system, keeper, "the process that held it was killed", &mut reported, around.observer) {
         // Undoing ends it, too: there is nothing to be isolated then.
         let again = Instant::now() + pause;
         while Instant::now() < again {
@@ -162,7 +177,13 @@ pub fn guard(system: &System, options: &GuardOptions) -> Result<(), Failure> {
 }
 
 /// Returns whether there is nothing left to be done. `reported`: what the last try reported, which is not repeated.
-fn isolate(system: &System, keeper: &Thread, why: &str, reported: &mut String) -> bool {
+fn isolate(
+    system: &System,
+    keeper: &Thread,
+    why: &str,
+    reported: &mut String,
+    observer: &dyn Observer,
+) -> bool {
     match fall_back(system, keeper, why) {
         // It was taken out on purpose, or somebody else was faster.
         Ok(None) => true,
@@ -180,7 +201,7 @@ fn isolate(system: &System, keeper: &Thread, why: &str, reported: &mut String) -
             // The first reason that was found: what came of it is no news.
             let first = journal.keeper.as_ref().and_then(|keeper| keeper.fallen.as_deref());
             let why = first.unwrap_or(why);
-            say(&format!("the scheduler that lent CPUs {} has ended ({why}); {state}", journal.rt));
+            observer.note(&format!("the scheduler that lent CPUs {} has ended ({why}); {state}", journal.rt));
             true
         }
         Err(error) => {
@@ -188,7 +209,7 @@ fn isolate(system: &System, keeper: &Thread, why: &str, reported: &mut String) -
                 "the scheduler has ended ({why}), and the CPUs could NOT be isolated yet: {error}; see {LOG}"
             );
             if *reported != text {
-                say(&text);
+                observer.note(&text);
                 *reported = text;
             }
             false
@@ -206,7 +227,7 @@ struct Rt1Activity {
 
 impl Rt1Activity {
     /// Reads the counters every tenth time.
-    fn poll(&mut self, scheduler: &mut Scheduler) {
+    fn poll(&mut self, scheduler: &mut Scheduler, observer: &dyn Observer) {
         self.polls += 1;
         if self.polls % 10 != 0 {
             return;
@@ -219,7 +240,7 @@ impl Rt1Activity {
         }
         let wanted = self.last.is_some_and(|last| last.elapsed() < RT1_REST);
         if let Err(error) = scheduler.watch_exits(wanted) {
-            say(&format!("RT1 tasks come back late: {error}"));
+            observer.note(&format!("RT1 tasks come back late: {error}"));
             self.last = None;
         }
     }

@@ -1,24 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rtscope shield verify`: what really ran on the shielded CPUs for a while.
+//! What really ran on the shielded CPUs for a while.
 //!
 //! The flight recorder records it, and is read twice a second by a thread that stays on the other CPUs: what it holds of a quiet CPU
 //! reaches back for minutes, so only the other CPUs' part, which shows the senders of interrupts, needs the hurry.
 
 use super::checks::{self, Check, CheckContext, Verdict};
-use super::options::VerifyOptions;
-use crate::exit::Failure;
-use crate::output::{note, result};
-use crate::schema;
-use crate::stop;
+use crate::cpu_recorder::CpuRecorder;
+use crate::{Failure, Observer, Stop};
 use rtscope_analyze::timeline::Timeline;
 use rtscope_analyze::visits::Visits;
 use rtscope_event::{CpuId, MonotonicNs, Recording, Tid};
 use rtscope_flight::monotonic_now;
-use rtscope_session::cpu_recorder::CpuRecorder;
 use rtscope_shield::health;
 use rtscope_shield::journal::Journal;
 use rtscope_shield::{Cpus, System, boot, place, plan, tasks};
-use serde_json::{Value, json};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -35,21 +30,80 @@ struct Watch<'a> {
     context: Vec<CheckContext>,
 }
 
-/// Watches, and reports.
-pub fn verify(system: &System, options: &VerifyOptions) -> Result<(), Failure> {
-    if options.duration.0 == 0 {
-        return Err(Failure::Usage("--duration: it has to be longer than 0".into()));
+/// What to watch.
+#[derive(Clone, Debug)]
+pub struct VerifySettings {
+    /// The CPUs; `None`: those of the shield.
+    pub rt: Option<String>,
+    /// How long.
+    pub duration_ns: u64,
+    /// Memory for the newest events of each CPU.
+    pub buffer_bytes: usize,
+}
+
+/// What came to pass on one CPU.
+#[derive(Debug)]
+pub struct CpuReport {
+    /// Who was there.
+    pub visits: Visits,
+    /// What is to be said of it.
+    pub checks: Vec<Check>,
+    /// Events that were lost, as far as they were counted.
+    pub lost: u64,
+}
+
+/// What came to pass on the CPUs.
+#[derive(Debug)]
+pub struct VerifyReport {
+    /// There was a shield.
+    pub shield: bool,
+    /// This kernel shows who sends interrupts.
+    pub senders_known: bool,
+    /// By CPU.
+    pub cpus: Vec<CpuReport>,
+}
+
+impl VerifyReport {
+    /// How many checks came to this.
+    #[must_use]
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.cpus.iter().flat_map(|cpu| &cpu.checks).filter(|check| check.verdict == verdict).count()
     }
-    let journal = match &options.rt {
+
+    /// Whether all is well.
+    ///
+    /// # Errors
+    /// Checks that failed, or could not be decided.
+    pub fn result(&self) -> Result<(), Failure> {
+        match (self.count(Verdict::Fail), self.count(Verdict::Unknown)) {
+            (0, 0) => Ok(()),
+            (0, unknown) => Err(Failure::Failed(format!(
+                "{unknown} checks are unknown, since events were lost; use a larger --buffer"
+            ))),
+            (broken, _) => Err(Failure::ChecksFailed(format!("{broken} checks failed"))),
+        }
+    }
+}
+
+/// Watches until the time is over, or it is asked to stop.
+///
+/// # Errors
+/// What kept it from watching.
+pub fn verify(
+    system: &System,
+    settings: &VerifySettings,
+    stop: &Stop,
+    observer: &dyn Observer,
+) -> Result<VerifyReport, Failure> {
+    let journal = match &settings.rt {
         Some(_) => place::active(system).ok(),
         None => Some(place::active(system)?),
     };
-    let (rt, others) = match (&options.rt, &journal) {
-        (None, Some(journal)) => whole(system, journal)?,
+    let (rt, others) = match (&settings.rt, &journal) {
+        (None, Some(journal)) => whole(system, journal, observer)?,
         (rt, _) => plan::split(system, rt.as_deref().unwrap_or_default())?,
     };
     stay_on(&others)?;
-    let stop = stop::on_signals()?;
     let tickless = boot::is_tickless(system, &rt);
     let kept = journal.as_ref().map_or_else(Vec::new, |journal| journal.kept_irqs.clone());
     let context =
@@ -60,12 +114,12 @@ pub fn verify(system: &System, options: &VerifyOptions) -> Result<(), Failure> {
         visits: rt.iter().map(|cpu| Visits::new(CpuId(cpu))).collect(),
         context: rt.iter().map(context).collect(),
     };
-    let mut recorder = CpuRecorder::start(options.buffer.0, &[SENDER, "ipi_send_cpumask"])?;
+    let mut recorder = CpuRecorder::start(settings.buffer_bytes, &[SENDER, "ipi_send_cpumask"])?;
     let senders_known = recorder.has(SENDER);
     // Switching on sends interrupts to all CPUs; that is ours, and over now.
     let begin = monotonic_now();
     watch.who_is_there();
-    let (end, mut from) = (MonotonicNs(begin.0.saturating_add(options.duration.0)), begin);
+    let (end, mut from) = (MonotonicNs(begin.0.saturating_add(settings.duration_ns)), begin);
     while from < end && !stop.asked() {
         sleep(PERIOD.min(Duration::from_nanos(end.since(from))));
         let (recording, until) = recorder.read(from)?;
@@ -77,14 +131,14 @@ pub fn verify(system: &System, options: &VerifyOptions) -> Result<(), Failure> {
         // Of which CPU is not known.
         watch.context.iter_mut().for_each(|context| context.lost += recorder.misses().unwrap_or(1));
     }
-    watch.report(options.json, senders_known)
+    Ok(watch.report(senders_known))
 }
 
 /// The shield's CPUs and the others, as far as they are online. What is wrong with it as a whole is reported first.
-fn whole(system: &System, journal: &Journal) -> Result<(Cpus, Cpus), Failure> {
+fn whole(system: &System, journal: &Journal, observer: &dyn Observer) -> Result<(Cpus, Cpus), Failure> {
     let health = health::health(system, journal);
     for problem in &health.problems {
-        note(&format!("rtscope: {}", problem.what));
+        observer.note(&problem.what);
     }
     let down = health.problems.iter().find(|problem| problem.is_down);
     match down.filter(|_| health.rt.is_empty() || health.others.is_empty()) {
@@ -94,7 +148,7 @@ fn whole(system: &System, journal: &Journal) -> Result<(Cpus, Cpus), Failure> {
 }
 
 /// Reading the buffers must not disturb those that are watched.
-pub fn stay_on(others: &Cpus) -> Result<(), Failure> {
+pub(super) fn stay_on(others: &Cpus) -> Result<(), Failure> {
     let failed = |errno: nix::errno::Errno| Failure::doing("leaving the real-time CPUs", errno.desc());
     rtscope_cpus::Thread::Calling.set_cpus(others).map_err(failed)
 }
@@ -140,53 +194,12 @@ impl Watch<'_> {
         }
     }
 
-    fn report(&self, json: bool, senders_known: bool) -> Result<(), Failure> {
-        let checks =
-            self.visits.iter().zip(&self.context).map(|(visits, context)| checks::evaluate(visits, context));
-        let checks: Vec<Vec<Check>> = checks.collect();
-        let all = self.visits.iter().zip(&self.context).zip(&checks);
-        if json {
-            let cpus: Vec<Value> =
-                all.map(|((visits, context), checks)| cpu_json(visits, context, checks)).collect();
-            let object = json!({
-                "schema": schema::SHIELD_VERIFY,
-                "shield": self.journal.is_some(),
-                "senders_known": senders_known,
-                "cpus": cpus,
-            });
-            result(&object.to_string());
-        } else {
-            for ((visits, context), checks) in all {
-                let text = checks::text(visits, checks, context.lost, senders_known);
-                result(&rtscope_view::clean(&text));
-            }
-        }
-        let count = |verdict| checks.iter().flatten().filter(|check| check.verdict == verdict).count();
-        match (count(Verdict::Fail), count(Verdict::Unknown)) {
-            (0, 0) => Ok(()),
-            (0, unknown) => Err(Failure::Failed(format!(
-                "{unknown} checks are unknown, since events were lost; use a larger --buffer"
-            ))),
-            (broken, _) => Err(Failure::ChecksFailed(format!("{broken} checks failed"))),
-        }
+    fn report(self, senders_known: bool) -> VerifyReport {
+        let judged = |(visits, context): (Visits, CheckContext)| {
+            let checks = checks::evaluate(&visits, &context);
+            CpuReport { visits, checks, lost: context.lost }
+        };
+        let cpus = self.visits.into_iter().zip(self.context).map(judged).collect();
+        VerifyReport { shield: self.journal.is_some(), senders_known, cpus }
     }
-}
-
-fn cpu_json(visits: &Visits, context: &CheckContext, checks: &[Check]) -> Value {
-    let ran: Vec<Value> = visits
-        .iter()
-        .map(|(who, visit)| json!({ "who": who, "name": checks::name(who), "visit": visit }))
-        .collect();
-    let senders = visits.senders();
-    let senders: Vec<Value> =
-        senders.into_iter().map(|(sender, count)| json!({ "sender": sender, "count": count })).collect();
-    json!({
-        "cpu": visits.cpu(),
-        "watched_ns": visits.watched_ns,
-        "missed_ns": visits.missed_ns,
-        "lost": context.lost,
-        "promises": checks,
-        "ran": ran,
-        "senders": senders,
-    })
 }

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The checks of `rtscope shield verify` for a CPU: they judge by what ran there, not by any setting.
+//! The checks of a shielded CPU: they judge by what ran there, not by any setting.
 //!
 //! A check passes only where nothing was lost: what has not been seen may have been a disturbance. What no setting can keep away
 //! (the tick without nohz_full, threads that belong to the CPU, interrupts from other CPUs) is counted, and not checked.
 
 use rtscope_analyze::visits::{Visit, Visitor, Visits};
 use rtscope_event::VectorKind;
-use rtscope_view::{count_text, duration_text};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
+use std::collections::BTreeSet;
 
 /// Softirqs that a CPU raises for itself: timers, its run queue, RCU. The others come from devices and from other CPUs' work.
 const OWN_SOFTIRQS: [&str; 4] = ["TIMER", "SCHED", "HRTIMER", "RCU"];
@@ -17,10 +15,6 @@ const OWN_SOFTIRQS: [&str; 4] = ["TIMER", "SCHED", "HRTIMER", "RCU"];
 const REST_OF_TICKS_PER_S: f64 = 2.0;
 /// Where this part of the time (one in this many) has no owner, something may have been overlooked.
 const UNKNOWN_PART: u64 = 100;
-/// This many of one kind are named.
-const NAMED: usize = 4;
-/// This many lines of a table.
-const SHOWN: usize = 15;
 
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -150,117 +144,6 @@ pub fn evaluate(visits: &Visits, context: &CheckContext) -> Vec<Check> {
             matches!(who, Visitor::Vector { .. }) && !is_tick(who)
         }),
     ]
-}
-
-/// A CPU for people.
-pub fn text(visits: &Visits, checks: &[Check], lost: u64, senders_known: bool) -> String {
-    let mut text = format!("CPU {}, watched for {}", visits.cpu(), duration_text(visits.watched_ns));
-    if visits.missed_ns > 0 {
-        let _ = write!(
-            text,
-            ", of which {} were overwritten before they were read",
-            duration_text(visits.missed_ns)
-        );
-    }
-    if lost > 0 {
-        let _ = write!(text, ", at least {} events lost", count_text(lost));
-    }
-    text.push('\n');
-    for check in checks {
-        let verdict = match check.verdict {
-            Verdict::Pass => "PASS   ",
-            Verdict::Fail => "FAIL   ",
-            Verdict::Unknown => "UNKNOWN",
-            Verdict::NotChecked => "-      ",
-        };
-        let what = match check.verdict {
-            Verdict::NotChecked => check.what.trim_start_matches("no "),
-            _ => check.what,
-        };
-        let _ = write!(text, "  {verdict}  {what}");
-        if !check.by.is_empty() {
-            let more = if check.by.len() > NAMED { ", …" } else { "" };
-            let by: Vec<&str> = check.by.iter().take(NAMED).map(String::as_str).collect();
-            let _ = write!(text, ": {} times: {}{more}", count_text(check.count), by.join(", "));
-        }
-        text.push('\n');
-    }
-    text.push_str(&what_ran(visits));
-    text.push_str(&who_sent(visits, senders_known));
-    text
-}
-
-/// Threads of one name in one line.
-fn group_name(visitor: &Visitor) -> String {
-    match visitor {
-        Visitor::Thread { name: Some(name), kernel, .. } => {
-            format!("{} {name}", if *kernel == Some(true) { "kernel thread" } else { "thread" })
-        }
-        _ => name(visitor),
-    }
-}
-
-fn what_ran(visits: &Visits) -> String {
-    let mut groups: BTreeMap<String, Visit> = BTreeMap::new();
-    for (who, visit) in visits.iter() {
-        let group = groups.entry(group_name(who)).or_default();
-        group.count += visit.count;
-        group.time_ns += visit.time_ns;
-        group.most_ns = group.most_ns.max(visit.most_ns);
-    }
-    let mut groups: Vec<(String, Visit)> = groups.into_iter().collect();
-    groups.sort_by_key(|(_, visit)| std::cmp::Reverse(visit.time_ns));
-    let mut text = format!(
-        "  {:<36} {:>9} {:>10} {:>11} {:>11}\n",
-        "what ran", "times", "per second", "total", "longest"
-    );
-    let seconds = (visits.watched_ns as f64 / 1e9).max(1e-9);
-    for (name, visit) in groups.iter().take(SHOWN) {
-        let _ = writeln!(
-            text,
-            "  {name:<36} {:>9} {:>10.1} {:>11} {:>11}",
-            visit.count,
-            visit.count as f64 / seconds,
-            duration_text(visit.time_ns),
-            duration_text(visit.most_ns)
-        );
-    }
-    text.push_str(&more(groups.len()));
-    text
-}
-
-fn who_sent(visits: &Visits, known: bool) -> String {
-    if !known {
-        return "  the senders of interrupts are unknown: this kernel has no tracepoint for them (Linux 6.4 has)\n".into();
-    }
-    let mut groups: BTreeMap<String, u64> = BTreeMap::new();
-    for (sender, count) in visits.senders() {
-        let what = if sender.call { "function call" } else { "reschedule" };
-        let who = match (&sender.name, sender.thread) {
-            (Some(name), _) => name.clone(),
-            (None, Some(tid)) => format!("thread {tid}"),
-            (None, None) => "unknown".to_owned(),
-        };
-        *groups.entry(format!("{what:<14} CPU {:<4} {who}", sender.cpu)).or_default() += count;
-    }
-    let mut groups: Vec<(String, u64)> = groups.into_iter().collect();
-    groups.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let mut text = String::new();
-    if !groups.is_empty() {
-        text.push_str("  interrupts from other CPUs, by the task that ran there\n");
-    }
-    for (name, count) in groups.iter().take(SHOWN) {
-        let _ = writeln!(text, "  {count:>9} times  {name}");
-    }
-    text.push_str(&more(groups.len()));
-    text
-}
-
-fn more(all: usize) -> String {
-    match all.saturating_sub(SHOWN) {
-        0 => String::new(),
-        left => format!("  … and {left} more (--json has all)\n"),
-    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rtscope shield create --mode artis`: what must be so before a scheduler can lend the CPUs, and starting the process that holds
+//! A shield whose CPUs are lent: what must be so before a scheduler can lend the CPUs, and starting the process that holds
 //! it (`keeper`).
 
 use super::keeper;
-use super::options::RunOptions;
 use super::weights::IgnoredSettings;
-use crate::exit::Failure;
-use crate::output::note;
+use crate::{Failure, Observer};
 use rtscope_artis::probe;
 use rtscope_shield::journal::Journal;
 use rtscope_shield::keeper::Keeper;
@@ -26,19 +24,21 @@ pub const LOG: &str = "/run/rtscope/artis.log";
 const PREEMPTION: &str = "/sys/kernel/debug/sched/preempt";
 
 /// Makes a shield whose CPUs are lent.
-pub fn create(system: &System, plan: &Plan) -> Result<Journal, Failure> {
-    check(system, plan)?;
+///
+/// # Errors
+/// What stands in the way, or went wrong.
+pub fn create(system: &System, plan: &Plan, observer: &dyn Observer) -> Result<Journal, Failure> {
+    check(system, plan, observer)?;
     let journal = apply::create_kept(system, plan, |journal| start(system, journal))?;
     let ignored = IgnoredSettings::find(system);
     if !ignored.is_empty() {
-        // Groups have the names that anybody gave them.
-        note(&format!("rtscope: {}", rtscope_view::clean(&ignored.to_string())));
+        observer.note(&ignored.to_string());
     }
     Ok(journal)
 }
 
 /// What stands in the way.
-fn check(system: &System, plan: &Plan) -> Result<(), Failure> {
+fn check(system: &System, plan: &Plan, observer: &dyn Observer) -> Result<(), Failure> {
     if !matches!(place::active(system), Err(Error::None)) {
         // A shield, or half of one, whose scheduler may still run: reported by the code that makes the shield.
         return Ok(());
@@ -74,7 +74,7 @@ fn check(system: &System, plan: &Plan) -> Result<(), Failure> {
         )));
     }
     already_there(system, plan)?;
-    probed.lacking.iter().for_each(|lack| note(&format!("rtscope: {lack}")));
+    probed.lacking.iter().for_each(|lack| observer.note(&lack.to_string()));
     Ok(())
 }
 
@@ -155,18 +155,17 @@ fn talk(child: &mut Child) -> std::io::Result<String> {
     Ok(line)
 }
 
-/// Makes this process an RT1 task: real time, but behind RT0.
-pub fn become_rt1(system: &System, journal: &Journal, options: &RunOptions) -> Result<(), Failure> {
+/// Makes this process an RT1 task: real time, but behind RT0. `prio`: 1 to 40.
+///
+/// # Errors
+/// When there is no scheduler, or it or the kernel refuses.
+pub fn become_rt1(system: &System, journal: &Journal, prio: u8) -> Result<(), Failure> {
     if !status(system, journal).is_some_and(|status| status.runs) {
         return Err(Failure::Failed(
             "--class rt1 needs the scheduler: rtscope shield create --mode artis (see rtscope shield status)"
                 .into(),
         ));
     }
-    if options.cpu.is_some() {
-        return Err(Failure::Usage("--cpu: the scheduler chooses the CPUs of rt1 tasks".into()));
-    }
-    let prio = options.policy.prio.unwrap_or(20);
     if prio > 40 {
         return Err(Failure::Usage(format!("--prio {prio}: rt1 has priorities 1 to 40")));
     }
@@ -176,7 +175,7 @@ pub fn become_rt1(system: &System, journal: &Journal, options: &RunOptions) -> R
     })?;
     // Anybody may have the policy; only a task with a grant, which its children inherit, is real-time work.
     rtscope_artis::grant(grants, std::process::id())?;
-    rtscope_session::realtime::become_ext(20 - i32::from(prio))
+    crate::realtime::become_ext(20 - i32::from(prio))
         .map_err(|error| Failure::doing(format!("getting SCHED_EXT with priority {prio}"), error))
 }
 
@@ -184,14 +183,14 @@ pub fn become_rt1(system: &System, journal: &Journal, options: &RunOptions) -> R
 #[derive(Debug, Serialize)]
 pub struct Status {
     /// Whether it lends the CPUs now.
-    runs: bool,
+    pub runs: bool,
     /// The process that holds it.
-    keeper: i32,
+    pub keeper: i32,
     /// Why it does not run any more.
-    fallen: Option<String>,
+    pub fallen: Option<String>,
     /// Whether the CPUs are isolated instead.
     #[serde(rename = "apart")]
-    isolated: bool,
+    pub isolated: bool,
 }
 
 /// How the scheduler of this shield is; `None`: it has none.
