@@ -5,19 +5,34 @@
 
 use crate::exit::Failure;
 pub use rtscope_session::Stop;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use rtscope_session::StopHandle;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::low_level::pipe;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// From now on signals ask.
 pub fn on_signals() -> Result<Stop, Failure> {
     registered().map_err(|error| Failure::doing("installing signal handlers", error))
 }
 
+/// The same from the moment on at which COMMAND has been forked. `asked`: set by SIGUSR1 from then on.
+pub fn on_signals_later(asked: Option<Arc<AtomicBool>>) -> Result<Stop, Failure> {
+    let begin = |handle: &StopHandle| {
+        asked.map_or(Ok(()), |asked| flag::register(SIGUSR1, asked).map(drop))?;
+        register(handle)
+    };
+    Stop::beginning_later(begin).map_err(|error| Failure::doing("installing signal handlers", error))
+}
+
 fn registered() -> io::Result<Stop> {
     let (stop, handle) = Stop::new()?;
+    register(&handle).map(|()| stop)
+}
+
+fn register(handle: &StopHandle) -> io::Result<()> {
     // Before the next: a second Ctrl-C finds the flag set and ends the process.
     flag::register_conditional_shutdown(SIGINT, 128 + SIGINT, handle.flag())?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -29,6 +44,5 @@ fn registered() -> io::Result<Stop> {
     }
     // A file that may grow no more (ulimit -f) would end the process there and then, with all that it has switched on: the write shall
     // fail, as on a full disk. A handler and not SIG_IGN, which programs that are started would inherit. Nobody asks for the flag.
-    flag::register(SIGXFSZ, Arc::default())?;
-    Ok(stop)
+    flag::register(SIGXFSZ, Arc::default()).map(drop)
 }

@@ -2,20 +2,26 @@
 //! How an engine that runs is asked to end: from a signal's handler, another thread, or a socket. A flag that loops look at, and a
 //! descriptor that ends their sleep.
 
+use crate::Failure;
 use nix::poll::{PollFd, PollFlags, ppoll};
+use std::fmt;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+type Begin = Box<dyn FnOnce() -> io::Result<()> + Send>;
+
 /// Whether somebody asked an engine to end.
-#[derive(Debug)]
 pub struct Stop {
     asked: Arc<AtomicBool>,
     /// Has something to read once somebody has.
     told: UnixStream,
+    /// Held, so that `told` does not end with the last handle.
+    _tell: UnixStream,
+    begin: Mutex<Option<Begin>>,
 }
 
 /// What asks.
@@ -33,7 +39,28 @@ impl Stop {
     pub fn new() -> io::Result<(Stop, StopHandle)> {
         let asked = Arc::new(AtomicBool::new(false));
         let (told, tell) = UnixStream::pair()?;
-        Ok((Stop { asked: Arc::clone(&asked), told }, StopHandle { asked, tell }))
+        let held = tell.try_clone()?;
+        let stop = Stop { asked: Arc::clone(&asked), told, _tell: held, begin: Mutex::default() };
+        Ok((stop, StopHandle { asked, tell }))
+    }
+
+    /// The same, and what asks for it is set up by `begin`, once COMMAND has been forked: a handler for a signal that was ignored would be
+    /// inherited as no longer ignored (nohup).
+    ///
+    /// # Errors
+    /// Of the system: no file can be opened.
+    pub fn beginning_later(
+        begin: impl FnOnce(&StopHandle) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Stop> {
+        let (stop, handle) = Stop::new()?;
+        Ok(Stop { begin: Mutex::new(Some(Box::new(move || begin(&handle)))), ..stop })
+    }
+
+    /// COMMAND has been forked, if there is one. Does something the first time only.
+    pub(crate) fn begin(&self) -> Result<(), Failure> {
+        let begin = self.begin.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let failed = |error| Failure::doing("preparing to be stopped", error);
+        begin.map_or(Ok(()), |begin| begin().map_err(failed))
     }
 
     /// The flag itself, for a loop that is not ours.
@@ -55,6 +82,12 @@ impl Stop {
     pub fn asked(&self) -> bool {
         // ORDER: relaxed; the flag stands for itself, nothing is read because of it.
         self.asked.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Stop {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Stop").field("asked", &self.asked()).finish_non_exhaustive()
     }
 }
 
@@ -99,9 +132,32 @@ mod tests {
             }
         });
         assert!(begun.elapsed() < Duration::from_secs(500));
-        // Again and again, also when nobody reads any more.
-        (0..100_000).take_while(|_| handle.flag().load(Ordering::Relaxed)).for_each(drop);
+        // Also when nobody reads any more.
         drop(stop);
         handle.ask();
+    }
+
+    #[test]
+    fn without_anybody_who_could_ask_it_sleeps() {
+        let (stop, handle) = Stop::new().unwrap();
+        drop(handle);
+        let begun = Instant::now();
+        stop.wait(Duration::from_millis(50), None);
+        assert!(begun.elapsed() >= Duration::from_millis(50) && !stop.asked());
+    }
+
+    #[test]
+    fn what_begins_later_begins_once() {
+        let stop = Stop::beginning_later(|handle| {
+            handle.ask();
+            Ok(())
+        })
+        .unwrap();
+        assert!(!stop.asked());
+        stop.begin().unwrap();
+        assert!(stop.asked());
+        stop.begin().unwrap();
+        let fails = Stop::beginning_later(|_| Err(io::Error::other("no"))).unwrap();
+        assert!(fails.begin().is_err());
     }
 }

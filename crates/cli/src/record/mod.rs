@@ -9,7 +9,6 @@ use crate::stop;
 use options::RecordOptions;
 use report::Report;
 use rtscope_session::record;
-use signal_hook::consts::SIGUSR1;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -20,12 +19,10 @@ pub fn run(options: &RecordOptions) -> Result<(), Failure> {
         return record::recover(target, &report);
     }
     let settings = options.settings()?;
-    let stop = stop::on_signals()?;
     if !options.flight_recorder {
-        return record::run(&settings, &stop, &report);
+        return record::run(&settings, &stop::on_signals_later(None)?, &report);
     }
     let asked = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(SIGUSR1, Arc::clone(&asked))
-        .map_err(|error| Failure::doing("installing a signal handler", error))?;
+    let stop = stop::on_signals_later(Some(Arc::clone(&asked)))?;
     record::run_flight_recorder(&settings, &stop, &asked, &report)
 }

@@ -16,7 +16,7 @@ pub fn run(options: ResponseOptions) -> Result<(), Failure> {
     watch::keep_one_pool();
     let fail_if_late = options.fail_if_late;
     let report: Arc<dyn Observer> = Arc::new(Report::new(options.json)?);
-    let late = watch::run(&settings(options), &stop::on_signals()?, &report)?;
+    let late = watch::run(&settings(options), &stop::on_signals_later(None)?, &report)?;
     if fail_if_late && late > 0 { Err(Failure::Late(late)) } else { Ok(()) }
 }
 

@@ -40,6 +40,7 @@ pub fn run(
     let wanted = collector_settings(&programs)?;
     let context: Vec<&str> = programs.context.iter().map(|context| Context::name(*context)).collect();
     let mut child = held(settings, &mut placement)?;
+    stop.begin()?;
     std::fs::create_dir(target).map_err(failed)?;
     let place = target.canonicalize().map_err(failed)?;
     // Nothing is in it yet.

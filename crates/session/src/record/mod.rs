@@ -129,6 +129,7 @@ pub fn run(settings: &RecordSettings, stop: &Stop, observer: &dyn Observer) -> R
     let tracefs = tracefs.as_ref().ok();
     let plan = settings.kernel.as_ref().map(|kernel| Plan::new(kernel, tracefs)).transpose()?;
     let mut child = held(settings, &mut placement)?;
+    stop.begin()?;
     targets.make()?;
     let begun =
         RunningRecorders::begin(settings, (plan.as_ref(), tracefs), child.as_ref(), (&targets, observer));

@@ -87,6 +87,7 @@ pub fn run(settings: &WatchSettings, stop: &Stop, observer: &Arc<dyn Observer>) 
         placement.add_command(child.pid().0);
         plan.target_command(child.pid());
     }
+    stop.begin()?;
     let ftrace = FtraceRecorder::start(&plan.kernel, plan.bank_bytes(), observer.as_ref())?;
     let programs = ProgramFlight::for_watch(&plan.programs, plan.pre_ns.saturating_add(plan.post_ns))?;
     let ebpf = EbpfPrograms::start(&plan.ebpf)?;
