@@ -57,6 +57,10 @@ impl Shelf {
         owner: Owner,
         mut info: ProviderInfo,
     ) -> Result<ProviderInfo, &'static str> {
+        // Nothing is kept of what nobody asked for: any number of providers may come, each with another origin.
+        if info.descriptions.events.is_empty() && info.descriptions.undescribed.is_empty() {
+            return Ok(info);
+        }
         let origin = info.origin();
         let hash = self.hasher.hash_one((owner, &origin, &info.descriptions));
         for kept in self.known.get(&hash).into_iter().flatten() {
@@ -130,6 +134,16 @@ mod tests {
             let next = shelf.keep(Owner(1), provider("same", 5000)).expect("it is known");
             assert!(Arc::ptr_eq(&first.descriptions, &next.descriptions));
         }
+    }
+
+    #[test]
+    fn of_what_nobody_asked_for_nothing_is_kept() {
+        let mut shelf = Shelf::default();
+        for number in 0..100 {
+            let other = ProviderInfo { object: format!("/bin/other{number}"), ..ProviderInfo::default() };
+            shelf.keep(Owner(1), other).expect("it takes no room");
+        }
+        assert!(shelf.known.is_empty() && shelf.taken.is_empty());
     }
 
     #[test]
