@@ -6,6 +6,13 @@
 //! and a stop, and comes to one report: a structure that can be serialised, from which text, JSON and pictures are drawn elsewhere
 //! (`view`).
 
+#![deny(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::exit,
+    reason = "whoever runs an engine decides what is said, and when the process ends"
+)]
+
 pub mod impact;
 pub mod npt;
 pub mod table;

@@ -5,6 +5,13 @@
 //! hears what people may want to know, and a [`Stop`] that can be asked for from anywhere; what an engine comes to is a value. What
 //! went wrong is a [`Failure`]: its kind, which the caller can act on, and a sentence for people.
 
+#![deny(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::exit,
+    reason = "whoever runs an engine decides what is said, and when the process ends"
+)]
+
 pub mod command;
 pub mod cpu_recorder;
 mod failure;
@@ -22,5 +29,5 @@ pub mod wall_clock;
 pub mod watch;
 
 pub use failure::Failure;
-pub use observer::{Ignore, Observer};
+pub use observer::Observer;
 pub use stop::{Stop, StopHandle};

@@ -66,11 +66,3 @@ pub trait Observer: Debug + Send + Sync {
     /// How far it is: often, so of no use to whoever keeps what was said.
     fn progress(&self, _text: &str) {}
 }
-
-/// Hears nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Ignore;
-
-impl Observer for Ignore {
-    fn note(&self, _: &str) {}
-}
