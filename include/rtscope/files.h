@@ -207,6 +207,9 @@ static inline long rtscope__new_file(const char *path, uint64_t bytes, void *pla
 		memory = -RTSCOPE__ENOSPC;
 	if (!memory)
 		memory = rtscope__allocate(file, bytes);
+	/* Others may have taken what was left meanwhile, for the same reason. */
+	if (!memory && !place && !rtscope__leaves_room(file, 0))
+		memory = -RTSCOPE__ENOSPC;
 	if (!memory && !place) {
 		memory = rtscope__map(bytes + RTSCOPE__BEHIND,
 				      RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE, -1);

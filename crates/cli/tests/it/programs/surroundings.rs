@@ -94,14 +94,41 @@ fn root_rings_leave_a_quarter_of_a_small_tmpfs_to_others() {
     }
     let Some((fixture, program)) = fixture() else { return };
     let (program, recorder) = (program.display(), format!("{:?}", fixture.recorder(&[])));
-    // More rings at once than there is space for; then whoever needs memory there has some.
+    // More rings at once than there is space for; whoever needs memory there all the time has some.
+    let others = "head -c 15M /dev/zero > /dev/shm/others && rm /dev/shm/others";
     let script = format!(
-        "{recorder} -- bash -c 'for i in {{1..200}}; do {program} count 1 & done; wait; head -c 15M /dev/zero > /dev/shm/others'"
+        "{recorder} -- bash -c 'for i in {{1..20}}; do for j in {{1..10}}; do {program} count 1 & done; {others} || exit 9; done; wait'"
     );
     let recorded = Recorded::of(in_own_room("64m", &script));
     assert_eq!(recorded.printed("emitted "), 200);
+    let said = String::from_utf8_lossy(&recorded.output.stderr).into_owned();
+    assert!(!said.contains("COMMAND ended"), "{said}");
     assert!(recorded.lost() > 0, "there was space for all: this shows nothing; {}", recorded.account);
     recorded.assert_complete();
+}
+
+// NEEDS: host
+#[test]
+fn root_a_flight_recorders_snapshot_counts_what_programs_without_buffers_lost() {
+    if cannot_have_rooms() {
+        return;
+    }
+    let Some((fixture, program)) = fixture() else { return };
+    let (program, recorder) = (program.display(), format!("{:?}", fixture.recorder(&["--flight-recorder"])));
+    let script = format!("{recorder} -- bash -c 'for i in {{1..100}}; do {program} count 3; done'");
+    let recorded = Recorded::of(in_own_room("64m", &script));
+    assert_eq!(recorded.printed("emitted "), 300);
+    assert!(recorded.lost() > 0, "there was space for all: this shows nothing; {}", recorded.account);
+    recorded.assert_complete();
+    std::fs::remove_dir_all(fixture.trace()).expect("it was made");
+    // A program that can have no file at all counts nothing: how many it lost is unknown, not none.
+    let fill = "dd if=/dev/zero of=/dev/shm/fill bs=4k 2>/dev/null";
+    let script = format!("{recorder} -- sh -c '{fill}; {program} count 3; rm /dev/shm/fill'");
+    let recorded = Recorded::of(in_own_room("1m", &script));
+    assert_eq!((recorded.printed("emitted "), recorded.events()), (3, 0), "{}", recorded.account);
+    let losses = recorded.account["losses"].as_array().expect("a list");
+    let unknown = losses.iter().any(|loss| loss["cause"] == "no_buffer" && loss["count"].is_null());
+    assert!(unknown, "{}", recorded.account);
 }
 
 // NEEDS: host

@@ -139,6 +139,23 @@ fn records_of_an_event_that_cannot_be_described_are_said_to_be_lost_and_are_not_
     }
 }
 
+/// Any number of them may come, each with another build id.
+#[test]
+fn of_programs_of_which_nothing_is_asked_for_nothing_is_written() {
+    let played = PlayedPrograms::new();
+    let mut recording = played.recording_of(&["other:*"]);
+    let before = recording.spool.bytes();
+    for program in 0..200 {
+        played.provider_of(PID + program, 0, 0, 5);
+    }
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while recording.programs.count() < 200 {
+        assert!(std::time::Instant::now() < deadline, "{} found", recording.programs.count());
+        recording.programs.poll(&mut recording.spool).unwrap();
+    }
+    assert_eq!(recording.spool.bytes(), before);
+}
+
 /// A process can claim the highest ids with a few bytes. What it costs depends on what it describes.
 #[test]
 fn high_ids_take_no_memory() {
