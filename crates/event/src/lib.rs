@@ -14,6 +14,8 @@ mod kernel;
 mod mask;
 mod names;
 mod recording;
+mod schema;
+mod source;
 mod text;
 mod units;
 mod wall_clock;
@@ -24,6 +26,11 @@ pub use kernel::{Event, EventKind, TaskState, VectorKind, softirq_name, step_vec
 pub use mask::{CpuMask, ParseCpuMaskError};
 pub use names::{Comm, Names, Policy, TaskInfo, is_invisible};
 pub use recording::{CpuHistory, Loss, LossCause, Recording};
+pub use schema::{
+    ClassId, Domain, EventClass, EventRef, FieldClass, Schema, StreamId, StreamInfo, Value, ValueBuffer,
+    Values,
+};
+pub use source::{Item, Lost, TraceSource};
 pub use text::{ParseEventError, event_line, parse_event};
 pub use units::{CpuId, Irq, MonotonicNs, Pid, Priority, Tid};
 pub use wall_clock::WallClock;
