@@ -8,6 +8,7 @@
 
 use crate::CpuId;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The number of a class in its [`Schema`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,8 +39,8 @@ pub struct FieldClass {
     pub is_payload: bool,
     /// An address, or another number that people read in base 16.
     pub is_hex: bool,
-    /// The names of an enumeration's values: first value, last value, name.
-    pub labels: Vec<(i128, i128, String)>,
+    /// The names of an enumeration's values: first value, last value, name. Fields share them: an enumeration may be long.
+    pub labels: Arc<[(i128, i128, String)]>,
 }
 
 impl FieldClass {
@@ -347,7 +348,7 @@ mod tests {
         let field = |name: &str, is_payload| FieldClass {
             name: name.to_owned(),
             is_payload,
-            labels: vec![(0, 0, "no".to_owned()), (1, 9, "yes".to_owned())],
+            labels: [(0, 0, "no".to_owned()), (1, 9, "yes".to_owned())].into(),
             ..FieldClass::default()
         };
         let class = EventClass {

@@ -190,6 +190,14 @@ impl Enumeration {
         Enumeration { labels }
     }
 
+    /// First value, last value and label, in the order in which they are shown.
+    pub(crate) fn ranges(&self) -> Vec<(i128, i128, String)> {
+        let ranges = |(label, ranges): &(String, Vec<(i128, i128)>)| {
+            ranges.iter().map(|(first, last)| (*first, *last, label.clone())).collect::<Vec<_>>()
+        };
+        self.labels.iter().flat_map(ranges).collect()
+    }
+
     /// The labels of a value.
     pub fn labels(&self, value: i128) -> impl Iterator<Item = &str> {
         self.labels.iter().filter_map(move |(label, ranges)| {
@@ -225,11 +233,19 @@ impl Plan {
 
     /// The enumeration that a field is.
     pub(crate) fn enumeration_of(&self, field: usize) -> Option<&Enumeration> {
-        let integer = self.ops.iter().find_map(|op| match op {
+        self.enumeration(self.integer_of(field)?)
+    }
+
+    /// How a field is shown, if it is an integer.
+    pub(crate) fn base_of(&self, field: usize) -> Option<Base> {
+        self.integer_of(field).map(|integer| integer.base)
+    }
+
+    fn integer_of(&self, field: usize) -> Option<&Integer> {
+        self.ops.iter().find_map(|op| match op {
             Op::Bytes(integer) | Op::Bits(integer) if usize::from(integer.field) == field => Some(integer),
             _ => None,
-        });
-        self.enumeration(integer?)
+        })
     }
 
     /// Alignment and size in bits, if they are the same for all events.

@@ -57,7 +57,9 @@ impl OpenTrace {
         private_env::parse(&self.class.env).map(|private| private.losses)
     }
 
-    fn host(&self) -> &str {
+    /// The host that it is from; empty where the trace does not say.
+    #[must_use]
+    pub fn host(&self) -> &str {
         match self.class.env.get("hostname") {
             Some(EnvValue::Text(name)) => name,
             _ => "",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The events of all streams in order of time, formatted as pieces of text on all CPUs.
+//! The events of all streams in order of time, decoded on all CPUs.
 //!
-//! Time is cut into slices of about equal size. A thread takes a slice, decodes, merges and formats it on its own; the
-//! pieces are output in order. The number of slices in progress is limited, so that little text waits.
+//! Time is cut into slices of about equal size. A thread takes a slice, decodes and merges it on its own, and makes pieces of it:
+//! text (`print`), or values (`source`). They are taken in order. The number of slices in progress is limited, so that little waits.
 //!
 //! Order (babeltrace2 2.0.4's muxer): by time; at the same time by the rank of the stream; in a stream as
 //! recorded. Without any clock, stream by stream.
@@ -10,13 +10,12 @@
 use super::lane::{ALWAYS, Interval, Lane, NextEvent, StreamReader};
 use super::parallel::{for_each, threads};
 use super::plan::Plan;
+use super::queue::{Output, Queue, StopOnPanic};
 use super::refine::refine;
 use super::run::Visit;
 use super::select::Selection;
-use super::set::{DamagedFile, Stream, TraceSet};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::collections::BinaryHeap;
 
 /// Bytes of trace in progress at a time, in all threads. Text is some 8 times as long.
 const UNDER_WAY_BYTES: u64 = 10 << 20;
@@ -27,25 +26,7 @@ const WINDOWS_BYTES: usize = 32 << 20;
 /// A piece is output when it reaches this size, even within a slice: text can be a hundred times as long as its trace.
 const PIECE_BYTES: usize = 3 << 20;
 
-/// How much text may wait for output; only the slice that is output next may add more.
-const WAITING_BYTES: usize = 40 << 20;
-
-/// A part of the output.
-#[derive(Clone, Debug, Default)]
-pub struct Piece {
-    /// One line per event.
-    pub text: Vec<u8>,
-    /// Number of events in it.
-    pub events: u64,
-    /// A number of its first event, and where in the text the result of [`Format::gap`] belongs.
-    pub first: Option<(u64, usize)>,
-    /// The same number of its last event.
-    pub last: Option<u64>,
-    /// Parts of files that could not be read.
-    pub damaged: Vec<DamagedFile>,
-}
-
-/// An event to be formatted.
+/// An event to be decoded.
 #[derive(Debug)]
 pub struct EventView<'l, 'r> {
     /// Index of its stream in the set.
@@ -77,24 +58,26 @@ impl EventView<'_, '_> {
     }
 }
 
-/// Formats events as text.
-pub trait Format: Sync {
+/// What is made of events, by each thread for itself.
+pub(crate) trait Decode: Sync {
+    /// What a thread makes.
+    type Piece: Output;
     /// The state of one thread.
-    type Writer<'f>: WriteEvent
+    type Worker<'d>: Work<Piece = Self::Piece>
     where
-        Self: 'f;
+        Self: 'd;
 
-    /// A new one, for a new piece.
-    fn writer(&self) -> Self::Writer<'_>;
-
-    /// Text between a piece's first event and the previous event, which another thread wrote: see [`Piece::first`].
-    fn gap(&self, before: Option<u64>, first: u64, text: &mut Vec<u8>);
+    /// A new one, for a new slice.
+    fn worker(&self) -> Self::Worker<'_>;
 }
 
-/// Writes events into a piece.
-pub trait WriteEvent {
-    /// Appends one line. False: the event could not be read to its end, and nothing was appended.
-    fn write(&mut self, piece: &mut Piece, event: &mut EventView<'_, '_>) -> bool;
+/// Takes the events of a slice.
+pub(crate) trait Work {
+    /// What it adds to.
+    type Piece;
+
+    /// Adds an event, and counts it if it could be read to its end.
+    fn event(&mut self, piece: &mut Self::Piece, event: &mut EventView<'_, '_>) -> bool;
 }
 
 /// A part of the work.
@@ -106,16 +89,29 @@ enum Slice {
     Timed(Interval),
 }
 
-/// Formats the selected events and passes the pieces to `take`, in order, until it returns false. At most `limit` events.
-pub fn print<F: Format>(
-    set: &TraceSet,
+/// The pieces, in order, while threads make the next ones.
+pub(crate) struct Pieces<'q, P: Output>(&'q Queue<P>);
+
+impl<P: Output> Pieces<'_, P> {
+    /// The next; `None` after the last.
+    pub(crate) fn next(&self) -> Option<P> {
+        self.0.take()
+    }
+
+    /// Returns the memory of one that was taken.
+    pub(crate) fn give_back(&self, piece: P) {
+        self.0.give_back(piece);
+    }
+}
+
+/// Decodes the events of `readings` on all CPUs, at most `limit` in a slice, while `body` takes the pieces.
+pub(crate) fn decode<D: Decode, R>(
+    mut readings: Vec<StreamReader<'_>>,
     selection: &Selection,
     limit: u64,
-    format: &F,
-    take: &mut dyn FnMut(&mut Piece) -> bool,
-) {
-    let mut readings: Vec<StreamReader<'_>> =
-        set.streams.iter().map(|stream: &Stream| StreamReader::new(set, stream, selection)).collect();
+    decode: &D,
+    body: impl FnOnce(&Pieces<'_, D::Piece>) -> R,
+) -> R {
     for_each(readings.iter_mut().collect(), refine);
     let workers = threads();
     let slices = slices(&readings, selection, UNDER_WAY_BYTES / (workers as u64 + 2));
@@ -128,20 +124,25 @@ pub fn print<F: Format>(
                 let _guard = StopOnPanic(&queue);
                 while let Some(place) = queue.next() {
                     if let Some(slice) = slices.get(place) {
-                        work(&readings, *slice, window, limit, format, &|piece| queue.part(place, piece));
+                        work(&readings, *slice, window, limit, decode, &|piece| queue.part(place, piece));
                     }
                     queue.done(place);
                 }
             });
         }
-        while let Some(mut piece) = queue.take() {
-            if !take(&mut piece) {
-                break;
-            }
-            queue.give_back(piece.text);
-        }
-        queue.stop();
-    });
+        // Also when the body fails: else the threads would wait for ever.
+        let _guard = Stop(&queue);
+        body(&Pieces(&queue))
+    })
+}
+
+/// Ends the threads' work when it is dropped.
+struct Stop<'q, P: Output>(&'q Queue<P>);
+
+impl<P: Output> Drop for Stop<'_, P> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 fn slices(readings: &[StreamReader<'_>], selection: &Selection, bytes: u64) -> Vec<Slice> {
@@ -178,16 +179,16 @@ fn slices(readings: &[StreamReader<'_>], selection: &Selection, bytes: u64) -> V
     slices
 }
 
-/// Decodes, merges and formats a slice. `part` takes pieces, and returns an empty one, or `None` when no more are wanted.
-fn work<F: Format>(
+/// Decodes and merges a slice. `part` takes pieces, and returns an empty one, or `None` when no more are wanted.
+fn work<D: Decode>(
     readings: &[StreamReader<'_>],
     slice: Slice,
     window: usize,
     limit: u64,
-    format: &F,
-    part: &dyn Fn(Piece) -> Option<Piece>,
+    decode: &D,
+    part: &dyn Fn(D::Piece) -> Option<D::Piece>,
 ) {
-    let mut writer = format.writer();
+    let mut worker = decode.worker();
     let mut lanes: Vec<(usize, Lane<'_>)> = Vec::new();
     match slice {
         Slice::Untimed { stream, segment } => {
@@ -204,18 +205,16 @@ fn work<F: Format>(
             }
         }
     }
-    let Some(mut piece) = part(Piece::default()) else { return };
+    let Some(mut piece) = part(D::Piece::default()) else { return };
     let mut events = 0;
     merge(&mut lanes, limit, &mut |stream, lane, next| {
         let cursor = lane.cursor.as_ref();
         let (cpu, packet) = (cursor.and_then(|cursor| cursor.packet.cpu), lane.packets);
         let ns = lane.reading.is_timed().then_some(next.ns);
         let (event, cycles) = (next.head.event as usize, next.head.clock);
-        let written =
-            writer.write(&mut piece, &mut EventView { stream, event, ns, cycles, cpu, packet, lane });
-        piece.events += u64::from(written);
-        events += u64::from(written);
-        if piece.text.len() >= PIECE_BYTES {
+        let whole = worker.event(&mut piece, &mut EventView { stream, event, ns, cycles, cpu, packet, lane });
+        events += u64::from(whole);
+        if piece.size() >= PIECE_BYTES {
             match part(std::mem::take(&mut piece)) {
                 Some(empty) => piece = empty,
                 None => return false,
@@ -224,7 +223,7 @@ fn work<F: Format>(
         events < limit
     });
     for (_, lane) in lanes {
-        piece.damaged.extend(lane.damaged);
+        piece.damaged().extend(lane.damaged);
     }
     part(piece);
 }
@@ -278,130 +277,6 @@ fn merge<'r>(
                 return;
             }
             *next = lane.next();
-        }
-    }
-}
-
-/// The slices to do, in progress and done.
-struct Queue {
-    state: Mutex<State>,
-    changed: Condvar,
-    count: usize,
-    /// Slices in progress and waiting.
-    ahead: usize,
-}
-
-#[derive(Default)]
-struct State {
-    /// To be worked on.
-    next: usize,
-    /// To be output next.
-    taken: usize,
-    /// By slice: pieces to be output, and whether there will be more.
-    pieces: BTreeMap<usize, (VecDeque<Piece>, bool)>,
-    /// Size of the texts in them.
-    waiting: usize,
-    /// Memory of pieces that have been output: fresh memory costs a page fault every 4 KiB.
-    spare: Vec<Vec<u8>>,
-    stopped: bool,
-}
-
-impl Queue {
-    fn new(count: usize, ahead: usize) -> Queue {
-        Queue { state: Mutex::default(), changed: Condvar::new(), count, ahead }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait<'g>(&self, state: MutexGuard<'g, State>) -> MutexGuard<'g, State> {
-        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn next(&self) -> Option<usize> {
-        let mut state = self.lock();
-        loop {
-            if state.stopped || state.next >= self.count {
-                return None;
-            }
-            if state.next < state.taken + self.ahead {
-                state.next += 1;
-                return Some(state.next - 1);
-            }
-            state = self.wait(state);
-        }
-    }
-
-    /// Takes a piece of a slice, waits while too much is to be output, and returns an empty one.
-    fn part(&self, place: usize, piece: Piece) -> Option<Piece> {
-        let mut state = self.lock();
-        if piece.events > 0 || !piece.damaged.is_empty() {
-            state.waiting += piece.text.len();
-            state.pieces.entry(place).or_default().0.push_back(piece);
-            self.changed.notify_all();
-        }
-        let waits = |state: &State| match state.pieces.get(&place) {
-            Some((pieces, _)) if state.taken == place => pieces.len() > 2,
-            _ => state.waiting > WAITING_BYTES,
-        };
-        while waits(&state) && !state.stopped {
-            state = self.wait(state);
-        }
-        let text = state.spare.pop().unwrap_or_default();
-        (!state.stopped).then_some(Piece { text, ..Piece::default() })
-    }
-
-    /// There are no more pieces of this slice.
-    fn done(&self, place: usize) {
-        self.lock().pieces.entry(place).or_default().1 = true;
-        self.changed.notify_all();
-    }
-
-    /// The next piece in order.
-    fn take(&self) -> Option<Piece> {
-        let mut state = self.lock();
-        while state.taken < self.count && !state.stopped {
-            let taken = state.taken;
-            let (pieces, done) = state.pieces.entry(taken).or_default();
-            let done = *done;
-            if let Some(piece) = pieces.pop_front() {
-                state.waiting -= piece.text.len();
-                self.changed.notify_all();
-                return Some(piece);
-            }
-            if done {
-                state.pieces.remove(&taken);
-                state.taken += 1;
-                self.changed.notify_all();
-            } else {
-                state = self.wait(state);
-            }
-        }
-        None
-    }
-
-    fn give_back(&self, mut text: Vec<u8>) {
-        text.clear();
-        let mut state = self.lock();
-        if state.spare.len() < self.ahead {
-            state.spare.push(text);
-        }
-    }
-
-    fn stop(&self) {
-        self.lock().stopped = true;
-        self.changed.notify_all();
-    }
-}
-
-/// Without it, a thread that fails would leave the others waiting for its slice.
-struct StopOnPanic<'q>(&'q Queue);
-
-impl Drop for StopOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.stop();
         }
     }
 }

@@ -9,6 +9,7 @@ use rtscope_ctf::{
     EventView, FieldIndex, Format, Integer, NoStyle, Piece, Plan, Selection, TraceSet, Visit, WriteEvent,
     count, print, write_trace,
 };
+use rtscope_event::{Item, TraceSource};
 use rtscope_testkit::memory::peak_of;
 use rtscope_testkit::random::Random;
 use rtscope_testkit::recordings::info;
@@ -97,6 +98,22 @@ pub fn read(dir: &Path) {
     assert!(counted < 1_000_000, "{counted}");
     // What cannot be passed over cannot be shown either; a text that is not shown may be passed over.
     assert!(printed <= counted, "{printed} printed, {counted} counted");
+    let mut taken = 0;
+    rtscope_ctf::read(&set, &selection, &|_| true, |source| {
+        let mut latest_ns = i64::MIN;
+        loop {
+            match source.next() {
+                Item::Event(event) => {
+                    assert!(event.time_ns >= latest_ns);
+                    latest_ns = event.time_ns;
+                    taken += 1;
+                }
+                Item::End => break,
+                _ => {}
+            }
+        }
+    });
+    assert!(taken <= counted, "{taken} taken, {counted} counted");
     let _ = rtscope_ctf::read_trace(dir);
     assert!(start.elapsed() < Duration::from_secs(20), "took {:?}", start.elapsed());
 }

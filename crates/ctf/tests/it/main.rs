@@ -10,4 +10,5 @@ mod fuzz;
 mod hostile;
 mod memory;
 mod round_trip;
+mod source;
 mod tracepoints;
