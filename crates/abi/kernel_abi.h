@@ -265,7 +265,7 @@ struct rts_syscall_path {
 
 struct rts_ipi_send_mask {
 	struct rts_record record;
-	rts_u64 mask[RTS_MASK_CPUS / 64];
+	rts_u64 targets[RTS_MASK_CPUS / 64];
 	rts_u64 callsite, callback;
 	rts_u32 call; /* as in rts_ipi_send */
 	rts_u32 pad;

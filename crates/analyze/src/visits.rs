@@ -258,7 +258,7 @@ mod tests {
 
     const DISTURBED: &str = "110 1 sched_switch prev_tid=0 next_tid=7 next_kthread=1
         120 0 sched_switch prev_tid=0 next_tid=5
-        130 0 ipi_send target_cpu=1 call=1
+        130 0 ipi_send_cpu target_cpu=1 call=1
         140 1 vector_entry kind=call_function_single
         150 1 vector_exit kind=call_function_single
         160 1 irq_handler_entry irq=9
@@ -266,7 +266,7 @@ mod tests {
         171 1 softirq_entry vec=3
         180 1 softirq_exit vec=3
         190 1 sched_switch prev_tid=7 prev_state=1 next_tid=0 prev_kthread=1
-        200 0 ipi_send target_cpu=0 call=0
+        200 0 ipi_send_cpu target_cpu=0 call=0
         300 1 sched_switch prev_tid=0 next_tid=8
         400 0 sched_switch prev_tid=5 next_tid=0";
 

@@ -49,7 +49,7 @@ pub use read::*;
 pub use regular::{Links, open_regular};
 pub use staged::StagedDir;
 pub use write::{
-    Classes, EventLoss, Evidence, GivenText, NameLookup, PlainEvent, StreamSummary, StreamWriter, TaskStatus,
+    Classes, EventLoss, Evidence, GivenText, PlainEvent, StreamSummary, StreamWriter, TaskStatus,
     TraceWriter, TracepointId, UserClass, UserContext, UserStreamSummary, UserStreamWriter, UserTraceWriter,
     WriteSummary, initial_states, write_trace,
 };

@@ -16,6 +16,37 @@ pub enum OriginKind {
     Vector,
 }
 
+impl OriginKind {
+    /// Every kind, in the order of `enum rts_origin_kind` (where 0 is none).
+    pub const ALL: [OriginKind; 3] = [OriginKind::Timer, OriginKind::Irq, OriginKind::Vector];
+
+    /// In one word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            OriginKind::Timer => "timer",
+            OriginKind::Irq => "irq",
+            OriginKind::Vector => "vector",
+        }
+    }
+
+    /// The kind with this number in `enum rts_origin_kind`.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<OriginKind> {
+        Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
+    }
+
+    /// The number in `enum rts_origin_kind`.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            OriginKind::Timer => 1,
+            OriginKind::Irq => 2,
+            OriginKind::Vector => 3,
+        }
+    }
+}
+
 /// The beginning of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
@@ -181,6 +212,9 @@ pub enum End {
 }
 
 impl End {
+    /// Every end, in the order of `enum rts_end` (which starts at 1).
+    pub const ALL: [End; 3] = [End::Running, End::Blocked, End::Rewoken];
+
     /// In one word.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -4,6 +4,7 @@
 //! The crates that read what others wrote deny casts that can lose something. The few that cannot, or are meant to, are here.
 
 const _: () = assert!(usize::BITS == u64::BITS, "rtscope is built for machines with 64-bit addresses only");
+const _: () = assert!(cfg!(target_endian = "little"), "rtscope is built for little-endian machines only");
 
 /// A 64-bit number as an index or a length in memory. Exact: `usize` has 64 bits (asserted above).
 #[inline(always)]
@@ -27,6 +28,13 @@ pub const fn low_half(word: u64) -> u32 {
 #[expect(clippy::cast_sign_loss, reason = "the bits are wanted, not the number")]
 pub const fn bits(number: i64) -> u64 {
     number as u64
+}
+
+/// The number with these bits in two's complement.
+#[inline(always)]
+#[must_use]
+pub const fn signed(bits: u64) -> i64 {
+    bits as i64
 }
 
 /// The low half of a product.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The built-in kernel events, one variant for each tracepoint (entry and exit are two).
+//! What the built-in kernel events (`table`) are made of.
 
-use crate::names::Comm;
-use crate::{CpuId, CpuMask, End, Irq, MonotonicNs, OriginKind, Pid, Priority, Tid};
+use crate::{CpuId, EventKind, MonotonicNs};
 use serde::{Deserialize, Serialize};
 
 /// One event on one CPU.
@@ -36,6 +35,20 @@ impl TaskState {
         self.0 & Self::RTLOCK_WAIT != 0
     }
 
+    /// The `prev_state` that Trace Compass interprets correctly: 0 runnable, 1 and 2 waiting, 64 gone. lttng-modules
+    /// writes 256 for a preempted task, which it shows as unknown; the kernel's 64 (parked) it would show as gone.
+    #[must_use]
+    pub fn shown(self, preempt: bool) -> i64 {
+        const INTERRUPTIBLE: u32 = 1;
+        match self {
+            _ if preempt => 0,
+            TaskState::RUNNABLE => 0,
+            state if state.is_dead() => 64,
+            TaskState(bits) if bits & INTERRUPTIBLE != 0 => 1,
+            _ => 2,
+        }
+    }
+
     /// True when the task goes away with this switch.
     #[must_use]
     pub fn is_dead(self) -> bool {
@@ -43,84 +56,85 @@ impl TaskState {
     }
 }
 
-/// The x86 system vectors that have tracepoints of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum VectorKind {
+/// Vectors, each with the stem of its tracepoints and what is lost where the kernel does not have them.
+macro_rules! vectors {
+    ($($(#[$doc:meta])* $vector:ident $stem:literal $lost:ident,)*) => {
+        /// The x86 system vectors that have tracepoints of their own.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum VectorKind {
+            $($(#[$doc])* $vector,)*
+        }
+
+        impl VectorKind {
+            /// Every kind, in the order of `enum rts_vector_kind` (which starts at 1).
+            pub const ALL: [VectorKind; [$($stem),*].len()] = [$(VectorKind::$vector),*];
+
+            /// The stem of its tracepoints: `local_timer` for `local_timer_entry` and `local_timer_exit`.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(VectorKind::$vector => $stem,)* }
+            }
+
+            /// The two tracepoints, and what is lost without them.
+            pub(crate) const fn tracepoints(self) -> ([&'static str; 2], &'static str) {
+                match self {
+                    $(VectorKind::$vector => ([concat!($stem, "_entry"), concat!($stem, "_exit")], $lost),)*
+                }
+            }
+
+            /// Their names in traces.
+            pub(crate) const fn in_traces(self) -> [&'static str; 2] {
+                match self {
+                    $(VectorKind::$vector => {
+                        [concat!("x86_irq_vectors_", $stem, "_entry"), concat!("x86_irq_vectors_", $stem, "_exit")]
+                    })*
+                }
+            }
+        }
+    };
+}
+
+const LOST: &str = "this vector's time is seen as the time of what it interrupted";
+const LOST_TIMER: &str =
+    "the timer interrupt itself is not seen; timers are still followed from their handlers";
+
+vectors! {
     /// The local APIC timer.
-    LocalTimer,
+    LocalTimer "local_timer" LOST_TIMER,
     /// Reschedule IPI.
-    Reschedule,
+    Reschedule "reschedule" LOST,
     /// Function call IPI to several CPUs.
-    CallFunction,
+    CallFunction "call_function" LOST,
     /// Function call IPI to one CPU.
-    CallFunctionSingle,
+    CallFunctionSingle "call_function_single" LOST,
     /// Self-IPI that runs `irq_work`.
-    IrqWork,
+    IrqWork "irq_work" LOST,
     /// Thermal event.
-    Thermal,
+    Thermal "thermal_apic" LOST,
     /// Machine-check threshold.
-    Threshold,
+    Threshold "threshold_apic" LOST,
     /// Deferred machine-check error.
-    DeferredError,
+    DeferredError "deferred_error_apic" LOST,
     /// APIC error.
-    Error,
+    Error "error_apic" LOST,
     /// Spurious interrupt.
-    Spurious,
+    Spurious "spurious_apic" LOST,
     /// Platform IPI.
-    PlatformIpi,
+    PlatformIpi "x86_platform_ipi" LOST,
 }
 
 impl VectorKind {
-    /// Every kind, in the order of `enum rts_vector_kind` (which starts at 1).
-    pub const ALL: [VectorKind; 11] = [
-        VectorKind::LocalTimer,
-        VectorKind::Reschedule,
-        VectorKind::CallFunction,
-        VectorKind::CallFunctionSingle,
-        VectorKind::IrqWork,
-        VectorKind::Thermal,
-        VectorKind::Threshold,
-        VectorKind::DeferredError,
-        VectorKind::Error,
-        VectorKind::Spurious,
-        VectorKind::PlatformIpi,
-    ];
-
     /// The number in `enum rts_vector_kind`.
     #[must_use]
-    pub fn number(self) -> u32 {
-        Self::ALL.iter().position(|k| *k == self).map_or(0, |i| i as u32 + 1)
+    pub const fn number(self) -> u32 {
+        self as u32 + 1
     }
 
     /// The kind with this number in `enum rts_vector_kind`.
     #[must_use]
     pub fn from_number(number: u32) -> Option<VectorKind> {
         Self::ALL.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
-    }
-
-    /// The stem of its tracepoints: `local_timer` for `local_timer_entry` and `local_timer_exit`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            VectorKind::LocalTimer => "local_timer",
-            VectorKind::Reschedule => "reschedule",
-            VectorKind::CallFunction => "call_function",
-            VectorKind::CallFunctionSingle => "call_function_single",
-            VectorKind::IrqWork => "irq_work",
-            VectorKind::Thermal => "thermal_apic",
-            VectorKind::Threshold => "threshold_apic",
-            VectorKind::DeferredError => "deferred_error_apic",
-            VectorKind::Error => "error_apic",
-            VectorKind::Spurious => "spurious_apic",
-            VectorKind::PlatformIpi => "x86_platform_ipi",
-        }
-    }
-
-    /// The kind with this tracepoint stem.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<VectorKind> {
-        Self::ALL.into_iter().find(|k| k.name() == name)
     }
 }
 
@@ -138,158 +152,17 @@ pub fn softirq_name(vec: u32) -> &'static str {
     NAMES.get(vec as usize).copied().unwrap_or("UNKNOWN")
 }
 
-/// What happened. Field meanings are those of the kernel's tracepoints; times are nanoseconds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(
-    missing_docs,
-    reason = "the variants and fields are the kernel's tracepoints and arguments of the same names"
-)]
-pub enum EventKind {
-    SchedSwitch {
-        prev_tid: Tid,
-        prev_prio: Priority,
-        prev_state: TaskState,
-        /// prev was preempted, so it stays runnable whatever `prev_state` says
-        preempt: bool,
-        prev_kthread: bool,
-        next_tid: Tid,
-        next_prio: Priority,
-        next_kthread: bool,
-    },
-    SchedWaking {
-        tid: Tid,
-        prio: Priority,
-        target_cpu: CpuId,
-        kthread: bool,
-    },
-    SchedWakeupNew {
-        tid: Tid,
-        prio: Priority,
-        target_cpu: CpuId,
-        kthread: bool,
-    },
-    SchedMigrateTask {
-        tid: Tid,
-        prio: Priority,
-        orig_cpu: CpuId,
-        dest_cpu: CpuId,
-    },
-    SchedPiSetprio {
-        tid: Tid,
-        old_prio: Priority,
-        new_prio: Priority,
-    },
-    ProcessFork {
-        parent_tid: Tid,
-        parent_pid: Pid,
-        child_tid: Tid,
-        child_pid: Pid,
-        child_comm: Comm,
-    },
-    /// `filename` is cut at 63 bytes.
-    ProcessExec {
-        tid: Tid,
-        old_tid: Tid,
-        filename: String,
-    },
-    ProcessExit {
-        tid: Tid,
-        pid: Pid,
-        prio: Priority,
-        comm: Comm,
-    },
-    TaskRename {
-        tid: Tid,
-        pid: Pid,
-        old_comm: Comm,
-        new_comm: Comm,
-    },
-    IrqHandlerEntry {
-        irq: Irq,
-    },
-    /// `ret` bit 1 (value 2) is `IRQ_WAKE_THREAD`.
-    IrqHandlerExit {
-        irq: Irq,
-        ret: i32,
-    },
-    VectorEntry {
-        kind: VectorKind,
-        vector: u32,
-    },
-    VectorExit {
-        kind: VectorKind,
-        vector: u32,
-    },
-    SoftirqRaise {
-        vec: u32,
-    },
-    SoftirqEntry {
-        vec: u32,
-    },
-    SoftirqExit {
-        vec: u32,
-    },
-    /// Both times are on `CLOCK_MONOTONIC`, whatever the timer's own clock.
-    HrtimerExpireEntry {
-        timer: u64,
-        function: u64,
-        softexpires_ns: i64,
-        expires_ns: i64,
-    },
-    HrtimerExpireExit {
-        timer: u64,
-    },
-    /// `state` is `None` when the CPU leaves idle.
-    CpuIdle {
-        state: Option<u32>,
-        cpu: CpuId,
-    },
-    /// Fires at the handler's end.
-    NmiHandler {
-        handler: u64,
-        duration_ns: i64,
-        handled: i32,
-    },
-    /// `call`: a function call interrupt; else a reschedule.
-    IpiSend {
-        target_cpu: CpuId,
-        call: bool,
-        callsite: u64,
-        callback: u64,
-    },
-    /// One IPI to several CPUs; `call` as in [`EventKind::IpiSend`].
-    IpiSendMask {
-        targets: CpuMask,
-        call: bool,
-        callsite: u64,
-        callback: u64,
-    },
-    /// `work` and `function` are addresses: only their equality means something.
-    WorkQueue {
-        work: u64,
-        function: u64,
-        req_cpu: u32,
-    },
-    /// On the worker's CPU, as [`EventKind::WorkEnd`].
-    WorkStart {
-        work: u64,
-        function: u64,
-    },
-    WorkEnd {
-        work: u64,
-        function: u64,
-    },
-    /// rtscope's own: the tracker found a late response.
-    LateResponse {
-        tid: Tid,
-        pid: Pid,
-        origin_kind: OriginKind,
-        origin_id: u32,
-        origin_ns: u64,
-        response_ns: u64,
-        threshold_ns: u64,
-        /// number of the tracker's report on this CPU, from 1
-        sequence: u64,
-        end: End,
-    },
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preempted_task_is_shown_as_runnable() {
+        assert_eq!(TaskState(1).shown(true), 0);
+        assert_eq!(TaskState(0).shown(false), 0);
+        assert_eq!(TaskState(1).shown(false), 1);
+        assert_eq!(TaskState(0x402).shown(false), 2);
+        assert_eq!(TaskState(0x40).shown(false), 2);
+        assert_eq!(TaskState(0x80).shown(false), 64);
+    }
 }

@@ -16,13 +16,13 @@ mod names;
 mod recording;
 mod schema;
 mod source;
-mod text;
+mod table;
 mod units;
 mod wall_clock;
 
 pub use chain::{Chain, End, LateResponse, Origin, OriginKind, OtherOrigin, Step, StepKind};
 pub use glob::{Glob, GlobError};
-pub use kernel::{Event, EventKind, TaskState, VectorKind, softirq_name, step_vector_name};
+pub use kernel::{Event, TaskState, VectorKind, softirq_name, step_vector_name};
 pub use mask::{CpuMask, ParseCpuMaskError};
 pub use names::{Comm, Names, Policy, TaskInfo, is_invisible};
 pub use recording::{CpuHistory, Loss, LossCause, Recording};
@@ -31,6 +31,9 @@ pub use schema::{
     Values,
 };
 pub use source::{Item, Lost, TraceSource};
-pub use text::{ParseEventError, event_line, parse_event};
+pub use table::{
+    ClassLayout, EventKind, FoundNames, KernelView, NameLookup, ParseEventError, ProgramSpec, TraceField,
+    TraceSink, TraceType, UNKNOWN_COMM, classes, event_line, parse_event, programs, record_name,
+};
 pub use units::{CpuId, Irq, MonotonicNs, Pid, Priority, Tid};
 pub use wall_clock::WallClock;

@@ -195,7 +195,7 @@ int BPF_PROG(ipi_send_cpumask, const void *cpumask, unsigned long callsite, void
 		return 0;
 	read_mask(mask, cpumask);
 	RECORD(&here, RTS_IPI_SEND_MASK, rts_ipi_send_mask, config.cpus > RTS_MASK_CPUS ? RTS_MASK_CUT : 0, {
-		__builtin_memcpy(r->mask, mask, sizeof(mask));
+		__builtin_memcpy(r->targets, mask, sizeof(mask));
 		r->callsite = callsite;
 		r->callback = (__u64)callback;
 		r->call = callback != NULL;

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::{Controls, LateResponseRings, SharedMemory, Slot, first_record};
+use rtscope_event::{CpuMask, Irq, TaskState, VectorKind};
 
 /// Bytes of a structure, filled field by field.
 struct Bytes(Vec<u8>);
@@ -222,7 +223,7 @@ fn records_of_idle_and_handed_on_work_have_all_of_their_fields() {
         let expected = EventKind::IpiSend { target_cpu, call, callsite: 92, callback: 93 };
         check(abi::RTS_IPI_SEND, 0, &bytes, &expected);
         for flags in [0, abi::RTS_MASK_CUT] {
-            let mask = offset_of!(abi::rts_ipi_send_mask, mask);
+            let mask = offset_of!(abi::rts_ipi_send_mask, targets);
             let mut bytes =
                 bytes!(rts_ipi_send_mask { callsite: 94_u64, callback: 95_u64, call: call_number });
             for word in 0..4 {

@@ -4,9 +4,8 @@
 //! A recording may see millions of tasks come and go, so a name takes 16 bytes here: names repeat, and are stored once. There
 //! is a limit; tasks beyond it have no name, and are counted.
 
-use rtscope_ctf::NameLookup;
 use rtscope_event::exact;
-use rtscope_event::{Comm, Event, EventKind, Irq, MonotonicNs, Tid};
+use rtscope_event::{Comm, Event, EventKind, Irq, MonotonicNs, NameLookup, Tid};
 use std::cell::Cell;
 use std::collections::HashMap;
 

@@ -9,7 +9,6 @@ use crate::bank::{BankReader, Entry};
 use crate::names::NameLog;
 use crate::paths::{LatePaths, PathText};
 use rtscope_abi as abi;
-use rtscope_ctf::Classes;
 use rtscope_event::CpuId;
 use rtscope_event::exact::low_half;
 use rtscope_ring::{Frame, decode};
@@ -21,7 +20,7 @@ use std::io;
 pub(crate) struct Scan {
     pub(crate) names: NameLog,
     pub(crate) late: LatePaths,
-    /// Numbers that [`Classes::own_event`] gives.
+    /// Numbers that `EventKind::class` gives.
     pub(crate) classes: HashSet<u32>,
     /// For each kind of record a bit for each kind of vector in it (bit 0 for all others) whose class has been found.
     seen: Vec<u64>,
@@ -75,7 +74,7 @@ impl Scan {
                     return;
                 }
                 if let Some(event) = decode(cpu, frame) {
-                    self.classes.insert(Classes::own_event(&event.kind));
+                    self.classes.insert(event.kind.class());
                     self.seen[usize::from(frame.kind)] |= bit;
                 }
             }

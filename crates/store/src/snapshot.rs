@@ -70,8 +70,7 @@ pub fn write_snapshot(
     tracepoints: &Tracepoints,
     pages: &Pages,
 ) -> Result<SnapshotSummary, Error> {
-    let occurring: HashSet<u32> =
-        recording.events.iter().map(|event| Classes::own_event(&event.kind)).collect();
+    let occurring: HashSet<u32> = recording.events.iter().map(|event| event.kind.class()).collect();
     let classes = Classes::new(|class| occurring.contains(&class), &tracepoints.0.for_classes());
     let encodings = tracepoints.0.encodings(&classes);
     let writer = TraceWriter::create(dir, classes, info.clone())?;

@@ -3,8 +3,8 @@
 
 use rtscope_ctf::TraceInfo;
 use rtscope_event::{
-    Comm, CpuHistory, CpuId, CpuMask, End, Event, EventKind, Irq, Loss, LossCause, MonotonicNs, Names,
-    OriginKind, Pid, Policy, Priority, Recording, TaskInfo, TaskState, Tid, VectorKind,
+    Comm, CpuHistory, CpuId, Event, EventKind, Irq, Loss, LossCause, MonotonicNs, Names, Pid, Policy,
+    Priority, Recording, TaskInfo, Tid, VectorKind,
 };
 use uuid::Uuid;
 
@@ -12,9 +12,6 @@ use crate::random::Random;
 
 /// A time as on a machine that has been up for 11 days.
 pub const START: u64 = 1_000_000_000_000_000;
-
-/// Variants of [`EventKind`] that [`Random::kind`] makes.
-const VARIANTS: u64 = 26;
 
 /// A description of a machine and its clock, with quotes in the host name.
 pub fn info() -> TraceInfo {
@@ -36,10 +33,6 @@ impl Random {
         if self.below(50) == 0 { self.next() as u32 } else { self.below(40) as u32 }
     }
 
-    fn tid(&mut self) -> Tid {
-        Tid(self.id())
-    }
-
     fn cpu(&mut self) -> CpuId {
         CpuId(self.below(4) as u32)
     }
@@ -54,124 +47,9 @@ impl Random {
         Comm::from_bytes(&bytes)
     }
 
-    fn vector(&mut self) -> VectorKind {
-        VectorKind::ALL[self.below(11) as usize]
-    }
-
-    /// An event of the given variant, from 0; all beyond the last one are a late response.
-    pub fn kind(&mut self, variant: u64) -> EventKind {
-        match variant {
-            0 => EventKind::SchedSwitch {
-                prev_tid: self.tid(),
-                prev_prio: self.prio(),
-                prev_state: TaskState(if self.flag() { 0 } else { self.next() as u32 & 0xffff }),
-                preempt: self.flag(),
-                prev_kthread: self.flag(),
-                next_tid: self.tid(),
-                next_prio: self.prio(),
-                next_kthread: self.flag(),
-            },
-            1 => EventKind::SchedWaking {
-                tid: self.tid(),
-                prio: self.prio(),
-                target_cpu: self.cpu(),
-                kthread: self.flag(),
-            },
-            2 => EventKind::SchedWakeupNew {
-                tid: self.tid(),
-                prio: self.prio(),
-                target_cpu: self.cpu(),
-                kthread: self.flag(),
-            },
-            3 => EventKind::SchedMigrateTask {
-                tid: self.tid(),
-                prio: self.prio(),
-                orig_cpu: self.cpu(),
-                dest_cpu: self.cpu(),
-            },
-            4 => EventKind::SchedPiSetprio { tid: self.tid(), old_prio: self.prio(), new_prio: self.prio() },
-            5 => EventKind::ProcessFork {
-                parent_tid: self.tid(),
-                parent_pid: Pid(self.id()),
-                child_tid: self.tid(),
-                child_pid: Pid(self.id()),
-                child_comm: self.comm(),
-            },
-            6 => EventKind::ProcessExec {
-                tid: self.tid(),
-                old_tid: self.tid(),
-                filename: format!("/usr/bin/\u{e4}{}", self.next()),
-            },
-            7 => EventKind::ProcessExit {
-                tid: self.tid(),
-                pid: Pid(self.id()),
-                prio: self.prio(),
-                comm: self.comm(),
-            },
-            8 => EventKind::TaskRename {
-                tid: self.tid(),
-                pid: Pid(self.id()),
-                old_comm: self.comm(),
-                new_comm: self.comm(),
-            },
-            _ => self.cpu_kind(variant),
-        }
-    }
-
-    fn cpu_kind(&mut self, variant: u64) -> EventKind {
-        match variant {
-            9 => EventKind::IrqHandlerEntry { irq: Irq(self.id()) },
-            10 => EventKind::IrqHandlerExit { irq: Irq(self.id()), ret: self.next() as i32 },
-            11 => EventKind::VectorEntry { kind: self.vector(), vector: self.next() as u32 },
-            12 => EventKind::VectorExit { kind: self.vector(), vector: self.next() as u32 },
-            13 => EventKind::SoftirqRaise { vec: self.id() },
-            14 => EventKind::SoftirqEntry { vec: self.id() },
-            15 => EventKind::SoftirqExit { vec: self.id() },
-            16 => EventKind::HrtimerExpireEntry {
-                timer: self.next(),
-                function: self.next(),
-                softexpires_ns: self.next() as i64,
-                expires_ns: self.next() as i64,
-            },
-            17 => EventKind::HrtimerExpireExit { timer: self.next() },
-            18 => EventKind::CpuIdle {
-                state: if self.flag() { Some(self.below(9) as u32) } else { None },
-                cpu: self.cpu(),
-            },
-            19 => EventKind::NmiHandler {
-                handler: self.next(),
-                duration_ns: self.next() as i64,
-                handled: self.next() as i32,
-            },
-            20 => EventKind::IpiSend {
-                target_cpu: self.cpu(),
-                call: self.flag(),
-                callsite: self.next(),
-                callback: self.next(),
-            },
-            21 => EventKind::IpiSendMask {
-                targets: CpuMask::new([self.next(), self.next(), 0, self.next()], self.flag()),
-                call: self.flag(),
-                callsite: self.next(),
-                callback: self.next(),
-            },
-            22 => {
-                EventKind::WorkQueue { work: self.next(), function: self.next(), req_cpu: self.next() as u32 }
-            }
-            23 => EventKind::WorkStart { work: self.next(), function: self.next() },
-            24 => EventKind::WorkEnd { work: self.next(), function: self.next() },
-            _ => EventKind::LateResponse {
-                tid: self.tid(),
-                pid: Pid(self.id()),
-                origin_kind: [OriginKind::Timer, OriginKind::Irq, OriginKind::Vector][self.below(3) as usize],
-                origin_id: self.id(),
-                origin_ns: self.next(),
-                response_ns: self.next(),
-                threshold_ns: self.next(),
-                sequence: self.next(),
-                end: [End::Running, End::Blocked, End::Rewoken][self.below(3) as usize],
-            },
-        }
+    /// An event of the variant with this number.
+    fn kind(&mut self, variant: usize) -> EventKind {
+        EventKind::random(variant, &mut |below| if below == 0 { self.next() } else { self.below(below) })
     }
 
     /// A step in time: often none, mostly short, sometimes longer than a compact header can say.
@@ -190,7 +68,7 @@ impl Random {
         let mut list: Vec<Event> = (0..events)
             .map(|_| {
                 time += self.step();
-                let variant = self.below(VARIANTS);
+                let variant = self.index(EventKind::VARIANTS);
                 Event { time: MonotonicNs(time), cpu: self.cpu(), kind: self.kind(variant) }
             })
             .collect();
@@ -249,7 +127,7 @@ pub fn finish(events: Vec<Event>, losses: Vec<Loss>, tasks: Vec<TaskInfo>) -> Re
 /// One event of every variant, of every vector kind, and some with the values at the ends of their ranges.
 pub fn every_variant() -> Recording {
     let mut random = Random(1);
-    let mut kinds: Vec<EventKind> = (0..VARIANTS).map(|variant| random.kind(variant)).collect();
+    let mut kinds: Vec<EventKind> = (0..EventKind::VARIANTS).map(|variant| random.kind(variant)).collect();
     for kind in VectorKind::ALL {
         kinds.push(EventKind::VectorEntry { kind, vector: 0xec });
         kinds.push(EventKind::VectorExit { kind, vector: 0xec });

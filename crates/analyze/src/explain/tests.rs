@@ -109,7 +109,7 @@ fn a_thread_that_keeps_its_cpu_blocks_and_one_that_is_switched_in_interferes() {
         0,
         "50 0 sched_switch prev_tid=0 next_tid=9
          90 0 vector_entry kind=local_timer
-         95 0 hrtimer_expire_entry softexpires=80 expires=80
+         95 0 hrtimer_expire_entry softexpires_ns=80 expires_ns=80
          100 0 sched_waking tid=7 prio=49 target_cpu=0
          105 0 vector_exit kind=local_timer
          200 0 sched_switch prev_tid=9 preempt=1 next_tid=8 next_prio=19
@@ -140,10 +140,10 @@ fn exit_from_idle_and_handlers_can_be_blamed_for_a_late_interrupt() {
         "10 0 cpu_idle state=2
          90 0 cpu_idle state=exit
          95 0 irq_handler_entry irq=36
-         150 0 nmi_handler duration=20
+         150 0 nmi_handler duration_ns=20
          195 0 irq_handler_exit irq=36 ret=1
          200 0 vector_entry kind=local_timer
-         205 0 hrtimer_expire_entry softexpires=60 expires=80
+         205 0 hrtimer_expire_entry softexpires_ns=60 expires_ns=80
          210 0 sched_waking tid=7
          215 0 vector_exit kind=local_timer
          220 0 sched_switch prev_tid=0 next_tid=7
@@ -164,9 +164,9 @@ fn timers_served_first_are_told_from_the_interrupt_itself() {
         0,
         "10 0 cpu_idle state=2
          100 0 vector_entry kind=local_timer
-         105 0 hrtimer_expire_entry timer=0x1 softexpires=90 expires=90
+         105 0 hrtimer_expire_entry timer=0x1 softexpires_ns=90 expires_ns=90
          130 0 hrtimer_expire_exit timer=0x1
-         131 0 hrtimer_expire_entry timer=0x2 softexpires=90 expires=90
+         131 0 hrtimer_expire_entry timer=0x2 softexpires_ns=90 expires_ns=90
          140 0 sched_waking tid=7
          145 0 vector_exit kind=local_timer
          150 0 sched_switch prev_tid=0 next_tid=7
@@ -279,7 +279,7 @@ fn softirqs_wait_for_their_thread_and_ipis_fly() {
          325 0 vector_exit kind=local_timer
          330 0 sched_switch prev_tid=14 prev_kthread=1 preempt=1 next_tid=9
          350 0 sched_switch prev_tid=9 prev_state=1 next_tid=14 next_kthread=1
-         360 0 ipi_send target_cpu=1 call=1
+         360 0 ipi_send_cpu target_cpu=1 call=1
          370 1 cpu_idle state=exit
          390 1 vector_entry kind=call_function_single
          400 1 sched_waking tid=7 target_cpu=1
@@ -307,7 +307,7 @@ fn a_timer_left_to_ktimers_waits_for_its_softirq() {
          120 0 vector_exit kind=local_timer
          300 0 sched_switch prev_tid=8 preempt=1 next_tid=14 next_kthread=1
          300 0 softirq_entry vec=8
-         310 0 hrtimer_expire_entry softexpires=100 expires=100
+         310 0 hrtimer_expire_entry softexpires_ns=100 expires_ns=100
          320 0 sched_waking tid=7
          330 0 softirq_exit vec=8
          340 0 sched_switch prev_tid=14 prev_kthread=1 prev_state=1 next_tid=7
@@ -335,7 +335,7 @@ fn a_timer_that_waits_for_a_softirq_raised_before_is_late_because_of_threads() {
          120 0 vector_exit kind=local_timer
          300 0 sched_switch prev_tid=8 preempt=1 next_tid=14 next_kthread=1
          300 0 softirq_entry vec=8
-         310 0 hrtimer_expire_entry softexpires=100 expires=100
+         310 0 hrtimer_expire_entry softexpires_ns=100 expires_ns=100
          320 0 sched_waking tid=7
          330 0 softirq_exit vec=8
          340 0 sched_switch prev_tid=14 prev_kthread=1 prev_state=1 next_tid=7
@@ -353,14 +353,14 @@ fn queued_work_waits_for_its_worker() {
     check(
         0,
         "10 0 sched_switch prev_tid=0 next_tid=14 next_kthread=1
-         15 0 work_start work=0x1
+         15 0 workqueue_execute_start work=0x1
          100 0 irq_handler_entry irq=36
-         110 0 work_queue work=0x2
+         110 0 workqueue_queue_work work=0x2
          120 0 irq_handler_exit irq=36 ret=1
-         200 0 work_end work=0x1
-         210 0 work_start work=0x2
+         200 0 workqueue_execute_end work=0x1
+         210 0 workqueue_execute_start work=0x2
          230 0 sched_waking tid=7
-         240 0 work_end work=0x2
+         240 0 workqueue_execute_end work=0x2
          250 0 sched_switch prev_tid=14 prev_kthread=1 prev_state=1 next_tid=7
          300 0 sched_switch prev_tid=7 prev_state=1 next_tid=0",
         "handler 10: handler irq36 10

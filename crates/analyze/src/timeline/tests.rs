@@ -46,7 +46,7 @@ fn inner_contexts_are_taken_out_of_outer_ones() {
          30 0 irq_handler_exit irq=5 ret=1
          31 0 softirq_entry vec=3
          40 0 vector_entry kind=local_timer
-         48 0 nmi_handler duration=3
+         48 0 nmi_handler duration_ns=3
          50 0 vector_exit kind=local_timer
          60 0 softirq_exit vec=3
          70 0 sched_switch prev_tid=7 prev_state=1 next_tid=0",
@@ -136,7 +136,7 @@ fn the_way_from_a_handler_to_its_softirq_is_the_interrupts() {
 fn an_nmi_never_reaches_back_over_another_event() {
     let text = "10 0 sched_switch prev_tid=0 next_tid=7
                 20 0 softirq_raise vec=1
-                30 0 nmi_handler duration=500";
+                30 0 nmi_handler duration_ns=500";
     assert_eq!(show(&timeline(0, text), 0, 30), "idle 10, t7 20, nmi 30");
 }
 

@@ -5,15 +5,16 @@ use super::class::{ClockClass, TraceClass};
 use super::compile::picking_all;
 use super::cursor::{Cursor, Damage, WINDOW};
 use super::gather::RecordingBuilder;
-use super::kernel::{Binding, EventContent, Names};
+use super::kernel::{Binding, EventContent};
 use super::packet::TracePlans;
-use super::plan::{Plan, Scope};
-use super::values::Values;
+use super::plan::{Field, Plan, Scope};
+use super::source::Filler;
 use super::{files, set};
-use crate::layout::{EventLayout, event_layouts};
 use crate::{Error, TraceInfo};
-use rtscope_event::{CpuId, Event, MonotonicNs, Recording};
-use std::collections::{BTreeMap, HashMap};
+use rtscope_event::{
+    CpuId, Domain, Event, EventClass, FieldClass, FoundNames, MonotonicNs, Recording, ValueBuffer,
+};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The content of a trace directory.
@@ -64,10 +65,7 @@ struct Reader<'t> {
 
 impl<'t> Reader<'t> {
     fn new(class: &'t TraceClass) -> Reader<'t> {
-        let layouts = event_layouts();
-        let names = layouts.iter().zip(0..);
-        let by_name: HashMap<&str, u32> = names.map(|(layout, id)| (layout.name.as_ref(), id)).collect();
-        let bound = class.events.iter().map(|event| bind(class, event, &layouts, &by_name));
+        let bound = class.events.iter().map(|event| bind(class, event));
         Reader { class, plans: TracePlans::new(class), bound: bound.collect() }
     }
 
@@ -75,7 +73,7 @@ impl<'t> Reader<'t> {
     fn file(&self, mut cursor: Cursor<'_>, name: &str, out: &mut RecordingBuilder) {
         let mut cpu = None;
         let mut discarded = 0;
-        let mut values = Values::default();
+        let mut values = ValueBuffer::default();
         loop {
             let begun = cursor.next_packet();
             if let Ok(true) = begun {
@@ -106,7 +104,7 @@ impl<'t> Reader<'t> {
         &self,
         cursor: &mut Cursor<'_>,
         cpu: CpuId,
-        values: &mut Values,
+        values: &mut ValueBuffer,
         out: &mut RecordingBuilder,
     ) -> Result<(), Damage> {
         let clock = self.class.streams.get(cursor.packet.stream).and_then(|stream| stream.clock);
@@ -119,10 +117,12 @@ impl<'t> Reader<'t> {
             let Some(class) = stream.map(|event| event.class) else { break };
             match self.bound.get(class).and_then(Option::as_ref) {
                 Some(bound) => {
-                    values.begin(&bound.plan);
-                    cursor.show(&bound.plan, values)?;
-                    match bound.binding.take(values) {
-                        Some((said, names)) => keep(monotonic(clock, head.clock), cpu, said, names, out),
+                    values.clear();
+                    values.begin(bound.plan.fields.len());
+                    cursor.show(&bound.plan, &mut Filler(values))?;
+                    let mut names = FoundNames::default();
+                    match bound.binding.take(&values.current(), &mut names) {
+                        Some(said) => keep(monotonic(clock, head.clock), cpu, said, names, out),
                         None => out.malformed(class),
                     }
                 }
@@ -136,19 +136,21 @@ impl<'t> Reader<'t> {
     }
 }
 
-fn bind(
-    trace: &TraceClass,
-    event: &super::class::EventClass,
-    layouts: &[EventLayout],
-    by_name: &HashMap<&str, u32>,
-) -> Option<BoundClass> {
+fn bind(trace: &TraceClass, event: &super::class::EventClass) -> Option<BoundClass> {
     let stream = trace.streams.iter().find(|stream| stream.id == event.stream_id)?;
     let plan = picking_all(&[
         (Scope::StreamContext, stream.event_context.as_ref()),
         (Scope::EventContext, event.context.as_ref()),
         (Scope::Fields, event.fields.as_ref()),
     ]);
-    let binding = Binding::of(&event.name, &plan, layouts, by_name)?;
+    let field = |field: &Field| FieldClass {
+        name: field.path.clone(),
+        is_payload: field.scope == Scope::Fields,
+        ..FieldClass::default()
+    };
+    let fields = plan.fields.iter().map(field).collect();
+    let class = EventClass { name: event.name.clone(), domain: Domain::Kernel, fields };
+    let binding = Binding::of(&class)?;
     Some(BoundClass { binding, plan })
 }
 
@@ -157,7 +159,7 @@ fn monotonic(clock: Option<&ClockClass>, cycles: u64) -> MonotonicNs {
     MonotonicNs(clock.map_or(cycles, |clock| u64::try_from(clock.cycles_ns(cycles)).unwrap_or(0)))
 }
 
-fn keep(time: MonotonicNs, cpu: CpuId, said: EventContent, names: Names, out: &mut RecordingBuilder) {
+fn keep(time: MonotonicNs, cpu: CpuId, said: EventContent, names: FoundNames, out: &mut RecordingBuilder) {
     for (tid, comm) in names.tasks.into_iter().flatten() {
         out.name(time, tid, comm);
     }

@@ -323,7 +323,7 @@ impl Work for Gathering<'_> {
 }
 
 /// Puts the values that a plan yields into a buffer.
-struct Filler<'b>(&'b mut ValueBuffer);
+pub(super) struct Filler<'b>(pub(super) &'b mut ValueBuffer);
 
 impl Visit for Filler<'_> {
     fn literal(&mut self, _: &[u8]) {}

@@ -75,7 +75,7 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// The classes that `occurs` selects among the built-in ones (by the number of [`Classes::own_event`]; those of the state dump are
+    /// The classes that `occurs` selects among the built-in ones (by the number of `EventKind::class`; those of the state dump are
     /// always there), and one for each format. With a format: which arguments of a system call are texts that the caller
     /// provides (bit i: argument i).
     #[must_use]
@@ -94,7 +94,7 @@ impl Classes {
         for (number, layout) in (first_dump..).zip(numbers.filter(|number| is_dump(*number))) {
             own[layout as usize] = Some(number);
         }
-        let taken: HashSet<&str> = layouts.iter().map(|layout| layout.name.as_ref()).collect();
+        let taken: HashSet<&str> = layouts.iter().map(|layout| layout.name).collect();
         let names = name_all(&formats.iter().map(|(format, _)| *format).collect::<Vec<_>>(), &taken);
         let named = |((format, paths), name): (&(&EventFormat, u8), String)| {
             let mut tracepoint = Tracepoint::new(format, *paths);
@@ -111,12 +111,6 @@ impl Classes {
             twins.push(next);
         }
         Classes { header, layouts, own, first_tracepoint, tracepoints, twins }
-    }
-
-    /// The number by which `Classes::new` asks for the class of an event.
-    #[must_use]
-    pub fn own_event(kind: &rtscope_event::EventKind) -> u32 {
-        crate::layout::event_id(kind)
     }
 
     /// The tracepoint made from the format at `index` of those given.
@@ -142,7 +136,7 @@ impl Classes {
         let mut names = vec![""; self.twins.last().map_or(0, |end| *end as usize)];
         for (layout, number) in self.layouts.iter().zip(&self.own) {
             if let Some(number) = number {
-                names[*number as usize] = layout.name.as_ref();
+                names[*number as usize] = layout.name;
             }
         }
         for (number, class) in (self.first_tracepoint..).zip(&self.tracepoints) {

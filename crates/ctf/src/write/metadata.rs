@@ -27,7 +27,7 @@ pub(super) fn text(
     packet_context(&mut text, true);
     stream(&mut text, 0, classes.header, "");
     for (id, layout) in classes.own_classes() {
-        let name = quoted(&layout.name);
+        let name = quoted(layout.name);
         let _ = write!(
             text,
             "event {{\n\tname = {name};\n\tid = {id};\n\tstream_id = 0;\n\tfields := struct {{\n"

@@ -16,13 +16,11 @@ mod tsdl;
 mod user;
 
 pub use classes::{Classes, TracepointId};
-pub use encode::NameLookup;
 pub use state::{TaskStatus, initial_states};
 pub use trace::{EventLoss, Evidence, StreamSummary, StreamWriter, TraceWriter};
 pub use tracepoint::GivenText;
 pub use user::{PlainEvent, UserClass, UserContext, UserStreamSummary, UserStreamWriter, UserTraceWriter};
 
-use crate::layout::event_id;
 use crate::{Error, TraceInfo};
 use rtscope_event::{CpuId, Event, Loss, LossCause, MonotonicNs, Recording};
 use std::collections::{BTreeMap, HashSet};
@@ -48,7 +46,7 @@ pub struct WriteSummary {
 /// # Errors
 /// When `dir` exists, the recording is not in time order, or the system refuses (a full disk); nothing is left then.
 pub fn write_trace(dir: &Path, recording: &Recording, info: &TraceInfo) -> Result<WriteSummary, Error> {
-    let occurring: HashSet<u32> = recording.events.iter().map(|event| event_id(&event.kind)).collect();
+    let occurring: HashSet<u32> = recording.events.iter().map(|event| event.kind.class()).collect();
     let classes = Classes::new(|class| occurring.contains(&class), &[]);
     let writer = TraceWriter::create(dir, classes, info.clone())?;
     let states = state::initial_states(&recording.events);

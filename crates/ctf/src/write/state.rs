@@ -8,7 +8,7 @@
 use super::encode::Payload;
 use super::trace::StreamWriter;
 use crate::layout::id;
-use rtscope_event::{CpuId, Event, EventKind, Irq, MonotonicNs, Names, TaskInfo, Tid};
+use rtscope_event::{CpuId, Event, EventKind, Irq, MonotonicNs, Names, TaskInfo, Tid, TraceSink};
 use std::collections::HashMap;
 use std::io;
 

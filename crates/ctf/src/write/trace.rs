@@ -5,14 +5,13 @@
 //! losses are known only then; it is not needed earlier, since the directory has no name yet.
 
 use super::classes::{Classes, TracepointId};
-use super::encode::{self, NameLookup, Payload};
+use super::encode::Payload;
 use super::packet::{EventSource, PacketWriter};
 use super::reserved::ReservedFile;
 use super::state::{self, TaskStatus};
 use super::{Losses, WriteSummary, metadata};
-use crate::layout::event_id;
 use crate::{Error, StagedDir, TraceInfo};
-use rtscope_event::{CpuHistory, CpuId, Event, Loss, MonotonicNs, Names, Tid};
+use rtscope_event::{CpuHistory, CpuId, Event, Loss, MonotonicNs, NameLookup, Names, Tid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
@@ -160,7 +159,7 @@ impl StreamWriter {
     /// When its class was not declared, or the system refuses.
     #[inline]
     pub fn event<N: NameLookup>(&mut self, event: &Event, names: &N) -> io::Result<()> {
-        self.own(event_id(&event.kind), event.time, |out| encode::event(event, names, out))
+        self.own(event.kind.class(), event.time, |out| event.kind.put(event.time, names, out))
     }
 
     /// Adds the event of a tracepoint. `record` is as the kernel wrote it; `texts` are those that [`Classes::texts`] asks for.

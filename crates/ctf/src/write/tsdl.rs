@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Types of fields in the metadata's language, and the aliases that they use.
 
-use crate::layout::Type;
+use rtscope_event::TraceType;
 use std::collections::HashSet;
 use std::fmt::Write;
 
@@ -134,20 +134,22 @@ pub(super) fn field(text: &mut String, FieldName { own: name, length }: &FieldNa
 }
 
 /// Prints a field of one of our own events.
-pub(super) fn own_field(text: &mut String, name: &str, kind: Type) {
+pub(super) fn own_field(text: &mut String, name: &str, kind: TraceType) {
     let _ = match kind {
-        Type::U8 => writeln!(text, "\t\tuint8_t _{name};"),
-        Type::U32 => writeln!(text, "\t\tuint32_t _{name};"),
-        Type::S32 => writeln!(text, "\t\tint32_t _{name};"),
-        Type::U64 => writeln!(text, "\t\tuint64_t _{name};"),
-        Type::S64 => writeln!(text, "\t\tint64_t _{name};"),
-        Type::Address => writeln!(text, "\t\taddress_t _{name};"),
-        Type::Comm => writeln!(text, "\t\tchar8_t _{name}[16];"),
-        Type::Text => writeln!(text, "\t\tstring _{name};"),
-        Type::Origin => writeln!(text, "\t\tenum : uint8_t {{ timer = 1, irq = 2, vector = 3 }} _{name};"),
-        Type::End => {
-            writeln!(text, "\t\tenum : uint8_t {{ running = 1, blocked = 2, rewoken = 3 }} _{name};")
+        TraceType::U8 => writeln!(text, "\t\tuint8_t _{name};"),
+        TraceType::U32 => writeln!(text, "\t\tuint32_t _{name};"),
+        TraceType::S32 => writeln!(text, "\t\tint32_t _{name};"),
+        TraceType::U64 => writeln!(text, "\t\tuint64_t _{name};"),
+        TraceType::S64 => writeln!(text, "\t\tint64_t _{name};"),
+        TraceType::Address => writeln!(text, "\t\taddress_t _{name};"),
+        TraceType::Comm => writeln!(text, "\t\tchar8_t _{name}[16];"),
+        TraceType::Text => writeln!(text, "\t\tstring _{name};"),
+        TraceType::Labels(labels) => {
+            let labels: Vec<String> =
+                (1..).zip(labels).map(|(number, label)| format!("{label} = {number}")).collect();
+            writeln!(text, "\t\tenum : uint8_t {{ {} }} _{name};", labels.join(", "))
         }
+        TraceType::PartOfName => Ok(()),
     };
 }
 

@@ -269,7 +269,7 @@ fn a_switch_of_ftrace_is_read_as_a_switch() {
 fn both_recorders_share_a_stream() {
     let formats = [format("block", "block_rq_issue", &[("dev_t dev", 8, 4)])];
     let kind = EventKind::SoftirqRaise { vec: 3 };
-    let class = Classes::own_event(&kind);
+    let class = kind.class();
     let classes = Classes::new(|own| own == class, &[(&formats[0], 0)]);
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("trace");

@@ -157,7 +157,7 @@ impl Ebpf {
                     source: Source::Ebpf,
                     cpu: Some(CpuId(cpu as u32)),
                     cause: LossCause::BufferFull,
-                    event: Some(abi::record_name(kind).to_string()),
+                    event: Some(rtscope_event::record_name(kind).to_string()),
                     count: Some(count),
                 });
             }

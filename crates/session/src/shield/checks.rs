@@ -184,7 +184,7 @@ mod tests {
             ("50 1 sched_switch prev_tid=0 next_tid=9 next_kthread=1", "kernel-threads"),
             ("50 1 irq_handler_entry irq=9\n60 1 irq_handler_exit irq=9", "interrupts"),
             ("50 1 softirq_entry vec=3\n60 1 softirq_exit vec=3", "softirqs"),
-            ("50 1 nmi_handler duration=3", "nmi"),
+            ("50 1 nmi_handler duration_ns=3", "nmi"),
         ] {
             let lines = QUIET.replace("1000000000", &format!("{line}\n1000000000"));
             let failed: Vec<&str> = verdicts(&visits(&lines), &context)

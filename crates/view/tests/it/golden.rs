@@ -71,7 +71,7 @@ const HOG: &str = "
     500100 1 cpu_idle state=2
     1004000 1 cpu_idle state=exit
     1004102 1 vector_entry kind=local_timer vector=236
-    1005200 1 hrtimer_expire_entry timer=0x1 softexpires=1000000 expires=1000000
+    1005200 1 hrtimer_expire_entry timer=0x1 softexpires_ns=1000000 expires_ns=1000000
     1006402 1 sched_waking tid=1234 prio=49 target_cpu=1
     1007000 1 hrtimer_expire_exit timer=0x1
     1007600 1 vector_exit kind=local_timer vector=236
@@ -98,10 +98,10 @@ const OWN_WORK: &str = "
     1010000 0 sched_switch prev_tid=900 preempt=1 next_tid=40 next_prio=49 next_kthread=1
     1040000 0 sched_waking tid=1234 prio=19 target_cpu=0
     1045000 0 sched_switch prev_tid=40 prev_prio=49 prev_state=1 prev_kthread=1 next_tid=1234 next_prio=19
-    1900000 0 nmi_handler handler=0x1 duration=20000 handled=1
+    1900000 0 nmi_handler handler=0x1 duration_ns=20000 handled=1
     2000000 0 sched_switch prev_tid=1234 prev_prio=19 prev_state=1 next_tid=900
     3300000 0 vector_entry kind=local_timer
-    3302000 0 hrtimer_expire_entry softexpires=2500000 expires=2800000
+    3302000 0 hrtimer_expire_entry softexpires_ns=2500000 expires_ns=2800000
     3303000 0 sched_waking tid=1234 prio=120
     3304000 0 vector_exit kind=local_timer
     3310000 0 sched_switch prev_tid=900 preempt=1 next_tid=1234
@@ -155,17 +155,17 @@ fn merged_origins_and_busy_wakings() {
 const HANDED_ON: &str = "
     1000 1 sched_switch prev_tid=0 next_tid=41 next_kthread=1
     1100 0 sched_switch prev_tid=0 next_tid=1240
-    900000 1 work_start work=0x1
+    900000 1 workqueue_execute_start work=0x1
     1000000 0 irq_handler_entry irq=36
-    1005000 0 ipi_send target_cpu=1 call=1
+    1005000 0 ipi_send_cpu target_cpu=1 call=1
     1006000 0 irq_handler_exit irq=36 ret=1
     1009000 1 vector_entry kind=call_function_single
-    1012000 1 work_queue work=0x2
+    1012000 1 workqueue_queue_work work=0x2
     1013000 1 vector_exit kind=call_function_single
-    1400000 1 work_end work=0x1
-    1401000 1 work_start work=0x2
+    1400000 1 workqueue_execute_end work=0x1
+    1401000 1 workqueue_execute_start work=0x2
     1450000 1 sched_waking tid=1234 prio=49 target_cpu=1
-    1451000 1 work_end work=0x2
+    1451000 1 workqueue_execute_end work=0x2
     1460000 1 sched_switch prev_tid=41 prev_kthread=1 prev_state=1026 next_tid=1234 next_prio=49
     1500000 1 sched_switch prev_tid=1234 prev_prio=49 prev_state=4096 next_tid=0
     1700000 0 sched_waking tid=1234 prio=49 target_cpu=1

@@ -165,7 +165,7 @@ fn reported(record: &[u8], at: u32) -> Option<(u32, bool)> {
 
 /// By the same rule as for built-in events.
 fn shown(state: u32, preempted: bool) -> i64 {
-    crate::write::encode::shown_state(rtscope_event::TaskState(raw(state, preempted)), preempted)
+    rtscope_event::TaskState(raw(state, preempted)).shown(preempted)
 }
 
 /// The tracepoint folds an idle wait (TASK_UNINTERRUPTIBLE | TASK_NOLOAD) into a bit that means TASK_DEAD in `__state`.
