@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What can be typed. Help, man pages and shell completions are made from these definitions.
 
+use crate::convert::ConvertOptions;
 use crate::exit::help;
 use crate::impact::options::ImpactOptions;
 use crate::list::options::ListOptions;
@@ -58,6 +59,8 @@ pub enum Command {
     Print(Box<PrintOptions>),
     /// Count the events of CTF traces, and show what is missing
     Stat(Box<StatOptions>),
+    /// Convert CTF traces (of rtscope or LTTng) for other tools
+    Convert(Box<ConvertOptions>),
     /// Measure what interrupts a program on a CPU (non-preempt test)
     #[command(after_help = crate::npt::options::EXAMPLES)]
     Npt(Box<NptOptions>),

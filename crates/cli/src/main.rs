@@ -5,6 +5,7 @@
 
 mod args;
 mod caps;
+mod convert;
 mod exit;
 mod explain;
 mod generate;
@@ -15,6 +16,7 @@ mod npt;
 mod observer;
 mod output;
 mod print;
+mod progress;
 mod record;
 mod schema;
 mod shield;
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Command::Explain(options) => explain::run(&options),
         Command::Print(options) => print::run(&options),
         Command::Stat(options) => stat::run(&options),
+        Command::Convert(options) => convert::run(&options),
         Command::Npt(options) => npt::run(&options),
         Command::Impact(options) => impact::run(&options),
         Command::Shield(options) => shield::run(&options),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `print` and `stat` have in common: which traces, and which of their events.
+//! What `print`, `stat` and `convert` have in common: which traces, and which of their events.
 
 use crate::exit::{Failure, help};
 use clap::{ValueEnum, ValueHint};
 use rtscope_ctf::{Comparison, Condition, DamagedFile, Pattern, Selection, TraceSet};
 use rtscope_session::wall_clock;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 const PRINT_EXAMPLES: &str = help!(
@@ -81,8 +81,14 @@ pub struct TraceOptions {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub from: Option<String>,
     /// Not after this time (as for --from)
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    #[arg(long, visible_alias = "until", value_name = "TIME", allow_hyphen_values = true)]
     pub to: Option<String>,
+    #[command(flatten)]
+    pub events: EventOptions,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct EventOptions {
     /// Only events with this name (with * and ?); may be repeated
     #[arg(long, value_name = "NAME")]
     pub event: Vec<String>,
@@ -126,13 +132,33 @@ const COMMS: [&str; 9] = [
 impl TraceOptions {
     /// Opens the traces.
     pub fn open(&self) -> Result<TraceSet, Failure> {
-        rtscope_session::limits::raise_file_limit();
-        TraceSet::open(&self.trace).map_err(|error| Failure::Failed(error.to_string()))
+        open(&self.trace)
     }
 
     /// Which events are selected.
     pub fn selection(&self, set: &TraceSet) -> Result<Selection, Failure> {
-        let time = |text: &Option<String>, option: &str| match text {
+        self.events.selection(set, ("from", &self.from), ("to", &self.to))
+    }
+}
+
+/// Opens the traces below a directory.
+pub fn open(path: &Path) -> Result<TraceSet, Failure> {
+    rtscope_session::limits::raise_file_limit();
+    TraceSet::open(path).map_err(|error| Failure::Failed(error.to_string()))
+}
+
+/// An option with a time.
+type TimeOption<'o> = (&'o str, &'o Option<String>);
+
+impl EventOptions {
+    /// Which events are selected, with those between two times.
+    pub fn selection(
+        &self,
+        set: &TraceSet,
+        from: TimeOption<'_>,
+        until: TimeOption<'_>,
+    ) -> Result<Selection, Failure> {
+        let time = |(option, text): TimeOption<'_>| match text {
             Some(text) => {
                 moment(text, set).map(Some).map_err(|why| Failure::Usage(format!("--{option} {text}: {why}")))
             }
@@ -151,8 +177,8 @@ impl TraceOptions {
         }
         let cpus = self.cpu.as_deref().map(cpu_list).transpose();
         Ok(Selection {
-            from_ns: time(&self.from, "from")?,
-            to_ns: time(&self.to, "to")?,
+            from_ns: time(from)?,
+            to_ns: time(until)?,
             events: self.event.iter().map(|pattern| Pattern::new(pattern)).collect(),
             cpus: cpus.map_err(|why| Failure::Usage(format!("--cpu: {why}")))?,
             conditions,

@@ -12,6 +12,7 @@ mod json;
 mod label;
 mod late;
 pub mod npt;
+pub mod perfetto;
 mod plot;
 mod record;
 pub mod shield;

@@ -24,7 +24,7 @@ const DATA: [&str; 14] = [
     "toml",
 ];
 /// The same in the files of tests only.
-const DATA_OF_TESTS: [&str; 2] = ["", "txt"];
+const DATA_OF_TESTS: [&str; 3] = ["", "js", "txt"];
 /// Directories in which files of tests are.
 const OF_TESTS: [&str; 4] = ["golden", "testdata", "tests", "vectors"];
 

@@ -5,6 +5,7 @@
 //! name that begins with `root_`, and a line `NEEDS:` above it that says on which kernels and machines it tells something.
 
 mod command;
+mod convert;
 mod impact;
 mod json;
 mod list;

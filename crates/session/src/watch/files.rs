@@ -65,10 +65,8 @@ pub(super) fn write(
 pub fn read(directory: &Path, observer: &dyn Observer) -> Result<(TriggerFile, Recording), Failure> {
     let failed =
         |error: &dyn std::fmt::Display| Failure::doing(format!("reading {}", directory.display()), error);
-    let text = trigger_text(&directory.join("trigger.json")).map_err(|error| {
-        failed(&format!("trigger.json: {error} (is this the directory of a saved late response?)"))
-    })?;
-    let trigger = trigger::parse(&text).map_err(|why| failed(&format!("trigger.json: {why}")))?;
+    let missing = "trigger.json is missing (is this the directory of a saved late response?)";
+    let trigger = trigger(directory)?.ok_or_else(|| failed(&missing))?;
     let trace = read_trace(&directory.join("kernel")).map_err(|error| failed(&error))?;
     trace.warnings.iter().for_each(|warning| observer.note(warning));
     let mut recording = trace.recording;
@@ -78,6 +76,21 @@ pub fn read(directory: &Path, observer: &dyn Observer) -> Result<(TriggerFile, R
     recording.losses = trigger.losses.iter().cloned().chain(damaged).collect();
     recording.history.clone_from(&trigger.history);
     Ok((trigger, recording))
+}
+
+/// Reads what was detected; `None` for a directory without `trigger.json`, such as that of a recording.
+///
+/// # Errors
+/// When the file cannot be read, or no watch has written it.
+pub fn trigger(directory: &Path) -> Result<Option<TriggerFile>, Failure> {
+    let failed = |why: &dyn std::fmt::Display| {
+        Failure::Failed(format!("reading {}: trigger.json: {why}", directory.display()))
+    };
+    match trigger_text(&directory.join("trigger.json")) {
+        Ok(text) => trigger::parse(&text).map(Some).map_err(|why| failed(&why)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(&error)),
+    }
 }
 
 /// The largest `trigger.json` that is read: ours have some kilobytes.

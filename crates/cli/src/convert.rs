@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope convert TRACE OUT --to FORMAT`: traces for other tools.
+
+use crate::exit::{Failure, help};
+use crate::output::note;
+use crate::progress::Progress;
+use crate::trace_args::{EventOptions, open, report_damage};
+use clap::{ValueEnum, ValueHint};
+use rtscope_ctf::{Selection, TraceSet, read};
+use rtscope_session::watch::files;
+use rtscope_view::perfetto::{self, CounterField, Settings, Summary};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = help!(
+    "Examples:
+  rtscope convert trace/ trace.pftrace --to perfetto
+      Everything, for ui.perfetto.dev and for Perfetto's trace_processor.
+  rtscope convert late/20261120T234107Z-1 late.pftrace --to perfetto
+      A saved late response: a span for it, with its steps.
+  rtscope convert trace/ part.pftrace --to perfetto --from +1.5s --until +1.6s
+      A tenth of a second.
+  rtscope convert trace/ motor.pftrace --to perfetto --counter motor:setpoint.target
+      Also draw a field of a program's event as a curve.
+  rtscope convert trace/ - --to perfetto | gzip > trace.pftrace.gz
+      Perfetto opens compressed traces, too.
+
+What the views show: docs/perfetto.md."
+);
+
+/// What traces are converted to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Target {
+    /// A file for ui.perfetto.dev
+    Perfetto,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ConvertOptions {
+    /// The directory of a trace. Traces in directories below it are merged
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub trace: PathBuf,
+    /// The file to write; - is standard output
+    #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
+    pub out: PathBuf,
+    /// The format to convert to
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub to: Target,
+    /// Not before this time: 13:05:59.25, 2026-11-20T13:05:59Z, nanoseconds since 1970, +1.5s (after the first event) or
+    /// -2s (before the last)
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub from: Option<String>,
+    /// Not after this time (as for --from)
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub until: Option<String>,
+    #[command(flatten)]
+    pub events: EventOptions,
+    /// Draw this field of an event (whose name may have * and ?) as a counter; may be repeated
+    #[arg(long, value_name = "EVENT.FIELD")]
+    pub counter: Vec<CounterField>,
+}
+
+/// Opens, converts, says what is missing.
+pub fn run(options: &ConvertOptions) -> Result<(), Failure> {
+    match options.to {
+        Target::Perfetto => to_perfetto(options),
+    }
+}
+
+fn to_perfetto(options: &ConvertOptions) -> Result<(), Failure> {
+    let mut set = open(&options.trace)?;
+    let times = (("from", &options.from), ("until", &options.until));
+    let selection = options.events.selection(&set, times.0, times.1)?;
+    let settings = Settings {
+        kernel_release: perfetto::kernel_release(&set),
+        is_selection: !selection.events.is_empty() || !selection.conditions.is_empty(),
+        late: files::trigger(&options.trace)?.map(|trigger| trigger.late).unwrap_or_default(),
+        counters: options.counter.clone(),
+    };
+    let mut damaged = std::mem::take(&mut set.damaged);
+    let failed = |error| Failure::system(format!("writing {}", options.out.display()), &error);
+    let written = match options.out.as_os_str() == "-" {
+        true => convert(&set, &selection, &settings, io::stdout().lock()),
+        false => into_file(&options.out, |file| convert(&set, &selection, &settings, file)),
+    };
+    let (summary, mut found) = match written {
+        // The reader needs no more.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+        written => written.map_err(failed)?,
+    };
+    for line in perfetto::notes(&summary) {
+        note(&format!("rtscope: {line}"));
+    }
+    damaged.append(&mut found);
+    report_damage(&mut damaged)
+}
+
+type Converted = (Summary, Vec<rtscope_ctf::DamagedFile>);
+
+fn convert(
+    set: &TraceSet,
+    selection: &Selection,
+    settings: &Settings,
+    out: impl Write,
+) -> io::Result<Converted> {
+    const BUFFER: usize = 1 << 20;
+    let (begin, end) = set.span();
+    let (begin, end) = (selection.from_ns.or(begin).unwrap_or(0), selection.to_ns.or(end).unwrap_or(0));
+    let progress = Progress::new(end.abs_diff(begin));
+    read(set, selection, &|_| true, |source| {
+        let out = BufWriter::with_capacity(BUFFER, out);
+        let converted = perfetto::convert(source, out, settings, &mut |time| {
+            progress.at(time.abs_diff(begin));
+            true
+        });
+        progress.finish();
+        Ok((converted?, std::mem::take(&mut source.damaged)))
+    })
+}
+
+/// Makes a file that is either whole or not there. What was there before is replaced.
+fn into_file<R>(path: &Path, write: impl FnOnce(File) -> io::Result<R>) -> io::Result<R> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let written = File::create(&part).and_then(write).and_then(|result| {
+        std::fs::rename(&part, path)?;
+        Ok(result)
+    });
+    if written.is_err() {
+        // What failed is what counts.
+        let _ = std::fs::remove_file(&part);
+    }
+    written
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope convert --to perfetto`, read by Perfetto's own engine: its tables have what the events say, by a computation of
+//! their own (`model`), and it complains of nothing.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod model;
+
+use model::{Event, Expected, StateRow};
+use rtscope_testkit::perfetto::{COMPLAINTS, Row, engine, query};
+use rtscope_testkit::recordings::info;
+use rtscope_testkit::simulated::Machine;
+use rtscope_testkit::skip;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn run(arguments: &[&str], trace: &Path) -> Output {
+    let (command, rest) = arguments.split_first().unwrap();
+    Command::new(env!("CARGO_BIN_EXE_rtscope")).arg(command).arg(trace).args(rest).output().unwrap()
+}
+
+/// Converts; returns the file and what was reported.
+#[track_caller]
+fn convert(trace: &Path, out: &Path, arguments: &[&str]) -> (PathBuf, String) {
+    let file = out.join("converted.pftrace");
+    let mut all = vec!["convert", file.to_str().unwrap(), "--to", "perfetto"];
+    all.extend(arguments);
+    let output = run(&all, trace);
+    let report = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {report}");
+    (file, report)
+}
+
+/// The events that `print` shows, on the clock of the conversion.
+fn printed(trace: &Path, arguments: &[&str]) -> Vec<Event> {
+    let output = run(&[&["print", "--format", "json"], arguments].concat(), trace);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    model::events(&String::from_utf8(output.stdout).unwrap(), clock_offset(trace))
+}
+
+/// Where the metadata says that the clock's zero is.
+fn clock_offset(trace: &Path) -> i64 {
+    let metadata = [trace.join("metadata"), trace.join("kernel/metadata")];
+    let text = metadata.iter().find_map(|path| fs::read(path).ok()).unwrap();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let offset = text.split("offset = ").nth(1).and_then(|rest| rest.split(';').next());
+    offset.unwrap().parse().unwrap()
+}
+
+fn text(cell: &Value) -> String {
+    cell.as_str().unwrap_or_default().to_owned()
+}
+
+fn slices(rows: &[Row]) -> BTreeSet<model::Slice> {
+    let place = |cell: &Value| cell.as_str().map_or_else(|| cell.to_string(), str::to_owned);
+    let slice =
+        |row: &Row| (place(&row[0]), row[1].as_i64().unwrap(), row[2].as_i64().unwrap(), text(&row[3]));
+    rows.iter().map(slice).collect()
+}
+
+/// The first few elements that only one of two sets has.
+#[track_caller]
+fn same<T: Ord + std::fmt::Debug>(what: &str, theirs: &BTreeSet<T>, ours: &BTreeSet<T>) {
+    let more: Vec<_> = theirs.difference(ours).take(3).collect();
+    let less: Vec<_> = ours.difference(theirs).take(3).collect();
+    let counts = (theirs.len(), ours.len());
+    assert!(
+        more.is_empty() && less.is_empty(),
+        "{what} {counts:?}: only Perfetto {more:#?}, only we {less:#?}"
+    );
+}
+
+const STATES: &str = "select t.tid, s.ts, s.dur, s.state, s.cpu, w.tid, s.irq_context from thread_state s \
+    join thread t using (utid) left join thread w on w.utid = s.waker_utid where t.tid < 4194304";
+const SCHED: &str = "select t.tid, s.ts, s.dur, s.end_state, s.cpu, null, null from sched s \
+    join thread t using (utid) where t.tid between 1 and 4194303";
+const INTERRUPTS: &str = "select t.name, s.ts, s.dur, s.name from slice s join track t on t.id = s.track_id \
+    where (t.name glob 'Irq Cpu*' or t.name glob 'SoftIrq Cpu*' or t.name glob 'Hrtimer Cpu*') and s.dur >= 0";
+const CALLS: &str = "select th.tid, s.ts, s.dur, s.name from slice s join thread_track t on t.id = s.track_id \
+    join thread th using (utid) where s.name glob 'sys_*' and s.dur >= 0";
+const SPURIOUS: &str = "select count(*) from spurious_sched_wakeup";
+
+fn state(row: &Row) -> StateRow {
+    StateRow {
+        tid: row[0].as_i64().unwrap(),
+        ts: row[1].as_i64().unwrap(),
+        dur: row[2].as_i64().unwrap(),
+        state: row[3].as_str().map(str::to_owned),
+        cpu: row[4].as_i64(),
+        waker: row[5].as_i64(),
+        in_interrupt: row[6].as_i64(),
+    }
+}
+
+/// Slices of CPUs, from the states: each running state, with the state that follows it.
+fn cpu_slices(states: &[StateRow]) -> BTreeSet<StateRow> {
+    let mut of_thread: std::collections::BTreeMap<i64, Vec<&StateRow>> = Default::default();
+    states.iter().for_each(|row| of_thread.entry(row.tid).or_default().push(row));
+    let mut slices = BTreeSet::new();
+    for rows in of_thread.values() {
+        for (place, row) in rows.iter().enumerate().filter(|(_, row)| row.state.as_deref() == Some("Running"))
+        {
+            let state = rows.get(place + 1).and_then(|next| next.state.clone());
+            slices.insert(StateRow { state, ..(*row).clone() });
+        }
+    }
+    slices
+}
+
+/// All tables of a trace agree with the model.
+#[track_caller]
+fn agree(engine: &Path, trace: &Path) -> Expected {
+    let out = tempfile::tempdir().unwrap();
+    let (file, report) = convert(trace, out.path(), &[]);
+    let expected = Expected::of(&printed(trace, &[]));
+    let answers = query(engine, &file, &[COMPLAINTS, STATES, SCHED, INTERRUPTS, CALLS, SPURIOUS]);
+    let [complaints, states, sched, interrupts, calls, spurious] = answers.as_slice() else { unreachable!() };
+    if expected.gaps == 0 {
+        assert!(complaints.is_empty(), "{complaints:?}");
+        assert_eq!(report, "");
+    } else {
+        let names: Vec<String> = complaints.iter().map(|row| text(&row[0])).collect();
+        assert_eq!(names, ["ftrace_cpu_has_data_loss", "task_state_invalid"], "{complaints:?}");
+        assert!(report.contains(&format!("{} times", expected.gaps)), "{report}");
+    }
+    same("thread states", &states.iter().map(state).collect(), &expected.states.iter().cloned().collect());
+    same("CPU slices", &sched.iter().map(state).collect(), &cpu_slices(&expected.states));
+    same("interrupts", &slices(interrupts), &expected.interrupts);
+    same("system calls", &slices(calls), &expected.calls);
+    assert_eq!(spurious[0][0].as_u64(), Some(expected.spurious));
+    expected
+}
+
+#[test]
+fn perfetto_shows_what_a_machine_did() {
+    let Some(engine) = engine() else { return };
+    for (seed, cpus, threads, realtime) in [(1, 4, 30, false), (2, 8, 60, true), (3, 1, 5, true)] {
+        let root = tempfile::tempdir().unwrap();
+        let trace = root.path().join("trace");
+        let recording = Machine::new(seed, cpus, threads, realtime).recording(20_000);
+        rtscope_ctf::write_trace(&trace, &recording, &info()).unwrap();
+        let expected = agree(&engine, &trace);
+        assert_eq!(expected.gaps, 0);
+        assert!(expected.states.len() > 1_000 && expected.interrupts.len() > 500, "{seed}");
+        let woken_by = |in_interrupt| {
+            expected.states.iter().filter(|row| row.in_interrupt == Some(in_interrupt)).count()
+        };
+        assert!(woken_by(0) > 100 && woken_by(1) > 100 && expected.spurious > 10, "{seed}");
+    }
+}
+
+/// The load: processes that come and go, and read files.
+const LOAD: &str = "for i in 1 2 3 4 5; do ls -l /usr/bin | wc -l; sleep 0.05; done > /dev/null";
+
+// NEEDS: host
+#[test]
+fn root_perfetto_shows_what_was_recorded() {
+    if skip::without_root() {
+        return;
+    }
+    let Some(engine) = engine() else { return };
+    let root = tempfile::tempdir().unwrap();
+    for (name, patterns) in
+        [("own", &[][..]), ("all", &["-k", "sched:*,irq:*,irq_vectors:*,timer:hrtimer_expire*,syscalls"][..])]
+    {
+        let trace = root.path().join(name);
+        let mut record = Command::new(env!("CARGO_BIN_EXE_rtscope"));
+        record.args(["record", "-o"]).arg(&trace).args(patterns).args(["--", "sh", "-c", LOAD]);
+        let output = record.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let expected = agree(&engine, &trace);
+        assert!(expected.states.len() > 100, "{name}: {}", expected.states.len());
+        assert_eq!(expected.calls.len() > 100, name == "all", "{}", expected.calls.len());
+    }
+}

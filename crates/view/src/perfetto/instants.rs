@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Events that are moments: those of programs, on their threads, and all tracepoints without a meaning of their own here, on a
+//! track for each CPU. And fields drawn as counters.
+
+use super::arguments::Arguments;
+use super::fields::Place;
+use super::packets::{Category, NameId, Packets, Track, TrackKind, Type, event};
+use super::threads::Threads;
+use rtscope_event::{Domain, EventClass, StreamId, Value, Values};
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+
+/// A class of such events.
+#[derive(Clone, Debug)]
+pub(super) struct Instant {
+    name: NameId,
+    arguments: Arguments,
+    pub(super) is_program: bool,
+    tid: Place,
+    pid: Place,
+    comm: Place,
+    /// Fields that are drawn, with the names of their tracks.
+    counters: Vec<(usize, String)>,
+}
+
+/// A field that is to be drawn as a counter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterField {
+    event: String,
+    field: String,
+}
+
+impl std::str::FromStr for CounterField {
+    type Err = String;
+
+    /// `EVENT.FIELD`, the event with `*` and `?`.
+    fn from_str(text: &str) -> Result<CounterField, String> {
+        match text.rsplit_once('.') {
+            Some((event, field)) if !event.is_empty() && !field.is_empty() => {
+                Ok(CounterField { event: event.to_owned(), field: field.to_owned() })
+            }
+            _ => Err("write EVENT.FIELD".to_owned()),
+        }
+    }
+}
+
+impl CounterField {
+    fn place(&self, class: &EventClass) -> Option<usize> {
+        let is_meant = rtscope_ctf::Pattern::new(&self.event).matches(class.name.as_bytes());
+        is_meant.then(|| class.field(&self.field)).flatten()
+    }
+
+    /// Whether a class has it.
+    #[must_use]
+    pub fn is_in(&self, class: &EventClass) -> bool {
+        self.place(class).is_some()
+    }
+}
+
+/// The tracks of those that have no thread.
+#[derive(Debug, Default)]
+pub(super) struct Tracks {
+    kernel: Option<Track>,
+    cpus: BTreeMap<u32, Track>,
+    programs: Option<Track>,
+    streams: BTreeMap<u32, Track>,
+    /// By thread, class and field.
+    counters: HashMap<(Option<u32>, NameId, usize), Track>,
+    /// Events of programs whose thread is not known.
+    pub(super) without_thread: u64,
+}
+
+impl Tracks {
+    fn cpu<W: Write>(&mut self, cpu: u32, packets: &mut Packets<W>) -> Track {
+        let root = *self.kernel.get_or_insert_with(|| packets.track("Kernel events", None, TrackKind::Group));
+        *self
+            .cpus
+            .entry(cpu)
+            .or_insert_with(|| packets.track(&format!("CPU {cpu}"), Some(root), TrackKind::Plain))
+    }
+
+    fn stream<W: Write>(&mut self, StreamId(stream): StreamId, packets: &mut Packets<W>) -> Track {
+        self.without_thread += 1;
+        let root =
+            *self.programs.get_or_insert_with(|| packets.track("Programs' events", None, TrackKind::Group));
+        *self
+            .streams
+            .entry(stream)
+            .or_insert_with(|| packets.track(&format!("stream {stream}"), Some(root), TrackKind::Plain))
+    }
+}
+
+impl Instant {
+    pub(super) fn new<W: Write>(
+        class: &EventClass,
+        counters: &[CounterField],
+        packets: &mut Packets<W>,
+    ) -> Instant {
+        let context = |names: &[&str]| Place::of_context(class, names);
+        let drawn = counters.iter().filter_map(|counter| counter.place(class));
+        let named = |place: usize| class.fields.get(place).map_or("", |field| &field.name);
+        Instant {
+            name: packets.event_name(&class.name),
+            arguments: Arguments::new(class, packets),
+            is_program: class.domain != Domain::Kernel,
+            tid: context(&["vtid", "tid"]),
+            pid: context(&["vpid", "pid"]),
+            comm: context(&["procname", "comm"]),
+            counters: drawn.map(|place| (place, format!("{}.{}", class.name, named(place)))).collect(),
+        }
+    }
+
+    /// Writes an event.
+    pub(super) fn write<W: Write>(
+        &self,
+        (time, cpu, stream): (u64, Option<u32>, StreamId),
+        class: &EventClass,
+        values: &Values<'_>,
+        (threads, tracks): (&mut Threads, &mut Tracks),
+        packets: &mut Packets<W>,
+    ) {
+        let tid = self.tid.u32(values).filter(|tid| self.is_program && *tid != 0);
+        let category = if self.is_program { Category::Program } else { Category::Kernel };
+        let track = match (tid, cpu) {
+            (Some(tid), _) => {
+                threads.belongs(tid, self.pid.u32(values));
+                threads.track(tid, self.comm.bytes(values), packets).0
+            }
+            (None, Some(cpu)) if !self.is_program => tracks.cpu(cpu, packets),
+            _ => tracks.stream(stream, packets),
+        };
+        packets.event(time, Type::Instant, track, (Some(self.name), category), |event| {
+            self.arguments.write(class, values, event);
+        });
+        for (place, name) in &self.counters {
+            let value = values.get(*place);
+            if !matches!(value, Value::Unsigned(_) | Value::Signed(_) | Value::Float(_)) {
+                continue;
+            }
+            let key = (tid, self.name, *place);
+            let parent = tid.map(|_| track);
+            let counter = *tracks
+                .counters
+                .entry(key)
+                .or_insert_with(|| packets.track(name, parent, TrackKind::Counter));
+            packets.event(time, Type::Counter, counter, (None, category), |event| match value {
+                Value::Unsigned(value) => event.number(event::COUNTER_VALUE, value),
+                Value::Signed(value) => event.signed(event::COUNTER_VALUE, value),
+                Value::Float(value) => event.double(event::DOUBLE_COUNTER_VALUE, value),
+                _ => {}
+            });
+        }
+    }
+}
