@@ -50,6 +50,6 @@ pub use regular::{Links, open_regular};
 pub use staged::StagedDir;
 pub use write::{
     Classes, EventLoss, Evidence, GivenText, PlainEvent, StreamSummary, StreamWriter, TaskStatus,
-    TraceWriter, TracepointId, UserClass, UserContext, UserStreamSummary, UserStreamWriter, UserTraceWriter,
-    WriteSummary, initial_states, write_trace,
+    TraceWriter, TracepointId, UserClass, UserContext, UserMetadata, UserStreamSummary, UserStreamWriter,
+    UserTraceWriter, WriteSummary, initial_states, write_trace,
 };

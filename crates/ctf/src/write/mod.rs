@@ -6,6 +6,9 @@
 
 mod classes;
 mod encode;
+mod followed;
+mod growing;
+mod head;
 mod metadata;
 mod packet;
 mod reserved;
@@ -19,7 +22,9 @@ pub use classes::{Classes, TracepointId};
 pub use state::{TaskStatus, initial_states};
 pub use trace::{EventLoss, Evidence, StreamSummary, StreamWriter, TraceWriter};
 pub use tracepoint::GivenText;
-pub use user::{PlainEvent, UserClass, UserContext, UserStreamSummary, UserStreamWriter, UserTraceWriter};
+pub use user::{
+    PlainEvent, UserClass, UserContext, UserMetadata, UserStreamSummary, UserStreamWriter, UserTraceWriter,
+};
 
 use crate::{Error, TraceInfo};
 use rtscope_event::{CpuId, Event, Loss, LossCause, MonotonicNs, Recording};

@@ -7,21 +7,17 @@
 
 use super::Losses;
 use super::classes::Header;
+use super::followed::{GrowingFile, LastPacket};
+use super::head::{CONTEXT_BYTES, EventSource, HEADER_BYTES, HeadFormat, MAGIC, PacketHead};
+use rtscope_event::MonotonicNs;
 use rtscope_event::exact::low_half;
-use rtscope_event::{CpuId, MonotonicNs};
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
 use std::os::unix::fs::FileExt;
 
-/// First word of every packet.
-pub(crate) const MAGIC: u32 = 0xc1fc_1fc1;
 /// Packets are closed when they exceed this. Large enough that 84 bytes of header do not matter, small enough that a
 /// reader can seek and that one write never takes long.
 const PACKET_BYTES: usize = 512 * 1024;
-
-/// Size of packet header (magic, uuid, stream_id, stream_instance_id) and context, and where the context's fields are.
-const HEADER_BYTES: usize = 4 + 16 + 4 + 8;
-const CONTEXT_BYTES: usize = 6 * 8 + 4;
 
 /// A packet that begins with a loss is closed at this size: the loss is known to lie before its end, so this is how precisely
 /// a reader can locate it. Also the least distance of two losses that are distinguished.
@@ -33,46 +29,13 @@ const FLUSHED_PACKET_BYTES: usize = 64 * 1024;
 /// babeltrace2 2.0.4 takes 2^64 - 1 for "not known", and aborts. A lying program could write that.
 const DISCARDED_MAX: u64 = u64::MAX >> 1;
 
-/// The source of a stream's events.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum EventSource {
-    /// One CPU, which its packets name.
-    Cpu(CpuId),
-    /// Some threads, on any CPU.
-    Threads(u64),
-}
-
-impl EventSource {
-    fn instance(self) -> u64 {
-        match self {
-            EventSource::Cpu(cpu) => u64::from(cpu.0),
-            EventSource::Threads(number) => number,
-        }
-    }
-
-    /// The class of the stream: in traces of threads both occur.
-    fn class(self, header: Header) -> u32 {
-        match self {
-            EventSource::Cpu(_) => 0,
-            EventSource::Threads(_) => header.stream_class(),
-        }
-    }
-
-    fn head_bytes(self) -> usize {
-        match self {
-            EventSource::Cpu(_) => HEADER_BYTES + CONTEXT_BYTES,
-            EventSource::Threads(_) => HEADER_BYTES + CONTEXT_BYTES - 4,
-        }
-    }
-}
-
 /// Cuts one stream into packets.
 #[derive(Debug)]
 pub(super) struct PacketWriter<W> {
     out: W,
-    header: Header,
-    uuid: [u8; 16],
-    place: EventSource,
+    format: HeadFormat,
+    /// Of a stream that readers may look at at any instant.
+    last: Option<LastPacket>,
     /// events_discarded of the packet being filled.
     discarded: u64,
     /// Whether the packet being filled has more of them than the previous one.
@@ -91,10 +54,7 @@ pub(super) struct PacketWriter<W> {
 }
 
 /// Receives packets.
-pub(super) trait PacketOutput: Write {
-    /// Overwrites bytes.
-    fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
-}
+pub(super) trait PacketOutput: Write + GrowingFile {}
 
 /// Totals of a stream.
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,9 +76,8 @@ impl<W: PacketOutput> PacketWriter<W> {
     ) -> Self {
         let mut writer = PacketWriter {
             out,
-            header,
-            uuid,
-            place,
+            format: HeadFormat { uuid, header, place },
+            last: None,
             discarded: 0,
             after_loss: false,
             buffer: Vec::new(),
@@ -131,6 +90,19 @@ impl<W: PacketOutput> PacketWriter<W> {
             done: PacketTotals::default(),
         };
         writer.open(begin);
+        writer
+    }
+
+    /// A stream that is valid at every instant ([`super::followed`]).
+    pub(super) fn followed(
+        out: W,
+        header: Header,
+        uuid: [u8; 16],
+        place: EventSource,
+        begin: MonotonicNs,
+    ) -> Self {
+        let mut writer = PacketWriter::new(out, header, uuid, place, begin);
+        writer.last = Some(LastPacket::new(writer.format, begin));
         writer
     }
 
@@ -181,7 +153,7 @@ impl<W: PacketOutput> PacketWriter<W> {
             self.open(time);
             self.after_loss = false;
         }
-        let header = self.header;
+        let header = self.format.header;
         let low = time.0 & ((1 << header.time_bits()) - 1);
         if id < header.extended() && time.since(self.clock) < 1 << header.time_bits() {
             match header {
@@ -206,7 +178,7 @@ impl<W: PacketOutput> PacketWriter<W> {
 
     /// The layout of event headers.
     pub(super) fn header(&self) -> Header {
-        self.header
+        self.format.header
     }
 
     /// Memory for up to `most` bytes of simple events, and the time of the previous event. To be followed by
@@ -262,6 +234,9 @@ impl<W: PacketOutput> PacketWriter<W> {
     /// Writes the last packet, which ends at `end` at the earliest.
     pub(super) fn finish(mut self, end: MonotonicNs) -> io::Result<(W, PacketTotals)> {
         self.close(end.max(self.clock))?;
+        if let Some(last) = self.last {
+            last.finish(&mut self.out)?;
+        }
         Ok((self.out, self.done))
     }
 
@@ -284,7 +259,7 @@ impl<W: PacketOutput> PacketWriter<W> {
 
     fn open(&mut self, begin: MonotonicNs) {
         self.buffer.clear();
-        self.buffer.resize(self.place.head_bytes(), 0);
+        self.buffer.resize(self.format.bytes(), 0);
         self.begin = begin;
         self.clock = begin;
         self.empty = true;
@@ -294,7 +269,10 @@ impl<W: PacketOutput> PacketWriter<W> {
     fn close(&mut self, end: MonotonicNs) -> io::Result<()> {
         self.write(end)?;
         self.done.packets += 1;
-        self.done.bytes += self.begun as u64;
+        self.done.bytes += match &mut self.last {
+            Some(last) => last.close(&mut self.out)?,
+            None => self.begun as u64,
+        };
         Ok(())
     }
 
@@ -302,25 +280,29 @@ impl<W: PacketOutput> PacketWriter<W> {
     /// Until that succeeds, the head describes the earlier content.
     fn write(&mut self, end: MonotonicNs) -> io::Result<()> {
         let bytes = self.begun + self.in_hand();
-        let bits = bytes as u64 * 8;
-        let mut head = Vec::with_capacity(HEADER_BYTES + CONTEXT_BYTES);
-        head.extend_from_slice(&MAGIC.to_le_bytes());
-        head.extend_from_slice(&self.uuid);
-        head.extend_from_slice(&self.place.class(self.header).to_le_bytes());
-        head.extend_from_slice(&self.place.instance().to_le_bytes());
-        // timestamps, content_size and packet_size (no padding), packet_seq_num, events_discarded
-        for word in [self.begin.0, end.0, bits, bits, self.done.packets, self.discarded] {
-            head.extend_from_slice(&word.to_le_bytes());
-        }
-        if let EventSource::Cpu(cpu) = self.place {
-            head.extend_from_slice(&cpu.0.to_le_bytes());
-        }
-        if self.begun == 0 {
-            self.buffer[..head.len()].copy_from_slice(&head);
-        }
-        write_both(&mut self.out, &self.buffer, &self.run[..self.run_bytes])?;
-        if self.begun > 0 {
-            self.out.rewrite(self.done.bytes, &head)?;
+        let head = PacketHead {
+            begin: self.begin,
+            end,
+            content_bytes: bytes as u64,
+            // No padding.
+            packet_bytes: bytes as u64,
+            sequence: self.done.packets,
+            discarded: self.discarded,
+        };
+        let run = &self.run[..self.run_bytes];
+        if let Some(last) = &mut self.last {
+            let head_bytes = self.format.bytes();
+            let first = if self.begun == 0 { &self.buffer[head_bytes..] } else { &self.buffer };
+            last.write(&mut self.out, head, self.begun.max(head_bytes) as u64, [first, run])?;
+        } else {
+            let head = self.format.encode(&head);
+            if self.begun == 0 {
+                self.buffer[..head.len()].copy_from_slice(&head);
+            }
+            write_both(&mut self.out, &self.buffer, run)?;
+            if self.begun > 0 {
+                self.out.rewrite(self.done.bytes, &head)?;
+            }
         }
         self.begun = bytes;
         self.buffer.clear();
@@ -373,7 +355,8 @@ pub(super) fn whole_packets(file: &File, uuid: [u8; 16], instance: u64) -> io::R
         let context = |index: usize| word(HEADER_BYTES + index * 8);
         let is_ours = half(0) == MAGIC && head[4..20] == uuid && word(24) == instance;
         let bytes = context(3) / 8;
-        let fits = (head.len() as u64..=size - whole.bytes).contains(&bytes) && context(2) == context(3);
+        let content = context(2) / 8;
+        let fits = (head.len() as u64..=bytes).contains(&content) && bytes <= size - whole.bytes;
         if !is_ours || !fits || context(4) != whole.packets {
             break;
         }
@@ -387,10 +370,22 @@ pub(super) fn whole_packets(file: &File, uuid: [u8; 16], instance: u64) -> io::R
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rtscope_event::CpuId;
 
-    impl PacketOutput for Vec<u8> {
+    impl PacketOutput for Vec<u8> {}
+
+    impl GrowingFile for Vec<u8> {
         fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
             self[rtscope_event::exact::index(at)..][..bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        }
+
+        fn extend(&mut self, _: u64, bytes: &[u8]) -> io::Result<usize> {
+            self.write(bytes)
+        }
+
+        fn cut(&mut self, at: u64) -> io::Result<()> {
+            self.truncate(rtscope_event::exact::index(at));
             Ok(())
         }
     }

@@ -8,6 +8,7 @@
 //!
 //! Only on ext4: XFS does the same by itself, Btrfs would not compress these blocks, and memory (tmpfs) has none.
 
+use super::followed::GrowingFile;
 use super::packet::PacketOutput;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statfs::{EXT4_SUPER_MAGIC, fstatfs};
@@ -63,9 +64,25 @@ impl ReservedFile {
     }
 }
 
-impl PacketOutput for ReservedFile {
+impl PacketOutput for ReservedFile {}
+
+impl GrowingFile for ReservedFile {
     fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, at)
+    }
+
+    fn extend(&mut self, at: u64, bytes: &[u8]) -> io::Result<usize> {
+        self.reserve(bytes.len());
+        let written = self.file.write_at(bytes, at)?;
+        self.written = at + written as u64;
+        Ok(written)
+    }
+
+    fn cut(&mut self, at: u64) -> io::Result<()> {
+        self.file.set_len(at)?;
+        // What was reserved behind it is gone, too.
+        (self.written, self.reserved) = (at, at);
+        Ok(())
     }
 }
 

@@ -6,7 +6,8 @@
 
 use super::classes::{Classes, TracepointId};
 use super::encode::Payload;
-use super::packet::{EventSource, PacketWriter};
+use super::head::EventSource;
+use super::packet::PacketWriter;
 use super::reserved::ReservedFile;
 use super::state::{self, TaskStatus};
 use super::{Losses, WriteSummary, metadata};

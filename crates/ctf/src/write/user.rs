@@ -6,8 +6,10 @@
 //! CTF already (include/rtscope/abi.h), so it is copied.
 
 use super::classes::Header;
+use super::growing::GrowingMetadata;
+use super::head::EventSource;
 use super::metadata;
-use super::packet::{self, EventSource, PacketTotals, PacketWriter};
+use super::packet::{self, PacketTotals, PacketWriter};
 use super::reserved::ReservedFile;
 use super::tsdl::{self, FieldName, Integer, Shape, quoted};
 use crate::private_env;
@@ -20,7 +22,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Labels of the enumerations of a class, by the enumeration's name.
 type Labels = BTreeMap<String, Vec<(i32, String)>>;
@@ -80,12 +82,83 @@ impl UserContext {
     }
 }
 
+/// The metadata of a trace of programs, which grows with the classes of their events (`growing`).
+#[derive(Debug)]
+pub struct UserMetadata {
+    file: GrowingMetadata,
+    context: UserContext,
+    /// By class of streams: the number of events' classes that it declares, once it is declared.
+    declared: [Option<usize>; 2],
+}
+
+impl UserMetadata {
+    /// For a trace in this directory. No reader sees it before [`UserMetadata::publish`].
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn create(directory: &Path, context: UserContext, info: &TraceInfo) -> Result<UserMetadata, Error> {
+        let mut text = String::with_capacity(16 * 1024);
+        text.push_str("/* CTF 1.8 */\n\n");
+        text.push_str(tsdl::ALIASES);
+        text.push_str(FLOATS);
+        metadata::trace(&mut text, info);
+        env(&mut text, info);
+        metadata::clock(&mut text, info);
+        metadata::packet_context(&mut text, false);
+        let file = GrowingMetadata::create(directory, &text)?;
+        Ok(UserMetadata { file, context, declared: [None; 2] })
+    }
+
+    /// Lets readers see it, in place of other metadata that may be there.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn publish(&mut self) -> io::Result<()> {
+        self.file.publish()
+    }
+
+    /// Before an event is written to a stream of this class: all classes that it may have.
+    ///
+    /// # Errors
+    /// When the system refuses (a full disk).
+    pub fn declare(&mut self, stream_class: u32, classes: &[UserClass]) -> io::Result<()> {
+        let Some(declared) = self.declared.get_mut(stream_class as usize) else { return Ok(()) };
+        if declared.is_some_and(|declared| declared >= classes.len()) {
+            return Ok(());
+        }
+        let mut text = String::new();
+        if declared.is_none() {
+            let header = if stream_class == 0 { Header::Compact } else { Header::Large };
+            metadata::stream(&mut text, stream_class, header, &self.context.describe());
+        }
+        let known = declared.unwrap_or(0);
+        for (id, class) in classes.iter().enumerate().skip(known) {
+            describe(id, stream_class, class, &mut text);
+        }
+        self.file.append(&text)?;
+        self.declared[stream_class as usize] = Some(classes.len());
+        Ok(())
+    }
+
+    /// What is known only at the end.
+    fn finish(mut self, evidence: &Evidence<'_>, extra: &[(String, String)]) -> io::Result<u64> {
+        let mut text = String::from("env {\n");
+        for (key, value) in private_env::entries(evidence).iter().chain(extra) {
+            // Writing to a String cannot fail, here and below.
+            let _ = writeln!(text, "\t{key} = {};", quoted(value));
+        }
+        text.push_str("};\n");
+        self.file.append(&text)?;
+        self.file.finish()
+    }
+}
+
 /// Writes a trace.
 #[derive(Debug)]
 pub struct UserTraceWriter {
     staged: StagedDir,
     classes: Vec<UserClass>,
-    context: UserContext,
+    metadata: Mutex<UserMetadata>,
     info: TraceInfo,
 }
 
@@ -101,7 +174,24 @@ impl UserTraceWriter {
         context: UserContext,
         info: TraceInfo,
     ) -> Result<UserTraceWriter, Error> {
-        Ok(UserTraceWriter { staged: StagedDir::kept(directory, dir)?, classes, context, info })
+        let staged = StagedDir::kept(directory, dir)?;
+        let metadata = Mutex::new(UserMetadata::create(directory, context, &info)?);
+        Ok(UserTraceWriter { staged, classes, metadata, info })
+    }
+
+    /// Continues a trace whose metadata has been written with its streams.
+    ///
+    /// # Errors
+    /// When `dir` exists.
+    pub fn resume(
+        directory: &Path,
+        dir: &Path,
+        classes: Vec<UserClass>,
+        metadata: UserMetadata,
+        info: TraceInfo,
+    ) -> Result<UserTraceWriter, Error> {
+        let staged = StagedDir::kept(directory, dir)?;
+        Ok(UserTraceWriter { staged, classes, metadata: Mutex::new(metadata), info })
     }
 
     /// Begins a stream; no event may be older than `begin`.
@@ -110,12 +200,22 @@ impl UserTraceWriter {
     /// When it cannot be made.
     pub fn stream(&self, number: u32, begin: MonotonicNs) -> Result<UserStreamWriter, Error> {
         let path = self.staged.path().join(format!("user_{number}"));
-        let file = File::create_new(&path).map_err(Error::io("make the file", &path))?;
         let (uuid, classes) = (self.info.trace_uuid, self.classes.len());
+        self.declare(Header::for_classes(classes).stream_class())?;
+        let file = File::create_new(&path).map_err(Error::io("make the file", &path))?;
         Ok(UserStreamWriter::in_file(file, path, number, uuid, classes, begin))
     }
 
-    /// Writes the metadata and gives the trace its name. `extra`: additional entries of `env`. Returns the size of all files.
+    fn declare(&self, stream_class: u32) -> Result<(), Error> {
+        let mut metadata = self.metadata.lock().unwrap_or_else(PoisonError::into_inner);
+        metadata.declare(stream_class, &self.classes).map_err(Error::io("write", &self.metadata_path()))
+    }
+
+    fn metadata_path(&self) -> PathBuf {
+        self.staged.path().join("metadata")
+    }
+
+    /// Completes the metadata and gives the trace its name. `extra`: additional entries of `env`. Returns the size of all files.
     ///
     /// # Errors
     /// When the system refuses (a full disk), or something else has taken the name.
@@ -125,65 +225,36 @@ impl UserTraceWriter {
         extra: &[(String, String)],
         streams: &[UserStreamSummary],
     ) -> Result<u64, Error> {
-        let text = self.metadata(evidence, extra, streams);
-        let path = self.staged.path().join("metadata");
-        let write =
-            |file: &mut File| io::Write::write_all(file, text.as_bytes()).and_then(|()| file.sync_all());
-        let mut file = File::create_new(&path).map_err(Error::io("make the file", &path))?;
-        write(&mut file).map_err(Error::io("write", &path))?;
+        for stream in streams {
+            self.declare(stream.class)?;
+        }
+        let path = self.metadata_path();
+        let metadata = self.metadata.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let bytes = metadata.finish(evidence, extra).map_err(Error::io("write", &path))?;
         self.staged.publish()?;
-        Ok(text.len() as u64 + streams.iter().map(|stream| stream.bytes).sum::<u64>())
+        Ok(bytes + streams.iter().map(|stream| stream.bytes).sum::<u64>())
     }
+}
 
-    fn metadata(
-        &self,
-        evidence: &Evidence<'_>,
-        extra: &[(String, String)],
-        streams: &[UserStreamSummary],
-    ) -> String {
-        let mut text = String::with_capacity(16 * 1024);
-        text.push_str("/* CTF 1.8 */\n\n");
-        text.push_str(tsdl::ALIASES);
-        text.push_str(FLOATS);
-        metadata::trace(&mut text, &self.info);
-        self.env(&mut text, evidence, extra);
-        metadata::clock(&mut text, &self.info);
-        metadata::packet_context(&mut text, false);
-        let context = self.context.describe();
-        let used = |header: Header| streams.iter().any(|stream| stream.class == header.stream_class());
-        for header in [Header::Compact, Header::Large].into_iter().filter(|header| used(*header)) {
-            let stream = header.stream_class();
-            metadata::stream(&mut text, stream, header, &context);
-            for (id, class) in self.classes.iter().enumerate() {
-                describe(id, stream, class, &mut text);
-            }
-        }
-        text
+/// What is known at the beginning.
+fn env(text: &mut String, info: &TraceInfo) {
+    text.push_str("env {\n");
+    let fixed = [
+        ("domain", "ust"),
+        ("sysname", "Linux"),
+        ("tracer_name", "lttng-ust"),
+        ("hostname", &info.hostname),
+        ("kernel_release", &info.kernel_release),
+        ("producer", "rtscope"),
+        ("producer_version", &info.producer_version),
+    ];
+    for (key, value) in fixed {
+        let _ = writeln!(text, "\t{key} = {};", quoted(value));
     }
-
-    fn env(&self, text: &mut String, evidence: &Evidence<'_>, extra: &[(String, String)]) {
-        text.push_str("env {\n");
-        let fixed = [
-            ("domain", "ust"),
-            ("sysname", "Linux"),
-            ("tracer_name", "lttng-ust"),
-            ("hostname", &self.info.hostname),
-            ("kernel_release", &self.info.kernel_release),
-            ("producer", "rtscope"),
-            ("producer_version", &self.info.producer_version),
-        ];
-        // Writing to a String cannot fail, here and below.
-        for (key, value) in fixed {
-            let _ = writeln!(text, "\t{key} = {};", quoted(value));
-        }
-        for (key, value) in [("tracer_major", 2), ("tracer_minor", 14), ("tracer_patchlevel", 0)] {
-            let _ = writeln!(text, "\t{key} = {value};");
-        }
-        for (key, value) in private_env::entries(evidence).iter().chain(extra) {
-            let _ = writeln!(text, "\t{key} = {};", quoted(value));
-        }
-        text.push_str("};\n\n");
+    for (key, value) in [("tracer_major", 2), ("tracer_minor", 14), ("tracer_patchlevel", 0)] {
+        let _ = writeln!(text, "\t{key} = {value};");
     }
+    text.push_str("};\n\n");
 }
 
 const FLOATS: &str =
@@ -302,7 +373,7 @@ impl UserStreamSummary {
 }
 
 impl UserStreamWriter {
-    /// Begins a stream of the trace with this number, in a new file, whose path is for messages. `classes`: the number of known classes. No
+    /// Begins a stream of the trace with this number, which is valid at every instant (`followed`), in a new file, whose path is for messages. `classes`: the number of known classes. No
     /// event may be older than `begin`.
     #[must_use]
     pub fn in_file(
@@ -314,8 +385,15 @@ impl UserStreamWriter {
         begin: MonotonicNs,
     ) -> UserStreamWriter {
         let (header, place) = (Header::for_classes(classes), EventSource::Threads(u64::from(number)));
-        let packets = PacketWriter::new(ReservedFile::new(file), header, *trace.as_bytes(), place, begin);
+        let out = ReservedFile::new(file);
+        let packets = PacketWriter::followed(out, header, *trace.as_bytes(), place, begin);
         UserStreamWriter { path, packets, counts: vec![0; classes], class: header.stream_class() }
+    }
+
+    /// Its class: what [`UserMetadata::declare`] is to declare.
+    #[must_use]
+    pub fn class(&self) -> u32 {
+        self.class
     }
 
     /// Announces the number of classes known by now.

@@ -8,6 +8,7 @@ mod babeltrace2;
 mod descriptions;
 mod fuzz;
 mod hostile;
+mod killed;
 mod memory;
 mod round_trip;
 mod source;

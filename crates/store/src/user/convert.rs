@@ -11,7 +11,7 @@ use super::spool::{ChunkPlace, RingEnd, SPOOL, UserSpool};
 use crate::Error;
 use rtscope_abi::program as abi;
 use rtscope_ctf::{
-    Evidence, Selection, TraceInfo, TraceSet, UserContext, UserStreamSummary, UserStreamWriter,
+    Evidence, Selection, TraceSet, UserContext, UserMetadata, UserStreamSummary, UserStreamWriter,
     UserTraceWriter, count,
 };
 use rtscope_event::exact::{self, index};
@@ -27,7 +27,6 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use uuid::Uuid;
 
 /// Bytes of a ring that are in memory at a time, at most: whole chunks are, and they are no larger than a ring.
 const STREAMS_MAX: usize = 16;
@@ -81,12 +80,13 @@ pub struct UserConversionSummary {
 /// # Errors
 /// When `target` exists or the system refuses (a full disk): the spool is left as it was.
 pub fn convert_user(
-    spool: UserSpool,
+    mut spool: UserSpool,
     target: &Path,
     options: &UserOptions<'_>,
 ) -> Result<UserConversionSummary, Error> {
     live::remove_others(&spool.trace())?;
-    let result = Conversions::new(&spool).and_then(|all| all.run(target, options));
+    let metadata = spool.live.as_mut().and_then(|live| live.metadata.take());
+    let result = Conversions::new(&spool).and_then(|all| all.run(target, metadata, options));
     if result.is_err() {
         live::remove_others(&spool.trace())?;
     }
@@ -137,32 +137,26 @@ impl<'a> Conversions<'a> {
         Ok(Conversions { spool, classes, clock, context, latest_ns, total, done: AtomicU64::new(0) })
     }
 
-    fn run(&self, target: &Path, options: &UserOptions<'_>) -> Result<UserConversionSummary, Error> {
+    fn run(
+        &self,
+        target: &Path,
+        metadata: Option<UserMetadata>,
+        options: &UserOptions<'_>,
+    ) -> Result<UserConversionSummary, Error> {
         let description = &self.spool.description;
-        let info = TraceInfo {
-            hostname: description.hostname.clone(),
-            kernel_release: description.kernel_release.clone(),
-            clock_uuid: Uuid::parse_str(&description.boot_id).unwrap_or(Uuid::nil()),
-            realtime_offset_ns: description.realtime_offset_ns,
-            trace_uuid: description.trace(),
-            producer_version: description.version.clone(),
-            window_begin: None,
-        };
         let interrupted;
         let live = match &self.spool.live {
-            Some(live) => live,
+            Some(live) => &live.streams,
             None => {
                 interrupted = live::interrupted(&self.spool.trace(), description.trace())?;
                 &interrupted
             }
         };
-        let writer = UserTraceWriter::create(
-            &self.spool.trace(),
-            target,
-            self.classes.all.clone(),
-            self.context,
-            info,
-        )?;
+        let (trace, classes, info) = (self.spool.trace(), self.classes.all.clone(), description.info());
+        let writer = match metadata {
+            Some(metadata) => UserTraceWriter::resume(&trace, target, classes, metadata, info)?,
+            None => UserTraceWriter::create(&trace, target, classes, self.context, info)?,
+        };
         let available = std::thread::available_parallelism().map_or(1, usize::from).min(STREAMS_MAX);
         let count = if options.streams == 0 { available } else { options.streams };
         let count = if self.spool.data.is_empty() && !live.is_empty() { 0 } else { count };

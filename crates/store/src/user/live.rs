@@ -2,15 +2,18 @@
 //! Events become a trace while they are recorded: records are converted where they lie, and written once.
 //!
 //! A stream for each ring, as long as there are few: nothing has to be merged, so no event waits for another thread's. Each
-//! poll of a ring adds to its stream's packet, whose head is written last: a kill leaves whole packets, and behind them a
-//! rest that is cut off. Only events before the newest pair of the clock are taken, so times lie between two pairs, as in a
+//! poll of a ring adds to its stream's packet, whose head is written last, and classes are declared before their events are there: a
+//! kill leaves a trace, and so can be read what is being written (`rtscope_ctf`, `write/followed.rs` and `growing.rs`). Only events before the newest pair of the clock are taken, so times lie between two pairs, as in a
 //! conversion after the recording.
 
 use super::classes::{Classes, FixedSizeEvent, PlainEvents, ProcessClasses};
+use super::spool::UserSpoolDescription;
 use crate::Error;
 use nix::sys::resource::{Resource, getrlimit};
 use rtscope_abi::program as abi;
-use rtscope_ctf::{PlainEvent, UserContext, UserStreamSummary, UserStreamWriter};
+use rtscope_ctf::{
+    PlainEvent, TraceInfo, UserClass, UserContext, UserMetadata, UserStreamSummary, UserStreamWriter,
+};
 use rtscope_event::MonotonicNs;
 use rtscope_event::exact::{self, low_half};
 use rtscope_programs::ProviderInfo;
@@ -44,9 +47,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Live {
     directory: PathBuf,
-    trace: Uuid,
+    info: TraceInfo,
     started_ns: u64,
     context: UserContext,
+    /// As of the first ring.
+    metadata: Option<UserMetadata>,
     classes: Classes,
     clock: LiveClock,
     rings: Vec<LiveRing>,
@@ -93,6 +98,14 @@ pub(super) struct LiveStreamSummary {
     pub(super) lost: u64,
 }
 
+/// What was written while it was recorded.
+#[derive(Debug)]
+pub(super) struct LiveTrace {
+    pub(super) streams: Vec<LiveStreamSummary>,
+    /// `None`: no ring had a stream.
+    pub(super) metadata: Option<UserMetadata>,
+}
+
 /// What to do with the current record.
 enum Step {
     /// Write an event: its class, time, and the size of its payload.
@@ -104,13 +117,16 @@ enum Step {
 }
 
 impl Live {
-    pub(super) fn new(directory: PathBuf, trace: Uuid, started_ns: u64, context: UserContext) -> Live {
+    pub(super) fn new(directory: PathBuf, description: &UserSpoolDescription) -> Live {
+        let (info, context) = (description.info(), description.context());
+        let started_ns = description.started_ns;
         let (classes, clock, rings) = (Classes::default(), LiveClock::default(), Vec::new());
         Live {
             directory,
-            trace,
+            info,
             started_ns,
             context,
+            metadata: None,
             classes,
             clock,
             rings,
@@ -149,8 +165,12 @@ impl Live {
         if self.is_full {
             return Ok(());
         }
-        if self.rings.is_empty() {
+        if self.metadata.is_none() {
             fs::create_dir_all(&self.directory)?;
+            let metadata = UserMetadata::create(&self.directory, self.context, &self.info);
+            let mut metadata = metadata.map_err(io::Error::other)?;
+            metadata.publish()?;
+            self.metadata = Some(metadata);
         }
         let path = self.directory.join(stream_name(self.rings.len()));
         let file = match File::create_new(&path) {
@@ -193,10 +213,12 @@ impl Live {
     /// Takes the records that can be converted now, up to a limit. Returns events and bytes.
     pub(super) fn take(&mut self, number: u32, records: &mut Records<'_>) -> io::Result<(u64, u64)> {
         let Some(ring) = self.rings.get_mut(number as usize) else { return Ok((0, 0)) };
+        let Some(metadata) = &mut self.metadata else { return Ok((0, 0)) };
         let none = ProcessClasses::default();
         let of_process = self.classes.of(&ring.info).unwrap_or(&none);
         if let Some(out) = &mut ring.out {
             out.expect_classes(self.classes.all.len());
+            metadata.declare(out.class(), &self.classes.all)?;
         }
         (ring.has_asked, ring.needs_look, ring.looks) = (false, false, self.looks);
         let mut events = 0;
@@ -222,12 +244,13 @@ impl Live {
                 Step::Skip => {}
                 Step::Garbage => ring.garbage += 1,
                 Step::Event(class, time, used) => {
-                    let (classes, begin) = (self.classes.all.len(), time.min(self.started_ns));
+                    let begin = time.min(self.started_ns);
                     if ring.out.is_none() {
                         // An earlier collector may have taken the last sync record.
                         ring.set_context(self.context, records);
                     }
-                    ring.begin(&self.directory, number, self.trace, classes, begin)?;
+                    let trace = (self.directory.as_path(), self.info.trace_uuid);
+                    ring.begin(trace, number, (metadata, &self.classes.all), begin)?;
                     let Some(out) = &mut ring.out else { break };
                     out.event(class, MonotonicNs(time), &ring.context, &ring.scratch[..used])?;
                     events += 1;
@@ -256,9 +279,10 @@ impl Live {
         mut self,
         end_ns: u64,
         lost: impl Fn(usize) -> Option<(u64, u64)>,
-    ) -> io::Result<Vec<LiveStreamSummary>> {
+    ) -> io::Result<LiveTrace> {
         let mut came = Vec::new();
         for (number, ring) in self.rings.iter_mut().enumerate() {
+            let Some(metadata) = &mut self.metadata else { break };
             let told = ring.lost - ring.info.lost_before;
             let (in_all, unfinished) = lost(number).unwrap_or((told, 0));
             let rest = in_all.saturating_sub(told).saturating_add(unfinished);
@@ -268,19 +292,14 @@ impl Live {
                 fs::remove_file(self.directory.join(stream_name(number)))?;
                 continue;
             }
-            ring.begin(
-                &self.directory,
-                exact::count(number),
-                self.trace,
-                self.classes.all.len(),
-                self.started_ns,
-            )?;
+            let trace = (self.directory.as_path(), self.info.trace_uuid);
+            ring.begin(trace, exact::count(number), (metadata, &self.classes.all), self.started_ns)?;
             let Some(mut out) = ring.out.take() else { continue };
             out.lost(rest)?;
             let done = out.finish(MonotonicNs(end_ns))?;
             came.push(LiveStreamSummary { ring: number, done, lost });
         }
-        Ok(came)
+        Ok(LiveTrace { streams: came, metadata: self.metadata })
     }
 }
 
@@ -307,7 +326,8 @@ pub(super) fn remove_others(trace: &Path) -> Result<(), Error> {
     if !fs::symlink_metadata(trace).map_or(true, |found| found.is_dir()) {
         return Err(Error::broken(trace, "it is not a directory; no recording makes that"));
     }
-    let names: Vec<String> = (0..STREAMS_MAX).map(stream_name).collect();
+    // The metadata of what was recorded is replaced when the new one is complete.
+    let names: Vec<String> = (0..STREAMS_MAX).map(stream_name).chain(["metadata".to_string()]).collect();
     for entry in fs::read_dir(trace).into_iter().flatten().flatten() {
         if !names.iter().any(|name| entry.file_name() == **name) {
             // If it cannot be removed, making it anew fails, too, and reports that.
@@ -374,16 +394,17 @@ impl LiveRing {
     /// Prepares writing an event: begins the stream if it is the first, and writes losses before it.
     fn begin(
         &mut self,
-        directory: &Path,
+        (directory, trace): (&Path, Uuid),
         number: u32,
-        trace: Uuid,
-        classes: usize,
+        (metadata, classes): (&mut UserMetadata, &[UserClass]),
         begin_ns: u64,
     ) -> io::Result<()> {
         if let Some(file) = self.file.take() {
             let path = directory.join(stream_name(number as usize));
             let begin = MonotonicNs(begin_ns);
-            self.out = Some(UserStreamWriter::in_file(file, path, number, trace, classes, begin));
+            let out = UserStreamWriter::in_file(file, path, number, trace, classes.len(), begin);
+            metadata.declare(out.class(), classes)?;
+            self.out = Some(out);
         }
         if let (Some(out), true) = (&mut self.out, self.lost > self.lost_written) {
             out.lost(self.lost - self.lost_written)?;

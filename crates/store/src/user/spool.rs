@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The spool of instrumented programs: `TARGET.partial/user.spool`. `TARGET.partial/trace` has the streams of those rings that
-//! are converted while they are recorded, and have no data here.
+//! The spool of instrumented programs: `TARGET.partial/user.spool`. `TARGET.partial/trace` is the trace of those rings that are
+//! converted while they are recorded, and have no data here: a directory that can be read at every instant, and becomes `TARGET`.
+//! While somebody records, `user.spool` is locked.
 //!
 //! ```text
 //! chunk: magic, kind, index, position, bytes (8 bytes each), then that many bytes
@@ -15,11 +16,11 @@
 //! ```
 
 use super::end::UserEnd;
-use super::live::{Live, LiveStreamSummary};
+use super::live::{Live, LiveTrace};
 use crate::Error;
 use crate::spool::SpoolDirectory;
 use nix::fcntl::Flock;
-use rtscope_ctf::UserContext;
+use rtscope_ctf::{TraceInfo, UserContext};
 use rtscope_event::exact;
 use rtscope_programs::clock::{Pair, counter_kind};
 use rtscope_programs::collector::{Looks, Records, Sink, Snapshot};
@@ -137,6 +138,18 @@ impl UserSpoolDescription {
         Uuid::parse_str(&self.trace).unwrap_or(Uuid::nil())
     }
 
+    pub(super) fn info(&self) -> TraceInfo {
+        TraceInfo {
+            hostname: self.hostname.clone(),
+            kernel_release: self.kernel_release.clone(),
+            clock_uuid: Uuid::parse_str(&self.boot_id).unwrap_or(Uuid::nil()),
+            realtime_offset_ns: self.realtime_offset_ns,
+            trace_uuid: self.trace(),
+            producer_version: self.version.clone(),
+            window_begin: None,
+        }
+    }
+
     pub(super) fn context(&self) -> UserContext {
         let has = |name: &str| self.context.iter().any(|known| known == name);
         UserContext { pid: has("pid"), tid: has("tid"), comm: has("comm"), cpu: has("cpu") }
@@ -184,12 +197,7 @@ impl UserSpoolWriter {
         let file = made.and_then(|made| crate::spool::lock(made, &directory.shown));
         let file = file.inspect_err(|_| drop(directory.remove()))?;
         directory.check_made(&file)?;
-        let live = Live::new(
-            directory.path().join(TRACE),
-            description.trace(),
-            description.started_ns,
-            description.context(),
-        );
+        let live = Live::new(directory.path().join(TRACE), description);
         let mut writer = UserSpoolWriter {
             directory,
             file,
@@ -375,7 +383,7 @@ pub struct UserSpool {
     pub(super) ends: HashMap<u32, RingEnd>,
     pub(super) data: Vec<ChunkPlace>,
     /// Streams that were written during the recording; `None`: their state is unknown.
-    pub(super) live: Option<Vec<LiveStreamSummary>>,
+    pub(super) live: Option<LiveTrace>,
 }
 
 impl UserSpool {

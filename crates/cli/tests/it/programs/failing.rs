@@ -82,10 +82,12 @@ fn what_a_recorder_had_taken_when_it_was_killed_is_a_whole_trace() {
         assert!(child.wait().expect("it ends").success());
         let followed = Recorded::of(interrupt(follower));
         assert_eq!(followed.lost(), 0, "{}", followed.account);
+        let unrepaired = numbers(&fixture.path("trace.partial"));
         let recovered = rtscope().args(["record", "--json", "--recover"]).arg(fixture.trace()).output();
         let recovered = Recorded::of(recovered.expect("it can be run"));
         let (before, after) = (numbers(&fixture.trace()), numbers(&second));
         println!("killed after {bytes} bytes: {} events, then {}", before.len(), after.len());
+        assert_eq!(unrepaired, before, "it is a trace as the kill has left it");
         assert_eq!((recovered.events(), followed.events()), (before.len() as u64, after.len() as u64));
         assert_eq!(recovered.of_event("test:count"), recovered.events());
         // A kill in the middle of the first write leaves nothing of it.

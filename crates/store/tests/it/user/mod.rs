@@ -37,7 +37,13 @@ fn rings_with_and_without_a_stream_of_their_own_are_one_trace() {
         recording.poll_for(emitted);
     }
     let partial = played.partial_trace();
-    assert_eq!(fs::read_dir(partial.join("trace")).unwrap().count(), STREAMS);
+    let files = fs::read_dir(partial.join("trace")).unwrap().map(|file| file.unwrap().file_name());
+    assert_eq!(files.filter(|name| name != "metadata").count(), STREAMS);
+    if let Some(lines) = lines(&partial) {
+        // What has a stream of its own can be read while it is recorded.
+        let of_first = rings.iter().take(STREAMS).map(|ring| ring.events).sum::<u64>();
+        assert_eq!(lines.len() as u64, of_first);
+    }
     let converted = recording.end(&played);
     assert_eq!((converted.events, converted.losses.as_slice(), converted.moved), (emitted, [].as_slice(), 0));
     assert_eq!(converted.rings, RINGS as usize);
@@ -136,7 +142,10 @@ fn what_was_taken_before_a_kill_is_a_trace_and_the_rest_waits_for_another() {
         rings.iter_mut().for_each(|ring| ring.events(0, 100));
         recording.poll_for(300);
         recording.kill();
-        // In the middle of a write.
+        if let Some(lines) = lines(&played.partial_trace()) {
+            assert_eq!(lines.len(), 300, "a killed recorder leaves a trace");
+        }
+        // In the middle of a write, when the machine stopped.
         let stream = played.partial_trace().join("trace/user_0");
         let file = OpenOptions::new().append(true).open(stream).unwrap();
         let size = file.metadata().unwrap().len();

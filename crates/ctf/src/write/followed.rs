@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A stream that is valid at every instant: whoever kills its writer, or reads while it writes, finds whole packets.
+//!
+//! A fatal signal ends a `write` between two pages of the file (measured on ext4 and tmpfs), never within one. So a file that readers may
+//! look at changes in steps each of which is one page, or is behind what the heads describe:
+//!
+//! 1. *It grows by whole pages*, each with the head of an empty packet: wherever that write is cut, packets are whole.
+//! 2. The head of the last packet is written over: now it spans the new pages. (A head lies within one page: packets begin with pages.)
+//! 3. *Events are written behind the head's content*, into space that belongs to the packet and is not read.
+//! 4. The head is written over: now it counts them.
+//!
+//! When a packet is closed, the pages that it does not need become the next one: its head is written into them first, and then the head
+//! that gives them up. The file is cut at its end only, there where a packet ends.
+//!
+//! # What a reader may rely on
+//!
+//! - A file only grows until its writer has ended in order; then whole empty pages at its end may be cut off.
+//! - Below a head's `content_size` nothing changes any more. Of the last packet alone the head changes: `content_size`,
+//!   `timestamp_end` and `events_discarded` grow, and `packet_size` grows, or, once, shrinks: the packet is then complete, and another one
+//!   follows it. Only the last packet can be without events, except where losses are announced.
+//! - A head is written by one call, and may be read while it is: a reader that finds the same head twice has it as it was written.
+//! - Sequence numbers are without gaps at every instant.
+//!
+//! Nothing of this is promised when the machine stops or loses power: pages reach the disk in any order. Nothing is synchronised before
+//! the end of a recording, and then everything is, before the trace gets its name.
+
+use super::head::{HeadFormat, PacketHead};
+use rtscope_event::MonotonicNs;
+use rtscope_event::exact::index;
+use std::io;
+
+/// A part of each page of every system: what a fatal signal never cuts.
+pub(super) const PAGE_BYTES: u64 = 4096;
+/// A file grows by a quarter of its size, and by this much at most.
+const GROWTH_BYTES: u64 = 256 << 10;
+/// Pages that are made at once: they stay in the first-level cache.
+const PAGES_AT_ONCE: u64 = 8;
+
+/// Whole pages for this many bytes.
+pub(super) fn whole_pages(bytes: u64) -> u64 {
+    bytes.next_multiple_of(PAGE_BYTES)
+}
+
+/// A file that grows by whole pages.
+pub(super) trait GrowingFile {
+    /// Writes over what is there.
+    fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Appends at the end, which is `at`, with one call. Returns how much was written.
+    fn extend(&mut self, at: u64, bytes: &[u8]) -> io::Result<usize>;
+    /// Cuts off what is behind `at`.
+    fn cut(&mut self, at: u64) -> io::Result<()>;
+}
+
+/// The last packet of such a file.
+#[derive(Debug)]
+pub(super) struct LastPacket {
+    format: HeadFormat,
+    /// Where it begins.
+    at: u64,
+    /// What its head says in the file; its size is 0 while the file ends at `at`.
+    shown: PacketHead,
+}
+
+impl LastPacket {
+    /// In an empty file.
+    pub(super) fn new(format: HeadFormat, begin: MonotonicNs) -> LastPacket {
+        let content_bytes = format.bytes() as u64;
+        let shown =
+            PacketHead { begin, end: begin, content_bytes, packet_bytes: 0, sequence: 0, discarded: 0 };
+        LastPacket { format, at: 0, shown }
+    }
+
+    /// Writes events whose first byte is to be at `from` of the packet. `head` says what the packet then is; its size is found here.
+    pub(super) fn write(
+        &mut self,
+        file: &mut impl GrowingFile,
+        head: PacketHead,
+        from: u64,
+        events: [&[u8]; 2],
+    ) -> io::Result<()> {
+        self.grow(file, &head)?;
+        let mut at = self.at + from;
+        for piece in events.into_iter().filter(|piece| !piece.is_empty()) {
+            file.rewrite(at, piece)?;
+            at += piece.len() as u64;
+        }
+        self.show(file, PacketHead { packet_bytes: self.shown.packet_bytes, ..head })
+    }
+
+    /// Ends the packet after its last events were written. Returns its size.
+    pub(super) fn close(&mut self, file: &mut impl GrowingFile) -> io::Result<u64> {
+        let whole = self.shown;
+        let used = whole_pages(whole.content_bytes);
+        let next = PacketHead {
+            begin: whole.end,
+            content_bytes: self.format.bytes() as u64,
+            packet_bytes: whole.packet_bytes - used,
+            sequence: whole.sequence + 1,
+            ..whole
+        };
+        if next.packet_bytes > 0 {
+            file.rewrite(self.at + used, &self.format.encode(&next))?;
+            self.show(file, PacketHead { packet_bytes: used, ..whole })?;
+        }
+        self.at += used;
+        self.shown = next;
+        Ok(used)
+    }
+
+    /// Cuts off the pages that no packet has needed.
+    pub(super) fn finish(self, file: &mut impl GrowingFile) -> io::Result<()> {
+        if self.shown.packet_bytes > 0 { file.cut(self.at) } else { Ok(()) }
+    }
+
+    fn show(&mut self, file: &mut impl GrowingFile, head: PacketHead) -> io::Result<()> {
+        file.rewrite(self.at, &self.format.encode(&head))?;
+        self.shown = head;
+        Ok(())
+    }
+
+    /// Makes space for the content of a packet.
+    fn grow(&mut self, file: &mut impl GrowingFile, head: &PacketHead) -> io::Result<()> {
+        let missing = whole_pages(head.content_bytes).saturating_sub(self.shown.packet_bytes);
+        if missing == 0 {
+            return Ok(());
+        }
+        let is_new = self.shown.packet_bytes == 0;
+        if is_new {
+            // Nothing of it is in the file.
+            self.shown.begin = head.begin;
+            (self.shown.end, self.shown.discarded) = (head.begin, head.discarded);
+        }
+        let end = self.at + self.shown.packet_bytes;
+        let more = missing.max((end / 4).min(GROWTH_BYTES) / PAGE_BYTES * PAGE_BYTES);
+        let first = self.shown.sequence + u64::from(!is_new);
+        let empty = |page: u64| PacketHead {
+            begin: self.shown.end,
+            content_bytes: self.format.bytes() as u64,
+            packet_bytes: PAGE_BYTES,
+            sequence: first + page,
+            ..self.shown
+        };
+        let mut done = 0;
+        let mut bytes = Vec::new();
+        while done < more / PAGE_BYTES {
+            let count = PAGES_AT_ONCE.min(more / PAGE_BYTES - done);
+            bytes.clear();
+            bytes.resize(index(count * PAGE_BYTES), 0);
+            for (number, page) in (done..).zip(bytes.chunks_exact_mut(index(PAGE_BYTES))) {
+                page[..self.format.bytes()].copy_from_slice(&self.format.encode(&empty(number)));
+            }
+            let at = end + done * PAGE_BYTES;
+            let written = file.extend(at, &bytes).map(|written| written as u64);
+            let whole = written.as_ref().map_or(0, |written| written / PAGE_BYTES);
+            if written.as_ref().is_ok_and(|written| written % PAGE_BYTES > 0) {
+                // A limit that is not one of pages: the rest would be a packet cut short.
+                file.cut(at + whole * PAGE_BYTES)?;
+            }
+            written?;
+            if whole == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            done += whole;
+        }
+        self.show(file, PacketHead { packet_bytes: self.shown.packet_bytes + more, ..self.shown })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::write::classes::Header;
+    use crate::write::head::EventSource;
+    use crate::write::packet::{PacketOutput, PacketWriter};
+    use rtscope_testkit::random::Random;
+    use std::io::Write;
+
+    /// A file that is looked at at each instant at which its writer can be killed.
+    #[derive(Default)]
+    struct Instants {
+        bytes: Vec<u8>,
+        /// Bytes of events at the last instant.
+        events: u64,
+        instants: u64,
+    }
+
+    impl Instants {
+        fn look(&mut self) {
+            let head_bytes = EventSource::Threads(3).head_bytes();
+            let (mut at, mut events, mut sequence, mut time, mut discarded) = (0, 0, 0, 0, 0);
+            while at < self.bytes.len() {
+                let packet = &self.bytes[at..];
+                assert!(packet.len() >= head_bytes, "a head is cut at {at}");
+                assert_eq!(packet[..4], super::super::head::MAGIC.to_le_bytes(), "no packet at {at}");
+                let word = |index: usize| {
+                    let at = super::super::head::HEADER_BYTES + index * 8;
+                    u64::from_le_bytes(packet[at..at + 8].try_into().unwrap())
+                };
+                let (content, size) = (word(2) / 8, word(3) / 8);
+                assert!(head_bytes as u64 <= content && content <= size, "{content} of {size} at {at}");
+                assert!(size <= packet.len() as u64, "the packet at {at} is cut");
+                assert_eq!(word(4), sequence, "at {at}");
+                assert!(time <= word(0) && word(0) <= word(1), "time goes back at {at}");
+                assert!(discarded <= word(5), "losses go back at {at}");
+                (time, discarded) = (word(1), word(5));
+                events += content - head_bytes as u64;
+                sequence += 1;
+                at += index(size);
+            }
+            assert!(self.events <= events, "{} bytes of events were there, now {events}", self.events);
+            self.events = events;
+            self.instants += 1;
+        }
+
+        /// Puts bytes at a place, page by page.
+        fn put(&mut self, at: usize, bytes: &[u8]) {
+            let page = index(PAGE_BYTES);
+            let mut done = 0;
+            while done < bytes.len() {
+                let step = (page - (at + done) % page).min(bytes.len() - done);
+                let end = at + done + step;
+                self.bytes.resize(self.bytes.len().max(end), 0);
+                self.bytes[at + done..end].copy_from_slice(&bytes[done..done + step]);
+                done += step;
+                self.look();
+            }
+        }
+    }
+
+    impl Write for Instants {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            panic!("nothing is appended but by whole pages");
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl PacketOutput for Instants {}
+
+    impl GrowingFile for Instants {
+        fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+            assert!(index(at) + bytes.len() <= self.bytes.len(), "it does not grow");
+            self.put(index(at), bytes);
+            Ok(())
+        }
+
+        fn extend(&mut self, at: u64, bytes: &[u8]) -> io::Result<usize> {
+            assert_eq!(index(at), self.bytes.len(), "it grows at its end");
+            self.put(index(at), bytes);
+            Ok(bytes.len())
+        }
+
+        fn cut(&mut self, at: u64) -> io::Result<()> {
+            self.bytes.truncate(index(at));
+            self.look();
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn at_every_instant_a_followed_stream_is_whole_packets() {
+        for seed in 0..40 {
+            let mut random = Random(seed);
+            let place = EventSource::Threads(3);
+            let mut writer =
+                PacketWriter::followed(Instants::default(), Header::Compact, [7; 16], place, MonotonicNs(5));
+            let (mut time, mut written) = (5, 0);
+            for _ in 0..4000 {
+                match random.below(60) {
+                    0 => writer.flush().unwrap(),
+                    1 if seed % 2 == 0 => writer.lost(1 + random.below(3)).unwrap(),
+                    _ => {}
+                }
+                time += 1 + random.below(1000);
+                let most = if random.below(20) == 0 { 9000 } else { 60 };
+                let size = index(random.below(most));
+                writer.begin_event(3, MonotonicNs(time)).unwrap();
+                writer.payload().extend_from_slice(&[0xe5; 9000][..size]);
+                written += 4 + size as u64;
+            }
+            let (file, done) = writer.finish(MonotonicNs(time)).unwrap();
+            assert_eq!(file.events, written, "seed {seed}");
+            assert_eq!(done.bytes, file.bytes.len() as u64);
+            assert!(file.instants > 300, "{}", file.instants);
+            let events = file.events + done.packets * place.head_bytes() as u64;
+            assert!(
+                done.bytes - events < done.packets * PAGE_BYTES,
+                "more space is unused than a page a packet"
+            );
+        }
+    }
+
+    /// A file that may have 50 000 bytes.
+    struct Limited(Vec<u8>);
+
+    impl GrowingFile for Limited {
+        fn rewrite(&mut self, _: u64, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn extend(&mut self, _: u64, bytes: &[u8]) -> io::Result<usize> {
+            let count = bytes.len().min(50_000 - self.0.len());
+            self.0.extend_from_slice(&bytes[..count]);
+            Ok(count)
+        }
+
+        fn cut(&mut self, at: u64) -> io::Result<()> {
+            self.0.truncate(index(at));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_limit_in_the_middle_of_a_page_leaves_whole_pages() {
+        let format = HeadFormat { uuid: [7; 16], header: Header::Compact, place: EventSource::Threads(3) };
+        let mut last = LastPacket::new(format, MonotonicNs(0));
+        let mut file = Limited(Vec::new());
+        let head = PacketHead { content_bytes: 100_000, ..last.shown };
+        let error = last.write(&mut file, head, 80, [&[], &[]]).unwrap_err();
+        assert_eq!((error.kind(), file.0.len()), (io::ErrorKind::StorageFull, 49_152));
+    }
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Metadata that is complete for what is in the streams, at every instant, and grows by appending only.
+//!
+//! The file appears with its beginning in it. Declarations are appended as lines, each in four steps, of which a kill may cut any:
+//!
+//! 1. blanks and a newline behind the last line: blanks mean nothing, however many they are;
+//! 2. `//` at the beginning of that line, within a page (see `followed`): it is a comment;
+//! 3. the declaration behind it, still a part of the comment;
+//! 4. two blanks in place of `//`: it is there.
+//!
+//! # What a reader may rely on
+//!
+//! - A class is declared before an event of it is in a stream, and what has been declared does not change. A line that begins with `//`
+//!   does: who reads while the file grows reads up to it, and continues there.
+//! - `env` comes twice in the trace of a recording that has ended in order: `rtscope_format` and what is known only at the end (losses by
+//!   cause among it) come last. Without `rtscope_format` the recording goes on or was killed, and what was lost is not known beyond
+//!   `events_discarded`. (Readers join the blocks: babeltrace2 2.0.4 and ours do.)
+//! - The directory has its final name once everything is in it.
+
+use super::followed::PAGE_BYTES;
+use crate::Error;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Readers leave out names that begin with a point.
+const HIDDEN: &str = ".metadata";
+const NAME: &str = "metadata";
+const COMMENT: &[u8; 2] = b"//";
+
+/// The metadata of a trace that is being written.
+#[derive(Debug)]
+pub(super) struct GrowingMetadata {
+    file: File,
+    directory: PathBuf,
+    bytes: u64,
+    is_public: bool,
+}
+
+impl GrowingMetadata {
+    /// The beginning, in a file that readers do not see yet.
+    pub(super) fn create(directory: &Path, beginning: &str) -> Result<GrowingMetadata, Error> {
+        let path = directory.join(HIDDEN);
+        // Of a writer that was killed.
+        let _ = fs::remove_file(&path);
+        let mut file = File::create_new(&path).map_err(Error::io("make the file", &path))?;
+        file.write_all(beginning.as_bytes()).map_err(Error::io("write", &path))?;
+        let bytes = beginning.len() as u64;
+        Ok(GrowingMetadata { file, directory: directory.to_owned(), bytes, is_public: false })
+    }
+
+    /// Gives it its name; other metadata is replaced.
+    pub(super) fn publish(&mut self) -> io::Result<()> {
+        if !std::mem::replace(&mut self.is_public, true) {
+            fs::rename(self.directory.join(HIDDEN), self.directory.join(NAME))?;
+        }
+        Ok(())
+    }
+
+    /// Appends declarations, each as a line; between two of them there is an empty line. They have no comments, and no text with a newline.
+    pub(super) fn append(&mut self, declarations: &str) -> io::Result<()> {
+        let one = |declaration: &str| {
+            let parts = declaration.lines().map(str::trim_start).filter(|part| !part.is_empty());
+            parts.collect::<Vec<_>>().join(" ")
+        };
+        let mut lines = declarations.split("\n\n").map(one).filter(|line| !line.is_empty());
+        lines.try_for_each(|line| self.append_line(&line))
+    }
+
+    fn append_line(&mut self, line: &str) -> io::Result<()> {
+        // Both signs of the comment are to be in one page.
+        let before = u64::from(self.bytes % PAGE_BYTES == PAGE_BYTES - 1);
+        let begin = self.bytes + before;
+        let length = COMMENT.len() + line.len();
+        let mut blanks = vec![b' '; usize::from(before > 0) + length];
+        blanks.push(b'\n');
+        self.file.write_all_at(&blanks, self.bytes)?;
+        self.file.write_all_at(COMMENT, begin)?;
+        self.file.write_all_at(line.as_bytes(), begin + COMMENT.len() as u64)?;
+        self.file.write_all_at(b"  ", begin)?;
+        self.bytes += blanks.len() as u64;
+        Ok(())
+    }
+
+    /// Waits until it is on the disk, under its name. Returns its size.
+    pub(super) fn finish(mut self) -> io::Result<u64> {
+        self.file.sync_all()?;
+        self.publish()?;
+        Ok(self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn declarations_are_appended_as_lines_wherever_a_page_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        for beginning in 4080..4100 {
+            let mut metadata = GrowingMetadata::create(directory.path(), &"\n".repeat(beginning)).unwrap();
+            metadata.append("event {\n\tname = \"a  b\";\n};\n\nenv {\n};\n").unwrap();
+            let bytes = metadata.finish().unwrap();
+            let text = fs::read_to_string(directory.path().join(NAME)).unwrap();
+            assert_eq!(text.len() as u64, bytes);
+            assert_eq!(text.trim(), "event { name = \"a  b\"; };\n  env { };", "{beginning}");
+        }
+    }
+}
