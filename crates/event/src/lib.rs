@@ -33,7 +33,7 @@ pub use schema::{
 pub use source::{Item, Lost, TraceSource};
 pub use table::{
     ClassLayout, EventKind, FoundNames, KernelView, NameLookup, ParseEventError, ProgramSpec, TraceField,
-    TraceSink, TraceType, UNKNOWN_COMM, classes, event_line, parse_event, programs, record_name,
+    TraceSink, TraceType, UNKNOWN_COMM, classes, event_line, parse_event, programs, record_name, trace_name,
 };
 pub use units::{CpuId, Irq, MonotonicNs, Pid, Priority, Tid};
 pub use wall_clock::WallClock;

@@ -37,7 +37,7 @@ mod text;
 mod view;
 
 pub use classes::{ClassLayout, classes, record_name};
-pub use origin::{ProgramSpec, programs};
+pub use origin::{ProgramSpec, programs, trace_name};
 pub use sink::{NameLookup, TraceField, TraceSink, TraceType, UNKNOWN_COMM};
 pub use text::{ParseEventError, event_line, parse_event};
 pub use view::{FoundNames, KernelView};

@@ -96,18 +96,37 @@ impl Origin {
     }
 }
 
+/// The subsystem of their tracepoints.
+const VECTORS: &str = "irq_vectors";
+
 fn vector_program(vector: VectorKind, way: usize) -> ProgramSpec {
     let (names, lost) = vector.tracepoints();
     let name = names[way];
     ProgramSpec {
         name,
         tracepoint: name,
-        system: "irq_vectors",
+        system: VECTORS,
         interrupts_off: true,
         required: false,
         tracks: true,
         lost,
     }
+}
+
+/// The name in traces of the built-in event that comes from a tracepoint.
+#[must_use]
+pub fn trace_name(system: &str, tracepoint: &str) -> Option<&'static str> {
+    super::ENTRIES.iter().find_map(|entry| match entry.origin {
+        Origin::Tracepoint(spec, name) => {
+            (spec.system == system && spec.tracepoint == tracepoint).then_some(name)
+        }
+        Origin::Vectors(way) => {
+            let is_it = |vector: &VectorKind| vector_program(*vector, way).tracepoint == tracepoint;
+            let vector = VectorKind::ALL.into_iter().filter(|_| system == VECTORS).find(is_it)?;
+            Some(vector.in_traces()[way])
+        }
+        Origin::Own(_) => None,
+    })
 }
 
 /// The eBPF programs of all built-in events.

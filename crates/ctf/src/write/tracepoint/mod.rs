@@ -149,9 +149,15 @@ impl TracepointBuilder {
                 self.add(&name, Shape::One(Integer::Signed(4)), Step::Priority { at: field.offset });
             } else if lttng::is_prev_state(format, field) {
                 self.add(&name, Shape::One(Integer::Signed(8)), Step::ShownState { at: field.offset });
+            } else if lttng::is_request(format, field) && fits(field.offset, field.size) {
+                let step = Step::RequestMask { at: field.offset, bytes: field.size };
+                self.add(&name, Shape::One(Integer::Unsigned(4)), step);
             } else {
                 self.generic(&name, field, false);
             }
+        }
+        if let Some(field) = format.fields.iter().find(|field| lttng::is_request(format, field)) {
+            self.generic("rwbs_text", field, false);
         }
         // As in built-in events: the kernel's value, after the one that tools understand.
         if let Some(field) = format.fields.iter().find(|field| lttng::is_prev_state(format, field)) {

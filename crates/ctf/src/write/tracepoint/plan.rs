@@ -31,6 +31,8 @@ pub(super) enum Step {
     Priority { at: u32 },
     /// `prev_state` of a switch, in the form that tools understand.
     ShownState { at: u32 },
+    /// What a block request does, as LTTng's mask.
+    RequestMask { at: u32, bytes: u32 },
     /// The same as the kernel's `task->__state`, and whether the task was preempted.
     RawState { at: u32 },
 }
@@ -113,6 +115,10 @@ impl Plan {
                 Step::ShownState { at } => {
                     let (state, preempted) = reported(record, at)?;
                     out.extend_from_slice(&shown(state, preempted).to_le_bytes());
+                }
+                Step::RequestMask { at, bytes } => {
+                    let mask = super::lttng::request_mask(slice(record, at, bytes)?);
+                    out.extend_from_slice(&mask.to_le_bytes());
                 }
                 Step::RawState { at } => {
                     let (state, preempted) = reported(record, at)?;

@@ -219,3 +219,55 @@ fn no_record_makes_it_panic() {
         }
     }
 }
+
+#[test]
+fn a_tracepoint_of_a_built_in_event_has_its_name() {
+    let of = |system: &str, name: &str| {
+        let formats = [format(system, name, &[])];
+        let own = rtscope_event::classes().iter().map(|class| class.name).collect();
+        name_all(&formats.iter().collect::<Vec<_>>(), &own).remove(0)
+    };
+    assert_eq!(of("workqueue", "workqueue_execute_start"), "workqueue_execute_start");
+    assert_eq!(of("power", "cpu_idle"), "power_cpu_idle");
+    assert_eq!(of("irq_vectors", "local_timer_exit"), "x86_irq_vectors_local_timer_exit");
+    assert_eq!(of("irq_vectors", "vector_alloc"), "x86_irq_vectors_vector_alloc");
+    // Not the same tracepoint.
+    assert_eq!(of("other", "workqueue_execute_start"), "other_workqueue_execute_start");
+    assert_eq!(of("other", "elsewhere"), "elsewhere");
+}
+
+#[test]
+fn what_a_block_request_does_is_a_mask_as_in_lttng_and_a_text() {
+    let request = format("block", "block_rq_issue", &[("dev_t dev", 8, 4, 0), ("char rwbs[10]", 12, 10, 0)]);
+    let fields = "fields := struct { uint32_t _dev; uint32_t _rwbs; string _rwbs_text; }; };";
+    assert!(described(&request, 0).ends_with(fields), "{}", described(&request, 0));
+    // As blk_fill_rwbs writes them.
+    for (text, mask) in [
+        ("R", 4),
+        ("RA", 4 | 8),
+        ("RSM", 4 | 32 | 64),
+        ("W", 1),
+        ("WFS", 1 | 512 | 32),
+        ("FWFSM", 1024 | 1 | 512 | 32 | 64),
+        ("D", 2),
+        ("DE", 2 | 128),
+        ("F", 256),
+        ("FS", 256 | 32),
+        ("FF", 1024 | 256),
+        ("FFS", 1024 | 256 | 32),
+        ("FN", 1024),
+        ("N", 0),
+        ("ZAS", 32),
+        ("ZRA", 0),
+        ("WU", 1),
+        ("", 0),
+    ] {
+        let mut record = vec![7, 0, 1, 2, 41, 0, 0, 0, 3, 0, 0, 0];
+        record.extend(text.bytes());
+        record.extend(std::iter::repeat_n(0, 10 - text.len()));
+        let mut out = Vec::new();
+        Tracepoint::new(&request, 0).encode(&record, &[], &mut out).unwrap();
+        let expected = [&[3, 0, 0, 0][..], &u32::to_le_bytes(mask), text.as_bytes(), &[0]].concat();
+        assert_eq!(out[6..], expected, "{text}");
+    }
+}
