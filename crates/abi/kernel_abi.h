@@ -87,6 +87,7 @@ enum rts_record_type {
 	RTS_WORK_END = 27,
 	RTS_SYSCALL_ENTRY = 28,
 	RTS_SYSCALL_EXIT = 29,
+	RTS_SIGNAL_GENERATE = 30,
 	RTS_RECORD_TYPES
 };
 
@@ -281,6 +282,14 @@ struct rts_work_queue {
 struct rts_work { /* workqueue_execute_start and _end, on the worker's CPU */
 	struct rts_record record;
 	rts_u64 work, function;
+};
+
+struct rts_signal_generate {
+	struct rts_record record;
+	rts_u32 tid; /* whose signal it is; with group, any thread of its process may take it */
+	rts_u8 signal, group;
+	rts_u8 result; /* enum of the kernel's TRACE_SIGNAL_*: 0 queued, 1 ignored, 2 already pending */
+	rts_u8 pad;
 };
 
 /* ---- response chains ------------------------------------------------------------------------------------------ */
@@ -547,6 +556,7 @@ RTS_ASSERT_SIZE(struct rts_ipi_send, 40);
 RTS_ASSERT_SIZE(struct rts_ipi_send_mask, 72);
 RTS_ASSERT_SIZE(struct rts_work_queue, 40);
 RTS_ASSERT_SIZE(struct rts_work, 32);
+RTS_ASSERT_SIZE(struct rts_signal_generate, 24);
 RTS_ASSERT_SIZE(struct rts_step, 16);
 RTS_ASSERT_SIZE(struct rts_other_origin, 16);
 RTS_ASSERT_SIZE(struct rts_chain, 256);

@@ -293,6 +293,19 @@ kernel_events! {
         work: Address,
         function: Address else Some(0)
     }
+    /// For a thread or, with `group`, for its process. `result` is 0 for a signal that is queued, 1 for one that is ignored, 2 for one that
+    /// is pending already: a timer's overrun.
+    SignalGenerate: RTS_SIGNAL_GENERATE, rts_signal_generate,
+        tracepoint("signal", "signal_generate", "which signal woke a task is not shown")
+            .only_recorded()
+            .interrupts_on()
+    => {
+        signal: u32 as "sig",
+        [comm: TaskName(tid)]
+        tid: Tid as "pid",
+        group: bool,
+        result: u32
+    }
 }
 
 impl EventKind {

@@ -84,6 +84,24 @@ int BPF_PROG(task_rename, struct task_struct *task, const char *comm)
 	return 0;
 }
 
+/* The signal's information is not read: it may be a number in the place of a pointer. */
+SEC("tp_btf/signal_generate")
+int BPF_PROG(signal_generate, int signal, void *info, struct task_struct *task, int group, int result)
+{
+	struct here here;
+
+	if (!enter(&here))
+		return 0;
+	RECORD(&here, RTS_SIGNAL_GENERATE, rts_signal_generate, 0, {
+		r->tid = task->pid;
+		r->signal = signal;
+		r->group = group != 0;
+		r->result = result;
+		r->pad = 0;
+	});
+	return 0;
+}
+
 SEC("iter/task")
 int dump_tasks(struct bpf_iter__task *context)
 {

@@ -5,7 +5,9 @@
 //! by program, and an oracle that shares nothing with them (`rtscope_testkit::count`) counts the events. A miss that the kernel
 //! does not report would be missing here.
 
-use rtscope_event::{EventKind, LossCause, MonotonicNs};
+use nix::sys::signal::{SigSet, Signal, kill, raise};
+use nix::unistd::{Pid, gettid};
+use rtscope_event::{EventKind, LossCause, MonotonicNs, Tid};
 use rtscope_flight::FlightRecorder;
 use rtscope_kernel::{EbpfConfig, EbpfPrograms, RecorderConfig};
 use rtscope_testkit::count::{Counters, Place, windows};
@@ -79,4 +81,41 @@ fn root_what_is_recorded_and_what_was_skipped_is_all_that_happened() {
     // The load made this many renames at least; others come from its start.
     let made = load.summary().unwrap()["rename"].as_u64().unwrap();
     assert!(made > 500, "{made}");
+}
+
+// NEEDS: verifier
+#[test]
+fn root_signals_are_recorded_with_who_they_are_for_and_what_became_of_them() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let recorder = RecorderConfig { bank_bytes: 16 << 20, snapshot: None, stream: None };
+    let config = EbpfConfig { recorder: Some(recorder), ..EbpfConfig::default() };
+    let ebpf = EbpfPrograms::start(&config).unwrap();
+    let mut recorder = FlightRecorder::new(ebpf.memory(&config).unwrap(), ebpf.started());
+    let before = misses(&ebpf);
+    // Ignored unless asked for; and one that is blocked until both are there.
+    kill(Pid::this(), Signal::SIGWINCH).unwrap();
+    let blocked = SigSet::from(Signal::SIGUSR2);
+    blocked.thread_block().unwrap();
+    raise(Signal::SIGUSR2).unwrap();
+    raise(Signal::SIGUSR2).unwrap();
+    assert_eq!(blocked.wait(), Ok(Signal::SIGUSR2));
+    ebpf.enable(false);
+    let skipped = misses(&ebpf)["signal_generate"] - before["signal_generate"];
+    let snapshot = recorder.peek(MonotonicNs(0));
+    let recording = snapshot.decode(snapshot.window(u64::MAX, None), ebpf.dump_tasks().unwrap(), Vec::new());
+    let [process, thread] = [Pid::this(), gettid()].map(|id| Tid(id.as_raw().unsigned_abs()));
+    let ours = recording.events.iter().map(|event| &event.kind).filter(|kind| match kind {
+        EventKind::SignalGenerate { tid, .. } => [process, thread].contains(tid),
+        _ => false,
+    });
+    let of = |signal: Signal, tid, group, result| {
+        let signal = (signal as i32).unsigned_abs();
+        EventKind::SignalGenerate { signal, tid, group, result }
+    };
+    let expected = [
+        of(Signal::SIGWINCH, process, true, 1),
+        of(Signal::SIGUSR2, thread, false, 0),
+        of(Signal::SIGUSR2, thread, false, 2),
+    ];
+    assert_eq!((ours.cloned().collect::<Vec<_>>(), skipped), (expected.to_vec(), 0));
 }
