@@ -27,14 +27,14 @@
 use super::head::{HeadFormat, PacketHead};
 use rtscope_event::MonotonicNs;
 use rtscope_event::exact::index;
-use std::io;
+use std::io::{self, IoSlice};
 
 /// A part of each page of every system: what a fatal signal never cuts.
 pub(super) const PAGE_BYTES: u64 = 4096;
 /// A file grows by a quarter of its size, and by this much at most.
 const GROWTH_BYTES: u64 = 256 << 10;
-/// Pages that are made at once: they stay in the first-level cache.
-const PAGES_AT_ONCE: u64 = 8;
+/// Pages that are made with one call, so that the file system can take large pieces of memory for them.
+const PAGES_AT_ONCE: u64 = GROWTH_BYTES / PAGE_BYTES;
 
 /// Whole pages for this many bytes.
 pub(super) fn whole_pages(bytes: u64) -> u64 {
@@ -45,8 +45,8 @@ pub(super) fn whole_pages(bytes: u64) -> u64 {
 pub(super) trait GrowingFile {
     /// Writes over what is there.
     fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Appends at the end, which is `at`, with one call. Returns how much was written.
-    fn extend(&mut self, at: u64, bytes: &[u8]) -> io::Result<usize>;
+    /// Appends at the end, with one call. Returns how much was written.
+    fn extend(&mut self, pages: &[IoSlice<'_>]) -> io::Result<usize>;
     /// Cuts off what is behind `at`.
     fn cut(&mut self, at: u64) -> io::Result<()>;
 }
@@ -140,23 +140,22 @@ impl LastPacket {
             sequence: first + page,
             ..self.shown
         };
+        let unused = vec![0; index(PAGE_BYTES)];
         let mut done = 0;
-        let mut bytes = Vec::new();
         while done < more / PAGE_BYTES {
-            let count = PAGES_AT_ONCE.min(more / PAGE_BYTES - done);
-            bytes.clear();
-            bytes.resize(index(count * PAGE_BYTES), 0);
-            for (number, page) in (done..).zip(bytes.chunks_exact_mut(index(PAGE_BYTES))) {
-                page[..self.format.bytes()].copy_from_slice(&self.format.encode(&empty(number)));
-            }
+            let numbers = done..(done + PAGES_AT_ONCE).min(more / PAGE_BYTES);
+            let heads: Vec<Vec<u8>> = numbers.map(|number| self.format.encode(&empty(number))).collect();
+            let pages: Vec<IoSlice<'_>> = heads
+                .iter()
+                .flat_map(|head| [IoSlice::new(head), IoSlice::new(&unused[head.len()..])])
+                .collect();
             let at = end + done * PAGE_BYTES;
-            let written = file.extend(at, &bytes).map(|written| written as u64);
-            let whole = written.as_ref().map_or(0, |written| written / PAGE_BYTES);
-            if written.as_ref().is_ok_and(|written| written % PAGE_BYTES > 0) {
+            let written = file.extend(&pages)? as u64;
+            let whole = written / PAGE_BYTES;
+            if written % PAGE_BYTES > 0 {
                 // A limit that is not one of pages: the rest would be a packet cut short.
                 file.cut(at + whole * PAGE_BYTES)?;
             }
-            written?;
             if whole == 0 {
                 return Err(io::ErrorKind::StorageFull.into());
             }
@@ -246,9 +245,9 @@ mod tests {
             Ok(())
         }
 
-        fn extend(&mut self, at: u64, bytes: &[u8]) -> io::Result<usize> {
-            assert_eq!(index(at), self.bytes.len(), "it grows at its end");
-            self.put(index(at), bytes);
+        fn extend(&mut self, pages: &[IoSlice<'_>]) -> io::Result<usize> {
+            let bytes: Vec<u8> = pages.iter().flat_map(|part| part.iter().copied()).collect();
+            self.put(self.bytes.len(), &bytes);
             Ok(bytes.len())
         }
 
@@ -300,10 +299,11 @@ mod tests {
             Ok(())
         }
 
-        fn extend(&mut self, _: u64, bytes: &[u8]) -> io::Result<usize> {
-            let count = bytes.len().min(50_000 - self.0.len());
-            self.0.extend_from_slice(&bytes[..count]);
-            Ok(count)
+        fn extend(&mut self, pages: &[IoSlice<'_>]) -> io::Result<usize> {
+            let before = self.0.len();
+            pages.iter().for_each(|part| self.0.extend_from_slice(part));
+            self.0.truncate(50_000);
+            Ok(self.0.len() - before)
         }
 
         fn cut(&mut self, at: u64) -> io::Result<()> {

@@ -380,8 +380,8 @@ mod tests {
             Ok(())
         }
 
-        fn extend(&mut self, _: u64, bytes: &[u8]) -> io::Result<usize> {
-            self.write(bytes)
+        fn extend(&mut self, pages: &[IoSlice<'_>]) -> io::Result<usize> {
+            self.write_vectored(pages)
         }
 
         fn cut(&mut self, at: u64) -> io::Result<()> {

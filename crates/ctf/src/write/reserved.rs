@@ -13,7 +13,7 @@ use super::packet::PacketOutput;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statfs::{EXT4_SUPER_MAGIC, fstatfs};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 
 /// Allocated at once. Each stream may hold so much that others do not get, until it ends: little beside what a disk should have free.
@@ -71,15 +71,13 @@ impl GrowingFile for ReservedFile {
         self.file.write_all_at(bytes, at)
     }
 
-    fn extend(&mut self, at: u64, bytes: &[u8]) -> io::Result<usize> {
-        self.reserve(bytes.len());
-        let written = self.file.write_at(bytes, at)?;
-        self.written = at + written as u64;
-        Ok(written)
+    fn extend(&mut self, pages: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        self.write_vectored(pages)
     }
 
     fn cut(&mut self, at: u64) -> io::Result<()> {
         self.file.set_len(at)?;
+        self.file.seek(SeekFrom::Start(at))?;
         // What was reserved behind it is gone, too.
         (self.written, self.reserved) = (at, at);
         Ok(())
