@@ -24,7 +24,6 @@ enum Status {
     Running,
     Runnable,
     Blocked,
-    Dead,
 }
 
 #[derive(Clone)]
@@ -86,7 +85,7 @@ impl Machine {
             self.step();
         }
         let tasks = at_begin.iter().filter_map(|tid| {
-            let thread = self.threads.get(tid).filter(|thread| thread.status != Status::Dead)?;
+            let thread = self.threads.get(tid)?;
             Some(TaskInfo {
                 tid: Tid(*tid),
                 pid: Pid(thread.pid),
@@ -162,7 +161,7 @@ impl Machine {
         let dies = handlers.is_empty() && prev != 0 && self.random.below(80) == 0;
         let (state, preempt, status) = match self.random.below(9) {
             _ if prev == 0 => (0, false, Status::Runnable),
-            _ if dies => (0x80, false, Status::Dead),
+            _ if dies => (0x80, false, Status::Blocked),
             0..3 => (0, true, Status::Runnable),
             3 => (0, false, Status::Runnable),
             4 => (2, false, Status::Blocked),
@@ -192,6 +191,9 @@ impl Machine {
             thread.softirq_cpu = (!handlers.is_empty()).then_some(cpu);
             (thread.status, thread.softirqs) = (status, handlers);
         }
+        if dies {
+            self.threads.remove(&prev);
+        }
         let softirqs = self.threads.get_mut(&next).map(|thread| {
             (thread.status, thread.softirq_cpu) = (Status::Running, None);
             std::mem::take(&mut thread.softirqs)
@@ -205,7 +207,6 @@ impl Machine {
         let found = self.any(|thread| match thread.status {
             Status::Blocked => true,
             Status::Running | Status::Runnable => is_spurious,
-            Status::Dead => false,
         });
         let Some(tid) = found else { return };
         let target_cpu = CpuId(self.random.below(self.cpus.len() as u64) as u32);
@@ -290,7 +291,7 @@ impl Machine {
     }
 
     fn inherit(&mut self, cpu: u32) {
-        let Some(tid) = self.any(|thread| thread.status != Status::Dead) else { return };
+        let Some(tid) = self.any(|_| true) else { return };
         let (old_prio, new_prio) = (Priority(120), Priority(self.random.below(99) as i16));
         self.event(cpu, EventKind::SchedPiSetprio { tid: Tid(tid), old_prio, new_prio });
     }

@@ -6,4 +6,5 @@
 mod babeltrace2;
 mod golden;
 mod layouts;
+mod perfetto;
 mod stat;

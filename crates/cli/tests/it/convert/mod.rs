@@ -3,6 +3,7 @@
 //! their own (`model`), and it complains of nothing.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod late;
 mod model;
 
 use model::{Event, Expected, StateRow};
@@ -174,4 +175,97 @@ fn root_perfetto_shows_what_was_recorded() {
         assert!(expected.states.len() > 100, "{name}: {}", expected.states.len());
         assert_eq!(expected.calls.len() > 100, name == "all", "{}", expected.calls.len());
     }
+}
+
+/// The trace of a user-space tracer: 24 events of two threads.
+fn programs_trace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../ctf/tests/corpus/lttng-ust")
+}
+
+#[test]
+fn events_of_programs_are_on_their_threads_with_fields_and_counters() {
+    let Some(engine) = engine() else { return };
+    let out = tempfile::tempdir().unwrap();
+    let (file, report) = convert(&programs_trace(), out.path(), &["--counter", "probe:s*.n"]);
+    assert_eq!(report, "");
+    let events = "select s.ts, th.tid, s.name, s.dur, extract_arg(s.arg_set_id, 'debug.n') from slice s \
+        join thread_track t on t.id = s.track_id join thread th using (utid) where s.category = 'program'";
+    let counters = "select c.ts, t.name, c.value, p.name is null from counter c join track t on t.id = c.track_id \
+        left join track p on p.id = t.parent_id";
+    let names = "select distinct th.name from thread th where th.tid != 0";
+    let answers = query(&engine, &file, &[COMPLAINTS, events, counters, names]);
+    let [complaints, events, counters, names] = answers.as_slice() else { unreachable!() };
+    assert!(complaints.is_empty(), "{complaints:?}");
+    let printed = run(&["print", "--format", "json"], &programs_trace());
+    let mut expected = BTreeSet::new();
+    let mut drawn = BTreeSet::new();
+    let offset = clock_offset(&programs_trace());
+    for line in String::from_utf8(printed.stdout).unwrap().lines() {
+        let event: Value = serde_json::from_str(line).unwrap();
+        let ts = event["time_ns"].as_i64().unwrap() - offset;
+        let (tid, n) = (event["context"]["vtid"].as_i64().unwrap(), event["fields"]["n"].as_i64());
+        expected.insert((ts, tid, text(&event["event"]), 0, n));
+        if event["event"] == "probe:small" {
+            drawn.insert((ts, n.unwrap()));
+        }
+    }
+    let number = |cell: &Value| cell.as_i64().unwrap();
+    let row = |row: &Row| (number(&row[0]), number(&row[1]), text(&row[2]), number(&row[3]), row[4].as_i64());
+    same("events", &events.iter().map(row).collect(), &expected);
+    assert_eq!(expected.len(), 24);
+    let value = |row: &Row| (number(&row[0]), row[2].as_f64().unwrap() as i64);
+    assert!(counters.iter().all(|row| row[1] == "probe:small.n"), "{counters:?}");
+    same("counters", &counters.iter().map(value).collect(), &drawn);
+    assert_eq!(drawn.len(), 16);
+    assert!(names.iter().any(|row| row[0].is_string()), "{names:?}");
+}
+
+#[test]
+fn a_selection_is_converted_alone_and_what_is_not_selected_is_no_loss() {
+    let Some(engine) = engine() else { return };
+    let root = tempfile::tempdir().unwrap();
+    let trace = root.path().join("trace");
+    rtscope_ctf::write_trace(&trace, &Machine::new(4, 2, 10, false).recording(4_000), &info()).unwrap();
+    let arguments = ["--event", "irq_*", "--from", "+1ms", "--until", "+9ms"];
+    let (file, report) = convert(&trace, root.path(), &arguments);
+    assert_eq!(report, "");
+    let printed = printed(&trace, &["--event", "irq_*", "--from", "+1ms", "--to", "+9ms"]);
+    let answers = query(
+        &engine,
+        &file,
+        &[COMPLAINTS, "select count(*) from sched", "select min(ts), max(ts) from ftrace_event"],
+    );
+    assert!(answers[0].is_empty(), "{:?}", answers[0]);
+    assert_eq!(answers[1][0][0], 0);
+    let (first, last) = (printed.first().unwrap().ts, printed.last().unwrap().ts);
+    assert_eq!(answers[2][0], [Value::from(first), Value::from(last)]);
+    // The switches of one task do not follow each other.
+    let (file, report) = convert(&trace, root.path(), &["--task", "101", "--event", "sched_switch"]);
+    assert_eq!(report, "");
+    let lost = "select count(*) from stats where name = 'ftrace_cpu_has_data_loss' and value > 0";
+    assert_eq!(query(&engine, &file, &[lost])[0][0][0], 0);
+}
+
+#[test]
+fn a_file_is_whole_or_not_there() {
+    let out = tempfile::tempdir().unwrap();
+    let missing = out.path().join("missing/file");
+    let arguments = ["convert", missing.to_str().unwrap(), "--to", "perfetto"];
+    let output = run(&arguments, &programs_trace());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("missing/file"), "{output:?}");
+    // A full disk, and what was there before.
+    let file = out.path().join("file");
+    fs::write(&file, "before").unwrap();
+    let script = "ulimit -f 1; trap '' XFSZ; exec \"$@\"";
+    let mut limited = Command::new("bash");
+    limited.args(["-c", script, "bash", env!("CARGO_BIN_EXE_rtscope"), "convert"]);
+    let output = limited.arg(programs_trace()).arg(&file).args(["--to", "perfetto"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(fs::read(&file).unwrap(), b"before");
+    assert_eq!(fs::read_dir(out.path()).unwrap().count(), 1);
+    // To standard output the same bytes.
+    let piped = run(&["convert", "-", "--to", "perfetto"], &programs_trace());
+    let (whole, _) = convert(&programs_trace(), out.path(), &[]);
+    assert!(piped.stdout == fs::read(whole).unwrap() && piped.stdout.len() > 1024);
 }
