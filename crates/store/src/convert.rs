@@ -6,6 +6,7 @@
 //! the middle would lose the recording.
 
 use crate::bank::BankReader;
+use crate::forks::Forks;
 use crate::formats::{CallIds, Formats, TracepointEncoding};
 use crate::losses::{LossSummary, anywhere, by_event, rest};
 use crate::names::{AllNames, Lookup};
@@ -120,6 +121,7 @@ struct CpuSummary {
 /// The result of the first pass.
 struct ScanResult<'f> {
     names: AllNames,
+    forks: Forks,
     late: LatePaths,
     encodings: Vec<Option<TracepointEncoding>>,
     calls: CallIds,
@@ -160,6 +162,7 @@ impl<'a> Conversion<'a> {
         let names_dropped = scan.names.dropped();
         let prepared = ScanResult {
             names: scan.names.finish(),
+            forks: scan.forks,
             late: scan.late.finish(),
             encodings: formats.encodings(&classes),
             calls: formats.calls(),
@@ -283,6 +286,7 @@ impl<'a> Conversion<'a> {
             classes: writer.classes(),
             calls: &prepared.calls,
             late: &prepared.late,
+            forks: &prepared.forks,
         };
         let mut own = ReadAhead::new(cpu, bank, how, self.limits);
         let mut pages = PageEvents::new(pages, how, self.limits).leave_out(&self.own);

@@ -51,6 +51,8 @@ pub(crate) struct TracepointEncoding {
     pub(crate) class: TracepointId,
     /// If the event needs texts: offsets of the system call's number and of the thread's (4 bytes each).
     pub(crate) call_at: Option<(u32, u32)>,
+    /// If the event is a fork: offsets of the parent's and the child's thread.
+    pub(crate) fork_at: Option<(u32, u32)>,
     /// It is sched_switch, which belongs to two threads.
     pub(crate) is_switch: bool,
 }
@@ -106,7 +108,9 @@ impl Formats {
             };
             let wants = !classes.texts(class).is_empty();
             let call_at = place("__syscall_nr").zip(place("common_pid")).filter(|_| wants);
-            Some(TracepointEncoding { class, call_at, is_switch: format.name == "sched_switch" })
+            let is_fork = format.system == "sched" && format.name == "sched_process_fork";
+            let fork_at = place("parent_pid").zip(place("child_pid")).filter(|_| is_fork);
+            Some(TracepointEncoding { class, call_at, fork_at, is_switch: format.name == "sched_switch" })
         };
         self.by_id.iter().map(encodings).collect()
     }

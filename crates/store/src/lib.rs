@@ -27,6 +27,7 @@ mod bank;
 mod convert;
 pub mod description;
 mod error;
+mod forks;
 mod formats;
 mod losses;
 mod names;

@@ -6,6 +6,7 @@
 //! runs at the speed of memory.
 
 use crate::bank::{BankReader, Entry};
+use crate::forks::Forks;
 use crate::names::NameLog;
 use crate::paths::{LatePaths, PathText};
 use rtscope_abi as abi;
@@ -19,6 +20,7 @@ use std::io;
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     pub(crate) names: NameLog,
+    pub(crate) forks: Forks,
     pub(crate) late: LatePaths,
     /// Numbers that `EventKind::class` gives.
     pub(crate) classes: HashSet<u32>,
@@ -57,6 +59,7 @@ impl Scan {
                 // Not events of the trace: see rtscope_abi::only_names_tasks().
                 if let Some(event) = decode(cpu, frame) {
                     self.names.observe(&event);
+                    self.forks.observe(&event);
                 }
             }
             abi::RTS_SYSCALL_PATH => {
@@ -84,6 +87,7 @@ impl Scan {
     /// Adds the result of another CPU's scan.
     pub(crate) fn join(&mut self, other: Scan) {
         self.names.join(other.names);
+        self.forks.join(other.forks);
         self.late.join(other.late);
         self.classes.extend(other.classes);
     }

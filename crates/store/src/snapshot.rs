@@ -142,6 +142,7 @@ impl Snapshot<'_> {
             classes: writer.classes(),
             calls: &calls,
             late: &late,
+            forks: &crate::forks::Forks::default(),
         };
         let mut pages = PageEvents::new(reader, writing, limits);
         // Events overwritten before the oldest one are not a loss: a flight recorder forgets.

@@ -6,12 +6,13 @@
 //! So the banks are read ahead by a horizon, and records are sorted on the way; texts of paths are matched within the same time.
 
 use crate::bank::{BankReader, Entry};
+use crate::forks::Forks;
 use crate::formats::{CallIds, TracepointEncoding};
 use crate::pages::{PageItem, PagesReader};
 use crate::paths::{APART_NS, Key, LatePaths, PathText, RecentPaths, TextExtent};
 use rtscope_abi as abi;
 use rtscope_ctf::{Classes, StreamWriter};
-use rtscope_event::{CpuId, Event, MonotonicNs, NameLookup};
+use rtscope_event::{CpuId, Event, MonotonicNs, NameLookup, Tid};
 use rtscope_ring::{Frame, SyscallRecord, decode};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -69,6 +70,7 @@ pub(crate) struct TracepointTable<'a> {
     /// System calls that eBPF recorded.
     pub(crate) calls: &'a CallIds,
     pub(crate) late: &'a LatePaths,
+    pub(crate) forks: &'a Forks,
 }
 
 impl TracepointTable<'_> {
@@ -90,7 +92,12 @@ impl TracepointTable<'_> {
             return Ok(());
         };
         let written = match known.call_at {
-            None => stream.tracepoint(known.class, time, record, &[])?,
+            None => {
+                let processes = known.fork_at.and_then(|places| self.processes(record, places, time));
+                let [parent, child] = processes.map_or([None, None], |both| both.map(Some));
+                let given = [parent.as_ref().map(|pid| &pid[..]), child.as_ref().map(|pid| &pid[..])];
+                stream.tracepoint(known.class, time, record, &given)?
+            }
             Some(call_at) => {
                 texts.clear();
                 let mut ends = [None; TEXTS];
@@ -117,6 +124,19 @@ impl TracepointTable<'_> {
         met.unreadable += u64::from(!written);
         met.unreadable_events += u64::from(!written);
         Ok(())
+    }
+
+    /// The processes of a fork's parent and child, as a class wants them.
+    fn processes(
+        &self,
+        record: &[u8],
+        (parent, child): (u32, u32),
+        time: MonotonicNs,
+    ) -> Option<[[u8; 4]; 2]> {
+        let tid =
+            |at: u32| record.get(at as usize..)?.first_chunk().map(|bytes| Tid(u32::from_ne_bytes(*bytes)));
+        let (parent, child) = self.forks.processes(tid(parent)?, tid(child)?, time)?;
+        Some([parent.0.to_le_bytes(), child.0.to_le_bytes()])
     }
 }
 
@@ -564,7 +584,13 @@ mod tests {
         let limits = Limits { from: MonotonicNs(0), until: MonotonicNs(u64::MAX) };
         let reader = || Some(BankReader::new(file.try_clone().unwrap()).unwrap());
         let (classes, calls, late) = (Classes::new(|_| true, &[]), CallIds::default(), LatePaths::default());
-        let writing = TracepointTable { encodings: &[], classes: &classes, calls: &calls, late: &late };
+        let writing = TracepointTable {
+            encodings: &[],
+            classes: &classes,
+            calls: &calls,
+            late: &late,
+            forks: &Forks::default(),
+        };
         let mut ahead = ReadAhead::new(CpuId(0), reader(), writing, limits);
         // While ftrace still has an event: only paths younger than the horizon.
         assert_eq!(ahead.peek(Some(MonotonicNs(0))).unwrap(), None);

@@ -176,7 +176,8 @@ pub(super) struct ThisCpu;
 
 numbers! {
     Tid: Tid, S32; |_| None; |tid| tid.0.into(); |n| u32_of(n).map(Tid); |r| Tid(few(r));
-    Pid: Pid, S32; |_| Some(Pid(0)); |pid| pid.0.into(); |n| u32_of(n).map(Pid); |r| Pid(few(r));
+    // Where a trace says -1, it is unknown.
+    Pid: Pid, S32; |_| Some(Pid(0)); |pid| pid.0.into(); |n| u32::try_from(n).ok().map(Pid); |r| Pid(few(r) >> 1);
     Irq: Irq, S32; |_| None; |irq| irq.0.into(); |n| u32_of(n).map(Irq); |r| Irq(few(r));
     CpuId: CpuId, S32; |_| Some(CpuId(0)); |cpu| cpu.0.into(); |n| u32_of(n).map(CpuId); |r| CpuId(r(4) as u32);
     CpuNumber: CpuId, U32; |_| None; |cpu| cpu.0.into(); |n| u32_of(n).map(CpuId); |r| CpuId(r(4) as u32);

@@ -13,7 +13,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
 /// Records COMMAND; gives the trace and the account.
-fn record(directory: &Path, options: &[&str], command: &[&str]) -> (PathBuf, Value) {
+pub fn record(directory: &Path, options: &[&str], command: &[&str]) -> (PathBuf, Value) {
     let trace = directory.join("trace");
     let output = rtscope()
         .args(["record", "--json", "-o"])

@@ -3,4 +3,5 @@
 
 mod complete;
 mod kernel;
+mod lttng;
 mod misses;

@@ -63,6 +63,15 @@ pub(super) fn is_prev_state(format: &EventFormat, field: &Field) -> bool {
         && matches!(field.size, 4 | 8)
 }
 
+/// Fields of LTTng's that the kernel's event lacks: the caller gives their values, where they are known.
+pub(super) fn given(format: &EventFormat) -> &'static [&'static str] {
+    match (format.system.as_str(), format.name.as_str()) {
+        // The kernel names threads only.
+        ("sched", "sched_process_fork") => &["parent_pid", "child_pid"],
+        _ => &[],
+    }
+}
+
 /// Whether a field says what a block request does, as text (`blk_fill_rwbs`). LTTng has a mask in its place.
 pub(super) fn is_request(format: &EventFormat, field: &Field) -> bool {
     format.system == "block" && field.name == "rwbs" && matches!(field.kind, FieldKind::Array { .. })

@@ -156,6 +156,9 @@ impl TracepointBuilder {
                 self.generic(&name, field, false);
             }
         }
+        for (index, name) in (0..).zip(lttng::given(format)) {
+            self.add(name, Shape::One(Integer::Signed(4)), Step::GivenNumber { index });
+        }
         if let Some(field) = format.fields.iter().find(|field| lttng::is_request(format, field)) {
             self.generic("rwbs_text", field, false);
         }

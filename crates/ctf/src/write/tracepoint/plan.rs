@@ -31,6 +31,8 @@ pub(super) enum Step {
     Priority { at: u32 },
     /// `prev_state` of a switch, in the form that tools understand.
     ShownState { at: u32 },
+    /// A number of 4 bytes that the caller provides in the place of a text, by its index; -1 where it is unknown.
+    GivenNumber { index: u8 },
     /// What a block request does, as LTTng's mask.
     RequestMask { at: u32, bytes: u32 },
     /// The same as the kernel's `task->__state`, and whether the task was preempted.
@@ -115,6 +117,10 @@ impl Plan {
                 Step::ShownState { at } => {
                     let (state, preempted) = reported(record, at)?;
                     out.extend_from_slice(&shown(state, preempted).to_le_bytes());
+                }
+                Step::GivenNumber { index } => {
+                    let given = texts.get(usize::from(index)).copied().flatten();
+                    out.extend_from_slice(given.filter(|given| given.len() == 4).unwrap_or(&[0xff; 4]));
                 }
                 Step::RequestMask { at, bytes } => {
                     let mask = super::lttng::request_mask(slice(record, at, bytes)?);

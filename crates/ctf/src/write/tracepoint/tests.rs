@@ -271,3 +271,24 @@ fn what_a_block_request_does_is_a_mask_as_in_lttng_and_a_text() {
         assert_eq!(out[6..], expected, "{text}");
     }
 }
+
+#[test]
+fn a_fork_has_the_processes_that_the_caller_knows() {
+    let fork = format(
+        "sched",
+        "sched_process_fork",
+        &[("pid_t parent_pid", 8, 4, 1), ("pid_t child_pid", 12, 4, 1)],
+    );
+    let fields = "fields := struct { int32_t _parent_tid; int32_t _child_tid; int32_t _parent_pid; int32_t _child_pid; }; };";
+    assert!(described(&fork, 0).ends_with(fields), "{}", described(&fork, 0));
+    let record = [[7, 0, 1, 2], [41, 0, 0, 0], [41, 0, 0, 0], [43, 0, 0, 0]].concat();
+    let encoded = |given: &[Option<&[u8]>]| {
+        let mut out = Vec::new();
+        Tracepoint::new(&fork, 0).encode(&record, given, &mut out).unwrap();
+        out.split_off(6)
+    };
+    let parent_and_child = [41, 0, 0, 0, 43, 0, 0, 0];
+    let known = encoded(&[Some(&[40, 0, 0, 0]), Some(&[43, 0, 0, 0])]);
+    assert_eq!(known, [&parent_and_child[..], &[40, 0, 0, 0, 43, 0, 0, 0]].concat());
+    assert_eq!(encoded(&[]), [&parent_and_child[..], &[0xff; 8]].concat());
+}
