@@ -92,7 +92,7 @@ const UNKNOWN_RECORD: &str = "record of an unknown type";
 #[must_use]
 pub fn record_name(kind: u32) -> &'static str {
     let entry = ENTRIES.iter().find(|entry| entry.record == kind);
-    entry.map_or_else(|| other_record_name(kind), |entry| entry.origin.name())
+    entry.map_or_else(|| other_record_name(kind), |entry| entry.origin.lost_name())
 }
 
 fn other_record_name(kind: u32) -> &'static str {
@@ -147,5 +147,8 @@ mod tests {
             assert!((0..kind).all(|other| record_name(other) != name), "type {kind}: {name} is taken");
         }
         assert_eq!(record_name(abi::RTS_RECORD_TYPES), UNKNOWN_RECORD);
+        assert_eq!(record_name(abi::RTS_SOFTIRQ_RAISE), "softirq_raise");
+        // Names of losses are in the JSON of recordings.
+        assert_eq!(record_name(abi::RTS_VECTOR_EXIT), "irq_vectors exit");
     }
 }

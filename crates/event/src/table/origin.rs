@@ -75,7 +75,16 @@ impl Origin {
         }
     }
 
-    /// The event's name in text and where losses are shown.
+    /// What is lost when a record is: which vector it was is not known.
+    pub(super) const fn lost_name(self) -> &'static str {
+        match self {
+            Origin::Vectors(0) => "irq_vectors entry",
+            Origin::Vectors(_) => "irq_vectors exit",
+            other => other.name(),
+        }
+    }
+
+    /// The event's name in text.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Origin::Tracepoint(spec, _) => spec.tracepoint,
