@@ -15,9 +15,11 @@
 //! # What a reader may rely on
 //!
 //! - A file only grows until its writer has ended in order; then whole empty pages at its end may be cut off.
-//! - Below a head's `content_size` nothing changes any more. Of the last packet alone the head changes: `content_size`,
-//!   `timestamp_end` and `events_discarded` grow, and `packet_size` grows, or, once, shrinks: the packet is then complete, and another one
-//!   follows it. Only the last packet can be without events, except where losses are announced.
+//! - Below a head's `content_size` nothing changes any more. Of the packets with events only the head of the last one changes:
+//!   `content_size`, `timestamp_end` and `events_discarded` grow, and `packet_size` grows, or, once, shrinks: the packet is then complete.
+//! - Packets without events behind it are nothing to go by: they become parts of it, or of the next one. So a reader that has come to the
+//!   end continues at the last packet with events, behind the content that it has read: first with the new content of that packet, then
+//!   with whatever follows it. Before that packet an empty one is as it is (one announces losses).
 //! - A head is written by one call, and may be read while it is: a reader that finds the same head twice has it as it was written.
 //! - Sequence numbers are without gaps at every instant.
 //!

@@ -66,7 +66,15 @@ fn classes_that_come_later_are_in_streams_that_began_without_them() {
     recording.poll();
     assert_eq!(recording.spool.events(), 0);
     played.provider(0, 0, 10);
+    let readable = |events: usize| {
+        let read = lines(&played.partial_trace()).map(|lines| lines.len());
+        assert!(
+            read.is_none_or(|read| read == events),
+            "{read:?} of {events} can be read while it is recorded"
+        );
+    };
     recording.poll_for(20);
+    readable(20);
     // More than the short heads of events have played for.
     played.provider(1, 10, 40);
     early.events(45, 10);
@@ -74,6 +82,7 @@ fn classes_that_come_later_are_in_streams_that_began_without_them() {
     let mut late = played.ring(1, abi::RTU_CLOCK_MONOTONIC);
     (0..50).for_each(|id| late.events(id, 2));
     recording.poll_for(140);
+    readable(140);
     let converted = recording.end(&played);
     assert_eq!((converted.events, converted.losses.as_slice()), (140, [].as_slice()));
     let by_event = |id: u32| converted.by_event.get(&format!("test:event{id}")).copied();
