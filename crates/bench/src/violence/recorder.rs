@@ -216,7 +216,7 @@ impl Run {
     /// Finishes what a killed one left.
     fn recover(&self, recorder: Recorder, verdict: &mut Verdict) -> Result<Vec<Value>> {
         let parts: Vec<PathBuf> = match recorder {
-            Recorder::WithKernel => vec![self.target.join("kernel"), self.target.join("user")],
+            Recorder::WithKernel => vec![self.target.join("kernel"), self.target.join("ust")],
             _ => vec![self.target.clone()],
         };
         let mut summaries = Vec::new();

@@ -22,7 +22,7 @@ pub const EXAMPLES: &str = help!(
   rtscope record -u 'motor:*' --context tid -o trace/ -- ./controller
       Events of instrumented programs; your own need no privilege.
   rtscope record -k 'sched:*' -u '*' -o trace/ -- ./controller
-      Both, on one clock: trace/kernel and trace/user.
+      Both, on one clock: trace/kernel and trace/ust.
   rtscope record -u '*' --flight-recorder --user-buffer 4M -o late/
       Retain the newest events of each thread in memory; rtscope snapshot saves them.
   rtscope record --recover trace/

@@ -35,9 +35,9 @@ use rtscope_store::user::UserConversionSummary;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The traces' names when there are two.
+/// The traces' names when there are two: LTTng's, which its tools look for.
 const KERNEL: &str = "kernel";
-const PROGRAMS: &str = "user";
+const PROGRAMS: &str = "ust";
 
 /// Between polls of the clock and of what records. A stop and COMMAND's end end the sleep.
 const TICK: Duration = Duration::from_millis(200);

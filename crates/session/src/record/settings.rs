@@ -10,7 +10,7 @@ pub const KERNEL_BUFFER_BYTES: usize = 8 << 20;
 /// A recording. [`RecordSettings::of`] has the usual values.
 #[derive(Clone, Debug)]
 pub struct RecordSettings {
-    /// The directory of the trace, which does not exist yet. With both parts: of two traces, `kernel` and `user`.
+    /// The directory of the trace, which does not exist yet. With both parts: of two traces, `kernel` and `ust`.
     pub output: PathBuf,
     /// Tracepoints; `None`: none.
     pub kernel: Option<KernelSettings>,

@@ -50,7 +50,7 @@ pub(super) fn write(
         None => write_trace(&trace, recording, info).map(drop).map_err(|error| failed(&error))?,
     }
     if let Some(user) = user {
-        user.write(&staged.path().join("user")).map(drop).map_err(|error| failed(&error))?;
+        user.write(&staged.path().join("ust")).map(drop).map_err(|error| failed(&error))?;
     }
     match staged.publish() {
         Err(rtscope_ctf::Error::Exists(_)) => Ok(false),

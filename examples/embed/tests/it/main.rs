@@ -39,7 +39,7 @@ fn root_a_program_records_and_watches_by_the_libraries_alone() {
         let line = said.lines().find_map(|line| line.strip_prefix(begin.as_str()));
         line.and_then(|line| line.split(' ').next()?.parse::<u64>().ok()).unwrap_or_else(|| panic!("{said}"))
     };
-    for name in ["kernel", "user"] {
+    for name in ["kernel", "ust"] {
         assert_eq!(events_in(&target.join(name)), announced(name), "{name}");
     }
     assert!(announced("kernel") > 100, "a second of any machine: {said}");

@@ -469,7 +469,7 @@ fn root_a_recording_of_kernel_and_programs_is_on_one_clock() {
     assert!(error <= 30 || rtscope_testkit::machine::is_emulated());
     // The program has read the clock before and after each system call, and its event comes after that: its stamps judge both traces.
     let calls = at_ns(&fixture.trace().join("kernel"), "getppid");
-    let stamps = at_ns(&fixture.trace().join("user"), "test:stamp");
+    let stamps = at_ns(&fixture.trace().join("ust"), "test:stamp");
     let number = |line: &str, name: &str| -> u64 {
         field(line, name).and_then(|text| text.parse().ok()).expect("a number")
     };
