@@ -14,6 +14,7 @@ mod kernel;
 mod mask;
 mod names;
 mod recording;
+mod recording_source;
 mod schema;
 mod source;
 mod table;
@@ -26,6 +27,7 @@ pub use kernel::{Event, TaskState, VectorKind, softirq_name, step_vector_name};
 pub use mask::{CpuMask, ParseCpuMaskError};
 pub use names::{Comm, Names, Policy, TaskInfo, is_invisible};
 pub use recording::{CpuHistory, Loss, LossCause, Recording};
+pub use recording_source::RecordingSource;
 pub use schema::{
     ClassId, Domain, EventClass, EventRef, FieldClass, Schema, StreamId, StreamInfo, Value, ValueBuffer,
     Values,

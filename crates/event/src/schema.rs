@@ -84,6 +84,8 @@ pub struct StreamInfo {
     pub host: String,
     /// Where the zero of its clock is, in nanoseconds since the origin of the times of events.
     pub clock_offset_ns: i64,
+    /// From this moment on it has all events, but for losses (as the times of events); `None` when unknown.
+    pub complete_since_ns: Option<i64>,
 }
 
 /// The classes and streams of a source. It only grows.
@@ -107,8 +109,13 @@ impl Schema {
     /// A stream; an empty one for a number that there is not.
     #[must_use]
     pub fn stream(&self, id: StreamId) -> &StreamInfo {
-        static NONE: StreamInfo =
-            StreamInfo { domain: Domain::Unknown, trace: 0, host: String::new(), clock_offset_ns: 0 };
+        static NONE: StreamInfo = StreamInfo {
+            domain: Domain::Unknown,
+            trace: 0,
+            host: String::new(),
+            clock_offset_ns: 0,
+            complete_since_ns: None,
+        };
         self.streams.get(id.0 as usize).unwrap_or(&NONE)
     }
 }

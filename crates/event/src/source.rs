@@ -47,4 +47,9 @@ pub trait TraceSource {
 
     /// The next item. A source of what still happens blocks until there is one; after [`Item::End`] there is nothing else.
     fn next(&mut self) -> Item<'_>;
+
+    /// How much of everything has been read, 0 to 1; `None` where nobody knows how much there is.
+    fn progress(&self) -> Option<f64> {
+        None
+    }
 }

@@ -136,6 +136,11 @@ impl<P: Output> Queue<P> {
         }
     }
 
+    /// The part of the slices that has been taken.
+    pub(super) fn progress(&self) -> f64 {
+        self.lock().taken as f64 / self.count.max(1) as f64
+    }
+
     pub(super) fn stop(&self) {
         self.lock().stopped = true;
         self.changed.notify_all();

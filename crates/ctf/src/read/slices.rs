@@ -98,6 +98,11 @@ impl<P: Output> Pieces<'_, P> {
         self.0.take()
     }
 
+    /// How much has been taken, 0 to 1.
+    pub(crate) fn progress(&self) -> f64 {
+        self.0.progress()
+    }
+
     /// Returns the memory of one that was taken.
     pub(crate) fn give_back(&self, piece: P) {
         self.0.give_back(piece);

@@ -35,6 +35,12 @@ pub fn read<R>(
     let mut readings: Vec<StreamReader<'_>> =
         set.streams.iter().map(|stream| StreamReader::new(set, stream, selection)).collect();
     let untimed = readings.iter().filter(|reading| !reading.is_timed()).count();
+    let mut schema = schema;
+    for (reading, info) in readings.iter().zip(&mut schema.streams) {
+        // A snapshot's CPUs begin at different moments, and a selection may begin later than all.
+        let begin = Some(reading.span(0).0).filter(|begin| reading.is_timed() && *begin != i64::MIN);
+        info.complete_since_ns = begin.max(selection.from_ns.filter(|_| begin.is_some()));
+    }
     for (reading, places) in readings.iter_mut().zip(&described.places) {
         let timed = reading.is_timed();
         for (verdict, class) in reading.verdicts.iter_mut().zip(places) {
@@ -78,6 +84,10 @@ pub struct CtfSource<'q> {
 impl TraceSource for CtfSource<'_> {
     fn schema(&self) -> &Schema {
         &self.schema
+    }
+
+    fn progress(&self) -> Option<f64> {
+        Some(self.pieces.progress())
     }
 
     fn next(&mut self) -> Item<'_> {
@@ -195,6 +205,7 @@ impl Describing {
                 trace: count(stream.trace),
                 host: trace.map(|trace| trace.host().to_owned()).unwrap_or_default(),
                 clock_offset_ns: set.clock(stream).map_or(0, ClockClass::base_ns),
+                complete_since_ns: None,
             });
         }
         (describing.schema, Described { places, takings: describing.takings })

@@ -90,10 +90,19 @@ pub(super) struct ShownState(pub(super) TaskState, pub(super) bool);
 /// `TASK_REPORT_MAX`: lttng-modules has it in `prev_state` for a task that stays runnable.
 const REPORT_MAX: i64 = 256;
 
+/// `TASK_REPORT_IDLE`: what is shown of a kernel thread that has nothing to do. In the kernel's own numbers this is `TASK_DEAD`.
+const REPORT_IDLE: u32 = 0x80;
+
+/// `TASK_IDLE`: `TASK_UNINTERRUPTIBLE | TASK_NOLOAD`.
+const IDLE: u32 = 0x402;
+
 impl ShownState {
     /// The state in a trace that has only what is shown.
     pub(super) fn state(shown: i64) -> TaskState {
-        TaskState(exact::low_half(exact::bits(shown & (REPORT_MAX - 1))))
+        match exact::low_half(exact::bits(shown & (REPORT_MAX - 1))) {
+            REPORT_IDLE => TaskState(IDLE),
+            state => TaskState(state),
+        }
     }
 
     /// The same for whether the task was preempted.
@@ -114,5 +123,18 @@ impl Beside for ShownState {
     #[inline]
     fn take(fields: &mut TakenFields<'_>) -> Option<i64> {
         fields.i64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_kernel_thread_of_another_tracer_is_not_dead() {
+        assert_eq!(ShownState::state(0x80), TaskState(IDLE));
+        assert!(!ShownState::state(0x80).is_dead() && ShownState::state(0x10).is_dead());
+        assert_eq!(ShownState::state(REPORT_MAX), TaskState::RUNNABLE);
+        assert_eq!(ShownState::state(0x2), TaskState(2));
     }
 }
