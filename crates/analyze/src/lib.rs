@@ -9,15 +9,18 @@
 //! - [`visits`]: what ran on a CPU that should be quiet?
 //! - [`summary`]: what do many late responses have in common?
 //! - [`own`]: what did the observer itself cost its target?
+//! - [`stat`]: what did tasks, interrupts and system calls of a whole trace do? These are incremental ([`analysis`]).
 //! - [`histogram`]: what do the counts of the tracker say of the distribution?
 #![forbid(unsafe_code)]
 
+pub mod analysis;
 pub mod chain;
 pub mod explain;
 pub mod gap;
 pub mod histogram;
 pub mod own;
 pub mod share;
+pub mod stat;
 pub mod summary;
 pub mod timeline;
 pub mod visits;
