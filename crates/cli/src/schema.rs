@@ -46,7 +46,7 @@ pub const WATCH: &str = rtscope_view::SCHEMA;
 
 /// All of them, those of the crates `measure` and `view` included.
 #[cfg(test)]
-pub const ALL: [&str; 20] = [
+pub const ALL: [&str; 23] = [
     CAPS,
     rtscope_view::EVENT_SCHEMA,
     IMPACT,
@@ -66,6 +66,9 @@ pub const ALL: [&str; 20] = [
     SNAPSHOT,
     SNAPSHOT_REQUEST,
     rtscope_view::STAT_SCHEMA,
+    rtscope_view::STAT_IRQS_SCHEMA,
+    rtscope_view::STAT_SYSCALLS_SCHEMA,
+    rtscope_view::STAT_TASKS_SCHEMA,
     WATCH,
 ];
 

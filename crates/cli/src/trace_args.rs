@@ -28,7 +28,11 @@ const STAT_EXAMPLES: &str = help!(
   rtscope stat late/20261120T234107Z-1
       Events by name, streams, and what is missing.
   rtscope stat trace/ --from -1s --cpu 0-3 --json
-      The last second, on four CPUs, as one JSON object."
+      The last second, on four CPUs, as one JSON object.
+  rtscope stat trace/ --tasks --irqs
+      Where each task's time went, and what interrupts took.
+  rtscope stat trace/ --tasks --task 'postgres*'
+      The same of some tasks, with what they waited in and their system calls."
 );
 
 /// The format of events.
@@ -66,6 +70,18 @@ pub struct PrintOptions {
 pub struct StatOptions {
     #[command(flatten)]
     pub trace: TraceOptions,
+    /// Where each task's time went: on a CPU, waiting for one, blocked; its switches, wakeups and system calls
+    #[arg(long)]
+    pub tasks: bool,
+    /// What interrupts, softirqs and timers took
+    #[arg(long)]
+    pub irqs: bool,
+    /// What system calls took, and their errors
+    #[arg(long)]
+    pub syscalls: bool,
+    /// With --tasks, --irqs and --syscalls: rows to show; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub top: usize,
     /// Print one JSON object (docs/json.md)
     #[arg(long)]
     pub json: bool,
@@ -87,7 +103,7 @@ pub struct TraceOptions {
     pub events: EventOptions,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct EventOptions {
     /// Only events with this name (with * and ?); may be repeated
     #[arg(long, value_name = "NAME")]
@@ -133,6 +149,11 @@ impl TraceOptions {
     /// Opens the traces.
     pub fn open(&self) -> Result<TraceSet, Failure> {
         open(&self.trace)
+    }
+
+    /// All events within the times.
+    pub fn times(&self, set: &TraceSet) -> Result<Selection, Failure> {
+        EventOptions::default().selection(set, ("from", &self.from), ("to", &self.to))
     }
 
     /// Which events are selected.

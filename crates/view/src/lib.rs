@@ -16,10 +16,10 @@ pub mod perfetto;
 mod plot;
 mod record;
 pub mod shield;
+mod stat;
 mod style;
 mod summary;
 pub mod table;
-mod trace_stat;
 mod units;
 mod watch;
 
@@ -32,9 +32,12 @@ pub use label::{actor_label, cause_label, clean, origin_label, thread_label};
 pub use late::late_line;
 pub use record::{RECORD_SCHEMA, RECORD_USER_SCHEMA, recorded_json, recorded_notes, recorded_text};
 pub use rtscope_event::WallClock;
+pub use stat::{
+    STAT_IRQS_SCHEMA, STAT_SCHEMA, STAT_SYSCALLS_SCHEMA, STAT_TASKS_SCHEMA, TraceStat, Wanted, irqs_json,
+    irqs_text, missing_lines, syscalls_json, syscalls_text, tasks_json, tasks_text,
+};
 pub use style::Style;
 pub use summary::summary_text;
-pub use trace_stat::{STAT_SCHEMA, TraceStat, missing_lines};
 pub use units::{count_text, duration_text, share_text};
 pub use watch::{
     explanation_file, history_json, history_notes, snapshot_json, snapshot_lost_json, snapshot_text,

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rtscope stat TRACE`: how many events of which kind, from when to when, and what is missing.
+//! `rtscope stat TRACE`: how many events of which kind, from when to when, and what is missing; or what tasks, interrupts and
+//! system calls did (`figures`).
+
+mod figures;
 
 use crate::exit::Failure;
 use crate::output::result;
@@ -11,6 +14,9 @@ use rtscope_view::TraceStat;
 
 /// Opens, counts, shows.
 pub fn run(options: &StatOptions) -> Result<(), Failure> {
+    if options.tasks || options.irqs || options.syscalls {
+        return figures::run(options);
+    }
     let set = options.trace.open()?;
     let selection = options.trace.selection(&set)?;
     let bytes = set.streams.iter().map(|stream| stream.bytes).sum();

@@ -299,6 +299,7 @@ fn what_needs_no_privilege_is_printed_as_the_page_says() {
     assert_prints(&["caps", "--json"], &[schema::CAPS]);
     assert_prints(&["print", trace, "--format", "json"], &[rtscope_view::EVENT_SCHEMA]);
     assert_prints(&["stat", trace, "--json"], &[rtscope_view::STAT_SCHEMA]);
+    assert_prints(&["stat", trace, "--tasks", "--json"], &[rtscope_view::STAT_TASKS_SCHEMA]);
     let npt = ["npt", "--json", "--spin", "1ms", "--loops", "10000"];
     assert_prints(&npt, &[schema::NPT]);
     assert_prints(&[&npt[..], &["--windows", "10us"]].concat(), &[schema::NPT]);
@@ -375,6 +376,27 @@ fn root_what_needs_privilege_is_printed_as_the_page_says() {
     let record = ["record", "--json", "-k", "sched:*", "--duration", "100ms", "-o", &path("trace")];
     assert_prints(&record, &[schema::RECORD]);
     assert_prints(&["stat", &path("trace"), "--json"], &[rtscope_view::STAT_SCHEMA]);
+    let events = "syscalls,sched:*,irq:*,irq_vectors:*";
+    let record = [
+        "record",
+        "--json",
+        "-k",
+        events,
+        "-o",
+        &path("calls"),
+        "--",
+        "sh",
+        "-c",
+        "ls /nowhere / > /dev/null; true",
+    ];
+    assert_prints(&record, &[schema::RECORD]);
+    for (which, name) in [
+        ("--tasks", rtscope_view::STAT_TASKS_SCHEMA),
+        ("--irqs", rtscope_view::STAT_IRQS_SCHEMA),
+        ("--syscalls", rtscope_view::STAT_SYSCALLS_SCHEMA),
+    ] {
+        assert_prints(&["stat", &path("calls"), which, "--json"], &[name]);
+    }
     let blame = ["npt", "--json", "--blame", "--threshold", "1us", "--duration", "200ms", "--spin", "10ms"];
     assert_prints(&blame, &[schema::NPT]);
     let verify = ["shield", "verify", "--rt", "1", "--duration", "500ms", "--json"];

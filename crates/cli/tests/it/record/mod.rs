@@ -2,6 +2,7 @@
 //! `rtscope record` of the kernel's events: nothing is missing that is not counted as lost.
 
 mod complete;
+mod figures;
 mod kernel;
 mod lttng;
 mod misses;

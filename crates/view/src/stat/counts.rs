@@ -330,7 +330,7 @@ fn bytes_text(bytes: u64) -> String {
 }
 
 /// Local time of day with nanoseconds.
-fn moment(clock: Clock, ns: i64) -> String {
+pub(super) fn moment(clock: Clock, ns: i64) -> String {
     let second = clock(ns.div_euclid(1_000_000_000));
     format!("{}{:09}", String::from_utf8_lossy(&second), ns.rem_euclid(1_000_000_000))
 }

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope stat --tasks`, `--irqs`, `--syscalls`: one pass over the trace for all of them.
+
+use crate::exit::Failure;
+use crate::output::{note, result};
+use crate::progress::Progress;
+use crate::trace_args::{StatOptions, report_damage};
+use rtscope_analyze::analysis::{Analysis, analyze};
+use rtscope_analyze::stat::{Irqs, Tasks};
+use rtscope_ctf::read;
+use rtscope_session::wall_clock::time_of_day;
+use rtscope_view::{Wanted, irqs_json, irqs_text, syscalls_json, syscalls_text, tasks_json, tasks_text};
+
+/// Opens, reads, shows.
+pub fn run(options: &StatOptions) -> Result<(), Failure> {
+    let trace = &options.trace;
+    let events = &trace.events;
+    let partial = !events.event.is_empty() || !events.condition.is_empty() || events.cpu.is_some();
+    if partial {
+        return Err(Failure::Usage(
+            "--tasks, --irqs and --syscalls need all events; leave --event, --where and --cpu out \
+             (--from, --to and --task are fine)"
+                .to_owned(),
+        ));
+    }
+    if events.task.is_some() && !options.tasks {
+        return Err(Failure::Usage(
+            "--task goes with --tasks here; add that, or leave --task out".to_owned(),
+        ));
+    }
+    let set = trace.open()?;
+    let selection = trace.times(&set)?;
+    let analysis = || {
+        let tasks = (options.tasks || options.syscalls).then(Tasks::default);
+        (tasks, options.irqs.then(Irqs::default))
+    };
+    let progress = Progress::new(100);
+    let wants = analysis();
+    let ((tasks, irqs), damaged, untimed) = read(&set, &selection, &|class| wants.wants(class), |source| {
+        let reports = analyze(source, analysis(), &mut |part| {
+            progress.at((part.unwrap_or(0.0) * 100.0) as u64);
+            true
+        });
+        (reports, std::mem::take(&mut source.damaged), source.untimed)
+    });
+    progress.finish();
+    if untimed > 0 {
+        note(&format!("rtscope: {untimed} streams have no clock; they are left out"));
+    }
+    let wanted = Wanted { task: events.task.clone(), rows: options.top };
+    let mut texts = Vec::new();
+    let json = |line: serde_json::Result<String>| line.map_err(|error| Failure::doing("writing JSON", error));
+    if let Some((tasks, syscalls)) = tasks {
+        if options.tasks {
+            texts.push(match options.json {
+                true => json(tasks_json(&tasks))?,
+                false => tasks_text(&tasks, &wanted, time_of_day),
+            });
+        }
+        if options.syscalls {
+            texts.push(match options.json {
+                true => json(syscalls_json(&syscalls))?,
+                false => syscalls_text(&syscalls, &wanted, time_of_day),
+            });
+        }
+    }
+    if let Some(irqs) = irqs {
+        texts.push(match options.json {
+            true => json(irqs_json(&irqs))?,
+            false => irqs_text(&irqs, &wanted, time_of_day),
+        });
+    }
+    result(&texts.join("\n"));
+    let mut damaged = damaged;
+    damaged.extend(set.damaged);
+    report_damage(&mut damaged)
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope stat --tasks`, `--irqs` and `--syscalls` of recordings against what the kernel and strace count.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use super::kernel::record;
+use crate::command::rtscope;
+use rtscope_testkit::machine::Cpus;
+use rtscope_testkit::process::program;
+use rtscope_testkit::skip;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const EVENTS: &str = "syscalls,sched:sched_switch,sched:sched_waking,sched:sched_wakeup_new,sched:sched_migrate_task,\
+                      sched:sched_process_*,task:task_rename,irq:*,irq_vectors:*";
+
+/// The reports, each a line of JSON.
+fn reports(trace: &Path, which: &[&str]) -> Vec<Value> {
+    let output = rtscope().arg("stat").arg(trace).arg("--json").args(which).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+fn number(value: &Value, path: &str) -> u64 {
+    value.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path}: {value}"))
+}
+
+/// Fails when waits for a CPU differ by more than the two ways of counting do. The kernel counts from the moment at which a task is on
+/// the other CPU's queue, to which it may have come by an interrupt of its own (`TTWU_QUEUE`); a guest's takes some 10 us.
+fn about(what: &str, ours_ns: u64, kernels_ns: u64, times: u64) {
+    let least_ns = (kernels_ns - kernels_ns / 50).saturating_sub(times * 3000);
+    let most_ns = kernels_ns + kernels_ns / 50 + times * 30_000;
+    assert!((least_ns..=most_ns).contains(&ours_ns), "{what}: {ours_ns} ns, the kernel: {kernels_ns} ns");
+}
+
+fn find(report: &Value, which: impl Fn(&Value) -> bool) -> &Value {
+    let tasks = report["tasks"].as_array().unwrap();
+    tasks.iter().find(|task| which(task)).unwrap_or_else(|| panic!("it is not there: {report}"))
+}
+
+// NEEDS: verifier
+#[test]
+fn root_tasks_have_the_times_and_switches_that_the_kernel_counts() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let load = program("rtscope-accounts").unwrap();
+    let said = directory.path().join("said");
+    let script = format!("{} > {}", load.display(), said.display());
+    let (trace, _) = record(directory.path(), &["-k", EVENTS], &["sh", "-c", &script]);
+    let said: Value = serde_json::from_str(&fs::read_to_string(said).unwrap()).unwrap();
+    let report = reports(&trace, &["--tasks"]).remove(0);
+    assert_eq!(report["schema"], "rtscope.stat.tasks/1");
+    for thread in said["threads"].as_array().unwrap() {
+        // Until the thread read its account. What came afterwards it could not say.
+        let until = reports(&trace, &["--tasks", "--to", &thread["at_ns"].to_string()]).remove(0);
+        let name = thread["name"].as_str().unwrap();
+        let task = find(&until, |task| task["tid"] == thread["tid"]);
+        assert_eq!(task["comm"], name, "{task}");
+        for (ours, kernels) in [
+            ("voluntary_switches", "voluntary"),
+            ("involuntary_switches", "involuntary"),
+            ("running/count", "times"),
+        ] {
+            let (ours, kernels) = (number(task, &format!("/{ours}")), number(thread, &format!("/{kernels}")));
+            assert_eq!(ours, kernels, "{name}: {task} {thread}");
+        }
+        let times = number(task, "/running/count");
+        let waited_ns = number(task, "/woken_wait/total_ns") + number(task, "/preempted_wait/total_ns");
+        about(name, waited_ns, number(thread, "/waited_ns"), times);
+        // The kernel leaves out what the host took, and begins when it begins to choose: some 6 us before the switch.
+        let running_ns = number(task, "/running/total_ns");
+        assert!(
+            running_ns + times * 15_000 >= number(thread, "/running_ns"),
+            "{name}: {running_ns} ns, {thread}"
+        );
+        assert!(find(&report, |task| task["tid"] == thread["tid"])["ended"].as_bool().unwrap());
+    }
+    let by_name = |name: &str| find(&report, |task| task["comm"] == name);
+    let computes = number(by_name("compute-1"), "/running/total_ns");
+    // Two on one CPU: each waits about as long as it runs.
+    assert!(number(by_name("compute-2"), "/preempted_wait/total_ns") > computes / 4);
+    let sleeper = by_name("sleeper");
+    let sleeps = &sleeper["blocked"][0];
+    assert_eq!((&sleeps["syscall"], &sleeps["state"]), (&"clock_nanosleep".into(), &"interruptible".into()));
+    assert_eq!(number(sleeps, "/count"), 50);
+    assert!(number(sleeps, "/total_ns") >= 50 * 500_000);
+    assert_eq!(by_name("asker")["blocked"][0]["syscall"], "futex");
+    let opens = sleeper["syscalls"].as_array().unwrap().iter().find(|call| call["name"] == "openat").unwrap();
+    assert_eq!(number(opens, "/errors"), 50);
+}
+
+/// Calls and errors of the load's threads, by strace.
+fn by_strace(load: &Path) -> BTreeMap<String, (u64, u64)> {
+    let directory = tempfile::tempdir().unwrap();
+    let table = directory.path().join("table");
+    let strace = Command::new("strace")
+        .args(["-f", "-c", "-U", "name,calls,errors", "-o"])
+        .arg(&table)
+        .arg(load)
+        .arg("--silent")
+        .output();
+    assert!(strace.unwrap().status.success());
+    let text = fs::read_to_string(table).unwrap();
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let calls = words.get(1)?.parse().ok()?;
+        Some((words[0].to_owned(), (calls, words.get(2).and_then(|errors| errors.parse().ok()).unwrap_or(0))))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+// NEEDS: verifier
+#[test]
+fn root_system_calls_are_as_many_as_strace_counts() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    if skip::without_tool("strace") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let load = program("rtscope-accounts").unwrap();
+    let (trace, account) = record(directory.path(), &["-k", EVENTS], &[&load.to_string_lossy(), "--silent"]);
+    assert_eq!(account["losses"].as_array().unwrap().len(), 0, "{account}");
+    let strace = by_strace(&load);
+    let all = reports(&trace, &["--tasks", "--syscalls"]);
+    let [tasks, syscalls] = all.as_slice() else { panic!("{all:?}") };
+    let is_of_load = |task: &&Value| {
+        // As the kernel cuts the name of the first.
+        let names = ["rtscope-account", "sleeper", "compute-1", "compute-2", "asker", "answerer"];
+        names.iter().any(|name| task["comm"] == *name)
+    };
+    let mut ours: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for task in tasks["tasks"].as_array().unwrap().iter().filter(is_of_load) {
+        for call in task["syscalls"].as_array().unwrap() {
+            let sum = ours.entry(call["name"].as_str().unwrap().to_owned()).or_default();
+            *sum = (sum.0 + number(call, "/count"), sum.1 + number(call, "/errors"));
+        }
+    }
+    // Of the others the number depends on who is faster, or on what ran before exec.
+    for name in [
+        "clock_nanosleep",
+        "openat",
+        "read",
+        "gettid",
+        "prctl",
+        "sched_setaffinity",
+        "clone3",
+        "statx",
+        "sigaltstack",
+    ] {
+        assert_eq!(ours.get(name), strace.get(name), "{name}: {ours:?} {strace:?}");
+    }
+    let of = |name: &str| {
+        let all = syscalls["syscalls"].as_array().unwrap();
+        all.iter().find(|call| call["name"] == name).unwrap_or_else(|| panic!("{name}: {syscalls}"))
+    };
+    let slept = of("clock_nanosleep");
+    assert_eq!(number(of("exit_group"), "/unfinished"), number(of("exit_group"), "/count"));
+    assert!(number(of("openat"), "/error_numbers/2") >= 50);
+    assert!(number(slept, "/longest_ns") >= 500_000 && slept["longest_by"]["comm"].is_string(), "{slept}");
+}
+
+/// Softirqs so far, by name: the sum over all CPUs.
+fn softirqs() -> BTreeMap<String, u64> {
+    let text = fs::read_to_string("/proc/softirqs").unwrap();
+    let line = |line: &str| {
+        let (name, counts) = line.split_once(':')?;
+        Some((
+            name.trim().to_owned(),
+            counts.split_whitespace().filter_map(|count| count.parse::<u64>().ok()).sum(),
+        ))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+// NEEDS: verifier
+#[test]
+fn root_softirqs_are_as_many_as_the_kernel_counts() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let inside = directory.path().join("inside");
+    let around = softirqs();
+    // Read twice within the recording: what lies between is recorded, and what is recorded lies around.
+    let script =
+        format!("cat /proc/softirqs > {0}.1; sleep 0.3; cat /proc/softirqs > {0}.2", inside.display());
+    let (trace, _) = record(directory.path(), &["-k", EVENTS], &["sh", "-c", &script]);
+    let after = softirqs();
+    let within = |place: u32, name: &str| {
+        let text = fs::read_to_string(format!("{}.{place}", inside.display())).unwrap();
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':')).unwrap();
+        line.split_whitespace().map(|count| count.parse::<u64>().unwrap()).sum::<u64>()
+    };
+    let report = reports(&trace, &["--irqs"]).remove(0);
+    let rows = report["rows"].as_array().unwrap();
+    let mut seen = 0;
+    for row in rows.iter().filter(|row| row["kind"] == "softirq") {
+        let name = row["name"].as_str().unwrap();
+        let count: u64 = row["cpus"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
+        let least = within(2, name) - within(1, name);
+        let most = after[name] - around[name];
+        assert!((least..=most).contains(&count), "{name}: {count}, the kernel: {least} to {most}");
+        assert!(number(row, "/own_ns") <= number(row, "/total_ns"));
+        seen += count;
+    }
+    assert!(seen > 0);
+    assert!(rows.iter().any(|row| row["kind"] == "vector" && row["name"] == "local_timer"), "{rows:?}");
+}

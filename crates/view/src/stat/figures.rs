@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the reports of tasks, interrupts and system calls have in common.
+
+use crate::event::Clock;
+use crate::units::{count_text, duration_text};
+use rtscope_analyze::histogram::Percentile;
+use rtscope_analyze::stat::{Intervals, Missing, Span};
+
+/// What of a report is shown as text. The JSON has everything.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// A task's number, or a pattern for its name; its waits and system calls are shown, too.
+    pub task: Option<String>,
+    /// At most this many rows; 0: all.
+    pub rows: usize,
+}
+
+impl Wanted {
+    pub(super) fn limit(&self) -> usize {
+        if self.rows == 0 { usize::MAX } else { self.rows }
+    }
+}
+
+pub(super) fn span_text(span: &Span, clock: Clock) -> String {
+    match span.first_ns.zip(span.last_ns) {
+        Some((first, last)) => format!(
+            "{} to {} ({})",
+            super::counts::moment(clock, first),
+            super::counts::moment(clock, last),
+            duration_text(span.length_ns())
+        ),
+        None => "no events".to_owned(),
+    }
+}
+
+/// The moment of the longest, where there is one.
+pub(super) fn longest_text(intervals: &Intervals) -> String {
+    if intervals.longest_at_ns.is_some() { duration_text(intervals.longest_ns) } else { "-".to_owned() }
+}
+
+pub(super) fn mean_text(total_ns: u64, count: u64) -> String {
+    total_ns.checked_div(count).map_or("-".to_owned(), duration_text)
+}
+
+/// One percentile; "-" where there are too few values for it to mean anything.
+pub(super) fn percentile_text(percentiles: &[Percentile], percent_milli: u32) -> String {
+    let found = percentiles.iter().find(|percentile| percentile.percent_milli == percent_milli);
+    found.and_then(|percentile| percentile.value_ns).map_or("-".to_owned(), duration_text)
+}
+
+pub(super) fn percent_text(part_ns: u64, whole_ns: u64) -> String {
+    if whole_ns == 0 {
+        return "-".to_owned();
+    }
+    format!("{:.1} %", part_ns as f64 * 100.0 / whole_ns as f64)
+}
+
+/// Lines about what is not in the figures.
+pub(super) fn missing_text(missing: &Missing) -> String {
+    if missing.is_nothing() {
+        return "Nothing is missing, as far as the trace reports.\n".to_owned();
+    }
+    let mut parts = Vec::new();
+    for (count, words) in [
+        (missing.events, "events lost"),
+        (missing.packets, "packets lost"),
+        (missing.contradictions, "places where events contradict each other"),
+    ] {
+        if count > 0 {
+            parts.push(format!("{} {words}", count_text(count)));
+        }
+    }
+    if missing.uncounted {
+        parts.push("losses of an unknown number".to_owned());
+    }
+    format!("Missing: {}. The figures are lower bounds.\n", parts.join(", "))
+}

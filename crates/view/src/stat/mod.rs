@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What `rtscope stat` says: what is in traces, and what tasks, interrupts and system calls did in them.
+
+mod columns;
+mod counts;
+mod figures;
+mod irqs;
+mod syscalls;
+mod tasks;
+
+pub use counts::{STAT_SCHEMA, TraceStat, missing_lines};
+pub use figures::Wanted;
+pub use irqs::{STAT_IRQS_SCHEMA, irqs_json, irqs_text};
+pub use syscalls::{STAT_SYSCALLS_SCHEMA, syscalls_json, syscalls_text};
+pub use tasks::{STAT_TASKS_SCHEMA, tasks_json, tasks_text};
