@@ -28,9 +28,10 @@ enum Tool {
     Dummy,
     Print,
     Text,
+    Convert,
 }
 
-const TOOLS: [Tool; 4] = [Tool::Stat, Tool::Dummy, Tool::Print, Tool::Text];
+const TOOLS: [Tool; 5] = [Tool::Stat, Tool::Dummy, Tool::Print, Tool::Text, Tool::Convert];
 
 impl Tool {
     fn name(self) -> &'static str {
@@ -39,17 +40,19 @@ impl Tool {
             Tool::Dummy => "babeltrace2 -o dummy",
             Tool::Print => "rtscope print",
             Tool::Text => "babeltrace2, text",
+            Tool::Convert => "rtscope convert --to perfetto",
         }
     }
 
     fn command(self, trace: &Path) -> Result<Command> {
-        let ours = matches!(self, Tool::Stat | Tool::Print);
+        let ours = matches!(self, Tool::Stat | Tool::Print | Tool::Convert);
         let mut command = if ours { Command::new(program("rtscope")?) } else { Command::new("babeltrace2") };
         match self {
             Tool::Stat => command.arg("stat").arg(trace),
             Tool::Print => command.arg("print").arg(trace),
             Tool::Dummy => command.arg(trace).args(["-o", "dummy"]),
             Tool::Text => command.arg(trace),
+            Tool::Convert => command.arg("convert").arg(trace).args(["-", "--to", "perfetto"]),
         };
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(command)
@@ -75,8 +78,8 @@ pub fn run(quick: bool) -> Result<Report> {
         let count = counted(dir)?;
         checks.push(format!("{name}: {count} events by rtscope and by babeltrace2"));
         let found = compare(name, dir, count, rounds)?;
-        let [stat, dummy, print, text] =
-            [0, 1, 2, 3].map(|place: usize| found.get(place).map_or(f64::NAN, Row::median));
+        let [stat, dummy, print, text, convert] =
+            [0, 1, 2, 3, 4].map(|place: usize| found.get(place).map_or(f64::NAN, Row::median));
         promises.push(Promise::at_most(
             &format!("{name}: rtscope stat / babeltrace2 -o dummy"),
             stat / dummy,
@@ -87,11 +90,16 @@ pub fn run(quick: bool) -> Result<Report> {
             print / text,
             0.1,
         ));
+        promises.push(Promise::at_most(
+            &format!("{name}: rtscope convert --to perfetto, ns per event"),
+            convert,
+            1000.0,
+        ));
         rows.extend(found);
     }
     let big = root.path().join("big");
     let bytes = multiply(&ours, &big, if quick { 1 << 30 } else { 10_000_000_000 })?;
-    for tool in [Tool::Stat, Tool::Print] {
+    for tool in [Tool::Stat, Tool::Print, Tool::Convert] {
         let peak = peak_mb(tool, &big)?;
         let what = format!("{} of {:.1} GB: peak memory, MB", tool.name(), bytes as f64 / 1e9);
         promises.push(Promise::at_most(&what, peak, 200.0));

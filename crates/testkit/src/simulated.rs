@@ -52,7 +52,8 @@ pub struct Machine {
 const FIRST_TID: u32 = 100;
 
 impl Machine {
-    /// With this number of CPUs, all idle, and of threads, all blocked.
+    /// With this number of CPUs, of which every second runs a thread and the others are idle, and of threads, of which the others
+    /// are blocked.
     pub fn new(seed: u64, cpus: u32, threads: u32, realtime: bool) -> Machine {
         let thread = |tid| {
             let (status, pid, prio) = (Status::Blocked, tid - tid % 3, 100 + (tid % 40) as i16);
@@ -67,11 +68,19 @@ impl Machine {
                 },
             )
         };
+        let mut all: BTreeMap<u32, Thread> = (FIRST_TID..FIRST_TID + threads).map(thread).collect();
+        let running = (0..cpus).map(|cpu| match all.get_mut(&(FIRST_TID + cpu)) {
+            Some(thread) if cpu % 2 == 0 => {
+                thread.status = Status::Running;
+                (FIRST_TID + cpu, Vec::new())
+            }
+            _ => (0, Vec::new()),
+        });
         Machine {
             random: Random(seed),
             time: START,
-            cpus: (0..cpus).map(|_| (0, Vec::new())).collect(),
-            threads: (FIRST_TID..FIRST_TID + threads).map(thread).collect(),
+            cpus: running.collect(),
+            threads: all,
             next_tid: FIRST_TID + threads,
             events: Vec::new(),
             realtime,

@@ -257,8 +257,8 @@ impl<'s, W: Write> Converter<'s, W> {
         match meaning {
             Meaning::Dump(fields) => self.threads.dumped(time, fields, values, &mut self.packets),
             Meaning::Fork(fields) => {
-                self.threads.flush(time, &mut self.packets);
-                let Some(new) = self.threads.forked(fields, values) else { return };
+                let new = self.threads.forked(time, fields, values, &mut self.packets);
+                let Some(new) = new else { return self.cpus.happens(at) };
                 const CLONE_THREAD: u64 = 0x1_0000;
                 self.cpus.event_of(at, new.parent, ftrace::TASK_NEWTASK, &mut self.packets, |event| {
                     event.number(1, new.tid.into());

@@ -226,11 +226,19 @@ impl Cpus {
         cpu.bundle.event(time, tid, field, fill);
     }
 
+    /// Something happens that Perfetto is not told, by the thread that runs there.
+    pub(super) fn happens(&mut self, (time, number): (u64, u32)) {
+        if let Some(cpu) = self.cpu(number, time) {
+            cpu.last = time;
+        }
+    }
+
     /// A handler begins or ends, `end` being the `FtraceEvent` of its end. False: an end without a beginning, which
     /// Perfetto should not get.
     #[inline]
     pub(super) fn interrupt(&mut self, (time, number): (u64, u32), end: u32, is_entry: bool) -> bool {
         let Some(cpu) = self.cpu(number, time) else { return false };
+        cpu.last = time;
         let depth = if end == SOFTIRQ_EXIT { &mut cpu.softirqs } else { &mut cpu.hardirqs };
         if is_entry {
             *depth = depth.saturating_add(1);

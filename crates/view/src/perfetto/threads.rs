@@ -108,14 +108,21 @@ impl Threads {
                 process.text(3, name);
             });
         }
-        self.tree.nested(2, |thread| {
-            thread.number(1, tid.into());
-            thread.text(2, name);
-            thread.number(3, pid.into());
-        });
+        self.is_in(tid, pid, name);
         if self.tree.bytes().len() > TREE_BYTES {
             self.flush(time, packets);
         }
+    }
+
+    /// A thread of a process.
+    fn is_in(&mut self, tid: u32, pid: u32, name: &[u8]) {
+        self.tree.nested(2, |thread| {
+            thread.number(1, tid.into());
+            if !name.is_empty() {
+                thread.text(2, name);
+            }
+            thread.number(3, pid.into());
+        });
     }
 
     /// Writes what was dumped so far.
@@ -143,12 +150,24 @@ impl Threads {
     }
 
     /// A fork; `None`: Perfetto knows the thread already.
-    pub(super) fn forked<'v>(&mut self, fields: &ForkFields, values: &Values<'v>) -> Option<NewThread<'v>> {
+    pub(super) fn forked<'v, W: Write>(
+        &mut self,
+        time: u64,
+        fields: &ForkFields,
+        values: &Values<'v>,
+        packets: &mut Packets<W>,
+    ) -> Option<NewThread<'v>> {
         let (parent, tid) = fields.parent_tid.u32(values).zip(fields.child_tid.u32(values))?;
         let pid = fields.child_pid.u32(values);
-        if let Some((parent_pid, parent)) = fields.parent_pid.u32(values).zip(self.threads.get_mut(&parent)) {
-            parent.pid = Some(parent_pid);
+        if let Some(parent_pid) = fields.parent_pid.u32(values) {
+            // The child of a thread is in its process: Perfetto has to know that.
+            let thread = self.threads.entry(parent).or_default();
+            if !std::mem::replace(&mut thread.is_dumped, true) {
+                thread.pid = Some(parent_pid);
+                self.is_in(parent, parent_pid, &[]);
+            }
         }
+        self.flush(time, packets);
         let known = self.threads.get(&tid).is_some_and(|thread| thread.is_dumped) && !self.has_seen(tid);
         self.sees(tid);
         if known {

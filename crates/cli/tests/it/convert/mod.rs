@@ -81,6 +81,8 @@ const INTERRUPTS: &str = "select t.name, s.ts, s.dur, s.name from slice s join t
     where (t.name glob 'Irq Cpu*' or t.name glob 'SoftIrq Cpu*' or t.name glob 'Hrtimer Cpu*') and s.dur >= 0";
 const CALLS: &str = "select th.tid, s.ts, s.dur, s.name from slice s join thread_track t on t.id = s.track_id \
     join thread th using (utid) where s.name glob 'sys_*' and s.dur >= 0";
+const PROCESSES: &str = "select distinct t.tid, p.pid from thread_state s join thread t using (utid) \
+    join process p using (upid) where t.tid < 4194304";
 const SPURIOUS: &str = "select count(*) from spurious_sched_wakeup";
 
 fn state(row: &Row) -> StateRow {
@@ -116,8 +118,10 @@ fn agree(engine: &Path, trace: &Path) -> Expected {
     let out = tempfile::tempdir().unwrap();
     let (file, report) = convert(trace, out.path(), &[]);
     let expected = Expected::of(&printed(trace, &[]));
-    let answers = query(engine, &file, &[COMPLAINTS, STATES, SCHED, INTERRUPTS, CALLS, SPURIOUS]);
-    let [complaints, states, sched, interrupts, calls, spurious] = answers.as_slice() else { unreachable!() };
+    let answers = query(engine, &file, &[COMPLAINTS, STATES, SCHED, INTERRUPTS, CALLS, SPURIOUS, PROCESSES]);
+    let [complaints, states, sched, interrupts, calls, spurious, processes] = answers.as_slice() else {
+        unreachable!()
+    };
     if expected.gaps == 0 {
         assert!(complaints.is_empty(), "{complaints:?}");
         assert_eq!(report, "");
@@ -131,6 +135,15 @@ fn agree(engine: &Path, trace: &Path) -> Expected {
     same("interrupts", &slices(interrupts), &expected.interrupts);
     same("system calls", &slices(calls), &expected.calls);
     assert_eq!(spurious[0][0].as_u64(), Some(expected.spurious));
+    let pair = |row: &Row| (row[0].as_i64().unwrap(), row[1].as_i64().unwrap());
+    let in_process: BTreeSet<(i64, i64)> = processes.iter().map(pair).collect();
+    for (tid, pid) in &in_process {
+        assert_eq!(expected.processes.get(tid), Some(pid), "{tid}");
+    }
+    // All that ran and whose process the trace says.
+    let known = |row: &&StateRow| expected.processes.contains_key(&row.tid);
+    let tids: BTreeSet<i64> = expected.states.iter().filter(known).map(|row| row.tid).collect();
+    same("threads with a process", &in_process.iter().map(|(tid, _)| *tid).collect(), &tids);
     expected
 }
 

@@ -63,6 +63,8 @@ pub struct Expected {
     pub gaps: u64,
     /// Wakings of threads that did not wait.
     pub spurious: u64,
+    /// Of each thread that the trace says it of: its process.
+    pub processes: BTreeMap<i64, i64>,
     open: HashMap<i64, usize>,
 }
 
@@ -82,9 +84,15 @@ struct Cpu {
 /// Events after which the conversion knows a CPU.
 fn touches(name: &str) -> bool {
     const PREFIXES: [&str; 5] =
-        ["sched_wak", "irq_", "x86_irq_vectors_", "timer_hrtimer_expire_", "workqueue_execute_"];
-    const NAMES: [&str; 5] =
-        ["sched_switch", "sched_pi_setprio", "task_rename", "power_cpu_idle", "sched_process_fork"];
+        ["sched_waking", "irq_", "x86_irq_vectors_", "timer_hrtimer_expire_", "workqueue_execute_"];
+    const NAMES: [&str; 6] = [
+        "sched_switch",
+        "sched_pi_setprio",
+        "task_rename",
+        "power_cpu_idle",
+        "sched_process_fork",
+        "sched_wakeup_new",
+    ];
     PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || NAMES.contains(&name)
 }
 
@@ -97,6 +105,14 @@ impl Expected {
         let mut calls: HashMap<i64, (String, i64)> = HashMap::new();
         for (place, event) in events.iter().enumerate() {
             expected.call(event, &cpus, &mut calls);
+            let processes = match event.name.as_str() {
+                "lttng_statedump_process_state" => &[("tid", "pid")][..],
+                "sched_process_fork" => &[("child_tid", "child_pid"), ("parent_tid", "parent_pid")],
+                _ => &[],
+            };
+            for (tid, pid) in processes.iter().filter(|(_, pid)| event.fields[*pid].is_number()) {
+                expected.processes.insert(event.number(tid), event.number(pid));
+            }
             if !touches(&event.name) {
                 continue;
             }
@@ -115,6 +131,10 @@ impl Expected {
                 _ => expected.handler(event, cpu),
             }
             cpu.last = event.ts;
+        }
+        // The first thread of a process has its number.
+        for pid in expected.processes.values().copied().collect::<Vec<_>>() {
+            expected.processes.entry(pid).or_insert(pid);
         }
         expected.states.retain(|row| row.tid > 0);
         expected
