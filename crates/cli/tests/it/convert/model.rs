@@ -61,6 +61,8 @@ pub struct Expected {
     pub calls: BTreeSet<Slice>,
     /// Places where switches do not follow each other.
     pub gaps: u64,
+    /// Threads at their edges: they may be on two CPUs at once, of which Perfetto makes something of its own.
+    pub at_gaps: BTreeSet<i64>,
     /// Wakings of threads that did not wait.
     pub spurious: u64,
     /// Of each thread that the trace says it of: its process.
@@ -166,6 +168,7 @@ impl Expected {
         let (prev, next) = (event.number("prev_tid"), event.number("next_tid"));
         if cpu.running != Some(prev) {
             self.gaps += 1;
+            self.at_gaps.extend(cpu.running.into_iter().chain([prev]));
             let unknown = cpu.last + i64::from(cpu.last == cpu.last_waking);
             self.state(cpu.running.unwrap_or(UNKNOWN), unknown, None, None, None);
             self.state(prev, (event.ts - 1).max(unknown), Some("Running"), Some(event.cpu), None);
