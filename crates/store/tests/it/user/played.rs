@@ -159,6 +159,21 @@ impl Recording {
         }
     }
 
+    /// Polls until this many providers and rings, of one process, were found.
+    pub fn poll_until_found(&mut self, providers: usize, rings: usize) {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            self.poll();
+            let reports = self.programs.reports();
+            let found: Vec<_> =
+                reports.iter().map(|report| (report.providers.len(), report.rings.len())).collect();
+            if found == [(providers, rings)] {
+                return;
+            }
+            assert!(Instant::now() < end, "providers and rings: {found:?}");
+        }
+    }
+
     pub fn end(mut self, played: &PlayedPrograms) -> UserConversionSummary {
         self.programs.stop(&mut self.spool).unwrap();
         self.spool.clock(&[now()]).unwrap();
