@@ -17,7 +17,7 @@ const EVENTS: &str = "syscalls,sched:sched_switch,sched:sched_waking,sched:sched
                       sched:sched_process_*,task:task_rename,irq:*,irq_vectors:*";
 
 /// The reports, each a line of JSON.
-fn reports(trace: &Path, which: &[&str]) -> Vec<Value> {
+pub fn reports(trace: &Path, which: &[&str]) -> Vec<Value> {
     let output = rtscope().arg("stat").arg(trace).arg("--json").args(which).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout)
