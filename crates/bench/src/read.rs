@@ -29,9 +29,10 @@ enum Tool {
     Print,
     Text,
     Convert,
+    Tasks,
 }
 
-const TOOLS: [Tool; 5] = [Tool::Stat, Tool::Dummy, Tool::Print, Tool::Text, Tool::Convert];
+const TOOLS: [Tool; 6] = [Tool::Stat, Tool::Dummy, Tool::Print, Tool::Text, Tool::Convert, Tool::Tasks];
 
 impl Tool {
     fn name(self) -> &'static str {
@@ -41,17 +42,19 @@ impl Tool {
             Tool::Print => "rtscope print",
             Tool::Text => "babeltrace2, text",
             Tool::Convert => "rtscope convert --to perfetto",
+            Tool::Tasks => "rtscope stat --tasks --irqs",
         }
     }
 
     fn command(self, trace: &Path) -> Result<Command> {
-        let ours = matches!(self, Tool::Stat | Tool::Print | Tool::Convert);
+        let ours = matches!(self, Tool::Stat | Tool::Print | Tool::Convert | Tool::Tasks);
         let mut command = if ours { Command::new(program("rtscope")?) } else { Command::new("babeltrace2") };
         match self {
             Tool::Stat => command.arg("stat").arg(trace),
             Tool::Print => command.arg("print").arg(trace),
             Tool::Dummy => command.arg(trace).args(["-o", "dummy"]),
             Tool::Text => command.arg(trace),
+            Tool::Tasks => command.arg("stat").arg(trace).args(["--tasks", "--irqs"]),
             Tool::Convert => command.arg("convert").arg(trace).args(["-", "--to", "perfetto"]),
         };
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -99,7 +102,7 @@ pub fn run(quick: bool) -> Result<Report> {
     }
     let big = root.path().join("big");
     let bytes = multiply(&ours, &big, if quick { 1 << 30 } else { 10_000_000_000 })?;
-    for tool in [Tool::Stat, Tool::Print, Tool::Convert] {
+    for tool in [Tool::Stat, Tool::Print, Tool::Convert, Tool::Tasks] {
         let peak = peak_mb(tool, &big)?;
         let what = format!("{} of {:.1} GB: peak memory, MB", tool.name(), bytes as f64 / 1e9);
         promises.push(Promise::at_most(&what, peak, 200.0));

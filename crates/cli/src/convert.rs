@@ -4,6 +4,7 @@
 use crate::exit::{Failure, help};
 use crate::output::note;
 use crate::progress::Progress;
+use crate::stop::{Stop, on_signals};
 use crate::trace_args::{EventOptions, open, report_damage};
 use clap::{ValueEnum, ValueHint};
 use rtscope_ctf::{Selection, TraceSet, read};
@@ -79,11 +80,12 @@ fn to_perfetto(options: &ConvertOptions) -> Result<(), Failure> {
         late: files::trigger(&options.trace)?.map(|trigger| trigger.late).unwrap_or_default(),
         counters: options.counter.clone(),
     };
+    let stop = on_signals()?;
     let mut damaged = std::mem::take(&mut set.damaged);
     let failed = |error| Failure::system(format!("writing {}", options.out.display()), &error);
     let written = match options.out.as_os_str() == "-" {
-        true => convert(&set, &selection, &settings, io::stdout().lock()),
-        false => into_file(&options.out, |file| convert(&set, &selection, &settings, file)),
+        true => convert(&set, &selection, &settings, io::stdout().lock(), &stop),
+        false => into_file(&options.out, |file| convert(&set, &selection, &settings, file, &stop)),
     };
     let (summary, mut found) = match written {
         // The reader needs no more.
@@ -104,6 +106,7 @@ fn convert(
     selection: &Selection,
     settings: &Settings,
     out: impl Write,
+    stop: &Stop,
 ) -> io::Result<Converted> {
     const BUFFER: usize = 1 << 20;
     let (begin, end) = set.span();
@@ -113,25 +116,34 @@ fn convert(
         let out = BufWriter::with_capacity(BUFFER, out);
         let converted = perfetto::convert(source, out, settings, &mut |time| {
             progress.at(time.abs_diff(begin));
-            true
+            !stop.asked()
         });
         progress.finish();
+        if stop.asked() {
+            return Err(io::Error::new(
+                io::ErrorKind::Interrupted,
+                "stopped before the end; no file was made",
+            ));
+        }
         Ok((converted?, std::mem::take(&mut source.damaged)))
     })
 }
 
-/// Makes a file that is either whole or not there. What was there before is replaced.
-fn into_file<R>(path: &Path, write: impl FnOnce(File) -> io::Result<R>) -> io::Result<R> {
-    let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    let part = PathBuf::from(part);
-    let written = File::create(&part).and_then(write).and_then(|result| {
-        std::fs::rename(&part, path)?;
-        Ok(result)
-    });
-    if written.is_err() {
-        // What failed is what counts.
-        let _ = std::fs::remove_file(&part);
+/// Makes a file that is either whole or not there. What was there before is replaced, if it is a file; a device or a pipe is written to, and
+/// a link is followed.
+fn into_file<R>(path: &Path, write: impl FnOnce(&File) -> io::Result<R>) -> io::Result<R> {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let there = std::fs::metadata(&path);
+    if there.is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+        return File::options().write(true).open(&path).and_then(|file| write(&file));
     }
-    written
+    // Beside it, under a name that nobody else has; a failure removes it.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let part = tempfile::Builder::new()
+        .prefix(".rtscope-")
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
+        .tempfile_in(folder)?;
+    let written = write(part.as_file())?;
+    part.persist(&path).map_err(|failed| failed.error)?;
+    Ok(written)
 }

@@ -64,6 +64,9 @@ struct Figures {
 /// Threads that were switched out within a softirq, at most.
 const MAX_SUSPENDED: usize = 10_000;
 
+/// Interrupts that have begun on a CPU, at most.
+const MAX_NESTED: usize = 32;
+
 /// The analysis.
 #[derive(Debug, Default)]
 pub struct Irqs {
@@ -175,6 +178,12 @@ impl Irqs {
     fn enter(&mut self, now_ns: i64, cpu: CpuId, key: Key) {
         *self.figures(key, cpu).cpus.entry(cpu).or_default() += 1;
         let stack = &mut self.cpus.entry(cpu).or_default().stack;
+        if stack.len() >= MAX_NESTED {
+            // So many do not nest: ends are not recorded.
+            let oldest = stack.remove(0).key;
+            self.figures(oldest, cpu).without_end += 1;
+        }
+        let stack = &mut self.cpus.entry(cpu).or_default().stack;
         stack.push(Frame { key, since_ns: now_ns, nested_ns: 0 });
     }
 
@@ -201,7 +210,8 @@ impl Irqs {
 
     fn switch(&mut self, now_ns: i64, cpu: CpuId, prev: u32, next: u32) {
         let stack = std::mem::take(&mut self.cpus.entry(cpu).or_default().stack);
-        if !stack.is_empty() && self.suspended.len() < MAX_SUSPENDED {
+        // Idle threads have one number on all CPUs, and run no softirqs when they leave.
+        if prev != 0 && !stack.is_empty() && self.suspended.len() < MAX_SUSPENDED {
             self.suspended.insert(prev, (stack, now_ns));
         }
         let Some((mut frames, since_ns)) = self.suspended.remove(&next) else { return };

@@ -4,7 +4,7 @@
 use rtscope_event::Lost;
 use serde::Serialize;
 
-/// Losses that an analysis met. With any, its figures are lower bounds.
+/// Losses that an analysis met. What happened there is in no figure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Missing {
     /// Lost events, as far as they were counted.

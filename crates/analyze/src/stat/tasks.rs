@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, HashMap};
 use task::{State, Task};
 
 /// Tasks that have ended are listed up to this number; more are added up.
-const MAX_ENDED: usize = 50_000;
+const MAX_ENDED: usize = 5_000;
 
 /// What a CPU does.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,6 +54,8 @@ pub struct Tasks {
     /// From here on all CPUs are recorded.
     complete_since_ns: Option<i64>,
     missing: Missing,
+    /// No event has come since the last loss.
+    lost_just_now: bool,
     cpus: BTreeMap<CpuId, Cpu>,
     /// By thread.
     live: HashMap<u32, Box<Task>>,
@@ -76,6 +78,7 @@ impl Analysis for Tasks {
             self.complete_since_ns = complete_since(event.schema);
         }
         self.span.at(event.time_ns);
+        self.lost_just_now = false;
         let Some(happening) = self.happenings.of(event) else { return };
         let (now_ns, cpu) = (event.time_ns, event.cpu);
         match happening {
@@ -83,8 +86,10 @@ impl Analysis for Tasks {
             Happening::Task(dumped) => self.dumped(dumped),
             Happening::Entry(call, tid) => {
                 self.calls.begin(call);
+                // It has no end: what follows is the program's own work.
+                let returns = self.happenings.call_name(call) != "rt_sigreturn";
                 if let Some(task) = self.caller(cpu, tid) {
-                    task.enter_call(call, now_ns);
+                    task.enter_call(call, now_ns, returns);
                 }
             }
             Happening::Exit(call, ret, tid) => {
@@ -111,6 +116,10 @@ impl Analysis for Tasks {
         };
         for cpu in cpus {
             self.forget(cpu, at_ns);
+        }
+        if !std::mem::replace(&mut self.lost_just_now, true) {
+            self.complete_since_ns = None;
+            self.live.values_mut().for_each(|task| task.doubt());
         }
     }
 
@@ -212,8 +221,9 @@ impl Tasks {
     fn switch(&mut self, now_ns: i64, cpu: CpuId, kind: &EventKind) {
         let EventKind::SchedSwitch { prev_tid, prev_state, preempt, next_tid, .. } = kind else { return };
         let since_ns = self.complete_since_ns.filter(|since| *since < now_ns);
+        // Who leaves a CPU first has run there since the beginning.
+        let since_beginning = since_ns.filter(|_| !self.cpus.contains_key(&cpu));
         let place = self.cpus.entry(cpu).or_insert_with(|| Cpu {
-            // Who leaves first has run there since the beginning.
             current: since_ns.map(|_| prev_tid.0),
             since_ns: since_ns.unwrap_or(now_ns),
             ..Cpu::default()
@@ -234,7 +244,7 @@ impl Tasks {
         }
         if prev_tid.0 != 0 {
             let task = self.task(prev_tid.0);
-            task.leave(now_ns, cpu, *prev_state, *preempt);
+            task.leave((since_beginning, now_ns), cpu, *prev_state, *preempt);
             if prev_state.is_dead() && !preempt {
                 task.ended = true;
                 self.retire(prev_tid.0);

@@ -4,7 +4,7 @@
 use super::{Irqs, Tasks, TasksReport};
 use crate::analysis::analyze;
 use rtscope_event::{
-    CpuId, Event, EventKind, Irq, Loss, LossCause, MonotonicNs, Names, Pid, Priority, Recording,
+    CpuHistory, CpuId, Event, EventKind, Irq, Loss, LossCause, MonotonicNs, Names, Pid, Priority, Recording,
     RecordingSource, TaskState, Tid,
 };
 
@@ -190,4 +190,31 @@ fn interrupts_nest_and_softirqs_in_threads_leave_with_them() {
     assert_eq!((softirq.whole.total_ns, softirq.own_ns), (70, 40));
     assert_eq!(softirq.name.as_deref(), Some("NET_RX"));
     assert_eq!(softirq.wait.map(|wait| (wait.count, wait.total_ns)), Some((1, 50)));
+}
+
+#[test]
+fn who_leaves_a_cpu_first_has_run_there_since_the_beginning_and_nobody_else() {
+    let mut recording = recording(vec![
+        switch(1000, 0, 7, SLEEPS, 0),
+        // The switch to 9 is missing.
+        switch(1500, 0, 9, SLEEPS, 7),
+        switch(1600, 0, 7, SLEEPS, 0),
+    ]);
+    recording.history.push(CpuHistory { cpu: CpuId(0), complete_since: Some(MonotonicNs(400)), events: 3 });
+    let report = analyze(&mut RecordingSource::new(&recording), Tasks::default(), &mut |_| true).0;
+    assert_eq!(task(&report, 7).running.total_ns, 600 + 100);
+    assert_eq!(task(&report, 9).running.total_ns, 0);
+    assert_eq!((report.cpus[0].busy_ns, report.cpus[0].idle_ns), (700, 0));
+    assert_eq!(report.missing.contradictions, 1);
+}
+
+#[test]
+fn interrupts_without_ends_take_no_more_time_the_more_there_are() {
+    let events = (0..200_000).flat_map(|n| {
+        let time = 1000 + 10 * n;
+        [at(time, 0, EventKind::SoftirqEntry { vec: 3 }), switch(time + 1, 0, 7, TaskState::RUNNABLE, 7)]
+    });
+    let recording = recording(events.collect());
+    let report = analyze(&mut RecordingSource::new(&recording), Irqs::default(), &mut |_| true);
+    assert_eq!((report.rows[0].whole.count, report.rows[0].without_end), (0, 200_000));
 }

@@ -7,29 +7,23 @@ use crate::progress::Progress;
 use crate::trace_args::{StatOptions, report_damage};
 use rtscope_analyze::analysis::{Analysis, analyze};
 use rtscope_analyze::stat::{Irqs, Tasks};
-use rtscope_ctf::read;
+use rtscope_ctf::{TraceSet, read};
 use rtscope_session::wall_clock::time_of_day;
 use rtscope_view::{Wanted, irqs_json, irqs_text, syscalls_json, syscalls_text, tasks_json, tasks_text};
+use std::collections::BTreeSet;
 
 /// Opens, reads, shows.
 pub fn run(options: &StatOptions) -> Result<(), Failure> {
     let trace = &options.trace;
-    let events = &trace.events;
-    let partial = !events.event.is_empty() || !events.condition.is_empty() || events.cpu.is_some();
-    if partial {
-        return Err(Failure::Usage(
-            "--tasks, --irqs and --syscalls need all events; leave --event, --where and --cpu out \
-             (--from, --to and --task are fine)"
-                .to_owned(),
-        ));
-    }
-    if events.task.is_some() && !options.tasks {
-        return Err(Failure::Usage(
-            "--task goes with --tasks here; add that, or leave --task out".to_owned(),
-        ));
-    }
+    check(options)?;
     let set = trace.open()?;
+    one_host(&set)?;
     let selection = trace.times(&set)?;
+    if trace.from.is_some() {
+        note(
+            "rtscope: what a task did before --from is not looked at; its state there is known from its first event on",
+        );
+    }
     let analysis = || {
         let tasks = (options.tasks || options.syscalls).then(Tasks::default);
         (tasks, options.irqs.then(Irqs::default))
@@ -47,7 +41,7 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     if untimed > 0 {
         note(&format!("rtscope: {untimed} streams have no clock; they are left out"));
     }
-    let wanted = Wanted { task: events.task.clone(), rows: options.top };
+    let wanted = Wanted { task: trace.events.task.clone(), rows: options.top };
     let mut texts = Vec::new();
     let json = |line: serde_json::Result<String>| line.map_err(|error| Failure::doing("writing JSON", error));
     if let Some((tasks, syscalls)) = tasks {
@@ -74,4 +68,34 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     let mut damaged = damaged;
     damaged.extend(set.damaged);
     report_damage(&mut damaged)
+}
+
+/// Whether the options go together.
+fn check(options: &StatOptions) -> Result<(), Failure> {
+    let events = &options.trace.events;
+    let partial = !events.event.is_empty() || !events.condition.is_empty() || events.cpu.is_some();
+    if partial {
+        return Err(Failure::Usage(
+            "--tasks, --irqs and --syscalls need all events; leave --event, --where and --cpu out \
+             (--from, --to and --task are fine)"
+                .to_owned(),
+        ));
+    }
+    if events.task.is_some() && !options.tasks {
+        return Err(Failure::Usage(
+            "--task goes with --tasks here; add that, or leave --task out".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+fn one_host(set: &TraceSet) -> Result<(), Failure> {
+    let hosts: BTreeSet<&str> = set.traces.iter().map(|trace| trace.host()).collect();
+    if hosts.len() > 1 {
+        return Err(Failure::Usage(format!(
+            "the traces are of {} hosts, whose threads and CPUs have the same numbers; name the directory of one",
+            hosts.len()
+        )));
+    }
+    Ok(())
 }

@@ -98,9 +98,12 @@ impl TraceSource for CtfSource<'_> {
             let done = std::mem::replace(&mut self.batch, batch);
             self.pieces.give_back(done);
             self.next = 0;
+            // A stream that cannot be read on has given its last events in this batch.
+            let last_ns = self.batch.entries.last().map_or(self.latest_ns, |entry| entry.time_ns);
             for damaged in self.batch.damaged.drain(..) {
-                let lost = Lost { since_ns: Some(self.latest_ns), ..unreadable() };
-                self.losses.push_front((self.latest_ns, lost));
+                let lost = Lost { since_ns: Some(last_ns), ..unreadable() };
+                let place = self.losses.partition_point(|(at, _)| *at <= last_ns);
+                self.losses.insert(place, (last_ns.saturating_add(1), lost));
                 self.damaged.push(damaged);
             }
         }
@@ -156,7 +159,16 @@ fn losses(set: &TraceSet, selection: &Selection) -> VecDeque<(i64, Lost)> {
             }
         }
     }
-    losses.extend(set.damaged.iter().map(|_| (i64::MAX, unreadable())));
+    for damaged in &set.damaged {
+        let stream = set.streams.iter().zip(0..).find(|(stream, _)| stream.files.contains(&damaged.path));
+        let last_ns = stream.and_then(|(stream, _)| {
+            let end = stream.segments.last()?.last.end?;
+            set.clock(stream).map(|clock| clock.base_ns().saturating_add(clock.cycles_ns(end)))
+        });
+        let cpu = stream.and_then(|(stream, _)| u32::try_from(stream.cpu?).ok()).map(CpuId);
+        let stream = stream.map(|(_, number)| StreamId(number));
+        losses.push((last_ns.unwrap_or(i64::MAX), Lost { stream, cpu, since_ns: last_ns, ..unreadable() }));
+    }
     losses.sort_by_key(|(at, _)| *at);
     losses.into()
 }

@@ -73,5 +73,5 @@ pub(super) fn missing_text(missing: &Missing) -> String {
     if missing.uncounted {
         parts.push("losses of an unknown number".to_owned());
     }
-    format!("Missing: {}. The figures are lower bounds.\n", parts.join(", "))
+    format!("Missing: {}. What happened there is in no figure.\n", parts.join(", "))
 }

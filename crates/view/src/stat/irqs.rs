@@ -83,8 +83,8 @@ fn cells(row: &IrqRow) -> [String; 12] {
         name,
         row.name.as_deref().map_or("-".to_owned(), clean),
         count_text(row.cpus.values().sum()),
-        duration_text(row.whole.total_ns),
-        duration_text(row.own_ns),
+        known_text(row, row.whole.total_ns),
+        known_text(row, row.own_ns),
         mean_text(row.whole.total_ns, row.whole.count),
         percentile_text(&row.percentiles, 99_000),
         longest_text(&row.whole),
@@ -93,4 +93,9 @@ fn cells(row: &IrqRow) -> [String; 12] {
         wait.map_or("-".to_owned(), longest_text),
         cpus.join(", "),
     ]
+}
+
+/// A sum of lengths, if any is known.
+fn known_text(row: &IrqRow, total_ns: u64) -> String {
+    if row.whole.count == 0 { "-".to_owned() } else { duration_text(total_ns) }
 }

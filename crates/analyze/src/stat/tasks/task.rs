@@ -123,14 +123,20 @@ impl Task {
         Task { tid, ..Task::default() }
     }
 
-    /// It leaves its CPU.
-    pub(super) fn leave(&mut self, now_ns: i64, cpu: CpuId, state: TaskState, preempt: bool) {
+    /// It leaves its CPU, on which it has run since the beginning if that is given.
+    pub(super) fn leave(
+        &mut self,
+        (since_beginning, now_ns): (Option<i64>, i64),
+        cpu: CpuId,
+        state: TaskState,
+        preempt: bool,
+    ) {
         if let State::Running { since_ns, cpu: known } = self.state {
             if known == cpu {
                 self.running.add(since_ns, now_ns);
             }
         }
-        if let State::There { since_ns } = self.state {
+        if let (State::There { .. } | State::Unknown, Some(since_ns)) = (self.state, since_beginning) {
             self.running.add(since_ns, now_ns);
         }
         // As the kernel counts nivcsw: who stays runnable did not wait for anything.
@@ -236,9 +242,19 @@ impl Task {
         self.state = State::Unknown;
     }
 
-    pub(super) fn enter_call(&mut self, call: CallId, now_ns: i64) {
+    /// Events are missing: it may have been woken, have run and waited again, have left its system call. On a CPU whose events are all
+    /// there it still runs.
+    pub(super) fn doubt(&mut self) {
+        if !matches!(self.state, State::Running { .. }) {
+            self.state = State::Unknown;
+        }
+        self.call = None;
+        self.woken = false;
+    }
+
+    pub(super) fn enter_call(&mut self, call: CallId, now_ns: i64, returns: bool) {
         entry(&mut self.calls, call).begin();
-        self.call = Some((call, now_ns));
+        self.call = returns.then_some((call, now_ns));
     }
 
     /// Returns when it began, if that was recorded.

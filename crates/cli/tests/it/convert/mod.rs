@@ -286,3 +286,27 @@ fn a_file_is_whole_or_not_there() {
     let (whole, _) = convert(&programs_trace(), out.path(), &[]);
     assert!(piped.stdout == fs::read(whole).unwrap() && piped.stdout.len() > 1024);
 }
+
+#[test]
+fn a_device_or_a_pipe_is_written_to_and_a_link_is_followed() {
+    let out = tempfile::tempdir().unwrap();
+    let (whole, _) = convert(&programs_trace(), out.path(), &[]);
+    let whole = fs::read(whole).unwrap();
+    let pipe = out.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let reader = {
+        let pipe = pipe.clone();
+        std::thread::spawn(move || fs::read(pipe).unwrap())
+    };
+    let output = run(&["convert", pipe.to_str().unwrap(), "--to", "perfetto"], &programs_trace());
+    assert!(output.status.success(), "{output:?}");
+    assert!(reader.join().unwrap() == whole);
+    assert!(!fs::symlink_metadata(&pipe).unwrap().is_file());
+    let (link, target) = (out.path().join("link"), out.path().join("target"));
+    fs::write(&target, "before").unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    assert!(
+        run(&["convert", link.to_str().unwrap(), "--to", "perfetto"], &programs_trace()).status.success()
+    );
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink() && fs::read(&target).unwrap() == whole);
+}

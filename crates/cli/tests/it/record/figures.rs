@@ -90,7 +90,8 @@ fn root_tasks_have_the_times_and_switches_that_the_kernel_counts() {
     assert_eq!((&sleeps["syscall"], &sleeps["state"]), (&"clock_nanosleep".into(), &"interruptible".into()));
     assert_eq!(number(sleeps, "/count"), 50);
     assert!(number(sleeps, "/total_ns") >= 50 * 500_000);
-    assert_eq!(by_name("asker")["blocked"][0]["syscall"], "futex");
+    let waits = by_name("asker")["blocked"].as_array().unwrap();
+    assert!(waits.iter().any(|wait| wait["syscall"] == "futex"), "{waits:?}");
     let opens = sleeper["syscalls"].as_array().unwrap().iter().find(|call| call["name"] == "openat").unwrap();
     assert_eq!(number(opens, "/errors"), 50);
 }
