@@ -23,6 +23,10 @@ pub struct Piece {
 }
 
 impl Output for Piece {
+    // Text can be a hundred times as long as its trace.
+    const PIECE_BYTES: usize = 3 << 20;
+    const WAITING_BYTES: usize = 40 << 20;
+
     fn is_empty(&self) -> bool {
         self.events == 0 && self.damaged.is_empty()
     }

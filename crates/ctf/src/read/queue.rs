@@ -7,11 +7,12 @@ use super::set::DamagedFile;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How much may wait to be taken; only the slice that is taken next may add more.
-const WAITING_BYTES: usize = 40 << 20;
-
 /// A part of what is made of a slice.
 pub(crate) trait Output: Default + Send {
+    /// A piece is handed on when it reaches this size, even within a slice.
+    const PIECE_BYTES: usize;
+    /// How much may wait to be taken; only the slice that is taken next may add more.
+    const WAITING_BYTES: usize;
     /// Whether nobody misses it.
     fn is_empty(&self) -> bool;
     /// Bytes in it.
@@ -90,7 +91,7 @@ impl<P: Output> Queue<P> {
         }
         let waits = |state: &State<P>| match state.pieces.get(&place) {
             Some((pieces, _)) if state.taken == place => pieces.len() > 2,
-            _ => state.waiting > WAITING_BYTES,
+            _ => state.waiting > P::WAITING_BYTES,
         };
         while waits(&state) && !state.stopped {
             state = self.wait(state);

@@ -23,9 +23,6 @@ const UNDER_WAY_BYTES: u64 = 10 << 20;
 /// Memory for windows, in all threads.
 const WINDOWS_BYTES: usize = 32 << 20;
 
-/// A piece is output when it reaches this size, even within a slice: text can be a hundred times as long as its trace.
-const PIECE_BYTES: usize = 3 << 20;
-
 /// An event to be decoded.
 #[derive(Debug)]
 pub struct EventView<'l, 'r> {
@@ -219,7 +216,7 @@ fn work<D: Decode>(
         let (event, cycles) = (next.head.event as usize, next.head.clock);
         let whole = worker.event(&mut piece, &mut EventView { stream, event, ns, cycles, cpu, packet, lane });
         events += u64::from(whole);
-        if piece.size() >= PIECE_BYTES {
+        if piece.size() >= D::Piece::PIECE_BYTES {
             match part(std::mem::take(&mut piece)) {
                 Some(empty) => piece = empty,
                 None => return false,

@@ -286,6 +286,10 @@ pub(crate) struct Batch {
 }
 
 impl Output for Batch {
+    // An analysis keeps up with decoding, so little has to wait; lists that grow take up to twice their size.
+    const PIECE_BYTES: usize = 1 << 20;
+    const WAITING_BYTES: usize = 12 << 20;
+
     fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.damaged.is_empty()
     }
