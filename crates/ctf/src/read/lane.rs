@@ -8,7 +8,8 @@ use super::plan::Plan;
 use super::run::Visit;
 use super::select::{Selection, Verdict};
 use super::set::{DamagedFile, Stream, TraceSet};
-use super::values::Values;
+use super::values::Filler;
+use rtscope_event::ValueBuffer;
 
 /// Everything needed for reading a stream, made once.
 #[derive(Debug)]
@@ -113,8 +114,8 @@ pub(crate) struct Lane<'r> {
     /// The latest time so far: times in a stream do not go back.
     latest: i64,
     window: usize,
-    values: Values,
-    packet_values: Values,
+    values: ValueBuffer,
+    packet_values: ValueBuffer,
     /// Packet that `packet_values` are of.
     packet_serial: u64,
     in_packet: bool,
@@ -148,8 +149,8 @@ impl<'r> Lane<'r> {
             end_place: None,
             latest: i64::MIN,
             window,
-            values: Values::default(),
-            packet_values: Values::default(),
+            values: ValueBuffer::default(),
+            packet_values: ValueBuffer::default(),
             packet_serial: 0,
             in_packet: false,
             wants_packet: true,
@@ -310,14 +311,16 @@ impl<'r> Lane<'r> {
             Some(Verdict::Yes) => {}
             Some(Verdict::Ask(asking)) => {
                 let Some(cursor) = &mut self.cursor else { return Ok(false) };
-                self.values.begin(&asking.plan);
-                cursor.peek(&asking.plan, &mut self.values)?;
+                self.values.clear();
+                self.values.begin(asking.plan.fields.len());
+                cursor.peek(&asking.plan, &mut Filler(&mut self.values))?;
                 if self.packet_serial != cursor.serial {
                     self.packet_serial = cursor.serial;
-                    self.packet_values.begin(&asking.packet);
-                    cursor.show_context(&asking.packet, &mut self.packet_values);
+                    self.packet_values.clear();
+                    self.packet_values.begin(asking.packet.fields.len());
+                    cursor.show_context(&asking.packet, &mut Filler(&mut self.packet_values));
                 }
-                if !asking.holds(&self.values, &self.packet_values) {
+                if !asking.holds(&self.values.current(), &self.packet_values.current()) {
                     return Ok(false);
                 }
             }

@@ -8,7 +8,7 @@ use super::gather::RecordingBuilder;
 use super::kernel::{Binding, EventContent};
 use super::packet::TracePlans;
 use super::plan::{Field, Plan, Scope};
-use super::source::Filler;
+use super::values::Filler;
 use super::{files, set};
 use crate::{Error, TraceInfo};
 use rtscope_event::{

@@ -10,7 +10,7 @@ use super::condition::{Comparison, Condition, Test};
 use super::pattern::Pattern;
 use super::plan::{Field, Plan, Scope};
 use super::set::{Stream, TraceSet};
-use super::values::{Value, Values};
+use rtscope_event::{Value, Values};
 use std::collections::BTreeSet;
 
 /// The selected events; by default all.
@@ -144,7 +144,7 @@ pub(crate) struct FieldCondition {
 }
 
 impl FieldCondition {
-    pub(crate) fn holds(&self, values: &Values, packet: &Values) -> bool {
+    pub(crate) fn holds(&self, values: &Values<'_>, packet: &Values<'_>) -> bool {
         self.conditions.iter().all(|condition| {
             condition
                 .holds(&mut |test| FieldCondition::test(&self.plan, &self.packet, (values, packet), test))
@@ -155,7 +155,7 @@ impl FieldCondition {
     fn test(
         plan: &Plan,
         packet: &Plan,
-        (values, packet_values): (&Values, &Values),
+        (values, packet_values): (&Values<'_>, &Values<'_>),
         test: &Test<Place>,
     ) -> bool {
         test.fields.iter().any(|place| {
@@ -165,7 +165,7 @@ impl FieldCondition {
                 Value::Unsigned(number) => number_holds(plan, place.field, number.into(), test),
                 Value::Signed(number) => number_holds(plan, place.field, number.into(), test),
                 Value::Float(number) => test.float_holds(number),
-                text @ Value::Bytes { .. } => test.text_holds(values.bytes(text).unwrap_or_default()),
+                Value::Bytes(text) => test.text_holds(text),
             }
         })
     }

@@ -8,17 +8,17 @@
 use super::class::{Base, ClockClass};
 use super::compile::picking_all;
 use super::lane::StreamReader;
-use super::plan::{Enumeration, Field, FieldIndex, Integer, Plan, Scope};
+use super::plan::{Enumeration, Field, Plan, Scope};
 use super::queue::Output;
-use super::run::Visit;
 use super::select::{Selection, Verdict};
 use super::set::{DamagedFile, OpenTrace, Stream, TraceSet};
 use super::slices::{Decode, EventView, Pieces, Work, decode};
+use super::values::Filler;
 use crate::EnvValue;
 use rtscope_event::exact::count;
 use rtscope_event::{
     ClassId, CpuId, Domain, EventClass, EventRef, FieldClass, Item, LossCause, Lost, Schema, StreamId,
-    StreamInfo, TraceSource, Value, ValueBuffer,
+    StreamInfo, TraceSource, ValueBuffer,
 };
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -346,37 +346,5 @@ impl Work for Gathering<'_> {
             fields: count(places.len()),
         });
         true
-    }
-}
-
-/// Puts the values that a plan yields into a buffer.
-pub(super) struct Filler<'b>(pub(super) &'b mut ValueBuffer);
-
-impl Visit for Filler<'_> {
-    fn literal(&mut self, _: &[u8]) {}
-
-    #[inline]
-    fn integer(&mut self, _: &Plan, integer: &Integer, value: u64) {
-        let value = if integer.signed { Value::Signed(value as i64) } else { Value::Unsigned(value) };
-        self.0.set(usize::from(integer.field), value);
-    }
-
-    fn float(&mut self, field: FieldIndex, value: f64) {
-        self.0.set(usize::from(field), Value::Float(value));
-    }
-
-    #[inline]
-    fn text(&mut self, field: FieldIndex, text: &[u8]) {
-        self.0.set(usize::from(field), Value::Bytes(text));
-    }
-
-    fn element(&mut self, _: u64) {}
-
-    fn restart(&mut self) {
-        self.0.restart();
-    }
-
-    fn bytes(&mut self, _: &Plan, element: &Integer, bytes: &[u8]) {
-        self.0.set(usize::from(element.field), Value::Bytes(bytes));
     }
 }
