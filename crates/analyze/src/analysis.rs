@@ -22,28 +22,26 @@ pub trait Analysis {
     fn finish(self) -> Self::Report;
 }
 
-/// Runs an analysis over a source, to its end. `go_on` is asked now and then, with the source's progress; when it says no, the
-/// report is of what came before.
+/// Runs an analysis over a source, to its end. `progress` is told the source's progress now and then.
 pub fn analyze<A: Analysis>(
     source: &mut dyn TraceSource,
     mut analysis: A,
-    go_on: &mut dyn FnMut(Option<f64>) -> bool,
+    progress: &mut dyn FnMut(Option<f64>),
 ) -> A::Report {
     const NOW_AND_THEN: u64 = 1 << 16;
-    let mut events = 0_u64;
+    let mut items = 0_u64;
     loop {
         match source.next() {
             Item::Event(event) => analysis.event(&event),
             Item::Lost(lost) => analysis.lost(&lost),
-            Item::NothingBefore(_) => continue,
-            Item::End => break,
+            Item::NothingBefore(_) => {}
+            Item::End => return analysis.finish(),
         }
-        events += 1;
-        if events % NOW_AND_THEN == 0 && !go_on(source.progress()) {
-            break;
+        items += 1;
+        if items % NOW_AND_THEN == 0 {
+            progress(source.progress());
         }
     }
-    analysis.finish()
 }
 
 /// Two analyses in one pass.

@@ -79,9 +79,9 @@ pub struct StatOptions {
     /// What system calls took, and their errors
     #[arg(long)]
     pub syscalls: bool,
-    /// With --tasks, --irqs and --syscalls: rows to show; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    pub top: usize,
+    /// With --tasks, --irqs and --syscalls as text: rows to show, 20 if not given; 0 for all
+    #[arg(long, value_name = "N", conflicts_with = "json")]
+    pub top: Option<usize>,
     /// Print one JSON object (docs/json.md)
     #[arg(long)]
     pub json: bool,

@@ -5,11 +5,13 @@
 //! the thread may be preempted in one: its part of the stack leaves the CPU with it and comes back with it, and the time between is
 //! not the softirq's. A second raise before the entry is the same softirq, so its wait counts from the first.
 
-use super::happening::{Happening, Happenings, is_known};
+use super::happening::{Happening, Happenings};
 use super::{Intervals, Missing, Span};
 use crate::analysis::Analysis;
 use crate::histogram::{Histogram, Percentile};
-use rtscope_event::{CpuId, EventClass, EventKind, EventRef, FoundNames, Irq, Lost, softirq_name};
+use rtscope_event::{
+    CpuId, EventClass, EventKind, EventRef, FoundNames, Irq, KernelView, Lost, softirq_name,
+};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -83,7 +85,7 @@ impl Analysis for Irqs {
     type Report = IrqsReport;
 
     fn wants(&self, class: &EventClass) -> bool {
-        is_known(class)
+        KernelView::of(class).is_some()
     }
 
     fn event(&mut self, event: &EventRef<'_>) {

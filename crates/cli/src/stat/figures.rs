@@ -12,6 +12,9 @@ use rtscope_session::wall_clock::time_of_day;
 use rtscope_view::{Wanted, irqs_json, irqs_text, syscalls_json, syscalls_text, tasks_json, tasks_text};
 use std::collections::BTreeSet;
 
+/// Shown without --top.
+const ROWS: usize = 20;
+
 /// Opens, reads, shows.
 pub fn run(options: &StatOptions) -> Result<(), Failure> {
     let trace = &options.trace;
@@ -33,7 +36,6 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     let ((tasks, irqs), damaged, untimed) = read(&set, &selection, &|class| wants.wants(class), |source| {
         let reports = analyze(source, analysis(), &mut |part| {
             progress.at((part.unwrap_or(0.0) * 100.0) as u64);
-            true
         });
         (reports, std::mem::take(&mut source.damaged), source.untimed)
     });
@@ -41,10 +43,11 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     if untimed > 0 {
         note(&format!("rtscope: {untimed} streams have no clock; they are left out"));
     }
-    let wanted = Wanted { task: trace.events.task.clone(), rows: options.top };
+    let wanted = Wanted { task: trace.events.task.clone(), rows: options.top.unwrap_or(ROWS) };
     let mut texts = Vec::new();
     let json = |line: serde_json::Result<String>| line.map_err(|error| Failure::doing("writing JSON", error));
-    if let Some((tasks, syscalls)) = tasks {
+    if let Some((mut tasks, syscalls)) = tasks {
+        tasks.tasks.retain(|task| wanted.has(task));
         if options.tasks {
             texts.push(match options.json {
                 true => json(tasks_json(&tasks))?,

@@ -17,6 +17,11 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     if options.tasks || options.irqs || options.syscalls {
         return figures::run(options);
     }
+    if options.top.is_some() {
+        return Err(Failure::Usage(
+            "--top goes with --tasks, --irqs or --syscalls; add one, or leave --top out".to_owned(),
+        ));
+    }
     let set = options.trace.open()?;
     let selection = options.trace.selection(&set)?;
     let bytes = set.streams.iter().map(|stream| stream.bytes).sum();

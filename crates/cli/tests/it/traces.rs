@@ -177,3 +177,17 @@ fn a_closed_pipe_ends_printing_quietly() {
     let ended = child.wait_with_output().unwrap();
     assert!(ended.status.success() && ended.stderr.is_empty(), "{ended:?}");
 }
+
+#[test]
+fn options_that_would_be_ignored_are_refused() {
+    for (arguments, what) in [
+        (&["stat", "--top", "3"][..], "--top goes with --tasks"),
+        (&["stat", "--tasks", "--top", "3", "--json"], "cannot be used with"),
+        (&["stat", "--irqs", "--task", "loop"], "--task goes with --tasks"),
+        (&["stat", "--tasks", "--event", "sched_*"], "need all events"),
+    ] {
+        let output = rtscope(arguments, &trace());
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && complaint.contains(what), "{arguments:?}: {complaint}");
+    }
+}

@@ -4,18 +4,29 @@
 use crate::event::Clock;
 use crate::units::{count_text, duration_text};
 use rtscope_analyze::histogram::Percentile;
-use rtscope_analyze::stat::{Intervals, Missing, Span};
+use rtscope_analyze::stat::{Intervals, Missing, Span, TaskReport};
+use rtscope_ctf::Pattern;
 
-/// What of a report is shown as text. The JSON has everything.
+/// What of a report is shown.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     /// A task's number, or a pattern for its name; its waits and system calls are shown, too.
     pub task: Option<String>,
-    /// At most this many rows; 0: all.
+    /// At most this many rows of text; 0: all.
     pub rows: usize,
 }
 
 impl Wanted {
+    /// Whether a task is asked for.
+    #[must_use]
+    pub fn has(&self, task: &TaskReport) -> bool {
+        let Some(text) = &self.task else { return true };
+        match text.parse::<u32>() {
+            Ok(tid) => task.tid == tid,
+            Err(_) => Pattern::new(text).matches(task.comm.as_bytes()),
+        }
+    }
+
     pub(super) fn limit(&self) -> usize {
         if self.rows == 0 { usize::MAX } else { self.rows }
     }

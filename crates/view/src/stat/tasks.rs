@@ -7,7 +7,6 @@ use crate::event::Clock;
 use crate::label::clean;
 use crate::units::{count_text, duration_text};
 use rtscope_analyze::stat::{TaskReport, TasksReport};
-use rtscope_ctf::Pattern;
 use serde::Serialize;
 
 /// Name and version of the object.
@@ -28,7 +27,7 @@ pub fn tasks_json(report: &TasksReport) -> serde_json::Result<String> {
     serde_json::to_string(&Object { schema: STAT_TASKS_SCHEMA, report })
 }
 
-/// For people.
+/// For people. Of tasks that were asked for by name there is more.
 #[must_use]
 pub fn tasks_text(report: &TasksReport, wanted: &Wanted, clock: Clock) -> String {
     let mut text = format!("Time     {}\n", span_text(&report.span, clock));
@@ -39,7 +38,7 @@ pub fn tasks_text(report: &TasksReport, wanted: &Wanted, clock: Clock) -> String
         .map(|cpu| format!("CPU {} {} busy", cpu.cpu, percent_text(cpu.busy_ns, cpu.busy_ns + cpu.idle_ns)))
         .collect();
     text.push_str(&crate::style::wrap(&format!("CPUs     {}", cpus.join(", ")), 0, 9));
-    let chosen: Vec<&TaskReport> = report.tasks.iter().filter(|task| is_chosen(task, wanted)).collect();
+    let chosen = &report.tasks;
     let mut columns = Columns::new(
         [
             "tid",
@@ -78,14 +77,6 @@ pub fn tasks_text(report: &TasksReport, wanted: &Wanted, clock: Clock) -> String
     text.push('\n');
     text.push_str(&missing_text(&report.missing));
     text
-}
-
-fn is_chosen(task: &TaskReport, wanted: &Wanted) -> bool {
-    let Some(text) = &wanted.task else { return true };
-    match text.parse::<u32>() {
-        Ok(tid) => task.tid == tid,
-        Err(_) => Pattern::new(text).matches(task.comm.as_bytes()),
-    }
 }
 
 fn row(task: &TaskReport, whole_ns: u64) -> [String; 12] {

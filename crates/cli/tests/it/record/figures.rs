@@ -82,6 +82,8 @@ fn root_tasks_have_the_times_and_switches_that_the_kernel_counts() {
         assert!(find(&report, |task| task["tid"] == thread["tid"])["ended"].as_bool().unwrap());
     }
     let by_name = |name: &str| find(&report, |task| task["comm"] == name);
+    let one = reports(&trace, &["--tasks", "--task", "sleep*"]).remove(0);
+    assert_eq!(one["tasks"].as_array().unwrap().len(), 1, "{one}");
     let computes = number(by_name("compute-1"), "/running/total_ns");
     // Two on one CPU: each waits about as long as it runs.
     assert!(number(by_name("compute-2"), "/preempted_wait/total_ns") > computes / 4);
