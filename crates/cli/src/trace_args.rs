@@ -4,6 +4,7 @@
 use crate::exit::{Failure, help};
 use clap::{ValueEnum, ValueHint};
 use rtscope_ctf::{Comparison, Condition, DamagedFile, Pattern, Selection, TraceSet};
+use rtscope_session::units::DurationNs;
 use rtscope_session::wall_clock;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,8 @@ const PRINT_EXAMPLES: &str = help!(
       One JSON object per line (docs/event-formats.md).
   rtscope print trace/ --event 'irq_*' --format csv --fields irq,name,ret
       A table.
+  rtscope print --follow trace/ --from -0s --event 'sched_*'
+      What happens from now on in a recording to trace/ that is being made.
 
 What is missing from a trace is reported on standard error, after the events."
 );
@@ -63,6 +66,18 @@ pub struct PrintOptions {
     /// With --format text: raw clock values instead of times of day
     #[arg(long)]
     pub clock_raw: bool,
+    #[command(flatten)]
+    pub follow: FollowOptions,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct FollowOptions {
+    /// Follow a recording that is being made, or is about to begin, until it ends
+    #[arg(short = 'f', long)]
+    pub follow: bool,
+    /// With --follow: wait this long for events before later ones are shown. What comes after that is shown when it comes, marked as late
+    #[arg(long, value_name = "TIME", default_value = "1s", requires = "follow")]
+    pub delay: DurationNs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -160,6 +175,19 @@ impl TraceOptions {
     pub fn selection(&self, set: &TraceSet) -> Result<Selection, Failure> {
         self.events.selection(set, ("from", &self.from), ("to", &self.to))
     }
+
+    /// Which events of a recording that is being made: its last event is now, its first one is not known.
+    pub fn selection_from_now(&self) -> Result<Selection, Failure> {
+        let now = UNIX_EPOCH.elapsed().ok().and_then(|now| i64::try_from(now.as_nanos()).ok());
+        for (option, text) in [("from", &self.from), ("to", &self.to)] {
+            if text.as_ref().is_some_and(|text| text.starts_with('+')) {
+                return Err(Failure::Usage(format!(
+                    "--{option} with + counts from the first event, which --follow does not wait for; give a time of day, or -2s (two seconds before now)"
+                )));
+            }
+        }
+        self.events.selection_in((now, now), ("from", &self.from), ("to", &self.to))
+    }
 }
 
 /// Opens the traces below a directory.
@@ -167,6 +195,9 @@ pub fn open(path: &Path) -> Result<TraceSet, Failure> {
     rtscope_session::limits::raise_file_limit();
     TraceSet::open(path).map_err(|error| Failure::Failed(error.to_string()))
 }
+
+/// Times of the first and of the last event.
+type TimeSpan = (Option<i64>, Option<i64>);
 
 /// An option with a time.
 type TimeOption<'o> = (&'o str, &'o Option<String>);
@@ -179,10 +210,20 @@ impl EventOptions {
         from: TimeOption<'_>,
         until: TimeOption<'_>,
     ) -> Result<Selection, Failure> {
+        self.selection_in(set.span(), from, until)
+    }
+
+    /// The same for the time from the first to the last event.
+    fn selection_in(
+        &self,
+        span: TimeSpan,
+        from: TimeOption<'_>,
+        until: TimeOption<'_>,
+    ) -> Result<Selection, Failure> {
         let time = |(option, text): TimeOption<'_>| match text {
-            Some(text) => {
-                moment(text, set).map(Some).map_err(|why| Failure::Usage(format!("--{option} {text}: {why}")))
-            }
+            Some(text) => moment(text, span)
+                .map(Some)
+                .map_err(|why| Failure::Usage(format!("--{option} {text}: {why}"))),
             None => Ok(None),
         };
         let mut conditions = Vec::new();
@@ -210,8 +251,7 @@ impl EventOptions {
 const SECOND: i64 = 1_000_000_000;
 
 /// A time as people write it, in nanoseconds since 1970.
-fn moment(text: &str, set: &TraceSet) -> Result<i64, String> {
-    let (begin, end) = set.span();
+fn moment(text: &str, (begin, end): TimeSpan) -> Result<i64, String> {
     let distance = |text: &str| {
         let duration = text.parse::<rtscope_session::units::DurationNs>()?;
         i64::try_from(duration.0).map_err(|_| "too far away".to_owned())

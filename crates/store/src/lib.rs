@@ -29,6 +29,7 @@ pub mod description;
 mod error;
 mod forks;
 mod formats;
+mod in_use;
 mod losses;
 mod names;
 mod pages;
@@ -45,5 +46,6 @@ pub use description::{
     End, EndLoss, FormatText, FtraceDescription, Source, SpoolDescription, SpoolTask, SyscallFormat,
 };
 pub use error::Error;
+pub use in_use::is_abandoned;
 pub use snapshot::{Pages, SnapshotSummary, Tracepoints, write_snapshot};
 pub use spool::{BankWriter, Spool, SpoolWriter, remove_unbegun};

@@ -31,7 +31,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The first file.
-const FIRST: &str = "session.json";
+pub(crate) const FIRST: &str = "session.json";
 /// The first word of a chunk in a bank file.
 pub(crate) const CHUNK_MAGIC: u64 = u64::from_le_bytes(*b"RTSCHNK1");
 /// magic, bytes of records, records lost so far, time.

@@ -34,7 +34,7 @@ pub use record::{RECORD_SCHEMA, RECORD_USER_SCHEMA, recorded_json, recorded_note
 pub use rtscope_event::WallClock;
 pub use stat::{
     STAT_IRQS_SCHEMA, STAT_SCHEMA, STAT_SYSCALLS_SCHEMA, STAT_TASKS_SCHEMA, TraceStat, Wanted, irqs_json,
-    irqs_text, missing_lines, syscalls_json, syscalls_text, tasks_json, tasks_text,
+    irqs_text, missing_line, missing_lines, syscalls_json, syscalls_text, tasks_json, tasks_text,
 };
 pub use style::Style;
 pub use summary::summary_text;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope print TRACE`: the events of traces, one a line.
 
+mod follow;
+
 use crate::exit::Failure;
 use crate::output::note;
+use crate::stop::Stop;
 use crate::trace_args::{FormatArg, PrintOptions, report_damage};
 use rtscope_ctf::{DamagedFile, Format, Piece, Selection, TraceSet, print};
 use rtscope_session::wall_clock::time_of_day;
@@ -20,6 +23,9 @@ pub fn run(options: &PrintOptions) -> Result<(), Failure> {
     }
     if options.clock_raw && options.format != FormatArg::Text {
         return Err(Failure::Usage("--clock-raw is for --format text".to_owned()));
+    }
+    if options.follow.follow && follow::is_being_made(&options.trace.trace) {
+        return follow::run(options);
     }
     let mut set = options.trace.open()?;
     let selection = options.trace.selection(&set)?;
@@ -56,40 +62,49 @@ struct Output {
     file: File,
     failure: Option<io::Error>,
     damaged: Vec<DamagedFile>,
+    /// What may end a write that takes long.
+    stop: Option<Stop>,
 }
 
 impl Output {
     fn new() -> io::Result<Output> {
         let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-        Ok(Output { file, failure: None, damaged: Vec::new() })
+        Ok(Output { file, failure: None, damaged: Vec::new(), stop: None })
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
         if self.failure.is_none() {
-            self.failure = self.file.write_all(bytes).err();
+            self.failure = match &self.stop {
+                Some(stop) => follow::write(&mut self.file, bytes, stop).err(),
+                None => self.file.write_all(bytes).err(),
+            };
         }
     }
 
     fn events<F: Format>(&mut self, set: &TraceSet, selection: &Selection, limit: u64, format: &F) {
         let mut before = None;
         let mut left = limit;
-        let mut gap = Vec::new();
         print(set, selection, limit, format, &mut |piece: &mut Piece| {
-            let end = if piece.events > left { lines_end(&piece.text, left) } else { piece.text.len() };
-            let text = piece.text.get(..end).unwrap_or_default();
-            let (head, rest) = text.split_at(piece.first.map_or(0, |(_, at)| at).min(end));
-            gap.clear();
-            if let Some((first, _)) = piece.first.filter(|_| end > 0) {
-                format.gap(before, first, &mut gap);
-            }
-            self.bytes(head);
-            self.bytes(&gap);
-            self.bytes(rest);
-            before = piece.last.or(before);
+            self.piece(piece, left, &mut before, format);
             left = left.saturating_sub(piece.events);
-            self.damaged.append(&mut piece.damaged);
             left > 0 && self.failure.is_none()
         });
+    }
+
+    /// At most `left` events. `before`: of the last event of the piece before.
+    fn piece<F: Format>(&mut self, piece: &mut Piece, left: u64, before: &mut Option<u64>, format: &F) {
+        let end = if piece.events > left { lines_end(&piece.text, left) } else { piece.text.len() };
+        let text = piece.text.get(..end).unwrap_or_default();
+        let (head, rest) = text.split_at(piece.first.map_or(0, |(_, at)| at).min(end));
+        let mut gap = Vec::new();
+        if let Some((first, _)) = piece.first.filter(|_| end > 0) {
+            format.gap(*before, first, &mut gap);
+        }
+        self.bytes(head);
+        self.bytes(&gap);
+        self.bytes(rest);
+        *before = piece.last.or(*before);
+        self.damaged.append(&mut piece.damaged);
     }
 }
 

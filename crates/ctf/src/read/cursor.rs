@@ -5,6 +5,10 @@
 //! change while they are decoded, and memory is that of the windows, whatever the size of the trace. The copy costs a tenth
 //! of the cheapest decoding (docs/adr/0006).
 
+mod bookmark;
+
+pub(crate) use bookmark::Bookmark;
+
 use super::packet::{PacketHead, StreamPlans, TracePlans};
 use super::plan::Plan;
 use super::run::{MARGIN, NoVisitor, Position, State, Stop, Visit, run};
@@ -14,6 +18,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Windows slide by multiples of the largest alignment that the parser accepts (4096 bits).
 const ALIGN_BYTES: u64 = 512;
@@ -40,7 +45,7 @@ pub struct Damage {
 /// Part of a file in memory.
 #[derive(Debug)]
 struct Window {
-    file: File,
+    file: Arc<File>,
     file_bytes: u64,
     buffer: Vec<u8>,
     start: u64,
@@ -151,7 +156,7 @@ impl<'t> Cursor<'t> {
         Ok(Cursor {
             plans,
             window: Window {
-                file,
+                file: Arc::new(file),
                 file_bytes,
                 buffer: Vec::new(),
                 start: 0,

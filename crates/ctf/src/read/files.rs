@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const METADATA_MAGIC: u32 = 0x75d1_1d57;
 const METADATA_HEADER_BYTES: usize = 37;
 /// The largest metadata that is read: of a whole kernel's tracepoints it is 2 MB.
-const METADATA_BYTES_MAX: u64 = 64 << 20;
+pub(super) const METADATA_BYTES_MAX: u64 = 64 << 20;
 
 /// The directory with the metadata: `dir`, or `dir/kernel` (a snapshot's directory, or an LTTng session's).
 pub(super) fn trace_dir(dir: &Path) -> Result<PathBuf, Error> {

@@ -30,12 +30,12 @@ pub(crate) struct Edge {
 }
 
 impl Edge {
-    fn of(head: &PacketHead) -> Edge {
+    pub(super) fn of(head: &PacketHead) -> Edge {
         Edge { begin: head.begin, end: head.end, sequence: head.sequence, discarded: head.discarded }
     }
 
     /// The same for comparing with the next: with the higher counter, if this one was late.
-    fn after(self, before: &Edge) -> Edge {
+    pub(super) fn after(self, before: &Edge) -> Edge {
         let late = |(before, own): &(u64, u64)| own < before && before - own <= LATE_MAX;
         let higher = before.discarded.zip(self.discarded).filter(late).map(|(before, _)| before);
         Edge { discarded: higher.or(self.discarded), ..self }
@@ -97,7 +97,7 @@ impl Losses {
     }
 
     /// Compares a packet with the one before it.
-    fn between(&mut self, before: Option<&Edge>, after: &Edge, clock: Option<&ClockClass>) {
+    pub(super) fn between(&mut self, before: Option<&Edge>, after: &Edge, clock: Option<&ClockClass>) {
         let ns = |cycles: Option<u64>| cycles.zip(clock).map(|(cycles, clock)| clock.ns(cycles));
         let events = match (before.and_then(|before| before.discarded), after.discarded) {
             (Some(before), Some(after)) if after > before => Some(Some(after - before)),
@@ -121,7 +121,7 @@ impl Losses {
         }
     }
 
-    fn append(&mut self, other: &Losses) {
+    pub(super) fn append(&mut self, other: &Losses) {
         self.events = self.events.saturating_add(other.events);
         self.packets = self.packets.saturating_add(other.packets);
         self.uncounted |= other.uncounted;

@@ -30,6 +30,17 @@ impl<'t> StreamReader<'t> {
         StreamReader { set, stream, segments: stream.segments.clone(), clock, verdicts, selection }
     }
 
+    /// The same for a stream that grows, whose verdicts have been made before.
+    pub(crate) fn resumed(
+        set: &'t TraceSet,
+        stream: &'t Stream,
+        selection: &'t Selection,
+        verdicts: Vec<Verdict>,
+    ) -> StreamReader<'t> {
+        let clock = set.clock(stream).map(|clock| (clock, clock.base_ns()));
+        StreamReader { set, stream, segments: Vec::new(), clock, verdicts, selection }
+    }
+
     /// Nanoseconds since the clock's origin; without a clock all events have the earliest time.
     #[inline]
     pub(crate) fn ns(&self, cycles: u64) -> i64 {
@@ -157,6 +168,22 @@ impl<'r> Lane<'r> {
             packets: 0,
             damaged: Vec::new(),
         }
+    }
+
+    /// Without segments: reads what the packet of a cursor still has, and then nothing ([`Lane::resume`]).
+    pub(crate) fn resumed(reading: &'r StreamReader<'r>, cursor: Cursor<'r>) -> Lane<'r> {
+        let mut lane = Lane::new(reading, (0, 0), ALWAYS, 0);
+        lane.file = 0;
+        lane.resume(cursor);
+        lane
+    }
+
+    /// Continues where a cursor is.
+    pub(crate) fn resume(&mut self, cursor: Cursor<'r>) {
+        self.wants_packet = self.reading.selection.wants_cpu(cursor.packet.cpu);
+        self.packets = cursor.serial;
+        self.in_packet = true;
+        self.cursor = Some(cursor);
     }
 
     fn damage(&mut self, damage: Damage) {

@@ -38,7 +38,9 @@ pub struct EventView<'l, 'r> {
     pub cpu: Option<u64>,
     /// A number of its packet, unique within the stream in this piece.
     pub packet: u64,
-    lane: &'l mut Lane<'r>,
+    /// Of a trace that is followed: by how much it is older than the newest event before it, if it came too late to be in order.
+    pub late_ns: Option<u64>,
+    pub(super) lane: &'l mut Lane<'r>,
 }
 
 impl EventView<'_, '_> {
@@ -214,7 +216,8 @@ fn work<D: Decode>(
         let (cpu, packet) = (cursor.and_then(|cursor| cursor.packet.cpu), lane.packets);
         let ns = lane.reading.is_timed().then_some(next.ns);
         let (event, cycles) = (next.head.event as usize, next.head.clock);
-        let whole = worker.event(&mut piece, &mut EventView { stream, event, ns, cycles, cpu, packet, lane });
+        let mut view = EventView { stream, event, ns, cycles, cpu, packet, late_ns: None, lane };
+        let whole = worker.event(&mut piece, &mut view);
         events += u64::from(whole);
         if piece.size() >= D::Piece::PIECE_BYTES {
             match part(std::mem::take(&mut piece)) {

@@ -6,6 +6,7 @@
 mod atomic;
 mod babeltrace2;
 mod descriptions;
+mod follow;
 mod fuzz;
 mod hostile;
 mod killed;

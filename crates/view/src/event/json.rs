@@ -113,6 +113,10 @@ impl WriteEvent for JsonWriter<'_> {
             Some(ns) => number::signed(text, ns),
             None => text.extend_from_slice(b"null"),
         }
+        if let Some(late_ns) = event.late_ns {
+            text.extend_from_slice(b",\"late_ns\":");
+            number::decimal(text, late_ns);
+        }
         if let Some(trace) = stream.trace {
             text.extend_from_slice(b",\"trace\":");
             number::decimal(text, trace);

@@ -106,13 +106,13 @@ impl Format for PrettyFormat {
     }
 
     fn gap(&self, before: Option<u64>, first: u64, text: &mut Vec<u8>) {
-        gap(text, before.map(|before| first.wrapping_sub(before)), self.raw);
+        gap(text, b'+', before.map(|before| first.wrapping_sub(before)), self.raw);
     }
 }
 
-fn gap(text: &mut Vec<u8>, difference: Option<u64>, raw: bool) {
+fn gap(text: &mut Vec<u8>, sign: u8, difference: Option<u64>, raw: bool) {
     const SECOND: u64 = 1_000_000_000;
-    text.push(b'+');
+    text.push(sign);
     match difference {
         None if raw => text.extend_from_slice(&[b'?'; 12]),
         None => text.extend_from_slice(b"?.?????????"),
@@ -142,7 +142,7 @@ impl WriteEvent for PrettyWriter<'_> {
         let Some(texts) = stream.events.get(event.event) else { return false };
         let start = (piece.text.len(), piece.first, self.before);
         if let Some(ns) = event.ns {
-            self.time(piece, ns, event.cycles);
+            self.time(piece, ns, event.cycles, event.late_ns);
         }
         piece.text.extend_from_slice(&texts.name);
         if let Some((packet, context)) = self.packets.get_mut(event.stream) {
@@ -166,8 +166,8 @@ impl WriteEvent for PrettyWriter<'_> {
 }
 
 impl PrettyWriter<'_> {
-    /// `[HH:MM:SS.nnnnnnnnn] (+S.nnnnnnnnn) `
-    fn time(&mut self, piece: &mut Piece, ns: i64, cycles: u64) {
+    /// `[HH:MM:SS.nnnnnnnnn] (+S.nnnnnnnnn) `, and `(-S.nnnnnnnnn late) ` for one that is out of order.
+    fn time(&mut self, piece: &mut Piece, ns: i64, cycles: u64, late_ns: Option<u64>) {
         let raw = self.format.raw;
         piece.text.push(b'[');
         if raw {
@@ -176,9 +176,14 @@ impl PrettyWriter<'_> {
             self.wall(&mut piece.text, ns);
         }
         piece.text.extend_from_slice(b"] (");
+        if let Some(late_ns) = late_ns {
+            gap(&mut piece.text, b'-', Some(late_ns), false);
+            // The next event counts from the one before this.
+            return piece.text.extend_from_slice(b" late) ");
+        }
         let now = if raw { cycles } else { ns as u64 };
         match self.before {
-            Some(before) => gap(&mut piece.text, Some(now.wrapping_sub(before)), raw),
+            Some(before) => gap(&mut piece.text, b'+', Some(now.wrapping_sub(before)), raw),
             None => piece.first = Some((now, piece.text.len())),
         }
         self.before = Some(now);

@@ -356,7 +356,9 @@ pub fn missing_lines(set: &TraceSet, clock: Clock) -> Vec<String> {
     lines
 }
 
-fn missing_line(stream: &Stream, missing: &StreamGap, clock: Clock) -> String {
+/// A loss of a stream as a line.
+#[must_use]
+pub fn missing_line(stream: &Stream, missing: &StreamGap, clock: Clock) -> String {
     let what = if missing.packets { "packet" } else { "event" };
     let count = match missing.count {
         Some(1) => format!("1 {what}"),

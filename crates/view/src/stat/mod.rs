@@ -8,7 +8,7 @@ mod irqs;
 mod syscalls;
 mod tasks;
 
-pub use counts::{STAT_SCHEMA, TraceStat, missing_lines};
+pub use counts::{STAT_SCHEMA, TraceStat, missing_line, missing_lines};
 pub use figures::Wanted;
 pub use irqs::{STAT_IRQS_SCHEMA, irqs_json, irqs_text};
 pub use syscalls::{STAT_SYSCALLS_SCHEMA, syscalls_json, syscalls_text};

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope print --follow TRACE`: the events of a recording while it is made.
+//!
+//! Standard output is written only when it takes more, so that Ctrl-C ends this also when nobody reads the pipe; until then events stay
+//! in the trace's files.
+
+use super::Output;
+use crate::exit::Failure;
+use crate::output::note;
+use crate::stop::{self, Stop};
+use crate::trace_args::{FormatArg, PrintOptions, report_damage};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rtscope_ctf::{Followed, Follower, Format, Round, Stage, TraceSet};
+use rtscope_session::wall_clock::time_of_day;
+use rtscope_view::{JsonFormat, PrettyFormat, clean, missing_line};
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+/// Between looks: what is new is shown this much later than it could be.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A pipe takes this much at once, if it takes anything (PIPE_BUF).
+const PIPE_BYTES: usize = 4096;
+
+/// Whether a trace is not complete: there is none yet, or it is being made.
+pub fn is_being_made(trace: &Path) -> bool {
+    !trace.exists() || Follower::is_being_made(trace)
+}
+
+/// Prints until the recording ends, or somebody ends this.
+pub fn run(options: &PrintOptions) -> Result<(), Failure> {
+    let selection = options.trace.selection_from_now()?;
+    let delay = Duration::from_nanos(options.follow.delay.0);
+    let follower = Follower::new(&options.trace.trace, selection);
+    let out = Output::new().map_err(|error| Failure::doing("opening standard output", error))?;
+    let out = Output { stop: Some(stop::on_signals()?), ..out };
+    rtscope_session::limits::raise_file_limit();
+    let mut printing = Printing { follower, out, before: None, left: options.head.unwrap_or(u64::MAX) };
+    let ended = match options.format {
+        FormatArg::Text => {
+            let raw = options.clock_raw;
+            printing.until_end(options, delay, &|set| PrettyFormat::new(set, time_of_day, raw))
+        }
+        FormatArg::Json => printing.until_end(options, delay, &JsonFormat::new),
+        FormatArg::Csv => Err(Failure::Usage(
+            "--format csv needs all kinds of events at the beginning, which --follow does not know; use text or json"
+                .to_owned(),
+        )),
+    }?;
+    printing.finish(&options.trace.trace, ended)
+}
+
+/// Why it ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// All has been printed, or all that somebody wanted.
+    Done,
+    /// The recorder is gone, and the trace is not complete.
+    Abandoned,
+}
+
+struct Printing {
+    follower: Follower,
+    out: Output,
+    /// Of the last event.
+    before: Option<u64>,
+    left: u64,
+}
+
+impl Printing {
+    fn until_end<F: Format>(
+        &mut self,
+        options: &PrintOptions,
+        delay: Duration,
+        format: &dyn Fn(&TraceSet) -> F,
+    ) -> Result<Ended, Failure> {
+        let failed = |error: rtscope_ctf::Error| Failure::Failed(error.to_string());
+        let mut current: Option<(u64, F)> = None;
+        let mut is_told = false;
+        loop {
+            let stage = self.follower.look(&rtscope_store::is_abandoned).map_err(failed)?;
+            if stage == Stage::Waiting && !is_told {
+                note(&format!(
+                    "rtscope: waiting for events of a recording to {}",
+                    options.trace.trace.display()
+                ));
+                is_told = true;
+            }
+            let generation = self.follower.generation();
+            let (_, format) = match current.take().filter(|(of, _)| *of == generation) {
+                Some(current_format) => current.insert(current_format),
+                None => current.insert((generation, format(self.follower.set()))),
+            };
+            let is_over = matches!(stage, Stage::Complete | Stage::Abandoned);
+            let horizon_ns = if is_over { i64::MAX } else { self.follower.horizon(delay) };
+            let Printing { follower, out, before, left } = self;
+            let round = follower.print(format, horizon_ns, *left, &mut |set, followed| {
+                match followed {
+                    Followed::Piece(piece) => {
+                        out.piece(piece, *left, before, format);
+                        *left = left.saturating_sub(piece.events);
+                    }
+                    Followed::Lost(stream, gap) => {
+                        let line =
+                            set.streams.get(stream).map(|stream| missing_line(stream, gap, time_of_day));
+                        line.into_iter().for_each(|line| note(&format!("rtscope: {}", clean(&line))));
+                    }
+                }
+                *left > 0 && out.failure.is_none() && !out.is_asked_to_stop()
+            });
+            let round = round.map_err(failed)?;
+            match (round, stage) {
+                (Round::Stopped, _) => return Ok(Ended::Done),
+                (Round::More, _) => {}
+                _ if self.follower.is_past(horizon_ns) => return Ok(Ended::Done),
+                (_, Stage::Complete) => return Ok(Ended::Done),
+                (_, Stage::Abandoned) => return Ok(Ended::Abandoned),
+                _ => {
+                    self.out.stop.iter().for_each(|stop| stop.wait(PAUSE, None));
+                    if self.out.is_asked_to_stop() || is_closed(&self.out.file) {
+                        return Ok(Ended::Done);
+                    }
+                }
+            }
+        }
+    }
+
+    fn finish(mut self, trace: &Path, ended: Ended) -> Result<(), Failure> {
+        match self.out.failure {
+            // The reader needs no more, or somebody has ended this.
+            Some(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::Interrupted) => {
+                return Ok(());
+            }
+            Some(error) => return Err(Failure::doing("writing to standard output", error)),
+            None => {}
+        }
+        match self.follower.late() {
+            0 => {}
+            1 => note("rtscope: 1 event came too late to be in order; it is marked as late"),
+            late => {
+                note(&format!("rtscope: {late} events came too late to be in order; they are marked as late"))
+            }
+        }
+        self.out.damaged.extend(self.follower.take_damaged());
+        report_damage(&mut self.out.damaged)?;
+        match ended {
+            Ended::Done => Ok(()),
+            Ended::Abandoned => Err(Failure::Damaged(format!(
+                "the recorder of {0} has ended without completing the trace; what it had written was shown; \
+                 rtscope record --recover {0} makes the trace",
+                trace.display()
+            ))),
+        }
+    }
+}
+
+impl Output {
+    fn is_asked_to_stop(&self) -> bool {
+        self.stop.as_ref().is_some_and(Stop::asked)
+    }
+}
+
+/// Writes as fast as the reader takes it; `Interrupted` when asked to stop.
+pub(super) fn write(out: &mut File, bytes: &[u8], stop: &Stop) -> io::Result<()> {
+    let kind = out.metadata()?.file_type();
+    if kind.is_file() {
+        return out.write_all(bytes);
+    }
+    for part in bytes.chunks(PIPE_BYTES) {
+        loop {
+            if stop.asked() {
+                return Err(ErrorKind::Interrupted.into());
+            }
+            let mut polled = [PollFd::new(out.as_fd(), PollFlags::POLLOUT)];
+            match poll(&mut polled, PollTimeout::from(100_u8)) {
+                Ok(0) | Err(Errno::EINTR) => {}
+                Ok(_) => break,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        out.write_all(part)?;
+    }
+    Ok(())
+}
+
+/// Whether nobody can read any more what is written.
+fn is_closed(out: &File) -> bool {
+    let mut polled = [PollFd::new(out.as_fd(), PollFlags::empty())];
+    let gone = poll(&mut polled, PollTimeout::ZERO);
+    gone.is_ok_and(|count| count > 0)
+        && polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR))
+}

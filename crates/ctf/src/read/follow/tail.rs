@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The end of a stream's file that grows: which packet is read, how much of it there is, and which comes next.
+//!
+//! A head may be read while it is written, and what is behind the last packet with events may be a head at one moment and the inside of a
+//! packet at the next (`write/followed.rs`). So the heads from the packet that is being read to the next one with events are read twice;
+//! if nothing differs, each of them was a head, and whole, in between.
+
+use super::super::class::ClockClass;
+use super::super::cursor::Bookmark;
+use super::super::index::{Edge, Losses, StreamGap};
+use super::super::packet::{PacketHead, TracePlans};
+use super::super::run::{MARGIN, Position, State};
+use super::super::select::Verdict;
+use rtscope_event::exact::index;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// More than the head of a packet.
+const HEAD_BYTES: usize = 512;
+
+/// A writer is between two states of a file for some microseconds, so a few attempts are enough; without luck, the next look tries again.
+const ATTEMPTS: u32 = 200;
+
+/// After this many looks without luck the file is not what a writer leaves.
+const LOOKS: u32 = 40;
+
+/// One page each; a writer makes a quarter of a MiB of them at most, and one for each announcement of losses.
+const EMPTY_MAX: usize = 10_000;
+
+/// A packet as its head shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Packet {
+    at: u64,
+    pub(super) head: PacketHead,
+    bytes: Vec<u8>,
+}
+
+/// The heads from the packet that is being read to the next one with events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Heads {
+    current: Option<Packet>,
+    empty: Vec<Packet>,
+    next: Option<Packet>,
+}
+
+/// Why heads could not be read.
+enum Unread {
+    /// What is there is not a packet, perhaps just now.
+    Invalid(&'static str),
+    System(io::Error),
+}
+
+/// A stream's file, and how far it has been read.
+#[derive(Debug)]
+pub(super) struct Tail {
+    file: Arc<File>,
+    /// `None` while it is read, and when it cannot be read any more.
+    pub(super) mark: Option<Bookmark>,
+    pub(super) verdicts: Option<Vec<Verdict>>,
+    /// Its place among streams with events of the same time.
+    pub(super) rank: u32,
+    pub(super) losses: Losses,
+    /// Of its packets so far.
+    pub(super) bytes: u64,
+    /// The latest end of a packet, in the clock's unit.
+    pub(super) newest: Option<u64>,
+    current: Option<Packet>,
+    edge: Option<Edge>,
+    seen: Heads,
+    failed_looks: u32,
+}
+
+impl Tail {
+    pub(super) fn new(file: File) -> Tail {
+        let file = Arc::new(file);
+        Tail {
+            mark: Some(Bookmark::new(Arc::clone(&file))),
+            file,
+            verdicts: None,
+            rank: 0,
+            losses: Losses::default(),
+            bytes: 0,
+            newest: None,
+            current: None,
+            edge: None,
+            seen: Heads::default(),
+            failed_looks: 0,
+        }
+    }
+
+    /// The first packet, with or without events; `None` while there is none.
+    pub(super) fn first(&mut self, plans: &TracePlans) -> io::Result<Option<PacketHead>> {
+        let heads = self.heads(plans)?.unwrap_or_default();
+        let first = heads.empty.into_iter().next().or(heads.next);
+        Ok(first.map(|packet| packet.head))
+    }
+
+    /// Looks for more than `mark` has, which has been read: more content of its packet, or the next packet. What was lost
+    /// in between is appended to `found`. Packets that end before `from` are passed over.
+    pub(super) fn advance(
+        &mut self,
+        mark: &mut Bookmark,
+        (plans, clock): (&TracePlans, Option<&ClockClass>),
+        from_ns: Option<i64>,
+        found: &mut Vec<StreamGap>,
+    ) -> io::Result<bool> {
+        while let Some(heads) = self.heads(plans)? {
+            if let (Some(known), Some(now)) = (&self.current, heads.current) {
+                if now.head.content_bits > known.head.content_bits {
+                    self.note(&now.head, clock, found);
+                    mark.grow(now.head.clone());
+                    self.current = Some(now);
+                    return Ok(true);
+                }
+            }
+            for empty in &heads.empty {
+                self.note(&empty.head, clock, found);
+            }
+            let Some(next) = heads.next else { return Ok(false) };
+            self.note(&next.head, clock, found);
+            mark.begin(next.at, next.head.clone(), &next.bytes);
+            let end_ns = next.head.end.zip(clock).map(|(end, clock)| clock.ns(end));
+            self.current = Some(next);
+            if end_ns.zip(from_ns).is_none_or(|(end, from)| end >= from) {
+                return Ok(true);
+            }
+            // It is old. If it is the last one so far, it may get events that are not.
+            let is_last = self.heads(plans)?.is_none_or(|heads| heads.next.is_none());
+            if is_last {
+                return Ok(true);
+            }
+            mark.pass_packet();
+        }
+        Ok(false)
+    }
+
+    /// Compares a head with what was known before.
+    fn note(&mut self, head: &PacketHead, clock: Option<&ClockClass>, found: &mut Vec<StreamGap>) {
+        // Numbers of packets are without gaps in what is followed, and pages without events have numbers that change.
+        let edge = Edge::of(&PacketHead { sequence: None, ..head.clone() });
+        let mut lost = Losses::default();
+        lost.between(self.edge.as_ref(), &edge, clock);
+        self.losses.append(&lost);
+        found.append(&mut lost.list);
+        self.edge = Some(self.edge.map_or(edge, |before| edge.after(&before)));
+        self.newest = self.newest.max(head.end);
+        self.bytes = self.bytes.max(self.current.as_ref().map_or(0, |packet| packet.at) + head.bytes);
+    }
+
+    /// The heads from the current packet on, as they were at one moment; `None` if there was no such moment.
+    fn heads(&mut self, plans: &TracePlans) -> io::Result<Option<Heads>> {
+        let mut reason = "";
+        for _ in 0..ATTEMPTS {
+            match self.read_heads(plans) {
+                Ok(heads) if heads == self.seen => {
+                    self.failed_looks = 0;
+                    return Ok(Some(heads));
+                }
+                Ok(heads) => self.seen = heads,
+                Err(Unread::Invalid(what)) => reason = what,
+                Err(Unread::System(error)) => return Err(error),
+            }
+            std::thread::yield_now();
+        }
+        self.failed_looks += 1;
+        if self.failed_looks > LOOKS {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
+        Ok(None)
+    }
+
+    fn read_heads(&self, plans: &TracePlans) -> Result<Heads, Unread> {
+        let length = self.file.metadata().map_err(Unread::System)?.len();
+        let mut heads = Heads::default();
+        let mut at = 0;
+        if let Some(known) = &self.current {
+            let current = self.read_head(plans, known.at, length)?;
+            at = known.at.saturating_add(current.head.bytes);
+            heads.current = Some(current);
+        }
+        while at < length {
+            let packet = self.read_head(plans, at, length)?;
+            if packet.head.content_bits > packet.head.events_at {
+                heads.next = Some(packet);
+                break;
+            }
+            at = at.saturating_add(packet.head.bytes);
+            heads.empty.push(packet);
+            if heads.empty.len() > EMPTY_MAX {
+                return Err(Unread::Invalid("it has more empty packets than a writer makes"));
+            }
+        }
+        Ok(heads)
+    }
+
+    fn read_head(&self, plans: &TracePlans, at: u64, length: u64) -> Result<Packet, Unread> {
+        let mut bytes = [0; HEAD_BYTES + MARGIN];
+        let mut have = 0;
+        while have < HEAD_BYTES {
+            match self.file.read_at(&mut bytes[have..HEAD_BYTES], at + have as u64) {
+                Ok(0) => break,
+                Ok(read) => have += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Unread::System(error)),
+            }
+        }
+        let mut position = Position::new(&bytes, 0, have as u64 * 8);
+        let mut state = State::new(plans.slots);
+        let rest = length.saturating_sub(at);
+        let head = plans
+            .packet_head(&mut position, &mut state, rest)
+            .map_err(|_| Unread::Invalid("what should be a packet is none"))?;
+        let size = index(head.events_at.div_ceil(8)).min(HEAD_BYTES);
+        Ok(Packet { at, head, bytes: bytes.get(..size).unwrap_or_default().to_vec() })
+    }
+}
