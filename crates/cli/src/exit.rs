@@ -28,7 +28,7 @@ Exit codes:
   2    an argument cannot be used
   3    a kernel feature or a privilege is missing (rtscope caps lists them)
   4    late responses were found (--fail-if-late), or a check of rtscope shield verify failed
-  5    a trace is damaged; the readable part was shown
+  5    a trace is damaged, or (--follow) its recorder was killed; the readable part was shown
   127  COMMAND could not be started
   130  a second Ctrl-C ended it at once"
         )

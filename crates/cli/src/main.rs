@@ -8,6 +8,7 @@ mod caps;
 mod convert;
 mod exit;
 mod explain;
+mod following;
 mod generate;
 mod help;
 mod impact;

@@ -35,7 +35,9 @@ const STAT_EXAMPLES: &str = help!(
   rtscope stat trace/ --tasks --irqs
       Where each task's time went, and what interrupts took.
   rtscope stat trace/ --tasks --task 'postgres*'
-      The same of some tasks, with what they waited in and their system calls."
+      The same of some tasks, with what they waited in and their system calls.
+  rtscope stat --follow trace/ --tasks
+      The same of a recording that is being made, again every two seconds."
 );
 
 /// The format of events.
@@ -75,7 +77,7 @@ pub struct FollowOptions {
     /// Follow a recording that is being made, or is about to begin, until it ends
     #[arg(short = 'f', long)]
     pub follow: bool,
-    /// With --follow: wait this long for events before later ones are shown. What comes after that is shown when it comes, marked as late
+    /// With --follow: how long events may take to come. Nobody waits longer: what comes later is late, and is marked or counted as that
     #[arg(long, value_name = "TIME", default_value = "1s", requires = "follow")]
     pub delay: DurationNs,
 }
@@ -97,9 +99,14 @@ pub struct StatOptions {
     /// With --tasks, --irqs and --syscalls as text: rows to show, 20 if not given; 0 for all
     #[arg(long, value_name = "N", conflicts_with = "json")]
     pub top: Option<usize>,
-    /// Print one JSON object (docs/json.md)
+    /// Print one JSON object (docs/json.md); with --follow one for each interval
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub follow: FollowOptions,
+    /// With --follow: show what there is so far this often, and once more at the end
+    #[arg(long, value_name = "TIME", default_value = "2s", requires = "follow")]
+    pub interval: DurationNs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -176,8 +183,17 @@ impl TraceOptions {
         self.events.selection(set, ("from", &self.from), ("to", &self.to))
     }
 
-    /// Which events of a recording that is being made: its last event is now, its first one is not known.
+    /// The events of a recording that is being made: its last event is now, its first one is not known.
     pub fn selection_from_now(&self) -> Result<Selection, Failure> {
+        self.selection_now(&self.events)
+    }
+
+    /// All of them within the times.
+    pub fn times_from_now(&self) -> Result<Selection, Failure> {
+        self.selection_now(&EventOptions::default())
+    }
+
+    fn selection_now(&self, events: &EventOptions) -> Result<Selection, Failure> {
         let now = UNIX_EPOCH.elapsed().ok().and_then(|now| i64::try_from(now.as_nanos()).ok());
         for (option, text) in [("from", &self.from), ("to", &self.to)] {
             if text.as_ref().is_some_and(|text| text.starts_with('+')) {
@@ -186,7 +202,7 @@ impl TraceOptions {
                 )));
             }
         }
-        self.events.selection_in((now, now), ("from", &self.from), ("to", &self.to))
+        events.selection_in((now, now), ("from", &self.from), ("to", &self.to))
     }
 }
 

@@ -21,7 +21,7 @@ fn is_call(class: &EventClass) -> bool {
 }
 
 /// What an event tells.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Happening {
     /// One of the built-in events.
     Kernel(EventKind, FoundNames),
@@ -33,7 +33,7 @@ pub(super) enum Happening {
     Exit(CallId, Option<i64>, Option<Tid>),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct DumpedTask {
     pub(super) tid: u32,
     pub(super) pid: Option<u32>,
@@ -41,7 +41,7 @@ pub(super) struct DumpedTask {
     pub(super) kernel: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Way {
     Nothing,
     Kernel(KernelView),
@@ -50,7 +50,7 @@ enum Way {
     Exit { call: CallId, ret: Option<usize>, tid: Option<usize> },
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct DumpPlaces {
     tid: Option<usize>,
     pid: Option<usize>,
@@ -59,7 +59,7 @@ struct DumpPlaces {
 }
 
 /// Reads events.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Happenings {
     /// By class.
     ways: Vec<Way>,

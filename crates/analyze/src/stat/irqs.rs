@@ -70,7 +70,7 @@ const MAX_SUSPENDED: usize = 10_000;
 const MAX_NESTED: usize = 32;
 
 /// The analysis.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Irqs {
     happenings: Happenings,
     span: Span,

@@ -47,7 +47,7 @@ impl Cpu {
 }
 
 /// The analysis.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Tasks {
     happenings: Happenings,
     span: Span,

@@ -6,12 +6,13 @@
 
 use super::Output;
 use crate::exit::Failure;
+use crate::following::{PAUSE, WaitingNote, abandoned, is_closed};
 use crate::output::note;
 use crate::stop::{self, Stop};
 use crate::trace_args::{FormatArg, PrintOptions, report_damage};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rtscope_ctf::{Followed, Follower, Format, Round, Stage, TraceSet};
+use rtscope_ctf::{Error, Followed, Follower, Format, Round, Stage, TraceSet};
 use rtscope_session::wall_clock::time_of_day;
 use rtscope_view::{JsonFormat, PrettyFormat, clean, missing_line};
 use std::fs::File;
@@ -20,16 +21,8 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-/// Between looks: what is new is shown this much later than it could be.
-const PAUSE: Duration = Duration::from_millis(50);
-
 /// A pipe takes this much at once, if it takes anything (PIPE_BUF).
 const PIPE_BYTES: usize = 4096;
-
-/// Whether a trace is not complete: there is none yet, or it is being made.
-pub fn is_being_made(trace: &Path) -> bool {
-    !trace.exists() || Follower::is_being_made(trace)
-}
 
 /// Prints until the recording ends, or somebody ends this.
 pub fn run(options: &PrintOptions) -> Result<(), Failure> {
@@ -78,18 +71,12 @@ impl Printing {
         delay: Duration,
         format: &dyn Fn(&TraceSet) -> F,
     ) -> Result<Ended, Failure> {
-        let failed = |error: rtscope_ctf::Error| Failure::Failed(error.to_string());
+        let failed = |error: Error| Failure::Failed(error.to_string());
         let mut current: Option<(u64, F)> = None;
-        let mut is_told = false;
+        let mut waiting = WaitingNote::new(&options.trace.trace);
         loop {
             let stage = self.follower.look(&rtscope_store::is_abandoned).map_err(failed)?;
-            if stage == Stage::Waiting && !is_told {
-                note(&format!(
-                    "rtscope: waiting for events of a recording to {}",
-                    options.trace.trace.display()
-                ));
-                is_told = true;
-            }
+            waiting.stage(stage);
             let generation = self.follower.generation();
             let (_, format) = match current.take().filter(|(of, _)| *of == generation) {
                 Some(current_format) => current.insert(current_format),
@@ -149,11 +136,7 @@ impl Printing {
         report_damage(&mut self.out.damaged)?;
         match ended {
             Ended::Done => Ok(()),
-            Ended::Abandoned => Err(Failure::Damaged(format!(
-                "the recorder of {0} has ended without completing the trace; what it had written was shown; \
-                 rtscope record --recover {0} makes the trace",
-                trace.display()
-            ))),
+            Ended::Abandoned => Err(abandoned(trace)),
         }
     }
 }
@@ -185,12 +168,4 @@ pub(super) fn write(out: &mut File, bytes: &[u8], stop: &Stop) -> io::Result<()>
         out.write_all(part)?;
     }
     Ok(())
-}
-
-/// Whether nobody can read any more what is written.
-fn is_closed(out: &File) -> bool {
-    let mut polled = [PollFd::new(out.as_fd(), PollFlags::empty())];
-    let gone = poll(&mut polled, PollTimeout::ZERO);
-    gone.is_ok_and(|count| count > 0)
-        && polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR))
 }

@@ -4,6 +4,7 @@
 mod follow;
 
 use crate::exit::Failure;
+use crate::following::is_being_made;
 use crate::output::note;
 use crate::stop::Stop;
 use crate::trace_args::{FormatArg, PrintOptions, report_damage};
@@ -24,7 +25,7 @@ pub fn run(options: &PrintOptions) -> Result<(), Failure> {
     if options.clock_raw && options.format != FormatArg::Text {
         return Err(Failure::Usage("--clock-raw is for --format text".to_owned()));
     }
-    if options.follow.follow && follow::is_being_made(&options.trace.trace) {
+    if options.follow.follow && is_being_made(&options.trace.trace) {
         return follow::run(options);
     }
     let mut set = options.trace.open()?;

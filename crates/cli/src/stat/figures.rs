@@ -6,7 +6,7 @@ use crate::output::{note, result};
 use crate::progress::Progress;
 use crate::trace_args::{StatOptions, report_damage};
 use rtscope_analyze::analysis::{Analysis, analyze};
-use rtscope_analyze::stat::{Irqs, Tasks};
+use rtscope_analyze::stat::{Irqs, IrqsReport, SyscallsReport, Tasks, TasksReport};
 use rtscope_ctf::{TraceSet, read};
 use rtscope_session::wall_clock::time_of_day;
 use rtscope_view::{Wanted, irqs_json, irqs_text, syscalls_json, syscalls_text, tasks_json, tasks_text};
@@ -27,14 +27,10 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
             "rtscope: what a task did before --from is not looked at; its state there is known from its first event on",
         );
     }
-    let analysis = || {
-        let tasks = (options.tasks || options.syscalls).then(Tasks::default);
-        (tasks, options.irqs.then(Irqs::default))
-    };
     let progress = Progress::new(100);
-    let wants = analysis();
+    let wants = analyses(options);
     let ((tasks, irqs), damaged, untimed) = read(&set, &selection, &|class| wants.wants(class), |source| {
-        let reports = analyze(source, analysis(), &mut |part| {
+        let reports = analyze(source, analyses(options), &mut |part| {
             progress.at((part.unwrap_or(0.0) * 100.0) as u64);
         });
         (reports, std::mem::take(&mut source.damaged), source.untimed)
@@ -43,7 +39,19 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     if untimed > 0 {
         note(&format!("rtscope: {untimed} streams have no clock; they are left out"));
     }
-    let wanted = Wanted { task: trace.events.task.clone(), rows: options.top.unwrap_or(ROWS) };
+    result(&shown(options, tasks, irqs)?);
+    let mut damaged = damaged;
+    damaged.extend(set.damaged);
+    report_damage(&mut damaged)
+}
+
+/// The reports that were asked for.
+pub(super) fn shown(
+    options: &StatOptions,
+    tasks: Option<(TasksReport, SyscallsReport)>,
+    irqs: Option<IrqsReport>,
+) -> Result<String, Failure> {
+    let wanted = Wanted { task: options.trace.events.task.clone(), rows: options.top.unwrap_or(ROWS) };
     let mut texts = Vec::new();
     let json = |line: serde_json::Result<String>| line.map_err(|error| Failure::doing("writing JSON", error));
     if let Some((mut tasks, syscalls)) = tasks {
@@ -67,14 +75,17 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
             false => irqs_text(&irqs, &wanted, time_of_day),
         });
     }
-    result(&texts.join("\n"));
-    let mut damaged = damaged;
-    damaged.extend(set.damaged);
-    report_damage(&mut damaged)
+    Ok(texts.join("\n"))
+}
+
+/// The analyses that were asked for.
+pub(super) fn analyses(options: &StatOptions) -> (Option<Tasks>, Option<Irqs>) {
+    let tasks = (options.tasks || options.syscalls).then(Tasks::default);
+    (tasks, options.irqs.then(Irqs::default))
 }
 
 /// Whether the options go together.
-fn check(options: &StatOptions) -> Result<(), Failure> {
+pub(super) fn check(options: &StatOptions) -> Result<(), Failure> {
     let events = &options.trace.events;
     let partial = !events.event.is_empty() || !events.condition.is_empty() || events.cpu.is_some();
     if partial {

@@ -3,8 +3,10 @@
 //! system calls did (`figures`).
 
 mod figures;
+mod follow;
 
 use crate::exit::Failure;
+use crate::following::is_being_made;
 use crate::output::result;
 use crate::progress::Progress;
 use crate::trace_args::{StatOptions, report_damage};
@@ -14,7 +16,11 @@ use rtscope_view::TraceStat;
 
 /// Opens, counts, shows.
 pub fn run(options: &StatOptions) -> Result<(), Failure> {
-    if options.tasks || options.irqs || options.syscalls {
+    let wants_figures = options.tasks || options.irqs || options.syscalls;
+    if options.follow.follow && is_being_made(&options.trace.trace) {
+        return follow::run(options, wants_figures);
+    }
+    if wants_figures {
         return figures::run(options);
     }
     if options.top.is_some() {

@@ -28,6 +28,15 @@ impl StreamCount {
         self.events.iter().sum()
     }
 
+    pub(super) fn add_event(&mut self, event: usize, ns: Option<i64>) {
+        if self.events.len() <= event {
+            self.events.resize(event + 1, 0);
+        }
+        self.events.get_mut(event).into_iter().for_each(|count| *count += 1);
+        self.first_ns = [self.first_ns, ns].into_iter().flatten().min();
+        self.last_ns = self.last_ns.max(ns);
+    }
+
     fn add(&mut self, other: &StreamCount) {
         if self.events.len() < other.events.len() {
             self.events.resize(other.events.len(), 0);

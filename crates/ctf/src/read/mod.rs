@@ -45,7 +45,7 @@ pub use class::{Base, ClockClass, EnvValue};
 pub use condition::{Comparison, Condition, Test};
 pub use count::{Counts, StreamCount, count};
 pub use cursor::Damage;
-pub use follow::{Followed, Follower, Round, Stage};
+pub use follow::{FollowSource, Followed, Follower, Host, Round, Stage};
 pub use index::{Losses, StreamGap};
 pub use pattern::Pattern;
 pub use plan::{Enumeration, Field, FieldIndex, Integer, NO_FIELD, NoStyle, Plan, Scope, Shape, Style};

@@ -7,6 +7,7 @@
 //! Order (babeltrace2 2.0.4's muxer): by time; at the same time by the rank of the stream; in a stream as
 //! recorded. Without any clock, stream by stream.
 
+use super::cursor::Head;
 use super::lane::{ALWAYS, Interval, Lane, NextEvent, StreamReader};
 use super::parallel::{for_each, threads};
 use super::plan::Plan;
@@ -47,6 +48,12 @@ impl EventView<'_, '_> {
     /// Runs a plan for all of the event's scopes over it, once.
     pub fn show<V: Visit>(&mut self, plan: &Plan, visit: &mut V) -> bool {
         self.lane.show(plan, visit)
+    }
+
+    /// Passes over it instead; false when it cannot be read to its end.
+    pub(super) fn pass(&mut self) -> bool {
+        let event = u32::try_from(self.event).unwrap_or(u32::MAX);
+        self.lane.pass(Head { event, clock: self.cycles })
     }
 
     /// Runs a plan for the packet's context.

@@ -31,7 +31,9 @@ pub fn read<R>(
     wanted: &dyn Fn(&EventClass) -> bool,
     body: impl FnOnce(&mut CtfSource<'_>) -> R,
 ) -> R {
-    let (schema, described) = Describing::of(set);
+    let mut describing = Describing::default();
+    describing.extend(set);
+    let Describing { schema, described, .. } = describing;
     let mut readings: Vec<StreamReader<'_>> =
         set.streams.iter().map(|stream| StreamReader::new(set, stream, selection)).collect();
     let untimed = readings.iter().filter(|reading| !reading.is_timed()).count();
@@ -114,15 +116,7 @@ impl TraceSource for CtfSource<'_> {
         self.next += 1;
         // A damaged trace may go back in time; an analysis must not.
         self.latest_ns = self.latest_ns.max(entry.time_ns);
-        let first = entry.first as usize;
-        Item::Event(EventRef {
-            schema: &self.schema,
-            time_ns: self.latest_ns,
-            stream: StreamId(entry.stream),
-            class: ClassId(entry.class),
-            cpu: entry.cpu,
-            values: self.batch.values.values(first..first + entry.fields as usize),
-        })
+        Item::Event(EventRef { time_ns: self.latest_ns, ..self.batch.event(entry, &self.schema) })
     }
 }
 
@@ -174,9 +168,10 @@ fn losses(set: &TraceSet, selection: &Selection) -> VecDeque<(i64, Lost)> {
 }
 
 /// How to take the values of each class.
-struct Described {
+#[derive(Default)]
+pub(super) struct Described {
     /// By stream and event: the class.
-    places: Vec<Vec<u32>>,
+    pub(super) places: Vec<Vec<u32>>,
     /// By class.
     takings: Vec<Taking>,
 }
@@ -191,36 +186,43 @@ type Labels = Arc<[(i128, i128, String)]>;
 
 /// Makes the schema of a set.
 #[derive(Default)]
-struct Describing {
-    schema: Schema,
-    takings: Vec<Taking>,
+pub(super) struct Describing {
+    pub(super) schema: Schema,
+    pub(super) described: Described,
+    /// By trace and class of streams, which have the same events: the classes.
+    known: BTreeMap<(usize, usize), Vec<u32>>,
     /// By the address of an enumeration in the plans, which share it.
     labels: HashMap<*const Enumeration, Labels>,
 }
 
 impl Describing {
-    fn of(set: &TraceSet) -> (Schema, Described) {
-        let mut describing = Describing::default();
-        let mut places = Vec::new();
-        // Streams of one class have the same events.
-        let mut known: BTreeMap<(usize, usize), Vec<u32>> = BTreeMap::new();
-        for stream in &set.streams {
+    /// Adds what a set has more than before.
+    pub(super) fn extend(&mut self, set: &TraceSet) {
+        for (number, stream) in set.streams.iter().enumerate() {
             let trace = set.traces.get(stream.trace);
             let domain = trace.map(domain).unwrap_or_default();
-            let of_class = known.entry((stream.trace, stream.class_place()));
-            let of_class = of_class.or_insert_with(|| {
-                (0..set.event_count(stream)).map(|event| describing.add(set, stream, event, domain)).collect()
-            });
-            places.push(of_class.clone());
-            describing.schema.streams.push(StreamInfo {
-                domain,
-                trace: count(stream.trace),
-                host: trace.map(|trace| trace.host().to_owned()).unwrap_or_default(),
-                clock_offset_ns: set.clock(stream).map_or(0, ClockClass::base_ns),
-                complete_since_ns: None,
-            });
+            let key = (stream.trace, stream.class_place());
+            let mut of_class = self.known.remove(&key).unwrap_or_default();
+            for event in of_class.len()..set.event_count(stream) {
+                of_class.push(self.add(set, stream, event, domain));
+            }
+            match self.described.places.get_mut(number) {
+                Some(places) => places.clone_from(&of_class),
+                None => {
+                    self.described.places.push(of_class.clone());
+                    self.schema.streams.push(StreamInfo {
+                        domain,
+                        trace: count(stream.trace),
+                        host: trace.map(|trace| trace.host().to_owned()).unwrap_or_default(),
+                        clock_offset_ns: set.clock(stream).map_or(0, ClockClass::base_ns),
+                        complete_since_ns: None,
+                    });
+                }
+            }
+            self.known.insert(key, of_class);
         }
-        (describing.schema, Described { places, takings: describing.takings })
+        // The plans of a set that grows are made anew.
+        self.labels.clear();
     }
 
     fn add(&mut self, set: &TraceSet, stream: &Stream, event: usize, domain: Domain) -> u32 {
@@ -239,7 +241,7 @@ impl Describing {
             plan.fields.iter().enumerate().map(|(place, field)| self.field(&plan, place, field)).collect();
         let cpu = fields.iter().position(|field| !field.is_payload && field.name == "cpu_id");
         self.schema.classes.push(EventClass { name, domain, fields });
-        self.takings.push(Taking { plan, cpu });
+        self.described.takings.push(Taking { plan, cpu });
         number
     }
 
@@ -267,8 +269,8 @@ fn domain(trace: &OpenTrace) -> Domain {
 
 /// An event of a batch.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    time_ns: i64,
+pub(super) struct Entry {
+    pub(super) time_ns: i64,
     stream: u32,
     class: u32,
     cpu: Option<CpuId>,
@@ -280,9 +282,23 @@ struct Entry {
 /// Many events.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    entries: Vec<Entry>,
+    pub(super) entries: Vec<Entry>,
     values: ValueBuffer,
     damaged: Vec<DamagedFile>,
+}
+
+impl Batch {
+    pub(super) fn event<'s>(&'s self, entry: &Entry, schema: &'s Schema) -> EventRef<'s> {
+        let first = entry.first as usize;
+        EventRef {
+            schema,
+            time_ns: entry.time_ns,
+            stream: StreamId(entry.stream),
+            class: ClassId(entry.class),
+            cpu: entry.cpu,
+            values: self.values.values(first..first + entry.fields as usize),
+        }
+    }
 }
 
 impl Output for Batch {
@@ -320,7 +336,7 @@ impl Decode for Described {
 }
 
 /// Takes the values of one event after the other.
-pub(crate) struct Gathering<'d>(&'d Described);
+pub(crate) struct Gathering<'d>(pub(super) &'d Described);
 
 impl Work for Gathering<'_> {
     type Piece = Batch;

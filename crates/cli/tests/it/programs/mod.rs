@@ -7,6 +7,7 @@ mod compile;
 mod containers;
 mod failing;
 mod fixture;
+mod follow;
 mod hardened;
 mod hostile;
 mod life;

@@ -8,9 +8,11 @@
 //!
 //! What the writer promises, on which this rests: `write/followed.rs` (streams), `write/growing.rs` (metadata).
 
+mod count;
 mod merge;
 mod part;
 mod print;
+mod source;
 mod tail;
 
 use super::blocks;
@@ -24,6 +26,7 @@ use crate::regular::{Links, open_regular};
 use nix::time::{ClockId, clock_gettime};
 use part::{Part, is_absent};
 pub use print::Followed;
+pub use source::{FollowSource, Host};
 use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};

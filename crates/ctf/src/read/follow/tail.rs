@@ -64,7 +64,9 @@ pub(super) struct Tail {
     pub(super) losses: Losses,
     /// Of its packets so far.
     pub(super) bytes: u64,
-    /// The latest end of a packet, in the clock's unit.
+    /// Where its first packet begins, in the clock's unit.
+    pub(super) begin: Option<u64>,
+    /// The latest end of a packet.
     pub(super) newest: Option<u64>,
     current: Option<Packet>,
     edge: Option<Edge>,
@@ -82,6 +84,7 @@ impl Tail {
             rank: 0,
             losses: Losses::default(),
             bytes: 0,
+            begin: None,
             newest: None,
             current: None,
             edge: None,
@@ -94,6 +97,7 @@ impl Tail {
     pub(super) fn first(&mut self, plans: &TracePlans) -> io::Result<Option<PacketHead>> {
         let heads = self.heads(plans)?.unwrap_or_default();
         let first = heads.empty.into_iter().next().or(heads.next);
+        self.begin = first.as_ref().and_then(|packet| packet.head.begin);
         Ok(first.map(|packet| packet.head))
     }
 
