@@ -248,3 +248,40 @@ fn what_comes_after_the_horizon_is_given_when_it_comes_and_marked() {
     assert_eq!(reader.take(u64::MAX >> 2), Stage::Complete);
     assert_eq!(reader.lines.len(), 3);
 }
+
+/// The writer never waits, so the reader comes at any moment: between the writes of one step, and while a head is written.
+#[test]
+fn each_event_comes_once_from_a_writer_that_does_not_wait() {
+    const EVENTS: u64 = 150_000;
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("trace");
+    let mut recording = Recording::new(&target);
+    recording.begin_stream();
+    let writer = std::thread::spawn(move || {
+        let mut random = Random(7);
+        while recording.written < EVENTS {
+            recording.now += 1 + random.below(3000);
+            match random.below(400) {
+                0 if recording.streams.len() < 4 => recording.begin_stream(),
+                1 if recording.classes.len() < 400 => recording.begin_class(),
+                2..100 => recording.flush(),
+                _ => {}
+            }
+            // A new class is used at once.
+            let class = recording.classes.len() - 1;
+            let stream = random.below(recording.streams.len() as u64) as usize;
+            recording.event(stream, class, random.below(200) as usize);
+        }
+        recording.complete();
+    });
+    let mut reader = Reader::new(&target);
+    let mut rounds = 0;
+    while reader.take(u64::MAX >> 2) != Stage::Complete {
+        rounds += 1;
+    }
+    writer.join().unwrap();
+    let mut numbers = reader.numbers();
+    numbers.sort_unstable();
+    assert!(numbers.into_iter().eq(0..EVENTS));
+    assert!(rounds > 100, "{rounds}");
+}

@@ -149,3 +149,38 @@ fn unread_bytes(pipe: &BufReader<ChildStdout>) -> usize {
     assert_eq!(asked, 0);
     bytes as usize
 }
+
+// NEEDS: host
+#[test]
+fn root_what_stat_follows_is_in_the_end_what_stat_says() {
+    let fixture = Fixture::new();
+    let Some(program) = fixture.program("emitter.c", &[], "emitter") else { return };
+    let trace = fixture.trace();
+    let recorder = begun(&mut fixture.recorder(&[]));
+    let mut follower = Follower::start("stat", &trace, &["--json", "--interval", "100ms", "--delay", "100ms"]);
+    let mut more = Vec::new();
+    for events in [1000, 3000] {
+        let count = events.to_string();
+        more.push(emitter(&program, &["count", &count, "2"]).wait().expect("it ends"));
+        // What it says only grows, and says all in the end.
+        let mut before = 0;
+        let wanted = if events == 1000 { 2000 } else { 8000 };
+        while before < wanted {
+            let stat: Value = serde_json::from_str(&follower.line()).expect("JSON");
+            let so_far = stat["events"].as_u64().expect("a number");
+            assert!(before <= so_far && so_far <= wanted, "{stat}");
+            before = so_far;
+        }
+        assert!(!trace.exists());
+    }
+    assert!(more.iter().all(std::process::ExitStatus::success));
+    assert!(interrupt(recorder).status.success());
+    let (lines, notes, code) = follower.end();
+    assert_eq!((notes.contains("rtscope: "), code), (false, Some(0)), "{notes}");
+    let last: Value = serde_json::from_str(lines.lines().last().expect("the last one")).expect("JSON");
+    let output = rtscope().args(["stat", "--json"]).arg(&trace).output().expect("it is there");
+    let whole: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    for part in ["events", "first_ns", "last_ns", "by_event"] {
+        assert_eq!(last[part], whole[part], "{part}");
+    }
+}
