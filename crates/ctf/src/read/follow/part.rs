@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(taken("/* CTF 1.8 */\n\na {\n};\n"), 22);
         for rest in ["  \n", "//e\n", "  ev", "", " // event {\n  event {};\n", "/ event {\n", "   \n  x;\n"]
         {
-            assert_eq!(taken(&format!("a {{ }};\n{rest}")), 8, "{rest:?}");
+            assert_eq!(taken(&format!("a {{ }};\n{rest}")), 7, "{rest:?}");
         }
         assert_eq!(taken("  event { };\n"), 13);
     }
