@@ -7,12 +7,13 @@ use crate::progress::Progress;
 use crate::stop::{Stop, on_signals};
 use crate::trace_args::{EventOptions, open, report_damage};
 use clap::{ValueEnum, ValueHint};
-use rtscope_ctf::{Selection, TraceSet, read};
+use rtscope_ctf::{Cut, Selection, TraceSet, cut, read};
 use rtscope_session::watch::files;
 use rtscope_view::perfetto::{self, CounterField, Settings, Summary};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const EXAMPLES: &str = help!(
     "Examples:
@@ -26,8 +27,12 @@ const EXAMPLES: &str = help!(
       Also draw a field of a program's event as a curve.
   rtscope convert trace/ - --to perfetto | gzip > trace.pftrace.gz
       Perfetto opens compressed traces, too.
+  rtscope convert trace/ part/ --to ctf --from 13:05:59.2 --until 13:05:59.3
+      A smaller trace, for any reader of CTF: events as they are, losses where they were.
+  rtscope convert trace/ control/ --to ctf --task control --event 'sched_*'
+      Of certain events alone.
 
-What the views show: docs/perfetto.md."
+What the views show: docs/perfetto.md. What a cut keeps and loses: docs/how-to.md."
 );
 
 /// What traces are converted to.
@@ -35,6 +40,8 @@ What the views show: docs/perfetto.md."
 pub enum Target {
     /// A file for ui.perfetto.dev
     Perfetto,
+    /// A trace with a part of the events
+    Ctf,
 }
 
 #[derive(Debug, clap::Args)]
@@ -43,7 +50,7 @@ pub struct ConvertOptions {
     /// The directory of a trace. Traces in directories below it are merged
     #[arg(value_hint = ValueHint::DirPath)]
     pub trace: PathBuf,
-    /// The file to write; - is standard output
+    /// The file to write; - is standard output. With --to ctf: the directory to make
     #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub out: PathBuf,
     /// The format to convert to
@@ -58,7 +65,7 @@ pub struct ConvertOptions {
     pub until: Option<String>,
     #[command(flatten)]
     pub events: EventOptions,
-    /// Draw this field of an event (whose name may have * and ?) as a counter; may be repeated
+    /// With --to perfetto: draw this field of an event (whose name may have * and ?) as a counter; may be repeated
     #[arg(long, value_name = "EVENT.FIELD")]
     pub counter: Vec<CounterField>,
 }
@@ -67,7 +74,37 @@ pub struct ConvertOptions {
 pub fn run(options: &ConvertOptions) -> Result<(), Failure> {
     match options.to {
         Target::Perfetto => to_perfetto(options),
+        Target::Ctf => to_ctf(options),
     }
+}
+
+fn to_ctf(options: &ConvertOptions) -> Result<(), Failure> {
+    if !options.counter.is_empty() {
+        return Err(Failure::Usage("--counter goes with --to perfetto; leave it out".to_owned()));
+    }
+    if options.out.as_os_str() == "-" {
+        return Err(Failure::Usage("a trace is a directory: give OUT a name".to_owned()));
+    }
+    let mut set = open(&options.trace)?;
+    let times = (("from", &options.from), ("until", &options.until));
+    let selection = options.events.selection(&set, times.0, times.1)?;
+    let part = Cut {
+        set: &set,
+        root: &options.trace,
+        selection: &selection,
+        conditions: &options.events.conditions_as_written(),
+    };
+    let stop = on_signals()?;
+    let done = AtomicU64::new(0);
+    let progress = Progress::new(set.streams.iter().map(|stream| stream.bytes).sum());
+    let made = cut(&part, &options.out, &|bytes| {
+        progress.at(done.fetch_add(bytes, Ordering::Relaxed) + bytes);
+        !stop.asked()
+    });
+    progress.finish();
+    let mut damaged = made.map_err(|error| Failure::Failed(error.to_string()))?.damaged;
+    damaged.append(&mut set.damaged);
+    report_damage(&mut damaged)
 }
 
 fn to_perfetto(options: &ConvertOptions) -> Result<(), Failure> {

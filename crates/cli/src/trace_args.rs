@@ -264,6 +264,14 @@ impl EventOptions {
     }
 }
 
+impl EventOptions {
+    /// What fields have to be, for people.
+    pub fn conditions_as_written(&self) -> Vec<String> {
+        let task = self.task.iter().map(|task| format!("task {task}"));
+        self.condition.iter().cloned().chain(task).collect()
+    }
+}
+
 const SECOND: i64 = 1_000_000_000;
 
 /// A time as people write it, in nanoseconds since 1970.

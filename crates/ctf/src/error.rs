@@ -37,6 +37,20 @@ pub enum Error {
     /// The directory has no trace.
     #[error("{} has no CTF trace: name the directory that has a file `metadata`, or the one above it", .0.display())]
     NoTrace(PathBuf),
+    /// A part of a stream cannot be made into a stream.
+    #[error("{stream} cannot be cut like this: {what}; leave options out, or cut by other times")]
+    Cut {
+        /// The name of its file.
+        stream: String,
+        /// What is in the way.
+        what: String,
+    },
+    /// The directory would be found when the trace is read again.
+    #[error("{} is in the trace itself: choose another directory", .0.display())]
+    InsideTrace(PathBuf),
+    /// It was to end before its end.
+    #[error("stopped before the end; no trace was made")]
+    Stopped,
     /// The metadata cannot be used.
     #[error("{}: line {line}: {what}", path.display())]
     Metadata {

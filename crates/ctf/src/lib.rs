@@ -27,6 +27,7 @@
 //! finds the packets, and `cursor` and `run` walk through events by their plans. On these are [`read_trace`] (`recording`,
 //! `kernel`, `gather`: the events that rtscope analyses, with names and losses), [`count`] (`rtscope stat`) and [`print`]
 //! (`slices`: all streams in order of time, as text), the latter two for a [`Selection`] of events in a [`TraceSet`].
+//! [`cut()`] makes a trace of such a selection.
 #![forbid(unsafe_code)]
 #![deny(
     clippy::cast_possible_truncation,
@@ -34,6 +35,7 @@
     reason = "a trace may be damaged or made to harm: a number that does not fit must be seen, not cut"
 )]
 
+mod cut;
 mod error;
 mod info;
 mod layout;
@@ -43,6 +45,7 @@ mod regular;
 mod staged;
 mod write;
 
+pub use cut::{Cut, CutSummary, cut};
 pub use error::Error;
 pub use info::TraceInfo;
 pub use read::*;

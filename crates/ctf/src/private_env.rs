@@ -27,18 +27,33 @@ pub(crate) struct PrivateEnv {
 
 /// The entries of a trace.
 pub(crate) fn entries(evidence: &Evidence<'_>) -> Vec<(String, String)> {
-    let mut entries = vec![(FORMAT.to_owned(), FORMAT_VERSION.to_owned())];
-    for history in evidence.history {
-        let since = history.complete_since.map_or(NEVER.to_owned(), |since| since.0.to_string());
-        entries.push((format!("{HISTORY}{}", history.cpu), since));
-    }
-    for (index, loss) in evidence.losses.iter().enumerate() {
-        entries.push((format!("{LOSS}{index}"), loss_text(loss)));
-    }
+    let history = evidence.history.iter().map(|history| (history.cpu, history.complete_since));
+    let mut entries = entries_of(history, evidence.losses);
     for (index, EventLoss { event, loss }) in evidence.by_event.iter().enumerate() {
         entries.push((format!("{EVENT_LOSS}{index}"), format!("{} event={event}", loss_text(loss))));
     }
     entries
+}
+
+/// The same without losses by event.
+pub(crate) fn entries_of(
+    history: impl Iterator<Item = (CpuId, Option<MonotonicNs>)>,
+    losses: &[Loss],
+) -> Vec<(String, String)> {
+    let mut entries = vec![(FORMAT.to_owned(), FORMAT_VERSION.to_owned())];
+    for (cpu, since) in history {
+        let since = since.map_or(NEVER.to_owned(), |since| since.0.to_string());
+        entries.push((format!("{HISTORY}{cpu}"), since));
+    }
+    for (index, loss) in losses.iter().enumerate() {
+        entries.push((format!("{LOSS}{index}"), loss_text(loss)));
+    }
+    entries
+}
+
+/// Whether an entry says something about all of a trace, and so nothing about a part of it.
+pub(crate) fn is_of_a_whole_trace(key: &str) -> bool {
+    [FORMAT, HISTORY, LOSS, EVENT_LOSS].iter().any(|prefix| key.starts_with(prefix))
 }
 
 fn loss_text(loss: &Loss) -> String {

@@ -7,7 +7,7 @@ use crate::progress::Progress;
 use crate::trace_args::{StatOptions, report_damage};
 use rtscope_analyze::analysis::{Analysis, analyze};
 use rtscope_analyze::stat::{Irqs, IrqsReport, SyscallsReport, Tasks, TasksReport};
-use rtscope_ctf::{TraceSet, read};
+use rtscope_ctf::{OpenTrace, TraceSet, read};
 use rtscope_session::wall_clock::time_of_day;
 use rtscope_view::{Wanted, irqs_json, irqs_text, syscalls_json, syscalls_text, tasks_json, tasks_text};
 use std::collections::BTreeSet;
@@ -21,6 +21,7 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     check(options)?;
     let set = trace.open()?;
     one_host(&set)?;
+    all_events(&set)?;
     let selection = trace.times(&set)?;
     if trace.from.is_some() {
         note(
@@ -101,6 +102,18 @@ pub(super) fn check(options: &StatOptions) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+/// A cut may have been made without some of the events.
+fn all_events(set: &TraceSet) -> Result<(), Failure> {
+    match set.traces.iter().any(OpenTrace::is_selection) {
+        true => Err(Failure::Usage(
+            "--tasks, --irqs and --syscalls need all events, and this trace was cut by --event, --where or --task; \
+             name the trace that it was cut from"
+                .to_owned(),
+        )),
+        false => Ok(()),
+    }
 }
 
 fn one_host(set: &TraceSet) -> Result<(), Failure> {

@@ -197,6 +197,39 @@ impl<'t> Cursor<'t> {
         (self.origin - self.packet_at) * 8 + self.at
     }
 
+    /// Bits from the packet's beginning to the event whose header was read last, before its alignment.
+    pub(crate) fn event_place(&self) -> u64 {
+        (self.origin - self.packet_at) * 8 + self.event_at
+    }
+
+    /// Header and context of the packet, with [`MARGIN`] bytes behind them.
+    pub(crate) fn head_bytes(&self) -> &[u8] {
+        &self.packet_head
+    }
+
+    /// What the clock would be at the event whose header was read last, if it had been `before` then.
+    pub(crate) fn clock_from(&self, before: u64) -> Option<u64> {
+        let mut state = self.state.clone();
+        state.clock = before;
+        let mut position = self.window.position(self.origin, self.event_at, self.content_end());
+        self.stream()?.header.read(&mut position, &mut state).ok()?;
+        Some(state.clock)
+    }
+
+    /// The packet's bytes from there on.
+    pub(crate) fn copy(&self, from: u64, into: &mut [u8]) -> Result<(), Damage> {
+        let at = self.packet_at + from;
+        if self.window.at_hand(at) >= into.len() as u64 {
+            into.copy_from_slice(self.window.bytes_from(at).get(..into.len()).unwrap_or_default());
+            return Ok(());
+        }
+        let read = self.window.file.read_exact_at(into, at);
+        read.map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => self.damage(true, SHRUNK),
+            _ => self.damage(true, format!("it cannot be read: {error}")),
+        })
+    }
+
     /// Goes to an event within the packet, where [`Cursor::place`] was noted, with the clock of that moment.
     pub(crate) fn jump(&mut self, place: u64, clock: u64) {
         let start = place / 8 / ALIGN_BYTES * ALIGN_BYTES;

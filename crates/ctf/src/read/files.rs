@@ -71,7 +71,7 @@ pub(super) fn stream_files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// The metadata's text.
-pub(super) fn metadata_text(path: &Path) -> Result<String, Error> {
+pub(crate) fn metadata_text(path: &Path) -> Result<String, Error> {
     let fault = |what: &str| Error::Metadata { path: path.to_owned(), line: 1, what: what.to_owned() };
     let mut bytes = Vec::new();
     open_regular(path, Links::Follow)

@@ -18,24 +18,24 @@ const MAX_LOSSES: usize = 1000;
 
 /// A counter of discarded events may go back by this much: tracers read it while others add to it (LTTng: several processes of a user
 /// write into one stream), so a packet can have an older value than the previous one. The next value corrects this.
-const LATE_MAX: u64 = 1 << 31;
+pub(crate) const LATE_MAX: u64 = 1 << 31;
 
 /// The values of a packet that are compared with its neighbour's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edge {
     pub(crate) begin: Option<u64>,
     pub(crate) end: Option<u64>,
-    sequence: Option<u64>,
-    discarded: Option<u64>,
+    pub(crate) sequence: Option<u64>,
+    pub(crate) discarded: Option<u64>,
 }
 
 impl Edge {
-    pub(super) fn of(head: &PacketHead) -> Edge {
+    pub(crate) fn of(head: &PacketHead) -> Edge {
         Edge { begin: head.begin, end: head.end, sequence: head.sequence, discarded: head.discarded }
     }
 
     /// The same for comparing with the next: with the higher counter, if this one was late.
-    pub(super) fn after(self, before: &Edge) -> Edge {
+    pub(crate) fn after(self, before: &Edge) -> Edge {
         let late = |(before, own): &(u64, u64)| own < before && before - own <= LATE_MAX;
         let higher = before.discarded.zip(self.discarded).filter(late).map(|(before, _)| before);
         Edge { discarded: higher.or(self.discarded), ..self }

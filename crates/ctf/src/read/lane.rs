@@ -4,12 +4,11 @@
 use super::class::ClockClass;
 use super::cursor::{Cursor, Damage, Head, WINDOW};
 use super::index::Segment;
+use super::judge::Judge;
 use super::plan::Plan;
 use super::run::Visit;
 use super::select::{Selection, Verdict};
 use super::set::{DamagedFile, Stream, TraceSet};
-use super::values::Filler;
-use rtscope_event::ValueBuffer;
 
 /// Everything needed for reading a stream, made once.
 #[derive(Debug)]
@@ -125,10 +124,7 @@ pub(crate) struct Lane<'r> {
     /// The latest time so far: times in a stream do not go back.
     latest: i64,
     window: usize,
-    values: ValueBuffer,
-    packet_values: ValueBuffer,
-    /// Packet that `packet_values` are of.
-    packet_serial: u64,
+    judge: Judge,
     in_packet: bool,
     wants_packet: bool,
     pub(crate) packets: u64,
@@ -160,9 +156,7 @@ impl<'r> Lane<'r> {
             end_place: None,
             latest: i64::MIN,
             window,
-            values: ValueBuffer::default(),
-            packet_values: ValueBuffer::default(),
-            packet_serial: 0,
+            judge: Judge::default(),
             in_packet: false,
             wants_packet: true,
             packets: 0,
@@ -333,24 +327,10 @@ impl<'r> Lane<'r> {
 
     #[inline]
     fn wants(&mut self, head: Head, ns: i64) -> Result<bool, Damage> {
-        match self.reading.verdicts.get(head.event as usize) {
-            Some(Verdict::No) | None => return Ok(false),
-            Some(Verdict::Yes) => {}
-            Some(Verdict::Ask(asking)) => {
-                let Some(cursor) = &mut self.cursor else { return Ok(false) };
-                self.values.clear();
-                self.values.begin(asking.plan.fields.len());
-                cursor.peek(&asking.plan, &mut Filler(&mut self.values))?;
-                if self.packet_serial != cursor.serial {
-                    self.packet_serial = cursor.serial;
-                    self.packet_values.clear();
-                    self.packet_values.begin(asking.packet.fields.len());
-                    cursor.show_context(&asking.packet, &mut Filler(&mut self.packet_values));
-                }
-                if !asking.holds(&self.values.current(), &self.packet_values.current()) {
-                    return Ok(false);
-                }
-            }
+        let verdict = self.reading.verdicts.get(head.event as usize);
+        let Some(cursor) = &mut self.cursor else { return Ok(false) };
+        if !self.judge.wants(verdict, cursor)? {
+            return Ok(false);
         }
         Ok(!self.reading.is_timed() || self.reading.selection.wants_time(ns))
     }

@@ -49,6 +49,11 @@ impl<'t> Lexer<'t> {
         Lexer { text, at: 0, line: 1 }
     }
 
+    /// Bytes from the beginning to the end of the last token.
+    pub(crate) fn place(&self) -> usize {
+        self.at
+    }
+
     fn rest(&self) -> &'t str {
         self.text.get(self.at..).unwrap_or_default()
     }

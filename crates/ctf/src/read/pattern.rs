@@ -7,6 +7,12 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(Vec<u8>);
 
+impl std::fmt::Display for Pattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.0))
+    }
+}
+
 impl Pattern {
     /// Every text is a pattern.
     #[must_use]

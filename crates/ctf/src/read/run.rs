@@ -84,7 +84,7 @@ impl State {
         }
     }
 
-    fn slot(&self, slot: Slot) -> i128 {
+    pub(crate) fn slot(&self, slot: Slot) -> i128 {
         self.slots.get(slot as usize).copied().unwrap_or(0)
     }
 
@@ -183,7 +183,7 @@ impl<'a> Position<'a> {
         })
     }
 
-    fn text(&mut self) -> Result<&'a [u8], Stop> {
+    pub(crate) fn text(&mut self) -> Result<&'a [u8], Stop> {
         let bytes: &'a [u8] = self.bytes;
         let rest = bytes.get((self.at / 8) as usize..(self.end / 8) as usize).ok_or(Stop::Short)?;
         let length = memchr::memchr(0, rest).ok_or(Stop::Short)?;

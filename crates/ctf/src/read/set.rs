@@ -297,8 +297,17 @@ fn add_trace(traces: &mut Vec<OpenTrace>, dir: PathBuf) -> Result<(), Error> {
 /// Reads the metadata in a directory.
 pub(crate) fn metadata(dir: &Path) -> Result<TraceClass, Error> {
     let path = dir.join("metadata");
-    let text = files::metadata_text(&path)?;
-    blocks::parse(&text).map_err(|fault| Error::Metadata { path, line: fault.line, what: fault.what })
+    metadata_of(&path, &files::metadata_text(&path)?)
+}
+
+/// The classes that a text describes.
+pub(crate) fn metadata_of(path: &Path, text: &str) -> Result<TraceClass, Error> {
+    let fault = |fault: super::lexer::Fault| Error::Metadata {
+        path: path.to_owned(),
+        line: fault.line,
+        what: fault.what,
+    };
+    blocks::parse(text).map_err(fault)
 }
 
 /// The index of each file of a trace, by path.

@@ -41,7 +41,10 @@ pub fn read<R>(
     for (reading, info) in readings.iter().zip(&mut schema.streams) {
         // A snapshot's CPUs begin at different moments, and a selection may begin later than all.
         let begin = Some(reading.span(0).0).filter(|begin| reading.is_timed() && *begin != i64::MIN);
-        info.complete_since_ns = begin.max(selection.from_ns.filter(|_| begin.is_some()));
+        let trace = set.traces.get(reading.stream.trace);
+        // A cut begins with a state dump that may be older than all the rest.
+        let cut_from_ns = trace.and_then(OpenTrace::cut_from_ns);
+        info.complete_since_ns = begin.max(selection.from_ns.max(cut_from_ns).filter(|_| begin.is_some()));
     }
     for (reading, places) in readings.iter_mut().zip(&described.places) {
         let timed = reading.is_timed();

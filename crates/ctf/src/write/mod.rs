@@ -22,6 +22,7 @@ pub use classes::{Classes, TracepointId};
 pub use state::{TaskStatus, initial_states};
 pub use trace::{EventLoss, Evidence, StreamSummary, StreamWriter, TraceWriter};
 pub use tracepoint::GivenText;
+pub(crate) use tsdl::quoted;
 pub use user::{
     PlainEvent, UserClass, UserContext, UserMetadata, UserStreamSummary, UserStreamWriter, UserTraceWriter,
 };

@@ -154,7 +154,7 @@ pub(super) fn own_field(text: &mut String, name: &str, kind: TraceType) {
 }
 
 /// A TSDL string. Control characters, which a name or version cannot have anyway, become blanks.
-pub(super) fn quoted(value: &str) -> String {
+pub(crate) fn quoted(value: &str) -> String {
     let mut text = String::from("\"");
     for character in value.chars() {
         match character {

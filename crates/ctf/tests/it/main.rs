@@ -5,6 +5,7 @@
 
 mod atomic;
 mod babeltrace2;
+mod cut;
 mod descriptions;
 mod follow;
 mod fuzz;

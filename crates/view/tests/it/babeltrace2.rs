@@ -17,7 +17,7 @@ fn utc(unix_s: i64) -> [u8; 9] {
 }
 
 /// What babeltrace2 prints, in UTC; warnings that say nothing about the events are passed over.
-fn theirs(dir: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
+pub fn theirs(dir: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
     let output = babeltrace2::run(dir, &[&["--clock-gmt"], arguments].concat())?;
     let complaints = String::from_utf8_lossy(&output.stderr);
     let harmless = |line: &str| line.starts_with("WARNING: Tracer ") || line.contains("meaningless");
@@ -28,13 +28,17 @@ fn theirs(dir: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
 
 /// What rtscope prints, and its count.
 fn ours(dir: &Path, raw: bool) -> (Vec<u8>, u64) {
+    ours_of(dir, raw, &Selection::default())
+}
+
+/// The same of a part.
+pub fn ours_of(dir: &Path, raw: bool, selection: &Selection) -> (Vec<u8>, u64) {
     let set = TraceSet::open(dir).unwrap();
     assert!(set.damaged.is_empty(), "{:?}", set.damaged);
     let format = PrettyFormat::new(&set, utc, raw);
-    let selection = Selection::default();
     let mut text = Vec::new();
     let mut before = None;
-    print(&set, &selection, u64::MAX, &format, &mut |piece| {
+    print(&set, selection, u64::MAX, &format, &mut |piece| {
         use rtscope_ctf::Format;
         assert!(piece.damaged.is_empty(), "{:?}", piece.damaged);
         let at = piece.first.map_or(0, |(_, at)| at);
@@ -46,7 +50,7 @@ fn ours(dir: &Path, raw: bool) -> (Vec<u8>, u64) {
         before = piece.last.or(before);
         true
     });
-    let counts = count(&set, &selection, &|_| {});
+    let counts = count(&set, selection, &|_| {});
     assert!(counts.damaged.is_empty(), "{:?}", counts.damaged);
     (text, counts.streams.iter().map(|stream| stream.total()).sum())
 }
@@ -61,7 +65,7 @@ fn same_text(dir: &Path) {
 }
 
 /// Names the first line that differs.
-fn same(dir: &Path, ours: &[u8], theirs: &[u8]) {
+pub fn same(dir: &Path, ours: &[u8], theirs: &[u8]) {
     let (ours, theirs) = (String::from_utf8_lossy(ours), String::from_utf8_lossy(theirs));
     assert_eq!(ours.lines().count(), theirs.lines().count(), "{}", dir.display());
     for (line, (ours, theirs)) in ours.lines().zip(theirs.lines()).enumerate() {
@@ -138,14 +142,18 @@ fn large_packets_without_times_are_printed_as_babeltrace2_does() {
 }
 
 /// babeltrace2's collection of traces, where it is installed: the directory `tests/data/ctf-traces/succeed` of its sources.
-#[test]
-fn the_traces_of_babeltrace2s_tests_are_printed_as_it_does() {
+pub fn collection() -> Option<Vec<std::path::PathBuf>> {
     const VARIABLE: &str = "RTSCOPE_BABELTRACE_TRACES";
     let Some(directory) = std::env::var_os(VARIABLE) else {
-        skip!("{VARIABLE} does not name a directory of traces");
+        skip::say(format_args!("{VARIABLE} does not name a directory of traces"));
+        return None;
     };
-    for entry in std::fs::read_dir(directory).unwrap() {
-        let dir = entry.unwrap().path();
+    Some(std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect())
+}
+
+#[test]
+fn the_traces_of_babeltrace2s_tests_are_printed_as_it_does() {
+    for dir in collection().unwrap_or_default() {
         // What babeltrace2 itself refuses, or complains of, is no oracle.
         let Some(theirs) = babeltrace2::run(&dir, &["--clock-gmt"]) else { return };
         if theirs.status.success() {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod babeltrace2;
+mod cut;
 mod golden;
 mod layouts;
 mod perfetto;

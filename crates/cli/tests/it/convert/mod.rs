@@ -3,6 +3,7 @@
 //! their own (`model`), and it complains of nothing.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod cut;
 mod late;
 mod model;
 
