@@ -96,7 +96,7 @@ fn optional<T: std::str::FromStr>(text: &str) -> Option<Option<T>> {
     if text == UNKNOWN { Some(None) } else { text.parse().ok().map(Some) }
 }
 
-const CAUSES: [LossCause; 12] = [
+const CAUSES: [LossCause; 13] = [
     LossCause::RecursionMiss,
     LossCause::Unfinished,
     LossCause::Unreadable,
@@ -109,6 +109,7 @@ const CAUSES: [LossCause; 12] = [
     LossCause::NoBuffer,
     LossCause::TooLarge,
     LossCause::Undescribed,
+    LossCause::Refused,
 ];
 
 fn cause_name(cause: LossCause) -> &'static str {
@@ -125,6 +126,7 @@ fn cause_name(cause: LossCause) -> &'static str {
         LossCause::NoBuffer => "no_buffer",
         LossCause::TooLarge => "too_large",
         LossCause::Undescribed => "undescribed",
+        LossCause::Refused => "refused",
     }
 }
 

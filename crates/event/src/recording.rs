@@ -33,6 +33,8 @@ pub enum LossCause {
     TooLarge,
     /// An instrumented program described the event in a way that no trace can have. Nobody counts such events: the collector switches them off.
     Undescribed,
+    /// Files of instrumented programs were refused, or a program was dropped because of one. Nobody knows what they would have recorded.
+    Refused,
 }
 
 /// A number of lost events of one cause. `cpu` is `None` where the kernel does not say which.

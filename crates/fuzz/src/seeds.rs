@@ -140,6 +140,7 @@ fn spool(seed: u64) -> Vec<u8> {
         rings: vec![(info, vec![(0, records())])],
         lost_outside: 0,
         untraced: 0,
+        dropped: 0,
         refusals: Vec::new(),
     };
     writer.snapshot(&snapshot).unwrap();

@@ -554,6 +554,7 @@ impl Programs {
         let lost = past.lost_no_buffer.saturating_add(past.lost_too_large);
         snapshot.lost_outside = snapshot.lost_outside.saturating_add(lost);
         snapshot.untraced = snapshot.untraced.saturating_add(past.untraced);
+        snapshot.dropped = snapshot.dropped.saturating_add(past.dropped);
         snapshot
     }
 
@@ -587,4 +588,6 @@ pub struct Snapshot {
     pub lost_outside: u64,
     /// Programs that could have no files since the recording began: how many events they lost nobody knows.
     pub untraced: u64,
+    /// Programs that were dropped because of one of their files: the same.
+    pub dropped: u64,
 }

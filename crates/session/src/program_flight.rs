@@ -175,6 +175,7 @@ impl UserPart {
             ended_ns: self.until.0,
             lost_no_buffer,
             untraced: self.snapshot.untraced,
+            dropped: self.snapshot.dropped,
             clock: self.clock.clone(),
             refused: self.snapshot.refusals.clone(),
             ..UserEnd::default()

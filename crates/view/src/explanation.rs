@@ -324,6 +324,7 @@ pub fn loss_line(loss: &Loss) -> String {
         LossCause::NoBuffer => ("events", "of threads that had no buffer"),
         LossCause::TooLarge => ("events", "larger than a record can be"),
         LossCause::Undescribed => ("events", "described as no trace can have them"),
+        LossCause::Refused => ("events", "of programs whose files were refused"),
         LossCause::Overrun => ("events", "overwritten by the kernel's tracer before they were read"),
         LossCause::ReportRingFull => ("reports of late responses", "that found their ring full"),
     };

@@ -291,7 +291,8 @@ impl Losses {
     fn add(&mut self, summary: &serde_json::Value) {
         for loss in summary["losses"].as_array().into_iter().flatten() {
             let Some(count) = loss["count"].as_u64() else {
-                self.unknown = true;
+                // Liars' files are refused, and excuse nothing.
+                self.unknown |= loss["cause"] != "refused";
                 continue;
             };
             if matches!(loss["cause"].as_str(), Some("unfinished" | "unreadable")) {

@@ -344,6 +344,7 @@ impl Process {
         into.providers.extend(self.gone_providers.iter().map(|(info, _)| info.clone()));
         into.lost_outside = into.lost_outside.saturating_add(self.counters().lost());
         into.untraced += u64::from(self.untraced.is_some());
+        into.dropped += u64::from(self.dropped.is_some());
         let mut is_complete = true;
         for (_, ring) in &self.rings {
             let (pieces, is_all) = ring.snapshot(*space);

@@ -64,6 +64,8 @@ pub struct PastProcesses {
     pub lost_too_large: u64,
     /// How many of them ran untraced.
     pub untraced: u64,
+    /// How many of them were dropped because of one of their files.
+    pub dropped: u64,
 }
 
 impl PastProcesses {
@@ -76,6 +78,7 @@ impl PastProcesses {
             self.lost_no_buffer.saturating_add(outside.lost().saturating_sub(outside.lost_too_large));
         self.lost_too_large = self.lost_too_large.saturating_add(outside.lost_too_large);
         self.untraced += u64::from(report.untraced.is_some());
+        self.dropped += u64::from(report.dropped.is_some());
     }
 
     pub(super) fn merge(&mut self, other: &PastProcesses) {
@@ -84,6 +87,7 @@ impl PastProcesses {
         self.lost_no_buffer = self.lost_no_buffer.saturating_add(other.lost_no_buffer);
         self.lost_too_large = self.lost_too_large.saturating_add(other.lost_too_large);
         self.untraced += other.untraced;
+        self.dropped += other.dropped;
     }
 
     /// Events lost because a ring was full or missing.

@@ -326,6 +326,9 @@ impl<'a> Conversions<'a> {
             // They had no buffer, and nothing that counts.
             losses.push(Loss { cpu: None, cause: LossCause::NoBuffer, count: None });
         }
+        if end.is_some_and(|end| end.dropped > 0 || !end.refused.is_empty()) {
+            losses.push(Loss { cpu: None, cause: LossCause::Refused, count: None });
+        }
         if self.spool.providers.iter().any(|provider| !provider.descriptions.undescribed.is_empty()) {
             // The collector switched them off.
             losses.push(Loss { cpu: None, cause: LossCause::Undescribed, count: None });

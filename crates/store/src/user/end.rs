@@ -34,6 +34,9 @@ pub struct UserEnd {
     /// Programs that ran untraced: how many events they lost nobody knows.
     #[serde(default)]
     pub untraced: u64,
+    /// Programs that were dropped because of one of their files: the same.
+    #[serde(default)]
+    pub dropped: u64,
     /// Programs from which nothing more was taken, and why; programs that ran untraced.
     pub remarks: Vec<String>,
     /// The kernel's clock, and what made times wrong.
@@ -60,6 +63,7 @@ impl UserEnd {
             end.lost_no_buffer = end.lost_no_buffer.saturating_add(no_buffer);
             end.lost_too_large = end.lost_too_large.saturating_add(outside.lost_too_large);
             end.untraced += u64::from(report.untraced.is_some());
+            end.dropped += u64::from(report.dropped.is_some());
             remarks_of(report).into_iter().for_each(|remark| remarks.push(report.uid, remark));
         }
         end.remarks = remarks.finish();
@@ -73,6 +77,7 @@ impl UserEnd {
         self.lost_no_buffer = self.lost_no_buffer.saturating_add(past.lost_no_buffer);
         self.lost_too_large = self.lost_too_large.saturating_add(past.lost_too_large);
         self.untraced += past.untraced;
+        self.dropped += past.dropped;
         if past.processes > 0 {
             let text = format!("{} programs that have ended are not reported one by one", past.processes);
             self.remarks.push(text);
