@@ -332,34 +332,45 @@ static char rtscope__source __attribute__((unused));
 /* An event of RTSCOPE_INFO: RTSCOPE_EVENT(provider, event, fields...), at most 16 fields. A statement. */
 #define RTSCOPE_EVENT(provider, ...) RTSCOPE_EVENT_LEVEL(RTSCOPE_INFO, provider, __VA_ARGS__)
 
-/* The same of a level. */
-#define RTSCOPE_EVENT_LEVEL(level, provider, ...)                                                 \
-	RTSCOPE__EVENT(RTSCOPE__STRING(provider), RTSCOPE__STRING(RTSCOPE__HEAD(__VA_ARGS__, 0)), \
-		       RTSCOPE__STRING(level), __VA_ARGS__)
+/* The same of a level: any constant from 0 on. */
+#define RTSCOPE_EVENT_LEVEL(level, provider, ...) \
+	RTSCOPE__EVENT(RTSCOPE__STRING(provider), RTSCOPE__STRING(RTSCOPE__HEAD(__VA_ARGS__, 0)), level, __VA_ARGS__)
 #define RTSCOPE__HEAD(event, ...) event
-#define RTSCOPE__EVENT(provider, event, level, ...)                                                                   \
-	RTSCOPE__STATEMENT(                                                                                           \
-		RTSCOPE__LABEL "_" provider "_" event "_" RTSCOPE__STRING(__LINE__) "_" RTSCOPE__STRING(__COUNTER__), \
-		provider, event, provider ":" event " " level "\\n" RTSCOPE__EACH(RTSCOPE__DESCRIBE, __VA_ARGS__),    \
+#define RTSCOPE__EVENT(provider, event, level, ...)                                                                    \
+	RTSCOPE__STATEMENT(                                                                                            \
+		RTSCOPE__LABEL "_" provider "_" event                                                                  \
+			       "_" RTSCOPE__STRING(__LINE__) "_" RTSCOPE__STRING(__COUNTER__) "_" RTSCOPE__LEVEL_TEXT, \
+		provider, event,                                                                                       \
+		provider ":" event " " RTSCOPE__LEVEL_TEXT "\\n" RTSCOPE__EACH(RTSCOPE__DESCRIBE, __VA_ARGS__), level, \
 		__VA_ARGS__)
+/* The compiler puts its value there, whatever expression it is: an instance of a template may have another one than the next. */
+#define RTSCOPE__LEVEL_TEXT "%c[rtscope__level]"
+#define RTSCOPE__LEVEL(level) [rtscope__level] "i"((int)(level))
+#if defined(__cplusplus)
+#define RTSCOPE__ASSERT(condition, text) static_assert(condition, text)
+#else
+#define RTSCOPE__ASSERT(condition, text) __extension__ _Static_assert(condition, text)
+#endif
 /*
  * The values are set, and the record is written, in one expression: temporaries of C++ live to its end, such as the text of
  * rtscope_str(name, object.text().c_str()).
  */
-#define RTSCOPE__STATEMENT(label, provider, event, text, ...)                                                       \
+#define RTSCOPE__STATEMENT(label, provider, event, text, level, ...)                                                \
 	do {                                                                                                        \
+		RTSCOPE__ASSERT((int64_t)(level) >= 0 && (int64_t)(level) <= INT32_MAX,                             \
+				"an event's level is a number from RTSCOPE_EMERG (0) on");                          \
 		RTSCOPE__ALLOW_SOURCE                                                                               \
 		struct rtscope__event *rtscope__event;                                                              \
 		__asm__(RTSCOPE__EVENT_ASM(label, text) RTSCOPE__ADDRESS_ASM(label)                                 \
 			: "=r"(rtscope__event)                                                                      \
-			: RTSCOPE__SOURCE);                                                                         \
+			: RTSCOPE__SOURCE, RTSCOPE__LEVEL(level));                                                  \
 		if (RTSCOPE__UNLIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)) |                      \
 				      RTSCOPE__LOAD(rtscope__event->semaphore))) {                                  \
 			RTSCOPE__EACH(RTSCOPE__DECLARE, __VA_ARGS__)                                                \
 			(void)(RTSCOPE__EACH(RTSCOPE__SET, __VA_ARGS__) __extension__({                             \
 				const uint64_t rtscope__payload = 0 RTSCOPE__EACH(RTSCOPE__SIZE, __VA_ARGS__);      \
 				const uint64_t rtscope__bytes = 8 + ((rtscope__payload + 7) & ~(uint64_t)7);        \
-				RTSCOPE__PROBE(label, provider, event, text, __VA_ARGS__);                          \
+				RTSCOPE__PROBE(label, provider, event, text, level, __VA_ARGS__);                   \
 				if (RTSCOPE__LIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)))) {      \
 					struct rtscope__record rtscope__record =                                    \
 						rtscope__reserve(rtscope__tls, rtscope__event->id, rtscope__bytes); \
@@ -379,14 +390,14 @@ static char rtscope__source __attribute__((unused));
 	} while (0)
 
 #if RTSCOPE__HAS_PROBES
-#define RTSCOPE__PROBE(label, provider, event, text, ...)                                                             \
+#define RTSCOPE__PROBE(label, provider, event, text, level, ...)                                                      \
 	RTSCOPE__PROBE_(RTSCOPE__EVENT_ASM(label, text)                                                               \
 				RTSCOPE__PROBE_ASM(label, provider, event,                                            \
 						   RTSCOPE__PASTE(RTSCOPE__ARGUMENTS_, RTSCOPE__COUNT(__VA_ARGS__))), \
-			RTSCOPE__SOURCE RTSCOPE__EACH(RTSCOPE__ARGUMENT, __VA_ARGS__))
+			RTSCOPE__SOURCE RTSCOPE__EACH(RTSCOPE__ARGUMENT, __VA_ARGS__), RTSCOPE__LEVEL(level))
 #define RTSCOPE__PROBE_(code, ...) __asm__ __volatile__(code : : __VA_ARGS__)
 #else
-#define RTSCOPE__PROBE(label, provider, event, text, ...) (void)0
+#define RTSCOPE__PROBE(label, provider, event, text, level, ...) (void)0
 #endif
 
 #endif

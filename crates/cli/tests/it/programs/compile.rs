@@ -113,6 +113,51 @@ fn disabled_events_compile_to_nothing() {
 }
 
 #[test]
+fn a_level_is_any_constant_and_what_is_none_does_not_compile() {
+    let fixture = Fixture::new();
+    let source = |name: &str, event: &str| {
+        let path = fixture.path(name);
+        let text = format!(
+            "#include <rtscope/rtscope.h>\nenum {{ MINE = 3 }};\n#define QUIET (RTSCOPE_DEBUG)\n\
+             int main(int argc, char **argv)\n{{\n\t(void)argv;\n\t(void)argc;\n{event}\treturn 0;\n}}\n"
+        );
+        fs::write(&path, text).expect("a file of the test");
+        path
+    };
+    let events = [("QUIET", 7), ("MINE", 3), ("RTSCOPE_INFO - 1", 5), ("(((0x2)))", 2), ("RTSCOPE_EMERG", 0)];
+    let all: String = (0..)
+        .zip(events)
+        .map(|(i, (level, _))| format!("\tRTSCOPE_EVENT_LEVEL({level}, test, e{i}, rtscope_u32(n, {i}));\n"))
+        .collect();
+    let good = source("good.c", &all);
+    for (compiler, language) in [("gcc", "c"), ("clang-19", "c"), ("g++", "c++"), ("clang++-19", "c++")] {
+        for level in ["-O0", "-O2"] {
+            let Some(program) = fixture.compile(compiler, &[level, "-x", language], &good, "good") else {
+                continue;
+            };
+            let recorded = fixture.record(&[], &[&program]);
+            assert_eq!((recorded.events(), recorded.lost()), (5, 0), "{compiler} {level}");
+            let metadata = fs::read_to_string(fixture.trace().join("metadata")).expect("it is text");
+            for (i, (text, number)) in (0..).zip(events) {
+                let class = metadata.split(&format!("\"test:e{i}\"")).nth(1).expect(text);
+                let line = class.lines().find(|line| line.contains("loglevel")).expect(text);
+                assert!(line.contains(&format!("= {number};")), "{compiler} {level} {text}: {line}");
+            }
+            fs::remove_dir_all(fixture.trace()).expect("it was made");
+        }
+    }
+    for (name, level) in [("negative.c", "-1"), ("variable.c", "argc")] {
+        let path = source(name, &format!("\tRTSCOPE_EVENT_LEVEL({level}, test, e, rtscope_u32(n, 1));\n"));
+        let mut command = Command::new("gcc");
+        command.args(["-std=c11", "-I"]).arg(root().join("include")).arg(path);
+        let Ok(output) = command.arg("-o").arg(fixture.path("bad")).output() else { skip!("no gcc") };
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{level}");
+        assert!(errors.contains("level is a number") || errors.contains("not constant"), "{level}: {errors}");
+    }
+}
+
+#[test]
 fn templates_and_inline_functions_are_recorded() {
     let fixture = Fixture::new();
     for (compiler, level) in [("g++", "-O0"), ("g++", "-O2"), ("clang++-19", "-O2")] {
