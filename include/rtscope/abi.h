@@ -219,7 +219,9 @@ struct rtu_ring {
 	uint64_t waits;				    /* blocking mode: how often it waited */
 	uint64_t ended;				    /* 1: the thread writes no more */
 	uint64_t number;			    /* N of the file's name */
-	uint64_t reserved[3];
+	uint64_t settled;  /* what begins before this and is open stays so: its thread has jumped away from it */
+	uint64_t doubtful; /* the same, most likely: it may also have been interrupted for long */
+	uint64_t reserved;
 
 	/* Written by the collector. */
 	uint64_t tail __attribute__((aligned(64))); /* as far as records were taken */

@@ -11,17 +11,114 @@
 #endif
 
 #include "abi.h"
+#include "names.h"
 #include "system.h"
 
+#include <elf.h>
 #include <stdint.h>
 #include <time.h>
+
+/*
+ * What reads a clock: the C library's function until the program starts, and from then on the kernel's own (rtscope__find_clock). A library
+ * may stand in the C library's place (LD_PRELOAD), and have events in its clock_gettime(): they would read the clock again, without end.
+ */
+RTSCOPE__HIDDEN int (*rtscope__clock_function)(int clock, struct timespec *time) = rtscope__clock_gettime;
+
+/* 0: it was read. */
+static inline RTSCOPE__ANY_CALL int rtscope__read_clock(int clock, struct timespec *time)
+{
+	int result = rtscope__clock_function(clock, time);
+
+	RTSCOPE__FRESH(time, sizeof(*time));
+	return result;
+}
 
 static inline uint64_t rtscope__monotonic(int clock)
 {
 	struct timespec now;
 
-	rtscope__clock_gettime(clock, &now);
+	rtscope__read_clock(clock, &now);
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Where there is no vDSO: in emulators, and under valgrind. */
+static inline int rtscope__call_clock(int clock, struct timespec *time)
+{
+	return (int)rtscope__call(__NR_clock_gettime, clock, (long)time, 0, 0, 0, 0);
+}
+
+static inline int rtscope__is_same(const char *one, const char *other)
+{
+	for (; *one && *one == *other; one++)
+		other++;
+	return *one == *other;
+}
+
+/* How many symbols a table has that is found by GNU's hash: behind the last one of the last chain. */
+static inline uint32_t rtscope__count_symbols(const uint32_t *hash)
+{
+	uint32_t buckets = hash[0], first = hash[1], last = 0;
+	const uint32_t *bucket = hash + 4 + hash[2] * 2, *chain = bucket + buckets;
+
+	for (uint32_t i = 0; i < buckets; i++)
+		last = bucket[i] > last ? bucket[i] : last;
+	if (last < first)
+		return first;
+	while (!(chain[last - first] & 1))
+		last++;
+	return last + 1;
+}
+
+/* Where a function of the vDSO is, which the kernel maps into each process (vdso(7)); 0: nowhere. */
+static inline uintptr_t rtscope__vdso_function(const char *name)
+{
+	const unsigned char *image = (const unsigned char *)rtscope__auxiliary(RTSCOPE__AT_SYSINFO_EHDR), *moved = NULL;
+	const Elf64_Ehdr *head = (const Elf64_Ehdr *)(const void *)image;
+	const Elf64_Phdr *part = image ? (const Elf64_Phdr *)(const void *)(image + head->e_phoff) : NULL;
+	const Elf64_Dyn *dynamic = NULL;
+	const Elf64_Sym *symbols = NULL;
+	const char *names = NULL;
+	uint32_t count = 0;
+
+	for (int i = 0; image && i < head->e_phnum; i++) {
+		if (part[i].p_type == PT_LOAD && !moved)
+			moved = image + part[i].p_offset - part[i].p_vaddr;
+		else if (part[i].p_type == PT_DYNAMIC)
+			dynamic = (const Elf64_Dyn *)(const void *)(image + part[i].p_offset);
+	}
+	for (; moved && dynamic && dynamic->d_tag != DT_NULL; dynamic++) {
+		const unsigned char *at = moved + dynamic->d_un.d_ptr;
+
+		if (dynamic->d_tag == DT_SYMTAB)
+			symbols = (const Elf64_Sym *)(const void *)at;
+		else if (dynamic->d_tag == DT_STRTAB)
+			names = (const char *)at;
+		else if (dynamic->d_tag == DT_HASH)
+			count = ((const uint32_t *)(const void *)at)[1];
+		else if (dynamic->d_tag == DT_GNU_HASH && !count)
+			count = rtscope__count_symbols((const uint32_t *)(const void *)at);
+	}
+	for (uint32_t i = 0; symbols && names && i < count; i++) {
+		if (symbols[i].st_shndx != SHN_UNDEF && rtscope__is_same(names + symbols[i].st_name, name))
+			return (uintptr_t)(moved + symbols[i].st_value);
+	}
+	return 0;
+}
+
+/* Once, before events are recorded. */
+static inline void rtscope__find_clock(void)
+{
+#if defined(__aarch64__)
+	uintptr_t function = rtscope__vdso_function("__kernel_clock_gettime");
+#else
+	uintptr_t function = rtscope__vdso_function("__vdso_clock_gettime");
+#endif
+
+	/* ORDER: relaxed; a pointer that stands for itself: either function gives the same time. */
+	if (!function)
+		__atomic_store_n(&rtscope__clock_function, &rtscope__call_clock, __ATOMIC_RELAXED);
+	else
+		__atomic_store_n(&rtscope__clock_function, (int (*)(int, struct timespec *))function, __ATOMIC_RELAXED);
 }
 
 #if defined(__x86_64__)

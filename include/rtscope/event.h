@@ -174,25 +174,38 @@ static inline __attribute__((noinline)) void rtscope__write_zeros(unsigned char 
 static inline __attribute__((always_inline)) unsigned char *rtscope__write(unsigned char *at, const void *value,
 									   size_t bytes)
 {
-	if (bytes)
-		__builtin_memcpy(at, value, bytes);
+	rtscope__copy(at, value, bytes);
 	return at + bytes;
 }
 
 static inline __attribute__((always_inline)) unsigned char *rtscope__write_text(unsigned char *at, const char *text,
 										size_t bytes)
 {
-	__builtin_memcpy(at, text, bytes);
+	size_t done = 0;
+
+	/* GCC must not know how large the array is: it warns of words in short ones, which are not read. */
+	__asm__("" : "+r"(text));
 	/* The text may have changed since it was measured; a NUL in it would make what follows the next field. */
-	for (size_t i = 0; i < bytes; i++)
-		at[i] = at[i] ? at[i] : '?';
+	for (; done + 8 <= bytes; done += 8) {
+		uint64_t word = *(const rtscope__word *)(const void *)(text + done);
+
+		/* Some byte is 0. */
+		if (RTSCOPE__UNLIKELY((word - 0x0101010101010101ULL) & ~word & 0x8080808080808080ULL))
+			break;
+		*(rtscope__word *)(void *)(at + done) = word;
+	}
+	for (; done < bytes; done++) {
+		char byte = RTSCOPE__LOAD(text[done]);
+
+		at[done] = (unsigned char)(byte ? byte : '?');
+	}
 	at[bytes] = 0;
 	return at + bytes + 1;
 }
 
 static inline __attribute__((always_inline)) void rtscope__write_zeros(unsigned char *at)
 {
-	__builtin_memset(at, 0, 8);
+	*(rtscope__word *)(void *)at = 0;
 }
 #endif
 

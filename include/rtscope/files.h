@@ -51,12 +51,13 @@ static inline char *rtscope__put_number(char *at, uint64_t value, unsigned int b
 /* Bytes before the NUL, at most `max`. */
 static inline size_t rtscope__length(const char *text, size_t max)
 {
-	const char *end;
+	size_t length = 0;
 
 	/* GCC warns of an array shorter than `max`, although nothing is read behind its NUL: it must not know which array it is. */
 	__asm__("" : "+r"(text));
-	end = (const char *)memchr(text, 0, max);
-	return end ? (size_t)(end - text) : max;
+	while (length < max && text[length])
+		length++;
+	return length;
 }
 
 /* DIRECTORY/KIND PID-BIRTH-A[-B]; returns where the numbers end. */

@@ -388,7 +388,10 @@ static inline void rtscope__become_leader(int has_program)
 	rtscope__end_work(shared, signals);
 }
 
-/* Functions of the C library that events call: bound now, which takes locks and some stack, and not in a handler. */
+/*
+ * Functions of the C library that a thread's first event and forks' children call: bound now, which takes locks and some stack, and not in a
+ * handler. Later events call none.
+ */
 static inline void rtscope__bind(void)
 {
 	char text[2] = { 'x', 0 }, copy[2];
@@ -399,7 +402,7 @@ static inline void rtscope__bind(void)
 	    strncmp(text, copy, length) != 0)
 		return;
 	memset(copy, 0, length);
-	rtscope__monotonic(RTSCOPE__CLOCK_MONOTONIC);
+	rtscope__find_clock();
 }
 
 /* Whether reading the CPU's counter kills this program, as whoever replays it may have asked for. */
@@ -441,8 +444,9 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__lead(void)
 	}
 	if (!search.leader->room)
 		return;
-	search.leader->add(object);
+	/* Before events are enabled: a function that is called from here may have some, and they are to be counted. */
 	rtscope__leader = search.leader;
+	search.leader->add(object);
 	/* ORDER: relaxed; from here on events find the thread's page, which has no ring yet. */
 	RTSCOPE__STORE(rtscope__offset, search.leader->offset);
 	if (search.leader == shared)

@@ -7,6 +7,10 @@
 #ifndef RTSCOPE_NAMES_H
 #define RTSCOPE_NAMES_H
 
+/* Once in each program or library, and seen there only: variables, and functions. */
+#define RTSCOPE__HIDDEN __attribute__((weak, visibility("hidden")))
+#define RTSCOPE__HIDDEN_FUNCTION RTSCOPE__HIDDEN RTSCOPE__BARE
+
 /* A macro's value as text. */
 #define RTSCOPE__TEXT(x) RTSCOPE__TEXT_(x)
 #define RTSCOPE__TEXT_(x) #x
@@ -19,11 +23,15 @@
 #define __start_rtscope_enums __start_rtscope_enums_2
 #define __stop_rtscope_enums __stop_rtscope_enums_2
 
-/* Everything that is RTSCOPE__HIDDEN or RTSCOPE__HIDDEN_FUNCTION. crates/probe/src/private/header.rs has the first, too. */
+/*
+ * Everything that is RTSCOPE__HIDDEN or RTSCOPE__HIDDEN_FUNCTION. crates/probe/src/private/header.rs has the first, too. What takes or returns
+ * something else than in an earlier header of this version has a letter.
+ */
 #define rtscope__off rtscope__off_2
 #define rtscope__add rtscope__add_2
 #define rtscope__after_fork rtscope__after_fork_2
 #define rtscope__before_fork rtscope__before_fork_2
+#define rtscope__clock_function rtscope__clock_function_2
 #define rtscope__end_ring rtscope__end_ring_2
 #define rtscope__end_thread rtscope__end_thread_2
 #define rtscope__ended rtscope__ended_2
@@ -39,7 +47,7 @@
 #define rtscope__offset rtscope__offset_2
 #define rtscope__own rtscope__own_2
 #define rtscope__remove rtscope__remove_2
-#define rtscope__reserve_slowly rtscope__reserve_slowly_2
+#define rtscope__reserve_slowly rtscope__reserve_slowly_2b
 #define rtscope__shared rtscope__shared_2
 #define rtscope__thread_page rtscope__thread_page_2
 #define rtscope__wait rtscope__wait_2

@@ -4,8 +4,13 @@
  * too, so space is reserved with a compare-and-swap: not a locked one, since no other CPU takes part. The time is read before
  * it and again when it fails, so records are in order of time.
  *
- * Cost of an event: the clock, about twenty instructions, and one cache line of records now and then. The shared positions
- * are looked at once in a sub-buffer (the limit below), not once in an event.
+ * Cost of an event: the clock, about twenty-five instructions, and one cache line of records now and then. The shared positions
+ * are looked at once in a sub-buffer (the limit below), not once in an event. No function of the C library is called, since somebody else's
+ * may stand in its place and have events itself.
+ *
+ * A handler may also jump away from the event that it has interrupted (siglongjmp, an exception): the record stays unfinished. So
+ * each event notes where its thread's stack is, and the next one knows whether it is in a handler or behind a jump
+ * (rtscope__is_inside).
  */
 #ifndef RTSCOPE_RING_H
 #define RTSCOPE_RING_H
@@ -23,9 +28,6 @@
 
 #define RTSCOPE__LIKELY(x) __builtin_expect(!!(x), 1)
 #define RTSCOPE__UNLIKELY(x) __builtin_expect(!!(x), 0)
-/* Once in each program or library, and seen there only: variables, and functions. */
-#define RTSCOPE__HIDDEN __attribute__((weak, visibility("hidden")))
-#define RTSCOPE__HIDDEN_FUNCTION RTSCOPE__HIDDEN RTSCOPE__BARE
 /*
  * What the writer does to memory that others see: handlers of its thread, a fork's child, and the collector. A model of this ring
  * (crates/programs/src/model) puts its own in their place, and the code below runs in it as it is.
@@ -41,9 +43,11 @@
 #define RTSCOPE__LOAD_ACQUIRE(place) __atomic_load_n(&(place), __ATOMIC_ACQUIRE)
 #define RTSCOPE__STORE_RELEASE(place, value) __atomic_store_n(&(place), (value), __ATOMIC_RELEASE)
 /* Bytes that the release of a record's word publishes. */
-#define RTSCOPE__COPY(to, from, bytes) __builtin_memcpy(to, from, bytes)
+#define RTSCOPE__COPY(to, from, bytes) rtscope__copy(to, from, bytes)
 /* ORDER: the compiler's only, for handlers of this thread: what stands before it is read before what stands after it. */
 #define RTSCOPE__READ_BEFORE() __atomic_signal_fence(__ATOMIC_ACQUIRE)
+/* ORDER: as above: what stands before it is written before what stands after it. */
+#define RTSCOPE__WRITTEN_BEFORE() __atomic_signal_fence(__ATOMIC_RELEASE)
 /*
  * ORDER: stores before it are seen before stores after it; pairs with the fence in Ring::snapshot (crates/programs/src/ring.rs). x86
  * does so without an instruction. Not the compiler's fence, which on arm64 also waits for loads and which TSan does not know.
@@ -92,7 +96,83 @@ struct rtscope__thread {
 	uint32_t destructions, was_silent;
 	uint32_t place; /* of the leader's list */
 	uint32_t zero;
+	/* The stack pointer of the event that is being written, of the outermost if handlers write others; 0: none is. */
+	uintptr_t open;
+	/* An event that may have been left, and how far the ring was when that was first seen. */
+	uintptr_t doubtful;
+	uint64_t doubtful_head;
 };
+
+/* Any bytes, wherever they are. */
+typedef uint64_t __attribute__((may_alias, aligned(1))) rtscope__word;
+typedef uint32_t __attribute__((may_alias, aligned(1))) rtscope__half;
+typedef uint16_t __attribute__((may_alias, aligned(1))) rtscope__quarter;
+
+/* What a copy in one piece is not worth. */
+#define RTSCOPE__SHORT 256
+
+/* Copies bytes. Not by memcpy(), as said above; nor may the compiler see that it is that, so each word passes an empty asm statement. */
+static inline __attribute__((always_inline)) void rtscope__copy(void *into, const void *what, uint64_t bytes)
+{
+	unsigned char *to = (unsigned char *)into;
+	const unsigned char *from = (const unsigned char *)what;
+
+	if (__builtin_constant_p(bytes) && bytes == 8) {
+		*(rtscope__word *)(void *)to = *(const rtscope__word *)(const void *)from;
+		return;
+	}
+	if (__builtin_constant_p(bytes) && bytes == 4) {
+		*(rtscope__half *)(void *)to = *(const rtscope__half *)(const void *)from;
+		return;
+	}
+	/* GCC warns of what is not read from short arrays, if it knows how long they are. */
+	__asm__("" : "+r"(from));
+#if defined(__x86_64__)
+	if (bytes >= RTSCOPE__SHORT) {
+		__asm__ __volatile__("{rep movsb|rep movsb}" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+		return;
+	}
+#endif
+	for (; bytes >= 32; bytes -= 32, to += 32, from += 32) {
+		const rtscope__word *words = (const rtscope__word *)(const void *)from;
+		uint64_t a = words[0], b = words[1], c = words[2], d = words[3];
+
+		__asm__("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d));
+		((rtscope__word *)(void *)to)[0] = a;
+		((rtscope__word *)(void *)to)[1] = b;
+		((rtscope__word *)(void *)to)[2] = c;
+		((rtscope__word *)(void *)to)[3] = d;
+	}
+	for (; bytes >= 8; bytes -= 8, to += 8, from += 8) {
+		uint64_t word = *(const rtscope__word *)(const void *)from;
+
+		__asm__("" : "+r"(word));
+		*(rtscope__word *)(void *)to = word;
+	}
+	if (bytes & 4) {
+		*(rtscope__half *)(void *)to = *(const rtscope__half *)(const void *)from;
+		to += 4, from += 4;
+	}
+	if (bytes & 2) {
+		*(rtscope__quarter *)(void *)to = *(const rtscope__quarter *)(const void *)from;
+		to += 2, from += 2;
+	}
+	if (bytes & 1)
+		*to = *from;
+}
+
+/* The stack pointer. That of a handler is lower than that of what it has interrupted, unless the handler has a stack of its own. */
+static inline __attribute__((always_inline)) uintptr_t rtscope__stack(void)
+{
+	uintptr_t pointer;
+
+#if defined(__x86_64__)
+	__asm__ __volatile__("{movq %%rsp, %0|mov %0, rsp}" : "=r"(pointer));
+#else
+	__asm__ __volatile__("mov %0, sp" : "=r"(pointer));
+#endif
+	return pointer;
+}
 
 #if !defined(RTSCOPE_MODEL)
 /* *place += 1 that a signal handler of this thread cannot lose. */
@@ -138,6 +218,13 @@ static inline __attribute__((always_inline)) int rtscope__swap(uint64_t *place, 
 struct rtscope__record {
 	unsigned char *place; /* of the payload */
 	uint64_t word;
+	uintptr_t *open; /* what is set to 0 when it is complete; NULL: nothing */
+};
+
+/* The same as functions return it. The word is in the ring, with RTU_OPEN. */
+struct rtscope__reserved {
+	unsigned char *place;
+	uintptr_t *open;
 };
 
 /* Where records go. Read before a record is reserved: a fork in a handler that comes after that makes the thread's page zero. */
@@ -165,7 +252,7 @@ rtscope__prepare(struct rtscope__where where, uint64_t position, uint32_t id, ui
 {
 	uint64_t tag = ((position >> where.shift) + where.key) & 0x7f;
 	struct rtscope__record record = { where.data + (position & where.mask) + 8,
-					  id | tag << 16 | (bytes >> 3) << 24 | now << RTU_TIME_SHIFT };
+					  id | tag << 16 | (bytes >> 3) << 24 | now << RTU_TIME_SHIFT, NULL };
 
 	return record;
 }
@@ -183,18 +270,71 @@ static inline __attribute__((always_inline)) void rtscope__begin(struct rtscope_
  * The record is complete. ORDER: release; pairs with the acquire load of the word in Records::header
  * (crates/programs/src/walk.rs), which then sees the payload.
  */
-static inline __attribute__((always_inline)) void rtscope__commit(struct rtscope__record record)
+static inline __attribute__((always_inline)) void rtscope__publish(struct rtscope__record record)
 {
 	RTSCOPE__STORE_RELEASE(*(uint64_t *)(void *)(record.place - 8), record.word);
+}
+
+/* The event is complete. */
+static inline __attribute__((always_inline)) void rtscope__commit(struct rtscope__record record)
+{
+	rtscope__publish(record);
+	/* ORDER: signal fence; pairs with a handler's look at `open` in rtscope__reserve(). */
+	RTSCOPE__WRITTEN_BEFORE();
+	if (RTSCOPE__LIKELY(record.open != NULL))
+		RTSCOPE__STORE(*record.open, (uintptr_t)0);
+}
+
+/*
+ * Another event is open: whether this one, whose stack pointer is `stack`, is inside of it, in a handler that has interrupted it. If not,
+ * that one's thread has jumped away, and the collector is told that what is open up to here will never be finished.
+ *
+ * An event with the same stack pointer is in the same place of the same stack, so nothing stands there any more. A stack that is less deep
+ * means a jump, too, unless this is a handler with another stack: then the collector is only told to have less patience. In doubt
+ * this event is inside; until the collector is past the other one.
+ */
+static inline int rtscope__is_inside(struct rtscope__thread *thread, struct rtu_ring *ring, uintptr_t stack, int flight)
+{
+	uintptr_t open = RTSCOPE__LOAD(thread->open);
+	uint64_t head = RTSCOPE__LOAD(ring->head);
+
+	if (!open)
+		return 0;
+	if (stack < open)
+		return 1;
+	if (stack == open) {
+		/* ORDER: release; pairs with the acquire in Ring::take (crates/programs/src/ring.rs): the words of finished records are seen. */
+		RTSCOPE__STORE_RELEASE(ring->settled, head);
+	} else if (!flight && (thread->doubtful != open || RTSCOPE__LOAD(ring->tail) < thread->doubtful_head)) {
+		if (thread->doubtful != open)
+			thread->doubtful_head = head;
+		thread->doubtful = open;
+		/* ORDER: release; as above. */
+		RTSCOPE__STORE_RELEASE(ring->doubtful, head);
+		return 1;
+	}
+	RTSCOPE__STORE(thread->open, (uintptr_t)0);
+	return 0;
 }
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-struct rtscope__record rtscope__reserve_slowly(uint32_t id, uint64_t bytes);
+struct rtscope__reserved rtscope__reserve_slowly(uint32_t id, uint64_t bytes, uintptr_t stack);
 #ifdef __cplusplus
 }
 #endif
+
+static inline __attribute__((always_inline)) struct rtscope__record
+rtscope__reserved_slowly(uint32_t id, uint64_t bytes, uintptr_t stack)
+{
+	struct rtscope__reserved reserved = rtscope__reserve_slowly(id, bytes, stack);
+	struct rtscope__record record = { reserved.place, 0, reserved.open };
+
+	if (reserved.place)
+		record.word = RTSCOPE__LOAD(*(uint64_t *)(void *)(reserved.place - 8)) & ~((uint64_t)RTU_OPEN << 16);
+	return record;
+}
 
 /*
  * Whether a record of `bytes` needs more than a place: a sub-buffer's end or begin, a time or a CPU to be noted, or more space. The
@@ -216,23 +356,30 @@ static inline __attribute__((always_inline)) int rtscope__needs_more(const struc
 static inline __attribute__((always_inline)) struct rtscope__record rtscope__reserve(struct rtscope__thread *thread,
 										     uint32_t id, uint64_t bytes)
 {
+	uintptr_t stack = rtscope__stack();
+
 	for (;;) {
 		struct rtu_ring *ring = RTSCOPE__LOAD(thread->ring);
 		struct rtscope__record record;
 		uint64_t position, now;
 
 		/* The length has 10 bits. Most events' is a constant, and this is not there. */
-		if (RTSCOPE__UNLIKELY(!ring || bytes > RTU_RECORD_BYTES_MAX))
-			return rtscope__reserve_slowly(id, bytes);
+		if (RTSCOPE__UNLIKELY(!ring || bytes > RTU_RECORD_BYTES_MAX || RTSCOPE__LOAD(thread->open)))
+			return rtscope__reserved_slowly(id, bytes, stack);
 		position = RTSCOPE__LOAD(ring->head);
 		now = rtscope__now(RTSCOPE__LOAD(thread->clock));
 		record = rtscope__prepare(rtscope__read_where(thread), position, id, bytes, now);
+		record.open = &thread->open;
 		if (RTSCOPE__UNLIKELY(rtscope__needs_more(thread, position, bytes, now)))
-			return rtscope__reserve_slowly(id, bytes);
+			return rtscope__reserved_slowly(id, bytes, stack);
+		RTSCOPE__STORE(thread->open, stack);
+		/* ORDER: signal fence; a handler that comes after the reservation finds the event open. */
+		RTSCOPE__WRITTEN_BEFORE();
 		if (RTSCOPE__LIKELY(rtscope__swap(&ring->head, position, position + bytes))) {
 			rtscope__begin(record);
 			return record;
 		}
+		RTSCOPE__STORE(thread->open, (uintptr_t)0);
 	}
 }
 
@@ -251,7 +398,7 @@ static inline void rtscope__sync(struct rtscope__thread *thread, struct rtu_ring
 	rest[1] = lost;
 	rest[2] = cpu;
 	RTSCOPE__COPY(record.place, rest, sizeof(rest));
-	rtscope__commit(record);
+	rtscope__publish(record);
 	/*
 	 * A handler that wrote a newer sync record after the swap is overwritten with these older values. Of the time and the
 	 * losses that only makes the next sync record come early. Of the CPU, too, unless the thread has moved back since:
@@ -306,7 +453,7 @@ static inline enum rtscope__step rtscope__step(struct rtscope__thread *thread, s
 		next = rtscope__prepare(where, position, RTU_ID_PADDING, 8, now);
 		if (rtscope__swap(&ring->head, position, sub_end)) {
 			rtscope__begin(next);
-			rtscope__commit(next);
+			rtscope__publish(next);
 		}
 		return RTSCOPE__AGAIN;
 	}

@@ -42,6 +42,28 @@ static inline struct rtscope__thread *rtscope__new_page(void)
 	return (struct rtscope__thread *)page;
 }
 
+/*
+ * Where the kernel writes on which CPU this thread runs: struct rseq, which the C library registers for threads that it makes, and nobody for
+ * those of a raw clone(2). The kernel is asked: it refuses to unregister an area by a wrong signature only if it is this thread's.
+ */
+static inline const uint32_t *rtscope__find_cpu(void)
+{
+	char *area;
+
+	/* 0 bytes: the C library registers none. */
+	if (!&__rseq_offset || !&__rseq_size || __rseq_size < 8)
+		return &rtscope__no_cpu;
+	area = (char *)rtscope__thread_pointer() + __rseq_offset;
+	/* As large as it was registered: the C library gives 32 bytes or more, in steps of 32. */
+	for (long bytes = 32; bytes <= 256; bytes += 32) {
+		/* RSEQ_FLAG_UNREGISTER, and nobody's signature. */
+		if (rtscope__call(__NR_rseq, (long)area, bytes, 1, 0x72747363, 0, 0) == -RTSCOPE__EPERM)
+			/* cpu_id_start, cpu_id (linux/rseq.h). */
+			return (const uint32_t *)(const void *)(area + 4);
+	}
+	return &rtscope__no_cpu;
+}
+
 static inline void rtscope__fill_ring(struct rtscope__shared *shared, struct rtscope__thread *thread,
 				      struct rtu_ring *ring, uint64_t bytes, uint32_t tid, uint32_t number)
 {
@@ -220,12 +242,8 @@ static inline int rtscope__make_ring(struct rtscope__shared *shared, struct rtsc
 	thread->shift = (uint32_t)__builtin_ctzll(bytes);
 	thread->key = ring->key;
 	thread->clock = shared->clock;
-	thread->cpu_place = &rtscope__no_cpu;
+	thread->cpu_place = rtscope__find_cpu();
 	thread->cpu = RTU_CPU_UNKNOWN;
-	/* struct rseq: cpu_id_start, cpu_id (linux/rseq.h). 0 bytes: not registered. */
-	if (&__rseq_offset && &__rseq_size && __rseq_size >= 8)
-		thread->cpu_place =
-			(const uint32_t *)(const void *)((char *)__builtin_thread_pointer() + __rseq_offset + 4);
 	thread->may_block = shared->allows_blocking;
 	/* A fork in the middle of an event may have left something. */
 	RTSCOPE__STORE(thread->limit, 0);

@@ -52,6 +52,12 @@
 #else
 #define RTSCOPE__BARE __attribute__((no_instrument_function, RTSCOPE__NO_COVERAGE))
 #endif
+/* One that calls what no compiler has checked: the kernel's. */
+#if defined(__clang__)
+#define RTSCOPE__ANY_CALL __attribute__((no_sanitize("cfi", "kcfi", "function")))
+#else
+#define RTSCOPE__ANY_CALL
+#endif
 /* One that is not inlined, since its stack would be added to that of others. */
 #define RTSCOPE__NOT_INLINE RTSCOPE__BARE __attribute__((noinline, unused))
 

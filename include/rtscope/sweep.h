@@ -88,7 +88,7 @@ static inline int rtscope__can_go(struct rtscope__shared *shared, const char *na
 		struct timespec now;
 
 		/* It is being made, or will never be finished. */
-		return !rtscope__clock_gettime(RTSCOPE__CLOCK_REALTIME, &now) &&
+		return !rtscope__read_clock(RTSCOPE__CLOCK_REALTIME, &now) &&
 		       now.tv_sec - room->status.stx_mtime.tv_sec > 60;
 	}
 	if (name[0] == 'r') {

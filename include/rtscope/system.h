@@ -75,9 +75,17 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__MAP_POPULATE 0x8000
 #define RTSCOPE__MADV_WIPEONFORK 18
 
+/* Later than some headers of the kernel. */
+#if !defined(__NR_rseq) && defined(__x86_64__)
+#define __NR_rseq 334
+#elif !defined(__NR_rseq)
+#define __NR_rseq 293
+#endif
+
 /* linux/auxvec.h */
 #define RTSCOPE__AT_PHDR 3
 #define RTSCOPE__AT_SECURE 23
+#define RTSCOPE__AT_SYSINFO_EHDR 33
 
 #define RTSCOPE__RLIMIT_FSIZE 1
 #define RTSCOPE__PR_GET_NAME 16

@@ -247,16 +247,64 @@ RTSCOPE__HIDDEN_FUNCTION int rtscope__wait(struct rtscope__thread *thread, struc
 	return 1;
 }
 
-/* Reserves a record when that takes more than a place. Also the first event of a thread. */
-RTSCOPE__HIDDEN_FUNCTION struct rtscope__record rtscope__reserve_slowly(uint32_t id, uint64_t bytes)
+/* The second half of the following, whose stack is not to be added to that of whoever makes a ring. */
+static RTSCOPE__NOT_INLINE struct rtscope__reserved rtscope__reserve_in(struct rtscope__thread *thread, uint32_t id,
+									uint64_t bytes, uintptr_t stack)
 {
-	const struct rtscope__record nothing = { NULL, 0 };
+	struct rtscope__shared *leader = rtscope__leader;
+	struct rtscope__record record;
+	struct rtscope__reserved reserved;
+	struct rtscope__waiting waiting;
+	int is_inside = -1;
+
+	/* One by one: for initialisers of structures compilers call memset(), and this is on the way of events. */
+	reserved.place = NULL;
+	reserved.open = NULL;
+	waiting.since_ns = waiting.beat = 0;
+	for (;;) {
+		uint32_t flags = RTSCOPE__LOAD(*leader->flags);
+		struct rtu_ring *ring = RTSCOPE__LOAD(thread->ring);
+		enum rtscope__step step;
+
+		/* A handler has forked, and this is the child. */
+		if (!ring) {
+			leader->lost(RTU_LOST_IN_CHILD);
+			return reserved;
+		}
+		if (is_inside < 0) {
+			is_inside = rtscope__is_inside(thread, ring, stack, (int)(flags & RTU_FLIGHT));
+			if (!is_inside)
+				RTSCOPE__STORE(thread->open, stack);
+			/* ORDER: signal fence; as in rtscope__reserve(). */
+			RTSCOPE__WRITTEN_BEFORE();
+		}
+		step = rtscope__step(thread, ring, id, bytes, flags & RTU_FLIGHT, &record);
+		if (step == RTSCOPE__DONE)
+			break;
+		if (step == RTSCOPE__AGAIN)
+			continue;
+		if (flags & RTU_BLOCKING && leader->wait(thread, &waiting))
+			continue;
+		rtscope__count(&ring->lost);
+		if (!is_inside)
+			RTSCOPE__STORE(thread->open, (uintptr_t)0);
+		return reserved;
+	}
+	reserved.place = record.place;
+	reserved.open = is_inside ? NULL : &thread->open;
+	return reserved;
+}
+
+/* Reserves a record when that takes more than a place. Also the first event of a thread. `stack`: the event's stack pointer. */
+RTSCOPE__HIDDEN_FUNCTION struct rtscope__reserved rtscope__reserve_slowly(uint32_t id, uint64_t bytes, uintptr_t stack)
+{
 	struct rtscope__shared *leader = rtscope__leader;
 	struct rtscope__thread *thread;
-	struct rtscope__record record = { NULL, 0 };
-	struct rtscope__waiting waiting = { 0, 0 };
+	struct rtscope__reserved nothing;
 	struct rtscope__answer answer;
 
+	nothing.place = NULL;
+	nothing.open = NULL;
 	if (!leader)
 		return nothing;
 	/*
@@ -277,27 +325,7 @@ RTSCOPE__HIDDEN_FUNCTION struct rtscope__record rtscope__reserve_slowly(uint32_t
 			return nothing;
 		}
 	}
-	for (;;) {
-		uint32_t flags = RTSCOPE__LOAD(*leader->flags);
-		struct rtu_ring *ring = RTSCOPE__LOAD(thread->ring);
-		enum rtscope__step step;
-
-		/* A handler has forked, and this is the child. */
-		if (!ring) {
-			leader->lost(RTU_LOST_IN_CHILD);
-			return nothing;
-		}
-		step = rtscope__step(thread, ring, id, bytes, flags & RTU_FLIGHT, &record);
-		if (step == RTSCOPE__DONE)
-			break;
-		if (step == RTSCOPE__AGAIN)
-			continue;
-		if (flags & RTU_BLOCKING && leader->wait(thread, &waiting))
-			continue;
-		rtscope__count(&ring->lost);
-		break;
-	}
-	return record;
+	return rtscope__reserve_in(thread, id, bytes, stack);
 }
 
 /* The calling thread writes no more. */

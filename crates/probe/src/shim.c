@@ -5,7 +5,7 @@
  */
 #include <rtscope/rtscope.h>
 
-struct rtscope__record rtscope_probe_reserve(uint32_t id, uint64_t bytes);
+struct rtscope__reserved rtscope_probe_reserve(uint32_t id, uint64_t bytes);
 int rtscope_probe_thread_init(void);
 void rtscope_probe_thread_exit(void);
 int rtscope_probe_init(const struct rtscope_options *options);
@@ -27,28 +27,38 @@ __asm__(".pushsection .stapsdt.base,\"aGR\",\"progbits\",.stapsdt.base,comdat\n"
 #define COUNTER RTU_CLOCK_CNTVCT
 #endif
 
-static __attribute__((noinline)) struct rtscope__record reserve(uint32_t id, uint64_t bytes)
+static __attribute__((noinline)) struct rtscope__reserved reserve(uint32_t id, uint64_t bytes)
 {
-	return rtscope__reserve(rtscope__tls, id, bytes);
+	struct rtscope__record record = rtscope__reserve(rtscope__tls, id, bytes);
+	struct rtscope__reserved reserved = { record.place, record.open };
+
+	return reserved;
 }
 
 /*
  * What nearly all events take stands here alone. A clock that has to be called, and another try after a handler came between, would make
  * this function save six registers for each event.
  */
-struct rtscope__record rtscope_probe_reserve(uint32_t id, uint64_t bytes)
+struct rtscope__reserved rtscope_probe_reserve(uint32_t id, uint64_t bytes)
 {
 	struct rtscope__thread *thread = rtscope__tls;
 	struct rtu_ring *ring = RTSCOPE__LOAD(thread->ring);
 
-	if (RTSCOPE__LIKELY(ring && bytes <= RTU_RECORD_BYTES_MAX && thread->clock == COUNTER)) {
+	if (RTSCOPE__LIKELY(ring && bytes <= RTU_RECORD_BYTES_MAX && thread->clock == COUNTER &&
+			    !RTSCOPE__LOAD(thread->open))) {
 		uint64_t position = RTSCOPE__LOAD(ring->head), now = rtscope__now(COUNTER);
 		struct rtscope__record record = rtscope__prepare(rtscope__read_where(thread), position, id, bytes, now);
+		struct rtscope__reserved reserved = { record.place, &thread->open };
 
-		if (RTSCOPE__LIKELY(!rtscope__needs_more(thread, position, bytes, now) &&
-				    rtscope__swap(&ring->head, position, position + bytes))) {
-			rtscope__begin(record);
-			return record;
+		if (RTSCOPE__LIKELY(!rtscope__needs_more(thread, position, bytes, now))) {
+			RTSCOPE__STORE(thread->open, rtscope__stack());
+			/* ORDER: signal fence; as in rtscope__reserve(). */
+			RTSCOPE__WRITTEN_BEFORE();
+			if (RTSCOPE__LIKELY(rtscope__swap(&ring->head, position, position + bytes))) {
+				rtscope__begin(record);
+				return reserved;
+			}
+			RTSCOPE__STORE(thread->open, (uintptr_t)0);
 		}
 	}
 	return reserve(id, bytes);

@@ -20,8 +20,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long to wait for an unfinished record: its thread may have jumped out of a signal handler.
+/// How long to wait for an unfinished record: its thread may have jumped out of a signal handler. The second: if its thread says so, and
+/// may be wrong.
 const PATIENCE: Duration = Duration::from_secs(1);
+const DOUBTFUL: Duration = Duration::from_millis(50);
 
 /// A ring filled to less than one part in `LITTLE` can wait for `LITTLE_FOR`: taking has a fixed cost each time.
 const LITTLE: u64 = 16;
@@ -31,6 +33,8 @@ const LITTLE_FOR: Duration = Duration::from_millis(50);
 const SEARCH_MAX: u32 = 1 << 18;
 /// This many valid records in a row are not an accident: a tag has 7 bits.
 const IN_A_ROW: usize = 6;
+/// Unfinished records that are given up before the next ring's turn.
+const GIVEN_UP_MAX: u32 = 4096;
 /// A thread that leaves more records unfinished is not trusted any more.
 const UNFINISHED_MAX: u64 = 100_000;
 
@@ -78,6 +82,15 @@ fn left(mapping: &Mapping, header: &[u8], layout: Layout) -> (u64, Option<Sync>)
     (tail, (tail > 0).then(|| Sync { counter: word(told), cpu: low_half(word(told + 8)) }))
 }
 
+/// What is known of records from which their thread has jumped away.
+#[derive(Debug, Default)]
+struct LeftRecords {
+    /// Since when the record at the tail has been unfinished, and how far its thread then said that it may have jumped away from records.
+    waiting: Option<(u64, Instant, u64)>,
+    /// What begins before this and is open is given up.
+    given_up: u64,
+}
+
 /// The file.
 #[derive(Debug)]
 pub(crate) struct Ring {
@@ -90,8 +103,7 @@ pub(crate) struct Ring {
     seen: u64,
     taken: Option<Instant>,
     reported_lost: Cell<u64>,
-    /// Since when the record at the tail has been unfinished.
-    waiting: Option<(u64, Instant)>,
+    left: LeftRecords,
     /// Records that were begun and never finished.
     pub(crate) unfinished: u64,
     /// When the end of its thread was first seen.
@@ -184,7 +196,7 @@ impl Ring {
             sync,
             seen: tail,
             taken: None,
-            waiting: None,
+            left: LeftRecords::default(),
             unfinished: 0,
             ended: Default::default(),
             _charge: charge,
@@ -217,7 +229,7 @@ impl Ring {
             sync: None,
             seen: 0,
             taken: None,
-            waiting: None,
+            left: LeftRecords::default(),
             unfinished: 0,
             ended: Default::default(),
             _charge: Arc::new(Account::default()).charge(bytes, 0).expect("it is small"),
@@ -292,10 +304,12 @@ impl Ring {
             return Ok(Err("its positions jump".to_string()));
         }
         let begin = self.tail;
-        let mut is_retried = false;
+        let (mut is_retried, mut given_up) = (false, 0);
         // The rest waits for the other rings.
         while self.tail < head && self.tail - begin < TAKE_BYTES {
             let layout = self.info.layout;
+            // Before the walk: what it finds open then stays open.
+            let settled = self.word(offset_of!(abi::rtu_ring, settled));
             let mut records = Records::new(&self.mapping, layout, (self.tail, head), self.sync, is_final);
             walk(&mut records)?;
             let (position, sync, stop) = (records.position(), records.sync(), records.header());
@@ -309,13 +323,24 @@ impl Ring {
                 Header::Broken if self.unfinished > UNFINISHED_MAX => {
                     return Ok(Err("its records overlap".to_string()));
                 }
-                Header::Open { end } if last || self.is_abandoned() => {
+                // The rest of the given up is left for later, too.
+                Header::Open { .. } | Header::Unwritten | Header::Broken
+                    if !is_final && given_up >= GIVEN_UP_MAX =>
+                {
+                    break;
+                }
+                Header::Open { end } if last || self.is_abandoned(settled) => {
+                    given_up += 1;
                     self.unfinished += 1;
                     self.give_back(end);
                 }
                 // A record that was reserved and not begun: its thread jumped out of a handler between two instructions, or was
                 // killed there. The bytes in its place are older, and may look like anything.
-                Header::Unwritten | Header::Broken if self.tail < head && (last || self.is_abandoned()) => {
+                Header::Unwritten | Header::Broken
+                    if self.tail < head && (last || self.is_abandoned(settled)) =>
+                {
+                    // Searching takes long.
+                    given_up = GIVEN_UP_MAX;
                     let Some(next) = self.next_record(head).or(last.then_some(head)) else { break };
                     self.unfinished += 1;
                     self.give_back(next);
@@ -363,14 +388,29 @@ impl Ring {
         (sub_end <= head).then_some(sub_end)
     }
 
-    /// Whether to give up the unfinished record at the tail: it is old. Not because the ring fills up behind it: that may be a handler
-    /// which has interrupted it, and when that returns the record is finished, in whatever is in its place then. The handler's
-    /// further events are lost, and counted.
-    fn is_abandoned(&mut self) -> bool {
-        match self.waiting {
-            Some((position, since)) if position == self.tail => since.elapsed() > PATIENCE,
+    /// Whether to give up the unfinished record at the tail: its thread has said that it jumped away from it, or it is old. Not because
+    /// the ring fills up behind it: that may be a handler which has interrupted it, and when that returns the record is finished, in
+    /// whatever is in its place then. The handler's further events are lost, and counted.
+    fn is_abandoned(&mut self, settled: u64) -> bool {
+        self.left.given_up = self.left.given_up.max(settled);
+        if self.tail < self.left.given_up {
+            return true;
+        }
+        let doubtful = self.word(offset_of!(abi::rtu_ring, doubtful));
+        match self.left.waiting {
+            Some((position, since, noted))
+                if position == self.tail && (noted > position || doubtful <= position) =>
+            {
+                let is_doubtful = noted > position && since.elapsed() > DOUBTFUL;
+                if is_doubtful {
+                    // Others that were open then are as old.
+                    self.left.given_up = noted;
+                }
+                is_doubtful || since.elapsed() > PATIENCE
+            }
+            // Another record, or the thread has become doubtful only now.
             _ => {
-                self.waiting = Some((self.tail, Instant::now()));
+                self.left.waiting = Some((self.tail, Instant::now(), doubtful));
                 false
             }
         }

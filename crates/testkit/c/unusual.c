@@ -4,7 +4,8 @@
  *
  *   unusual MODE COUNT [LIBRARY]
  *
- * Modes: dlopen (emits in LIBRARY too, which it loads and unloads), jump (a handler jumps out of the middle of events),
+ * Modes: dlopen (emits in LIBRARY too, which it loads and unloads), jump (a handler jumps out of the middle of events), leave (events
+ * with memory that is not there, which a handler jumps away from, here and in functions below; 100 events after each),
  * short (COUNT threads that emit 50 events each, 8 at a time), strict and filter (seccomp; a thread that starts under the filter may
  * make no system call for rtscope), locked (mlockall), closed (closefrom), root (chroot into /proc, then a new thread), late
  * (waits for a line, then emits), refused (after it is no more allowed to make files,
@@ -86,6 +87,41 @@ static int with_jumps(void)
 	}
 	setitimer(ITIMER_REAL, &none, NULL);
 	printf("begun %lu\nemitted %lu\n", begun, done);
+	return 0;
+}
+
+/* An event that cannot be written: reading its array raises SIGSEGV. In a frame below this one, as deep as is asked for. */
+static __attribute__((noinline)) void leave(const unsigned char *nothing, unsigned long depth)
+{
+	volatile char frame[512];
+
+	frame[depth] = (char)depth;
+	if (depth)
+		leave(nothing, depth - 1);
+	else
+		RTSCOPE_EVENT(test, left, rtscope_array_u8(bytes, nothing, 8));
+	if (frame[depth] != (char)depth)
+		abort();
+}
+
+static int leave_events(void)
+{
+	const unsigned char *nothing =
+		(const unsigned char *)mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const struct timespec pause = { 0, 2000000 };
+	static volatile unsigned long round;
+	struct sigaction action;
+
+	memset(&action, 0, sizeof(action));
+	action.sa_handler = jump;
+	sigaction(SIGSEGV, &action, NULL);
+	for (round = 0; round < count; round = round + 1) {
+		if (!sigsetjmp(back, 1))
+			leave(nothing, round % 3);
+		emit(100);
+		nanosleep(&pause, NULL);
+	}
+	printf("emitted %lu\n", count * 101);
 	return 0;
 }
 
@@ -191,6 +227,8 @@ int main(int argc, char **argv)
 		return with_library(argv[3]);
 	if (!strcmp(mode, "jump"))
 		return with_jumps();
+	if (!strcmp(mode, "leave"))
+		return leave_events();
 	if (!strcmp(mode, "short"))
 		return short_threads();
 	if (!strcmp(mode, "strict"))

@@ -4,7 +4,7 @@
 use super::Fields;
 use super::header::{self, Header};
 use core::ffi::c_char;
-use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
 /// `struct rtscope__event`, and what keeps the call site's entry in the list of all events.
 #[repr(C)]
@@ -78,7 +78,7 @@ impl Event {
         let padded = bytes.next_multiple_of(8);
         // ORDER: relaxed; set before the event was enabled.
         let id = self.id.load(Ordering::Relaxed);
-        let Header { place, word } = header::reserve(id, padded as u64 + 8);
+        let Header { place, open } = header::reserve(id, padded as u64 + 8);
         if place.is_null() {
             return;
         }
@@ -94,7 +94,17 @@ impl Event {
         let at = unsafe { place.sub(8) };
         // SAFETY: it is aligned and stays mapped until the thread ends; all other accesses to it are atomic.
         let at = unsafe { AtomicU64::from_ptr(at.cast()) };
+        // ORDER: relaxed; this thread has written it.
+        let word = at.load(Ordering::Relaxed) & !header::OPEN;
         // ORDER: release; pairs with the collector's acquire load of the word, which then sees the payload.
         at.store(word, Ordering::Release);
+        if !open.is_null() {
+            // SAFETY: it is in the thread's page, which stays as long as the thread; all accesses to it are atomic.
+            let open = unsafe { AtomicUsize::from_ptr(open) };
+            // ORDER: signal fence; pairs with a handler's look at it in rtscope__reserve(): the record is complete.
+            compiler_fence(Ordering::Release);
+            // ORDER: relaxed; as above.
+            open.store(0, Ordering::Relaxed);
+        }
     }
 }

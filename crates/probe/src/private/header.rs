@@ -4,15 +4,18 @@
 use crate::Options;
 use std::io;
 
-/// `struct rtscope__record`.
+/// `struct rtscope__reserved`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Header {
-    /// Of the payload; null: it did not fit, and that is counted.
+    /// Of the payload, behind the record's word; null: it did not fit, and that is counted.
     pub(super) place: *mut u8,
-    /// What makes the record complete.
-    pub(super) word: u64,
+    /// What is set to 0 when the record is complete; null: nothing.
+    pub(super) open: *mut usize,
 }
+
+/// In the word of a record that is being written.
+pub(super) const OPEN: u64 = 0x80 << 16;
 
 /// `struct rtscope_options`.
 #[repr(C)]

@@ -320,7 +320,14 @@ fn small() -> Vec<(&'static str, Scenario)> {
                 s.limits = Limits { signals: 1, depth: 1, takes: 0, old_values: 0, ..s.limits };
             }),
         ),
-        ("a fork", with(TAKING, |s| s.limits = Limits { forks: 1, takes: 0, old_values: 0, ..s.limits })),
+        (
+            "a fork",
+            with(TAKING, |s| {
+                // Several events in a sub-buffer, so that some need only a place.
+                s.layout = LARGER;
+                s.limits = Limits { forks: 1, takes: 0, old_values: 0, ..s.limits };
+            }),
+        ),
         (
             "a fork in a signal",
             with(TAKING, |s| {
@@ -443,8 +450,8 @@ const BROKEN: [Broken; 19] = [
     (
         "a sync record is complete before its content",
         &[(
-            "RTSCOPE__COPY(record.place, rest, sizeof(rest));\n\trtscope__commit(record);",
-            "rtscope__commit(record);\nRTSCOPE__COPY(record.place, rest, sizeof(rest));",
+            "RTSCOPE__COPY(record.place, rest, sizeof(rest));\n\trtscope__publish(record);",
+            "rtscope__publish(record);\nRTSCOPE__COPY(record.place, rest, sizeof(rest));",
         )],
         Weakened::Nothing,
     ),
@@ -452,7 +459,7 @@ const BROKEN: [Broken; 19] = [
         "the place is read after the reservation",
         &[(
             "\t\t\trtscope__begin(record);\n\t\t\treturn record;",
-            "record = rtscope__prepare(rtscope__read_where(thread), position, id, bytes, now);\nrtscope__begin(record);\nreturn record;",
+            "record = rtscope__prepare(rtscope__read_where(thread), position, id, bytes, now);\nrecord.open = &thread->open;\nrtscope__begin(record);\nreturn record;",
         )],
         Weakened::Nothing,
     ),

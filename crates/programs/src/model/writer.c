@@ -30,6 +30,7 @@ static struct model model;
 #define RTSCOPE__COPY(to, from, bytes) model.copy(to, from, bytes)
 /* ORDER: as above. */
 #define RTSCOPE__READ_BEFORE() (void)0
+#define RTSCOPE__WRITTEN_BEFORE() (void)0
 #define RTSCOPE__FENCE_STORES() model.fence()
 
 static inline void rtscope__count(uint64_t *place)
@@ -54,24 +55,36 @@ static struct rtscope__thread thread;
 static uint32_t cpu;
 static int flight;
 
-struct rtscope__record rtscope__reserve_slowly(uint32_t id, uint64_t bytes)
+struct rtscope__reserved rtscope__reserve_slowly(uint32_t id, uint64_t bytes, uintptr_t stack)
 {
-	struct rtscope__record record = { NULL, 0 };
+	struct rtscope__reserved reserved = { NULL, NULL };
+	struct rtscope__record record = { NULL, 0, NULL };
+	int is_inside = -1;
 
 	for (;;) {
 		struct rtu_ring *ring = RTSCOPE__LOAD(thread.ring);
 		enum rtscope__step step;
 
 		if (!ring)
-			return record;
+			return reserved;
+		if (is_inside < 0) {
+			is_inside = rtscope__is_inside(&thread, ring, stack, flight);
+			if (!is_inside)
+				RTSCOPE__STORE(thread.open, stack);
+		}
 		step = rtscope__step(&thread, ring, id, bytes, flight, &record);
 		if (step == RTSCOPE__DONE)
-			return record;
+			break;
 		if (step == RTSCOPE__FULL) {
 			rtscope__count(&ring->lost);
-			return record;
+			if (!is_inside)
+				RTSCOPE__STORE(thread.open, (uintptr_t)0);
+			return reserved;
 		}
 	}
+	reserved.place = record.place;
+	reserved.open = is_inside ? NULL : &thread.open;
+	return reserved;
 }
 
 /* An event whose payload is this many words, each with the event's id and its place. 0: it was not recorded. */

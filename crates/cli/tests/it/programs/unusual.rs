@@ -4,6 +4,7 @@
 use super::fixture::{Fixture, lines};
 use crate::command::{field, root, rtscope};
 use rtscope_testkit::skip;
+use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
 use std::process::{Command, Stdio};
@@ -119,6 +120,64 @@ fn jumps_out_of_events_are_survived_and_counted() {
     assert!(done < begun, "handlers interrupted events");
     assert!(done <= all && all <= begun, "{}", recorded.account);
     assert!(recorded.events() > 1000 && recorded.remarks() == "[]", "{}", recorded.account);
+}
+
+#[test]
+fn what_follows_events_that_a_thread_jumped_away_from_is_recorded() {
+    let fixture = Fixture::new();
+    let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
+    // Three times what the buffer holds, in 0.7 s at least: a buffer that stands still for a second loses most of it.
+    let words = [unusual.as_os_str(), "leave".as_ref(), "300".as_ref()];
+    let recorded = fixture.record(&["--user-buffer", "256K"], &words);
+    recorded.assert_complete();
+    assert_eq!((recorded.of_event("test:count"), recorded.lost()), (30_000, 300), "{}", recorded.account);
+    let losses = recorded.account["losses"].as_array().expect("a list");
+    let causes: Vec<&str> = losses.iter().filter_map(|loss| loss["cause"].as_str()).collect();
+    assert_eq!(causes, ["unfinished"], "{}", recorded.account);
+}
+
+#[test]
+fn events_in_functions_that_replace_the_c_librarys_do_not_call_themselves() {
+    let fixture = Fixture::new();
+    let source = root().join("crates/testkit/c/interposed.c");
+    let library = ["-shared", "-fPIC", "-fno-builtin"];
+    let ways: [(&str, &str, &[&str]); 3] = [
+        ("gcc", "-O2", &["-fno-tree-loop-distribute-patterns"]),
+        ("gcc", "-O0", &[]),
+        ("clang-19", "-O0", &[]),
+    ];
+    for (compiler, level, more) in ways {
+        let flags = [&[level, "-std=c11"], &library[..], more].concat();
+        let Some(library) = fixture.compile(compiler, &flags, &source, "interposed.so") else { continue };
+        let flags = [level, "-std=c11", "-fno-builtin", "-DPROGRAM"];
+        let Some(program) = fixture.compile(compiler, &flags, &source, "interposed") else { continue };
+        let preload = format!("LD_PRELOAD={}", library.display());
+        let words =
+            ["env".as_ref(), preload.as_ref(), "RTSCOPE_CLOCK=monotonic".as_ref(), program.as_os_str()];
+        let recorded =
+            fixture.record(&["--user-buffer", "16M"], &[&words[..], &[OsStr::new("1000")]].concat());
+        recorded.assert_complete();
+        for name in ["program", "large", "clock", "copy", "set", "length", "find"] {
+            assert!(recorded.of_event(&format!("test:{name}")) >= 1000, "{compiler} {level} {name}");
+        }
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
+    }
+}
+
+#[test]
+fn a_thread_that_the_c_library_does_not_know_is_on_the_cpu_it_is_on_or_on_none() {
+    let fixture = Fixture::new();
+    let Some(bare) = fixture.program("bare.c", &[], "bare") else { return };
+    let recorded = fixture.record(&["--context", "cpu"], &[bare.as_os_str(), "1000".as_ref()]);
+    recorded.assert_complete();
+    if recorded.events() == 0 {
+        skip!("it needs x86-64 and two CPUs");
+    }
+    for line in lines(&fixture.trace()).iter().filter(|line| line.contains("test:bare")) {
+        let number = |name| field(line, name).and_then(|text| text.parse::<u32>().ok()).expect(line);
+        let (noted, here) = (number("cpu_id"), number("here"));
+        assert!(noted == here || noted == u32::MAX, "{line}");
+    }
 }
 
 #[test]
@@ -378,4 +437,10 @@ fn programs_that_lie_do_not_cost_others_their_events() {
     recorded.assert_complete();
     assert_eq!((recorded.events(), recorded.lost()), (40_000, 0), "{}", recorded.account);
     assert!(recorded.remarks().contains("was dropped: p1-7-0"), "{}", recorded.account);
+    // What the refused ones would have recorded nobody knows.
+    let losses = recorded.account["losses"].as_array().expect("a list");
+    let unknown = |loss: &&Value| loss["cause"] == "refused" && loss["count"].is_null();
+    assert_eq!(losses.iter().filter(unknown).count(), 1, "{}", recorded.account);
+    let metadata = fs::read_to_string(fixture.trace().join("metadata")).expect("it is text");
+    assert!(metadata.lines().any(|line| line.contains("cause=refused count=?")), "{metadata}");
 }

@@ -16,12 +16,14 @@ const READ_TIMER_US: u32 = 200;
 const SUB_BUFFERS: usize = 32;
 
 /// What the library is made of.
-const SOURCES: [(&str, &str); 6] = [
+const SOURCES: [(&str, &str); 8] = [
     ("npt_lttng.c", include_str!("../../../c/npt_lttng.c")),
     ("npt_lttng.h", include_str!("../../../c/npt_lttng.h")),
     ("npt.h", include_str!("../../../c/npt.h")),
     ("rtscope/abi.h", include_str!("../../../../../include/rtscope/abi.h")),
     ("rtscope/clock.h", include_str!("../../../../../include/rtscope/clock.h")),
+    ("rtscope/names.h", include_str!("../../../../../include/rtscope/names.h")),
+    ("rtscope/sanitize.h", include_str!("../../../../../include/rtscope/sanitize.h")),
     ("rtscope/system.h", include_str!("../../../../../include/rtscope/system.h")),
 ];
 
