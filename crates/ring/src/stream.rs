@@ -40,6 +40,18 @@ impl StreamReader {
         self.records
     }
 
+    /// Up to where the ring is filled by now.
+    #[must_use]
+    pub fn head(&self, controls: &Controls) -> u64 {
+        controls.head(self.cpu, 0)
+    }
+
+    /// Whether everything before this place has been taken.
+    #[must_use]
+    pub fn has_taken(&self, head: u64) -> bool {
+        self.tail >= head
+    }
+
     /// Bytes in the ring that have not been taken.
     #[must_use]
     pub fn waiting(&self, controls: &Controls) -> u64 {

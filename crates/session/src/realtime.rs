@@ -11,6 +11,24 @@ pub fn become_fifo(priority: u8) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Lets the calling thread run only where a CPU has nothing else to do.
+pub fn become_idle() -> io::Result<()> {
+    set_policy(0, libc::SCHED_IDLE)
+}
+
+/// Lets this thread of the process run as any other.
+pub fn become_normal(tid: u32) -> io::Result<()> {
+    let tid = libc::pid_t::try_from(tid).map_err(io::Error::other)?;
+    set_policy(tid, libc::SCHED_OTHER)
+}
+
+fn set_policy(tid: libc::pid_t, policy: libc::c_int) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the pointer is to a live structure.
+    let result = unsafe { libc::sched_setscheduler(tid, policy, &raw const parameters) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// SCHED_EXT in the kernel's include/uapi/linux/sched.h: the tasks of a scheduler in eBPF.
 const SCHED_EXT: libc::c_int = 7;
 
@@ -20,8 +38,5 @@ pub fn become_ext(nice: i32) -> io::Result<()> {
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the pointer is to a live structure; 0 is the calling thread.
-    let result = unsafe { libc::sched_setscheduler(0, SCHED_EXT, &raw const parameters) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    set_policy(0, SCHED_EXT)
 }

@@ -2,7 +2,8 @@
 //! Reads a bank file, block by block.
 //!
 //! A kill or a full disk can have truncated the file anywhere, so its last chunk may be shorter than its header says. Bytes
-//! that are not a record end their chunk: the header tells where the next one begins.
+//! that are not a record end their chunk: the header tells where the next one begins. A file that is still being written is read up to
+//! where its writer says that whole chunks are.
 
 use crate::spool::{CHUNK_HEADER_BYTES, CHUNK_MAGIC};
 use rtscope_event::MonotonicNs;
@@ -11,6 +12,7 @@ use rtscope_ring::{Frame, Slot, first_record};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 /// How much is read at once.
 const BLOCK_WORDS: usize = 32 * 1024;
@@ -33,10 +35,13 @@ pub(crate) enum Entry<'a> {
 /// Reads one file.
 #[derive(Debug)]
 pub(crate) struct BankReader {
-    file: File,
+    file: Arc<File>,
     /// Where the next block begins.
     offset: u64,
+    /// Up to where it may be read.
     bytes: u64,
+    /// Where the next chunk begins is not known.
+    is_broken: bool,
     /// Words of the current chunk that have not been read.
     left: u64,
     chunk_time: MonotonicNs,
@@ -49,12 +54,13 @@ pub(crate) struct BankReader {
 }
 
 impl BankReader {
-    pub(crate) fn new(file: File) -> io::Result<BankReader> {
-        let bytes = file.metadata()?.len();
-        Ok(BankReader {
+    /// Nothing is there before [`BankReader::grow`].
+    pub(crate) fn new(file: Arc<File>) -> BankReader {
+        BankReader {
             file,
             offset: 0,
-            bytes,
+            bytes: 0,
+            is_broken: false,
             left: 0,
             chunk_time: MonotonicNs(0),
             lost: 0,
@@ -62,7 +68,24 @@ impl BankReader {
             words: vec![0; BLOCK_WORDS + RECORD_WORDS],
             carried: 0,
             raw: Vec::new(),
-        })
+        }
+    }
+
+    /// The file has this many bytes by now: whole chunks, as long as others will follow.
+    pub(crate) fn grow(&mut self, bytes: u64) {
+        self.bytes = self.bytes.max(bytes);
+    }
+
+    /// Whether everything that is there has been read.
+    #[inline]
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.left == 0
+            && (self.is_broken || self.offset.saturating_add(CHUNK_HEADER_BYTES as u64) > self.bytes)
+    }
+
+    /// When the newest chunk that was read was taken from the ring.
+    pub(crate) fn time(&self) -> MonotonicNs {
+        self.chunk_time
     }
 
     /// Bytes read so far.
@@ -70,8 +93,8 @@ impl BankReader {
         self.offset
     }
 
-    /// Passes the entries of the next block to `visit`, each with the time at which its chunk was taken from the ring. False: the
-    /// file has ended.
+    /// Passes the entries of the next block to `visit`, each with the time at which its chunk was taken from the ring. False:
+    /// everything that is there has been read.
     pub(crate) fn block(&mut self, mut visit: impl FnMut(MonotonicNs, Entry<'_>)) -> io::Result<bool> {
         if self.left == 0 && !self.chunk(&mut visit)? {
             return Ok(false);
@@ -116,7 +139,7 @@ impl BankReader {
 
     /// Reads the header of the next chunk; false at the end of the file.
     fn chunk(&mut self, visit: &mut impl FnMut(MonotonicNs, Entry<'_>)) -> io::Result<bool> {
-        if self.offset.saturating_add(CHUNK_HEADER_BYTES as u64) > self.bytes {
+        if self.is_at_end() {
             return Ok(false);
         }
         let mut header = [0; CHUNK_HEADER_BYTES];
@@ -126,7 +149,7 @@ impl BankReader {
         if word(0) != CHUNK_MAGIC || bytes % 8 != 0 {
             // From here on the beginnings of chunks are unknown.
             visit(self.chunk_time, Entry::Garbage);
-            self.offset = self.bytes;
+            (self.offset, self.is_broken) = (self.bytes, true);
             return Ok(false);
         }
         self.offset += CHUNK_HEADER_BYTES as u64;
@@ -179,7 +202,9 @@ mod tests {
     fn read(bytes: &[u8]) -> Vec<String> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
-        let mut reader = BankReader::new(file).unwrap();
+        let length = file.metadata().unwrap().len();
+        let mut reader = BankReader::new(Arc::new(file));
+        reader.grow(length);
         let mut found = Vec::new();
         let mut blocks = 0;
         while reader

@@ -21,6 +21,8 @@ type Fork = (MonotonicNs, Pid, Pid);
 pub(crate) struct Forks {
     known: HashMap<(Tid, Tid), Vec<Fork>>,
     stored: usize,
+    /// How many were needed when others were forgotten.
+    needed: usize,
 }
 
 impl Forks {
@@ -42,6 +44,20 @@ impl Forks {
         for (key, forks) in other.known {
             self.known.entry(key).or_default().extend(forks);
         }
+    }
+
+    /// No time before `time` will be asked for any more.
+    pub(crate) fn forget_before(&mut self, time: MonotonicNs) {
+        const FEW: usize = 4096;
+        if self.stored < 2 * self.needed + FEW {
+            return;
+        }
+        self.known.retain(|_, forks| {
+            forks.retain(|(at, ..)| at.plus(NEAR_NS) >= time);
+            !forks.is_empty()
+        });
+        self.stored = self.known.values().map(Vec::len).sum();
+        self.needed = self.stored;
     }
 
     /// The processes of parent and child, if the fork at that time is known.

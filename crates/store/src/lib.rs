@@ -24,12 +24,15 @@
 )]
 
 mod bank;
+mod conversion;
 mod convert;
 pub mod description;
 mod error;
 mod forks;
 mod formats;
 mod in_use;
+mod lane;
+mod live;
 mod losses;
 mod names;
 mod pages;
@@ -47,5 +50,7 @@ pub use description::{
 };
 pub use error::Error;
 pub use in_use::is_abandoned;
+pub use lane::{LaneExtent, LaneFiles};
+pub use live::{AHEAD_NS, LiveConversion};
 pub use snapshot::{Pages, SnapshotSummary, Tracepoints, write_snapshot};
 pub use spool::{BankWriter, Spool, SpoolWriter, remove_unbegun};

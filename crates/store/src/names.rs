@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Names of tasks over the time of a whole recording.
+//! Names of tasks over the time of a recording: of all of it, or of the part that is being converted while it goes on.
 //!
 //! A recording may see millions of tasks come and go, so a name takes 16 bytes here: names repeat, and are stored once. There
 //! is a limit; tasks beyond it have no name, and are counted.
@@ -20,10 +20,16 @@ struct Entry {
     from: u64,
 }
 
-/// Collects names.
+/// Names of tasks and interrupts.
 #[derive(Debug, Default)]
-pub(crate) struct NameLog {
+pub(crate) struct TaskNames {
+    /// Those before `settled` are sorted by task and time.
     entries: Vec<Entry>,
+    settled: usize,
+    /// Begin and end of a task's sorted entries.
+    places: HashMap<u32, (u32, u32)>,
+    /// How many entries were needed when others were forgotten.
+    needed: usize,
     /// Names that hold before any other of their tid, and when they were reported: the earliest counts.
     fallback: HashMap<u32, (u64, u32)>,
     comms: Vec<Comm>,
@@ -32,7 +38,7 @@ pub(crate) struct NameLog {
     dropped: u64,
 }
 
-impl NameLog {
+impl TaskNames {
     /// Adds the name of a task from a time on.
     pub(crate) fn add(&mut self, tid: Tid, from: MonotonicNs, comm: Comm) {
         if self.entries.len() >= ENTRIES_MAX {
@@ -76,7 +82,7 @@ impl NameLog {
     }
 
     /// Adds the names of another log.
-    pub(crate) fn join(&mut self, other: NameLog) {
+    pub(crate) fn join(&mut self, other: TaskNames) {
         for entry in &other.entries {
             self.add(Tid(entry.tid), MonotonicNs(entry.from), other.comms[entry.comm as usize]);
         }
@@ -91,18 +97,53 @@ impl NameLog {
         self.dropped
     }
 
-    /// Sorts all names.
-    pub(crate) fn finish(mut self) -> AllNames {
+    /// What was added can be looked up from now on.
+    pub(crate) fn settle(&mut self) {
+        if self.settled == self.entries.len() && self.settled > 0 {
+            return;
+        }
+        // It finds the sorted part, and merges the rest into it.
         self.entries.sort_by_key(|entry| (entry.tid, entry.from));
-        let mut places: HashMap<u32, (u32, u32)> = HashMap::new();
+        self.settled = self.entries.len();
+        self.places.clear();
         for (place, entry) in (0..).zip(&self.entries) {
-            places.entry(entry.tid).or_insert((place, place)).1 = place + 1;
+            self.places.entry(entry.tid).or_insert((place, place)).1 = place + 1;
         }
-        for tid in self.fallback.keys() {
-            places.entry(*tid).or_insert((0, 0));
+    }
+
+    /// No time before `time` will be looked up any more. To be called after [`TaskNames::settle`].
+    pub(crate) fn forget_before(&mut self, time: MonotonicNs) {
+        const FEW: usize = 4096;
+        if self.entries.len() < 2 * self.needed + FEW {
+            return;
         }
-        let NameLog { entries, fallback, comms, irqs, .. } = self;
-        AllNames { entries, places, fallback, comms, irqs }
+        let outdated = |entry: &Entry, next: Option<&Entry>| {
+            next.is_some_and(|next| next.tid == entry.tid && next.from <= time.0)
+        };
+        let entries = std::mem::take(&mut self.entries);
+        let nexts = entries.iter().skip(1).map(Some).chain([None]);
+        let needed: Vec<Entry> = entries
+            .iter()
+            .zip(nexts)
+            .filter(|(entry, next)| !outdated(entry, *next))
+            .map(|(entry, _)| *entry)
+            .collect();
+        // What a task was called before its first entry matters to earlier times only.
+        for entry in needed.iter().filter(|entry| entry.from <= time.0) {
+            self.fallback.remove(&entry.tid);
+        }
+        // Names that nobody has any more are forgotten, too.
+        let (comms, mut fallback) = (std::mem::take(&mut self.comms), std::mem::take(&mut self.fallback));
+        self.numbers.clear();
+        fallback.values_mut().for_each(|(_, comm)| *comm = self.number(comms[*comm as usize]));
+        self.fallback = fallback;
+        for entry in needed {
+            let comm = self.number(comms[entry.comm as usize]);
+            self.entries.push(Entry { comm, ..entry });
+        }
+        self.needed = self.entries.len();
+        self.settled = 0;
+        self.settle();
     }
 
     fn number(&mut self, comm: Comm) -> u32 {
@@ -115,21 +156,10 @@ impl NameLog {
     }
 }
 
-/// All names of a recording.
-#[derive(Debug)]
-pub(crate) struct AllNames {
-    entries: Vec<Entry>,
-    /// Begin and end of a tid's entries.
-    places: HashMap<u32, (u32, u32)>,
-    fallback: HashMap<u32, (u64, u32)>,
-    comms: Vec<Comm>,
-    irqs: HashMap<Irq, String>,
-}
-
-impl AllNames {
+impl TaskNames {
     /// The name of `tid` at a time, and the interval in which it holds (its end excluded).
     fn span(&self, tid: u32, time: u64) -> (Option<Comm>, u64, u64) {
-        let Some((begin, end)) = self.places.get(&tid) else { return (None, 0, u64::MAX) };
+        let (begin, end) = self.places.get(&tid).unwrap_or(&(0, 0));
         let entries = &self.entries[*begin as usize..*end as usize];
         let after = entries.partition_point(|entry| entry.from <= time);
         let until = entries.get(after).map_or(u64::MAX, |entry| entry.from);
@@ -160,15 +190,15 @@ struct Slot {
     comm: Option<Comm>,
 }
 
-/// Looks up names, for one thread.
+/// Looks up names, for one thread, until others are added.
 #[derive(Debug)]
 pub(crate) struct Lookup<'n> {
-    all: &'n AllNames,
+    all: &'n TaskNames,
     slots: Vec<Cell<Slot>>,
 }
 
 impl<'n> Lookup<'n> {
-    pub(crate) fn new(all: &'n AllNames) -> Lookup<'n> {
+    pub(crate) fn new(all: &'n TaskNames) -> Lookup<'n> {
         let nobody = Slot { tid: 0, from: 1, until: 0, comm: None };
         Lookup { all, slots: vec![Cell::new(nobody); SLOTS] }
     }
@@ -207,16 +237,16 @@ mod tests {
 
     #[test]
     fn names_are_those_of_their_time_whatever_the_order_of_the_events() {
-        let mut log = NameLog::default();
+        let mut log = TaskNames::default();
         log.observe(&rename(200, 7, "first", "second"));
         log.observe(&rename(100, 7, "before", "first"));
         log.add(Tid(9), MonotonicNs(0), Comm::from("dumped"));
-        let mut other = NameLog::default();
+        let mut other = TaskNames::default();
         other.add_fallback(Tid(9), MonotonicNs(300), Comm::from("at its end"));
         other.add_fallback(Tid(10), MonotonicNs(300), Comm::from("at its end"));
         log.join(other);
-        let all = log.finish();
-        let names = Lookup::new(&all);
+        log.settle();
+        let names = Lookup::new(&log);
         let at = |tid, time| names.comm(Tid(tid), MonotonicNs(time)).map(|comm| comm.to_string());
         for _ in 0..2 {
             assert_eq!(at(7, 150).as_deref(), Some("first"));
@@ -227,5 +257,36 @@ mod tests {
             assert_eq!(at(11, 0), None);
             assert_eq!(at(0, 5).as_deref(), Some("swapper"));
         }
+    }
+
+    /// As while a recording is converted: names come, are looked up and forgotten.
+    #[test]
+    fn what_is_still_asked_for_is_not_forgotten() {
+        let mut names = TaskNames::default();
+        names.add(Tid(1), MonotonicNs(0), Comm::from("one"));
+        names.add_fallback(Tid(2), MonotonicNs(5), Comm::from("two"));
+        let name = |number: u64| Comm::from(format!("n{number}").as_str());
+        let mut most = 0;
+        for round in 0..300 {
+            for number in round * 1000..round * 1000 + 1000 {
+                names.add(Tid(3 + low(number % 7)), MonotonicNs(number), name(number));
+            }
+            names.settle();
+            let before = MonotonicNs(round * 1000);
+            names.forget_before(before);
+            most = most.max(names.entries.len().max(names.comms.len()));
+            let lookup = Lookup::new(&names);
+            for number in round * 1000..round * 1000 + 1000 {
+                let found = lookup.comm(Tid(3 + low(number % 7)), MonotonicNs(number));
+                assert_eq!(found, Some(name(number)), "{round}");
+            }
+            assert_eq!(lookup.comm(Tid(1), before), Some(Comm::from("one")));
+            assert_eq!(lookup.comm(Tid(2), MonotonicNs(3)), Some(Comm::from("two")));
+        }
+        assert!(most < 10_000, "{most} are held");
+    }
+
+    fn low(number: u64) -> u32 {
+        u32::try_from(number).unwrap()
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads a file of ftrace's sub-buffers, or the same in memory, event by event.
+//! Reads a file of ftrace's sub-buffers, which may still be growing, or the same in memory, event by event.
 
 use rtscope_event::MonotonicNs;
 use rtscope_event::exact::{index, low_half};
@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 /// How much is read at once, at least one sub-buffer.
 const BLOCK_BYTES: usize = 256 * 1024;
@@ -15,8 +16,8 @@ const BLOCK_BYTES: usize = 256 * 1024;
 /// The source of sub-buffers.
 #[derive(Debug)]
 pub(crate) enum PageSource<'a> {
-    /// A file, and its size.
-    File(File, u64),
+    /// A file, and up to where it may be read: whole sub-buffers, as long as others will follow.
+    File(Arc<File>, u64),
     /// Whole sub-buffers in memory.
     Memory(&'a [u8]),
 }
@@ -30,7 +31,7 @@ pub(crate) enum PageItem {
     Lost(Option<u64>),
     /// Bytes that cannot be decoded.
     Broken,
-    /// The end.
+    /// Everything that is there has been read.
     End,
 }
 
@@ -77,6 +78,13 @@ impl<'a> PagesReader<'a> {
     /// Bytes read so far.
     pub(crate) fn position(&self) -> u64 {
         self.offset
+    }
+
+    /// The file has this many bytes by now.
+    pub(crate) fn grow(&mut self, to: u64) {
+        if let PageSource::File(_, bytes) = &mut self.from {
+            *bytes = to.max(*bytes);
+        }
     }
 
     /// The record of the event that [`PagesReader::next`] returned last.

@@ -112,6 +112,10 @@ pub(crate) struct LatePaths {
     texts: HashMap<Key, Vec<TimedText>>,
     kept: usize,
     kept_words: usize,
+    /// Whether some were added since they were sorted.
+    is_unsorted: bool,
+    /// How many were needed when others were forgotten.
+    needed: usize,
 }
 
 impl LatePaths {
@@ -128,7 +132,7 @@ impl LatePaths {
     ) {
         let kept_words = self.kept_words + words.as_ref().len();
         if self.kept < LATE_MAX && kept_words <= LATE_WORDS_MAX {
-            (self.kept, self.kept_words) = (self.kept + 1, kept_words);
+            (self.kept, self.kept_words, self.is_unsorted) = (self.kept + 1, kept_words, true);
             self.texts.entry(key).or_default().push((entry_ns, whole, words.into()));
         }
     }
@@ -139,10 +143,26 @@ impl LatePaths {
         }
     }
 
-    /// All texts have been added: from now on they can be found.
-    pub(crate) fn finish(mut self) -> LatePaths {
-        self.texts.values_mut().for_each(|texts| texts.sort_unstable_by_key(|(entry_ns, ..)| *entry_ns));
-        self
+    /// What was added can be found from now on.
+    pub(crate) fn settle(&mut self) {
+        if std::mem::take(&mut self.is_unsorted) {
+            self.texts.values_mut().for_each(|texts| texts.sort_by_key(|(entry_ns, ..)| *entry_ns));
+        }
+    }
+
+    /// No event before `time` will want a text any more.
+    pub(crate) fn forget_before(&mut self, time: u64) {
+        const FEW: usize = 1024;
+        if self.kept < 2 * self.needed + FEW {
+            return;
+        }
+        self.texts.retain(|_, texts| {
+            texts.retain(|(entry_ns, ..)| entry_ns.saturating_add(APART_NS) >= time);
+            !texts.is_empty()
+        });
+        let texts = || self.texts.values().flatten();
+        (self.kept, self.kept_words) = (texts().count(), texts().map(|(_, _, words)| words.len()).sum());
+        self.needed = self.kept;
     }
 
     /// Appends the text for an event. `None`: there is none.
@@ -315,7 +335,7 @@ mod tests {
         for turn in (0..1_000_u64).rev() {
             late.add(&path(1, turn * 100, &words(&turn.to_string())));
         }
-        let late = late.finish();
+        late.settle();
         for (time, text) in [(0, "0"), (51_249, "512"), (51_251, "513"), (99_900, "999"), (200_000, "999")] {
             let mut out = Vec::new();
             assert_eq!(late.find(&key(1), time, &mut out), Some(TextExtent::Whole));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The first pass over the banks: it collects facts needed before the first event is written.
+//! The first pass over the banks: it collects facts that are needed before an event is written.
 //!
 //! Names, because a fork on one CPU names a task that runs on another one; texts of paths that were read late; and which
 //! built-in events there are, since their numbers in the trace depend on that. Nothing is stored of other records, so this
@@ -7,11 +7,11 @@
 
 use crate::bank::{BankReader, Entry};
 use crate::forks::Forks;
-use crate::names::NameLog;
+use crate::names::TaskNames;
 use crate::paths::{LatePaths, PathText};
 use rtscope_abi as abi;
-use rtscope_event::CpuId;
 use rtscope_event::exact::low_half;
+use rtscope_event::{CpuId, MonotonicNs};
 use rtscope_ring::{Frame, decode};
 use std::collections::HashSet;
 use std::io;
@@ -19,7 +19,7 @@ use std::io;
 /// The facts found.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
-    pub(crate) names: NameLog,
+    pub(crate) names: TaskNames,
     pub(crate) forks: Forks,
     pub(crate) late: LatePaths,
     /// Numbers that `EventKind::class` gives.
@@ -29,26 +29,29 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    /// Scans a bank. `go_on` is called after each block with the bytes read; false ends the scan.
+    /// Scans a bank, up to records that were taken from the ring after `until`, or as far as it is there. `go_on` is called after each
+    /// block with the bytes read; false ends the scan.
     pub(crate) fn bank(
         &mut self,
         cpu: CpuId,
-        mut reader: BankReader,
+        reader: &mut BankReader,
+        until: MonotonicNs,
         mut go_on: impl FnMut(u64) -> bool,
     ) -> io::Result<()> {
-        let mut before = 0;
-        loop {
-            let more = reader.block(|_, entry| {
+        let mut before = reader.position();
+        while reader.time() <= until && !reader.is_at_end() {
+            reader.block(|_, entry| {
                 if let Entry::Record(frame) = entry {
                     self.record(cpu, &frame);
                 }
             })?;
             let read = reader.position() - before;
             before = reader.position();
-            if !more || !go_on(read) {
-                return Ok(());
+            if !go_on(read) {
+                break;
             }
         }
+        Ok(())
     }
 
     #[inline]
@@ -84,11 +87,24 @@ impl Scan {
         }
     }
 
-    /// Adds the result of another CPU's scan.
+    /// Adds the result of another scan.
     pub(crate) fn join(&mut self, other: Scan) {
         self.names.join(other.names);
         self.forks.join(other.forks);
         self.late.join(other.late);
         self.classes.extend(other.classes);
+    }
+
+    /// What was found can be looked up from now on.
+    pub(crate) fn settle(&mut self) {
+        self.names.settle();
+        self.late.settle();
+    }
+
+    /// All events before `time` have been written. To be called after [`Scan::settle`].
+    pub(crate) fn forget_before(&mut self, time: MonotonicNs) {
+        self.names.forget_before(time);
+        self.forks.forget_before(time);
+        self.late.forget_before(time.0);
     }
 }

@@ -144,12 +144,12 @@ impl Snapshot<'_> {
             late: &late,
             forks: &crate::forks::Forks::default(),
         };
-        let mut pages = PageEvents::new(reader, writing, limits);
+        let mut pages = PageEvents::new(reader, limits);
         // Events overwritten before the oldest one are not a loss: a flight recorder forgets.
-        let since = pages.skip_to_oldest()?.filter(|since| *since > self.pages.from);
+        let since = pages.skip_to_oldest(&writing)?.filter(|since| *since > self.pages.from);
         loop {
             let mine: Option<&&Event> = own.peek();
-            match (mine.map(|event| event.time), pages.peek()?) {
+            match (mine.map(|event| event.time), pages.peek(&writing)?) {
                 (None, None) => break,
                 (Some(mine), theirs) if theirs.is_none_or(|theirs| mine <= theirs) => {
                     if let Some(event) = own.next() {
@@ -157,7 +157,7 @@ impl Snapshot<'_> {
                     }
                 }
                 _ => {
-                    pages.write(stream, &mut recent)?;
+                    pages.write(&writing, stream, &mut recent)?;
                     done.ftrace_events += 1;
                 }
             }

@@ -29,6 +29,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The first file.
 pub(crate) const FIRST: &str = "session.json";
@@ -189,20 +190,26 @@ impl SpoolWriter {
         &self.directory
     }
 
+    /// Where the trace will be.
+    #[must_use]
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
     /// Makes the file for the records of a CPU.
     ///
     /// # Errors
     /// When it exists or cannot be made.
     pub fn bank(&self, cpu: CpuId) -> Result<BankWriter, Error> {
-        Ok(BankWriter { file: self.file(cpu, "bank")? })
+        Ok(BankWriter { file: Arc::new(self.file(cpu, "bank")?), bytes: 0 })
     }
 
     /// Makes the file for the sub-buffers of a CPU. Whole ones are to be written, in order, one after the other.
     ///
     /// # Errors
     /// When it exists or cannot be made.
-    pub fn pages(&self, cpu: CpuId) -> Result<File, Error> {
-        self.file(cpu, "pages")
+    pub fn pages(&self, cpu: CpuId) -> Result<Arc<File>, Error> {
+        self.file(cpu, "pages").map(Arc::new)
     }
 
     fn file(&self, cpu: CpuId, what: &str) -> Result<File, Error> {
@@ -249,10 +256,23 @@ impl SpoolWriter {
 /// Writes the records of one CPU.
 #[derive(Debug)]
 pub struct BankWriter {
-    file: File,
+    file: Arc<File>,
+    bytes: u64,
 }
 
 impl BankWriter {
+    /// The file, for who reads it while it is written.
+    #[must_use]
+    pub fn file(&self) -> Arc<File> {
+        Arc::clone(&self.file)
+    }
+
+    /// Bytes of whole chunks in it.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Appends whole records that are in a ring, with one call and without a copy. `time`: when they were taken from the ring; no
     /// record is newer. `lost`: how many records this CPU has lost since the start, as of then. Without records and without new
     /// losses there is no need to call it.
@@ -267,7 +287,9 @@ impl BankWriter {
         records: &CompleteRecords,
     ) -> io::Result<()> {
         let header = chunk_header(records.bytes(), time, lost);
-        memory.write_to(&self.file, &header, records.parts())
+        memory.write_to(&self.file, &header, records.parts())?;
+        self.bytes += header.len() as u64 + records.bytes();
+        Ok(())
     }
 
     /// The same with records from elsewhere.
@@ -277,7 +299,9 @@ impl BankWriter {
     pub fn chunk(&mut self, time: MonotonicNs, lost: u64, words: &[u64]) -> io::Result<()> {
         let mut bytes = chunk_header(words.len() as u64 * 8, time, lost).to_vec();
         bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
-        self.file.write_all(&bytes)
+        (&*self.file).write_all(&bytes)?;
+        self.bytes += bytes.len() as u64;
+        Ok(())
     }
 }
 
@@ -428,7 +452,7 @@ struct Version {
 
 /// A new file that only its owner may read: it shows what other users do on this machine.
 fn new_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
 pub(crate) fn lock(file: File, directory: &Path) -> Result<Flock<File>, Error> {

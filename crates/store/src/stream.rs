@@ -19,7 +19,9 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 
 /// How far the banks are read ahead: several times the largest disorder ever measured.
-const HORIZON_NS: u64 = APART_NS;
+pub(crate) const HORIZON_NS: u64 = APART_NS;
+/// Nothing follows.
+pub(crate) const END_OF_TIME: MonotonicNs = MonotonicNs(u64::MAX);
 /// Events that are read ahead at most, whatever their times.
 const AHEAD_MAX: usize = 1 << 18;
 /// A record cannot be newer than its chunk, except that the clocks of two CPUs may differ a little.
@@ -175,9 +177,8 @@ impl Call {
 
 /// The eBPF records of a CPU, sorted.
 #[derive(Debug)]
-pub(crate) struct ReadAhead<'a> {
+pub(crate) struct ReadAhead {
     cpu: CpuId,
-    writing: TracepointTable<'a>,
     limits: Limits,
     reader: Option<BankReader>,
     pending: SortedQueue,
@@ -274,16 +275,10 @@ enum PendingRecord {
     Lost(u64),
 }
 
-impl<'a> ReadAhead<'a> {
-    pub(crate) fn new(
-        cpu: CpuId,
-        reader: Option<BankReader>,
-        writing: TracepointTable<'a>,
-        limits: Limits,
-    ) -> ReadAhead<'a> {
+impl ReadAhead {
+    pub(crate) fn new(cpu: CpuId, reader: Option<BankReader>, limits: Limits) -> ReadAhead {
         ReadAhead {
             cpu,
-            writing,
             limits,
             reader,
             pending: SortedQueue::default(),
@@ -294,46 +289,54 @@ impl<'a> ReadAhead<'a> {
         }
     }
 
-    /// The time of the next event; no older one follows. `until`: the caller has another event at that time; when no older
-    /// one is to be expected, the result is `None`, and no more is read. (A bank may hold nothing but paths.) `until` is `None` when
-    /// the caller has no more events; then no event can want a path, unless eBPF recorded the calls.
+    /// The bank has this many bytes by now, and no record in them is newer than `until`.
+    pub(crate) fn grow(&mut self, bytes: u64, until: MonotonicNs) {
+        self.limits.until = until;
+        self.reader.iter_mut().for_each(|reader| reader.grow(bytes));
+    }
+
+    /// The time of the next event; no older one follows, unless all that is there has been read. `until`: the caller has another event at
+    /// that time; when no older one is to be expected, the result is `None`, and no more is read. (A bank may hold nothing but paths.)
+    /// `until` is `None` when the caller has no more events; then no event can want a path, unless eBPF recorded the calls.
     #[inline]
-    pub(crate) fn peek(&mut self, until: Option<MonotonicNs>) -> io::Result<Option<MonotonicNs>> {
-        let own = self.pending.front().map(|(time, _)| time).filter(|_| !self.writing.calls.is_empty());
+    pub(crate) fn peek(
+        &mut self,
+        table: &TracepointTable<'_>,
+        until: Option<MonotonicNs>,
+    ) -> io::Result<Option<MonotonicNs>> {
+        let own = self.pending.front().map(|(time, _)| time).filter(|_| !table.calls.is_empty());
         match until.into_iter().chain(own).min() {
             Some(oldest) => self.recent.forget_before(oldest.0),
-            None if self.writing.calls.is_empty() => self.recent.close(),
+            None if table.calls.is_empty() => self.recent.close(),
             None => {}
         }
         loop {
             let front = self.pending.front().map(|(time, _)| time);
             let is_sure =
                 |time: MonotonicNs| time.plus(HORIZON_NS) <= self.newest || self.pending.len() >= AHEAD_MAX;
-            if self.reader.is_none() || front.is_some_and(is_sure) {
+            if self.reader.as_ref().is_none_or(BankReader::is_at_end) || front.is_some_and(is_sure) {
                 return Ok(front);
             }
             if front.is_none() && until.is_some_and(|until| until.plus(HORIZON_NS) <= self.newest) {
                 return Ok(None);
             }
-            self.read()?;
+            self.read(table)?;
         }
     }
 
-    /// Bytes read so far; `None` when all is.
-    pub(crate) fn position(&self) -> Option<u64> {
-        self.reader.as_ref().map(BankReader::position)
+    /// Bytes read so far.
+    pub(crate) fn position(&self) -> u64 {
+        self.reader.as_ref().map_or(0, BankReader::position)
     }
 
-    fn read(&mut self) -> io::Result<()> {
+    fn read(&mut self, table: &TracepointTable<'_>) -> io::Result<()> {
         let Some(mut reader) = self.reader.take() else { return Ok(()) };
-        let more = reader.block(|chunk_time, entry| self.take_in(chunk_time, entry))?;
-        if more {
-            self.reader = Some(reader);
-        }
-        Ok(())
+        let read = reader.block(|chunk_time, entry| self.take_in(table, chunk_time, entry));
+        self.reader = Some(reader);
+        read.map(|_| ())
     }
 
-    fn take_in(&mut self, chunk_time: MonotonicNs, entry: Entry<'_>) {
+    fn take_in(&mut self, table: &TracepointTable<'_>, chunk_time: MonotonicNs, entry: Entry<'_>) {
         let frame = match entry {
             Entry::Record(frame) => frame,
             Entry::Unfinished => return self.met.unfinished += 1,
@@ -363,21 +366,26 @@ impl<'a> ReadAhead<'a> {
         if abi::only_names_tasks(u32::from(frame.kind)) {
             return;
         }
-        let Some(what) = self.what(&frame) else { return self.met.unreadable += 1 };
+        let Some(what) = self.what(table, &frame) else { return self.met.unreadable += 1 };
         self.pending.add(time, what);
     }
 
     #[inline]
-    fn what(&self, frame: &Frame<'_>) -> Option<PendingRecord> {
+    fn what(&self, table: &TracepointTable<'_>, frame: &Frame<'_>) -> Option<PendingRecord> {
         if matches!(u32::from(frame.kind), abi::RTS_SYSCALL_ENTRY | abi::RTS_SYSCALL_EXIT) {
-            return Call::of(&SyscallRecord::of(frame)?, self.writing.calls).map(PendingRecord::Call);
+            return Call::of(&SyscallRecord::of(frame)?, table.calls).map(PendingRecord::Call);
         }
         decode(self.cpu, frame).map(PendingRecord::Event)
     }
 
     /// Writes the event that [`ReadAhead::peek`] found.
     #[inline]
-    pub(crate) fn write<N: NameLookup>(&mut self, stream: &mut StreamWriter, names: &N) -> io::Result<()> {
+    pub(crate) fn write<N: NameLookup>(
+        &mut self,
+        table: &TracepointTable<'_>,
+        stream: &mut StreamWriter,
+        names: &N,
+    ) -> io::Result<()> {
         let Some(QueueEntry { time, what, .. }) = self.pending.pop() else { return Ok(()) };
         match what {
             PendingRecord::Event(event) => stream.event(&event, names),
@@ -386,7 +394,7 @@ impl<'a> ReadAhead<'a> {
                 let mut bytes = [0; CALL_WORDS * 8];
                 let length = call.bytes(&mut bytes);
                 let (recent, texts) = (&mut self.recent, &mut self.texts);
-                self.writing.tracepoint(stream, time, &bytes[..length], recent, texts, &mut self.met)
+                table.tracepoint(stream, time, &bytes[..length], recent, texts, &mut self.met)
             }
         }
     }
@@ -396,11 +404,10 @@ impl<'a> ReadAhead<'a> {
 #[derive(Debug)]
 pub(crate) struct PageEvents<'a> {
     reader: Option<PagesReader<'a>>,
-    writing: TracepointTable<'a>,
     limits: Limits,
     /// The threads of rtscope. The kernel leaves them out as of their next switch; where a hypervisor hides switches from tracing,
     /// that is late.
-    own: &'a [u32],
+    own: Vec<u32>,
     peeked: Option<MonotonicNs>,
     /// Events lost before the next one: how many, and whether there were more of an unknown number.
     lost: u64,
@@ -411,16 +418,11 @@ pub(crate) struct PageEvents<'a> {
 }
 
 impl<'a> PageEvents<'a> {
-    pub(crate) fn new(
-        reader: Option<PagesReader<'a>>,
-        writing: TracepointTable<'a>,
-        limits: Limits,
-    ) -> PageEvents<'a> {
+    pub(crate) fn new(reader: Option<PagesReader<'a>>, limits: Limits) -> PageEvents<'a> {
         PageEvents {
             reader,
-            writing,
             limits,
-            own: &[],
+            own: Vec::new(),
             peeked: None,
             lost: 0,
             lost_unknown: false,
@@ -430,24 +432,29 @@ impl<'a> PageEvents<'a> {
     }
 
     /// Leaves out the events of these threads, but not interrupts during them, and not their switches.
-    pub(crate) fn leave_out(mut self, own: &'a [u32]) -> Self {
-        self.own = own;
-        self
+    pub(crate) fn leave_out(&mut self, own: &[u32]) {
+        self.own = own.to_vec();
     }
 
-    fn is_own(&self, record: &[u8]) -> bool {
+    /// There are this many bytes by now, and no event in them is newer than `until`.
+    pub(crate) fn grow(&mut self, bytes: u64, until: MonotonicNs) {
+        self.limits.until = until;
+        self.reader.iter_mut().for_each(|reader| reader.grow(bytes));
+    }
+
+    fn is_own(&self, table: &TracepointTable<'_>, record: &[u8]) -> bool {
         // common_flags: hard interrupt, softirq, NMI (TRACE_FLAG_* of the kernel's trace_events.h).
         const IN_INTERRUPT: u8 = 0x08 | 0x10 | 0x40;
         let id = record.first_chunk().map_or(0, |bytes| u16::from_ne_bytes(*bytes));
         let pid = record.get(4..8).and_then(<[u8]>::first_chunk).map(|bytes| u32::from_ne_bytes(*bytes));
         let in_interrupt = record.get(2).is_some_and(|flags| flags & IN_INTERRUPT != 0);
         let by_own = !in_interrupt && pid.is_some_and(|pid| self.own.contains(&pid));
-        by_own && self.writing.encodings[usize::from(id)].as_ref().is_some_and(|known| !known.is_switch)
+        by_own && table.encodings[usize::from(id)].as_ref().is_some_and(|known| !known.is_switch)
     }
 
-    /// The time of the next event.
+    /// The time of the next event; `None`: all that is there has been read.
     #[inline]
-    pub(crate) fn peek(&mut self) -> io::Result<Option<MonotonicNs>> {
+    pub(crate) fn peek(&mut self, table: &TracepointTable<'_>) -> io::Result<Option<MonotonicNs>> {
         while self.peeked.is_none() {
             let Some(reader) = &mut self.reader else { return Ok(None) };
             match reader.next()? {
@@ -459,39 +466,44 @@ impl<'a> PageEvents<'a> {
                 PageItem::Event(time) if time > self.limits.until => self.met.beyond += 1,
                 PageItem::Event(time) => {
                     let own = !self.own.is_empty()
-                        && self.reader.as_ref().is_some_and(|reader| self.is_own(reader.payload()));
+                        && self.reader.as_ref().is_some_and(|reader| self.is_own(table, reader.payload()));
                     self.peeked = (!own).then_some(time);
                 }
                 PageItem::Lost(Some(count)) => self.lost = self.lost.saturating_add(count),
                 PageItem::Lost(None) => self.lost_unknown = true,
                 PageItem::Broken => self.met.unreadable += 1,
-                PageItem::End => self.reader = None,
+                PageItem::End => return Ok(None),
             }
         }
         Ok(self.peeked)
     }
 
-    /// Bytes read so far; `None` when all is.
-    pub(crate) fn position(&self) -> Option<u64> {
-        self.reader.as_ref().map(PagesReader::position)
+    /// Bytes read so far.
+    pub(crate) fn position(&self) -> u64 {
+        self.reader.as_ref().map_or(0, PagesReader::position)
     }
 
     /// Writes the event that [`PageEvents::peek`] found.
     #[inline]
-    pub(crate) fn write(&mut self, stream: &mut StreamWriter, recent: &mut RecentPaths) -> io::Result<()> {
+    pub(crate) fn write(
+        &mut self,
+        table: &TracepointTable<'_>,
+        stream: &mut StreamWriter,
+        recent: &mut RecentPaths,
+    ) -> io::Result<()> {
         let (Some(time), Some(reader)) = (self.peeked.take(), &self.reader) else { return Ok(()) };
         if self.lost > 0 || self.lost_unknown {
             self.met.lost = self.met.lost.saturating_add(self.lost);
             self.met.lost_unknown |= std::mem::take(&mut self.lost_unknown);
             stream.lost(std::mem::take(&mut self.lost))?;
         }
-        self.writing.tracepoint(stream, time, reader.payload(), recent, &mut self.texts, &mut self.met)
+        table.tracepoint(stream, time, reader.payload(), recent, &mut self.texts, &mut self.met)
     }
 
     /// Goes to the oldest event in the window and drops losses before it. Returns its time if there were any:
     /// from there on nothing is missing.
-    pub(crate) fn skip_to_oldest(&mut self) -> io::Result<Option<MonotonicNs>> {
-        let first = self.peek()?;
+    pub(crate) fn skip_to_oldest(&mut self, table: &TracepointTable<'_>) -> io::Result<Option<MonotonicNs>> {
+        let first = self.peek(table)?;
         let lost = self.lost > 0 || self.lost_unknown;
         (self.lost, self.lost_unknown) = (0, false);
         Ok(first.filter(|_| lost))
@@ -515,36 +527,40 @@ fn key(record: &[u8], (syscall_at, tid_at): (u32, u32), argument: u8, pointer_at
     })
 }
 
-/// Writes both in order of time. `each` is called now and then with the bytes read in all; false ends it early.
+/// Writes both in order of time: all events up to `until`, and those that were lost before them. No older event may come later: what is
+/// read must go beyond `until` by [`HORIZON_NS`], or nothing follows. `each` is called now and then with the bytes read in all; false ends
+/// it early.
 pub(crate) fn merge<N: NameLookup>(
-    own: &mut ReadAhead<'_>,
-    pages: &mut PageEvents<'_>,
+    (own, pages): (&mut ReadAhead, &mut PageEvents<'_>),
     stream: &mut StreamWriter,
-    names: &N,
+    (table, names): (&TracepointTable<'_>, &N),
+    until: MonotonicNs,
     mut each: impl FnMut(u64) -> bool,
 ) -> Result<bool, MergeError> {
     /// Events between two calls of `each`.
     const EVENTS_PER_CALL: u32 = 4096;
+    let is_last = until == END_OF_TIME;
     let mut events = 0;
     loop {
-        let theirs = pages.peek().map_err(MergeError::Reading)?;
-        let mine = own.peek(theirs).map_err(MergeError::Reading)?;
+        let theirs = pages.peek(table).map_err(MergeError::Reading)?.filter(|time| *time <= until);
+        // Others may follow that want a path.
+        let expected = theirs.or((!is_last).then_some(until));
+        let mine = own.peek(table, expected).map_err(MergeError::Reading)?.filter(|time| *time <= until);
         match (mine, theirs) {
             (None, None) => break,
             (Some(mine), theirs) if theirs.is_none_or(|theirs| mine <= theirs) => {
-                own.write(stream, names).map_err(MergeError::Writing)?;
+                own.write(table, stream, names).map_err(MergeError::Writing)?;
             }
-            _ => pages.write(stream, &mut own.recent).map_err(MergeError::Writing)?,
+            _ => pages.write(table, stream, &mut own.recent).map_err(MergeError::Writing)?,
         }
         events += 1;
-        if events % EVENTS_PER_CALL == 0 {
-            let read = own.position().unwrap_or(0).saturating_add(pages.position().unwrap_or(0));
-            if !each(read) {
-                return Ok(false);
-            }
+        if events % EVENTS_PER_CALL == 0 && !each(own.position().saturating_add(pages.position())) {
+            return Ok(false);
         }
     }
-    pages.finish(stream).map_err(MergeError::Writing)?;
+    if is_last {
+        pages.finish(stream).map_err(MergeError::Writing)?;
+    }
     Ok(true)
 }
 
@@ -560,6 +576,7 @@ mod tests {
     use super::*;
     use crate::spool::CHUNK_MAGIC;
     use std::io::Write;
+    use std::sync::Arc;
 
     fn record(kind: u32, time: u64, payload: &[u64]) -> Vec<u64> {
         let length = payload.len() as u64 + 2;
@@ -582,7 +599,13 @@ mod tests {
             file.write_all(&word.to_ne_bytes()).unwrap();
         }
         let limits = Limits { from: MonotonicNs(0), until: MonotonicNs(u64::MAX) };
-        let reader = || Some(BankReader::new(file.try_clone().unwrap()).unwrap());
+        let length = file.metadata().unwrap().len();
+        let file = Arc::new(file);
+        let reader = || {
+            let mut reader = BankReader::new(Arc::clone(&file));
+            reader.grow(length);
+            Some(reader)
+        };
         let (classes, calls, late) = (Classes::new(|_| true, &[]), CallIds::default(), LatePaths::default());
         let writing = TracepointTable {
             encodings: &[],
@@ -591,16 +614,16 @@ mod tests {
             late: &late,
             forks: &Forks::default(),
         };
-        let mut ahead = ReadAhead::new(CpuId(0), reader(), writing, limits);
+        let mut ahead = ReadAhead::new(CpuId(0), reader(), limits);
         // While ftrace still has an event: only paths younger than the horizon.
-        assert_eq!(ahead.peek(Some(MonotonicNs(0))).unwrap(), None);
+        assert_eq!(ahead.peek(&writing, Some(MonotonicNs(0))).unwrap(), None);
         assert!(
-            ahead.position().is_some() && ahead.recent.len() < rtscope_event::exact::index(PATHS),
+            ahead.position() < length && ahead.recent.len() < rtscope_event::exact::index(PATHS),
             "{}",
             ahead.recent.len()
         );
-        let mut ahead = ReadAhead::new(CpuId(0), reader(), writing, limits);
-        assert_eq!(ahead.peek(None).unwrap(), Some(MonotonicNs(1_000 * PATHS)));
+        let mut ahead = ReadAhead::new(CpuId(0), reader(), limits);
+        assert_eq!(ahead.peek(&writing, None).unwrap(), Some(MonotonicNs(1_000 * PATHS)));
         assert_eq!(ahead.recent.len(), 0);
     }
 }

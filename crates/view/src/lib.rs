@@ -30,7 +30,9 @@ pub use explanation::{explanation_text, loss_line};
 pub use json::{SCHEMA, explanation_json, late_json, summary_json};
 pub use label::{actor_label, cause_label, clean, origin_label, thread_label};
 pub use late::late_line;
-pub use record::{RECORD_SCHEMA, RECORD_USER_SCHEMA, recorded_json, recorded_notes, recorded_text};
+pub use record::{
+    BEHIND_NS, RECORD_SCHEMA, RECORD_USER_SCHEMA, recorded_json, recorded_notes, recorded_text,
+};
 pub use rtscope_event::WallClock;
 pub use stat::{
     STAT_IRQS_SCHEMA, STAT_SCHEMA, STAT_SYSCALLS_SCHEMA, STAT_TASKS_SCHEMA, TraceStat, Wanted, irqs_json,

@@ -14,11 +14,23 @@ pub const RECORD_SCHEMA: &str = rtscope_session::schema::RECORD;
 /// That of a trace of programs.
 pub const RECORD_USER_SCHEMA: &str = rtscope_session::schema::RECORD_USER;
 
+/// A trace that is made while it is recorded is behind for longer only where no CPU has time for it.
+pub const BEHIND_NS: u64 = 2_000_000_000;
+
 /// Lines for people.
 #[must_use]
 pub fn recorded_text(trace: &RecordedTrace<'_>) -> String {
     match trace {
-        RecordedTrace::Kernel { target, summary } => kernel_text(target, summary),
+        RecordedTrace::Kernel { target, summary, behind_ns } => {
+            let mut text = kernel_text(target, summary);
+            if let Some(behind_ns) = behind_ns.filter(|behind_ns| *behind_ns > BEHIND_NS) {
+                text.push_str(&format!(
+                    "converted when it was over: the last {}, for which no CPU had time before\n",
+                    duration_text(behind_ns)
+                ));
+            }
+            text
+        }
         RecordedTrace::Programs { target, summary, .. } => programs_text(target, summary),
     }
 }
@@ -27,7 +39,13 @@ pub fn recorded_text(trace: &RecordedTrace<'_>) -> String {
 #[must_use]
 pub fn recorded_json(trace: &RecordedTrace<'_>) -> Value {
     match trace {
-        RecordedTrace::Kernel { target, summary } => kernel_json(target, summary),
+        RecordedTrace::Kernel { target, summary, behind_ns } => {
+            let mut object = kernel_json(target, summary);
+            if let Some(behind_ns) = behind_ns {
+                object["behind_ns"] = json!(behind_ns);
+            }
+            object
+        }
         RecordedTrace::Programs { target, summary, recording_cpu_us } => {
             programs_json(target, summary, *recording_cpu_us)
         }

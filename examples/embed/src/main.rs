@@ -20,7 +20,7 @@ impl Observer for Printer {
 
     fn recorded(&self, trace: &RecordedTrace<'_>) {
         let (target, events, losses) = match trace {
-            RecordedTrace::Kernel { target, summary } => (target, summary.events, &summary.losses),
+            RecordedTrace::Kernel { target, summary, .. } => (target, summary.events, &summary.losses),
             RecordedTrace::Programs { target, summary, .. } => (target, summary.events, &summary.losses),
         };
         println!("{}: {events} events, {} kinds of losses", target.display(), losses.len());

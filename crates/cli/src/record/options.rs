@@ -132,6 +132,10 @@ pub struct RecordOptions {
     /// Also record what rtscope itself does
     #[arg(long)]
     pub with_self: bool,
+    /// With -k: make the trace when the recording is over. Otherwise it is made while the recording goes on, in time that no task
+    /// needs, and can be followed (rtscope print --follow)
+    #[arg(long)]
+    pub convert_after: bool,
     /// Which recorders of the kernel may be used
     #[arg(long, value_enum, default_value_t = RecorderArg::Auto)]
     pub by: RecorderArg,
@@ -181,6 +185,7 @@ impl RecordOptions {
             buffer_bytes: self.buffer.map_or(KERNEL_BUFFER_BYTES, |buffer| buffer.0),
             with_self: self.with_self,
             by_ftrace: self.by == RecorderArg::Ftrace,
+            convert_after: self.convert_after,
         }
     }
 
@@ -208,6 +213,7 @@ impl RecordOptions {
             ("--cpu", self.cpu.is_some()),
             ("--buffer", self.buffer.is_some()),
             ("--with-self", self.with_self),
+            ("--convert-after", self.convert_after),
             ("--by", self.by != RecorderArg::Auto),
         ];
         match given.iter().find(|(_, given)| *given) {

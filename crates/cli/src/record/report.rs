@@ -4,7 +4,7 @@
 use crate::output::{note, result};
 use rtscope_session::Observer;
 use rtscope_session::record::{KernelStart, RecordProgress, RecordStart, RecordedTrace};
-use rtscope_view::{clean, recorded_json, recorded_notes, recorded_text};
+use rtscope_view::{BEHIND_NS, clean, recorded_json, recorded_notes, recorded_text};
 use std::io::{IsTerminal, Write, stderr};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,6 +103,9 @@ impl Observer for Report {
             progress.bytes as f64 / 1e6,
             progress.lost
         );
+        if let Some(behind_ns) = progress.behind_ns.filter(|behind_ns| *behind_ns > BEHIND_NS) {
+            text.push_str(&format!("  trace {:.1} s behind", behind_ns as f64 / 1e9));
+        }
         let programs = progress.programs.unwrap_or_default();
         if progress.programs.is_some() {
             let rate = programs.events.saturating_sub(last_events) as f64 / passed_ns as f64 * 1e9;

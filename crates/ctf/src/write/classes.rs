@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The event classes of one trace: those of built-in events that occur in it, and one for each tracepoint.
+//! The event classes of one trace: those of built-in events, and one for each tracepoint. Built-in ones are declared if they occur.
 //!
 //! An event begins with its class's number and the lower bits of its time. With at most 31 frequent classes both fit four
 //! bytes; with more they take six. Numbers are assigned so that only the state dump, which occurs once, needs the
-//! long form.
+//! long form, and in a trace that is written while it is recorded, events that were not seen at its beginning.
 //!
 //! A tracepoint has *twins*: classes that differ in their number only, one for each pattern of empty texts.
 //! babeltrace2 2.0.4 does not clear a text that is empty: it shows the content of that field in an earlier event of the same
@@ -67,32 +67,28 @@ pub struct Classes {
     pub(super) header: Header,
     layouts: Vec<EventLayout>,
     /// For each layout, its number in this trace.
-    own: Vec<Option<u32>>,
+    own: Vec<u32>,
     first_tracepoint: u32,
     tracepoints: Vec<Tracepoint>,
-    /// For each tracepoint, its first twin; and at the end the number of all classes.
+    /// For each tracepoint, its first twin; and at the end the number behind the last.
     twins: Vec<u32>,
 }
 
 impl Classes {
-    /// The classes that `occurs` selects among the built-in ones (by the number of `EventKind::class`; those of the state dump are
-    /// always there), and one for each format. With a format: which arguments of a system call are texts that the caller
-    /// provides (bit i: argument i).
+    /// The built-in classes, of which `occurs` selects those whose events may be frequent (by the number of `EventKind::class`), and one
+    /// for each format. With a format: which arguments of a system call are texts that the caller provides (bit i: argument i).
     #[must_use]
     pub fn new(occurs: impl Fn(u32) -> bool, formats: &[(&EventFormat, u8)]) -> Classes {
         let layouts = event_layouts();
         let is_dump = |number: u32| (id::DUMP_START..=id::DUMP_END).contains(&number);
-        let mut own = vec![None; layouts.len()];
+        let mut own = vec![0; layouts.len()];
         let numbers = 0..count(layouts.len());
-        let occurring = numbers.clone().filter(|number| !is_dump(*number) && occurs(*number));
-        let mut first_tracepoint = 0;
-        for (number, layout) in (0..).zip(occurring) {
-            own[layout as usize] = Some(number);
-            first_tracepoint = number + 1;
-        }
-        let first_dump = first_tracepoint + count(formats.len());
-        for (number, layout) in (first_dump..).zip(numbers.filter(|number| is_dump(*number))) {
-            own[layout as usize] = Some(number);
+        let (rare, occurring): (Vec<u32>, Vec<u32>) =
+            numbers.partition(|number| is_dump(*number) || !occurs(*number));
+        let first_tracepoint = count(occurring.len());
+        let first_rare = first_tracepoint + count(formats.len());
+        for (number, layout) in (0..first_tracepoint).zip(occurring).chain((first_rare..).zip(rare)) {
+            own[layout as usize] = number;
         }
         let taken: HashSet<&str> = layouts.iter().map(|layout| layout.name).collect();
         let names = name_all(&formats.iter().map(|(format, _)| *format).collect::<Vec<_>>(), &taken);
@@ -104,7 +100,7 @@ impl Classes {
         let tracepoints: Vec<Tracepoint> = formats.iter().zip(names).map(named).collect();
         let frequent = first_tracepoint + count(tracepoints.len());
         let header = if frequent <= Header::Compact.extended() { Header::Compact } else { Header::Large };
-        let mut next = count(own.iter().flatten().count() + tracepoints.len());
+        let mut next = count(own.len() + tracepoints.len());
         let mut twins = vec![next];
         for tracepoint in &tracepoints {
             next += tracepoint.patterns() - 1;
@@ -134,10 +130,8 @@ impl Classes {
     /// All names, by number in the trace.
     pub(super) fn names(&self) -> Vec<&str> {
         let mut names = vec![""; self.twins.last().map_or(0, |end| *end as usize)];
-        for (layout, number) in self.layouts.iter().zip(&self.own) {
-            if let Some(number) = number {
-                names[*number as usize] = layout.name;
-            }
+        for (number, layout) in self.own_classes() {
+            names[number as usize] = layout.name;
         }
         for (number, class) in (self.first_tracepoint..).zip(&self.tracepoints) {
             names[number as usize] = &class.name;
@@ -151,8 +145,7 @@ impl Classes {
     /// Number and layout of a built-in class.
     #[inline]
     pub(super) fn own(&self, layout: u32) -> Option<(u32, &EventLayout)> {
-        let number = (*self.own.get(layout as usize)?)?;
-        Some((number, &self.layouts[layout as usize]))
+        Some((*self.own.get(layout as usize)?, &self.layouts[layout as usize]))
     }
 
     /// Class of a tracepoint, and its number for an event with these texts.
@@ -171,9 +164,9 @@ impl Classes {
         Some((number, class))
     }
 
-    /// The built-in classes of the trace, with their numbers.
+    /// The built-in classes, with their numbers.
     pub(super) fn own_classes(&self) -> impl Iterator<Item = (u32, &EventLayout)> {
-        self.layouts.iter().zip(&self.own).filter_map(|(layout, number)| Some(((*number)?, layout)))
+        self.own.iter().copied().zip(&self.layouts)
     }
 
     /// The tracepoints, with their numbers.

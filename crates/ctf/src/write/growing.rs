@@ -84,7 +84,7 @@ impl GrowingMetadata {
     }
 
     /// Waits until it is on the disk, under its name. Returns its size.
-    pub(super) fn finish(mut self) -> io::Result<u64> {
+    pub(super) fn finish(&mut self) -> io::Result<u64> {
         self.file.sync_all()?;
         self.publish()?;
         Ok(self.bytes)

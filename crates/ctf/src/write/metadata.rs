@@ -8,6 +8,7 @@
 
 use super::classes::{Classes, Header};
 use super::tsdl::{self, quoted};
+use crate::layout::EventLayout;
 use crate::{Evidence, TraceInfo, private_env};
 use std::fmt::Write;
 
@@ -18,27 +19,46 @@ pub(super) fn text(
     info: &TraceInfo,
     occurs: impl Fn(u32) -> bool,
 ) -> String {
-    let mut text = String::with_capacity(16 * 1024);
-    text.push_str("/* CTF 1.8 */\n\n");
-    text.push_str(tsdl::ALIASES);
-    trace(&mut text, info);
-    env(&mut text, evidence, info);
-    clock(&mut text, info);
-    packet_context(&mut text, true);
-    stream(&mut text, 0, classes.header, "");
-    for (id, layout) in classes.own_classes() {
-        let name = quoted(layout.name);
-        let _ = write!(
-            text,
-            "event {{\n\tname = {name};\n\tid = {id};\n\tstream_id = 0;\n\tfields := struct {{\n"
-        );
-        layout.fields.iter().for_each(|(name, kind)| tsdl::own_field(&mut text, name, *kind));
-        text.push_str("\t};\n};\n\n");
+    let mut text = beginning(classes, info, &private_env::entries(evidence));
+    for (id, layout) in classes.own_classes().filter(|(number, _)| occurs(*number)) {
+        own_class(id, layout, &mut text);
     }
     let twins = classes.twin_classes().filter(|(number, _)| occurs(*number));
     for (id, class) in classes.tracepoint_classes().chain(twins) {
         class.describe(id, &mut text);
     }
+    text
+}
+
+/// What comes before the declarations of classes. `private`: entries of `env` that only rtscope knows.
+pub(super) fn beginning(classes: &Classes, info: &TraceInfo, private: &[(String, String)]) -> String {
+    let mut text = String::with_capacity(16 * 1024);
+    text.push_str("/* CTF 1.8 */\n\n");
+    text.push_str(tsdl::ALIASES);
+    trace(&mut text, info);
+    env(&mut text, private, info);
+    clock(&mut text, info);
+    packet_context(&mut text, true);
+    stream(&mut text, 0, classes.header, "");
+    text
+}
+
+/// The declaration of a built-in class.
+pub(super) fn own_class(id: u32, layout: &EventLayout, text: &mut String) {
+    let name = quoted(layout.name);
+    let _ =
+        write!(text, "event {{\n\tname = {name};\n\tid = {id};\n\tstream_id = 0;\n\tfields := struct {{\n");
+    layout.fields.iter().for_each(|(name, kind)| tsdl::own_field(text, name, *kind));
+    text.push_str("\t};\n};\n\n");
+}
+
+/// An `env` of what is known only at the end.
+pub(super) fn end_env(entries: &[(String, String)]) -> String {
+    let mut text = String::from("env {\n");
+    for (key, value) in entries {
+        let _ = writeln!(text, "\t{key} = {};", quoted(value));
+    }
+    text.push_str("};\n");
     text
 }
 
@@ -64,7 +84,7 @@ pub(super) fn trace(text: &mut String, info: &TraceInfo) {
     );
 }
 
-fn env(text: &mut String, evidence: &Evidence<'_>, info: &TraceInfo) {
+fn env(text: &mut String, private: &[(String, String)], info: &TraceInfo) {
     text.push_str("env {\n");
     let window = info.window_begin.map(|begin| begin.0.to_string());
     let texts = [
@@ -83,8 +103,8 @@ fn env(text: &mut String, evidence: &Evidence<'_>, info: &TraceInfo) {
     for (key, value) in [("tracer_major", 2), ("tracer_minor", 14), ("tracer_patchlevel", 0)] {
         let _ = writeln!(text, "\t{key} = {value};");
     }
-    for (key, value) in private_env::entries(evidence) {
-        let _ = writeln!(text, "\t{key} = {};", quoted(&value));
+    for (key, value) in private {
+        let _ = writeln!(text, "\t{key} = {};", quoted(value));
     }
     text.push_str("};\n\n");
 }

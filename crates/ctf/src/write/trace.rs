@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A trace being written: a directory that appears when it is complete, and a stream for each CPU in it.
+//! A trace being written: a directory, and a stream for each CPU in it. The streams are independent of each other and may be written by
+//! different threads.
 //!
-//! The streams are independent of each other and may be written by different threads. The metadata is written last, because
-//! losses are known only then; it is not needed earlier, since the directory has no name yet.
+//! The directory either appears when it is complete: then the metadata is written last, because losses are known only then. Or it can be
+//! read at every instant (`followed`, `growing`): then each class is declared before its first event is written, and losses by cause
+//! come at the end.
 
 use super::classes::{Classes, TracepointId};
 use super::encode::Payload;
+use super::growing::GrowingMetadata;
 use super::head::EventSource;
 use super::packet::PacketWriter;
 use super::reserved::ReservedFile;
 use super::state::{self, TaskStatus};
 use super::{Losses, WriteSummary, metadata};
-use crate::{Error, StagedDir, TraceInfo};
+use crate::{Error, StagedDir, TraceInfo, private_env};
 use rtscope_event::{CpuHistory, CpuId, Event, Loss, MonotonicNs, NameLookup, Names, Tid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a trace records in addition to its events.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,6 +48,36 @@ pub struct TraceWriter {
     staged: StagedDir,
     classes: Arc<Classes>,
     info: TraceInfo,
+    /// Of a trace that can be read while it is written.
+    metadata: Option<Arc<Mutex<DeclaredClasses>>>,
+}
+
+/// Metadata that grows with the classes that occur.
+#[derive(Debug)]
+struct DeclaredClasses {
+    file: GrowingMetadata,
+    is_declared: Vec<bool>,
+}
+
+impl DeclaredClasses {
+    fn declare(&mut self, number: u32, classes: &Classes) -> io::Result<()> {
+        if std::mem::replace(&mut self.is_declared[number as usize], true) {
+            return Ok(());
+        }
+        let mut text = String::new();
+        if let Some((_, layout)) = classes.own_classes().find(|(own, _)| *own == number) {
+            metadata::own_class(number, layout, &mut text);
+        }
+        if let Some((_, class)) = classes.twin_classes().find(|(twin, _)| *twin == number) {
+            class.describe(number, &mut text);
+        }
+        self.file.append(&text)
+    }
+
+    fn finish(&mut self, evidence: &Evidence<'_>) -> io::Result<u64> {
+        self.file.append(&metadata::end_env(&private_env::entries(evidence)))?;
+        self.file.finish()
+    }
 }
 
 impl TraceWriter {
@@ -53,7 +86,31 @@ impl TraceWriter {
     /// # Errors
     /// When `dir` exists or cannot be made.
     pub fn create(dir: &Path, classes: Classes, info: TraceInfo) -> Result<TraceWriter, Error> {
-        Ok(TraceWriter { staged: StagedDir::new(dir)?, classes: Arc::new(classes), info })
+        Ok(TraceWriter { staged: StagedDir::new(dir)?, classes: Arc::new(classes), info, metadata: None })
+    }
+
+    /// Begins a trace that can be read at every instant, in the new directory `directory`; it becomes `dir` when it is complete. Dropping
+    /// the writer before [`TraceWriter::finish`] leaves what there is.
+    ///
+    /// # Errors
+    /// When `dir` exists or `directory` cannot be made.
+    pub fn growing(
+        directory: &Path,
+        dir: &Path,
+        classes: Classes,
+        info: TraceInfo,
+    ) -> Result<TraceWriter, Error> {
+        let staged = StagedDir::kept(directory, dir)?;
+        let mut text = metadata::beginning(&classes, &info, &[]);
+        let mut is_declared = vec![false; classes.names().len()];
+        for (number, class) in classes.tracepoint_classes() {
+            class.describe(number, &mut text);
+            is_declared[number as usize] = true;
+        }
+        let mut file = GrowingMetadata::create(directory, &text)?;
+        file.publish().map_err(Error::io("write", &directory.join("metadata")))?;
+        let metadata = Some(Arc::new(Mutex::new(DeclaredClasses { file, is_declared })));
+        Ok(TraceWriter { staged, classes: Arc::new(classes), info, metadata })
     }
 
     /// The classes of the trace.
@@ -70,32 +127,38 @@ impl TraceWriter {
         let path = self.staged.path().join(format!("kernel_{cpu}"));
         let file = File::create_new(&path).map_err(Error::io("make the file", &path))?;
         let uuid = *self.info.trace_uuid.as_bytes();
-        let packets = PacketWriter::new(
-            ReservedFile::new(file),
-            self.classes.header,
-            uuid,
-            EventSource::Cpu(cpu),
-            begin,
-        );
+        let (file, header, place) = (ReservedFile::new(file), self.classes.header, EventSource::Cpu(cpu));
+        let packets = if self.metadata.is_some() {
+            PacketWriter::followed(file, header, uuid, place, begin)
+        } else {
+            PacketWriter::new(file, header, uuid, place, begin)
+        };
         let counts = vec![0; self.classes.names().len()];
-        let classes = Arc::clone(&self.classes);
-        Ok(StreamWriter { path, cpu, begin, classes, packets, counts, dump_events: 0 })
+        let (classes, metadata) = (Arc::clone(&self.classes), self.metadata.clone());
+        Ok(StreamWriter { path, cpu, begin, classes, metadata, packets, counts, dump_events: 0 })
     }
 
-    /// Writes the metadata and gives the trace its name. All streams must have been finished.
+    /// Completes the metadata and gives the trace its name. All streams must have been finished.
     ///
     /// # Errors
     /// When the system refuses (a full disk), or something else has taken the name; nothing is left then.
     pub fn finish(self, evidence: &Evidence<'_>, streams: &[StreamSummary]) -> Result<WriteSummary, Error> {
-        let text = metadata::text(&self.classes, evidence, &self.info, |number| {
-            streams.iter().any(|stream| stream.occurring.contains(&number))
-        });
         let path = self.staged.path().join("metadata");
-        let write =
-            |file: &mut File| io::Write::write_all(file, text.as_bytes()).and_then(|()| file.sync_all());
-        let mut file = File::create_new(&path).map_err(Error::io("make the file", &path))?;
-        write(&mut file).map_err(Error::io("write", &path))?;
-        let mut summary = WriteSummary { bytes: text.len() as u64, ..WriteSummary::default() };
+        let written = match &self.metadata {
+            Some(metadata) => metadata.lock().unwrap_or_else(PoisonError::into_inner).finish(evidence),
+            None => {
+                let text = metadata::text(&self.classes, evidence, &self.info, |number| {
+                    streams.iter().any(|stream| stream.occurring.contains(&number))
+                });
+                File::create_new(&path).and_then(|mut file| {
+                    io::Write::write_all(&mut file, text.as_bytes())?;
+                    file.sync_all()?;
+                    Ok(text.len() as u64)
+                })
+            }
+        };
+        let bytes = written.map_err(Error::io("write", &path))?;
+        let mut summary = WriteSummary { bytes, ..WriteSummary::default() };
         for stream in streams {
             summary.events += stream.events;
             summary.dump_events += stream.dump_events;
@@ -115,6 +178,7 @@ pub struct StreamWriter {
     cpu: CpuId,
     begin: MonotonicNs,
     classes: Arc<Classes>,
+    metadata: Option<Arc<Mutex<DeclaredClasses>>>,
     packets: PacketWriter<ReservedFile>,
     /// Events by class.
     counts: Vec<u64>,
@@ -179,6 +243,9 @@ impl StreamWriter {
         let Some((number, class)) = self.classes.class(class, record, texts) else {
             return Err(undeclared());
         };
+        if self.counts[number as usize] == 0 {
+            declare(self.metadata.as_deref(), number, &self.classes)?;
+        }
         let mark = self.packets.mark();
         self.packets.begin_event(number, time)?;
         if class.encode(record, texts, self.packets.payload()).is_none() {
@@ -212,12 +279,23 @@ impl StreamWriter {
         encode: impl FnOnce(&mut Payload<'_>),
     ) -> io::Result<()> {
         let Some((number, layout)) = self.classes.own(layout) else { return Err(undeclared()) };
+        if self.counts[number as usize] == 0 {
+            declare(self.metadata.as_deref(), number, &self.classes)?;
+        }
         self.packets.begin_event(number, time)?;
         let mut payload = Payload::new(self.packets.payload(), layout.fields);
         encode(&mut payload);
         payload.finish();
         self.counts[number as usize] += 1;
         Ok(())
+    }
+
+    /// Writes the buffered events: in a trace that grows, readers see them from then on.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.packets.flush()
     }
 
     /// The file that is being written.
@@ -252,6 +330,13 @@ impl StreamWriter {
             occurring: occurring.collect(),
         })
     }
+}
+
+/// Before the first event of a class is written.
+#[cold]
+fn declare(metadata: Option<&Mutex<DeclaredClasses>>, number: u32, classes: &Classes) -> io::Result<()> {
+    let Some(metadata) = metadata else { return Ok(()) };
+    metadata.lock().unwrap_or_else(PoisonError::into_inner).declare(number, classes)
 }
 
 fn undeclared() -> io::Error {

@@ -142,13 +142,9 @@ impl UserMetadata {
 
     /// What is known only at the end.
     fn finish(mut self, evidence: &Evidence<'_>, extra: &[(String, String)]) -> io::Result<u64> {
-        let mut text = String::from("env {\n");
-        for (key, value) in private_env::entries(evidence).iter().chain(extra) {
-            // Writing to a String cannot fail, here and below.
-            let _ = writeln!(text, "\t{key} = {};", quoted(value));
-        }
-        text.push_str("};\n");
-        self.file.append(&text)?;
+        let mut entries = private_env::entries(evidence);
+        entries.extend_from_slice(extra);
+        self.file.append(&metadata::end_env(&entries))?;
         self.file.finish()
     }
 }

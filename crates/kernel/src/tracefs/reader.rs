@@ -79,7 +79,7 @@ impl RawReader {
     /// # Errors
     /// What the system says of `out` or of the buffer.
     pub fn splice_to(&mut self, out: &File) -> io::Result<u64> {
-        let mut moved = self.flush_to(out)?;
+        let mut moved = self.empty_pipe(out)?;
         loop {
             let room = self.pipe_bytes / self.page_bytes * self.page_bytes;
             let taken = match splice(self.raw.as_raw_fd(), self.to_pipe.as_raw_fd(), room) {
@@ -90,7 +90,7 @@ impl RawReader {
                 Err(error) => return Err(error),
             };
             self.pending += taken;
-            moved += self.flush_to(out)?;
+            moved += self.empty_pipe(out)?;
         }
     }
 
@@ -100,7 +100,7 @@ impl RawReader {
         self.pending
     }
 
-    fn flush_to(&mut self, mut out: &File) -> io::Result<u64> {
+    fn empty_pipe(&mut self, mut out: &File) -> io::Result<u64> {
         let before = self.pending;
         while self.pending > 0 {
             if self.copies {
@@ -143,19 +143,33 @@ impl RawReader {
         }
     }
 
+    /// Reads the next page, also a partly filled one, and writes it to `out` as a whole one. Says how many bytes; 0: the buffer is empty.
+    /// Does not wait.
+    ///
+    /// # Errors
+    /// As [`RawReader::splice_to`].
+    pub fn flush_to(&mut self, mut out: &File) -> io::Result<u64> {
+        let mut page = vec![0; self.page_bytes];
+        if !self.read_page(&mut page)? {
+            return Ok(0);
+        }
+        out.write_all(&page)?;
+        Ok(self.page_bytes as u64)
+    }
+
     /// Moves everything to `out`, the partly filled page too, and says how many bytes. For the end, when nothing is
     /// recorded any more: otherwise it may never be done.
     ///
     /// # Errors
     /// As [`RawReader::splice_to`].
-    pub fn drain_to(&mut self, mut out: &File) -> io::Result<u64> {
+    pub fn drain_to(&mut self, out: &File) -> io::Result<u64> {
         let mut moved = self.splice_to(out)?;
-        let mut page = vec![0; self.page_bytes];
-        while self.read_page(&mut page)? {
-            out.write_all(&page)?;
-            moved += self.page_bytes as u64;
+        loop {
+            match self.flush_to(out)? {
+                0 => return Ok(moved),
+                bytes => moved += bytes,
+            }
         }
-        Ok(moved)
     }
 }
 

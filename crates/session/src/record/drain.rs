@@ -3,10 +3,14 @@
 //!
 //! They poll: a wakeup from the kernel would cost the traced load more than a poll of a few words does, and on
 //! PREEMPT_RT can come late. The pause follows the rate, so that a buffer is emptied long before it is full and an idle
-//! machine is left alone. Nothing is decoded here; that is done after the recording (crates/store).
+//! machine is left alone. Nothing is decoded here; that is done by another thread, behind this one (`live`), or after the recording.
 
+use super::live::LaneProgress;
+use rtscope_event::MonotonicNs;
+use rtscope_flight::monotonic_now;
 use rtscope_kernel::tracefs::RawReader;
 use rtscope_ring::{Controls, SharedMemory, StreamReader};
+use rtscope_store::LaneExtent;
 use rtscope_store::spool::BankWriter;
 use std::fs::File;
 use std::io;
@@ -21,6 +25,8 @@ const CPUS_PER_THREAD: usize = 4;
 /// Between polls of the buffers.
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(10);
+/// Between two times at which the kernel's partly filled pages are taken, for who follows the trace. Each is a whole page on disk.
+const FLUSH_EVERY_NS: u64 = 200_000_000;
 /// Bytes of records that are written at once: what stays in the second-level cache.
 const BATCH_BYTES: u64 = 512 << 10;
 
@@ -38,7 +44,7 @@ pub struct Bank {
 #[derive(Debug)]
 pub struct Pages {
     pub reader: RawReader,
-    pub out: File,
+    pub out: Arc<File>,
     /// Size of the buffer in the kernel.
     pub bytes: u64,
 }
@@ -48,6 +54,12 @@ pub struct Pages {
 pub struct Lane {
     pub bank: Option<Bank>,
     pub pages: Option<Pages>,
+    /// Who converts while this goes on; `None`: nobody.
+    pub follower: Option<Arc<LaneProgress>>,
+    /// How far the files are.
+    pub written: LaneExtent,
+    /// Since when the kernel's pages were taken whole only.
+    pub flushed: MonotonicNs,
 }
 
 /// The running threads.
@@ -175,19 +187,34 @@ fn drain_all(lanes: &mut [Lane], shared: &SharedState) -> io::Result<()> {
 /// Empties one CPU's buffers; gives how full the fuller one was, from 0 to 1.
 fn drain_lane(lane: &mut Lane, last: bool, shared: &SharedState) -> io::Result<f64> {
     let mut fullest = 0.0_f64;
+    // What was recorded before this is in the buffers: whoever empties them has it.
+    let now = monotonic_now();
+    let mut complete = true;
     if let Some(bank) = &mut lane.bank {
-        let waiting = bank.reader.waiting(&bank.controls);
-        fullest = waiting as f64 / bank.bytes as f64;
+        let head = bank.reader.head(&bank.controls);
+        fullest = bank.reader.waiting(&bank.controls) as f64 / bank.bytes as f64;
         let written = drain_bank(bank)?;
+        lane.written.bank_bytes = bank.out.bytes();
+        // An interrupted program still writes a record, or more came than is written at once.
+        complete = bank.reader.has_taken(head);
         // ORDER: relaxed; numbers for a progress line.
         shared.bytes.fetch_add(written, Ordering::Relaxed);
     }
     if let Some(pages) = &mut lane.pages {
-        let taken =
+        let mut taken =
             if last { pages.reader.drain_to(&pages.out)? } else { pages.reader.splice_to(&pages.out)? };
+        complete &= lane.follower.is_some() && !last && now.since(lane.flushed) >= FLUSH_EVERY_NS;
+        if complete {
+            taken += pages.reader.flush_to(&pages.out)?;
+            lane.flushed = now;
+        }
+        lane.written.pages_bytes += taken;
         fullest = fullest.max(taken as f64 / pages.bytes as f64);
         // ORDER: relaxed; as above.
         shared.bytes.fetch_add(taken, Ordering::Relaxed);
+    }
+    if let Some(follower) = lane.follower.as_deref().filter(|_| complete) {
+        follower.publish(LaneExtent { complete_until: now, ..lane.written });
     }
     Ok(fullest)
 }
@@ -203,7 +230,7 @@ fn drain_bank(bank: &mut Bank) -> io::Result<u64> {
         if found.bytes() == 0 {
             return Ok(written);
         }
-        bank.out.chunk_of_ring(rtscope_flight::monotonic_now(), lost, &bank.memory, &found)?;
+        bank.out.chunk_of_ring(monotonic_now(), lost, &bank.memory, &found)?;
         bank.reader.give_back(&bank.controls, &found);
         written += found.bytes();
         if found.bytes() < BATCH_BYTES {

@@ -4,7 +4,7 @@
 use super::RecordedTrace;
 use crate::{Failure, Observer};
 use rtscope_store::user::{UserOptions, UserSpool, convert_user as convert_spool};
-use rtscope_store::{Options, Progress, Spool};
+use rtscope_store::{LiveConversion, Options, Progress, Spool};
 use std::path::Path;
 
 /// A trace is never written over.
@@ -25,12 +25,21 @@ pub fn check_target(target: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes the trace. The spool stays when this fails, or is ended by a signal (the second one after that which ended the
-/// recording).
-pub fn convert(spool: Spool, target: &Path, observer: &dyn Observer) -> Result<(), Failure> {
+/// Makes the trace, or the rest of it: with what was converted while it was recorded, and how much was missing then. The spool stays when
+/// this fails, or is ended by a signal (the second one after that which ended the recording).
+pub fn convert(
+    (spool, live): (Spool, Option<(LiveConversion, u64)>),
+    target: &Path,
+    observer: &dyn Observer,
+) -> Result<(), Failure> {
     let progress = |progress: Progress| observer.converting(progress.done, progress.total);
     let options = Options { progress: Some(&progress), cancel: None, ..Options::default() };
-    let converted = rtscope_store::convert(spool, target, &options).map_err(|error| {
+    let behind_ns = live.as_ref().map(|(_, behind_ns)| *behind_ns);
+    let converted = match live {
+        Some((live, _)) => live.finish(spool, &options),
+        None => rtscope_store::convert(spool, target, &options),
+    };
+    let converted = converted.map_err(|error| {
         observer.end_of_progress();
         let advice = format!(
             "the raw recording is retained; rtscope record --recover {} tries again",
@@ -38,7 +47,7 @@ pub fn convert(spool: Spool, target: &Path, observer: &dyn Observer) -> Result<(
         );
         Failure::Failed(format!("making the trace {}: {error}; {advice}", target.display()))
     })?;
-    observer.recorded(&RecordedTrace::Kernel { target, summary: &converted });
+    observer.recorded(&RecordedTrace::Kernel { target, summary: &converted, behind_ns });
     Ok(())
 }
 
@@ -68,11 +77,12 @@ pub fn convert_programs(
 /// # Errors
 /// When there is nothing, its recorder is alive, or the trace cannot be made.
 pub fn recover(target: &Path, observer: &dyn Observer) -> Result<(), Failure> {
+    crate::limits::raise_file_limit();
     let mut found = false;
     for place in [target.to_owned(), target.join(super::KERNEL), target.join(super::PROGRAMS)] {
         if let Some(path) = Spool::find(&place) {
             let spool = Spool::open(&path)?;
-            convert(spool, &place, observer)?;
+            convert((spool, None), &place, observer)?;
             found = true;
         }
         if UserSpool::find(&place).is_some() {

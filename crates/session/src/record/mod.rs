@@ -3,13 +3,14 @@
 //! programs, as another (`programs`).
 //!
 //! `plan` decides which recorder takes what; `recorder` sets both recorders up and takes them down; `drain` empties their buffers into
-//! the spool while they run; `finish` makes the trace of the spool. Nothing of the kernel's is converted while the load runs, since the
-//! load is what must not be disturbed. Events of programs are (ADR 0014): writing them twice disturbs more. `flight` records programs
-//! into their own memory until somebody asks.
+//! the spool while they run; `live` makes the trace of it at the same time, where a CPU is idle, since the load is what must not be
+//! disturbed; `finish` makes the rest. Events of programs become a trace without a spool (ADR 0014): writing them twice disturbs more.
+//! `flight` records programs into their own memory until somebody asks.
 
 mod drain;
 mod finish;
 mod flight;
+mod live;
 mod pace;
 pub mod plan;
 mod programs;
@@ -77,6 +78,8 @@ pub struct RecordProgress {
     pub bytes: u64,
     /// Events lost so far, as far as that is known before the end.
     pub lost: u64,
+    /// How long ago the newest tracepoint was that is in the trace; `None`: none is before the end.
+    pub behind_ns: Option<u64>,
     /// Of programs, when they are recorded.
     pub programs: Option<ProgramsProgress>,
 }
@@ -105,6 +108,8 @@ pub enum RecordedTrace<'a> {
         target: &'a Path,
         /// What is in it, and what is missing.
         summary: &'a ConversionSummary,
+        /// How much of the recording was not in the trace yet when it ended; `None`: all of it.
+        behind_ns: Option<u64>,
     },
     /// Of programs.
     Programs {
@@ -264,7 +269,9 @@ impl RunningRecorders {
         let (bytes, lost) = self.kernel.as_ref().map(Recording::progress).unwrap_or_default();
         let programs = self.programs.as_ref().map(ProgramsRecording::progress);
         let of_programs = programs.unwrap_or_default();
+        let converted_until = self.kernel.as_ref().and_then(Recording::converted_until);
         RecordProgress {
+            behind_ns: converted_until.map(|until| now.since(until)),
             passed_ns: now.since(self.started),
             bytes: bytes + of_programs.bytes,
             lost: lost.saturating_add(of_programs.lost),
@@ -281,13 +288,13 @@ impl RunningRecorders {
     fn finish(self, targets: &Targets, observer: &dyn Observer) -> Result<Option<Failure>, Failure> {
         // Both are stopped before either is converted, and one's trouble must not cost the other's trace.
         let programs = self.programs.map(ProgramsRecording::stop);
-        let kernel = self.kernel.map(Recording::stop);
+        let kernel = self.kernel.map(|kernel| kernel.stop(observer));
         let used_us = own_cpu_us();
         let mut failures = Vec::new();
         if let (Some(kernel), Some(target)) = (kernel, &targets.kernel) {
-            let converted = kernel.and_then(|(spool, failure)| {
-                failures.extend(failure);
-                finish::convert(spool, target, observer)
+            let converted = kernel.and_then(|recorded| {
+                failures.extend(recorded.failure);
+                finish::convert((recorded.spool, recorded.live), target, observer)
             });
             failures.extend(converted.err());
         }

@@ -5,6 +5,7 @@
 //! counted.
 
 use super::drain::{Bank, Drain, Lane, Pages};
+use super::live::{LaneProgress, LiveConverter, LiveSource};
 use super::plan::{Call, Plan, Scope};
 use super::settings::KernelSettings;
 use crate::command::Child;
@@ -22,6 +23,7 @@ use rtscope_store::description::{
     End, EndLoss, FormatText, FtraceDescription, Source, SpoolDescription, SyscallFormat,
 };
 use rtscope_store::spool::{Spool, SpoolWriter};
+use rtscope_store::{LaneFiles, LiveConversion};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,9 +35,20 @@ pub struct Recording {
     instance: Option<Instance>,
     spool: SpoolWriter,
     drain: Drain,
+    live: Option<LiveConverter>,
     cpus: usize,
-    drain_tids: Vec<u32>,
+    /// The threads that do all this.
+    own_tids: Vec<u32>,
     with_self: bool,
+}
+
+/// A recording that is over.
+pub struct Recorded {
+    pub spool: Spool,
+    /// What was converted while it went on, and how much was missing when it ended.
+    pub live: Option<(LiveConversion, u64)>,
+    /// What ended it early.
+    pub failure: Option<Failure>,
 }
 
 #[derive(Debug)]
@@ -82,11 +95,32 @@ impl Recording {
         let description =
             describe(settings, plan, started, tracefs, &instance, ebpf.as_ref().map(|(ebpf, _)| ebpf))?;
         let spool = SpoolWriter::create(target, &description)?;
-        let lanes = lanes(settings, &spool, &instance, ebpf.as_mut())?;
-        let cpus = lanes.len();
-        let drain = Drain::start(lanes, fifo).map_err(|error| Failure::doing("starting a thread", error))?;
-        let (ebpf, drain_tids) = (ebpf.map(|(ebpf, _)| ebpf), drain.tids().to_vec());
-        Ok(Recording { ebpf, instance, spool, drain, cpus, drain_tids, with_self: settings.with_self })
+        crate::limits::raise_file_limit();
+        let mut lanes = lanes(settings, &spool, &instance, ebpf.as_mut())?;
+        let followed = if settings.convert_after { Vec::new() } else { follow(&mut lanes) };
+        let (cpus, lanes) = (lanes.len(), lanes.into_values().collect());
+        let no_thread = |error| Failure::doing("starting a thread", error);
+        let drain = Drain::start(lanes, fifo).map_err(no_thread)?;
+        let mut own_tids = drain.tids().to_vec();
+        let mut live = None;
+        if !followed.is_empty() {
+            let source = LiveSource {
+                directory: spool.directory().to_owned(),
+                target: target.to_owned(),
+                description,
+                lanes: followed,
+                own_tids: own_tids.clone(),
+            };
+            live = Some(LiveConverter::start(source).map_err(no_thread)?);
+        }
+        own_tids.extend(live.as_ref().map(LiveConverter::tid));
+        let ebpf = ebpf.map(|(ebpf, _)| ebpf);
+        Ok(Recording { ebpf, instance, spool, drain, live, cpus, own_tids, with_self: settings.with_self })
+    }
+
+    /// Up to when events are in the trace; `None`: it is made at the end.
+    pub fn converted_until(&self) -> Option<MonotonicNs> {
+        self.live.as_ref().map(LiveConverter::until)
     }
 
     /// How many CPUs have buffers.
@@ -113,8 +147,8 @@ impl Recording {
         self.drain.has_failed()
     }
 
-    /// Switches off and collects what is left. Also gives what ended the recording early, if something did.
-    pub fn stop(self) -> Result<(Spool, Option<Failure>), Failure> {
+    /// Switches off and collects what is left.
+    pub fn stop(self, observer: &dyn Observer) -> Result<Recorded, Failure> {
         let ended = monotonic_now();
         if let Some(instance) = &self.instance {
             instance.stop()?;
@@ -135,15 +169,23 @@ impl Recording {
             losses,
             tasks: tasks.iter().map(Into::into).collect(),
             irqs: interrupts(),
-            own_tids: self.drain_tids,
+            own_tids: self.own_tids,
         };
+        let behind_ns = self.live.as_ref().map_or(0, |live| ended.since(live.until()));
+        let live = self.live.map(LiveConverter::stop).transpose().unwrap_or_else(|error| {
+            observer.note(&format!(
+                "the trace could not be made while it was recorded, and is made now: {error}"
+            ));
+            None
+        });
         // Before the conversion: the kernel shall be as it was found while that goes on.
         drop(self.ebpf);
         if let Some(instance) = self.instance {
             instance.remove()?;
         }
         let spool = self.spool.finish(&end)?;
-        Ok((spool, failure.map(|error| Failure::system("emptying the kernel's buffers to disk", &error))))
+        let failure = failure.map(|error| Failure::system("emptying the kernel's buffers to disk", &error));
+        Ok(Recorded { spool, live: live.map(|live| (live, behind_ns)), failure })
     }
 }
 
@@ -344,13 +386,24 @@ fn format_text(tracefs: &Tracefs, event: &EventName) -> Result<FormatText, Failu
     Ok(FormatText { system: event.system.clone(), text })
 }
 
+/// Lets their files be converted while they are written.
+fn follow(lanes: &mut BTreeMap<u32, Lane>) -> Vec<(CpuId, LaneFiles, Arc<LaneProgress>)> {
+    let follow = |(cpu, lane): (&u32, &mut Lane)| {
+        let bank = lane.bank.as_ref().map(|bank| bank.out.file());
+        let files = LaneFiles { bank, pages: lane.pages.as_ref().map(|pages| Arc::clone(&pages.out)) };
+        let progress = Arc::clone(lane.follower.get_or_insert_default());
+        (CpuId(*cpu), files, progress)
+    };
+    lanes.iter_mut().map(follow).collect()
+}
+
 /// One for each CPU that may record.
 fn lanes(
     settings: &KernelSettings,
     spool: &SpoolWriter,
     instance: &Option<Instance>,
     ebpf: Option<&mut (Ebpf, Memory)>,
-) -> Result<Vec<Lane>, Failure> {
+) -> Result<BTreeMap<u32, Lane>, Failure> {
     let mut lanes: BTreeMap<u32, Lane> = BTreeMap::new();
     let bytes = settings.buffer_bytes;
     if let Some((ebpf, memory)) = ebpf {
@@ -372,5 +425,5 @@ fn lanes(
         let out = spool.pages(CpuId(cpu))?;
         lanes.entry(cpu).or_default().pages = Some(Pages { reader, out, bytes: bytes as u64 });
     }
-    Ok(lanes.into_values().collect())
+    Ok(lanes)
 }

@@ -62,6 +62,8 @@ pub struct KernelSettings {
     pub with_self: bool,
     /// Without eBPF.
     pub by_ftrace: bool,
+    /// The trace is made when the recording is over, so that nothing but recording happens before.
+    pub convert_after: bool,
 }
 
 impl Default for KernelSettings {
@@ -78,6 +80,7 @@ impl Default for KernelSettings {
             buffer_bytes: KERNEL_BUFFER_BYTES,
             with_self: false,
             by_ftrace: false,
+            convert_after: false,
         }
     }
 }

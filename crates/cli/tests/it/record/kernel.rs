@@ -71,6 +71,8 @@ fn root_babeltrace2_counts_what_the_account_says() {
     read.retain(|name, _| !name.starts_with("lttng_statedump"));
     assert_eq!(read, by_event);
     assert_eq!(account["events"].as_u64(), Some(by_event.values().sum()));
+    // It was made while it was recorded, but for its end: all of so short a recording.
+    assert!(account["behind_ns"].as_u64().is_some_and(|behind_ns| behind_ns > 0), "{account}");
     // The kernel may skip a program now and then, and tells; nothing else is lost.
     let losses = account["losses"].as_array().expect("losses");
     assert!(losses.iter().all(|loss| loss["cause"] == "recursion_miss"), "{losses:?}");
@@ -301,18 +303,27 @@ fn root_a_killed_recording_is_recovered_and_leaves_no_instance() {
         .spawn()
         .expect("it can be started");
     let spool = directory.path().join("trace.partial");
-    let size = |spool: &Path| -> u64 {
-        let files = fs::read_dir(spool).into_iter().flatten().flatten();
-        let kept = files.filter(|file| file.file_name().to_string_lossy().starts_with("cpu"));
-        kept.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
+    let growing = spool.join("trace");
+    let size = || -> u64 {
+        let files = fs::read_dir(&growing).into_iter().flatten().flatten();
+        let streams = files.filter(|file| file.file_name().to_string_lossy().starts_with("kernel_"));
+        streams.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
     };
     let end = Instant::now() + PATIENCE;
-    while size(&spool) < 100_000 {
-        assert!(Instant::now() < end, "nothing was recorded");
-        std::thread::yield_now();
+    while size() < 100_000 {
+        assert!(Instant::now() < end, "nothing is in the trace");
+        // Switches, to record.
+        std::thread::sleep(std::time::Duration::from_micros(100));
     }
     killed.kill().expect("it runs");
     killed.wait().expect("it ends");
+    // What was converted until then can be read as it is.
+    let unrepaired = rtscope_testkit::babeltrace2::run(&growing, &[]).expect("it is installed");
+    let complaints = String::from_utf8_lossy(&unrepaired.stderr);
+    assert!(unrepaired.status.success(), "{complaints}");
+    assert!(complaints.lines().all(|line| line.contains("discarded")), "{complaints}");
+    let before = String::from_utf8_lossy(&unrepaired.stdout).matches(" sched_switch:").count() as u64;
+    assert!(before > 10, "{before}");
     let refused = rtscope().args(["record", "-o"]).arg(&trace).args(["--", "true"]).output().expect("starts");
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--recover"));
@@ -320,8 +331,8 @@ fn root_a_killed_recording_is_recovered_and_leaves_no_instance() {
     assert!(recovered.status.success(), "{}", String::from_utf8_lossy(&recovered.stderr));
     let account: Value = serde_json::from_slice(&recovered.stdout).expect("JSON");
     assert_eq!(account["interrupted"], Value::Bool(true));
-    assert!(counts(&babeltrace2(&trace)).get("sched_switch").is_some_and(|switches| *switches > 10));
-    assert!(!spool.exists());
+    assert!(counts(&babeltrace2(&trace)).get("sched_switch").is_some_and(|switches| *switches >= before));
+    assert!(account.get("behind_ns").is_none() && !spool.exists());
     // The next run takes the killed one's instance away.
     fs::remove_dir_all(&trace).expect("there");
     record(directory.path(), &["-k", "sched:sched_stat_runtime"], &["true"]);

@@ -4,5 +4,6 @@
 mod complete;
 mod figures;
 mod kernel;
+mod live;
 mod lttng;
 mod misses;

@@ -4,6 +4,7 @@
 mod calls;
 mod hostile;
 mod limits;
+mod live;
 mod maker;
 
 use maker::{START, description, end, everything, write};

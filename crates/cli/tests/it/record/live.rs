@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A recording of tracepoints whose trace is made, and followed, while it goes on.
+
+use crate::command::rtscope;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rtscope_testkit::babeltrace2;
+use rtscope_testkit::machine::Cpus;
+use rtscope_testkit::process::KilledWithTest;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+// NEEDS: host
+#[test]
+fn root_tracepoints_are_followed_while_they_are_recorded() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let trace = directory.path().join("trace");
+    let mut follower = rtscope();
+    follower.args(["print", "--follow", "--delay", "2s"]).arg(&trace).stdout(Stdio::piped());
+    let mut follower = KilledWithTest::start(&mut follower).expect("it can be started");
+    let mut shown = BufReader::new(follower.stdout.take().expect("piped"));
+    let mut recorder = rtscope();
+    recorder.args(["record", "-k", "syscalls:kill,syscalls:openat,sched:sched_switch", "-o"]).arg(&trace);
+    let recorder = recorder.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut recorder = KilledWithTest::start(recorder).expect("it can be started");
+    let mut first = String::new();
+    let mut notes = BufReader::new(recorder.stderr.take().expect("piped"));
+    notes.read_line(&mut first).expect("it says that it records");
+    assert!(first.contains("recording tracepoints"), "{first}");
+    let load = Command::new("sh").args(["-c", "kill -0 $$; cat /dev/null"]).status().expect("it is there");
+    assert!(load.success());
+    let mut text = String::new();
+    while !text.contains(" syscall_entry_kill: ") || !text.contains("filename = \"/dev/null\"") {
+        assert!(shown.read_line(&mut text).expect("it is text") > 0, "the follower has ended: {text}");
+    }
+    assert!(recorder.try_wait().expect("it is ours").is_none() && !trace.exists());
+    kill(Pid::from_raw(recorder.id() as i32), Signal::SIGINT).expect("it runs");
+    assert!(recorder.wait().expect("it ends").success());
+    shown.read_to_string(&mut text).expect("it is text");
+    assert_eq!(follower.wait().expect("it ends").code(), Some(0));
+    assert!(!text.contains(" late)"), "an event came later than two seconds after it happened");
+    let Some(expected) = babeltrace2::text(&trace, &[]) else { return };
+    assert!(text == expected, "babeltrace2 prints something else");
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The thread that converts the kernel's events while they are recorded.
+//!
+//! It reads the spool behind the threads that fill it (`drain`), so whatever becomes of it, the recording goes on: when it falls behind,
+//! the spool is longer; when it fails, the trace is made at the end. It has the policy `SCHED_IDLE`: it runs where a CPU
+//! has nothing else to do, since the load is what must not be disturbed.
+
+use crate::Failure;
+use rtscope_event::{CpuId, MonotonicNs};
+use rtscope_store::{Error, LaneExtent, LaneFiles, LiveConversion, Options, SpoolDescription};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::{Builder, JoinHandle, park_timeout};
+use std::time::Duration;
+
+/// Between two looks at what has come: a part of what a follower waits for.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// How far the files of one CPU are written: by a thread that fills them, for the one that converts.
+#[derive(Debug, Default)]
+pub struct LaneProgress {
+    bank_bytes: AtomicU64,
+    pages_bytes: AtomicU64,
+    complete_until_ns: AtomicU64,
+}
+
+impl LaneProgress {
+    /// As much is in the files now.
+    pub fn publish(&self, extent: LaneExtent) {
+        // ORDER: relaxed; the release below publishes them.
+        self.bank_bytes.store(extent.bank_bytes, Ordering::Relaxed);
+        self.pages_bytes.store(extent.pages_bytes, Ordering::Relaxed);
+        // ORDER: release; pairs with the acquire in extent(): who knows the time knows files at least as long.
+        self.complete_until_ns.store(extent.complete_until.0, Ordering::Release);
+    }
+
+    fn extent(&self) -> LaneExtent {
+        // ORDER: acquire; pairs with the release in publish().
+        let complete_until = MonotonicNs(self.complete_until_ns.load(Ordering::Acquire));
+        // ORDER: relaxed; they are those of that time, or newer: whole chunks and sub-buffers in any case.
+        let bank_bytes = self.bank_bytes.load(Ordering::Relaxed);
+        let pages_bytes = self.pages_bytes.load(Ordering::Relaxed);
+        LaneExtent { bank_bytes, pages_bytes, complete_until }
+    }
+}
+
+/// What there is to convert.
+pub struct LiveSource {
+    /// The spool's directory, and where the trace will be.
+    pub directory: PathBuf,
+    pub target: PathBuf,
+    pub description: SpoolDescription,
+    pub lanes: Vec<(CpuId, LaneFiles, Arc<LaneProgress>)>,
+    /// The threads that fill the spool.
+    pub own_tids: Vec<u32>,
+}
+
+/// The running thread.
+#[derive(Debug)]
+pub struct LiveConverter {
+    thread: Option<JoinHandle<Result<LiveConversion, Error>>>,
+    shared: Arc<SharedState>,
+    tid: u32,
+}
+
+#[derive(Debug, Default)]
+struct SharedState {
+    stop: AtomicBool,
+    until_ns: AtomicU64,
+}
+
+impl LiveConverter {
+    /// Starts it.
+    pub fn start(source: LiveSource) -> std::io::Result<LiveConverter> {
+        let shared = Arc::new(SharedState::default());
+        // ORDER: relaxed; the thread's start publishes it.
+        shared.until_ns.store(source.description.started.0, Ordering::Relaxed);
+        let (tell, told) = channel();
+        let theirs = Arc::clone(&shared);
+        let thread = Builder::new().name("convert".to_string()).spawn(move || {
+            // Nobody hears it only when the start has failed.
+            let _ = tell.send(nix::unistd::gettid().as_raw().unsigned_abs());
+            drop(tell);
+            work(source, &theirs)
+        })?;
+        let tid = told.recv().map_err(std::io::Error::other)?;
+        Ok(LiveConverter { thread: Some(thread), shared, tid })
+    }
+
+    /// The thread.
+    pub fn tid(&self) -> u32 {
+        self.tid
+    }
+
+    /// Up to when events are in the trace.
+    pub fn until(&self) -> MonotonicNs {
+        // ORDER: relaxed; a number for people.
+        MonotonicNs(self.shared.until_ns.load(Ordering::Relaxed))
+    }
+
+    /// Ends the thread. Gives the conversion, or why it ended before.
+    pub fn stop(mut self) -> Result<LiveConversion, Failure> {
+        match self.end() {
+            Some(Ok(conversion)) => Ok(conversion?),
+            _ => Err(Failure::Failed("the thread that converts has ended unexpectedly".to_string())),
+        }
+    }
+
+    fn end(&mut self) -> Option<std::thread::Result<Result<LiveConversion, Error>>> {
+        let thread = self.thread.take()?;
+        // ORDER: relaxed; the thread acts on nothing else that this one has written.
+        self.shared.stop.store(true, Ordering::Relaxed);
+        // Where every CPU is busy it would not run for a long time. If this is refused, it only takes longer.
+        let _ = crate::realtime::become_normal(self.tid);
+        thread.thread().unpark();
+        Some(thread.join())
+    }
+}
+
+impl Drop for LiveConverter {
+    fn drop(&mut self) {
+        // The recording has failed: its spool stays, what was made of it does not.
+        if let Some(Ok(Ok(conversion))) = self.end() {
+            conversion.abandon();
+        }
+    }
+}
+
+fn work(source: LiveSource, shared: &SharedState) -> Result<LiveConversion, Error> {
+    // Where it is refused, the thread competes as any other.
+    let _ = crate::realtime::become_idle();
+    let mut own = source.own_tids;
+    own.push(nix::unistd::gettid().as_raw().unsigned_abs());
+    let (files, progress): (Vec<_>, Vec<_>) =
+        source.lanes.into_iter().map(|(cpu, files, progress)| ((cpu, files), progress)).unzip();
+    let places = (source.directory.as_path(), source.target.as_path());
+    let mut conversion = LiveConversion::new(places, source.description, &files, &own)?;
+    let options = Options { cancel: Some(&shared.stop), ..Options::default() };
+    // ORDER: relaxed; see end().
+    while !shared.stop.load(Ordering::Relaxed) {
+        let extents: Vec<LaneExtent> = progress.iter().map(|progress| progress.extent()).collect();
+        if let Err(error) = conversion.advance(&extents, &options) {
+            conversion.abandon();
+            return Err(error);
+        }
+        // ORDER: relaxed; a number for people.
+        shared.until_ns.store(conversion.until().0, Ordering::Relaxed);
+        park_timeout(PERIOD);
+    }
+    Ok(conversion)
+}
