@@ -220,3 +220,58 @@ impl Tail {
         Ok(Packet { at, head, bytes: bytes.get(..size).unwrap_or_default().to_vec() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    const METADATA: &str = "/* CTF 1.8 */
+typealias integer { size = 32; align = 8; signed = false; byte_order = le; } := u32;
+typealias integer { size = 64; align = 8; signed = false; byte_order = le; } := u64;
+trace { major = 1; minor = 8; byte_order = le; packet.header := struct { u32 magic; u32 stream_id; }; };
+stream { id = 0; packet.context := struct { u64 content_size; u64 packet_size; };
+event.header := struct { u32 id; }; };
+event { id = 0; stream_id = 0; name = \"e\"; fields := struct { u32 n; }; };
+";
+    const PAGE: u64 = 4096;
+
+    fn head(content_bytes: u64, packet_bytes: u64) -> Vec<u8> {
+        let mut bytes = 0xc1fc_1fc1_u32.to_le_bytes().to_vec();
+        bytes.extend([0; 4]);
+        bytes.extend((content_bytes * 8).to_le_bytes());
+        bytes.extend((packet_bytes * 8).to_le_bytes());
+        bytes
+    }
+
+    /// The second page is an empty packet, and then the inside of the first one: an event that looks like a packet. That is seen by a reader
+    /// that looks at the first head before, and at the second page after the change.
+    #[test]
+    fn an_event_that_looks_like_a_packet_is_never_taken_for_one() {
+        let plans = TracePlans::new(&super::super::super::blocks::parse(METADATA).unwrap());
+        let used = 24 + 8;
+        for _ in 0..2000 {
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(&head(used, PAGE), 0).unwrap();
+            file.write_all_at(&head(24, PAGE), PAGE).unwrap();
+            file.set_len(2 * PAGE).unwrap();
+            let mut tail = Tail::new(file.try_clone().unwrap());
+            let mut mark = tail.mark.take().unwrap();
+            let mut found = Vec::new();
+            assert!(tail.advance(&mut mark, (&plans, None), None, &mut found).unwrap());
+            let begin = Barrier::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    begin.wait();
+                    file.write_all_at(&head(used, 2 * PAGE), 0).unwrap();
+                    file.write_all_at(&head(used, PAGE), PAGE).unwrap();
+                    file.write_all_at(&head(PAGE + used, 2 * PAGE), 0).unwrap();
+                });
+                begin.wait();
+                while !tail.advance(&mut mark, (&plans, None), None, &mut found).unwrap() {}
+            });
+            let packet = tail.current.unwrap();
+            assert_eq!((packet.at, packet.head.content_bits), (0, (PAGE + used) * 8));
+        }
+    }
+}
