@@ -35,13 +35,20 @@ impl<'t> WaitingNote<'t> {
     }
 }
 
-/// Its recorder was killed, or has failed.
-pub fn abandoned(trace: &Path) -> Failure {
-    Failure::Damaged(format!(
-        "the recorder of {0} has ended without completing the trace; what it had written was shown; \
-         rtscope record --recover {0} makes the trace",
-        trace.display()
-    ))
+/// What to say of a recording that did not end in order; one that goes on was left by whoever followed it.
+pub fn how_it_ended(stage: Stage, trace: &Path) -> Result<(), Failure> {
+    let trace = trace.display();
+    match stage {
+        Stage::Waiting | Stage::Growing | Stage::Complete => Ok(()),
+        Stage::Abandoned => Err(Failure::Damaged(format!(
+            "the recorder of {trace} has ended without completing the trace; what it had written was shown; \
+             rtscope record --recover {trace} makes the trace"
+        ))),
+        Stage::Removed => Err(Failure::Damaged(format!(
+            "{trace} was removed or made anew while it was followed; what had been read by then was shown. A recorder does that \
+             when converting fails while it records (a full disk), and --recover after a kill: rtscope print {trace} then shows all"
+        ))),
+    }
 }
 
 /// Whether nobody can read any more what is written.

@@ -6,7 +6,7 @@
 
 use super::Output;
 use crate::exit::Failure;
-use crate::following::{PAUSE, WaitingNote, abandoned, is_closed};
+use crate::following::{PAUSE, WaitingNote, how_it_ended, is_closed};
 use crate::output::note;
 use crate::stop::{self, Stop};
 use crate::trace_args::{FormatArg, PrintOptions, report_damage};
@@ -33,7 +33,7 @@ pub fn run(options: &PrintOptions) -> Result<(), Failure> {
     let out = Output { stop: Some(stop::on_signals()?), ..out };
     rtscope_session::limits::raise_file_limit();
     let mut printing = Printing { follower, out, before: None, left: options.head.unwrap_or(u64::MAX) };
-    let ended = match options.format {
+    let stage = match options.format {
         FormatArg::Text => {
             let raw = options.clock_raw;
             printing.until_end(options, delay, &|set| PrettyFormat::new(set, time_of_day, raw))
@@ -44,16 +44,7 @@ pub fn run(options: &PrintOptions) -> Result<(), Failure> {
                 .to_owned(),
         )),
     }?;
-    printing.finish(&options.trace.trace, ended)
-}
-
-/// Why it ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Ended {
-    /// All has been printed, or all that somebody wanted.
-    Done,
-    /// The recorder is gone, and the trace is not complete.
-    Abandoned,
+    printing.finish(&options.trace.trace, stage)
 }
 
 struct Printing {
@@ -70,7 +61,7 @@ impl Printing {
         options: &PrintOptions,
         delay: Duration,
         format: &dyn Fn(&TraceSet) -> F,
-    ) -> Result<Ended, Failure> {
+    ) -> Result<Stage, Failure> {
         let failed = |error: Error| Failure::Failed(error.to_string());
         let mut current: Option<(u64, F)> = None;
         let mut waiting = WaitingNote::new(&options.trace.trace);
@@ -82,7 +73,7 @@ impl Printing {
                 Some(current_format) => current.insert(current_format),
                 None => current.insert((generation, format(self.follower.set()))),
             };
-            let is_over = matches!(stage, Stage::Complete | Stage::Abandoned);
+            let is_over = stage.is_over();
             let horizon_ns = if is_over { i64::MAX } else { self.follower.horizon(delay) };
             let Printing { follower, out, before, left } = self;
             let round = follower.print(format, horizon_ns, *left, &mut |set, followed| {
@@ -101,22 +92,21 @@ impl Printing {
             });
             let round = round.map_err(failed)?;
             match (round, stage) {
-                (Round::Stopped, _) => return Ok(Ended::Done),
+                (Round::Stopped, _) => return Ok(Stage::Growing),
                 (Round::More, _) => {}
-                _ if self.follower.is_past(horizon_ns) => return Ok(Ended::Done),
-                (_, Stage::Complete) => return Ok(Ended::Done),
-                (_, Stage::Abandoned) => return Ok(Ended::Abandoned),
+                _ if is_over => return Ok(stage),
+                _ if self.follower.is_past(horizon_ns) => return Ok(stage),
                 _ => {
                     self.out.stop.iter().for_each(|stop| stop.wait(PAUSE, None));
                     if self.out.is_asked_to_stop() || is_closed(&self.out.file) {
-                        return Ok(Ended::Done);
+                        return Ok(stage);
                     }
                 }
             }
         }
     }
 
-    fn finish(mut self, trace: &Path, ended: Ended) -> Result<(), Failure> {
+    fn finish(mut self, trace: &Path, stage: Stage) -> Result<(), Failure> {
         match self.out.failure {
             // The reader needs no more, or somebody has ended this.
             Some(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::Interrupted) => {
@@ -134,10 +124,7 @@ impl Printing {
         }
         self.out.damaged.extend(self.follower.take_damaged());
         report_damage(&mut self.out.damaged)?;
-        match ended {
-            Ended::Done => Ok(()),
-            Ended::Abandoned => Err(abandoned(trace)),
-        }
+        how_it_ended(stage, trace)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::figures;
 use crate::exit::Failure;
-use crate::following::{PAUSE, WaitingNote, abandoned, is_closed};
+use crate::following::{PAUSE, WaitingNote, how_it_ended, is_closed};
 use crate::output::{note, result};
 use crate::stop::{self, Stop};
 use crate::trace_args::{StatOptions, report_damage};
@@ -30,7 +30,7 @@ pub fn run(options: &StatOptions, wants_figures: bool) -> Result<(), Failure> {
         if wants_figures { analyse(options, reports, stop)? } else { count(options, reports, &stop)? };
     let mut follower = follower;
     report_damage(&mut follower.take_damaged())?;
-    if stage == Stage::Abandoned { Err(abandoned(&options.trace.trace)) } else { Ok(()) }
+    how_it_ended(stage, &options.trace.trace)
 }
 
 /// When to show what.
@@ -71,7 +71,7 @@ fn count(options: &StatOptions, mut reports: Reports, stop: &Stop) -> Result<(Fo
     loop {
         let stage = follower.look(&rtscope_store::is_abandoned).map_err(failed)?;
         waiting.stage(stage);
-        let is_over = matches!(stage, Stage::Complete | Stage::Abandoned);
+        let is_over = stage.is_over();
         let horizon_ns = if is_over { i64::MAX } else { follower.horizon(delay) };
         let round = follower.count(horizon_ns, &mut counts).map_err(failed)?;
         if round != Round::More {

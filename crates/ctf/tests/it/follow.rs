@@ -12,6 +12,8 @@ use rtscope_testkit::recordings::info;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An event with a number, and text of its size.
 fn class(number: usize) -> UserClass {
@@ -143,11 +145,14 @@ struct Reader {
     follower: Follower,
     lines: Vec<String>,
     lost: Vec<Option<u64>>,
+    /// Number of rounds.
+    rounds: Arc<AtomicU64>,
 }
 
 impl Reader {
     fn new(target: &Path) -> Reader {
-        Reader { follower: Follower::new(target, Selection::default()), lines: Vec::new(), lost: Vec::new() }
+        let follower = Follower::new(target, Selection::default());
+        Reader { follower, lines: Vec::new(), lost: Vec::new(), rounds: Arc::default() }
     }
 
     /// Takes all that there is up to a moment, by the clock of the writer.
@@ -157,7 +162,9 @@ impl Reader {
             let base = self.follower.set().traces.first().map_or(0, |trace| trace.clocks()[0].base_ns());
             let horizon = base.saturating_add(i64::try_from(until).unwrap());
             let format = Lines::of(self.follower.set());
-            let Reader { follower, lines, lost } = self;
+            let Reader { follower, lines, lost, rounds } = self;
+            // ORDER: relaxed; a number, nothing is read because of it.
+            rounds.fetch_add(1, Ordering::Relaxed);
             let round = follower.print(&format, horizon, u64::MAX, &mut |_, followed| {
                 match followed {
                     Followed::Piece(piece) => {
@@ -252,14 +259,18 @@ fn what_comes_after_the_horizon_is_given_when_it_comes_and_marked() {
 /// The writer never waits, so the reader comes at any moment: between the writes of one step, and while a head is written.
 #[test]
 fn each_event_comes_once_from_a_writer_that_does_not_wait() {
-    const EVENTS: u64 = 150_000;
+    const EVENTS: u64 = 50_000;
+    const ROUNDS: u64 = 100;
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().join("trace");
+    let mut reader = Reader::new(&target);
+    let seen = Arc::clone(&reader.rounds);
     let mut recording = Recording::new(&target);
     recording.begin_stream();
     let writer = std::thread::spawn(move || {
         let mut random = Random(7);
-        while recording.written < EVENTS {
+        // ORDER: relaxed; as there.
+        while recording.written < EVENTS || seen.load(Ordering::Relaxed) < ROUNDS {
             recording.now += 1 + random.below(3000);
             match random.below(400) {
                 0 if recording.streams.len() < 4 => recording.begin_stream(),
@@ -272,16 +283,61 @@ fn each_event_comes_once_from_a_writer_that_does_not_wait() {
             let stream = random.below(recording.streams.len() as u64) as usize;
             recording.event(stream, class, random.below(200) as usize);
         }
+        let written = recording.written;
         recording.complete();
+        written
     });
-    let mut reader = Reader::new(&target);
-    let mut rounds = 0;
-    while reader.take(u64::MAX >> 2) != Stage::Complete {
-        rounds += 1;
-    }
-    writer.join().unwrap();
+    while reader.take(u64::MAX >> 2) != Stage::Complete {}
+    let written = writer.join().unwrap();
     let mut numbers = reader.numbers();
     numbers.sort_unstable();
-    assert!(numbers.into_iter().eq(0..EVENTS));
-    assert!(rounds > 100, "{rounds}");
+    assert!(numbers.into_iter().eq(0..written));
+}
+
+#[test]
+fn a_trace_that_is_removed_or_made_anew_ends_what_follows_it() {
+    let directory = tempfile::tempdir().unwrap();
+    for is_made_anew in [false, true] {
+        let target = directory.path().join(format!("trace{is_made_anew}"));
+        let mut reader = Reader::new(&target);
+        let mut recording = Recording::new(&target);
+        recording.begin_stream();
+        recording.event(0, 0, 1);
+        recording.flush();
+        assert_eq!(reader.take(0), Stage::Growing);
+        recording.event(0, 0, 1);
+        recording.flush();
+        fs::remove_dir_all(partial(&target).join("trace")).unwrap();
+        if is_made_anew {
+            fs::create_dir(&target).unwrap();
+            fs::write(target.join("metadata"), "/* CTF 1.8 */").unwrap();
+        }
+        assert_eq!(reader.take(u64::MAX >> 2), Stage::Removed);
+        assert_eq!(reader.lines, ["0", "1"], "what it has open it reads");
+    }
+}
+
+#[test]
+fn a_complete_trace_that_is_moved_away_is_read_to_its_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("trace");
+    let mut reader = Reader::new(&target);
+    let mut recording = Recording::new(&target);
+    recording.begin_stream();
+    recording.event(0, 0, 1);
+    recording.flush();
+    assert_eq!(reader.take(0), Stage::Growing);
+    // A stream that the reader has not seen, and the end, before it looks again.
+    recording.begin_stream();
+    recording.event(1, 0, 1);
+    let metadata = partial(&target).join("trace/metadata");
+    let mut text = fs::read_to_string(&metadata).unwrap();
+    text.push_str("  env { rtscope_format = \"1\"; };\n");
+    // Metadata may be replaced, too (--recover).
+    fs::remove_file(&metadata).unwrap();
+    fs::write(&metadata, text).unwrap();
+    recording.complete();
+    fs::rename(&target, directory.path().join("elsewhere")).unwrap();
+    assert_eq!(reader.take(u64::MAX >> 2), Stage::Complete);
+    assert_eq!(reader.lines, ["0", "1"]);
 }

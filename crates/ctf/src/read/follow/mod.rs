@@ -22,7 +22,7 @@ use super::packet::TracePlans;
 use super::select::Selection;
 use super::set::{DamagedFile, OpenTrace, Stream, TraceSet};
 use crate::Error;
-use crate::regular::{Links, open_regular};
+use crate::private_env;
 use nix::time::{ClockId, clock_gettime};
 use part::{Part, is_absent};
 pub use print::Followed;
@@ -37,6 +37,14 @@ use uuid::Uuid;
 /// Traces that one recording may consist of, beside the one that has its name.
 const PARTS: [&str; 2] = ["kernel", "ust"];
 
+impl Stage {
+    /// Whether nothing will come.
+    #[must_use]
+    pub fn is_over(self) -> bool {
+        matches!(self, Stage::Complete | Stage::Abandoned | Stage::Removed)
+    }
+}
+
 /// How far a recording is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -48,6 +56,8 @@ pub enum Stage {
     Complete,
     /// Whoever recorded it is gone, and has not completed it: nothing will come.
     Abandoned,
+    /// A part of it was removed, or replaced by another, before it was complete: nothing will come.
+    Removed,
 }
 
 /// What a round came to.
@@ -156,7 +166,9 @@ impl Follower {
             self.look_at_part(place)?;
         }
         let is_complete = !self.parts.is_empty() && self.parts.iter().all(|part| part.is_complete);
+        let is_removed = self.parts.iter().any(|part| part.is_gone && !part.is_complete);
         Ok(match (there.is_empty(), is_complete) {
+            _ if is_removed => Stage::Removed,
             (true, true) => Stage::Complete,
             (false, true) if is_over => Stage::Complete,
             _ if is_over => Stage::Abandoned,
@@ -185,13 +197,14 @@ impl Follower {
 
     fn look_at_part(&mut self, place: usize) -> Result<(), Error> {
         let Some(part) = self.parts.get_mut(place) else { return Ok(()) };
-        part.look();
+        part.look()?;
         let files = part.new_files()?;
         part.metadata.more()?;
         self.take_classes(place)?;
         for (name, path) in files {
-            let file = match open_regular(&path, Links::Follow) {
-                Ok(file) => file,
+            let file = match self.parts.get(place).map_or(Ok(None), |part| part.open_file(&name).map(Some)) {
+                Ok(Some(file)) => file,
+                Ok(None) => continue,
                 Err(error) if is_absent(&error) => continue,
                 Err(error) => return Err(Error::io("open", &path)(error)),
             };
@@ -224,6 +237,8 @@ impl Follower {
             }
         }
         trace.class = class;
+        // What only the end of a recording knows comes last, when all streams are complete.
+        part.is_complete |= private_env::parse(&trace.class.env).is_some();
         Ok(())
     }
 

@@ -6,9 +6,10 @@ use crate::Error;
 use crate::regular::{Links, open_regular};
 use rtscope_event::exact::index;
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -17,11 +18,16 @@ const METADATA: &str = "metadata";
 /// One of the directories that a recording becomes.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Where it is.
-    directory: PathBuf,
+    /// The directory itself, whatever its name is by now.
+    directory: File,
+    /// Where it was found.
+    growing: PathBuf,
     /// Where it will be.
     complete: PathBuf,
+    /// It has its name, or says that it is complete.
     pub(super) is_complete: bool,
+    /// It is at neither place: it was removed, or replaced by another.
+    pub(super) is_gone: bool,
     /// Device and number of the directory.
     identity: (u64, u64),
     pub(super) metadata: Metadata,
@@ -37,11 +43,14 @@ impl Part {
             let path = directory.join(METADATA);
             match open_regular(&path, Links::Follow) {
                 Ok(file) => {
-                    let identity = identity(directory).map_err(Error::io("look at", directory))?;
+                    let opened = File::open(directory).map_err(Error::io("open", directory))?;
+                    let identity = identity(&opened).map_err(Error::io("look at", directory))?;
                     return Ok(Some(Part {
-                        directory: directory.to_owned(),
+                        directory: opened,
+                        growing: growing.to_owned(),
                         complete: complete.to_owned(),
                         is_complete: directory == complete,
+                        is_gone: false,
                         identity,
                         metadata: Metadata { path, file, read: 0, text: String::new(), is_new: false },
                         trace,
@@ -60,20 +69,46 @@ impl Part {
         self.complete == target
     }
 
-    /// Finds out whether it has its name.
-    pub(super) fn look(&mut self) {
-        if !self.is_complete && identity(&self.complete).is_ok_and(|found| found == self.identity) {
-            self.is_complete = true;
-            self.directory.clone_from(&self.complete);
+    /// Finds out what has become of the directory and its metadata.
+    pub(super) fn look(&mut self) -> Result<(), Error> {
+        let is_at = |path: &Path| {
+            File::open(path).and_then(|file| identity(&file)).is_ok_and(|found| found == self.identity)
+        };
+        // In this order: it may be renamed between the two.
+        if !self.is_complete && !is_at(&self.growing) {
+            self.is_complete = is_at(&self.complete);
+            self.is_gone = !self.is_complete;
         }
+        // Of a recording that was killed, somebody has made a trace.
+        let path = self.inside().join(METADATA);
+        if let Ok(file) = open_regular(&path, Links::Follow) {
+            let failed = Error::io("look at", &path);
+            let is_same = identity(&file).and_then(|found| Ok(found == identity(&self.metadata.file)?));
+            if !is_same.map_err(failed)? {
+                (self.metadata.file, self.metadata.read) = (file, 0);
+                self.metadata.text.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// A path to the directory that stays valid when it is renamed.
+    fn inside(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.directory.as_raw_fd()))
+    }
+
+    /// Opens a file that was found in it.
+    pub(super) fn open_file(&self, name: &OsStr) -> io::Result<File> {
+        open_regular(&self.inside().join(name), Links::Follow)
     }
 
     /// Streams' files that are not known, if they have something in them.
     pub(super) fn new_files(&self) -> Result<Vec<(OsString, PathBuf)>, Error> {
-        let failed = |error| Error::io("list", &self.directory)(error);
-        let entries = match fs::read_dir(&self.directory) {
+        let directory = if self.is_complete { &self.complete } else { &self.growing };
+        let failed = |error| Error::io("list", directory)(error);
+        let entries = match fs::read_dir(self.inside()) {
             Ok(entries) => entries,
-            // It is being renamed.
+            // It was removed.
             Err(error) if is_absent(&error) => return Ok(Vec::new()),
             Err(error) => return Err(failed(error)),
         };
@@ -82,11 +117,10 @@ impl Part {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name();
             let is_ours = !name.as_encoded_bytes().starts_with(b".") && name != METADATA;
-            if is_ours && !self.known.contains(&name) {
-                let path = entry.path();
-                if fs::metadata(&path).is_ok_and(|data| data.is_file() && data.len() > 0) {
-                    files.push((name, path));
-                }
+            let has_data = || fs::metadata(entry.path()).is_ok_and(|data| data.is_file() && data.len() > 0);
+            if is_ours && !self.known.contains(&name) && has_data() {
+                let shown = directory.join(&name);
+                files.push((name, shown));
             }
         }
         files.sort();
@@ -102,8 +136,8 @@ pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-fn identity(directory: &Path) -> io::Result<(u64, u64)> {
-    fs::metadata(directory).map(|data| (data.dev(), data.ino()))
+fn identity(file: &File) -> io::Result<(u64, u64)> {
+    file.metadata().map(|data| (data.dev(), data.ino()))
 }
 
 /// Metadata that grows (`write/growing.rs`).

@@ -109,7 +109,7 @@ impl<'h> FollowSource<'h> {
         let host = &self.host;
         self.stage = self.follower.look(&|directory| host.is_abandoned(directory))?;
         self.describe();
-        let is_last = matches!(self.stage, Stage::Complete | Stage::Abandoned);
+        let is_last = self.stage.is_over();
         let horizon_ns = if is_last { i64::MAX } else { self.follower.horizon(self.delay) };
         let mut gathering = Gatherer {
             described: &self.describing.described,
