@@ -98,6 +98,7 @@ fn to_ctf(options: &ConvertOptions) -> Result<(), Failure> {
     let done = AtomicU64::new(0);
     let progress = Progress::new(set.streams.iter().map(|stream| stream.bytes).sum());
     let made = cut(&part, &options.out, &|bytes| {
+        // ORDER: none; a sum that nothing else depends on.
         progress.at(done.fetch_add(bytes, Ordering::Relaxed) + bytes);
         !stop.asked()
     });
