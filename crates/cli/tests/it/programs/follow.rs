@@ -186,3 +186,28 @@ fn root_what_stat_follows_is_in_the_end_what_stat_says() {
         assert_eq!(last[part], whole[part], "{part}");
     }
 }
+
+// NEEDS: host
+#[test]
+fn root_the_kernel_and_programs_are_followed_together() {
+    let fixture = Fixture::new();
+    let Some(program) = fixture.program("emitter.c", &[], "emitter") else { return };
+    let trace = fixture.trace();
+    // The kernel's events take half a second to the trace, or more on a busy machine.
+    let text = Follower::start("print", &trace, &["--delay", "5s"]);
+    let stat = Follower::start("stat", &trace, &["--delay", "5s", "--tasks", "--json"]);
+    let options = ["-k", "sched:sched_switch,sched:sched_waking", "--"];
+    let recorded = fixture.recorder(&options).arg(&program).args(["count", "500", "3"]).output();
+    let recorded = recorded.expect("it can be started");
+    assert!(recorded.status.success(), "{recorded:?}");
+    let (shown, _, code) = text.end();
+    assert_eq!(code, Some(0));
+    assert!(shown.contains(" sched_switch: ") && shown.contains(" test:count: "));
+    let (figures, _, code) = stat.end();
+    assert_eq!(code, Some(0));
+    let whole = rtscope().args(["stat", "--tasks", "--json"]).arg(&trace).output().expect("it is there");
+    assert_eq!(figures.lines().last(), String::from_utf8_lossy(&whole.stdout).lines().last());
+    if let Some(expected) = babeltrace2::text(&trace, &[]) {
+        assert!(shown == expected, "babeltrace2 prints something else");
+    }
+}
