@@ -20,6 +20,8 @@ const PRINT_EXAMPLES: &str = help!(
       One JSON object per line (docs/event-formats.md).
   rtscope print trace/ --event 'irq_*' --format csv --fields irq,name,ret
       A table.
+  rtscope print trace/ --event 'syscall_*' --resolve
+      System calls, with flags and errors by name and descriptors as files, sockets, ...
   rtscope print --follow trace/ --from -0s --event 'sched_*'
       What happens from now on in a recording to trace/ that is being made.
 
@@ -68,6 +70,10 @@ pub struct PrintOptions {
     /// With --format text: raw clock values instead of times of day
     #[arg(long)]
     pub clock_raw: bool,
+    /// Add what the numbers in system calls mean: flags, errors and signals by name, descriptors with what they are, where that
+    /// follows from the trace
+    #[arg(long)]
+    pub resolve: bool,
     #[command(flatten)]
     pub follow: FollowOptions,
 }

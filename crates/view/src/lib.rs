@@ -24,7 +24,8 @@ mod units;
 mod watch;
 
 pub use event::{
-    Clock, CsvFormat, CsvWriter, EVENT_SCHEMA, JsonFormat, JsonWriter, PrettyFormat, PrettyWriter,
+    Addition, Architecture, Clock, CsvFormat, CsvWriter, EVENT_SCHEMA, JsonFormat, JsonWriter, PrettyFormat,
+    PrettyWriter, Resolver, Resolving, ResolvingWriter, to_read, why_not,
 };
 pub use explanation::{explanation_text, loss_line};
 pub use json::{SCHEMA, explanation_json, late_json, summary_json};

@@ -10,7 +10,10 @@ use crate::stop::Stop;
 use crate::trace_args::{FormatArg, PrintOptions, report_damage};
 use rtscope_ctf::{DamagedFile, Format, Piece, Selection, TraceSet, print};
 use rtscope_session::wall_clock::time_of_day;
-use rtscope_view::{CsvFormat, JsonFormat, PrettyFormat, missing_lines};
+use rtscope_view::{
+    Addition, Architecture, CsvFormat, JsonFormat, PrettyFormat, Resolver, Resolving, missing_lines, to_read,
+    why_not,
+};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -25,6 +28,12 @@ pub fn run(options: &PrintOptions) -> Result<(), Failure> {
     if options.clock_raw && options.format != FormatArg::Text {
         return Err(Failure::Usage("--clock-raw is for --format text".to_owned()));
     }
+    if options.resolve && options.format == FormatArg::Csv {
+        return Err(Failure::Usage("--resolve is for --format text and json".to_owned()));
+    }
+    if options.resolve && options.follow.follow {
+        return Err(Failure::Usage("--resolve needs a finished recording; leave --follow out".to_owned()));
+    }
     if options.follow.follow && is_being_made(&options.trace.trace) {
         return follow::run(options);
     }
@@ -35,9 +44,18 @@ pub fn run(options: &PrintOptions) -> Result<(), Failure> {
     match options.format {
         FormatArg::Text => {
             let format = PrettyFormat::new(&set, time_of_day, options.clock_raw);
-            out.events(&set, &selection, limit, &format);
+            match options.resolve {
+                true => out.resolved(&set, &selection, limit, format, Addition::Text),
+                false => out.events(&set, &selection, limit, &format),
+            }
         }
-        FormatArg::Json => out.events(&set, &selection, limit, &JsonFormat::new(&set)),
+        FormatArg::Json => {
+            let format = JsonFormat::new(&set);
+            match options.resolve {
+                true => out.resolved(&set, &selection, limit, format, Addition::Json),
+                false => out.events(&set, &selection, limit, &format),
+            }
+        }
         FormatArg::Csv => {
             let format = CsvFormat::new(&set, &options.fields);
             out.bytes(format.header().as_bytes());
@@ -92,6 +110,30 @@ impl Output {
         });
     }
 
+    /// The same, with what numbers in system calls mean.
+    fn resolved<F: Format>(
+        &mut self,
+        set: &TraceSet,
+        selection: &Selection,
+        limit: u64,
+        format: F,
+        addition: Addition,
+    ) {
+        let why_not = why_not(set, selection);
+        if let Some(why) = why_not {
+            note(&format!("rtscope: descriptors are shown as numbers: {why}"));
+        }
+        let format = Resolving::new(set, format, addition, architecture(set), selection);
+        let mut resolver = Resolver::new(addition, why_not.is_none());
+        let (mut before, mut left) = (None, limit);
+        print(set, &to_read(selection), limit, &format, &mut |piece: &mut Piece| {
+            resolver.piece(piece);
+            self.piece(piece, left, &mut before, &format);
+            left = left.saturating_sub(piece.events);
+            left > 0 && self.failure.is_none()
+        });
+    }
+
     /// At most `left` events. `before`: of the last event of the piece before.
     fn piece<F: Format>(&mut self, piece: &mut Piece, left: u64, before: &mut Option<u64>, format: &F) {
         let end = if piece.events > left { lines_end(&piece.text, left) } else { piece.text.len() };
@@ -107,6 +149,17 @@ impl Output {
         *before = piece.last.or(*before);
         self.damaged.append(&mut piece.damaged);
     }
+}
+
+/// That of the traces: several constants of system calls differ between architectures.
+fn architecture(set: &TraceSet) -> Architecture {
+    let uname = nix::sys::utsname::uname().ok();
+    let text =
+        |text: Option<&std::ffi::OsStr>| text.and_then(|text| text.to_str()).unwrap_or_default().to_owned();
+    let host = text(uname.as_ref().map(|uname| uname.nodename()));
+    let kernel = text(uname.as_ref().map(|uname| uname.release()));
+    let machine = text(uname.as_ref().map(|uname| uname.machine()));
+    Architecture::of(set, (&host, &kernel, &machine))
 }
 
 /// Length of the first lines.

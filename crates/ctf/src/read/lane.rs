@@ -348,6 +348,12 @@ impl<'r> Lane<'r> {
         self.settle(shown)
     }
 
+    /// The same, and stays before the event.
+    pub(crate) fn peek<V: Visit>(&mut self, plan: &Plan, visit: &mut V) -> bool {
+        let shown = self.cursor.as_mut().map(|cursor| cursor.peek(plan, visit));
+        self.settle(shown)
+    }
+
     fn settle(&mut self, result: Option<Result<(), Damage>>) -> bool {
         match result {
             Some(Ok(())) => true,

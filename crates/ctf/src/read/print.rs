@@ -28,7 +28,8 @@ impl Output for Piece {
     const WAITING_BYTES: usize = 40 << 20;
 
     fn is_empty(&self) -> bool {
-        self.events == 0 && self.damaged.is_empty()
+        // A format may have text that is no event.
+        self.text.is_empty() && self.damaged.is_empty()
     }
 
     fn size(&self) -> usize {

@@ -56,6 +56,11 @@ impl EventView<'_, '_> {
         self.lane.pass(Head { event, clock: self.cycles })
     }
 
+    /// The same, and stays before the event: it can then be shown.
+    pub fn peek<V: Visit>(&mut self, plan: &Plan, visit: &mut V) -> bool {
+        self.lane.peek(plan, visit)
+    }
+
     /// Runs a plan for the packet's context.
     pub fn show_context<V: Visit>(&mut self, plan: &Plan, visit: &mut V) {
         if let Some(cursor) = &mut self.lane.cursor {

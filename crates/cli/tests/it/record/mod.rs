@@ -7,3 +7,4 @@ mod kernel;
 mod live;
 mod lttng;
 mod misses;
+mod resolve;
