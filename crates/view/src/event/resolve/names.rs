@@ -356,7 +356,10 @@ pub(super) fn error(result: i64) -> Option<String> {
         -516 => "ERESTART_RESTARTBLOCK (restarted with the rest of the time)",
         -4095..=-1 => {
             let errno = Errno::from_raw(i32::try_from(-result).ok()?);
-            return (errno != Errno::UnknownErrno).then(|| format!("-{errno:?} ({})", errno.desc()));
+            // The C library's text, which other tools show.
+            let meaning = std::io::Error::from_raw_os_error(errno as i32).to_string();
+            let meaning = meaning.split(" (os error").next().unwrap_or_default();
+            return (errno != Errno::UnknownErrno).then(|| format!("-{errno:?} ({meaning})"));
         }
         _ => return None,
     };
