@@ -178,6 +178,47 @@ fn selected_events_alone_are_copied_wherever_they_come_to_lie() {
     }
 }
 
+/// Fields that are aligned more than their event: what is before an event decides how much space is in it.
+#[test]
+fn events_that_come_to_lie_elsewhere_have_other_space_in_them() {
+    let root = tempfile::tempdir().unwrap();
+    let metadata = "/* CTF 1.8 */
+        typealias integer { size = 8; align = 8; } := u8;
+        typealias integer { size = 16; align = 16; } := u16;
+        typealias integer { size = 32; align = 32; } := u32;
+        trace { major = 1; minor = 8; byte_order = le; };
+        clock { name = mono; freq = 1000000000; };
+        typealias integer { size = 64; align = 8; map = clock.mono.value; } := time64;
+        stream { event.header := struct { u8 id; time64 timestamp; }; };
+        event { id = 1; name = \"odd\"; fields := struct { u8 n; u32 a; string text; u16 b; u8 tail[n]; }; };";
+    let dir = root.path().join("odd");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("metadata"), metadata).unwrap();
+    let (mut bytes, mut random) = (Vec::new(), Random(3));
+    let align = |bytes: &mut Vec<u8>, to: usize| bytes.resize(bytes.len().next_multiple_of(to), 0xee);
+    for time in 0..200_u64 {
+        let n = random.below(5) as u8;
+        bytes.push(1);
+        bytes.extend_from_slice(&(time * 10).to_le_bytes());
+        // A struct is aligned as the largest of its fields.
+        align(&mut bytes, 4);
+        bytes.push(n);
+        align(&mut bytes, 4);
+        bytes.extend_from_slice(&(time as u32).to_le_bytes());
+        bytes.extend_from_slice(&b"some text"[..random.index(9)]);
+        bytes.push(0);
+        align(&mut bytes, 2);
+        bytes.extend_from_slice(&(time as u16).to_le_bytes());
+        bytes.resize(bytes.len() + usize::from(n), n);
+    }
+    fs::write(dir.join("stream"), bytes).unwrap();
+    compare_parts(&dir, 9, 5);
+    for condition in ["n == 1", "n > 2", "a > 100", "b < 50 && n != 0"] {
+        let conditions = vec![Condition::parse(condition).unwrap()];
+        assert!(compare(&dir, &Selection { conditions, ..Selection::default() }) > 10);
+    }
+}
+
 #[test]
 fn the_traces_of_babeltrace2s_tests_are_cut() {
     for dir in collection().unwrap_or_default() {
