@@ -12,6 +12,7 @@ use crate::formats::{CallIds, Formats, TracepointEncoding};
 use crate::lane::{CpuSummary, Lane, LaneFiles};
 use crate::losses::{LossSummary, by_event};
 use crate::scan::Scan;
+use crate::spool::SpoolPlace;
 use crate::stream::{END_OF_TIME, TracepointTable};
 use rtscope_ctf::{Classes, Evidence, StreamSummary, TraceWriter};
 use rtscope_event::{CpuHistory, CpuId, MonotonicNs};
@@ -22,11 +23,10 @@ use std::sync::{Mutex, PoisonError};
 /// A conversion under way.
 #[derive(Debug)]
 pub(crate) struct Conversion {
-    /// The spool.
-    directory: PathBuf,
-    /// Where the trace is made, and its final place.
+    /// The spool, and the trace's final place.
+    place: SpoolPlace,
+    /// Where the trace is made: in the spool's directory, whatever has its path by now.
     trace_directory: PathBuf,
-    target: PathBuf,
     description: SpoolDescription,
     formats: Formats,
     pub(crate) lanes: Vec<Lane>,
@@ -78,18 +78,18 @@ impl<'a> Course<'a> {
 }
 
 impl Conversion {
-    /// Of a spool in `directory`, whose trace is to be `target`. `files`: for each CPU. `leave_out`: threads of rtscope.
+    /// Of a spool. `files`: for each CPU. `leave_out`: threads of rtscope.
     pub(crate) fn new(
-        (directory, target): (&Path, &Path),
+        place: SpoolPlace,
         description: SpoolDescription,
         files: &[(CpuId, LaneFiles)],
         leave_out: &[u32],
     ) -> Result<Conversion, Error> {
-        if std::fs::symlink_metadata(target).is_ok() {
-            return Err(Error::Exists(target.to_owned()));
+        if std::fs::symlink_metadata(&place.target).is_ok() {
+            return Err(Error::Exists(place.target));
         }
         let formats = Formats::new(description.ftrace.as_ref(), &description.syscalls, &description.paths)
-            .map_err(|what| Error::broken(&directory.join("session.json"), what))?;
+            .map_err(|what| Error::broken(&place.directory.shown.join("session.json"), what))?;
         let lane = |(cpu, files): &(CpuId, LaneFiles)| {
             Lane::new(*cpu, files, formats.layout, description.started, leave_out)
         };
@@ -100,9 +100,8 @@ impl Conversion {
         }
         description.irqs.iter().for_each(|(irq, name)| found.names.add_irq(*irq, name));
         Ok(Conversion {
-            directory: directory.to_owned(),
-            trace_directory: directory.join("trace"),
-            target: target.to_owned(),
+            trace_directory: place.directory.path().join("trace"),
+            place,
             description,
             formats,
             lanes,
@@ -111,9 +110,9 @@ impl Conversion {
         })
     }
 
-    /// Where the trace is made, and its final place.
-    pub(crate) fn places(&self) -> (PathBuf, PathBuf) {
-        (self.trace_directory.clone(), self.target.clone())
+    /// The spool and the trace's final place, and where the trace is made.
+    pub(crate) fn places(&self) -> (SpoolPlace, PathBuf) {
+        (self.place.clone(), self.trace_directory.clone())
     }
 
     /// Removes what there is of the trace.
@@ -124,7 +123,7 @@ impl Conversion {
 
     /// Finds what is to be known before events up to `until` are written. False: cancelled.
     pub(crate) fn scan(&mut self, until: MonotonicNs, course: &Course<'_>) -> Result<bool, Error> {
-        let directory = &self.directory;
+        let directory = &self.place.directory.shown;
         let scans = on_all(&mut self.lanes, course.threads(), |lane| {
             lane.scan(until, |bytes| course.advance(bytes))
                 .map_err(|error| Error::io("read", directory)(error))
@@ -157,7 +156,7 @@ impl Conversion {
     ) -> Result<ConversionSummary, Error> {
         let stopped = |directory: &Path| Error::Cancelled(directory.to_owned());
         if !self.scan(END_OF_TIME, course)? {
-            return Err(stopped(&self.directory));
+            return Err(stopped(&self.place.directory.shown));
         }
         for task in end.into_iter().flat_map(|end| &end.tasks) {
             self.found.names.add_fallback(task.tid, END_OF_TIME, task.comm);
@@ -201,7 +200,7 @@ impl Conversion {
         let classes = Classes::new(|class| seen.contains(&class), &self.formats.for_classes());
         let (encodings, calls) = (self.formats.encodings(&classes), self.formats.calls());
         let info = self.description.info();
-        let writer = TraceWriter::growing(&self.trace_directory, &self.target, classes, info)?;
+        let writer = TraceWriter::growing(&self.trace_directory, &self.place.target, classes, info)?;
         for lane in &mut self.lanes {
             lane.begin(&writer, end)?;
         }
@@ -215,7 +214,7 @@ impl Conversion {
     /// What writes events, and what it needs to know.
     fn writing(&mut self) -> Result<(&mut [Lane], TracepointTable<'_>, &Scan, &Path), Error> {
         let Some(trace) = &self.trace else {
-            return Err(Error::broken(&self.directory, "the trace has not begun".to_string()));
+            return Err(Error::broken(&self.place.directory.shown, "the trace has not begun".to_string()));
         };
         let table = TracepointTable {
             encodings: &trace.encodings,
@@ -224,7 +223,7 @@ impl Conversion {
             late: &self.found.late,
             forks: &self.found.forks,
         };
-        Ok((&mut self.lanes, table, &self.found, &self.directory))
+        Ok((&mut self.lanes, table, &self.found, &self.place.directory.shown))
     }
 
     fn complete(self, end: Option<&End>, cpus: &[CpuSummary]) -> Result<ConversionSummary, Error> {

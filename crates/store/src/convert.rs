@@ -7,7 +7,7 @@
 
 use crate::conversion::{Conversion, Course};
 use crate::lane::{LaneExtent, LaneFiles};
-use crate::spool::open_regular;
+use crate::spool::{SpoolPlace, open_regular};
 use crate::{Error, Spool};
 use rtscope_ctf::EventLoss;
 use rtscope_event::{CpuId, Loss, MonotonicNs};
@@ -85,8 +85,8 @@ pub struct ConversionSummary {
 pub fn convert(spool: Spool, target: &Path, options: &Options<'_>) -> Result<ConversionSummary, Error> {
     let files = files(&spool)?;
     let description = spool.description.clone();
-    let conversion =
-        Conversion::new((&spool.directory, target), description.clone(), &files, &description.leave_out)?;
+    let place = SpoolPlace { target: target.to_owned(), ..spool.place.clone() };
+    let conversion = Conversion::new(place, description.clone(), &files, &description.leave_out)?;
     // What a killed recorder has converted is a part of what comes now.
     conversion.remove_trace();
     convert_rest(conversion, spool, options)
@@ -105,13 +105,13 @@ pub(crate) fn convert_rest(
         lane.grow(&LaneExtent { bank_bytes, pages_bytes, complete_until: until }, until);
     }
     let total = conversion.lanes.iter().fold(0_u64, |sum, lane| sum.saturating_add(lane.bytes_left()));
-    let (trace, target) = conversion.places();
+    let (place, trace) = conversion.places();
     match conversion.finish(spool.end.as_ref(), &Course::new(options, total)) {
         Ok(converted) => spool.remove().map(|()| converted),
         Err(error) => {
             // It would only take the place that another attempt needs. The error matters more than a failure to remove.
             let _ = std::fs::remove_dir_all(trace);
-            let spool = spool.directory.clone();
+            let (spool, target) = (place.directory.shown, place.target);
             Err(if error.is_no_room() { Error::DiskFull { spool, target } } else { error })
         }
     }

@@ -53,4 +53,4 @@ pub use in_use::is_abandoned;
 pub use lane::{LaneExtent, LaneFiles};
 pub use live::{AHEAD_NS, LiveConversion};
 pub use snapshot::{Pages, SnapshotSummary, Tracepoints, write_snapshot};
-pub use spool::{BankWriter, Spool, SpoolWriter, remove_unbegun};
+pub use spool::{BankWriter, Spool, SpoolPlace, SpoolWriter, remove_unbegun};

@@ -9,9 +9,8 @@ use crate::conversion::{Conversion, Course};
 use crate::convert::{ConversionSummary, MARGIN_NS, Options, convert_rest};
 use crate::lane::{LaneExtent, LaneFiles};
 use crate::stream::HORIZON_NS;
-use crate::{Error, Spool, SpoolDescription};
+use crate::{Error, Spool, SpoolDescription, SpoolPlace};
 use rtscope_event::{CpuId, MonotonicNs};
-use std::path::Path;
 
 /// Between the newest event that is written and the time up to which the files are complete.
 pub const AHEAD_NS: u64 = 10 * HORIZON_NS;
@@ -26,13 +25,13 @@ pub struct LiveConversion {
 }
 
 impl LiveConversion {
-    /// Of a spool that has just been begun in `directory`, whose trace is to be `target`. `files`: for each CPU. `own`: threads of
-    /// rtscope, besides those of the description.
+    /// Of a spool that has just been begun, whose trace begins with the first step. `files`: for each CPU. `own`: threads of rtscope, besides those
+    /// of the description.
     ///
     /// # Errors
     /// When a format cannot be parsed.
     pub fn new(
-        (directory, target): (&Path, &Path),
+        place: SpoolPlace,
         description: SpoolDescription,
         files: &[(CpuId, LaneFiles)],
         own: &[u32],
@@ -42,7 +41,7 @@ impl LiveConversion {
             leave_out.extend(own);
         }
         let until = description.started;
-        let conversion = Conversion::new((directory, target), description, files, &leave_out)?;
+        let conversion = Conversion::new(place, description, files, &leave_out)?;
         Ok(LiveConversion { conversion, until })
     }
 
@@ -55,8 +54,10 @@ impl LiveConversion {
         let Some(complete) = extents.iter().map(|extent| extent.complete_until).min() else {
             return Ok(true);
         };
+        // An event of a CPU that is far ahead of the others is no impossible one.
+        let newest = extents.iter().map(|extent| extent.complete_until).max().unwrap_or(complete);
         for (lane, extent) in self.conversion.lanes.iter_mut().zip(extents) {
-            lane.grow(extent, complete.plus(MARGIN_NS));
+            lane.grow(extent, newest.plus(MARGIN_NS));
         }
         let most = MonotonicNs(complete.0.saturating_sub(AHEAD_NS));
         let options = Options { threads: 1, ..*options };

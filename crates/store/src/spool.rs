@@ -94,11 +94,18 @@ pub fn remove_unbegun(target: &Path) -> Result<Option<PathBuf>, Error> {
 
 /// The directory of a spool, whatever is found under its path later: whoever owns the directory above can rename it, and put a link to
 /// anywhere in its place.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SpoolDirectory {
     /// For messages.
     pub(crate) shown: PathBuf,
-    open: OwnedFd,
+    open: Arc<OwnedFd>,
+}
+
+/// Where a recording is made, and where its trace is to be.
+#[derive(Clone, Debug)]
+pub struct SpoolPlace {
+    pub(crate) directory: SpoolDirectory,
+    pub(crate) target: PathBuf,
 }
 
 impl SpoolDirectory {
@@ -114,7 +121,7 @@ impl SpoolDirectory {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let open = nix::fcntl::open(directory, flags, Mode::empty());
         let open = open.map_err(|errno| Error::io("open", directory)(errno.into()))?;
-        Ok(SpoolDirectory { shown: directory.to_owned(), open })
+        Ok(SpoolDirectory { shown: directory.to_owned(), open: Arc::new(open) })
     }
 
     /// Fails if another user has put a directory in the place of the one that was made: its owner is not the owner of a file that was made
@@ -155,8 +162,7 @@ impl SpoolDirectory {
 /// Writes a spool.
 #[derive(Debug)]
 pub struct SpoolWriter {
-    directory: PathBuf,
-    target: PathBuf,
+    place: SpoolPlace,
     lock: Flock<File>,
 }
 
@@ -166,34 +172,34 @@ impl SpoolWriter {
     /// # Errors
     /// When `target` or the directory exist, or the directory cannot be made.
     pub fn create(target: &Path, description: &SpoolDescription) -> Result<SpoolWriter, Error> {
-        let directory = new_directory(target)?;
-        let path = directory.join(FIRST);
-        let unbegun = directory.join(unbegun(FIRST));
-        let made = new_file(&unbegun).map_err(Error::io("make the file", &path));
-        let written = made.and_then(|file| lock(file, &directory)).and_then(|mut file| {
-            let written = write_json(&mut file, description).and_then(|()| fs::rename(&unbegun, &path));
-            written.map_err(Error::io("write", &path)).map(|()| file)
+        let directory = SpoolDirectory::open_any(&new_directory(target)?)?;
+        let shown = directory.shown.join(FIRST);
+        let unbegun = directory.path().join(unbegun(FIRST));
+        let made = new_file(&unbegun).map_err(Error::io("make the file", &shown));
+        let made = made.and_then(|file| lock(file, &directory.shown));
+        // If it is another directory by now, nothing in it is ours to remove.
+        let made = made.and_then(|file| directory.check_made(&file).map(|()| file));
+        let written = made.and_then(|mut file| {
+            let named = |()| fs::rename(&unbegun, directory.path().join(FIRST));
+            let written = write_json(&mut file, description).and_then(named);
+            written.map_err(Error::io("write", &shown)).map(|()| file)
         });
         match written {
-            Ok(lock) => Ok(SpoolWriter { directory, target: target.to_owned(), lock }),
+            Ok(lock) => Ok(SpoolWriter { place: SpoolPlace { directory, target: target.to_owned() }, lock }),
             Err(error) => {
                 // Nothing has been recorded, so nothing is lost. The error matters more than a failure to remove.
-                let _ = fs::remove_dir_all(&directory);
+                if !matches!(error, Error::OfAnother { .. }) {
+                    let _ = directory.remove();
+                }
                 Err(error)
             }
         }
     }
 
-    /// The directory.
+    /// Where it is, for who converts it while it is written.
     #[must_use]
-    pub fn directory(&self) -> &Path {
-        &self.directory
-    }
-
-    /// Where the trace will be.
-    #[must_use]
-    pub fn target(&self) -> &Path {
-        &self.target
+    pub fn place(&self) -> SpoolPlace {
+        self.place.clone()
     }
 
     /// Makes the file for the records of a CPU.
@@ -213,7 +219,7 @@ impl SpoolWriter {
     }
 
     fn file(&self, cpu: CpuId, what: &str) -> Result<File, Error> {
-        let path = self.directory.join(format!("cpu{cpu}.{what}"));
+        let path = self.place.directory.path().join(format!("cpu{cpu}.{what}"));
         new_file(&path).map_err(Error::io("make the file", &path))
     }
 
@@ -227,8 +233,8 @@ impl SpoolWriter {
 
     /// Writes a file that gets its name when it is complete: half a file would be worse than none.
     fn json(&self, name: &str, value: &impl Serialize) -> Result<(), Error> {
-        let path = self.directory.join(name);
-        let partial = self.directory.join(format!("{name}.partial"));
+        let directory = self.place.directory.path();
+        let (path, partial) = (directory.join(name), directory.join(format!("{name}.partial")));
         // The rest of an earlier attempt; create_new() does not follow a link in its place.
         let _ = fs::remove_file(&partial);
         let written = new_file(&partial).and_then(|mut file| write_json(&mut file, value));
@@ -241,7 +247,7 @@ impl SpoolWriter {
     /// When the system refuses. The spool can be opened as if the recorder had been killed.
     pub fn finish(self, end: &End) -> Result<Spool, Error> {
         self.json("end.json", end)?;
-        Spool::read(self.directory, self.target, self.lock)
+        Spool::read(self.place, self.lock)
     }
 
     /// Removes the spool, of which nothing is needed.
@@ -249,7 +255,8 @@ impl SpoolWriter {
     /// # Errors
     /// When the system refuses.
     pub fn discard(self) -> Result<(), Error> {
-        fs::remove_dir_all(&self.directory).map_err(Error::io("remove", &self.directory))
+        let directory = &self.place.directory;
+        directory.remove().map_err(Error::io("remove", &directory.shown))
     }
 }
 
@@ -316,8 +323,7 @@ fn chunk_header(bytes: u64, time: MonotonicNs, lost: u64) -> [u8; CHUNK_HEADER_B
 /// A recording that waits for its conversion. While it is open, no other process can open it.
 #[derive(Debug)]
 pub struct Spool {
-    pub(crate) directory: PathBuf,
-    pub(crate) target: PathBuf,
+    pub(crate) place: SpoolPlace,
     pub(crate) description: SpoolDescription,
     pub(crate) end: Option<End>,
     _lock: Flock<File>,
@@ -343,13 +349,13 @@ impl Spool {
         };
         let target =
             directory.file_stem().map_or_else(|| directory.clone(), |name| directory.with_file_name(name));
-        SpoolDirectory::open(&directory)?;
-        let json = directory.join(FIRST);
-        let lock = lock(open_regular(&json)?, &directory)?;
-        Spool::read(directory, target, lock)
+        let directory = SpoolDirectory::open(&directory)?;
+        let lock = lock(open_regular(&directory.path().join(FIRST))?, &directory.shown)?;
+        Spool::read(SpoolPlace { directory, target }, lock)
     }
 
-    fn read(directory: PathBuf, target: PathBuf, lock: Flock<File>) -> Result<Spool, Error> {
+    fn read(place: SpoolPlace, lock: Flock<File>) -> Result<Spool, Error> {
+        let directory = place.directory.path();
         let path = directory.join(FIRST);
         let text = read_json(&path)?;
         let version: Version = serde_json::from_str(&text).map_err(|error| Error::broken(&path, error))?;
@@ -377,7 +383,7 @@ impl Spool {
             }
             Err(_) => None,
         };
-        Ok(Spool { directory, target, description, end, _lock: lock })
+        Ok(Spool { place, description, end, _lock: lock })
     }
 
     /// The description that was written at the start.
@@ -395,19 +401,19 @@ impl Spool {
     /// The directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
-        &self.directory
+        &self.place.directory.shown
     }
 
     /// Where the trace was to be.
     #[must_use]
     pub fn target(&self) -> &Path {
-        &self.target
+        &self.place.target
     }
 
     /// All CPUs of the description or of a file. Error: there are more than a machine can have.
     pub(crate) fn cpus(&self) -> Result<Vec<CpuId>, Error> {
         let mut cpus = self.description.cpus.clone();
-        for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(self.place.directory.path()).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let number = name.to_str().and_then(|name| name.strip_prefix("cpu")?.split_once('.'));
             if let Some(Ok(cpu)) = number.map(|(cpu, _)| cpu.parse()) {
@@ -418,13 +424,13 @@ impl Spool {
         cpus.dedup();
         if cpus.len() > CPUS_MAX {
             let what = format!("it names {} CPUs; there cannot be more than {CPUS_MAX}", cpus.len());
-            return Err(Error::broken(&self.directory, what));
+            return Err(Error::broken(self.directory(), what));
         }
         Ok(cpus)
     }
 
     pub(crate) fn path(&self, cpu: CpuId, what: &str) -> PathBuf {
-        self.directory.join(format!("cpu{cpu}.{what}"))
+        self.place.directory.path().join(format!("cpu{cpu}.{what}"))
     }
 
     /// Size of a file; 0 when there is none.
@@ -434,7 +440,8 @@ impl Spool {
 
     /// Removes the spool after the trace is complete.
     pub(crate) fn remove(self) -> Result<(), Error> {
-        fs::remove_dir_all(&self.directory).map_err(Error::io("remove", &self.directory))
+        let directory = &self.place.directory;
+        directory.remove().map_err(Error::io("remove", &directory.shown))
     }
 }
 

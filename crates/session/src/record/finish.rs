@@ -16,6 +16,12 @@ pub fn check_target(target: &Path) -> Result<(), Failure> {
         )));
     }
     if let Some(spool) = Spool::find(target).or_else(|| UserSpool::find(target)) {
+        if !rtscope_store::is_abandoned(&spool) {
+            return Err(Failure::Usage(format!(
+                "a recording to {} is going on; name another directory with -o",
+                target.display()
+            )));
+        }
         return Err(Failure::Usage(format!(
             "{} is left from an interrupted recording; rtscope record --recover {} makes its trace, or remove it",
             spool.display(),

@@ -7,8 +7,7 @@
 
 use crate::Failure;
 use rtscope_event::{CpuId, MonotonicNs};
-use rtscope_store::{Error, LaneExtent, LaneFiles, LiveConversion, Options, SpoolDescription};
-use std::path::PathBuf;
+use rtscope_store::{Error, LaneExtent, LaneFiles, LiveConversion, Options, SpoolDescription, SpoolPlace};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -48,9 +47,8 @@ impl LaneProgress {
 
 /// What there is to convert.
 pub struct LiveSource {
-    /// The spool's directory, and where the trace will be.
-    pub directory: PathBuf,
-    pub target: PathBuf,
+    /// Where the spool is, and where the trace will be.
+    pub place: SpoolPlace,
     pub description: SpoolDescription,
     pub lanes: Vec<(CpuId, LaneFiles, Arc<LaneProgress>)>,
     /// The threads that fill the spool.
@@ -129,15 +127,13 @@ impl Drop for LiveConverter {
 }
 
 fn work(source: LiveSource, shared: &SharedState) -> Result<LiveConversion, Error> {
-    // Where it is refused, the thread competes as any other.
-    let _ = crate::realtime::become_idle();
     let mut own = source.own_tids;
     own.push(nix::unistd::gettid().as_raw().unsigned_abs());
     let (files, progress): (Vec<_>, Vec<_>) =
         source.lanes.into_iter().map(|(cpu, files, progress)| ((cpu, files), progress)).unzip();
-    let places = (source.directory.as_path(), source.target.as_path());
-    let mut conversion = LiveConversion::new(places, source.description, &files, &own)?;
+    let mut conversion = LiveConversion::new(source.place, source.description, &files, &own)?;
     let options = Options { cancel: Some(&shared.stop), ..Options::default() };
+    let mut is_idle = false;
     // ORDER: relaxed; see end().
     while !shared.stop.load(Ordering::Relaxed) {
         let extents: Vec<LaneExtent> = progress.iter().map(|progress| progress.extent()).collect();
@@ -146,7 +142,11 @@ fn work(source: LiveSource, shared: &SharedState) -> Result<LiveConversion, Erro
             return Err(error);
         }
         // ORDER: relaxed; a number for people.
-        shared.until_ns.store(conversion.until().0, Ordering::Relaxed);
+        let before = shared.until_ns.swap(conversion.until().0, Ordering::Relaxed);
+        if before < conversion.until().0 && !std::mem::replace(&mut is_idle, true) {
+            // The trace has begun: whatever becomes of this thread, there is one. Where this is refused, it competes as any other.
+            let _ = crate::realtime::become_idle();
+        }
         park_timeout(PERIOD);
     }
     Ok(conversion)

@@ -104,13 +104,8 @@ impl Recording {
         let mut own_tids = drain.tids().to_vec();
         let mut live = None;
         if !followed.is_empty() {
-            let source = LiveSource {
-                directory: spool.directory().to_owned(),
-                target: target.to_owned(),
-                description,
-                lanes: followed,
-                own_tids: own_tids.clone(),
-            };
+            let source =
+                LiveSource { place: spool.place(), description, lanes: followed, own_tids: own_tids.clone() };
             live = Some(LiveConverter::start(source).map_err(no_thread)?);
         }
         own_tids.extend(live.as_ref().map(LiveConverter::tid));
@@ -171,6 +166,8 @@ impl Recording {
             irqs: interrupts(),
             own_tids: self.own_tids,
         };
+        // At once: whoever ends this process now still leaves all that is known.
+        let spool = self.spool.finish(&end);
         let behind_ns = self.live.as_ref().map_or(0, |live| ended.since(live.until()));
         let live = self.live.map(LiveConverter::stop).transpose().unwrap_or_else(|error| {
             observer.note(&format!(
@@ -183,7 +180,7 @@ impl Recording {
         if let Some(instance) = self.instance {
             instance.remove()?;
         }
-        let spool = self.spool.finish(&end)?;
+        let spool = spool?;
         let failure = failure.map(|error| Failure::system("emptying the kernel's buffers to disk", &error));
         Ok(Recorded { spool, live: live.map(|live| (live, behind_ns)), failure })
     }

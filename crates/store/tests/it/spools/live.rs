@@ -107,8 +107,7 @@ fn record_and_convert(paths: &RecordingPaths, seed: u64, mut look: impl FnMut(&P
     let spool = SpoolWriter::create(&paths.target, &description()).unwrap();
     let mut recorders: Vec<Recorder> = (0..CPUS).map(|cpu| Recorder::new(&spool, cpu)).collect();
     let files: Vec<_> = recorders.iter().map(Recorder::files).collect();
-    let places = (paths.partial.as_path(), paths.target.as_path());
-    let mut live = LiveConversion::new(places, description(), &files, &[]).unwrap();
+    let mut live = LiveConversion::new(spool.place(), description(), &files, &[]).unwrap();
     let mut random = Random(seed);
     while recorders.iter().any(|recorder| recorder.next < ROUNDS) {
         for recorder in &mut recorders {
@@ -208,4 +207,48 @@ fn a_recorder_that_was_killed_leaves_a_trace_that_is_replaced() {
         convert(Spool::open(&paths.partial).unwrap(), &paths.target, &Options::default()).unwrap();
     assert!(converted.interrupted);
     assert_eq!(converted.events, ROUNDS * EVENTS * CPUS);
+}
+
+/// A directory above that belongs to somebody else: its owner can put a link in the place of the spool's directory.
+#[test]
+fn a_link_in_the_place_of_a_spool_leads_nowhere() {
+    let paths = RecordingPaths::new();
+    let live = record_and_convert(&paths, 9, |_, _| {});
+    let spool = Spool::open(&paths.partial).unwrap();
+    let moved = paths.partial.with_file_name("moved");
+    let victim = tempfile::tempdir().unwrap();
+    fs::create_dir_all(victim.path().join("trace/important")).unwrap();
+    fs::rename(&paths.partial, &moved).unwrap();
+    std::os::unix::fs::symlink(victim.path(), &paths.partial).unwrap();
+    // The conversion fails at its end, and removes what it has made.
+    fs::create_dir(&paths.target).unwrap();
+    fs::write(paths.target.join("x"), "").unwrap();
+    live.finish(spool, &Options::default()).unwrap_err();
+    assert!(victim.path().join("trace/important").is_dir());
+    assert!(!moved.join("trace").exists() && moved.join("end.json").exists());
+}
+
+/// An idle CPU has no events for a long time, and whoever converts may be set aside between two looks.
+#[test]
+fn a_cpu_that_is_far_ahead_of_the_others_loses_nothing() {
+    const LATER: u64 = START + 20_000_000_000;
+    let paths = RecordingPaths::new();
+    let spool = SpoolWriter::create(&paths.target, &description()).unwrap();
+    let mut recorders: Vec<Recorder> = (0..CPUS).map(|cpu| Recorder::new(&spool, cpu)).collect();
+    let files: Vec<_> = recorders.iter().map(Recorder::files).collect();
+    let mut live = LiveConversion::new(spool.place(), description(), &files, &[]).unwrap();
+    let ahead = &mut recorders[1];
+    ahead.bank.chunk(MonotonicNs(LATER + 10), 0, &switch(LATER, 10, 11)).unwrap();
+    let sub_buffers = pages(&[(LATER + 1, block(10, 1)), (LATER + 2, block(10, 2))], None);
+    (&*ahead.pages).write_all(&sub_buffers).unwrap();
+    let (bank_bytes, pages_bytes) = (ahead.bank.bytes(), sub_buffers.len() as u64);
+    ahead.extent = LaneExtent { bank_bytes, pages_bytes, complete_until: MonotonicNs(LATER + 10) };
+    for complete in [START + 1_000_000_000, LATER + 10] {
+        recorders[0].extent.complete_until = MonotonicNs(complete);
+        let extents: Vec<LaneExtent> = recorders.iter().map(|recorder| recorder.extent).collect();
+        assert!(live.advance(&extents, &Options::default()).unwrap());
+    }
+    spool.finish(&End { ended: MonotonicNs(LATER + 20), ..End::default() }).unwrap();
+    let converted = live.finish(Spool::open(&paths.partial).unwrap(), &Options::default()).unwrap();
+    assert_eq!((converted.events, converted.losses), (3, Vec::new()));
 }

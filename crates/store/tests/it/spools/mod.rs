@@ -292,8 +292,8 @@ fn what_a_recorder_left_that_had_not_begun_is_removed() {
     }
     // As long as its recorder is there, the first file has its name.
     let paths = RecordingPaths::new();
-    let spool = SpoolWriter::create(&paths.target, &description()).unwrap();
-    assert_eq!(fs::read_dir(spool.directory()).unwrap().count(), 1);
+    let _spool = SpoolWriter::create(&paths.target, &description()).unwrap();
+    assert_eq!(fs::read_dir(&paths.partial).unwrap().count(), 1);
     assert_eq!(remove_unbegun(&paths.target).unwrap(), None);
 }
 
