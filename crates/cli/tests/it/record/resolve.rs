@@ -7,7 +7,6 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 /// Files, links that lead nowhere, pipes, children that inherit and close, sockets, signals.
 const LOAD: &str = "cat \"$1\" \"$1/nowhere\" /nowhere; exec 7<\"$1\"; read line <&7; (read more <&7; kill -0 $$); \
@@ -41,8 +40,7 @@ fn straced(text: &str) -> BTreeMap<u64, Vec<Straced>> {
 /// Name and resolved values of each call, from its execve on; and those of its result.
 fn ours(trace: &Path) -> BTreeMap<u64, Vec<(String, Value, Option<Value>)>> {
     let arguments = ["--resolve", "--format", "json", "--event", "syscall_*"];
-    let printed =
-        Command::new(env!("CARGO_BIN_EXE_rtscope")).arg("print").arg(trace).args(arguments).output().unwrap();
+    let printed = crate::command::rtscope().arg("print").arg(trace).args(arguments).output().unwrap();
     assert!(
         printed.status.success() && printed.stderr.is_empty(),
         "{}",
@@ -85,7 +83,7 @@ fn words(text: &str) -> BTreeSet<&str> {
     text.split('|').filter(|word| !is_nothing(word)).collect()
 }
 
-// NEEDS: verifier
+// NEEDS: host
 #[test]
 fn root_system_calls_are_resolved_as_strace_resolves_them() {
     if skip::without_root() || skip::without_tool("strace") {
@@ -95,7 +93,7 @@ fn root_system_calls_are_resolved_as_strace_resolves_them() {
     let (trace, table, file) =
         (root.path().join("trace"), root.path().join("table"), root.path().join("file"));
     fs::write(&file, "a line\nand more\n").unwrap();
-    let mut record = Command::new(env!("CARGO_BIN_EXE_rtscope"));
+    let mut record = crate::command::rtscope();
     record.args(["record", "-k", "syscalls,sched:sched_process_*", "-o"]).arg(&trace);
     record.args(["--", "strace", "-f", "-y", "-o"]).arg(&table).args(["sh", "-c", LOAD, "sh"]).arg(&file);
     let output = record.output().unwrap();
@@ -164,7 +162,7 @@ fn root_system_calls_are_resolved_as_strace_resolves_them() {
 
 fn lines_stay_and_nothing_is_claimed_that_does_not_follow(trace: &Path) {
     let print = |arguments: &[&str]| {
-        let mut print = Command::new(env!("CARGO_BIN_EXE_rtscope"));
+        let mut print = crate::command::rtscope();
         let output = print.arg("print").arg(trace).args(arguments).output().unwrap();
         let texts = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         (texts, output.status.code())
