@@ -101,7 +101,10 @@ impl Lane {
 
     /// Bytes that will be read: the bank twice.
     pub(crate) fn bytes_left(&self) -> u64 {
-        let scan = self.scanner.as_ref().map_or(0, |scanner| self.bytes.bank_bytes - scanner.position());
+        let scan = self
+            .scanner
+            .as_ref()
+            .map_or(0, |scanner| self.bytes.bank_bytes.saturating_sub(scanner.position()));
         let written = self.own.position().saturating_add(self.pages.position());
         scan.saturating_add(self.bytes.bank_bytes.saturating_add(self.bytes.pages_bytes))
             .saturating_sub(written)

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A recording on disk: raw while it is made, one CTF trace when it is done.
+//! A recording on disk: raw, and behind that one CTF trace.
 //!
 //! While events are recorded, each instruction spent on them slows down what is being recorded. So the recorder writes
-//! the kernel's data unchanged to a *spool*: records of the eBPF programs in chunks, sub-buffers of ftrace whole. When the
-//! recording is over, [`convert()`] merges both by time into one trace, each CPU on its own, on all cores
-//! ([ADR 0005](../../../docs/adr/0005-spool-first-convert-after.md)).
+//! the kernel's data unchanged to a *spool*: records of the eBPF programs in chunks, sub-buffers of ftrace whole
+//! ([ADR 0005](../../../docs/adr/0005-spool-first-convert-after.md)). A [`LiveConversion`] merges both by time into one trace behind it, in
+//! time that nobody needs ([ADR 0021](../../../docs/adr/0021-the-kernels-trace-is-made-behind-its-spool.md)); or [`convert()`] does so
+//! when the recording is over, each CPU on its own, on all cores.
 //!
-//! A killed recorder leaves its spool behind, which can be converted at any time. Facts that only an orderly end records (events
-//! lost since the last chunk, skipped eBPF programs) are then reported as unknown.
+//! A killed recorder leaves its spool behind, which can be converted at any time, and the trace so far, which can be read. Facts that only an
+//! orderly end records (events lost since the last chunk, skipped eBPF programs) are then reported as unknown.
 //!
 //! - [`spool`]: the files, writing them, opening them.
 //! - [`description`]: the spool's description: its start and its end.
-//! - [`convert()`]: spool to trace: `scan` (one cheap pass for names, late paths, and which events there are), then for each
-//!   CPU `bank` and `pages` → `stream` (merge) → `rtscope_ctf::StreamWriter`.
+//! - `conversion`, the engine of both: `scan` (one cheap pass for names, late paths, and which events there are), then for each
+//!   CPU (`lane`) `bank` and `pages` → `stream` (merge) → `rtscope_ctf::StreamWriter`.
 //! - [`snapshot`]: the same merge for a snapshot of `watch`, whose eBPF events are in memory.
 //! - [`trigger`]: `trigger.json`, beside a snapshot of `watch`.
 //! - [`user`]: recordings of instrumented programs.
