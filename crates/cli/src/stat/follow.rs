@@ -50,6 +50,13 @@ impl Reports {
         self.shown.elapsed() >= self.interval
     }
 
+    /// Whoever shows a report in place of the last one.
+    fn clear(&self) {
+        if self.clears {
+            result(CLEAR);
+        }
+    }
+
     fn show(&mut self, text: &str) {
         let before = if self.clears { CLEAR } else { "" };
         result(&format!("{before}{text}"));
@@ -140,12 +147,21 @@ fn analyse(options: &StatOptions, mut reports: Reports, stop: Stop) -> Result<(F
             }
         }
     }
-    let (tasks, irqs) = analyses.finish();
-    reports.show(&figures::shown(options, tasks, irqs)?);
     let (late, stage) = (source.late(), source.stage());
     let (follower, failure) = source.into_parts();
-    if late > 0 {
-        note(&format!("rtscope: {late} events came too late; they count as lost"));
+    let all = options.trace.from.is_none() && options.trace.to.is_none();
+    if late > 0 && all && stage == Stage::Complete {
+        note(&format!(
+            "rtscope: {late} events came too late, and counted as lost until now; the last report has them"
+        ));
+        reports.clear();
+        figures::run(options)?;
+    } else {
+        let (tasks, irqs) = analyses.finish();
+        reports.show(&figures::shown(options, tasks, irqs)?);
+        if late > 0 {
+            note(&format!("rtscope: {late} events came too late; they count as lost"));
+        }
     }
     failure.map_or(Ok((follower, stage)), |error| Err(Failure::Failed(error.to_string())))
 }

@@ -20,6 +20,11 @@ fn root_tracepoints_are_followed_while_they_are_recorded() {
     follower.args(["print", "--follow", "--delay", "2s"]).arg(&trace).stdout(Stdio::piped());
     let mut follower = KilledWithTest::start(&mut follower).expect("it can be started");
     let mut shown = BufReader::new(follower.stdout.take().expect("piped"));
+    // All events come too late for this one.
+    let mut hasty = rtscope();
+    hasty.args(["stat", "--follow", "--delay", "0s", "--tasks", "--json"]).arg(&trace);
+    let hasty = hasty.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let hasty = KilledWithTest::start(hasty).expect("it can be started");
     let mut recorder = rtscope();
     recorder.args(["record", "-k", "syscalls:kill,syscalls:openat,sched:sched_switch", "-o"]).arg(&trace);
     let recorder = recorder.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -40,6 +45,12 @@ fn root_tracepoints_are_followed_while_they_are_recorded() {
     shown.read_to_string(&mut text).expect("it is text");
     assert_eq!(follower.wait().expect("it ends").code(), Some(0));
     assert!(!text.contains(" late)"), "an event came later than two seconds after it happened");
+    let hasty = hasty.wait_with_output().expect("it ends");
+    let notes = String::from_utf8_lossy(&hasty.stderr);
+    assert!(hasty.status.success() && notes.contains("the last report has them"), "{notes}");
+    let whole = rtscope().args(["stat", "--tasks", "--json"]).arg(&trace).output().expect("it is there");
+    let last = |out: &[u8]| String::from_utf8_lossy(out).lines().last().map(str::to_owned);
+    assert_eq!(last(&hasty.stdout), last(&whole.stdout));
     let Some(expected) = babeltrace2::text(&trace, &[]) else { return };
     assert!(text == expected, "babeltrace2 prints something else");
 }
