@@ -64,7 +64,7 @@ const FAULTS: [(&str, &str, &str, &str); 4] = [
         "repeats",
     ),
     // Times are some milliseconds late.
-    ("ring.h", "now << RTU_TIME_SHIFT };", "(now + 5000000) << RTU_TIME_SHIFT };", "time"),
+    ("ring.h", "now << RTU_TIME_SHIFT, NULL };", "(now + 5000000) << RTU_TIME_SHIFT, NULL };", "time"),
     // Each process leaves a file.
     (
         "life.h",
