@@ -40,6 +40,7 @@ mod pages;
 mod paths;
 mod scan;
 pub mod snapshot;
+mod sorted;
 pub mod spool;
 mod stream;
 pub mod trigger;

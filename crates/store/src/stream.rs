@@ -10,12 +10,11 @@ use crate::forks::Forks;
 use crate::formats::{CallIds, TracepointEncoding};
 use crate::pages::{PageItem, PagesReader};
 use crate::paths::{APART_NS, Key, LatePaths, PathText, RecentPaths, TextExtent};
+use crate::sorted::{QueueEntry, SortedQueue};
 use rtscope_abi as abi;
 use rtscope_ctf::{Classes, StreamWriter};
 use rtscope_event::{CpuId, Event, MonotonicNs, NameLookup, Tid};
 use rtscope_ring::{Frame, SyscallRecord, decode};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 
 /// How far the banks are read ahead: several times the largest disorder ever measured.
@@ -181,91 +180,12 @@ pub(crate) struct ReadAhead {
     cpu: CpuId,
     limits: Limits,
     reader: Option<BankReader>,
-    pending: SortedQueue,
+    pending: SortedQueue<PendingRecord>,
     newest: MonotonicNs,
     recent: RecentPaths,
     /// Texts of the event being written.
     texts: Vec<u8>,
     pub(crate) met: Tally,
-}
-
-/// Pending records in order of time; at the same time in order of arrival.
-///
-/// Most records come in order and are appended. Late ones go to a separate heap: inserting one would move all that are newer,
-/// and a damaged bank can make that the whole horizon for each record.
-#[derive(Debug, Default)]
-struct SortedQueue {
-    in_order: VecDeque<QueueEntry>,
-    late: BinaryHeap<Reverse<QueueEntry>>,
-    /// Number of records so far.
-    arrived: u64,
-}
-
-impl SortedQueue {
-    fn len(&self) -> usize {
-        self.in_order.len() + self.late.len()
-    }
-
-    #[inline]
-    fn add(&mut self, time: MonotonicNs, what: PendingRecord) {
-        let pending = QueueEntry { time, arrival: self.arrived, what };
-        self.arrived += 1;
-        if self.in_order.back().is_none_or(|last| last.time <= time) {
-            self.in_order.push_back(pending);
-        } else {
-            self.late.push(Reverse(pending));
-        }
-    }
-
-    /// The oldest, and whether it came late.
-    #[inline]
-    fn front(&self) -> Option<(MonotonicNs, bool)> {
-        let (next, late) = (self.in_order.front(), self.late.peek().map(|Reverse(late)| late));
-        match (next, late) {
-            (next, Some(late)) if next.is_none_or(|next| late < next) => Some((late.time, true)),
-            (next, _) => next.map(|next| (next.time, false)),
-        }
-    }
-
-    #[inline]
-    fn pop(&mut self) -> Option<QueueEntry> {
-        let (_, is_late) = self.front()?;
-        if is_late { self.late.pop().map(|Reverse(late)| late) } else { self.in_order.pop_front() }
-    }
-}
-
-#[derive(Debug)]
-struct QueueEntry {
-    time: MonotonicNs,
-    /// Its number in the order of arrival.
-    arrival: u64,
-    what: PendingRecord,
-}
-
-impl QueueEntry {
-    fn key(&self) -> (MonotonicNs, u64) {
-        (self.time, self.arrival)
-    }
-}
-
-impl PartialEq for QueueEntry {
-    fn eq(&self, other: &QueueEntry) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for QueueEntry {}
-
-impl PartialOrd for QueueEntry {
-    fn partial_cmp(&self, other: &QueueEntry) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for QueueEntry {
-    fn cmp(&self, other: &QueueEntry) -> std::cmp::Ordering {
-        self.key().cmp(&other.key())
-    }
 }
 
 #[derive(Debug)]
