@@ -40,6 +40,11 @@ fn root_tracepoints_are_followed_while_they_are_recorded() {
         assert!(shown.read_line(&mut text).expect("it is text") > 0, "the follower has ended: {text}");
     }
     assert!(recorder.try_wait().expect("it is ours").is_none() && !trace.exists());
+    // Nobody is told to remove what is being recorded.
+    let second =
+        rtscope().args(["record", "-k", "sched:sched_switch", "-o"]).arg(&trace).output().expect("starts");
+    let refusal = String::from_utf8_lossy(&second.stderr);
+    assert!(second.status.code() == Some(2) && refusal.contains("is going on"), "{refusal}");
     kill(Pid::from_raw(recorder.id() as i32), Signal::SIGINT).expect("it runs");
     assert!(recorder.wait().expect("it ends").success());
     shown.read_to_string(&mut text).expect("it is text");
