@@ -30,6 +30,10 @@ fn version_1() -> PathBuf {
     root().join("crates/testkit/headers/v1")
 }
 
+fn version_2() -> PathBuf {
+    root().join("crates/testkit/headers/v2")
+}
+
 fn complete(fixture: &Fixture, command: &[&str]) -> Recorded {
     let recorded = fixture.record(&["--user-buffer", "16M"], command);
     recorded.assert_complete();
@@ -57,13 +61,56 @@ fn programs_of_version_1_are_recorded() {
 #[test]
 fn a_program_and_its_library_may_be_of_different_versions() {
     let fixture = Fixture::new();
-    for (program, library) in [(version_1(), today()), (today(), version_1())] {
+    let pairs =
+        [(version_1(), today()), (today(), version_1()), (version_2(), today()), (today(), version_2())];
+    for (program, library) in pairs {
         let Some(unusual) = build(&fixture, &program, "unusual.c", &[], "unusual") else { return };
         let flags = ["-fPIC", "-shared"];
         let library = build(&fixture, &library, "library.c", &flags, "library.so").expect("as above");
         let paths = [&unusual, &library].map(|path| path.to_str().expect("plain"));
         let recorded = complete(&fixture, &[paths[0], "dlopen", "1000", paths[1]]);
         assert_eq!(recorded.of_event("test:library"), 1000, "{}", recorded.account);
+    }
+}
+
+/// The linker takes the first of each weak definition, so each version comes first.
+#[test]
+fn objects_of_one_program_may_be_of_different_versions() {
+    const PARTS: [&str; 3] = ["PROGRAM", "FIRST", "SECOND"];
+    let fixture = Fixture::new();
+    let versions = [today(), version_1(), version_2()];
+    for turn in 0..versions.len() {
+        let mut objects = Vec::new();
+        for (at, part) in PARTS.iter().enumerate() {
+            let headers = &versions[(at + turn) % versions.len()];
+            let define = format!("-D{part}");
+            let object = build(&fixture, headers, "mixed.c", &["-c", &define], &format!("{part}-{turn}.o"));
+            let Some(object) = object else { return };
+            objects.push(object);
+        }
+        let mixed = fixture.path(&format!("mixed-{turn}"));
+        // Once the program is first, once last, and once in between.
+        objects.rotate_left(turn);
+        let linked = Command::new("cc").args(&objects).args(["-pthread", "-o"]).arg(&mixed).output();
+        let linked = linked.expect("it compiled");
+        assert!(linked.status.success(), "{}", String::from_utf8_lossy(&linked.stderr));
+        let recorded = complete(&fixture, &[mixed.to_str().expect("plain"), "3000"]);
+        let handled = recorded.printed("handled ");
+        assert!(handled > 0, "{}", String::from_utf8_lossy(&recorded.output.stdout));
+        let expected = [("program", 9000), ("first", 9000 + handled), ("second", 9000 + handled)];
+        for (name, count) in expected.into_iter().chain([("handler", handled)]) {
+            assert_eq!(recorded.of_event(&format!("test:{name}")), count, "{turn}: {name}");
+        }
+    }
+}
+
+#[test]
+fn programs_of_version_2_are_recorded() {
+    let fixture = Fixture::new();
+    let Some(emitter) = build(&fixture, &version_2(), "emitter.c", &[], "emitter") else { return };
+    let emitter = emitter.to_str().expect("plain");
+    for arguments in [&["count", "20000", "8"][..], &["fork", "1000"], &["signals", "50000"]] {
+        complete(&fixture, &[&[emitter], arguments].concat());
     }
 }
 

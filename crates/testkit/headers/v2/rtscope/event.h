@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * RTSCOPE_EVENT and its fields. The macro makes three things at its place: a description in the program file's sections (made
+ * by the assembler, so that it works in templates and inline functions too), a USDT probe, and the code that writes the record.
+ *
+ * A field is a tuple (kind, "name", variable, value, extra). For each kind there are five macros: how it is described, which
+ * local variable holds it (so that arguments are evaluated once, and only when somebody records), how many bytes it has, how
+ * they are written, and what a USDT probe is given.
+ */
+#ifndef RTSCOPE_EVENT_H
+#define RTSCOPE_EVENT_H
+
+#if !defined(RTSCOPE_LINT)
+#pragma GCC system_header
+#endif
+
+#include "life.h"
+
+/* ---- fields -------------------------------------------------------------------------------------------------------- */
+
+/* Tables, a line for each field. */
+/* clang-format off */
+#define rtscope_u8(name, value) (rtscope_k_int, "u8", #name, rtscope__v_##name, value, uint8_t) /* 8 bits, unsigned */
+#define rtscope_u16(name, value) (rtscope_k_int, "u16", #name, rtscope__v_##name, value, uint16_t) /* 16 bits, unsigned */
+#define rtscope_u32(name, value) (rtscope_k_int, "u32", #name, rtscope__v_##name, value, uint32_t) /* 32 bits, unsigned */
+#define rtscope_u64(name, value) (rtscope_k_int, "u64", #name, rtscope__v_##name, value, uint64_t) /* 64 bits, unsigned */
+#define rtscope_s8(name, value) (rtscope_k_int, "s8", #name, rtscope__v_##name, value, int8_t) /* 8 bits, signed */
+#define rtscope_s16(name, value) (rtscope_k_int, "s16", #name, rtscope__v_##name, value, int16_t) /* 16 bits, signed */
+#define rtscope_s32(name, value) (rtscope_k_int, "s32", #name, rtscope__v_##name, value, int32_t) /* 32 bits, signed */
+#define rtscope_s64(name, value) (rtscope_k_int, "s64", #name, rtscope__v_##name, value, int64_t) /* 64 bits, signed */
+#define rtscope_x8(name, value) (rtscope_k_int, "x8", #name, rtscope__v_##name, value, uint8_t) /* 8 bits, unsigned, shown in hexadecimal */
+#define rtscope_x16(name, value) (rtscope_k_int, "x16", #name, rtscope__v_##name, value, uint16_t) /* 16 bits, unsigned, shown in hexadecimal */
+#define rtscope_x32(name, value) (rtscope_k_int, "x32", #name, rtscope__v_##name, value, uint32_t) /* 32 bits, unsigned, shown in hexadecimal */
+#define rtscope_x64(name, value) (rtscope_k_int, "x64", #name, rtscope__v_##name, value, uint64_t) /* 64 bits, unsigned, shown in hexadecimal */
+#define rtscope_bool(name, value) (rtscope_k_int, "bool", #name, rtscope__v_##name, !!(value), uint8_t)
+#define rtscope_f32(name, value) (rtscope_k_float, "f32", #name, rtscope__v_##name, value, float)
+#define rtscope_f64(name, value) (rtscope_k_float, "f64", #name, rtscope__v_##name, value, double)
+/* A value of RTSCOPE_ENUM(enumeration, ...); 32 bits, signed. */
+#define rtscope_enum(name, enumeration, value) \
+	(rtscope_k_int, "enum " #enumeration, #name, rtscope__v_##name, value, int32_t)
+/* Text up to its NUL, of at most 255 bytes or `max`; NULL becomes "(null)". */
+#define rtscope_str(name, value) (rtscope_k_text, "str", #name, rtscope__v_##name, value, 255)
+#define rtscope_strn(name, value, max) (rtscope_k_text, "str", #name, rtscope__v_##name, value, max)
+#define rtscope_array_u8(name, value, count) (rtscope_k_array, "array u8 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (uint8_t, count))
+#define rtscope_array_u16(name, value, count) (rtscope_k_array, "array u16 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (uint16_t, count))
+#define rtscope_array_u32(name, value, count) (rtscope_k_array, "array u32 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (uint32_t, count))
+#define rtscope_array_u64(name, value, count) (rtscope_k_array, "array u64 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (uint64_t, count))
+#define rtscope_array_s8(name, value, count) (rtscope_k_array, "array s8 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (int8_t, count))
+#define rtscope_array_s16(name, value, count) (rtscope_k_array, "array s16 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (int16_t, count))
+#define rtscope_array_s32(name, value, count) (rtscope_k_array, "array s32 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (int32_t, count))
+#define rtscope_array_s64(name, value, count) (rtscope_k_array, "array s64 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (int64_t, count))
+#define rtscope_array_x8(name, value, count) (rtscope_k_array, "array x8 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (uint8_t, count))
+#define rtscope_array_x16(name, value, count) (rtscope_k_array, "array x16 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (uint16_t, count))
+#define rtscope_array_x32(name, value, count) (rtscope_k_array, "array x32 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (uint32_t, count))
+#define rtscope_array_x64(name, value, count) (rtscope_k_array, "array x64 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (uint64_t, count))
+/* `count` elements, known when it happens; more than 1024 bytes of them are cut off. */
+#define rtscope_seq_u8(name, value, count) (rtscope_k_sequence, "seq u8", #name, rtscope__v_##name, value, (uint8_t, count))
+#define rtscope_seq_u16(name, value, count) (rtscope_k_sequence, "seq u16", #name, rtscope__v_##name, value, (uint16_t, count))
+#define rtscope_seq_u32(name, value, count) (rtscope_k_sequence, "seq u32", #name, rtscope__v_##name, value, (uint32_t, count))
+#define rtscope_seq_u64(name, value, count) (rtscope_k_sequence, "seq u64", #name, rtscope__v_##name, value, (uint64_t, count))
+#define rtscope_seq_s8(name, value, count) (rtscope_k_sequence, "seq s8", #name, rtscope__v_##name, value, (int8_t, count))
+#define rtscope_seq_s16(name, value, count) (rtscope_k_sequence, "seq s16", #name, rtscope__v_##name, value, (int16_t, count))
+#define rtscope_seq_s32(name, value, count) (rtscope_k_sequence, "seq s32", #name, rtscope__v_##name, value, (int32_t, count))
+#define rtscope_seq_s64(name, value, count) (rtscope_k_sequence, "seq s64", #name, rtscope__v_##name, value, (int64_t, count))
+#define rtscope_seq_x8(name, value, count) (rtscope_k_sequence, "seq x8", #name, rtscope__v_##name, value, (uint8_t, count))
+#define rtscope_seq_x16(name, value, count) (rtscope_k_sequence, "seq x16", #name, rtscope__v_##name, value, (uint16_t, count))
+#define rtscope_seq_x32(name, value, count) (rtscope_k_sequence, "seq x32", #name, rtscope__v_##name, value, (uint32_t, count))
+#define rtscope_seq_x64(name, value, count) (rtscope_k_sequence, "seq x64", #name, rtscope__v_##name, value, (uint64_t, count))
+/* clang-format on */
+/* `bytes` bytes of memory. */
+#define rtscope_bytes(name, value, bytes) rtscope_seq_x8(name, value, bytes)
+
+/* An enumeration's labels, at file scope: RTSCOPE_ENUM(mode, { 0, "idle" }, { MODE_RUN, "run" }); */
+#define RTSCOPE_ENUM(name, ...)                                                                                   \
+	static const struct rtscope__label rtscope__labels_##name[] = { __VA_ARGS__ };                            \
+	static const struct rtscope__enumeration rtscope__enumeration_##name = {                                  \
+		#name, rtscope__labels_##name, sizeof(rtscope__labels_##name) / sizeof(rtscope__labels_##name[0]) \
+	};                                                                                                        \
+	static const struct rtscope__enumeration *const rtscope__enumeration_place_##name                         \
+		__attribute__((used, section(RTSCOPE__ENUMS_SECTION))) = &rtscope__enumeration_##name
+
+/* ---- each kind: description, variable, size, writing, USDT's argument ------------------------------------------------ */
+
+#define RTSCOPE__DESCRIBE(kind, type, name, variable, value, extra) type " " name "\\n"
+#define RTSCOPE__DECLARE(kind, type, name, variable, value, extra) \
+	RTSCOPE__PASTE(RTSCOPE__DECLARE_, kind)(variable, value, extra)
+#define RTSCOPE__SIZE(kind, type, name, variable, value, extra) +RTSCOPE__PASTE(RTSCOPE__SIZE_, kind)(variable, extra)
+#define RTSCOPE__WRITE(kind, type, name, variable, value, extra) RTSCOPE__PASTE(RTSCOPE__WRITE_, kind)(variable, extra)
+#define RTSCOPE__ARGUMENT(kind, type, name, variable, value, extra) RTSCOPE__PASTE(RTSCOPE__ARGUMENT_, kind)(variable)
+
+#define RTSCOPE__DECLARE_rtscope_k_int(variable, value, type) const type variable = (type)(value);
+#define RTSCOPE__SIZE_rtscope_k_int(variable, type) sizeof(type)
+#define RTSCOPE__WRITE_rtscope_k_int(variable, type) rtscope__at = rtscope__write(rtscope__at, &variable, sizeof(type));
+#define RTSCOPE__ARGUMENT_rtscope_k_int(variable) , "nor"((int64_t)variable)
+
+#define RTSCOPE__DECLARE_rtscope_k_float(variable, value, type) const type variable = (type)(value);
+#define RTSCOPE__SIZE_rtscope_k_float(variable, type) sizeof(type)
+#define RTSCOPE__WRITE_rtscope_k_float(variable, type) \
+	rtscope__at = rtscope__write(rtscope__at, &variable, sizeof(type));
+/* USDT has no floating point that all tools read: its address. */
+#define RTSCOPE__ARGUMENT_rtscope_k_float(variable) , "nor"((int64_t)(uintptr_t)&variable)
+
+#define RTSCOPE__DECLARE_rtscope_k_text(variable, value, max) \
+	const char *const variable = rtscope__text(value);    \
+	const size_t RTSCOPE__PASTE(variable, _bytes) =       \
+		rtscope__length(variable, (size_t)(max) < 4096 ? (size_t)(max) : 4096);
+#define RTSCOPE__SIZE_rtscope_k_text(variable, max) RTSCOPE__PASTE(variable, _bytes) + 1
+#define RTSCOPE__WRITE_rtscope_k_text(variable, max) \
+	rtscope__at = rtscope__write_text(rtscope__at, variable, RTSCOPE__PASTE(variable, _bytes));
+#define RTSCOPE__ARGUMENT_rtscope_k_text(variable) , "nor"((int64_t)(uintptr_t)variable)
+
+#define RTSCOPE__FIRST(tuple) RTSCOPE__FIRST_ tuple
+#define RTSCOPE__FIRST_(first, second) first
+#define RTSCOPE__SECOND(tuple) RTSCOPE__SECOND_ tuple
+#define RTSCOPE__SECOND_(first, second) second
+
+#define RTSCOPE__DECLARE_rtscope_k_array(variable, value, extra) const RTSCOPE__FIRST(extra) *const variable = (value);
+#define RTSCOPE__SIZE_rtscope_k_array(variable, extra) sizeof(RTSCOPE__FIRST(extra)) * (RTSCOPE__SECOND(extra))
+#define RTSCOPE__WRITE_rtscope_k_array(variable, extra) \
+	rtscope__at = rtscope__write(rtscope__at, variable, RTSCOPE__SIZE_rtscope_k_array(variable, extra));
+#define RTSCOPE__ARGUMENT_rtscope_k_array(variable) , "nor"((int64_t)(uintptr_t)variable)
+
+#define RTSCOPE__DECLARE_rtscope_k_sequence(variable, value, extra)                           \
+	const RTSCOPE__FIRST(extra) *const variable = (const RTSCOPE__FIRST(extra) *)(value); \
+	const uint32_t RTSCOPE__PASTE(variable, _count) =                                     \
+		rtscope__cut((uint64_t)(RTSCOPE__SECOND(extra)), 1024 / sizeof(RTSCOPE__FIRST(extra)));
+#define RTSCOPE__SIZE_rtscope_k_sequence(variable, extra) \
+	4 + (uint64_t)RTSCOPE__PASTE(variable, _count) * sizeof(RTSCOPE__FIRST(extra))
+#define RTSCOPE__WRITE_rtscope_k_sequence(variable, extra)                               \
+	rtscope__at = rtscope__write(rtscope__at, &RTSCOPE__PASTE(variable, _count), 4); \
+	rtscope__at = rtscope__write(rtscope__at, variable,                              \
+				     RTSCOPE__PASTE(variable, _count) * sizeof(RTSCOPE__FIRST(extra)));
+#define RTSCOPE__ARGUMENT_rtscope_k_sequence(variable) , "nor"((int64_t)(uintptr_t)variable)
+
+#if defined(RTSCOPE__TSAN)
+/*
+ * A ring may lie where that of another thread was, which ended without a word to TSan. So it does not see these writes, which are in the
+ * program's own functions otherwise; nor memcpy(), which it replaces.
+ */
+static inline __attribute__((noinline)) unsigned char *rtscope__write(unsigned char *at, const void *value,
+								      size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++)
+		((volatile unsigned char *)at)[i] = ((const unsigned char *)value)[i];
+	return at + bytes;
+}
+
+static inline __attribute__((noinline)) unsigned char *rtscope__write_text(unsigned char *at, const char *text,
+									   size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++)
+		((volatile unsigned char *)at)[i] = (unsigned char)(text[i] ? text[i] : '?');
+	at[bytes] = 0;
+	return at + bytes + 1;
+}
+
+static inline __attribute__((noinline)) void rtscope__write_zeros(unsigned char *at)
+{
+	/* ORDER: none; volatile only hides it from memset(). The word's release comes after it. */
+	*(volatile uint64_t *)(void *)at = 0;
+}
+#else
+static inline __attribute__((always_inline)) unsigned char *rtscope__write(unsigned char *at, const void *value,
+									   size_t bytes)
+{
+	if (bytes)
+		__builtin_memcpy(at, value, bytes);
+	return at + bytes;
+}
+
+static inline __attribute__((always_inline)) unsigned char *rtscope__write_text(unsigned char *at, const char *text,
+										size_t bytes)
+{
+	__builtin_memcpy(at, text, bytes);
+	/* The text may have changed since it was measured; a NUL in it would make what follows the next field. */
+	for (size_t i = 0; i < bytes; i++)
+		at[i] = at[i] ? at[i] : '?';
+	at[bytes] = 0;
+	return at + bytes + 1;
+}
+
+static inline __attribute__((always_inline)) void rtscope__write_zeros(unsigned char *at)
+{
+	__builtin_memset(at, 0, 8);
+}
+#endif
+
+static inline const char *rtscope__text(const char *text)
+{
+	return text ? text : "(null)";
+}
+
+static inline uint32_t rtscope__cut(uint64_t count, uint64_t max)
+{
+	return (uint32_t)(count < max ? count : max);
+}
+
+/* ---- for each field -------------------------------------------------------------------------------------------------- */
+
+#define RTSCOPE__STRING(x) RTSCOPE__STRING_(x)
+#define RTSCOPE__STRING_(x) #x
+#define RTSCOPE__PASTE(a, b) RTSCOPE__PASTE_(a, b)
+#define RTSCOPE__PASTE_(a, b) a##b
+/*
+ * How many follow the first. Variadic macros here always get an argument, and the first (the event's name) is not counted: no
+ * standard before C23 lets a macro have none.
+ */
+#define RTSCOPE__COUNT(...) RTSCOPE__COUNT_(__VA_ARGS__, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0)
+#define RTSCOPE__COUNT_(z, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, count, ...) count
+#define RTSCOPE__EACH(macro, ...) RTSCOPE__PASTE(RTSCOPE__EACH_, RTSCOPE__COUNT(__VA_ARGS__))(macro, __VA_ARGS__)
+#define RTSCOPE__EACH_0(macro, e)
+#define RTSCOPE__EACH_1(macro, e, a) macro a
+#define RTSCOPE__EACH_2(macro, e, a, ...) macro a RTSCOPE__EACH_1(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_3(macro, e, a, ...) macro a RTSCOPE__EACH_2(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_4(macro, e, a, ...) macro a RTSCOPE__EACH_3(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_5(macro, e, a, ...) macro a RTSCOPE__EACH_4(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_6(macro, e, a, ...) macro a RTSCOPE__EACH_5(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_7(macro, e, a, ...) macro a RTSCOPE__EACH_6(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_8(macro, e, a, ...) macro a RTSCOPE__EACH_7(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_9(macro, e, a, ...) macro a RTSCOPE__EACH_8(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_10(macro, e, a, ...) macro a RTSCOPE__EACH_9(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_11(macro, e, a, ...) macro a RTSCOPE__EACH_10(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_12(macro, e, a, ...) macro a RTSCOPE__EACH_11(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_13(macro, e, a, ...) macro a RTSCOPE__EACH_12(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_14(macro, e, a, ...) macro a RTSCOPE__EACH_13(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_15(macro, e, a, ...) macro a RTSCOPE__EACH_14(macro, e, __VA_ARGS__)
+#define RTSCOPE__EACH_16(macro, e, a, ...) macro a RTSCOPE__EACH_15(macro, e, __VA_ARGS__)
+
+/* ---- the probe --------------------------------------------------------------------------------------------------------- */
+
+/*
+ * struct rtscope__event, in the section where tools look for USDT's semaphores, and a pointer to it. A compiler may copy an
+ * asm statement; only the first copy counts.
+ *
+ * The label holds line and counter, which tell the events of one source apart. Link-time optimization puts the code of several
+ * sources into one assembly, where two events with the same name, line and counter would share a description. So the label
+ * begins with the name of an object that each source has for itself: the compiler renames it where two of them meet. It is not a
+ * constant, since equal constants may be merged. In GCC's large code model an asm statement cannot name an object: there each copy
+ * of a statement has a description, and there is no USDT probe, which would need to know which one.
+ */
+#if defined(__code_model_large__) && !defined(__clang__)
+#define RTSCOPE__SOURCE "n"(0)
+#define RTSCOPE__LABEL ".Lrtscope__source%="
+#define RTSCOPE__HAS_PROBES 0
+#else
+static char rtscope__source __attribute__((unused));
+#define RTSCOPE__LABEL ".L%c[rtscope__source]"
+#define RTSCOPE__HAS_PROBES 1
+/* A symbol, also in position-independent code. */
+#if defined(__x86_64__)
+#define RTSCOPE__SOURCE [rtscope__source] "i"(&rtscope__source)
+#else
+#define RTSCOPE__SOURCE [rtscope__source] "S"(&rtscope__source)
+#endif
+#endif
+
+/* An inline function of C with external linkage may have such an object in an asm statement: only its name is used. */
+#if defined(__clang__)
+#define RTSCOPE__ALLOW_SOURCE \
+	_Pragma("clang diagnostic push") _Pragma("clang diagnostic ignored \"-Wstatic-in-inline\"")
+#define RTSCOPE__ALLOWED_SOURCE _Pragma("clang diagnostic pop")
+#else
+#define RTSCOPE__ALLOW_SOURCE
+#define RTSCOPE__ALLOWED_SOURCE
+#endif
+
+#define RTSCOPE__EVENT_ASM(label, text)                                                                      \
+	".ifndef " label "\n"                                                                                \
+	".pushsection .probes,\"aw\",@progbits\n"                                                            \
+	".balign 8\n" label ":\n"                                                                            \
+	".8byte " RTSCOPE__TEXT(rtscope__off) ", " label "_text\n"                                           \
+					      ".4byte 0\n.2byte 0, 0\n"                                      \
+					      ".popsection\n"                                                \
+					      ".pushsection " RTSCOPE__EVENTS_SECTION ",\"awR\",@progbits\n" \
+					      ".balign 8\n.8byte " label "\n"                                \
+					      ".popsection\n"                                                \
+					      ".pushsection .rodata.rtscope,\"a\",@progbits\n" label         \
+					      "_text: .asciz \"" text "\"\n"                                 \
+					      ".popsection\n"                                                \
+					      ".endif\n"
+
+#if defined(__x86_64__)
+#define RTSCOPE__ADDRESS_ASM(label) "{leaq " label "(%%rip), %0|lea %0, " label "[rip]}\n"
+#else
+#define RTSCOPE__ADDRESS_ASM(label) "adrp %0, " label "\nadd %0, %0, :lo12:" label "\n"
+#endif
+
+/* A USDT probe (SystemTap's note format, version 3); the semaphore is in the event, 20 bytes from its begin. */
+#define RTSCOPE__PROBE_ASM(label, provider, event, arguments)                       \
+	"990: nop\n"                                                                \
+	".pushsection .note.stapsdt,\"?\",\"note\"\n"                               \
+	".balign 4\n.4byte 992f-991f, 994f-993f, 3\n"                               \
+	"991: .asciz \"stapsdt\"\n992: .balign 4\n"                                 \
+	"993: .8byte 990b, _.stapsdt.base, " label " + 20\n"                        \
+	".asciz \"" provider "\"\n.asciz \"" event "\"\n.asciz \"" arguments "\"\n" \
+	"994: .balign 4\n.popsection\n"                                             \
+	".ifndef _.stapsdt.base\n"                                                  \
+	".pushsection .stapsdt.base,\"aGR\",\"progbits\",.stapsdt.base,comdat\n"    \
+	".weak _.stapsdt.base\n.hidden _.stapsdt.base\n_.stapsdt.base: .space 1\n"  \
+	".size _.stapsdt.base, 1\n.popsection\n.endif\n"
+
+#define RTSCOPE__ARGUMENTS_0 ""
+#define RTSCOPE__ARGUMENTS_1 "8@%1"
+#define RTSCOPE__ARGUMENTS_2 "8@%1 8@%2"
+#define RTSCOPE__ARGUMENTS_3 "8@%1 8@%2 8@%3"
+#define RTSCOPE__ARGUMENTS_4 "8@%1 8@%2 8@%3 8@%4"
+#define RTSCOPE__ARGUMENTS_5 "8@%1 8@%2 8@%3 8@%4 8@%5"
+#define RTSCOPE__ARGUMENTS_6 "8@%1 8@%2 8@%3 8@%4 8@%5 8@%6"
+#define RTSCOPE__ARGUMENTS_7 "8@%1 8@%2 8@%3 8@%4 8@%5 8@%6 8@%7"
+#define RTSCOPE__ARGUMENTS_8 "8@%1 8@%2 8@%3 8@%4 8@%5 8@%6 8@%7 8@%8"
+#define RTSCOPE__ARGUMENTS_9 "8@%1 8@%2 8@%3 8@%4 8@%5 8@%6 8@%7 8@%8 8@%9"
+#define RTSCOPE__ARGUMENTS_10 "8@%1 8@%2 8@%3 8@%4 8@%5 8@%6 8@%7 8@%8 8@%9 8@%10"
+#define RTSCOPE__ARGUMENTS_11 "8@%1 8@%2 8@%3 8@%4 8@%5 8@%6 8@%7 8@%8 8@%9 8@%10 8@%11"
+#define RTSCOPE__ARGUMENTS_12 "8@%1 8@%2 8@%3 8@%4 8@%5 8@%6 8@%7 8@%8 8@%9 8@%10 8@%11 8@%12"
+#define RTSCOPE__ARGUMENTS_13 "8@%1 8@%2 8@%3 8@%4 8@%5 8@%6 8@%7 8@%8 8@%9 8@%10 8@%11 8@%12"
+#define RTSCOPE__ARGUMENTS_14 "8@%1 8@%2 8@%3 8@%4 8@%5 8@%6 8@%7 8@%8 8@%9 8@%10 8@%11 8@%12"
+#define RTSCOPE__ARGUMENTS_15 "8@%1 8@%2 8@%3 8@%4 8@%5 8@%6 8@%7 8@%8 8@%9 8@%10 8@%11 8@%12"
+#define RTSCOPE__ARGUMENTS_16 "8@%1 8@%2 8@%3 8@%4 8@%5 8@%6 8@%7 8@%8 8@%9 8@%10 8@%11 8@%12"
+
+/* An event of RTSCOPE_INFO: RTSCOPE_EVENT(provider, event, fields...), at most 16 fields. A statement. */
+#define RTSCOPE_EVENT(provider, ...) RTSCOPE_EVENT_LEVEL(RTSCOPE_INFO, provider, __VA_ARGS__)
+
+/* The same of a level. */
+#define RTSCOPE_EVENT_LEVEL(level, provider, ...)                                                 \
+	RTSCOPE__EVENT(RTSCOPE__STRING(provider), RTSCOPE__STRING(RTSCOPE__HEAD(__VA_ARGS__, 0)), \
+		       RTSCOPE__STRING(level), __VA_ARGS__)
+#define RTSCOPE__HEAD(event, ...) event
+#define RTSCOPE__EVENT(provider, event, level, ...)                                                                   \
+	RTSCOPE__STATEMENT(                                                                                           \
+		RTSCOPE__LABEL "_" provider "_" event "_" RTSCOPE__STRING(__LINE__) "_" RTSCOPE__STRING(__COUNTER__), \
+		provider, event, provider ":" event " " level "\\n" RTSCOPE__EACH(RTSCOPE__DESCRIBE, __VA_ARGS__),    \
+		__VA_ARGS__)
+#define RTSCOPE__STATEMENT(label, provider, event, text, ...)                                               \
+	do {                                                                                                \
+		RTSCOPE__ALLOW_SOURCE                                                                       \
+		struct rtscope__event *rtscope__event;                                                      \
+		__asm__(RTSCOPE__EVENT_ASM(label, text) RTSCOPE__ADDRESS_ASM(label)                         \
+			: "=r"(rtscope__event)                                                              \
+			: RTSCOPE__SOURCE);                                                                 \
+		if (RTSCOPE__UNLIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)) |              \
+				      RTSCOPE__LOAD(rtscope__event->semaphore))) {                          \
+			RTSCOPE__EACH(RTSCOPE__DECLARE, __VA_ARGS__)                                        \
+			const uint64_t rtscope__payload = 0 RTSCOPE__EACH(RTSCOPE__SIZE, __VA_ARGS__);      \
+			const uint64_t rtscope__bytes = 8 + ((rtscope__payload + 7) & ~(uint64_t)7);        \
+			RTSCOPE__PROBE(label, provider, event, text, __VA_ARGS__);                          \
+			if (RTSCOPE__LIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)))) {      \
+				struct rtscope__record rtscope__record =                                    \
+					rtscope__reserve(rtscope__tls, rtscope__event->id, rtscope__bytes); \
+				if (RTSCOPE__LIKELY(rtscope__record.place != 0)) {                          \
+					unsigned char *rtscope__at = rtscope__record.place;                 \
+					if (rtscope__payload & 7)                                           \
+						rtscope__write_zeros(rtscope__at + rtscope__bytes - 16);    \
+					RTSCOPE__EACH(RTSCOPE__WRITE, __VA_ARGS__)                          \
+					(void)rtscope__at;                                                  \
+					rtscope__commit(rtscope__record);                                   \
+				}                                                                           \
+			}                                                                                   \
+		}                                                                                           \
+		RTSCOPE__ALLOWED_SOURCE                                                                     \
+	} while (0)
+
+#if RTSCOPE__HAS_PROBES
+#define RTSCOPE__PROBE(label, provider, event, text, ...)                                                             \
+	RTSCOPE__PROBE_(RTSCOPE__EVENT_ASM(label, text)                                                               \
+				RTSCOPE__PROBE_ASM(label, provider, event,                                            \
+						   RTSCOPE__PASTE(RTSCOPE__ARGUMENTS_, RTSCOPE__COUNT(__VA_ARGS__))), \
+			RTSCOPE__SOURCE RTSCOPE__EACH(RTSCOPE__ARGUMENT, __VA_ARGS__))
+#define RTSCOPE__PROBE_(code, ...) __asm__ __volatile__(code : : __VA_ARGS__)
+#else
+#define RTSCOPE__PROBE(label, provider, event, text, ...) (void)0
+#endif
+
+#endif

@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The files of a process: names, locks, the session of a collector, and what others have left (abi.h says who may remove what).
+ *
+ * Nothing here allocates from the heap, calls the C library, prints or touches errno. All of it may run in a fork's child or in a
+ * signal handler.
+ */
+#ifndef RTSCOPE_FILES_H
+#define RTSCOPE_FILES_H
+
+#if !defined(RTSCOPE_LINT)
+#pragma GCC system_header
+#endif
+
+#include "state.h"
+
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* In the place of a directory that is not to be used: nothing can be in it. */
+#define RTSCOPE__NOWHERE "/dev/null"
+
+/* ---- text ---------------------------------------------------------------------------------------------------------- */
+
+static inline char *rtscope__put(char *at, const char *text)
+{
+	while (*text)
+		*at++ = *text++;
+	*at = 0;
+	return at;
+}
+
+static inline char *rtscope__put_number(char *at, uint64_t value, unsigned int base)
+{
+	char digits[24];
+	int count = 0;
+
+	do {
+		digits[count++] = "0123456789abcdef"[value % base];
+		value /= base;
+	} while (value);
+	while (count)
+		*at++ = digits[--count];
+	*at = 0;
+	return at;
+}
+
+/* Bytes before the NUL, at most `max`. */
+static inline size_t rtscope__length(const char *text, size_t max)
+{
+	const char *end;
+
+	/* GCC warns of an array shorter than `max`, although nothing is read behind its NUL: it must not know which array it is. */
+	__asm__("" : "+r"(text));
+	end = (const char *)memchr(text, 0, max);
+	return end ? (size_t)(end - text) : max;
+}
+
+/* DIRECTORY/KIND PID-BIRTH-A[-B]; returns where the numbers end. */
+static inline void rtscope__path(const struct rtscope__shared *shared, char *path, char kind, uint64_t a, int has_b,
+				 uint64_t b)
+{
+	char name[2] = { kind, 0 };
+	char *at = rtscope__put(rtscope__put(path, shared->directory), name);
+
+	at = rtscope__put(rtscope__put_number(at, shared->pid, 10), "-");
+	at = rtscope__put(rtscope__put_number(at, shared->birth_ns, 16), "-");
+	at = rtscope__put_number(at, a, 10);
+	if (has_b)
+		rtscope__put_number(rtscope__put(at, "-"), b, 10);
+}
+
+/* The files of this user. Returns where the name ends. */
+static inline char *rtscope__put_name(const struct rtscope__shared *shared, char *path, const char *name)
+{
+	return rtscope__put(rtscope__put(path, shared->directory), name);
+}
+
+/* ---- who changes what all threads share ------------------------------------------------------------------------------- */
+
+/*
+ * Only for a moment, and with the signals of this thread blocked: so neither a handler nor a fork in it comes in between, and whoever
+ * waits does not wait for itself. An event waits at most `tries` times 100 us; a constructor has no other way.
+ */
+static inline int rtscope__take(struct rtscope__shared *shared, int tries)
+{
+	struct timespec pause = { 0, 100000 };
+
+	for (;;) {
+		uint32_t free = 0;
+
+		/* ORDER: acquire; pairs with the release in rtscope__give(): what the last one has changed is seen. */
+		if (__atomic_compare_exchange_n(&shared->busy, &free, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+			return 1;
+		if (!tries--)
+			return 0;
+		rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+	}
+}
+
+static inline void rtscope__give(struct rtscope__shared *shared)
+{
+	/* ORDER: release; as in rtscope__take(). */
+	__atomic_store_n(&shared->busy, 0, __ATOMIC_RELEASE);
+}
+
+/* ---- work that a fork must not come into ------------------------------------------------------------------------------ */
+
+/*
+ * A fork's child would have a copy of what another thread has open at that moment, or of a file that it has mapped and noted nowhere:
+ * with its lock, for the child's life. So a thread that forks waits until such work is done, and what begins waits for the fork.
+ * Each of them only for a moment: longer, and it goes on all the same. Signals are blocked: a handler that forks would wait for itself.
+ */
+static inline uint64_t rtscope__begin_work(struct rtscope__shared *shared)
+{
+	struct timespec pause = { 0, 100000 };
+	uint64_t signals = rtscope__block_signals();
+
+	for (int tries = 0;; tries++) {
+		/* ORDER: seq_cst; pairs with that of `forks` in rtscope__before_fork(): one of them sees the other. */
+		__atomic_fetch_add(&shared->workers, 1, __ATOMIC_SEQ_CST);
+		/* ORDER: as above. */
+		if (!__atomic_load_n(&shared->forks, __ATOMIC_SEQ_CST) || tries == 20 ||
+		    RTSCOPE__LOAD(shared->forker) == rtscope__thread_pointer())
+			return signals;
+		/* ORDER: relaxed; nothing was done. */
+		__atomic_fetch_sub(&shared->workers, 1, __ATOMIC_RELAXED);
+		rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+	}
+}
+
+static inline void rtscope__end_work(struct rtscope__shared *shared, uint64_t signals)
+{
+	/* ORDER: release; pairs with the acquire in rtscope__before_fork(): what was open is closed, what was made is noted. */
+	__atomic_fetch_sub(&shared->workers, 1, __ATOMIC_RELEASE);
+	rtscope__let_signals(signals);
+}
+
+/* ---- files ----------------------------------------------------------------------------------------------------------- */
+
+/* Memory behind every byte. In pieces, so that a signal that comes all the time cannot keep a large one from ever ending. */
+static inline long rtscope__allocate(int file, uint64_t bytes)
+{
+	const uint64_t piece = 256 * 1024;
+	long error = 0;
+
+	for (uint64_t at = 0; at < bytes && !error; at += piece)
+		error = rtscope__call_again(__NR_fallocate, file, 0, (long)at,
+					    (long)(bytes - at < piece ? bytes - at : piece), 0, 0);
+	return error;
+}
+
+static inline int rtscope__fits_limit(uint64_t bytes)
+{
+	uint64_t limit[2];
+
+	/* A file beyond this limit would be a signal. */
+	return rtscope__call(__NR_prlimit64, 0, RTSCOPE__RLIMIT_FSIZE, 0, (long)limit, 0, 0) || limit[0] >= bytes;
+}
+
+/*
+ * Memory of nobody behind a ring. Its positions are in memory that any program of this user can write: whatever they say, a record begins in
+ * the ring, and it has at most RTU_RECORD_BYTES_MAX bytes.
+ */
+#define RTSCOPE__BEHIND 8192
+
+/*
+ * A new file, locked for as long as it is mapped, with memory behind every byte, so that a write into it can never fail; mapped at
+ * `place`, or, as a ring, anywhere. An error is a small negative number.
+ */
+static inline long rtscope__new_file(const char *path, uint64_t bytes, void *place)
+{
+	long memory = -RTSCOPE__EAGAIN;
+	void *around = NULL;
+	int file;
+
+	if (!rtscope__fits_limit(bytes))
+		return -RTSCOPE__EFBIG;
+	file = rtscope__open(path, RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_EXCL, 0600);
+	if (file < 0)
+		return file;
+	/* Somebody who looks for remains may have it for a moment, and leaves it, since it is new (abi.h). */
+	for (int tries = 0; tries < 100 && memory == -RTSCOPE__EAGAIN; tries++) {
+		memory = rtscope__lock_file(file);
+		if (memory == -RTSCOPE__EAGAIN)
+			rtscope__call(__NR_sched_yield, 0, 0, 0, 0, 0, 0);
+	}
+	if (!memory)
+		memory = rtscope__allocate(file, bytes);
+	if (!memory && !place) {
+		memory = rtscope__map(bytes + RTSCOPE__BEHIND,
+				      RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE, -1);
+		place = rtscope__is_error(memory) ? NULL : (void *)memory;
+		around = place;
+	}
+	if (!rtscope__is_error(memory))
+		memory = rtscope__call_again(__NR_mmap, (long)place, (long)bytes, RTSCOPE__PROT_RW,
+					     RTSCOPE__MAP_SHARED | RTSCOPE__MAP_POPULATE | RTSCOPE__MAP_FIXED, file, 0);
+	if (rtscope__is_error(memory) && around)
+		rtscope__unmap(around, bytes + RTSCOPE__BEHIND);
+	if (rtscope__is_error(memory))
+		rtscope__unlink(path);
+	rtscope__close(file);
+	return memory;
+}
+
+/*
+ * Whether who started this program is not to see what it does, and has its files all the same: a program that was given a group or
+ * capabilities, or was another user's and has changed to this one. One that runs as another user leaves its files with that one.
+ * RTSCOPE_ALLOW_PRIVILEGED, in all sources of the program: the user may.
+ */
+static inline int rtscope__is_privileged(void)
+{
+#if defined(RTSCOPE_ALLOW_PRIVILEGED)
+	return 0;
+#endif
+	return rtscope__auxiliary(RTSCOPE__AT_SECURE) &&
+	       rtscope__user() == (uint32_t)rtscope__call(__NR_getuid, 0, 0, 0, 0, 0, 0);
+}
+
+/*
+ * The directory of this user, which nobody else may write into. 0, or an errno: then there is none, and what somebody else may have put
+ * in its place is not used, such as a link to another directory. Needs `busy`.
+ */
+static inline int rtscope__make_directory(struct rtscope__shared *shared)
+{
+	struct statx *status = &shared->room->status;
+	char *end = rtscope__put_number(rtscope__put(shared->directory, "/dev/shm/rtscope-"), rtscope__user(), 10);
+	int error = (int)-rtscope__call_again(__NR_mkdirat, RTSCOPE__AT_FDCWD, (long)shared->directory, 0700, 0, 0, 0);
+
+	if (!error || error == RTSCOPE__EEXIST)
+		error = -rtscope__status(RTSCOPE__AT_FDCWD, shared->directory, status);
+	/* A directory, this user's, and nobody else may look into it. */
+	if (!error && ((status->stx_mode & 0170000) != 0040000 || status->stx_uid != rtscope__user() ||
+		       status->stx_mode & 077 || rtscope__is_privileged()))
+		error = RTSCOPE__EPERM;
+	rtscope__put(error ? rtscope__put(shared->directory, RTSCOPE__NOWHERE) : end, "/");
+	return error;
+}
+
+/* Maps the look page of this user. Without one, forks' children make files at once. Needs `busy`. */
+static inline void rtscope__map_look(struct rtscope__shared *shared)
+{
+	struct statx *status = &shared->room->status;
+	struct rtu_look *look;
+	long memory = -RTSCOPE__EINVAL;
+	int file;
+
+	if (shared->look != &rtscope__off || !rtscope__fits_limit(RTU_LOOK_BYTES))
+		return;
+	rtscope__put_name(shared, shared->room->path, "look");
+	file = rtscope__open(shared->room->path, RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_NONBLOCK, 0600);
+	if (file < 0)
+		return;
+	if (!rtscope__status(file, "", status) && (status->stx_mode & 0170000) == 0100000 &&
+	    status->stx_uid == rtscope__user() && !rtscope__allocate(file, RTU_LOOK_BYTES))
+		memory = rtscope__call_again(__NR_mmap, 0, RTU_LOOK_BYTES, RTSCOPE__PROT_RW,
+					     RTSCOPE__MAP_SHARED | RTSCOPE__MAP_POPULATE, file, 0);
+	rtscope__close(file);
+	if (rtscope__is_error(memory))
+		return;
+	look = (struct rtu_look *)memory;
+	look->magic = RTU_LOOK_MAGIC;
+	look->abi_version = RTU_ABI_VERSION;
+	shared->look_file = status->stx_ino;
+	shared->look = &look->look;
+}
+
+/* Whether this process still sees the look page that it has mapped: not in another root or mount namespace. Needs `busy`. */
+static inline int rtscope__sees_look(struct rtscope__shared *shared)
+{
+	struct statx *status = &shared->room->status;
+
+	rtscope__put_name(shared, shared->room->path, "look");
+	return !rtscope__status(RTSCOPE__AT_FDCWD, shared->room->path, status) && status->stx_ino == shared->look_file;
+}
+
+/* ---- sessions: patterns ------------------------------------------------------------------------------------------------------ */
+
+/* A glob with * and ?. */
+static inline int rtscope__matches(const char *pattern, const char *text, const char *text_end)
+{
+	const char *star = NULL, *star_text = NULL;
+
+	while (text < text_end) {
+		if (*pattern == '*') {
+			star = pattern++;
+			star_text = text;
+		} else if (*pattern && (*pattern == '?' || *pattern == *text)) {
+			pattern++;
+			text++;
+		} else if (star) {
+			pattern = star + 1;
+			text = ++star_text;
+		} else {
+			return 0;
+		}
+	}
+	while (*pattern == '*')
+		pattern++;
+	return !*pattern;
+}
+
+/* Whether a session wants the event that `text` describes. Later patterns do not undo an exclusion. */
+static inline int rtscope__wanted(const struct rtu_session *session, const char *text)
+{
+	const char *patterns = (const char *)(session + 1), *end = patterns + session->bytes;
+	const char *name_end = strchr(text, ' ');
+	uint32_t level = 0;
+	int wanted = 0;
+
+	if (!name_end)
+		return 0;
+	for (const char *digit = name_end + 1; *digit >= '0' && *digit <= '9'; digit++)
+		level = level * 10 + (uint32_t)(*digit - '0');
+	if (level > session->level)
+		return 0;
+	while (patterns < end) {
+		/* An empty one, which no collector writes, would be read with what follows. */
+		if (*patterns && rtscope__matches(patterns + 1, text, name_end)) {
+			if (*patterns == '-')
+				return 0;
+			wanted = 1;
+		}
+		patterns += strlen(patterns) + 1;
+	}
+	return wanted;
+}
+
+/* ---- sessions: the collector ------------------------------------------------------------------------------------------ */
+
+/* Whether somebody else holds a lock on a file: then the collector that left it lives, whatever its number is. */
+static inline int rtscope__is_locked(int file)
+{
+	/*
+	 * struct flock of 64-bit Linux (asm-generic/fcntl.h); F_RDLCK, SEEK_SET, all of the file. What would keep a reader out: only who may
+	 * write the file has such a lock. Anybody may lock root's session for reading.
+	 */
+	struct {
+		int16_t type, whence;
+		int32_t zero;
+		int64_t start, length;
+		int32_t pid, zero2;
+	} lock = { 0, 0, 0, 0, 0, 0, 0 };
+
+	/* 5: F_GETLK, 2: F_UNLCK */
+	return !rtscope__call_again(__NR_fcntl, file, 5, (long)&lock, 0, 0, 0) && lock.type != 2;
+}
+
+/* The session of one directory, if its collector lives. Needs `busy`. */
+static inline int rtscope__read_session(struct rtscope__room *room, const char *path, uint32_t owner)
+{
+	struct rtu_session *session = (struct rtu_session *)(void *)room->session;
+	long bytes = -1;
+	int file = rtscope__open(path, RTSCOPE__O_RDONLY | RTSCOPE__O_NONBLOCK, 0);
+
+	if (file < 0 && file != -RTSCOPE__ENOENT)
+		room->session_errno = -file;
+	if (file < 0)
+		return 0;
+	/* A regular file, which only its owner may write. */
+	if (!rtscope__status(file, "", &room->status) && (room->status.stx_mode & 0170000) == 0100000 &&
+	    room->status.stx_uid == owner && !(room->status.stx_mode & 022) && rtscope__is_locked(file))
+		bytes = rtscope__call_again(__NR_read, file, (long)room->session, RTU_SESSION_BYTES_MAX, 0, 0, 0);
+	rtscope__close(file);
+	return bytes > (long)sizeof(*session) && session->magic == RTU_SESSION_MAGIC &&
+	       session->abi_version == RTU_SESSION_VERSION && session->bytes == (uint64_t)bytes - sizeof(*session) &&
+	       !room->session[bytes - 1];
+}
+
+/* The session of this user, else that of root; NULL: there is none. Needs `busy`. */
+static inline const struct rtu_session *rtscope__find_session(struct rtscope__shared *shared)
+{
+	struct rtscope__room *room = shared->room;
+
+	room->session_errno = 0;
+	rtscope__put_name(shared, room->path, "session");
+	if (rtscope__read_session(room, room->path, rtscope__user()) ||
+	    rtscope__read_session(room, "/dev/shm/rtscope-session", 0))
+		return (const struct rtu_session *)(const void *)room->session;
+	return NULL;
+}
+
+/* Whether this file is the session `id`, and its collector lives: 1; 0: not; -1: it cannot be told, as there is no such file. */
+static inline int rtscope__is_session(const char *path, uint64_t id)
+{
+	struct rtu_session session;
+	int file = rtscope__open(path, RTSCOPE__O_RDONLY | RTSCOPE__O_NONBLOCK, 0), is = 0;
+
+	if (file < 0)
+		return file == -RTSCOPE__ENOENT ? -1 : 1;
+	if (rtscope__call_again(__NR_read, file, (long)&session, sizeof(session), 0, 0, 0) == (long)sizeof(session))
+		is = session.session == id && rtscope__is_locked(file);
+	rtscope__close(file);
+	return is;
+}
+
+/* Whether the collector of the session `id` lives. When that cannot be told (no descriptors, another root), it does. */
+static RTSCOPE__NOT_INLINE int rtscope__session_lives(const struct rtscope__shared *shared, uint64_t id)
+{
+	char path[RTSCOPE__PATH_BYTES];
+	int own, roots;
+
+	rtscope__put_name(shared, path, "session");
+	own = rtscope__is_session(path, id);
+	if (own > 0)
+		return 1;
+	roots = rtscope__is_session("/dev/shm/rtscope-session", id);
+	if (roots > 0)
+		return 1;
+	/* In another root or mount namespace there is not even the directory. */
+	return own < 0 && rtscope__call(__NR_faccessat, RTSCOPE__AT_FDCWD, (long)shared->directory, 0, 0, 0, 0);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The names that the linker sees. They carry the version of what is in them (RTSCOPE__SHARED_VERSION): sources that were compiled with
+ * another version of this header, as in a static library of somebody else, may be linked into the same program. Each version then
+ * has its own variables, its own list of events, and its own files; with common names the linker would take either's.
+ */
+#ifndef RTSCOPE_NAMES_H
+#define RTSCOPE_NAMES_H
+
+/* A macro's value as text. */
+#define RTSCOPE__TEXT(x) RTSCOPE__TEXT_(x)
+#define RTSCOPE__TEXT_(x) #x
+
+/* The sections in which a program's events and enumerations are listed. crates/probe/src/lib.rs has these names, too. */
+#define RTSCOPE__EVENTS_SECTION "rtscope_events_2"
+#define RTSCOPE__ENUMS_SECTION "rtscope_enums_2"
+#define __start_rtscope_events __start_rtscope_events_2
+#define __stop_rtscope_events __stop_rtscope_events_2
+#define __start_rtscope_enums __start_rtscope_enums_2
+#define __stop_rtscope_enums __stop_rtscope_enums_2
+
+/* Everything that is RTSCOPE__HIDDEN or RTSCOPE__HIDDEN_FUNCTION. crates/probe/src/private/header.rs has the first, too. */
+#define rtscope__off rtscope__off_2
+#define rtscope__add rtscope__add_2
+#define rtscope__after_fork rtscope__after_fork_2
+#define rtscope__before_fork rtscope__before_fork_2
+#define rtscope__end_ring rtscope__end_ring_2
+#define rtscope__end_thread rtscope__end_thread_2
+#define rtscope__ended rtscope__ended_2
+#define rtscope__find rtscope__find_2
+#define rtscope__in_child rtscope__in_child_2
+#define rtscope__in_setup rtscope__in_setup_2
+#define rtscope__lead rtscope__lead_2
+#define rtscope__leader rtscope__leader_2
+#define rtscope__lost rtscope__lost_2
+#define rtscope__no_cpu rtscope__no_cpu_2
+#define rtscope__none rtscope__none_2
+#define rtscope__object rtscope__object_2
+#define rtscope__offset rtscope__offset_2
+#define rtscope__own rtscope__own_2
+#define rtscope__remove rtscope__remove_2
+#define rtscope__reserve_slowly rtscope__reserve_slowly_2
+#define rtscope__shared rtscope__shared_2
+#define rtscope__thread_page rtscope__thread_page_2
+#define rtscope__wait rtscope__wait_2
+
+#endif

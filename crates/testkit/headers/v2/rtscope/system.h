@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The system calls that a traced program makes when it starts and when a thread's ring is made. They go to the kernel
+ * directly: errno stays what it is, signal handlers may use them, and the header works under -std=c11 whatever the program has
+ * defined before it included the C library's headers.
+ */
+#ifndef RTSCOPE_SYSTEM_H
+#define RTSCOPE_SYSTEM_H
+
+#if !defined(RTSCOPE_LINT)
+#pragma GCC system_header
+#endif
+
+#include "sanitize.h"
+
+#include <asm/unistd.h>
+#include <linux/stat.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The C library's, under names that cannot collide with its own declarations. */
+struct rtscope__object_info;
+extern int rtscope__clock_gettime(int clock, struct timespec *time) __asm__("clock_gettime");
+extern char *rtscope__getenv(const char *name) __asm__("secure_getenv");
+extern unsigned long rtscope__auxiliary(unsigned long type) __asm__("getauxval");
+extern int rtscope__iterate_objects(int (*visit)(struct rtscope__object_info *, size_t, void *),
+				    void *) __asm__("dl_iterate_phdr");
+extern int rtscope__key_create(unsigned int *key, void (*end)(void *)) __asm__("pthread_key_create");
+extern int rtscope__key_set(unsigned int key, const void *value) __asm__("pthread_setspecific");
+extern int rtscope__at_fork(void (*before)(void), void (*parent)(void), void (*child)(void)) __asm__("pthread_atfork");
+/* For libraries only: linkers warn of it in programs that are linked statically, and those have no use for it. */
+#if defined(__PIC__) && !defined(__PIE__)
+extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attribute__((weak));
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#define RTSCOPE__CLOCK_REALTIME 0
+#define RTSCOPE__CLOCK_MONOTONIC 1
+#define RTSCOPE__CLOCK_BOOTTIME 7
+/* PTHREAD_DESTRUCTOR_ITERATIONS */
+#define RTSCOPE__KEY_ROUNDS 4
+
+/* asm-generic/fcntl.h, asm/fcntl.h */
+#define RTSCOPE__O_RDONLY 0
+#define RTSCOPE__O_RDWR 2
+#define RTSCOPE__O_CREAT 0100
+#define RTSCOPE__O_EXCL 0200
+#define RTSCOPE__O_NONBLOCK 04000
+#define RTSCOPE__O_CLOEXEC 02000000
+#if defined(__aarch64__)
+#define RTSCOPE__O_NOFOLLOW 0100000
+#define RTSCOPE__O_DIRECTORY 040000
+#else
+#define RTSCOPE__O_NOFOLLOW 0400000
+#define RTSCOPE__O_DIRECTORY 0200000
+#endif
+#define RTSCOPE__AT_FDCWD (-100)
+#define RTSCOPE__AT_SYMLINK_NOFOLLOW 0x100
+
+/* asm-generic/mman-common.h */
+#define RTSCOPE__PROT_RW 3
+#define RTSCOPE__MAP_SHARED 1
+#define RTSCOPE__MAP_PRIVATE 2
+#define RTSCOPE__MAP_FIXED 0x10
+#define RTSCOPE__MAP_ANONYMOUS 0x20
+#define RTSCOPE__MAP_NORESERVE 0x4000
+#define RTSCOPE__MAP_POPULATE 0x8000
+#define RTSCOPE__MADV_WIPEONFORK 18
+
+/* linux/auxvec.h */
+#define RTSCOPE__AT_PHDR 3
+#define RTSCOPE__AT_SECURE 23
+
+#define RTSCOPE__RLIMIT_FSIZE 1
+#define RTSCOPE__PR_GET_NAME 16
+#define RTSCOPE__PR_GET_SECCOMP 21
+#define RTSCOPE__PR_GET_TSC 25
+#define RTSCOPE__PR_TSC_SIGSEGV 2
+#define RTSCOPE__PR_GET_NO_NEW_PRIVS 39
+
+/* asm-generic/errno-base.h */
+#define RTSCOPE__EPERM 1
+#define RTSCOPE__ENOENT 2
+#define RTSCOPE__ESRCH 3
+#define RTSCOPE__EINTR 4
+#define RTSCOPE__E2BIG 7
+#define RTSCOPE__EAGAIN 11
+#define RTSCOPE__ENOMEM 12
+#define RTSCOPE__EEXIST 17
+#define RTSCOPE__EINVAL 22
+#define RTSCOPE__ENOSYS 38
+#define RTSCOPE__EMFILE 24
+#define RTSCOPE__EFBIG 27
+#define RTSCOPE__ENOTSUP 95
+
+/* For a sanitizer: what a system call has mapped or written. */
+static inline void rtscope__note(long number, long b, long c, long d, long result)
+{
+	(void)c;
+	if (number == __NR_mmap && (unsigned long)result <= (unsigned long)-4096L)
+		RTSCOPE__FRESH(result, b);
+	else if (number == __NR_read && result > 0)
+		RTSCOPE__FRESH(b, result);
+	else if (number == __NR_prlimit64 && !result && d)
+		RTSCOPE__FRESH(d, 16);
+	(void)b;
+	(void)d;
+}
+
+/* A result from -4095 to -1 is an error. */
+static inline long rtscope__call(long number, long a, long b, long c, long d, long e, long f)
+{
+#if defined(__x86_64__)
+	register long r10 __asm__("r10") = d;
+	register long r8 __asm__("r8") = e;
+	register long r9 __asm__("r9") = f;
+	long result;
+
+	__asm__ __volatile__("syscall"
+			     : "=a"(result)
+			     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+			     : "rcx", "r11", "memory");
+	rtscope__note(number, b, c, d, result);
+	return result;
+#else
+	register long x8 __asm__("x8") = number;
+	register long x0 __asm__("x0") = a;
+	register long x1 __asm__("x1") = b;
+	register long x2 __asm__("x2") = c;
+	register long x3 __asm__("x3") = d;
+	register long x4 __asm__("x4") = e;
+	register long x5 __asm__("x5") = f;
+
+	__asm__ __volatile__("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+	rtscope__note(number, b, c, d, x0);
+	return x0;
+#endif
+}
+
+/* The same, tried again when a signal came in between. Not for ever: something else may say EINTR for its own reasons. */
+static inline long rtscope__call_again(long number, long a, long b, long c, long d, long e, long f)
+{
+	long result = -RTSCOPE__EINTR;
+
+	for (int tries = 0; tries < 10000 && result == -RTSCOPE__EINTR; tries++)
+		result = rtscope__call(number, a, b, c, d, e, f);
+	return result;
+}
+
+static inline int rtscope__open(const char *path, int flags, int mode)
+{
+	return (int)rtscope__call_again(__NR_openat, RTSCOPE__AT_FDCWD, (long)path,
+					flags | RTSCOPE__O_CLOEXEC | RTSCOPE__O_NOFOLLOW, mode, 0, 0);
+}
+
+static inline void rtscope__close(int file)
+{
+	rtscope__call(__NR_close, file, 0, 0, 0, 0, 0);
+}
+
+static inline void rtscope__unlink(const char *path)
+{
+	rtscope__call(__NR_unlinkat, RTSCOPE__AT_FDCWD, (long)path, 0, 0, 0, 0);
+}
+
+/* `file` -1: private memory of no file. An error is a small negative number, as for all of these. */
+static inline long rtscope__map(uint64_t bytes, int flags, int file)
+{
+	return rtscope__call_again(__NR_mmap, 0, (long)bytes, RTSCOPE__PROT_RW, flags, file, 0);
+}
+
+/*
+ * Private memory of zeros in the place of what is mapped there, at once: whoever stands in it, such as an event that a handler has
+ * interrupted, finds memory all the time.
+ */
+static inline long rtscope__map_over(void *memory, uint64_t bytes)
+{
+	return rtscope__call_again(
+		__NR_mmap, (long)memory, (long)bytes, RTSCOPE__PROT_RW,
+		RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE | RTSCOPE__MAP_FIXED, -1, 0);
+}
+
+static inline void rtscope__unmap(void *memory, uint64_t bytes)
+{
+	rtscope__call(__NR_munmap, (long)memory, (long)bytes, 0, 0, 0, 0);
+}
+
+static inline int rtscope__is_error(long result)
+{
+	return (unsigned long)result > (unsigned long)-4096L;
+}
+
+/* Of a path that is not a link, or, with path "", of an open file. */
+static inline int rtscope__status(int file, const char *path, struct statx *status)
+{
+	/* 0x1000: AT_EMPTY_PATH */
+	int flags = RTSCOPE__AT_SYMLINK_NOFOLLOW | (*path ? 0 : 0x1000);
+
+	return (int)rtscope__call_again(__NR_statx, file, (long)path, flags, STATX_BASIC_STATS, (long)status, 0);
+}
+
+/* LOCK_EX | LOCK_NB: 0 when nobody else has it. */
+static inline int rtscope__lock_file(int file)
+{
+	return (int)rtscope__call_again(__NR_flock, file, 2 | 4, 0, 0, 0, 0);
+}
+
+/* No signal of this thread from here on, until they are let through again. */
+static inline uint64_t rtscope__block_signals(void)
+{
+	uint64_t all = ~(uint64_t)0, before = 0;
+
+	/* SIG_SETMASK */
+	rtscope__call(__NR_rt_sigprocmask, 2, (long)&all, (long)&before, 8, 0, 0);
+	return before;
+}
+
+static inline void rtscope__let_signals(uint64_t before)
+{
+	rtscope__call(__NR_rt_sigprocmask, 2, (long)&before, 0, 8, 0, 0);
+}
+
+static inline uint32_t rtscope__user(void)
+{
+	return (uint32_t)rtscope__call(__NR_geteuid, 0, 0, 0, 0, 0, 0);
+}
+
+static inline void rtscope__thread_name(char *name)
+{
+	rtscope__call(__NR_prctl, RTSCOPE__PR_GET_NAME, (long)name, 0, 0, 0, 0);
+}
+
+#endif

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The leader's part for threads: the way to a page and a ring, the slow half of a reservation, and what happens when they end. All of it may run in
+ * a signal handler: it takes no lock of others, allocates nothing from the heap, and needs at most 1 KiB of stack (-O2).
+ */
+#ifndef RTSCOPE_THREADS_H
+#define RTSCOPE_THREADS_H
+
+#if !defined(RTSCOPE_LINT)
+#pragma GCC system_header
+#endif
+
+#include "rings.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Whether the event `id` is enabled. Needs `busy`. */
+static inline int rtscope__is_enabled(const struct rtscope__shared *shared, uint32_t id)
+{
+	for (struct rtscope__object *object = shared->objects; object; object = object->next) {
+		if (id - object->first_id < rtscope__events(object))
+			return object->provider && RTSCOPE__LOAD(rtscope__words(object)[id - object->first_id]);
+	}
+	return 0;
+}
+
+/*
+ * The look page says that there may be a session, or a thread asks for a ring: makes the files of a process that has none. False: nothing
+ * can be recorded, or the event `id` is not wanted.
+ */
+static inline int rtscope__look(struct rtscope__shared *shared, int asked, uint32_t id, struct rtscope__answer *answer)
+{
+	uint32_t look = RTSCOPE__LOAD(*shared->look);
+	const struct rtu_session *session;
+	int is_enabled;
+
+	answer->cause = RTU_LOST_IN_SETUP;
+	if (!rtscope__take(shared, 20))
+		return 0;
+	if (shared->state == RTSCOPE__HIDDEN_NOW && (asked || shared->refused_look != look || !look)) {
+		session = rtscope__find_session(shared);
+		if (!session && !asked && (shared->room->session_errno || !rtscope__sees_look(shared))) {
+			int why = shared->room->session_errno;
+
+			/*
+			 * No descriptor left, for example, or another root: it does not know, and must not answer for others. If there is
+			 * somebody, let him know.
+			 */
+			rtscope__give_up(shared, why ? why : RTSCOPE__ENOENT);
+			shared->refused_look = look;
+			answer->cause = RTU_LOST_NO_FILE;
+			rtscope__give(shared);
+			return 0;
+		}
+		if (!session && !asked) {
+			/* ORDER: relaxed; a collector that begins at this moment has written another number, and that stays. */
+			if (look)
+				__atomic_compare_exchange_n((uint32_t *)(uintptr_t)shared->look, &look, 0, 0,
+							    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+			answer->error = RTSCOPE__UNWANTED;
+			rtscope__give(shared);
+			return 0;
+		}
+		answer->error = (int)-rtscope__show(shared);
+		if (answer->error <= 0)
+			answer->error = RTSCOPE__EAGAIN;
+		else
+			shared->refused_look = look;
+		/* What is lost from now on is what the session wants; what it does not want costs no more. */
+		session = shared->state == RTSCOPE__HIDDEN_NOW ? rtscope__find_session(shared) : NULL;
+		for (struct rtscope__object *object = shared->objects; object && session; object = object->next) {
+			if (object->provider) {
+				rtscope__enable(object, session);
+				rtscope__point(object, rtscope__words(object), 0);
+			}
+		}
+	}
+	is_enabled = asked || rtscope__is_enabled(shared, id);
+	answer->cause = RTU_LOST_NO_FILE;
+	if (!is_enabled)
+		answer->error = RTSCOPE__UNWANTED;
+	is_enabled &= shared->state == RTSCOPE__SHOWN;
+	rtscope__give(shared);
+	return is_enabled;
+}
+
+/* Whether this thread is told when it ends: the C library must not allocate for that, as it does for later keys. */
+static inline int rtscope__will_be_told(const struct rtscope__shared *shared, struct rtscope__thread *thread, int asked)
+{
+#if defined(__GLIBC__)
+	/* PTHREAD_KEY_2NDLEVEL_SIZE */
+	if (shared->key >= 32 && !asked)
+		return 0;
+#else
+	(void)asked;
+#endif
+	return shared->has_key && !rtscope__key_set(shared->key, thread);
+}
+
+/* Makes a ring for a thread that has none, if there is to be one. `thread`: &rtscope__none, or a page. */
+static inline struct rtscope__thread *rtscope__new_ring(struct rtscope__shared *shared, struct rtscope__thread *thread,
+							int asked, struct rtscope__answer *answer)
+{
+	struct rtu_provider *provider = shared->provider;
+
+	if (!rtscope__may_record(shared, asked, answer))
+		return &rtscope__none;
+	if (thread == &rtscope__none)
+		thread = rtscope__new_page();
+	answer->error = thread ? rtscope__make_ring(shared, thread) : RTSCOPE__ENOMEM;
+	if (!thread)
+		thread = &rtscope__none;
+	if (!answer->error) {
+		struct rtscope__place *place = &shared->room->places[thread->place];
+
+		if (!shared->offset)
+			RTSCOPE__STORE(place->entry, (uint32_t)(rtscope__entry_of(shared, 0) - shared->room->entries));
+		RTSCOPE__STORE(place->keyless, (uint32_t)!rtscope__will_be_told(shared, thread, asked));
+		return thread;
+	}
+	/* ORDER: relaxed; as in rtscope__lost(). */
+	__atomic_fetch_add(&provider->rings_refused, 1, __ATOMIC_RELAXED);
+	RTSCOPE__STORE(provider->refused_errno, (uint32_t)answer->error);
+	if (thread != &rtscope__none) {
+		/* Not 0, which a fork leaves. */
+		thread->why = RTU_LOST_CAUSES;
+		thread->session = RTSCOPE__LOAD(provider->session);
+	} else {
+		RTSCOPE__STORE(shared->pageless, RTSCOPE__LOAD(provider->session));
+	}
+	return thread;
+}
+
+/*
+ * The calling thread's page, with a ring if there can be one. `asked`: by rtscope_thread_init(), so system calls are allowed.
+ * `id`: the event that needs it. `answer`: why there is no ring.
+ */
+RTSCOPE__HIDDEN_FUNCTION struct rtscope__thread *rtscope__thread_page(int asked, uint32_t id,
+								      struct rtscope__answer *answer)
+{
+	struct rtscope__shared *shared = &rtscope__shared;
+	struct rtscope__thread *thread = rtscope__find();
+	struct rtu_provider *provider = shared->provider;
+	uint64_t signals;
+
+	answer->error = 0;
+	if (thread->ring)
+		return thread;
+	answer->error = RTSCOPE__EAGAIN;
+	answer->cause = thread == &rtscope__in_setup ? RTU_LOST_IN_SETUP : RTU_LOST_NO_RING;
+	if (thread == &rtscope__in_setup || thread == &rtscope__ended || !provider || !shared->alive)
+		return thread;
+	if (!RTSCOPE__LOAD(*shared->alive)) {
+		answer->cause = RTU_LOST_IN_CHILD;
+		return &rtscope__none;
+	}
+	/* It could not make files for this look: tried again only when there is another, and that is seen now and then. */
+	if (!asked && RTSCOPE__LOAD(shared->state) == RTSCOPE__HIDDEN_NOW && RTSCOPE__LOAD(shared->refused_look) &&
+	    ++shared->quiet_events % 1024 != 0) {
+		answer->cause = RTU_LOST_NO_FILE;
+		return thread;
+	}
+	/* Nobody empties rings: looked at again only now and then. */
+	if (!asked && RTSCOPE__LOAD(shared->quiet_session) &&
+	    RTSCOPE__LOAD(shared->quiet_session) == RTSCOPE__LOAD(provider->session) &&
+	    RTSCOPE__LOAD(shared->beat) == RTSCOPE__LOAD(provider->beat) && ++shared->quiet_events % 1024 != 0) {
+		answer->cause = RTU_LOST_NOBODY;
+		return thread;
+	}
+	/* It has failed before: not again for each event. */
+	if (!asked && thread != &rtscope__none && thread->session == RTSCOPE__LOAD(provider->session) && thread->why)
+		return thread;
+	/* There was not even memory for a page, of this thread or another: tried again now and then. */
+	if (!asked && thread == &rtscope__none && RTSCOPE__LOAD(shared->pageless) &&
+	    RTSCOPE__LOAD(shared->pageless) == RTSCOPE__LOAD(provider->session) && ++shared->quiet_events % 1024 != 0)
+		return thread;
+	if (!asked && (!shared->lazy || RTSCOPE__LOAD(provider->flags) & RTU_NO_LAZY || rtscope__confined(shared)))
+		return thread;
+	/*
+	 * The child of a vfork() has this memory, and may be killed at any moment: the parent would then have work that never ends, and what
+	 * nobody gives back. Its events go into its thread's ring, if that is there.
+	 */
+	if ((uint32_t)rtscope__call(__NR_getpid, 0, 0, 0, 0, 0, 0) != shared->pid) {
+		answer->cause = RTU_LOST_IN_CHILD;
+		return thread;
+	}
+	signals = rtscope__begin_work(shared);
+	if (!rtscope__set(shared, &rtscope__in_setup)) {
+		answer->error = RTSCOPE__EMFILE;
+		thread = &rtscope__none;
+	} else {
+		/* ORDER: acquire; pairs with the release in rtscope__show(). */
+		if (__atomic_load_n(&shared->state, __ATOMIC_ACQUIRE) == RTSCOPE__SHOWN ||
+		    rtscope__look(shared, asked, id, answer))
+			thread = rtscope__new_ring(shared, thread, asked, answer);
+		/* ORDER: signal fence; a handler that finds the page finds it filled. */
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+		rtscope__set(shared, thread);
+	}
+	rtscope__end_work(shared, signals);
+	return thread;
+}
+
+/* Whether a blocking collector may make this thread wait: never one with a real-time policy. */
+static inline int rtscope__may_wait(void)
+{
+	/* 0x40000000: SCHED_RESET_ON_FORK */
+	long policy = rtscope__call(__NR_sched_getscheduler, 0, 0, 0, 0, 0, 0) & ~0x40000000L;
+
+	/* SCHED_OTHER, SCHED_BATCH, SCHED_IDLE */
+	return policy == 0 || policy == 3 || policy == 5;
+}
+
+/*
+ * Waits a little while the ring is full. False: this thread must not wait, or there is no collector any more to empty it. A
+ * collector that ends takes the flag back; one that was killed cannot, so its silence tells. Its number would not: it may mean
+ * another process here, in a container.
+ */
+RTSCOPE__HIDDEN_FUNCTION int rtscope__wait(struct rtscope__thread *thread, struct rtscope__waiting *state)
+{
+	struct rtu_provider *provider = rtscope__shared.provider;
+	struct timespec pause = { 0, 100000 };
+	uint64_t beat, now;
+
+	if (!thread->may_block || !provider)
+		return 0;
+	beat = RTSCOPE__LOAD(provider->beat);
+	if (thread->was_silent && thread->silent_beat == beat)
+		return 0;
+	now = rtscope__monotonic(RTSCOPE__CLOCK_MONOTONIC);
+	if (!state->since_ns && !rtscope__may_wait())
+		return 0;
+	if (!state->since_ns || state->beat != beat) {
+		state->since_ns = now;
+		state->beat = beat;
+	}
+	if (now - state->since_ns > RTU_SILENCE_NS) {
+		thread->silent_beat = beat;
+		thread->was_silent = 1;
+		return 0;
+	}
+	rtscope__count(&thread->ring->waits);
+	rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+	return 1;
+}
+
+/* Reserves a record when that takes more than a place. Also the first event of a thread. */
+RTSCOPE__HIDDEN_FUNCTION struct rtscope__record rtscope__reserve_slowly(uint32_t id, uint64_t bytes)
+{
+	const struct rtscope__record nothing = { NULL, 0 };
+	struct rtscope__shared *leader = rtscope__leader;
+	struct rtscope__thread *thread;
+	struct rtscope__record record = { NULL, 0 };
+	struct rtscope__waiting waiting = { 0, 0 };
+	struct rtscope__answer answer;
+
+	if (!leader)
+		return nothing;
+	/*
+	 * ORDER: acquire; pairs with the release of `enabled` in Provider::enable (crates/user/src/provider.rs), of which RTSCOPE_EVENT
+	 * (event.h) has seen the value: session, flags and ring_bytes are those of the collector that enabled the event. On x86 nothing.
+	 */
+	RTSCOPE__FENCE_ACQUIRE();
+	if (bytes > RTU_RECORD_BYTES_MAX) {
+		leader->lost(RTU_LOST_TOO_LARGE);
+		return nothing;
+	}
+	thread = leader->find();
+	if (!thread->ring) {
+		thread = leader->thread(0, id, &answer);
+		if (!thread->ring) {
+			if (answer.error != RTSCOPE__UNWANTED)
+				leader->lost(answer.cause);
+			return nothing;
+		}
+	}
+	for (;;) {
+		uint32_t flags = RTSCOPE__LOAD(*leader->flags);
+		struct rtu_ring *ring = RTSCOPE__LOAD(thread->ring);
+		enum rtscope__step step;
+
+		/* A handler has forked, and this is the child. */
+		if (!ring) {
+			leader->lost(RTU_LOST_IN_CHILD);
+			return nothing;
+		}
+		step = rtscope__step(thread, ring, id, bytes, flags & RTU_FLIGHT, &record);
+		if (step == RTSCOPE__DONE)
+			break;
+		if (step == RTSCOPE__AGAIN)
+			continue;
+		if (flags & RTU_BLOCKING && leader->wait(thread, &waiting))
+			continue;
+		rtscope__count(&ring->lost);
+		break;
+	}
+	return record;
+}
+
+/* The calling thread writes no more. */
+RTSCOPE__HIDDEN_FUNCTION void rtscope__end_ring(struct rtscope__thread *thread)
+{
+	struct rtscope__shared *shared = &rtscope__shared;
+	struct rtu_ring *ring = thread->ring;
+	uint64_t signals;
+
+	if (!ring)
+		return;
+	/* A fork in between would not know what is mapped. */
+	signals = rtscope__begin_work(shared);
+	thread->why = RTU_LOST_CAUSES;
+	thread->session = ~0ULL;
+	RTSCOPE__STORE(thread->limit, 0);
+	RTSCOPE__STORE(thread->ring, (struct rtu_ring *)NULL);
+	if (rtscope__free_place(&shared->room->places[thread->place], ring))
+		rtscope__leave(shared, ring, thread->bytes);
+	rtscope__end_work(shared, signals);
+}
+
+/* The last of a thread, by its key's destructor. Other destructors may still record, so it is put off as long as possible. */
+RTSCOPE__HIDDEN_FUNCTION void rtscope__end_thread(void *page)
+{
+	struct rtscope__shared *shared = &rtscope__shared;
+	struct rtscope__thread *thread = (struct rtscope__thread *)page;
+
+	/* A page from before a fork: something interrupted may still stand in it (life.h). */
+	if (thread != rtscope__find())
+		return;
+	if (++thread->destructions < RTSCOPE__KEY_ROUNDS && !rtscope__key_set(shared->key, page))
+		return;
+	rtscope__end_ring(thread);
+	rtscope__set(shared, &rtscope__ended);
+	/* ORDER: signal fence; from here on a handler finds rtscope__ended, before the page is unmapped. */
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	rtscope__unmap(thread, sizeof(*thread));
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
