@@ -17,6 +17,7 @@ pub mod descriptions;
 pub mod disturber;
 mod extent;
 pub mod host_bpf;
+pub mod late;
 pub mod machine;
 pub mod memory;
 pub mod module;

@@ -24,8 +24,9 @@ use serde_json::{Value, json};
 const MARGIN_NS: u64 = 30_000;
 /// An iteration is only started when its time is at least this far ahead, so that it really sleeps.
 const LEAST_SLEEP_NS: u64 = 50_000;
-/// Late responses that can be noted per thread: those of hours (crates/cli/tests/it/watch/soak.rs), in 1.5 MiB.
-const LATE_CAPACITY: usize = 65_536;
+/// Late responses, and those near the deadline, that can be noted per thread: those of hours (crates/cli/tests/it/watch/soak.rs), in
+/// 1.5 MiB each.
+const NOTE_CAPACITY: usize = 65_536;
 
 /// A periodic control loop that notes its late responses.
 #[derive(Debug, Clone, Parser)]
@@ -72,7 +73,8 @@ struct ThreadResult {
     sum_ns: u64,
     min_ns: u64,
     max_ns: u64,
-    late_margin: u64,
+    near_count: u64,
+    near: Notes<Iteration>,
     late_count: u64,
     late: Notes<Iteration>,
 }
@@ -86,9 +88,10 @@ impl ThreadResult {
             sum_ns: 0,
             min_ns: u64::MAX,
             max_ns: 0,
-            late_margin: 0,
+            near_count: 0,
+            near: Notes::new(NOTE_CAPACITY),
             late_count: 0,
-            late: Notes::new(LATE_CAPACITY),
+            late: Notes::new(NOTE_CAPACITY),
         }
     }
 
@@ -102,19 +105,22 @@ impl ThreadResult {
             self.late_count += 1;
             self.late.push(iteration);
         } else if response + MARGIN_NS > deadline_ns {
-            self.late_margin += 1;
+            self.near_count += 1;
+            self.near.push(iteration);
         }
     }
 
     fn print(&self, options: &Options) {
-        for iteration in self.late.items() {
-            let late = json!({"tid": self.tid, "asked_ns": iteration.asked_ns, "woke_ns": iteration.woke_ns,
-                "done_ns": iteration.done_ns});
-            print_line(&json!({ "late": late }));
+        for (key, notes) in [("late", &self.late), ("near", &self.near)] {
+            for iteration in notes.items() {
+                print_line(&json!({key: {"tid": self.tid, "asked_ns": iteration.asked_ns,
+                    "woke_ns": iteration.woke_ns, "done_ns": iteration.done_ns}}));
+            }
         }
         let value = |ns: u64| if self.loops == 0 { Value::Null } else { Value::from(ns) };
         let summary = json!({"name": options.name, "tid": self.tid, "loops": self.loops, "late": self.late_count,
-            "late_margin": self.late_margin, "late_not_listed": self.late.dropped(), "skipped": self.skipped,
+            "late_not_listed": self.late.dropped(), "near": self.near_count, "near_not_listed": self.near.dropped(),
+            "skipped": self.skipped,
             "min_ns": value(self.min_ns), "mean_ns": value(self.sum_ns / self.loops.max(1)),
             "max_ns": value(self.max_ns), "deadline_ns": duration_ns(options.deadline)});
         print_line(&json!({ "summary": summary }));

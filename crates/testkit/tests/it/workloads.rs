@@ -29,6 +29,7 @@ fn the_victim_counts_every_turn() {
     let iterations = number(summary, "loops") + number(summary, "skipped");
     assert!((50..=70).contains(&iterations), "{summary}");
     assert_eq!(number(summary, "late"), 0);
+    assert_eq!(number(summary, "near"), 0);
     assert!(number(summary, "min_ns") >= 100_000, "{summary}");
     assert!(number(summary, "max_ns") >= number(summary, "mean_ns"), "{summary}");
 }
@@ -46,7 +47,13 @@ fn a_victim_with_a_hog_above_it_is_late_root() {
     let bursts = bursts(&hog.stop().expect("stops when its input ends"));
     assert!(bursts.len() >= 15, "{bursts:?}");
     let late: Vec<&Value> = victim.all("late").collect();
-    assert_eq!(late.len() as u64, number(victim.summary().expect("it prints one"), "late"));
+    let summary = victim.summary().expect("it prints one");
+    assert_eq!(late.len() as u64, number(summary, "late"));
+    for near in victim.all("near") {
+        let response = number(near, "done_ns") - number(near, "asked_ns");
+        assert!((470_000..=500_000).contains(&response), "{near}");
+    }
+    assert_eq!(victim.all("near").count() as u64, number(summary, "near"));
     let by_hog = late.iter().filter(|l| {
         let (asked, done) = (number(l, "asked_ns"), number(l, "done_ns"));
         let share: u64 = bursts.iter().map(|b| b.overlap_ns(asked, done)).sum();

@@ -2,6 +2,7 @@
 //! How a watch ends: by signals, by its COMMAND, by nobody listening any more. Nothing stays in the kernel.
 
 use nix::sys::signal::Signal;
+use rtscope_testkit::late::VictimNotes;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::{Workload, patience, program};
 use rtscope_testkit::skip;
@@ -172,16 +173,22 @@ fn root_two_watches_at_once_count_the_same() {
     let victim = Workload::start("rtscope-victim", [&VICTIM[..], &["--duration", "1s"]].concat());
     let victim = victim.and_then(Workload::finish).expect("ends by itself");
     let summary = victim.summary().expect("it prints one");
-    let number = |key: &str| summary[key].as_u64().expect("a number");
-    let (loops, late, margin) = (number("loops"), number("late"), number("late_margin"));
-    let counters =
-        watches.map(|watch| watch.stop().and_then(|said| said.report()).expect("it prints one").counters);
-    for counters in &counters {
+    let loops = summary["loops"].as_u64().expect("a number");
+    let notes = VictimNotes::of(&victim).expect("complete");
+    let counters = watches.map(|watch| {
+        let said = watch.stop().expect("stops");
+        let counters = said.report().expect("it prints one").counters;
         // An iteration whose switch the host hid is seen by nobody; it is not among those seen, either.
         assert!(counters.seen <= loops && loops - counters.seen <= loops / 10, "{summary}: {counters:?}");
-        let range = late.saturating_sub(loops - counters.seen)..=late + margin;
-        assert!(range.contains(&counters.late), "{summary}: {counters:?}");
-    }
+        let told = said.late().expect("of its own types");
+        assert_eq!(told.len() as u64, counters.late, "each is reported");
+        let told = told.iter().map(|late| (late.tid.0.into(), late.chain.origin.time_ns.0));
+        let comparison = notes.compare(told).expect("each once");
+        assert!(comparison.missed.len() as u64 <= loops - counters.seen, "{counters:?}: {comparison:?}");
+        // Its work alone takes twice the deadline.
+        assert!(comparison.near.is_empty() && comparison.after.is_empty(), "{comparison:?}");
+        counters
+    });
     let [first, second] = counters;
     assert!(first.late.abs_diff(second.late) <= first.seen.abs_diff(second.seen), "{first:?} {second:?}");
 }

@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 use rtscope_analyze::explain::Explanation;
 use rtscope_analyze::summary::Report;
 use rtscope_event::{LateResponse, Names};
+use rtscope_testkit::late::Iteration;
 use rtscope_testkit::process::{PATIENCE, read_lines};
 use rtscope_view::Style;
 use serde::Deserialize;
@@ -28,6 +29,8 @@ const SHOWN: usize = 1;
 pub struct Observations {
     pub report: Report,
     pub explanations: Vec<Explanation>,
+    /// Thread and origin of every late response.
+    pub late: Vec<Iteration>,
 }
 
 /// A running `rtscope watch`. Dropping it kills the program.
@@ -37,7 +40,7 @@ pub struct Watch {
     lines: Receiver<Value>,
     explanations: Vec<Explanation>,
     report: Option<Report>,
-    late_lines: usize,
+    late: Vec<Iteration>,
     quiet: bool,
 }
 
@@ -55,7 +58,8 @@ impl Watch {
             .spawn()
             .with_context(|| format!("cannot start {}", rtscope.display()))?;
         let lines = read_lines(&mut child)?;
-        let mut watch = Watch { child, lines, explanations: Vec::new(), report: None, late_lines: 0, quiet };
+        let mut watch =
+            Watch { child, lines, explanations: Vec::new(), report: None, late: Vec::new(), quiet };
         watch.wait_until_watching()?;
         Ok(watch)
     }
@@ -99,7 +103,11 @@ impl Watch {
             bail!("rtscope watch ended with {status}");
         }
         let report = self.report.take().ok_or_else(|| anyhow!("rtscope watch printed no summary"))?;
-        Ok(Observations { report, explanations: std::mem::take(&mut self.explanations) })
+        Ok(Observations {
+            report,
+            explanations: std::mem::take(&mut self.explanations),
+            late: std::mem::take(&mut self.late),
+        })
     }
 
     fn read_to_end(&mut self) -> Result<ExitStatus> {
@@ -116,10 +124,10 @@ impl Watch {
     fn take(&mut self, line: &Value) -> Result<()> {
         match kind(line) {
             "late" => {
-                self.late_lines += 1;
                 let late: LateResponse = read(line)?;
+                self.late.push((late.tid.0.into(), late.chain.origin.time_ns.0));
                 let text = rtscope_view::late_line(&late, &Names::default(), None, Style::default());
-                self.show(self.late_lines <= SHOWN, &text);
+                self.show(self.late.len() <= SHOWN, &text);
             }
             "explanation" => {
                 let explanation: Explanation = read(line)?;
