@@ -21,7 +21,7 @@
 //!
 //! Writing: [`TraceWriter`] ([`write_trace`] for a whole recording): `state` (dump), `encode` (built-in events, by `layout`)
 //! and `tracepoint` (any of the kernel's, by its format), then `packet`, then files; `metadata` prints the `classes` with the
-//! types of `tsdl`. [`UserTraceWriter`] is for traces of instrumented programs.
+//! types of `tsdl`. [`UserMetadata`] and [`UserStreamWriter`] are for traces of instrumented programs.
 //!
 //! Reading: metadata → `lexer` → `parser`, `blocks` → `resolve` → `class` → `compile` → `plan`, once per trace; then `index`
 //! finds the packets, and `cursor` and `run` walk through events by their plans. On these are [`read_trace`] (`recording`,
@@ -54,5 +54,5 @@ pub use staged::StagedDir;
 pub use write::{
     Classes, EventLoss, Evidence, GivenText, PlainEvent, StreamSummary, StreamWriter, TaskStatus,
     TraceWriter, TracepointId, UserClass, UserContext, UserMetadata, UserStreamSummary, UserStreamWriter,
-    UserTraceWriter, WriteSummary, initial_states, write_trace,
+    WriteSummary, initial_states, write_trace,
 };

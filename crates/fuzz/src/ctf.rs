@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Traces: their metadata, their streams, and spools that become traces.
+//! Traces: their metadata, their streams, and rings that become traces.
 
 use rtscope_ctf::{
     EventView, FieldIndex, Format, Integer, NoStyle, Piece, Plan, Selection, TraceSet, Visit, WriteEvent,
     count, print,
 };
-use rtscope_store::user::{UserOptions, UserSpool, convert_user};
+use rtscope_event::MonotonicNs;
+use rtscope_programs::RingInfo;
+use rtscope_programs::collector::Snapshot;
+use rtscope_programs::records::Layout;
+use rtscope_store::user::{UserEnd, UserSession, write_snapshot};
 use std::fs;
 use std::path::Path;
 
@@ -91,18 +95,24 @@ pub fn packets(data: &[u8]) -> Option<()> {
     read(dir.path()).ok().map(drop)
 }
 
-/// A file of rtscope's own, with descriptions that were checked before: changed ones may make a trace that cannot be read.
-pub fn spool(data: &[u8]) -> Option<()> {
+/// Records of a ring in two pieces: the first bytes choose how it is divided, and where. Whatever they are, the trace has as many events as
+/// were counted.
+pub fn snapshot(data: &[u8]) -> Option<()> {
+    let ([sub_buffer, key, part], records) = data.split_first_chunk::<3>()?;
+    let layout = Layout { ring_bytes: 65536, sub_bytes: 4096 << (sub_buffer % 4), key: u32::from(*key) };
+    let records = &records[..records.len().min(65536) & !7];
+    let (first, second) = records.split_at((records.len() * usize::from(*part) / 256) & !7);
+    let info = RingInfo { layout, ..crate::seeds::ring_info() };
+    let snapshot = Snapshot {
+        providers: vec![crate::seeds::provider_info()],
+        rings: vec![(info, vec![(0, first.to_vec()), (first.len() as u64, second.to_vec())])],
+        ..Snapshot::default()
+    };
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("trace");
-    let partial = dir.path().join("trace.partial");
-    fs::create_dir(&partial).unwrap();
-    fs::write(partial.join("user.spool"), data).unwrap();
-    let spool = UserSpool::open(&target).ok()?;
-    let options = UserOptions { streams: 1, ..UserOptions::default() };
-    let converted = convert_user(spool, &target, &options).ok()?;
-    if let Ok(events) = read(&target) {
-        assert_eq!(events, converted.events);
-    }
+    let session = UserSession::of_this_machine("fuzz", vec!["tid".to_string()]).unwrap();
+    let all = (MonotonicNs(0), MonotonicNs(u64::MAX));
+    let written = write_snapshot(&session, &snapshot, &[], all, &UserEnd::default(), &target).unwrap();
+    assert_eq!(read(&target), Ok(written.events));
     Some(())
 }

@@ -56,11 +56,11 @@ pub const TARGETS: [Target; 11] = [
         parse: ctf::packets,
     },
     Target {
-        name: "spool",
-        content: "a spool of programs' events, not yet converted",
+        name: "snapshot",
+        content: "what a flight recorder's ring held",
         bytes_max: 16 * KIB,
         memory: (400, 16 * MIB),
-        parse: ctf::spool,
+        parse: ctf::snapshot,
     },
     Target {
         name: "provider",

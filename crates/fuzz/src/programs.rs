@@ -4,7 +4,7 @@
 use crate::PROCESS;
 use nix::fcntl::{FcntlArg, fcntl};
 use rtscope_abi::program as abi;
-use rtscope_ctf::{Evidence, TraceSet, UserClass, UserContext, UserTraceWriter};
+use rtscope_ctf::{Evidence, TraceSet, UserClass, UserContext, UserMetadata, UserStreamWriter};
 use rtscope_event::MonotonicNs;
 use rtscope_programs::bytes;
 use rtscope_programs::description::{EventDescription, FieldType, payload_bytes};
@@ -33,17 +33,18 @@ pub fn provider(data: &[u8]) -> Option<()> {
     };
     let classes: Vec<UserClass> = info.descriptions.events.iter().map(class).collect();
     let dir = tempfile::tempdir().unwrap();
-    let (partial, target) = (dir.path().join("partial"), dir.path().join("trace"));
-    let writer =
-        UserTraceWriter::create(&partial, &target, classes, UserContext::default(), trace_info()).unwrap();
-    let stream = writer.stream(0, MonotonicNs(1)).unwrap();
-    let done = stream.finish(MonotonicNs(2)).unwrap();
+    let (target, about) = (dir.path(), trace_info());
+    let mut metadata = UserMetadata::create(target, UserContext::default(), &about).unwrap();
+    let file = fs::File::create_new(target.join("user_0")).unwrap();
+    let stream = UserStreamWriter::in_file(file, 0, about.trace_uuid, classes.len(), MonotonicNs(1));
+    metadata.declare(stream.class(), &classes).unwrap();
+    stream.finish(MonotonicNs(2)).unwrap();
     let evidence = Evidence { losses: &[], history: &[], by_event: &[] };
-    writer.finish(&evidence, &[("rtscope_remark_0".to_string(), info.comm.clone())], &[done]).unwrap();
+    metadata.finish(&evidence, &[("rtscope_remark_0".to_string(), info.comm.clone())]).unwrap();
     let size = fs::metadata(target.join("metadata")).unwrap().len() as usize;
     let origins = info.descriptions.events.len() * 2 * info.origin().len();
     assert!(size < info.descriptions.bytes() + origins + 8192, "{size} bytes of metadata");
-    TraceSet::open(&target).unwrap();
+    TraceSet::open(target).unwrap();
     Some(())
 }
 

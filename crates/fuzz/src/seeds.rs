@@ -9,12 +9,10 @@ use rtscope_event::{
     Chain, Comm, CpuHistory, CpuId, End, LateResponse, Loss, LossCause, MonotonicNs, Origin, OriginKind,
     OtherOrigin, Pid, Priority, Step, StepKind, Tid,
 };
-use rtscope_programs::collector::Snapshot;
 use rtscope_programs::patterns::RequestedEvents;
 use rtscope_programs::records::Layout;
-use rtscope_programs::{RingInfo, bytes};
+use rtscope_programs::{ProviderInfo, RingInfo, bytes};
 use rtscope_store::trigger::{SCHEMA, TriggerFile};
-use rtscope_store::user::{UserEnd, UserSpoolDescription, UserSpoolWriter};
 use rtscope_testkit::descriptions;
 use rtscope_testkit::program_files::{self, record_word};
 use rtscope_testkit::random::Random;
@@ -37,7 +35,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "ring" => (0..3).map(ring).collect(),
         "session" => vec![session(&["+motor:*", "-*:end"]), session(&["+*"])],
         "trigger" => vec![trigger()],
-        "spool" => (0..3).map(spool).collect(),
+        "snapshot" => vec![[&[2_u8, program_files::KEY.to_le_bytes()[0], 200][..], &records()[..]].concat()],
         "journal" => vec![JOURNAL.as_bytes().to_vec()],
         _ => Vec::new(),
     }
@@ -103,26 +101,9 @@ fn records() -> Vec<u8> {
     words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect()
 }
 
-fn spool(seed: u64) -> Vec<u8> {
-    let root = tempfile::tempdir().unwrap();
-    let target = root.path().join("trace");
-    let description = UserSpoolDescription::of_this_machine("seed", vec!["tid".to_string()]).unwrap();
-    // The same on each machine.
-    let mut description = serde_json::to_value(description).unwrap();
-    for name in ["hostname", "kernel_release"] {
-        description[name] = "seed".into();
-    }
-    for name in ["boot_id", "trace"] {
-        description[name] = "00000000-0000-0000-0000-000000000001".into();
-    }
-    for name in ["started_ns", "realtime_offset_ns"] {
-        description[name] = START.into();
-    }
-    let description: UserSpoolDescription = serde_json::from_value(description).unwrap();
-    let mut writer = UserSpoolWriter::create(&target, &description).unwrap();
-    let all = RequestedEvents::default();
-    let providers = (seed * 20..).filter_map(|seed| bytes::provider(&provider(seed), PROCESS, &all).ok());
-    let info = RingInfo {
+/// A ring of the process, empty.
+pub(crate) fn ring_info() -> RingInfo {
+    RingInfo {
         pid: PROCESS.pid,
         birth_ns: PROCESS.birth_ns,
         clock: abi::RTU_CLOCK_MONOTONIC,
@@ -134,18 +115,15 @@ fn spool(seed: u64) -> Vec<u8> {
         sync: None,
         lost_before: 0,
         clock_offset_ns: 0,
-    };
-    let snapshot = Snapshot {
-        providers: providers.take(1).collect(),
-        rings: vec![(info, vec![(0, records())])],
-        lost_outside: 0,
-        untraced: 0,
-        dropped: 0,
-        refusals: Vec::new(),
-    };
-    writer.snapshot(&snapshot).unwrap();
-    drop(writer.finish(&UserEnd::default()).unwrap());
-    fs::read(root.path().join("trace.partial/user.spool")).unwrap()
+    }
+}
+
+/// What the process describes.
+pub(crate) fn provider_info() -> ProviderInfo {
+    static ONE: OnceLock<ProviderInfo> = OnceLock::new();
+    let all = RequestedEvents::default();
+    let made = || (0..).find_map(|seed| bytes::provider(&provider(seed), PROCESS, &all).ok());
+    ONE.get_or_init(|| made().unwrap()).clone()
 }
 
 const JOURNAL: &str = r#"{"schema":"rtscope.shield/1","boot_id":"b","state":"active","rt":"1","others":"0","level":"basic",

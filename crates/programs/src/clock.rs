@@ -328,6 +328,44 @@ pub struct LiveClock {
     before: Option<Box<LiveClock>>,
     /// Ticks before the first pair that may have come after the jump.
     gap: u64,
+    errors: ClockErrors,
+}
+
+/// How far pairs were from what their neighbours predict: of an endless recording every one of 2, 4, 8 and so on.
+#[derive(Clone, Debug, Default)]
+struct ClockErrors {
+    kept: Vec<u64>,
+    seen: u64,
+    /// One of 2 to the power of this is kept.
+    thinned: u32,
+    largest: u64,
+}
+
+impl ClockErrors {
+    const KEPT_MAX: usize = 1 << 16;
+
+    fn add(&mut self, error_ns: u64) {
+        self.largest = self.largest.max(error_ns);
+        if self.seen.trailing_zeros() >= self.thinned {
+            self.kept.push(error_ns);
+        }
+        self.seen += 1;
+        if self.kept.len() >= Self::KEPT_MAX {
+            let mut number = 0;
+            self.kept.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+            self.thinned += 1;
+        }
+    }
+
+    fn percentiles(&self) -> Option<(u64, u64, u64)> {
+        let mut kept = self.kept.clone();
+        kept.sort_unstable();
+        let at = |percent: usize| kept.get(kept.len().saturating_sub(1) * percent / 100).copied();
+        Some((at(50)?, at(99)?, self.largest))
+    }
 }
 
 /// Ticks from the last pair before a jump to the first one after it, at the rate before it.
@@ -359,18 +397,28 @@ pub const RATE_NS: u64 = 50_000_000;
 pub const AHEAD_NS: u64 = 1_000_000_000;
 
 impl LiveClock {
-    /// Adds a pair.
-    pub fn push(&mut self, pair: Pair) {
-        if jump(&self.recent.pairs, pair).is_some() {
+    /// Adds a pair. Returns the counter's jump since the last one, if it has jumped.
+    pub fn push(&mut self, pair: Pair) -> Option<ClockProblem> {
+        let mut jumped = None;
+        if let Some(by_ns) = jump(&self.recent.pairs, pair) {
+            let from_ns = self.recent.pairs.last().map_or(0, |last| last.monotonic_ns);
+            let kind = ClockProblemKind::Jump { by_ns };
+            jumped = Some(ClockProblem { kind, from_ns, until_ns: pair.monotonic_ns });
             let before = LiveClock { before: None, ..std::mem::take(self) };
+            self.errors = before.errors.clone();
             self.gap = gap_ticks(&before.recent.pairs, pair);
             self.before = Some(Box::new(before));
         }
         let pairs = &mut self.recent.pairs;
         let first = *self.first.get_or_insert(pair);
         match pairs.last() {
-            Some(last) if pair.counter <= last.counter || pair.monotonic_ns <= last.monotonic_ns => return,
+            Some(last) if pair.counter <= last.counter || pair.monotonic_ns <= last.monotonic_ns => {
+                return jumped;
+            }
             _ => {}
+        }
+        if let [.., a, b] = pairs.as_slice() {
+            self.errors.add(between(*a, pair, b.counter).abs_diff(b.monotonic_ns));
         }
         if self.second.is_none() && pair.monotonic_ns - first.monotonic_ns >= RATE_NS {
             self.second = Some(pair);
@@ -380,6 +428,13 @@ impl LiveClock {
             self.recent.near = 0;
         }
         pairs.push(pair);
+        jumped
+    }
+
+    /// How far pairs are from the times that their neighbours predict, in ns: (median, 99th percentile, largest). `None`: too few.
+    #[must_use]
+    pub fn error_ns(&self) -> Option<(u64, u64, u64)> {
+        self.errors.percentiles()
     }
 
     /// The stretch between the two pairs around the value sought last, for a counter of this kind, which shows `offset_ns` more than this

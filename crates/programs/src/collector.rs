@@ -7,6 +7,7 @@
 
 mod process;
 mod report;
+mod shared;
 mod sleep;
 mod user;
 
@@ -18,7 +19,7 @@ use crate::directory::UserDirectory;
 use crate::look::{Found, Look, PlaceId, Session, Until, Whose, left};
 use crate::memory::let_bus_errors_through;
 use crate::provider::ProviderInfo;
-use crate::ring::{Pieces, RingInfo};
+use crate::ring::{Pieces, Ring, RingInfo};
 use crate::session::{ServedDirectory, Settings, SharedSession};
 use process::Process;
 pub use report::{OutsideLosses, PastProcesses, ProcessReport, RingReport, RingTotals};
@@ -58,14 +59,16 @@ pub trait Sink {
     /// As above.
     fn ring(&mut self, info: &RingInfo) -> io::Result<()>;
 
-    /// A ring is over: how many events did not fit since the recording began, and how many records were never finished. Rings without any are
-    /// not told of.
+    /// A ring is over: how many events did not fit since the recording began, and how many records were never finished.
     ///
     /// # Errors
     /// As above.
     fn ring_over(&mut self, _ring: u32, _lost: u64, _unfinished: u64) -> io::Result<()> {
         Ok(())
     }
+
+    /// A process is over, and so are its rings: nothing more comes of it.
+    fn process_over(&mut self, _uid: u32, _pid: u32, _birth_ns: u64) {}
 
     /// Records of some rings are about to come.
     fn begin(&mut self, _: Looks) {}
@@ -80,6 +83,19 @@ pub trait Sink {
     /// # Errors
     /// As above.
     fn data(&mut self, ring: u32, records: &mut Records<'_>) -> io::Result<()>;
+
+    /// Those whose records are to be taken together with this ring's, in the order of their times; `None`: it is alone.
+    fn group(&self, _ring: u32) -> Option<u32> {
+        None
+    }
+
+    /// Records of a group's rings. As for one ring, the sink takes as many of each as it wants.
+    ///
+    /// # Errors
+    /// As above.
+    fn merge(&mut self, _group: u32, rings: &mut [(u32, Records<'_>)]) -> io::Result<()> {
+        rings.iter_mut().try_for_each(|(ring, records)| self.data(*ring, records))
+    }
 }
 
 /// Looks for new files so far: the newest one that was asked for, and the newest one that is complete. What the look after `asked` has not
@@ -102,6 +118,22 @@ pub struct DrainSummary {
     /// Size of the smallest ring, if there is one.
     pub smallest_ring: Option<u64>,
     has_begun: bool,
+}
+
+impl DrainSummary {
+    /// Notes how full a ring is.
+    fn see(&mut self, ring: &mut Ring) {
+        let size = ring.info.layout.ring_bytes;
+        self.fullest = self.fullest.max(ring.arrived_bytes() as f64 / size as f64);
+        self.smallest_ring = Some(self.smallest_ring.map_or(size, |known| known.min(size)));
+    }
+
+    /// Before the first records of a poll.
+    fn begin(&mut self, poll: Poll, sink: &mut dyn Sink) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            sink.begin(poll.looks);
+        }
+    }
 }
 
 /// One poll of all rings.
@@ -165,6 +197,8 @@ pub struct Programs {
     beaten: Option<Instant>,
     /// Who has the first turn.
     turn: PlaceId,
+    /// The group of rings that has the first turn.
+    group_turn: u32,
     rings: u32,
     refusals: Refusals,
     /// Users whose programs another process records, or has recorded for a while, and that process.
@@ -199,6 +233,7 @@ impl Programs {
             next_needed: None,
             beaten: None,
             turn: 0,
+            group_turn: 0,
             rings: 0,
             refusals: Refusals::default(),
             busy: Vec::new(),
@@ -301,7 +336,7 @@ impl Programs {
             }
             Found::PlaceGone(id) => {
                 if let Some(mut user) = self.users.remove(&id) {
-                    user.processes.values_mut().try_for_each(|process| process.tell(sink))?;
+                    user.processes.values_mut().try_for_each(|process| process.part(sink))?;
                     self.past_over += user.over;
                     self.past_more.merge(&user.past);
                     let free = PAST_MAX.saturating_sub(self.past.len());
@@ -402,6 +437,12 @@ impl Programs {
             self.users.range(self.turn..).chain(self.users.range(..self.turn)).map(|(id, _)| *id).collect();
         self.turn = ids.get(1).copied().unwrap_or_default();
         let looks = Looks { asked: self.look.asked(), answered: self.looked };
+        self.drain_groups(
+            Poll { stopping, now: Instant::now(), until: None, looks },
+            is_alone,
+            sink,
+            drained,
+        )?;
         // One turn for each user, however many directories he has.
         let mut taken: BTreeMap<Whose, Duration> = BTreeMap::new();
         for id in ids {

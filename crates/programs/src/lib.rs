@@ -28,6 +28,7 @@ pub mod collector;
 mod containers;
 pub mod description;
 pub mod directory;
+mod image;
 mod look;
 mod memory;
 #[cfg(test)]
@@ -43,6 +44,7 @@ mod shelf;
 mod subordinate;
 mod walk;
 
+pub use image::RingImage;
 pub use provider::ProviderInfo;
 pub use ring::{Pieces, RingInfo};
 

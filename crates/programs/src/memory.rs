@@ -159,12 +159,6 @@ impl Mapping {
             std::ptr::copy_nonoverlapping((self.begin + offset) as *const u8, into.as_mut_ptr(), into.len());
         }
     }
-
-    /// For write(2) only: the kernel reads it, and answers EFAULT where a file was cut.
-    pub(crate) fn io_slice(&self, offset: usize, bytes: usize) -> libc::iovec {
-        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes), "bytes in the mapping");
-        libc::iovec { iov_base: (self.begin + offset) as *mut libc::c_void, iov_len: bytes }
-    }
 }
 
 impl Drop for Mapping {

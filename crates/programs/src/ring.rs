@@ -38,6 +38,41 @@ const GIVEN_UP_MAX: u32 = 4096;
 /// A thread that leaves more records unfinished is not trusted any more.
 const UNFINISHED_MAX: u64 = 100_000;
 
+/// A turn of taking a ring's records, in which several walks go over them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    begin: u64,
+    /// As it was when the turn began.
+    head: u64,
+    last: bool,
+    is_final: bool,
+    is_retried: bool,
+    given_up: u32,
+}
+
+/// A walk over records that is about to begin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Visit {
+    settled: u64,
+}
+
+/// Where a walk has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Left {
+    position: u64,
+    sync: Option<Sync>,
+    stop: Header,
+    settled: u64,
+}
+
+impl Visit {
+    /// The walk is over.
+    pub(crate) fn end(self, records: &Records<'_>) -> Left {
+        let (position, sync, stop) = (records.position(), records.sync(), records.header());
+        Left { position, sync, stop, settled: self.settled }
+    }
+}
+
 /// A ring's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingInfo {
@@ -106,6 +141,8 @@ pub(crate) struct Ring {
     left: LeftRecords,
     /// Records that were begun and never finished.
     pub(crate) unfinished: u64,
+    /// What is wrong with it, as long as its process has not been dropped for that.
+    pub(crate) fault: Option<String>,
     /// When the end of its thread was first seen.
     ended: Cell<Option<Instant>>,
     _charge: Charge,
@@ -187,7 +224,18 @@ impl Ring {
             lost_before: word(offset_of!(abi::rtu_ring, lost_told)),
             clock_offset_ns: 0,
         };
-        Ok(Some(Ring {
+        Ok(Some(Ring::of(mapping, info, name, (tail, sync), charge)))
+    }
+
+    /// `tail` and `sync`: as the last collector left them.
+    fn of(
+        mapping: Mapping,
+        info: RingInfo,
+        name: FileName,
+        (tail, sync): (u64, Option<Sync>),
+        charge: Charge,
+    ) -> Ring {
+        Ring {
             mapping,
             reported_lost: Cell::new(info.lost_before),
             info,
@@ -198,9 +246,10 @@ impl Ring {
             taken: None,
             left: LeftRecords::default(),
             unfinished: 0,
-            ended: Default::default(),
+            fault: None,
+            ended: Cell::default(),
             _charge: charge,
-        }))
+        }
     }
 
     /// An empty ring of the model, of whatever size, in a file that is as large.
@@ -220,20 +269,9 @@ impl Ring {
             lost_before: 0,
             clock_offset_ns: 0,
         };
-        Ring {
-            mapping: Mapping::new(file, index(bytes)).expect("it can be mapped"),
-            reported_lost: Cell::new(0),
-            info,
-            name,
-            tail: 0,
-            sync: None,
-            seen: 0,
-            taken: None,
-            left: LeftRecords::default(),
-            unfinished: 0,
-            ended: Default::default(),
-            _charge: Arc::new(Account::default()).charge(bytes, 0).expect("it is small"),
-        }
+        let mapping = Mapping::new(file, index(bytes)).expect("it can be mapped");
+        let charge = Arc::new(Account::default()).charge(bytes, 0).expect("it is small");
+        Ring::of(mapping, info, name, (0, None), charge)
     }
 
     fn word(&self, offset: usize) -> u64 {
@@ -298,61 +336,103 @@ impl Ring {
         is_final: bool,
         mut walk: impl FnMut(&mut Records<'_>) -> io::Result<()>,
     ) -> io::Result<Result<u64, String>> {
+        let mut turn = match self.turn(last, is_final) {
+            Ok(turn) => turn,
+            Err(why) => return Ok(Err(why)),
+        };
+        while self.has_turn(&turn) {
+            let visit = self.visit();
+            let mut records = self.records(&turn);
+            walk(&mut records)?;
+            let left = visit.end(&records);
+            match self.went(left, &mut turn) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        Ok(Ok(self.tail - turn.begin))
+    }
+
+    /// Begins a turn of taking records: `last` and `is_final` as in [`Ring::take`]. `Err`: what is wrong with the ring.
+    pub(crate) fn turn(&self, last: bool, is_final: bool) -> Result<Turn, String> {
         let head = self.word(offset_of!(abi::rtu_ring, head));
         let ring_bytes = self.info.layout.ring_bytes;
         if head < self.tail || head - self.tail > ring_bytes || head % 8 != 0 {
-            return Ok(Err("its positions jump".to_string()));
+            return Err("its positions jump".to_string());
         }
-        let begin = self.tail;
-        let (mut is_retried, mut given_up) = (false, 0);
-        // The rest waits for the other rings.
-        while self.tail < head && self.tail - begin < TAKE_BYTES {
-            let layout = self.info.layout;
-            // Before the walk: what it finds open then stays open.
-            let settled = self.word(offset_of!(abi::rtu_ring, settled));
-            let mut records = Records::new(&self.mapping, layout, (self.tail, head), self.sync, is_final);
-            walk(&mut records)?;
-            let (position, sync, stop) = (records.position(), records.sync(), records.header());
-            let went_on = position > self.tail;
-            self.sync = sync;
-            if went_on {
-                self.give_back(position);
-            }
-            match stop {
-                _ if self.mapping.is_cut() => return Ok(Err("its file was truncated".to_string())),
-                Header::Broken if self.unfinished > UNFINISHED_MAX => {
-                    return Ok(Err("its records overlap".to_string()));
-                }
-                // The rest of the given up is left for later, too.
-                Header::Open { .. } | Header::Unwritten | Header::Broken
-                    if !is_final && given_up >= GIVEN_UP_MAX =>
-                {
-                    break;
-                }
-                Header::Open { end } if last || self.is_abandoned(settled) => {
-                    given_up += 1;
-                    self.unfinished += 1;
-                    self.give_back(end);
-                }
-                // A record that was reserved and not begun: its thread jumped out of a handler between two instructions, or was
-                // killed there. The bytes in its place are older, and may look like anything.
-                Header::Unwritten | Header::Broken
-                    if self.tail < head && (last || self.is_abandoned(settled)) =>
-                {
-                    // Searching takes long.
-                    given_up = GIVEN_UP_MAX;
-                    let Some(next) = self.next_record(head).or(last.then_some(head)) else { break };
-                    self.unfinished += 1;
-                    self.give_back(next);
-                }
-                // If nothing was taken, the rest is left for later.
-                Header::Complete { .. } if went_on => {}
-                // Or it was finished after the walk passed, and there is no later call.
-                Header::Complete { .. } if is_final && !std::mem::replace(&mut is_retried, true) => {}
-                _ => break,
-            }
+        Ok(Turn { begin: self.tail, head, last, is_final, is_retried: false, given_up: 0 })
+    }
+
+    /// Whether there is more to take in this turn. The rest waits for the other rings.
+    pub(crate) fn has_turn(&self, turn: &Turn) -> bool {
+        self.tail < turn.head && !self.is_over(turn)
+    }
+
+    /// Whether as much was taken as can be in one turn.
+    pub(crate) fn is_over(&self, turn: &Turn) -> bool {
+        self.tail - turn.begin >= TAKE_BYTES
+    }
+
+    /// To be called before the walk over the records: what it finds open then stays open.
+    pub(crate) fn visit(&self) -> Visit {
+        Visit { settled: self.word(offset_of!(abi::rtu_ring, settled)) }
+    }
+
+    /// What can be taken in this turn.
+    pub(crate) fn records(&self, turn: &Turn) -> Records<'_> {
+        Records::new(&self.mapping, self.info.layout, (self.tail, turn.head), self.sync, turn.is_final)
+    }
+
+    /// Bytes taken in this turn.
+    pub(crate) fn taken(&self, turn: &Turn) -> u64 {
+        self.tail - turn.begin
+    }
+
+    /// Gives back what a walk has taken, and what its thread has left unfinished. Returns whether another walk may take more. `Err`: what
+    /// is wrong with the ring.
+    pub(crate) fn went(&mut self, left: Left, turn: &mut Turn) -> Result<bool, String> {
+        let Left { position, sync, stop, settled } = left;
+        let went_on = position > self.tail;
+        self.sync = sync;
+        if went_on {
+            self.give_back(position);
         }
-        Ok(Ok(self.tail - begin))
+        match stop {
+            _ if self.mapping.is_cut() => return Err("its file was truncated".to_string()),
+            Header::Broken if self.unfinished > UNFINISHED_MAX => {
+                return Err("its records overlap".to_string());
+            }
+            // The rest of the given up is left for later, too.
+            Header::Open { .. } | Header::Unwritten | Header::Broken
+                if !turn.is_final && turn.given_up >= GIVEN_UP_MAX =>
+            {
+                return Ok(false);
+            }
+            Header::Open { end } if turn.last || self.is_abandoned(settled) => {
+                turn.given_up += 1;
+                self.unfinished += 1;
+                self.give_back(end);
+            }
+            // A record that was reserved and not begun: its thread jumped out of a handler between two instructions, or was
+            // killed there. The bytes in its place are older, and may look like anything.
+            Header::Unwritten | Header::Broken
+                if self.tail < turn.head && (turn.last || self.is_abandoned(settled)) =>
+            {
+                // Searching takes long.
+                turn.given_up = GIVEN_UP_MAX;
+                let next = self.next_record(turn.head).or(turn.last.then_some(turn.head));
+                let Some(next) = next else { return Ok(false) };
+                self.unfinished += 1;
+                self.give_back(next);
+            }
+            // If nothing was taken, the rest is left for later.
+            Header::Complete { .. } if went_on => {}
+            // Or it was finished after the walk passed, and there is no later call.
+            Header::Complete { .. } if turn.is_final && !std::mem::replace(&mut turn.is_retried, true) => {}
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 
     /// The position after a missing record: where records follow each other up to IN_A_ROW, the end of the sub-buffer, or the head.

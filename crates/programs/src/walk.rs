@@ -8,9 +8,6 @@ use crate::memory::Mapping;
 use crate::records::{Header, Layout, Sync};
 use rtscope_abi::program as abi;
 use rtscope_event::exact::{index, low_half};
-use std::fs::File;
-use std::io;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The size of a chunk at most, except for one record: the conversion holds one chunk of each thread in memory.
@@ -25,6 +22,8 @@ pub struct Records<'a> {
     position: u64,
     sync: Option<Sync>,
     is_final: bool,
+    /// What comes after `head`, of a ring that was copied in pieces: where each begins and ends.
+    further: &'a [(u64, u64)],
 }
 
 impl<'a> Records<'a> {
@@ -35,7 +34,20 @@ impl<'a> Records<'a> {
         sync: Option<Sync>,
         is_final: bool,
     ) -> Records<'a> {
-        Records { mapping, layout, head, position: tail, sync, is_final }
+        Records { mapping, layout, head, position: tail, sync, is_final, further: &[] }
+    }
+
+    /// All records of a ring that was copied in pieces.
+    pub(crate) fn of_pieces(mapping: &'a Mapping, layout: Layout, pieces: &'a [(u64, u64)]) -> Records<'a> {
+        let (first, further) = pieces.split_first().map_or(((0, 0), pieces), |(first, rest)| (*first, rest));
+        Records { further, ..Records::new(mapping, layout, first, None, true) }
+    }
+
+    /// Goes to the next piece of a ring that was copied. False: there is none.
+    pub fn next_piece(&mut self) -> bool {
+        let Some(((begin, end), further)) = self.further.split_first() else { return false };
+        (self.position, self.head, self.further) = (*begin, *end, further);
+        true
     }
 
     /// Position of the next record.
@@ -159,22 +171,6 @@ pub struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    /// Writes `header` and the records, in one go where the system can.
-    ///
-    /// # Errors
-    /// When the system refuses (a full disk); the file then ends within the chunk. A truncated ring is not an error: zeros are
-    /// written in place of what is missing.
-    pub fn write_to(&self, file: &File, header: &[u8]) -> io::Result<()> {
-        let start = self.position & (self.layout.ring_bytes - 1);
-        let first = self.bytes.min(self.layout.ring_bytes - start);
-        let place = |at: u64, bytes: u64| {
-            self.mapping.io_slice(index(u64::from(abi::RTU_RING_OFFSET) + at), index(bytes))
-        };
-        let head = libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: header.len() };
-        let mut parts = [head, place(start, first), place(0, self.bytes - first)];
-        write_all(file, &mut parts)
-    }
-
     /// Copies the records.
     #[must_use]
     pub fn copy(&self) -> Vec<u8> {
@@ -188,50 +184,10 @@ impl Chunk<'_> {
     }
 }
 
-fn write_all(file: &File, parts: &mut [libc::iovec]) -> io::Result<()> {
-    let mut parts = parts;
-    while parts.first().is_some_and(|part| part.iov_len == 0) {
-        parts = &mut parts[1..];
-    }
-    while !parts.is_empty() {
-        // At most three.
-        let count = libc::c_int::try_from(parts.len()).unwrap_or(libc::c_int::MAX);
-        // SAFETY: the parts are a live header and parts of a mapping that the caller borrows; the kernel only reads them, and
-        // answers with an error where pages are gone.
-        let written = unsafe { libc::writev(file.as_raw_fd(), parts.as_ptr(), count) };
-        let Ok(mut written) = usize::try_from(written) else {
-            let error = io::Error::last_os_error();
-            match error.raw_os_error() {
-                Some(libc::EINTR) => continue,
-                Some(libc::EFAULT) => return write_zeros(file, parts.iter().map(|part| part.iov_len).sum()),
-                _ => return Err(error),
-            }
-        };
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        while let Some(part) = parts.first_mut() {
-            let step = written.min(part.iov_len);
-            part.iov_base = part.iov_base.wrapping_byte_add(step);
-            part.iov_len -= step;
-            written -= step;
-            if part.iov_len > 0 {
-                break;
-            }
-            parts = &mut parts[1..];
-        }
-    }
-    Ok(())
-}
-
-fn write_zeros(mut file: &File, bytes: usize) -> io::Result<()> {
-    io::copy(&mut io::Read::take(io::repeat(0), bytes as u64), &mut file).map(|_| ())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use std::fs::File;
 
     const LAYOUT: Layout = Layout { ring_bytes: 65536, sub_bytes: 16384, key: 5 };
     const OFFSET: u64 = abi::RTU_RING_OFFSET as u64;
@@ -254,36 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_is_written_as_it_is_copied_also_over_the_end_of_the_ring() {
+    fn a_chunk_is_copied_also_over_the_end_of_the_ring() {
         let (_file, mapping) = ring();
-        let place = tempfile::tempdir().expect("a directory");
         let all = LAYOUT.ring_bytes;
         for (position, bytes) in [(0, 64), (all - 16, 48), (3 * all - 8, 8), (5 * all + 24, all), (8, 0)] {
             let chunk = chunk(&mapping, position, bytes);
             let words = (position..position + bytes).step_by(8).map(|at| OFFSET + at % all);
             let expected: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
             assert!(chunk.copy() == expected, "{position} {bytes}");
-            for header in [&b"a header"[..], &[]] {
-                let path = place.path().join("chunk");
-                chunk.write_to(&File::create(&path).expect("ours"), header).expect("there is room");
-                assert!(fs::read(&path).expect("ours") == [header, &expected].concat(), "{position} {bytes}");
-            }
         }
-    }
-
-    #[test]
-    fn zeros_are_written_in_place_of_what_was_cut_and_a_full_disk_is_an_error() {
-        let (file, mapping) = ring();
-        file.set_len(OFFSET + 32).expect("ours");
-        let place = tempfile::tempdir().expect("a directory");
-        let path = place.path().join("chunk");
-        let chunk = chunk(&mapping, 8, 50_000);
-        chunk.write_to(&File::create(&path).expect("ours"), b"a header").expect("there is room");
-        let written = fs::read(&path).expect("ours");
-        assert_eq!((written.len() as u64, &written[..8]), (8 + chunk.bytes, &b"a header"[..]));
-        assert!(written[8 + 4096..].iter().all(|byte| *byte == 0));
-        let full = File::options().write(true).open("/dev/full").expect("it is there");
-        let error = chunk.write_to(&full, b"a header").expect_err("it is full");
-        assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
     }
 }

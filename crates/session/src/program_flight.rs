@@ -13,9 +13,7 @@ use rtscope_programs::collector::{DiscardingSink, Programs, Snapshot};
 use rtscope_programs::directory::SHARED_MEMORY;
 use rtscope_programs::patterns::RequestedEvents;
 use rtscope_programs::session::Settings;
-use rtscope_store::user::{
-    UserConversionSummary, UserEnd, UserOptions, UserSpoolDescription, UserSpoolWriter, convert_user,
-};
+use rtscope_store::user::{UserEnd, UserSession, UserSummary, write_snapshot};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +33,7 @@ const MARGIN: Duration = Duration::from_secs(10);
 pub struct ProgramFlight {
     shared: Arc<SharedState>,
     thread: Option<JoinHandle<()>>,
-    session: UserSpoolDescription,
+    session: UserSession,
     /// When the first pair of clock readings was taken.
     begun: Instant,
 }
@@ -56,7 +54,7 @@ struct RecordingState {
 /// What rings held, and of which time it is requested.
 #[derive(Debug)]
 pub struct UserPart {
-    session: UserSpoolDescription,
+    session: UserSession,
     snapshot: Snapshot,
     pairs: Vec<Pair>,
     clock: ClockReport,
@@ -75,7 +73,7 @@ impl ProgramFlight {
     pub fn start(settings: Settings, context: &[&str], reach_ns: u64) -> Result<ProgramFlight, Failure> {
         let settings = Settings { flight: true, ..settings };
         let context = context.iter().map(ToString::to_string).collect();
-        let session = UserSpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"), context)?;
+        let session = UserSession::of_this_machine(env!("CARGO_PKG_VERSION"), context)?;
         let mut clock = ClockWatch::of_this_machine();
         let (first, begun) = (clock.pair(), Instant::now());
         // COMMAND, which has been forked before, keeps its own.
@@ -162,14 +160,7 @@ fn poll_programs(shared: &SharedState, reach: Duration) {
 
 impl UserPart {
     /// Writes the trace of the window.
-    pub fn write(&self, target: &Path) -> Result<UserConversionSummary, rtscope_store::Error> {
-        let mut spool = UserSpoolWriter::create(target, &self.session)?;
-        let written = spool.clock(&self.pairs).and_then(|()| spool.snapshot(&self.snapshot));
-        if let Err(source) = written {
-            // What could not be written is of no use, and the space may be.
-            spool.discard();
-            return Err(rtscope_store::Error::Io { action: "write", path: target.to_owned(), source });
-        }
+    pub fn write(&self, target: &Path) -> Result<UserSummary, rtscope_store::Error> {
         let lost_no_buffer = self.snapshot.lost_outside;
         let end = UserEnd {
             ended_ns: self.until.0,
@@ -180,11 +171,7 @@ impl UserPart {
             refused: self.snapshot.refusals.clone(),
             ..UserEnd::default()
         };
-        let window = Some((self.from, self.until));
-        convert_user(
-            spool.finish(&end)?,
-            target,
-            &UserOptions { window, streams: 1, ..UserOptions::default() },
-        )
+        let window = (self.from, self.until);
+        write_snapshot(&self.session, &self.snapshot, &self.pairs, window, &end, target)
     }
 }

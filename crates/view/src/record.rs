@@ -5,7 +5,7 @@ use crate::{duration_text, loss_line};
 use rtscope_event::{Loss, MonotonicNs};
 use rtscope_session::record::RecordedTrace;
 use rtscope_store::ConversionSummary;
-use rtscope_store::user::UserConversionSummary;
+use rtscope_store::user::UserSummary;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -99,12 +99,12 @@ fn kernel_text(target: &Path, summary: &ConversionSummary) -> String {
     text
 }
 
-fn programs_text(target: &Path, summary: &UserConversionSummary) -> String {
+fn programs_text(target: &Path, summary: &UserSummary) -> String {
     let mut text = format!(
-        "{}: {} events of {} threads{} ({:.1} MB)\n",
+        "{}: {} events{}{} ({:.1} MB)\n",
         target.display(),
         summary.events,
-        summary.rings,
+        summary.rings.map(|rings| format!(" of {rings} threads")).unwrap_or_default(),
         duration(summary.from, summary.until),
         summary.bytes as f64 / 1e6
     );
@@ -146,7 +146,7 @@ fn kernel_json(target: &Path, summary: &ConversionSummary) -> Value {
     })
 }
 
-fn programs_json(target: &Path, summary: &UserConversionSummary, recording_cpu_us: Option<u64>) -> Value {
+fn programs_json(target: &Path, summary: &UserSummary, recording_cpu_us: Option<u64>) -> Value {
     let clock = summary.clock_error_ns;
     json!({
         "schema": RECORD_USER_SCHEMA,

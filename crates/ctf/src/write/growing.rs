@@ -19,15 +19,18 @@
 
 use super::followed::PAGE_BYTES;
 use crate::Error;
+use nix::fcntl::OFlag;
 use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Readers leave out names that begin with a point.
 const HIDDEN: &str = ".metadata";
 const NAME: &str = "metadata";
 const COMMENT: &[u8; 2] = b"//";
+/// How the last line begins.
+const END: &[u8] = b"env { rtscope_format =";
 
 /// The metadata of a trace that is being written.
 #[derive(Debug)]
@@ -48,6 +51,20 @@ impl GrowingMetadata {
         file.write_all(beginning.as_bytes()).map_err(Error::io("write", &path))?;
         let bytes = beginning.len() as u64;
         Ok(GrowingMetadata { file, directory: directory.to_owned(), bytes, is_public: false })
+    }
+
+    /// Of a writer that was killed. Also returns whether it had come to its end.
+    pub(super) fn reopen(directory: &Path) -> Result<(GrowingMetadata, bool), Error> {
+        let path = directory.join(NAME);
+        let mut options = File::options();
+        let file = options.read(true).write(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(&path);
+        let mut file = file.map_err(Error::io("open", &path))?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(Error::io("read", &path))?;
+        let mut lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_start);
+        let is_finished = lines.any(|line| line.starts_with(END));
+        let (bytes, directory) = (text.len() as u64, directory.to_owned());
+        Ok((GrowingMetadata { file, directory, bytes, is_public: true }, is_finished))
     }
 
     /// Gives it its name; other metadata is replaced.

@@ -252,6 +252,11 @@ impl<W: PacketOutput> PacketWriter<W> {
         Ok(())
     }
 
+    /// The time of the last event, or the beginning.
+    pub(super) fn latest(&self) -> MonotonicNs {
+        self.clock
+    }
+
     /// Bytes that are not written yet.
     pub(super) fn in_hand(&self) -> usize {
         self.buffer.len() + self.run_bytes
@@ -338,8 +343,6 @@ pub(super) struct Mark {
 pub(super) struct WholePackets {
     pub(super) packets: u64,
     pub(super) bytes: u64,
-    /// As in [`Header::stream_class`].
-    pub(super) class: u32,
     pub(super) discarded: u64,
 }
 
@@ -360,7 +363,7 @@ pub(super) fn whole_packets(file: &File, uuid: [u8; 16], instance: u64) -> io::R
         if !is_ours || !fits || context(4) != whole.packets {
             break;
         }
-        (whole.class, whole.discarded) = (half(20), context(5));
+        whole.discarded = context(5);
         whole.bytes += bytes;
         whole.packets += 1;
     }
@@ -525,7 +528,7 @@ mod tests {
         }
         let size = file.metadata().unwrap().len();
         let whole = |instance| whole_packets(&file, [7; 16], instance).unwrap();
-        assert_eq!(whole(3), WholePackets { packets: 4, bytes: size, class: 1, discarded: 0 });
+        assert_eq!(whole(3), WholePackets { packets: 4, bytes: size, discarded: 0 });
         assert_eq!(whole(4), WholePackets::default());
         for cut in [size - 1, ends[3] + 1, ends[3], ends[3] - 1, 100, 10, 0] {
             file.set_len(cut).unwrap();

@@ -13,7 +13,8 @@ use super::packet::{self, PacketTotals, PacketWriter};
 use super::reserved::ReservedFile;
 use super::tsdl::{self, FieldName, Integer, Shape, quoted};
 use crate::private_env;
-use crate::{Error, Evidence, StagedDir, TraceInfo};
+use crate::{Error, Evidence, TraceInfo};
+use nix::fcntl::OFlag;
 use rtscope_event::MonotonicNs;
 use rtscope_event::exact::low_half;
 use rtscope_programs::description::{EventDescription, Field, FieldType};
@@ -21,8 +22,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
 
 /// Labels of the enumerations of a class, by the enumeration's name.
 type Labels = BTreeMap<String, Vec<(i32, String)>>;
@@ -140,95 +142,24 @@ impl UserMetadata {
         Ok(())
     }
 
-    /// What is known only at the end.
-    fn finish(mut self, evidence: &Evidence<'_>, extra: &[(String, String)]) -> io::Result<u64> {
+    /// Of a writer that was killed, which declared all classes of what is in the streams. False: it had come to the end of it all.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn reopen(directory: &Path, context: UserContext) -> Result<(UserMetadata, bool), Error> {
+        let (file, is_finished) = GrowingMetadata::reopen(directory)?;
+        Ok((UserMetadata { file, context, declared: [Some(usize::MAX); 2] }, !is_finished))
+    }
+
+    /// What is known only at the end; `extra`: additional entries of `env`. Returns its size, when it is on the disk under its name.
+    ///
+    /// # Errors
+    /// When the system refuses (a full disk).
+    pub fn finish(mut self, evidence: &Evidence<'_>, extra: &[(String, String)]) -> io::Result<u64> {
         let mut entries = private_env::entries(evidence);
         entries.extend_from_slice(extra);
         self.file.append(&metadata::end_env(&entries))?;
         self.file.finish()
-    }
-}
-
-/// Writes a trace.
-#[derive(Debug)]
-pub struct UserTraceWriter {
-    staged: StagedDir,
-    classes: Vec<UserClass>,
-    metadata: Mutex<UserMetadata>,
-    info: TraceInfo,
-}
-
-impl UserTraceWriter {
-    /// Begins the trace that is to become the new directory `dir`, in `directory`, which may already have streams of it.
-    ///
-    /// # Errors
-    /// When `dir` exists or `directory` cannot be made.
-    pub fn create(
-        directory: &Path,
-        dir: &Path,
-        classes: Vec<UserClass>,
-        context: UserContext,
-        info: TraceInfo,
-    ) -> Result<UserTraceWriter, Error> {
-        let staged = StagedDir::kept(directory, dir)?;
-        let metadata = Mutex::new(UserMetadata::create(directory, context, &info)?);
-        Ok(UserTraceWriter { staged, classes, metadata, info })
-    }
-
-    /// Continues a trace whose metadata has been written with its streams.
-    ///
-    /// # Errors
-    /// When `dir` exists.
-    pub fn resume(
-        directory: &Path,
-        dir: &Path,
-        classes: Vec<UserClass>,
-        metadata: UserMetadata,
-        info: TraceInfo,
-    ) -> Result<UserTraceWriter, Error> {
-        let staged = StagedDir::kept(directory, dir)?;
-        Ok(UserTraceWriter { staged, classes, metadata: Mutex::new(metadata), info })
-    }
-
-    /// Begins a stream; no event may be older than `begin`.
-    ///
-    /// # Errors
-    /// When it cannot be made.
-    pub fn stream(&self, number: u32, begin: MonotonicNs) -> Result<UserStreamWriter, Error> {
-        let path = self.staged.path().join(format!("user_{number}"));
-        let (uuid, classes) = (self.info.trace_uuid, self.classes.len());
-        self.declare(Header::for_classes(classes).stream_class())?;
-        let file = File::create_new(&path).map_err(Error::io("make the file", &path))?;
-        Ok(UserStreamWriter::in_file(file, path, number, uuid, classes, begin))
-    }
-
-    fn declare(&self, stream_class: u32) -> Result<(), Error> {
-        let mut metadata = self.metadata.lock().unwrap_or_else(PoisonError::into_inner);
-        metadata.declare(stream_class, &self.classes).map_err(Error::io("write", &self.metadata_path()))
-    }
-
-    fn metadata_path(&self) -> PathBuf {
-        self.staged.path().join("metadata")
-    }
-
-    /// Completes the metadata and gives the trace its name. `extra`: additional entries of `env`. Returns the size of all files.
-    ///
-    /// # Errors
-    /// When the system refuses (a full disk), or something else has taken the name.
-    pub fn finish(
-        self,
-        evidence: &Evidence<'_>,
-        extra: &[(String, String)],
-        streams: &[UserStreamSummary],
-    ) -> Result<u64, Error> {
-        for stream in streams {
-            self.declare(stream.class)?;
-        }
-        let path = self.metadata_path();
-        let metadata = self.metadata.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let bytes = metadata.finish(evidence, extra).map_err(Error::io("write", &path))?;
-        self.staged.publish()?;
-        Ok(bytes + streams.iter().map(|stream| stream.bytes).sum::<u64>())
     }
 }
 
@@ -314,7 +245,6 @@ fn describe_field(kind: &FieldType, name: &FieldName, labels: &Labels, text: &mu
 /// Writes a stream.
 #[derive(Debug)]
 pub struct UserStreamWriter {
-    path: PathBuf,
     packets: PacketWriter<ReservedFile>,
     counts: Vec<u64>,
     class: u32,
@@ -336,8 +266,6 @@ pub struct PlainEvent<W> {
 /// Summary of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct UserStreamSummary {
-    /// The layout of its event headers.
-    class: u32,
     /// Events by class.
     pub counts: Vec<u64>,
     /// Packets.
@@ -359,22 +287,23 @@ impl UserStreamSummary {
         number: u32,
         trace: uuid::Uuid,
     ) -> Result<(UserStreamSummary, u64), Error> {
-        let file = File::options().read(true).write(true).open(path).map_err(Error::io("open", path))?;
+        let flags = OFlag::O_NOFOLLOW.bits();
+        let file = File::options().read(true).write(true).custom_flags(flags).open(path);
+        let file = file.map_err(Error::io("open", path))?;
         let found = packet::whole_packets(&file, trace.into_bytes(), u64::from(number));
         let found = found.map_err(Error::io("read", path))?;
         file.set_len(found.bytes).and_then(|()| file.sync_all()).map_err(Error::io("cut", path))?;
-        let packet::WholePackets { packets, bytes, class, discarded } = found;
-        Ok((UserStreamSummary { class, packets, bytes, ..UserStreamSummary::default() }, discarded))
+        let packet::WholePackets { packets, bytes, discarded } = found;
+        Ok((UserStreamSummary { packets, bytes, ..UserStreamSummary::default() }, discarded))
     }
 }
 
 impl UserStreamWriter {
-    /// Begins a stream of the trace with this number, which is valid at every instant (`followed`), in a new file, whose path is for messages. `classes`: the number of known classes. No
+    /// Begins a stream of the trace with this number, which is valid at every instant (`followed`), in a new file. `classes`: the number of known classes. No
     /// event may be older than `begin`.
     #[must_use]
     pub fn in_file(
         file: File,
-        path: PathBuf,
         number: u32,
         trace: uuid::Uuid,
         classes: usize,
@@ -383,7 +312,7 @@ impl UserStreamWriter {
         let (header, place) = (Header::for_classes(classes), EventSource::Threads(u64::from(number)));
         let out = ReservedFile::new(file);
         let packets = PacketWriter::followed(out, header, *trace.as_bytes(), place, begin);
-        UserStreamWriter { path, packets, counts: vec![0; classes], class: header.stream_class() }
+        UserStreamWriter { packets, counts: vec![0; classes], class: header.stream_class() }
     }
 
     /// Its class: what [`UserMetadata::declare`] is to declare.
@@ -527,10 +456,10 @@ impl UserStreamWriter {
         self.packets.lost(count)
     }
 
-    /// The file that is being written.
+    /// The time of its last event, or its beginning.
     #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub fn latest(&self) -> MonotonicNs {
+        self.packets.latest()
     }
 
     /// Writes what is left. The stream covers the time up to `end`.
@@ -541,6 +470,6 @@ impl UserStreamWriter {
         let (file, done) = self.packets.finish(end)?;
         file.finish()?;
         let PacketTotals { packets, bytes, moved } = done;
-        Ok(UserStreamSummary { class: self.class, counts: self.counts, packets, bytes, moved })
+        Ok(UserStreamSummary { counts: self.counts, packets, bytes, moved })
     }
 }

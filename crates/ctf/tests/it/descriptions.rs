@@ -5,7 +5,9 @@
 //! Many descriptions are in one trace, since a start of babeltrace2 takes longer than what it reads here. When it complains, the test
 //! looks for the first description that is the cause. `RTSCOPE_FUZZ` sets the number of traces, for long runs.
 
-use rtscope_ctf::{Evidence, Selection, TraceSet, UserClass, UserContext, UserTraceWriter, count};
+use rtscope_ctf::{
+    Evidence, Selection, TraceSet, UserClass, UserContext, UserMetadata, UserStreamWriter, count,
+};
 use rtscope_event::MonotonicNs;
 use rtscope_programs::description::{Descriptions, FieldType, payload_bytes};
 use rtscope_programs::patterns::RequestedEvents;
@@ -71,19 +73,22 @@ fn payload(random: &mut Random, class: &UserClass) -> Vec<u8> {
 fn write(dir: &Path, classes: Vec<UserClass>, random: &mut Random) -> u64 {
     let context =
         UserContext { pid: random.flag(), tid: random.flag(), comm: random.flag(), cpu: random.flag() };
-    let partial = dir.with_extension("partial");
-    let writer = UserTraceWriter::create(&partial, dir, classes.clone(), context, info()).unwrap();
-    let mut stream = writer.stream(0, MonotonicNs(1000)).unwrap();
+    std::fs::create_dir(dir).unwrap();
+    let info = info();
+    let mut metadata = UserMetadata::create(dir, context, &info).unwrap();
+    let file = std::fs::File::create_new(dir.join("user_0")).unwrap();
+    let mut stream = UserStreamWriter::in_file(file, 0, info.trace_uuid, classes.len(), MonotonicNs(1000));
+    metadata.declare(stream.class(), &classes).unwrap();
     let mut head = Vec::new();
     context.encode(1, 2, "a \"name\\", 0, &mut head);
     for (number, class) in classes.iter().enumerate() {
         let time = MonotonicNs(2000 + number as u64);
         stream.event(number as u32, time, &head, &payload(random, class)).unwrap();
     }
-    let done = stream.finish(MonotonicNs(1 << 32)).unwrap();
+    stream.finish(MonotonicNs(1 << 32)).unwrap();
     let evidence = Evidence { losses: &[], history: &[], by_event: &[] };
     let remark = "x\" \\ */ was dropped\u{202e}: }; env {".to_string();
-    writer.finish(&evidence, &[("rtscope_remark_0".to_string(), remark)], &[done]).unwrap();
+    metadata.finish(&evidence, &[("rtscope_remark_0".to_string(), remark)]).unwrap();
     classes.len() as u64
 }
 

@@ -51,7 +51,7 @@ impl Recording {
         let file = File::create_new(&path).unwrap();
         let begin = MonotonicNs(self.now);
         let uuid = info().trace_uuid;
-        let stream = UserStreamWriter::in_file(file, path, number, uuid, self.classes.len(), begin);
+        let stream = UserStreamWriter::in_file(file, number, uuid, self.classes.len(), begin);
         self.metadata.declare(stream.class(), &self.classes).unwrap();
         self.streams.push(stream);
     }

@@ -52,7 +52,7 @@ fn writer() {
         .map(|number| {
             let path = target.join(format!("user_{number}"));
             let file = File::create_new(&path).unwrap();
-            UserStreamWriter::in_file(file, path, number, trace.trace_uuid, 1, MonotonicNs(0))
+            UserStreamWriter::in_file(file, number, trace.trace_uuid, 1, MonotonicNs(0))
         })
         .collect();
     let (mut time, mut bytes, mut numbers) = (1, 0, vec![0_u64; STREAMS as usize]);

@@ -2,6 +2,7 @@
 //! One instrumented process: its providers, its rings, whether it is alive, and what is wrong with it.
 
 use super::report::{ProcessReport, RingReport, RingTotals};
+use super::shared::Member;
 use super::{DrainSummary, Poll, Sink, Snapshot};
 use crate::budget::{Cause, Charge, TAKE_BYTES};
 use crate::description::{Descriptions, PROGRAM_BYTES_MAX, TOO_LARGE};
@@ -28,8 +29,11 @@ pub(super) struct Process {
     rings: Vec<(u32, Ring)>,
     /// Of rings that were taken to their end. They are not retained one by one: an endless recording may see any number.
     over: RingTotals,
-    /// Those of them that have something to report, until the sink is told.
+    /// Those of them that the sink has not been told of.
     untold: Vec<RingReport>,
+    /// By which the sink knows it: its user, number and birth; until the sink is told that it is over.
+    known_as: Option<(u32, u32, u64)>,
+    is_over: bool,
     untraced: Option<i32>,
     dead: bool,
     /// Dead, and all of its records were taken.
@@ -80,6 +84,8 @@ impl Process {
             Content::Provider(provider) => {
                 if let Some(sink) = sink {
                     sink.provider(&provider.info)?;
+                    let ProviderInfo { uid, pid, birth_ns, .. } = provider.info;
+                    self.known_as = Some((uid, pid, birth_ns));
                 }
                 let number = provider.info.number;
                 if number == 0 || self.comm.is_empty() {
@@ -159,9 +165,6 @@ impl Process {
     fn done_with<'a>(&mut self, rings: impl IntoIterator<Item = &'a (u32, Ring)>) {
         for (index, ring) in rings {
             let report = ring_report(*index, ring);
-            if report.totals().is_nothing() {
-                continue;
-            }
             self.over.add(report.totals());
             if self.is_recorded {
                 self.untold.push(report);
@@ -171,7 +174,31 @@ impl Process {
 
     /// Tells the sink of rings that are over.
     pub(super) fn tell(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
-        self.untold.drain(..).try_for_each(|ring| sink.ring_over(ring.index, ring.lost, ring.unfinished))
+        self.untold.drain(..).try_for_each(|ring| sink.ring_over(ring.index, ring.lost, ring.unfinished))?;
+        if let (true, Some((uid, pid, birth_ns))) = (self.is_over, self.known_as) {
+            self.known_as = None;
+            sink.process_over(uid, pid, birth_ns);
+        }
+        Ok(())
+    }
+
+    /// Nothing more is taken from it: its directory is gone.
+    pub(super) fn part(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
+        self.counters = self.counters();
+        let rings = std::mem::take(&mut self.rings);
+        self.done_with(&rings);
+        self.forget_providers();
+        self.tell(sink)
+    }
+
+    /// Its rings whose records are taken with those of others, by their group.
+    pub(super) fn members<'a>(&'a mut self, sink: &dyn Sink, groups: &mut BTreeMap<u32, Vec<Member<'a>>>) {
+        let is_dead = self.dead;
+        for (index, ring) in &mut self.rings {
+            if let Some(group) = sink.group(*index) {
+                groups.entry(group).or_default().push(Member::new(*index, ring, is_dead));
+            }
+        }
     }
 
     /// There is nothing to report: once nothing of it is left, it can be dropped.
@@ -196,6 +223,7 @@ impl Process {
     }
 
     fn forget_providers(&mut self) {
+        self.is_over = true;
         self.providers.clear();
         self.gone_providers.clear();
     }
@@ -250,7 +278,11 @@ impl Process {
             }
             let Some((index, ring)) = self.rings.get_mut((self.first_ring + visited) % count) else { break };
             visited += 1;
-            match drain_ring(*index, ring, self.dead, poll, sink, drained)? {
+            let state = match sink.group(*index) {
+                Some(_) => state_of_member(ring, poll),
+                None => drain_ring(*index, ring, self.dead, poll, sink, drained)?,
+            };
+            match state {
                 Ok(RingState::HasMore) => left = true,
                 Ok(RingState::Over) => ended_rings.push(*index),
                 Ok(RingState::Live) => {}
@@ -273,6 +305,8 @@ impl Process {
             self.rings = rings;
             over.extend(ended.iter().map(|(_, ring): &(u32, Ring)| ring.name));
             self.done_with(&ended);
+            // Their streams are for others now.
+            self.tell(sink)?;
             self.first_ring = 0;
         }
         Ok(is_complete)
@@ -404,16 +438,12 @@ fn drain_ring(
     // not finished yet, and neither is one some of whose records are left for later.
     let ended = ring.has_ended();
     let last = poll.stopping || is_dead || ended;
-    let size = ring.info.layout.ring_bytes;
-    drained.fullest = drained.fullest.max(ring.arrived_bytes() as f64 / size as f64);
-    drained.smallest_ring = Some(drained.smallest_ring.map_or(size, |known| known.min(size)));
+    drained.see(ring);
     if !last && ring.can_wait(poll.now) {
         ring.set_reported_lost(ring.lost());
         return Ok(Ok(RingState::Live));
     }
-    if !std::mem::replace(&mut drained.has_begun, true) {
-        sink.begin(poll.looks);
-    }
+    drained.begin(poll, sink);
     let mut taken_in_all = 0;
     loop {
         match ring.take(last, poll.stopping, |records| sink.data(index, records))? {
@@ -434,13 +464,24 @@ fn drain_ring(
         }
     }
     drained.bytes += taken_in_all;
+    Ok(Ok(state_of(ring, ended, poll)))
+}
+
+/// Of a ring from which records were taken; whether its thread had ended before that.
+fn state_of(ring: &Ring, ended: bool, poll: Poll) -> RingState {
     ring.set_reported_lost(ring.lost());
-    let state = match ring.waiting_bytes() {
+    match ring.waiting_bytes() {
         0 if ended && !poll.stopping => RingState::Over,
         0 => RingState::Live,
         _ => RingState::HasMore,
-    };
-    Ok(Ok(state))
+    }
+}
+
+/// Of a ring whose records are taken with those of others (`shared`). `Err`: what is wrong with it.
+fn state_of_member(ring: &mut Ring, poll: Poll) -> Result<RingState, String> {
+    // Read before the ring, as above: then nothing of it is left.
+    let ended = ring.has_ended();
+    ring.fault.take().map_or_else(|| Ok(state_of(ring, ended, poll)), Err)
 }
 
 fn ring_report(index: u32, ring: &Ring) -> RingReport {

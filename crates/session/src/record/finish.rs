@@ -3,7 +3,7 @@
 
 use super::RecordedTrace;
 use crate::{Failure, Observer};
-use rtscope_store::user::{UserOptions, UserSpool, convert_user as convert_spool};
+use rtscope_store::user::UserRecording;
 use rtscope_store::{LiveConversion, Options, Progress, Spool};
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub fn check_target(target: &Path) -> Result<(), Failure> {
             target.display()
         )));
     }
-    if let Some(spool) = Spool::find(target).or_else(|| UserSpool::find(target)) {
+    if let Some(spool) = Spool::find(target).or_else(|| UserRecording::find(target)) {
         if !rtscope_store::is_abandoned(&spool) {
             return Err(Failure::Usage(format!(
                 "a recording to {} is going on; name another directory with -o",
@@ -57,24 +57,22 @@ pub fn convert(
     Ok(())
 }
 
-/// The same for programs. `recording_cpu_us`: CPU time that this process had used when all was taken, if it recorded itself.
-pub fn convert_programs(
-    spool: UserSpool,
+/// The same for programs, whose trace is there. `recording_cpu_us`: CPU time that this process had used when all was taken, if it recorded itself.
+pub fn complete_programs(
+    recording: UserRecording,
     target: &Path,
     recording_cpu_us: Option<u64>,
     observer: &dyn Observer,
 ) -> Result<(), Failure> {
-    let progress = |done: u64, total: u64| observer.converting(done, total);
-    let options = UserOptions { progress: Some(&progress), ..UserOptions::default() };
-    let converted = convert_spool(spool, target, &options).map_err(|error| {
+    let completed = recording.complete(target).map_err(|error| {
         observer.end_of_progress();
         let advice = format!(
-            "the raw recording is retained; rtscope record --recover {} tries again",
+            "what was recorded is retained; rtscope record --recover {} tries again",
             target.display()
         );
         Failure::Failed(format!("making the trace {}: {error}; {advice}", target.display()))
     })?;
-    observer.recorded(&RecordedTrace::Programs { target, summary: &converted, recording_cpu_us });
+    observer.recorded(&RecordedTrace::Programs { target, summary: &completed, recording_cpu_us });
     Ok(())
 }
 
@@ -91,9 +89,8 @@ pub fn recover(target: &Path, observer: &dyn Observer) -> Result<(), Failure> {
             convert((spool, None), &place, observer)?;
             found = true;
         }
-        if UserSpool::find(&place).is_some() {
-            let spool = UserSpool::open(&place)?;
-            convert_programs(spool, &place, None, observer)?;
+        if UserRecording::find(&place).is_some() {
+            complete_programs(UserRecording::open(&place)?, &place, None, observer)?;
             found = true;
         }
         if let Some(directory) = rtscope_store::remove_unbegun(&place)? {

@@ -32,7 +32,7 @@ use rtscope_event::{Glob, MonotonicNs};
 use rtscope_flight::monotonic_now;
 use rtscope_kernel::tracefs::Tracefs;
 use rtscope_store::ConversionSummary;
-use rtscope_store::user::UserConversionSummary;
+use rtscope_store::user::UserSummary;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ pub enum RecordedTrace<'a> {
         /// Where it is.
         target: &'a Path,
         /// What is in it, and what is missing.
-        summary: &'a UserConversionSummary,
+        summary: &'a UserSummary,
         /// CPU time that this process had used when all was taken; `None`: it is not known, or another process recorded.
         recording_cpu_us: Option<u64>,
     },
@@ -299,9 +299,9 @@ impl RunningRecorders {
             failures.extend(converted.err());
         }
         if let (Some(programs), Some(target)) = (programs, &targets.programs) {
-            let converted = programs.and_then(|(spool, failure)| {
+            let converted = programs.and_then(|(recording, failure)| {
                 failures.extend(failure);
-                finish::convert_programs(spool, target, used_us, observer)
+                finish::complete_programs(recording, target, used_us, observer)
             });
             failures.extend(converted.err());
         }

@@ -15,7 +15,7 @@ use rtscope_programs::collector::Programs;
 use rtscope_programs::directory::SHARED_MEMORY;
 use rtscope_programs::patterns::RequestedEvents;
 use rtscope_programs::session::Settings;
-use rtscope_store::user::{UserEnd, UserSpool, UserSpoolDescription, UserSpoolWriter};
+use rtscope_store::user::{UserEnd, UserRecorder, UserRecording, UserSession};
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
@@ -57,7 +57,7 @@ struct SharedState {
 /// What the thread leaves.
 #[derive(Debug)]
 struct RecordingEnd {
-    spool: UserSpoolWriter,
+    recorder: UserRecorder,
     /// `None`: it could not go on.
     end: Option<UserEnd>,
     failure: Option<io::Error>,
@@ -73,17 +73,17 @@ impl ProgramsRecording {
     ) -> Result<ProgramsRecording, Failure> {
         let settings = settings(wanted)?;
         let context = wanted.context.iter().map(|context| Context::name(*context).to_string()).collect();
-        let session = UserSpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"), context)?;
+        let session = UserSession::of_this_machine(env!("CARGO_PKG_VERSION"), context)?;
         // COMMAND, which has been forked before, keeps its own.
         crate::limits::raise_file_limit();
         let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings)?;
-        let mut spool = UserSpoolWriter::create(target, &session)?;
+        let mut recorder = UserRecorder::create(target, &session)?;
         // Those that run are enabled before COMMAND starts, and before this returns. The clock first: what is older than its first pair
         // waits until the second.
         let mut clock = ClockWatch::of_this_machine();
-        let begun = spool.clock(&[clock.pair()]).and_then(|()| programs.poll(&mut spool));
+        let begun = recorder.clock(&[clock.pair()]).and_then(|()| programs.poll(&mut recorder));
         if let Err(error) = begun {
-            spool.discard();
+            recorder.discard();
             return Err(Failure::system("writing the recording", &error));
         }
         unrecorded(&programs).iter().for_each(|why| observer.note(why));
@@ -94,7 +94,7 @@ impl ProgramsRecording {
         let blocking = wanted.blocking;
         let thread = Builder::new()
             .name("user".to_string())
-            .spawn(move || work(programs, (spool, clock), &theirs, fifo, blocking))
+            .spawn(move || work(programs, (recorder, clock), &theirs, fifo, blocking))
             .map_err(|error| Failure::doing("starting a thread", error))?;
         Ok(ProgramsRecording { thread: Some(thread), shared })
     }
@@ -118,14 +118,14 @@ impl ProgramsRecording {
     }
 
     /// Switches off and takes what is left. Also gives what ended it early, if something did.
-    pub fn stop(mut self) -> Result<(UserSpool, Option<Failure>), Failure> {
+    pub fn stop(mut self) -> Result<(UserRecording, Option<Failure>), Failure> {
         let gone = || Failure::Failed("the thread that records programs has ended unexpectedly".to_string());
         let ended = self.join().ok_or_else(gone)?;
-        let spool = match &ended.end {
-            Some(end) => ended.spool.finish(end),
-            None => ended.spool.abandon(),
+        let recording = match &ended.end {
+            Some(end) => ended.recorder.finish(end)?,
+            None => ended.recorder.abandon(),
         };
-        Ok((spool?, ended.failure.map(|error| Failure::system("writing the events of programs", &error))))
+        Ok((recording, ended.failure.map(|error| Failure::system("writing the events of programs", &error))))
     }
 }
 
@@ -142,7 +142,7 @@ impl ProgramsRecording {
 impl Drop for ProgramsRecording {
     fn drop(&mut self) {
         if let Some(ended) = self.join() {
-            ended.spool.discard();
+            ended.recorder.discard();
         }
     }
 }
@@ -169,7 +169,7 @@ fn unrecorded(programs: &Programs) -> Vec<String> {
 
 fn work(
     mut programs: Programs,
-    (mut spool, mut clock): (UserSpoolWriter, ClockWatch),
+    (mut recorder, mut clock): (UserRecorder, ClockWatch),
     shared: &SharedState,
     fifo: Option<u8>,
     blocking: bool,
@@ -177,26 +177,26 @@ fn work(
     let told: BTreeSet<String> = unrecorded(&programs).into_iter().collect();
     let result = fifo
         .map_or(Ok(()), crate::realtime::become_fifo)
-        .and_then(|()| collect(&mut programs, (&mut spool, &mut clock), shared, blocking));
+        .and_then(|()| collect(&mut programs, (&mut recorder, &mut clock), shared, blocking));
     match result {
         Ok(()) => {
             let end = UserEnd::of(monotonic_now().0, &programs.reports(), programs.refusals());
             let mut end = UserEnd { clock: clock.report(), ..end }.and(&programs.past());
             // Of those that came to be there since the start.
             end.remarks.extend(unrecorded(&programs).into_iter().filter(|why| !told.contains(why)));
-            RecordingEnd { spool, end: Some(end), failure: None }
+            RecordingEnd { recorder, end: Some(end), failure: None }
         }
         Err(error) => {
             // ORDER: relaxed; see has_failed().
             shared.failed.store(true, Ordering::Relaxed);
-            RecordingEnd { spool, end: None, failure: Some(error) }
+            RecordingEnd { recorder, end: None, failure: Some(error) }
         }
     }
 }
 
 fn collect(
     programs: &mut Programs,
-    (spool, watch): (&mut UserSpoolWriter, &mut ClockWatch),
+    (recorder, watch): (&mut UserRecorder, &mut ClockWatch),
     shared: &SharedState,
     blocking: bool,
 ) -> io::Result<()> {
@@ -207,20 +207,20 @@ fn collect(
         // ORDER: relaxed; see stop().
         let stopping = shared.stop.load(Ordering::Relaxed);
         if stopping || clock.is_none_or(|clock| clock.elapsed() >= CLOCK_EVERY) {
-            spool.clock(&[watch.pair()])?;
+            recorder.clock(&[watch.pair()])?;
             clock = Some(Instant::now());
-            publish(programs, spool, shared);
+            publish(programs, recorder, shared);
         }
         if stopping {
-            programs.stop(spool)?;
-            return spool.clock(&[watch.pair()]);
+            programs.stop(recorder)?;
+            return recorder.clock(&[watch.pair()]);
         }
         let rings = programs.rings();
-        programs.poll(spool)?;
+        programs.poll(recorder)?;
         if programs.rings() != rings {
             pace.restart();
         }
-        let drained = programs.drain(spool)?;
+        let drained = programs.drain(recorder)?;
         let now = Instant::now();
         let pause = pace.next(drained.fullest, now.duration_since(emptied), drained.smallest_ring);
         emptied = now;
@@ -247,10 +247,10 @@ impl SharedState {
     }
 }
 
-fn publish(programs: &Programs, spool: &UserSpoolWriter, shared: &SharedState) {
+fn publish(programs: &Programs, recorder: &UserRecorder, shared: &SharedState) {
     // ORDER: relaxed; numbers for people.
-    shared.bytes.store(spool.bytes(), Ordering::Relaxed);
-    shared.events.store(spool.events(), Ordering::Relaxed);
+    shared.bytes.store(recorder.bytes(), Ordering::Relaxed);
+    shared.events.store(recorder.events(), Ordering::Relaxed);
     shared.lost.store(programs.lost(), Ordering::Relaxed);
     shared.rings.store(programs.rings(), Ordering::Relaxed);
     shared.programs.store(programs.count(), Ordering::Relaxed);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The event classes of a trace of programs. Processes with the same description share one; classes are numbered in the
-//! order in which providers are found, which is that of the spool: so every conversion gives the same numbers.
+//! order in which providers are found.
 
 use rtscope_abi::program as abi;
 use rtscope_ctf::UserClass;
 use rtscope_event::exact;
 use rtscope_programs::description::{Descriptions, EventDescription, Field, FieldType, payload_bytes};
 use rtscope_programs::{ProviderInfo, RingInfo};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// An event of a provider.
@@ -110,11 +110,6 @@ impl ProcessClasses {
         self.range(id).is_some_and(|(_, range)| range.is_undescribed(id))
     }
 
-    /// For looking up many ids, most of which are of the same provider.
-    pub(super) fn lookup(&self) -> EventLookup<'_> {
-        EventLookup { process: Some(self), last: None }
-    }
-
     /// The events whose payloads have one size.
     pub(super) fn plain(&self) -> PlainEvents {
         let of_range = |(begin, range): (&u32, &IdRange)| {
@@ -132,29 +127,6 @@ impl ProcessClasses {
             }
         }
         PlainEvents { first, events }
-    }
-}
-
-/// Looks up events of a process. The default has none.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct EventLookup<'a> {
-    process: Option<&'a ProcessClasses>,
-    /// The provider of the last id, and its first id.
-    last: Option<(u32, &'a IdRange)>,
-}
-
-impl<'a> EventLookup<'a> {
-    #[inline]
-    pub(super) fn event(&mut self, id: u32) -> Option<&'a KnownEvent> {
-        if !self.last.is_some_and(|(begin, range)| (begin..range.end).contains(&id)) {
-            self.last = self.process?.range(id);
-        }
-        self.last?.1.event(id)
-    }
-
-    /// As of the process.
-    pub(super) fn is_undescribed(&self, id: u32) -> bool {
-        self.process.is_some_and(|process| process.is_undescribed(id))
     }
 }
 
@@ -238,16 +210,9 @@ impl Classes {
         events
     }
 
-    /// Number of processes that have described events.
-    pub(super) fn processes(&self) -> usize {
-        self.known.len()
-    }
-
-    /// Drops the event ids of all processes but those of these rings. Classes retain their numbers.
-    pub(super) fn forget_others<'a>(&mut self, rings: impl Iterator<Item = &'a RingInfo>) {
-        let processes: HashSet<(u32, u32, u64)> =
-            rings.map(|ring| (ring.uid, ring.pid, ring.birth_ns)).collect();
-        self.known.retain(|process, _| processes.contains(process));
+    /// Drops the event ids of a process (its user, number and birth). Classes retain their numbers.
+    pub(super) fn forget(&mut self, process: (u32, u32, u64)) {
+        self.known.remove(&process);
     }
 
     /// The event ids of a ring's process; `None`: it has described no events.

@@ -19,8 +19,13 @@ pub struct UserEnd {
     /// CLOCK_MONOTONIC.
     pub ended_ns: u64,
     /// By ring: events that did not fit since the recording began, and records that were never finished. Of rings that were over before, the
-    /// spool has them.
+    /// recorder has been told.
+    #[serde(skip)]
     pub rings: Vec<(u32, u64, u64)>,
+    /// The sums over all rings, once the recorder has added them up.
+    pub lost: u64,
+    /// As above.
+    pub unfinished: u64,
     /// Events of threads that had no ring.
     pub lost_no_buffer: u64,
     /// Events larger than a record can be.
@@ -64,7 +69,9 @@ impl UserEnd {
             end.lost_too_large = end.lost_too_large.saturating_add(outside.lost_too_large);
             end.untraced += u64::from(report.untraced.is_some());
             end.dropped += u64::from(report.dropped.is_some());
-            remarks_of(report).into_iter().for_each(|remark| remarks.push(report.uid, remark));
+            for remark in remarks_of(report) {
+                remarks.push(report.uid, remark);
+            }
         }
         end.remarks = remarks.finish();
         end
@@ -87,7 +94,7 @@ impl UserEnd {
 }
 
 /// Remarks about programs, of each user no more than its share.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Remarks {
     all: Vec<String>,
     of_user: HashMap<u32, usize>,
@@ -95,14 +102,17 @@ struct Remarks {
 }
 
 impl Remarks {
-    fn push(&mut self, uid: u32, remark: String) {
+    /// Returns whether it is kept.
+    fn push(&mut self, uid: u32, remark: String) -> bool {
         let of_user = self.of_user.entry(uid).or_default();
         *of_user += 1;
-        if *of_user <= REMARKS_OF_USER && self.all.len() < REMARKS_MAX {
+        let is_kept = *of_user <= REMARKS_OF_USER && self.all.len() < REMARKS_MAX;
+        if is_kept {
             self.all.push(remark);
         } else {
             self.more += 1;
         }
+        is_kept
     }
 
     fn finish(mut self) -> Vec<String> {
@@ -114,12 +124,19 @@ impl Remarks {
 }
 
 /// What is to be said of events that no trace can have: once for each program or library of a user.
-pub(super) fn undescribed(providers: &[ProviderInfo]) -> Vec<String> {
-    let (mut remarks, mut told) = (Remarks::default(), HashSet::new());
-    for provider in providers {
-        let [first, others @ ..] = provider.descriptions.undescribed.as_slice() else { continue };
-        if !told.insert((provider.uid, provider.origin())) {
-            continue;
+#[derive(Debug, Default)]
+pub(super) struct Undescribed {
+    remarks: Remarks,
+    told: HashSet<(u32, String)>,
+}
+
+impl Undescribed {
+    /// Returns what is new, unless there is too much of it.
+    pub(super) fn add(&mut self, provider: &ProviderInfo) -> Option<String> {
+        let [first, others @ ..] = provider.descriptions.undescribed.as_slice() else { return None };
+        let is_known = !self.told.insert((provider.uid, provider.origin()));
+        if is_known || self.told.len() > REMARKS_MAX {
+            return None;
         }
         let ProviderInfo { comm, uid, object, .. } = provider;
         let more = match others.len() {
@@ -127,9 +144,13 @@ pub(super) fn undescribed(providers: &[ProviderInfo]) -> Vec<String> {
             others => format!(" (and {others} more of its events)"),
         };
         let (name, why) = (first.shown_name(), &first.why);
-        remarks.push(*uid, format!("{comm} (user {uid}, {object}): {name}{more} is not recorded: {why}"));
+        let remark = format!("{comm} (user {uid}, {object}): {name}{more} is not recorded: {why}");
+        self.remarks.push(*uid, remark.clone()).then_some(remark)
     }
-    remarks.finish()
+
+    pub(super) fn finish(self) -> Vec<String> {
+        self.remarks.finish()
+    }
 }
 
 /// What is to be said of one program.

@@ -1,138 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Events become a trace while they are recorded: records are converted where they lie, and written once.
 //!
-//! A stream for each ring, as long as there are few: nothing has to be merged, so no event waits for another thread's. Each
-//! poll of a ring adds to its stream's packet, whose head is written last, and classes are declared before their events are there: a
-//! kill leaves a trace, and so can be read what is being written (`rtscope_ctf`, `write/followed.rs` and `growing.rs`). Only events before the newest pair of the clock are taken, so times lie between two pairs, as in a
-//! conversion after the recording.
+//! Rings that share a stream are merged by time, the others are taken as they are. Each poll adds to a stream's packet, whose head is
+//! written last, and classes are declared before their events are there: a kill leaves a trace, and so can be read what is being written
+//! (`rtscope_ctf`, `write/followed.rs` and `growing.rs`). What is not written stays in its ring. Only events before the newest pair of the
+//! clock are taken, so each time lies between two pairs.
 
-use super::classes::{Classes, FixedSizeEvent, PlainEvents, ProcessClasses};
-use super::spool::UserSpoolDescription;
-use crate::Error;
-use nix::sys::resource::{Resource, getrlimit};
-use rtscope_abi::program as abi;
-use rtscope_ctf::{
-    PlainEvent, TraceInfo, UserClass, UserContext, UserMetadata, UserStreamSummary, UserStreamWriter,
-};
+use super::classes::{Classes, ProcessClasses};
+use super::ring::{Head, LiveRing, Step};
+use super::session::UserSession;
+use super::streams::{StreamLimits, Streams};
+use rtscope_ctf::{UserClass, UserContext, UserMetadata, UserStreamSummary};
 use rtscope_event::MonotonicNs;
-use rtscope_event::exact::{self, low_half};
 use rtscope_programs::ProviderInfo;
 use rtscope_programs::RingInfo;
-use rtscope_programs::clock::{EventTime, LiveClock, Pair, Stretch, counter_kind, without_offset};
+use rtscope_programs::clock::{LiveClock, Pair};
+use rtscope_programs::clock_watch::ClockProblem;
 use rtscope_programs::collector::{Looks, Records};
-use rtscope_programs::is_shortage;
-use rtscope_programs::records::{Header, Layout};
-use std::fs::{self, File};
+use rtscope_programs::records::Header;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::io;
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-use uuid::Uuid;
+use std::path::PathBuf;
 
-/// Rings with their own stream. The reader opens each.
-pub(super) const STREAMS_MAX: usize = 64;
-/// Processes that have described something, and may get a stream.
-const PROCESSES_MAX: usize = 8192;
 /// Bytes converted before they are written: as much as stays in the second-level cache.
 const WRITE_BYTES: usize = 128 << 10;
 /// The largest event, with its context.
 const EVENT_BYTES: usize = 9 << 10;
-/// Files that the collector must be able to open besides streams: rings, while they are mapped, and those of /proc.
-const FILES_RESERVED: u64 = 48;
-/// How long to wait for an event's description. Its file is there before the event, but may be found later.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A trace being written.
 #[derive(Debug)]
 pub(super) struct Live {
-    directory: PathBuf,
-    info: TraceInfo,
+    streams: Streams,
     started_ns: u64,
     context: UserContext,
-    /// As of the first ring.
-    metadata: Option<UserMetadata>,
+    /// Only events in this time are wanted.
+    window: Option<(MonotonicNs, MonotonicNs)>,
     classes: Classes,
     clock: LiveClock,
-    rings: Vec<LiveRing>,
+    /// Those that are not over.
+    rings: HashMap<u32, Box<LiveRing>>,
+    /// Of those that are: events that did not fit, and that were never finished.
+    over: (u64, u64),
+    garbage: u64,
     /// For new files, so far.
     looks: Looks,
     /// A ring that fills up waits for a description, since the beginning of this poll.
     needs_look: bool,
-    /// Whether no further ring gets a stream.
-    is_full: bool,
-}
-
-#[derive(Debug)]
-struct LiveRing {
-    info: RingInfo,
-    /// Its process's events whose payloads have one size.
-    plain: PlainEvents,
-    /// The file, until its first event comes.
-    file: Option<File>,
-    out: Option<UserStreamWriter>,
-    /// The encoded context of events now, and its CPU.
-    context: Vec<u8>,
-    /// Losses reported so far; and those written into the trace.
-    lost: u64,
-    lost_written: u64,
-    garbage: u64,
-    /// Since when the description of the event at a position has been awaited, and the look that finds it if it is there.
-    waiting: Option<(u64, Instant, u64)>,
-    looks: Looks,
-    /// It waits, and fills up.
-    needs_look: bool,
-    /// A description did not come: none is awaited any more, or a lying program could delay its ring by each event. Until its process
-    /// describes more.
-    is_impatient: bool,
-    /// This poll has read the clock, because its last pair was old.
-    has_asked: bool,
-    scratch: Vec<u8>,
-}
-
-/// Summary of a ring's stream.
-#[derive(Debug)]
-pub(super) struct LiveStreamSummary {
-    pub(super) ring: usize,
-    pub(super) done: UserStreamSummary,
-    pub(super) lost: u64,
 }
 
 /// What was written while it was recorded.
 #[derive(Debug)]
 pub(super) struct LiveTrace {
-    pub(super) streams: Vec<LiveStreamSummary>,
+    pub(super) streams: Vec<UserStreamSummary>,
     /// `None`: no ring had a stream.
     pub(super) metadata: Option<UserMetadata>,
+    pub(super) classes: Vec<UserClass>,
+    pub(super) clock_error_ns: Option<(u64, u64, u64)>,
 }
 
-/// What to do with the current record.
-enum Step {
-    /// Write an event: its class, time, and the size of its payload.
-    Event(u32, u64, usize),
-    /// Skip it: it is not an event.
-    Skip,
-    Garbage,
-    Later,
+/// What was taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Taken {
+    pub(super) events: u64,
+    pub(super) bytes: u64,
 }
 
 impl Live {
-    pub(super) fn new(directory: PathBuf, description: &UserSpoolDescription) -> Live {
-        let (info, context) = (description.info(), description.context());
-        let started_ns = description.started_ns;
-        let (classes, clock, rings) = (Classes::default(), LiveClock::default(), Vec::new());
+    pub(super) fn new(
+        directory: PathBuf,
+        session: &UserSession,
+        limits: StreamLimits,
+        window: Option<(MonotonicNs, MonotonicNs)>,
+    ) -> Live {
+        let context = session.context();
         Live {
-            directory,
-            info,
-            started_ns,
+            streams: Streams::new(directory, session.info(), context, limits),
+            // A window begins the trace of a snapshot, and nothing older is in it.
+            started_ns: window.map_or(session.started_ns, |(from, _)| from.0),
             context,
-            metadata: None,
-            classes,
-            clock,
-            rings,
+            window,
+            classes: Classes::default(),
+            clock: LiveClock::default(),
+            rings: HashMap::new(),
+            over: (0, 0),
+            garbage: 0,
             looks: Looks::default(),
             needs_look: false,
-            is_full: false,
         }
     }
 
@@ -141,127 +95,83 @@ impl Live {
         (self.looks, self.needs_look) = (looks, false);
     }
 
-    /// Older events can be converted.
-    pub(super) fn clock(&mut self, pair: Pair) {
-        self.clock.push(pair);
+    /// Older events can be converted. Returns the counter's jump, if it has jumped.
+    pub(super) fn clock(&mut self, pair: Pair) -> Option<ClockProblem> {
+        self.clock.push(pair)
     }
 
     pub(super) fn provider(&mut self, info: &ProviderInfo) {
         self.classes.add(info);
-        // An endless recording can see any number of processes.
-        self.is_full |= self.classes.processes() > PROCESSES_MAX;
-        if self.is_full {
-            self.classes.forget_others(self.rings.iter().map(|ring| &ring.info));
-        }
-        for ring in self.rings.iter_mut().filter(|ring| is_of(&ring.info, info)) {
-            (ring.is_impatient, ring.waiting) = (false, None);
-            ring.plain = self.classes.of(&ring.info).map(ProcessClasses::plain).unwrap_or_default();
+        for ring in self.rings.values_mut().filter(|ring| is_of(&ring.info, info)) {
+            ring.learn(self.classes.of(&ring.info).map(ProcessClasses::plain).unwrap_or_default());
         }
     }
 
-    /// Gives a ring a stream, if the limit allows one more.
-    pub(super) fn ring(&mut self, info: &RingInfo) -> io::Result<()> {
-        self.is_full |= self.rings.len() >= STREAMS_MAX;
-        if self.is_full {
-            return Ok(());
-        }
-        if self.metadata.is_none() {
-            fs::create_dir_all(&self.directory)?;
-            let metadata = UserMetadata::create(&self.directory, self.context, &self.info);
-            let mut metadata = metadata.map_err(io::Error::other)?;
-            metadata.publish()?;
-            self.metadata = Some(metadata);
-        }
-        let path = self.directory.join(stream_name(self.rings.len()));
-        let file = match File::create_new(&path) {
-            // The limit of open files is reached: other rings go into the spool, which is open already.
-            Err(error) if is_shortage(&error) => {
-                self.is_full = true;
-                return Ok(());
-            }
-            made => made?,
-        };
-        // The kernel assigns the lowest free number.
-        if u64::from(file.as_raw_fd().unsigned_abs()) + FILES_RESERVED >= file_limit() {
-            self.is_full = true;
-            return fs::remove_file(path);
-        }
-        self.rings.push(LiveRing {
-            info: info.clone(),
-            plain: self.classes.of(info).map(ProcessClasses::plain).unwrap_or_default(),
-            file: Some(file),
-            out: None,
-            context: Vec::new(),
-            lost: info.lost_before,
-            lost_written: info.lost_before,
-            garbage: 0,
-            waiting: None,
-            looks: Looks::default(),
-            needs_look: false,
-            is_impatient: false,
-            has_asked: false,
-            scratch: Vec::new(),
-        });
+    /// Gives a ring a stream, or a share of one.
+    pub(super) fn ring(&mut self, number: u32, info: &RingInfo) -> io::Result<()> {
+        let stream = self.streams.assign(info.uid)?;
+        let plain = self.classes.of(info).map(ProcessClasses::plain).unwrap_or_default();
+        self.rings.insert(number, Box::new(LiveRing::new(info, stream, plain)));
         Ok(())
     }
 
-    /// Whether this ring has its own stream.
-    pub(super) fn has(&self, ring: u32) -> bool {
-        (ring as usize) < self.rings.len()
+    /// The stream of a ring that is not alone in it.
+    pub(super) fn shared_stream(&self, ring: u32) -> Option<u32> {
+        let stream = self.rings.get(&ring)?.stream;
+        self.streams.is_shared_now(stream).then(|| rtscope_event::exact::count(stream))
     }
 
-    /// Takes the records that can be converted now, up to a limit. Returns events and bytes.
-    pub(super) fn take(&mut self, number: u32, records: &mut Records<'_>) -> io::Result<(u64, u64)> {
-        let Some(ring) = self.rings.get_mut(number as usize) else { return Ok((0, 0)) };
-        let Some(metadata) = &mut self.metadata else { return Ok((0, 0)) };
+    /// A ring was taken to its end. `lost`: events that did not fit.
+    pub(super) fn ring_over(&mut self, number: u32, lost: u64, unfinished: u64) -> io::Result<()> {
+        let Some(ring) = self.rings.remove(&number) else { return Ok(()) };
+        let lost = lost.max(ring.told());
+        self.over = (self.over.0.saturating_add(lost), self.over.1.saturating_add(unfinished));
+        let written = ring.lost_written - ring.info.lost_before;
+        let rest = (lost - written).saturating_add(unfinished);
+        if rest > 0 {
+            if let Some(out) = self.streams.begin(ring.stream, &self.classes.all, self.started_ns)? {
+                out.lost(rest)?;
+                out.flush()?;
+            }
+        }
+        self.streams.leave(ring.stream);
+        Ok(())
+    }
+
+    /// Nothing more comes of a process.
+    pub(super) fn process_over(&mut self, process: (u32, u32, u64)) {
+        self.classes.forget(process);
+    }
+
+    /// Takes the records of a ring, or of all rings of a stream, that can be converted now, up to a limit.
+    pub(super) fn take(&mut self, rings: &mut [(u32, &mut Records<'_>)]) -> io::Result<Taken> {
         let none = ProcessClasses::default();
-        let of_process = self.classes.of(&ring.info).unwrap_or(&none);
-        if let Some(out) = &mut ring.out {
-            out.expect_classes(self.classes.all.len());
-            metadata.declare(out.class(), &self.classes.all)?;
+        let mut members = Vec::with_capacity(rings.len());
+        for (number, records) in rings {
+            let Some(mut ring) = self.rings.remove(number) else { continue };
+            ring.begin(self.looks);
+            let known = self.classes.of(&ring.info).unwrap_or(&none);
+            members.push(Member { number: *number, ring, known, records, head: None });
         }
-        (ring.has_asked, ring.needs_look, ring.looks) = (false, false, self.looks);
-        let mut events = 0;
-        loop {
-            if let (Some(out), true) = (&mut ring.out, ring.lost == ring.lost_written) {
-                let stretch = self.clock.stretch(ring.info.clock, ring.info.clock_offset_ns);
-                events += go_on(records, &ring.plain, stretch, &ring.context, out);
-                if out.in_hand() + EVENT_BYTES > WRITE_BYTES {
-                    break;
-                }
-            }
-            let Header::Complete { id, end, low } = records.header() else { break };
-            let counter = records.sync().map(|sync| sync.complete(low));
-            if counter.is_some_and(|counter| self.clock.seek(ring.info.clock, counter)) {
-                // The same record again, in the next stretch.
-                continue;
-            }
-            match ring.step(of_process, &mut self.clock, self.context, records, (id, end, low)) {
-                Step::Later => {
-                    self.needs_look |= ring.needs_look;
-                    break;
-                }
-                Step::Skip => {}
-                Step::Garbage => ring.garbage += 1,
-                Step::Event(class, time, used) => {
-                    let begin = time.min(self.started_ns);
-                    if ring.out.is_none() {
-                        // An earlier collector may have taken the last sync record.
-                        ring.set_context(self.context, records);
-                    }
-                    let trace = (self.directory.as_path(), self.info.trace_uuid);
-                    ring.begin(trace, number, (metadata, &self.classes.all), begin)?;
-                    let Some(out) = &mut ring.out else { break };
-                    out.event(class, MonotonicNs(time), &ring.context, &ring.scratch[..used])?;
-                    events += 1;
-                }
-            }
-            records.go_to(end);
+        let mut merge = Merge {
+            streams: &mut self.streams,
+            classes: &self.classes.all,
+            clock: &mut self.clock,
+            context: self.context,
+            started_ns: self.started_ns,
+            window: self.window,
+            garbage: &mut self.garbage,
+            events: 0,
+        };
+        let taken = match members.first().map(|member| member.ring.stream) {
+            Some(stream) => merge.run(stream, &mut members),
+            None => Ok(Taken::default()),
+        };
+        for member in members {
+            self.needs_look |= member.ring.needs_look;
+            self.rings.insert(member.number, member.ring);
         }
-        let Some(out) = &mut ring.out else { return Ok((events, 0)) };
-        let bytes = out.in_hand() as u64;
-        out.flush()?;
-        Ok((events, bytes))
+        taken
     }
 
     /// Whether a ring that fills up waits for a description.
@@ -271,195 +181,141 @@ impl Live {
 
     /// Number of invalid records.
     pub(super) fn garbage(&self) -> u64 {
-        self.rings.iter().map(|ring| ring.garbage).sum()
+        self.garbage
     }
 
-    /// Ends all streams. `lost`: a ring's losses in all, and its records that were never finished.
-    pub(super) fn finish(
-        mut self,
-        end_ns: u64,
-        lost: impl Fn(usize) -> Option<(u64, u64)>,
-    ) -> io::Result<LiveTrace> {
-        let mut came = Vec::new();
-        for (number, ring) in self.rings.iter_mut().enumerate() {
-            let Some(metadata) = &mut self.metadata else { break };
-            let told = ring.lost - ring.info.lost_before;
-            let (in_all, unfinished) = lost(number).unwrap_or((told, 0));
-            let rest = in_all.saturating_sub(told).saturating_add(unfinished);
-            let lost = in_all.max(told);
-            if ring.out.is_none() && rest == 0 && told == 0 {
-                // It has no event and no loss.
-                fs::remove_file(self.directory.join(stream_name(number)))?;
-                continue;
-            }
-            let trace = (self.directory.as_path(), self.info.trace_uuid);
-            ring.begin(trace, exact::count(number), (metadata, &self.classes.all), self.started_ns)?;
-            let Some(mut out) = ring.out.take() else { continue };
-            out.lost(rest)?;
-            let done = out.finish(MonotonicNs(end_ns))?;
-            came.push(LiveStreamSummary { ring: number, done, lost });
+    /// Ends all rings. `end`: of a ring that is not over, events that did not fit, and that were never finished. Returns the sums over all
+    /// rings.
+    pub(super) fn end_rings(&mut self, end: impl Fn(u32) -> (u64, u64)) -> io::Result<(u64, u64)> {
+        let numbers: Vec<u32> = self.rings.keys().copied().collect();
+        for number in numbers {
+            let (lost, unfinished) = end(number);
+            self.ring_over(number, lost, unfinished)?;
         }
-        Ok(LiveTrace { streams: came, metadata: self.metadata })
+        Ok(self.over)
     }
-}
 
-/// The streams of a killed recorder, without its unfinished packets.
-pub(super) fn interrupted(trace: &Path, uuid: Uuid) -> Result<Vec<LiveStreamSummary>, Error> {
-    let mut came = Vec::new();
-    for ring in 0..STREAMS_MAX {
-        let path = trace.join(stream_name(ring));
-        if !path.exists() {
-            continue;
-        }
-        let (done, lost) = UserStreamSummary::of_interrupted(&path, exact::count(ring), uuid)?;
-        if done.packets == 0 {
-            fs::remove_file(&path).map_err(Error::io("remove", &path))?;
-            continue;
-        }
-        came.push(LiveStreamSummary { ring, done, lost });
+    /// Ends all streams.
+    pub(super) fn finish(self, end_ns: u64) -> io::Result<LiveTrace> {
+        let clock_error_ns = self.clock.error_ns();
+        let (streams, metadata) = self.streams.finish(end_ns)?;
+        Ok(LiveTrace { streams, metadata, classes: self.classes.all, clock_error_ns })
     }
-    Ok(came)
-}
-
-/// Removes the files of a failed conversion.
-pub(super) fn remove_others(trace: &Path) -> Result<(), Error> {
-    if !fs::symlink_metadata(trace).map_or(true, |found| found.is_dir()) {
-        return Err(Error::broken(trace, "it is not a directory; no recording makes that"));
-    }
-    // The metadata of what was recorded is replaced when the new one is complete.
-    let names: Vec<String> = (0..STREAMS_MAX).map(stream_name).chain(["metadata".to_string()]).collect();
-    for entry in fs::read_dir(trace).into_iter().flatten().flatten() {
-        if !names.iter().any(|name| entry.file_name() == **name) {
-            // If it cannot be removed, making it anew fails, too, and reports that.
-            let _ = fs::remove_file(entry.path());
-        }
-    }
-    Ok(())
-}
-
-fn stream_name(ring: usize) -> String {
-    format!("user_{ring}")
 }
 
 fn is_of(ring: &RingInfo, provider: &ProviderInfo) -> bool {
     (ring.uid, ring.pid, ring.birth_ns) == (provider.uid, provider.pid, provider.birth_ns)
 }
 
-/// The limit of open files of this process.
-fn file_limit() -> u64 {
-    getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(limit, _)| limit)
+/// A ring whose records are being taken.
+struct Member<'a, 'r> {
+    number: u32,
+    ring: Box<LiveRing>,
+    known: &'a ProcessClasses,
+    records: &'a mut Records<'r>,
+    /// Its next event.
+    head: Option<Head>,
 }
 
-impl LiveRing {
-    /// Decodes a complete record; an event's payload is in `scratch` afterwards.
-    fn step(
-        &mut self,
-        known: &ProcessClasses,
-        clock: &mut LiveClock,
-        context: UserContext,
-        records: &mut Records<'_>,
-        (id, end, low): (u32, u64, u64),
-    ) -> Step {
-        if let Some(lost) = records.read_sync(id, end) {
-            self.lost = self.lost.max(lost);
-            self.set_context(context, records);
-            return Step::Skip;
+/// Takes records of rings in the order of their times.
+struct Merge<'a> {
+    streams: &'a mut Streams,
+    classes: &'a [UserClass],
+    clock: &'a mut LiveClock,
+    context: UserContext,
+    started_ns: u64,
+    window: Option<(MonotonicNs, MonotonicNs)>,
+    garbage: &'a mut u64,
+    events: u64,
+}
+
+impl Merge<'_> {
+    /// All rings write into `stream`.
+    fn run(&mut self, stream: usize, members: &mut [Member<'_, '_>]) -> io::Result<Taken> {
+        self.streams.declare(stream, self.classes)?;
+        let mut waiting = BinaryHeap::with_capacity(members.len());
+        for (at, member) in members.iter_mut().enumerate() {
+            waiting.extend(self.next(member).map(|time_ns| Reverse((time_ns, at))));
         }
-        if id == abi::RTU_ID_PADDING {
-            return Step::Skip;
-        }
-        let Some(sync) = records.sync().filter(|_| id < abi::RTU_EVENTS_MAX) else { return Step::Garbage };
-        let Some(known) = known.event(id) else {
-            if known.is_undescribed(id) {
-                return Step::Skip;
+        'all: while let Some(Reverse((_, at))) = waiting.pop() {
+            let until_ns = waiting.peek().map_or(u64::MAX, |Reverse((time_ns, _))| *time_ns);
+            let Some(member) = members.get_mut(at) else { break };
+            loop {
+                self.put(stream, member)?;
+                if !self.go_on(stream, member, until_ns) {
+                    break 'all;
+                }
+                match self.next(member) {
+                    // Usually the same ring has several events in a row: no need to use the heap.
+                    Some(time_ns) if time_ns <= until_ns => {}
+                    Some(time_ns) => {
+                        waiting.push(Reverse((time_ns, at)));
+                        break;
+                    }
+                    None => break,
+                }
             }
-            return if self.is_patient(records) { Step::Later } else { Step::Garbage };
-        };
-        records.copy_payload(end, &mut self.scratch);
-        let (used, counter) = (known.payload_bytes(&self.scratch), sync.complete(low));
-        let counter = without_offset(counter, self.info.clock_offset_ns);
-        let mut when = clock.when(self.info.clock, counter, records.is_final());
-        if when == EventTime::Never && !std::mem::replace(&mut self.has_asked, true) {
-            // Or the collector did not run since it took the last pair.
-            clock.push(Pair::now(counter_kind()));
-            when = clock.when(self.info.clock, counter, records.is_final());
         }
-        match (when, used) {
-            (EventTime::Later, _) => Step::Later,
-            (EventTime::At(time), Some(used)) => Step::Event(known.class, time, used),
-            _ => Step::Garbage,
+        Ok(Taken { events: self.events, bytes: self.streams.flush(stream)? })
+    }
+
+    /// Goes to a ring's next event that can be converted, and returns its time.
+    fn next(&mut self, member: &mut Member<'_, '_>) -> Option<u64> {
+        let Member { ring, known, records, head, .. } = member;
+        *head = None;
+        loop {
+            let Header::Complete { id, end, low } = records.header() else {
+                if records.next_piece() {
+                    continue;
+                }
+                return None;
+            };
+            match ring.step(known, self.clock, self.context, records, (id, end, low)) {
+                Step::Later => return None,
+                Step::Skip => {}
+                Step::Garbage => *self.garbage += 1,
+                Step::Event(next) => {
+                    *head = Some(next);
+                    return Some(next.time_ns);
+                }
+            }
+            records.go_to(end);
         }
     }
 
-    /// Prepares writing an event: begins the stream if it is the first, and writes losses before it.
-    fn begin(
-        &mut self,
-        (directory, trace): (&Path, Uuid),
-        number: u32,
-        (metadata, classes): (&mut UserMetadata, &[UserClass]),
-        begin_ns: u64,
-    ) -> io::Result<()> {
-        if let Some(file) = self.file.take() {
-            let path = directory.join(stream_name(number as usize));
-            let begin = MonotonicNs(begin_ns);
-            let out = UserStreamWriter::in_file(file, path, number, trace, classes.len(), begin);
-            metadata.declare(out.class(), classes)?;
-            self.out = Some(out);
+    /// Writes a ring's next event, and what was lost before it.
+    fn put(&mut self, stream: usize, member: &mut Member<'_, '_>) -> io::Result<()> {
+        let Some(Head { class, time_ns, payload_bytes, end }) = member.head.take() else { return Ok(()) };
+        let ring = &mut member.ring;
+        member.records.go_to(end);
+        let time = MonotonicNs(time_ns);
+        if self.window.is_some_and(|(from, until)| !(from..=until).contains(&time)) {
+            return Ok(());
         }
-        if let (Some(out), true) = (&mut self.out, self.lost > self.lost_written) {
-            out.lost(self.lost - self.lost_written)?;
-            self.lost_written = self.lost;
+        let out = self.streams.begin(stream, self.classes, time_ns.min(self.started_ns))?;
+        if let (Some(out), true) = (out, ring.lost > ring.lost_written) {
+            out.lost(ring.lost - ring.lost_written)?;
+            ring.lost_written = ring.lost;
+        }
+        if let Some(out) = self.streams.writer(stream, self.classes, time_ns)? {
+            let payload = ring.payload.get(..payload_bytes).unwrap_or_default();
+            out.event(class, time, &ring.context, payload)?;
+            self.events += 1;
         }
         Ok(())
     }
 
-    fn set_context(&mut self, requested: UserContext, records: &Records<'_>) {
-        let cpu = records.sync().map_or(abi::RTU_CPU_UNKNOWN, |sync| sync.cpu);
-        self.context.clear();
-        requested.encode(self.info.pid, self.info.tid, &self.info.comm, cpu, &mut self.context);
-    }
-
-    fn is_patient(&mut self, records: &Records<'_>) -> bool {
-        let position = records.position();
-        let before = self.waiting.filter(|(waiting, ..)| *waiting == position);
-        let (_, since, look) = before.unwrap_or_else(|| (position, Instant::now(), self.looks.asked + 1));
-        self.waiting = Some((position, since, look));
-        let is_filling = records.bytes() > self.info.layout.ring_bytes / 2;
-        // The file was there before the event: what a look that began after it was seen has not found will not come.
-        let is_answered = self.looks.answered >= look;
-        self.needs_look = is_filling && !is_answered;
-        self.is_impatient |= records.is_final() || is_filling && is_answered || since.elapsed() >= PATIENCE;
-        !self.is_impatient
-    }
-}
-
-/// Takes the events that follow, as long as they are simple: payloads of one size, in the time between two pairs of the clock.
-/// Nearly all events of nearly all programs are taken here.
-fn go_on(
-    records: &mut Records<'_>,
-    plain: &PlainEvents,
-    stretch: Stretch,
-    context: &[u8],
-    out: &mut UserStreamWriter,
-) -> u64 {
-    let Some(sync) = records.sync() else { return 0 };
-    let (tag, words, times) = (records.tag(), records.words(), stretch.times(sync));
-    let next = |at: usize| {
-        // ORDER: acquire; pairs with the release in rtscope__commit(): the payload is there.
-        let word = words.get(at)?.load(Ordering::Acquire);
-        if word & Layout::TAG != tag {
-            return None;
+    /// Writes the simple events that follow, up to a time. False: there is as much as is written at once.
+    fn go_on(&mut self, stream: usize, member: &mut Member<'_, '_>, until_ns: u64) -> bool {
+        let Member { ring, records, .. } = member;
+        let Some(out) = self.streams.begun(stream) else { return true };
+        if self.window.is_none() && ring.lost == ring.lost_written {
+            if let (Header::Complete { low, .. }, Some(sync)) = (records.header(), records.sync()) {
+                let _ = self.clock.seek(ring.info.clock, sync.complete(low));
+            }
+            let stretch = self.clock.stretch(ring.info.clock, ring.info.clock_offset_ns);
+            self.events += ring.go_on(records, stretch, (until_ns, WRITE_BYTES), out);
         }
-        let FixedSizeEvent { class, bytes } = plain.get(low_half(word) & 0xffff)?;
-        let end = at + (word >> 24 & 0x3ff) as usize;
-        let payload = words.get(at + 1..end)?;
-        let (bytes, time) = (bytes as usize, times.monotonic_ns(word >> abi::RTU_TIME_SHIFT)?);
-        // ORDER: relaxed; the acquire of the word covers them.
-        let words = payload.iter().map(|word| word.load(Ordering::Relaxed));
-        let event = PlainEvent { class, time: MonotonicNs(time), words, bytes };
-        (bytes <= payload.len() * 8).then_some((event, end))
-    };
-    let (events, taken) = out.run(WRITE_BYTES, context, next);
-    records.go_to(records.position() + taken as u64 * 8);
-    events
+        out.in_hand() + EVENT_BYTES <= WRITE_BYTES
+    }
 }

@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A recording of instrumented programs: converted while it is made; the part that cannot be is spooled and converted afterwards.
+//! A recording of instrumented programs, which is a trace while it is made ([ADR 0014](../../../../docs/adr/0014-programs-events-are-converted-while-they-are-recorded.md)).
 //!
-//! Events of the first rings become streams of the trace at once (`live`, [ADR 0014](../../../../docs/adr/0014-programs-events-are-converted-while-they-are-recorded.md)).
-//! Those of more threads have to be merged, which takes all of them: their records are written as they are (`spool`), and decoded
-//! when the recording is over (`convert`). The spool also has the descriptions of both, in the order in which they came, so a killed
-//! recorder leaves everything that it had taken.
+//! Records of rings (`ring`) are merged (`live`) into the streams of the trace (`streams`), with the classes that programs have described
+//! (`classes`). `recorder` does that for a recording and `snapshot` for what flight recorders' rings held. Beside the trace is a file that
+//! is locked meanwhile, and has what the trace has not (`session`): with it the trace is completed (`finish`), after its end (`end`) or
+//! after a kill.
 
 mod classes;
-mod convert;
 mod end;
+mod finish;
 mod live;
-mod spool;
+mod recorder;
+mod ring;
+mod session;
+mod snapshot;
+mod streams;
 
-pub use convert::{UserConversionSummary, UserOptions, convert_user};
 pub use end::UserEnd;
-pub(crate) use spool::SPOOL as FIRST;
-pub use spool::{UserSpool, UserSpoolDescription, UserSpoolWriter};
+pub use finish::{UserRecording, UserSummary};
+pub use recorder::UserRecorder;
+pub(crate) use session::FIRST;
+pub use session::UserSession;
+pub use snapshot::write_snapshot;

@@ -85,10 +85,10 @@ fn root_a_recording_is_followed_until_it_ends() {
         assert!(time + 300_000_000 <= now + 1_000_000, "{event} at {now}");
         assert_eq!(event.get("late_ns"), None);
     }
-    // More programs and threads than there were.
-    let more = emitter(&program, &["count", "2000", "4"]).wait().expect("it ends");
+    // More programs, and more threads than a trace has streams.
+    let more = emitter(&program, &["count", "100", "100"]).wait().expect("it ends");
     assert!(more.success());
-    shown += &text.lines(8020);
+    shown += &text.lines(10020);
     assert!(recorder.try_wait().expect("it is ours").is_none() && !trace.exists());
     drop(first);
     let output = interrupt(recorder);

@@ -4,7 +4,7 @@
 use super::played::{BIRTH, PlayedPrograms, Ring, STREAMS, now};
 use rtscope_abi::program as abi;
 use rtscope_event::LossCause;
-use rtscope_store::user::UserConversionSummary;
+use rtscope_store::user::UserSummary;
 use rtscope_testkit::babeltrace2;
 use rtscope_testkit::descriptions::{self, DescriptionText};
 use rtscope_testkit::program_files::{self, PID, provider_name, record_word, ring_name};
@@ -41,7 +41,7 @@ impl PlayedPrograms {
 }
 
 /// Checks that the trace has 1000 events of an honest program, and that babeltrace2 reads as many as were converted.
-fn assert_readable(played: &PlayedPrograms, converted: &UserConversionSummary, what: &str) {
+fn assert_readable(played: &PlayedPrograms, converted: &UserSummary, what: &str) {
     let honest = converted.by_event.get("test:event0").copied();
     assert_eq!(honest, Some(1000), "{what}: {:?} {:?}", converted.losses, converted.remarks);
     let set = rtscope_ctf::TraceSet::open(&played.trace()).unwrap();
@@ -144,16 +144,16 @@ fn records_of_an_event_that_cannot_be_described_are_said_to_be_lost_and_are_not_
 fn of_programs_of_which_nothing_is_asked_for_nothing_is_written() {
     let played = PlayedPrograms::new();
     let mut recording = played.recording_of(&["other:*"]);
-    let before = recording.spool.bytes();
+    let before = recording.recorder.bytes();
     for program in 0..200 {
         played.provider_of(PID + program, 0, 0, 5);
     }
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while recording.programs.count() < 200 {
         assert!(std::time::Instant::now() < deadline, "{} found", recording.programs.count());
-        recording.programs.poll(&mut recording.spool).unwrap();
+        recording.programs.poll(&mut recording.recorder).unwrap();
     }
-    assert_eq!(recording.spool.bytes(), before);
+    assert_eq!(recording.recorder.bytes(), before);
 }
 
 /// A process can claim the highest ids with a few bytes. What it costs depends on what it describes.

@@ -4,14 +4,15 @@
 
 mod descriptions;
 mod played;
+mod shared;
 
-use played::{PlayedPrograms, Ring, STREAMS, assert_complete, convert_to, lines, lost, now};
+use played::{OWN, PlayedPrograms, Ring, assert_complete, complete, lines, lost, now};
 use rtscope_abi::program as abi;
 use rtscope_event::LossCause;
 use rtscope_programs::clock::{AHEAD_NS, counter_kind};
 use rtscope_programs::collector::{Looks, Records, Sink};
 use rtscope_programs::{ProviderInfo, RingInfo};
-use rtscope_store::user::{UserConversionSummary, UserEnd, UserSpool, UserSpoolWriter};
+use rtscope_store::user::{UserEnd, UserRecorder, UserRecording, UserSummary};
 use rtscope_testkit::program_files::{RING_BYTES, record_word};
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -20,8 +21,8 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 #[test]
-fn rings_with_and_without_a_stream_of_their_own_are_one_trace() {
-    const RINGS: u32 = STREAMS as u32 + 20;
+fn rings_that_have_and_that_share_a_stream_are_one_trace() {
+    const RINGS: u32 = OWN as u32 * 2 + 20;
     let played = PlayedPrograms::new();
     played.provider(0, 0, 3);
     let mut recording = played.recording();
@@ -38,15 +39,14 @@ fn rings_with_and_without_a_stream_of_their_own_are_one_trace() {
     }
     let partial = played.partial_trace();
     let files = fs::read_dir(partial.join("trace")).unwrap().map(|file| file.unwrap().file_name());
-    assert_eq!(files.filter(|name| name != "metadata").count(), STREAMS);
+    assert_eq!(files.filter(|name| name != "metadata").count(), OWN);
     if let Some(lines) = lines(&partial) {
-        // What has a stream of its own can be read while it is recorded.
-        let of_first = rings.iter().take(STREAMS).map(|ring| ring.events).sum::<u64>();
-        assert_eq!(lines.len() as u64, of_first);
+        // All of it can be read while it is recorded.
+        assert_eq!(lines.len() as u64, emitted);
     }
     let converted = recording.end(&played);
     assert_eq!((converted.events, converted.losses.as_slice(), converted.moved), (emitted, [].as_slice(), 0));
-    assert_eq!(converted.rings, RINGS as usize);
+    assert_eq!(converted.rings, Some(RINGS as usize));
     assert!(!partial.exists());
     if let Some(lines) = lines(&played.trace()) {
         assert_eq!(lines.len() as u64, emitted);
@@ -64,7 +64,7 @@ fn classes_that_come_later_are_in_streams_that_began_without_them() {
     early.events(7, 10);
     recording.poll();
     recording.poll();
-    assert_eq!(recording.spool.events(), 0);
+    assert_eq!(recording.recorder.events(), 0);
     played.provider(0, 0, 10);
     let readable = |events: usize| {
         let read = lines(&played.partial_trace()).map(|lines| lines.len());
@@ -117,7 +117,7 @@ fn events_from_before_the_recording_have_their_time() {
     ring.publish();
     let mut recording = played.recording();
     recording.poll();
-    assert_eq!(recording.spool.events(), 0, "the counter's rate is not known yet");
+    assert_eq!(recording.recorder.events(), 0, "the counter's rate is not known yet");
     recording.poll_for(50);
     for _ in 0..50 {
         let pair = now();
@@ -161,7 +161,7 @@ fn what_was_taken_before_a_kill_is_a_trace_and_the_rest_waits_for_another() {
         file.set_len(size - cut).unwrap();
         file.write_all_at(&vec![0xc1; garbage], size - cut).unwrap();
         rings.iter_mut().for_each(|ring| ring.events(1, 50));
-        let converted = convert_to(&played, UserSpool::open(&played.trace()).unwrap());
+        let converted = complete(&played, UserRecording::open(&played.trace()).unwrap());
         // A packet that was not finished had not been given back.
         let before = if cut > 0 { 200 } else { 300 };
         assert_eq!(converted.events, before, "{cut} {garbage}");
@@ -180,7 +180,7 @@ fn what_was_taken_before_a_kill_is_a_trace_and_the_rest_waits_for_another() {
 }
 
 #[test]
-fn a_conversion_that_was_killed_after_the_end_knows_all_losses() {
+fn a_recorder_that_was_killed_after_the_end_knows_all_losses() {
     let played = PlayedPrograms::new();
     played.provider(0, 0, 1);
     let mut ring = played.ring(0, abi::RTU_CLOCK_MONOTONIC);
@@ -191,10 +191,10 @@ fn a_conversion_that_was_killed_after_the_end_knows_all_losses() {
     ring.publish();
     ring.file.write_all_at(&7_u64.to_le_bytes(), offset_of!(abi::rtu_ring, lost) as u64).unwrap();
     recording.poll_for(10);
-    recording.programs.stop(&mut recording.spool).unwrap();
+    recording.programs.stop(&mut recording.recorder).unwrap();
     let end = UserEnd::of(now().monotonic_ns, &recording.programs.reports(), Vec::new());
-    drop(recording.spool.finish(&end).unwrap());
-    let converted = convert_to(&played, UserSpool::open(&played.trace()).unwrap());
+    drop(recording.recorder.finish(&end).unwrap());
+    let converted = complete(&played, UserRecording::open(&played.trace()).unwrap());
     let losses = [LossCause::BufferFull, LossCause::Unreadable].map(|cause| lost(&converted, cause));
     assert_eq!((converted.events, losses, converted.losses.len()), (10, [7, 1], 2));
 }
@@ -254,7 +254,7 @@ const LIES: [(&str, Lie); 13] = [
 ];
 
 /// Records an honest program and one that lies like this. Returns the conversion, and the ring of the honest one.
-fn lied_to(clock: u32, lie: Lie) -> (PlayedPrograms, UserConversionSummary, Ring) {
+fn lied_to(clock: u32, lie: Lie) -> (PlayedPrograms, UserSummary, Ring) {
     let played = PlayedPrograms::new();
     // This process, which lives.
     let own = std::process::id();
@@ -323,22 +323,22 @@ fn records_of_a_ring_that_has_no_other_are_counted() {
 /// A collector that once does not run for a while, right after it has read the clock and before it looks at any ring, while threads write
 /// events.
 struct StoppedCollector<'a> {
-    spool: &'a mut UserSpoolWriter,
+    recorder: &'a mut UserRecorder,
     /// Whose threads write; none once it has been stopped.
     writers: Vec<Ring>,
 }
 
 impl Sink for StoppedCollector<'_> {
     fn provider(&mut self, info: &ProviderInfo) -> io::Result<()> {
-        self.spool.provider(info)
+        self.recorder.provider(info)
     }
 
     fn ring(&mut self, info: &RingInfo) -> io::Result<()> {
-        self.spool.ring(info)
+        self.recorder.ring(info)
     }
 
     fn begin(&mut self, looks: Looks) {
-        self.spool.begin(looks);
+        self.recorder.begin(looks);
         let before_ns = now().monotonic_ns;
         while now().monotonic_ns < before_ns + AHEAD_NS * 6 / 5 {
             std::thread::sleep(Duration::from_millis(50));
@@ -347,7 +347,7 @@ impl Sink for StoppedCollector<'_> {
     }
 
     fn data(&mut self, ring: u32, records: &mut Records<'_>) -> io::Result<()> {
-        self.spool.data(ring, records)
+        self.recorder.data(ring, records)
     }
 }
 
@@ -361,11 +361,11 @@ fn events_of_now_are_events_also_when_the_collector_was_stopped() {
     // takes, the drain below does not begin with.
     recording.poll_until_found(1, 2);
     writers.iter_mut().for_each(|ring| ring.events(1, 1));
-    let mut stopped = StoppedCollector { spool: &mut recording.spool, writers };
+    let mut stopped = StoppedCollector { recorder: &mut recording.recorder, writers };
     recording.programs.drain(&mut stopped).unwrap();
     assert!(stopped.writers.is_empty(), "the collector was not stopped");
     // Whichever ring it began with, all are in this drain: none has waited for the next one's reading of the clock.
-    assert_eq!(recording.spool.events(), 22);
+    assert_eq!(recording.recorder.events(), 22);
     let converted = recording.end(&played);
     assert_eq!((converted.events, converted.losses.as_slice()), (22, [].as_slice()));
 }
@@ -379,12 +379,12 @@ fn a_burst_of_events_that_are_not_described_yet_waits_for_one_more_look() {
     // As programs do: first the file, then events, here more than half of the ring. They are seen before the file is.
     played.provider(0, 0, 3);
     ring.events(1, (RING_BYTES / 24 * 2 / 3) as u64);
-    recording.programs.drain(&mut recording.spool).unwrap();
+    recording.programs.drain(&mut recording.recorder).unwrap();
     recording.poll_for(ring.events);
     // Descriptions of others come late, too, which is no fault.
     played.provider(1, 3, 3);
     ring.events(4, 20);
-    recording.programs.drain(&mut recording.spool).unwrap();
+    recording.programs.drain(&mut recording.recorder).unwrap();
     recording.poll_for(ring.events);
     let converted = recording.end(&played);
     assert_eq!((converted.events, converted.losses.as_slice()), (ring.events, [].as_slice()));

@@ -7,9 +7,7 @@ use rtscope_programs::clock::{Pair, counter_kind};
 use rtscope_programs::collector::Programs;
 use rtscope_programs::patterns::RequestedEvents;
 use rtscope_programs::session::Settings;
-use rtscope_store::user::{
-    UserConversionSummary, UserEnd, UserOptions, UserSpool, UserSpoolDescription, UserSpoolWriter,
-};
+use rtscope_store::user::{UserEnd, UserRecorder, UserRecording, UserSession, UserSummary};
 use rtscope_testkit::babeltrace2;
 use rtscope_testkit::program_files::{
     self, PID, RING_BYTES, SUB_BUFFER_BYTES, UserDirectory, provider_name, record_word, ring_name,
@@ -23,7 +21,8 @@ use std::time::{Duration, Instant};
 
 /// In nanoseconds, later than of any other process with these numbers: so the played programs count as alive.
 pub const BIRTH: u64 = u64::MAX / 2;
-/// Rings that get a stream of their own.
+/// Rings that get a stream of their own; and the streams that a trace has.
+pub const OWN: usize = 56;
 pub const STREAMS: usize = 64;
 
 pub fn now() -> Pair {
@@ -80,12 +79,12 @@ impl PlayedPrograms {
     pub fn recording_of(&self, patterns: &[&str]) -> Recording {
         let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
         let events = RequestedEvents::parse(&patterns, u32::MAX).unwrap();
-        let description = UserSpoolDescription::of_this_machine("test", vec!["tid".to_string()]).unwrap();
-        let mut spool = UserSpoolWriter::create(&self.trace(), &description).unwrap();
-        spool.clock(&[now()]).unwrap();
+        let description = UserSession::of_this_machine("test", vec!["tid".to_string()]).unwrap();
+        let mut recorder = UserRecorder::create(&self.trace(), &description).unwrap();
+        recorder.clock(&[now()]).unwrap();
         let settings = Settings { events, ..Settings::default() };
         let programs = Programs::recording(self.directory.above(), settings).unwrap();
-        Recording { programs, spool }
+        Recording { programs, recorder }
     }
 }
 
@@ -134,6 +133,22 @@ impl Ring {
         self.set_head(self.head);
     }
 
+    /// The thread has ended.
+    pub fn end(&self) {
+        self.file.write_all_at(&1_u64.to_le_bytes(), offset_of!(abi::rtu_ring, ended) as u64).unwrap();
+    }
+
+    /// This many events did not fit, in all.
+    pub fn lose(&self, events: u64) {
+        self.file.write_all_at(&events.to_le_bytes(), offset_of!(abi::rtu_ring, lost) as u64).unwrap();
+    }
+
+    /// Finishes an event that was begun in this place.
+    pub fn commit(&mut self, place: u64, word: u64) {
+        self.file.write_all_at(&word.to_le_bytes(), u64::from(abi::RTU_RING_OFFSET) + place).unwrap();
+        self.events += 1;
+    }
+
     pub fn set_head(&self, head: u64) {
         self.file.write_all_at(&head.to_le_bytes(), offset_of!(abi::rtu_ring, head) as u64).unwrap();
     }
@@ -141,20 +156,29 @@ impl Ring {
 
 pub struct Recording {
     pub programs: Programs,
-    pub spool: UserSpoolWriter,
+    pub recorder: UserRecorder,
 }
 
 impl Recording {
     pub fn poll(&mut self) {
-        self.programs.poll(&mut self.spool).unwrap();
-        self.programs.drain(&mut self.spool).unwrap();
+        self.programs.poll(&mut self.recorder).unwrap();
+        self.programs.drain(&mut self.recorder).unwrap();
     }
 
     /// Polls until this many events were taken.
     pub fn poll_for(&mut self, events: u64) {
         let end = Instant::now() + Duration::from_secs(60);
-        while self.spool.events() < events {
-            assert!(Instant::now() < end, "{} of {events} events", self.spool.events());
+        while self.recorder.events() < events {
+            assert!(Instant::now() < end, "{} of {events} events", self.recorder.events());
+            self.poll();
+        }
+    }
+
+    /// Polls until something is so.
+    pub fn poll_until(&mut self, what: &str, is_so: impl Fn(&Programs) -> bool) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is_so(&self.programs) {
+            assert!(Instant::now() < end, "{what}");
             self.poll();
         }
     }
@@ -174,23 +198,22 @@ impl Recording {
         }
     }
 
-    pub fn end(mut self, played: &PlayedPrograms) -> UserConversionSummary {
-        self.programs.stop(&mut self.spool).unwrap();
-        self.spool.clock(&[now()]).unwrap();
+    pub fn end(mut self, played: &PlayedPrograms) -> UserSummary {
+        self.programs.stop(&mut self.recorder).unwrap();
+        self.recorder.clock(&[now()]).unwrap();
         let end = UserEnd::of(now().monotonic_ns, &self.programs.reports(), Vec::new());
-        let spool = self.spool.finish(&end).unwrap();
-        convert_to(played, spool)
+        complete(played, self.recorder.finish(&end).unwrap())
     }
 
     /// Leaves what a kill leaves.
     pub fn kill(self) {
-        drop(self.spool);
+        drop(self.recorder);
         drop(self.programs);
     }
 }
 
-pub fn convert_to(played: &PlayedPrograms, spool: UserSpool) -> UserConversionSummary {
-    rtscope_store::user::convert_user(spool, &played.trace(), &UserOptions::default()).unwrap()
+pub fn complete(played: &PlayedPrograms, recording: UserRecording) -> UserSummary {
+    recording.complete(&played.trace()).unwrap()
 }
 
 /// An event as babeltrace2 prints it: when, what, and its two numbers.
@@ -243,6 +266,6 @@ pub fn assert_complete(lines: &[Line], rings: impl Iterator<Item = Ring>) {
     }
 }
 
-pub fn lost(converted: &UserConversionSummary, cause: LossCause) -> u64 {
+pub fn lost(converted: &UserSummary, cause: LossCause) -> u64 {
     converted.losses.iter().filter(|loss| loss.cause == cause).filter_map(|loss| loss.count).sum()
 }

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! More threads than a trace has streams: they share some, and nobody waits for anybody.
+
+use super::played::{OWN, PlayedPrograms, Ring, STREAMS, assert_complete, complete, lines, lost, now};
+use rtscope_abi::program as abi;
+use rtscope_event::LossCause;
+use rtscope_store::user::UserRecording;
+use rtscope_testkit::program_files::record_word;
+use rtscope_testkit::random::Random;
+use std::fs;
+
+/// Number of streams of the trace that is being written.
+fn streams(played: &PlayedPrograms) -> usize {
+    let files = fs::read_dir(played.partial_trace().join("trace")).unwrap();
+    files.filter(|file| file.as_ref().unwrap().file_name() != "metadata").count()
+}
+
+/// Rings that all write, some of them into one stream.
+fn rings(played: &PlayedPrograms, count: u32) -> Vec<Ring> {
+    (0..count).map(|number| played.ring(number, abi::RTU_CLOCK_MONOTONIC)).collect()
+}
+
+#[test]
+fn events_of_threads_that_share_a_stream_are_in_order_and_keep_their_times() {
+    let played = PlayedPrograms::new();
+    played.provider(0, 0, 3);
+    let mut recording = played.recording();
+    let mut rings = rings(&played, OWN as u32 * 4);
+    let (mut random, mut emitted, mut times) = (Random(3), 0, Vec::new());
+    for _ in 0..30 {
+        for _ in 0..rings.len() * 2 {
+            // One event each time, as of threads that take turns on a CPU.
+            let ring = &mut rings[random.below(OWN as u64 * 4) as usize];
+            let time = now().monotonic_ns;
+            ring.sync(time, 0);
+            ring.event(random.below(3) as u32, time);
+            times.push(time);
+            emitted += 1;
+            ring.publish();
+        }
+        recording.poll_for(emitted);
+        assert_eq!(streams(&played), OWN, "nothing is late");
+    }
+    let summary = recording.end(&played);
+    assert_eq!((summary.events, summary.losses.as_slice(), summary.moved), (emitted, [].as_slice(), 0));
+    if let Some(lines) = lines(&played.trace()) {
+        let read: Vec<u64> = lines.iter().map(|line| line.time).collect();
+        times.sort_unstable();
+        assert!(read == times, "times differ");
+        assert_complete(&lines, rings.into_iter());
+    }
+}
+
+#[test]
+fn an_event_that_is_finished_late_keeps_its_time_and_holds_nobody_up() {
+    let played = PlayedPrograms::new();
+    played.provider(0, 0, 3);
+    let mut recording = played.recording();
+    let mut rings = rings(&played, OWN as u32 * 2);
+    rings.iter_mut().for_each(|ring| ring.events(0, 5));
+    let mut emitted = rings.len() as u64 * 5;
+    recording.poll_for(emitted);
+    // Threads that are stopped in the middle of an event, one after the other.
+    let mut begun = Vec::new();
+    for ring in rings[..20].iter_mut().rev() {
+        let (time, place) = (now().monotonic_ns, ring.head);
+        let word = record_word(1, 3, time);
+        ring.put(&[word | u64::from(abi::RTU_OPEN) << 16, ring.events, ring.number]);
+        ring.publish();
+        begun.push((place, word, time));
+    }
+    // All others are taken in the meantime.
+    rings[20..].iter_mut().for_each(|ring| ring.events(0, 5));
+    emitted += (rings.len() as u64 - 20) * 5;
+    recording.poll_for(emitted);
+    assert_eq!((recording.recorder.events(), streams(&played)), (emitted, OWN));
+    // They are finished, and taken from the newest to the oldest: no stream can have all of them.
+    for (ring, (place, word, _)) in rings[..20].iter_mut().rev().zip(&begun) {
+        ring.commit(*place, *word);
+    }
+    emitted += 20;
+    recording.poll_for(emitted);
+    assert!(streams(&played) == STREAMS, "{}", streams(&played));
+    let summary = recording.end(&played);
+    assert_eq!((summary.events, summary.losses.as_slice()), (emitted, [].as_slice()));
+    // Eight streams hold eight events whose times go back. The others have the time of an event before.
+    assert_eq!(summary.moved, 12);
+    if let Some(lines) = lines(&played.trace()) {
+        let late = lines.iter().filter(|line| line.name == "test:event1");
+        let exact = late.filter(|line| begun.iter().any(|(.., time)| line.time == *time)).count();
+        assert!(exact >= 8, "{exact}");
+        assert_complete(&lines, rings.into_iter());
+    }
+}
+
+#[test]
+fn threads_that_come_and_go_leave_their_streams_to_others() {
+    let played = PlayedPrograms::new();
+    played.provider(0, 0, 3);
+    let mut recording = played.recording();
+    let (mut emitted, mut all) = (0, Vec::new());
+    for round in 0..8 {
+        let mut now: Vec<Ring> = (0..OWN as u32 / 2)
+            .map(|number| played.ring(round * 100 + number, abi::RTU_CLOCK_MONOTONIC))
+            .collect();
+        now.iter_mut().for_each(|ring| ring.events(0, 20));
+        emitted += now.len() as u64 * 20;
+        recording.poll_for(emitted);
+        now.iter().for_each(Ring::end);
+        recording.poll_until("the ends were seen", |programs| programs.reports()[0].rings.is_empty());
+        all.extend(now);
+    }
+    // Nobody had to share.
+    assert_eq!(streams(&played), OWN / 2);
+    let summary = recording.end(&played);
+    assert_eq!((summary.events, summary.losses.as_slice(), summary.moved), (emitted, [].as_slice(), 0));
+    assert_eq!(summary.rings, Some(all.len()));
+    if let Some(lines) = lines(&played.trace()) {
+        assert_complete(&lines, all.into_iter());
+    }
+}
+
+#[test]
+fn what_threads_of_one_stream_lost_is_counted_in_it() {
+    for is_killed in [true, false] {
+        let played = PlayedPrograms::new();
+        played.provider(0, 0, 1);
+        let mut recording = played.recording();
+        let mut rings = rings(&played, OWN as u32 * 2);
+        let mut expected = 0;
+        for ring in &mut rings {
+            ring.events(0, 3);
+            ring.sync(now().monotonic_ns, ring.number);
+            ring.event(0, now().monotonic_ns);
+            ring.publish();
+            ring.lose(ring.number);
+            expected += ring.number;
+        }
+        recording.poll_for(rings.len() as u64 * 4);
+        let summary = if is_killed {
+            recording.kill();
+            complete(&played, UserRecording::open(&played.trace()).unwrap())
+        } else {
+            // The last ones come after any record.
+            rings.iter().for_each(|ring| ring.lose(ring.number + 1));
+            expected += rings.len() as u64;
+            recording.end(&played)
+        };
+        assert_eq!(lost(&summary, LossCause::BufferFull), expected, "killed: {is_killed}");
+        let unknown = summary.losses.iter().filter(|loss| loss.count.is_none()).count();
+        assert_eq!((summary.losses.len() - unknown, unknown), (1, usize::from(is_killed)));
+    }
+}
