@@ -134,8 +134,7 @@ impl Undescribed {
     /// Returns what is new, unless there is too much of it.
     pub(super) fn add(&mut self, provider: &ProviderInfo) -> Option<String> {
         let [first, others @ ..] = provider.descriptions.undescribed.as_slice() else { return None };
-        let is_known = !self.told.insert((provider.uid, provider.origin()));
-        if is_known || self.told.len() > REMARKS_MAX {
+        if self.told.len() >= REMARKS_MAX || !self.told.insert((provider.uid, provider.origin())) {
             return None;
         }
         let ProviderInfo { comm, uid, object, .. } = provider;
