@@ -3,6 +3,7 @@
 //! `#[global_allocator] static ALLOCATOR: CountingAllocator = CountingAllocator;`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The system's allocator, with a count.
@@ -46,6 +47,33 @@ unsafe impl GlobalAlloc for CountingAllocator {
         // SAFETY: the place came from `alloc` above, which is the system's.
         unsafe { System.realloc(place, layout, size) }
     }
+}
+
+/// Set for a test that was started by [`is_alone`].
+const ALONE: &str = "RTSCOPE_TEST_ALONE";
+
+/// Whether the calling test has its process to itself, so that all memory is its own. Where others run beside it, it is run again in a
+/// separate process, must pass there, and has nothing left to do here.
+#[track_caller]
+pub fn is_alone() -> bool {
+    let thread = std::thread::current();
+    // libtest names threads after their tests; one test at a time runs in the main thread.
+    let Some(test) = thread.name().filter(|name| *name != "main") else { return true };
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().expect("it runs");
+    let mut command = Command::new(program);
+    command.args(["--exact", test, "--test-threads=1", "--nocapture"]).env(ALONE, "1");
+    let output = command.output().expect("it was started before");
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}");
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{test} alone: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    false
 }
 
 /// By how much memory grew at most while this ran; 0 where the allocator is another.
