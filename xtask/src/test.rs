@@ -5,7 +5,7 @@
 //! known, a test that is skipped can be distinguished from one that passed, and tests that measure time run alone.
 //!
 //! The order: tests that measure time first, with nothing else running; then everything else from one queue (`queue`) on all CPUs:
-//! guests, clippy, unit tests, tests that collect from programs, documentation examples.
+//! guests, clippy, unit tests, documentation examples; and beside them, one after the other, the tests that collect from programs.
 //!
 //! A test says that it is skipped by printing a line `SKIP: name: reason` and returning.
 
@@ -50,21 +50,21 @@ root, the privileged ones among them are run through sudo.
 /// Crates whose integration tests load real CPUs or measure time: one test at a time, with nothing else running.
 const MEASURING: [&str; 8] =
     ["artis", "cli", "embed", "flight", "kernel", "production-line", "shield", "testkit"];
-/// Crates and modules whose tests do neither, but start collectors of programs, which find each other: one test at a time,
-/// beside guests.
+/// Crates and modules whose tests do neither, but start collectors of programs, which find each other, or wait for a while: one test at a
+/// time, beside guests.
 const COLLECTING: [(&str, &[&str]); 3] = [
-    ("cli", &["help::", "json::", "list::", "programs::", "refusals::", "traces::"]),
+    ("cli", &["help::", "json::", "list::", "programs::", "refusals::", "shield::imitation::", "traces::"]),
     ("queue", &[]),
     ("programs", &[]),
 ];
+/// Tests of other binaries that measure time or watch the machine, by crate and what their names have: they run as those of [`MEASURING`]
+/// do. Beside the others they would be disturbed, and `own_cost` records programs of this user, as tests of [`COLLECTING`] do.
+const ALONE: [(&str, &str); 2] = [("bench", "own_cost::tests::root_"), ("programs", "liars::thousands_")];
 /// What clippy and the documentation examples take on two CPUs, in seconds: they begin early.
 const CLIPPY_S: f64 = 240.0;
 /// The long watch, by its crate and module. Its full form takes ten minutes, and would be no test without other load on the
 /// machine: it runs beside the guests.
 const LONG_WATCH: (&str, &str) = ("cli", "watch::soak::");
-const LONG_WATCH_S: f64 = 620.0;
-/// What tests that collect from programs take, in seconds.
-const COLLECTING_S: f64 = 180.0;
 /// What a test binary without real loads is expected to take.
 const BINARY_S: f64 = 20.0;
 
@@ -167,15 +167,16 @@ fn run_everything(request: &Request, selection: &Selection, tally: &mut Tally) -
         let plan =
             vm::plan_for_test(&build, request.all, |binary, name| selection.takes(binary, name), tally)?;
         let estimates = Estimates::read();
-        let mut jobs = vec![clippy_and_examples(), unit_tests(&build), collecting(&build, full)];
+        let mut jobs = vec![clippy_and_examples(), unit_tests(&build)];
         jobs.extend(quiet(&build).map(|binary| Job {
             name: binary.name.clone(),
             seconds: BINARY_S,
             work: Box::new(|| tests_of(binary, Manner::Parallel)),
         }));
         jobs.extend(plan.iter().flat_map(|plan| plan.jobs(&estimates)));
-        // The long watch is no work for a CPU: what it watches sleeps most of the time.
-        queue::run(jobs, workers() + usize::from(request.all), tally);
+        // These wait for programs and for compilers, and guests leave them the CPUs. Nor is the long watch work for a CPU: what it watches
+        // sleeps most of the time.
+        queue::run(jobs, vec![collecting(&build, full)], workers(), tally);
         plan.map_or(Ok(()), |plan| plan.report(tally))
     })?;
     tally.add("kernel log", log.check());
@@ -203,7 +204,25 @@ fn run_measuring(build: &Build, full: Option<(&str, &str)>, tally: &mut Tally) -
         let elsewhere = collecting_modules(binary).unwrap_or_default().iter().copied().chain(beside_guests);
         let choice: Vec<&str> = elsewhere.flat_map(|module| ["--skip", module]).collect();
         libtest::run(&binary.name, make, &choice, Manner::Serial, tally)
-    })
+    })?;
+    for binary in &build.tests {
+        let tests: Vec<&str> = alone(binary).collect();
+        if !tests.is_empty() {
+            let name = format!("{} (alone)", binary.name);
+            libtest::run(&name, || binary.command(), &tests, Manner::Serial, tally)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is in the names of a binary's tests that run alone.
+fn alone(binary: &TestBinary) -> impl Iterator<Item = &'static str> {
+    ALONE.iter().filter(|(member, _)| binary.member == *member).map(|(_, test)| *test)
+}
+
+/// The options that leave those out.
+fn without_alone(binary: &TestBinary) -> Vec<&'static str> {
+    alone(binary).flat_map(|test| ["--skip", test]).collect()
 }
 
 /// The modules of a binary that collect from programs; none named: all.
@@ -221,13 +240,14 @@ fn collecting<'a>(build: &'a Build, full: Option<(&'static str, &'static str)>) 
         for binary in &build.tests {
             let Some(modules) = collecting_modules(binary) else { continue };
             let name = format!("{} (collecting)", binary.name);
-            libtest::run(&name, || binary.command(), modules, Manner::Serial, &mut tally)?;
+            let choice = [modules, &without_alone(binary)].concat();
+            libtest::run(&name, || binary.command(), &choice, Manner::Serial, &mut tally)?;
         }
         full.map_or(Ok(()), |full| run_long_watch(build, full, &mut tally))?;
         Ok(tally)
     };
-    let seconds = COLLECTING_S + if full.is_some() { LONG_WATCH_S } else { 0.0 };
-    Job { name: "tests that collect from programs".into(), seconds, work: Box::new(work) }
+    // Nothing waits for its turn.
+    Job { name: "tests that collect from programs".into(), seconds: 0.0, work: Box::new(work) }
 }
 
 fn run_long_watch(build: &Build, full: (&'static str, &'static str), tally: &mut Tally) -> Result<()> {
@@ -252,7 +272,7 @@ fn quiet(build: &Build) -> impl Iterator<Item = &TestBinary> {
 
 fn tests_of(binary: &TestBinary, manner: Manner) -> Result<Tally> {
     let mut tally = Tally::default();
-    libtest::run(&binary.name, || binary.command(), &[], manner, &mut tally)?;
+    libtest::run(&binary.name, || binary.command(), &without_alone(binary), manner, &mut tally)?;
     Ok(tally)
 }
 
@@ -304,7 +324,7 @@ fn run_part(selection: &Selection, tally: &mut Tally) -> Result<()> {
     }
     if let Some(plan) = vm::plan_for_test(&build, false, |binary, name| selection.takes(binary, name), tally)?
     {
-        queue::run(plan.jobs(&Estimates::read()), workers(), tally);
+        queue::run(plan.jobs(&Estimates::read()), Vec::new(), workers(), tally);
         plan.report(tally)?;
     }
     Ok(())

@@ -546,9 +546,13 @@ fn two_at_once_are_refused() {
     let file = fs::File::open(machine.path("run/rtscope/shield.lock")).expect("there");
     let lock = nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusive).expect("locked");
     let before = machine.files();
-    for command in [&["undo"][..], &CREATE] {
-        assert!(machine.bad(command, 1).contains("another rtscope makes or undoes a shield now"));
-    }
+    // Each waits for a while.
+    std::thread::scope(|scope| {
+        for command in [&["undo"][..], &CREATE] {
+            let is_said = || machine.bad(command, 1).contains("another rtscope makes or undoes a shield now");
+            scope.spawn(move || assert!(is_said()));
+        }
+    });
     assert_same(machine.files(), &before, "files");
     drop(lock);
     machine.good(&CREATE);
