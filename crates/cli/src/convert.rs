@@ -163,7 +163,15 @@ fn convert(
                 "stopped before the end; no file was made",
             ));
         }
-        Ok((converted?, std::mem::take(&mut source.damaged)))
+        let summary = converted?;
+        // Perfetto opens no file without events.
+        if summary.events == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "no event is selected; no file was made",
+            ));
+        }
+        Ok((summary, std::mem::take(&mut source.damaged)))
     })
 }
 

@@ -73,6 +73,8 @@ const MAX_NESTED: usize = 32;
 #[derive(Clone, Debug, Default)]
 pub struct Irqs {
     happenings: Happenings,
+    /// What happens before this moment does not count.
+    counts_since_ns: Option<i64>,
     span: Span,
     missing: Missing,
     cpus: BTreeMap<CpuId, Cpu>,
@@ -89,13 +91,21 @@ impl Analysis for Irqs {
     }
 
     fn event(&mut self, event: &EventRef<'_>) {
+        // Names may be told before.
+        let happening = self.happenings.of(event);
+        if self.counts_since_ns.is_some_and(|since_ns| event.time_ns < since_ns) {
+            return;
+        }
         self.span.at(event.time_ns);
-        let Some(Happening::Kernel(kind, names)) = self.happenings.of(event) else { return };
+        let Some(Happening::Kernel(kind, names)) = happening else { return };
         let Some(cpu) = event.cpu else { return };
         self.kernel(event.time_ns, cpu, &kind, names);
     }
 
     fn lost(&mut self, lost: &Lost) {
+        if self.counts_since_ns.zip(lost.until_ns).is_some_and(|(since_ns, until_ns)| until_ns < since_ns) {
+            return;
+        }
         self.missing.lost(lost);
         for (cpu, state) in &mut self.cpus {
             if lost.cpu.is_none_or(|lost| lost == *cpu) {
@@ -118,6 +128,12 @@ impl Analysis for Irqs {
 }
 
 impl Irqs {
+    /// Of what happens at this moment and later, where that is given.
+    #[must_use]
+    pub fn since(counts_since_ns: Option<i64>) -> Irqs {
+        Irqs { counts_since_ns, ..Irqs::default() }
+    }
+
     fn figures(&mut self, key: Key, cpu: CpuId) -> &mut Figures {
         let figures = self.figures.entry(key).or_default();
         figures.cpus.entry(cpu).or_default();

@@ -13,7 +13,9 @@ pub struct Missing {
     pub packets: u64,
     /// There are losses that nobody counted.
     pub uncounted: bool,
-    /// Places where events contradict each other: something is missing there that the trace does not tell.
+    /// Switches that are missing: a task left a CPU to which another had come last. Some hosts hide those of threads of their own.
+    pub gaps: u64,
+    /// Places where other events contradict each other: something is missing there that the trace does not tell.
     pub contradictions: u64,
 }
 

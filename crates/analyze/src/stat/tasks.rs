@@ -19,7 +19,7 @@ use super::{Missing, Span};
 use crate::analysis::Analysis;
 use rtscope_event::{CpuId, Domain, EventClass, EventKind, EventRef, FoundNames, Lost, Schema, Tid};
 use std::collections::{BTreeMap, HashMap};
-use task::{State, Task};
+use task::{Begun, State, Task};
 
 /// Tasks that have ended are listed up to this number; more are added up.
 const MAX_ENDED: usize = 5_000;
@@ -50,6 +50,8 @@ impl Cpu {
 #[derive(Clone, Debug, Default)]
 pub struct Tasks {
     happenings: Happenings,
+    /// What happens before this moment does not count, but it says in which state everything is then. `None`: all counts by now.
+    counts_since_ns: Option<i64>,
     span: Span,
     /// From here on all CPUs are recorded.
     complete_since_ns: Option<i64>,
@@ -77,6 +79,9 @@ impl Analysis for Tasks {
         if self.span.first_ns.is_none() {
             self.complete_since_ns = complete_since(event.schema);
         }
+        if self.counts_since_ns.is_some_and(|since_ns| event.time_ns >= since_ns) {
+            self.begin_to_count();
+        }
         self.span.at(event.time_ns);
         self.lost_just_now = false;
         let Some(happening) = self.happenings.of(event) else { return };
@@ -93,15 +98,14 @@ impl Analysis for Tasks {
                 }
             }
             Happening::Exit(call, ret, tid) => {
-                let done = self.caller(cpu, tid).and_then(|task| {
-                    let since_ns = task.exit_call(call, now_ns, ret)?;
-                    Some((since_ns, task.tid, task.comm))
-                });
+                let caller = self.caller(cpu, tid);
+                let done = caller.map(|task| (task.exit_call(call, now_ns, ret), task.tid, task.comm));
                 match done {
-                    Some((since_ns, tid, comm)) => {
+                    Some((Begun::At(since_ns), tid, comm)) => {
                         self.calls.end(call, (since_ns, now_ns), ret, || (tid, comm.to_string()));
                     }
-                    None => self.calls.exit_without_entry(),
+                    Some((Begun::Earlier, ..)) => {}
+                    Some((Begun::Unknown, ..)) | None => self.calls.exit_without_entry(),
                 }
             }
         }
@@ -124,6 +128,13 @@ impl Analysis for Tasks {
     }
 
     fn finish(mut self) -> Self::Report {
+        if self.counts_since_ns.is_some() {
+            // Nothing has happened since then.
+            self.begin_to_count();
+            self.span = Span::default();
+            self.cpus.clear();
+            self.live.clear();
+        }
         let end_ns = self.span.last_ns.unwrap_or(0);
         for cpu in self.cpus.values_mut() {
             cpu.until(end_ns);
@@ -144,6 +155,31 @@ fn complete_since(schema: &Schema) -> Option<i64> {
 }
 
 impl Tasks {
+    /// Of what happens at this moment and later, where that is given. Events before it are to be there, too: they say who ran then, who
+    /// waited, and in what.
+    #[must_use]
+    pub fn since(counts_since_ns: Option<i64>) -> Tasks {
+        Tasks { counts_since_ns, ..Tasks::default() }
+    }
+
+    /// Forgets all figures, and keeps all states.
+    fn begin_to_count(&mut self) {
+        let Some(since_ns) = self.counts_since_ns.take() else { return };
+        if self.span.first_ns.is_none() {
+            return;
+        }
+        self.span.first_ns = Some(since_ns);
+        self.complete_since_ns = self.complete_since_ns.map(|complete_ns| complete_ns.max(since_ns));
+        self.missing = Missing::default();
+        for cpu in self.cpus.values_mut() {
+            *cpu = Cpu { current: cpu.current, since_ns: since_ns.max(cpu.since_ns), ..Cpu::default() };
+        }
+        self.live.values_mut().for_each(|task| task.count_since(since_ns));
+        self.ended.clear();
+        (self.rest, self.rest_count) = (None, 0);
+        self.calls = AllCalls::default();
+    }
+
     fn task(&mut self, tid: u32) -> &mut Task {
         self.live.entry(tid).or_insert_with(|| Box::new(Task::new(tid)))
     }
@@ -237,7 +273,7 @@ impl Tasks {
         place.until(now_ns);
         place.current = Some(next_tid.0);
         if contradicts {
-            self.missing.contradictions += 1;
+            self.missing.gaps += 1;
             if let Some(task) = before.and_then(|tid| self.live.get_mut(&tid)) {
                 task.forget_running(cpu);
             }

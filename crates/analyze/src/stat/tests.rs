@@ -113,7 +113,7 @@ fn what_contradicts_itself_belongs_to_nobody() {
         switch(2000, 0, 0, TaskState::RUNNABLE, 7),
         switch(2010, 0, 7, SLEEPS, 0),
     ]);
-    assert_eq!(report.missing.contradictions, 1);
+    assert_eq!(report.missing.gaps, 1);
     assert_eq!(task(&report, 7).running.total_ns, 10);
     assert_eq!(task(&report, 9).running.count, 0);
     assert_eq!((report.cpus[0].busy_ns, report.cpus[0].idle_ns), (10, 100));
@@ -205,7 +205,7 @@ fn who_leaves_a_cpu_first_has_run_there_since_the_beginning_and_nobody_else() {
     assert_eq!(task(&report, 7).running.total_ns, 600 + 100);
     assert_eq!(task(&report, 9).running.total_ns, 0);
     assert_eq!((report.cpus[0].busy_ns, report.cpus[0].idle_ns), (700, 0));
-    assert_eq!(report.missing.contradictions, 1);
+    assert_eq!(report.missing.gaps, 1);
 }
 
 #[test]
@@ -218,4 +218,52 @@ fn of_interrupts_without_ends_only_the_last_are_remembered() {
     let recording = recording(begins.chain(ends).collect());
     let report = analyze(&mut RecordingSource::new(&recording), Irqs::default(), &mut |_| ());
     assert_eq!((report.rows[0].whole.count, report.rows[0].without_end), (32, 968));
+}
+
+#[test]
+fn what_was_before_says_who_ran_and_who_waited_and_does_not_count() {
+    let history = || {
+        vec![
+            switch(1000, 0, 0, TaskState::RUNNABLE, 7),
+            switch(1300, 0, 7, WAITS_FOR_DISK, 8),
+            waking(1500, 1, 7),
+            switch(1600, 0, 8, TaskState::RUNNABLE, 7),
+            switch(1700, 0, 7, SLEEPS, 8),
+            waking(1750, 1, 7),
+            switch(1900, 0, 8, SLEEPS, 7),
+            switch(1950, 0, 7, DEAD, 0),
+        ]
+    };
+    let since = |since_ns: u64, events| {
+        let analysis = Tasks::since(Some(since_ns as i64));
+        analyze(&mut RecordingSource::new(&recording(events)), analysis, &mut |_| ()).0
+    };
+    let report = since(1400, history());
+    let (seven, eight) = (task(&report, 7), task(&report, 8));
+    assert_eq!((seven.running.count, seven.running.total_ns), (2, 100 + 50));
+    assert_eq!((seven.woken_wait.count, seven.woken_wait.total_ns), (2, 100 + 150));
+    let waits: Vec<_> = seven.blocked.iter().map(|blocked| (blocked.state, blocked.waits.total_ns)).collect();
+    assert_eq!(waits, [("uninterruptible", 100), ("interruptible", 50)]);
+    assert_eq!((seven.wakeups, seven.voluntary_switches, seven.involuntary_switches), (2, 2, 0));
+    assert_eq!((eight.running.total_ns, eight.preempted_wait.total_ns), (200 + 200, 100));
+    assert_eq!((report.cpus[0].busy_ns, report.cpus[0].idle_ns), (550, 0));
+    assert_eq!(report.span.length_ns(), 550);
+    // Wherever it is divided, the parts are the whole; a task that nothing happens to in a part is not listed there.
+    let sums = |report: &TasksReport| {
+        let of = |task: &super::TaskReport| {
+            [task.running.total_ns, task.woken_wait.total_ns, task.preempted_wait.total_ns, task.blocked_ns()]
+        };
+        let mut sums = [0; 4];
+        report.tasks.iter().for_each(|task| (0..4).for_each(|place| sums[place] += of(task)[place]));
+        sums
+    };
+    let whole = sums(&tasks(history()));
+    for middle in (1001..1900).filter(|time| history().iter().all(|event| event.time.0 != *time)) {
+        let mut before: Vec<Event> = history().into_iter().filter(|event| event.time.0 < middle).collect();
+        before.push(at(middle, 1, EventKind::SoftirqRaise { vec: 3 }));
+        let (before, after) = (sums(&tasks(before)), sums(&since(middle, history())));
+        let both: Vec<u64> = before.iter().zip(after).map(|(one, other)| one + other).collect();
+        assert_eq!(both, whole, "divided at {middle}");
+    }
+    assert!(since(2000, history()).tasks.is_empty(), "nothing happened then");
 }

@@ -22,16 +22,13 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     let set = trace.open()?;
     one_host(&set)?;
     all_events(&set)?;
-    let selection = trace.times(&set)?;
-    if trace.from.is_some() {
-        note(
-            "rtscope: what a task did before --from is not looked at; its state there is known from its first event on",
-        );
-    }
+    let mut selection = trace.times(&set)?;
+    // What happened before says who ran then, and who waited.
+    let since_ns = selection.from_ns.take();
     let progress = Progress::new(100);
-    let wants = analyses(options);
+    let wants = analyses(options, since_ns);
     let ((tasks, irqs), damaged, untimed) = read(&set, &selection, &|class| wants.wants(class), |source| {
-        let reports = analyze(source, analyses(options), &mut |part| {
+        let reports = analyze(source, analyses(options, since_ns), &mut |part| {
             progress.at((part.unwrap_or(0.0) * 100.0) as u64);
         });
         (reports, std::mem::take(&mut source.damaged), source.untimed)
@@ -79,10 +76,10 @@ pub(super) fn shown(
     Ok(texts.join("\n"))
 }
 
-/// The analyses that were asked for.
-pub(super) fn analyses(options: &StatOptions) -> (Option<Tasks>, Option<Irqs>) {
-    let tasks = (options.tasks || options.syscalls).then(Tasks::default);
-    (tasks, options.irqs.then(Irqs::default))
+/// The analyses that were asked for, of what happened since then.
+pub(super) fn analyses(options: &StatOptions, since_ns: Option<i64>) -> (Option<Tasks>, Option<Irqs>) {
+    let tasks = (options.tasks || options.syscalls).then(|| Tasks::since(since_ns));
+    (tasks, options.irqs.then(|| Irqs::since(since_ns)))
 }
 
 /// Whether the options go together.

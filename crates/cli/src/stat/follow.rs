@@ -117,10 +117,11 @@ fn analyse(options: &StatOptions, mut reports: Reports, stop: Stop) -> Result<(F
     /// Items after which the time is looked at, when there is more than can be analysed at once.
     const NOW_AND_THEN: u64 = 1 << 16;
     figures::check(options)?;
-    let selection = options.trace.times_from_now()?;
+    let mut selection = options.trace.times_from_now()?;
+    let since_ns = selection.from_ns.take();
     let follower = Follower::new(&options.trace.trace, selection);
     let delay = Duration::from_nanos(options.follow.delay.0);
-    let (wants, mut analyses) = (figures::analyses(options), figures::analyses(options));
+    let (wants, mut analyses) = (figures::analyses(options, since_ns), figures::analyses(options, since_ns));
     let wanted = |class: &rtscope_event::EventClass| wants.wants(class);
     let mut host = Terminal { stop };
     let mut source = FollowSource::new(follower, &wanted, delay, &mut host);

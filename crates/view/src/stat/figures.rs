@@ -75,6 +75,7 @@ pub(super) fn missing_text(missing: &Missing) -> String {
     for (count, words) in [
         (missing.events, "events lost"),
         (missing.packets, "packets lost"),
+        (missing.gaps, "gaps in the sequence of switches"),
         (missing.contradictions, "places where events contradict each other"),
     ] {
         if count > 0 {

@@ -37,8 +37,8 @@ pub fn syscalls_text(report: &SyscallsReport, wanted: &Wanted, clock: Clock) -> 
         return text;
     }
     let mut columns = Columns::new(
-        ["system call", "times", "in all", "mean", "99 %", "longest", "by", "errors", ""],
-        &[0, 6, 8],
+        ["system call", "times", "unfinished", "in all", "mean", "99 %", "longest", "by", "errors", ""],
+        &[0, 7, 9],
     );
     for call in report.syscalls.iter().take(wanted.limit()) {
         let by = call
@@ -52,6 +52,7 @@ pub fn syscalls_text(report: &SyscallsReport, wanted: &Wanted, clock: Clock) -> 
         columns.row([
             clean(&call.calls.name),
             count_text(call.calls.count),
+            count_text(call.calls.unfinished),
             duration_text(call.calls.total_ns),
             mean_text(call.calls.total_ns, call.calls.count - call.calls.unfinished),
             percentile_text(&call.percentiles, 99_000),

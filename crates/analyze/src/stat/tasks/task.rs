@@ -84,6 +84,17 @@ pub(super) enum State {
     },
 }
 
+/// When a system call that ends began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begun {
+    /// That is not recorded.
+    Unknown,
+    /// Before what is counted.
+    Earlier,
+    /// Then.
+    At(i64),
+}
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Task {
     pub(super) tid: u32,
@@ -96,6 +107,8 @@ pub(super) struct Task {
     woken: bool,
     /// The system call that it is in, and since when.
     call: Option<(CallId, i64)>,
+    /// That call began before what is counted.
+    call_is_older: bool,
     pub(super) running: Intervals,
     /// Waits for a CPU after having been woken.
     pub(super) woken_wait: Intervals,
@@ -252,16 +265,44 @@ impl Task {
         self.woken = false;
     }
 
+    /// What it did until now does not count; the state that it is in does, from now on.
+    pub(super) fn count_since(&mut self, now_ns: i64) {
+        if let State::There { since_ns }
+        | State::Running { since_ns, .. }
+        | State::Runnable { since_ns, .. }
+        | State::Blocked { since_ns, .. } = &mut self.state
+        {
+            *since_ns = now_ns.max(*since_ns);
+        }
+        *self = Task {
+            tid: self.tid,
+            pid: self.pid,
+            comm: self.comm,
+            kernel: self.kernel,
+            ended: self.ended,
+            state: self.state,
+            woken: self.woken,
+            call: self.call,
+            call_is_older: self.call.is_some(),
+            ..Task::default()
+        };
+    }
+
     pub(super) fn enter_call(&mut self, call: CallId, now_ns: i64, returns: bool) {
         entry(&mut self.calls, call).begin();
         self.call = returns.then_some((call, now_ns));
+        self.call_is_older = false;
     }
 
-    /// Returns when it began, if that was recorded.
-    pub(super) fn exit_call(&mut self, call: CallId, now_ns: i64, ret: Option<i64>) -> Option<i64> {
-        let (_, since_ns) = self.call.take().filter(|(begun, _)| *begun == call)?;
+    pub(super) fn exit_call(&mut self, call: CallId, now_ns: i64, ret: Option<i64>) -> Begun {
+        let Some((_, since_ns)) = self.call.take().filter(|(begun, _)| *begun == call) else {
+            return Begun::Unknown;
+        };
+        if self.call_is_older {
+            return Begun::Earlier;
+        }
         entry(&mut self.calls, call).end(since_ns, now_ns, ret);
-        Some(since_ns)
+        Begun::At(since_ns)
     }
 
     /// Adds the figures of another.

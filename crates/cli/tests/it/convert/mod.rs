@@ -239,6 +239,17 @@ fn events_of_programs_are_on_their_threads_with_fields_and_counters() {
 }
 
 #[test]
+fn of_nothing_no_file_is_made() {
+    let out = tempfile::tempdir().unwrap();
+    let file = out.path().join("converted.pftrace");
+    let arguments = ["convert", file.to_str().unwrap(), "--to", "perfetto", "--from", "+1000000s"];
+    let output = run(&arguments, &programs_trace());
+    let report = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && report.contains("no event is selected"), "{report}");
+    assert_eq!(fs::read_dir(out.path()).unwrap().count(), 0, "{report}");
+}
+
+#[test]
 fn a_selection_is_converted_alone_and_what_is_not_selected_is_no_loss() {
     let Some(engine) = engine() else { return };
     let root = tempfile::tempdir().unwrap();

@@ -32,12 +32,8 @@ fn number(value: &Value, path: &str) -> u64 {
 }
 
 /// Fails when waits for a CPU differ by more than the two ways of counting do. The kernel counts from the moment at which a task is on
-/// the other CPU's queue, to which it may have come by an interrupt of its own (`TTWU_QUEUE`); a guest's takes some 10 us. Where CPUs are
-/// emulated, the host can set one aside between the two for any time, so that durations mean nothing.
+/// the other CPU's queue, to which it may have come by an interrupt of its own (`TTWU_QUEUE`); a guest's takes some 10 us.
 fn about(what: &str, ours_ns: u64, kernels_ns: u64, times: u64) {
-    if machine::is_emulated() {
-        return;
-    }
     let least_ns = (kernels_ns - kernels_ns / 50).saturating_sub(times * 3000);
     let most_ns = kernels_ns + kernels_ns / 50 + times * 30_000;
     assert!((least_ns..=most_ns).contains(&ours_ns), "{what}: {ours_ns} ns, the kernel: {kernels_ns} ns");
@@ -46,6 +42,22 @@ fn about(what: &str, ours_ns: u64, kernels_ns: u64, times: u64) {
 fn find(report: &Value, which: impl Fn(&Value) -> bool) -> &Value {
     let tasks = report["tasks"].as_array().unwrap();
     tasks.iter().find(|task| which(task)).unwrap_or_else(|| panic!("it is not there: {report}"))
+}
+
+/// Divided at an event, the parts are the whole: in which state a task was then, what was before says.
+fn check_parts(trace: &Path, report: &Value, task: &Value) {
+    let middle = task["woken_wait"]["longest_at_ns"].to_string();
+    let parts = ["--to", "--from"].map(|option| reports(trace, &["--tasks", option, &middle]).remove(0));
+    let times = |report: &Value| {
+        let task = find(report, |other| other["tid"] == task["tid"]);
+        let blocked = task["blocked"].as_array().unwrap().iter().map(|wait| number(wait, "/total_ns")).sum();
+        let [running, woken, preempted] = ["running", "woken_wait", "preempted_wait"]
+            .map(|state| number(task, &format!("/{state}/total_ns")));
+        [running, woken, preempted, blocked]
+    };
+    let [before, after] = parts.each_ref().map(times);
+    let both: Vec<u64> = before.iter().zip(after).map(|(before, after)| before + after).collect();
+    assert_eq!(both, times(report), "divided at {middle}: {before:?} {after:?}");
 }
 
 // NEEDS: verifier
@@ -60,6 +72,9 @@ fn root_tasks_have_the_times_and_switches_that_the_kernel_counts() {
     let said: Value = serde_json::from_str(&fs::read_to_string(said).unwrap()).unwrap();
     let report = reports(&trace, &["--tasks"]).remove(0);
     assert_eq!(report["schema"], "rtscope.stat.tasks/1");
+    // Some hosts hide switches to and from threads of their own; each shows when a task leaves that never came.
+    let hidden = number(&report, "/missing/gaps");
+    assert!(hidden == 0 || !machine::is_emulated(), "nobody hides switches here: {report}");
     for thread in said["threads"].as_array().unwrap() {
         // Until the thread read its account. What came afterwards it could not say.
         let until = reports(&trace, &["--tasks", "--to", &thread["at_ns"].to_string()]).remove(0);
@@ -72,9 +87,15 @@ fn root_tasks_have_the_times_and_switches_that_the_kernel_counts() {
             ("running/count", "times"),
         ] {
             let (ours, kernels) = (number(task, &format!("/{ours}")), number(thread, &format!("/{kernels}")));
-            assert_eq!(ours, kernels, "{name}: {task} {thread}");
+            assert!(ours.abs_diff(kernels) <= hidden, "{name}, {hidden} switches hidden: {task} {thread}");
         }
         let times = number(task, "/running/count");
+        assert!(find(&report, |task| task["tid"] == thread["tid"])["ended"].as_bool().unwrap());
+        // The kernel takes its times some microseconds before or after the event. Where CPUs are emulated, the host can set one aside
+        // between the two for any time, so that durations mean nothing. What a hidden switch began is missing.
+        if machine::is_emulated() || hidden > 0 {
+            continue;
+        }
         let waited_ns = number(task, "/woken_wait/total_ns") + number(task, "/preempted_wait/total_ns");
         about(name, waited_ns, number(thread, "/waited_ns"), times);
         // The kernel leaves out what the host took, and begins when it begins to choose: some 6 us before the switch.
@@ -83,7 +104,6 @@ fn root_tasks_have_the_times_and_switches_that_the_kernel_counts() {
             running_ns + times * 15_000 >= number(thread, "/running_ns"),
             "{name}: {running_ns} ns, {thread}"
         );
-        assert!(find(&report, |task| task["tid"] == thread["tid"])["ended"].as_bool().unwrap());
     }
     let by_name = |name: &str| find(&report, |task| task["comm"] == name);
     let one = reports(&trace, &["--tasks", "--task", "sleepe*"]).remove(0);
@@ -94,8 +114,9 @@ fn root_tasks_have_the_times_and_switches_that_the_kernel_counts() {
     let sleeper = by_name("sleeper");
     let sleeps = &sleeper["blocked"][0];
     assert_eq!((&sleeps["syscall"], &sleeps["state"]), (&"clock_nanosleep".into(), &"interruptible".into()));
-    assert_eq!(number(sleeps, "/count"), 50);
-    assert!(number(sleeps, "/total_ns") >= 50 * 500_000);
+    check_parts(&trace, &report, sleeper);
+    assert!(number(sleeps, "/count").abs_diff(50) <= hidden, "{hidden} switches hidden: {sleeper}");
+    assert!(number(sleeps, "/total_ns") >= (50 - hidden) * 500_000, "{hidden} switches hidden: {sleeper}");
     let waits = by_name("asker")["blocked"].as_array().unwrap();
     assert!(waits.iter().any(|wait| wait["syscall"] == "futex"), "{waits:?}");
     let opens = sleeper["syscalls"].as_array().unwrap().iter().find(|call| call["name"] == "openat").unwrap();

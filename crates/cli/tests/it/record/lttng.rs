@@ -149,7 +149,7 @@ fn stat_says_what_they_say() -> bool {
     fs::rename(&trace, above.join("kernel")).expect("the same file system");
     let report = |which: &str| super::figures::reports(&above, &[which]).remove(0);
     let (tasks, interrupts) = (report("--tasks"), report("--irqs"));
-    if lost(&account) > 0 || tasks["missing"]["contradictions"] != 0 {
+    if lost(&account) > 0 || tasks["missing"]["gaps"] != 0 {
         return false;
     }
     let all = |report: &Value, key: &str| report[key].as_array().expect("a list").clone();
