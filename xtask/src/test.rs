@@ -21,7 +21,7 @@ use anyhow::{Context, Result, bail};
 use crate::build::{self, Build, TestBinary};
 use crate::kernel_log::KernelLog;
 use crate::libtest::{self, Manner};
-use crate::outcome::Tally;
+use crate::outcome::{Outcome, Tally};
 use crate::queue::{self, Job};
 use crate::timings::{self, Estimates, Timing};
 use crate::tracefs::Tracefs;
@@ -205,24 +205,29 @@ fn run_measuring(build: &Build, full: Option<(&str, &str)>, tally: &mut Tally) -
         let choice: Vec<&str> = elsewhere.flat_map(|module| ["--skip", module]).collect();
         libtest::run(&binary.name, make, &choice, Manner::Serial, tally)
     })?;
-    for binary in &build.tests {
-        let tests: Vec<&str> = alone(binary).collect();
-        if !tests.is_empty() {
+    ALONE.iter().try_for_each(|(member, test)| run_alone(build, member, test, tally))
+}
+
+fn run_alone(build: &Build, member: &str, test: &str, tally: &mut Tally) -> Result<()> {
+    let mut found = false;
+    for binary in build.tests.iter().filter(|binary| binary.member == member) {
+        if names_of(binary)?.iter().any(|name| name.contains(test)) {
+            found = true;
             let name = format!("{} (alone)", binary.name);
-            libtest::run(&name, || binary.command(), &tests, Manner::Serial, tally)?;
+            libtest::run(&name, || binary.command(), &[test], Manner::Serial, tally)?;
         }
+    }
+    // It would run beside others without a word.
+    if !found {
+        tally.add(test, Outcome::Fail(format!("{member} has no test of that name any more")));
     }
     Ok(())
 }
 
-/// What is in the names of a binary's tests that run alone.
-fn alone(binary: &TestBinary) -> impl Iterator<Item = &'static str> {
-    ALONE.iter().filter(|(member, _)| binary.member == *member).map(|(_, test)| *test)
-}
-
-/// The options that leave those out.
+/// The options that leave out those that run alone.
 fn without_alone(binary: &TestBinary) -> Vec<&'static str> {
-    alone(binary).flat_map(|test| ["--skip", test]).collect()
+    let alone = ALONE.iter().filter(|(member, _)| binary.member == *member);
+    alone.flat_map(|(_, test)| ["--skip", test]).collect()
 }
 
 /// The modules of a binary that collect from programs; none named: all.
