@@ -10,7 +10,7 @@
  *
  * A handler may also jump away from the event that it has interrupted (siglongjmp, an exception): the record stays unfinished. So
  * each event notes where its thread's stack is, and the next one knows whether it is in a handler or behind a jump
- * (rtscope__is_inside).
+ * (rtscope__standing).
  */
 #ifndef RTSCOPE_RING_H
 #define RTSCOPE_RING_H
@@ -101,11 +101,25 @@ struct rtscope__thread {
 	/* An event that may have been left, and how far the ring was when that was first seen. */
 	uintptr_t doubtful;
 	uint64_t doubtful_head;
+	/* The stack pointer of an event that is being written and found it open; 0: none is. */
+	uintptr_t doubter;
 };
 
 /* Any bytes, wherever they are. */
 typedef uint64_t __attribute__((may_alias, aligned(1))) rtscope__word;
 typedef uint32_t __attribute__((may_alias, aligned(1))) rtscope__half;
+/* As many as one instruction moves, and where the compiler may have them. */
+#if defined(__x86_64__) && defined(__SSE2__)
+typedef long long __attribute__((vector_size(16), may_alias, aligned(1))) rtscope__wide;
+#define RTSCOPE__WIDE "+x"
+#elif defined(__aarch64__) && defined(__ARM_NEON)
+typedef long long __attribute__((vector_size(16), may_alias, aligned(1))) rtscope__wide;
+#define RTSCOPE__WIDE "+w"
+#else
+typedef rtscope__word rtscope__wide;
+#define RTSCOPE__WIDE "+r"
+#endif
+#define RTSCOPE__WIDE_BYTES sizeof(rtscope__wide)
 typedef uint16_t __attribute__((may_alias, aligned(1))) rtscope__quarter;
 
 /* What a copy in one piece is not worth. */
@@ -133,21 +147,27 @@ static inline __attribute__((always_inline)) void rtscope__copy(void *into, cons
 		return;
 	}
 #endif
-	for (; bytes >= 32; bytes -= 32, to += 32, from += 32) {
-		const rtscope__word *words = (const rtscope__word *)(const void *)from;
-		uint64_t a = words[0], b = words[1], c = words[2], d = words[3];
+	for (; bytes >= 4 * RTSCOPE__WIDE_BYTES; bytes -= 4 * RTSCOPE__WIDE_BYTES) {
+		const rtscope__wide *words = (const rtscope__wide *)(const void *)from;
+		rtscope__wide a = words[0], b = words[1], c = words[2], d = words[3];
 
-		__asm__("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d));
-		((rtscope__word *)(void *)to)[0] = a;
-		((rtscope__word *)(void *)to)[1] = b;
-		((rtscope__word *)(void *)to)[2] = c;
-		((rtscope__word *)(void *)to)[3] = d;
+		__asm__("" : RTSCOPE__WIDE(a), RTSCOPE__WIDE(b), RTSCOPE__WIDE(c), RTSCOPE__WIDE(d));
+		((rtscope__wide *)(void *)to)[0] = a;
+		((rtscope__wide *)(void *)to)[1] = b;
+		((rtscope__wide *)(void *)to)[2] = c;
+		((rtscope__wide *)(void *)to)[3] = d;
+		to += 4 * RTSCOPE__WIDE_BYTES, from += 4 * RTSCOPE__WIDE_BYTES;
 	}
-	for (; bytes >= 8; bytes -= 8, to += 8, from += 8) {
-		uint64_t word = *(const rtscope__word *)(const void *)from;
+	for (; bytes >= RTSCOPE__WIDE_BYTES; bytes -= RTSCOPE__WIDE_BYTES) {
+		rtscope__wide word = *(const rtscope__wide *)(const void *)from;
 
-		__asm__("" : "+r"(word));
-		*(rtscope__word *)(void *)to = word;
+		__asm__("" : RTSCOPE__WIDE(word));
+		*(rtscope__wide *)(void *)to = word;
+		to += RTSCOPE__WIDE_BYTES, from += RTSCOPE__WIDE_BYTES;
+	}
+	if (bytes & 8) {
+		*(rtscope__word *)(void *)to = *(const rtscope__word *)(const void *)from;
+		to += 8, from += 8;
 	}
 	if (bytes & 4) {
 		*(rtscope__half *)(void *)to = *(const rtscope__half *)(const void *)from;
@@ -161,6 +181,7 @@ static inline __attribute__((always_inline)) void rtscope__copy(void *into, cons
 		*to = *from;
 }
 
+#if !defined(RTSCOPE_MODEL)
 /* The stack pointer. That of a handler is lower than that of what it has interrupted, unless the handler has a stack of its own. */
 static inline __attribute__((always_inline)) uintptr_t rtscope__stack(void)
 {
@@ -174,7 +195,6 @@ static inline __attribute__((always_inline)) uintptr_t rtscope__stack(void)
 	return pointer;
 }
 
-#if !defined(RTSCOPE_MODEL)
 /* *place += 1 that a signal handler of this thread cannot lose. */
 static inline void rtscope__count(uint64_t *place)
 {
@@ -285,6 +305,9 @@ static inline __attribute__((always_inline)) void rtscope__commit(struct rtscope
 		RTSCOPE__STORE(*record.open, (uintptr_t)0);
 }
 
+/* Whether an event is inside of another one that is open. */
+enum rtscope__standing { RTSCOPE__OUTSIDE, RTSCOPE__INSIDE, RTSCOPE__IN_DOUBT };
+
 /*
  * Another event is open: whether this one, whose stack pointer is `stack`, is inside of it, in a handler that has interrupted it. If not,
  * that one's thread has jumped away, and the collector is told that what is open up to here will never be finished.
@@ -293,15 +316,17 @@ static inline __attribute__((always_inline)) void rtscope__commit(struct rtscope
  * means a jump, too, unless this is a handler with another stack: then the collector is only told to have less patience. In doubt
  * this event is inside; until the collector is past the other one.
  */
-static inline int rtscope__is_inside(struct rtscope__thread *thread, struct rtu_ring *ring, uintptr_t stack, int flight)
+static inline enum rtscope__standing rtscope__standing(struct rtscope__thread *thread, struct rtu_ring *ring,
+						       uintptr_t stack, int flight)
 {
 	uintptr_t open = RTSCOPE__LOAD(thread->open);
 	uint64_t head = RTSCOPE__LOAD(ring->head);
 
 	if (!open)
-		return 0;
-	if (stack < open)
-		return 1;
+		return RTSCOPE__OUTSIDE;
+	/* A handler may have interrupted one that came in doubt, and have the stack pointer of the other, which was a handler's. */
+	if (stack < open || stack < RTSCOPE__LOAD(thread->doubter))
+		return RTSCOPE__INSIDE;
 	if (stack == open) {
 		/* ORDER: release; pairs with the acquire in Ring::take (crates/programs/src/ring.rs): the words of finished records are seen. */
 		RTSCOPE__STORE_RELEASE(ring->settled, head);
@@ -311,10 +336,20 @@ static inline int rtscope__is_inside(struct rtscope__thread *thread, struct rtu_
 		thread->doubtful = open;
 		/* ORDER: release; as above. */
 		RTSCOPE__STORE_RELEASE(ring->doubtful, head);
-		return 1;
+		RTSCOPE__STORE(thread->doubter, stack);
+		return RTSCOPE__IN_DOUBT;
 	}
+	/* The next one that is left may have the same stack pointer. */
+	thread->doubtful = 0;
 	RTSCOPE__STORE(thread->open, (uintptr_t)0);
-	return 0;
+	RTSCOPE__STORE(thread->doubter, (uintptr_t)0);
+	return RTSCOPE__OUTSIDE;
+}
+
+/* Where an event is noted while it is written; NULL: nowhere. */
+static inline uintptr_t *rtscope__noted_at(struct rtscope__thread *thread, enum rtscope__standing standing)
+{
+	return standing == RTSCOPE__OUTSIDE ? &thread->open : standing == RTSCOPE__IN_DOUBT ? &thread->doubter : NULL;
 }
 
 #ifdef __cplusplus

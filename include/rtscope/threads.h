@@ -255,7 +255,8 @@ static RTSCOPE__NOT_INLINE struct rtscope__reserved rtscope__reserve_in(struct r
 	struct rtscope__record record;
 	struct rtscope__reserved reserved;
 	struct rtscope__waiting waiting;
-	int is_inside = -1;
+	enum rtscope__standing standing = RTSCOPE__OUTSIDE;
+	int is_noted = 0;
 
 	/* One by one: for initialisers of structures compilers call memset(), and this is on the way of events. */
 	reserved.place = NULL;
@@ -271,10 +272,11 @@ static RTSCOPE__NOT_INLINE struct rtscope__reserved rtscope__reserve_in(struct r
 			leader->lost(RTU_LOST_IN_CHILD);
 			return reserved;
 		}
-		if (is_inside < 0) {
-			is_inside = rtscope__is_inside(thread, ring, stack, (int)(flags & RTU_FLIGHT));
-			if (!is_inside)
+		if (!is_noted) {
+			standing = rtscope__standing(thread, ring, stack, (int)(flags & RTU_FLIGHT));
+			if (standing == RTSCOPE__OUTSIDE)
 				RTSCOPE__STORE(thread->open, stack);
+			is_noted = 1;
 			/* ORDER: signal fence; as in rtscope__reserve(). */
 			RTSCOPE__WRITTEN_BEFORE();
 		}
@@ -286,12 +288,12 @@ static RTSCOPE__NOT_INLINE struct rtscope__reserved rtscope__reserve_in(struct r
 		if (flags & RTU_BLOCKING && leader->wait(thread, &waiting))
 			continue;
 		rtscope__count(&ring->lost);
-		if (!is_inside)
-			RTSCOPE__STORE(thread->open, (uintptr_t)0);
+		if (rtscope__noted_at(thread, standing))
+			RTSCOPE__STORE(*rtscope__noted_at(thread, standing), (uintptr_t)0);
 		return reserved;
 	}
 	reserved.place = record.place;
-	reserved.open = is_inside ? NULL : &thread->open;
+	reserved.open = rtscope__noted_at(thread, standing);
 	return reserved;
 }
 

@@ -421,7 +421,7 @@ impl Ring {
             {
                 // Searching takes long.
                 turn.given_up = GIVEN_UP_MAX;
-                let next = self.next_record(turn.head).or(turn.last.then_some(turn.head));
+                let next = self.next_record(turn.head, turn.last).or(turn.last.then_some(turn.head));
                 let Some(next) = next else { return Ok(false) };
                 self.unfinished += 1;
                 self.give_back(next);
@@ -436,11 +436,14 @@ impl Ring {
     }
 
     /// The position after a missing record: where records follow each other up to IN_A_ROW, the end of the sub-buffer, or the head.
-    /// If there is none, the next sub-buffer, which can be read without the rest.
-    fn next_record(&self, head: u64) -> Option<u64> {
+    /// If there is none, the next sub-buffer, which can be read without the rest. Where the thread has told how far the ring was when it
+    /// knew of the missing record, that counts as the head: what is behind it may be about to be written.
+    fn next_record(&self, head: u64, last: bool) -> Option<u64> {
         let layout = self.info.layout;
         let sub_end = layout.sub_end(self.tail);
-        let stop = sub_end.min(head);
+        let told = self.left.given_up & !7;
+        let is_told = !last && (self.tail + 1..=head.min(sub_end)).contains(&told);
+        let stop = if is_told { told } else { sub_end.min(head) };
         let mut steps = 0;
         let follow = |mut at: u64, steps: &mut u32| {
             for _ in 0..IN_A_ROW {
@@ -465,7 +468,7 @@ impl Ring {
             }
             candidate += 8;
         }
-        (sub_end <= head).then_some(sub_end)
+        (is_told || sub_end <= head).then_some(if is_told { told } else { sub_end })
     }
 
     /// Whether to give up the unfinished record at the tail: its thread has said that it jumped away from it, or it is old. Not because

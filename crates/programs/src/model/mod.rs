@@ -7,8 +7,8 @@
 //! each word that it may still read; acquire, release and fences pass views on. Payloads are not atomic: reading or overwriting one
 //! without an order is a fault.
 //!
-//! Before each access of the writer a signal handler may come, emit an event, and be interrupted itself; or fork, and the child goes
-//! on with a thread's page of zeros. The reader takes whenever the writer looks at what was given back, and at the end. It may
+//! Before each access of the writer a signal handler may come, emit an event, and be interrupted itself; or jump away from the event that
+//! it has interrupted; or fork, and the child goes on with a thread's page of zeros. The reader takes whenever the writer looks at what was given back, and at the end. It may
 //! read old values then, so running it elsewhere, too, would show nothing new. A run is a list of decisions: all lists within limits, or
 //! many random ones.
 
@@ -60,6 +60,8 @@ pub(crate) struct Limits {
     /// Signals, and how deep they nest.
     pub signals: u32,
     pub depth: u32,
+    /// How many handlers jump away.
+    pub jumps: u32,
     /// Forks: 0 or 1.
     pub forks: u32,
     /// How often the reader takes before the end.

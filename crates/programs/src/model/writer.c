@@ -5,6 +5,7 @@
  */
 #define RTSCOPE_MODEL
 
+#include <setjmp.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,6 +44,14 @@ static inline int rtscope__swap(uint64_t *place, uint64_t old, uint64_t value)
 	return (int)model.swap(place, old, value);
 }
 
+/* Of the event that begins. */
+static uintptr_t stack_pointer;
+
+static inline uintptr_t rtscope__stack(void)
+{
+	return stack_pointer;
+}
+
 static inline uint64_t rtscope__now(uint32_t kind)
 {
 	(void)kind;
@@ -59,7 +68,8 @@ struct rtscope__reserved rtscope__reserve_slowly(uint32_t id, uint64_t bytes, ui
 {
 	struct rtscope__reserved reserved = { NULL, NULL };
 	struct rtscope__record record = { NULL, 0, NULL };
-	int is_inside = -1;
+	enum rtscope__standing standing = RTSCOPE__OUTSIDE;
+	int is_noted = 0;
 
 	for (;;) {
 		struct rtu_ring *ring = RTSCOPE__LOAD(thread.ring);
@@ -67,32 +77,38 @@ struct rtscope__reserved rtscope__reserve_slowly(uint32_t id, uint64_t bytes, ui
 
 		if (!ring)
 			return reserved;
-		if (is_inside < 0) {
-			is_inside = rtscope__is_inside(&thread, ring, stack, flight);
-			if (!is_inside)
+		if (!is_noted) {
+			standing = rtscope__standing(&thread, ring, stack, flight);
+			if (standing == RTSCOPE__OUTSIDE)
 				RTSCOPE__STORE(thread.open, stack);
+			is_noted = 1;
 		}
 		step = rtscope__step(&thread, ring, id, bytes, flight, &record);
 		if (step == RTSCOPE__DONE)
 			break;
 		if (step == RTSCOPE__FULL) {
 			rtscope__count(&ring->lost);
-			if (!is_inside)
-				RTSCOPE__STORE(thread.open, (uintptr_t)0);
+			if (rtscope__noted_at(&thread, standing))
+				RTSCOPE__STORE(*rtscope__noted_at(&thread, standing), (uintptr_t)0);
 			return reserved;
 		}
 	}
 	reserved.place = record.place;
-	reserved.open = is_inside ? NULL : &thread.open;
+	reserved.open = rtscope__noted_at(&thread, standing);
 	return reserved;
 }
 
-/* An event whose payload is this many words, each with the event's id and its place. 0: it was not recorded. */
-int model_emit(uint32_t id, uint32_t words)
+/*
+ * An event whose payload is this many words, each with the event's id and its place, with this stack pointer. 0: it was not
+ * recorded.
+ */
+int model_emit(uint32_t id, uint32_t words, uint64_t stack)
 {
-	struct rtscope__record record = rtscope__reserve(&thread, id, 8 + 8 * words);
+	struct rtscope__record record;
 	uint64_t payload[4];
 
+	stack_pointer = stack;
+	record = rtscope__reserve(&thread, id, 8 + 8 * words);
 	if (!record.place)
 		return 0;
 	for (uint32_t i = 0; i < words; i++)
@@ -100,6 +116,20 @@ int model_emit(uint32_t id, uint32_t words)
 	RTSCOPE__COPY(record.place, payload, 8 * words);
 	rtscope__commit(record);
 	return 1;
+}
+
+static jmp_buf outside;
+
+/* The same, outside of all handlers. 2: one of them jumped away from it. */
+int model_emit_outside(uint32_t id, uint32_t words, uint64_t stack)
+{
+	return _setjmp(outside) ? 2 : model_emit(id, words, stack);
+}
+
+/* A handler does not come back. What it leaves in the model has nothing to be cleaned up. */
+void model_jump(void)
+{
+	_longjmp(outside, 1);
 }
 
 void model_begin(const struct model *with, void *ring, uint64_t ring_bytes, uint64_t sub_bytes, uint32_t key,

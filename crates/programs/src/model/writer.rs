@@ -27,7 +27,7 @@ struct Calls {
 static CALLS: Calls = Calls { load, store, swap, copy, count, fence, now };
 
 type Begin = extern "C" fn(*const c_void, usize, u64, u64, u32, c_int);
-type Emit = extern "C" fn(u32, u32) -> c_int;
+type Emit = extern "C" fn(u32, u32, u64) -> c_int;
 type Do = extern "C" fn();
 type Has = extern "C" fn(usize, u64) -> c_int;
 
@@ -36,9 +36,20 @@ type Has = extern "C" fn(usize, u64) -> c_int;
 pub(crate) struct Writer {
     begin: Begin,
     emit: Emit,
+    emit_outside: Emit,
+    jump: Do,
     move_on: Do,
     fork: Do,
     has: Has,
+}
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Recorded,
+    Lost,
+    /// A handler jumped away from it.
+    Left,
 }
 
 /// A change of a header's text that breaks it: what is replaced (exactly once), and by what.
@@ -78,13 +89,18 @@ impl Writer {
             assert!(!address.is_null(), "{name:?} is in writer.c");
             address
         };
-        let [begin, emit, move_on, fork, has] =
-            [c"model_begin", c"model_emit", c"model_move", c"model_fork", c"model_has"].map(function);
+        let [begin, emit, emit_outside, jump] =
+            [c"model_begin", c"model_emit", c"model_emit_outside", c"model_jump"].map(function);
+        let [move_on, fork, has] = [c"model_move", c"model_fork", c"model_has"].map(function);
         Some(Writer {
             // SAFETY: writer.c defines model_begin() with these parameters; C's pointers and numbers are these types.
             begin: unsafe { std::mem::transmute::<*mut c_void, Begin>(begin) },
             // SAFETY: as above, model_emit().
             emit: unsafe { std::mem::transmute::<*mut c_void, Emit>(emit) },
+            // SAFETY: as above, model_emit_outside().
+            emit_outside: unsafe { std::mem::transmute::<*mut c_void, Emit>(emit_outside) },
+            // SAFETY: as above, model_jump().
+            jump: unsafe { std::mem::transmute::<*mut c_void, Do>(jump) },
             // SAFETY: as above, model_move().
             move_on: unsafe { std::mem::transmute::<*mut c_void, Do>(move_on) },
             // SAFETY: as above, model_fork().
@@ -100,9 +116,13 @@ impl Writer {
         (self.begin)((&raw const CALLS).cast(), ring, ring_bytes, sub_bytes, key, c_int::from(flight));
     }
 
-    /// Emits an event of this many words; whether it was recorded.
-    pub(crate) fn emit(&self, id: u32, words: u32) -> bool {
-        (self.emit)(id, words) != 0
+    /// Emits an event of this many words with this stack pointer. Only one outside of handlers comes back when a handler jumps.
+    pub(crate) fn emit(&self, id: u32, words: u32, stack: u64, is_outside: bool) -> Outcome {
+        match (if is_outside { self.emit_outside } else { self.emit })(id, words, stack) {
+            0 => Outcome::Lost,
+            1 => Outcome::Recorded,
+            _ => Outcome::Left,
+        }
     }
 
     /// The thread goes on on the other CPU.
@@ -119,11 +139,21 @@ fn writer() -> Writer {
     WRITER.get().expect("the writer that calls")
 }
 
-/// What may come before each access: a handler, or a fork in one.
+/// What a handler does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Handling {
+    Nothing,
+    Emits,
+    Jumps,
+    EmitsAndJumps,
+}
+
+/// What may come before each access: a handler, or a fork in one. A jump leaves this and its callers up to the outermost event; none of them
+/// has anything to drop then, or to give back.
 fn interrupt() {
-    let (signal, fork) = with(|memory| {
+    let (handling, fork) = with(|memory| {
         if !memory.explores || memory.child.is_some() {
-            return (false, false);
+            return (Handling::Nothing, false);
         }
         let may_fork = memory.limits.forks > 0;
         let may_signal = memory.limits.signals > 0 && memory.depth < memory.limits.depth;
@@ -135,13 +165,27 @@ fn interrupt() {
         if fork {
             memory.child = Some(Box::new([0; WORDS]));
         }
-        (signal, fork)
+        let jumps = if signal && memory.limits.jumps > 0 { memory.choices.choose(3, 2) } else { 0 };
+        memory.limits.jumps -= u32::from(jumps > 0);
+        let handling = match (signal, jumps) {
+            (false, _) => Handling::Nothing,
+            (true, 0) => Handling::Emits,
+            (true, 1) => Handling::Jumps,
+            (true, _) => Handling::EmitsAndJumps,
+        };
+        (handling, fork)
     });
     if fork {
         (writer().fork)();
     }
-    if signal {
+    if matches!(handling, Handling::Emits | Handling::EmitsAndJumps) {
         HANDLER.get().expect("a scenario with signals has one")();
+    }
+    // A fork inside of the handler has a child now, which may jump as well.
+    if matches!(handling, Handling::Jumps | Handling::EmitsAndJumps) {
+        (writer().jump)();
+    }
+    if handling != Handling::Nothing {
         with(|memory| memory.depth -= 1);
     }
 }
