@@ -205,9 +205,6 @@ impl EbpfPrograms {
         if let Some(missing) = if streams { caps::stream_missing() } else { caps::first_missing() } {
             return Err(Error::Missing(Box::new(missing)));
         }
-        if let Some(recorder) = &config.recorder {
-            caps::check_bank(recorder.bank_bytes).map_err(Error::Missing)?;
-        }
         let cpus = caps::present_cpus();
         let log = caps::capture_libbpf_log();
         let mut open = ObjectBuilder::default()
@@ -216,7 +213,13 @@ impl EbpfPrograms {
         let absent = choose_programs(&mut open, config);
         size_maps(&mut open, config, (cpus, bank_cpus.len()), &log)?;
         store_config(&mut open, config, bank_cpus.start)?;
-        let object = open.load().map_err(|error| bpf("loading the eBPF programs", error, &log.take()))?;
+        // Banks that are too large are only looked into when it fails: the kernel frees each map that was tried in a worker, which takes
+        // half a millisecond for 8 MiB, on whatever CPU is idle, also a target's.
+        let object = open.load().map_err(|error| {
+            let failure = bpf("loading the eBPF programs", error, &log.take());
+            let bank = config.recorder.as_ref().map(|recorder| caps::check_bank(recorder.bank_bytes));
+            bank.and_then(Result::err).map_or(failure, Error::Missing)
+        })?;
         let trigger = Trigger::new(map_memory(&object, ".data.trigger", Trigger::bytes(), true)?);
         Ok(EbpfPrograms {
             trigger,
