@@ -23,7 +23,12 @@ pub trait Observer: Debug + Send + Sync {
     /// So many programs that run record into their memory.
     fn flight_recording(&self, _programs: u32, _target: &Path) {}
 
-    /// It goes on: a few times each second.
+    /// Whether [`Observer::recording_progress`] is wanted a few times each second. Each call wakes a thread.
+    fn shows_progress(&self) -> bool {
+        true
+    }
+
+    /// It goes on: a few times each second, or at least every other second.
     fn recording_progress(&self, _progress: &RecordProgress) {}
 
     /// It does not any more; what was shown of its progress is out of date.

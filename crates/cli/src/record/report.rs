@@ -88,6 +88,10 @@ impl Observer for Report {
         ));
     }
 
+    fn shows_progress(&self) -> bool {
+        self.terminal
+    }
+
     /// A line that is written over and over, on a terminal.
     fn recording_progress(&self, progress: &RecordProgress) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);

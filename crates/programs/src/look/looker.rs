@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 /// A mount namespace whose `/dev/shm` is known is visited again after this time: something may have been mounted there.
 const WALK_AGAIN: Duration = Duration::from_secs(10);
+/// What is due in this time is done at once when something else is: each waking costs more than most looks.
+const SOON_DUE: Duration = Duration::from_millis(10);
 /// Directories of programs in one container.
 const DIRECTORIES_MAX: usize = 16;
 /// Reading a directory of directories takes at most one part in this many of the time.
@@ -202,7 +204,8 @@ impl Looker {
         while self.serve(requests) {
             self.hear();
             let now = Instant::now();
-            let is_due = self.polled.is_none_or(|polled| now.duration_since(polled) >= POLL_INTERVAL);
+            let is_due =
+                self.polled.is_none_or(|polled| now.duration_since(polled) + SOON_DUE >= POLL_INTERVAL);
             if is_due || self.looks.iter().any(|look| !look.has_scanned) {
                 self.find_containers();
                 self.looks.iter_mut().for_each(|look| look.has_scanned = true);
@@ -283,9 +286,9 @@ impl Looker {
 
     /// Reads the directories of directories.
     fn read_bases(&mut self) {
-        let now = Instant::now();
+        let soon = Instant::now() + SOON_DUE;
         let due: Vec<u64> =
-            self.bases.iter().filter(|(_, base)| base.next <= now).map(|(number, _)| *number).collect();
+            self.bases.iter().filter(|(_, base)| base.next <= soon).map(|(number, _)| *number).collect();
         if due.contains(&0) {
             self.places.iter_mut().for_each(Place::note_whether_it_is_current);
         }
@@ -422,7 +425,7 @@ impl Looker {
         for number in 0..count {
             let Some(place) = self.places.get_mut((number + self.first_turn) % count) else { continue };
             let is_asked = self.looks.iter().any(|look| !look.seen.contains(&place.id));
-            let is_due = place.next <= Instant::now() && !self.rests.contains_key(&place.whose());
+            let is_due = place.next <= Instant::now() + SOON_DUE && !self.rests.contains_key(&place.whose());
             if !(is_asked || is_due) || !had_turn.insert(place.whose()) {
                 continue;
             }
@@ -502,7 +505,7 @@ impl Looker {
 
     /// Finds containers; only root may read their directories.
     fn find_containers(&mut self) {
-        let is_due = self.scanned.is_none_or(|scanned| scanned.elapsed() >= SCAN_INTERVAL);
+        let is_due = self.scanned.is_none_or(|scanned| scanned.elapsed() + SOON_DUE >= SCAN_INTERVAL);
         let is_asked = self.looks.iter().any(|look| !look.has_scanned && look.until == Until::AllWalked);
         if !nix::unistd::geteuid().is_root() || self.base != Path::new(SHARED_MEMORY) || !is_due && !is_asked
         {

@@ -18,8 +18,9 @@ use tasks::KernelThreads;
 
 /// Between two looks at the CPUs of the targets that are known.
 const LOOK_NS: u64 = 1_000_000_000;
-/// The same soon after the start, when a program sets itself up.
+/// The same soon after the start, when a program sets itself up: first this, and then a part of the time that has passed since.
 const LOOK_EARLY_NS: u64 = 50_000_000;
+const LOOK_EARLY_SHARE: u64 = 3;
 const EARLY_NS: u64 = 3_000_000_000;
 /// Between two searches among all tasks: with eBPF's list of them, some ten microseconds each.
 const SEARCH_NS: u64 = 2_000_000_000;
@@ -113,14 +114,20 @@ impl Placement {
         Thread::Calling.cpus().map_or(self.place.is_apart, apart)
     }
 
+    /// When [`Placement::follow`] has something to do again.
+    pub fn next_look(&self) -> MonotonicNs {
+        self.next_look
+    }
+
     /// Goes where the targets are not, if they or the machine have changed. Costs next to nothing until the next look is due. `dump`: all
     /// tasks, from where that is cheap.
     pub fn follow(&mut self, now: MonotonicNs, dump: impl FnOnce() -> Option<Vec<TaskInfo>>) {
         if now < self.next_look {
             return;
         }
-        let is_early = now.since(self.began) < EARLY_NS;
-        self.next_look = now.plus(if is_early { LOOK_EARLY_NS } else { LOOK_NS });
+        let age = now.since(self.began);
+        let is_early = age < EARLY_NS;
+        self.next_look = now.plus((age / LOOK_EARLY_SHARE).clamp(LOOK_EARLY_NS, LOOK_NS));
         if now >= self.next_search {
             let dump = dump();
             let pause = match &dump {

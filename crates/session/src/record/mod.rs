@@ -40,8 +40,12 @@ use std::time::Duration;
 const KERNEL: &str = "kernel";
 const PROGRAMS: &str = "ust";
 
-/// Between polls of the clock and of what records. A stop and COMMAND's end end the sleep.
-const TICK: Duration = Duration::from_millis(200);
+/// Between polls of what records. A stop and COMMAND's end end the sleep.
+const TICK: Duration = Duration::from_secs(1);
+/// The same while somebody looks at the progress.
+const PROGRESS_TICK: Duration = Duration::from_millis(200);
+/// The same where COMMAND's end does not end the sleep.
+const CHILD_TICK: Duration = Duration::from_millis(20);
 
 /// A recording that has begun.
 #[derive(Clone, Copy, Debug)]
@@ -328,7 +332,11 @@ fn wait(
 ) {
     let until = settings.duration_ns.map(|duration| running.started.0.saturating_add(duration));
     let end = child.as_ref().and_then(Child::end);
-    let tick = if child.is_some() && end.is_none() { TICK / 10 } else { TICK };
+    let tick = match (child.is_some() && end.is_none(), observer.shows_progress()) {
+        (true, _) => CHILD_TICK,
+        (false, true) => PROGRESS_TICK,
+        (false, false) => TICK,
+    };
     loop {
         let now = monotonic_now();
         let over = until.is_some_and(|until| now.0 >= until);
@@ -338,7 +346,7 @@ fn wait(
         }
         placement.follow(now, || None);
         observer.recording_progress(&running.progress(now));
-        let left = until.map_or(tick, |until| Duration::from_nanos(until - now.0));
-        stop.wait(left.min(tick), end.as_ref());
+        let next = until.into_iter().chain([placement.next_look().0]).min().unwrap_or(u64::MAX);
+        stop.wait(Duration::from_nanos(next.saturating_sub(now.0)).min(tick), end.as_ref());
     }
 }
