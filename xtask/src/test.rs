@@ -50,13 +50,15 @@ root, the privileged ones among them are run through sudo.
 /// Crates whose integration tests load real CPUs or measure time: one test at a time, with nothing else running.
 const MEASURING: [&str; 8] =
     ["artis", "cli", "embed", "flight", "kernel", "production-line", "shield", "testkit"];
-/// Crates and modules whose tests do neither, but start collectors of programs, which find each other, or wait for a while: one test at a
-/// time, beside guests.
+/// Crates and modules whose tests do neither, but start collectors of programs, which find each other: one test at a time,
+/// beside guests.
 const COLLECTING: [(&str, &[&str]); 3] = [
-    ("cli", &["help::", "json::", "list::", "programs::", "refusals::", "shield::imitation::", "traces::"]),
+    ("cli", &["help::", "json::", "list::", "programs::", "refusals::", "traces::"]),
     ("queue", &[]),
     ("programs", &[]),
 ];
+/// A module of such a crate whose tests wait for locks and kill what they started: they run as those do.
+const WAITING: (&str, &str) = ("cli", "shield::imitation::");
 /// Tests of other binaries that measure time or watch the machine, by crate and what their names have: they run as those of [`MEASURING`]
 /// do. Beside the others they would be disturbed, and `own_cost` records programs of this user, as tests of [`COLLECTING`] do.
 const ALONE: [(&str, &str); 2] = [("bench", "own_cost::tests::root_"), ("programs", "liars::thousands_")];
@@ -201,7 +203,7 @@ fn run_measuring(build: &Build, full: Option<(&str, &str)>, tally: &mut Tally) -
             command
         };
         let beside_guests = full.map(|_| LONG_WATCH.1);
-        let elsewhere = collecting_modules(binary).unwrap_or_default().iter().copied().chain(beside_guests);
+        let elsewhere = run_by_collecting(binary).into_iter().flatten().chain(beside_guests);
         let choice: Vec<&str> = elsewhere.flat_map(|module| ["--skip", module]).collect();
         libtest::run(&binary.name, make, &choice, Manner::Serial, tally)
     })?;
@@ -238,14 +240,20 @@ fn collecting_modules(binary: &TestBinary) -> Option<&'static [&'static str]> {
         .map(|(_, modules)| *modules)
 }
 
+/// The modules of a binary that the job of [`collecting`] runs; none named: all.
+fn run_by_collecting(binary: &TestBinary) -> Option<Vec<&'static str>> {
+    let waiting = Some(WAITING).filter(|(member, _)| binary.member == *member).map(|(_, module)| module);
+    Some(collecting_modules(binary)?.iter().copied().chain(waiting).collect())
+}
+
 /// With `full` also the long watch, after the others: it loads the CPUs, as some of them do, and they wait for each other.
 fn collecting<'a>(build: &'a Build, full: Option<(&'static str, &'static str)>) -> Job<'a> {
     let work = move || {
         let mut tally = Tally::default();
         for binary in &build.tests {
-            let Some(modules) = collecting_modules(binary) else { continue };
+            let Some(modules) = run_by_collecting(binary) else { continue };
             let name = format!("{} (collecting)", binary.name);
-            let choice = [modules, &without_alone(binary)].concat();
+            let choice = [modules, without_alone(binary)].concat();
             libtest::run(&name, || binary.command(), &choice, Manner::Serial, &mut tally)?;
         }
         full.map_or(Ok(()), |full| run_long_watch(build, full, &mut tally))?;
