@@ -67,7 +67,8 @@ pub fn is_alone() -> bool {
     command.args(["--exact", test, "--test-threads=1", "--nocapture"]).env(ALONE, "1");
     let output = command.output().expect("it was started before");
     let text = String::from_utf8_lossy(&output.stdout);
-    println!("{text}");
+    // Not as libtest's own lines, which are counted.
+    text.lines().for_each(|line| println!("    {line}"));
     assert!(
         output.status.success() && text.contains("1 passed"),
         "{test} alone: {}",
