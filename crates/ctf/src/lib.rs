@@ -52,7 +52,7 @@ pub use read::*;
 pub use regular::{Links, open_regular};
 pub use staged::StagedDir;
 pub use write::{
-    Classes, EventLoss, Evidence, GivenText, PlainEvent, StreamSummary, StreamWriter, TaskStatus,
-    TraceWriter, TracepointId, UserClass, UserContext, UserMetadata, UserStreamSummary, UserStreamWriter,
-    WriteSummary, initial_states, write_trace,
+    Classes, EventLoss, Evidence, FILES_MIN, FileRing, GivenText, Overwritten, PlainEvent, RingTrace,
+    StreamSummary, StreamWriter, TaskStatus, TraceWriter, TracepointId, UserClass, UserContext, UserMetadata,
+    UserStreamSummary, UserStreamWriter, WriteSummary, initial_states, write_trace,
 };

@@ -4,7 +4,7 @@
 //! Losses: CTF knows one counter per stream; rtscope knows causes, and losses of an unknown CPU. History: CTF cannot
 //! express "nothing is missing since". Each entry is one short text, so that people can read it in babeltrace2's details, too.
 
-use crate::{EventLoss, Evidence};
+use crate::{EventLoss, Evidence, Overwritten, RingTrace};
 use rtscope_event::{CpuId, Loss, LossCause, MonotonicNs};
 use std::collections::BTreeMap;
 
@@ -14,6 +14,10 @@ const HISTORY: &str = "rtscope_complete_since_";
 const LOSS: &str = "rtscope_loss_";
 /// Ignored by `parse`: these are parts of the losses, for people.
 const EVENT_LOSS: &str = "rtscope_event_loss_";
+/// What a ring of files has removed: how many events and packets.
+const OVERWRITTEN: &str = "rtscope_overwritten_";
+/// The files of streams are a ring: their names tell what was before them.
+const RING: &str = "rtscope_ring_bytes";
 const NEVER: &str = "none";
 const UNKNOWN: &str = "?";
 
@@ -51,9 +55,25 @@ pub(crate) fn entries_of(
     entries
 }
 
+/// What was removed of a trace whose files are a ring.
+pub(crate) fn of_ring(overwritten: &Overwritten) -> [(String, String); 2] {
+    let entry = |what: &str, count: u64| (format!("{OVERWRITTEN}{what}"), count.to_string());
+    [entry("events", overwritten.events), entry("packets", overwritten.packets)]
+}
+
+/// The limit of such a trace, known from its beginning.
+pub(crate) fn is_ring(ring: &RingTrace) -> (String, String) {
+    (RING.to_owned(), ring.ring().limit().to_string())
+}
+
+/// Whether a trace is one.
+pub(crate) fn has_ring<V>(env: &BTreeMap<String, V>) -> bool {
+    env.contains_key(RING)
+}
+
 /// Whether an entry says something about all of a trace, and so nothing about a part of it.
 pub(crate) fn is_of_a_whole_trace(key: &str) -> bool {
-    [FORMAT, HISTORY, LOSS, EVENT_LOSS].iter().any(|prefix| key.starts_with(prefix))
+    [FORMAT, HISTORY, LOSS, EVENT_LOSS, OVERWRITTEN, RING].iter().any(|prefix| key.starts_with(prefix))
 }
 
 fn loss_text(loss: &Loss) -> String {

@@ -9,6 +9,7 @@
 use crate::bank::record_word;
 use crate::{BankImage, Controls, SharedMemory};
 use rtscope_abi as abi;
+use rtscope_event::MonotonicNs;
 use rtscope_event::exact::index;
 use std::ops::Range;
 
@@ -83,6 +84,19 @@ impl StreamReader {
             found.end += bytes as u64;
         }
         found
+    }
+
+    /// The time of the next record, if it is complete. Later records can be older by as much as a program can be interrupted.
+    #[must_use]
+    pub fn next_time(&self, memory: &SharedMemory, controls: &Controls) -> Option<MonotonicNs> {
+        let data = self.cpu * BankImage::bytes(self.size) + abi::RTS_SUB_BUFFERS as usize * 8;
+        let place = data + index(self.tail & (self.size as u64 - 1));
+        let first = memory.load_acquire(place);
+        let is_there = self.tail < controls.head(self.cpu, 0);
+        let (_, is_complete) = record_word(first, self.tail, self.size as u64).filter(|_| is_there)?;
+        let mut time = [0];
+        memory.copy(place + 8, &mut time);
+        is_complete.then_some(MonotonicNs(time[0]))
     }
 
     /// Gives the space of these records back to the writer.

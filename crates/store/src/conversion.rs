@@ -7,14 +7,15 @@
 
 use crate::Error;
 use crate::convert::{ConversionSummary, Options, Progress};
-use crate::description::{End, SpoolDescription};
+use crate::description::{End, SpoolDescription, SpoolTask};
 use crate::formats::{CallIds, Formats, TracepointEncoding};
 use crate::lane::{CpuSummary, Lane, LaneFiles};
 use crate::losses::{LossSummary, by_event};
 use crate::scan::Scan;
 use crate::spool::SpoolPlace;
 use crate::stream::{END_OF_TIME, TracepointTable};
-use rtscope_ctf::{Classes, Evidence, StreamSummary, TraceWriter};
+use crate::tasks::TaskTable;
+use rtscope_ctf::{Classes, Evidence, RingTrace, StreamSummary, TraceWriter};
 use rtscope_event::{CpuHistory, CpuId, MonotonicNs};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,6 +33,16 @@ pub(crate) struct Conversion {
     pub(crate) lanes: Vec<Lane>,
     found: Scan,
     trace: Option<Trace>,
+    ring: Option<Ring>,
+}
+
+/// What limits the trace's size, and what that requires.
+#[derive(Debug)]
+struct Ring {
+    files: RingTrace,
+    tasks: TaskTable,
+    /// Of the files, when tasks were last written.
+    generation: u64,
 }
 
 /// The trace, once it has begun.
@@ -43,6 +54,9 @@ struct Trace {
     /// Whether the end's losses without a known place were written at its beginning.
     losses_told: bool,
 }
+
+/// What a task takes in a state dump, about.
+const TASK_BYTES: u64 = 100;
 
 /// How far the work is, and whether it is to be ended.
 pub(crate) struct Course<'a> {
@@ -78,12 +92,13 @@ impl<'a> Course<'a> {
 }
 
 impl Conversion {
-    /// Of a spool. `files`: for each CPU. `leave_out`: threads of rtscope.
+    /// Of a spool. `files`: for each CPU. `leave_out`: threads of rtscope. `ring`: what limits the trace's size.
     pub(crate) fn new(
         place: SpoolPlace,
         description: SpoolDescription,
         files: &[(CpuId, LaneFiles)],
         leave_out: &[u32],
+        ring: Option<RingTrace>,
     ) -> Result<Conversion, Error> {
         if std::fs::symlink_metadata(&place.target).is_ok() {
             return Err(Error::Exists(place.target));
@@ -99,14 +114,20 @@ impl Conversion {
             found.names.add(task.tid, MonotonicNs(0), task.comm);
         }
         description.irqs.iter().for_each(|(irq, name)| found.names.add_irq(*irq, name));
+        let tasks = |files: RingTrace| {
+            let tasks = TaskTable::new(description.tasks.iter().map(SpoolTask::info));
+            Ring { files, tasks, generation: 0 }
+        };
+        let ring = ring.map(tasks);
         Ok(Conversion {
-            trace_directory: place.directory.path().join("trace"),
+            trace_directory: place.trace(),
             place,
             description,
             formats,
             lanes,
             found,
             trace: None,
+            ring,
         })
     }
 
@@ -115,20 +136,28 @@ impl Conversion {
         (self.place.clone(), self.trace_directory.clone())
     }
 
-    /// Removes what there is of the trace.
+    /// Removes what there is of the trace, unless nothing else has its events.
     pub(crate) fn remove_trace(&self) {
+        if self.ring.is_some() {
+            return;
+        }
         // Where it cannot be removed, making it anew says why.
         let _ = std::fs::remove_dir_all(&self.trace_directory);
     }
 
     /// Finds what is to be known before events up to `until` are written. False: cancelled.
     pub(crate) fn scan(&mut self, until: MonotonicNs, course: &Course<'_>) -> Result<bool, Error> {
-        let directory = &self.place.directory.shown;
+        let (directory, follows_tasks) = (&self.place.directory.shown, self.ring.is_some());
         let scans = on_all(&mut self.lanes, course.threads(), |lane| {
-            lane.scan(until, |bytes| course.advance(bytes))
+            lane.scan(until, follows_tasks, |bytes| course.advance(bytes))
                 .map_err(|error| Error::io("read", directory)(error))
         })?;
-        scans.into_iter().for_each(|scan| self.found.join(scan));
+        for mut scan in scans {
+            if let (Some(ring), Some(tasks)) = (&mut self.ring, scan.tasks.take()) {
+                ring.tasks.extend(tasks);
+            }
+            self.found.join(scan);
+        }
         self.found.settle();
         Ok(!course.is_cancelled())
     }
@@ -145,7 +174,31 @@ impl Conversion {
             return Ok(false);
         }
         self.found.forget_before(until);
+        self.turn(until)?;
         Ok(true)
+    }
+
+    /// All events up to `until` are written: what follows goes into the next files of a ring, if they are due, and tells again which tasks
+    /// there are.
+    fn turn(&mut self, until: MonotonicNs) -> Result<(), Error> {
+        let Some(ring) = &mut self.ring else { return Ok(()) };
+        let generation = ring.files.ring().generation();
+        ring.tasks.advance(until);
+        if generation == ring.generation {
+            return Ok(());
+        }
+        ring.generation = generation;
+        self.lanes.iter_mut().try_for_each(|lane| lane.turn(until))?;
+        // Where there is little room, events are wanted more.
+        let size = (ring.tasks.len() as u64).saturating_mul(TASK_BYTES);
+        let Some(first) = self.lanes.first_mut() else { return Ok(()) };
+        if size > ring.files.ring().generation_bytes() / 4 {
+            return Ok(());
+        }
+        let mut names = ring.tasks.names();
+        self.description.irqs.iter().for_each(|(irq, name)| names.add_irq(*irq, name.clone()));
+        first.dump_again(&names, until)?;
+        first.flush()
     }
 
     /// Converts all the rest, and completes the trace.
@@ -199,8 +252,11 @@ impl Conversion {
         let seen = &self.found.classes;
         let classes = Classes::new(|class| seen.contains(&class), &self.formats.for_classes());
         let (encodings, calls) = (self.formats.encodings(&classes), self.formats.calls());
-        let info = self.description.info();
-        let writer = TraceWriter::growing(&self.trace_directory, &self.place.target, classes, info)?;
+        let ring = self.ring.as_ref().map(|ring| ring.files.clone());
+        let mut info = self.description.info();
+        // It will begin later, and nobody knows when.
+        info.window_begin = info.window_begin.filter(|_| ring.is_none());
+        let writer = TraceWriter::growing(&self.trace_directory, &self.place.target, classes, info, ring)?;
         for lane in &mut self.lanes {
             lane.begin(&writer, end)?;
         }
@@ -227,7 +283,8 @@ impl Conversion {
     }
 
     fn complete(self, end: Option<&End>, cpus: &[CpuSummary]) -> Result<ConversionSummary, Error> {
-        let from = self.description.started;
+        let overwritten = self.ring.as_ref().map(|ring| ring.files.overwritten());
+        let from = self.description.started.max(overwritten.map_or(MonotonicNs(0), |removed| removed.until));
         let mut account = LossSummary::default();
         let mut converted = ConversionSummary {
             from,
@@ -235,6 +292,7 @@ impl Conversion {
             event_losses: by_event(end),
             names_dropped: self.found.names.dropped(),
             interrupted: end.is_none(),
+            overwritten,
             ..ConversionSummary::default()
         };
         let mut history = Vec::new();
@@ -262,6 +320,7 @@ impl Conversion {
                 events: done.stream.events,
             });
         }
+        converted.events = converted.events.saturating_sub(overwritten.map_or(0, |removed| removed.events));
         account.end(end, &self.description);
         converted.losses = account.losses();
         let evidence =

@@ -7,9 +7,10 @@
 
 use crate::conversion::{Conversion, Course};
 use crate::lane::{LaneExtent, LaneFiles};
+use crate::losses::LossSummary;
 use crate::spool::{SpoolPlace, open_regular};
 use crate::{Error, Spool};
-use rtscope_ctf::EventLoss;
+use rtscope_ctf::{EventLoss, Evidence, Overwritten, RingTrace, Selection, TraceSet, TraceWriter, count};
 use rtscope_event::{CpuId, Loss, MonotonicNs};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -75,6 +76,9 @@ pub struct ConversionSummary {
     pub names_dropped: u64,
     /// The recording had no orderly end.
     pub interrupted: bool,
+    /// What was removed to keep the trace below its limit; `None`: it had no limit. [`ConversionSummary::events`] is without them, the
+    /// counts by event and CPU are with them.
+    pub overwritten: Option<Overwritten>,
 }
 
 /// Makes the trace `target` of a spool, and then removes the spool.
@@ -83,13 +87,50 @@ pub struct ConversionSummary {
 /// When `target` exists, the spool makes no sense, the system refuses (a full disk), or the caller stopped it: the spool is
 /// left as it was.
 pub fn convert(spool: Spool, target: &Path, options: &Options<'_>) -> Result<ConversionSummary, Error> {
+    if spool.description.is_ring && spool.place.trace().join("metadata").exists() {
+        return complete_ring(spool, target);
+    }
     let files = files(&spool)?;
     let description = spool.description.clone();
     let place = SpoolPlace { target: target.to_owned(), ..spool.place.clone() };
-    let conversion = Conversion::new(place, description.clone(), &files, &description.leave_out)?;
+    let conversion = Conversion::new(place, description.clone(), &files, &description.leave_out, None)?;
     // What a killed recorder has converted is a part of what comes now.
     conversion.remove_trace();
     convert_rest(conversion, spool, options)
+}
+
+/// Of a recording that was limited in its size, and did not end in order: the trace has all but the newest events, which cannot be
+/// converted without those before them.
+fn complete_ring(spool: Spool, target: &Path) -> Result<ConversionSummary, Error> {
+    let directory = spool.place.trace();
+    let mut account = LossSummary::default();
+    account.end(None, &spool.description);
+    let mut summary = ConversionSummary {
+        from: spool.description.started,
+        interrupted: true,
+        losses: account.losses(),
+        overwritten: RingTrace::overwritten_of(&directory),
+        ..ConversionSummary::default()
+    };
+    let evidence = Evidence { losses: &summary.losses, ..Evidence::default() };
+    summary.bytes = TraceWriter::complete(&directory, target, &evidence)?;
+    summary.by_event = events_in(target)?;
+    summary.by_event.retain(|name, _| !name.starts_with("lttng_statedump_"));
+    summary.events = summary.by_event.values().sum();
+    spool.remove().map(|()| summary)
+}
+
+/// Events of a trace, by name.
+pub(crate) fn events_in(trace: &Path) -> Result<BTreeMap<String, u64>, Error> {
+    let set = TraceSet::open(trace)?;
+    let counts = count(&set, &Selection::default(), &|_| ());
+    let mut events = BTreeMap::new();
+    for (stream, found) in set.streams.iter().zip(&counts.streams) {
+        for (event, number) in found.events.iter().enumerate().filter(|(_, number)| **number > 0) {
+            *events.entry(set.event_name(stream, event).to_string()).or_default() += number;
+        }
+    }
+    Ok(events)
 }
 
 /// Converts what is left, and then removes the spool.
@@ -106,11 +147,14 @@ pub(crate) fn convert_rest(
     }
     let total = conversion.lanes.iter().fold(0_u64, |sum, lane| sum.saturating_add(lane.bytes_left()));
     let (place, trace) = conversion.places();
+    let is_ring = spool.description.is_ring;
     match conversion.finish(spool.end.as_ref(), &Course::new(options, total)) {
         Ok(converted) => spool.remove().map(|()| converted),
         Err(error) => {
-            // It would only take the place that another attempt needs. The error matters more than a failure to remove.
-            let _ = std::fs::remove_dir_all(trace);
+            if !is_ring {
+                // It would only take the place that another attempt needs. The error matters more than a failure to remove.
+                let _ = std::fs::remove_dir_all(trace);
+            }
             let (spool, target) = (place.directory.shown, place.target);
             Err(if error.is_no_room() { Error::DiskFull { spool, target } } else { error })
         }

@@ -32,6 +32,9 @@ pub struct SpoolDescription {
     pub trace_id: String,
     /// When all recorders were active, unless `started.json` is more precise. Older events are left out of the trace.
     pub started: MonotonicNs,
+    /// What has been converted is freed, and the trace's oldest events are removed: the spool has only the newest ones.
+    #[serde(default)]
+    pub is_ring: bool,
     /// The CPUs that are recorded.
     pub cpus: Vec<CpuId>,
     /// The process of rtscope.
@@ -74,6 +77,7 @@ impl SpoolDescription {
             realtime_offset_ns: info.realtime_offset_ns,
             trace_id: info.trace_uuid.to_string(),
             started: MonotonicNs(0),
+            is_ring: false,
             cpus: Vec::new(),
             own_pid: std::process::id(),
             leave_out: Vec::new(),

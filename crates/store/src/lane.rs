@@ -9,6 +9,7 @@ use crate::names::{Lookup, TaskNames};
 use crate::pages::{PageSource, PagesReader};
 use crate::scan::Scan;
 use crate::stream::{Limits, MergeError, PageEvents, ReadAhead, Tally, TracepointTable, merge};
+use nix::fcntl::{FallocateFlags, fallocate};
 use rtscope_ctf::{StreamSummary, StreamWriter, TaskStatus, TraceWriter};
 use rtscope_event::{CpuId, MonotonicNs, Names, Tid};
 use rtscope_ftrace::page::PageLayout;
@@ -62,6 +63,9 @@ pub(crate) struct Lane {
     bytes: LaneExtent,
     /// Bytes whose reading has been reported.
     reported: u64,
+    files: LaneFiles,
+    /// Of both files: bytes from the beginning that are not there any more.
+    freed: (u64, u64),
 }
 
 impl Lane {
@@ -83,7 +87,8 @@ impl Lane {
         pages.leave_out(leave_out);
         let own = ReadAhead::new(cpu, bank(), limits);
         let bytes = LaneExtent::default();
-        Lane { cpu, scanner: bank(), own, pages, stream: None, from, bytes, reported: 0 }
+        let (scanner, files, freed) = (bank(), files.clone(), (0, 0));
+        Lane { cpu, scanner, own, pages, stream: None, from, bytes, reported: 0, files, freed }
     }
 
     /// There is as much by now, and no event in it is newer than `until`.
@@ -110,9 +115,15 @@ impl Lane {
             .saturating_sub(written)
     }
 
-    /// Finds what is to be known before events up to `until` are written. `go_on` is called now and then with the bytes read.
-    pub(crate) fn scan(&mut self, until: MonotonicNs, go_on: impl FnMut(u64) -> bool) -> io::Result<Scan> {
+    /// Finds what is to be known before events up to `until` are written; with `follows_tasks` also what tasks do. `go_on` is called now and then with the bytes read.
+    pub(crate) fn scan(
+        &mut self,
+        until: MonotonicNs,
+        follows_tasks: bool,
+        go_on: impl FnMut(u64) -> bool,
+    ) -> io::Result<Scan> {
         let mut scan = Scan::default();
+        scan.tasks = follows_tasks.then(Vec::new);
         if let Some(scanner) = &mut self.scanner {
             scan.bank(self.cpu, scanner, until, go_on)?;
         }
@@ -141,7 +152,29 @@ impl Lane {
             .filter_map(|task| Some((task.tid, (status(task.state?), task.cpu.unwrap_or(CpuId(0))))))
             .collect();
         let path = stream.path().to_owned();
-        stream.dump(&names, |tid| states.get(&tid).copied()).map_err(Error::io("write", &path))
+        stream.dump(&names, |tid| states.get(&tid).copied(), None).map_err(Error::io("write", &path))
+    }
+
+    /// Tasks and interrupts as they are now, behind the events up to `until`.
+    pub(crate) fn dump_again(&mut self, names: &Names, until: MonotonicNs) -> Result<(), Error> {
+        let Some(stream) = &mut self.stream else { return Ok(()) };
+        let path = stream.path().to_owned();
+        stream.dump(names, |_| None, Some(until.plus(1))).map_err(Error::io("write", &path))
+    }
+
+    /// Events after `until` go into the next file of a ring, if one is due.
+    pub(crate) fn turn(&mut self, until: MonotonicNs) -> Result<(), Error> {
+        let Some(stream) = &mut self.stream else { return Ok(()) };
+        stream.turn(until).map_err(|error| Error::io("write", stream.path())(error))
+    }
+
+    /// Gives back to the file system what of the files will not be read again. Returns how much that is in all: of records, and of
+    /// sub-buffers.
+    pub(crate) fn free(&mut self) -> io::Result<(u64, u64)> {
+        let scanned = self.scanner.as_ref().map_or(u64::MAX, BankReader::position);
+        free(self.files.bank.as_deref(), scanned.min(self.own.position()), &mut self.freed.0)?;
+        free(self.files.pages.as_deref(), self.pages.position(), &mut self.freed.1)?;
+        Ok(self.freed)
     }
 
     /// Writes the events up to `until`. `go_on` is called now and then with the bytes read; false ends it early, and so does this.
@@ -193,4 +226,26 @@ impl Lane {
         self.scanner = None;
         Ok(Some(CpuSummary { cpu: self.cpu, stream, bank, pages, bytes }))
     }
+}
+
+/// Less is not worth a call.
+const FREE_BYTES: u64 = 64 << 10;
+
+/// Frees the blocks before `until`, if there are many.
+fn free(file: Option<&File>, until: u64, freed: &mut u64) -> io::Result<()> {
+    let until = until / BLOCK_BYTES * BLOCK_BYTES;
+    let Some(file) = file.filter(|_| until >= *freed + FREE_BYTES) else { return Ok(()) };
+    punch(file, *freed, until - *freed)?;
+    *freed = until;
+    Ok(())
+}
+
+/// Of most file systems; where they are larger, less is freed at a time.
+const BLOCK_BYTES: u64 = 4096;
+
+/// Gives back blocks in a file, whose size stays.
+pub(crate) fn punch(file: &File, from: u64, bytes: u64) -> io::Result<()> {
+    let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    let place = |bytes: u64| i64::try_from(bytes).map_err(io::Error::other);
+    Ok(fallocate(file, flags, place(from)?, place(bytes)?)?)
 }

@@ -43,6 +43,7 @@ pub mod snapshot;
 mod sorted;
 pub mod spool;
 mod stream;
+mod tasks;
 pub mod trigger;
 pub mod user;
 
@@ -53,6 +54,6 @@ pub use description::{
 pub use error::Error;
 pub use in_use::is_abandoned;
 pub use lane::{LaneExtent, LaneFiles};
-pub use live::{AHEAD_NS, LiveConversion};
+pub use live::{AHEAD_NS, LiveConversion, SpoolShare};
 pub use snapshot::{Pages, SnapshotSummary, Tracepoints, write_snapshot};
 pub use spool::{BankWriter, Spool, SpoolPlace, SpoolWriter, remove_unbegun};

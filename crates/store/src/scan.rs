@@ -11,7 +11,7 @@ use crate::names::TaskNames;
 use crate::paths::{LatePaths, PathText};
 use rtscope_abi as abi;
 use rtscope_event::exact::low_half;
-use rtscope_event::{CpuId, MonotonicNs};
+use rtscope_event::{CpuId, Event, MonotonicNs};
 use rtscope_ring::{Frame, decode};
 use std::collections::HashSet;
 use std::io;
@@ -24,6 +24,8 @@ pub(crate) struct Scan {
     pub(crate) late: LatePaths,
     /// Numbers that `EventKind::class` gives.
     pub(crate) classes: HashSet<u32>,
+    /// Forks, renamings and exits, if somebody wants them.
+    pub(crate) tasks: Option<Vec<Event>>,
     /// For each kind of record a bit for each kind of vector in it (bit 0 for all others) whose class has been found.
     seen: Vec<u64>,
 }
@@ -63,6 +65,7 @@ impl Scan {
                 if let Some(event) = decode(cpu, frame) {
                     self.names.observe(&event);
                     self.forks.observe(&event);
+                    self.tasks.iter_mut().for_each(|tasks| tasks.push(event.clone()));
                 }
             }
             abi::RTS_SYSCALL_PATH => {

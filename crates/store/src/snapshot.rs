@@ -91,7 +91,7 @@ pub fn write_snapshot(
             stream.lost_somewhere(&recording.losses)?;
             if index == 0 {
                 let states = initial_states(&recording.events);
-                stream.dump(&recording.names, |tid| states.get(&tid).copied())?;
+                stream.dump(&recording.names, |tid| states.get(&tid).copied(), None)?;
             }
             snapshot.cpu(cpu, &writer, &mut stream, &mut done)
         };

@@ -108,6 +108,13 @@ pub struct SpoolPlace {
     pub(crate) target: PathBuf,
 }
 
+impl SpoolPlace {
+    /// Where the trace is while it is made.
+    pub(crate) fn trace(&self) -> PathBuf {
+        self.directory.path().join("trace")
+    }
+}
+
 impl SpoolDirectory {
     /// Another user's spool is not used: what is converted is removed afterwards, and in another user's directory that can be anything.
     pub(crate) fn open(directory: &Path) -> Result<SpoolDirectory, Error> {
@@ -200,6 +207,25 @@ impl SpoolWriter {
     #[must_use]
     pub fn place(&self) -> SpoolPlace {
         self.place.clone()
+    }
+
+    /// For a recording that is limited in its size: the file system must be able to free parts of files. Gives the bytes of what was
+    /// written so far.
+    ///
+    /// # Errors
+    /// When it cannot, or the system refuses.
+    pub fn check_ring(&self) -> Result<u64, Error> {
+        let directory = &self.place.directory;
+        let path = directory.path().join("hole");
+        let tried = new_file(&path).and_then(|mut file| {
+            file.write_all(&[0; 1 << 13])?;
+            crate::lane::punch(&file, 0, 1 << 12)
+        });
+        let removed = fs::remove_file(&path);
+        let shown = &directory.shown;
+        tried.and(removed).map_err(Error::io("free a part of a file, as --max-size requires, in", shown))?;
+        let bytes = fs::metadata(directory.path().join(FIRST)).map(|data| data.len());
+        bytes.map_err(Error::io("look at", &shown.join(FIRST)))
     }
 
     /// Makes the file for the records of a CPU.

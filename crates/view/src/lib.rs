@@ -41,7 +41,7 @@ pub use stat::{
 };
 pub use style::Style;
 pub use summary::summary_text;
-pub use units::{count_text, duration_text, share_text};
+pub use units::{count_text, duration_text, reach_text, share_text, size_text};
 pub use watch::{
     explanation_file, history_json, history_notes, snapshot_json, snapshot_lost_json, snapshot_text,
     watch_start_json, watch_start_notes,

@@ -2,6 +2,7 @@
 //! A recorded trace: what is in it, and what is missing, for `rtscope record`.
 
 use crate::{duration_text, loss_line};
+use rtscope_ctf::Overwritten;
 use rtscope_event::{Loss, MonotonicNs};
 use rtscope_session::record::RecordedTrace;
 use rtscope_store::ConversionSummary;
@@ -78,6 +79,18 @@ fn ends(is_interrupted: bool, losses: &[Loss]) -> String {
     text
 }
 
+/// What was removed to stay below a limit.
+fn overwritten_text(overwritten: &Overwritten) -> String {
+    let Overwritten { events, packets, .. } = overwritten;
+    format!("overwritten: {events} events in {packets} packets, older than the trace (--max-size)\n")
+}
+
+fn overwritten_json(object: &mut Value, overwritten: Option<&Overwritten>) {
+    if let Some(Overwritten { events, packets, files, .. }) = overwritten {
+        object["overwritten"] = json!({ "events": events, "packets": packets, "files": files });
+    }
+}
+
 fn kernel_text(target: &Path, summary: &ConversionSummary) -> String {
     let mut text = format!(
         "{}: {} events{} ({:.1} MB)\n",
@@ -87,6 +100,7 @@ fn kernel_text(target: &Path, summary: &ConversionSummary) -> String {
         summary.bytes as f64 / 1e6
     );
     text.push_str(&ends(summary.interrupted, &summary.losses));
+    summary.overwritten.iter().for_each(|removed| text.push_str(&overwritten_text(removed)));
     if summary.without_text > 0 {
         text.push_str(&format!("paths that could not be read: {} (\"?\")\n", summary.without_text));
     }
@@ -109,6 +123,7 @@ fn programs_text(target: &Path, summary: &UserSummary) -> String {
         summary.bytes as f64 / 1e6
     );
     text.push_str(&ends(summary.until.is_none(), &summary.losses));
+    summary.overwritten.iter().for_each(|removed| text.push_str(&overwritten_text(removed)));
     if summary.waits > 0 {
         text.push_str(&format!(
             "threads waited {} times because their buffer was full (--blocking)\n",
@@ -130,7 +145,7 @@ fn kernel_json(target: &Path, summary: &ConversionSummary) -> Value {
         .iter()
         .map(|loss| json!({ "event": loss.event, "cause": loss.loss.cause, "cpu": loss.loss.cpu, "count": loss.loss.count }))
         .collect();
-    json!({
+    let mut object = json!({
         "schema": RECORD_SCHEMA,
         "trace": target.display().to_string(),
         "events": summary.events,
@@ -143,12 +158,14 @@ fn kernel_json(target: &Path, summary: &ConversionSummary) -> Value {
         "event_losses": events,
         "paths_not_read": summary.without_text,
         "paths_cut": summary.cut_texts,
-    })
+    });
+    overwritten_json(&mut object, summary.overwritten.as_ref());
+    object
 }
 
 fn programs_json(target: &Path, summary: &UserSummary, recording_cpu_us: Option<u64>) -> Value {
     let clock = summary.clock_error_ns;
-    json!({
+    let mut object = json!({
         "schema": RECORD_USER_SCHEMA,
         "trace": target.display().to_string(),
         "events": summary.events,
@@ -169,5 +186,7 @@ fn programs_json(target: &Path, summary: &UserSummary, recording_cpu_us: Option<
         "remarks": summary.remarks,
         "refused": summary.refused,
         "recording_cpu_us": recording_cpu_us,
-    })
+    });
+    overwritten_json(&mut object, summary.overwritten.as_ref());
+    object
 }

@@ -57,6 +57,33 @@ pub fn count_text(count: u64) -> String {
     text
 }
 
+/// A size as people ask for it: `1 GiB`, `1.5 MiB`.
+#[must_use]
+pub fn size_text(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let Some((shift, unit)) = units.into_iter().find(|(shift, _)| bytes >= 1 << shift) else {
+        return format!("{bytes} bytes");
+    };
+    let tenths = (bytes * 10) >> shift;
+    if tenths % 10 == 0 {
+        format!("{} {unit}", tenths / 10)
+    } else {
+        format!("{}.{} {unit}", tenths / 10, tenths % 10)
+    }
+}
+
+/// How far something reaches back, in whole units: `2 h 13 min`, `45 s`.
+#[must_use]
+pub fn reach_text(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0, seconds) => format!("{seconds} s"),
+        (0, 0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (0, hours, minutes, _) => format!("{hours} h {minutes} min"),
+        (days, hours, ..) => format!("{days} d {hours} h"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,5 +112,13 @@ mod tests {
     fn counts_are_grouped() {
         assert_eq!(count_text(7), "7");
         assert_eq!(count_text(1_234_567), "1 234 567");
+    }
+
+    #[test]
+    fn sizes_and_reaches_are_in_units_of_people() {
+        let sizes = [(1023, "1023 bytes"), (1536, "1.5 KiB"), (1 << 30, "1 GiB"), (5 << 19, "2.5 MiB")];
+        sizes.iter().for_each(|(bytes, text)| assert_eq!(size_text(*bytes), *text));
+        let reaches = [(0, "0 s"), (125, "2 min 5 s"), (7985, "2 h 13 min"), (200_000, "2 d 7 h")];
+        reaches.iter().for_each(|(seconds, text)| assert_eq!(reach_text(seconds * 1_000_000_000), *text));
     }
 }

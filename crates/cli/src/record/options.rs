@@ -3,7 +3,9 @@
 
 use crate::exit::{Failure, help};
 use clap::{ValueEnum, ValueHint};
-use rtscope_session::record::{self, KERNEL_BUFFER_BYTES, KernelSettings, ProgramsSettings, RecordSettings};
+use rtscope_session::record::{
+    self, KERNEL_BUFFER_BYTES, KernelSettings, ProgramsSettings, RING_FILES, RecordSettings, RingSettings,
+};
 use rtscope_session::units::{Bytes, DurationNs};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,6 +27,8 @@ pub const EXAMPLES: &str = help!(
       Both, on one clock: trace/kernel and trace/ust.
   rtscope record -u '*' --flight-recorder --user-buffer 4M -o late/
       Retain the newest events of each thread in memory; rtscope snapshot saves them.
+  rtscope record -k 'sched:*' -u '*' --max-size 2G -o trace/
+      For days: the trace takes at most 2 GiB and has the newest events.
   rtscope record --recover trace/
       Finish the trace of a recording that was killed.
 
@@ -129,6 +133,13 @@ pub struct RecordOptions {
     /// Stop after this time
     #[arg(long, value_name = "TIME")]
     pub duration: Option<DurationNs>,
+    /// Keep only the newest events: traces, metadata and what is not in a trace yet take at most this size on disk; the
+    /// oldest time is removed from all streams. What was removed is counted as overwritten
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["convert_after", "flight_recorder", "recover"])]
+    pub max_size: Option<Bytes>,
+    /// With --max-size: files of each stream, at most; of as many parts one is removed at a time [default: 16]
+    #[arg(long, value_name = "N", requires = "max_size", value_parser = clap::value_parser!(u64).range(4..=1000))]
+    pub max_files: Option<u64>,
     /// Also record what rtscope itself does
     #[arg(long)]
     pub with_self: bool,
@@ -169,6 +180,10 @@ impl RecordOptions {
             command: self.command.clone(),
             duration_ns: self.duration.map(|duration| duration.0),
             fifo: self.fifo,
+            ring: self.max_size.map(|max_size| RingSettings {
+                max_bytes: max_size.0 as u64,
+                max_files: self.max_files.unwrap_or(RING_FILES),
+            }),
             ..RecordSettings::of(target)
         })
     }

@@ -3,12 +3,17 @@
 
 use crate::output::{note, result};
 use rtscope_session::Observer;
-use rtscope_session::record::{KernelStart, RecordProgress, RecordStart, RecordedTrace};
-use rtscope_view::{BEHIND_NS, clean, recorded_json, recorded_notes, recorded_text};
+use rtscope_session::record::{KeptProgress, KernelStart, RecordProgress, RecordStart, RecordedTrace};
+use rtscope_view::{BEHIND_NS, clean, reach_text, recorded_json, recorded_notes, recorded_text, size_text};
 use std::io::{IsTerminal, Write, stderr};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+/// What is kept: how much, and since when.
+fn kept_text(kept: &KeptProgress) -> String {
+    format!("keeps the newest {}: now {}", size_text(kept.max_bytes), reach_text(kept.reach_ns))
+}
 
 /// Between two progress lines.
 const PROGRESS_NS: u64 = 500_000_000;
@@ -109,6 +114,9 @@ impl Observer for Report {
         );
         if let Some(behind_ns) = progress.behind_ns.filter(|behind_ns| *behind_ns > BEHIND_NS) {
             text.push_str(&format!("  trace {:.1} s behind", behind_ns as f64 / 1e9));
+        }
+        if let Some(kept) = &progress.kept {
+            text.push_str(&format!("  {}", kept_text(kept)));
         }
         let programs = progress.programs.unwrap_or_default();
         if progress.programs.is_some() {

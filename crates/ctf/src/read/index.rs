@@ -69,6 +69,8 @@ pub struct StreamGap {
     pub from_ns: Option<i64>,
     /// Before this one.
     pub to_ns: Option<i64>,
+    /// It was recorded, and removed from a ring of files before it was read.
+    pub is_overwritten: bool,
 }
 
 /// All losses of a stream.
@@ -85,7 +87,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    fn add(&mut self, missing: StreamGap) {
+    pub(super) fn add(&mut self, missing: StreamGap) {
         match (missing.count, missing.packets) {
             (Some(count), true) => self.packets = self.packets.saturating_add(count),
             (Some(count), false) => self.events = self.events.saturating_add(count),
@@ -109,14 +111,16 @@ impl Losses {
         };
         if let Some(count) = events {
             let from = before.map_or(after.begin, |before| before.end);
-            self.add(StreamGap { packets: false, count, from_ns: ns(from), to_ns: ns(after.end) });
+            let (from_ns, to_ns) = (ns(from), ns(after.end));
+            self.add(StreamGap { packets: false, count, from_ns, to_ns, is_overwritten: false });
         }
         if let Some((before, (one, other))) =
             before.and_then(|before| Some((before, before.sequence.zip(after.sequence)?)))
         {
             if let count @ 1.. = other.wrapping_sub(one).saturating_sub(1) {
                 let (from_ns, to_ns) = (ns(before.end), ns(after.begin));
-                self.add(StreamGap { packets: true, count: Some(count), from_ns, to_ns });
+                let (packets, count, is_overwritten) = (true, Some(count), false);
+                self.add(StreamGap { packets, count, from_ns, to_ns, is_overwritten });
             }
         }
     }
@@ -203,7 +207,12 @@ impl FileIndex {
 }
 
 /// Puts the segments of a stream's files in order, without duplicates (snapshots of one LTTng session overlap).
-pub(crate) fn join(files: Vec<FileIndex>, clock: Option<&ClockClass>) -> (Vec<Segment>, Losses) {
+/// `is_ring`: what is before the first packet was removed.
+pub(crate) fn join(
+    files: Vec<FileIndex>,
+    clock: Option<&ClockClass>,
+    is_ring: bool,
+) -> (Vec<Segment>, Losses) {
     let mut segments: Vec<(Segment, Losses)> = Vec::new();
     for (place, file) in files.into_iter().enumerate() {
         let renumbered = file.segments.into_iter().map(|segment| Segment { file: place, ..segment });
@@ -219,7 +228,9 @@ pub(crate) fn join(files: Vec<FileIndex>, clock: Option<&ClockClass>) -> (Vec<Se
     let mut losses = Losses::default();
     let mut before: Option<Edge> = None;
     for (segment, inside) in &segments {
-        losses.between(before.as_ref(), &segment.first, clock);
+        if before.is_some() || !is_ring {
+            losses.between(before.as_ref(), &segment.first, clock);
+        }
         losses.append(inside);
         before = Some(before.map_or(segment.last, |before| segment.last.after(&before)));
     }

@@ -17,6 +17,7 @@ use super::select::Selection;
 use super::{blocks, files};
 use crate::Error;
 use crate::private_env;
+use crate::write::RingFileName;
 use rtscope_event::Loss;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -109,6 +110,8 @@ pub struct Stream {
     pub bytes: u64,
     /// Losses that its packets report.
     pub losses: Losses,
+    /// Events that a ring of files has removed before those that are there; `None`: it is none.
+    pub overwritten: Option<u64>,
     pub(crate) segments: Vec<Segment>,
 }
 
@@ -196,6 +199,18 @@ impl TraceSet {
         (begin, spans.iter().filter_map(|(_, end)| *end).max())
     }
 
+    /// Since when all streams of a trace have what was recorded: for a ring of files, whose streams begin at different moments. In the unit
+    /// of events' times.
+    pub(crate) fn ring_begins(&self, trace: usize) -> Option<i64> {
+        let streams = self.streams.iter().filter(|stream| stream.trace == trace);
+        let cut = streams.filter(|stream| stream.overwritten.is_some_and(|events| events > 0));
+        let begin = |stream: &Stream| {
+            let first = stream.segments.first()?.first.begin?;
+            self.clock(stream).map(|clock| clock.ns(first))
+        };
+        cut.filter_map(begin).max()
+    }
+
     pub(crate) fn plans(&self, stream: &Stream) -> Option<&TracePlans> {
         self.traces.get(stream.trace).map(|trace| &trace.plans)
     }
@@ -260,7 +275,9 @@ fn stream(trace: usize, class: &TraceClass, group: Vec<(PathBuf, FileIndex)>) ->
     let stream_class = class.streams.get(place)?;
     let clock = stream_class.clock.and_then(|clock| class.clocks.get(clock));
     let (files, indices): (Vec<PathBuf>, Vec<FileIndex>) = group.into_iter().unzip();
-    let (segments, losses) = join(indices, clock);
+    let names = files.iter().filter_map(|file| RingFileName::parse(file.file_name()?.to_str()?));
+    let first = names.map(|(_, name)| name).min().filter(|_| private_env::has_ring(&class.env));
+    let (segments, losses) = join(indices, clock, first.is_some_and(|first| first.number > 0));
     Some(Stream {
         trace,
         class: place,
@@ -271,6 +288,7 @@ fn stream(trace: usize, class: &TraceClass, group: Vec<(PathBuf, FileIndex)>) ->
         packets: segments.iter().map(|segment| segment.packets).sum(),
         bytes: segments.iter().map(|segment| segment.until - segment.from).sum(),
         losses,
+        overwritten: first.map(|first| first.events),
         segments,
     })
 }
@@ -322,7 +340,11 @@ fn index_files(trace: &OpenTrace) -> Result<Vec<(PathBuf, FileIndex)>, Error> {
         class.streams.iter().map(|stream| stream.clock.and_then(|clock| class.clocks.get(clock))).collect();
     let indices = Mutex::new(Vec::new());
     for_each(paths, |path| {
-        let index = index_file(&trace.plans, &clocks, &path).map_err(Error::io("read", &path));
+        let index = match index_file(&trace.plans, &clocks, &path) {
+            // A ring of files goes on.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+            index => index.map_err(Error::io("read", &path)),
+        };
         indices.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((path, index));
     });
     let mut indices = indices.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);

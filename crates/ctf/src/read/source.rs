@@ -44,7 +44,9 @@ pub fn read<R>(
         let trace = set.traces.get(reading.stream.trace);
         // A cut begins with a state dump that may be older than all the rest.
         let cut_from_ns = trace.and_then(OpenTrace::cut_from_ns);
-        info.complete_since_ns = begin.max(selection.from_ns.max(cut_from_ns).filter(|_| begin.is_some()));
+        let ring_from_ns = set.ring_begins(reading.stream.trace);
+        let from_ns = selection.from_ns.max(cut_from_ns).max(ring_from_ns);
+        info.complete_since_ns = begin.max(from_ns.filter(|_| begin.is_some()));
     }
     for (reading, places) in readings.iter_mut().zip(&described.places) {
         let timed = reading.is_timed();

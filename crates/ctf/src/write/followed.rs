@@ -51,6 +51,10 @@ pub(super) trait GrowingFile {
     fn extend(&mut self, pages: &[IoSlice<'_>]) -> io::Result<usize>;
     /// Cuts off what is behind `at`.
     fn cut(&mut self, at: u64) -> io::Result<()>;
+    /// How much may be allocated before it is needed.
+    fn most_ahead(&self) -> u64 {
+        u64::MAX
+    }
 }
 
 /// The last packet of such a file.
@@ -64,11 +68,11 @@ pub(super) struct LastPacket {
 }
 
 impl LastPacket {
-    /// In an empty file.
-    pub(super) fn new(format: HeadFormat, begin: MonotonicNs) -> LastPacket {
+    /// In an empty file. Its first packet has the number `sequence`.
+    pub(super) fn new(format: HeadFormat, begin: MonotonicNs, sequence: u64) -> LastPacket {
         let content_bytes = format.bytes() as u64;
-        let shown =
-            PacketHead { begin, end: begin, content_bytes, packet_bytes: 0, sequence: 0, discarded: 0 };
+        let (packet_bytes, discarded) = (0, 0);
+        let shown = PacketHead { begin, end: begin, content_bytes, packet_bytes, sequence, discarded };
         LastPacket { format, at: 0, shown }
     }
 
@@ -133,7 +137,8 @@ impl LastPacket {
             (self.shown.end, self.shown.discarded) = (head.begin, head.discarded);
         }
         let end = self.at + self.shown.packet_bytes;
-        let more = missing.max((end / 4).min(GROWTH_BYTES) / PAGE_BYTES * PAGE_BYTES);
+        let ahead = (end / 4).min(GROWTH_BYTES).min(file.most_ahead());
+        let more = missing.max(ahead / PAGE_BYTES * PAGE_BYTES);
         let first = self.shown.sequence + u64::from(!is_new);
         let empty = |page: u64| PacketHead {
             begin: self.shown.end,
@@ -317,7 +322,7 @@ mod tests {
     #[test]
     fn a_limit_in_the_middle_of_a_page_leaves_whole_pages() {
         let format = HeadFormat { uuid: [7; 16], header: Header::Compact, place: EventSource::Threads(3) };
-        let mut last = LastPacket::new(format, MonotonicNs(0));
+        let mut last = LastPacket::new(format, MonotonicNs(0), 0);
         let mut file = Limited(Vec::new());
         let head = PacketHead { content_bytes: 100_000, ..last.shown };
         let error = last.write(&mut file, head, 80, [&[], &[]]).unwrap_err();

@@ -17,7 +17,8 @@
 //!   `events_discarded`. (Readers join the blocks: babeltrace2 2.0.4 and ours do.)
 //! - The directory has its final name once everything is in it.
 
-use super::followed::PAGE_BYTES;
+use super::followed::{PAGE_BYTES, whole_pages};
+use super::ring::RingTrace;
 use crate::Error;
 use nix::fcntl::OFlag;
 use std::fs::{self, File};
@@ -39,18 +40,26 @@ pub(super) struct GrowingMetadata {
     directory: PathBuf,
     bytes: u64,
     is_public: bool,
+    /// It counts towards the limit of these files.
+    ring: Option<RingTrace>,
 }
 
 impl GrowingMetadata {
     /// The beginning, in a file that readers do not see yet.
-    pub(super) fn create(directory: &Path, beginning: &str) -> Result<GrowingMetadata, Error> {
+    pub(super) fn create(
+        directory: &Path,
+        beginning: &str,
+        ring: Option<RingTrace>,
+    ) -> Result<GrowingMetadata, Error> {
         let path = directory.join(HIDDEN);
         // Of a writer that was killed.
         let _ = fs::remove_file(&path);
         let mut file = File::create_new(&path).map_err(Error::io("make the file", &path))?;
-        file.write_all(beginning.as_bytes()).map_err(Error::io("write", &path))?;
         let bytes = beginning.len() as u64;
-        Ok(GrowingMetadata { file, directory: directory.to_owned(), bytes, is_public: false })
+        let room = ring.as_ref().map_or(Ok(()), |ring| ring.hold(whole_pages(bytes)));
+        let written = room.and_then(|()| file.write_all(beginning.as_bytes()));
+        written.map_err(Error::io("write", &path))?;
+        Ok(GrowingMetadata { file, directory: directory.to_owned(), bytes, is_public: false, ring })
     }
 
     /// Of a writer that was killed. Also returns whether it had come to its end.
@@ -64,7 +73,12 @@ impl GrowingMetadata {
         let mut lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_start);
         let is_finished = lines.any(|line| line.starts_with(END));
         let (bytes, directory) = (text.len() as u64, directory.to_owned());
-        Ok((GrowingMetadata { file, directory, bytes, is_public: true }, is_finished))
+        Ok((GrowingMetadata { file, directory, bytes, is_public: true, ring: None }, is_finished))
+    }
+
+    /// What limits the trace's size.
+    pub(super) fn ring(&self) -> Option<&RingTrace> {
+        self.ring.as_ref()
     }
 
     /// Gives it its name; other metadata is replaced.
@@ -92,6 +106,9 @@ impl GrowingMetadata {
         let length = COMMENT.len() + line.len();
         let mut blanks = vec![b' '; usize::from(before > 0) + length];
         blanks.push(b'\n');
+        if let Some(ring) = &self.ring {
+            ring.hold(whole_pages(self.bytes + blanks.len() as u64) - whole_pages(self.bytes))?;
+        }
         self.file.write_all_at(&blanks, self.bytes)?;
         self.file.write_all_at(COMMENT, begin)?;
         self.file.write_all_at(line.as_bytes(), begin + COMMENT.len() as u64)?;
@@ -116,7 +133,8 @@ mod tests {
     fn declarations_are_appended_as_lines_wherever_a_page_ends() {
         let directory = tempfile::tempdir().unwrap();
         for beginning in 4080..4100 {
-            let mut metadata = GrowingMetadata::create(directory.path(), &"\n".repeat(beginning)).unwrap();
+            let mut metadata =
+                GrowingMetadata::create(directory.path(), &"\n".repeat(beginning), None).unwrap();
             metadata.append("event {\n\tname = \"a  b\";\n};\n\nenv {\n};\n").unwrap();
             let bytes = metadata.finish().unwrap();
             let text = fs::read_to_string(directory.path().join(NAME)).unwrap();

@@ -12,6 +12,7 @@ mod head;
 mod metadata;
 mod packet;
 mod reserved;
+mod ring;
 mod state;
 mod trace;
 mod tracepoint;
@@ -19,6 +20,8 @@ mod tsdl;
 mod user;
 
 pub use classes::{Classes, TracepointId};
+pub(crate) use ring::RingFileName;
+pub use ring::{FILES_MIN, FileRing, Overwritten, RingTrace};
 pub use state::{TaskStatus, initial_states};
 pub use trace::{EventLoss, Evidence, StreamSummary, StreamWriter, TraceWriter};
 pub use tracepoint::GivenText;
@@ -62,7 +65,7 @@ pub fn write_trace(dir: &Path, recording: &Recording, info: &TraceInfo) -> Resul
         let mut write = || {
             stream.lost_somewhere(&recording.losses)?;
             if index == 0 {
-                stream.dump(&recording.names, |tid| states.get(&tid).copied())?;
+                stream.dump(&recording.names, |tid| states.get(&tid).copied(), None)?;
             }
             for &event in &events {
                 stream.event(&recording.events[event], &recording.names)?;

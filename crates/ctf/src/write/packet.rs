@@ -9,6 +9,7 @@ use super::Losses;
 use super::classes::Header;
 use super::followed::{GrowingFile, LastPacket};
 use super::head::{CONTEXT_BYTES, EventSource, HEADER_BYTES, HeadFormat, MAGIC, PacketHead};
+use super::ring::FileContent;
 use rtscope_event::MonotonicNs;
 use rtscope_event::exact::low_half;
 use std::fs::File;
@@ -50,11 +51,34 @@ pub(super) struct PacketWriter<W> {
     empty: bool,
     /// How much of the packet has been written already.
     begun: usize,
+    /// Packets are closed when they exceed this.
+    full: usize,
+    /// It is in several files, of which the oldest is removed.
+    is_ring: bool,
+    /// Events of the stream.
+    events: u64,
+    /// Packets and events before the current file.
+    before_file: (u64, u64),
     done: PacketTotals,
 }
 
 /// Receives packets.
-pub(super) trait PacketOutput: Write + GrowingFile {}
+pub(super) trait PacketOutput: Write + GrowingFile {
+    /// How large a packet may be.
+    fn packet_bytes(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Whether the next packet belongs into another file.
+    fn is_due(&self) -> bool {
+        false
+    }
+
+    /// What follows goes into another file. `content`: of the one that is complete; `events`: of the stream so far.
+    fn next_file(&mut self, _content: FileContent, _events: u64) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// Totals of a stream.
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,6 +111,10 @@ impl<W: PacketOutput> PacketWriter<W> {
             clock: begin,
             empty: true,
             begun: 0,
+            full: PACKET_BYTES,
+            is_ring: false,
+            events: 0,
+            before_file: (0, 0),
             done: PacketTotals::default(),
         };
         writer.open(begin);
@@ -102,7 +130,23 @@ impl<W: PacketOutput> PacketWriter<W> {
         begin: MonotonicNs,
     ) -> Self {
         let mut writer = PacketWriter::new(out, header, uuid, place, begin);
-        writer.last = Some(LastPacket::new(writer.format, begin));
+        writer.last = Some(LastPacket::new(writer.format, begin, 0));
+        writer
+    }
+
+    /// The same, of several files that are removed when they are old.
+    pub(super) fn in_ring(
+        out: W,
+        header: Header,
+        uuid: [u8; 16],
+        place: EventSource,
+        begin: MonotonicNs,
+    ) -> Self {
+        let mut writer = PacketWriter::new(out, header, uuid, place, begin);
+        writer.is_ring = true;
+        writer.full = PACKET_BYTES.min(rtscope_event::exact::index(writer.out.packet_bytes()));
+        writer.last = Some(LastPacket::new(writer.format, begin, 0));
+        writer.open(begin);
         writer
     }
 
@@ -129,7 +173,7 @@ impl<W: PacketOutput> PacketWriter<W> {
             return Ok(());
         }
         // Losses close together are joined: packets must not become too small for their headers.
-        if !self.after_loss || self.begun + self.in_hand() >= LOSS_PACKET_BYTES {
+        if !self.after_loss || self.begun + self.in_hand() >= self.limit() {
             self.close(self.clock)?;
             self.open(self.clock);
             self.after_loss = true;
@@ -148,7 +192,7 @@ impl<W: PacketOutput> PacketWriter<W> {
             time = self.clock;
             self.done.moved += 1;
         }
-        if self.begun + self.buffer.len() >= if self.after_loss { LOSS_PACKET_BYTES } else { PACKET_BYTES } {
+        if self.begun + self.buffer.len() >= self.limit() {
             self.close(self.clock)?;
             self.open(time);
             self.after_loss = false;
@@ -173,7 +217,19 @@ impl<W: PacketOutput> PacketWriter<W> {
         }
         self.clock = time;
         self.empty = false;
+        self.events += 1;
         Ok(())
+    }
+
+    /// The event that was begun last does not count.
+    pub(super) fn leave_out_of_count(&mut self) {
+        self.events -= 1;
+    }
+
+    /// How large the packet may become.
+    #[inline]
+    fn limit(&self) -> usize {
+        if self.after_loss { self.full.min(LOSS_PACKET_BYTES) } else { self.full }
     }
 
     /// The layout of event headers.
@@ -187,14 +243,14 @@ impl<W: PacketOutput> PacketWriter<W> {
         if self.run.len() < most {
             self.run.resize(most, 0);
         }
-        let full = if self.after_loss { LOSS_PACKET_BYTES } else { PACKET_BYTES };
-        let room = full.saturating_sub(self.begun + self.buffer.len() + self.run_bytes);
+        let room = self.limit().saturating_sub(self.begun + self.buffer.len() + self.run_bytes);
         let end = self.run.len().min(self.run_bytes + room);
         (&mut self.run[self.run_bytes..end], self.clock.0)
     }
 
     /// Notes that this many bytes of events were written there, the last one at `clock`.
-    pub(super) fn ran(&mut self, bytes: usize, clock: u64) {
+    pub(super) fn ran(&mut self, bytes: usize, events: u64, clock: u64) {
+        self.events += events;
         self.run_bytes += bytes;
         self.empty &= bytes == 0;
         self.clock = MonotonicNs(clock);
@@ -218,11 +274,18 @@ impl<W: PacketOutput> PacketWriter<W> {
     /// Where the next event would begin, for [`PacketWriter::take_back`].
     #[inline]
     pub(super) fn mark(&self) -> Mark {
-        Mark { packets: self.done.packets, length: self.buffer.len(), clock: self.clock, empty: self.empty }
+        Mark {
+            packets: self.done.packets,
+            length: self.buffer.len(),
+            clock: self.clock,
+            empty: self.empty,
+            events: self.events,
+        }
     }
 
     /// Drops the event that was begun after `mark`. A packet that was closed for it stays closed.
     pub(super) fn take_back(&mut self, mark: Mark) {
+        self.events = mark.events;
         if mark.packets == self.done.packets {
             self.buffer.truncate(mark.length);
             (self.clock, self.empty) = (mark.clock, mark.empty);
@@ -233,16 +296,17 @@ impl<W: PacketOutput> PacketWriter<W> {
 
     /// Writes the last packet, which ends at `end` at the earliest.
     pub(super) fn finish(mut self, end: MonotonicNs) -> io::Result<(W, PacketTotals)> {
-        self.close(end.max(self.clock))?;
-        if let Some(last) = self.last {
-            last.finish(&mut self.out)?;
+        if !self.is_ring || self.covers_time() || self.has_events() || self.after_loss {
+            self.close(end.max(self.clock))?;
         }
+        self.end_file(end.max(self.clock))?;
         Ok((self.out, self.done))
     }
 
     /// Writes the buffered events, so that they are in the stream whatever happens later. A small packet is continued.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        if self.begun + self.in_hand() >= FLUSHED_PACKET_BYTES {
+        let is_due = self.has_events() && self.out.is_due();
+        if is_due || self.begun + self.in_hand() >= FLUSHED_PACKET_BYTES.min(self.full) {
             self.close(self.clock)?;
             self.open(self.clock);
             self.after_loss = false;
@@ -278,6 +342,45 @@ impl<W: PacketOutput> PacketWriter<W> {
             Some(last) => last.close(&mut self.out)?,
             None => self.begun as u64,
         };
+        // Readers order files by the times at which they begin, so no two begin at the same time.
+        if self.begin < end && self.out.is_due() {
+            self.end_file(end)?;
+        }
+        Ok(())
+    }
+
+    /// If another file is due, what follows goes there. `end`: no event that follows is that old.
+    pub(super) fn turn(&mut self, end: MonotonicNs) -> io::Result<()> {
+        if !self.out.is_due() {
+            return Ok(());
+        }
+        if self.covers_time() || self.has_events() {
+            let end = end.max(self.clock);
+            self.close(end)?;
+            self.open(end.plus(u64::from(self.covers_time())));
+        } else {
+            self.end_file(self.clock)?;
+        }
+        Ok(())
+    }
+
+    /// Whether there are packets without events, too: a CPU's stream says of each time what happened then.
+    fn covers_time(&self) -> bool {
+        matches!(self.format.place, EventSource::Cpu(_))
+    }
+
+    fn has_events(&self) -> bool {
+        self.begun > 0 || !self.empty
+    }
+
+    /// The current file, if there is one, is complete.
+    fn end_file(&mut self, end: MonotonicNs) -> io::Result<()> {
+        let Some(last) = self.last.take() else { return Ok(()) };
+        last.finish(&mut self.out)?;
+        let (packets, events) = std::mem::replace(&mut self.before_file, (self.done.packets, self.events));
+        let (packets, events) = (self.done.packets - packets, self.events - events);
+        self.out.next_file(FileContent { end, packets, events }, self.events)?;
+        self.last = Some(LastPacket::new(self.format, end, self.done.packets));
         Ok(())
     }
 
@@ -336,6 +439,7 @@ pub(super) struct Mark {
     length: usize,
     clock: MonotonicNs,
     empty: bool,
+    events: u64,
 }
 
 /// The whole packets at the beginning of a stream.
@@ -347,10 +451,17 @@ pub(super) struct WholePackets {
 }
 
 /// Reads the heads of a stream of threads as far as its packets are whole: behind them may be a rest of a killed writer.
-pub(super) fn whole_packets(file: &File, uuid: [u8; 16], instance: u64) -> io::Result<WholePackets> {
+/// In a ring, a file can begin with any number.
+pub(super) fn whole_packets(
+    file: &File,
+    uuid: [u8; 16],
+    instance: u64,
+    is_ring: bool,
+) -> io::Result<WholePackets> {
     let size = file.metadata()?.len();
     let mut whole = WholePackets::default();
     let mut head = [0; HEADER_BYTES + CONTEXT_BYTES - 4];
+    let mut first = 0;
     while whole.bytes + head.len() as u64 <= size {
         file.read_exact_at(&mut head, whole.bytes)?;
         let half = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().unwrap_or_default());
@@ -360,7 +471,10 @@ pub(super) fn whole_packets(file: &File, uuid: [u8; 16], instance: u64) -> io::R
         let bytes = context(3) / 8;
         let content = context(2) / 8;
         let fits = (head.len() as u64..=bytes).contains(&content) && bytes <= size - whole.bytes;
-        if !is_ours || !fits || context(4) != whole.packets {
+        if is_ring && whole.packets == 0 {
+            first = context(4);
+        }
+        if !is_ours || !fits || context(4).wrapping_sub(first) != whole.packets {
             break;
         }
         whole.discarded = context(5);
@@ -527,7 +641,7 @@ mod tests {
             ends.push(writer.done.bytes + writer.begun as u64);
         }
         let size = file.metadata().unwrap().len();
-        let whole = |instance| whole_packets(&file, [7; 16], instance).unwrap();
+        let whole = |instance| whole_packets(&file, [7; 16], instance, false).unwrap();
         assert_eq!(whole(3), WholePackets { packets: 4, bytes: size, discarded: 0 });
         assert_eq!(whole(4), WholePackets::default());
         for cut in [size - 1, ends[3] + 1, ends[3], ends[3] - 1, 100, 10, 0] {

@@ -9,7 +9,6 @@
 //! Only on ext4: XFS does the same by itself, Btrfs would not compress these blocks, and memory (tmpfs) has none.
 
 use super::followed::GrowingFile;
-use super::packet::PacketOutput;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statfs::{EXT4_SUPER_MAGIC, fstatfs};
 use std::fs::File;
@@ -33,6 +32,16 @@ impl ReservedFile {
     pub(super) fn new(file: File) -> ReservedFile {
         let is_reserving = fstatfs(&file).is_ok_and(|found| found.filesystem_type() == EXT4_SUPER_MAGIC);
         ReservedFile { file, written: 0, reserved: 0, is_reserving }
+    }
+
+    /// The same without blocks that are allocated ahead.
+    pub(super) fn plain(file: File) -> ReservedFile {
+        ReservedFile { file, written: 0, reserved: 0, is_reserving: false }
+    }
+
+    /// Bytes that it takes on the disk.
+    pub(super) fn blocks(&self) -> io::Result<u64> {
+        super::ring::blocks(&self.file)
     }
 
     /// Gives back the blocks that were not needed, and waits until the file is on the disk. After a kill, the next recorder does that.
@@ -64,7 +73,8 @@ impl ReservedFile {
     }
 }
 
-impl PacketOutput for ReservedFile {}
+#[cfg(test)]
+impl super::packet::PacketOutput for ReservedFile {}
 
 impl GrowingFile for ReservedFile {
     fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {

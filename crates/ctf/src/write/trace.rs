@@ -11,9 +11,10 @@ use super::encode::Payload;
 use super::growing::GrowingMetadata;
 use super::head::EventSource;
 use super::packet::PacketWriter;
-use super::reserved::ReservedFile;
+use super::ring::{Overwritten, RingTrace, StreamFile};
 use super::state::{self, TaskStatus};
 use super::{Losses, WriteSummary, metadata};
+use crate::layout::id;
 use crate::{Error, StagedDir, TraceInfo, private_env};
 use rtscope_event::{CpuHistory, CpuId, Event, Loss, MonotonicNs, NameLookup, Names, Tid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +51,8 @@ pub struct TraceWriter {
     info: TraceInfo,
     /// Of a trace that can be read while it is written.
     metadata: Option<Arc<Mutex<DeclaredClasses>>>,
+    /// Of a trace whose oldest events are removed.
+    ring: Option<RingTrace>,
 }
 
 /// Metadata that grows with the classes that occur.
@@ -74,8 +77,10 @@ impl DeclaredClasses {
         self.file.append(&text)
     }
 
-    fn finish(&mut self, evidence: &Evidence<'_>) -> io::Result<u64> {
-        self.file.append(&metadata::end_env(&private_env::entries(evidence)))?;
+    fn finish(&mut self, evidence: &Evidence<'_>, overwritten: Option<Overwritten>) -> io::Result<u64> {
+        let mut entries = private_env::entries(evidence);
+        entries.extend(overwritten.iter().flat_map(private_env::of_ring));
+        self.file.append(&metadata::end_env(&entries))?;
         self.file.finish()
     }
 }
@@ -86,11 +91,12 @@ impl TraceWriter {
     /// # Errors
     /// When `dir` exists or cannot be made.
     pub fn create(dir: &Path, classes: Classes, info: TraceInfo) -> Result<TraceWriter, Error> {
-        Ok(TraceWriter { staged: StagedDir::new(dir)?, classes: Arc::new(classes), info, metadata: None })
+        let (staged, classes) = (StagedDir::new(dir)?, Arc::new(classes));
+        Ok(TraceWriter { staged, classes, info, metadata: None, ring: None })
     }
 
     /// Begins a trace that can be read at every instant, in the new directory `directory`; it becomes `dir` when it is complete. Dropping
-    /// the writer before [`TraceWriter::finish`] leaves what there is.
+    /// the writer before [`TraceWriter::finish`] leaves what there is. `ring`: what limits its size.
     ///
     /// # Errors
     /// When `dir` exists or `directory` cannot be made.
@@ -99,18 +105,37 @@ impl TraceWriter {
         dir: &Path,
         classes: Classes,
         info: TraceInfo,
+        ring: Option<RingTrace>,
     ) -> Result<TraceWriter, Error> {
         let staged = StagedDir::kept(directory, dir)?;
-        let mut text = metadata::beginning(&classes, &info, &[]);
+        let ring_env: Vec<_> = ring.iter().map(private_env::is_ring).collect();
+        let mut text = metadata::beginning(&classes, &info, &ring_env);
         let mut is_declared = vec![false; classes.names().len()];
         for (number, class) in classes.tracepoint_classes() {
             class.describe(number, &mut text);
             is_declared[number as usize] = true;
         }
-        let mut file = GrowingMetadata::create(directory, &text)?;
+        let mut file = GrowingMetadata::create(directory, &text, ring.clone())?;
         file.publish().map_err(Error::io("write", &directory.join("metadata")))?;
         let metadata = Some(Arc::new(Mutex::new(DeclaredClasses { file, is_declared })));
-        Ok(TraceWriter { staged, classes: Arc::new(classes), info, metadata })
+        Ok(TraceWriter { staged, classes: Arc::new(classes), info, metadata, ring })
+    }
+
+    /// Completes a trace whose writer was killed, with what is known of its end, and gives it its name. Returns the size of its files.
+    ///
+    /// # Errors
+    /// When `dir` exists or the system refuses.
+    pub fn complete(directory: &Path, dir: &Path, evidence: &Evidence<'_>) -> Result<u64, Error> {
+        let staged = StagedDir::kept(directory, dir)?;
+        let path = directory.join("metadata");
+        let (mut file, is_complete) = GrowingMetadata::reopen(directory)?;
+        if !is_complete {
+            let written = file.append(&metadata::end_env(&private_env::entries(evidence)));
+            written.map_err(Error::io("write", &path))?;
+        }
+        let bytes = RingTrace::sync(directory).map_err(Error::io("sync", directory))?;
+        staged.publish()?;
+        Ok(bytes)
     }
 
     /// The classes of the trace.
@@ -124,14 +149,21 @@ impl TraceWriter {
     /// # Errors
     /// When there is one already, or it cannot be made.
     pub fn stream(&self, cpu: CpuId, begin: MonotonicNs) -> Result<StreamWriter, Error> {
-        let path = self.staged.path().join(format!("kernel_{cpu}"));
-        let file = File::create_new(&path).map_err(Error::io("make the file", &path))?;
+        let name = format!("kernel_{cpu}");
+        let path = self.staged.path().join(&name);
         let uuid = *self.info.trace_uuid.as_bytes();
-        let (file, header, place) = (ReservedFile::new(file), self.classes.header, EventSource::Cpu(cpu));
-        let packets = if self.metadata.is_some() {
-            PacketWriter::followed(file, header, uuid, place, begin)
-        } else {
-            PacketWriter::new(file, header, uuid, place, begin)
+        let (header, place) = (self.classes.header, EventSource::Cpu(cpu));
+        let single = || {
+            let file = File::create_new(&path).map_err(Error::io("make the file", &path))?;
+            Ok(StreamFile::single(file))
+        };
+        let packets = match &self.ring {
+            Some(ring) => {
+                let files = ring.stream(self.staged.path(), &name)?;
+                PacketWriter::in_ring(files, header, uuid, place, begin)
+            }
+            None if self.metadata.is_some() => PacketWriter::followed(single()?, header, uuid, place, begin),
+            None => PacketWriter::new(single()?, header, uuid, place, begin),
         };
         let counts = vec![0; self.classes.names().len()];
         let (classes, metadata) = (Arc::clone(&self.classes), self.metadata.clone());
@@ -145,7 +177,10 @@ impl TraceWriter {
     pub fn finish(self, evidence: &Evidence<'_>, streams: &[StreamSummary]) -> Result<WriteSummary, Error> {
         let path = self.staged.path().join("metadata");
         let written = match &self.metadata {
-            Some(metadata) => metadata.lock().unwrap_or_else(PoisonError::into_inner).finish(evidence),
+            Some(metadata) => {
+                let overwritten = self.ring.as_ref().map(RingTrace::overwritten);
+                metadata.lock().unwrap_or_else(PoisonError::into_inner).finish(evidence, overwritten)
+            }
             None => {
                 let text = metadata::text(&self.classes, evidence, &self.info, |number| {
                     streams.iter().any(|stream| stream.occurring.contains(&number))
@@ -166,6 +201,10 @@ impl TraceWriter {
             summary.packets += stream.packets;
             summary.bytes += stream.bytes;
         }
+        if self.ring.is_some() {
+            let directory = self.staged.path();
+            summary.bytes = RingTrace::sync(directory).map_err(Error::io("sync", directory))?;
+        }
         self.staged.publish()?;
         Ok(summary)
     }
@@ -179,7 +218,7 @@ pub struct StreamWriter {
     begin: MonotonicNs,
     classes: Arc<Classes>,
     metadata: Option<Arc<Mutex<DeclaredClasses>>>,
-    packets: PacketWriter<ReservedFile>,
+    packets: PacketWriter<StreamFile>,
     /// Events by class.
     counts: Vec<u64>,
     dump_events: u64,
@@ -205,7 +244,8 @@ pub struct StreamSummary {
 }
 
 impl StreamWriter {
-    /// The state dump that a trace begins with; for one stream of a trace, before its events. `status`: how a task began.
+    /// The state dump that a trace begins with; for one stream of a trace, before its events. `status`: how a task began. In a ring of
+    /// files there are more: what is known at `time`, when that of the beginning may be removed.
     ///
     /// # Errors
     /// When the system refuses.
@@ -213,9 +253,18 @@ impl StreamWriter {
         &mut self,
         names: &Names,
         status: impl Fn(Tid) -> Option<(TaskStatus, CpuId)>,
+        time: Option<MonotonicNs>,
     ) -> io::Result<()> {
-        self.dump_events = state::write_dump(self, names, status, self.begin)?;
+        self.dump_events += state::write_dump(self, names, status, time.unwrap_or(self.begin))?;
         Ok(())
+    }
+
+    /// If another file of a ring is due, what follows goes there. No event that follows is as old as `end`.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn turn(&mut self, end: MonotonicNs) -> io::Result<()> {
+        self.packets.turn(end)
     }
 
     /// Adds a built-in event.
@@ -278,6 +327,7 @@ impl StreamWriter {
         time: MonotonicNs,
         encode: impl FnOnce(&mut Payload<'_>),
     ) -> io::Result<()> {
+        let is_dump = (id::DUMP_START..=id::DUMP_END).contains(&layout);
         let Some((number, layout)) = self.classes.own(layout) else { return Err(undeclared()) };
         if self.counts[number as usize] == 0 {
             declare(self.metadata.as_deref(), number, &self.classes)?;
@@ -287,6 +337,9 @@ impl StreamWriter {
         encode(&mut payload);
         payload.finish();
         self.counts[number as usize] += 1;
+        if is_dump {
+            self.packets.leave_out_of_count();
+        }
         Ok(())
     }
 

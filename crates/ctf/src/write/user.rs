@@ -10,7 +10,7 @@ use super::growing::GrowingMetadata;
 use super::head::EventSource;
 use super::metadata;
 use super::packet::{self, PacketTotals, PacketWriter};
-use super::reserved::ReservedFile;
+use super::ring::{RingTrace, StreamFile};
 use super::tsdl::{self, FieldName, Integer, Shape, quoted};
 use crate::private_env;
 use crate::{Error, Evidence, TraceInfo};
@@ -99,15 +99,28 @@ impl UserMetadata {
     /// # Errors
     /// When it cannot be made.
     pub fn create(directory: &Path, context: UserContext, info: &TraceInfo) -> Result<UserMetadata, Error> {
+        UserMetadata::limited(directory, context, info, None)
+    }
+
+    /// The same; `ring`: what limits the trace's size.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn limited(
+        directory: &Path,
+        context: UserContext,
+        info: &TraceInfo,
+        ring: Option<RingTrace>,
+    ) -> Result<UserMetadata, Error> {
         let mut text = String::with_capacity(16 * 1024);
         text.push_str("/* CTF 1.8 */\n\n");
         text.push_str(tsdl::ALIASES);
         text.push_str(FLOATS);
         metadata::trace(&mut text, info);
-        env(&mut text, info);
+        env(&mut text, info, ring.as_ref());
         metadata::clock(&mut text, info);
         metadata::packet_context(&mut text, false);
-        let file = GrowingMetadata::create(directory, &text)?;
+        let file = GrowingMetadata::create(directory, &text, ring)?;
         Ok(UserMetadata { file, context, declared: [None; 2] })
     }
 
@@ -158,13 +171,15 @@ impl UserMetadata {
     pub fn finish(mut self, evidence: &Evidence<'_>, extra: &[(String, String)]) -> io::Result<u64> {
         let mut entries = private_env::entries(evidence);
         entries.extend_from_slice(extra);
+        let overwritten = self.file.ring().map(RingTrace::overwritten);
+        entries.extend(overwritten.iter().flat_map(private_env::of_ring));
         self.file.append(&metadata::end_env(&entries))?;
         self.file.finish()
     }
 }
 
 /// What is known at the beginning.
-fn env(text: &mut String, info: &TraceInfo) {
+fn env(text: &mut String, info: &TraceInfo, ring: Option<&RingTrace>) {
     text.push_str("env {\n");
     let fixed = [
         ("domain", "ust"),
@@ -177,6 +192,9 @@ fn env(text: &mut String, info: &TraceInfo) {
     ];
     for (key, value) in fixed {
         let _ = writeln!(text, "\t{key} = {};", quoted(value));
+    }
+    if let Some((key, value)) = ring.map(private_env::is_ring) {
+        let _ = writeln!(text, "\t{key} = {};", quoted(&value));
     }
     for (key, value) in [("tracer_major", 2), ("tracer_minor", 14), ("tracer_patchlevel", 0)] {
         let _ = writeln!(text, "\t{key} = {value};");
@@ -245,7 +263,7 @@ fn describe_field(kind: &FieldType, name: &FieldName, labels: &Labels, text: &mu
 /// Writes a stream.
 #[derive(Debug)]
 pub struct UserStreamWriter {
-    packets: PacketWriter<ReservedFile>,
+    packets: PacketWriter<StreamFile>,
     counts: Vec<u64>,
     class: u32,
 }
@@ -277,7 +295,7 @@ pub struct UserStreamSummary {
 }
 
 impl UserStreamSummary {
-    /// Of a stream whose writer was killed: cuts off an incomplete packet. The events are not counted. Also returns the number of
+    /// Of a stream whose writer was killed, or of one of its files in a ring: cuts off an incomplete packet. The events are not counted. Also returns the number of
     /// lost events that it records.
     ///
     /// # Errors
@@ -286,11 +304,12 @@ impl UserStreamSummary {
         path: &Path,
         number: u32,
         trace: uuid::Uuid,
+        is_ring: bool,
     ) -> Result<(UserStreamSummary, u64), Error> {
         let flags = OFlag::O_NOFOLLOW.bits();
         let file = File::options().read(true).write(true).custom_flags(flags).open(path);
         let file = file.map_err(Error::io("open", path))?;
-        let found = packet::whole_packets(&file, trace.into_bytes(), u64::from(number));
+        let found = packet::whole_packets(&file, trace.into_bytes(), u64::from(number), is_ring);
         let found = found.map_err(Error::io("read", path))?;
         file.set_len(found.bytes).and_then(|()| file.sync_all()).map_err(Error::io("cut", path))?;
         let packet::WholePackets { packets, bytes, discarded } = found;
@@ -310,9 +329,34 @@ impl UserStreamWriter {
         begin: MonotonicNs,
     ) -> UserStreamWriter {
         let (header, place) = (Header::for_classes(classes), EventSource::Threads(u64::from(number)));
-        let out = ReservedFile::new(file);
+        let out = StreamFile::single(file);
         let packets = PacketWriter::followed(out, header, *trace.as_bytes(), place, begin);
         UserStreamWriter { packets, counts: vec![0; classes], class: header.stream_class() }
+    }
+
+    /// The same in files of a ring in this directory, whose names begin with `name`.
+    ///
+    /// # Errors
+    /// When the directory cannot be opened.
+    pub fn in_ring(
+        (ring, directory, name): (&RingTrace, &Path, &str),
+        number: u32,
+        trace: uuid::Uuid,
+        classes: usize,
+        begin: MonotonicNs,
+    ) -> Result<UserStreamWriter, Error> {
+        let (header, place) = (Header::for_classes(classes), EventSource::Threads(u64::from(number)));
+        let out = ring.stream(directory, name)?;
+        let packets = PacketWriter::in_ring(out, header, *trace.as_bytes(), place, begin);
+        Ok(UserStreamWriter { packets, counts: vec![0; classes], class: header.stream_class() })
+    }
+
+    /// If another file of a ring is due, what follows goes there.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn turn(&mut self) -> io::Result<()> {
+        self.packets.turn(MonotonicNs(0))
     }
 
     /// Its class: what [`UserMetadata::declare`] is to declare.
@@ -427,7 +471,7 @@ impl UserStreamWriter {
             (events, at) = (events + 1, end);
         }
         let bytes = room - rest.len();
-        self.packets.ran(bytes, clock);
+        self.packets.ran(bytes, events, clock);
         (events, at)
     }
 

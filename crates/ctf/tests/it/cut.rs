@@ -55,7 +55,7 @@ fn trace_with_losses(dir: &Path) {
         let somewhere = Loss { cpu: Some(CpuId(1)), cause: LossCause::BufferFull, count: Some(5) };
         stream.lost_somewhere(&[somewhere]).unwrap();
         if cpu == 0 {
-            stream.dump(&names, |_| None).unwrap();
+            stream.dump(&names, |_| None, None).unwrap();
         }
         for event in 0..EVENTS {
             if cpu == 0 && event % (EVENTS / 20) == 700 {

@@ -4,7 +4,9 @@
 //!
 //! `RTSCOPE_KILLS` sets how many writers are killed on each file system, for long runs.
 
-use rtscope_ctf::{Selection, TraceSet, UserClass, UserContext, UserMetadata, UserStreamWriter, count};
+use rtscope_ctf::{
+    FileRing, Selection, TraceSet, UserClass, UserContext, UserMetadata, UserStreamWriter, count,
+};
 use rtscope_event::MonotonicNs;
 use rtscope_programs::description::{EventDescription, Field, FieldType, Integer};
 use rtscope_testkit::random::Random;
@@ -17,6 +19,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 const TARGET: &str = "RTSCOPE_TEST_FOLLOWED";
+/// Whether it is limited in its size.
+const LIMITED: &str = "RTSCOPE_TEST_LIMITED";
+const LIMIT: u64 = 3 << 20;
 const STREAMS: u32 = 3;
 /// More than the short form of an event's number can express. They come as long as the writer runs.
 const CLASSES: usize = 1500;
@@ -44,14 +49,21 @@ fn array_bytes(number: usize) -> usize {
 fn writer() {
     let Some(target) = std::env::var_os(TARGET).map(PathBuf::from) else { return };
     let trace = info();
-    let mut metadata = UserMetadata::create(&target, UserContext::default(), &trace).unwrap();
+    let ring = std::env::var_os(LIMITED).map(|_| FileRing::new(LIMIT, 8, STREAMS.into()).unwrap().trace());
+    let metadata = UserMetadata::limited(&target, UserContext::default(), &trace, ring.clone());
+    let mut metadata = metadata.unwrap();
     metadata.publish().unwrap();
     let mut classes = vec![class(0)];
     let mut random = Random(u64::from(std::process::id()));
     let mut streams: Vec<UserStreamWriter> = (0..STREAMS)
         .map(|number| {
-            let path = target.join(format!("user_{number}"));
-            let file = File::create_new(&path).unwrap();
+            let name = format!("user_{number}");
+            if let Some(ring) = &ring {
+                let place = (ring, target.as_path(), name.as_str());
+                return UserStreamWriter::in_ring(place, number, trace.trace_uuid, 1, MonotonicNs(0))
+                    .unwrap();
+            }
+            let file = File::create_new(target.join(name)).unwrap();
             UserStreamWriter::in_file(file, number, trace.trace_uuid, 1, MonotonicNs(0))
         })
         .collect();
@@ -83,30 +95,46 @@ fn writer() {
     }
 }
 
-fn started_writer(target: &Path) -> Child {
+fn started_writer(target: &Path, is_limited: bool) -> Child {
     let program = std::env::current_exe().unwrap();
     let mut command = Command::new(program);
     command.args(["--exact", "killed::writer"]).env(TARGET, target);
+    if is_limited {
+        command.env(LIMITED, "1");
+    }
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 /// Events, and whether the kill has cut anything short that `--recover` would have had to repair.
-fn events_after_a_kill(place: &Path, random: &mut Random) -> Option<u64> {
+fn events_after_a_kill(place: &Path, random: &mut Random, is_limited: bool) -> Option<u64> {
     let root = tempfile::tempdir_in(place).unwrap();
-    let mut writer = started_writer(root.path());
+    let mut writer = started_writer(root.path(), is_limited);
     // Not before there is something that it can spoil.
-    let stream = root.path().join("user_0");
-    while fs::metadata(&stream).map_or(0, |file| file.len()) == 0 {
+    let has_stream = || {
+        let files = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap());
+        let mut streams = files.filter(|file| file.file_name().to_string_lossy().starts_with("user_"));
+        // One of a ring may be gone by now.
+        streams.any(|file| file.metadata().is_ok_and(|file| file.len() > 0))
+    };
+    while !has_stream() {
         assert!(writer.try_wait().unwrap().is_none(), "the writer has ended");
         std::thread::yield_now();
     }
     // When it is killed is what the test varies.
-    std::thread::sleep(Duration::from_micros(random.below(12_000)));
+    std::thread::sleep(Duration::from_micros(random.below(if is_limited { 60_000 } else { 12_000 })));
     writer.kill().unwrap();
     writer.wait().unwrap();
     let output = babeltrace2::run(root.path(), &["-c", "sink.utils.counter"])?;
     let complaints = String::from_utf8_lossy(&output.stderr);
-    let is_count = |line: &str| line.starts_with("WARNING: Tracer discarded ") && line.contains(" event");
+    if is_limited {
+        let taken = super::ring::bytes_on_disk(root.path());
+        assert!(taken <= LIMIT, "{taken} bytes");
+    }
+    let is_count = |line: &str| {
+        let starts = ["WARNING: Tracer discarded ", "WARNING: Tracer may have discarded "];
+        starts.iter().take(1 + usize::from(is_limited)).any(|start| line.starts_with(start))
+            && line.contains(" event")
+    };
     let others: Vec<&str> = complaints.lines().filter(|line| !is_count(line)).collect();
     let kept = || fs::rename(root.path(), place.join("followed-and-killed")).is_ok();
     assert!(output.status.success() && others.is_empty(), "kept: {}: {complaints}", kept());
@@ -126,11 +154,11 @@ fn on_disk() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_owned()
 }
 
-fn kill_writers(place: &Path, kills: u64) {
+fn kill_writers(place: &Path, kills: u64, is_limited: bool) {
     let mut random = Random(kills);
     let mut events = 0;
     for _ in 0..kills {
-        let Some(more) = events_after_a_kill(place, &mut random) else { return };
+        let Some(more) = events_after_a_kill(place, &mut random, is_limited) else { return };
         events += more;
     }
     assert!(events > kills * 100, "the writers were killed before they had written: {events}");
@@ -142,7 +170,13 @@ fn kills() -> u64 {
 
 #[test]
 fn a_writer_that_is_killed_leaves_a_trace_on_disk() {
-    kill_writers(&on_disk(), kills());
+    kill_writers(&on_disk(), kills(), false);
+}
+
+/// Also while a file is removed, and the next one begun.
+#[test]
+fn a_writer_that_is_killed_leaves_a_limited_trace() {
+    kill_writers(&on_disk(), kills(), true);
 }
 
 #[test]
@@ -152,5 +186,5 @@ fn a_writer_that_is_killed_leaves_a_trace_in_memory() {
         skip::say("there is no /dev/shm");
         return;
     }
-    kill_writers(place, kills());
+    kill_writers(place, kills(), false);
 }

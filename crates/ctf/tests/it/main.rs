@@ -12,6 +12,7 @@ mod fuzz;
 mod hostile;
 mod killed;
 mod memory;
+mod ring;
 mod round_trip;
 mod source;
 mod tracepoints;

@@ -28,7 +28,7 @@ fn write(dir: &Path, formats: &[EventFormat], records: &[(usize, Vec<u8>)]) -> V
     for cpu in 0..2 {
         let mut stream = writer.stream(CpuId(cpu), MonotonicNs(START)).unwrap();
         if cpu == 0 {
-            stream.dump(&Names::default(), |_| None).unwrap();
+            stream.dump(&Names::default(), |_| None, None).unwrap();
         }
         for (index, (format, record)) in
             records.iter().enumerate().filter(|(index, _)| index % 2 == cpu as usize)

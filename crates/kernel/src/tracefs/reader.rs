@@ -79,9 +79,21 @@ impl RawReader {
     /// # Errors
     /// What the system says of `out` or of the buffer.
     pub fn splice_to(&mut self, out: &File) -> io::Result<u64> {
+        self.splice_some(out, u64::MAX)
+    }
+
+    /// The same for at most `most` bytes.
+    ///
+    /// # Errors
+    /// As [`RawReader::splice_to`].
+    pub fn splice_some(&mut self, out: &File, most: u64) -> io::Result<u64> {
         let mut moved = self.empty_pipe(out)?;
         loop {
-            let room = self.pipe_bytes / self.page_bytes * self.page_bytes;
+            let left = usize::try_from(most.saturating_sub(moved)).unwrap_or(usize::MAX);
+            let room = self.pipe_bytes.min(left) / self.page_bytes * self.page_bytes;
+            if room == 0 {
+                return Ok(moved);
+            }
             let taken = match splice(self.raw.as_raw_fd(), self.to_pipe.as_raw_fd(), room) {
                 Ok(0) => return Ok(moved),
                 Ok(bytes) => bytes,

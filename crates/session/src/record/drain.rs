@@ -5,7 +5,7 @@
 //! PREEMPT_RT can come late. The pause follows the rate, so that a buffer is emptied long before it is full and an idle
 //! machine is left alone. Nothing is decoded here; that is done by another thread, behind this one (`live`), or after the recording.
 
-use super::live::LaneProgress;
+use super::live::{LaneProgress, SpoolLimit};
 use rtscope_event::MonotonicNs;
 use rtscope_flight::monotonic_now;
 use rtscope_kernel::tracefs::RawReader;
@@ -14,6 +14,7 @@ use rtscope_store::LaneExtent;
 use rtscope_store::spool::BankWriter;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -27,6 +28,9 @@ const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(10);
 /// Between two times at which the kernel's partly filled pages are taken, for who follows the trace. Each is a whole page on disk.
 const FLUSH_EVERY_NS: u64 = 200_000_000;
+/// What is written besides records, and how much more than asked for: a header and a record.
+const CHUNK_HEADER_BYTES: u64 = 32;
+const CHUNK_EXTRA_BYTES: u64 = CHUNK_HEADER_BYTES + 255 * 8;
 /// Bytes of records that are written at once: what stays in the second-level cache.
 const BATCH_BYTES: u64 = 512 << 10;
 
@@ -58,8 +62,12 @@ pub struct Lane {
     pub follower: Option<Arc<LaneProgress>>,
     /// How far the files are.
     pub written: LaneExtent,
+    /// Whether everything was taken that was there.
+    pub is_empty: bool,
     /// Since when the kernel's pages were taken whole only.
     pub flushed: MonotonicNs,
+    /// How large the files may be; `None`: as large as the disk allows.
+    pub limit: Option<Arc<SpoolLimit>>,
 }
 
 /// The running threads.
@@ -172,8 +180,13 @@ fn drain_all(lanes: &mut [Lane], shared: &SharedState) -> io::Result<()> {
         for lane in lanes.iter_mut() {
             fullest = fullest.max(drain_lane(lane, stopping, shared)?);
         }
-        if stopping {
+        // Where there is a limit, the rest comes when there is room.
+        if stopping && lanes.iter().all(|lane| lane.is_empty) {
             return Ok(());
+        }
+        let is_over = |lane: &Lane| lane.limit.as_ref().is_some_and(|limit| limit.has_ended());
+        if stopping && lanes.iter().any(is_over) {
+            return Err(io::Error::other("nobody makes room for the last events"));
         }
         if fullest > 0.2 {
             pause = (pause / 2).max(SHORTEST);
@@ -189,51 +202,86 @@ fn drain_lane(lane: &mut Lane, last: bool, shared: &SharedState) -> io::Result<f
     let mut fullest = 0.0_f64;
     // What was recorded before this is in the buffers: whoever empties them has it.
     let now = monotonic_now();
-    let mut complete = true;
+    let held = lane.follower.as_ref().map_or((0, 0), |follower| follower.held(&lane.written));
+    let room = |held: u64| lane.limit.as_ref().map_or(u64::MAX, |limit| limit.room(held));
+    let (bank_room, pages_room) = (room(held.0), room(held.1));
+    // Up to when everything is in the files, if that is known.
+    let mut until = Some(now);
     if let Some(bank) = &mut lane.bank {
         let head = bank.reader.head(&bank.controls);
         fullest = bank.reader.waiting(&bank.controls) as f64 / bank.bytes as f64;
-        let written = drain_bank(bank)?;
+        let written = drain_bank(bank, bank_room)?;
         lane.written.bank_bytes = bank.out.bytes();
         // An interrupted program still writes a record, or more came than is written at once.
-        complete = bank.reader.has_taken(head);
+        if !bank.reader.has_taken(head) {
+            let next = bank.reader.next_time(&bank.memory, &bank.controls);
+            until = next.filter(|_| lane.limit.is_some());
+        }
         // ORDER: relaxed; numbers for a progress line.
         shared.bytes.fetch_add(written, Ordering::Relaxed);
     }
+    let mut is_empty = until == Some(now);
     if let Some(pages) = &mut lane.pages {
-        let mut taken =
-            if last { pages.reader.drain_to(&pages.out)? } else { pages.reader.splice_to(&pages.out)? };
-        complete &= lane.follower.is_some() && !last && now.since(lane.flushed) >= FLUSH_EVERY_NS;
-        if complete {
-            taken += pages.reader.flush_to(&pages.out)?;
+        let page_bytes = pages.reader.page_bytes() as u64;
+        let has_room = |taken: u64| taken.saturating_add(page_bytes) <= pages_room;
+        let mut taken = pages.reader.splice_some(&pages.out, pages_room)?;
+        let is_due = lane.follower.is_some() && until.is_some() && now.since(lane.flushed) >= FLUSH_EVERY_NS;
+        let mut is_taken = false;
+        while !is_taken && (last || is_due) && has_room(taken) {
+            let more = pages.reader.flush_to(&pages.out)?;
+            taken += more;
             lane.flushed = now;
+            // While it is filled, there is always more.
+            is_taken = more == 0 || !last;
+        }
+        if !is_taken {
+            is_empty = false;
+            let newest =
+                if has_room(taken) { None } else { newest_page(pages, lane.written.pages_bytes + taken)? };
+            until = until.zip(newest).map(|(until, newest)| until.min(newest));
         }
         lane.written.pages_bytes += taken;
         fullest = fullest.max(taken as f64 / pages.bytes as f64);
         // ORDER: relaxed; as above.
         shared.bytes.fetch_add(taken, Ordering::Relaxed);
     }
-    if let Some(follower) = lane.follower.as_deref().filter(|_| complete) {
-        follower.publish(LaneExtent { complete_until: now, ..lane.written });
+    lane.is_empty = is_empty || lane.limit.is_none();
+    let Some(follower) = &lane.follower else { return Ok(fullest) };
+    if let Some(until) = until.filter(|until| *until > lane.written.complete_until) {
+        lane.written.complete_until = until;
+        follower.publish(lane.written);
+    }
+    if let Some(limit) = &lane.limit {
+        limit.look(follower.held(&lane.written));
     }
     Ok(fullest)
 }
 
+/// When the newest page begins: older events of this buffer are in the file.
+fn newest_page(pages: &Pages, written: u64) -> io::Result<Option<MonotonicNs>> {
+    let Some(at) = written.checked_sub(pages.reader.page_bytes() as u64) else { return Ok(None) };
+    let mut time = [0; 8];
+    pages.out.read_exact_at(&mut time, at)?;
+    Ok(Some(MonotonicNs(u64::from_ne_bytes(time))))
+}
+
 /// Writes straight from the ring: whatever records shares the CPUs with the load, and each copy is time that the load does not have.
-fn drain_bank(bank: &mut Bank) -> io::Result<u64> {
+/// At most `room` bytes.
+fn drain_bank(bank: &mut Bank, room: u64) -> io::Result<u64> {
     let mut written = 0;
     loop {
         // The losses first: what was lost so far was lost before what is taken now ends.
         let lost =
             super::recorder::lost_events(&bank.controls, bank.reader.cpu()).map(|(_, count)| count).sum();
-        let found = bank.reader.complete(&bank.memory, &bank.controls, BATCH_BYTES);
+        let most = BATCH_BYTES.min(room.saturating_sub(written + CHUNK_EXTRA_BYTES));
+        let found = bank.reader.complete(&bank.memory, &bank.controls, most);
         if found.bytes() == 0 {
             return Ok(written);
         }
         bank.out.chunk_of_ring(monotonic_now(), lost, &bank.memory, &found)?;
         bank.reader.give_back(&bank.controls, &found);
-        written += found.bytes();
-        if found.bytes() < BATCH_BYTES {
+        written += found.bytes() + CHUNK_HEADER_BYTES;
+        if found.bytes() < most {
             return Ok(written);
         }
     }

@@ -6,16 +6,22 @@
 //! has nothing else to do, since the load is what must not be disturbed.
 
 use crate::Failure;
+use rtscope_ctf::RingTrace;
 use rtscope_event::{CpuId, MonotonicNs};
-use rtscope_store::{Error, LaneExtent, LaneFiles, LiveConversion, Options, SpoolDescription, SpoolPlace};
+use rtscope_store::{
+    Error, LaneExtent, LaneFiles, LiveConversion, Options, SpoolDescription, SpoolPlace, SpoolShare,
+};
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::thread::{Builder, JoinHandle, park_timeout};
+use std::thread::{Builder, JoinHandle, Thread, park_timeout};
 use std::time::Duration;
 
 /// Between two looks at what has come: a part of what a follower waits for.
 const PERIOD: Duration = Duration::from_millis(100);
+/// The same when there is little room for more.
+const HURRIED_PERIOD: Duration = Duration::from_millis(2);
 
 /// How far the files of one CPU are written: by a thread that fills them, for the one that converts.
 #[derive(Debug, Default)]
@@ -23,6 +29,9 @@ pub struct LaneProgress {
     bank_bytes: AtomicU64,
     pages_bytes: AtomicU64,
     complete_until_ns: AtomicU64,
+    /// Bytes at their beginnings that have been converted, and are not there any more.
+    bank_freed: AtomicU64,
+    pages_freed: AtomicU64,
 }
 
 impl LaneProgress {
@@ -35,6 +44,20 @@ impl LaneProgress {
         self.complete_until_ns.store(extent.complete_until.0, Ordering::Release);
     }
 
+    /// Bytes of both files that are there, when as many have been written.
+    pub fn held(&self, written: &LaneExtent) -> (u64, u64) {
+        // ORDER: relaxed; numbers that only grow: an older one makes a file look fuller.
+        let freed = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
+        let bank = written.bank_bytes.saturating_sub(freed(&self.bank_freed));
+        (bank, written.pages_bytes.saturating_sub(freed(&self.pages_freed)))
+    }
+
+    fn free(&self, (bank, pages): (u64, u64)) {
+        // ORDER: relaxed; as in held().
+        self.bank_freed.store(bank, Ordering::Relaxed);
+        self.pages_freed.store(pages, Ordering::Relaxed);
+    }
+
     fn extent(&self) -> LaneExtent {
         // ORDER: acquire; pairs with the release in publish().
         let complete_until = MonotonicNs(self.complete_until_ns.load(Ordering::Acquire));
@@ -42,6 +65,65 @@ impl LaneProgress {
         let bank_bytes = self.bank_bytes.load(Ordering::Relaxed);
         let pages_bytes = self.pages_bytes.load(Ordering::Relaxed);
         LaneExtent { bank_bytes, pages_bytes, complete_until }
+    }
+}
+
+/// How large the files of the spool may be, and who makes them smaller.
+#[derive(Debug)]
+pub struct SpoolLimit {
+    file_bytes: u64,
+    converter: OnceLock<(Thread, u32)>,
+    is_hurried: AtomicBool,
+    has_ended: AtomicBool,
+}
+
+impl SpoolLimit {
+    /// As much for each file.
+    pub fn new(file_bytes: u64) -> SpoolLimit {
+        let (is_hurried, has_ended) = (AtomicBool::default(), AtomicBool::default());
+        SpoolLimit { file_bytes, converter: OnceLock::new(), is_hurried, has_ended }
+    }
+
+    /// How much may be added to a file of which as much is there.
+    pub fn room(&self, held: u64) -> u64 {
+        self.file_bytes.saturating_sub(held)
+    }
+
+    /// If one of both files is more than half full, the conversion becomes as important as the load.
+    pub fn look(&self, (bank, pages): (u64, u64)) {
+        let Some((thread, tid)) = self.converter.get().filter(|_| bank.max(pages) > self.file_bytes / 2)
+        else {
+            return;
+        };
+        // ORDER: relaxed; a flag that stands for itself.
+        if !self.is_hurried.swap(true, Ordering::Relaxed) {
+            // If this is refused, events may be lost, which is counted.
+            let _ = crate::realtime::become_normal(*tid);
+        }
+        thread.unpark();
+    }
+
+    /// Whether nobody converts any more.
+    pub fn has_ended(&self) -> bool {
+        // ORDER: relaxed; a flag that stands for itself.
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    fn share(&self, (bank, pages): (u64, u64)) -> SpoolShare {
+        match bank.max(pages) {
+            most if most > self.file_bytes / 8 * 7 => SpoolShare::Full,
+            most if most > self.file_bytes / 2 => SpoolShare::Much,
+            _ => SpoolShare::Little,
+        }
+    }
+
+    /// There is time again.
+    fn calm(&self) {
+        // ORDER: relaxed; as in look().
+        if self.is_hurried.swap(false, Ordering::Relaxed) {
+            // Where this is refused, it competes as any other.
+            let _ = crate::realtime::become_idle();
+        }
     }
 }
 
@@ -53,6 +135,9 @@ pub struct LiveSource {
     pub lanes: Vec<(CpuId, LaneFiles, Arc<LaneProgress>)>,
     /// The threads that fill the spool.
     pub own_tids: Vec<u32>,
+    /// What limits the trace, and the spool.
+    pub ring: Option<RingTrace>,
+    pub limit: Option<Arc<SpoolLimit>>,
 }
 
 /// The running thread.
@@ -77,13 +162,22 @@ impl LiveConverter {
         shared.until_ns.store(source.description.started.0, Ordering::Relaxed);
         let (tell, told) = channel();
         let theirs = Arc::clone(&shared);
+        let limit = source.limit.clone();
         let thread = Builder::new().name("convert".to_string()).spawn(move || {
             // Nobody hears it only when the start has failed.
             let _ = tell.send(nix::unistd::gettid().as_raw().unsigned_abs());
             drop(tell);
-            work(source, &theirs)
+            let limit = source.limit.clone();
+            let result = work(source, &theirs);
+            // ORDER: relaxed; see has_ended().
+            limit.iter().for_each(|limit| limit.has_ended.store(true, Ordering::Relaxed));
+            result
         })?;
         let tid = told.recv().map_err(std::io::Error::other)?;
+        if let Some(limit) = limit {
+            // It is set once.
+            let _ = limit.converter.set((thread.thread().clone(), tid));
+        }
         Ok(LiveConverter { thread: Some(thread), shared, tid })
     }
 
@@ -131,15 +225,23 @@ fn work(source: LiveSource, shared: &SharedState) -> Result<LiveConversion, Erro
     own.push(nix::unistd::gettid().as_raw().unsigned_abs());
     let (files, progress): (Vec<_>, Vec<_>) =
         source.lanes.into_iter().map(|(cpu, files, progress)| ((cpu, files), progress)).unzip();
-    let mut conversion = LiveConversion::new(source.place, source.description, &files, &own)?;
+    let (ring, limit) = (source.ring, source.limit);
+    let mut conversion = LiveConversion::new(source.place, source.description, &files, &own, ring)?;
     let options = Options { cancel: Some(&shared.stop), ..Options::default() };
     let mut is_idle = false;
     // ORDER: relaxed; see end().
     while !shared.stop.load(Ordering::Relaxed) {
         let extents: Vec<LaneExtent> = progress.iter().map(|progress| progress.extent()).collect();
-        if let Err(error) = conversion.advance(&extents, &options) {
-            conversion.abandon();
-            return Err(error);
+        let held = progress.iter().zip(&extents).map(|(progress, extent)| progress.held(extent));
+        let most = held.fold((0, 0), |most, held| (held.0.max(most.0), held.1.max(most.1)));
+        let share = limit.as_ref().map_or(SpoolShare::Little, |limit| limit.share(most));
+        let freed = conversion.advance(&extents, share, &options).and_then(|_| conversion.free());
+        match freed {
+            Ok(freed) => progress.iter().zip(freed).for_each(|(progress, freed)| progress.free(freed)),
+            Err(error) => {
+                conversion.abandon();
+                return Err(error);
+            }
         }
         // ORDER: relaxed; a number for people.
         let before = shared.until_ns.swap(conversion.until().0, Ordering::Relaxed);
@@ -147,7 +249,14 @@ fn work(source: LiveSource, shared: &SharedState) -> Result<LiveConversion, Erro
             // The trace has begun: whatever becomes of this thread, there is one. Where this is refused, it competes as any other.
             let _ = crate::realtime::become_idle();
         }
-        park_timeout(PERIOD);
+        match &limit {
+            Some(_) if share != SpoolShare::Little => park_timeout(HURRIED_PERIOD),
+            Some(limit) if is_idle => {
+                limit.calm();
+                park_timeout(PERIOD);
+            }
+            _ => park_timeout(PERIOD),
+        }
     }
     Ok(conversion)
 }

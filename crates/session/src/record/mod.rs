@@ -15,11 +15,14 @@ mod pace;
 pub mod plan;
 mod programs;
 mod recorder;
+mod ring;
 mod settings;
 
 pub use finish::recover;
 pub use flight::run as run_flight_recorder;
-pub use settings::{Context, KERNEL_BUFFER_BYTES, KernelSettings, ProgramsSettings, RecordSettings};
+pub use settings::{
+    Context, KERNEL_BUFFER_BYTES, KernelSettings, ProgramsSettings, RING_FILES, RecordSettings, RingSettings,
+};
 
 use crate::command::{Child, complain};
 use crate::placement::{ObservedTasks, Placement};
@@ -27,6 +30,7 @@ use crate::{Failure, Observer, Stop};
 use plan::Plan;
 use programs::ProgramsRecording;
 use recorder::Recording;
+use ring::DiskLimit;
 use rtscope_cpus::Cpus;
 use rtscope_event::{Glob, MonotonicNs};
 use rtscope_flight::monotonic_now;
@@ -86,6 +90,19 @@ pub struct RecordProgress {
     pub behind_ns: Option<u64>,
     /// Of programs, when they are recorded.
     pub programs: Option<ProgramsProgress>,
+    /// What is kept, when only the newest events are.
+    pub kept: Option<KeptProgress>,
+}
+
+/// What is kept of a recording whose oldest events are removed.
+#[derive(Clone, Copy, Debug)]
+pub struct KeptProgress {
+    /// It may take as much space.
+    pub max_bytes: u64,
+    /// How far it reaches back.
+    pub reach_ns: u64,
+    /// Events that were removed.
+    pub overwritten: u64,
 }
 
 /// How far the recording of programs is.
@@ -231,6 +248,7 @@ struct RunningRecorders {
     kernel: Option<Recording>,
     programs: Option<ProgramsRecording>,
     started: MonotonicNs,
+    limit: Option<(RingSettings, DiskLimit)>,
 }
 
 impl RunningRecorders {
@@ -241,20 +259,29 @@ impl RunningRecorders {
         child: Option<&Child>,
         (targets, observer): (&Targets, &dyn Observer),
     ) -> Result<RunningRecorders, Failure> {
+        let (has_kernel, has_programs) = (settings.kernel.is_some(), settings.programs.is_some());
+        let limit = |ring: RingSettings| -> Result<_, Failure> {
+            Ok((ring, DiskLimit::new(ring, has_kernel, has_programs)?))
+        };
+        let limit = settings.ring.map(limit).transpose()?;
         let programs = match (&settings.programs, &targets.programs) {
-            (Some(programs), Some(target)) => {
-                Some(ProgramsRecording::start(programs, settings.fifo, target, observer)?)
-            }
+            (Some(programs), Some(target)) => Some(ProgramsRecording::start(
+                programs,
+                settings.fifo,
+                (target, limit.as_ref().map(|(_, limit)| limit)),
+                observer,
+            )?),
             _ => None,
         };
         let kernel = match (&settings.kernel, plan, &targets.kernel) {
             (Some(kernel), Some(plan), Some(target)) => {
-                let setup = recorder::Setup { settings: kernel, plan, tracefs, child, observer };
+                let limit = limit.as_ref().map(|(_, limit)| limit);
+                let setup = recorder::Setup { settings: kernel, plan, tracefs, child, observer, limit };
                 Some(Recording::start(&setup, settings.fifo, target)?)
             }
             _ => None,
         };
-        Ok(RunningRecorders { kernel, programs, started: monotonic_now() })
+        Ok(RunningRecorders { kernel, programs, started: monotonic_now(), limit })
     }
 
     fn start<'a>(&self, settings: &'a RecordSettings, plan: Option<&'a Plan>) -> RecordStart<'a> {
@@ -274,7 +301,13 @@ impl RunningRecorders {
         let programs = self.programs.as_ref().map(ProgramsRecording::progress);
         let of_programs = programs.unwrap_or_default();
         let converted_until = self.kernel.as_ref().and_then(Recording::converted_until);
+        let kept = self.limit.as_ref().map(|(settings, limit)| {
+            let removed = limit.files.overwritten();
+            let reach_ns = now.since(removed.until.max(self.started));
+            KeptProgress { max_bytes: settings.max_bytes, reach_ns, overwritten: removed.events }
+        });
         RecordProgress {
+            kept,
             behind_ns: converted_until.map(|until| now.since(until)),
             passed_ns: now.since(self.started),
             bytes: bytes + of_programs.bytes,

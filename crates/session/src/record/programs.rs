@@ -6,6 +6,7 @@
 
 use super::ProgramsProgress;
 use super::pace::Pace;
+use super::ring::DiskLimit;
 use super::settings::{Context, ProgramsSettings};
 use crate::{Failure, Observer};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -68,7 +69,7 @@ impl ProgramsRecording {
     pub fn start(
         wanted: &ProgramsSettings,
         fifo: Option<u8>,
-        target: &Path,
+        (target, limit): (&Path, Option<&DiskLimit>),
         observer: &dyn Observer,
     ) -> Result<ProgramsRecording, Failure> {
         let settings = settings(wanted)?;
@@ -77,7 +78,7 @@ impl ProgramsRecording {
         // COMMAND, which has been forked before, keeps its own.
         crate::limits::raise_file_limit();
         let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings)?;
-        let mut recorder = UserRecorder::create(target, &session)?;
+        let mut recorder = UserRecorder::limited(target, &session, limit.map(|limit| limit.files.trace()))?;
         // Those that run are enabled before COMMAND starts, and before this returns. The clock first: what is older than its first pair
         // waits until the second.
         let mut clock = ClockWatch::of_this_machine();

@@ -5,12 +5,14 @@
 //! counted.
 
 use super::drain::{Bank, Drain, Lane, Pages};
-use super::live::{LaneProgress, LiveConverter, LiveSource};
+use super::live::{LaneProgress, LiveConverter, LiveSource, SpoolLimit};
 use super::plan::{Call, Plan, Scope};
+use super::ring::DiskLimit;
 use super::settings::KernelSettings;
 use crate::command::Child;
 use crate::{Failure, Observer};
 use rtscope_abi as abi;
+use rtscope_ctf::RingTrace;
 use rtscope_event::{CpuId, LossCause, MonotonicNs};
 use rtscope_flight::monotonic_now;
 use rtscope_kernel::tracefs::{EventName, Instance, InstanceConfig, RawReader, Tracefs};
@@ -70,12 +72,14 @@ pub struct Setup<'a> {
     /// COMMAND, which has not begun.
     pub child: Option<&'a Child>,
     pub observer: &'a dyn Observer,
+    /// Of the recording's size.
+    pub limit: Option<&'a DiskLimit>,
 }
 
 impl Recording {
     /// Sets everything up and switches it on.
     pub fn start(setup: &Setup<'_>, fifo: Option<u8>, target: &Path) -> Result<Recording, Failure> {
-        let Setup { settings, plan, tracefs, .. } = *setup;
+        let Setup { settings, plan, tracefs, limit, .. } = *setup;
         let instance = match tracefs.filter(|_| !plan.ftrace.is_empty()) {
             Some(tracefs) => Some(set_up_ftrace(setup, tracefs)?),
             None => None,
@@ -92,11 +96,24 @@ impl Recording {
             ebpf.programs.switch_on()?;
         }
         let started = monotonic_now();
-        let description =
+        let mut description =
             describe(settings, plan, started, tracefs, &instance, ebpf.as_ref().map(|(ebpf, _)| ebpf))?;
+        description.is_ring = limit.is_some();
         let spool = SpoolWriter::create(target, &description)?;
+        let ring = limit.map(|limit| begin_ring(&spool, limit)).transpose();
+        let ring = match ring {
+            Ok(ring) => ring,
+            Err(failure) => {
+                // Nothing has been recorded.
+                let _ = spool.discard();
+                return Err(failure);
+            }
+        };
         crate::limits::raise_file_limit();
         let mut lanes = lanes(settings, &spool, &instance, ebpf.as_mut())?;
+        let share = limit.map(|limit| SpoolLimit::new(limit.spool_file_bytes(files_of(&lanes))));
+        let share = share.map(Arc::new);
+        lanes.values_mut().for_each(|lane| lane.limit.clone_from(&share));
         let followed = if settings.convert_after { Vec::new() } else { follow(&mut lanes) };
         let (cpus, lanes) = (lanes.len(), lanes.into_values().collect());
         let no_thread = |error| Failure::doing("starting a thread", error);
@@ -104,8 +121,8 @@ impl Recording {
         let mut own_tids = drain.tids().to_vec();
         let mut live = None;
         if !followed.is_empty() {
-            let source =
-                LiveSource { place: spool.place(), description, lanes: followed, own_tids: own_tids.clone() };
+            let (place, own_tids) = (spool.place(), own_tids.clone());
+            let source = LiveSource { place, description, lanes: followed, own_tids, ring, limit: share };
             live = Some(LiveConverter::start(source).map_err(no_thread)?);
         }
         own_tids.extend(live.as_ref().map(LiveConverter::tid));
@@ -381,6 +398,18 @@ fn format_text(tracefs: &Tracefs, event: &EventName) -> Result<FormatText, Failu
     let text = std::fs::read_to_string(&path)
         .map_err(|error| Failure::doing(format!("reading {}", path.display()), error))?;
     Ok(FormatText { system: event.system.clone(), text })
+}
+
+/// How many files of the spool grow.
+fn files_of(lanes: &BTreeMap<u32, Lane>) -> usize {
+    let files = |lane: &Lane| usize::from(lane.bank.is_some()) + usize::from(lane.pages.is_some());
+    lanes.values().map(files).sum()
+}
+
+/// What limits the trace of a spool that has just been made.
+fn begin_ring(spool: &SpoolWriter, limit: &DiskLimit) -> Result<RingTrace, Failure> {
+    limit.hold_description(spool.check_ring()?)?;
+    Ok(limit.files.trace())
 }
 
 /// Lets their files be converted while they are written.

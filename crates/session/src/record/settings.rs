@@ -22,7 +22,21 @@ pub struct RecordSettings {
     pub duration_ns: Option<u64>,
     /// A real-time priority (`SCHED_FIFO`, 1 to 99) for the threads that empty buffers.
     pub fifo: Option<u8>,
+    /// Only the newest events are kept, in as much space; `None`: all are.
+    pub ring: Option<RingSettings>,
 }
+
+/// A limit for what a recording takes on the disk: its oldest events are removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingSettings {
+    /// Traces, metadata, and what is not in a trace yet.
+    pub max_bytes: u64,
+    /// Files of each stream: of so many parts, one is removed at a time.
+    pub max_files: u64,
+}
+
+/// Where nothing else is asked for.
+pub const RING_FILES: u64 = 16;
 
 impl RecordSettings {
     /// A recording of nothing yet, until somebody asks it to stop.
@@ -35,6 +49,7 @@ impl RecordSettings {
             command: Vec::new(),
             duration_ns: None,
             fifo: None,
+            ring: None,
         }
     }
 }

@@ -7,7 +7,7 @@ use super::live::LiveTrace;
 use super::session::{SessionContent, SessionFile, UserSession};
 use super::streams::{STREAMS_MAX, stream_name};
 use crate::Error;
-use rtscope_ctf::{Evidence, Selection, StagedDir, TraceSet, UserMetadata, UserStreamSummary, count};
+use rtscope_ctf::{Evidence, Overwritten, RingTrace, StagedDir, UserMetadata, UserStreamSummary};
 use rtscope_event::{Loss, LossCause, MonotonicNs, exact};
 use rtscope_programs::budget::Refusal;
 use rtscope_programs::clock_watch::{ClockProblem, ClockReport};
@@ -63,6 +63,9 @@ pub struct UserSummary {
     pub remarks: Vec<String>,
     /// What was left out of users, and why.
     pub refused: Vec<Refusal>,
+    /// What was removed to keep the trace below its limit; `None`: it had no limit. [`UserSummary::events`] is without them, the counts
+    /// by event are with them, unless the recording was killed.
+    pub overwritten: Option<Overwritten>,
 }
 
 /// The streams as they are.
@@ -113,11 +116,22 @@ impl UserRecording {
         summary.losses = self.losses(streams.told);
         summary.moved = streams.done.iter().map(|stream| stream.moved).sum();
         let is_counted = live.is_some();
+        summary.overwritten = match &live {
+            Some(live) => live.overwritten,
+            None => RingTrace::overwritten_of(&directory),
+        };
         let written = self.finish_metadata(&directory, live.and_then(|live| live.metadata), &summary)?;
+        summary.bytes = match summary.overwritten {
+            Some(_) => RingTrace::sync(&directory).map_err(Error::io("sync", &directory))?,
+            None => written + streams.done.iter().map(|stream| stream.bytes).sum::<u64>(),
+        };
         staged.publish()?;
-        summary.bytes = written + streams.done.iter().map(|stream| stream.bytes).sum::<u64>();
+        if let Some(overwritten) = summary.overwritten.filter(|_| is_counted) {
+            summary.events = summary.events.saturating_sub(overwritten.events);
+            summary.from = summary.from.max(overwritten.until);
+        }
         if !is_counted {
-            summary.by_event = events_in(target)?;
+            summary.by_event = crate::convert::events_in(target)?;
             summary.events = summary.by_event.values().sum();
         }
         let directory = &self.file.directory;
@@ -224,31 +238,34 @@ fn count_events(live: &LiveTrace, summary: &mut UserSummary) {
 /// The streams of a killed recorder, without its unfinished packets.
 fn interrupted(trace: &Path, session: &UserSession) -> Result<Streams, Error> {
     let mut streams = Streams { done: Vec::new(), told: 0 };
-    for number in 0..STREAMS_MAX {
-        let path = trace.join(stream_name(number));
-        if fs::symlink_metadata(&path).is_err() {
-            continue;
-        }
-        let (done, lost) = UserStreamSummary::of_interrupted(&path, exact::count(number), session.trace())?;
+    let mut lost_of = BTreeMap::new();
+    for (path, number, is_ring) in stream_files(trace)? {
+        let (done, lost) =
+            UserStreamSummary::of_interrupted(&path, exact::count(number), session.trace(), is_ring)?;
         if done.packets == 0 {
             fs::remove_file(&path).map_err(Error::io("remove", &path))?;
             continue;
         }
-        streams.told = streams.told.saturating_add(lost);
+        // Each file goes on counting.
+        let told: &mut u64 = lost_of.entry(number).or_default();
+        *told = lost.max(*told);
         streams.done.push(done);
     }
+    streams.told = lost_of.values().fold(0, |sum, lost| sum.saturating_add(*lost));
     Ok(streams)
 }
 
-/// Events of a trace, by name.
-fn events_in(trace: &Path) -> Result<BTreeMap<String, u64>, Error> {
-    let set = TraceSet::open(trace)?;
-    let counts = count(&set, &Selection::default(), &|_| ());
-    let mut events = BTreeMap::new();
-    for (stream, found) in set.streams.iter().zip(&counts.streams) {
-        for (event, number) in found.events.iter().enumerate().filter(|(_, number)| **number > 0) {
-            *events.entry(set.event_name(stream, event).to_string()).or_default() += number;
-        }
+/// The files of streams, the stream's number, and whether it is one of several.
+fn stream_files(trace: &Path) -> Result<Vec<(PathBuf, usize, bool)>, Error> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(trace).map_err(Error::io("list", trace))? {
+        let entry = entry.map_err(Error::io("list", trace))?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let whole = (0..STREAMS_MAX).find(|number| name == stream_name(*number));
+        let of_ring = (0..STREAMS_MAX).find(|number| name.starts_with(&format!("{}_", stream_name(*number))));
+        files.extend(whole.or(of_ring).map(|number| (entry.path(), number, whole.is_none())));
     }
-    Ok(events)
+    files.sort();
+    Ok(files)
 }

@@ -10,7 +10,7 @@ use super::classes::{Classes, ProcessClasses};
 use super::ring::{Head, LiveRing, Step};
 use super::session::UserSession;
 use super::streams::{StreamLimits, Streams};
-use rtscope_ctf::{UserClass, UserContext, UserMetadata, UserStreamSummary};
+use rtscope_ctf::{Overwritten, RingTrace, UserClass, UserContext, UserMetadata, UserStreamSummary};
 use rtscope_event::MonotonicNs;
 use rtscope_programs::ProviderInfo;
 use rtscope_programs::RingInfo;
@@ -57,6 +57,7 @@ pub(super) struct LiveTrace {
     pub(super) metadata: Option<UserMetadata>,
     pub(super) classes: Vec<UserClass>,
     pub(super) clock_error_ns: Option<(u64, u64, u64)>,
+    pub(super) overwritten: Option<Overwritten>,
 }
 
 /// What was taken.
@@ -70,12 +71,12 @@ impl Live {
     pub(super) fn new(
         directory: PathBuf,
         session: &UserSession,
-        limits: StreamLimits,
+        (limits, ring): (StreamLimits, Option<RingTrace>),
         window: Option<(MonotonicNs, MonotonicNs)>,
     ) -> Live {
         let context = session.context();
         Live {
-            streams: Streams::new(directory, session.info(), context, limits),
+            streams: Streams::new(directory, session.info(), context, limits, ring),
             // A window begins the trace of a snapshot, and nothing older is in it.
             started_ns: window.map_or(session.started_ns, |(from, _)| from.0),
             context,
@@ -98,6 +99,11 @@ impl Live {
     /// Older events can be converted. Returns the counter's jump, if it has jumped.
     pub(super) fn clock(&mut self, pair: Pair) -> Option<ClockProblem> {
         self.clock.push(pair)
+    }
+
+    /// Streams for which other files of a ring are due continue there.
+    pub(super) fn turn(&mut self) -> io::Result<()> {
+        self.streams.turn()
     }
 
     pub(super) fn provider(&mut self, info: &ProviderInfo) {
@@ -198,8 +204,8 @@ impl Live {
     /// Ends all streams.
     pub(super) fn finish(self, end_ns: u64) -> io::Result<LiveTrace> {
         let clock_error_ns = self.clock.error_ns();
-        let (streams, metadata) = self.streams.finish(end_ns)?;
-        Ok(LiveTrace { streams, metadata, classes: self.classes.all, clock_error_ns })
+        let (streams, metadata, overwritten) = self.streams.finish(end_ns)?;
+        Ok(LiveTrace { streams, metadata, classes: self.classes.all, clock_error_ns, overwritten })
     }
 }
 

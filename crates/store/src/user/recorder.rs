@@ -7,6 +7,7 @@ use super::live::Live;
 use super::session::{FIRST, Line, SessionFile, UserSession};
 use super::streams::StreamLimits;
 use crate::Error;
+use rtscope_ctf::RingTrace;
 use rtscope_event::MonotonicNs;
 use rtscope_programs::clock::{Pair, counter_kind};
 use rtscope_programs::clock_watch::ClockProblem;
@@ -36,7 +37,19 @@ impl UserRecorder {
     /// # Errors
     /// When `target` or the directory exist, or the directory cannot be made.
     pub fn create(target: &Path, session: &UserSession) -> Result<UserRecorder, Error> {
-        UserRecorder::of(target, session, StreamLimits::RECORDING, None)
+        UserRecorder::of(target, session, StreamLimits::RECORDING, None, None)
+    }
+
+    /// The same; `ring`: what limits the trace's size.
+    ///
+    /// # Errors
+    /// As [`UserRecorder::create`].
+    pub fn limited(
+        target: &Path,
+        session: &UserSession,
+        ring: Option<RingTrace>,
+    ) -> Result<UserRecorder, Error> {
+        UserRecorder::of(target, session, StreamLimits::RECORDING, None, ring)
     }
 
     pub(super) fn of(
@@ -44,9 +57,10 @@ impl UserRecorder {
         session: &UserSession,
         limits: StreamLimits,
         window: Option<(MonotonicNs, MonotonicNs)>,
+        ring: Option<RingTrace>,
     ) -> Result<UserRecorder, Error> {
         let file = SessionFile::create(target, session)?;
-        let live = Live::new(file.trace(), session, limits, window);
+        let live = Live::new(file.trace(), session, (limits, ring), window);
         let (session, undescribed) = (session.clone(), Undescribed::default());
         let jumps = Vec::new();
         Ok(UserRecorder { file, session, live, undescribed, jumps, rings: 0, bytes: 0, events: 0 })
@@ -58,6 +72,7 @@ impl UserRecorder {
     /// When the system refuses (a full disk).
     pub fn clock(&mut self, pairs: &[Pair]) -> io::Result<()> {
         self.jumps.extend(pairs.iter().filter_map(|pair| self.live.clock(*pair)));
+        self.live.turn()?;
         self.jumps.drain(..).try_for_each(|jump| self.file.append(&Line::Clock(jump)))
     }
 

@@ -30,7 +30,7 @@ pub fn write_snapshot(
     end: &UserEnd,
     target: &Path,
 ) -> Result<UserSummary, Error> {
-    let mut recorder = UserRecorder::of(target, session, StreamLimits::SNAPSHOT, Some(window))?;
+    let mut recorder = UserRecorder::of(target, session, StreamLimits::SNAPSHOT, Some(window), None)?;
     if let Err(error) = write(&mut recorder, snapshot, pairs) {
         // What could not be written is of no use, and the space may be.
         recorder.discard();

@@ -6,7 +6,10 @@
 //! others of its stream are far ahead: such an event goes into one of a few streams for late ones, with its own time, so nobody waits
 //! for it. Only what is too late for all of these gets the time of the event before it, and is counted (`moved`).
 
-use rtscope_ctf::{TraceInfo, UserClass, UserContext, UserMetadata, UserStreamSummary, UserStreamWriter};
+use rtscope_ctf::{
+    Overwritten, RingTrace, TraceInfo, UserClass, UserContext, UserMetadata, UserStreamSummary,
+    UserStreamWriter,
+};
 use rtscope_event::MonotonicNs;
 use rtscope_event::exact::count;
 use rtscope_programs::is_shortage;
@@ -43,6 +46,8 @@ pub(super) struct Streams {
     info: TraceInfo,
     context: UserContext,
     limits: StreamLimits,
+    /// What limits the trace's size.
+    limit: Option<RingTrace>,
     /// As of the first ring.
     metadata: Option<UserMetadata>,
     own: Vec<Stream>,
@@ -54,13 +59,24 @@ pub(super) struct Streams {
 #[derive(Debug)]
 struct Stream {
     /// Until its first event comes.
-    file: Option<File>,
+    file: Option<NewStream>,
     out: Option<UserStreamWriter>,
     /// Rings that write into it now, and whose they are.
     rings: usize,
     uid: u32,
     /// More than one ring has written into it.
     is_shared: bool,
+}
+
+/// What there was in them, their metadata, and what was removed if the trace has a limit.
+pub(super) type FinishedStreams = (Vec<UserStreamSummary>, Option<UserMetadata>, Option<Overwritten>);
+
+/// A stream without events.
+#[derive(Debug)]
+enum NewStream {
+    File(File),
+    /// Its files are made when events come.
+    Limited,
 }
 
 impl Stream {
@@ -75,9 +91,10 @@ impl Streams {
         info: TraceInfo,
         context: UserContext,
         limits: StreamLimits,
+        limit: Option<RingTrace>,
     ) -> Streams {
         let (own, late) = (Vec::new(), Vec::new());
-        Streams { directory, info, context, limits, metadata: None, own, late, is_full: false }
+        Streams { directory, info, context, limits, limit, metadata: None, own, late, is_full: false }
     }
 
     /// The stream of a new ring of this user: an empty one; else the emptiest, of the same user if there is one.
@@ -124,16 +141,20 @@ impl Streams {
         Ok(Some(self.own.len() - 1))
     }
 
-    fn file(&mut self, number: usize) -> io::Result<Option<File>> {
+    fn file(&mut self, number: usize) -> io::Result<Option<NewStream>> {
         if self.is_full {
             return Ok(None);
         }
         if self.metadata.is_none() {
             fs::create_dir_all(&self.directory)?;
-            let metadata = UserMetadata::create(&self.directory, self.context, &self.info);
+            let metadata =
+                UserMetadata::limited(&self.directory, self.context, &self.info, self.limit.clone());
             let mut metadata = metadata.map_err(io::Error::other)?;
             metadata.publish()?;
             self.metadata = Some(metadata);
+        }
+        if self.limit.is_some() {
+            return Ok(Some(NewStream::Limited));
         }
         let path = self.directory.join(stream_name(number));
         let file = match File::create_new(&path) {
@@ -151,7 +172,39 @@ impl Streams {
             return Ok(None);
         }
         self.is_full = file.is_none();
-        Ok(file)
+        Ok(file.map(NewStream::File))
+    }
+
+    /// Begins a stream that is new.
+    fn open(
+        &self,
+        new: NewStream,
+        number: usize,
+        classes: usize,
+        begin: MonotonicNs,
+    ) -> io::Result<UserStreamWriter> {
+        let uuid = self.info.trace_uuid;
+        match (new, &self.limit) {
+            (NewStream::File(file), _) => {
+                Ok(UserStreamWriter::in_file(file, count(number), uuid, classes, begin))
+            }
+            (NewStream::Limited, Some(ring)) => {
+                let place = (ring, self.directory.as_path(), stream_name(number));
+                let place = (place.0, place.1, place.2.as_str());
+                let made = UserStreamWriter::in_ring(place, count(number), uuid, classes, begin);
+                made.map_err(io::Error::other)
+            }
+            (NewStream::Limited, None) => Err(io::Error::other("a stream has no files")),
+        }
+    }
+
+    /// Streams for which other files are due continue there.
+    pub(super) fn turn(&mut self) -> io::Result<()> {
+        if self.limit.is_none() {
+            return Ok(());
+        }
+        let own = self.own.iter_mut().filter_map(|stream| stream.out.as_mut());
+        own.chain(&mut self.late).try_for_each(UserStreamWriter::turn)
     }
 
     /// Before events are written: declares all classes that they may have.
@@ -173,17 +226,14 @@ impl Streams {
         classes: &[UserClass],
         begin_ns: u64,
     ) -> io::Result<Option<&mut UserStreamWriter>> {
-        let (Some(stream), Some(metadata)) = (self.own.get_mut(at), &mut self.metadata) else {
-            return Ok(None);
-        };
-        if let Some(file) = stream.file.take() {
-            let (number, uuid) = (count(at), self.info.trace_uuid);
-            let begin = MonotonicNs(begin_ns);
-            let out = UserStreamWriter::in_file(file, number, uuid, classes.len(), begin);
-            metadata.declare(out.class(), classes)?;
-            stream.out = Some(out);
+        if let Some(new) = self.own.get_mut(at).and_then(|stream| stream.file.take()) {
+            let out = self.open(new, at, classes.len(), MonotonicNs(begin_ns))?;
+            if let Some(metadata) = &mut self.metadata {
+                metadata.declare(out.class(), classes)?;
+            }
+            self.own[at].out = Some(out);
         }
-        Ok(stream.out.as_mut())
+        Ok(self.own.get_mut(at).and_then(|stream| stream.out.as_mut()))
     }
 
     /// The stream if it has begun.
@@ -221,10 +271,9 @@ impl Streams {
             return Ok(None);
         }
         let number = self.limits.own + self.late.len();
-        let Some(file) = self.file(number)? else { return Ok(None) };
-        let uuid = self.info.trace_uuid;
+        let Some(new) = self.file(number)? else { return Ok(None) };
         // Later ones may be older than this one, down to the beginning: only if none fits better.
-        let out = UserStreamWriter::in_file(file, count(number), uuid, classes.len(), MonotonicNs(begin_ns));
+        let out = self.open(new, number, classes.len(), MonotonicNs(begin_ns))?;
         if let Some(metadata) = &mut self.metadata {
             metadata.declare(out.class(), classes)?;
         }
@@ -248,18 +297,20 @@ impl Streams {
     }
 
     /// Ends all streams; those without anything are removed.
-    pub(super) fn finish(self, end_ns: u64) -> io::Result<(Vec<UserStreamSummary>, Option<UserMetadata>)> {
+    pub(super) fn finish(self, end_ns: u64) -> io::Result<FinishedStreams> {
         let mut done = Vec::new();
         for (number, stream) in self.own.into_iter().enumerate() {
             match stream.out {
                 Some(out) => done.push(out.finish(MonotonicNs(end_ns))?),
+                None if self.limit.is_some() => {}
                 None => fs::remove_file(self.directory.join(stream_name(number)))?,
             }
         }
         for out in self.late {
             done.push(out.finish(MonotonicNs(end_ns))?);
         }
-        Ok((done, self.metadata))
+        let overwritten = self.limit.as_ref().map(RingTrace::overwritten);
+        Ok((done, self.metadata, overwritten))
     }
 }
 

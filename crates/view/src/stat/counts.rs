@@ -373,5 +373,8 @@ pub fn missing_line(stream: &Stream, missing: &StreamGap, clock: Clock) -> Strin
         Some(cpu) => format!("cpu {cpu}"),
         None => stream.files.first().map_or(String::new(), |file| file.display().to_string()),
     };
+    if missing.is_overwritten {
+        return format!("{count} {when} were overwritten before they were read ({of})");
+    }
     format!("the tracer lost {count} {when} ({of})")
 }

@@ -2,19 +2,22 @@
 //! One round: what the heads count, merged by time up to the horizon.
 
 use super::super::class::ClockClass;
-use super::super::cursor::{Bookmark, Cursor, Damage};
+use super::super::cursor::{Bookmark, Cursor, Damage, WINDOW};
 use super::super::index::StreamGap;
 use super::super::lane::{Lane, NextEvent, StreamReader};
 use super::super::packet::TracePlans;
 use super::super::select::Selection;
 use super::super::set::{DamagedFile, Stream, TraceSet};
 use super::super::slices::EventView;
-use super::part::Part;
+use super::part::{Part, is_absent};
 use super::tail::Tail;
 use super::{Follower, Round};
 use crate::Error;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Takes what a round gives.
@@ -38,6 +41,7 @@ enum Refill {
 impl Follower {
     /// Gives events before the horizon, and what was lost between them.
     pub(super) fn round(&mut self, horizon_ns: i64, take: &mut dyn Take) -> Result<Round, Error> {
+        let looks = (!self.is_over).then_some(self.looks);
         if let Some(round) = self.refill_all()? {
             return Ok(round);
         }
@@ -57,7 +61,7 @@ impl Follower {
             });
             let places = readers.iter().map(|(place, _)| *place).collect();
             let mut merge = Merge {
-                sources: Sources { set, parts, tails, selection, losses, newest_ns, grown },
+                sources: Sources { set, parts, tails, selection, losses, newest_ns, grown, looks },
                 places,
                 lanes: lanes.collect(),
                 nexts: Vec::new(),
@@ -83,8 +87,9 @@ impl Follower {
     /// Looks into all streams that have been read to their end.
     fn refill_all(&mut self) -> Result<Option<Round>, Error> {
         let mut damaged = Vec::new();
+        let looks = (!self.is_over).then_some(self.looks);
         let Follower { set, parts, tails, selection, losses, newest_ns, grown, .. } = self;
-        let mut sources = Sources { set, parts, tails, selection, losses, newest_ns, grown };
+        let mut sources = Sources { set, parts, tails, selection, losses, newest_ns, grown, looks };
         for (place, stream) in sources.set.streams.iter().enumerate() {
             let Some(mut mark) = sources.tails.get_mut(place).and_then(|tail| tail.mark.take()) else {
                 continue;
@@ -150,10 +155,70 @@ struct Sources<'f> {
     losses: &'f mut VecDeque<(i64, usize, StreamGap)>,
     newest_ns: &'f mut i64,
     grown: &'f mut Instant,
+    /// As [`Tail::next_file`] wants it.
+    looks: Option<u64>,
 }
 
 impl<'f> Sources<'f> {
     fn advance(&mut self, place: usize, stream: &Stream, mark: &mut Bookmark) -> std::io::Result<bool> {
+        loop {
+            if self.advance_in_file(place, stream, mark)? {
+                return Ok(true);
+            }
+            if !self.change_file(place, stream, mark)? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Goes on with the next file of a ring; false: there is none. What was removed before it was read is noted as missing.
+    fn change_file(&mut self, place: usize, stream: &Stream, mark: &mut Bookmark) -> std::io::Result<bool> {
+        let (set, looks) = (self.set, self.looks);
+        let Some((plans, tail)) = set.plans(stream).zip(self.tails.get_mut(place)) else { return Ok(false) };
+        let Some(next) = tail.next_file(plans, looks)? else { return Ok(false) };
+        let Some(part) = self.parts.iter().find(|part| part.trace == stream.trace) else { return Ok(false) };
+        let file = match part.open_file(&next.name) {
+            Ok(file) => file,
+            Err(error) if is_absent(&error) => {
+                tail.forget_file(next.file);
+                // Another one may be there.
+                return Ok(true);
+            }
+            Err(error) => return Err(error),
+        };
+        let read = tail.file_read();
+        let (packets, end, begin) = tail.change_file(file, next.file, plans)?;
+        *mark = tail.first_mark();
+        let Some((old, name)) = read.filter(|_| !next.follows) else { return Ok(true) };
+        let until = name.events + count_events(set, stream, plans, &old)?;
+        let clock = set.clock(stream);
+        let ns = |cycles: Option<u64>| cycles.zip(clock).map(|(cycles, clock)| clock.ns(cycles));
+        let (from_ns, to_ns, is_overwritten) = (ns(end), ns(begin), true);
+        let missed = [(true, packets), (false, next.file.events.saturating_sub(until))];
+        for (packets, count) in missed.into_iter().filter(|(_, count)| *count > 0) {
+            let gap = StreamGap { packets, count: Some(count), from_ns, to_ns, is_overwritten };
+            if let Some(tail) = self.tails.get_mut(place) {
+                tail.losses.add(gap.clone());
+            }
+            self.note(place, gap);
+        }
+        Ok(true)
+    }
+
+    fn note(&mut self, place: usize, gap: StreamGap) {
+        let at = gap.to_ns.or(gap.from_ns).unwrap_or(i64::MIN);
+        if self.selection.from_ns.is_none_or(|from| at >= from) {
+            let place_in_time = self.losses.partition_point(|(other, ..)| *other <= at);
+            self.losses.insert(place_in_time, (at, place, gap));
+        }
+    }
+
+    fn advance_in_file(
+        &mut self,
+        place: usize,
+        stream: &Stream,
+        mark: &mut Bookmark,
+    ) -> std::io::Result<bool> {
         let plans = self.set.plans(stream).zip(self.tails.get_mut(place));
         let Some((plans, tail)) = plans else { return Ok(false) };
         let clock: Option<&ClockClass> = self.set.clock(stream);
@@ -164,19 +229,28 @@ impl<'f> Sources<'f> {
             let newest = tail.newest.zip(clock).map(|(newest, clock)| clock.ns(newest));
             *self.newest_ns = (*self.newest_ns).max(newest.unwrap_or(i64::MIN));
         }
-        for gap in found {
-            let at = gap.to_ns.or(gap.from_ns).unwrap_or(i64::MIN);
-            if self.selection.from_ns.is_none_or(|from| at >= from) {
-                let place_in_time = self.losses.partition_point(|(other, ..)| *other <= at);
-                self.losses.insert(place_in_time, (at, place, gap));
-            }
-        }
+        found.into_iter().for_each(|gap| self.note(place, gap));
         Ok(has_more)
     }
 
     fn plans(&self, stream: &Stream) -> Option<&'f TracePlans> {
         self.set.plans(stream)
     }
+}
+
+/// Events of a file, without those of state dumps.
+fn count_events(set: &TraceSet, stream: &Stream, plans: &TracePlans, file: &File) -> std::io::Result<u64> {
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let mut cursor = Cursor::open(plans, &path, WINDOW, (0, u64::MAX))?;
+    let failed = |damage: Damage| std::io::Error::new(std::io::ErrorKind::InvalidData, damage.what);
+    let mut events = 0;
+    while cursor.next_packet().map_err(failed)? {
+        while let Some(head) = cursor.next_event().map_err(failed)? {
+            events += u64::from(!set.event_name(stream, head.event as usize).starts_with("lttng_statedump_"));
+            cursor.pass(head).map_err(failed)?;
+        }
+    }
+    Ok(events)
 }
 
 /// How a stream was left.

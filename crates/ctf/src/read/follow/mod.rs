@@ -23,11 +23,13 @@ use super::select::Selection;
 use super::set::{DamagedFile, OpenTrace, Stream, TraceSet};
 use crate::Error;
 use crate::private_env;
+use crate::write::RingFileName;
 use nix::time::{ClockId, clock_gettime};
 use part::{Part, is_absent};
 pub use print::Followed;
 pub use source::{FollowSource, Host};
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -92,6 +94,10 @@ pub struct Follower {
     newest_ns: i64,
     grown: Instant,
     boot: Option<Uuid>,
+    /// Number of looks so far.
+    looks: u64,
+    /// At the last one: nothing will come.
+    is_over: bool,
 }
 
 impl Follower {
@@ -111,6 +117,8 @@ impl Follower {
             losses: VecDeque::new(),
             newest_ns: i64::MIN,
             grown: Instant::now(),
+            looks: 0,
+            is_over: false,
             boot: boot.and_then(|boot| Uuid::parse_str(boot.trim()).ok()),
         }
     }
@@ -167,14 +175,17 @@ impl Follower {
         }
         let is_complete = !self.parts.is_empty() && self.parts.iter().all(|part| part.is_complete);
         let is_removed = self.parts.iter().any(|part| part.is_gone && !part.is_complete);
-        Ok(match (there.is_empty(), is_complete) {
+        self.looks += 1;
+        let stage = match (there.is_empty(), is_complete) {
             _ if is_removed => Stage::Removed,
             (true, true) => Stage::Complete,
             (false, true) if is_over => Stage::Complete,
             _ if is_over => Stage::Abandoned,
             _ if self.parts.is_empty() => Stage::Waiting,
             _ => Stage::Growing,
-        })
+        };
+        self.is_over = stage.is_over();
+        Ok(stage)
     }
 
     fn look_for_parts(&mut self) -> Result<(), Error> {
@@ -202,17 +213,39 @@ impl Follower {
         part.metadata.more()?;
         self.take_classes(place)?;
         for (name, path) in files {
+            if self.is_next_file(place, &name) {
+                continue;
+            }
             let file = match self.parts.get(place).map_or(Ok(None), |part| part.open_file(&name).map(Some)) {
                 Ok(Some(file)) => file,
                 Ok(None) => continue,
                 Err(error) if is_absent(&error) => continue,
                 Err(error) => return Err(Error::io("open", &path)(error)),
             };
-            if self.add_stream(place, path, Tail::new(file))? {
+            let tail = Tail::new(file).in_ring(self.ring_file(place, &name));
+            if self.add_stream(place, path, tail)? {
                 self.parts.get_mut(place).into_iter().for_each(|part| part.know(name.clone()));
             }
         }
         Ok(())
+    }
+
+    /// The file's place in a ring of files, and its stream.
+    fn ring_file(&self, place: usize, name: &OsStr) -> Option<(String, RingFileName)> {
+        let trace = self.set.traces.get(self.parts.get(place)?.trace)?;
+        RingFileName::parse(name.to_str()?).filter(|_| private_env::has_ring(&trace.class.env))
+    }
+
+    /// Notes a file that belongs to a stream which is known.
+    fn is_next_file(&mut self, place: usize, name: &OsStr) -> bool {
+        let Some((stem, file)) = self.ring_file(place, name) else { return false };
+        let Some(part) = self.parts.get_mut(place) else { return false };
+        let of_trace = self.tails.iter_mut().zip(&self.set.streams);
+        let mut of_trace = of_trace.filter(|(_, stream)| stream.trace == part.trace);
+        let Some((tail, _)) = of_trace.find(|(tail, _)| tail.is_of_ring(&stem)) else { return false };
+        tail.expect_file(file, name.to_owned(), self.looks);
+        part.know(name.to_owned());
+        true
     }
 
     /// Makes use of metadata that came.
@@ -263,6 +296,7 @@ impl Follower {
             packets: 0,
             bytes: 0,
             losses: Losses::default(),
+            overwritten: None,
             segments: Vec::new(),
         });
         self.tails.push(tail);

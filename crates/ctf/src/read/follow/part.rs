@@ -4,6 +4,7 @@
 use super::super::files::METADATA_BYTES_MAX;
 use crate::Error;
 use crate::regular::{Links, open_regular};
+use crate::write::RingFileName;
 use rtscope_event::exact::index;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -103,7 +104,7 @@ impl Part {
     }
 
     /// Streams' files that are not known, if they have something in them.
-    pub(super) fn new_files(&self) -> Result<Vec<(OsString, PathBuf)>, Error> {
+    pub(super) fn new_files(&mut self) -> Result<Vec<(OsString, PathBuf)>, Error> {
         let directory = if self.is_complete { &self.complete } else { &self.growing };
         let failed = |error| Error::io("list", directory)(error);
         let entries = match fs::read_dir(self.inside()) {
@@ -113,17 +114,28 @@ impl Part {
             Err(error) => return Err(failed(error)),
         };
         let mut files = Vec::new();
+        let mut known = HashSet::new();
         for entry in entries {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name();
+            if self.known.contains(&name) {
+                known.insert(name);
+                continue;
+            }
             let is_ours = !name.as_encoded_bytes().starts_with(b".") && name != METADATA;
             let has_data = || fs::metadata(entry.path()).is_ok_and(|data| data.is_file() && data.len() > 0);
-            if is_ours && !self.known.contains(&name) && has_data() {
+            if is_ours && has_data() {
                 let shown = directory.join(&name);
                 files.push((name, shown));
             }
         }
-        files.sort();
+        // Others were removed: a ring of files may go on for ever.
+        self.known = known;
+        // Of each stream in a ring the oldest file first.
+        files.sort_by_cached_key(|(name, path): &(OsString, PathBuf)| {
+            let file = name.to_str().and_then(RingFileName::parse);
+            (file.map(|(_, file)| file.number), path.clone())
+        });
         Ok(files)
     }
 

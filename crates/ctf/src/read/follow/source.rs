@@ -209,8 +209,13 @@ impl Take for Gatherer<'_> {
         } else if event.late_ns.is_some() || time_ns < self.promised_ns {
             event.pass();
             self.late += 1;
-            let gap =
-                StreamGap { packets: false, count: Some(1), from_ns: Some(time_ns), to_ns: Some(time_ns) };
+            let gap = StreamGap {
+                packets: false,
+                count: Some(1),
+                from_ns: Some(time_ns),
+                to_ns: Some(time_ns),
+                is_overwritten: false,
+            };
             return self.lost(set, event.stream, &gap);
         } else {
             Gathering(self.described).event(self.batch, event);
@@ -222,7 +227,7 @@ impl Take for Gatherer<'_> {
         let cpu = set.streams.get(stream).and_then(|stream| u32::try_from(stream.cpu?).ok()).map(CpuId);
         let known = self.schema.streams.get(stream).map(|_| StreamId(count(stream)));
         let lost = Lost {
-            cause: LossCause::Discarded,
+            cause: if gap.is_overwritten { LossCause::Overwritten } else { LossCause::Discarded },
             count: gap.count,
             packets: gap.packets,
             stream: known,

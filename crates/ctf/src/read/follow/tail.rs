@@ -11,7 +11,10 @@ use super::super::index::{Edge, Losses, StreamGap};
 use super::super::packet::{PacketHead, TracePlans};
 use super::super::run::{MARGIN, Position, State};
 use super::super::select::Verdict;
+use crate::write::RingFileName;
 use rtscope_event::exact::index;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -72,6 +75,26 @@ pub(super) struct Tail {
     edge: Option<Edge>,
     seen: Heads,
     failed_looks: u32,
+    ring: Option<RingTail>,
+}
+
+/// A stream in several files, of which the oldest is removed.
+#[derive(Debug)]
+struct RingTail {
+    stem: String,
+    /// The one that is read.
+    file: RingFileName,
+    /// Those after it: their names, and at which look each was found.
+    next: BTreeMap<RingFileName, (OsString, u64)>,
+}
+
+/// A file that was found to be the next.
+#[derive(Debug)]
+pub(super) struct NextFile {
+    pub(super) name: OsString,
+    pub(super) file: RingFileName,
+    /// The one before it in the stream is the one that was read.
+    pub(super) follows: bool,
 }
 
 impl Tail {
@@ -90,7 +113,85 @@ impl Tail {
             edge: None,
             seen: Heads::default(),
             failed_looks: 0,
+            ring: None,
         }
+    }
+
+    /// Its file is one of several.
+    pub(super) fn in_ring(mut self, file: Option<(String, RingFileName)>) -> Tail {
+        self.ring = file.map(|(stem, file)| RingTail { stem, file, next: BTreeMap::new() });
+        self
+    }
+
+    pub(super) fn is_of_ring(&self, stem: &str) -> bool {
+        self.ring.as_ref().is_some_and(|ring| ring.stem == stem)
+    }
+
+    /// Another file of the stream was found.
+    pub(super) fn expect_file(&mut self, file: RingFileName, name: OsString, look: u64) {
+        if let Some(ring) = self.ring.as_mut().filter(|ring| ring.file < file) {
+            ring.next.insert(file, (name, look));
+        }
+    }
+
+    /// The file to be read when this one has been: it is complete, since others were made after it. One that does not follow it may be
+    /// found before those in between: then another look has to say that they are not there. `looks`: number of them; `None`: nobody
+    /// writes any more.
+    pub(super) fn next_file(
+        &mut self,
+        plans: &TracePlans,
+        looks: Option<u64>,
+    ) -> io::Result<Option<NextFile>> {
+        let Some(ring) = &self.ring else { return Ok(None) };
+        let Some((file, (name, found))) = ring.next.first_key_value() else { return Ok(None) };
+        let follows = file.number == ring.file.number + 1;
+        if !follows && looks.is_some_and(|looks| looks <= *found + 1) {
+            return Ok(None);
+        }
+        let next = NextFile { name: name.clone(), file: *file, follows };
+        // What was read may have got more before the next file was made.
+        let known = self.current.as_ref().map(|packet| packet.head.content_bits);
+        let Some(heads) = self.heads(plans)? else { return Ok(None) };
+        let is_read =
+            heads.next.is_none() && heads.current.as_ref().map(|now| now.head.content_bits) == known;
+        Ok(Some(next).filter(|_| is_read))
+    }
+
+    /// A file that was found is not there any more.
+    pub(super) fn forget_file(&mut self, file: RingFileName) {
+        self.ring.iter_mut().for_each(|ring| drop(ring.next.remove(&file)));
+    }
+
+    /// The file that has been read, and what its name says.
+    pub(super) fn file_read(&self) -> Option<(Arc<File>, RingFileName)> {
+        Some((Arc::clone(&self.file), self.ring.as_ref()?.file))
+    }
+
+    /// Goes on with another file. Returns how many packets are missing in between, when the one that was read ended, and when this one
+    /// begins, in the clock's unit.
+    pub(super) fn change_file(
+        &mut self,
+        file: File,
+        name: RingFileName,
+        plans: &TracePlans,
+    ) -> io::Result<(u64, Option<u64>, Option<u64>)> {
+        let last = self.seen.empty.last().or(self.seen.current.as_ref());
+        let (last, end) = (last.and_then(|packet| packet.head.sequence), self.edge.and_then(|edge| edge.end));
+        self.forget_file(name);
+        self.ring.iter_mut().for_each(|ring| ring.file = name);
+        self.file = Arc::new(file);
+        (self.current, self.seen, self.failed_looks) = (None, Heads::default(), 0);
+        self.mark = None;
+        let heads = self.heads(plans)?.unwrap_or_default();
+        let first = heads.empty.first().or(heads.next.as_ref()).map(|packet| &packet.head);
+        let sequence = first.and_then(|head| head.sequence);
+        let packets = sequence.zip(last).map_or(0, |(first, last)| first.saturating_sub(last + 1));
+        Ok((packets, end, first.and_then(|head| head.begin)))
+    }
+
+    /// Before the first packet of the file.
+    pub(super) fn first_mark(&self) -> Bookmark {
+        Bookmark::new(Arc::clone(&self.file))
     }
 
     /// The first packet, with or without events; `None` while there is none.

@@ -3,13 +3,17 @@
 
 use super::maker::{START, block, description, fork, open, pages, path, softirq, switch};
 use super::{RecordingPaths, lines_and_complaints};
-use rtscope_ctf::read_trace;
+use rtscope_ctf::{FileRing, RingTrace, read_trace};
 use rtscope_event::{CpuId, MonotonicNs};
 use rtscope_store::spool::{BankWriter, SpoolWriter};
-use rtscope_store::{AHEAD_NS, End, LaneExtent, LaneFiles, LiveConversion, Options, Spool, convert};
+use rtscope_store::{
+    AHEAD_NS, End, LaneExtent, LaneFiles, LiveConversion, Options, Spool, SpoolDescription, SpoolShare,
+    convert,
+};
 use rtscope_testkit::random::Random;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,11 +107,22 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Records in pieces of random sizes, and converts after each. `look` sees the trace in between.
-fn record_and_convert(paths: &RecordingPaths, seed: u64, mut look: impl FnMut(&Path, u64)) -> LiveConversion {
+fn record_and_convert(paths: &RecordingPaths, seed: u64, look: impl FnMut(&Path, u64)) -> LiveConversion {
+    record_limited(paths, seed, None, look)
+}
+
+/// The same with a limit for the trace's size.
+fn record_limited(
+    paths: &RecordingPaths,
+    seed: u64,
+    ring: Option<RingTrace>,
+    mut look: impl FnMut(&Path, u64),
+) -> LiveConversion {
+    let description = || SpoolDescription { is_ring: ring.is_some(), ..description() };
     let spool = SpoolWriter::create(&paths.target, &description()).unwrap();
     let mut recorders: Vec<Recorder> = (0..CPUS).map(|cpu| Recorder::new(&spool, cpu)).collect();
     let files: Vec<_> = recorders.iter().map(Recorder::files).collect();
-    let mut live = LiveConversion::new(spool.place(), description(), &files, &[]).unwrap();
+    let mut live = LiveConversion::new(spool.place(), description(), &files, &[], ring.clone()).unwrap();
     let mut random = Random(seed);
     while recorders.iter().any(|recorder| recorder.next < ROUNDS) {
         for recorder in &mut recorders {
@@ -116,13 +131,14 @@ fn record_and_convert(paths: &RecordingPaths, seed: u64, mut look: impl FnMut(&P
         let extents: Vec<LaneExtent> = recorders.iter().map(|recorder| recorder.extent).collect();
         let cancel = AtomicBool::new(random.below(4) == 0);
         let options = Options { cancel: Some(&cancel), ..Options::default() };
-        if !live.advance(&extents, &options).unwrap() {
+        if !live.advance(&extents, SpoolShare::Little, &options).unwrap() {
             // It was interrupted, and goes on.
             cancel.store(false, Ordering::Relaxed);
-            assert!(live.advance(&extents, &options).unwrap());
+            assert!(live.advance(&extents, SpoolShare::Little, &options).unwrap());
         }
         let complete = extents.iter().map(|extent| extent.complete_until.0).min().unwrap();
         assert_eq!(live.until().0, complete.saturating_sub(AHEAD_NS).max(START));
+        live.free().unwrap();
         look(&paths.partial.join("trace"), live.until().0);
     }
     spool.finish(&end()).unwrap();
@@ -236,7 +252,7 @@ fn a_cpu_that_is_far_ahead_of_the_others_loses_nothing() {
     let spool = SpoolWriter::create(&paths.target, &description()).unwrap();
     let mut recorders: Vec<Recorder> = (0..CPUS).map(|cpu| Recorder::new(&spool, cpu)).collect();
     let files: Vec<_> = recorders.iter().map(Recorder::files).collect();
-    let mut live = LiveConversion::new(spool.place(), description(), &files, &[]).unwrap();
+    let mut live = LiveConversion::new(spool.place(), description(), &files, &[], None).unwrap();
     let ahead = &mut recorders[1];
     ahead.bank.chunk(MonotonicNs(LATER + 10), 0, &switch(LATER, 10, 11)).unwrap();
     let sub_buffers = pages(&[(LATER + 1, block(10, 1)), (LATER + 2, block(10, 2))], None);
@@ -246,9 +262,61 @@ fn a_cpu_that_is_far_ahead_of_the_others_loses_nothing() {
     for complete in [START + 1_000_000_000, LATER + 10] {
         recorders[0].extent.complete_until = MonotonicNs(complete);
         let extents: Vec<LaneExtent> = recorders.iter().map(|recorder| recorder.extent).collect();
-        assert!(live.advance(&extents, &Options::default()).unwrap());
+        assert!(live.advance(&extents, SpoolShare::Little, &Options::default()).unwrap());
     }
     spool.finish(&End { ended: MonotonicNs(LATER + 20), ..End::default() }).unwrap();
     let converted = live.finish(Spool::open(&paths.partial).unwrap(), &Options::default()).unwrap();
     assert_eq!((converted.events, converted.losses), (3, Vec::new()));
+}
+
+/// By CPU, the events without those of state dumps, and without the time since the event before.
+fn by_cpu(lines: &[String]) -> Vec<Vec<String>> {
+    let of = |cpu: u64| {
+        let own = format!("cpu_id = {cpu} ");
+        let lines = lines.iter().filter(|line| line.contains(&own) && !line.contains("lttng_statedump_"));
+        let text = |line: &String| {
+            let (time, rest) = line.split_once(" (").unwrap();
+            format!("{time} {}", rest.split_once(") ").unwrap().1)
+        };
+        lines.map(text).collect()
+    };
+    (0..CPUS).map(of).collect()
+}
+
+/// What is left of a limited trace is, event for event, the end of what is in one without a limit; the spool is freed behind it, and a
+/// task that was made in between has its name in the state that is written again.
+#[test]
+fn a_limited_conversion_keeps_the_newest_events_and_frees_its_spool() {
+    const LIMIT: u64 = 256 << 10;
+    let ring = FileRing::new(LIMIT, 8, CPUS).unwrap();
+    let paths = RecordingPaths::new();
+    let mut most_of_spool = 0;
+    let blocks = |path: &Path| {
+        let files =
+            fs::read_dir(path).into_iter().flatten().flatten().filter_map(|file| file.metadata().ok());
+        files.filter(|file| file.is_file()).map(|file| file.blocks() * 512).sum::<u64>()
+    };
+    let live = record_limited(&paths, 5, Some(ring.trace()), |trace, until| {
+        assert!(blocks(trace) <= LIMIT);
+        if until > START + ROUNDS * ROUND_NS / 2 {
+            most_of_spool = most_of_spool.max(blocks(&paths.partial));
+        }
+    });
+    let limited = live.finish(Spool::open(&paths.partial).unwrap(), &Options::default()).unwrap();
+    let overwritten = limited.overwritten.unwrap();
+    assert!(overwritten.events > ROUNDS * EVENTS && blocks(&paths.target) > LIMIT / 2);
+    assert_eq!(limited.events + overwritten.events, ROUNDS * EVENTS * CPUS);
+    let whole = RecordingPaths::new();
+    let unlimited = record_and_convert(&whole, 5, |_, _| {});
+    let spool = blocks(&whole.partial);
+    assert!(most_of_spool < spool * 2 / 3, "{most_of_spool} bytes of {spool} were held");
+    unlimited.finish(Spool::open(&whole.partial).unwrap(), &Options::default()).unwrap();
+    let Some((lines, complaints)) = lines_and_complaints(&paths.target) else { return };
+    assert!(complaints.lines().all(|line| line.contains("discarded")), "{complaints}");
+    let state = lines.iter().filter(|line| line.contains("lttng_statedump_process_state"));
+    assert!(state.into_iter().any(|line| line.contains("\"child\"")), "the state is that of the beginning");
+    let Some((reference, _)) = lines_and_complaints(&whole.target) else { return };
+    for (left, all) in by_cpu(&lines).into_iter().zip(by_cpu(&reference)) {
+        assert!(left.len() > 100 && all.ends_with(&left));
+    }
 }

@@ -266,8 +266,8 @@ fn a_taken_name_is_refused_and_nothing_is_lost() {
 /// Nobody has to remove it by hand, and nothing that was recorded is removed.
 #[test]
 fn what_a_recorder_left_that_had_not_begun_is_removed() {
-    let firsts = ["session.json", "user.spool"];
-    let left: [&[&str]; 3] = [&[], &["session.json.partial"], &["user.spool.partial"]];
+    let firsts = ["session.json", "user.session"];
+    let left: [&[&str]; 3] = [&[], &["session.json.partial"], &["user.session.partial"]];
     for names in left {
         let paths = RecordingPaths::new();
         fs::create_dir(&paths.partial).unwrap();

@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A limit for a trace's size: the files of all streams are a ring, of which the oldest time is removed
+//! ([ADR 0022](../../../../docs/adr/0022-the-oldest-time-is-removed-from-all-streams.md)).
+//!
+//! Each stream consists of several files. All of them begin a new file when together they have written a part of the limit, a
+//! *generation*: so no file reaches far back beside newer ones. Before a file grows, the file whose last event is the oldest of all is
+//! removed, as often as it takes. What is open is never removed: two generations at most, and what streams have allocated ahead.
+//!
+//! Numbers of packets go on from file to file. A file's name has the number of events before it in its stream (`kernel_0_17_52000`): so a
+//! reader knows what has been overwritten, and one that was overtaken what it has missed. (A field of packets would be shown with
+//! each event, or warned of, by babeltrace2.)
+
+use super::followed::GrowingFile;
+use super::packet::PacketOutput;
+use super::reserved::ReservedFile;
+use crate::Error;
+use nix::unistd::{UnlinkatFlags, unlinkat};
+use rtscope_event::MonotonicNs;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, IoSlice, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Fewer files cannot be had: two generations may be open, and something must be there besides them.
+pub const FILES_MIN: u64 = 4;
+/// Packets are at least this large: a page, by which files grow.
+const PACKET_BYTES_MIN: u64 = 4096;
+/// The open packets of all streams, and what was allocated for them, take at most a quarter of the limit.
+const PACKETS_SHARE: u64 = 8;
+
+/// Files of streams, of one or several traces, that together do not exceed a limit.
+#[derive(Clone, Debug)]
+pub struct FileRing {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    limit: u64,
+    files: u64,
+    packet_bytes: u64,
+    /// Files of an earlier one end with their next packet.
+    generation: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Bytes of all files.
+    used: u64,
+    /// Bytes that were added in this generation.
+    added: u64,
+    /// By the time of the last event, and by a number that distinguishes them.
+    complete: BTreeMap<(MonotonicNs, u64), CompleteFile>,
+    serial: u64,
+    /// By trace.
+    overwritten: Vec<Overwritten>,
+}
+
+/// A file that nothing is added to.
+#[derive(Debug)]
+struct CompleteFile {
+    directory: Arc<File>,
+    name: String,
+    trace: usize,
+    generation: u64,
+    bytes: u64,
+    content: FileContent,
+}
+
+/// What a file of a stream has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FileContent {
+    /// Of its last packet.
+    pub(super) end: MonotonicNs,
+    pub(super) packets: u64,
+    pub(super) events: u64,
+}
+
+/// What was removed to make room for newer events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overwritten {
+    /// Events, without those of state dumps.
+    pub events: u64,
+    /// Packets.
+    pub packets: u64,
+    /// Files.
+    pub files: u64,
+    /// Nothing that was removed is newer: since then, the trace has everything.
+    pub until: MonotonicNs,
+}
+
+impl FileRing {
+    /// Files of at most `limit` bytes in all, and at most `files` for each of `streams` streams.
+    ///
+    /// # Errors
+    /// The least limit, when this one is too small.
+    pub fn new(limit: u64, files: u64, streams: u64) -> Result<FileRing, u64> {
+        let files = files.max(FILES_MIN);
+        let least = FileRing::least(streams);
+        if limit < least {
+            return Err(least);
+        }
+        let packet_bytes = (limit / (PACKETS_SHARE * streams.max(1))).max(PACKET_BYTES_MIN);
+        let (generation, state) = (AtomicU64::new(0), Mutex::default());
+        Ok(FileRing { shared: Arc::new(Shared { limit, files, packet_bytes, generation, state }) })
+    }
+
+    /// The least limit for this many streams.
+    #[must_use]
+    pub fn least(streams: u64) -> u64 {
+        (PACKET_BYTES_MIN * PACKETS_SHARE).saturating_mul(streams.max(1))
+    }
+
+    /// A new part of it: a trace whose overwritten events are counted.
+    #[must_use]
+    pub fn trace(&self) -> RingTrace {
+        let mut state = self.state();
+        state.overwritten.push(Overwritten::default());
+        RingTrace { ring: self.clone(), number: state.overwritten.len() - 1 }
+    }
+
+    /// Bytes of all files.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.state().used
+    }
+
+    /// What all files may take.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.shared.limit
+    }
+
+    /// The size of a generation.
+    #[must_use]
+    pub fn generation_bytes(&self) -> u64 {
+        self.shared.limit / self.shared.files
+    }
+
+    /// Of all its traces.
+    #[must_use]
+    pub fn overwritten(&self) -> Overwritten {
+        self.state().overwritten.iter().fold(Overwritten::default(), |sum, of_trace| Overwritten {
+            events: sum.events + of_trace.events,
+            packets: sum.packets + of_trace.packets,
+            files: sum.files + of_trace.files,
+            until: sum.until.max(of_trace.until),
+        })
+    }
+
+    /// Counts bytes of something else that is to stay.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub fn hold(&self, bytes: u64) -> io::Result<()> {
+        self.add(bytes)
+    }
+
+    /// Changes when a generation is full.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        // ORDER: relaxed; a number that stands for itself: files end somewhat sooner or later.
+        self.shared.generation.load(Ordering::Relaxed)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes room for this many bytes that are about to be written.
+    fn add(&self, bytes: u64) -> io::Result<()> {
+        let mut state = self.state();
+        while state.used.saturating_add(bytes) > self.shared.limit {
+            if !state.remove_oldest()? {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+        }
+        state.used += bytes;
+        state.added += bytes;
+        if state.added >= self.generation_bytes() {
+            state.added = 0;
+            // ORDER: relaxed; see generation(). It changes behind the lock only.
+            let generation = self.shared.generation.fetch_add(1, Ordering::Relaxed) + 1;
+            state.remove_generation(generation.checked_sub(self.shared.files))?;
+        }
+        Ok(())
+    }
+
+    /// This many bytes were not needed.
+    fn give_back(&self, bytes: u64, generation: u64) {
+        let mut state = self.state();
+        state.used = state.used.saturating_sub(bytes);
+        if generation == self.generation() {
+            state.added = state.added.saturating_sub(bytes);
+        }
+    }
+}
+
+impl State {
+    /// False: there is none.
+    fn remove_oldest(&mut self) -> io::Result<bool> {
+        let Some((_, file)) = self.complete.pop_first() else { return Ok(false) };
+        self.remove(&file).map(|()| true)
+    }
+
+    /// Removes what is of this generation, or older.
+    fn remove_generation(&mut self, last: Option<u64>) -> io::Result<()> {
+        let Some(last) = last else { return Ok(()) };
+        let is_old = |file: &CompleteFile| file.generation <= last;
+        let old: Vec<(MonotonicNs, u64)> =
+            self.complete.iter().filter(|(_, file)| is_old(file)).map(|(key, _)| *key).collect();
+        for key in old {
+            if let Some(file) = self.complete.remove(&key) {
+                self.remove(&file)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, file: &CompleteFile) -> io::Result<()> {
+        match unlinkat(&*file.directory, file.name.as_str(), UnlinkatFlags::NoRemoveDir) {
+            // Somebody else has removed it.
+            Ok(()) | Err(nix::Error::ENOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        self.used = self.used.saturating_sub(file.bytes);
+        if let Some(overwritten) = self.overwritten.get_mut(file.trace) {
+            overwritten.events += file.content.events;
+            overwritten.packets += file.content.packets;
+            overwritten.files += 1;
+            overwritten.until = overwritten.until.max(file.content.end);
+        }
+        Ok(())
+    }
+}
+
+/// One of the traces whose files are a ring.
+#[derive(Clone, Debug)]
+pub struct RingTrace {
+    ring: FileRing,
+    number: usize,
+}
+
+impl RingTrace {
+    /// The ring.
+    #[must_use]
+    pub fn ring(&self) -> &FileRing {
+        &self.ring
+    }
+
+    /// What was removed of this trace.
+    #[must_use]
+    pub fn overwritten(&self) -> Overwritten {
+        self.ring.state().overwritten.get(self.number).copied().unwrap_or_default()
+    }
+
+    /// Counts bytes that stay: metadata.
+    pub(super) fn hold(&self, bytes: u64) -> io::Result<()> {
+        self.ring.add(bytes)
+    }
+
+    /// The files of a stream in this directory; their names begin with `name`.
+    ///
+    /// # Errors
+    /// When the directory cannot be opened.
+    pub(super) fn stream(&self, directory: &Path, name: &str) -> Result<StreamFile, Error> {
+        let opened = File::open(directory).map_err(Error::io("open", directory))?;
+        let place = RingPlace {
+            trace: self.clone(),
+            path: directory.to_owned(),
+            directory: Arc::new(opened),
+            name: name.to_owned(),
+            number: 0,
+            generation: 0,
+            held: 0,
+            events: 0,
+        };
+        Ok(StreamFile { file: None, place: Some(place) })
+    }
+
+    /// What of a trace with this environment in this directory was removed, as far as its files tell: the first of each stream says what
+    /// was before it. `None`: it is no ring.
+    #[must_use]
+    pub fn overwritten_of(directory: &Path) -> Option<Overwritten> {
+        let mut first: BTreeMap<String, RingFileName> = BTreeMap::new();
+        for entry in fs::read_dir(directory).ok()?.flatten() {
+            let name = entry.file_name();
+            let Some((stream, name)) = name.to_str().and_then(RingFileName::parse) else { continue };
+            let known = first.entry(stream).or_insert(name);
+            *known = (*known).min(name);
+        }
+        let events = first.values().map(|name| name.events).sum();
+        (!first.is_empty()).then_some(Overwritten { events, ..Overwritten::default() })
+    }
+
+    /// Waits until the files in this directory are on the disk, which nobody has waited for before. Returns the size of all.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn sync(directory: &Path) -> io::Result<u64> {
+        let mut bytes = 0;
+        for entry in fs::read_dir(directory)? {
+            let file = File::open(entry?.path())?;
+            file.sync_all()?;
+            bytes += file.metadata()?.len();
+        }
+        Ok(bytes)
+    }
+}
+
+/// What the name of a file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RingFileName {
+    /// Of the file among those of its stream.
+    pub(crate) number: u64,
+    /// Events before it.
+    pub(crate) events: u64,
+}
+
+impl RingFileName {
+    /// `kernel_0_17_52000`: stream, number, events. Also returns the first part.
+    pub(crate) fn parse(name: &str) -> Option<(String, RingFileName)> {
+        let mut parts = name.rsplitn(3, '_');
+        let (events, number, stream) = (parts.next()?, parts.next()?, parts.next()?);
+        let (_, of_stream) = stream.rsplit_once('_')?;
+        of_stream.parse::<u32>().ok()?;
+        Some((stream.to_owned(), RingFileName { number: number.parse().ok()?, events: events.parse().ok()? }))
+    }
+}
+
+/// Where a stream's files are.
+#[derive(Debug)]
+struct RingPlace {
+    trace: RingTrace,
+    path: PathBuf,
+    directory: Arc<File>,
+    name: String,
+    /// Of the current file.
+    number: u64,
+    /// The one that the current file is of.
+    generation: u64,
+    /// What the current file takes.
+    held: u64,
+    /// Events of the stream before it, without those of state dumps.
+    events: u64,
+}
+
+impl RingPlace {
+    fn file_name(&self) -> String {
+        format!("{}_{}_{}", self.name, self.number, self.events)
+    }
+}
+
+/// What a stream is written to: a file, or several of a ring.
+#[derive(Debug)]
+pub(super) struct StreamFile {
+    /// `None` before the first packet of a file of a ring.
+    file: Option<ReservedFile>,
+    place: Option<RingPlace>,
+}
+
+impl StreamFile {
+    /// One file for all.
+    pub(super) fn single(file: File) -> StreamFile {
+        StreamFile { file: Some(ReservedFile::new(file)), place: None }
+    }
+
+    /// After the last packet.
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        if self.place.is_some() {
+            return Ok(());
+        }
+        self.file.take().map_or(Ok(()), ReservedFile::finish)
+    }
+
+    fn file(&mut self) -> io::Result<&mut ReservedFile> {
+        let missing = || io::Error::other("a stream has no file");
+        if let (None, Some(place)) = (&self.file, &mut self.place) {
+            let path = place.path.join(place.file_name());
+            place.generation = place.trace.ring.generation();
+            self.file = Some(ReservedFile::plain(File::create_new(path)?));
+        }
+        self.file.as_mut().ok_or_else(missing)
+    }
+}
+
+impl GrowingFile for StreamFile {
+    fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file()?.rewrite(at, bytes)
+    }
+
+    fn extend(&mut self, pages: &[IoSlice<'_>]) -> io::Result<usize> {
+        let bytes: usize = pages.iter().map(|page| page.len()).sum();
+        if let Some(place) = &mut self.place {
+            place.trace.ring.add(bytes as u64)?;
+            place.held += bytes as u64;
+        }
+        self.file()?.extend(pages)
+    }
+
+    fn most_ahead(&self) -> u64 {
+        self.packet_bytes()
+    }
+
+    fn cut(&mut self, at: u64) -> io::Result<()> {
+        if let Some(place) = &mut self.place {
+            place.trace.ring.give_back(place.held.saturating_sub(at), place.generation);
+            place.held = place.held.min(at);
+        }
+        self.file()?.cut(at)
+    }
+}
+
+impl Write for StreamFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file()?.write(bytes)
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.file()?.write_vectored(pieces)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl PacketOutput for StreamFile {
+    fn packet_bytes(&self) -> u64 {
+        self.place.as_ref().map_or(u64::MAX, |place| place.trace.ring.shared.packet_bytes)
+    }
+
+    fn is_due(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.generation != place.trace.ring.generation())
+    }
+
+    fn next_file(&mut self, content: FileContent, events: u64) -> io::Result<()> {
+        let Some(place) = &mut self.place else { return Ok(()) };
+        let generation = std::mem::replace(&mut place.generation, place.trace.ring.generation());
+        let Some(file) = self.file.take() else { return Ok(()) };
+        // As the disk has it: a file system may need more than the content.
+        let bytes = file.blocks()?.max(place.held);
+        let mut state = place.trace.ring.state();
+        state.used = (state.used + bytes).saturating_sub(place.held);
+        state.serial += 1;
+        let key = (content.end, state.serial);
+        let complete = CompleteFile {
+            directory: Arc::clone(&place.directory),
+            name: place.file_name(),
+            trace: place.trace.number,
+            generation,
+            bytes,
+            content,
+        };
+        state.complete.insert(key, complete);
+        drop(state);
+        place.number += 1;
+        (place.held, place.events) = (0, events);
+        Ok(())
+    }
+}
+
+/// Bytes that a file takes on the disk.
+pub(super) fn blocks(file: &File) -> io::Result<u64> {
+    file.metadata().map(|data| data.blocks() * 512)
+}
