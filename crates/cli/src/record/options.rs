@@ -135,8 +135,8 @@ pub struct RecordOptions {
     pub duration: Option<DurationNs>,
     /// Keep only the newest events: traces, metadata and what is not in a trace yet take at most this size on disk; the
     /// oldest time is removed from all streams. What was removed is counted as overwritten
-    #[arg(long, value_name = "SIZE", conflicts_with_all = ["convert_after", "flight_recorder", "recover"])]
-    pub max_size: Option<Bytes>,
+    #[arg(long, value_name = "SIZE", value_parser = disk_size, conflicts_with_all = ["convert_after", "flight_recorder", "recover"])]
+    pub max_size: Option<u64>,
     /// With --max-size: files of each stream, at most; of as many parts one is removed at a time [default: 16]
     #[arg(long, value_name = "N", requires = "max_size", value_parser = clap::value_parser!(u64).range(4..=1000))]
     pub max_files: Option<u64>,
@@ -165,6 +165,21 @@ pub struct RecordOptions {
     pub command: Vec<OsString>,
 }
 
+/// A size on disk: `500M`, `2G`, `1.5T`.
+fn disk_size(text: &str) -> Result<u64, String> {
+    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let number: f64 = number.parse().map_err(|_| format!("'{text}' does not begin with a number"))?;
+    let shift = match unit {
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err(format!("'{text}' is not a size; write 500M or 2G")),
+    };
+    Ok((number * (1_u64 << shift) as f64) as u64)
+}
+
 impl RecordOptions {
     /// What they ask for.
     pub fn settings(&self) -> Result<RecordSettings, Failure> {
@@ -181,7 +196,7 @@ impl RecordOptions {
             duration_ns: self.duration.map(|duration| duration.0),
             fifo: self.fifo,
             ring: self.max_size.map(|max_size| RingSettings {
-                max_bytes: max_size.0 as u64,
+                max_bytes: max_size,
                 max_files: self.max_files.unwrap_or(RING_FILES),
             }),
             ..RecordSettings::of(target)

@@ -4,6 +4,7 @@
 mod complete;
 mod figures;
 mod kernel;
+mod limited;
 mod live;
 mod lttng;
 mod misses;
