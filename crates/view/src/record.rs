@@ -130,6 +130,12 @@ fn programs_text(target: &Path, summary: &UserSummary) -> String {
             summary.waits
         ));
     }
+    if summary.moved > 0 {
+        text.push_str(&format!(
+            "{} events were finished too late to have their own time; it is that of an event before them\n",
+            summary.moved
+        ));
+    }
     text
 }
 
@@ -175,6 +181,7 @@ fn programs_json(target: &Path, summary: &UserSummary, recording_cpu_us: Option<
         "interrupted": summary.until.is_none(),
         "bytes": summary.bytes,
         "rings": summary.rings,
+        "moved": summary.moved,
         "waits": summary.waits,
         "losses": losses_json(&summary.losses),
         "clock_error_ns": clock.map(|(median, p99, max)| json!({ "median": median, "p99": p99, "max": max })),
