@@ -8,12 +8,12 @@
 //! Streams (`rtscope record`) do not pass here: `rtscope-store` reads them.
 #![forbid(unsafe_code)]
 
-mod losses;
+mod misses;
 mod recorder;
 mod snapshot;
 mod stats;
 
-pub use losses::MissCounter;
+pub use misses::MissCounter;
 pub use recorder::FlightRecorder;
 pub use rtscope_ring::{decode, late_response};
 pub use snapshot::{Snapshot, Window};

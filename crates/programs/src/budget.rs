@@ -63,8 +63,6 @@ pub(crate) const HANGING_MAX: usize = 16;
 
 /// Emptying one user's rings, before the next user's turn; and at the end of a recording.
 pub(crate) const DRAIN: Duration = Duration::from_millis(5);
-/// Emptying rings that share streams, of all users.
-pub(crate) const DRAIN_GROUPS: Duration = Duration::from_millis(20);
 pub(crate) const LAST_DRAIN: Duration = Duration::from_secs(5);
 /// Bytes taken from one ring before the next ring's turn.
 pub(crate) const TAKE_BYTES: u64 = 8 << 20;

@@ -42,26 +42,6 @@ impl Pair {
     }
 }
 
-/// Adds a pair after the last one, if the pairs are too close to tell a rate: those of a recording that was killed just after its start. The
-/// rate is measured now, which takes 50 ms. Only on the machine that took them, since it was started.
-#[must_use]
-pub fn with_rate(mut pairs: Vec<Pair>) -> Vec<Pair> {
-    let (Some(first), Some(last)) = (pairs.first().copied(), pairs.last().copied()) else { return pairs };
-    if last.monotonic_ns.saturating_sub(first.monotonic_ns) >= RATE_NS {
-        return pairs;
-    }
-    let begin = Pair::now(counter_kind());
-    std::thread::sleep(std::time::Duration::from_nanos(RATE_NS));
-    let end = Pair::now(counter_kind());
-    if end.counter > begin.counter && end.monotonic_ns > begin.monotonic_ns {
-        pairs.push(Pair {
-            counter: last.counter.saturating_add(end.counter - begin.counter),
-            monotonic_ns: last.monotonic_ns.saturating_add(end.monotonic_ns - begin.monotonic_ns),
-        });
-    }
-    pairs
-}
-
 fn monotonic_ns() -> u64 {
     // It cannot fail: the clock exists on every Linux.
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
@@ -437,6 +417,12 @@ impl LiveClock {
         self.errors.percentiles()
     }
 
+    /// CLOCK_MONOTONIC at the last pair; 0: there is none.
+    #[must_use]
+    pub fn latest_ns(&self) -> u64 {
+        self.recent.pairs.last().map_or(0, |last| last.monotonic_ns)
+    }
+
     /// The stretch between the two pairs around the value sought last, for a counter of this kind, which shows `offset_ns` more than this
     /// process's.
     #[inline]
@@ -670,15 +656,6 @@ mod tests {
             let sync = Sync { counter: there - 1000, cpu: 0 };
             assert_eq!(stretch.times(sync).monotonic_ns(there & Sync::LOW), Some(9_999_999_999));
         }
-    }
-
-    #[test]
-    fn a_recording_with_one_pair_has_the_machines_rate() {
-        let event = Pair::now(counter_kind());
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        let mut clock = Conversion::new(with_rate(vec![Pair::now(counter_kind())]));
-        let found = clock.monotonic_ns(event.counter);
-        assert!(found.abs_diff(event.monotonic_ns) < 50_000, "{found} for {}", event.monotonic_ns);
     }
 
     #[test]

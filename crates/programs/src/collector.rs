@@ -84,16 +84,16 @@ pub trait Sink {
     /// As above.
     fn data(&mut self, ring: u32, records: &mut Records<'_>) -> io::Result<()>;
 
-    /// Those whose records are to be taken together with this ring's, in the order of their times; `None`: it is alone.
-    fn group(&self, _ring: u32) -> Option<u32> {
-        None
+    /// Whether this ring's records are to be taken together with those of others, in the order of their times, by [`Sink::merge`].
+    fn shares(&self, _ring: u32) -> bool {
+        false
     }
 
-    /// Records of a group's rings. As for one ring, the sink takes as many of each as it wants.
+    /// Records of all such rings of a user. As for one ring, the sink takes as many of each as it wants.
     ///
     /// # Errors
     /// As above.
-    fn merge(&mut self, _group: u32, rings: &mut [(u32, Records<'_>)]) -> io::Result<()> {
+    fn merge(&mut self, rings: &mut [(u32, Records<'_>)]) -> io::Result<()> {
         rings.iter_mut().try_for_each(|(ring, records)| self.data(*ring, records))
     }
 }
@@ -197,8 +197,6 @@ pub struct Programs {
     beaten: Option<Instant>,
     /// Who has the first turn.
     turn: PlaceId,
-    /// The group of rings that has the first turn.
-    group_turn: u32,
     rings: u32,
     refusals: Refusals,
     /// Users whose programs another process records, or has recorded for a while, and that process.
@@ -233,7 +231,6 @@ impl Programs {
             next_needed: None,
             beaten: None,
             turn: 0,
-            group_turn: 0,
             rings: 0,
             refusals: Refusals::default(),
             busy: Vec::new(),
@@ -437,12 +434,6 @@ impl Programs {
             self.users.range(self.turn..).chain(self.users.range(..self.turn)).map(|(id, _)| *id).collect();
         self.turn = ids.get(1).copied().unwrap_or_default();
         let looks = Looks { asked: self.look.asked(), answered: self.looked };
-        self.drain_groups(
-            Poll { stopping, now: Instant::now(), until: None, looks },
-            is_alone,
-            sink,
-            drained,
-        )?;
         // One turn for each user, however many directories he has.
         let mut taken: BTreeMap<Whose, Duration> = BTreeMap::new();
         for id in ids {

@@ -143,6 +143,8 @@ pub(crate) struct Ring {
     pub(crate) unfinished: u64,
     /// What is wrong with it, as long as its process has not been dropped for that.
     pub(crate) fault: Option<String>,
+    /// Its records are taken together with those of others.
+    pub(crate) is_shared: bool,
     /// When the end of its thread was first seen.
     ended: Cell<Option<Instant>>,
     _charge: Charge,
@@ -247,6 +249,7 @@ impl Ring {
             left: LeftRecords::default(),
             unfinished: 0,
             fault: None,
+            is_shared: false,
             ended: Cell::default(),
             _charge: charge,
         }
@@ -326,6 +329,11 @@ impl Ring {
             self.taken = Some(now);
         }
         can_wait
+    }
+
+    /// It is emptied with others that cannot wait.
+    pub(crate) fn is_taken(&mut self, now: Instant) {
+        self.taken = Some(now);
     }
 
     /// Lets `walk` take complete records, and gives their space back. `last`: no more records will be finished. `is_final`: this is the

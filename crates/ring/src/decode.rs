@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Records to events, by the table of `rtscope-event`, and reports of late responses. A record that is `None` is counted by the
+//! Records to events, by the table in `event/src/table.rs`, and reports of late responses. A record that is `None` is counted by the
 //! caller. Positions in reports come from the record contract (`offset_of!`), so this cannot drift from the kernel side.
 
 use crate::{Frame, RawLateResponse};

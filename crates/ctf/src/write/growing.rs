@@ -23,13 +23,15 @@ use crate::Error;
 use nix::fcntl::OFlag;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Readers leave out names that begin with a point.
 const HIDDEN: &str = ".metadata";
 const NAME: &str = "metadata";
 const COMMENT: &[u8; 2] = b"//";
+/// Larger metadata was never written: what programs can describe is limited.
+const BYTES_MAX: u64 = 1 << 30;
 /// How the last line begins.
 const END: &[u8] = b"env { rtscope_format =";
 
@@ -65,11 +67,12 @@ impl GrowingMetadata {
     /// Of a writer that was killed. Also returns whether it had come to its end.
     pub(super) fn reopen(directory: &Path) -> Result<(GrowingMetadata, bool), Error> {
         let path = directory.join(NAME);
-        let mut options = File::options();
-        let file = options.read(true).write(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(&path);
-        let mut file = file.map_err(Error::io("open", &path))?;
+        let file = open_left(&path)?;
         let mut text = Vec::new();
-        file.read_to_end(&mut text).map_err(Error::io("read", &path))?;
+        (&file).take(BYTES_MAX).read_to_end(&mut text).map_err(Error::io("read", &path))?;
+        if text.len() as u64 == BYTES_MAX {
+            return Err(Error::io("read", &path)(io::ErrorKind::FileTooLarge.into()));
+        }
         let mut lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_start);
         let is_finished = lines.any(|line| line.starts_with(END));
         let (bytes, directory) = (text.len() as u64, directory.to_owned());
@@ -123,6 +126,19 @@ impl GrowingMetadata {
         self.publish()?;
         Ok(self.bytes)
     }
+}
+
+/// Opens a file that a killed writer of ours has left: nothing else is changed, whatever has been put in its place.
+pub(super) fn open_left(path: &Path) -> Result<File, Error> {
+    // A pipe would wait for somebody who reads it.
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = File::options().read(true).write(true).custom_flags(flags.bits()).open(path);
+    let file = file.map_err(Error::io("open", path))?;
+    let found = file.metadata().map_err(Error::io("look at", path))?;
+    if !found.is_file() || found.nlink() != 1 {
+        return Err(Error::io("use", path)(io::Error::other("it is not the file that a recording made")));
+    }
+    Ok(file)
 }
 
 #[cfg(test)]

@@ -310,10 +310,15 @@ impl<W: PacketOutput> PacketWriter<W> {
             self.close(self.clock)?;
             self.open(self.clock);
             self.after_loss = false;
-        } else if self.begun == 0 && !self.empty || self.begun > 0 && self.in_hand() > 0 {
+        } else if self.has_unwritten() {
             self.write(self.clock)?;
         }
         Ok(())
+    }
+
+    /// Whether there is something to write.
+    pub(super) fn has_unwritten(&self) -> bool {
+        self.begun == 0 && !self.empty || self.begun > 0 && self.in_hand() > 0
     }
 
     /// The time of the last event, or the beginning.

@@ -6,7 +6,7 @@
 //! CTF already (include/rtscope/abi.h), so it is copied.
 
 use super::classes::Header;
-use super::growing::GrowingMetadata;
+use super::growing::{GrowingMetadata, open_left};
 use super::head::EventSource;
 use super::metadata;
 use super::packet::{self, PacketTotals, PacketWriter};
@@ -14,7 +14,6 @@ use super::ring::{RingTrace, StreamFile};
 use super::tsdl::{self, FieldName, Integer, Shape, quoted};
 use crate::private_env;
 use crate::{Error, Evidence, TraceInfo};
-use nix::fcntl::OFlag;
 use rtscope_event::MonotonicNs;
 use rtscope_event::exact::low_half;
 use rtscope_programs::description::{EventDescription, Field, FieldType};
@@ -22,7 +21,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -306,9 +304,7 @@ impl UserStreamSummary {
         trace: uuid::Uuid,
         is_ring: bool,
     ) -> Result<(UserStreamSummary, u64), Error> {
-        let flags = OFlag::O_NOFOLLOW.bits();
-        let file = File::options().read(true).write(true).custom_flags(flags).open(path);
-        let file = file.map_err(Error::io("open", path))?;
+        let file = open_left(path)?;
         let found = packet::whole_packets(&file, trace.into_bytes(), u64::from(number), is_ring);
         let found = found.map_err(Error::io("read", path))?;
         file.set_len(found.bytes).and_then(|()| file.sync_all()).map_err(Error::io("cut", path))?;
@@ -376,6 +372,12 @@ impl UserStreamWriter {
     /// When the system refuses.
     pub fn flush(&mut self) -> io::Result<()> {
         self.packets.flush()
+    }
+
+    /// Whether there are such.
+    #[must_use]
+    pub fn has_unwritten(&self) -> bool {
+        self.packets.has_unwritten()
     }
 
     /// Bytes that are not written yet.

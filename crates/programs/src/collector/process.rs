@@ -191,13 +191,27 @@ impl Process {
         self.tell(sink)
     }
 
-    /// Its rings whose records are taken with those of others, by their group.
-    pub(super) fn members<'a>(&'a mut self, sink: &dyn Sink, groups: &mut BTreeMap<u32, Vec<Member<'a>>>) {
-        let is_dead = self.dead;
+    /// Finds its rings whose records are taken together with those of others (`shared`). Returns whether any of them cannot wait.
+    pub(super) fn wants_merge(&mut self, poll: Poll, sink: &dyn Sink, drained: &mut DrainSummary) -> bool {
+        let mut is_wanted = false;
         for (index, ring) in &mut self.rings {
-            if let Some(group) = sink.group(*index) {
-                groups.entry(group).or_default().push(Member::new(*index, ring, is_dead));
+            ring.is_shared = sink.shares(*index);
+            if ring.is_shared {
+                drained.see(ring);
+                is_wanted |= !ring.can_wait(poll.now) || poll.stopping && ring.waiting_bytes() > 0;
             }
+        }
+        is_wanted
+    }
+
+    /// These rings.
+    pub(super) fn members<'a>(&'a mut self, poll: Poll, members: &mut Vec<Member<'a>>) {
+        let is_last = poll.stopping || self.dead;
+        for (index, ring) in self.rings.iter_mut().filter(|(_, ring)| ring.is_shared) {
+            // Read before the ring: records written before the end are then seen.
+            let last = is_last || ring.has_ended();
+            ring.is_taken(poll.now);
+            members.push(Member::new(*index, ring, last));
         }
     }
 
@@ -278,9 +292,10 @@ impl Process {
             }
             let Some((index, ring)) = self.rings.get_mut((self.first_ring + visited) % count) else { break };
             visited += 1;
-            let state = match sink.group(*index) {
-                Some(_) => state_of_member(ring, poll),
-                None => drain_ring(*index, ring, self.dead, poll, sink, drained)?,
+            let state = if ring.is_shared {
+                state_of_member(ring, poll)
+            } else {
+                drain_ring(*index, ring, self.dead, poll, sink, drained)?
             };
             match state {
                 Ok(RingState::HasMore) => left = true,

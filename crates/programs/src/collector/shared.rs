@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rings whose records are taken together. A trace has fewer streams than programs have threads, so some share a stream, and events of a
-//! stream are in the order of their times: their rings are merged.
+//! stream are in the order of their times: the rings that share one are merged, all of a user at once.
 //!
-//! That takes all rings of a group at once, in place: what is not written yet stays in the rings, where it survives a kill.
-//! Nobody is waited for: what a thread has not finished is taken when it is, and may be late then.
+//! That is done in place: what is not written yet stays in the rings, where it survives a kill. Nobody is waited for: what a thread has
+//! not finished is taken when it is, and may be late then. Each user has a merge of his own, in his turn: whoever floods his rings
+//! holds up only himself.
 
-use super::{DrainSummary, Poll, Programs, Sink};
-use crate::budget::{DRAIN_GROUPS, LAST_DRAIN};
+use super::process::Process;
+use super::{DrainSummary, Poll, Sink};
+use crate::directory::ProcessId;
 use crate::ring::{Left, Ring, Turn};
 use crate::walk::Records;
 use std::collections::BTreeMap;
 use std::io;
 
-/// A ring of a group.
+/// A ring that is merged.
 #[derive(Debug)]
 pub(super) struct Member<'a> {
     index: u32,
@@ -24,8 +26,8 @@ pub(super) struct Member<'a> {
 }
 
 impl<'a> Member<'a> {
-    pub(super) fn new(index: u32, ring: &'a mut Ring, is_dead: bool) -> Member<'a> {
-        Member { index, ring, last: is_dead, turn: None }
+    pub(super) fn new(index: u32, ring: &'a mut Ring, last: bool) -> Member<'a> {
+        Member { index, ring, last, turn: None }
     }
 
     /// Begins to take its records.
@@ -63,69 +65,44 @@ impl<'a> Member<'a> {
     }
 }
 
-impl Programs {
-    /// Takes the complete records of all rings that are in a group. `is_alone`: no other users wait for their turn.
-    pub(super) fn drain_groups(
-        &mut self,
-        poll: Poll,
-        is_alone: bool,
-        sink: &mut dyn Sink,
-        drained: &mut DrainSummary,
-    ) -> io::Result<()> {
-        let mut groups: BTreeMap<u32, Vec<Member<'_>>> = BTreeMap::new();
-        for user in self.users.values_mut().filter(|user| user.served.is_some()) {
-            user.processes.values_mut().for_each(|process| process.members(sink, &mut groups));
-        }
-        let time = if poll.stopping { LAST_DRAIN } else { DRAIN_GROUPS };
-        let until = (!is_alone).then(|| poll.now + time);
-        let poll = Poll { until, ..poll };
-        let first = groups.split_off(&self.group_turn);
-        self.group_turn = 0;
-        for (group, mut members) in first.into_iter().chain(groups) {
-            if poll.is_over() {
-                // The others come first in the next poll.
-                self.group_turn = group;
-                drained.fullest = drained.fullest.max(1.0);
-                break;
-            }
-            drain_group(group, &mut members, poll, sink, drained)?;
-        }
-        Ok(())
-    }
-}
-
-fn drain_group(
-    group: u32,
-    members: &mut [Member<'_>],
+/// Takes the complete records of all rings of these processes that share streams. Returns whether there was time for all.
+pub(super) fn drain(
+    processes: &mut BTreeMap<ProcessId, Process>,
     poll: Poll,
     sink: &mut dyn Sink,
     drained: &mut DrainSummary,
-) -> io::Result<()> {
-    let mut can_wait = !poll.stopping;
-    for member in members.iter_mut() {
-        // Read before the ring: records written before the end are then seen.
-        member.last |= poll.stopping || member.ring.has_ended();
-        drained.see(member.ring);
-        can_wait &= member.ring.can_wait(poll.now) && !(member.last && member.ring.waiting_bytes() > 0);
+) -> io::Result<bool> {
+    let mut is_wanted = false;
+    for process in processes.values_mut() {
+        is_wanted |= process.wants_merge(poll, sink, drained);
     }
-    if can_wait {
-        return Ok(());
+    if !is_wanted {
+        return Ok(true);
     }
+    let mut members = Vec::new();
+    processes.values_mut().for_each(|process| process.members(poll, &mut members));
     drained.begin(poll, sink);
     members.iter_mut().for_each(|member| member.begin(poll));
-    while merge_once(group, members, sink)? {
-        // One that goes on without the others would make their events late.
-        if members.iter().any(Member::is_over) || poll.is_over() {
+    while merge_once(&mut members, sink)? {
+        // If the others went on without one that has had its share, its events would be late.
+        let is_over = members.iter().any(Member::is_over);
+        if poll.is_over() || is_over && !poll.stopping {
+            drained.bytes += members.iter().map(Member::taken).sum::<u64>();
             drained.fullest = drained.fullest.max(1.0);
-            break;
+            return Ok(!poll.is_over());
+        }
+        if is_over {
+            // The last call takes all that there is time for.
+            drained.bytes += members.iter().map(Member::taken).sum::<u64>();
+            members.iter_mut().for_each(|member| member.begin(poll));
         }
     }
     drained.bytes += members.iter().map(Member::taken).sum::<u64>();
-    Ok(())
+    Ok(true)
 }
 
 /// Lets the sink take some records of each ring. Returns whether it may take more.
-fn merge_once(group: u32, members: &mut [Member<'_>], sink: &mut dyn Sink) -> io::Result<bool> {
+fn merge_once(members: &mut [Member<'_>], sink: &mut dyn Sink) -> io::Result<bool> {
     let (mut visits, mut walks) = (Vec::new(), Vec::<(u32, Records<'_>)>::new());
     for (at, member) in members.iter().enumerate() {
         if let Some(turn) = member.turn() {
@@ -136,7 +113,7 @@ fn merge_once(group: u32, members: &mut [Member<'_>], sink: &mut dyn Sink) -> io
     if walks.is_empty() {
         return Ok(false);
     }
-    sink.merge(group, &mut walks)?;
+    sink.merge(&mut walks)?;
     let left: Vec<(usize, Left)> =
         visits.into_iter().zip(&walks).map(|((at, visit), (_, records))| (at, visit.end(records))).collect();
     let mut goes_on = false;

@@ -3,6 +3,7 @@
 
 use super::process::Process;
 use super::report::{PastProcesses, ProcessReport};
+use super::shared;
 use super::{DrainSummary, Poll, Sink};
 use crate::budget::{Cause, REPORTS_MAX};
 use crate::directory::{FileName, ProcessId, UserDirectory};
@@ -122,7 +123,9 @@ impl User {
         drained: &mut DrainSummary,
     ) -> io::Result<bool> {
         let mut over = Vec::new();
-        let mut is_complete = true;
+        // The other half of the time is for rings that are alone: whoever floods some of his rings loses nothing of others.
+        let until = poll.until.map(|until| poll.now + until.saturating_duration_since(poll.now) / 2);
+        let mut is_complete = shared::drain(&mut self.processes, Poll { until, ..poll }, sink, drained)?;
         // From where the last turn ended, and around.
         let (first, second) = match self.drained.take() {
             Some(last) => {

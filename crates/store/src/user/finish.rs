@@ -3,8 +3,8 @@
 //! its streams are cut to whole packets, and its events are counted in it.
 
 use super::end::UserEnd;
-use super::live::LiveTrace;
-use super::session::{SessionContent, SessionFile, UserSession};
+use super::merge::LiveTrace;
+use super::session_file::{SessionContent, SessionFile, UserSession};
 use super::streams::{STREAMS_MAX, stream_name};
 use crate::Error;
 use rtscope_ctf::{Evidence, Overwritten, RingTrace, StagedDir, UserMetadata, UserStreamSummary};

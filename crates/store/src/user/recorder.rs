@@ -3,8 +3,8 @@
 
 use super::end::{Undescribed, UserEnd};
 use super::finish::UserRecording;
-use super::live::Live;
-use super::session::{FIRST, Line, SessionFile, UserSession};
+use super::merge::Live;
+use super::session_file::{FIRST, Line, SessionFile, UserSession};
 use super::streams::StreamLimits;
 use crate::Error;
 use rtscope_ctf::RingTrace;
@@ -184,11 +184,11 @@ impl Sink for UserRecorder {
         self.take(&mut [(ring, records)]).map(drop)
     }
 
-    fn group(&self, ring: u32) -> Option<u32> {
-        self.live.shared_stream(ring)
+    fn shares(&self, ring: u32) -> bool {
+        self.live.shares(ring)
     }
 
-    fn merge(&mut self, _: u32, rings: &mut [(u32, Records<'_>)]) -> io::Result<()> {
+    fn merge(&mut self, rings: &mut [(u32, Records<'_>)]) -> io::Result<()> {
         let mut rings: Vec<(u32, &mut Records<'_>)> =
             rings.iter_mut().map(|(ring, records)| (*ring, records)).collect();
         self.take(&mut rings).map(drop)

@@ -4,7 +4,7 @@
 use super::end::UserEnd;
 use super::finish::UserSummary;
 use super::recorder::UserRecorder;
-use super::session::UserSession;
+use super::session_file::UserSession;
 use super::streams::StreamLimits;
 use crate::Error;
 use rtscope_event::MonotonicNs;
@@ -55,7 +55,7 @@ fn write(recorder: &mut UserRecorder, snapshot: &Snapshot, pairs: &[Pair]) -> io
         images.iter().enumerate().map(|(number, image)| (count(number), image.records())).collect();
     loop {
         let before: Vec<u64> = rings.iter().map(|(_, records)| records.position()).collect();
-        recorder.merge(0, &mut rings)?;
+        recorder.merge(&mut rings)?;
         if rings.iter().zip(&before).all(|((_, records), before)| records.position() == *before) {
             return Ok(());
         }

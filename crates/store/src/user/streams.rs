@@ -285,11 +285,11 @@ impl Streams {
         (0..self.late.len()).min_by_key(|at| self.late[*at].latest())
     }
 
-    /// Writes what is buffered of a stream, and of what was late. Returns the number of bytes.
-    pub(super) fn flush(&mut self, at: usize) -> io::Result<u64> {
-        let own = self.own.get_mut(at).and_then(|stream| stream.out.as_mut());
+    /// Writes all that is buffered. Returns the number of bytes.
+    pub(super) fn flush(&mut self) -> io::Result<u64> {
+        let own = self.own.iter_mut().filter_map(|stream| stream.out.as_mut());
         let mut bytes = 0;
-        for out in own.into_iter().chain(&mut self.late) {
+        for out in own.chain(&mut self.late).filter(|out| out.has_unwritten()) {
             bytes += out.in_hand() as u64;
             out.flush()?;
         }

@@ -62,7 +62,7 @@ fn an_event_that_is_finished_late_keeps_its_time_and_holds_nobody_up() {
     recording.poll_for(emitted);
     // Threads that are stopped in the middle of an event, one after the other.
     let mut begun = Vec::new();
-    for ring in rings[..20].iter_mut().rev() {
+    for ring in &mut rings[..20] {
         let (time, place) = (now().monotonic_ns, ring.head);
         let word = record_word(1, 3, time);
         ring.put(&[word | u64::from(abi::RTU_OPEN) << 16, ring.events, ring.number]);
@@ -74,21 +74,53 @@ fn an_event_that_is_finished_late_keeps_its_time_and_holds_nobody_up() {
     emitted += (rings.len() as u64 - 20) * 5;
     recording.poll_for(emitted);
     assert_eq!((recording.recorder.events(), streams(&played)), (emitted, OWN));
-    // They are finished, and taken from the newest to the oldest: no stream can have all of them.
-    for (ring, (place, word, _)) in rings[..20].iter_mut().rev().zip(&begun) {
+    for (ring, (place, word, _)) in rings[..20].iter_mut().zip(&begun) {
         ring.commit(*place, *word);
     }
     emitted += 20;
     recording.poll_for(emitted);
-    assert!(streams(&played) == STREAMS, "{}", streams(&played));
+    // They are in order among themselves.
+    assert_eq!(streams(&played), OWN + 1);
     let summary = recording.end(&played);
-    assert_eq!((summary.events, summary.losses.as_slice()), (emitted, [].as_slice()));
-    // Eight streams hold eight events whose times go back. The others have the time of an event before.
-    assert_eq!(summary.moved, 12);
+    assert_eq!((summary.events, summary.losses.as_slice(), summary.moved), (emitted, [].as_slice(), 0));
+    if let Some(lines) = lines(&played.trace()) {
+        let late: Vec<u64> =
+            lines.iter().filter(|line| line.name == "test:event1").map(|line| line.time).collect();
+        assert_eq!(late, begun.iter().map(|(.., time)| *time).collect::<Vec<_>>());
+        assert_complete(&lines, rings.into_iter());
+    }
+}
+
+#[test]
+fn events_that_are_late_in_a_falling_order_keep_their_times_as_long_as_there_are_streams() {
+    let played = PlayedPrograms::new();
+    played.provider(0, 0, 3);
+    let mut recording = played.recording();
+    let mut rings = rings(&played, OWN as u32 * 2);
+    let begin = now().monotonic_ns;
+    rings[12..].iter_mut().for_each(|ring| ring.events(0, 5));
+    let mut emitted = (rings.len() as u64 - 12) * 5;
+    recording.poll_for(emitted);
+    let times: Vec<u64> = (0..12).map(|step| begin - step * 1_000_000).collect();
+    for (ring, time) in rings.iter_mut().zip(&times) {
+        ring.sync(*time, 0);
+        ring.event(1, *time);
+        ring.publish();
+        emitted += 1;
+        recording.poll_for(emitted);
+    }
+    assert_eq!(streams(&played), STREAMS);
+    let summary = recording.end(&played);
+    // The others have the time of an event before, which is said.
+    let expected = times.len() as u64 - (STREAMS - OWN) as u64;
+    assert_eq!(
+        (summary.events, summary.losses.as_slice(), summary.moved),
+        (emitted, [].as_slice(), expected)
+    );
     if let Some(lines) = lines(&played.trace()) {
         let late = lines.iter().filter(|line| line.name == "test:event1");
-        let exact = late.filter(|line| begun.iter().any(|(.., time)| line.time == *time)).count();
-        assert!(exact >= 8, "{exact}");
+        let exact = late.filter(|line| times.contains(&line.time) && line.ring < 8).count();
+        assert_eq!(exact, STREAMS - OWN);
         assert_complete(&lines, rings.into_iter());
     }
 }

@@ -8,9 +8,11 @@
 
 use super::classes::{Classes, ProcessClasses};
 use super::ring::{Head, LiveRing, Step};
-use super::session::UserSession;
+use super::session_file::UserSession;
 use super::streams::{StreamLimits, Streams};
-use rtscope_ctf::{Overwritten, RingTrace, UserClass, UserContext, UserMetadata, UserStreamSummary};
+use rtscope_ctf::{
+    Overwritten, RingTrace, UserClass, UserContext, UserMetadata, UserStreamSummary, UserStreamWriter,
+};
 use rtscope_event::MonotonicNs;
 use rtscope_programs::ProviderInfo;
 use rtscope_programs::RingInfo;
@@ -20,6 +22,7 @@ use rtscope_programs::collector::{Looks, Records};
 use rtscope_programs::records::Header;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::path::PathBuf;
 
@@ -27,6 +30,12 @@ use std::path::PathBuf;
 const WRITE_BYTES: usize = 128 << 10;
 /// The largest event, with its context.
 const EVENT_BYTES: usize = 9 << 10;
+/// Bytes written before what they came from is given back.
+const TAKE_BYTES: u64 = 512 << 10;
+/// Rings that share streams keep what is younger than this: events of threads that are found, or finish an event, meanwhile are in order.
+const LAG_NS: u64 = 100_000_000;
+/// Unless one of them is filled to one part in this many: as much as a ring may hold without being emptied.
+const LITTLE: u64 = 16;
 
 /// A trace being written.
 #[derive(Debug)]
@@ -39,7 +48,7 @@ pub(super) struct Live {
     classes: Classes,
     clock: LiveClock,
     /// Those that are not over.
-    rings: HashMap<u32, Box<LiveRing>>,
+    rings: HashMap<u32, Place, BuildHasherDefault<NumberHasher>>,
     /// Of those that are: events that did not fit, and that were never finished.
     over: (u64, u64),
     garbage: u64,
@@ -83,7 +92,7 @@ impl Live {
             window,
             classes: Classes::default(),
             clock: LiveClock::default(),
-            rings: HashMap::new(),
+            rings: HashMap::default(),
             over: (0, 0),
             garbage: 0,
             looks: Looks::default(),
@@ -108,7 +117,8 @@ impl Live {
 
     pub(super) fn provider(&mut self, info: &ProviderInfo) {
         self.classes.add(info);
-        for ring in self.rings.values_mut().filter(|ring| is_of(&ring.info, info)) {
+        let rings = self.rings.values_mut().filter_map(|place| place.ring.as_deref_mut());
+        for ring in rings.filter(|ring| is_of(&ring.info, info)) {
             ring.learn(self.classes.of(&ring.info).map(ProcessClasses::plain).unwrap_or_default());
         }
     }
@@ -117,19 +127,19 @@ impl Live {
     pub(super) fn ring(&mut self, number: u32, info: &RingInfo) -> io::Result<()> {
         let stream = self.streams.assign(info.uid)?;
         let plain = self.classes.of(info).map(ProcessClasses::plain).unwrap_or_default();
-        self.rings.insert(number, Box::new(LiveRing::new(info, stream, plain)));
+        let ring = Some(Box::new(LiveRing::new(info, stream, plain)));
+        self.rings.insert(number, Place { stream, ring });
         Ok(())
     }
 
-    /// The stream of a ring that is not alone in it.
-    pub(super) fn shared_stream(&self, ring: u32) -> Option<u32> {
-        let stream = self.rings.get(&ring)?.stream;
-        self.streams.is_shared_now(stream).then(|| rtscope_event::exact::count(stream))
+    /// Whether a ring is not alone in its stream.
+    pub(super) fn shares(&self, ring: u32) -> bool {
+        self.rings.get(&ring).is_some_and(|ring| self.streams.is_shared_now(ring.stream))
     }
 
     /// A ring was taken to its end. `lost`: events that did not fit.
     pub(super) fn ring_over(&mut self, number: u32, lost: u64, unfinished: u64) -> io::Result<()> {
-        let Some(ring) = self.rings.remove(&number) else { return Ok(()) };
+        let Some(ring) = self.rings.remove(&number).and_then(|place| place.ring) else { return Ok(()) };
         let lost = lost.max(ring.told());
         self.over = (self.over.0.saturating_add(lost), self.over.1.saturating_add(unfinished));
         let written = ring.lost_written - ring.info.lost_before;
@@ -149,17 +159,23 @@ impl Live {
         self.classes.forget(process);
     }
 
-    /// Takes the records of a ring, or of all rings of a stream, that can be converted now, up to a limit.
+    /// Takes the records of a ring, or of rings that share streams, that can be converted now, up to a limit.
     pub(super) fn take(&mut self, rings: &mut [(u32, &mut Records<'_>)]) -> io::Result<Taken> {
         let none = ProcessClasses::default();
         let mut members = Vec::with_capacity(rings.len());
+        // Of a ring that is alone nothing can be late.
+        let mut has_room = rings.first().is_some_and(|(ring, _)| self.shares(*ring));
         for (number, records) in rings {
-            let Some(mut ring) = self.rings.remove(number) else { continue };
+            let Some(mut ring) = self.rings.get_mut(number).and_then(|place| place.ring.take()) else {
+                continue;
+            };
             ring.begin(self.looks);
+            has_room &= records.bytes() < ring.info.layout.ring_bytes / LITTLE && !records.is_final();
             let known = self.classes.of(&ring.info).unwrap_or(&none);
             members.push(Member { number: *number, ring, known, records, head: None });
         }
-        let mut merge = Merge {
+        let merge = Merge {
+            until_ns: if has_room { self.clock.latest_ns().saturating_sub(LAG_NS) } else { u64::MAX },
             streams: &mut self.streams,
             classes: &self.classes.all,
             clock: &mut self.clock,
@@ -167,15 +183,14 @@ impl Live {
             started_ns: self.started_ns,
             window: self.window,
             garbage: &mut self.garbage,
-            events: 0,
+            taken: Taken::default(),
         };
-        let taken = match members.first().map(|member| member.ring.stream) {
-            Some(stream) => merge.run(stream, &mut members),
-            None => Ok(Taken::default()),
-        };
+        let taken = merge.run(&mut members);
         for member in members {
             self.needs_look |= member.ring.needs_look;
-            self.rings.insert(member.number, member.ring);
+            if let Some(place) = self.rings.get_mut(&member.number) {
+                place.ring = Some(member.ring);
+            }
         }
         taken
     }
@@ -213,6 +228,33 @@ fn is_of(ring: &RingInfo, provider: &ProviderInfo) -> bool {
     (ring.uid, ring.pid, ring.birth_ns) == (provider.uid, provider.pid, provider.birth_ns)
 }
 
+/// A ring, and its stream, which is asked for at each poll.
+#[derive(Debug)]
+struct Place {
+    stream: usize,
+    /// `None`: its records are being taken.
+    ring: Option<Box<LiveRing>>,
+}
+
+/// For rings' numbers, which are ours and count up.
+#[derive(Clone, Copy, Debug, Default)]
+struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0 << 8 | u64::from(*byte));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // A map takes its upper and its lower bits: neither may be the same for all.
+        self.0 = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// A ring whose records are being taken.
 struct Member<'a, 'r> {
     number: u32,
@@ -223,8 +265,10 @@ struct Member<'a, 'r> {
     head: Option<Head>,
 }
 
-/// Takes records of rings in the order of their times.
+/// Takes records of rings in the order of their times, whichever stream they go to: what is late for its stream is in order, too.
 struct Merge<'a> {
+    /// What is later stays in the rings.
+    until_ns: u64,
     streams: &'a mut Streams,
     classes: &'a [UserClass],
     clock: &'a mut LiveClock,
@@ -232,23 +276,25 @@ struct Merge<'a> {
     started_ns: u64,
     window: Option<(MonotonicNs, MonotonicNs)>,
     garbage: &'a mut u64,
-    events: u64,
+    taken: Taken,
 }
 
 impl Merge<'_> {
-    /// All rings write into `stream`.
-    fn run(&mut self, stream: usize, members: &mut [Member<'_, '_>]) -> io::Result<Taken> {
-        self.streams.declare(stream, self.classes)?;
+    fn run(mut self, members: &mut [Member<'_, '_>]) -> io::Result<Taken> {
+        for member in members.iter() {
+            self.streams.declare(member.ring.stream, self.classes)?;
+        }
         let mut waiting = BinaryHeap::with_capacity(members.len());
         for (at, member) in members.iter_mut().enumerate() {
             waiting.extend(self.next(member).map(|time_ns| Reverse((time_ns, at))));
         }
         'all: while let Some(Reverse((_, at))) = waiting.pop() {
-            let until_ns = waiting.peek().map_or(u64::MAX, |Reverse((time_ns, _))| *time_ns);
+            let until_ns = waiting.peek().map_or(self.until_ns, |Reverse((time_ns, _))| *time_ns);
             let Some(member) = members.get_mut(at) else { break };
             loop {
-                self.put(stream, member)?;
-                if !self.go_on(stream, member, until_ns) {
+                self.put(member)?;
+                self.go_on(member, until_ns)?;
+                if self.taken.bytes >= TAKE_BYTES {
                     break 'all;
                 }
                 match self.next(member) {
@@ -262,7 +308,9 @@ impl Merge<'_> {
                 }
             }
         }
-        Ok(Taken { events: self.events, bytes: self.streams.flush(stream)? })
+        // Only then are the records given back.
+        self.taken.bytes += self.streams.flush()?;
+        Ok(self.taken)
     }
 
     /// Goes to a ring's next event that can be converted, and returns its time.
@@ -280,6 +328,7 @@ impl Merge<'_> {
                 Step::Later => return None,
                 Step::Skip => {}
                 Step::Garbage => *self.garbage += 1,
+                Step::Event(next) if next.time_ns > self.until_ns => return None,
                 Step::Event(next) => {
                     *head = Some(next);
                     return Some(next.time_ns);
@@ -290,7 +339,7 @@ impl Merge<'_> {
     }
 
     /// Writes a ring's next event, and what was lost before it.
-    fn put(&mut self, stream: usize, member: &mut Member<'_, '_>) -> io::Result<()> {
+    fn put(&mut self, member: &mut Member<'_, '_>) -> io::Result<()> {
         let Some(Head { class, time_ns, payload_bytes, end }) = member.head.take() else { return Ok(()) };
         let ring = &mut member.ring;
         member.records.go_to(end);
@@ -298,30 +347,42 @@ impl Merge<'_> {
         if self.window.is_some_and(|(from, until)| !(from..=until).contains(&time)) {
             return Ok(());
         }
-        let out = self.streams.begin(stream, self.classes, time_ns.min(self.started_ns))?;
+        let out = self.streams.begin(ring.stream, self.classes, time_ns.min(self.started_ns))?;
         if let (Some(out), true) = (out, ring.lost > ring.lost_written) {
             out.lost(ring.lost - ring.lost_written)?;
             ring.lost_written = ring.lost;
         }
-        if let Some(out) = self.streams.writer(stream, self.classes, time_ns)? {
+        if let Some(out) = self.streams.writer(ring.stream, self.classes, time_ns)? {
             let payload = ring.payload.get(..payload_bytes).unwrap_or_default();
             out.event(class, time, &ring.context, payload)?;
-            self.events += 1;
+            self.taken.events += 1;
+            self.taken.bytes += flush_if_full(out)?;
         }
         Ok(())
     }
 
-    /// Writes the simple events that follow, up to a time. False: there is as much as is written at once.
-    fn go_on(&mut self, stream: usize, member: &mut Member<'_, '_>, until_ns: u64) -> bool {
+    /// Writes the simple events that follow, up to a time, and the stream if there is enough for a write.
+    fn go_on(&mut self, member: &mut Member<'_, '_>, until_ns: u64) -> io::Result<()> {
         let Member { ring, records, .. } = member;
-        let Some(out) = self.streams.begun(stream) else { return true };
+        let Some(out) = self.streams.begun(ring.stream) else { return Ok(()) };
         if self.window.is_none() && ring.lost == ring.lost_written {
             if let (Header::Complete { low, .. }, Some(sync)) = (records.header(), records.sync()) {
                 let _ = self.clock.seek(ring.info.clock, sync.complete(low));
             }
             let stretch = self.clock.stretch(ring.info.clock, ring.info.clock_offset_ns);
-            self.events += ring.go_on(records, stretch, (until_ns, WRITE_BYTES), out);
+            self.taken.events += ring.go_on(records, stretch, (until_ns, WRITE_BYTES), out);
         }
-        out.in_hand() + EVENT_BYTES <= WRITE_BYTES
+        self.taken.bytes += flush_if_full(out)?;
+        Ok(())
     }
+}
+
+/// Writes what is buffered, if that is enough for a write. Returns the number of bytes.
+fn flush_if_full(out: &mut UserStreamWriter) -> io::Result<u64> {
+    let bytes = out.in_hand();
+    if bytes + EVENT_BYTES <= WRITE_BYTES {
+        return Ok(0);
+    }
+    out.flush()?;
+    Ok(bytes as u64)
 }
