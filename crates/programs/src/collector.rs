@@ -67,7 +67,7 @@ pub trait Sink {
         Ok(())
     }
 
-    /// A process is over, and so are its rings: nothing more comes of it.
+    /// A process has ended, and all of its files have been found: no more rings come of it, and no descriptions.
     fn process_over(&mut self, _uid: u32, _pid: u32, _birth_ns: u64) {}
 
     /// Records of some rings are about to come.
@@ -333,7 +333,7 @@ impl Programs {
             }
             Found::PlaceGone(id) => {
                 if let Some(mut user) = self.users.remove(&id) {
-                    user.processes.values_mut().try_for_each(|process| process.part(sink))?;
+                    user.part(sink)?;
                     self.past_over += user.over;
                     self.past_more.merge(&user.past);
                     let free = PAST_MAX.saturating_sub(self.past.len());
@@ -364,6 +364,7 @@ impl Programs {
             Found::Vanished(id, process) => {
                 if let Some(user) = self.users.get_mut(&id) {
                     user.vanished(process, sink)?;
+                    sink.process_over(user.directory.uid, process.pid, process.birth_ns);
                 }
             }
             Found::Busy(uid, pid) => self.busy.push((uid, pid)),

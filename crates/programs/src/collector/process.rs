@@ -31,9 +31,6 @@ pub(super) struct Process {
     over: RingTotals,
     /// Those of them that the sink has not been told of.
     untold: Vec<RingReport>,
-    /// By which the sink knows it: its user, number and birth; until the sink is told that it is over.
-    known_as: Option<(u32, u32, u64)>,
-    is_over: bool,
     untraced: Option<i32>,
     dead: bool,
     /// Dead, and all of its records were taken.
@@ -84,8 +81,6 @@ impl Process {
             Content::Provider(provider) => {
                 if let Some(sink) = sink {
                     sink.provider(&provider.info)?;
-                    let ProviderInfo { uid, pid, birth_ns, .. } = provider.info;
-                    self.known_as = Some((uid, pid, birth_ns));
                 }
                 let number = provider.info.number;
                 if number == 0 || self.comm.is_empty() {
@@ -174,12 +169,7 @@ impl Process {
 
     /// Tells the sink of rings that are over.
     pub(super) fn tell(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
-        self.untold.drain(..).try_for_each(|ring| sink.ring_over(ring.index, ring.lost, ring.unfinished))?;
-        if let (true, Some((uid, pid, birth_ns))) = (self.is_over, self.known_as) {
-            self.known_as = None;
-            sink.process_over(uid, pid, birth_ns);
-        }
-        Ok(())
+        self.untold.drain(..).try_for_each(|ring| sink.ring_over(ring.index, ring.lost, ring.unfinished))
     }
 
     /// Nothing more is taken from it: its directory is gone.
@@ -237,7 +227,6 @@ impl Process {
     }
 
     fn forget_providers(&mut self) {
-        self.is_over = true;
         self.providers.clear();
         self.gone_providers.clear();
     }

@@ -83,6 +83,15 @@ impl User {
         Ok(())
     }
 
+    /// Its directory is gone.
+    pub(super) fn part(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
+        for (id, process) in &mut self.processes {
+            process.part(sink)?;
+            sink.process_over(self.directory.uid, id.pid, id.birth_ns);
+        }
+        Ok(())
+    }
+
     /// Drops a process that is over. What is to be reported of it is added up.
     fn forget(&mut self, id: ProcessId, sink: &mut dyn Sink) -> io::Result<()> {
         let Some(mut process) = self.processes.remove(&id) else { return Ok(()) };

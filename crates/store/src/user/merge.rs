@@ -49,6 +49,8 @@ pub(super) struct Live {
     clock: LiveClock,
     /// Those that are not over.
     rings: HashMap<u32, Place, BuildHasherDefault<NumberHasher>>,
+    /// Those that have rings.
+    processes: HashMap<(u32, u32, u64), ProcessRings>,
     /// Of those that are: events that did not fit, and that were never finished.
     over: (u64, u64),
     garbage: u64,
@@ -93,6 +95,7 @@ impl Live {
             classes: Classes::default(),
             clock: LiveClock::default(),
             rings: HashMap::default(),
+            processes: HashMap::new(),
             over: (0, 0),
             garbage: 0,
             looks: Looks::default(),
@@ -127,6 +130,7 @@ impl Live {
     pub(super) fn ring(&mut self, number: u32, info: &RingInfo) -> io::Result<()> {
         let stream = self.streams.assign(info.uid)?;
         let plain = self.classes.of(info).map(ProcessClasses::plain).unwrap_or_default();
+        self.processes.entry(process_of(info)).or_default().count += 1;
         let ring = Some(Box::new(LiveRing::new(info, stream, plain)));
         self.rings.insert(number, Place { stream, ring });
         Ok(())
@@ -151,12 +155,29 @@ impl Live {
             }
         }
         self.streams.leave(ring.stream);
+        self.leave(process_of(&ring.info));
         Ok(())
     }
 
-    /// Nothing more comes of a process.
+    /// A process has no more rings than it has now.
     pub(super) fn process_over(&mut self, process: (u32, u32, u64)) {
-        self.classes.forget(process);
+        match self.processes.get_mut(&process) {
+            Some(rings) => rings.is_all = true,
+            None => self.classes.forget(process),
+        }
+    }
+
+    /// Its events need not be known any more after its last ring.
+    fn leave(&mut self, process: (u32, u32, u64)) {
+        let Some(rings) = self.processes.get_mut(&process) else { return };
+        rings.count -= 1;
+        if rings.count == 0 {
+            let is_all = rings.is_all;
+            self.processes.remove(&process);
+            if is_all {
+                self.classes.forget(process);
+            }
+        }
     }
 
     /// Takes the records of a ring, or of rings that share streams, that can be converted now, up to a limit.
@@ -224,8 +245,22 @@ impl Live {
     }
 }
 
+/// By its user, number and birth.
+fn process_of(ring: &RingInfo) -> (u32, u32, u64) {
+    (ring.uid, ring.pid, ring.birth_ns)
+}
+
 fn is_of(ring: &RingInfo, provider: &ProviderInfo) -> bool {
     (ring.uid, ring.pid, ring.birth_ns) == (provider.uid, provider.pid, provider.birth_ns)
+}
+
+/// The rings of a process.
+#[derive(Clone, Copy, Debug, Default)]
+struct ProcessRings {
+    /// Those that are not over.
+    count: u32,
+    /// There will be no others.
+    is_all: bool,
 }
 
 /// A ring, and its stream, which is asked for at each poll.
