@@ -137,7 +137,7 @@ fn a_limited_trace_has_the_newest_events_at_each_instant_and_never_takes_more() 
         let taken = bytes_on_disk(&recording.trace());
         assert!(taken > LIMIT / files * (files - 2) * 3 / 4, "{taken} bytes of {LIMIT} are used");
         let of_stream = |stream: usize| {
-            let files = fs::read_dir(&recording.trace()).unwrap().map(|file| file.unwrap().file_name());
+            let files = fs::read_dir(recording.trace()).unwrap().map(|file| file.unwrap().file_name());
             files.filter(|name| name.to_string_lossy().starts_with(&format!("user_{stream}_"))).count() as u64
         };
         assert!((0..STREAMS as usize).all(|stream| of_stream(stream) <= files));
