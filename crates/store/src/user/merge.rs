@@ -32,10 +32,10 @@ const WRITE_BYTES: usize = 128 << 10;
 const EVENT_BYTES: usize = 9 << 10;
 /// Bytes written before what they came from is given back.
 const TAKE_BYTES: u64 = 512 << 10;
-/// Rings that share streams keep what is younger than this: events of threads that are found, or finish an event, meanwhile are in order.
+/// Rings that share streams keep what is younger than this: events of threads that are found, or finish an event, meanwhile are in order. It is
+/// less where one of them is filled to a quarter, and nothing where it is filled to a half.
 const LAG_NS: u64 = 100_000_000;
-/// Unless one of them is filled to one part in this many: as much as a ring may hold without being emptied.
-const LITTLE: u64 = 16;
+const LAG_OF_FULL_NS: u64 = 20_000_000;
 
 /// A trace being written.
 #[derive(Debug)]
@@ -185,18 +185,25 @@ impl Live {
         let none = ProcessClasses::default();
         let mut members = Vec::with_capacity(rings.len());
         // Of a ring that is alone nothing can be late.
-        let mut has_room = rings.first().is_some_and(|(ring, _)| self.shares(*ring));
+        let is_alone = !rings.first().is_some_and(|(ring, _)| self.shares(*ring));
+        let mut lag_ns = if is_alone { 0 } else { LAG_NS };
         for (number, records) in rings {
             let Some(mut ring) = self.rings.get_mut(number).and_then(|place| place.ring.take()) else {
                 continue;
             };
             ring.begin(self.looks);
-            has_room &= records.bytes() < ring.info.layout.ring_bytes / LITTLE && !records.is_final();
+            let quarters = records.bytes() * 4 / ring.info.layout.ring_bytes;
+            lag_ns = lag_ns.min(match quarters {
+                _ if records.is_final() => 0,
+                0 => LAG_NS,
+                1 => LAG_OF_FULL_NS,
+                _ => 0,
+            });
             let known = self.classes.of(&ring.info).unwrap_or(&none);
             members.push(Member { number: *number, ring, known, records, head: None });
         }
         let merge = Merge {
-            until_ns: if has_room { self.clock.latest_ns().saturating_sub(LAG_NS) } else { u64::MAX },
+            until_ns: if lag_ns > 0 { self.clock.latest_ns().saturating_sub(lag_ns) } else { u64::MAX },
             streams: &mut self.streams,
             classes: &self.classes.all,
             clock: &mut self.clock,

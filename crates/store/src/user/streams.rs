@@ -19,8 +19,8 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 /// Streams for rings, and for what is late.
-pub(super) const OWN_MAX: usize = 56;
-pub(super) const LATE_MAX: usize = 8;
+pub(super) const OWN_MAX: usize = 48;
+pub(super) const LATE_MAX: usize = 16;
 /// All of them.
 pub(super) const STREAMS_MAX: usize = OWN_MAX + LATE_MAX;
 /// Files that the collector must be able to open besides streams: rings, while they are mapped, and those of /proc.
@@ -258,8 +258,19 @@ impl Streams {
         let best = (0..self.late.len()).filter(fits).max_by_key(|at| self.late[*at].latest());
         let best = match best {
             Some(best) => Some(best),
-            None => self.add_late(classes, time_ns)?.or_else(|| self.oldest_late()),
+            None => self.add_late(classes, time_ns)?,
         };
+        // The stream of a thread that is idle may be older; its own events may be late from now on.
+        let own = |stream: &Stream| stream.out.is_some() && stream.latest_ns() <= time_ns;
+        let fits = self.own.iter().enumerate().filter(|(_, stream)| best.is_none() && own(stream));
+        if let Some((idle, _)) = fits.max_by_key(|(_, stream)| stream.latest_ns()) {
+            let stream = self.own.get_mut(idle);
+            return Ok(stream.and_then(|stream| {
+                stream.is_shared = true;
+                stream.out.as_mut()
+            }));
+        }
+        let best = best.or_else(|| self.oldest_late());
         Ok(match best {
             Some(best) => self.late.get_mut(best),
             None => self.own.get_mut(at).and_then(|stream| stream.out.as_mut()),

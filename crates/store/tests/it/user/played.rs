@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// In nanoseconds, later than of any other process with these numbers: so the played programs count as alive.
 pub const BIRTH: u64 = u64::MAX / 2;
 /// Rings that get a stream of their own; and the streams that a trace has.
-pub const OWN: usize = 56;
+pub const OWN: usize = 48;
 pub const STREAMS: usize = 64;
 
 pub fn now() -> Pair {

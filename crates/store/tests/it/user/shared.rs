@@ -98,10 +98,10 @@ fn events_that_are_late_in_a_falling_order_keep_their_times_as_long_as_there_are
     let mut recording = played.recording();
     let mut rings = rings(&played, OWN as u32 * 2);
     let begin = now().monotonic_ns;
-    rings[12..].iter_mut().for_each(|ring| ring.events(0, 5));
-    let mut emitted = (rings.len() as u64 - 12) * 5;
+    rings[20..].iter_mut().for_each(|ring| ring.events(0, 5));
+    let mut emitted = (rings.len() as u64 - 20) * 5;
     recording.poll_for(emitted);
-    let times: Vec<u64> = (0..12).map(|step| begin - step * 1_000_000).collect();
+    let times: Vec<u64> = (0..20).map(|step| begin - step * 1_000_000).collect();
     for (ring, time) in rings.iter_mut().zip(&times) {
         ring.sync(*time, 0);
         ring.event(1, *time);
@@ -119,7 +119,7 @@ fn events_that_are_late_in_a_falling_order_keep_their_times_as_long_as_there_are
     );
     if let Some(lines) = lines(&played.trace()) {
         let late = lines.iter().filter(|line| line.name == "test:event1");
-        let exact = late.filter(|line| times.contains(&line.time) && line.ring < 8).count();
+        let exact = late.filter(|line| times.contains(&line.time) && line.ring < 16).count();
         assert_eq!(exact, STREAMS - OWN);
         assert_complete(&lines, rings.into_iter());
     }
