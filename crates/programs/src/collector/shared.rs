@@ -118,7 +118,10 @@ fn merge_once(members: &mut [Member<'_>], sink: &mut dyn Sink) -> io::Result<boo
         visits.into_iter().zip(&walks).map(|((at, visit), (_, records))| (at, visit.end(records))).collect();
     let mut goes_on = false;
     for (at, left) in left {
-        goes_on |= members.get_mut(at).is_some_and(|member| member.went(left));
+        let Some(member) = members.get_mut(at) else { continue };
+        let before = member.taken();
+        // Those of which nothing was taken may have their turn when others have had theirs.
+        goes_on |= member.went(left) || member.taken() > before;
     }
     Ok(goes_on)
 }

@@ -264,6 +264,7 @@ impl Streams {
         let own = |stream: &Stream| stream.out.is_some() && stream.latest_ns() <= time_ns;
         let fits = self.own.iter().enumerate().filter(|(_, stream)| best.is_none() && own(stream));
         if let Some((idle, _)) = fits.max_by_key(|(_, stream)| stream.latest_ns()) {
+            self.declare(idle, classes)?;
             let stream = self.own.get_mut(idle);
             return Ok(stream.and_then(|stream| {
                 stream.is_shared = true;

@@ -11,6 +11,7 @@ mod follow;
 mod hardened;
 mod hostile;
 mod life;
+mod limited;
 mod lto;
 mod rust;
 mod sanitizers;

@@ -37,3 +37,17 @@ fn root_a_limited_recording_of_tracepoints_has_names_of_tasks_and_counts_what_is
         "no names of tasks"
     );
 }
+
+// NEEDS: host
+#[test]
+fn root_a_limit_that_is_too_small_is_refused_with_the_least_one() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let trace = directory.path().join("trace");
+    let mut record = rtscope();
+    record.args(["record", "-k", "sched:*", "--max-size", "100K", "-o"]).arg(&trace);
+    let output = record.output().expect("it can be started");
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && notes.contains("needs at least"), "{notes}");
+    assert_eq!(std::fs::read_dir(directory.path()).expect("ours").count(), 0, "something is left");
+}

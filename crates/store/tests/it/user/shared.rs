@@ -126,6 +126,63 @@ fn events_that_are_late_in_a_falling_order_keep_their_times_as_long_as_there_are
 }
 
 #[test]
+fn one_poll_takes_all_that_is_not_new_however_many_threads_there_are() {
+    let played = PlayedPrograms::new();
+    played.provider(0, 0, 3);
+    let mut recording = played.recording();
+    let mut rings = rings(&played, OWN as u32 * 12);
+    recording.poll_until_found(1, OWN * 12);
+    // One after the other, and more than is written at once: of most of them nothing is taken with the first ones.
+    rings.iter_mut().for_each(|ring| ring.events(0, 100));
+    let emitted = rings.len() as u64 * 100;
+    let written_ns = now().monotonic_ns;
+    while now().monotonic_ns < written_ns + 150_000_000 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    recording.programs.drain(&mut recording.recorder).unwrap();
+    assert_eq!(recording.recorder.events(), emitted);
+    let summary = recording.end(&played);
+    assert_eq!((summary.events, summary.losses.as_slice(), summary.moved), (emitted, [].as_slice(), 0));
+    if let Some(lines) = lines(&played.trace()) {
+        assert_complete(&lines, rings.into_iter());
+    }
+}
+
+#[test]
+fn what_no_other_stream_fits_goes_into_that_of_an_idle_thread() {
+    let played = PlayedPrograms::new();
+    played.provider(0, 0, 3);
+    let mut recording = played.recording();
+    // One is alone in its stream, and has ceased to write before the others begin.
+    let mut rings = rings(&played, OWN as u32 * 2 - 1);
+    rings[OWN - 1].events(0, 5);
+    recording.poll_for(5);
+    let idle_ns = now().monotonic_ns;
+    rings[OWN..].iter_mut().for_each(|ring| ring.events(0, 5));
+    let mut emitted = 5 + (OWN as u64 - 1) * 5;
+    recording.poll_for(emitted);
+    // Of a class that its stream does not have yet.
+    played.provider(1, 10, 40);
+    recording.poll_until_found(2, OWN * 2 - 1);
+    let late = (STREAMS - OWN) as u64 + 3;
+    for (ring, step) in rings.iter_mut().zip(0..late) {
+        let time = idle_ns + late - step;
+        ring.sync(time, 0);
+        ring.event(45, time);
+        ring.publish();
+        emitted += 1;
+        recording.poll_for(emitted);
+    }
+    let summary = recording.end(&played);
+    assert_eq!((summary.events, summary.losses.as_slice(), summary.moved), (emitted, [].as_slice(), 2));
+    if let Some(lines) = lines(&played.trace()) {
+        let of_idle = lines.iter().find(|line| line.ring == late - 3 && line.name == "test:event45");
+        assert_eq!(of_idle.map(|line| line.time), Some(idle_ns + 3));
+        assert_complete(&lines, rings.into_iter().filter(|ring| ring.events > 0));
+    }
+}
+
+#[test]
 fn threads_that_come_and_go_leave_their_streams_to_others() {
     let played = PlayedPrograms::new();
     played.provider(0, 0, 3);

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Recordings that are limited in their size (`--max-size`).
+
+use super::fixture::{Fixture, Recorded, begun, interrupt};
+use crate::command::rtscope;
+use rtscope_testkit::babeltrace2;
+use rtscope_testkit::process::{KilledWithTest, wait_until};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const LIMIT: u64 = 4 << 20;
+
+/// What a directory takes, with all in it, as `du` sees it.
+fn bytes_on_disk(path: &Path) -> u64 {
+    let Ok(data) = fs::symlink_metadata(path) else { return 0 };
+    let inside = fs::read_dir(path).into_iter().flatten().flatten();
+    data.blocks() * 512 + inside.map(|entry| bytes_on_disk(&entry.path())).sum::<u64>()
+}
+
+/// Looks all the time while `work` goes on; gives the most that the recording has taken, and how often it was looked at.
+fn most_during<T>(trace: &Path, work: impl FnOnce() -> T) -> (T, u64, u64) {
+    let (partial, is_over) = (trace.with_extension("partial"), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let (mut most, mut looks) = (0, 0);
+            // ORDER: relaxed; a flag that stands for itself.
+            while !is_over.load(Ordering::Relaxed) {
+                most = most.max(bytes_on_disk(&partial) + bytes_on_disk(trace));
+                looks += 1;
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+            (most, looks)
+        });
+        let result = work();
+        // ORDER: as above.
+        is_over.store(true, Ordering::Relaxed);
+        let (most, looks) = watcher.join().expect("it only looks");
+        (result, most, looks)
+    })
+}
+
+/// By thread, the numbers of the events that babeltrace2 finds. The threads' events are numbered from 0.
+fn numbers(trace: &Path) -> Option<BTreeMap<u64, Vec<u64>>> {
+    let mut numbers: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    for line in babeltrace2::text(trace, &[])?.lines() {
+        let number = |key: &str| -> u64 {
+            let rest = line.split(key).nth(1).unwrap_or_else(|| panic!("{line}"));
+            rest.split([',', ' ']).next().and_then(|number| number.parse().ok()).expect("a number")
+        };
+        numbers.entry(number("thread = ")).or_default().push(number(" n = "));
+    }
+    Some(numbers)
+}
+
+fn overwritten(recorded: &Recorded) -> u64 {
+    recorded.account["overwritten"]["events"].as_u64().expect("it is limited")
+}
+
+#[test]
+fn a_limited_recording_of_programs_keeps_the_newest_events_and_never_takes_more() {
+    let fixture = Fixture::new();
+    let emitter = rtscope_testkit::process::program("rtscope-emitter").expect("built").display().to_string();
+    // Forty bytes and more each: ten times the limit.
+    const EVENTS: u64 = 700_000;
+    let (count, options) = (EVENTS.to_string(), ["--max-size", "4M", "--user-buffer", "64M"]);
+    let run = || fixture.record(&options, &[emitter.as_str(), "count", &count, "3"]);
+    let (recorded, most, looks) = most_during(&fixture.trace(), run);
+    assert!(most <= LIMIT && most > LIMIT / 2 && looks > 50, "{most} bytes in {looks} looks");
+    assert_eq!(recorded.lost(), 0);
+    assert_eq!(recorded.events() + overwritten(&recorded), 3 * EVENTS);
+    let Some(numbers) = numbers(&fixture.trace()) else { return };
+    assert_eq!(numbers.values().map(|numbers| numbers.len() as u64).sum::<u64>(), recorded.events());
+    for (thread, numbers) in numbers {
+        let first = numbers[0];
+        assert!(numbers.into_iter().eq(first..EVENTS), "thread {thread} has a gap");
+    }
+}
+
+/// What is read is the end of what another reader has taken meanwhile, event for event; one that sleeps meanwhile is told what it missed.
+#[test]
+fn a_follower_that_was_overtaken_says_how_much_it_missed() {
+    let fixture = Fixture::new();
+    let trace = fixture.trace();
+    let emitter = rtscope_testkit::process::program("rtscope-emitter").expect("built").display().to_string();
+    let recorder = begun(&mut fixture.recorder(&["--max-size", "4M", "--user-buffer", "64M"]));
+    let follow = |output: &Path, notes: &Path| {
+        let mut follow = rtscope();
+        follow.args(["print", "--follow"]).arg(&trace);
+        follow.stdout(fs::File::create(output).expect("ours")).stderr(fs::File::create(notes).expect("ours"));
+        KilledWithTest::start(&mut follow).expect("it can be started")
+    };
+    let emit = |count: u64| {
+        let done = Command::new(&emitter).args(["count", &count.to_string()]).stdout(Stdio::null()).status();
+        assert!(done.expect("it is there").success());
+    };
+    let (output, notes) = (fixture.path("output"), fixture.path("notes"));
+    let mut follower = follow(&output, &notes);
+    emit(1000);
+    let lines = || fs::read(&output).expect("ours").iter().filter(|byte| **byte == b'\n').count();
+    wait_until("the follower has read", || lines() == 1000);
+    super::fixture::send(&follower, nix::sys::signal::Signal::SIGSTOP);
+    const MISSED: u64 = 1_000_000;
+    emit(MISSED);
+    super::fixture::send(&follower, nix::sys::signal::Signal::SIGCONT);
+    let recorded = Recorded::of(interrupt(recorder));
+    assert_eq!(recorded.events() + overwritten(&recorded), 1000 + MISSED);
+    assert_eq!(follower.wait().expect("it ends").code(), Some(0));
+    let notes = fs::read_to_string(notes).expect("text");
+    let missed = |what: &str| -> u64 {
+        let told = notes.lines().filter(|line| line.contains("overwritten before they were read"));
+        let counts = told.filter_map(|line| {
+            let (count, rest) = line.strip_prefix("rtscope: ")?.split_once(' ')?;
+            rest.starts_with(what).then(|| count.parse::<u64>().ok()).flatten()
+        });
+        counts.sum()
+    };
+    assert!(missed("packet") > 0, "{notes}");
+    assert_eq!(lines() as u64 + missed("event"), 1000 + MISSED, "{notes}");
+}
+
+#[test]
+fn a_limited_recording_that_is_killed_can_be_read_and_completed() {
+    let fixture = Fixture::new();
+    let trace = fixture.trace();
+    let emitter = rtscope_testkit::process::program("rtscope-emitter").expect("built").display().to_string();
+    let mut recorder = begun(&mut fixture.recorder(&["--max-size", "4M", "--user-buffer", "64M"]));
+    let done = Command::new(&emitter).args(["count", "300000"]).stdout(Stdio::null()).status();
+    assert!(done.expect("it is there").success());
+    let partial = trace.with_extension("partial").join("trace");
+    let has_rotated = || {
+        let files = fs::read_dir(&partial).into_iter().flatten().flatten();
+        files.map(|file| file.file_name()).all(|name| name != "user_0_0_0")
+    };
+    wait_until("files were removed", has_rotated);
+    recorder.kill().expect("ours");
+    recorder.wait().expect("ours");
+    let Some(before) = numbers(&partial) else { return };
+    let recovered = rtscope().args(["record", "--json", "--recover"]).arg(&trace).output().expect("starts");
+    let recovered = Recorded::of(recovered);
+    assert_eq!(numbers(&trace), Some(before.clone()));
+    let left: u64 = before.values().map(|numbers| numbers.len() as u64).sum();
+    assert_eq!((recovered.events(), overwritten(&recovered)), (left, before[&0][0]));
+}
