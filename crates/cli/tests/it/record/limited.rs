@@ -14,7 +14,7 @@ fn root_a_limited_recording_of_tracepoints_has_names_of_tasks_and_counts_what_is
     let trace = directory.path().join("trace");
     let load = "i=0; while [ $i -lt 3000 ]; do /bin/true; i=$((i+1)); done";
     let mut record = rtscope();
-    record.args(["record", "-k", "sched:*,syscalls:*", "--max-size", "16M", "--json", "-o"]).arg(&trace);
+    record.args(["record", "-k", "sched:*,syscalls:*", "--max-size", "8M", "--json", "-o"]).arg(&trace);
     let output = record.args(["--", "sh", "-c", load]).output().expect("it can be started");
     assert!(output.status.success(), "{output:?}");
     let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON");
