@@ -31,7 +31,7 @@ typedef int rts_s32;
 typedef unsigned long long rts_u64;
 typedef long long rts_s64;
 
-#define RTS_ABI_VERSION 4
+#define RTS_ABI_VERSION 6
 
 #define RTS_COMM_LEN 16
 #define RTS_FILENAME_LEN 64
@@ -95,14 +95,54 @@ enum rts_record_type {
 #define RTS_SWITCH_PREEMPT 0x01	     /* sched_switch: prev was preempted, so it is runnable whatever its state says */
 #define RTS_SWITCH_PREV_KTHREAD 0x02 /* sched_switch */
 #define RTS_SWITCH_NEXT_KTHREAD 0x04 /* sched_switch */
+#define RTS_SWITCH_WAIT 0xf8	     /* sched_switch: enum rts_wait_kind of prev, when it blocks */
 #define RTS_WAKING_KTHREAD 0x01	     /* sched_waking, sched_wakeup_new */
+#define RTS_WAKING_WAIT 0xf8	     /* while cycles are followed: the wait that it has declared, if signals end it */
+#define RTS_WAIT_SHIFT 3
+
+/*
+ * For what kind of thing a user-space task waits, by the system call that it is in. Five bits. The kinds of system calls are in
+ * crates/kernel/src/waits.rs.
+ */
+enum rts_wait_kind {
+	RTS_WAIT_NONE = 0,	 /* it does not wait, is a kernel thread, or the kernel does not tell */
+	RTS_WAIT_PAGE_FAULT = 1, /* in no system call: a page fault, or another exception */
+	RTS_WAIT_FUTEX = 2,
+	RTS_WAIT_SLEEP = 3,
+	RTS_WAIT_POLL = 4,
+	RTS_WAIT_EPOLL = 5,
+	RTS_WAIT_READ = 6,
+	RTS_WAIT_WRITE = 7,
+	RTS_WAIT_RECEIVE = 8,
+	RTS_WAIT_SEND = 9,
+	RTS_WAIT_ACCEPT = 10,
+	RTS_WAIT_CONNECT = 11,
+	RTS_WAIT_CHILD = 12,
+	RTS_WAIT_SIGNAL = 13,
+	RTS_WAIT_IO_URING = 14,
+	RTS_WAIT_FILE_LOCK = 15,
+	RTS_WAIT_SEMAPHORE = 16,
+	RTS_WAIT_SYNC = 17,
+	RTS_WAIT_MEMORY = 18,
+	RTS_WAIT_FILE = 19,
+	RTS_WAIT_IOCTL = 20,
+	RTS_WAIT_OTHER = 21,
+	RTS_WAIT_STOP = 22, /* stopped by a signal or a debugger, in whatever system call */
+};
+
+/* Kinds of which the first argument says on what: a descriptor, a futex's address. */
+#define RTS_WAITS_ON                                                                                \
+	(1U << RTS_WAIT_FUTEX | 1U << RTS_WAIT_EPOLL | 1U << RTS_WAIT_READ | 1U << RTS_WAIT_WRITE | \
+	 1U << RTS_WAIT_RECEIVE | 1U << RTS_WAIT_SEND | 1U << RTS_WAIT_ACCEPT | 1U << RTS_WAIT_IO_URING)
 
 /* prio fields are the kernel's task->prio: -1 deadline, 0..98 = real-time 99..1, 100..139 = nice -20..19. */
 struct rts_sched_switch {
 	struct rts_record record;
 	rts_u32 prev_tid, next_tid;
 	rts_s16 prev_prio, next_prio;
-	rts_u32 prev_state; /* task->__state as the tracepoint got it: 0 runnable, 1 interruptible, ... */
+	rts_u32 prev_state;   /* task->__state as the tracepoint got it: 0 runnable, 1 interruptible, ... */
+	rts_u32 prev_wait_on; /* on what prev waits: low half of the first argument, of RTS_WAITS_ON; else 0 */
+	rts_u32 pad;
 };
 
 struct rts_sched_waking { /* also sched_wakeup_new */
@@ -296,9 +336,12 @@ struct rts_signal_generate {
 
 enum rts_origin_kind {
 	RTS_ORIGIN_NONE = 0,
-	RTS_ORIGIN_TIMER = 1,  /* origin_ns is softexpires; id 0 */
-	RTS_ORIGIN_IRQ = 2,    /* origin_ns is irq_handler_entry; id is the interrupt number */
-	RTS_ORIGIN_VECTOR = 3, /* origin_ns is the vector's entry; id is enum rts_vector_kind */
+	RTS_ORIGIN_TIMER = 1,	/* origin_ns is softexpires; id 0 */
+	RTS_ORIGIN_IRQ = 2,	/* origin_ns is irq_handler_entry; id is the interrupt number */
+	RTS_ORIGIN_VECTOR = 3,	/* origin_ns is the vector's entry; id is enum rts_vector_kind */
+	RTS_ORIGIN_TASK = 4,	/* origin_ns is when that task woke, raised or queued something; id is its tid */
+	RTS_ORIGIN_OFF_CPU = 5, /* origin_ns is when the task left its CPU; id is its tid */
+	RTS_ORIGIN_SOFTIRQ = 6, /* of wakeups: a softirq woke the task; id is its vec */
 };
 
 /* A step is the time until the event that ends it, since the step before ended. Steps add up to the response. */
@@ -318,6 +361,8 @@ enum rts_step_kind {
 	RTS_STEP_WORK_WAIT = 13, /* work queued -> a worker begins with it. id: the worker's tid */
 	RTS_STEP_LOCK_WAIT = 14, /* PREEMPT_RT: switched out for a spinlock -> switch in. id: tid */
 	RTS_STEP_HIDDEN_SWITCH = 15, /* wakeup or switched out -> seen to leave: its switch in was hidden. id: tid */
+	RTS_STEP_WAIT =
+		16, /* in the middle of a cycle: blocked -> woken. id: the waker's tid, 0: an interrupt; detail: enum rts_wait_kind */
 };
 
 struct rts_step {
@@ -325,7 +370,7 @@ struct rts_step {
 	rts_u32 id;
 	rts_u16 cpu; /* where the step ended */
 	rts_u8 kind;
-	rts_u8 pad;
+	rts_u8 detail; /* of a wait; else 0 */
 };
 
 #define RTS_CHAIN_STEPS 12
@@ -360,9 +405,23 @@ enum rts_end {
 	RTS_END_RUNNING = 1, /* the target was switched in */
 	RTS_END_BLOCKED = 2, /* the target went back to waiting */
 	RTS_END_REWOKEN = 3, /* the target had declared its wait and was woken again before it left the CPU */
+	RTS_END_CYCLE = 4,   /* the target went back to waiting for that with which its cycle began */
 };
 
-/* A finished late response: the tracker's full report, in the per-CPU ring of late responses. */
+/* ---- trackers ------------------------------------------------------------------------------------------------ */
+
+enum rts_tracker {
+	RTS_TRACKER_NONE = 0,
+	RTS_TRACKER_RESPONSE = 1, /* an interrupt, a timer or a task -> the end of the response to it */
+	RTS_TRACKER_WAKEUP = 2,	  /* woken -> on a CPU */
+	RTS_TRACKER_OFFCPU = 3,	  /* off its CPU -> on a CPU again */
+	RTS_TRACKERS
+};
+
+/* Trackers that run at once; of one tracker there can be several, with limits, targets and counters of their own. */
+#define RTS_INSTANCES 8
+
+/* A detection: an instance's full report, in the per-CPU ring of detections. */
 struct rts_late {
 	rts_u64 sequence; /* per CPU, from 1, stored last: a slot is valid when sequence == position + 1 */
 	rts_u64 end_ns;
@@ -371,8 +430,10 @@ struct rts_late {
 	rts_u32 tid, pid;
 	rts_s16 prio;
 	rts_u16 cpu;
-	rts_u8 end; /* enum rts_end */
-	rts_u8 pad[3];
+	rts_u8 end;	 /* enum rts_end */
+	rts_u8 tracker;	 /* enum rts_tracker */
+	rts_u8 instance; /* index into config.instances */
+	rts_u8 pad;
 	char comm[RTS_COMM_LEN];
 	struct rts_chain chain;
 };
@@ -385,7 +446,7 @@ struct rts_late_response {
 	rts_u32 tid, pid;
 	rts_u32 origin_id;
 	rts_u8 origin_kind, end;
-	rts_u16 pad;
+	rts_u8 tracker, instance;
 };
 
 /* ---- control, mapped by user space ---------------------------------------------------------------------------- */
@@ -425,7 +486,10 @@ struct rts_trigger {
 	rts_u32 enabled; /* 0: programs return at once (benchmarks toggle it; a stopped recorder) */
 	rts_u32 adopt;	 /* the task iterator takes tasks in; only while the eBPF programs are switched on */
 	rts_u32 pad;
-	rts_u64 reserved[2];
+	/* Threads are served in turn: each that is late gets a snapshot before another gets its second one. */
+	rts_u32 turn;	 /* from 1 */
+	rts_u32 waiting; /* a thread was late in this turn that has not had its snapshot */
+	rts_u64 reserved;
 };
 
 /*
@@ -451,43 +515,59 @@ struct rts_expiry {
 #define RTS_CALL_PATHS 0x20 /* paths[] has something for it */
 #define RTS_GLOB_MAX 31	    /* pattern characters other than '*' */
 
-struct rts_config {
-	rts_u64 bank_size; /* bytes, a power of two */
-	rts_u32 bank_shift, sub_buffer_shift;
+/* One tracker with its limit and its targets. */
+struct rts_instance {
 	rts_u64 threshold_ns;
-	rts_u64 post_ns;      /* how long recording goes on after a detection */
-	rts_u64 rate_ns;      /* least time between two snapshots */
-	rts_u32 set_mask;     /* number of task sets - 1 */
-	rts_u32 target_pid;   /* 0: any process */
-	rts_u32 own_pid;      /* the process whose system calls are left out: rtscope itself; 0: none */
-	rts_u16 stream;	      /* a reader empties the rings: full means lost; else they are written in a circle */
-	rts_u16 without_nmi;  /* no loaded eBPF program runs in a non-maskable interrupt */
-	rts_u8 record;	      /* the flight recorder is on */
-	rts_u8 track;	      /* the response tracker is on */
-	rts_u8 snapshot;      /* late responses pull the trigger */
-	rts_u8 end;	      /* RTS_END_RUNNING or RTS_END_BLOCKED */
-	rts_u8 match_comm;    /* targets are tasks whose name matches the pattern below */
-	rts_u8 match_any;     /* no filter: every user-space task is a target */
-	rts_u8 origin_filter; /* only origins that are listed below count */
-	rts_u8 origin_timer;
-	rts_u32 origin_irqs; /* number of entries of irqs that are used */
-	rts_u32 irqs[16];
+	rts_u32 target_pid; /* 0: any process */
+	rts_u8 tracker;	    /* enum rts_tracker */
+	rts_u8 snapshot;    /* its detections pull the trigger */
+	rts_u8 match_comm;  /* targets are tasks whose name matches the pattern below */
+	rts_u8 command; /* the target process was forked by rtscope: what it does before it execs is not COMMAND's */
 	/*
 	 * The name pattern as a bit-parallel automaton: bit i of the state means "the first i pattern characters matched".
 	 * glob_any: states with a '*', which take any character and stay. glob_accept: the final state's bit.
 	 * glob[c]: states that take character c and go on. (Shift-and, Baeza-Yates and Gonnet, 1992.)
 	 */
 	rts_u32 glob_any, glob_accept;
-	rts_u16 cpus;	    /* CPUs that there is memory for */
-	rts_u16 banks_from; /* the first CPU with banks; without them a CPU records nothing */
 	rts_u32 glob[256];
+};
+
+struct rts_config {
+	rts_u64 bank_size; /* bytes, a power of two */
+	rts_u32 bank_shift, sub_buffer_shift;
+	rts_u64 post_ns;     /* how long recording goes on after a detection */
+	rts_u64 rate_ns;     /* least time between two snapshots */
+	rts_u32 set_mask;    /* number of task sets - 1 */
+	rts_u32 own_pid;     /* the process whose system calls are left out: rtscope itself; 0: none */
+	rts_u16 stream;	     /* a reader empties the rings: full means lost; else they are written in a circle */
+	rts_u16 without_nmi; /* no loaded eBPF program runs in a non-maskable interrupt */
+	rts_u8 record;	     /* the flight recorder is on */
+	rts_u8 track;	     /* a tracker is on */
+	rts_u8 snapshot;     /* detections may pull the trigger */
+	rts_u8 end;	     /* of responses: RTS_END_RUNNING, RTS_END_BLOCKED or RTS_END_CYCLE */
+	rts_u8 begin;	     /* with which origins a response may begin: bit 1 << enum rts_origin_kind */
+	rts_u8 instances_len;
+	rts_u8 intervals; /* the instances of trackers of intervals (bpf/trackers/interval.bpf.h): bit 1 << index */
+	rts_u8 interval_kinds; /* how many such trackers are on */
+	rts_u32 origin_irqs;   /* of responses: number of entries of irqs that are used; 0: any interrupt */
+	rts_u32 irqs[16];
+	rts_u32 sources; /* RTS_END_CYCLE: with waits of which kinds a cycle may begin: bit 1 << enum rts_wait_kind */
+	rts_u16 cpus;	 /* CPUs that there is memory for */
+	rts_u16 banks_from; /* the first CPU with banks; without them a CPU records nothing */
+	/* By enum rts_tracker: which instances are of it, bit 1 << index. */
+	rts_u8 of_tracker[8];
+	/* By enum rts_tracker: of a tracker of intervals, which of interval_kinds it is. */
+	rts_u8 interval_kind[8];
+	struct rts_instance instances[RTS_INSTANCES];
 	/* By system call number: bit i says that argument i (0 to 4) is a path to be read; and RTS_PATH_ENTRY_ONLY. */
 	rts_u8 paths[RTS_SYSCALLS];
 	/* By system call number: RTS_CALL_... */
 	rts_u8 calls[RTS_SYSCALLS];
+	/* By system call number: enum rts_wait_kind of a task that waits in it. */
+	rts_u8 waits[RTS_SYSCALLS];
 };
 
-/* ---- statistics of the response tracker, one per CPU ---------------------------------------------------------- */
+/* ---- statistics, one per CPU and instance --------------------------------------------------------------------- */
 
 /*
  * Response histogram: values below RTS_HIST_SUB are their own bucket; above, each power of two has RTS_HIST_SUB
@@ -500,9 +580,9 @@ struct rts_config {
 struct rts_stats {
 	rts_u64 seen; /* responses of the target that ended, whatever their length */
 	rts_u64 late;
-	rts_u64 filtered;  /* responses whose origin the --irq / --timer filter left out */
-	rts_u64 merged;	   /* origins merged into an older chain */
-	rts_u64 unlinked;  /* wakeups of the target that no interrupt or timer could be linked to */
+	rts_u64 filtered; /* responses whose origin the --irq / --timer filter left out */
+	rts_u64 merged;	  /* origins merged into an older chain */
+	rts_u64 unlinked; /* wakeups of the target that could be linked to nothing: by another task, unless RTS_ORIGIN_TASK counts */
 	rts_u64 untracked; /* wakeups, switches, softirqs and work items for which no state could be had (table full) */
 	rts_u64 busy;	   /* wakeups that met a task which had not left its CPU */
 	rts_u64 healed;	   /* interrupt states found open where they cannot be: an exit event was missed */
@@ -513,7 +593,19 @@ struct rts_stats {
 	rts_u64 suppressed_busy; /* triggers that came while no bank was free */
 	rts_u64 raced;		 /* transitions given up because another CPU held the task's state for too long */
 	rts_u64 hidden;		 /* switches in of the target that the kernel did not report */
+	rts_u64 uncounted;	 /* of `seen`, those that no struct rts_thread_count has */
+	rts_u64 abandoned;	 /* cycles given up, since the wait that they began with did not come back */
 	rts_u64 histogram[RTS_HIST_BUCKETS];
+};
+
+/*
+ * The responses of one thread, by its slot in the tracker's table. It outlives the thread, until another one that responds needs the slot: then
+ * its responses are among those of rts_stats.uncounted.
+ */
+struct rts_thread_count {
+	rts_u32 tid; /* 0: none has responded in this slot */
+	rts_u32 pad;
+	rts_u64 seen;
 };
 
 /* ---- state dump (task iterator) ------------------------------------------------------------------------------- */
@@ -529,6 +621,8 @@ struct rts_task_dump {
 	char comm[RTS_COMM_LEN];
 };
 
+_Static_assert(RTS_TRACKERS <= 8, "rts_config.of_tracker has no place for the newest");
+
 /* ---- both sides check ----------------------------------------------------------------------------------------- */
 
 _Static_assert(RTS_RECORD_TYPES <= RTS_LOST_TYPES, "a loss of the newest type would be counted as another type's");
@@ -536,7 +630,7 @@ _Static_assert((RTS_LOST_TYPES & (RTS_LOST_TYPES - 1)) == 0, "RTS_LOST_TYPES mus
 
 #define RTS_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type " changed its size")
 RTS_ASSERT_SIZE(struct rts_record, 16);
-RTS_ASSERT_SIZE(struct rts_sched_switch, 32);
+RTS_ASSERT_SIZE(struct rts_sched_switch, 40);
 RTS_ASSERT_SIZE(struct rts_sched_waking, 24);
 RTS_ASSERT_SIZE(struct rts_sched_migrate_task, 32);
 RTS_ASSERT_SIZE(struct rts_sched_pi_setprio, 24);
@@ -569,5 +663,6 @@ RTS_ASSERT_SIZE(struct rts_cpu_control, 384);
 RTS_ASSERT_SIZE(struct rts_trigger, 64);
 RTS_ASSERT_SIZE(struct rts_expiry, 32);
 RTS_ASSERT_SIZE(struct rts_task_dump, 48);
+RTS_ASSERT_SIZE(struct rts_thread_count, 16);
 
 #endif /* RTSCOPE_KERNEL_ABI_H */

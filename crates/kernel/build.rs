@@ -38,6 +38,7 @@ fn main() {
         .arg(format!("-D__TARGET_ARCH_{arch}"))
         .arg(format!("-I{}", var("DEP_RTSCOPE_ABI_INCLUDE")))
         .arg(format!("-I{}", var("DEP_BPF_INCLUDE")))
+        .arg(format!("-I{}", sources.display()))
         .arg("-c")
         .arg(sources.join("rtscope.bpf.c"))
         .arg("-o")

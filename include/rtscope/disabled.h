@@ -10,10 +10,16 @@
 #pragma GCC system_header
 #endif
 
+#if defined(__cplusplus)
+template <class... Values> static inline void rtscope__use(const char *, const Values &...)
+{
+}
+#else
 static inline void rtscope__use(const char *event, ...)
 {
 	(void)event;
 }
+#endif
 
 #define RTSCOPE__USE(event, ...) rtscope__use(#event, __VA_ARGS__)
 #define RTSCOPE_EVENT(provider, ...) RTSCOPE_EVENT_LEVEL(0, provider, __VA_ARGS__)
@@ -22,6 +28,10 @@ static inline void rtscope__use(const char *event, ...)
 		if (0)                                \
 			RTSCOPE__USE(__VA_ARGS__, 0); \
 	} while (0)
+#define RTSCOPE_PRINTF(provider, ...) RTSCOPE_EVENT_LEVEL(0, provider, __VA_ARGS__)
+#define RTSCOPE_PRINTF_LEVEL(level, provider, ...) RTSCOPE_EVENT_LEVEL(level, provider, __VA_ARGS__)
+#define RTSCOPE_SPAN(provider, ...) RTSCOPE_EVENT_LEVEL(0, provider, __VA_ARGS__)
+#define RTSCOPE_SPAN_LEVEL(level, provider, ...) RTSCOPE_EVENT_LEVEL(level, provider, __VA_ARGS__)
 #define RTSCOPE_ENUM(name, ...) struct rtscope__nothing
 
 #define rtscope_u8(name, value) (value)
@@ -54,6 +64,8 @@ static inline void rtscope__use(const char *event, ...)
 #define rtscope_array_x16(name, value, count) (value), (count)
 #define rtscope_array_x32(name, value, count) (value), (count)
 #define rtscope_array_x64(name, value, count) (value), (count)
+#define rtscope_array_f32(name, value, count) (value), (count)
+#define rtscope_array_f64(name, value, count) (value), (count)
 #define rtscope_seq_u8(name, value, count) (value), (count)
 #define rtscope_seq_u16(name, value, count) (value), (count)
 #define rtscope_seq_u32(name, value, count) (value), (count)
@@ -66,6 +78,24 @@ static inline void rtscope__use(const char *event, ...)
 #define rtscope_seq_x16(name, value, count) (value), (count)
 #define rtscope_seq_x32(name, value, count) (value), (count)
 #define rtscope_seq_x64(name, value, count) (value), (count)
+#define rtscope_seq_f32(name, value, count) (value), (count)
+#define rtscope_seq_f64(name, value, count) (value), (count)
+#if defined(__cplusplus)
+#define rtscope_span_u8(name, value) (value)
+#define rtscope_span_u16(name, value) (value)
+#define rtscope_span_u32(name, value) (value)
+#define rtscope_span_u64(name, value) (value)
+#define rtscope_span_s8(name, value) (value)
+#define rtscope_span_s16(name, value) (value)
+#define rtscope_span_s32(name, value) (value)
+#define rtscope_span_s64(name, value) (value)
+#define rtscope_span_x8(name, value) (value)
+#define rtscope_span_x16(name, value) (value)
+#define rtscope_span_x32(name, value) (value)
+#define rtscope_span_x64(name, value) (value)
+#define rtscope_span_f32(name, value) (value)
+#define rtscope_span_f64(name, value) (value)
+#endif
 #define rtscope_bytes(name, value, bytes) (value), (bytes)
 
 #endif

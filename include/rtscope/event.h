@@ -15,6 +15,7 @@
 #endif
 
 #include "life.h"
+#include "text.h"
 
 /* ---- fields -------------------------------------------------------------------------------------------------------- */
 
@@ -38,21 +39,28 @@
 /* A value of RTSCOPE_ENUM(enumeration, ...); 32 bits, signed. */
 #define rtscope_enum(name, enumeration, value) \
 	(rtscope_k_int, "enum " #enumeration, #name, rtscope__v_##name, value, int32_t)
-/* Text up to its NUL, of at most 255 bytes or `max`; NULL becomes "(null)". */
-#define rtscope_str(name, value) (rtscope_k_text, "str", #name, rtscope__v_##name, value, 255)
-#define rtscope_strn(name, value, max) (rtscope_k_text, "str", #name, rtscope__v_##name, value, max)
-#define rtscope_array_u8(name, value, count) (rtscope_k_array, "array u8 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (uint8_t, count))
-#define rtscope_array_u16(name, value, count) (rtscope_k_array, "array u16 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (uint16_t, count))
-#define rtscope_array_u32(name, value, count) (rtscope_k_array, "array u32 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (uint32_t, count))
-#define rtscope_array_u64(name, value, count) (rtscope_k_array, "array u64 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (uint64_t, count))
-#define rtscope_array_s8(name, value, count) (rtscope_k_array, "array s8 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (int8_t, count))
-#define rtscope_array_s16(name, value, count) (rtscope_k_array, "array s16 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (int16_t, count))
-#define rtscope_array_s32(name, value, count) (rtscope_k_array, "array s32 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (int32_t, count))
-#define rtscope_array_s64(name, value, count) (rtscope_k_array, "array s64 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (int64_t, count))
-#define rtscope_array_x8(name, value, count) (rtscope_k_array, "array x8 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (uint8_t, count))
-#define rtscope_array_x16(name, value, count) (rtscope_k_array, "array x16 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (uint16_t, count))
-#define rtscope_array_x32(name, value, count) (rtscope_k_array, "array x32 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (uint32_t, count))
-#define rtscope_array_x64(name, value, count) (rtscope_k_array, "array x64 " RTSCOPE__STRING(count), #name, rtscope__v_##name, value, (uint64_t, count))
+/*
+ * Text up to its NUL, of at most 255 bytes or `max`; NULL becomes "(null)". C++: also anything with data() and size(), such as std::string and
+ * std::string_view. What rtscope_str cuts ends in U+2026. What rtscope_strn cuts does not: the text may fill an array of `max` bytes, and nothing
+ * behind it is read.
+ */
+#define rtscope_str(name, value) (rtscope_k_text, "str", #name, rtscope__v_##name, value, (RTSCOPE__TEXT_MAX, 1))
+#define rtscope_strn(name, value, max) (rtscope_k_text, "str", #name, rtscope__v_##name, value, (max, 0))
+/* `count` elements: a constant expression, whatever its form. C++: `value` may also be what has data(), such as std::array. */
+#define rtscope_array_u8(name, value, count) (rtscope_k_array, "array u8 %c[rtscope__v_" #name "]", #name, rtscope__v_##name, value, (uint8_t, count))
+#define rtscope_array_u16(name, value, count) (rtscope_k_array, "array u16 %c[rtscope__v_" #name "]", #name, rtscope__v_##name, value, (uint16_t, count))
+#define rtscope_array_u32(name, value, count) (rtscope_k_array, "array u32 %c[rtscope__v_" #name "]", #name, rtscope__v_##name, value, (uint32_t, count))
+#define rtscope_array_u64(name, value, count) (rtscope_k_array, "array u64 %c[rtscope__v_" #name "]", #name, rtscope__v_##name, value, (uint64_t, count))
+#define rtscope_array_s8(name, value, count) (rtscope_k_array, "array s8 %c[rtscope__v_" #name "]", #name, rtscope__v_##name, value, (int8_t, count))
+#define rtscope_array_s16(name, value, count) (rtscope_k_array, "array s16 %c[rtscope__v_" #name "]", #name, rtscope__v_##name, value, (int16_t, count))
+#define rtscope_array_s32(name, value, count) (rtscope_k_array, "array s32 %c[rtscope__v_" #name "]", #name, rtscope__v_##name, value, (int32_t, count))
+#define rtscope_array_s64(name, value, count) (rtscope_k_array, "array s64 %c[rtscope__v_" #name "]", #name, rtscope__v_##name, value, (int64_t, count))
+#define rtscope_array_x8(name, value, count) (rtscope_k_array, "array x8 %c[rtscope__v_" #name "]", #name, rtscope__v_##name, value, (uint8_t, count))
+#define rtscope_array_x16(name, value, count) (rtscope_k_array, "array x16 %c[rtscope__v_" #name "]", #name, rtscope__v_##name, value, (uint16_t, count))
+#define rtscope_array_x32(name, value, count) (rtscope_k_array, "array x32 %c[rtscope__v_" #name "]", #name, rtscope__v_##name, value, (uint32_t, count))
+#define rtscope_array_x64(name, value, count) (rtscope_k_array, "array x64 %c[rtscope__v_" #name "]", #name, rtscope__v_##name, value, (uint64_t, count))
+#define rtscope_array_f32(name, value, count) (rtscope_k_array, "array f32 %c[rtscope__v_" #name "]", #name, rtscope__v_##name, value, (float, count))
+#define rtscope_array_f64(name, value, count) (rtscope_k_array, "array f64 %c[rtscope__v_" #name "]", #name, rtscope__v_##name, value, (double, count))
 /* `count` elements, known when it happens; more than 1024 bytes of them are cut off. */
 #define rtscope_seq_u8(name, value, count) (rtscope_k_sequence, "seq u8", #name, rtscope__v_##name, value, (uint8_t, count))
 #define rtscope_seq_u16(name, value, count) (rtscope_k_sequence, "seq u16", #name, rtscope__v_##name, value, (uint16_t, count))
@@ -66,18 +74,51 @@
 #define rtscope_seq_x16(name, value, count) (rtscope_k_sequence, "seq x16", #name, rtscope__v_##name, value, (uint16_t, count))
 #define rtscope_seq_x32(name, value, count) (rtscope_k_sequence, "seq x32", #name, rtscope__v_##name, value, (uint32_t, count))
 #define rtscope_seq_x64(name, value, count) (rtscope_k_sequence, "seq x64", #name, rtscope__v_##name, value, (uint64_t, count))
+#define rtscope_seq_f32(name, value, count) (rtscope_k_sequence, "seq f32", #name, rtscope__v_##name, value, (float, count))
+#define rtscope_seq_f64(name, value, count) (rtscope_k_sequence, "seq f64", #name, rtscope__v_##name, value, (double, count))
+#if defined(__cplusplus)
+/* The same of what has data() and size(): std::span, std::vector, std::array. */
+#define rtscope_span_u8(name, value) (rtscope_k_span, "seq u8", #name, rtscope__v_##name, value, uint8_t)
+#define rtscope_span_u16(name, value) (rtscope_k_span, "seq u16", #name, rtscope__v_##name, value, uint16_t)
+#define rtscope_span_u32(name, value) (rtscope_k_span, "seq u32", #name, rtscope__v_##name, value, uint32_t)
+#define rtscope_span_u64(name, value) (rtscope_k_span, "seq u64", #name, rtscope__v_##name, value, uint64_t)
+#define rtscope_span_s8(name, value) (rtscope_k_span, "seq s8", #name, rtscope__v_##name, value, int8_t)
+#define rtscope_span_s16(name, value) (rtscope_k_span, "seq s16", #name, rtscope__v_##name, value, int16_t)
+#define rtscope_span_s32(name, value) (rtscope_k_span, "seq s32", #name, rtscope__v_##name, value, int32_t)
+#define rtscope_span_s64(name, value) (rtscope_k_span, "seq s64", #name, rtscope__v_##name, value, int64_t)
+#define rtscope_span_x8(name, value) (rtscope_k_span, "seq x8", #name, rtscope__v_##name, value, uint8_t)
+#define rtscope_span_x16(name, value) (rtscope_k_span, "seq x16", #name, rtscope__v_##name, value, uint16_t)
+#define rtscope_span_x32(name, value) (rtscope_k_span, "seq x32", #name, rtscope__v_##name, value, uint32_t)
+#define rtscope_span_x64(name, value) (rtscope_k_span, "seq x64", #name, rtscope__v_##name, value, uint64_t)
+#define rtscope_span_f32(name, value) (rtscope_k_span, "seq f32", #name, rtscope__v_##name, value, float)
+#define rtscope_span_f64(name, value) (rtscope_k_span, "seq f64", #name, rtscope__v_##name, value, double)
+#endif
 /* clang-format on */
 /* `bytes` bytes of memory. */
 #define rtscope_bytes(name, value, bytes) rtscope_seq_x8(name, value, bytes)
 
-/* An enumeration's labels, at file scope: RTSCOPE_ENUM(mode, { 0, "idle" }, { MODE_RUN, "run" }); */
+/*
+ * An enumeration's labels, at file scope: RTSCOPE_ENUM(mode, { 0, "idle" }, { MODE_RUN, "run" });  In C++ a value may be of an enumeration with
+ * a scope: { Mode::run, "run" }.
+ */
 #define RTSCOPE_ENUM(name, ...)                                                                                   \
-	static const struct rtscope__label rtscope__labels_##name[] = { __VA_ARGS__ };                            \
+	static const rtscope__label_type rtscope__labels_##name[] = { __VA_ARGS__ };                              \
 	static const struct rtscope__enumeration rtscope__enumeration_##name = {                                  \
 		#name, rtscope__labels_##name, sizeof(rtscope__labels_##name) / sizeof(rtscope__labels_##name[0]) \
 	};                                                                                                        \
 	static const struct rtscope__enumeration *const rtscope__enumeration_place_##name                         \
 		__attribute__((used, section(RTSCOPE__ENUMS_SECTION))) = &rtscope__enumeration_##name
+
+#if defined(__cplusplus)
+struct rtscope__label_type : rtscope__label {
+	template <class Value>
+	constexpr rtscope__label_type(Value number, const char *text) : rtscope__label{ (int64_t)number, text }
+	{
+	}
+};
+#else
+typedef struct rtscope__label rtscope__label_type;
+#endif
 
 /* ---- each kind: description, variable, size, writing, USDT's argument ------------------------------------------------ */
 
@@ -89,6 +130,22 @@
 #define RTSCOPE__SIZE(kind, type, name, variable, value, extra) +RTSCOPE__PASTE(RTSCOPE__SIZE_, kind)(variable, extra)
 #define RTSCOPE__WRITE(kind, type, name, variable, value, extra) RTSCOPE__PASTE(RTSCOPE__WRITE_, kind)(variable, extra)
 #define RTSCOPE__ARGUMENT(kind, type, name, variable, value, extra) RTSCOPE__PASTE(RTSCOPE__ARGUMENT_, kind)(variable)
+/* Constants that the description needs, and that the compiler knows rather than the preprocessor. */
+#define RTSCOPE__OPERAND(kind, type, name, variable, value, extra) \
+	RTSCOPE__PASTE(RTSCOPE__OPERAND_, kind)(variable, value, extra)
+/* The same in a label: an instance of a template may have other constants than the next. */
+#define RTSCOPE__SUFFIX(kind, type, name, variable, value, extra) RTSCOPE__PASTE(RTSCOPE__SUFFIX_, kind)(variable)
+#define RTSCOPE__SUFFIX_rtscope_k_int(variable) ""
+#define RTSCOPE__SUFFIX_rtscope_k_float(variable) ""
+#define RTSCOPE__SUFFIX_rtscope_k_text(variable) ""
+#define RTSCOPE__SUFFIX_rtscope_k_sequence(variable) ""
+#define RTSCOPE__SUFFIX_rtscope_k_span(variable) ""
+#define RTSCOPE__SUFFIX_rtscope_k_array(variable) "_%c[" #variable "]"
+#define RTSCOPE__OPERAND_rtscope_k_int(variable, value, extra)
+#define RTSCOPE__OPERAND_rtscope_k_float(variable, value, extra)
+#define RTSCOPE__OPERAND_rtscope_k_text(variable, value, extra)
+#define RTSCOPE__OPERAND_rtscope_k_sequence(variable, value, extra)
+#define RTSCOPE__OPERAND_rtscope_k_span(variable, value, extra)
 
 #define RTSCOPE__DECLARE_rtscope_k_int(variable, type) type variable;
 #define RTSCOPE__SET_rtscope_k_int(variable, value, type) variable = (type)(value)
@@ -104,25 +161,30 @@
 /* USDT has no floating point that all tools read: its address. */
 #define RTSCOPE__ARGUMENT_rtscope_k_float(variable) , "nor"((int64_t)(uintptr_t)&variable)
 
-#define RTSCOPE__DECLARE_rtscope_k_text(variable, max) \
-	const char *variable;                          \
-	size_t RTSCOPE__PASTE(rtscope__bytes_of_, variable);
-#define RTSCOPE__SET_rtscope_k_text(variable, value, max) \
-	variable = rtscope__text(value),                  \
-	RTSCOPE__PASTE(rtscope__bytes_of_, variable) =    \
-		rtscope__length(variable, (size_t)(max) < 4096 ? (size_t)(max) : 4096)
-#define RTSCOPE__SIZE_rtscope_k_text(variable, max) RTSCOPE__PASTE(rtscope__bytes_of_, variable) + 1
-#define RTSCOPE__WRITE_rtscope_k_text(variable, max) \
-	rtscope__at = rtscope__write_text(rtscope__at, variable, RTSCOPE__PASTE(rtscope__bytes_of_, variable));
-#define RTSCOPE__ARGUMENT_rtscope_k_text(variable) , "nor"((int64_t)(uintptr_t)variable)
+#define RTSCOPE__DECLARE_rtscope_k_text(variable, extra) struct rtscope__text variable;
+#define RTSCOPE__SET_rtscope_k_text(variable, value, extra)                                                     \
+	variable = rtscope__text_of(                                                                            \
+		value, (size_t)(RTSCOPE__FIRST(extra)) < 4096 ? (size_t)(RTSCOPE__FIRST(extra)) : (size_t)4096, \
+		RTSCOPE__SECOND(extra))
+#define RTSCOPE__SIZE_rtscope_k_text(variable, extra) variable.bytes + 1
+#define RTSCOPE__WRITE_rtscope_k_text(variable, extra) rtscope__at = rtscope__write_text(rtscope__at, variable);
+#define RTSCOPE__ARGUMENT_rtscope_k_text(variable) , "nor"((int64_t)(uintptr_t)variable.at)
 
 #define RTSCOPE__FIRST(tuple) RTSCOPE__FIRST_ tuple
 #define RTSCOPE__FIRST_(first, second) first
 #define RTSCOPE__SECOND(tuple) RTSCOPE__SECOND_ tuple
 #define RTSCOPE__SECOND_(first, second) second
 
-#define RTSCOPE__DECLARE_rtscope_k_array(variable, extra) const RTSCOPE__FIRST(extra) * variable;
-#define RTSCOPE__SET_rtscope_k_array(variable, value, extra) variable = (value)
+#define RTSCOPE__DECLARE_rtscope_k_array(variable, extra)                                                              \
+	RTSCOPE__ASSERT(                                                                                               \
+		__builtin_constant_p(RTSCOPE__SECOND(extra)),                                                          \
+		"the count of an array is a constant; rtscope_seq_... takes one that is known when the program runs"); \
+	RTSCOPE__ASSERT((RTSCOPE__SECOND(extra)) > 0 &&                                                                \
+				(RTSCOPE__SECOND(extra)) <= RTU_RECORD_BYTES_MAX / sizeof(RTSCOPE__FIRST(extra)),      \
+			"an array has at least 1 element, and fits into an event of 8184 bytes");                      \
+	const RTSCOPE__FIRST(extra) * variable;
+#define RTSCOPE__SET_rtscope_k_array(variable, value, extra) variable = rtscope__elements(value)
+#define RTSCOPE__OPERAND_rtscope_k_array(variable, value, extra) , [variable] "i"((int)(RTSCOPE__SECOND(extra)))
 #define RTSCOPE__SIZE_rtscope_k_array(variable, extra) sizeof(RTSCOPE__FIRST(extra)) * (RTSCOPE__SECOND(extra))
 #define RTSCOPE__WRITE_rtscope_k_array(variable, extra) \
 	rtscope__at = rtscope__write(rtscope__at, variable, RTSCOPE__SIZE_rtscope_k_array(variable, extra));
@@ -131,9 +193,9 @@
 #define RTSCOPE__DECLARE_rtscope_k_sequence(variable, extra) \
 	const RTSCOPE__FIRST(extra) * variable;              \
 	uint32_t RTSCOPE__PASTE(rtscope__count_of_, variable);
-#define RTSCOPE__SET_rtscope_k_sequence(variable, value, extra) \
-	variable = (const RTSCOPE__FIRST(extra) *)(value),      \
-	RTSCOPE__PASTE(rtscope__count_of_, variable) =          \
+#define RTSCOPE__SET_rtscope_k_sequence(variable, value, extra)             \
+	variable = (const RTSCOPE__FIRST(extra) *)rtscope__elements(value), \
+	RTSCOPE__PASTE(rtscope__count_of_, variable) =                      \
 		rtscope__cut((int64_t)(RTSCOPE__SECOND(extra)), 1024 / sizeof(RTSCOPE__FIRST(extra)))
 #define RTSCOPE__SIZE_rtscope_k_sequence(variable, extra) \
 	4 + (uint64_t)RTSCOPE__PASTE(rtscope__count_of_, variable) * sizeof(RTSCOPE__FIRST(extra))
@@ -142,6 +204,14 @@
 	rtscope__at = rtscope__write(rtscope__at, variable,                                          \
 				     RTSCOPE__PASTE(rtscope__count_of_, variable) * sizeof(RTSCOPE__FIRST(extra)));
 #define RTSCOPE__ARGUMENT_rtscope_k_sequence(variable) , "nor"((int64_t)(uintptr_t)variable)
+
+#define RTSCOPE__DECLARE_rtscope_k_span(variable, type) struct rtscope__range<type> variable;
+#define RTSCOPE__SET_rtscope_k_span(variable, value, type) variable = rtscope__range<type>::of(value)
+#define RTSCOPE__SIZE_rtscope_k_span(variable, type) 4 + (uint64_t)variable.count * sizeof(type)
+#define RTSCOPE__WRITE_rtscope_k_span(variable, type)                  \
+	rtscope__at = rtscope__write(rtscope__at, &variable.count, 4); \
+	rtscope__at = rtscope__write(rtscope__at, variable.at, variable.count * sizeof(type));
+#define RTSCOPE__ARGUMENT_rtscope_k_span(variable) , "nor"((int64_t)(uintptr_t)variable.at)
 
 #if defined(RTSCOPE__TSAN)
 /*
@@ -156,13 +226,14 @@ static inline __attribute__((noinline)) unsigned char *rtscope__write(unsigned c
 	return at + bytes;
 }
 
-static inline __attribute__((noinline)) unsigned char *rtscope__write_text(unsigned char *at, const char *text,
-									   size_t bytes)
+static inline __attribute__((noinline)) unsigned char *rtscope__write_text(unsigned char *at, struct rtscope__text text)
 {
-	for (size_t i = 0; i < bytes; i++)
-		((volatile unsigned char *)at)[i] = (unsigned char)(text[i] ? text[i] : '?');
-	at[bytes] = 0;
-	return at + bytes + 1;
+	for (size_t i = 0; i < text.bytes; i++)
+		((volatile unsigned char *)at)[i] = (unsigned char)(text.at[i] ? text.at[i] : '?');
+	if (text.marking && text.bytes == RTSCOPE__TEXT_MAX)
+		rtscope__mark_cut(at, text);
+	at[text.bytes] = 0;
+	return at + text.bytes + 1;
 }
 
 static inline __attribute__((noinline)) void rtscope__write_zeros(unsigned char *at)
@@ -178,16 +249,17 @@ static inline __attribute__((always_inline)) unsigned char *rtscope__write(unsig
 	return at + bytes;
 }
 
-static inline __attribute__((always_inline)) unsigned char *rtscope__write_text(unsigned char *at, const char *text,
-										size_t bytes)
+static inline __attribute__((always_inline)) unsigned char *rtscope__write_text(unsigned char *at,
+										struct rtscope__text text)
 {
-	size_t done = 0;
+	const char *from = text.at;
+	size_t done = 0, bytes = text.bytes;
 
 	/* GCC must not know how large the array is: it warns of words in short ones, which are not read. */
-	__asm__("" : "+r"(text));
+	__asm__("" : "+r"(from));
 	/* The text may have changed since it was measured; a NUL in it would make what follows the next field. */
 	for (; done + 8 <= bytes; done += 8) {
-		uint64_t word = *(const rtscope__word *)(const void *)(text + done);
+		uint64_t word = *(const rtscope__word *)(const void *)(from + done);
 
 		/* Some byte is 0. */
 		if (RTSCOPE__UNLIKELY((word - 0x0101010101010101ULL) & ~word & 0x8080808080808080ULL))
@@ -195,10 +267,12 @@ static inline __attribute__((always_inline)) unsigned char *rtscope__write_text(
 		*(rtscope__word *)(void *)(at + done) = word;
 	}
 	for (; done < bytes; done++) {
-		char byte = RTSCOPE__LOAD(text[done]);
+		char byte = RTSCOPE__LOAD(from[done]);
 
 		at[done] = (unsigned char)(byte ? byte : '?');
 	}
+	if (RTSCOPE__UNLIKELY(text.marking && bytes == RTSCOPE__TEXT_MAX))
+		rtscope__mark_cut(at, text);
 	at[bytes] = 0;
 	return at + bytes + 1;
 }
@@ -209,16 +283,19 @@ static inline __attribute__((always_inline)) void rtscope__write_zeros(unsigned 
 }
 #endif
 
-static inline const char *rtscope__text(const char *text)
-{
-	return text ? text : "(null)";
-}
-
 /* A negative number is what a function returns that has failed: nothing is there. */
 static inline uint32_t rtscope__cut(int64_t count, uint64_t max)
 {
 	return count < 0 ? 0 : (uint32_t)((uint64_t)count < max ? (uint64_t)count : max);
 }
+
+#if defined(__cplusplus)
+#include "cplusplus.h"
+#else
+#define rtscope__elements(value) (value)
+#endif
+
+#include "printf.h"
 
 /* ---- for each field -------------------------------------------------------------------------------------------------- */
 
@@ -279,10 +356,14 @@ static char rtscope__source __attribute__((unused));
 #endif
 #endif
 
-/* An inline function of C with external linkage may have such an object in an asm statement: only its name is used. */
+/*
+ * An inline function of C with external linkage may have such an object in an asm statement: only its name is used. And clang counts the
+ * characters of an asm statement, where C has no limit.
+ */
 #if defined(__clang__)
-#define RTSCOPE__ALLOW_SOURCE \
-	_Pragma("clang diagnostic push") _Pragma("clang diagnostic ignored \"-Wstatic-in-inline\"")
+#define RTSCOPE__ALLOW_SOURCE                                                                       \
+	_Pragma("clang diagnostic push") _Pragma("clang diagnostic ignored \"-Wstatic-in-inline\"") \
+		_Pragma("clang diagnostic ignored \"-Woverlength-strings\"")
 #define RTSCOPE__ALLOWED_SOURCE _Pragma("clang diagnostic pop")
 #else
 #define RTSCOPE__ALLOW_SOURCE
@@ -300,7 +381,7 @@ static char rtscope__source __attribute__((unused));
 					      ".balign 8\n.8byte " label "\n"                                \
 					      ".popsection\n"                                                \
 					      ".pushsection .rodata.rtscope,\"a\",@progbits\n" label         \
-					      "_text: .asciz \"" text "\"\n"                                 \
+					      "_text: .ascii \"" text "\"\n.byte 0\n"                        \
 					      ".popsection\n"                                                \
 					      ".endif\n"
 
@@ -349,13 +430,13 @@ static char rtscope__source __attribute__((unused));
 #define RTSCOPE_EVENT_LEVEL(level, provider, ...) \
 	RTSCOPE__EVENT(RTSCOPE__STRING(provider), RTSCOPE__STRING(RTSCOPE__HEAD(__VA_ARGS__, 0)), level, __VA_ARGS__)
 #define RTSCOPE__HEAD(event, ...) event
-#define RTSCOPE__EVENT(provider, event, level, ...)                                                                    \
-	RTSCOPE__STATEMENT(                                                                                            \
-		RTSCOPE__LABEL "_" provider "_" event                                                                  \
-			       "_" RTSCOPE__STRING(__LINE__) "_" RTSCOPE__STRING(__COUNTER__) "_" RTSCOPE__LEVEL_TEXT, \
-		provider, event,                                                                                       \
-		provider ":" event " " RTSCOPE__LEVEL_TEXT "\\n" RTSCOPE__EACH(RTSCOPE__DESCRIBE, __VA_ARGS__), level, \
-		__VA_ARGS__)
+#define RTSCOPE__EVENT(provider, event, level, ...)                                                                  \
+	RTSCOPE__STATEMENT(RTSCOPE__LABEL "_" provider "_" event "_" RTSCOPE__STRING(__LINE__) "_" RTSCOPE__STRING(  \
+				   __COUNTER__) "_" RTSCOPE__LEVEL_TEXT RTSCOPE__EACH(RTSCOPE__SUFFIX, __VA_ARGS__), \
+			   provider, event,                                                                          \
+			   provider ":" event " " RTSCOPE__LEVEL_TEXT                                                \
+				    "\\n" RTSCOPE__EACH(RTSCOPE__DESCRIBE, __VA_ARGS__),                             \
+			   level, "", __VA_ARGS__)
 /* The compiler puts its value there, whatever expression it is: an instance of a template may have another one than the next. */
 #define RTSCOPE__LEVEL_TEXT "%c[rtscope__level]"
 #define RTSCOPE__LEVEL(level) [rtscope__level] "i"((int)(level))
@@ -368,15 +449,15 @@ static char rtscope__source __attribute__((unused));
  * The values are set, and the record is written, in one expression: temporaries of C++ live to its end, such as the text of
  * rtscope_str(name, object.text().c_str()).
  */
-#define RTSCOPE__STATEMENT(label, provider, event, text, level, ...)                                                \
+#define RTSCOPE__STATEMENT(label, provider, event, text, level, data, ...)                                          \
 	do {                                                                                                        \
 		RTSCOPE__ASSERT((int64_t)(level) >= 0 && (int64_t)(level) <= INT32_MAX,                             \
 				"an event's level is a number from RTSCOPE_EMERG (0) on");                          \
 		RTSCOPE__ALLOW_SOURCE                                                                               \
 		struct rtscope__event *rtscope__event;                                                              \
-		__asm__(RTSCOPE__EVENT_ASM(label, text) RTSCOPE__ADDRESS_ASM(label)                                 \
+		__asm__(RTSCOPE__EVENT_ASM(label, text) data RTSCOPE__ADDRESS_ASM(label)                            \
 			: "=r"(rtscope__event)                                                                      \
-			: RTSCOPE__SOURCE, RTSCOPE__LEVEL(level));                                                  \
+			: RTSCOPE__SOURCE, RTSCOPE__LEVEL(level) RTSCOPE__EACH(RTSCOPE__OPERAND, __VA_ARGS__));     \
 		if (RTSCOPE__UNLIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)) |                      \
 				      RTSCOPE__LOAD(rtscope__event->semaphore))) {                                  \
 			RTSCOPE__EACH(RTSCOPE__DECLARE, __VA_ARGS__)                                                \
@@ -402,12 +483,54 @@ static char rtscope__source __attribute__((unused));
 		RTSCOPE__ALLOWED_SOURCE                                                                             \
 	} while (0)
 
+/* ---- spans -------------------------------------------------------------------------------------------------------------- */
+
+/*
+ * A part of a function, from here to the end of the block: the events NAME_begin, with these fields, and NAME_end, which readers take
+ * for one span. At most 16 fields. A declaration, so it needs a block. The end has no USDT probe.
+ */
+#define RTSCOPE_SPAN(provider, ...) RTSCOPE_SPAN_LEVEL(RTSCOPE_INFO, provider, __VA_ARGS__)
+#define RTSCOPE_SPAN_LEVEL(level, provider, ...) \
+	RTSCOPE__SPAN(RTSCOPE__STRING(provider), RTSCOPE__STRING(RTSCOPE__HEAD(__VA_ARGS__, 0)), level, __VA_ARGS__)
+#define RTSCOPE__SPAN(provider, name, level, ...)                                                                   \
+	RTSCOPE__EVENT(provider, name "_begin", level, __VA_ARGS__);                                                \
+	struct rtscope__span RTSCOPE__PASTE(rtscope__span_, __COUNTER__)                                            \
+		__attribute__((cleanup(rtscope__end_span), unused)) = { RTSCOPE__EVENT_ADDRESS(                     \
+			RTSCOPE__LABEL "_" provider "_" name "_end_" RTSCOPE__STRING(__LINE__) "_" RTSCOPE__STRING( \
+				__COUNTER__) "_" RTSCOPE__LEVEL_TEXT,                                               \
+			provider ":" name "_end " RTSCOPE__LEVEL_TEXT "\\n", level) }
+#define RTSCOPE__EVENT_ADDRESS(label, text, level)                                  \
+	__extension__({                                                             \
+		RTSCOPE__ALLOW_SOURCE                                               \
+		struct rtscope__event *rtscope__event;                              \
+		__asm__(RTSCOPE__EVENT_ASM(label, text) RTSCOPE__ADDRESS_ASM(label) \
+			: "=r"(rtscope__event)                                      \
+			: RTSCOPE__SOURCE, RTSCOPE__LEVEL(level));                  \
+		RTSCOPE__ALLOWED_SOURCE                                             \
+		rtscope__event;                                                     \
+	})
+
+struct rtscope__span {
+	struct rtscope__event *event;
+};
+
+static inline __attribute__((always_inline)) void rtscope__end_span(struct rtscope__span *span)
+{
+	if (RTSCOPE__UNLIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(span->event->enabled)))) {
+		struct rtscope__record record = rtscope__reserve(rtscope__tls, span->event->id, 8);
+
+		if (RTSCOPE__LIKELY(record.place != 0))
+			rtscope__commit(record);
+	}
+}
+
 #if RTSCOPE__HAS_PROBES
 #define RTSCOPE__PROBE(label, provider, event, text, level, ...)                                                      \
 	RTSCOPE__PROBE_(RTSCOPE__EVENT_ASM(label, text)                                                               \
 				RTSCOPE__PROBE_ASM(label, provider, event,                                            \
 						   RTSCOPE__PASTE(RTSCOPE__ARGUMENTS_, RTSCOPE__COUNT(__VA_ARGS__))), \
-			RTSCOPE__SOURCE RTSCOPE__EACH(RTSCOPE__ARGUMENT, __VA_ARGS__), RTSCOPE__LEVEL(level))
+			RTSCOPE__SOURCE RTSCOPE__EACH(RTSCOPE__ARGUMENT, __VA_ARGS__),                                \
+			RTSCOPE__LEVEL(level) RTSCOPE__EACH(RTSCOPE__OPERAND, __VA_ARGS__))
 #define RTSCOPE__PROBE_(code, ...) __asm__ __volatile__(code : : __VA_ARGS__)
 #else
 #define RTSCOPE__PROBE(label, provider, event, text, level, ...) (void)0

@@ -284,6 +284,7 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__remove(struct rtscope__object *object)
 
 /* ---- the process ----------------------------------------------------------------------------------------------------- */
 
+/* What is no number is somebody else's variable (RTSCOPE=/usr/bin/rtscope in a script), and asks for nothing. */
 static inline uint64_t rtscope__option(const char *name, uint64_t otherwise)
 {
 	const char *text = rtscope__getenv(name);
@@ -293,6 +294,8 @@ static inline uint64_t rtscope__option(const char *name, uint64_t otherwise)
 	if (!text || !*text)
 		return otherwise;
 	value = strtoull(text, &end, 10);
+	if (end == text)
+		return otherwise;
 	if (*end == 'k' || *end == 'K')
 		value <<= 10;
 	else if (*end == 'm' || *end == 'M')

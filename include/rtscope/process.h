@@ -42,8 +42,10 @@ static inline uint64_t rtscope__text_bytes(const struct rtscope__object *object,
 			for (int part = 0; part < 4; part++) {
 				uint64_t length = strlen(parts[part]);
 
-				if (out)
-					memcpy(out + bytes, parts[part], length);
+				/* A line break, as formats of RTSCOPE_PRINTF have it, would end the line. */
+				for (uint64_t i = 0; out && i < length; i++)
+					out[bytes + i] =
+						part == 2 && (unsigned char)parts[part][i] < ' ' ? ' ' : parts[part][i];
 				bytes += length;
 			}
 			if (label < (*place)->count) {

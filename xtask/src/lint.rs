@@ -10,8 +10,21 @@ use crate::outcome::{Outcome, Tally};
 use crate::{cargo, lint_c, root, tidy};
 
 /// Shell scripts.
-pub const SCRIPTS: [&str; 5] =
-    ["x", ".ci/run", "dist/install.sh", "xtask/src/vm/init.sh", "examples/production-line/run"];
+pub const SCRIPTS: [&str; 13] = [
+    "x",
+    ".ci/run",
+    "dist/install.sh",
+    "dist/man-aliases.sh",
+    "dist/uninstall.sh",
+    "xtask/src/vm/init.sh",
+    "examples/production-line/run",
+    "examples/stories/audio/run",
+    "examples/stories/ci-job/run",
+    "examples/stories/cyclictest/run",
+    "examples/stories/damaged-traces/run",
+    "examples/stories/order-engine/run",
+    "examples/stories/pgbench/run",
+];
 
 /// All checks, and their sum.
 pub fn run() -> Result<ExitCode> {

@@ -111,6 +111,17 @@ impl Histogram {
         })
     }
 
+    /// The buckets in which something was counted, 32 for each power of two.
+    #[must_use]
+    pub fn buckets(&self) -> Vec<Row> {
+        let counted = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
+        let row = |(index, count): (usize, &u64)| {
+            let (from_ns, last_ns) = bucket_range(index);
+            Row { from_ns, to_ns: last_ns.saturating_add(1), count: *count }
+        };
+        counted.map(row).collect()
+    }
+
     fn percentile(&self, percent_milli: u32, count: u64) -> Percentile {
         let beyond = u128::from(count) * u128::from(WHOLE - percent_milli) / u128::from(WHOLE);
         let needed = BEYOND * u64::from(WHOLE) / u64::from(WHOLE - percent_milli);
@@ -146,6 +157,36 @@ impl Histogram {
         let last = rows.iter().rposition(used).map_or(first, |last| last + 1);
         rows[first..last].to_vec()
     }
+}
+
+/// Buckets joined into ranges of equal length, `parts` for each power of two (a divisor of 32): from the first to the last, empty ones in
+/// between included.
+#[must_use]
+pub fn joined(buckets: &[Row], parts: u64) -> Vec<Row> {
+    let range = |value: u64| {
+        let octave_ns = 1 << value.max(1).ilog2();
+        let width_ns = octave_ns / parts.clamp(1, octave_ns);
+        let from_ns = value - (value - octave_ns.min(value)) % width_ns;
+        (from_ns, from_ns.saturating_add(width_ns))
+    };
+    let mut rows: Vec<Row> = Vec::new();
+    for bucket in buckets {
+        while let Some(last) = rows.last().filter(|last| last.to_ns <= bucket.from_ns) {
+            let (from_ns, to_ns) = range(last.to_ns);
+            rows.push(Row { from_ns, to_ns, count: 0 });
+        }
+        match rows.last_mut() {
+            Some(last) => {
+                last.count += bucket.count;
+                last.to_ns = last.to_ns.max(bucket.to_ns);
+            }
+            None => {
+                let (from_ns, to_ns) = range(bucket.from_ns);
+                rows.push(Row { from_ns, to_ns: to_ns.max(bucket.to_ns), count: bucket.count });
+            }
+        }
+    }
+    rows
 }
 
 /// A percentile, if the sample is large enough.
@@ -223,6 +264,30 @@ mod tests {
         }
         let needed: Vec<u64> = statistics.percentiles.iter().map(|p| p.needed).collect();
         assert_eq!(needed, [20, 100, 1000, 10_000, 100_000, 1_000_000]);
+    }
+
+    #[test]
+    fn buckets_are_joined_without_dividing_any() {
+        let mut histogram = Histogram::default();
+        let values = [0, 1, 3, 31, 33, 63, 64, 100, 5000, 5100, 1 << 41];
+        values.iter().for_each(|value| histogram.record(*value));
+        let buckets = histogram.buckets();
+        assert_eq!(buckets.iter().map(|row| row.count).sum::<u64>(), values.len() as u64);
+        for parts in [1, 2, 4, 8, 32] {
+            let rows = joined(&buckets, parts);
+            assert!(rows.windows(2).all(|pair| pair[0].to_ns == pair[1].from_ns), "{rows:?}");
+            assert!(rows[0].count > 0 && rows.last().unwrap().count > 0);
+            for row in &rows {
+                let inside = values.iter().filter(|value| (row.from_ns..row.to_ns).contains(*value)).count();
+                assert_eq!(row.count, inside as u64, "{row:?} of {parts}");
+                let octave_ns = 1 << row.from_ns.max(1).ilog2();
+                assert!(
+                    row.to_ns == u64::MAX || row.to_ns - row.from_ns <= (octave_ns / parts).max(1),
+                    "{row:?}"
+                );
+            }
+        }
+        assert_eq!(joined(&[], 4), []);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! - [`summary`]: what do many late responses have in common?
 //! - [`own`]: what did the observer itself cost its target?
 //! - [`stat`]: what did tasks, interrupts and system calls of a whole trace do? These are incremental ([`analysis`]).
+//! - [`pairing`]: which two events belong together? The same matcher for traces and for events that have just come.
 //! - [`histogram`]: what do the counts of the tracker say of the distribution?
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ pub mod explain;
 pub mod gap;
 pub mod histogram;
 pub mod own;
+pub mod pairing;
 pub mod share;
 pub mod stat;
 pub mod summary;

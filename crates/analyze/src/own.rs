@@ -151,7 +151,7 @@ impl<'a> OwnTime<'a> {
 mod tests {
     use super::*;
     use crate::explain::{Cause, CauseKind, Culprit, Thread};
-    use rtscope_event::{Comm, Event, Policy, Priority, StepKind, TaskInfo, TaskState};
+    use rtscope_event::{Comm, Event, Policy, Priority, StepKind, TaskInfo, TaskState, WaitKind};
 
     fn explanation(actor: Tid, kind: CauseKind) -> Explanation {
         let recording = Recording::default();
@@ -180,6 +180,8 @@ mod tests {
             next_tid: Tid(to),
             next_prio,
             next_kthread: false,
+            prev_wait: WaitKind::None,
+            prev_wait_on: 0,
         };
         at(time, cpu, kind)
     }

@@ -6,7 +6,10 @@ use crate::table::{Promise, Report, Row};
 use anyhow::{Result, bail, ensure};
 use rtscope_event::{End, Glob, MonotonicNs};
 use rtscope_flight::{FlightRecorder, monotonic_now};
-use rtscope_kernel::{EbpfConfig, EbpfPrograms, RecorderConfig, SnapshotConfig, Target, TrackerConfig};
+use rtscope_kernel::{
+    EbpfConfig, EbpfPrograms, Follows, OriginFilter, RecorderConfig, ResponseConfig, SnapshotConfig, Target,
+    TrackerConfig,
+};
 use rtscope_testkit::process::Workload;
 use std::time::{Duration, Instant};
 
@@ -19,12 +22,16 @@ fn config() -> Result<EbpfConfig> {
             snapshot: Some(SnapshotConfig { post_ns: 5_000_000, interval_ns: 50_000_000 }),
             stream: None,
         }),
-        tracker: Some(TrackerConfig {
-            target: Target { name: Some(Glob::new("control*")?), pid: None },
-            end: End::Blocked,
+        trackers: vec![TrackerConfig {
+            target: Target { name: Some(Glob::new("control*")?), pid: None, is_command: false },
             threshold_ns: 1,
-            origins: None,
-        }),
+            snapshot: true,
+            follows: Follows::Responses(ResponseConfig {
+                end: End::Blocked,
+                origins: OriginFilter::default(),
+                sources: Vec::new(),
+            }),
+        }],
         only: Vec::new(),
     })
 }

@@ -15,7 +15,7 @@ pub fn run(quick: bool) -> Result<Report> {
     let cpu = crate::pipe_cpu();
     let config = |only: [&'static str; 2], recorded| EbpfConfig {
         recorder: if recorded { recorder() } else { None },
-        tracker: None,
+        trackers: Vec::new(),
         only: only.to_vec(),
     };
     let mut tools: Vec<Box<dyn Tool>> = vec![

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rtscope_ctf::{TraceInfo, write_trace};
 use rtscope_event::{
     Comm, CpuId, Event, EventKind, Irq, MonotonicNs, Names, Pid, Policy, Priority, Recording, TaskInfo,
-    TaskState, Tid,
+    TaskState, Tid, WaitKind,
 };
 use rtscope_testkit::process::program;
 use std::fs;
@@ -30,16 +30,20 @@ enum Tool {
     Text,
     Convert,
     Tasks,
+    /// As people get it, with names of threads.
+    People,
 }
 
-const TOOLS: [Tool; 6] = [Tool::Stat, Tool::Dummy, Tool::Print, Tool::Text, Tool::Convert, Tool::Tasks];
+const TOOLS: [Tool; 7] =
+    [Tool::Stat, Tool::Dummy, Tool::Print, Tool::Text, Tool::Convert, Tool::Tasks, Tool::People];
 
 impl Tool {
     fn name(self) -> &'static str {
         match self {
             Tool::Stat => "rtscope stat",
             Tool::Dummy => "babeltrace2 -o dummy",
-            Tool::Print => "rtscope print",
+            Tool::Print => "rtscope print --format babeltrace",
+            Tool::People => "rtscope print",
             Tool::Text => "babeltrace2, text",
             Tool::Convert => "rtscope convert --to perfetto",
             Tool::Tasks => "rtscope stat --tasks --irqs",
@@ -47,11 +51,12 @@ impl Tool {
     }
 
     fn command(self, trace: &Path) -> Result<Command> {
-        let ours = matches!(self, Tool::Stat | Tool::Print | Tool::Convert | Tool::Tasks);
+        let ours = !matches!(self, Tool::Dummy | Tool::Text);
         let mut command = if ours { Command::new(program("rtscope")?) } else { Command::new("babeltrace2") };
         match self {
             Tool::Stat => command.arg("stat").arg(trace),
-            Tool::Print => command.arg("print").arg(trace),
+            Tool::Print => command.args(["print", "--format", "babeltrace"]).arg(trace),
+            Tool::People => command.arg("print").arg(trace),
             Tool::Dummy => command.arg(trace).args(["-o", "dummy"]),
             Tool::Text => command.arg(trace),
             Tool::Tasks => command.arg("stat").arg(trace).args(["--tasks", "--irqs"]),
@@ -81,17 +86,22 @@ pub fn run(quick: bool) -> Result<Report> {
         let count = counted(dir)?;
         checks.push(format!("{name}: {count} events by rtscope and by babeltrace2"));
         let found = compare(name, dir, count, rounds)?;
-        let [stat, dummy, print, text, convert] =
-            [0, 1, 2, 3, 4].map(|place: usize| found.get(place).map_or(f64::NAN, Row::median));
+        let [stat, dummy, print, text, convert, people] =
+            [0, 1, 2, 3, 4, 6].map(|place: usize| found.get(place).map_or(f64::NAN, Row::median));
         promises.push(Promise::at_most(
             &format!("{name}: rtscope stat / babeltrace2 -o dummy"),
             stat / dummy,
             0.1,
         ));
         promises.push(Promise::at_most(
-            &format!("{name}: rtscope print / babeltrace2 as text"),
+            &format!("{name}: rtscope print --format babeltrace / babeltrace2 as text"),
             print / text,
             0.1,
+        ));
+        promises.push(Promise::at_most(
+            &format!("{name}: rtscope print / the same with --format babeltrace"),
+            people / print,
+            1.2,
         ));
         promises.push(Promise::at_most(
             &format!("{name}: rtscope convert --to perfetto, ns per event"),
@@ -102,7 +112,7 @@ pub fn run(quick: bool) -> Result<Report> {
     }
     let big = root.path().join("big");
     let bytes = multiply(&ours, &big, if quick { 1 << 30 } else { 10_000_000_000 })?;
-    for tool in [Tool::Stat, Tool::Print, Tool::Convert, Tool::Tasks] {
+    for tool in [Tool::Stat, Tool::Print, Tool::People, Tool::Convert, Tool::Tasks] {
         let peak = peak_mb(tool, &big)?;
         let what = format!("{} of {:.1} GB: peak memory, MB", tool.name(), bytes as f64 / 1e9);
         promises.push(Promise::at_most(&what, peak, 200.0));
@@ -254,8 +264,16 @@ fn recording(events: u64) -> Recording {
                 next_tid: next,
                 next_prio: prio,
                 next_kthread: false,
+                prev_wait: WaitKind::None,
+                prev_wait_on: 0,
             },
-            3..5 => EventKind::SchedWaking { tid, prio, target_cpu: CpuId(1), kthread: false },
+            3..5 => EventKind::SchedWaking {
+                tid,
+                prio,
+                target_cpu: CpuId(1),
+                kthread: false,
+                wait: WaitKind::None,
+            },
             5 => EventKind::SoftirqEntry { vec: random.below(10) as u32 },
             6 => EventKind::HrtimerExpireExit { timer: 0xffff_8881_0000_0000 + random.below(1 << 20) },
             _ => EventKind::IrqHandlerExit { irq: Irq(random.below(40) as u32), ret: 1 },

@@ -4,8 +4,10 @@
 use crate::blocks::Tool;
 use crate::pipe::Sample;
 use anyhow::{Result, ensure};
-use rtscope_event::{End, Glob};
-use rtscope_kernel::{EbpfConfig, EbpfPrograms, Memory, RecorderConfig, Target, TrackerConfig};
+use rtscope_event::Glob;
+use rtscope_kernel::{
+    EbpfConfig, EbpfPrograms, Follows, Memory, RecorderConfig, ResponseConfig, Target, TrackerConfig,
+};
 use std::mem::size_of;
 
 /// The two tracepoints of the pipe load.
@@ -88,11 +90,11 @@ pub fn recorder() -> Option<RecorderConfig> {
 }
 
 /// The tracker with a target that is not there: no chain matches, no response ends.
-pub fn tracker() -> Result<Option<TrackerConfig>> {
-    Ok(Some(TrackerConfig {
-        target: Target { name: Some(Glob::new("no-such-task")?), pid: None },
-        end: End::Blocked,
+pub fn tracker() -> Result<Vec<TrackerConfig>> {
+    Ok(vec![TrackerConfig {
+        target: Target { name: Some(Glob::new("no-such-task")?), pid: None, is_command: false },
         threshold_ns: 1_000_000_000,
-        origins: None,
-    }))
+        snapshot: false,
+        follows: Follows::Responses(ResponseConfig::default()),
+    }])
 }

@@ -290,7 +290,8 @@ impl Bench {
             (_, Ok(lttng)) => lttng.run(tracer, &trace, &arguments)?,
             (_, Err(missing)) => bail!("{missing}"),
         };
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        // Beside rtscope's JSON a program prints on standard error.
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         let mut samples = BTreeMap::<String, Vec<f64>>::new();
         let pairs = text.lines().filter_map(|line| line.split_once(' '));
         for (name, number) in pairs.filter_map(|(name, number)| Some((name, number.parse::<f64>().ok()?))) {
@@ -318,7 +319,7 @@ impl Bench {
         command.args(["--", "taskset", "-c", &cpu]).arg(&rtscope);
         command.args(["npt", "--json", "--cpu", &cpu, "--fifo", "80", "--windows", "2ms", "--loops", "5M"]);
         let output = finished(&mut command)?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
         let line =
             text.lines().find(|line| line.contains("rtscope.npt/1")).context("npt printed no result")?;
         let npt: Value = serde_json::from_str(line)?;

@@ -2,7 +2,7 @@
 //! What can be typed. Help, man pages and shell completions are made from these definitions.
 
 use crate::convert::ConvertOptions;
-use crate::exit::help;
+use crate::exit::{Failure, help};
 use crate::impact::options::ImpactOptions;
 use crate::list::options::ListOptions;
 use crate::npt::options::NptOptions;
@@ -11,7 +11,9 @@ use crate::shield::options::ShieldOptions;
 use crate::snapshot::SnapshotOptions;
 use crate::trace_args::{PrintOptions, StatOptions};
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
-use rtscope_event::End;
+use rtscope_event::{End, OriginKind, Tracker, WaitKind};
+use rtscope_session::command::CommandOutput;
+use rtscope_session::fail_if::FailIf;
 use rtscope_session::units::{Bytes, DurationNs, IntervalNs};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -20,6 +22,9 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(name = "rtscope", version, after_help = EXAMPLES, max_term_width = 100)]
 pub struct Args {
+    /// In JSON: integers beyond 2^53 as strings, for readers that take all numbers for doubles
+    #[arg(long, global = true)]
+    pub json_strings: bool,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -91,6 +96,12 @@ pub enum WatchCommand {
     /// Follow each response from its interrupt or timer to the target task, and report the late ones
     #[command(after_help = RESPONSE_EXAMPLES)]
     Response(Box<ResponseOptions>),
+    /// Follow each wakeup of the target until it is on a CPU, and report the late ones
+    #[command(after_help = WAKEUP_EXAMPLES)]
+    Wakeup(Box<WatchOptions>),
+    /// Follow each time that the target is off its CPU, say why and who ended it, and report the long ones
+    #[command(after_help = OFFCPU_EXAMPLES)]
+    Offcpu(Box<WatchOptions>),
 }
 
 const COMPLETIONS_EXAMPLES: &str = help!(
@@ -100,7 +111,33 @@ const COMPLETIONS_EXAMPLES: &str = help!(
 
 const WATCH_EXAMPLES: &str = help!(
     "Example:
-  rtscope watch response --task 'control*' --threshold 500us"
+  rtscope watch response --task 'control*' --threshold 500us
+  rtscope watch wakeup --task jackd --threshold 200us --and offcpu:5ms
+
+A tracker follows what happens to tasks while it happens, in the kernel; what takes longer than its
+limit is reported, explained, and saved if asked for."
+);
+
+const WAKEUP_EXAMPLES: &str = help!(
+    "Examples:
+  rtscope watch wakeup --task jackd --threshold 200us
+      Each time that a thread of this name was woken and waited longer for a CPU: who had it instead.
+  rtscope watch wakeup --threshold 5ms --snapshot-dir late/ --duration 1min
+      Any task of user space, for a minute; a snapshot of the events is saved for each late wakeup.
+
+A wakeup begins with sched_waking, by whatever woke the task, and ends when the task is on a CPU."
+);
+
+const OFFCPU_EXAMPLES: &str = help!(
+    "Examples:
+  rtscope watch offcpu --task postgres --threshold 20ms
+      Each time that a thread of this name was off its CPU for longer: for what it waited, who ended the
+      wait, and how long it then waited for a CPU.
+  rtscope watch offcpu --threshold 10ms --and wakeup:1ms -- ./server
+      Start a program and watch its threads until it ends; of these times, also what was a wait for a CPU.
+
+It begins with the switch that takes a task off its CPU, be it to wait or because others come first,
+and ends when the task is on a CPU again."
 );
 
 const RESPONSE_EXAMPLES: &str = help!(
@@ -114,12 +151,23 @@ const RESPONSE_EXAMPLES: &str = help!(
       Responses to a network card's interrupt, for a minute, one JSON object per line.
   rtscope watch response --task jackd --threshold 1ms --snapshot-dir late/ -k 'block:*,syscalls'
       Saved traces also contain block requests and system calls.
+  rtscope watch response --task driver --threshold 2667us --end cycle --snapshot-dir late/
+      Cycles of an audio thread, from its timer until it waits for its timer again; locks that it
+      waits for in between are steps.
+  rtscope watch response --task postgres --threshold 20ms --begin any --end cycle --wait epoll
+      Each request of a server, from whoever woke it out of epoll until it is back there.
+  rtscope watch response --from audio:cycle_begin --to audio:cycle_end --threshold 3ms \\
+          --snapshot-dir late/ -- ./engine
+      The time between two events of a program, in each of its threads.
+  rtscope watch response --from oms:order_in --to oms:order_out --by id --threshold 1ms
+      The same between events with the same id, in whatever threads they are.
   rtscope watch response --threshold 300us -- ./control --period 1ms
       Start a program and watch its tasks until it ends.
 
 A response begins at the time for which a timer was set, or at the first handler of a device
-interrupt. It ends when the target runs (--end running) or waits again (--end blocked). The rules
-are in docs/response-chains.md, the JSON objects in docs/json.md."
+interrupt; with --begin task or any also when another task wakes the target. It ends when the
+target runs (--end running), waits again (--end blocked), or waits again for what its cycle began
+with (--end cycle). The rules are in docs/response-chains.md, the JSON objects in docs/json.md."
 );
 
 /// When a response ends.
@@ -129,6 +177,34 @@ pub enum EndArg {
     Running,
     /// When the target goes back to waiting
     Blocked,
+    /// When the target goes back to waiting for what its cycle began with (its timer, unless --begin or --irq say otherwise).
+    /// Waits for anything else are steps of the cycle
+    Cycle,
+}
+
+/// With what a response begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BeginArg {
+    /// With a device's or the system's interrupt
+    Irq,
+    /// With a timer
+    Timer,
+    /// With another task that wakes the target
+    Task,
+    /// With any of these
+    Any,
+}
+
+impl BeginArg {
+    /// The kinds of origins that it stands for.
+    pub fn kinds(self) -> &'static [OriginKind] {
+        match self {
+            BeginArg::Irq => &[OriginKind::Irq, OriginKind::Vector],
+            BeginArg::Timer => &[OriginKind::Timer],
+            BeginArg::Task => &[OriginKind::Task],
+            BeginArg::Any => &OriginKind::OF_RESPONSES,
+        }
+    }
 }
 
 impl From<EndArg> for End {
@@ -136,31 +212,69 @@ impl From<EndArg> for End {
         match end {
             EndArg::Running => End::Running,
             EndArg::Blocked => End::Blocked,
+            EndArg::Cycle => End::Cycle,
         }
     }
 }
 
 #[derive(Debug, clap::Args)]
 pub struct ResponseOptions {
-    /// Watch tasks with this name (with * and ?). Without --task, --pid and COMMAND: the first user-space task of each
-    /// chain
-    #[arg(long, value_name = "NAME")]
-    pub task: Option<String>,
-    /// Watch the tasks of this process
-    #[arg(long, value_name = "PID")]
-    pub pid: Option<u32>,
-    /// A response that takes longer than this is late (500us, 2ms, 1s)
-    #[arg(long, value_name = "TIME")]
-    pub threshold: DurationNs,
+    #[command(flatten)]
+    pub watch: WatchOptions,
+    /// With --from and --to: watch this thread
+    #[arg(long, value_name = "TID", requires = "from")]
+    pub tid: Option<u32>,
+    /// Watch not responses, but the time from this event of instrumented programs (PROVIDER:EVENT, with * and ?) to that of --to, in
+    /// the same thread. The programs do nothing for it that they would not do for rtscope record -u
+    #[arg(
+        long,
+        value_name = "EVENT",
+        requires = "to",
+        conflicts_with_all = ["end", "begin", "wait", "irq", "timer", "and"]
+    )]
+    pub from: Option<String>,
+    /// With --from: the event that ends the time
+    #[arg(long, value_name = "EVENT", requires = "from")]
+    pub to: Option<String>,
+    /// With --from and --to: pair events with the same value of this field, in whatever threads they are; FIELD=FIELD where it has
+    /// two names, several with commas between
+    #[arg(long, value_name = "FIELD", requires = "from")]
+    pub by: Option<String>,
     /// When a response ends
     #[arg(long, value_enum, default_value_t = EndArg::Blocked)]
     pub end: EndArg,
+    /// With what a response begins, separated by commas [default: irq,timer; with --end cycle: timer]
+    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
+    pub begin: Vec<BeginArg>,
+    /// With --end cycle: a cycle begins when one of these waits ends [default: sleep, poll, epoll, read, receive, accept, signal,
+    /// io_uring]
+    #[arg(long, value_name = "WAIT", value_delimiter = ',')]
+    pub wait: Vec<WaitKind>,
     /// Watch only responses to this device interrupt (a number, or a name from /proc/interrupts); may be repeated
     #[arg(long, value_name = "N|NAME")]
     pub irq: Vec<String>,
     /// Watch only responses to timers (with --irq: also those)
     #[arg(long)]
     pub timer: bool,
+}
+
+/// What each tracker has.
+#[derive(Debug, clap::Args)]
+pub struct WatchOptions {
+    /// Watch tasks with this name (with * and ?). Without --task, --pid and COMMAND: all of user space; of responses, the first
+    /// such task of each chain
+    #[arg(long, value_name = "NAME")]
+    pub task: Option<String>,
+    /// Watch the tasks of this process
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+    /// What takes longer than this is late (500us, 2ms, 1s)
+    #[arg(long, value_name = "TIME")]
+    pub threshold: DurationNs,
+    /// Watch this of the same tasks at the same time, with a limit of its own (wakeup:500us, offcpu:20ms, response:2ms); may be
+    /// repeated
+    #[arg(long, value_name = "TRACKER:TIME")]
+    pub and: Vec<AlsoArg>,
     /// Save a snapshot for each late response in this directory: a CTF trace, trigger.json and explain.txt
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub snapshot_dir: Option<PathBuf>,
@@ -192,15 +306,74 @@ pub struct ResponseOptions {
     /// Stop after this time
     #[arg(long, value_name = "TIME")]
     pub duration: Option<DurationNs>,
-    /// Print one JSON object per line (docs/json.md)
-    #[arg(long)]
-    pub json: bool,
-    /// Exit with code 4 when there was a late response
+    #[command(flatten)]
+    pub json: JsonOutput,
+    /// Exit with code 4 when anything was late, and with 7 when the target never appeared
     #[arg(long)]
     pub fail_if_late: bool,
+    /// Exit with code 4 when this is true of the summary: max>2ms, p99>500us, late>3; may be repeated. And with 7 when it was not
+    /// measured
+    #[arg(long, value_name = "FIGURE>VALUE")]
+    pub fail_if: Vec<FailIf>,
+    /// Exit with code 6 when events were lost
+    #[arg(long)]
+    pub fail_if_lost: bool,
+    /// Also show every row of each list, steps that took no time, and by reason how often a response could not be followed
+    #[arg(long, short)]
+    pub verbose: bool,
     /// Start this program, watch its process (unless --task or --pid are given), and stop when it ends
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+/// `TRACKER:TIME`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AlsoArg {
+    /// What is followed.
+    pub tracker: Tracker,
+    /// Its limit.
+    pub threshold: DurationNs,
+}
+
+impl std::str::FromStr for AlsoArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<AlsoArg, String> {
+        let names = || Tracker::ALL.map(Tracker::name).join(", ");
+        let (name, limit) = text
+            .split_once(':')
+            .ok_or_else(|| format!("TRACKER:TIME, where TRACKER is one of {}", names()))?;
+        let tracker = Tracker::ALL.into_iter().find(|tracker| tracker.name() == name);
+        let tracker = tracker.ok_or_else(|| format!("there is no tracker '{name}': {}", names()))?;
+        Ok(AlsoArg { tracker, threshold: limit.parse()? })
+    }
+}
+
+/// Where JSON goes beside what COMMAND prints.
+#[derive(Debug, Default, clap::Args)]
+pub struct JsonOutput {
+    /// Print one JSON object per line (docs/json.md), on standard output or into FILE. Without FILE the standard output of COMMAND
+    /// goes to standard error
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    json: Option<PathBuf>,
+}
+
+impl JsonOutput {
+    /// Results go where they were asked for from now on. Whether they are JSON.
+    pub fn begin(&self) -> Result<bool, Failure> {
+        if let Some(file) = self.json.as_deref().filter(|file| file.as_os_str() != "-") {
+            crate::output::to_file(file)?;
+        }
+        Ok(self.json.is_some())
+    }
+
+    /// Where that of COMMAND goes.
+    pub fn of_command(&self) -> CommandOutput {
+        match self.json.as_deref().is_some_and(|file| file.as_os_str() == "-") {
+            true => CommandOutput::StandardError,
+            false => CommandOutput::StandardOutput,
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -212,6 +385,9 @@ pub struct ExplainOptions {
     /// Print one JSON object per line (docs/json.md)
     #[arg(long)]
     pub json: bool,
+    /// Also show steps that took no time, and every cause, wait and preemption instead of the longest
+    #[arg(long, short)]
+    pub verbose: bool,
 }
 
 #[derive(Debug, clap::Args)]

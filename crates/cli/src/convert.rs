@@ -32,7 +32,7 @@ const EXAMPLES: &str = help!(
   rtscope convert trace/ control/ --to ctf --task control --event 'sched_*'
       Of certain events alone.
 
-What the views show: docs/perfetto.md. What a cut keeps and loses: docs/how-to.md."
+What the views show: docs/perfetto.md. What a cut keeps and loses: docs/how-to/traces.md."
 );
 
 /// What traces are converted to.
@@ -103,7 +103,10 @@ fn to_ctf(options: &ConvertOptions) -> Result<(), Failure> {
         !stop.asked()
     });
     progress.finish();
-    let mut damaged = made.map_err(|error| Failure::Failed(error.to_string()))?.damaged;
+    let made = made.map_err(|error| Failure::Failed(error.to_string()))?;
+    let selected = made.events.saturating_sub(made.dump_events);
+    options.events.note_if_nothing(selected, options.from.is_some() || options.until.is_some());
+    let mut damaged = made.damaged;
     damaged.append(&mut set.damaged);
     report_damage(&mut damaged)
 }

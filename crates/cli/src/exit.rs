@@ -10,8 +10,11 @@ fn code(failure: &Failure) -> u8 {
         Failure::Failed(_) => 1,
         Failure::Usage(_) => 2,
         Failure::Missing(_) => 3,
-        Failure::Late(_) | Failure::ChecksFailed(_) => 4,
+        Failure::Late(_) | Failure::ChecksFailed(_) | Failure::Limit(_) => 4,
         Failure::Damaged(_) => 5,
+        Failure::Lost(_) => 6,
+        Failure::Unmeasured(_) => 7,
+        Failure::Command { status, .. } => *status,
         Failure::NoCommand(_) => 127,
     }
 }
@@ -27,9 +30,13 @@ Exit codes:
   1    something failed at run time (also: a full disk)
   2    an argument cannot be used
   3    a kernel feature or a privilege is missing (rtscope caps lists them)
-  4    late responses were found (--fail-if-late), or a check of rtscope shield verify failed
+  4    late responses were found (--fail-if-late), a limit was exceeded (--fail-if), or a check of
+       rtscope shield verify failed
   5    a trace is damaged, or (--follow) its recorder was killed; the readable part was shown
+  6    events were lost: more than --fail-if-lost allows, or more than half of a recording
+  7    what was to be judged was not measured: the target never appeared, or too few samples
   127  COMMAND could not be started
+  else the exit status of COMMAND, or 128 and the number of the signal that ended it
   130  a second Ctrl-C ended it at once"
         )
     };
@@ -39,7 +46,7 @@ pub(crate) use help;
 /// Prints the error, if any, and gives the code.
 pub fn report(result: Result<(), Failure>) -> ExitCode {
     let printed = || match crate::output::failure() {
-        Some(error) => Err(Failure::doing("writing to standard output", error)),
+        Some((error, doing)) => Err(Failure::system(doing, error)),
         None => Ok(()),
     };
     match result.and_then(|()| printed()) {

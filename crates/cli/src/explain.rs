@@ -7,15 +7,16 @@ use crate::output::result;
 use crate::watch::report::Report;
 use rtscope_analyze::explain::{Explainer, Explanation};
 use rtscope_session::watch::files;
-use rtscope_view::explanation_file;
+use rtscope_view::{Style, explanation_file};
 
 /// Reads, explains, prints.
 pub fn run(options: &ExplainOptions) -> Result<(), Failure> {
-    let (trigger, recording) = files::read(&options.dir, &Report::new(options.json)?)?;
+    let (trigger, recording) = files::read(&options.dir, &Report::new(options.json, options.verbose)?)?;
     let explainer = Explainer::new(&recording);
     let explanations: Vec<Explanation> = trigger.late.iter().map(|late| explainer.explain(late)).collect();
     if !options.json {
-        result(&explanation_file(&trigger, &explanations));
+        let style = Style { verbose: options.verbose, ..Style::default() };
+        result(&explanation_file(&trigger, &explanations, style));
         return Ok(());
     }
     for explanation in &explanations {

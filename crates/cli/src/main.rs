@@ -6,6 +6,8 @@
 mod args;
 mod caps;
 mod convert;
+#[cfg(test)]
+mod documented;
 mod exit;
 mod explain;
 mod following;
@@ -24,11 +26,13 @@ mod shield;
 mod snapshot;
 mod stat;
 mod stop;
+mod terminal;
 mod trace_args;
 mod watch;
 
 use args::{Args, Command, WatchCommand};
 use clap::FromArgMatches;
+use rtscope_event::Tracker;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -38,8 +42,13 @@ fn main() -> ExitCode {
         // The matches are those of the same definitions.
         Err(error) => error.exit(),
     };
+    if args.json_strings {
+        output::large_integers_as_strings();
+    }
     let result = match args.command {
-        Command::Watch(WatchCommand::Response(options)) => watch::run(*options),
+        Command::Watch(WatchCommand::Response(options)) => watch::responses(*options),
+        Command::Watch(WatchCommand::Wakeup(options)) => watch::intervals(Tracker::Wakeup, *options),
+        Command::Watch(WatchCommand::Offcpu(options)) => watch::intervals(Tracker::Offcpu, *options),
         Command::List(options) => list::run(&options),
         Command::Record(options) => record::run(&options),
         Command::Snapshot(options) => snapshot::run(&options),

@@ -6,15 +6,83 @@
 //! full disk) is remembered: the run goes on just so, but does not end as if all had been printed.
 
 use crate::exit::Failure;
-use std::io::{self, IsTerminal, Write};
-use std::path::Path;
-use std::sync::OnceLock;
+use rtscope_view::in_ascii;
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
+/// Where results go instead of standard output.
+static FILE: OnceLock<(PathBuf, Mutex<File>)> = OnceLock::new();
+/// Whether integers that many readers of JSON would round are written as strings.
+static STRINGS: OnceLock<()> = OnceLock::new();
 
-/// Why results could not be written, if that happened.
-pub fn failure() -> Option<&'static io::Error> {
-    FAILURE.get()
+/// From now on results go to this file (`--json=FILE`).
+pub fn to_file(path: &Path) -> Result<(), Failure> {
+    let made =
+        File::create(path).map_err(|error| Failure::system(format!("making {}", path.display()), &error))?;
+    // Only the first one counts, and there is one.
+    let _ = FILE.set((path.to_owned(), Mutex::new(made)));
+    Ok(())
+}
+
+/// From now on large integers in JSON are strings (`--json-strings`).
+pub fn large_integers_as_strings() {
+    let _ = STRINGS.set(());
+}
+
+/// Lines of JSON as they are to be written.
+pub fn as_asked(json: &[u8]) -> Cow<'_, [u8]> {
+    match STRINGS.get() {
+        Some(()) if json.first() == Some(&b'{') => Cow::Owned(with_strings(json)),
+        _ => Cow::Borrowed(json),
+    }
+}
+
+/// With quotes around integers that a double does not have exactly.
+fn with_strings(json: &[u8]) -> Vec<u8> {
+    /// 2^53.
+    const EXACT: u128 = 1 << 53;
+    let mut out = Vec::with_capacity(json.len() + json.len() / 16);
+    let mut at = 0;
+    let mut in_text = false;
+    while let Some(byte) = json.get(at) {
+        let rest = json.get(at..).unwrap_or_default();
+        if in_text || !matches!(byte, b'-' | b'0'..=b'9') {
+            match byte {
+                b'"' => in_text = !in_text,
+                b'\\' if in_text => {
+                    out.push(*byte);
+                    at += 1;
+                }
+                _ => {}
+            }
+            out.extend(json.get(at));
+            at += 1;
+            continue;
+        }
+        let is_number = |byte: &&u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9');
+        let length = rest.iter().take_while(is_number).count();
+        let number = rest.get(..length).unwrap_or_default();
+        let digits = std::str::from_utf8(number).unwrap_or_default().trim_start_matches('-');
+        let is_large = digits.parse::<u128>().is_ok_and(|value| value > EXACT);
+        out.extend(is_large.then_some(b'"'));
+        out.extend_from_slice(number);
+        out.extend(is_large.then_some(b'"'));
+        at += length;
+    }
+    out
+}
+
+/// Why results could not be written, and where, if that happened.
+pub fn failure() -> Option<(&'static io::Error, String)> {
+    let doing = match FILE.get() {
+        Some((path, _)) => format!("writing {}", path.display()),
+        None => "writing to standard output".to_string(),
+    };
+    FAILURE.get().map(|error| (error, doing))
 }
 
 /// A note to the user, on standard error. Fails only when that is closed.
@@ -30,11 +98,14 @@ pub fn note(text: &str) {
 
 /// One result: lines of text, or one line of JSON.
 pub fn result(text: &str) {
-    let mut out = io::stdout().lock();
-    let written = out
-        .write_all(text.as_bytes())
-        .and_then(|()| if text.ends_with('\n') { Ok(()) } else { writeln!(out) })
-        .and_then(|()| out.flush());
+    let is_json = text.starts_with('{');
+    let drawn =
+        if !is_json && crate::terminal::has_only_ascii() { in_ascii(text) } else { Cow::Borrowed(text) };
+    let text = as_asked(drawn.as_bytes());
+    let written = match FILE.get() {
+        Some((_, file)) => write_lines(&mut *file.lock().unwrap_or_else(PoisonError::into_inner), &text),
+        None => write_lines(&mut io::stdout().lock(), &text),
+    };
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             // Only the first one counts.
@@ -44,6 +115,14 @@ pub fn result(text: &str) {
     }
 }
 
+fn write_lines(out: &mut impl Write, text: &[u8]) -> io::Result<()> {
+    out.write_all(text)?;
+    if !text.ends_with(b"\n") {
+        out.write_all(b"\n")?;
+    }
+    out.flush()
+}
+
 /// A report that became JSON.
 pub fn object(json: serde_json::Result<String>) -> Result<String, Failure> {
     json.map_err(|error| Failure::doing("writing JSON", error))
@@ -51,10 +130,22 @@ pub fn object(json: serde_json::Result<String>) -> Result<String, Failure> {
 
 /// A file that the user asked for, such as a picture.
 pub fn file(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|error| Failure::doing(format!("writing {}", path.display()), error))
+    if path == Path::new("-") {
+        return Err(Failure::Usage(
+            "a picture cannot go to standard output, where the report is; name a file".to_owned(),
+        ));
+    }
+    std::fs::write(path, text).map_err(|error| Failure::system(format!("writing {}", path.display()), &error))
 }
 
-/// Whether to use colours on standard output.
-pub fn colour() -> bool {
-    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_that_a_double_does_not_have_become_strings() {
+        let json = br#"{"a":9007199254740993,"b":[1,-9007199254740994,9007199254740992],"c":"9007199254740993 \" 9007199254740993","d":1.7976931348623157e308,"e":18446744073709551615}"#;
+        let expected = br#"{"a":"9007199254740993","b":[1,"-9007199254740994",9007199254740992],"c":"9007199254740993 \" 9007199254740993","d":1.7976931348623157e308,"e":"18446744073709551615"}"#;
+        assert_eq!(String::from_utf8_lossy(&with_strings(json)), String::from_utf8_lossy(expected));
+    }
 }

@@ -46,7 +46,7 @@ pub const WATCH: &str = rtscope_view::SCHEMA;
 
 /// All of them, those of the crates `measure` and `view` included.
 #[cfg(test)]
-pub const ALL: [&str; 23] = [
+pub const ALL: [&str; 24] = [
     CAPS,
     rtscope_view::EVENT_SCHEMA,
     IMPACT,
@@ -67,6 +67,7 @@ pub const ALL: [&str; 23] = [
     SNAPSHOT_REQUEST,
     rtscope_view::STAT_SCHEMA,
     rtscope_view::STAT_IRQS_SCHEMA,
+    rtscope_view::STAT_LATENCY_SCHEMA,
     rtscope_view::STAT_SYSCALLS_SCHEMA,
     rtscope_view::STAT_TASKS_SCHEMA,
     WATCH,

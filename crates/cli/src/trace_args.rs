@@ -2,18 +2,28 @@
 //! What `print`, `stat` and `convert` have in common: which traces, and which of their events.
 
 use crate::exit::{Failure, help};
+use crate::output::note;
 use clap::{ValueEnum, ValueHint};
-use rtscope_ctf::{Comparison, Condition, DamagedFile, Pattern, Selection, TraceSet};
+use rtscope_ctf::{
+    Comparison, Condition, DamagedFile, Pattern, Selection, SharedTaskNames, TaskNames, TaskSpans, TraceSet,
+};
+use rtscope_event::counted;
 use rtscope_session::units::DurationNs;
 use rtscope_session::wall_clock;
+use rtscope_view::clean;
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 const PRINT_EXAMPLES: &str = help!(
     "Examples:
   rtscope print late/20261120T234107Z-1
-      All events, in the format of babeltrace2.
+      All events, with thread and CPU.
+  rtscope print trace/ --format babeltrace
+      The same as babeltrace2 prints it.
   rtscope print trace/ --event 'sched_*' --task control --from +1.5s --to +1.6s
       What the scheduler did with a task within a tenth of a second.
   rtscope print trace/ --where 'prev_prio < 0 && next_comm =~ \"kworker*\"' --format json
@@ -38,6 +48,10 @@ const STAT_EXAMPLES: &str = help!(
       Where each task's time went, and what interrupts took.
   rtscope stat trace/ --tasks --task 'postgres*'
       The same of some tasks, with what they waited in and their system calls.
+  rtscope stat trace/ --latency syscalls --task 'postgres*' --svg latency.svg
+      How long system calls took: percentiles, the longest with time and task, a histogram.
+  rtscope stat trace/ --latency wakeup,block --latency 'oms:order_in -> oms:order_out by id'
+      The same of wakeups, of requests to disks, and from one event of a program to another.
   rtscope stat --follow trace/ --tasks
       The same of a recording that is being made, again every two seconds."
 );
@@ -45,8 +59,10 @@ const STAT_EXAMPLES: &str = help!(
 /// The format of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FormatArg {
-    /// The format of babeltrace2
+    /// Lines with time, thread, CPU, name and fields
     Text,
+    /// The format of babeltrace2, byte for byte
+    Babeltrace,
     /// One JSON object per line
     Json,
     /// Values separated by commas
@@ -67,7 +83,7 @@ pub struct PrintOptions {
     /// Stop after this many events
     #[arg(long, value_name = "N")]
     pub head: Option<u64>,
-    /// With --format text: raw clock values instead of times of day
+    /// With --format text and babeltrace: raw clock values instead of times of day
     #[arg(long)]
     pub clock_raw: bool,
     /// Add what the numbers in system calls mean: flags, errors and signals by name, descriptors with what they are, where that
@@ -102,7 +118,15 @@ pub struct StatOptions {
     /// What system calls took, and their errors
     #[arg(long)]
     pub syscalls: bool,
-    /// With --tasks, --irqs and --syscalls as text: rows to show, 20 if not given; 0 for all
+    /// How long something takes, with percentiles, the longest and a histogram: syscalls, block (disks), irq, softirq, wakeup, or two
+    /// events: 'EVENT -> EVENT by FIELD', with by FIELD=FIELD where it has another name in the second, without by for events of one
+    /// thread; several kinds are separated by commas; may be repeated
+    #[arg(long, value_name = "WHAT")]
+    pub latency: Vec<String>,
+    /// With --latency: draw the histograms into this file, as SVG
+    #[arg(long, value_name = "FILE", requires = "latency", value_hint = ValueHint::FilePath)]
+    pub svg: Option<PathBuf>,
+    /// With --tasks, --irqs, --syscalls and --latency as text: rows to show, 20 if not given; 0 for all
     #[arg(long, value_name = "N", conflicts_with = "json")]
     pub top: Option<usize>,
     /// Print one JSON object (docs/json.md); with --follow one for each interval
@@ -133,13 +157,15 @@ pub struct TraceOptions {
 
 #[derive(Debug, Default, clap::Args)]
 pub struct EventOptions {
-    /// Only events with this name (with * and ?); may be repeated
-    #[arg(long, value_name = "NAME")]
+    /// Only events with this name (with * and ?), as in the trace or as rtscope list and -k write it (irq:softirq_entry, syscalls,
+    /// PROVIDER); separated by commas
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub event: Vec<String>,
-    /// Only events whose fields match: comparisons (== != < <= > >=, =~ for patterns), joined by && || ! and parentheses
+    /// Only events whose fields match: comparisons (== != < <= > >=, =~ for patterns), joined by && || ! and parentheses. Priorities
+    /// may be written as rt 90, nice 5 and dl; a higher one is greater
     #[arg(long = "where", value_name = "CONDITION")]
     pub condition: Vec<String>,
-    /// Only events with this task in a field (a thread id, or a pattern for its name)
+    /// Only events of this task, or with it in a field: a thread id, or a pattern for the name it had at that time
     #[arg(long, value_name = "NAME|TID")]
     pub task: Option<String>,
     /// Only events of these CPUs (0,2-3)
@@ -189,17 +215,23 @@ impl TraceOptions {
         self.events.selection(set, ("from", &self.from), ("to", &self.to))
     }
 
-    /// The events of a recording that is being made: its last event is now, its first one is not known.
-    pub fn selection_from_now(&self) -> Result<Selection, Failure> {
-        self.selection_now(&self.events)
+    /// The events of a recording that is being made: its last event is now, its first one is not known. What its threads are called is in
+    /// `names`, which grow.
+    pub fn selection_from_now(&self, names: &SharedTaskNames) -> Result<Selection, Failure> {
+        self.selection_now(&self.events, names)
     }
 
     /// All of them within the times.
     pub fn times_from_now(&self) -> Result<Selection, Failure> {
-        self.selection_now(&EventOptions::default())
+        self.selection_now(&EventOptions::default(), &SharedTaskNames::default())
     }
 
-    fn selection_now(&self, events: &EventOptions) -> Result<Selection, Failure> {
+    /// As [`EventOptions::note_if_nothing`].
+    pub fn note_if_nothing(&self, events: u64) {
+        self.events.note_if_nothing(events, self.from.is_some() || self.to.is_some());
+    }
+
+    fn selection_now(&self, events: &EventOptions, names: &SharedTaskNames) -> Result<Selection, Failure> {
         let now = UNIX_EPOCH.elapsed().ok().and_then(|now| i64::try_from(now.as_nanos()).ok());
         for (option, text) in [("from", &self.from), ("to", &self.to)] {
             if text.as_ref().is_some_and(|text| text.starts_with('+')) {
@@ -208,14 +240,52 @@ impl TraceOptions {
                 )));
             }
         }
-        events.selection_in((now, now), ("from", &self.from), ("to", &self.to))
+        let spans = |named: &str| TaskSpans::growing(named, names);
+        events.selection_in((now, now), ("from", &self.from), ("to", &self.to), &spans)
     }
 }
 
 /// Opens the traces below a directory.
 pub fn open(path: &Path) -> Result<TraceSet, Failure> {
     rtscope_session::limits::raise_file_limit();
-    TraceSet::open(path).map_err(|error| Failure::Failed(error.to_string()))
+    TraceSet::open(path).map_err(|error| match interrupted(path) {
+        Some(target) => Failure::Failed(format!(
+            "{} has no trace yet: its recorder was killed, or still works; rtscope record --recover {} makes the trace (print --follow and \
+             stat --follow read one that is being made)",
+            path.display(),
+            target.display()
+        )),
+        None => Failure::Failed(of_another_tool(path).unwrap_or_else(|| error.to_string())),
+    })
+}
+
+/// What to do with the file of a tool that does not write CTF.
+fn of_another_tool(path: &Path) -> Option<String> {
+    let mut begin = [0; 10];
+    File::open(path).ok()?.read_exact(&mut begin).ok()?;
+    let path = path.display();
+    match &begin {
+        // "PERFILE2" on the machine's side of bytes.
+        [b'P', b'E', b'R', b'F', b'I', b'L', b'E', b'2', ..]
+        | [b'2', b'E', b'L', b'I', b'F', b'R', b'E', b'P', ..] => Some(format!(
+            "{path} is perf's own format; perf data convert -i {path} --to-ctf DIRECTORY makes a CTF trace, which this command reads"
+        )),
+        [0x17, 0x08, 0x44, b't', b'r', b'a', b'c', b'i', b'n', b'g'] => Some(format!(
+            "{path} is trace-cmd's own format, which nothing makes CTF of; trace-cmd report reads it, and rtscope record -k records the same \
+             tracepoints as CTF"
+        )),
+        _ => None,
+    }
+}
+
+/// The trace that a recording was to make which has not been completed: `path` is that, or the directory of what was recorded.
+fn interrupted(path: &Path) -> Option<PathBuf> {
+    let named = path.file_name()?.to_str()?.strip_suffix(".partial").map(|name| path.with_file_name(name));
+    let is_there = |target: &PathBuf| {
+        rtscope_store::Spool::find(target).is_some()
+            || rtscope_store::user::UserRecording::find(target).is_some()
+    };
+    named.into_iter().chain([path.to_owned()]).find(is_there)
 }
 
 /// Times of the first and of the last event.
@@ -232,15 +302,21 @@ impl EventOptions {
         from: TimeOption<'_>,
         until: TimeOption<'_>,
     ) -> Result<Selection, Failure> {
-        self.selection_in(set.span(), from, until)
+        let spans = |named: &str| TaskSpans::new(named, TaskNames::of(set));
+        let selection = self.selection_in(set.span(), from, until, &spans)?;
+        for text in selection.check(set).map_err(Failure::Usage)? {
+            note(&format!("rtscope: {}", clean(&text)));
+        }
+        Ok(selection)
     }
 
-    /// The same for the time from the first to the last event.
+    /// The same for the time from the first to the last event. `spans`: when threads had a name.
     fn selection_in(
         &self,
         span: TimeSpan,
         from: TimeOption<'_>,
         until: TimeOption<'_>,
+        spans: &dyn Fn(&str) -> TaskSpans,
     ) -> Result<Selection, Failure> {
         let time = |(option, text): TimeOption<'_>| match text {
             Some(text) => moment(text, span)
@@ -256,21 +332,42 @@ impl EventOptions {
         if let Some(task) = &self.task {
             conditions.push(match task.parse::<u32>() {
                 Ok(_) => Condition::any_of(&TIDS, Comparison::Equal, task),
-                Err(_) => Condition::any_of(&COMMS, Comparison::Like, task),
+                // Many events have only the number of their thread.
+                Err(_) => Condition::any_of(&COMMS, Comparison::Like, task)
+                    .or(Condition::any_task_of(&TIDS, Arc::new(spans(task)))),
             });
         }
-        let cpus = self.cpu.as_deref().map(cpu_list).transpose();
         Ok(Selection {
             from_ns: time(from)?,
             to_ns: time(until)?,
             events: self.event.iter().map(|pattern| Pattern::new(pattern)).collect(),
-            cpus: cpus.map_err(|why| Failure::Usage(format!("--cpu: {why}")))?,
+            cpus: self.cpus()?,
             conditions,
         })
     }
 }
 
 impl EventOptions {
+    /// Says that nothing was selected, if a filter was given: an empty output looks like an empty trace.
+    pub fn note_if_nothing(&self, events: u64, has_times: bool) {
+        let filters = self.event.iter().map(|event| format!("--event {event}"));
+        let filters = filters
+            .chain(self.condition.iter().map(|condition| format!("--where '{condition}'")))
+            .chain(self.task.iter().map(|task| format!("--task {task}")))
+            .chain(self.cpu.iter().map(|cpu| format!("--cpu {cpu}")))
+            .chain(has_times.then(|| "the given times".to_owned()));
+        let filters: Vec<String> = filters.collect();
+        if events == 0 && !filters.is_empty() {
+            note(&format!("rtscope: no event matches {}", clean(&filters.join(" and "))));
+        }
+    }
+
+    /// The CPUs that were asked for.
+    pub fn cpus(&self) -> Result<Option<BTreeSet<u64>>, Failure> {
+        let cpus = self.cpu.as_deref().map(cpu_list).transpose();
+        cpus.map_err(|why| Failure::Usage(format!("--cpu: {why}")))
+    }
+
     /// What fields have to be, for people.
     pub fn conditions_as_written(&self) -> Vec<String> {
         let task = self.task.iter().map(|task| format!("task {task}"));
@@ -363,7 +460,8 @@ pub fn report_damage(damaged: &mut Vec<DamagedFile>) -> Result<(), Failure> {
     match damaged.len() {
         0 => Ok(()),
         count => Err(Failure::Damaged(format!(
-            "the trace is damaged in {count} places; the readable part was shown"
+            "the trace is damaged in {}; the readable part was shown",
+            counted(count, "place", "places")
         ))),
     }
 }

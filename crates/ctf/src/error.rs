@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum Error {
     /// A system call failed.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {}", path.display(), because(source))]
     Io {
         /// The action, as a verb.
         action: &'static str,
@@ -61,6 +61,16 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+}
+
+/// The system's error; a full disk is named, since that is what the user can change.
+#[must_use]
+pub fn because(error: &io::Error) -> String {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    match error.kind() {
+        StorageFull | QuotaExceeded | FileTooLarge => format!("the disk is full: {error}"),
+        _ => error.to_string(),
+    }
 }
 
 impl Error {

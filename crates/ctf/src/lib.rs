@@ -46,7 +46,7 @@ mod staged;
 mod write;
 
 pub use cut::{Cut, CutSummary, cut};
-pub use error::Error;
+pub use error::{Error, because};
 pub use info::TraceInfo;
 pub use read::*;
 pub use regular::{Links, open_regular};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Response chains: from the interrupt or timer to the end of the response, in typed steps that add up.
 
-use crate::{Comm, CpuId, MonotonicNs, Pid, Priority, Tid};
+use crate::{Comm, CpuId, EventSpan, MonotonicNs, Pid, Priority, Tid, Tracker, WaitKind};
 use serde::{Deserialize, Serialize};
 
 /// What a chain begins with.
@@ -14,11 +14,30 @@ pub enum OriginKind {
     Irq,
     /// A system vector; the chain begins at its entry.
     Vector,
+    /// Another task; the chain begins when it wakes the target, or raises or queues what does.
+    Task,
+    /// The task itself left its CPU.
+    OffCpu,
+    /// A softirq that woke the task.
+    Softirq,
+    /// An event of a program; the chain begins at the event's time. The kernel's side does not know of it.
+    Event,
 }
 
 impl OriginKind {
-    /// Every kind, in the order of `enum rts_origin_kind` (where 0 is none).
-    pub const ALL: [OriginKind; 3] = [OriginKind::Timer, OriginKind::Irq, OriginKind::Vector];
+    /// Every kind that the kernel's trackers know, in the order of `enum rts_origin_kind` (where 0 is none).
+    pub const ALL: [OriginKind; 6] = [
+        OriginKind::Timer,
+        OriginKind::Irq,
+        OriginKind::Vector,
+        OriginKind::Task,
+        OriginKind::OffCpu,
+        OriginKind::Softirq,
+    ];
+
+    /// Those with which a response may begin.
+    pub const OF_RESPONSES: [OriginKind; 4] =
+        [OriginKind::Timer, OriginKind::Irq, OriginKind::Vector, OriginKind::Task];
 
     /// In one word.
     #[must_use]
@@ -27,6 +46,10 @@ impl OriginKind {
             OriginKind::Timer => "timer",
             OriginKind::Irq => "irq",
             OriginKind::Vector => "vector",
+            OriginKind::Task => "task",
+            OriginKind::OffCpu => "off_cpu",
+            OriginKind::Softirq => "softirq",
+            OriginKind::Event => "event",
         }
     }
 
@@ -36,13 +59,17 @@ impl OriginKind {
         Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 
-    /// The number in `enum rts_origin_kind`.
+    /// The number in `enum rts_origin_kind`; 0 for what the tracker does not follow.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
+            OriginKind::Event => 0,
             OriginKind::Timer => 1,
             OriginKind::Irq => 2,
             OriginKind::Vector => 3,
+            OriginKind::Task => 4,
+            OriginKind::OffCpu => 5,
+            OriginKind::Softirq => 6,
         }
     }
 }
@@ -52,7 +79,8 @@ impl OriginKind {
 pub struct Origin {
     /// What it was.
     pub kind: OriginKind,
-    /// Interrupt number, or vector kind number ([`crate::VectorKind::number`]), or 0 for a timer.
+    /// Interrupt number, vector kind number ([`crate::VectorKind::number`]), a softirq's vec, a tid (of [`OriginKind::Task`],
+    /// [`OriginKind::OffCpu`], and the thread whose event it is), or 0 for a timer.
     pub id: u32,
     /// Where it arrived.
     pub cpu: CpuId,
@@ -106,11 +134,15 @@ pub enum StepKind {
     /// Task woken or switched out, and next seen when it left a CPU: it waited, then ran, and the kernel did not report the
     /// switch between. Id: its tid.
     HiddenSwitch,
+    /// In the middle of a cycle, task blocked, not yet woken. Id: the tid of the task that woke it, or 0 for an interrupt.
+    Wait,
+    /// Between two events of a program; what its thread did is in the recording. Id: its tid.
+    Interval,
 }
 
 impl StepKind {
-    /// Every kind, in the order of `enum rts_step_kind` (which starts at 1).
-    pub const ALL: [StepKind; 15] = [
+    /// Every kind that the tracker reports, in the order of `enum rts_step_kind` (which starts at 1).
+    pub const ALL: [StepKind; 16] = [
         StepKind::TimerSlack,
         StepKind::TimerLateness,
         StepKind::TimerInterrupt,
@@ -126,6 +158,7 @@ impl StepKind {
         StepKind::WorkWait,
         StepKind::LockWait,
         StepKind::HiddenSwitch,
+        StepKind::Wait,
     ];
 
     /// In words.
@@ -147,6 +180,8 @@ impl StepKind {
             StepKind::WorkWait => "work wait",
             StepKind::LockWait => "lock wait",
             StepKind::HiddenSwitch => "hidden switch",
+            StepKind::Wait => "wait",
+            StepKind::Interval => "interval",
         }
     }
 
@@ -168,6 +203,14 @@ pub struct Step {
     pub cpu: CpuId,
     /// How long it took.
     pub duration_ns: u64,
+    /// Of [`StepKind::Wait`]: for what.
+    #[serde(default, skip_serializing_if = "is_no_wait")]
+    pub wait: WaitKind,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn is_no_wait(wait: &WaitKind) -> bool {
+    *wait == WaitKind::None
 }
 
 /// A chain. Invariant: `origin.time_ns` + the sum of the steps = [`Chain::end_ns`].
@@ -209,11 +252,15 @@ pub enum End {
     Blocked,
     /// The target had declared its wait and was woken again before it left the CPU.
     Rewoken,
+    /// The target went back to waiting for that with which its cycle began.
+    Cycle,
+    /// A program said so, by an event.
+    Event,
 }
 
 impl End {
-    /// Every end, in the order of `enum rts_end` (which starts at 1).
-    pub const ALL: [End; 3] = [End::Running, End::Blocked, End::Rewoken];
+    /// Every end that the tracker reports, in the order of `enum rts_end` (which starts at 1).
+    pub const ALL: [End; 4] = [End::Running, End::Blocked, End::Rewoken, End::Cycle];
 
     /// In one word.
     #[must_use]
@@ -222,6 +269,8 @@ impl End {
             End::Running => "running",
             End::Blocked => "blocked",
             End::Rewoken => "rewoken",
+            End::Cycle => "cycle",
+            End::Event => "event",
         }
     }
 
@@ -232,24 +281,33 @@ impl End {
             1 => Some(End::Running),
             2 => Some(End::Blocked),
             3 => Some(End::Rewoken),
+            4 => Some(End::Cycle),
             _ => None,
         }
     }
 
-    /// The number in `enum rts_end`.
+    /// The number in `enum rts_end`; 0 for what the tracker does not report.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
+            End::Event => 0,
             End::Running => 1,
             End::Blocked => 2,
             End::Rewoken => 3,
+            End::Cycle => 4,
         }
     }
 }
 
-/// A response that ended after its deadline, as the tracker reports it.
+/// What took longer than its limit, as a tracker reports it: a response, a wakeup, and so on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LateResponse {
+    /// Which tracker found it.
+    #[serde(default)]
+    pub tracker: Tracker,
+    /// Which of those that run at once, from 0.
+    #[serde(default)]
+    pub instance: u8,
     /// Number of the report on its CPU, from 1.
     pub sequence: u64,
     /// The CPU on which the response ended.
@@ -265,6 +323,7 @@ pub struct LateResponse {
     /// Its process.
     pub pid: Pid,
     /// Its effective priority at the end.
+    #[serde(flatten, with = "crate::called")]
     pub prio: Priority,
     /// Its name at the end.
     pub comm: Comm,
@@ -272,6 +331,9 @@ pub struct LateResponse {
     pub snapshot: Option<u64>,
     /// From where to where, step by step.
     pub chain: Chain,
+    /// The two events of a program between which the time passed, where it was not the tracker that measured it.
+    #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
+    pub events: Option<Box<EventSpan>>,
 }
 
 impl LateResponse {

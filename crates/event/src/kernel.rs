@@ -21,6 +21,15 @@ pub struct Event {
 pub struct TaskState(pub u32);
 
 impl TaskState {
+    /// Bits of the kernel's `TASK_INTERRUPTIBLE`.
+    const INTERRUPTIBLE: u32 = 1;
+
+    /// A signal would wake the task: it waits for input or time, not for a disk.
+    #[must_use]
+    pub fn is_interruptible(self) -> bool {
+        self.0 & TaskState::INTERRUPTIBLE != 0
+    }
+
     /// `TASK_RUNNING`
     pub const RUNNABLE: TaskState = TaskState(0);
     /// `EXIT_DEAD | EXIT_ZOMBIE | TASK_DEAD`: the task is switched out for the last time.
@@ -39,12 +48,11 @@ impl TaskState {
     /// writes 256 for a preempted task, which it shows as unknown; the kernel's 64 (parked) it would show as gone.
     #[must_use]
     pub fn shown(self, preempt: bool) -> i64 {
-        const INTERRUPTIBLE: u32 = 1;
         match self {
             _ if preempt => 0,
             TaskState::RUNNABLE => 0,
             state if state.is_dead() => 64,
-            TaskState(bits) if bits & INTERRUPTIBLE != 0 => 1,
+            TaskState(bits) if bits & TaskState::INTERRUPTIBLE != 0 => 1,
             _ => 2,
         }
     }

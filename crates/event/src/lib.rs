@@ -7,25 +7,37 @@
 //! pure state machine in `rtscope-analyze` computes the same type from events.
 #![forbid(unsafe_code)]
 
+pub mod called;
 mod chain;
+mod count;
+mod event_names;
+mod event_span;
 pub mod exact;
 mod glob;
 mod kernel;
 mod mask;
 mod names;
+mod pattern;
 mod recording;
 mod recording_source;
 mod schema;
 mod source;
+mod switches;
 mod table;
+mod tracker;
 mod units;
+mod wait;
 mod wall_clock;
 
 pub use chain::{Chain, End, LateResponse, Origin, OriginKind, OtherOrigin, Step, StepKind};
+pub use count::{count_text, counted};
+pub use event_names::{EventName, is_event_named, is_known_event, nearest};
+pub use event_span::{EventSpan, FieldNumber, FieldValue, SpanEvent};
 pub use glob::{Glob, GlobError};
 pub use kernel::{Event, TaskState, VectorKind, softirq_name, step_vector_name};
 pub use mask::{CpuMask, ParseCpuMaskError};
 pub use names::{Comm, Names, Policy, TaskInfo, is_invisible};
+pub use pattern::Pattern;
 pub use recording::{CpuHistory, Loss, LossCause, Recording};
 pub use recording_source::RecordingSource;
 pub use schema::{
@@ -33,9 +45,13 @@ pub use schema::{
     Values,
 };
 pub use source::{Item, Lost, TraceSource};
+pub use switches::SwitchSequence;
 pub use table::{
     ClassLayout, EventKind, FoundNames, KernelView, NameLookup, ParseEventError, ProgramSpec, TraceField,
-    TraceSink, TraceType, UNKNOWN_COMM, classes, event_line, parse_event, programs, record_name, trace_name,
+    TraceSink, TraceType, UNKNOWN_COMM, classes, event_line, is_kernels, name_in_traces, parse_event,
+    programs, record_name, trace_name,
 };
+pub use tracker::Tracker;
 pub use units::{CpuId, Irq, MonotonicNs, Pid, Priority, Tid};
+pub use wait::WaitKind;
 pub use wall_clock::WallClock;

@@ -27,6 +27,16 @@ impl Comm {
         &self.0[..length]
     }
 
+    /// Appends the name as [`fmt::Display`] shows it. Most names need no look at each character.
+    pub fn append_to(&self, text: &mut Vec<u8>) {
+        let name = self.as_bytes();
+        if name.iter().all(|byte| (b' '..=b'~').contains(byte)) {
+            text.extend_from_slice(name);
+        } else {
+            text.extend_from_slice(self.to_string().as_bytes());
+        }
+    }
+
     /// The kernel's array: the name, then NULs.
     #[must_use]
     pub fn array(&self) -> [u8; 16] {

@@ -16,7 +16,7 @@
 //! }
 //! ```
 //!
-//! - `field` is called as in `rts_record`, unless a flag is given: then it is that bit of the record's word. The form says how its
+//! - `field` is called as in `rts_record`, unless a flag is given: then it is those bits of the record's word. The form says how its
 //!   value stands in a record, in a trace and in text (`forms`).
 //! - A companion stands in traces only, before the field that follows: a task's name, for instance (`beside`). One at the end comes after
 //!   a `;`.
@@ -40,10 +40,11 @@ pub use classes::{ClassLayout, classes, record_name};
 pub use origin::{ProgramSpec, programs, trace_name};
 pub use sink::{NameLookup, TraceField, TraceSink, TraceType, UNKNOWN_COMM};
 pub use text::{ParseEventError, event_line, parse_event};
-pub use view::{FoundNames, KernelView};
+pub use view::{FoundNames, KernelView, is_kernels, name_in_traces};
 
 use crate::{
     Comm, CpuId, CpuMask, End, Irq, MonotonicNs, OriginKind, Pid, Priority, TaskState, Tid, VectorKind,
+    WaitKind,
 };
 use beside::{Beside, EventTime, InterruptName, ShownState, TaskName};
 use classes::Entry;
@@ -72,7 +73,11 @@ kernel_events! {
         /// prev was preempted, so it stays runnable whatever `prev_state` says
         preempt: bool(RTS_SWITCH_PREEMPT) else shown_state.map(ShownState::is_preempted),
         prev_kthread: bool(RTS_SWITCH_PREV_KTHREAD) else Some(false),
-        next_kthread: bool(RTS_SWITCH_NEXT_KTHREAD) else Some(false)
+        next_kthread: bool(RTS_SWITCH_NEXT_KTHREAD) else Some(false),
+        /// For what prev waits, when it blocks
+        prev_wait: WaitKind(RTS_SWITCH_WAIT) else Some(WaitKind::None),
+        /// On what it waits, where its system call's first argument says that: the lower half of it
+        prev_wait_on: u32 else Some(0)
     }
     SchedWaking: RTS_SCHED_WAKING, rts_sched_waking,
         tracepoint("sched", "sched_waking", "no wakeup can be linked to its cause").required()
@@ -81,7 +86,9 @@ kernel_events! {
         tid: Tid,
         prio: Priority,
         target_cpu: CpuId,
-        kthread: bool(RTS_WAKING_KTHREAD) else Some(false)
+        kthread: bool(RTS_WAKING_KTHREAD) else Some(false),
+        /// For what it was about to wait, when it had not left its run queue
+        wait: WaitKind(RTS_WAKING_WAIT) else Some(WaitKind::None)
     }
     SchedWakeupNew: RTS_SCHED_WAKEUP_NEW, rts_sched_waking,
         tracepoint("sched", "sched_wakeup_new", "chains do not go on in new threads").required()
@@ -90,7 +97,9 @@ kernel_events! {
         tid: Tid,
         prio: Priority,
         target_cpu: CpuId,
-        kthread: bool(RTS_WAKING_KTHREAD) else Some(false)
+        kthread: bool(RTS_WAKING_KTHREAD) else Some(false),
+        /// For what it was about to wait, when it had not left its run queue
+        wait: WaitKind(RTS_WAKING_WAIT) else Some(WaitKind::None)
     }
     SchedMigrateTask: RTS_SCHED_MIGRATE_TASK, rts_sched_migrate_task,
         tracepoint("sched", "sched_migrate_task", "where a task waited is known only as its last CPU")

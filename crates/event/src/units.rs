@@ -74,13 +74,55 @@ impl Priority {
     }
 }
 
+impl std::str::FromStr for Priority {
+    type Err = String;
+
+    /// `rt 1` to `rt 99`, `nice -20` to `nice 19`, `dl` (or `deadline`): what [`Priority`]'s text shows. `prio` and a number is the kernel's.
+    fn from_str(text: &str) -> Result<Priority, String> {
+        let wrong = || format!("'{text}' is not a priority; write rt 90, nice 5 or dl");
+        if matches!(text, "dl" | "deadline") {
+            return Ok(Priority(-1));
+        }
+        let (class, number) = text.split_once(' ').ok_or_else(wrong)?;
+        let number: i16 = number.trim().parse().map_err(|_| wrong())?;
+        match class {
+            "rt" if (1..=99).contains(&number) => Ok(Priority(99 - number)),
+            "nice" if (-20..=19).contains(&number) => Ok(Priority(120 + number)),
+            "prio" => Ok(Priority(number)),
+            _ => Err(wrong()),
+        }
+    }
+}
+
 impl fmt::Display for Priority {
-    /// `deadline`, `rt 80`, `nice 0`, in the words of `chrt` and `nice`.
+    /// `dl` (SCHED_DEADLINE), `rt 80`, `nice 0`. Numbers that the kernel gives no task are shown as they are, since people have no word for
+    /// them: 99 would be `rt 0`, which is nobody's (`sched_setscheduler` takes 1 to 99); a damaged trace may have any.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            p if p < 0 => f.write_str("deadline"),
-            p if p < 100 => write!(f, "rt {}", 99 - p),
-            p => write!(f, "nice {}", p - 120),
+            -1 => f.write_str("dl"),
+            p @ 0..=98 => write!(f, "rt {}", 99 - p),
+            p @ 100..=139 => write!(f, "nice {}", p - 120),
+            p => write!(f, "prio {p}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_priority_is_what_its_text_says() {
+        for number in i16::MIN..=i16::MAX {
+            let text = Priority(number).to_string();
+            assert_eq!(text.parse(), Ok(Priority(number)), "{text}");
+        }
+        for (number, text) in
+            [(-1, "dl"), (0, "rt 99"), (98, "rt 1"), (99, "prio 99"), (100, "nice -20"), (139, "nice 19")]
+        {
+            assert_eq!(Priority(number).to_string(), text);
+            // One account of what is real-time.
+            assert_eq!(Priority(number).realtime().is_some(), text.starts_with("rt "), "{text}");
         }
     }
 }

@@ -70,6 +70,13 @@ impl FlightRecorder {
         self.memory.trigger.state().armed
     }
 
+    /// Asks for a snapshot of what is there up to `post_ns` from now, in place of the tracker, which must not be there. Returns its number; `None`
+    /// while another one is under way.
+    pub fn pull(&mut self, post_ns: u64) -> Option<u64> {
+        let now = monotonic_now();
+        self.memory.trigger.pull(now.0, now.plus(post_ns).0)
+    }
+
     /// Copies the frozen banks and gives them back. `wanted_since`: how far back the caller wants to see; the bank of the
     /// epoch before is copied only when that is needed.
     pub fn take(&mut self, trigger: TriggerState, wanted_since: MonotonicNs) -> Snapshot {
@@ -106,10 +113,10 @@ impl FlightRecorder {
         self.spare.truncate(self.memory.bank_cpus.len() * 4);
     }
 
-    /// The tracker's statistics.
+    /// An instance's statistics; what belongs to no instance is counted with the first.
     #[must_use]
-    pub fn stats(&self) -> TrackerStats {
-        TrackerStats::read(&self.memory.stats, &self.memory.controls)
+    pub fn stats(&self, instance: usize) -> TrackerStats {
+        TrackerStats::read(&self.memory, instance)
     }
 
     /// Bytes recorded since the start, and the time since then: the rate from which the held history follows.

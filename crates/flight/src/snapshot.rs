@@ -6,7 +6,8 @@
 //! gap; so history reaches back at least one bank's worth however often the trigger is pulled.
 
 use rtscope_event::{
-    CpuHistory, CpuId, Event, EventKind, Irq, Loss, LossCause, MonotonicNs, Names, Recording, TaskInfo, Tid,
+    CpuHistory, CpuId, Event, EventKind, Irq, Loss, LossCause, MonotonicNs, Names, Recording, SwitchSequence,
+    TaskInfo, Tid,
 };
 use rtscope_kernel::proc_comm;
 use rtscope_ring::{BankImage, Gaps, decode};
@@ -121,17 +122,13 @@ impl Snapshot {
 
 /// Places where a CPU's switches do not follow each other, per CPU.
 fn gaps(events: &[Event]) -> Vec<Loss> {
-    let mut last: BTreeMap<CpuId, Tid> = BTreeMap::new();
-    let mut gaps: BTreeMap<CpuId, u64> = BTreeMap::new();
+    let mut switches: BTreeMap<CpuId, SwitchSequence> = BTreeMap::new();
     for event in events {
-        if let EventKind::SchedSwitch { prev_tid, next_tid, .. } = event.kind {
-            if last.insert(event.cpu, next_tid).is_some_and(|current| current != prev_tid) {
-                *gaps.entry(event.cpu).or_default() += 1;
-            }
-        }
+        switches.entry(event.cpu).or_default().observe(&event.kind);
     }
+    let gaps = switches.into_iter().map(|(cpu, switches)| (cpu, switches.gaps()));
     let loss = |(cpu, count)| Loss { cpu: Some(cpu), cause: LossCause::Gap, count: Some(count) };
-    gaps.into_iter().map(loss).collect()
+    gaps.filter(|(_, count)| *count > 0).map(loss).collect()
 }
 
 fn names(events: &[Event], tasks: Vec<TaskInfo>, irqs: Vec<(Irq, String)>) -> Names {

@@ -2,7 +2,10 @@
 //! The tracker's statistics, summed over the CPUs.
 
 use rtscope_abi as abi;
-use rtscope_ring::{Controls, SharedMemory};
+use rtscope_event::Tid;
+use rtscope_kernel::Memory;
+use rtscope_ring::SharedMemory;
+use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
 
 /// Sums of `struct rts_stats`; the fields are described there.
@@ -23,6 +26,10 @@ pub struct TrackerStats {
     pub suppressed_busy: u64,
     pub raced: u64,
     pub hidden: u64,
+    pub uncounted: u64,
+    /// Responses of each thread, also of those that have ended: all of `seen` but `uncounted`.
+    pub by_thread: BTreeMap<Tid, u64>,
+    pub abandoned: u64,
     /// Late responses whose report found the ring full.
     pub late_lost: u64,
     pub sum_ns: u64,
@@ -34,10 +41,13 @@ pub struct TrackerStats {
 }
 
 impl TrackerStats {
-    /// Reads them all. The CPUs go on counting during that, so sums of different fields may differ by the newest few.
+    /// Reads those of one of so many instances. The CPUs go on counting during that, so sums of different fields may differ by the newest few.
     #[must_use]
-    pub fn read(memory: &SharedMemory, controls: &Controls) -> TrackerStats {
-        let at = |cpu: usize, field: usize| memory.load(cpu * size_of::<abi::rts_stats>() + field);
+    pub fn read(memory: &Memory, instance: usize) -> TrackerStats {
+        let (words, controls, instances) = (&memory.stats, &memory.controls, memory.instances);
+        let at = |cpu: usize, field: usize| {
+            words.load((cpu * instances + instance) * size_of::<abi::rts_stats>() + field)
+        };
         let cpus = 0..controls.cpus();
         let sum = |field: usize| cpus.clone().map(|cpu| at(cpu, field)).sum();
         let seen_on = |cpu: &usize| at(*cpu, offset_of!(abi::rts_stats, seen)) > 0;
@@ -57,6 +67,13 @@ impl TrackerStats {
             suppressed_busy: sum(offset_of!(abi::rts_stats, suppressed_busy)),
             raced: sum(offset_of!(abi::rts_stats, raced)),
             hidden: sum(offset_of!(abi::rts_stats, hidden)),
+            uncounted: sum(offset_of!(abi::rts_stats, uncounted)),
+            by_thread: memory
+                .thread_counts
+                .as_ref()
+                .map(|counts| by_thread(counts, instance, instances))
+                .unwrap_or_default(),
+            abandoned: sum(offset_of!(abi::rts_stats, abandoned)),
             late_lost: cpus.clone().map(|cpu| controls.late_lost(cpu)).sum(),
             sum_ns: sum(offset_of!(abi::rts_stats, sum_ns)),
             min_ns: cpus.clone().filter(seen_on).map(|cpu| at(cpu, offset_of!(abi::rts_stats, min_ns))).min(),
@@ -66,4 +83,19 @@ impl TrackerStats {
                 .collect(),
         }
     }
+}
+
+fn by_thread(counts: &SharedMemory, instance: usize, instances: usize) -> BTreeMap<Tid, u64> {
+    let mut threads = BTreeMap::new();
+    let bytes = size_of::<abi::rts_thread_count>();
+    for at in (instance * bytes..counts.bytes()).step_by(instances * bytes) {
+        let seen = counts.load(at + offset_of!(abi::rts_thread_count, seen));
+        if seen > 0 {
+            // The first half of the slot's first word.
+            let [a, b, c, d, ..] = counts.load(at + offset_of!(abi::rts_thread_count, tid)).to_ne_bytes();
+            // One that has changed its slot (exec by another thread) has two.
+            *threads.entry(Tid(u32::from_ne_bytes([a, b, c, d]))).or_default() += seen;
+        }
+    }
+    threads
 }

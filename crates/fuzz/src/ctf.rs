@@ -9,7 +9,7 @@ use rtscope_event::MonotonicNs;
 use rtscope_programs::RingInfo;
 use rtscope_programs::collector::Snapshot;
 use rtscope_programs::records::Layout;
-use rtscope_store::user::{UserEnd, UserSession, write_snapshot};
+use rtscope_store::user::{UserEnd, UserFilter, UserSession, write_snapshot};
 use std::fs;
 use std::path::Path;
 
@@ -112,7 +112,9 @@ pub fn snapshot(data: &[u8]) -> Option<()> {
     let target = dir.path().join("trace");
     let session = UserSession::of_this_machine("fuzz", vec!["tid".to_string()]).unwrap();
     let all = (MonotonicNs(0), MonotonicNs(u64::MAX));
-    let written = write_snapshot(&session, &snapshot, &[], all, &UserEnd::default(), &target).unwrap();
+    let written =
+        write_snapshot(&session, &snapshot, &[], all, &UserEnd::default(), (&target, &UserFilter::default()))
+            .unwrap();
     assert_eq!(read(&target), Ok(written.events));
     Some(())
 }

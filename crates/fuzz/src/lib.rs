@@ -40,7 +40,7 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 /// All of them.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 10] = [
     Target {
         name: "metadata",
         content: "metadata of a CTF trace",
@@ -75,13 +75,6 @@ pub const TARGETS: [Target; 11] = [
         bytes_max: 8 * KIB,
         memory: (16, MIB),
         parse: programs::ring,
-    },
-    Target {
-        name: "records",
-        content: "records taken from a ring",
-        bytes_max: 8 * KIB,
-        memory: (8, 64 * KIB),
-        parse: programs::records,
     },
     Target {
         name: "session",

@@ -9,7 +9,7 @@ use rtscope_event::MonotonicNs;
 use rtscope_programs::bytes;
 use rtscope_programs::description::{EventDescription, FieldType, payload_bytes};
 use rtscope_programs::patterns::RequestedEvents;
-use rtscope_programs::records::{Decoder, Layout};
+use rtscope_programs::records::Decoder;
 use rtscope_testkit::recordings::info as trace_info;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -69,19 +69,6 @@ pub fn ring(data: &[u8]) -> Option<()> {
     }
     let held: usize = taken.snapshot.iter().map(|(_, piece)| piece.len()).sum();
     assert!(held as u64 <= layout.ring_bytes, "a snapshot of {held} bytes");
-    Some(())
-}
-
-pub fn records(data: &[u8]) -> Option<()> {
-    let (head, data) = data.split_first_chunk::<2>()?;
-    let layout = Layout { ring_bytes: 65536, sub_bytes: 4096 << (head[0] % 4), key: u32::from(head[1]) };
-    assert!(layout.is_possible());
-    let mut decoder = Decoder::new(layout, None);
-    let mut at = 0;
-    while let Some((_, length)) = decoder.next(at as u64, &data[at..]) {
-        assert!(length > 0 && length <= data.len() - at);
-        at += length;
-    }
     Some(())
 }
 

@@ -7,7 +7,7 @@ use rtscope_abi::program as abi;
 use rtscope_ctf::write_trace;
 use rtscope_event::{
     Chain, Comm, CpuHistory, CpuId, End, LateResponse, Loss, LossCause, MonotonicNs, Origin, OriginKind,
-    OtherOrigin, Pid, Priority, Step, StepKind, Tid,
+    OtherOrigin, Pid, Priority, Step, StepKind, Tid, WaitKind,
 };
 use rtscope_programs::patterns::RequestedEvents;
 use rtscope_programs::records::Layout;
@@ -31,7 +31,6 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "format" => files(&crates().join("ftrace/tests/formats")),
         "page" => vec![page()],
         "provider" => (0..12).map(provider).collect(),
-        "records" => vec![[&[2_u8, 5][..], &records()[..]].concat()],
         "ring" => (0..3).map(ring).collect(),
         "session" => vec![session(&["+motor:*", "-*:end"]), session(&["+*"])],
         "trigger" => vec![trigger()],
@@ -105,6 +104,7 @@ fn records() -> Vec<u8> {
 pub(crate) fn ring_info() -> RingInfo {
     RingInfo {
         pid: PROCESS.pid,
+        host_pid: None,
         birth_ns: PROCESS.birth_ns,
         clock: abi::RTU_CLOCK_MONOTONIC,
         layout: Layout { ring_bytes: 65536, sub_bytes: 16384, key: program_files::KEY },
@@ -115,6 +115,7 @@ pub(crate) fn ring_info() -> RingInfo {
         sync: None,
         lost_before: 0,
         clock_offset_ns: 0,
+        left_until: 0,
     }
 }
 
@@ -153,11 +154,13 @@ fn session(patterns: &[&str]) -> Vec<u8> {
 }
 
 fn trigger() -> Vec<u8> {
-    let step = |kind, duration_ns| Step { kind, id: 17, cpu: CpuId(1), duration_ns };
+    let step = |kind, duration_ns| Step { kind, id: 17, cpu: CpuId(1), duration_ns, wait: WaitKind::None };
     let steps = vec![step(StepKind::Handler, 5), step(StepKind::Wakeup, 400), step(StepKind::Run, 95)];
     let origin = Origin { kind: OriginKind::Irq, id: 17, cpu: CpuId(0), time_ns: MonotonicNs(START) };
     let others = vec![OtherOrigin { kind: OriginKind::Timer, id: 0, time_ns: MonotonicNs(START + 1) }];
     let late = LateResponse {
+        tracker: rtscope_event::Tracker::Response,
+        instance: 0,
         sequence: 1,
         cpu: CpuId(1),
         end_ns: MonotonicNs(START + 500),
@@ -169,6 +172,7 @@ fn trigger() -> Vec<u8> {
         comm: Comm::from_bytes(b"loop"),
         snapshot: Some(1),
         chain: Chain { origin, steps, merged: 1, others, busy: false },
+        events: None,
     };
     let (from_ns, until_ns) = (MonotonicNs(START), MonotonicNs(START + 1000));
     let trigger = TriggerFile {

@@ -8,16 +8,14 @@
  * All are typed raw tracepoints: each has its private recursion guard, whose misses the kernel counts (recursion_misses),
  * while classic tracepoint programs share one guard per CPU and lose events without a trace.
  */
-#include "tracker_work.bpf.h"
-
-#include "sched.bpf.h"
-#include "irq.bpf.h"
-#include "timer.bpf.h"
-#include "workqueue.bpf.h"
-#include "process.bpf.h"
-#include "syscall.bpf.h"
-#include "expiry.bpf.h"
-#include "bench.bpf.h"
-#include "test.bpf.h"
+#include "hooks/irq.bpf.h"
+#include "hooks/process.bpf.h"
+#include "hooks/sched.bpf.h"
+#include "hooks/syscall.bpf.h"
+#include "hooks/timer.bpf.h"
+#include "hooks/workqueue.bpf.h"
+#include "tools/bench.bpf.h"
+#include "tools/expiry.bpf.h"
+#include "tools/test.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

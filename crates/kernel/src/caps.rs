@@ -2,7 +2,9 @@
 //! What rtscope needs of the kernel and of its privileges: found or not, how it was probed, what is lost without it, and
 //! how to get it. Features are probed, never kernel versions. The sentence made here is the one every command prints.
 
-use crate::ebpf::{EbpfConfig, EbpfPrograms, RecorderConfig, Target, TrackerConfig};
+use crate::ebpf::{
+    EbpfConfig, EbpfPrograms, Follows, OriginFilter, RecorderConfig, ResponseConfig, Target, TrackerConfig,
+};
 use crate::programs::PROGRAMS;
 use crate::tracefs::{Instance, InstanceConfig, Tracefs};
 use libbpf_rs::{MapCore, MapHandle, MapType, PrintLevel, btf};
@@ -236,12 +238,16 @@ pub fn probe() -> Vec<Capability> {
     let blocked = all.iter().any(|capability| capability.required && capability.found == Some(false));
     let config = EbpfConfig {
         recorder: Some(RecorderConfig { bank_bytes: 1 << 16, snapshot: None, stream: None }),
-        tracker: Some(TrackerConfig {
+        trackers: vec![TrackerConfig {
             target: Target::default(),
-            end: End::Blocked,
             threshold_ns: u64::MAX,
-            origins: None,
-        }),
+            snapshot: true,
+            follows: Follows::Responses(ResponseConfig {
+                end: End::Blocked,
+                origins: OriginFilter::default(),
+                sources: Vec::new(),
+            }),
+        }],
         ..EbpfConfig::default()
     };
     let trial = if blocked { None } else { Some(EbpfPrograms::start(&config)) };

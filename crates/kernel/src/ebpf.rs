@@ -5,16 +5,22 @@
 //! switch on, then show it again (for tasks that were born in between). Attaching while the eBPF programs are off prevents the
 //! first events from being half-tracked.
 
-use crate::caps::{self, Capability, LibbpfLog};
+mod instances;
+mod maps;
+
+use crate::caps::{self, Capability};
 use crate::program_info::{ProgramInfo, program_info};
 use crate::programs::{
     DUMP_TASKS, NMI_PROGRAM, PROGRAMS, ProgramSpec, TEST_PROGRAM, is_for_benchmarks, is_for_expiry,
     is_for_streams,
 };
 use crate::tasks;
+use crate::waits::waits;
+use instances::store_trackers;
 use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder, OpenObject};
+use maps::{TASK_WAYS, size_maps, task_sets};
 use rtscope_abi as abi;
-use rtscope_event::{End, Glob, Irq, MonotonicNs, Pid, TaskInfo};
+use rtscope_event::{End, Glob, Irq, MonotonicNs, OriginKind, Pid, TaskInfo, Tracker, WaitKind};
 use rtscope_ring::{BankImage, Controls, LateResponseRings, SharedMemory, Trigger};
 use std::io::Read;
 use std::mem::size_of;
@@ -28,8 +34,8 @@ static OBJECT: &[u8] = include_bytes!(env!("RTSCOPE_BPF_OBJECT"));
 pub struct EbpfConfig {
     /// The flight recorder.
     pub recorder: Option<RecorderConfig>,
-    /// The response tracker.
-    pub tracker: Option<TrackerConfig>,
+    /// What is followed, at most [`abi::RTS_INSTANCES`] at once.
+    pub trackers: Vec<TrackerConfig>,
     /// Load only these eBPF programs; empty: all that the recorder and the tracker need.
     pub only: Vec<&'static str>,
 }
@@ -72,17 +78,51 @@ pub struct SnapshotConfig {
     pub interval_ns: u64,
 }
 
-/// What the response tracker follows.
+/// A tracker with its limit and its targets: an instance.
 #[derive(Clone, Debug)]
 pub struct TrackerConfig {
-    /// Whose responses.
+    /// Which tasks.
     pub target: Target,
-    /// When a response ends: [`End::Running`] or [`End::Blocked`].
-    pub end: End,
-    /// A response longer than this is late.
+    /// What takes longer than this is late.
     pub threshold_ns: u64,
-    /// Which origins count; `None`: all.
-    pub origins: Option<OriginFilter>,
+    /// What is late pulls the trigger of the flight recorder.
+    pub snapshot: bool,
+    /// What it follows.
+    pub follows: Follows,
+}
+
+/// What a tracker follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Follows {
+    /// Responses. All instances follow the same chains.
+    Responses(ResponseConfig),
+    /// From a wakeup until the task is on a CPU.
+    Wakeups,
+    /// From leaving a CPU until the task is on one again.
+    OffCpu,
+}
+
+impl Follows {
+    /// The tracker.
+    #[must_use]
+    pub fn tracker(&self) -> Tracker {
+        match self {
+            Follows::Responses(_) => Tracker::Response,
+            Follows::Wakeups => Tracker::Wakeup,
+            Follows::OffCpu => Tracker::Offcpu,
+        }
+    }
+}
+
+/// Which responses the response tracker follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResponseConfig {
+    /// When a response ends: [`End::Running`], [`End::Blocked`] or [`End::Cycle`].
+    pub end: End,
+    /// With which origins responses begin.
+    pub origins: OriginFilter,
+    /// With waits of which kinds a cycle may begin ([`End::Cycle`]).
+    pub sources: Vec<WaitKind>,
 }
 
 /// Whose responses count.
@@ -92,15 +132,31 @@ pub struct Target {
     pub name: Option<Glob>,
     /// Tasks of this process.
     pub pid: Option<Pid>,
+    /// It is a child of ours that has not begun to execute COMMAND: until then it does not count.
+    pub is_command: bool,
+}
+
+/// Until they wait again; from outside the tasks.
+impl Default for ResponseConfig {
+    fn default() -> ResponseConfig {
+        ResponseConfig { end: End::Blocked, origins: OriginFilter::default(), sources: Vec::new() }
+    }
 }
 
 /// Origins that count.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginFilter {
-    /// Timers.
-    pub timer: bool,
-    /// Device interrupts, at most 16.
+    /// Their kinds.
+    pub kinds: Vec<OriginKind>,
+    /// Of device interrupts only these, at most 16; empty: any.
     pub irqs: Vec<Irq>,
+}
+
+/// Timers, interrupts and vectors: all that comes from outside the tasks.
+impl Default for OriginFilter {
+    fn default() -> OriginFilter {
+        OriginFilter { kinds: vec![OriginKind::Timer, OriginKind::Irq, OriginKind::Vector], irqs: Vec::new() }
+    }
 }
 
 /// Why the eBPF programs could not be loaded, attached or read.
@@ -163,8 +219,12 @@ pub struct Memory {
     pub controls: Controls,
     /// Late responses.
     pub late: LateResponseRings,
-    /// `struct rts_stats` of each CPU.
+    /// How many trackers run at once; at least 1.
+    pub instances: usize,
+    /// `struct rts_stats` of each CPU and, there, of each instance.
     pub stats: SharedMemory,
+    /// `struct rts_thread_count` of each slot of the tracker's table; `None` when there is no tracker.
+    pub thread_counts: Option<SharedMemory>,
     /// The trigger.
     pub trigger: Trigger,
 }
@@ -322,7 +382,22 @@ impl EbpfPrograms {
                 map_memory(&self.object, "late_rings", LateResponseRings::bytes(self.cpus), false)?,
                 self.cpus,
             ),
-            stats: map_memory(&self.object, "stats", self.cpus * size_of::<abi::rts_stats>(), false)?,
+            instances: config.trackers.len().max(1),
+            stats: map_memory(
+                &self.object,
+                "stats",
+                self.cpus * config.trackers.len().max(1) * size_of::<abi::rts_stats>(),
+                false,
+            )?,
+            thread_counts: match config.trackers.len() {
+                0 => None,
+                instances => Some(map_memory(
+                    &self.object,
+                    "thread_counts",
+                    task_sets() * TASK_WAYS * instances * size_of::<abi::rts_thread_count>(),
+                    false,
+                )?),
+            },
             trigger: Trigger::new(map_memory(&self.object, ".data.trigger", Trigger::bytes(), true)?),
         })
     }
@@ -424,81 +499,6 @@ fn tests_skips() -> bool {
     cfg!(debug_assertions) && std::env::var_os("RTSCOPE_TEST_SKIPS").is_some()
 }
 
-/// How a map of the eBPF object gets its size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MapSize {
-    /// As it is compiled.
-    Fixed,
-    /// This many entries.
-    Entries(u32),
-    /// This many banks of this many bytes.
-    Banks { count: u32, bytes: u32 },
-    /// As it is compiled, and left out unless a benchmark's programs are loaded.
-    ForBenchmarks { made: bool },
-}
-
-/// The size of the map with this name; `None` for a map that is missing here: it would stay at the one entry
-/// that it is compiled with, and all CPUs but the first would be without memory.
-/// `cpus`: all, and those with banks.
-fn map_size(name: &str, config: &EbpfConfig, cpus: (usize, usize)) -> Option<MapSize> {
-    let sets = u32::try_from(task_sets()).unwrap_or(u32::MAX);
-    let [cpus, bank_cpus] = [cpus.0, cpus.1].map(|cpus| u32::try_from(cpus).unwrap_or(u32::MAX));
-    let tracks = config.tracker.is_some();
-    Some(match name {
-        "banks" => {
-            let bytes = config.recorder.as_ref().map_or(1 << 16, |recorder| recorder.bank_bytes);
-            let banks_each = config.recorder.as_ref().map(RecorderConfig::banks_each);
-            MapSize::Banks {
-                count: banks_each.map_or(1, |banks| bank_cpus.saturating_mul(banks as u32)),
-                bytes: u32::try_from(BankImage::bytes(bytes)).unwrap_or(u32::MAX),
-            }
-        }
-        "controls" | "cpu_states" | "stats" | "late_rings" => MapSize::Entries(cpus),
-        "tasks" if tracks => MapSize::Entries(sets),
-        "task_chains" if tracks => MapSize::Entries(sets * 4),
-        "tasks" | "task_chains" | "works" | "work_chains" => MapSize::Fixed,
-        "path_scratch" | "path_waits" | "expiry_entered" => MapSize::Fixed,
-        name if is_for_benchmarks(name) => {
-            MapSize::ForBenchmarks { made: config.only.iter().any(|program| is_for_benchmarks(program)) }
-        }
-        // Sections of variables, which the compiler sizes: no name in C has a dot.
-        name if name.contains('.') => MapSize::Fixed,
-        _ => return None,
-    })
-}
-
-fn size_maps(
-    open: &mut OpenObject,
-    config: &EbpfConfig,
-    cpus: (usize, usize),
-    log: &LibbpfLog,
-) -> Result<(), Error> {
-    for mut map in open.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        let refused = |error| bpf(&format!("sizing the eBPF map {name}"), error, &log.take());
-        match map_size(&name, config, cpus) {
-            None => return Err(Error::Config(format!("the eBPF object has a map of unknown size: {name}"))),
-            Some(MapSize::Fixed) => {}
-            Some(MapSize::Entries(entries)) => map.set_max_entries(entries).map_err(refused)?,
-            Some(MapSize::Banks { count, bytes }) => {
-                map.set_value_size(bytes).map_err(&refused)?;
-                map.set_max_entries(count).map_err(refused)?;
-            }
-            Some(MapSize::ForBenchmarks { made }) => map.set_autocreate(made).map_err(refused)?,
-        }
-    }
-    Ok(())
-}
-
-/// Sets of the tracker's task table: as many as make a collision impossible where pids are few, 16 384 (16 MiB) at most.
-fn task_sets() -> usize {
-    let pid_max: usize = std::fs::read_to_string("/proc/sys/kernel/pid_max")
-        .ok()
-        .and_then(|text| text.trim().parse().ok())
-        .unwrap_or(1 << 22);
-    (pid_max / 4).next_power_of_two().clamp(1 << 10, 1 << 14)
-}
-
 fn store_config(open: &mut OpenObject, config: &EbpfConfig, banks_from: usize) -> Result<(), Error> {
     let [cpus, banks_from] =
         [caps::present_cpus(), banks_from].map(|cpu| u16::try_from(cpu).unwrap_or(u16::MAX));
@@ -521,7 +521,7 @@ fn store_config(open: &mut OpenObject, config: &EbpfConfig, banks_from: usize) -
 
 /// The configuration as the eBPF programs see it.
 fn rodata(config: &EbpfConfig) -> Result<abi::rts_config, Error> {
-    let mut values = abi::rts_config { bank_size: 1 << 16, ..Default::default() };
+    let mut values = abi::rts_config { bank_size: 1 << 16, waits: waits(), ..Default::default() };
     if let Some(recorder) = &config.recorder {
         if !recorder.bank_bytes.is_power_of_two() || !(1 << 16..=1 << 28).contains(&recorder.bank_bytes) {
             return Err(Error::Config(format!(
@@ -556,39 +556,8 @@ fn rodata(config: &EbpfConfig) -> Result<abi::rts_config, Error> {
     }
     values.bank_shift = values.bank_size.trailing_zeros();
     values.sub_buffer_shift = (values.bank_size / u64::from(abi::RTS_SUB_BUFFERS)).trailing_zeros();
-    if let Some(tracker) = &config.tracker {
-        store_tracker(&mut values, tracker)?;
-    }
+    store_trackers(&mut values, &config.trackers)?;
     Ok(values)
-}
-
-fn store_tracker(values: &mut abi::rts_config, tracker: &TrackerConfig) -> Result<(), Error> {
-    values.track = 1;
-    values.set_mask = task_sets() as u32 - 1;
-    values.threshold_ns = tracker.threshold_ns;
-    values.end = tracker.end.number();
-    values.target_pid = tracker.target.pid.map_or(0, |pid| pid.0);
-    values.match_any = u8::from(tracker.target.name.is_none() && tracker.target.pid.is_none());
-    if let Some(name) = &tracker.target.name {
-        values.match_comm = 1;
-        let (any, accept, takes) = name.automaton();
-        (values.glob_any, values.glob_accept, values.glob) = (any, accept, *takes);
-    }
-    if let Some(origins) = &tracker.origins {
-        if origins.irqs.len() > values.irqs.len() {
-            return Err(Error::Config(format!(
-                "at most {} interrupts can be followed at once",
-                values.irqs.len()
-            )));
-        }
-        values.origin_filter = 1;
-        values.origin_timer = u8::from(origins.timer);
-        values.origin_irqs = origins.irqs.len() as u32;
-        for (slot, irq) in values.irqs.iter_mut().zip(&origins.irqs) {
-            *slot = irq.0;
-        }
-    }
-    Ok(())
 }
 
 fn map_memory(object: &Object, name: &str, bytes: usize, writable: bool) -> Result<SharedMemory, Error> {
@@ -598,33 +567,4 @@ fn map_memory(object: &Object, name: &str, bytes: usize, writable: bool) -> Resu
         .find(|map| map.name().to_string_lossy() == name)
         .ok_or_else(|| io(std::io::Error::from(std::io::ErrorKind::NotFound)))?;
     SharedMemory::map(map.as_fd(), bytes, writable).map_err(io)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of_4096_cpus(name: &str) -> Option<MapSize> {
-        let recorder = RecorderConfig { bank_bytes: 1 << 20, snapshot: None, stream: None };
-        map_size(name, &EbpfConfig { recorder: Some(recorder), ..EbpfConfig::default() }, (4096, 4096))
-    }
-
-    #[test]
-    fn every_map_of_the_ebpf_object_has_a_size() {
-        let open = ObjectBuilder::default().open_memory(OBJECT).expect("our own object");
-        let names: Vec<String> = open.maps().map(|map| map.name().to_string_lossy().into_owned()).collect();
-        assert!(names.iter().any(|name| name == "banks"), "{names:?}");
-        let unknown: Vec<_> = names.iter().filter(|name| of_4096_cpus(name).is_none()).collect();
-        assert!(unknown.is_empty(), "say in map_size() how large they are: {unknown:?}");
-        assert_eq!(of_4096_cpus("controlz"), None);
-    }
-
-    #[test]
-    fn maps_have_an_entry_for_each_of_4096_cpus() {
-        for name in ["controls", "cpu_states", "stats", "late_rings"] {
-            assert_eq!(of_4096_cpus(name), Some(MapSize::Entries(4096)), "{name}");
-        }
-        let bytes = BankImage::bytes(1 << 20) as u32;
-        assert_eq!(of_4096_cpus("banks"), Some(MapSize::Banks { count: 8192, bytes }));
-    }
 }

@@ -19,10 +19,11 @@ mod programs;
 pub mod syscalls;
 mod tasks;
 pub mod tracefs;
+mod waits;
 
 pub use ebpf::{
-    EbpfConfig, EbpfPrograms, Error, Memory, OriginFilter, RecorderConfig, SnapshotConfig, StreamConfig,
-    Target, TrackerConfig,
+    EbpfConfig, EbpfPrograms, Error, Follows, Memory, OriginFilter, RecorderConfig, ResponseConfig,
+    SnapshotConfig, StreamConfig, Target, TrackerConfig,
 };
 pub use expiry::TimerWatch;
 pub use irqs::{interrupts, irq_number};

@@ -43,7 +43,7 @@ pub(crate) fn is_for_streams(name: &str) -> bool {
     SYSCALLS.contains(&name) || name == PROBE_PREEMPTION
 }
 
-/// The eBPF program that tests load in addition, which the kernel has to skip: `test_miss` (bpf/test.bpf.h).
+/// The eBPF program that tests load in addition, which the kernel has to skip: `test_miss` (bpf/tools/test.bpf.h).
 pub(crate) const TEST_PROGRAM: &str = "test_miss";
 
 /// eBPF programs and maps that only benchmarks use.

@@ -114,7 +114,7 @@ pub fn are_not_preempted() -> Result<bool, Error> {
     Ok(answer.load(0) == NOT_PREEMPTED)
 }
 
-/// As in bpf/syscall.bpf.h.
+/// As in bpf/hooks/syscall.bpf.h.
 const NOT_PREEMPTED: u64 = 2;
 
 fn call_once() -> libc::pid_t {

@@ -11,6 +11,8 @@
 //! event_level!(debug, motor, message, id: x16 = 0x7ff, raw: [x8; 2] = &raw, rest: bytes = &raw[1..]);
 //! ```
 //!
+//! [`printf!`] has a text that readers make, and [`span!`] a begin and an end.
+//!
 //! Record with `rtscope record -u 'motor:*' -o DIR -- ./program`. An event that nobody records costs two loads and a branch, and
 //! evaluates no argument. One that is recorded makes no system call once its thread has a ring, takes no lock, and never waits;
 //! what does not fit is lost and counted. Events may be in signal handlers, too.
@@ -78,8 +80,8 @@ pub fn thread_exit() {
 /// | `bool` | `bool` | true or false |
 /// | `f32`, `f64` | that | a floating-point number |
 /// | `enum(E)` | `i32` | a number with the name that [`enumeration!`] gave it |
-/// | `str`, `str(100)` | `&str` | text up to its first NUL, of at most 255 bytes, or as many as said (at most 4096), whole characters |
-/// | `[u16; 4]` | `&[u16; 4]`, of any integer type above | an array |
+/// | `str`, `str(100)` | `&str` | text up to its first NUL, of at most 255 bytes (what is cut ends in `…`), or as many as said (at most 4096), whole characters |
+/// | `[u16; 4]` | `&[u16; 4]`, of any number type above | an array |
 /// | `[u16]`, `bytes` (that is `[x8]`) | `&[u16]` | a sequence; more than 1024 bytes are cut off |
 ///
 /// Values are evaluated once, in order, and only when somebody records the event. Names are letters, digits and `_`.
@@ -91,14 +93,81 @@ macro_rules! event {
 }
 
 /// [`event!`] of another level: `emerg`, `alert`, `crit`, `err`, `warning`, `notice`, `info` or `debug`, as syslog has them.
-#[cfg(not(rtscope_disabled))]
 #[macro_export]
 macro_rules! event_level {
     ($level:ident, $provider:ident, $event:ident
+        $(, $field:ident : $kind:tt $(($($of:tt)+))? = $value:expr)* $(,)?) => {
+        $crate::__rtscope_event!(
+            $level, $provider, (::core::stringify!($event)) $(, $field : $kind $(($($of)+))? = $value)*
+        )
+    };
+}
+
+/// An event with a text that readers make, `printf!(provider, event, "x = %d, %s", x: i32 = x, why: str = "late")`: the format, as printf(3) has it
+/// (without `*` and `n`), then fields as of [`event!`], at most 15. The program formats nothing.
+#[macro_export]
+macro_rules! printf {
+    ($provider:ident, $event:ident, $format:literal
         $(, $field:ident : $kind:tt $(($($of:tt)+))? = $value:expr)* $(,)?) => {{
+        const _: () = {
+            static LABELS: $crate::private::Labels<1> = $crate::private::Labels::new(
+                $crate::private::checked_labels([(0, ::core::concat!($format, "\0"))])
+            );
+            static ENUMERATION: $crate::private::Enumeration = $crate::private::Enumeration::new(
+                $crate::private::checked(
+                    ::core::concat!($crate::__rtscope_format_name!($provider $event), "\0"), &[]
+                ),
+                &LABELS,
+            );
+            $crate::__rtscope_enumeration_place!(ENUMERATION);
+        };
+        $crate::event!(
+            $provider, $event $(, $field : $kind $(($($of)+))? = $value)*, printf: printf($provider $event) = 0
+        )
+    }};
+}
+
+/// A part of a function: `let _span = span!(provider, name, field: type = value, ...);` records `name_begin` with these fields, and `name_end` when
+/// the value is dropped. Readers take the two for one span.
+#[macro_export]
+macro_rules! span {
+    ($provider:ident, $name:ident
+        $(, $field:ident : $kind:tt $(($($of:tt)+))? = $value:expr)* $(,)?) => {{
+        $crate::__rtscope_event!(
+            info, $provider, (::core::concat!(::core::stringify!($name), "_begin"))
+            $(, $field : $kind $(($($of)+))? = $value)*
+        );
+        $crate::__rtscope_span!($provider, $name)
+    }};
+}
+
+/// The name of a format, as the header makes it: of one place in the sources.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __rtscope_format_name {
+    ($provider:ident $event:ident) => {
+        ::core::concat!(
+            "rtscope_printf_",
+            ::core::stringify!($provider),
+            "_",
+            ::core::stringify!($event),
+            "_",
+            ::core::line!(),
+            "_",
+            ::core::column!()
+        )
+    };
+}
+
+#[cfg(not(rtscope_disabled))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __rtscope_event {
+    ($level:ident, $provider:ident, ($($name:tt)+)
+        $(, $field:ident : $kind:tt $(($($of:tt)+))? = $value:expr)*) => {{
         const __RTSCOPE_TEXT: &::core::primitive::str = $crate::private::checked(
             ::core::concat!(
-                ::core::stringify!($provider), ":", ::core::stringify!($event), " ", $crate::__rtscope_level!($level), "\n"
+                ::core::stringify!($provider), ":", $($name)+, " ", $crate::__rtscope_level!($level), "\n"
                 $(, $crate::__rtscope_text!($kind $(($($of)+))?), " ", ::core::stringify!($field), "\n")*, "\0"
             ),
             &[$(::core::stringify!($field)),*],
@@ -115,7 +184,7 @@ macro_rules! event_level {
             match ($($crate::__rtscope_field!($value, $kind $(($($of)+))?),)*) {
                 fields => {
                     if probed {
-                        $crate::__rtscope_probe!(__RTSCOPE_EVENT, fields, $provider, $event, $($field)*);
+                        $crate::__rtscope_probe!(__RTSCOPE_EVENT, fields, $provider, ($($name)+), $($field)*);
                     }
                     if enabled {
                         __RTSCOPE_EVENT.record(&fields);
@@ -128,15 +197,52 @@ macro_rules! event_level {
 
 /// Events that are nothing.
 #[cfg(rtscope_disabled)]
+#[doc(hidden)]
 #[macro_export]
-macro_rules! event_level {
-    ($level:ident, $provider:ident, $event:ident
-        $(, $field:ident : $kind:tt $(($($of:tt)+))? = $value:expr)* $(,)?) => {{
+macro_rules! __rtscope_event {
+    ($level:ident, $provider:ident, ($($name:tt)+)
+        $(, $field:ident : $kind:tt $(($($of:tt)+))? = $value:expr)*) => {{
         if false {
             let _ = $crate::__rtscope_level!($level);
             let _ = ($($crate::__rtscope_field!($value, $kind $(($($of)+))?),)*);
         }
     }};
+}
+
+/// The end of a span, which has no USDT probe.
+#[cfg(not(rtscope_disabled))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __rtscope_span {
+    ($provider:ident, $name:ident) => {{
+        const __RTSCOPE_TEXT: &::core::primitive::str = $crate::private::checked(
+            ::core::concat!(
+                ::core::stringify!($provider),
+                ":",
+                ::core::stringify!($name),
+                "_end ",
+                $crate::__rtscope_level!(info),
+                "\n\0"
+            ),
+            &[],
+        );
+        #[unsafe(link_section = ".probes")]
+        static __RTSCOPE_EVENT: $crate::private::Event =
+            $crate::private::Event::new(__RTSCOPE_TEXT, &__RTSCOPE_PLACE);
+        #[used]
+        #[unsafe(link_section = "rtscope_events_2")]
+        static __RTSCOPE_PLACE: $crate::private::Place = $crate::private::Place::new(&__RTSCOPE_EVENT);
+        $crate::private::Span::new(&__RTSCOPE_EVENT)
+    }};
+}
+
+#[cfg(rtscope_disabled)]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __rtscope_span {
+    ($provider:ident, $name:ident) => {
+        $crate::private::Span::nothing()
+    };
 }
 
 /// Names for values of a field: `enumeration!(pub Mode { 0 => "idle", 1 => "run" });`, beside other items.
@@ -212,6 +318,9 @@ macro_rules! __rtscope_text {
     (bytes) => { "seq x8" };
     (str ($max:expr)) => { "str" };
     (enum ($name:ident)) => { ::core::concat!("enum ", ::core::stringify!($name)) };
+    (printf ($provider:ident $event:ident)) => {
+        ::core::concat!("enum ", $crate::__rtscope_format_name!($provider $event))
+    };
     ([$of:tt; $count:literal]) => { ::core::concat!("array ", $crate::__rtscope_text!($of), " ", $count) };
     ([$of:tt]) => { ::core::concat!("seq ", $crate::__rtscope_text!($of)) };
     ($kind:ident) => { ::core::stringify!($kind) };
@@ -222,9 +331,10 @@ macro_rules! __rtscope_text {
 #[macro_export]
 #[rustfmt::skip]
 macro_rules! __rtscope_field {
-    ($value:expr, str) => { $crate::private::text($value, 255) };
+    ($value:expr, str) => { $crate::private::marked_text($value) };
     ($value:expr, str ($max:expr)) => { $crate::private::text($value, $max) };
     ($value:expr, bytes) => { $crate::__rtscope_field!($value, [x8]) };
+    ($value:expr, printf ($($of:tt)*)) => { $crate::private::number::<::core::primitive::i32>($value) };
     ($value:expr, enum ($name:ident)) => { $crate::private::label::<$name>($value) };
     ($value:expr, [$of:ident; $count:literal]) => {
         $crate::private::array::<$crate::private::kinds::$of, $count>($value)
@@ -242,7 +352,7 @@ macro_rules! __rtscope_field {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __rtscope_probe {
-    ($this:ident, $fields:ident, $provider:ident, $event:ident, $($field:ident)*) => {
+    ($this:ident, $fields:ident, $provider:ident, ($($name:tt)+), $($field:ident)*) => {
         let mut arguments = $crate::private::Arguments::new();
         $crate::private::Fields::arguments(&$fields, &mut arguments);
         // SAFETY: an instruction that does nothing, and a note in the program file.
@@ -256,7 +366,7 @@ macro_rules! __rtscope_probe {
                 "992: .balign 4",
                 "993: .8byte 990b, _.stapsdt.base, {event} + 20",
                 ::core::concat!(".asciz \"", ::core::stringify!($provider), "\""),
-                ::core::concat!(".asciz \"", ::core::stringify!($event), "\""),
+                ::core::concat!(".asciz \"", $($name)+, "\""),
                 ::core::concat!(".asciz \"", $crate::__rtscope_words!($($field)*), "\""),
                 "994: .balign 4",
                 ".popsection",

@@ -82,3 +82,48 @@ pub fn ring(header: &[u8], process: ProcessId, records: &[&[u8]]) -> Result<Opti
     }
     Ok(Some(taken))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file with these first bytes, opened when it had `then` bytes; it has `now`.
+    fn opened(header: &[u8], then: u32, now: u32) -> OpenFile {
+        let file = nix::sys::memfd::memfd_create(c"file", nix::sys::memfd::MFdFlags::empty());
+        let file = File::from(file.expect("memory for a file"));
+        file.set_len(u64::from(now)).expect("memory for a file");
+        file.write_all_at(header, 0).expect("memory for a file");
+        OpenFile { file, bytes: u64::from(then), id: (0, 0), hole_bytes: 0 }
+    }
+
+    /// Programs allocate a file in pieces. One was dropped (and its events with it) that was opened between two pieces and looked into when
+    /// it was complete.
+    #[test]
+    fn a_ring_that_grew_while_it_was_looked_at_is_looked_at_again() {
+        let process = ProcessId { pid: 7, birth_ns: 9 };
+        let (least, most) = (abi::RTU_RING_BYTES_MIN, 2 * abi::RTU_RING_BYTES_MIN);
+        let mut header = vec![0; size_of::<abi::rtu_ring>()];
+        let mut put =
+            |offset: usize, bytes: &[u8]| header[offset..offset + bytes.len()].copy_from_slice(bytes);
+        put(offset_of!(abi::rtu_ring, magic), &abi::RTU_RING_MAGIC.to_le_bytes());
+        put(offset_of!(abi::rtu_ring, birth_ns), &process.birth_ns.to_le_bytes());
+        for (offset, value) in [
+            (offset_of!(abi::rtu_ring, abi_version), abi::RTU_ABI_VERSION),
+            (offset_of!(abi::rtu_ring, ready), 1),
+            (offset_of!(abi::rtu_ring, pid), process.pid),
+            (offset_of!(abi::rtu_ring, clock), abi::RTU_CLOCK_MONOTONIC),
+            (offset_of!(abi::rtu_ring, ring_bytes), most),
+            (offset_of!(abi::rtu_ring, sub_buffers), 8),
+            (offset_of!(abi::rtu_ring, key), 1),
+        ] {
+            put(offset, &value.to_le_bytes());
+        }
+        let name = FileName { process, kind: FileKind::Ring(1, 0) };
+        let open = |then: u32| {
+            let opened = opened(&header, abi::RTU_RING_OFFSET + then, abi::RTU_RING_OFFSET + most);
+            Ring::open(&opened, name, 0, &Arc::new(Account::default())).map_err(|refused| refused.why)
+        };
+        assert!(open(most).expect("no fault").is_some());
+        assert!(open(least).expect("no fault").is_none());
+    }
+}

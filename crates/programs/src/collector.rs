@@ -5,9 +5,11 @@
 //! and only for a moment. No user's files delay another user's records: users take turns here, too. The events of a dead process are
 //! taken before its files are removed.
 
+mod arrivals;
 mod process;
 mod report;
 mod shared;
+mod sink;
 mod sleep;
 mod user;
 
@@ -21,9 +23,11 @@ use crate::memory::let_bus_errors_through;
 use crate::provider::ProviderInfo;
 use crate::ring::{Pieces, Ring, RingInfo};
 use crate::session::{ServedDirectory, Settings, SharedSession};
+pub use arrivals::{NewEvent, NewEvents};
 use process::Process;
 pub use report::{OutsideLosses, PastProcesses, ProcessReport, RingReport, RingTotals};
 use rtscope_event::exact;
+pub use sink::{DiscardingSink, Looks, Sink};
 use sleep::Sleep;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -44,69 +48,6 @@ const ADOPT: Duration = Duration::from_millis(2);
 
 /// Reports that are retained of processes whose directories are gone.
 const PAST_MAX: usize = 1024;
-
-/// The receiver of providers, rings and records. Indexes count from 0 in the order of the calls.
-pub trait Sink {
-    /// A provider was found.
-    ///
-    /// # Errors
-    /// When it cannot be stored; that ends the recording.
-    fn provider(&mut self, info: &ProviderInfo) -> io::Result<()>;
-
-    /// A ring was found.
-    ///
-    /// # Errors
-    /// As above.
-    fn ring(&mut self, info: &RingInfo) -> io::Result<()>;
-
-    /// A ring is over: how many events did not fit since the recording began, and how many records were never finished.
-    ///
-    /// # Errors
-    /// As above.
-    fn ring_over(&mut self, _ring: u32, _lost: u64, _unfinished: u64) -> io::Result<()> {
-        Ok(())
-    }
-
-    /// A process has ended, and all of its files have been found: no more rings come of it, and no descriptions.
-    fn process_over(&mut self, _uid: u32, _pid: u32, _birth_ns: u64) {}
-
-    /// Records of some rings are about to come.
-    fn begin(&mut self, _: Looks) {}
-
-    /// Whether records cannot be taken for lack of a description, and there is no time to wait: then a look for new files is asked for.
-    fn needs_look(&self) -> bool {
-        false
-    }
-
-    /// Records of a ring. The sink takes as many as it wants, and is called again while it takes some.
-    ///
-    /// # Errors
-    /// As above.
-    fn data(&mut self, ring: u32, records: &mut Records<'_>) -> io::Result<()>;
-
-    /// Whether this ring's records are to be taken together with those of others, in the order of their times, by [`Sink::merge`].
-    fn shares(&self, _ring: u32) -> bool {
-        false
-    }
-
-    /// Records of all such rings of a user. As for one ring, the sink takes as many of each as it wants.
-    ///
-    /// # Errors
-    /// As above.
-    fn merge(&mut self, rings: &mut [(u32, Records<'_>)]) -> io::Result<()> {
-        rings.iter_mut().try_for_each(|(ring, records)| self.data(*ring, records))
-    }
-}
-
-/// Looks for new files so far: the newest one that was asked for, and the newest one that is complete. What the look after `asked` has not
-/// found was not there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Looks {
-    /// Their number.
-    pub asked: u64,
-    /// Their number.
-    pub answered: u64,
-}
 
 /// The result of draining all rings once.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -153,25 +94,6 @@ impl Poll {
     }
 }
 
-/// A sink for watching only, or for flight recorders, which store nothing until a snapshot is made.
-#[derive(Clone, Copy, Debug)]
-pub struct DiscardingSink;
-
-impl Sink for DiscardingSink {
-    fn provider(&mut self, _: &ProviderInfo) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn ring(&mut self, _: &RingInfo) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn data(&mut self, _: u32, records: &mut Records<'_>) -> io::Result<()> {
-        records.chunk();
-        Ok(())
-    }
-}
-
 /// Programs of the users whose directories this process may read. When it is dropped without [`Programs::stop`], their events
 /// are disabled, and recorded events remain in their files for the next collector.
 #[derive(Debug)]
@@ -190,6 +112,10 @@ pub struct Programs {
     for_all: Option<SharedSession>,
     /// The last look that was answered; 0: none.
     looked: u64,
+    /// A flight recorder has looked for events that ask for a snapshot.
+    has_looked: bool,
+    /// The same for those whose content is wanted.
+    has_read: bool,
     has_begun: bool,
     /// Since when a look that was needed has been awaited, and when there can be another one.
     needed: Option<Instant>,
@@ -226,6 +152,8 @@ impl Programs {
             session,
             for_all,
             looked: 0,
+            has_looked: false,
+            has_read: false,
             has_begun: false,
             needed: None,
             next_needed: None,
@@ -565,6 +493,18 @@ impl Programs {
         let processes = self.users.values().flat_map(|user| user.processes.values());
         let past = self.past.iter().map(ProcessReport::lost).chain([self.past().lost()]);
         processes.map(Process::lost).chain(past).fold(0, u64::saturating_add)
+    }
+
+    /// For flight recorders: whether an event that matches one of these patterns has come since the last time, and whether records were overwritten
+    /// before they were looked at. The first time only finds what there is already.
+    pub fn has_come(&mut self, patterns: &[String]) -> (bool, bool) {
+        let_bus_errors_through();
+        let is_new = std::mem::replace(&mut self.has_looked, true);
+        let users = self.users.values_mut().filter(|user| user.served.is_some());
+        let found = users
+            .flat_map(|user| user.processes.values_mut())
+            .map(|process| process.has_come(patterns, is_new));
+        found.fold((false, false), |(come, missed), (one, other)| (come | one, missed | other))
     }
 
     /// The newest records of all rings; for flight recorders. Each user's have a limit.

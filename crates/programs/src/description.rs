@@ -14,6 +14,8 @@ use std::collections::HashMap;
 
 /// No real name is longer than this.
 const NAME_BYTES_MAX: usize = 256;
+/// Labels are longer: a format of RTSCOPE_PRINTF is one.
+const LABEL_BYTES_MAX: usize = 1024;
 const FIELDS_MAX: usize = 16;
 const LABELS_MAX: usize = 4096;
 /// What the requested events of one program may take: some 10 000 events, or 1000 with 16 fields and an enumeration in each.
@@ -53,6 +55,10 @@ pub enum FieldType {
     Array(Integer, u32),
     /// A 32-bit count and that many elements.
     Sequence(Integer),
+    /// A fixed number of elements, each IEEE 754 of 4 or 8 bytes.
+    FloatArray(u8, u32),
+    /// A 32-bit count and that many elements, as above.
+    FloatSequence(u8),
 }
 
 /// A field of an event.
@@ -308,21 +314,27 @@ fn field(line: &str) -> Result<Field, Defect> {
         ["f64"] => FieldType::Float(8),
         ["str"] => FieldType::Text,
         ["enum", name] => FieldType::Enumeration(identifier(name)?.to_string()),
+        ["seq", "f32"] => FieldType::FloatSequence(4),
+        ["seq", "f64"] => FieldType::FloatSequence(8),
         ["seq", element] => FieldType::Sequence(integer(element)?),
+        ["array", "f32", ref count @ ..] => FieldType::FloatArray(4, elements(count, 4)?),
+        ["array", "f64", ref count @ ..] => FieldType::FloatArray(8, elements(count, 8)?),
         ["array", element, ref count @ ..] => {
             let element = integer(element)?;
-            let count = count_in_c(&count.join(" "))?;
-            if count == 0
-                || u64::from(count) * u64::from(element.bytes) > u64::from(abi::RTU_RECORD_BYTES_MAX)
-            {
-                return Err("an array is empty, or larger than a record can be");
-            }
-            FieldType::Array(element, count)
+            FieldType::Array(element, elements(count, element.bytes)?)
         }
         [word] => FieldType::Integer(integer(word)?),
         _ => return Err("a field's type is not known"),
     };
     Ok(Field { name: identifier(name)?.to_string(), kind })
+}
+
+/// The number of an array's elements, each of this many bytes.
+fn elements(count: &[&str], bytes: u8) -> Result<u32, Defect> {
+    let count = count_in_c(&count.join(" "))?;
+    let is_possible =
+        count > 0 && u64::from(count) * u64::from(bytes) <= u64::from(abi::RTU_RECORD_BYTES_MAX);
+    is_possible.then_some(count).ok_or("an array is empty, or larger than a record can be")
 }
 
 /// A count as written in C, since the preprocessor does not compute. Constants that macros stand for often have parentheses.
@@ -366,7 +378,7 @@ fn enumeration(part: &[u8]) -> Result<Enumeration, Defect> {
     for line in lines {
         let (value, label) = line.split_once(' ').ok_or("a label has no value")?;
         let value = value.parse().map_err(|_| "a label's value has more than 32 bits")?;
-        if label.len() > NAME_BYTES_MAX || label.contains(char::is_control) {
+        if label.len() > LABEL_BYTES_MAX || label.contains(char::is_control) {
             return Err("a label has no name that can be shown");
         }
         if labels.len() == LABELS_MAX {
@@ -404,13 +416,18 @@ pub fn payload_bytes(fields: &[Field], payload: &[u8]) -> Option<usize> {
             FieldType::Enumeration(_) => 4,
             FieldType::Text => memchr::memchr(0, rest)? + 1,
             FieldType::Array(element, count) => usize::from(element.bytes) * *count as usize,
-            FieldType::Sequence(element) => {
-                let count = u32::from_le_bytes(rest.get(..4)?.try_into().ok()?);
-                (count as usize).checked_mul(usize::from(element.bytes))?.checked_add(4)?
-            }
+            FieldType::FloatArray(bytes, count) => usize::from(*bytes) * *count as usize,
+            FieldType::Sequence(element) => sequence_bytes(rest, element.bytes)?,
+            FieldType::FloatSequence(bytes) => sequence_bytes(rest, *bytes)?,
         };
     }
     (at <= payload.len()).then_some(at)
+}
+
+/// Of a sequence, by the count at its beginning.
+fn sequence_bytes(payload: &[u8], element_bytes: u8) -> Option<usize> {
+    let count = u32::from_le_bytes(payload.get(..4)?.try_into().ok()?);
+    (count as usize).checked_mul(usize::from(element_bytes))?.checked_add(4)
 }
 
 #[cfg(test)]

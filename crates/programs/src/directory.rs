@@ -121,6 +121,12 @@ impl OpenFile {
         let hole_bytes = bytes.saturating_sub(status.st_blocks.unsigned_abs() * 512);
         OpenFile { file, bytes, id: (status.st_dev, status.st_ino), hole_bytes }
     }
+
+    /// It is larger than when it was opened: programs allocate their files in pieces. What it says of itself by now is of a file that
+    /// has not been looked at; the next look has it.
+    pub(crate) fn has_grown(&self) -> bool {
+        self.file.metadata().is_ok_and(|status| status.len() > self.bytes)
+    }
 }
 
 /// Puts what root has made under another name into the place that an ordinary user has taken. What was there gets that other name: it is

@@ -42,6 +42,7 @@ mod ring;
 pub mod session;
 mod shelf;
 mod subordinate;
+pub mod values;
 mod walk;
 
 pub use image::RingImage;

@@ -151,7 +151,9 @@ impl Provider {
         let charge = account.charge(bytes, bytes)?;
         let mapping = Mapping::new(&opened.file, length).map_err(|error| error.to_string())?;
         // ORDER: acquire; pairs with the program's store of `ready`: the descriptions are there.
-        if mapping.half(offset_of!(abi::rtu_provider, ready)).load(Ordering::Acquire) == 0 {
+        if mapping.half(offset_of!(abi::rtu_provider, ready)).load(Ordering::Acquire) == 0
+            || opened.has_grown()
+        {
             return Ok(None);
         }
         let mut copy = vec![0; length];

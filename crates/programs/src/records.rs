@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bytes of a ring → records. Used twice: to find how far a ring is complete, and later to decode the taken bytes, which are
-//! not trusted either.
+//! The words of records: which of them are complete, where they end, and their times.
+//!
+//! The collector reads records in place (`walk`). [`Decoder`] reads copied bytes, and shares nothing with that but the decoding of one word:
+//! tests compare with it what the collector took (the model of the ring, the bytes that C and Rust must write, honest programs beside liars,
+//! the fuzzer of rings). The product does without it.
 
 use rtscope_abi::program as abi;
 use rtscope_event::exact::low_half;
@@ -154,7 +157,7 @@ impl Sync {
     }
 }
 
-/// Decodes records in a row.
+/// Decodes copied records in a row, for tests.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     layout: Layout,

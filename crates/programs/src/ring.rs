@@ -4,6 +4,10 @@
 //! Nothing is decoded here: the walk only finds how far records are complete. A lying program may have changed them
 //! between the walk and the copy, so they are checked again when they are decoded.
 
+mod arrivals;
+
+pub(crate) use arrivals::Arrivals;
+
 use crate::budget::{Account, Cause, Charge, TAKE_BYTES};
 use crate::directory::{FileKind, FileName, OpenFile};
 use crate::memory::{Mapping, acquire_fence};
@@ -78,6 +82,9 @@ impl Visit {
 pub struct RingInfo {
     /// The process, in its own PID namespace.
     pub pid: u32,
+    /// The same here, if that is another number and known.
+    #[serde(default)]
+    pub host_pid: Option<u32>,
     /// When the process started, which tells processes of the same number apart.
     pub birth_ns: u64,
     /// The user.
@@ -100,11 +107,14 @@ pub struct RingInfo {
     /// have no namespaces.
     #[serde(default)]
     pub clock_offset_ns: i64,
+    /// What is before this position, and older than the recording, is what a flight recorder has left: no part of the recording.
+    #[serde(default)]
+    pub left_until: u64,
 }
 
 /// Where an earlier collector stopped, by the header: its position, and the time and CPU there. A program can change them, so they
-/// are only used when they are possible.
-fn left(mapping: &Mapping, header: &[u8], layout: Layout) -> (u64, Option<Sync>) {
+/// are only used when they are possible. The third: where what a flight recorder has left ends.
+fn left(mapping: &Mapping, header: &[u8], layout: Layout) -> (u64, Option<Sync>, u64) {
     let word = |offset: usize| u64_at(header, offset);
     let tail = word(offset_of!(abi::rtu_ring, tail));
     let told = offset_of!(abi::rtu_ring, reserved2);
@@ -112,9 +122,9 @@ fn left(mapping: &Mapping, header: &[u8], layout: Layout) -> (u64, Option<Sync>)
     let head = mapping.word(offset_of!(abi::rtu_ring, head)).load(Ordering::Acquire);
     if head > tail && head - tail > layout.ring_bytes {
         // A flight recorder let it be overwritten: the newest sub-buffer begins with its time.
-        return (head - head % layout.sub_bytes, None);
+        return (head - head % layout.sub_bytes, None, head);
     }
-    (tail, (tail > 0).then(|| Sync { counter: word(told), cpu: low_half(word(told + 8)) }))
+    (tail, (tail > 0).then(|| Sync { counter: word(told), cpu: low_half(word(told + 8)) }), 0)
 }
 
 /// What is known of records from which their thread has jumped away.
@@ -143,6 +153,10 @@ pub(crate) struct Ring {
     pub(crate) unfinished: u64,
     /// What is wrong with it, as long as its process has not been dropped for that.
     pub(crate) fault: Option<String>,
+    /// How far a flight recorder's records were looked through.
+    looked_at: Option<u64>,
+    /// The same for those whose content is wanted.
+    arrived: Option<arrivals::Looked>,
     /// Its records are taken together with those of others.
     pub(crate) is_shared: bool,
     /// When the end of its thread was first seen.
@@ -179,7 +193,7 @@ impl Ring {
         let charge = account.charge(bytes, 0)?;
         let mapping = Mapping::new(&opened.file, index(bytes)).map_err(|error| error.to_string())?;
         // ORDER: acquire; pairs with the program's release of `ready`.
-        if mapping.half(offset_of!(abi::rtu_ring, ready)).load(Ordering::Acquire) == 0 {
+        if mapping.half(offset_of!(abi::rtu_ring, ready)).load(Ordering::Acquire) == 0 || opened.has_grown() {
             return Ok(None);
         }
         let copy = header(&mapping);
@@ -212,9 +226,10 @@ impl Ring {
         if opened.hole_bytes > 0 {
             return Err(Cause::Holes.into());
         }
-        let (tail, sync) = left(&mapping, &copy, layout);
+        let (tail, sync, left_until) = left(&mapping, &copy, layout);
         let info = RingInfo {
             pid,
+            host_pid: None,
             birth_ns,
             uid,
             tid,
@@ -225,6 +240,7 @@ impl Ring {
             sync,
             lost_before: word(offset_of!(abi::rtu_ring, lost_told)),
             clock_offset_ns: 0,
+            left_until,
         };
         Ok(Some(Ring::of(mapping, info, name, (tail, sync), charge)))
     }
@@ -250,6 +266,8 @@ impl Ring {
             unfinished: 0,
             fault: None,
             is_shared: false,
+            looked_at: None,
+            arrived: None,
             ended: Cell::default(),
             _charge: charge,
         }
@@ -261,6 +279,7 @@ impl Ring {
         let bytes = u64::from(abi::RTU_RING_OFFSET) + layout.ring_bytes;
         let info = RingInfo {
             pid: 1,
+            host_pid: None,
             birth_ns: 1,
             uid: 0,
             tid: 1,
@@ -271,6 +290,7 @@ impl Ring {
             sync: None,
             lost_before: 0,
             clock_offset_ns: 0,
+            left_until: 0,
         };
         let mapping = Mapping::new(file, index(bytes)).expect("it can be mapped");
         let charge = Arc::new(Account::default()).charge(bytes, 0).expect("it is small");
@@ -554,6 +574,38 @@ impl Ring {
         let safe = up(layout.sub_end(later).saturating_sub(layout.ring_bytes).max(from));
         pieces.retain(|(position, _)| *position >= safe);
         (pieces, from == oldest)
+    }
+
+    /// Goes through the records of a flight recorder's ring that have come since the last time. Whether one of these events is among them; and
+    /// whether records were overwritten before they were looked at. `is_new`: its first records count, too, if it was not looked at before.
+    pub(crate) fn has_come(&mut self, wanted: &[u32], is_new: bool) -> (bool, bool) {
+        let layout = self.info.layout;
+        let head = self.word(offset_of!(abi::rtu_ring, head));
+        let mut at = self.looked_at.unwrap_or(if is_new { self.tail } else { head });
+        // A program can write any position there.
+        let is_overtaken = head.wrapping_sub(at) > layout.ring_bytes - layout.sub_bytes;
+        if is_overtaken {
+            at = head - head % layout.sub_bytes;
+        }
+        let mut has_come = false;
+        while at < head {
+            let place = u64::from(abi::RTU_RING_OFFSET) + (at & (layout.ring_bytes - 1));
+            // ORDER: acquire; as in Records::header(). Nothing but the word is read.
+            let word = self.mapping.word(index(place)).load(Ordering::Acquire);
+            at = match layout.header(at, word) {
+                Header::Complete { id, end, .. } => {
+                    has_come |= wanted.contains(&id);
+                    end
+                }
+                // Its thread is in the middle of it, or has left it: the next sub-buffer tells.
+                Header::Open { end } if head - at > layout.sub_bytes => end,
+                Header::Open { .. } => break,
+                // No record is there: all others of this sub-buffer cannot be found.
+                _ => layout.sub_end(at),
+            };
+        }
+        self.looked_at = Some(at);
+        (has_come, is_overtaken)
     }
 
     /// Copies complete records up to `stop`, which is in the same sub-buffer. One that is not complete is stepped over.

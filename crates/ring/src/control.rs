@@ -170,10 +170,27 @@ impl Trigger {
 
     /// Gives the frozen banks back: the next late response may pull the trigger again.
     pub fn re_arm(&self) {
-        // stop_at_ns is taken back before the state is freed: pairs with pull_trigger() (response.bpf.h), which claims the
+        // stop_at_ns is taken back before the state is freed: pairs with pull_trigger() (core/trigger.bpf.h), which claims the
         // state and then sets a new stop_at_ns, which must not be wiped out by ours.
         self.memory.store_release(offset_of!(abi::rts_trigger, stop_at_ns), abi::RTS_NEVER);
         self.memory.store_release_u32(offset_of!(abi::rts_trigger, state), abi::RTS_TRIGGER_IDLE);
+    }
+
+    /// Pulls the trigger from user space: each CPU leaves its bank at `stop_at_ns`. Returns the snapshot's number; `None` while the banks of another
+    /// one have not been given back. Only where no tracker in the kernel pulls it, too: this is no compare-and-swap.
+    #[must_use]
+    pub fn pull(&self, detected_ns: u64, stop_at_ns: u64) -> Option<u64> {
+        let word = self.memory.load_acquire(offset_of!(abi::rts_trigger, state));
+        if half(word, offset_of!(abi::rts_trigger, state)) != abi::RTS_TRIGGER_IDLE {
+            return None;
+        }
+        self.memory.store_release_u32(offset_of!(abi::rts_trigger, state), abi::RTS_TRIGGER_ARMED);
+        let generation = self.memory.load(offset_of!(abi::rts_trigger, generation)) + 1;
+        self.memory.store_release(offset_of!(abi::rts_trigger, generation), generation);
+        self.memory.store_release(offset_of!(abi::rts_trigger, detected_ns), detected_ns);
+        // Last of all, as in pull_trigger() (response.bpf.h): flip() acts on it and then reads the generation.
+        self.memory.store_release(offset_of!(abi::rts_trigger, stop_at_ns), stop_at_ns);
+        Some(generation)
     }
 
     /// Enables or disables all eBPF programs. A disabled one returns at its first instruction.
@@ -206,6 +223,21 @@ mod tests {
         assert_eq!(trigger.state().stop_at_ns, abi::RTS_NEVER);
         let word = trigger.memory.load(offset_of!(abi::rts_trigger, state));
         assert_eq!(half(word, offset_of!(abi::rts_trigger, enabled)), 1);
+    }
+
+    #[test]
+    fn the_trigger_is_pulled_from_here_once_until_the_banks_are_given_back() {
+        let memory = SharedMemory::anonymous(Trigger::bytes()).unwrap();
+        let trigger = Trigger::new(memory);
+        trigger.re_arm();
+        assert_eq!(trigger.pull(100, 150), Some(1));
+        let state = trigger.state();
+        assert_eq!((state.armed, state.generation), (true, 1));
+        assert_eq!((state.detected_ns, state.stop_at_ns), (100, 150));
+        assert_eq!(trigger.pull(200, 250), None);
+        assert_eq!(trigger.state(), state);
+        trigger.re_arm();
+        assert_eq!(trigger.pull(300, 350), Some(2));
     }
 
     #[test]

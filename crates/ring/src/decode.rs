@@ -6,7 +6,7 @@ use crate::{Frame, RawLateResponse};
 use rtscope_abi as abi;
 use rtscope_event::{
     Chain, Comm, CpuId, End, Event, EventKind, LateResponse, MonotonicNs, Origin, OriginKind, OtherOrigin,
-    Pid, Priority, Step, StepKind, Tid,
+    Pid, Priority, Step, StepKind, Tid, Tracker, WaitKind,
 };
 use std::mem::{offset_of, size_of};
 
@@ -73,6 +73,8 @@ pub fn late_response(raw: &RawLateResponse) -> Option<LateResponse> {
     let chain_at = offset_of!(abi::rts_late, chain) / 8;
     let snapshot = at!(u64, f, rts_late.trigger_generation);
     Some(LateResponse {
+        tracker: Tracker::from_number(at!(byte, f, rts_late.tracker))?,
+        instance: at!(byte, f, rts_late.instance),
         sequence: at!(u64, f, rts_late.sequence),
         cpu: CpuId(u32::from(at!(u16, f, rts_late.cpu))),
         end_ns: MonotonicNs(at!(u64, f, rts_late.end_ns)),
@@ -84,6 +86,7 @@ pub fn late_response(raw: &RawLateResponse) -> Option<LateResponse> {
         comm: at!(comm, f, rts_late.comm),
         snapshot: (snapshot != 0).then_some(snapshot),
         chain: chain(Fields(&raw.words()[chain_at..]))?,
+        events: None,
     })
 }
 
@@ -97,6 +100,7 @@ fn chain(f: Fields<'_>) -> Option<Chain> {
             id: f.u32(base + offset_of!(abi::rts_step, id)),
             cpu: CpuId(u32::from(f.u16(base + offset_of!(abi::rts_step, cpu)))),
             duration_ns: f.u64(base + offset_of!(abi::rts_step, duration_ns)),
+            wait: WaitKind::from_number(f.byte(base + offset_of!(abi::rts_step, detail)))?,
         })
     };
     let other = |index: usize| {

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::{Controls, LateResponseRings, SharedMemory, Slot, first_record};
-use rtscope_event::{CpuMask, Irq, TaskState, VectorKind};
+use rtscope_event::{CpuMask, Irq, TaskState, VectorKind, WaitKind};
 
 /// Bytes of a structure, filled field by field.
 struct Bytes(Vec<u8>);
@@ -67,8 +67,11 @@ fn records_of_the_scheduler_have_all_of_their_fields() {
         prev_prio: -3_i16,
         next_prio: 0x0a0b_i16,
         prev_state: 0x0c0d_0e0f_u32,
+        prev_wait_on: 0x1011_1213_u32,
     });
-    for flags in [0, abi::RTS_SWITCH_PREEMPT, abi::RTS_SWITCH_PREV_KTHREAD, abi::RTS_SWITCH_NEXT_KTHREAD] {
+    let futex = abi::RTS_WAIT_FUTEX << abi::RTS_WAIT_SHIFT;
+    let flags = [abi::RTS_SWITCH_PREEMPT, abi::RTS_SWITCH_PREV_KTHREAD, abi::RTS_SWITCH_NEXT_KTHREAD];
+    for flags in [0, futex].into_iter().chain(flags) {
         check(
             abi::RTS_SCHED_SWITCH,
             flags,
@@ -82,16 +85,19 @@ fn records_of_the_scheduler_have_all_of_their_fields() {
                 next_tid: Tid(0x0506_0708),
                 next_prio: Priority(0x0a0b),
                 next_kthread: flags == abi::RTS_SWITCH_NEXT_KTHREAD,
+                prev_wait: if flags == futex { WaitKind::Futex } else { WaitKind::None },
+                prev_wait_on: 0x1011_1213,
             },
         );
     }
     let waking = bytes!(rts_sched_waking { tid: 11_u32, prio: 12_i16, target_cpu: 0x1314_u16 });
     let (tid, prio, target_cpu) = (Tid(11), Priority(12), CpuId(0x1314));
-    for flags in [0, abi::RTS_WAKING_KTHREAD] {
-        let kthread = flags != 0;
-        let woken = EventKind::SchedWaking { tid, prio, target_cpu, kthread };
+    for flags in [0, abi::RTS_WAKING_KTHREAD, futex] {
+        let kthread = flags == abi::RTS_WAKING_KTHREAD;
+        let wait = if flags == futex { WaitKind::Futex } else { WaitKind::None };
+        let woken = EventKind::SchedWaking { tid, prio, target_cpu, kthread, wait };
         check(abi::RTS_SCHED_WAKING, flags, &waking, &woken);
-        let new = EventKind::SchedWakeupNew { tid, prio, target_cpu, kthread };
+        let new = EventKind::SchedWakeupNew { tid, prio, target_cpu, kthread, wait };
         check(abi::RTS_SCHED_WAKEUP_NEW, flags, &waking, &new);
     }
     check(
@@ -248,15 +254,17 @@ fn records_of_idle_and_handed_on_work_have_all_of_their_fields() {
 }
 
 /// The kinds of origins and of ends, as the kernel numbers them.
-const ORIGINS: [(u32, OriginKind); 3] = [
+const ORIGINS: [(u32, OriginKind); 4] = [
     (abi::RTS_ORIGIN_TIMER, OriginKind::Timer),
     (abi::RTS_ORIGIN_IRQ, OriginKind::Irq),
     (abi::RTS_ORIGIN_VECTOR, OriginKind::Vector),
+    (abi::RTS_ORIGIN_TASK, OriginKind::Task),
 ];
-const ENDS: [(u32, End); 3] = [
+const ENDS: [(u32, End); 4] = [
     (abi::RTS_END_RUNNING, End::Running),
     (abi::RTS_END_BLOCKED, End::Blocked),
     (abi::RTS_END_REWOKEN, End::Rewoken),
+    (abi::RTS_END_CYCLE, End::Cycle),
 ];
 
 fn byte(number: u32) -> u8 {
@@ -335,6 +343,8 @@ fn report(steps_len: u8, others_len: u8, flags: u32) -> Bytes {
         prio: 17_i16,
         cpu: 18_u16,
         end: byte(abi::RTS_END_BLOCKED),
+        tracker: byte(abi::RTS_TRACKER_OFFCPU),
+        instance: 3_u8,
     });
     late.with(offset_of!(abi::rts_late, comm), &comm("late")).with(offset_of!(abi::rts_late, chain), &chain.0)
 }
@@ -360,6 +370,7 @@ fn a_report_of_a_late_response_has_all_of_its_fields() {
         (late.sequence, late.cpu, late.end_ns, late.end),
         (11, CpuId(18), MonotonicNs(12), End::Blocked)
     );
+    assert_eq!((late.tracker, late.instance), (Tracker::Offcpu, 3));
     assert_eq!((late.threshold_ns, late.tid, late.pid, late.prio), (13, Tid(15), Pid(16), Priority(17)));
     assert_eq!((late.comm, late.snapshot), (Comm::from("late"), Some(14)));
     let chain = &late.chain;
@@ -385,6 +396,7 @@ fn a_report_is_as_long_as_it_says_but_no_longer_than_it_can_be() {
     let generation = offset_of!(abi::rts_late, trigger_generation);
     assert_eq!(listened(&report(1, 0, 0).with(generation, &[0; 8])).expect("known").snapshot, None);
     assert_eq!(listened(&report(1, 0, 0).with(offset_of!(abi::rts_late, end), &[99])), None);
+    assert_eq!(listened(&report(1, 0, 0).with(offset_of!(abi::rts_late, tracker), &[99])), None);
     let chain = offset_of!(abi::rts_late, chain);
     assert_eq!(listened(&report(1, 0, 0).with(chain + offset_of!(abi::rts_chain, origin_kind), &[0])), None);
     let kind = chain + offset_of!(abi::rts_chain, steps) + offset_of!(abi::rts_step, kind);

@@ -657,7 +657,7 @@ const FAULTS: [(Mutation, &str); 9] = [
 ];
 
 const fn fault(name: &'static str, from: &'static str, to: &'static str) -> Mutation {
-    Mutation { name, file: "recorder.bpf.h", from, to }
+    Mutation { name, file: "core/recorder.bpf.h", from, to }
 }
 
 #[test]

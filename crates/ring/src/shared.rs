@@ -45,6 +45,12 @@ impl SharedMemory {
         Ok(SharedMemory { map: Arc::new(map), words: bytes / 8 })
     }
 
+    /// How much is mapped.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.words * 8
+    }
+
     /// Another handle to the same mapping, for another reader.
     #[must_use]
     pub fn share(&self) -> SharedMemory {

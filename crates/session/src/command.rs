@@ -13,6 +13,25 @@ use std::os::unix::ffi::OsStringExt;
 
 const NOT_STARTED: i32 = 127;
 
+/// Where COMMAND's standard output goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CommandOutput {
+    /// Where rtscope's goes.
+    #[default]
+    StandardOutput,
+    /// To standard error: rtscope's standard output is for programs.
+    StandardError,
+}
+
+/// How COMMAND ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandEnd {
+    /// As shells have it: its exit status, or 128 and the signal's number.
+    pub status: i32,
+    /// The signal that ended it.
+    pub signal: Option<&'static str>,
+}
+
 /// A child process.
 #[derive(Debug)]
 pub struct Child {
@@ -22,13 +41,16 @@ pub struct Child {
     /// Has the error's number, if it could not be started.
     failure: OwnedFd,
     ended: Option<WaitStatus>,
+    /// It was asked to end.
+    is_terminated: bool,
     start_error: Option<Errno>,
 }
 
 impl Child {
     /// Forks; the child waits at the gate. Call this before any other thread is started. `cpus`: the caller's, which COMMAND gets
     /// although rtscope itself has left some of them.
-    pub fn held(command: &[OsString], cpus: &Affinity) -> Result<Child, Failure> {
+    /// `output`: where its standard output goes.
+    pub fn held(command: &[OsString], cpus: &Affinity, output: CommandOutput) -> Result<Child, Failure> {
         let failed = |error: Errno| Failure::doing("starting COMMAND", error.desc());
         let words: Vec<CString> = command
             .iter()
@@ -41,13 +63,23 @@ impl Child {
         let (failure, tell) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(failed)?;
         // SAFETY: this process has one thread at this point (see above), so the child may do all that we may.
         match unsafe { fork() }.map_err(failed)? {
-            ForkResult::Parent { child } => {
-                Ok(Child { pid: child, name, gate: Some(gate), failure, ended: None, start_error: None })
-            }
+            ForkResult::Parent { child } => Ok(Child {
+                pid: child,
+                name,
+                gate: Some(gate),
+                failure,
+                ended: None,
+                is_terminated: false,
+                start_error: None,
+            }),
             ForkResult::Child => {
                 drop(gate);
                 // Refused, it runs where rtscope does: the caller's CPUs have just gone.
                 let _ = cpus.apply(Thread::Calling);
+                if output == CommandOutput::StandardError {
+                    // Refused, it stays where it was.
+                    let _ = nix::unistd::dup2_stdout(std::io::stderr());
+                }
                 run(&wait_end, &tell, &words)
             }
         }
@@ -93,6 +125,20 @@ impl Child {
         matches!(self.ended, Some(WaitStatus::Exited(_, NOT_STARTED)))
     }
 
+    /// How it ended by itself; `None`: it has not, or rtscope ended it.
+    pub fn ending(&mut self) -> Option<CommandEnd> {
+        if !self.has_ended() || self.is_terminated {
+            return None;
+        }
+        match self.ended? {
+            WaitStatus::Exited(_, status) => Some(CommandEnd { status, signal: None }),
+            WaitStatus::Signaled(_, signal, _) => {
+                Some(CommandEnd { status: 128 + signal as i32, signal: Some(signal.as_str()) })
+            }
+            _ => None,
+        }
+    }
+
     /// A sentence when it did not end well.
     pub fn complaint(&self) -> Option<String> {
         match self.ended? {
@@ -117,6 +163,7 @@ impl Child {
     /// Asks it to end.
     pub fn terminate(&mut self) {
         if !self.has_ended() {
+            self.is_terminated = true;
             // It may have ended in between: nothing to do then.
             let _ = kill(self.pid, Signal::SIGTERM);
         }
@@ -132,16 +179,21 @@ impl Drop for Child {
     }
 }
 
-/// Says how COMMAND ended, if not well.
-pub(crate) fn complain(child: Option<&Child>, observer: &dyn Observer) -> Result<(), Failure> {
-    let Some((child, complaint)) = child.and_then(|child| Some((child, child.complaint()?))) else {
+/// Says how COMMAND ended, if not well: its exit status is rtscope's, unless rtscope has ended it.
+pub(crate) fn complain(child: Option<&mut Child>, observer: &dyn Observer) -> Result<(), Failure> {
+    let Some((child, text)) = child.and_then(|child| child.complaint().map(|text| (child, text))) else {
         return Ok(());
     };
     if child.could_not_start() {
-        return Err(Failure::NoCommand(complaint));
+        return Err(Failure::NoCommand(text));
     }
-    observer.note(&complaint);
-    Ok(())
+    match child.ending().map(|end| u8::try_from(end.status)) {
+        Some(Ok(status)) => Err(Failure::Command { status, text }),
+        _ => {
+            observer.note(&text);
+            Ok(())
+        }
+    }
 }
 
 /// Can be read (poll(2)) once this process has ended. `None`: there is none, or this kernel has no such descriptors (before Linux

@@ -51,7 +51,7 @@ impl CpuRecorder {
             let programs: Vec<&ProgramSpec> = PROGRAMS.iter().filter(|spec| is_wanted(spec)).collect();
             EbpfConfig {
                 recorder: Some(RecorderConfig { bank_bytes, snapshot: None, stream: None }),
-                tracker: None,
+                trackers: Vec::new(),
                 only: stream_programs(&programs, false),
             }
         };
@@ -68,7 +68,7 @@ impl CpuRecorder {
         let programs: Vec<&ProgramSpec> = PROGRAMS.iter().filter(is_wanted).collect();
         let config = EbpfConfig {
             recorder: Some(RecorderConfig { bank_bytes, snapshot: None, stream: None }),
-            tracker: None,
+            trackers: Vec::new(),
             only: stream_programs(&programs, false),
         };
         CpuRecorder::of(EbpfPrograms::start(&config)?, &config)

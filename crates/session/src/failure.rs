@@ -28,8 +28,25 @@ pub enum Failure {
     #[error("{0}")]
     ChecksFailed(String),
     /// Late responses were found, and `--fail-if-late` was given.
-    #[error("{0} late responses")]
+    #[error("{}", rtscope_event::counted(*.0, "late response", "late responses"))]
     Late(u64),
+    /// A condition of `--fail-if` is fulfilled.
+    #[error("{0}")]
+    Limit(String),
+    /// Events were lost, and `--fail-if-lost` was given.
+    #[error("{0}")]
+    Lost(String),
+    /// What was to be judged was not measured: a target that never appeared, or too few samples.
+    #[error("{0}")]
+    Unmeasured(String),
+    /// COMMAND ended with this status; all that was asked of rtscope was done.
+    #[error("{text}")]
+    Command {
+        /// As shells have it: the exit status, or 128 and the signal's number.
+        status: u8,
+        /// A sentence.
+        text: String,
+    },
 }
 
 impl Failure {
@@ -38,15 +55,12 @@ impl Failure {
         Failure::Failed(format!("{what}: {error}"))
     }
 
-    /// The same for an error of the system. A full disk is named: that is what the user can change.
+    /// The same for an error of the system. A full disk is named, and a privilege that is missing is one: that is what the user can change.
     pub fn system(what: impl std::fmt::Display, error: &io::Error) -> Failure {
-        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-        let full = if matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge) {
-            "the disk is full: "
-        } else {
-            ""
-        };
-        Failure::Failed(format!("{what}: {full}{error}"))
+        if error.kind() == io::ErrorKind::PermissionDenied {
+            return Failure::Missing(format!("{what}: {error}"));
+        }
+        Failure::Failed(format!("{what}: {}", rtscope_ctf::because(error)))
     }
 }
 

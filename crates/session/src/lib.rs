@@ -14,7 +14,10 @@
 
 pub mod command;
 pub mod cpu_recorder;
+pub mod devices;
+pub mod fail_if;
 mod failure;
+pub mod kernel_flight;
 pub mod limits;
 mod observer;
 pub mod placement;

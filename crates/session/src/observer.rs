@@ -2,6 +2,7 @@
 //! What an engine says while it runs.
 
 use crate::Failure;
+use crate::command::CommandEnd;
 use crate::record::{RecordProgress, RecordStart, RecordedTrace};
 use crate::watch::{HeldHistory, WatchStart};
 use rtscope_analyze::explain::Explanation;
@@ -20,8 +21,8 @@ pub trait Observer: Debug + Send + Sync {
     /// A recording records.
     fn recording(&self, _start: &RecordStart<'_>) {}
 
-    /// So many programs that run record into their memory.
-    fn flight_recording(&self, _programs: u32, _target: &Path) {}
+    /// A flight recorder records into memory: this many tracepoints, and programs that run; `None`: it records none of them.
+    fn flight_recording(&self, _tracepoints: Option<usize>, _programs: Option<u32>, _target: &Path) {}
 
     /// Whether [`Observer::recording_progress`] is wanted a few times each second. Each call wakes a thread.
     fn shows_progress(&self) -> bool {
@@ -39,6 +40,9 @@ pub trait Observer: Debug + Send + Sync {
 
     /// A trace is complete.
     fn recorded(&self, _trace: &RecordedTrace<'_>) {}
+
+    /// COMMAND has ended by itself: before what is reported at the end.
+    fn command_ended(&self, _end: CommandEnd) {}
 
     /// A watch watches.
     fn watching(&self, _start: &WatchStart<'_>) {}

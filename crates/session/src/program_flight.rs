@@ -5,15 +5,17 @@
 //! was overwritten is left out. A thread finds programs as they start.
 
 use crate::Failure;
+use crate::watch::spans::{SpanCounts, SpanTracker};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
-use rtscope_event::MonotonicNs;
+use rtscope_event::{LateResponse, Loss, LossCause, MonotonicNs};
+use rtscope_flight::monotonic_now;
 use rtscope_programs::clock::{Pair, RATE_NS};
 use rtscope_programs::clock_watch::{ClockReport, ClockWatch};
-use rtscope_programs::collector::{DiscardingSink, Programs, Snapshot};
+use rtscope_programs::collector::{DiscardingSink, ProcessReport, Programs, Snapshot};
 use rtscope_programs::directory::SHARED_MEMORY;
 use rtscope_programs::patterns::RequestedEvents;
 use rtscope_programs::session::Settings;
-use rtscope_store::user::{UserEnd, UserSession, UserSummary, write_snapshot};
+use rtscope_store::user::{UserEnd, UserFilter, UserSession, UserSummary, write_snapshot};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,6 +36,7 @@ pub struct ProgramFlight {
     shared: Arc<SharedState>,
     thread: Option<JoinHandle<()>>,
     session: UserSession,
+    filter: UserFilter,
     /// When the first pair of clock readings was taken.
     begun: Instant,
 }
@@ -41,6 +44,11 @@ pub struct ProgramFlight {
 #[derive(Debug)]
 struct SharedState {
     stop: AtomicBool,
+    /// Events that ask for a snapshot: patterns of theirs, and whether one has come.
+    triggers: Vec<String>,
+    is_triggered: AtomicBool,
+    /// Records were overwritten before they were looked at.
+    has_missed: AtomicBool,
     state: Mutex<RecordingState>,
 }
 
@@ -49,12 +57,15 @@ struct RecordingState {
     programs: Programs,
     clock: ClockWatch,
     pairs: VecDeque<Pair>,
+    /// Pairs events as they come.
+    spans: Option<SpanTracker>,
 }
 
 /// What rings held, and of which time it is requested.
 #[derive(Debug)]
 pub struct UserPart {
     session: UserSession,
+    filter: UserFilter,
     snapshot: Snapshot,
     pairs: Vec<Pair>,
     clock: ClockReport,
@@ -70,7 +81,20 @@ impl SharedState {
 
 impl ProgramFlight {
     /// Starts recording. `reach_ns`: how far snapshots go back. `context`: what events have of the thread that recorded them.
-    pub fn start(settings: Settings, context: &[&str], reach_ns: u64) -> Result<ProgramFlight, Failure> {
+    pub fn start(
+        wanted: (Settings, UserFilter, Vec<String>),
+        context: &[&str],
+        reach_ns: u64,
+    ) -> Result<ProgramFlight, Failure> {
+        ProgramFlight::start_with(wanted, context, reach_ns, None)
+    }
+
+    fn start_with(
+        (settings, filter, triggers): (Settings, UserFilter, Vec<String>),
+        context: &[&str],
+        reach_ns: u64,
+        mut spans: Option<SpanTracker>,
+    ) -> Result<ProgramFlight, Failure> {
         let settings = Settings { flight: true, ..settings };
         let context = context.iter().map(ToString::to_string).collect();
         let session = UserSession::of_this_machine(env!("CARGO_PKG_VERSION"), context)?;
@@ -80,15 +104,37 @@ impl ProgramFlight {
         crate::limits::raise_file_limit();
         let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings)?;
         programs.poll(&mut DiscardingSink).map_err(|error| Failure::doing("looking for programs", error))?;
-        let state = RecordingState { programs, clock, pairs: VecDeque::from([first]) };
-        let shared = Arc::new(SharedState { stop: AtomicBool::new(false), state: Mutex::new(state) });
+        if let Some(spans) = &mut spans {
+            spans.clock(first);
+            programs.new_events(spans);
+        }
+        let state = RecordingState { programs, clock, pairs: VecDeque::from([first]), spans };
+        let shared = Arc::new(SharedState {
+            stop: AtomicBool::new(false),
+            triggers,
+            is_triggered: AtomicBool::new(false),
+            has_missed: AtomicBool::new(false),
+            state: Mutex::new(state),
+        });
         let theirs = Arc::clone(&shared);
         let reach = Duration::from_nanos(reach_ns) + MARGIN;
         let thread = Builder::new()
             .name("programs".to_string())
             .spawn(move || poll_programs(&theirs, reach))
             .map_err(|error| Failure::doing("starting a thread", error))?;
-        Ok(ProgramFlight { shared, thread: Some(thread), session, begun })
+        Ok(ProgramFlight { shared, thread: Some(thread), session, filter, begun })
+    }
+
+    /// Whether an event that asks for a snapshot has come since the last call.
+    pub fn was_triggered(&self) -> bool {
+        // ORDER: relaxed; a flag that stands for itself. What the rings hold is read afterwards, with acquire.
+        self.shared.is_triggered.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether such an event may have been overwritten before it was seen.
+    pub fn has_missed(&self) -> bool {
+        // ORDER: relaxed; as above.
+        self.shared.has_missed.load(Ordering::Relaxed)
     }
 
     /// How many programs there are.
@@ -96,14 +142,51 @@ impl ProgramFlight {
         self.shared.state().programs.count()
     }
 
-    /// For a watch; `None` when no patterns were given.
-    pub fn for_watch(patterns: &[String], reach_ns: u64) -> Result<Option<ProgramFlight>, Failure> {
+    /// For a watch; `None` when no patterns were given. `spans`: pairs the events as they come, which are among those of the patterns.
+    pub fn for_watch(
+        patterns: &[String],
+        reach_ns: u64,
+        spans: Option<SpanTracker>,
+    ) -> Result<Option<ProgramFlight>, Failure> {
         if patterns.is_empty() {
             return Ok(None);
         }
         let wanted = RequestedEvents::parse(patterns, u32::MAX)?;
         let settings = Settings { events: wanted, ..Settings::default() };
-        ProgramFlight::start(settings, &["tid", "cpu"], reach_ns).map(Some)
+        let wanted = (settings, UserFilter::default(), Vec::new());
+        ProgramFlight::start_with(wanted, &["tid", "cpu"], reach_ns, spans).map(Some)
+    }
+
+    /// The late intervals since the last call, and what there is to be said.
+    pub fn late_intervals(&self) -> (Vec<LateResponse>, Vec<String>) {
+        let mut state = self.shared.state();
+        state.spans.as_mut().map_or_else(Default::default, |spans| (spans.take_late(), spans.take_notes()))
+    }
+
+    /// Looks for the last time: nothing that comes later counts.
+    pub fn last_look(&self) {
+        let mut state = self.shared.state();
+        // Programs that have come since the last poll. Nothing refuses here: the sink keeps nothing.
+        let _ = state.programs.poll_now(&mut DiscardingSink, LOOK);
+        state.look_for_intervals(true);
+    }
+
+    /// What was counted of intervals, and what of programs' events is missing in them.
+    pub fn interval_counts(&self) -> (SpanCounts, Vec<Loss>) {
+        let state = self.shared.state();
+        let counts = state.spans.as_ref().map(SpanTracker::counts).unwrap_or_default();
+        let loss = |cause, count| Loss { cpu: None, cause, count };
+        // How many were overwritten nobody counts.
+        let overwritten = if counts.missed_looks > 0 { None } else { Some(0) };
+        let is_left_out = |report: &ProcessReport| report.dropped.is_some() || report.untraced.is_some();
+        let is_refused =
+            state.programs.reports().iter().any(is_left_out) || !state.programs.refusals().is_empty();
+        let losses = vec![
+            loss(LossCause::Overwritten, overwritten),
+            loss(LossCause::NoBuffer, Some(state.programs.lost())),
+            loss(LossCause::Refused, if is_refused { None } else { Some(0) }),
+        ];
+        (counts, losses)
     }
 
     /// What the rings hold.
@@ -117,7 +200,7 @@ impl ProgramFlight {
         state.pairs.push_back(pair);
         let (pairs, clock) = (state.pairs.iter().copied().collect(), state.clock.report());
         let (session, snapshot) = (self.session.clone(), state.programs.snapshot());
-        UserPart { session, snapshot, pairs, clock, from, until }
+        UserPart { session, filter: self.filter.clone(), snapshot, pairs, clock, from, until }
     }
 }
 
@@ -149,12 +232,34 @@ fn poll_programs(shared: &SharedState, reach: Duration) {
             // Nothing refuses here: the sink keeps nothing.
             let _ = state.programs.poll(&mut DiscardingSink);
             state.programs.forget_ended(reach);
+            if !shared.triggers.is_empty() {
+                let (has_come, has_missed) = state.programs.has_come(&shared.triggers);
+                // ORDER: relaxed; as in was_triggered().
+                shared.is_triggered.fetch_or(has_come, Ordering::Relaxed);
+                // ORDER: relaxed; as above.
+                shared.has_missed.fetch_or(has_missed, Ordering::Relaxed);
+            }
+            state.look_for_intervals(false);
             let pair = state.clock.pair();
             state.pairs.push_back(pair);
             let too_many = state.pairs.len().saturating_sub(pairs_max);
             state.pairs.drain(..too_many);
         }
         sleep(PAUSE);
+    }
+}
+
+impl RecordingState {
+    /// Gives what has come since the last time to the tracker of intervals.
+    fn look_for_intervals(&mut self, is_last: bool) {
+        let Some(spans) = self.spans.as_mut().filter(|spans| !spans.is_over()) else { return };
+        let began = monotonic_now();
+        self.programs.new_events(spans);
+        // Taken after the look: everything that came is between two pairs. Snapshots convert by the same ones.
+        let pair = self.clock.pair();
+        self.pairs.push_back(pair);
+        spans.clock(pair);
+        spans.judge(began, MonotonicNs(pair.monotonic_ns), is_last);
     }
 }
 
@@ -172,6 +277,6 @@ impl UserPart {
             ..UserEnd::default()
         };
         let window = (self.from, self.until);
-        write_snapshot(&self.session, &self.snapshot, &self.pairs, window, &end, target)
+        write_snapshot(&self.session, &self.snapshot, &self.pairs, window, &end, (target, &self.filter))
     }
 }

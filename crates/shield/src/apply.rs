@@ -4,6 +4,7 @@
 //! Undoing does not ask how far making came. It compares each setting with the journal: the old value is left, the shield's
 //! value is replaced by the old one, and any other value is somebody else's.
 
+use crate::effective::{self, DisplacedInterrupt, EffectiveAffinity};
 use crate::form::Form;
 use crate::journal::{Journal, Lock, State};
 use crate::kept::KEPT_IRQ;
@@ -251,8 +252,17 @@ fn threads(system: &System, from: &str, to: &str) -> Outcome {
     Outcome::Applied
 }
 
+/// A shield that was undone.
+#[derive(Clone, Debug, Default)]
+pub struct UndoneShield {
+    /// What became of each setting.
+    pub settings: Vec<(Step, UndoOutcome)>,
+    /// Interrupts that come elsewhere than before, as the kernel chose.
+    pub displaced: Vec<DisplacedInterrupt>,
+}
+
 /// Undoes the shield that the journal tells of.
-pub fn undo(system: &System, force: bool) -> Result<Vec<(Step, UndoOutcome)>, Error> {
+pub fn undo(system: &System, force: bool) -> Result<UndoneShield, Error> {
     let lock = Lock::take_within(system, PATIENCE)?;
     let journal = Journal::load(system)?.ok_or(Error::None)?;
     if journal.state == State::Left && !force {
@@ -267,8 +277,8 @@ fn undo_with(
     mut journal: Journal,
     force: bool,
     _lock: &Lock,
-) -> Result<Vec<(Step, UndoOutcome)>, Error> {
-    journal.state = State::Undoing;
+) -> Result<UndoneShield, Error> {
+    let is_repeated = std::mem::replace(&mut journal.state, State::Undoing) == State::Undoing;
     // On a full disk the journal stays as it was, which has all that is to be undone: that must not wait for space.
     let _ = journal.save(system);
     // Its scheduler goes before any setting that it counts on.
@@ -277,9 +287,12 @@ fn undo_with(
     }
     let by_the_kernel = by_the_kernel(&journal);
     let cpus = |list: &str| Cpus::from_list(list).unwrap_or_default();
-    let both = (cpus(&journal.rt), cpus(&journal.others));
-    let undo = |step: &Step| (step.clone(), undo_step(system, step, force, &by_the_kernel, &both));
+    let cpus = (cpus(&journal.rt), cpus(&journal.others));
+    let effective = if is_repeated { journal.effective.as_slice() } else { &[] };
+    let others = OtherWriters { by_the_kernel, cpus, effective };
+    let undo = |step: &Step| (step.clone(), undo_step(system, step, force, &others));
     let mut all: Vec<(Step, UndoOutcome)> = in_order(&journal.steps).map(undo).collect();
+    let displaced = effective::restore(system, &journal.effective, &mut all);
     if journal.apart.needs_affinities() {
         release_children(system, &journal);
     }
@@ -292,13 +305,23 @@ fn undo_with(
     all.reverse();
     if left.is_empty() {
         Journal::remove(system)?;
-        return Ok(all);
+        return Ok(UndoneShield { settings: all, displaced });
     }
     let failed = all.iter().any(|(_, undone)| matches!(undone, UndoOutcome::Failed { .. }));
     journal.state = if failed { State::Undoing } else { State::Left };
     journal.steps = left;
     journal.save(system)?;
-    Ok(all)
+    Ok(UndoneShield { settings: all, displaced })
+}
+
+/// Values that neither the shield nor somebody else has written.
+struct OtherWriters<'a> {
+    /// What tasks may use that the kernel moves by itself.
+    by_the_kernel: Vec<String>,
+    /// The real-time CPUs and the others.
+    cpus: (Cpus, Cpus),
+    /// What undoing itself writes for a moment, if it was killed before.
+    effective: &'a [EffectiveAffinity],
 }
 
 /// The last first, but for processes that were brought in: out of the partition they go before anything else, and only when it is gone
@@ -338,13 +361,7 @@ fn is_driven_off(step: &Step, value: &str, (rt, others): &(Cpus, Cpus)) -> bool 
     now.is_apart_from(&wanted) && [&all.without(&wanted), rt, others].contains(&&now)
 }
 
-fn undo_step(
-    system: &System,
-    step: &Step,
-    force: bool,
-    by_the_kernel: &[String],
-    all: &(Cpus, Cpus),
-) -> UndoOutcome {
+fn undo_step(system: &System, step: &Step, force: bool, others: &OtherWriters<'_>) -> UndoOutcome {
     let failed = |error: io::Error| UndoOutcome::Failed { why: error.to_string() };
     let Some(old) = &step.old else {
         return match &step.target {
@@ -365,8 +382,9 @@ fn undo_step(
         return UndoOutcome::Nothing;
     }
     let taken = matches!(&step.outcome, Some(Outcome::Differs { now }) if step.form().same(now, &value))
-        || matches!(step.target, Target::Affinity { .. }) && by_the_kernel.contains(&value)
-        || is_driven_off(step, &value, all);
+        || matches!(step.target, Target::Affinity { .. }) && others.by_the_kernel.contains(&value)
+        || is_driven_off(step, &value, &others.cpus)
+        || effective::is_halfway(others.effective, step, &value);
     // Nobody else has a say in the partition of our own group, and the kernel itself changes it ("isolated invalid").
     let own = step.knob == PARTITION && step.form() == Form::Word && old == "member";
     // A plain file is emptied before it is written; the kernel's are not.

@@ -4,6 +4,7 @@
 //! The journal is whole at any time: it is written beside itself, synchronised, and renamed. It is in /run, which a reboot
 //! empties, as a reboot sets every setting back; where /run outlives one, the kernel's boot id tells.
 
+use crate::effective::{self, EffectiveAffinity};
 use crate::keeper::Keeper;
 use crate::knobs::{KEPT, Level};
 use crate::partition::Isolation;
@@ -61,6 +62,9 @@ pub struct Journal {
     /// The numbers of the interrupts that stay.
     #[serde(default)]
     pub kept_irqs: Vec<u32>,
+    /// Where the interrupts came to that it moves.
+    #[serde(default)]
+    pub effective: Vec<EffectiveAffinity>,
     /// The kernel's ticks since boot when it was made: threads that began later inherited from it.
     pub began: Option<u64>,
     /// The process that holds the scheduler, where one lends the CPUs.
@@ -131,6 +135,7 @@ impl Journal {
             level: plan.level,
             apart: plan.apart.clone(),
             kept_irqs: plan.kept.iter().map(|kept| kept.irq).collect(),
+            effective: effective::before(system, &plan.steps),
             began: crate::tasks::start_of(system, std::process::id() as i32),
             keeper: None,
             steps: plan.steps.clone(),

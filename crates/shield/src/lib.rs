@@ -11,6 +11,7 @@
 pub mod admission;
 pub mod apply;
 pub mod boot;
+pub mod effective;
 pub mod form;
 pub mod health;
 pub mod journal;

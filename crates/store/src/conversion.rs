@@ -6,7 +6,7 @@
 //! over in one step ([`crate::convert()`]).
 
 use crate::Error;
-use crate::convert::{ConversionSummary, Options, Progress};
+use crate::convert::{ConversionSummary, Options, Progress, formats_of};
 use crate::description::{End, SpoolDescription, SpoolTask};
 use crate::formats::{CallIds, Formats, TracepointEncoding};
 use crate::lane::{CpuSummary, Lane, LaneFiles};
@@ -103,7 +103,7 @@ impl Conversion {
         if std::fs::symlink_metadata(&place.target).is_ok() {
             return Err(Error::Exists(place.target));
         }
-        let formats = Formats::new(description.ftrace.as_ref(), &description.syscalls, &description.paths)
+        let formats = formats_of(&description)
             .map_err(|what| Error::broken(&place.directory.shown.join("session.json"), what))?;
         let lane = |(cpu, files): &(CpuId, LaneFiles)| {
             Lane::new(*cpu, files, formats.layout, description.started, leave_out)
@@ -278,6 +278,7 @@ impl Conversion {
             calls: &trace.calls,
             late: &self.found.late,
             forks: &self.found.forks,
+            by_ftrace: self.formats.built_in(),
         };
         Ok((&mut self.lanes, table, &self.found, &self.place.directory.shown))
     }
@@ -298,6 +299,9 @@ impl Conversion {
         let mut history = Vec::new();
         for done in cpus {
             account.cpu(end, done.cpu, &done.bank, &done.pages);
+            if self.description.has_all_switches {
+                account.gaps(done.cpu, done.gaps);
+            }
             converted.by_cpu.insert(done.cpu, done.stream.events);
             let sums = [
                 (&mut converted.events, done.stream.events),

@@ -6,6 +6,8 @@
 //! the middle would lose the recording.
 
 use crate::conversion::{Conversion, Course};
+use crate::description::SpoolDescription;
+use crate::formats::Formats;
 use crate::lane::{LaneExtent, LaneFiles};
 use crate::losses::LossSummary;
 use crate::spool::{SpoolPlace, open_regular};
@@ -115,13 +117,23 @@ fn complete_ring(spool: Spool, target: &Path) -> Result<ConversionSummary, Error
     let evidence = Evidence { losses: &summary.losses, ..Evidence::default() };
     summary.bytes = TraceWriter::complete(&directory, target, &evidence)?;
     summary.by_event = events_in(target)?;
-    summary.by_event.retain(|name, _| !name.starts_with("lttng_statedump_"));
+    let formats = formats_of(&spool.description)
+        .map_err(|what| Error::broken(&spool.place.directory.shown.join("session.json"), what))?;
+    summary.by_event.retain(|name, _| !name.starts_with("lttng_statedump_") && !formats.is_unasked(name));
     summary.events = summary.by_event.values().sum();
     spool.remove().map(|()| summary)
 }
 
+/// Those of a recording.
+pub(crate) fn formats_of(description: &SpoolDescription) -> Result<Formats, String> {
+    Formats::new(description.ftrace.as_ref(), &description.syscalls, &description.paths)
+}
+
 /// Events of a trace, by name.
-pub(crate) fn events_in(trace: &Path) -> Result<BTreeMap<String, u64>, Error> {
+///
+/// # Errors
+/// When it cannot be opened.
+pub fn events_in(trace: &Path) -> Result<BTreeMap<String, u64>, Error> {
     let set = TraceSet::open(trace)?;
     let counts = count(&set, &Selection::default(), &|_| ());
     let mut events = BTreeMap::new();

@@ -49,6 +49,9 @@ pub struct SpoolDescription {
     pub paths: BTreeMap<String, u8>,
     /// What ftrace records; `None`: nothing.
     pub ftrace: Option<FtraceDescription>,
+    /// All switches of all tasks are recorded, so where one does not follow the one before, something is missing.
+    #[serde(default)]
+    pub has_all_switches: bool,
     /// System calls that eBPF records: the tracepoints whose events they become.
     #[serde(default)]
     pub syscalls: Vec<SyscallFormat>,
@@ -84,6 +87,7 @@ impl SpoolDescription {
             ebpf: false,
             paths: BTreeMap::new(),
             ftrace: None,
+            has_all_switches: false,
             syscalls: Vec::new(),
             tasks: Vec::new(),
             irqs: Vec::new(),

@@ -16,6 +16,8 @@ pub(crate) struct Formats {
     /// Place among the formats plus one, by number of the tracepoint.
     by_id: Vec<u16>,
     calls: CallIds,
+    /// Classes of the built-in events that have one of these formats.
+    built_in: Vec<u32>,
 }
 
 /// Numbers of the tracepoints of system calls' entries and exits, by the number of the call.
@@ -51,10 +53,38 @@ pub(crate) struct TracepointEncoding {
     pub(crate) class: TracepointId,
     /// If the event needs texts: offsets of the system call's number and of the thread's (4 bytes each).
     pub(crate) call_at: Option<(u32, u32)>,
-    /// If the event is a fork: offsets of the parent's and the child's thread.
-    pub(crate) fork_at: Option<(u32, u32)>,
+    /// If two threads of the event matter: offsets of their numbers (4 bytes each).
+    pub(crate) threads_at: Option<(ThreadPair, u32, u32)>,
+}
+
+/// The two threads of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ThreadPair {
+    /// `sched_process_fork`: the parent and the child.
+    Fork,
+    /// `sched_switch`: the one that leaves and the one that comes.
+    Switch,
+    /// `sched_process_exec`: the number before and the one from now on.
+    Exec,
+}
+
+impl ThreadPair {
+    /// Of an event of the subsystem `sched`: the pair, and the fields that name it.
+    fn of(event: &str) -> Option<(ThreadPair, [&'static str; 2])> {
+        match event {
+            "sched_process_fork" => Some((ThreadPair::Fork, ["parent_pid", "child_pid"])),
+            "sched_switch" => Some((ThreadPair::Switch, ["prev_pid", "next_pid"])),
+            "sched_process_exec" => Some((ThreadPair::Exec, ["old_pid", "pid"])),
+            _ => None,
+        }
+    }
+}
+
+impl TracepointEncoding {
     /// It is sched_switch, which belongs to two threads.
-    pub(crate) is_switch: bool,
+    pub(crate) fn is_switch(&self) -> bool {
+        matches!(self.threads_at, Some((ThreadPair::Switch, ..)))
+    }
 }
 
 impl Formats {
@@ -83,7 +113,25 @@ impl Formats {
             }
             formats.push((format, paths));
         }
-        Ok(Formats { layout, formats, by_id, calls })
+        let built_in = rtscope_event::classes().iter().zip(0..).filter(|(class, _)| {
+            let name = |format: &EventFormat| rtscope_event::trace_name(&format.system, &format.name);
+            formats.iter().any(|(format, _)| name(format) == Some(class.name))
+        });
+        let built_in = built_in.map(|(_, number)| number).collect();
+        Ok(Formats { layout, formats, by_id, calls, built_in })
+    }
+
+    /// Whether events of this name are in a trace although nobody asked for them: see `StreamWriter::process`.
+    pub(crate) fn is_unasked(&self, name: &str) -> bool {
+        let classes = rtscope_event::classes();
+        let asked = |number: &u32| classes.get(*number as usize).is_some_and(|class| class.name == name);
+        matches!(name, "sched_process_fork" | "sched_process_exit" | "task_rename")
+            && !self.built_in.iter().any(asked)
+    }
+
+    /// Classes of the built-in events that have one of these formats.
+    pub(crate) fn built_in(&self) -> &[u32] {
+        &self.built_in
     }
 
     /// The argument of `Classes::new`.
@@ -108,9 +156,10 @@ impl Formats {
             };
             let wants = !classes.texts(class).is_empty();
             let call_at = place("__syscall_nr").zip(place("common_pid")).filter(|_| wants);
-            let is_fork = format.system == "sched" && format.name == "sched_process_fork";
-            let fork_at = place("parent_pid").zip(place("child_pid")).filter(|_| is_fork);
-            Some(TracepointEncoding { class, call_at, fork_at, is_switch: format.name == "sched_switch" })
+            let threads = ThreadPair::of(&format.name).filter(|_| format.system == "sched");
+            let threads_at =
+                threads.and_then(|(pair, [one, other])| Some((pair, place(one)?, place(other)?)));
+            Some(TracepointEncoding { class, call_at, threads_at })
         };
         self.by_id.iter().map(encodings).collect()
     }

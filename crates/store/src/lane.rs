@@ -46,6 +46,8 @@ pub(crate) struct CpuSummary {
     pub(crate) stream: StreamSummary,
     pub(crate) bank: Tally,
     pub(crate) pages: Tally,
+    /// Places where a switch does not follow the one before.
+    pub(crate) gaps: u64,
     /// Bytes that were read.
     pub(crate) bytes: u64,
 }
@@ -211,7 +213,7 @@ impl Lane {
     pub(crate) fn finish(&mut self, end: Option<&End>, told: bool) -> Result<Option<CpuSummary>, Error> {
         let Some(mut stream) = self.stream.take() else { return Ok(None) };
         let path = stream.path().to_owned();
-        let (bank, pages) = (self.own.met, self.pages.met);
+        let (bank, pages, gaps) = (self.own.met, self.pages.met, self.own.switches.gaps());
         let mut lost = rest(end, self.cpu, &bank, &pages);
         for loss in anywhere(end, self.cpu).iter().filter(|_| !told) {
             lost = lost.saturating_add(loss.count.unwrap_or(1));
@@ -224,7 +226,7 @@ impl Lane {
         self.own = ReadAhead::new(self.cpu, None, Limits { from: self.from, until: self.from });
         self.pages = PageEvents::new(None, Limits { from: self.from, until: self.from });
         self.scanner = None;
-        Ok(Some(CpuSummary { cpu: self.cpu, stream, bank, pages, bytes }))
+        Ok(Some(CpuSummary { cpu: self.cpu, stream, bank, pages, gaps, bytes }))
     }
 }
 

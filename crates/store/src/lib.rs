@@ -47,7 +47,7 @@ mod tasks;
 pub mod trigger;
 pub mod user;
 
-pub use convert::{ConversionSummary, Options, Progress, convert};
+pub use convert::{ConversionSummary, Options, Progress, convert, events_in};
 pub use description::{
     End, EndLoss, FormatText, FtraceDescription, Source, SpoolDescription, SpoolTask, SyscallFormat,
 };

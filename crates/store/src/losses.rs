@@ -4,7 +4,8 @@
 //! The end's numbers are those of the whole recording, so losses reported by chunks and sub-buffers are part of them; the
 //! rest happened after the last of these, at the stream's end. Without an end, that rest is unknown. Events that ftrace
 //! dropped because its buffer was full are only in the end's numbers: they were lost somewhere in the recording, and the
-//! stream reports that at its beginning.
+//! stream reports that at its beginning. Switches that a host hides are counted by nobody: where the recorded ones contradict each other,
+//! that is a gap.
 
 use crate::description::{End, EndLoss, Source, SpoolDescription};
 use crate::stream::Tally;
@@ -84,6 +85,11 @@ impl LossSummary {
             sum(told.map(|loss| loss.count))
         });
         self.add(place, LossCause::BufferFull, told.map(|sum| sum.max(bank.lost)));
+    }
+
+    /// Adds places where a CPU's switches do not follow each other.
+    pub(crate) fn gaps(&mut self, cpu: CpuId, count: u64) {
+        self.add(Some(cpu), LossCause::Gap, Some(count));
     }
 
     /// Adds all other losses that the end reports, or would have reported.

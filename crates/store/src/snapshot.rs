@@ -13,7 +13,7 @@ use crate::stream::{Limits, PageEvents, TracepointTable};
 use rtscope_ctf::{
     Classes, Evidence, StreamSummary, StreamWriter, TraceInfo, TraceWriter, WriteSummary, initial_states,
 };
-use rtscope_event::{CpuHistory, CpuId, Event, Loss, LossCause, MonotonicNs, Recording};
+use rtscope_event::{CpuHistory, CpuId, Event, Loss, LossCause, MonotonicNs, Recording, SwitchSequence};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::path::Path;
@@ -143,6 +143,7 @@ impl Snapshot<'_> {
             calls: &calls,
             late: &late,
             forks: &crate::forks::Forks::default(),
+            by_ftrace: &[],
         };
         let mut pages = PageEvents::new(reader, limits);
         // Events overwritten before the oldest one are not a loss: a flight recorder forgets.
@@ -157,7 +158,7 @@ impl Snapshot<'_> {
                     }
                 }
                 _ => {
-                    pages.write(&writing, stream, &mut recent)?;
+                    pages.write(&writing, stream, (&mut recent, &mut SwitchSequence::default()))?;
                     done.ftrace_events += 1;
                 }
             }

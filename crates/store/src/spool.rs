@@ -5,6 +5,7 @@
 //! TARGET.partial/
 //!   session.json   all that is needed to convert the rest; written first, and locked while the spool is in use
 //!   started.json   when all recorders were active; missing after a kill before that
+//!   threads.json   the recorder's threads, once they have started
 //!   cpuN.bank      eBPF: chunks, each a header and records as they are in memory
 //!   cpuN.pages     ftrace: sub-buffers, as they were spliced
 //!   end.json       facts that are known only at the end; missing after a kill
@@ -257,6 +258,15 @@ impl SpoolWriter {
         self.json("started.json", &StartFile { started: time })
     }
 
+    /// The recorder has these threads, whose ftrace events are left out, too, if those of the description are. The end of the recording tells
+    /// of all; after a kill these are known.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn own_threads(&self, tids: &[u32]) -> Result<(), Error> {
+        self.json("threads.json", &tids)
+    }
+
     /// Writes a file that gets its name when it is complete: half a file would be worse than none.
     fn json(&self, name: &str, value: &impl Serialize) -> Result<(), Error> {
         let directory = self.place.directory.path();
@@ -264,7 +274,8 @@ impl SpoolWriter {
         // The rest of an earlier attempt; create_new() does not follow a link in its place.
         let _ = fs::remove_file(&partial);
         let written = new_file(&partial).and_then(|mut file| write_json(&mut file, value));
-        written.and_then(|()| fs::rename(&partial, &path)).map_err(Error::io("write", &path))
+        let shown = self.place.directory.shown.join(name);
+        written.and_then(|()| fs::rename(&partial, &path)).map_err(Error::io("write", &shown))
     }
 
     /// Completes the spool after an orderly end of the recording.
@@ -400,6 +411,12 @@ impl Spool {
             let started: StartFile =
                 serde_json::from_str(&read_json(&path)?).map_err(|error| Error::broken(&path, error))?;
             description.started = started.started;
+        }
+        let path = directory.join("threads.json");
+        if !description.leave_out.is_empty() && fs::symlink_metadata(&path).is_ok() {
+            let own: Vec<u32> =
+                serde_json::from_str(&read_json(&path)?).map_err(|error| Error::broken(&path, error))?;
+            description.leave_out.extend(own);
         }
         let path = directory.join("end.json");
         let end = match fs::symlink_metadata(&path) {

@@ -7,13 +7,13 @@
 
 use crate::bank::{BankReader, Entry};
 use crate::forks::Forks;
-use crate::formats::{CallIds, TracepointEncoding};
+use crate::formats::{CallIds, ThreadPair, TracepointEncoding};
 use crate::pages::{PageItem, PagesReader};
 use crate::paths::{APART_NS, Key, LatePaths, PathText, RecentPaths, TextExtent};
 use crate::sorted::{QueueEntry, SortedQueue};
 use rtscope_abi as abi;
 use rtscope_ctf::{Classes, StreamWriter};
-use rtscope_event::{CpuId, Event, MonotonicNs, NameLookup, Tid};
+use rtscope_event::{CpuId, Event, MonotonicNs, NameLookup, Pid, SwitchSequence, Tid};
 use rtscope_ring::{Frame, SyscallRecord, decode};
 use std::io;
 
@@ -72,9 +72,16 @@ pub(crate) struct TracepointTable<'a> {
     pub(crate) calls: &'a CallIds,
     pub(crate) late: &'a LatePaths,
     pub(crate) forks: &'a Forks,
+    /// Classes of built-in events whose tracepoints ftrace records.
+    pub(crate) by_ftrace: &'a [u32],
 }
 
 impl TracepointTable<'_> {
+    /// Whether ftrace records this, too, since it was asked for.
+    fn has_tracepoint(&self, event: &Event) -> bool {
+        self.by_ftrace.contains(&event.kind.class())
+    }
+
     /// Writes a record in ftrace's form. `texts` is working memory.
     #[inline]
     fn tracepoint(
@@ -82,7 +89,7 @@ impl TracepointTable<'_> {
         stream: &mut StreamWriter,
         time: MonotonicNs,
         record: &[u8],
-        recent: &mut RecentPaths,
+        (recent, switches): (&mut RecentPaths, &mut SwitchSequence),
         texts: &mut Vec<u8>,
         met: &mut Tally,
     ) -> io::Result<()> {
@@ -94,7 +101,8 @@ impl TracepointTable<'_> {
         };
         let written = match known.call_at {
             None => {
-                let processes = known.fork_at.and_then(|places| self.processes(record, places, time));
+                let pair = known.threads_at.and_then(|pair| self.pair(record, pair, time, switches));
+                let processes = pair.map(|(parent, child)| [parent.0.to_le_bytes(), child.0.to_le_bytes()]);
                 let [parent, child] = processes.map_or([None, None], |both| both.map(Some));
                 let given = [parent.as_ref().map(|pid| &pid[..]), child.as_ref().map(|pid| &pid[..])];
                 stream.tracepoint(known.class, time, record, &given)?
@@ -127,18 +135,28 @@ impl TracepointTable<'_> {
         Ok(())
     }
 
-    /// The processes of a fork's parent and child, as a class wants them.
-    fn processes(
+    /// What two threads of an event tell: of a switch, whether it follows the one before; of a fork, its processes, which are returned.
+    fn pair(
         &self,
         record: &[u8],
-        (parent, child): (u32, u32),
+        (pair, one, other): (ThreadPair, u32, u32),
         time: MonotonicNs,
-    ) -> Option<[[u8; 4]; 2]> {
-        let tid =
-            |at: u32| record.get(at as usize..)?.first_chunk().map(|bytes| Tid(u32::from_ne_bytes(*bytes)));
-        let (parent, child) = self.forks.processes(tid(parent)?, tid(child)?, time)?;
-        Some([parent.0.to_le_bytes(), child.0.to_le_bytes()])
+        switches: &mut SwitchSequence,
+    ) -> Option<(Pid, Pid)> {
+        let (one, other) = threads(record, (one, other))?;
+        match pair {
+            ThreadPair::Fork => return self.forks.processes(one, other, time),
+            ThreadPair::Switch => switches.switch(one, other),
+            ThreadPair::Exec => switches.exec(one, other),
+        }
+        None
     }
+}
+
+/// The threads at these offsets.
+fn threads(record: &[u8], (one, other): (u32, u32)) -> Option<(Tid, Tid)> {
+    let tid = |at: u32| record.get(at as usize..)?.first_chunk().map(|bytes| Tid(u32::from_ne_bytes(*bytes)));
+    Some((tid(one)?, tid(other)?))
 }
 
 /// A system call in the layout of its tracepoint, as ftrace would have recorded it: number of the tracepoint, thread,
@@ -183,6 +201,8 @@ pub(crate) struct ReadAhead {
     pending: SortedQueue<PendingRecord>,
     newest: MonotonicNs,
     recent: RecentPaths,
+    /// The CPU's switches, whichever recorder has them.
+    pub(crate) switches: SwitchSequence,
     /// Texts of the event being written.
     texts: Vec<u8>,
     pub(crate) met: Tally,
@@ -191,7 +211,10 @@ pub(crate) struct ReadAhead {
 #[derive(Debug)]
 enum PendingRecord {
     Event(Event),
+    /// A fork, a renaming or an exit, which nobody asked for: by them readers name threads.
+    Process(Event),
     Call(Call),
+    /// This many are missing; 0: counted otherwise.
     Lost(u64),
 }
 
@@ -204,6 +227,7 @@ impl ReadAhead {
             pending: SortedQueue::default(),
             newest: MonotonicNs(0),
             recent: RecentPaths::default(),
+            switches: SwitchSequence::default(),
             texts: Vec::new(),
             met: Tally::default(),
         }
@@ -259,11 +283,17 @@ impl ReadAhead {
     fn take_in(&mut self, table: &TracepointTable<'_>, chunk_time: MonotonicNs, entry: Entry<'_>) {
         let frame = match entry {
             Entry::Record(frame) => frame,
-            Entry::Unfinished => return self.met.unfinished += 1,
-            Entry::Garbage => return self.met.unreadable += 1,
+            Entry::Unfinished => {
+                self.met.unfinished += 1;
+                return self.lose(0);
+            }
+            Entry::Garbage => {
+                self.met.unreadable += 1;
+                return self.lose(0);
+            }
             Entry::Lost(count) => {
                 self.met.lost = self.met.lost.saturating_add(count);
-                return self.pending.add(self.newest.max(self.limits.from), PendingRecord::Lost(count));
+                return self.lose(count);
             }
         };
         let time = MonotonicNs(frame.time_ns);
@@ -272,7 +302,8 @@ impl ReadAhead {
             return self.met.early += u64::from(!is_path);
         }
         if time > self.limits.until || time > chunk_time.plus(CLOCKS_APART_NS) {
-            return self.met.beyond += 1;
+            self.met.beyond += 1;
+            return self.lose(0);
         }
         self.newest = self.newest.max(time);
         if is_path {
@@ -284,10 +315,21 @@ impl ReadAhead {
             return;
         }
         if abi::only_names_tasks(u32::from(frame.kind)) {
+            if let Some(event) = decode(self.cpu, &frame).filter(|event| !table.has_tracepoint(event)) {
+                self.pending.add(time, PendingRecord::Process(event));
+            }
             return;
         }
-        let Some(what) = self.what(table, &frame) else { return self.met.unreadable += 1 };
+        let Some(what) = self.what(table, &frame) else {
+            self.met.unreadable += 1;
+            return self.lose(0);
+        };
         self.pending.add(time, what);
+    }
+
+    /// Events are missing behind what has been read: this many, or as many as are counted otherwise.
+    fn lose(&mut self, count: u64) {
+        self.pending.add(self.newest.max(self.limits.from), PendingRecord::Lost(count));
     }
 
     #[inline]
@@ -308,13 +350,20 @@ impl ReadAhead {
     ) -> io::Result<()> {
         let Some(QueueEntry { time, what, .. }) = self.pending.pop() else { return Ok(()) };
         match what {
-            PendingRecord::Event(event) => stream.event(&event, names),
-            PendingRecord::Lost(count) => stream.lost(count),
+            PendingRecord::Event(event) => {
+                self.switches.observe(&event.kind);
+                stream.event(&event, names)
+            }
+            PendingRecord::Lost(count) => {
+                self.switches.lost();
+                stream.lost(count)
+            }
+            PendingRecord::Process(event) => stream.process(&event, names),
             PendingRecord::Call(call) => {
                 let mut bytes = [0; CALL_WORDS * 8];
                 let length = call.bytes(&mut bytes);
-                let (recent, texts) = (&mut self.recent, &mut self.texts);
-                table.tracepoint(stream, time, &bytes[..length], recent, texts, &mut self.met)
+                let (beside, texts) = ((&mut self.recent, &mut self.switches), &mut self.texts);
+                table.tracepoint(stream, time, &bytes[..length], beside, texts, &mut self.met)
             }
         }
     }
@@ -332,6 +381,8 @@ pub(crate) struct PageEvents<'a> {
     /// Events lost before the next one: how many, and whether there were more of an unknown number.
     lost: u64,
     lost_unknown: bool,
+    /// Others are missing there, too, that are counted otherwise.
+    is_hole: bool,
     /// Texts of the event being written.
     texts: Vec<u8>,
     pub(crate) met: Tally,
@@ -346,6 +397,7 @@ impl<'a> PageEvents<'a> {
             peeked: None,
             lost: 0,
             lost_unknown: false,
+            is_hole: false,
             texts: Vec::new(),
             met: Tally::default(),
         }
@@ -369,7 +421,7 @@ impl<'a> PageEvents<'a> {
         let pid = record.get(4..8).and_then(<[u8]>::first_chunk).map(|bytes| u32::from_ne_bytes(*bytes));
         let in_interrupt = record.get(2).is_some_and(|flags| flags & IN_INTERRUPT != 0);
         let by_own = !in_interrupt && pid.is_some_and(|pid| self.own.contains(&pid));
-        by_own && table.encodings[usize::from(id)].as_ref().is_some_and(|known| !known.is_switch)
+        by_own && table.encodings[usize::from(id)].as_ref().is_some_and(|known| !known.is_switch())
     }
 
     /// The time of the next event; `None`: all that is there has been read.
@@ -383,7 +435,10 @@ impl<'a> PageEvents<'a> {
                     // Events lost before it were lost before the recording began, too.
                     (self.lost, self.lost_unknown) = (0, false);
                 }
-                PageItem::Event(time) if time > self.limits.until => self.met.beyond += 1,
+                PageItem::Event(time) if time > self.limits.until => {
+                    self.met.beyond += 1;
+                    self.is_hole = true;
+                }
                 PageItem::Event(time) => {
                     let own = !self.own.is_empty()
                         && self.reader.as_ref().is_some_and(|reader| self.is_own(table, reader.payload()));
@@ -391,7 +446,10 @@ impl<'a> PageEvents<'a> {
                 }
                 PageItem::Lost(Some(count)) => self.lost = self.lost.saturating_add(count),
                 PageItem::Lost(None) => self.lost_unknown = true,
-                PageItem::Broken => self.met.unreadable += 1,
+                PageItem::Broken => {
+                    self.met.unreadable += 1;
+                    self.is_hole = true;
+                }
                 PageItem::End => return Ok(None),
             }
         }
@@ -409,15 +467,19 @@ impl<'a> PageEvents<'a> {
         &mut self,
         table: &TracepointTable<'_>,
         stream: &mut StreamWriter,
-        recent: &mut RecentPaths,
+        beside: (&mut RecentPaths, &mut SwitchSequence),
     ) -> io::Result<()> {
         let (Some(time), Some(reader)) = (self.peeked.take(), &self.reader) else { return Ok(()) };
+        if std::mem::take(&mut self.is_hole) {
+            beside.1.lost();
+        }
         if self.lost > 0 || self.lost_unknown {
+            beside.1.lost();
             self.met.lost = self.met.lost.saturating_add(self.lost);
             self.met.lost_unknown |= std::mem::take(&mut self.lost_unknown);
             stream.lost(std::mem::take(&mut self.lost))?;
         }
-        table.tracepoint(stream, time, reader.payload(), recent, &mut self.texts, &mut self.met)
+        table.tracepoint(stream, time, reader.payload(), beside, &mut self.texts, &mut self.met)
     }
 
     /// Goes to the oldest event in the window and drops losses before it. Returns its time if there were any:
@@ -471,7 +533,10 @@ pub(crate) fn merge<N: NameLookup>(
             (Some(mine), theirs) if theirs.is_none_or(|theirs| mine <= theirs) => {
                 own.write(table, stream, names).map_err(MergeError::Writing)?;
             }
-            _ => pages.write(table, stream, &mut own.recent).map_err(MergeError::Writing)?,
+            _ => {
+                let beside = (&mut own.recent, &mut own.switches);
+                pages.write(table, stream, beside).map_err(MergeError::Writing)?;
+            }
         }
         events += 1;
         if events % EVENTS_PER_CALL == 0 && !each(own.position().saturating_add(pages.position())) {
@@ -533,6 +598,7 @@ mod tests {
             calls: &calls,
             late: &late,
             forks: &Forks::default(),
+            by_ftrace: &[],
         };
         let mut ahead = ReadAhead::new(CpuId(0), reader(), limits);
         // While ftrace still has an event: only paths younger than the horizon.

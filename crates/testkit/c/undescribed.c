@@ -7,22 +7,18 @@
 
 #include <stdio.h>
 
-enum { LENGTH = 4 };
-#define IN_PARENTHESES (4)
-
 RTSCOPE_ENUM(half_named, { 0, "" }, { 1, "busy" });
 RTSCOPE_ENUM(nameless, { 0, "" });
 RTSCOPE_ENUM(latin, { 0, "gr\xfc\xdf" });
 
 int main(void)
 {
+	enum { LENGTH = 2 * 2 };
 	static const uint32_t values[LENGTH] = { 1, 2, 3, 4 };
 
 	for (uint32_t i = 0; i < 100; i++) {
 		RTSCOPE_EVENT(test, before, rtscope_u32(n, i));
 		RTSCOPE_EVENT(test, constant, rtscope_array_u32(values, values, LENGTH));
-		RTSCOPE_EVENT(test, computed, rtscope_array_u32(values, values, 2 * 2));
-		RTSCOPE_EVENT(test, parentheses, rtscope_array_u32(values, values, IN_PARENTHESES));
 		RTSCOPE_EVENT(test, half_named, rtscope_enum(state, half_named, 0));
 		RTSCOPE_EVENT(test, nameless, rtscope_enum(state, nameless, 0));
 		RTSCOPE_EVENT(test, latin, rtscope_enum(state, latin, 0));

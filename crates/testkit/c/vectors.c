@@ -72,6 +72,16 @@ static void arrays(void)
 		      rtscope_seq_x64(l, u64, 1), rtscope_bytes(m, "raw", 3), rtscope_seq_u64(n, u64, 0));
 }
 
+static void floats(void)
+{
+	static const float f32[] = { 1.5f, -0.25f }, more[] = { 1, 2, -3 };
+	static const double f64[] = { 0.1 }, large[] = { -1e100 };
+	enum { COUNT = 2 };
+
+	RTSCOPE_EVENT(vectors, floats, rtscope_array_f32(a, f32, COUNT), rtscope_array_f64(b, f64, COUNT - 1),
+		      rtscope_seq_f32(c, more, 3), rtscope_seq_f64(d, large, 1), rtscope_seq_f64(e, f64, 0));
+}
+
 int main(void)
 {
 	puts("ready");
@@ -80,6 +90,7 @@ int main(void)
 	numbers();
 	texts();
 	arrays();
-	puts("emitted 12");
+	floats();
+	puts("emitted 13");
 	return 0;
 }

@@ -171,7 +171,7 @@ fn level(random: &mut Random) -> u64 {
 
 fn field(random: &mut Random, enumerations: &[String]) -> String {
     let integer = INTEGERS[random.index(INTEGERS.len())];
-    match random.below(9) {
+    match random.below(11) {
         0 => "bool".to_string(),
         1 => ["f32", "f64"][random.index(2)].to_string(),
         2 => "str".to_string(),
@@ -186,6 +186,8 @@ fn field(random: &mut Random, enumerations: &[String]) -> String {
         5 | 6 if !enumerations.is_empty() => {
             format!("enum {}", enumerations[random.index(enumerations.len())])
         }
+        7 => format!("seq {}", ["f32", "f64"][random.index(2)]),
+        8 => format!("array {}", mostly_good(random, &["f32 3", "f64 1023", "f64 1024", "f32 0"], 2)),
         _ => integer.to_string(),
     }
 }

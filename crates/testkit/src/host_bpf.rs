@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A fault to plant: in this file of `crates/kernel/bpf`, this text, which is there once, is replaced.
+/// A fault to plant: in this file below `crates/kernel/bpf`, this text, which is there once, is replaced.
 #[derive(Clone, Copy, Debug)]
 pub struct Mutation {
     /// What the fault is.
@@ -34,6 +34,18 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
+fn copy_tree(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a directory for the copies");
+    for entry in std::fs::read_dir(from).expect("the sources").flatten() {
+        let (path, copy) = (entry.path(), to.join(entry.file_name()));
+        if path.is_dir() {
+            copy_tree(&path, &copy);
+        } else {
+            std::fs::copy(&path, &copy).expect("a copy");
+        }
+    }
+}
+
 /// Compiles `source` of `crates/kernel/tests/host` as for the architecture `arch` (`x86` or `arm64`), into `directory`. `None`: there
 /// is no compiler with this sanitizer's calls.
 ///
@@ -58,17 +70,11 @@ pub fn compile(
     let mut sources = kernel.join("bpf");
     if let Some(mutation) = mutation {
         let copies = built.join("bpf");
-        std::fs::create_dir_all(&copies).expect("a directory for the copies");
-        for entry in std::fs::read_dir(&sources).expect("the sources") {
-            let file = entry.expect("its name").path();
-            let mut text = std::fs::read_to_string(&file).expect("a source");
-            let file = file.file_name().expect("a file has a name");
-            if file == mutation.file {
-                assert_eq!(text.matches(mutation.from).count(), 1, "{mutation:?}");
-                text = text.replace(mutation.from, mutation.to);
-            }
-            std::fs::write(copies.join(file), text).expect("a copy");
-        }
+        copy_tree(&sources, &copies);
+        let file = copies.join(mutation.file);
+        let text = std::fs::read_to_string(&file).expect("a source");
+        assert_eq!(text.matches(mutation.from).count(), 1, "{mutation:?}");
+        std::fs::write(&file, text.replace(mutation.from, mutation.to)).expect("a copy");
         sources = copies;
     }
     let host = kernel.join("tests/host");

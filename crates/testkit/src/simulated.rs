@@ -6,7 +6,7 @@ use crate::random::Random;
 use crate::recordings::{START, finish};
 use rtscope_event::{
     Comm, CpuId, Event, EventKind, Irq, MonotonicNs, Pid, Policy, Priority, Recording, TaskInfo, TaskState,
-    Tid, VectorKind,
+    Tid, VectorKind, WaitKind,
 };
 use std::collections::BTreeMap;
 
@@ -190,6 +190,8 @@ impl Machine {
             next_tid: Tid(next),
             next_prio: prio(self, next),
             next_kthread: false,
+            prev_wait: WaitKind::None,
+            prev_wait_on: 0,
         };
         if dies {
             let (tid, pid) = (Tid(prev), Pid(self.threads[&prev].pid));
@@ -220,7 +222,10 @@ impl Machine {
         let Some(tid) = found else { return };
         let target_cpu = CpuId(self.random.below(self.cpus.len() as u64) as u32);
         let prio = Priority(self.threads[&tid].prio);
-        self.event(cpu, EventKind::SchedWaking { tid: Tid(tid), prio, target_cpu, kthread: false });
+        self.event(
+            cpu,
+            EventKind::SchedWaking { tid: Tid(tid), prio, target_cpu, kthread: false, wait: WaitKind::None },
+        );
         if let Some(thread) = self.threads.get_mut(&tid).filter(|thread| thread.status == Status::Blocked) {
             thread.status = Status::Runnable;
         }
@@ -289,7 +294,10 @@ impl Machine {
         self.event(cpu, fork);
         let (tid, prio, target_cpu) = (Tid(tid), Priority(120), CpuId(cpu));
         self.time += 50;
-        self.event(cpu, EventKind::SchedWakeupNew { tid, prio, target_cpu, kthread: false });
+        self.event(
+            cpu,
+            EventKind::SchedWakeupNew { tid, prio, target_cpu, kthread: false, wait: WaitKind::None },
+        );
     }
 
     fn rename(&mut self, cpu: u32) {

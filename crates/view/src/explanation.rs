@@ -2,13 +2,14 @@
 //! An explanation for a terminal: the chain step by step, below each step what took its time, then the culprit.
 
 use crate::label::{actor_label, label_of, short_thread, thread_label};
-use crate::style::{Style, WIDTH, bar, wrap};
-use crate::units::{duration_text, share_text};
+use crate::late::{end_words, event_words, on_cpu, tracker_noun};
+use crate::style::Style;
+use crate::units::{counted, duration_text, share_text};
 use rtscope_analyze::explain::{
-    Actor, Cause, CauseKind, Culprit, Explanation, Note, OriginExplanation, Preemption, StepExplanation,
-    Thread, Waker,
+    Actor, Cause, CauseKind, Culprit, Explanation, InnerWait, Note, OriginExplanation, Preemption,
+    StepExplanation, Thread, Waker,
 };
-use rtscope_event::{CpuId, End, Loss, LossCause, StepKind};
+use rtscope_event::{CpuId, Loss, LossCause, StepKind, Tracker};
 
 /// Columns for names of steps and causes: as many as the longest needs, within these.
 const NAMES: std::ops::RangeInclusive<usize> = 30..=60;
@@ -26,47 +27,64 @@ const PREEMPTIONS: usize = 4;
 #[must_use]
 pub fn explanation_text(explanation: &Explanation, style: Style) -> String {
     let mut text = head(explanation, style);
-    let table = Table::new(explanation);
-    for step in shown_steps(explanation) {
+    let table = Table::new(explanation, style);
+    for step in shown_steps(explanation, style) {
         text.push_str(&table.step_rows(step, style));
     }
     text.push_str(&culprit_lines(explanation, style));
     if explanation.origin.merged > 0 {
-        text.push_str(&wrap(&merged_line(&explanation.origin), 2, 4));
+        text.push_str(&style.wrap(&merged_line(&explanation.origin), 2, 4));
     }
-    text.push_str(&wrap(&woken_line(explanation.woken_by.as_ref()), 2, 4));
-    text.push_str(&preemption_lines(&explanation.preemptions));
+    if explanation.events.is_none() {
+        text.push_str(&style.wrap(&woken_line(explanation.woken_by.as_ref()), 2, 4));
+    }
+    text.push_str(&wait_lines(explanation, style));
+    text.push_str(&preemption_lines(&explanation.preemptions, style));
     if explanation.unknown_ns > 0 {
         let (time, share) = (duration_text(explanation.unknown_ns), share_text(explanation.unknown_permille));
         text.push_str(&format!("  unknown: {time}, {share} of the response\n"));
     }
     for loss in explanation.losses.iter().filter(|loss| loss.count != Some(0)) {
-        text.push_str(&wrap(&loss_line(loss), 2, 4));
+        text.push_str(&style.wrap(&loss_line(loss), 2, 4));
     }
     text
 }
 
-fn head(explanation: &Explanation, style: Style) -> String {
+/// From where to where, in words.
+fn from_where(explanation: &Explanation) -> String {
+    if let Some(events) = &explanation.events {
+        return format!("from {} to {}", event_words(&events.from, &events.to), events.to.event);
+    }
     let origin = explanation.origin.actor.as_ref().map_or_else(|| "unknown origin".to_owned(), actor_label);
-    let end = match explanation.end {
-        End::Running => "running",
-        End::Blocked => "blocked",
-        End::Rewoken => "woken again",
+    match explanation.tracker {
+        Tracker::Response => format!("from {origin} to {}", end_words(explanation.end)),
+        Tracker::Wakeup => format!("woken by {origin}"),
+        Tracker::Offcpu => "until it had one again".to_owned(),
+    }
+}
+
+fn head(explanation: &Explanation, style: Style) -> String {
+    let what = match explanation.tracker {
+        _ if explanation.events.is_some() => "interval",
+        Tracker::Offcpu => "off its CPU for",
+        other => tracker_noun(other),
     };
     let line = format!(
-        "{} on cpu {}: response {}, limit {}, from {origin} to {end}",
+        "{}{}: {what} {}, limit {}, {}",
         thread_label(&explanation.thread),
-        explanation.cpu,
+        on_cpu(explanation.cpu, explanation.events.as_deref()),
         duration_text(explanation.response_ns),
         duration_text(explanation.threshold_ns),
+        from_where(explanation),
     );
-    let wrapped = wrap(&format!("LATE {line}"), 0, 5);
+    let wrapped = style.wrap(&format!("LATE {line}"), 0, 5);
     wrapped.replacen("LATE", &style.alarm("LATE"), 1)
 }
 
 /// Steps that took time, and those that say something without.
-fn shown_steps(explanation: &Explanation) -> impl Iterator<Item = &StepExplanation> {
-    explanation.steps.iter().filter(|step| step.duration_ns > 0 || step.kind == StepKind::Busy)
+fn shown_steps(explanation: &Explanation, style: Style) -> impl Iterator<Item = &StepExplanation> {
+    let says = move |step: &&StepExplanation| step.duration_ns > 0 || step.kind == StepKind::Busy;
+    explanation.steps.iter().filter(move |step| style.verbose || says(step))
 }
 
 /// The rows of steps and causes, in columns.
@@ -77,12 +95,12 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    fn new(explanation: &'a Explanation) -> Table<'a> {
+    fn new(explanation: &'a Explanation, style: Style) -> Table<'a> {
         let longest = |step: &StepExplanation| {
             let causes = step.causes.iter().map(|cause| label_of(cause).chars().count() + 4);
             causes.max().unwrap_or(0).max(step_name(step, explanation).chars().count() + 2)
         };
-        let names = shown_steps(explanation).map(longest).max().unwrap_or(0);
+        let names = shown_steps(explanation, style).map(longest).max().unwrap_or(0);
         Table { explanation, names: names.clamp(*NAMES.start(), *NAMES.end()) }
     }
 
@@ -93,7 +111,7 @@ impl<'a> Table<'a> {
 
     fn step_rows(&self, step: &StepExplanation, style: Style) -> String {
         let name = format!("  {}", step_name(step, self.explanation));
-        let drawn = bar(f64::from(step.share_permille) / 1000.0, BAR);
+        let drawn = style.bar(f64::from(step.share_permille) / 1000.0, BAR);
         let mut row = format!("{}  {drawn}", self.columns(&name, step.duration_ns, step.share_permille));
         let mut below = String::new();
         match &step.causes[..] {
@@ -101,32 +119,33 @@ impl<'a> Table<'a> {
             [only] if label_of(only) != step.kind.name() => {
                 let pad = BAR.saturating_sub(drawn.chars().count());
                 let wide = format!("{row}{:pad$}  {}", "", label_of(only));
-                if wide.chars().count() > WIDTH {
-                    below = self.cause_rows(&step.causes);
+                if wide.chars().count() > style.width {
+                    below = self.cause_rows(&step.causes, style);
                 } else {
                     row = wide;
                 }
             }
             [_] | [] => {}
-            causes => below = self.cause_rows(causes),
+            causes => below = self.cause_rows(causes, style),
         }
         let mut text = format!("{}\n{below}", row.trim_end());
         let response_ns = self.explanation.response_ns;
         let notable = |note: &&Note| match note {
-            Note::NotTaken { time_ns, .. } => {
+            Note::NotTaken { time_ns, .. } if !style.verbose => {
                 time_ns.saturating_mul(1000) >= response_ns.saturating_mul(NOTABLE)
             }
             _ => true,
         };
         for note in step.notes.iter().filter(notable) {
-            text.push_str(&style.faint(wrap(&note_line(note), 4, 2).trim_end()));
+            text.push_str(&style.faint(style.wrap(&note_line(note), 4, 2).trim_end()));
             text.push('\n');
         }
         text
     }
 
-    fn cause_rows(&self, causes: &[Cause]) -> String {
-        let shown = if causes.len() > CAUSES { CAUSES - 1 } else { causes.len() };
+    fn cause_rows(&self, causes: &[Cause], style: Style) -> String {
+        let most = style.rows(CAUSES);
+        let shown = if causes.len() > most { most - 1 } else { causes.len() };
         let mut text = String::new();
         for cause in &causes[..shown] {
             let row = self.columns(&format!("    {}", label_of(cause)), cause.time_ns, cause.share_permille);
@@ -135,7 +154,7 @@ impl<'a> Table<'a> {
         if let rest @ [_, ..] = &causes[shown..] {
             let time = rest.iter().map(|cause| cause.time_ns).sum();
             let share = rest.iter().map(|cause| cause.share_permille).sum();
-            let row = self.columns(&format!("    {} others", rest.len()), time, share);
+            let row = self.columns(&format!("    {}", counted(rest.len(), "other", "others")), time, share);
             text.push_str(&format!("{row}\n"));
         }
         text
@@ -147,7 +166,9 @@ fn step_name(step: &StepExplanation, explanation: &Explanation) -> String {
     let kind = step.kind.name();
     match (&step.actor, step.kind) {
         (_, StepKind::More) => "further steps".to_owned(),
-        (_, StepKind::Busy) => "busy (woken before it had left its CPU)".to_owned(),
+        (_, StepKind::Interval) => "not recorded".to_owned(),
+        (_, StepKind::Busy) => "busy (woken before it slept)".to_owned(),
+        (_, StepKind::Wait) => format!("waited {}", step.wait.words()),
         (Some(Actor::Thread(thread)), StepKind::WorkWait) => format!("work for {}", short_thread(thread)),
         (Some(Actor::Thread(thread)), _) if thread.tid == explanation.thread.tid => kind.to_owned(),
         (Some(Actor::Thread(thread)), _) => format!("{kind} {}", short_thread(thread)),
@@ -185,7 +206,9 @@ fn note_line(note: &Note) -> String {
                 _ => actor_label(current),
             },
         ),
-        Note::Folded { steps } => format!("note: {steps} steps that did not fit into the chain"),
+        Note::Folded { steps } => {
+            format!("note: {} that did not fit into the chain", counted(*steps, "step", "steps"))
+        }
         Note::LargeSlack => {
             "note: prctl(PR_SET_TIMERSLACK) or a real-time policy removes timer slack".to_owned()
         }
@@ -201,7 +224,7 @@ fn culprit_lines(explanation: &Explanation, style: Style) -> String {
             Some(actor @ Actor::Thread(thread)) => {
                 (format!("thread {}", actor_label(actor)), rank(thread, &explanation.thread))
             }
-            _ => (crate::label::cause_label(culprit.kind, culprit.actor.as_ref()), ""),
+            _ => (crate::label::cause_label(culprit.kind, culprit.actor.as_ref()), String::new()),
         };
         let kind = match culprit.actor {
             Some(_) => format!("{} ", culprit.kind.name()),
@@ -211,17 +234,18 @@ fn culprit_lines(explanation: &Explanation, style: Style) -> String {
     } else {
         format!("nobody; {} is the largest part: {time} ({share})", harmless(culprit))
     };
-    wrap(&format!("culprit: {line}"), 2, 4).replacen("culprit:", &style.strong("culprit:"), 1)
+    style.wrap(&format!("culprit: {line}"), 2, 4).replacen("culprit:", &style.strong("culprit:"), 1)
 }
 
-/// Whether the scheduler was right: smaller numbers are higher priorities.
-fn rank(culprit: &Thread, target: &Thread) -> &'static str {
-    match (culprit.prio, target.prio) {
-        (Some(culprit), Some(target)) if culprit < target => "; its priority is higher",
-        (Some(culprit), Some(target)) if culprit > target => "; its priority is lower",
-        (Some(_), Some(_)) => "; its priority is the same",
-        _ => "",
-    }
+/// Whether the scheduler was right: smaller numbers are higher priorities. Both are named, since "its" could be either's.
+fn rank(culprit: &Thread, target: &Thread) -> String {
+    let (Some(one), Some(two)) = (culprit.prio, target.prio) else { return String::new() };
+    let (is, than) = match one.cmp(&two) {
+        std::cmp::Ordering::Less => ("more urgent", "than"),
+        std::cmp::Ordering::Greater => ("less urgent", "than"),
+        std::cmp::Ordering::Equal => ("as urgent", "as"),
+    };
+    format!("; {} ({one}) is {is} {than} {} ({two})", short_thread(culprit), short_thread(target))
 }
 
 fn in_one_step(culprit: &Culprit, explanation: &Explanation) -> bool {
@@ -260,7 +284,9 @@ fn when(culprit: &Culprit, explanation: &Explanation) -> String {
         StepKind::WorkWait => format!("while work was queued for {who}"),
         StepKind::LockWait => format!("while {who} waited for a spinlock"),
         StepKind::HiddenSwitch => format!("while {who} waited and ran (the kernel hid the switch between)"),
+        StepKind::Wait => format!("while {} waited {}", short_thread(&explanation.thread), step.wait.words()),
         StepKind::More => "in further steps".to_owned(),
+        StepKind::Interval => "while nothing was recorded".to_owned(),
     }
 }
 
@@ -289,21 +315,74 @@ fn woken_line(woken: Option<&Waker>) -> String {
         Some(actor) => actor_label(actor),
         None => "a step that was folded away".to_owned(),
     };
-    let busy = if woken.busy { ", before it had left its CPU" } else { "" };
+    let busy = if woken.busy { ", before it slept" } else { "" };
     format!("woken by: {by} on cpu {}{busy}", woken.cpu)
 }
 
-fn preemption_lines(preemptions: &[Preemption]) -> String {
+/// Waits listed one by one.
+const WAITS: usize = 4;
+
+/// What the thread waited for in the middle of its cycle, and the inversions among these waits.
+fn wait_lines(explanation: &Explanation, style: Style) -> String {
     let mut text = String::new();
-    for preemption in preemptions.iter().take(PREEMPTIONS) {
+    let waiter = thread_label(&explanation.thread);
+    for wait in explanation.waits.iter().take(style.rows(WAITS)) {
+        let line = wait_line(wait, &waiter);
+        let line = style.wrap(&line, 2, 4);
+        let alarm = "priority inversion:";
+        text.push_str(&line.replacen(alarm, &style.alarm(alarm), 1));
+    }
+    if let rest @ [_, ..] = explanation.waits.get(style.rows(WAITS)..).unwrap_or_default() {
+        let time = rest.iter().map(|wait| wait.duration_ns).sum();
+        text.push_str(&format!(
+            "  waited: {} more, {} in all\n",
+            counted(rest.len(), "time", "times"),
+            duration_text(time)
+        ));
+    }
+    text
+}
+
+fn wait_line(wait: &InnerWait, waiter: &str) -> String {
+    let (time, what) = (duration_text(wait.duration_ns), wait.wait.words());
+    let by = wait.woken_by.as_ref();
+    let kept = wait.kept.as_ref().map(|kept| {
+        let holder = by.filter(|by| by.tid == kept.holder.tid);
+        let (thread, time) = (thread_label(&kept.thread), duration_text(kept.time_ns));
+        match holder {
+            Some(_) => format!(", which {thread} kept from running for {time}"),
+            None => format!(
+                ", which waited for {}, which {thread} kept from running for {time}",
+                thread_label(&kept.holder)
+            ),
+        }
+    });
+    let kept = kept.unwrap_or_default();
+    match by {
+        Some(by) if wait.is_inversion => format!(
+            "priority inversion: {waiter} waited {time} {what} held by {}{kept}; a mutex with PTHREAD_PRIO_INHERIT prevents this",
+            thread_label(by)
+        ),
+        Some(by) => format!("waited: {time} {what}, until {} ended that{kept}", thread_label(by)),
+        None => format!("waited: {time} {what}, until an interrupt ended that"),
+    }
+}
+
+fn preemption_lines(preemptions: &[Preemption], style: Style) -> String {
+    let mut text = String::new();
+    for preemption in preemptions.iter().take(style.rows(PREEMPTIONS)) {
         let by = preemption.by.as_ref().map_or_else(|| "not known".to_owned(), thread_label);
         let cpu = preemption.cpu.map_or(String::new(), |cpu| format!(" on cpu {cpu}"));
         let (thread, time) = (short_thread(&preemption.thread), duration_text(preemption.duration_ns));
-        text.push_str(&wrap(&format!("preempted: {thread}{cpu} by {by}, for {time}"), 2, 4));
+        text.push_str(&style.wrap(&format!("preempted: {thread}{cpu} by {by}, for {time}"), 2, 4));
     }
-    if let rest @ [_, ..] = preemptions.get(PREEMPTIONS..).unwrap_or_default() {
+    if let rest @ [_, ..] = preemptions.get(style.rows(PREEMPTIONS)..).unwrap_or_default() {
         let time = rest.iter().map(|preemption| preemption.duration_ns).sum();
-        text.push_str(&format!("  preempted: {} times more, for {}\n", rest.len(), duration_text(time)));
+        text.push_str(&format!(
+            "  preempted: {} more, for {}\n",
+            counted(rest.len(), "time", "times"),
+            duration_text(time)
+        ));
     }
     text
 }
@@ -311,22 +390,29 @@ fn preemption_lines(preemptions: &[Preemption]) -> String {
 /// One loss in words. "Unknown" is never 0.
 #[must_use]
 pub fn loss_line(loss: &Loss) -> String {
-    let count = loss.count.map_or_else(|| "an unknown number of".to_owned(), |count| count.to_string());
     let cpu = loss.cpu.map_or(String::new(), |cpu| format!(" on cpu {cpu}"));
-    let (what, why) = match loss.cause {
-        LossCause::RecursionMiss => ("events", "skipped by the kernel (tracepoint program already running)"),
-        LossCause::Unfinished => ("events", "unfinished when the bank was copied"),
-        LossCause::Unreadable => ("events", "unreadable"),
-        LossCause::Overwritten => ("events", "overwritten while they were copied"),
-        LossCause::Discarded => ("events", "discarded by the writer of the trace"),
-        LossCause::Gap => ("gaps", "in the sequence of switches, of unknown size"),
-        LossCause::BufferFull => ("events", "that found the recorder's buffer full"),
-        LossCause::NoBuffer => ("events", "of threads that had no buffer"),
-        LossCause::TooLarge => ("events", "larger than a record can be"),
-        LossCause::Undescribed => ("events", "described as no trace can have them"),
-        LossCause::Refused => ("events", "of programs whose files were refused"),
-        LossCause::Overrun => ("events", "overwritten by the kernel's tracer before they were read"),
-        LossCause::ReportRingFull => ("reports of late responses", "that found their ring full"),
+    let (one, many, why) = match loss.cause {
+        LossCause::RecursionMiss => {
+            ("event", "events", "skipped by the kernel (tracepoint program already running)")
+        }
+        LossCause::Unfinished => ("event", "events", "unfinished when the bank was copied"),
+        LossCause::Unreadable => ("event", "events", "unreadable"),
+        LossCause::Overwritten => ("event", "events", "overwritten while the bank was copied"),
+        LossCause::Discarded => ("event", "events", "discarded by the writer of the trace"),
+        LossCause::Gap => ("switch of tasks", "switches of tasks", "that the kernel did not report"),
+        LossCause::BufferFull => ("event", "events", "that found the recorder's buffer full"),
+        LossCause::NoBuffer => ("event", "events", "of threads that had no buffer"),
+        LossCause::TooLarge => ("event", "events", "larger than a record can be"),
+        LossCause::Undescribed => ("event", "events", "with a description that no trace can have"),
+        LossCause::Refused => ("event", "events", "of programs whose files were refused"),
+        LossCause::Overrun => ("event", "events", "overwritten by the kernel's tracer before being read"),
+        LossCause::ReportRingFull => {
+            ("report of a late response", "reports of late responses", "that found the ring full")
+        }
     };
-    format!("lost: {count} {what}{cpu} {why}; any of this may be incomplete")
+    let what = match loss.count {
+        Some(count) => counted(count, one, many),
+        None => format!("an unknown number of {many}"),
+    };
+    format!("lost: {what}{cpu} {why}; any of this may be incomplete")
 }

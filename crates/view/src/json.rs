@@ -8,6 +8,7 @@ use rtscope_analyze::explain::Explanation;
 use rtscope_analyze::summary::Report;
 use rtscope_event::WallClock;
 use rtscope_event::{LateResponse, MonotonicNs};
+use rtscope_session::command::CommandEnd;
 use serde::Serialize;
 
 /// Name and version of the objects of a watch.
@@ -52,12 +53,25 @@ pub fn explanation_json(explanation: &Explanation, clock: Option<&WallClock>) ->
     line("explanation", clock.map(|clock| (explanation.end_ns, clock)), None, explanation)
 }
 
-/// The end of a watch: `"type":"summary"`.
+/// The end of a watch: `"type":"summary"`. `command`: how COMMAND ended, if there was one and it ended by itself.
 ///
 /// # Errors
 /// As [`late_json`].
-pub fn summary_json(report: &Report) -> serde_json::Result<String> {
-    line("summary", None, None, report)
+pub fn summary_json(report: &Report, command: Option<CommandEnd>) -> serde_json::Result<String> {
+    #[derive(Serialize)]
+    struct Summary<'a> {
+        #[serde(flatten)]
+        report: &'a Report,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        command: Option<serde_json::Value>,
+    }
+    line("summary", None, None, &Summary { report, command: command.map(command_json) })
+}
+
+/// How COMMAND ended.
+#[must_use]
+pub fn command_json(end: CommandEnd) -> serde_json::Value {
+    serde_json::json!({ "status": end.status, "signal": end.signal })
 }
 
 /// A report whose keys have always been in the order of the alphabet.

@@ -3,7 +3,7 @@
 //! drive a terminal, and interrupt names are treated alike here.
 
 use rtscope_analyze::explain::{Actor, Cause, CauseKind, Thread};
-use rtscope_event::{Irq, Names, Origin, OriginKind, is_invisible, softirq_name, step_vector_name};
+use rtscope_event::{Irq, Names, Origin, OriginKind, Tid, is_invisible, softirq_name, step_vector_name};
 
 /// `hog/1240`, or `thread 1240` when its name is not known.
 pub(crate) fn short_thread(thread: &Thread) -> String {
@@ -68,6 +68,12 @@ pub fn origin_label(origin: &Origin, names: &Names) -> String {
         OriginKind::Timer => "timer".to_owned(),
         OriginKind::Irq => irq_label(Irq(origin.id), names.irq(Irq(origin.id))),
         OriginKind::Vector => step_vector_name(origin.id).to_owned(),
+        OriginKind::OffCpu => "off its CPU".to_owned(),
+        OriginKind::Softirq => format!("softirq {}", softirq_name(origin.id)),
+        OriginKind::Task | OriginKind::Event => match names.comm(Tid(origin.id), origin.time_ns) {
+            Some(comm) => format!("{comm}/{}", origin.id),
+            None => format!("thread {}", origin.id),
+        },
     }
 }
 
@@ -79,7 +85,9 @@ pub fn cause_label(kind: CauseKind, actor: Option<&Actor>) -> String {
         CauseKind::ChainWork => format!("work of {who}"),
         CauseKind::Handler => "handler".to_owned(),
         CauseKind::Softirq => "softirq".to_owned(),
-        CauseKind::BlockingThread => format!("blocking thread {who}"),
+        CauseKind::Holder => format!("held by {who}"),
+        CauseKind::Waiting => actor.map_or_else(|| "waiting".to_owned(), |_| format!("{who} waited")),
+        CauseKind::BlockingThread => format!("running thread {who}"),
         CauseKind::ThreadInterference => format!("thread {who}"),
         CauseKind::IrqInterference => format!("IRQ {who}"),
         CauseKind::SoftirqInterference => format!("softirq {who}"),

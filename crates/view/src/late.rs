@@ -4,9 +4,9 @@
 use crate::WallClock;
 use crate::label::origin_label;
 use crate::style::Style;
-use crate::units::{duration_text, share_text};
+use crate::units::{counted, duration_text, share_text};
 use rtscope_analyze::share;
-use rtscope_event::{LateResponse, Names};
+use rtscope_event::{CpuId, End, EventSpan, LateResponse, Names, SpanEvent, Step, StepKind, Tracker};
 
 /// `23:41:07.123456 LATE control-loop/1234 on cpu 1: 3.412 ms > 500 us, timer -> blocked, mostly wakeup 3.105 ms
 /// (91.0 %)`. Without a clock the line begins with `LATE`.
@@ -17,18 +17,84 @@ pub fn late_line(late: &LateResponse, names: &Names, clock: Option<&WallClock>, 
     let shares = share::divide(share::WHOLE, &durations);
     let longest = late.chain.steps.iter().zip(shares).rev().max_by_key(|(step, _)| step.duration_ns);
     let mostly = longest.map_or(String::new(), |(step, permille)| {
-        let (name, time) = (step.kind.name(), duration_text(step.duration_ns));
+        let (name, time) = (step_words(step), duration_text(step.duration_ns));
         format!(", mostly {name} {time} ({})", share_text(permille))
     });
+    let (from, to, mostly) = match &late.events {
+        Some(events) => (event_words(&events.from, &events.to), events.to.event.clone(), String::new()),
+        None => (origin_label(&late.chain.origin, names), end_words(late.end).to_owned(), mostly),
+    };
     format!(
-        "{time}{} {}/{} on cpu {}: {} > {}, {} -> {}{mostly}",
+        "{time}{}{} {}/{}{}: {} > {}, {from} -> {to}{mostly}",
         style.alarm("LATE"),
+        tracker_word(late.tracker),
         late.comm,
         late.tid,
-        late.cpu,
+        on_cpu(late.cpu, late.events.as_deref()),
         duration_text(late.response_ns()),
         duration_text(late.threshold_ns),
-        origin_label(&late.chain.origin, names),
-        late.end.name(),
     )
+}
+
+/// What was late, where it is no response.
+fn tracker_word(tracker: Tracker) -> &'static str {
+    match tracker {
+        Tracker::Response => "",
+        Tracker::Wakeup => " wakeup",
+        Tracker::Offcpu => " offcpu",
+    }
+}
+
+/// One of them.
+pub(crate) fn tracker_noun(tracker: Tracker) -> &'static str {
+    match tracker {
+        Tracker::Response => "response",
+        Tracker::Wakeup => "wakeup",
+        Tracker::Offcpu => "time off a CPU",
+    }
+}
+
+/// Several of them.
+pub(crate) fn tracker_nouns(tracker: Tracker) -> &'static str {
+    match tracker {
+        Tracker::Response => "responses",
+        Tracker::Wakeup => "wakeups",
+        Tracker::Offcpu => "times off a CPU",
+    }
+}
+
+/// ` on cpu 1`; of the events of a program it may not be known.
+pub(crate) fn on_cpu(cpu: CpuId, events: Option<&EventSpan>) -> String {
+    match events {
+        Some(events) if events.to.cpu.is_none() => String::new(),
+        _ => format!(" on cpu {cpu}"),
+    }
+}
+
+/// The first of two events, with its thread where the second one happened in another.
+pub(crate) fn event_words(from: &SpanEvent, to: &SpanEvent) -> String {
+    match from.tid == to.tid {
+        true => from.event.clone(),
+        false => format!("{} (thread {})", from.event, from.tid),
+    }
+}
+
+/// How a response ended.
+pub(crate) fn end_words(end: End) -> &'static str {
+    match end {
+        End::Running => "running",
+        End::Blocked => "blocked",
+        End::Rewoken => "woken again",
+        End::Cycle => "the end of its cycle",
+        End::Event => "an event",
+    }
+}
+
+/// A step in a sentence that begins with "mostly".
+fn step_words(step: &Step) -> String {
+    match step.kind {
+        StepKind::Wait => format!("waiting {}", step.wait.words()),
+        StepKind::More => format!("its last {},", counted(step.id, "step", "steps")),
+        kind => kind.name().to_owned(),
+    }
 }

@@ -25,23 +25,25 @@ mod watch;
 
 pub use event::{
     Addition, Architecture, Clock, CsvFormat, CsvWriter, EVENT_SCHEMA, JsonFormat, JsonWriter, PrettyFormat,
-    PrettyWriter, Resolver, Resolving, ResolvingWriter, to_read, why_not,
+    PrettyWriter, Resolver, Resolving, ResolvingWriter, Saying, SayingWriter, Who, to_read, why_not,
 };
 pub use explanation::{explanation_text, loss_line};
-pub use json::{SCHEMA, explanation_json, late_json, summary_json};
+pub use json::{SCHEMA, command_json, explanation_json, late_json, summary_json};
 pub use label::{actor_label, cause_label, clean, origin_label, thread_label};
 pub use late::late_line;
 pub use record::{
-    BEHIND_NS, RECORD_SCHEMA, RECORD_USER_SCHEMA, recorded_json, recorded_notes, recorded_text,
+    BEHIND_NS, LostEvents, RECORD_SCHEMA, RECORD_USER_SCHEMA, much_lost, recorded_json, recorded_notes,
+    recorded_text,
 };
 pub use rtscope_event::WallClock;
 pub use stat::{
-    STAT_IRQS_SCHEMA, STAT_SCHEMA, STAT_SYSCALLS_SCHEMA, STAT_TASKS_SCHEMA, TraceStat, Wanted, irqs_json,
-    irqs_text, missing_line, missing_lines, syscalls_json, syscalls_text, tasks_json, tasks_text,
+    STAT_IRQS_SCHEMA, STAT_LATENCY_SCHEMA, STAT_SCHEMA, STAT_SYSCALLS_SCHEMA, STAT_TASKS_SCHEMA, TraceStat,
+    Wanted, irqs_json, irqs_text, latency_json, latency_svg, latency_text, missing_line, missing_lines,
+    syscalls_json, syscalls_text, tasks_json, tasks_text,
 };
-pub use style::Style;
+pub use style::{Style, in_ascii};
 pub use summary::summary_text;
-pub use units::{count_text, duration_text, reach_text, share_text, size_text};
+pub use units::{count_text, counted, duration_text, reach_text, share_text, size_text};
 pub use watch::{
     explanation_file, history_json, history_notes, snapshot_json, snapshot_lost_json, snapshot_text,
     watch_start_json, watch_start_notes,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A recorded trace: what is in it, and what is missing, for `rtscope record`.
 
-use crate::{duration_text, loss_line};
+use crate::{counted, duration_text, loss_line};
 use rtscope_ctf::Overwritten;
 use rtscope_event::{Loss, MonotonicNs};
+use rtscope_session::command::CommandEnd;
 use rtscope_session::record::RecordedTrace;
 use rtscope_store::ConversionSummary;
 use rtscope_store::user::UserSummary;
@@ -36,9 +37,18 @@ pub fn recorded_text(trace: &RecordedTrace<'_>) -> String {
     }
 }
 
-/// One JSON object.
+/// One JSON object. `command`: how COMMAND ended, if there was one and it ended by itself.
 #[must_use]
-pub fn recorded_json(trace: &RecordedTrace<'_>) -> Value {
+pub fn recorded_json(trace: &RecordedTrace<'_>, command: Option<CommandEnd>) -> Value {
+    let mut object = trace_json(trace);
+    object["lost_share"] = json!(LostEvents::of(trace).share());
+    if let Some(end) = command {
+        object["command"] = crate::command_json(end);
+    }
+    object
+}
+
+fn trace_json(trace: &RecordedTrace<'_>) -> Value {
     match trace {
         RecordedTrace::Kernel { target, summary, behind_ns } => {
             let mut object = kernel_json(target, summary);
@@ -51,6 +61,77 @@ pub fn recorded_json(trace: &RecordedTrace<'_>) -> Value {
             programs_json(target, summary, *recording_cpu_us)
         }
     }
+}
+
+/// How much of a recording was lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LostEvents {
+    /// Events that are in the traces, or were until newer ones replaced them, or that filters left out: what was lost had not been filtered.
+    pub recorded: u64,
+    /// Events that were lost, as far as they were counted.
+    pub lost: u64,
+    /// Others were lost.
+    pub is_uncounted: bool,
+}
+
+impl LostEvents {
+    /// Of a trace.
+    #[must_use]
+    pub fn of(trace: &RecordedTrace<'_>) -> LostEvents {
+        let (events, overwritten, losses) = match trace {
+            RecordedTrace::Kernel { summary, .. } => (summary.events, summary.overwritten, &summary.losses),
+            RecordedTrace::Programs { summary, .. } => {
+                (summary.events.saturating_add(summary.filtered), summary.overwritten, &summary.losses)
+            }
+        };
+        LostEvents {
+            recorded: events.saturating_add(overwritten.map_or(0, |removed| removed.events)),
+            lost: losses.iter().filter_map(|loss| loss.count).fold(0, u64::saturating_add),
+            is_uncounted: losses.iter().any(|loss| loss.count.is_none()),
+        }
+    }
+
+    /// With those of another trace.
+    #[must_use]
+    pub fn and(self, other: LostEvents) -> LostEvents {
+        LostEvents {
+            recorded: self.recorded.saturating_add(other.recorded),
+            lost: self.lost.saturating_add(other.lost),
+            is_uncounted: self.is_uncounted || other.is_uncounted,
+        }
+    }
+
+    /// The part that was lost, as far as it was counted.
+    #[must_use]
+    pub fn share(self) -> f64 {
+        self.lost as f64 / (self.recorded as f64 + self.lost as f64).max(1.0)
+    }
+}
+
+/// A trace that lacks so much is no picture of what happened.
+const MUCH_LOST: f64 = 0.01;
+
+/// A line that nobody overlooks, where much was lost, and what to do about it.
+#[must_use]
+pub fn much_lost(trace: &RecordedTrace<'_>) -> Option<String> {
+    let lost = LostEvents::of(trace);
+    if lost.share() < MUCH_LOST {
+        return None;
+    }
+    let remedy = match trace {
+        RecordedTrace::Kernel { .. } => {
+            "record with a larger --buffer, fewer tracepoints (-k), or a --filter"
+        }
+        RecordedTrace::Programs { .. } => {
+            "record with a larger --user-buffer, fewer events (-u), or --blocking, which lets programs wait"
+        }
+    };
+    let percent = lost.share() * 100.0;
+    Some(format!(
+        "MUCH IS LOST: {percent:.0} % of the events ({} of {}); {remedy}",
+        lost.lost,
+        lost.recorded + lost.lost
+    ))
 }
 
 /// What is to be noted beside the summary of a trace of programs: about clocks, programs, and what was left out.
@@ -82,7 +163,10 @@ fn ends(is_interrupted: bool, losses: &[Loss]) -> String {
 /// What was removed to stay below a limit.
 fn overwritten_text(overwritten: &Overwritten) -> String {
     let Overwritten { events, packets, .. } = overwritten;
-    format!("overwritten: {events} events in {packets} packets, older than the trace (--max-size)\n")
+    {
+        let (events, packets) = (counted(*events, "event", "events"), counted(*packets, "packet", "packets"));
+        format!("overwritten: {events} in {packets}, older than the trace (--max-size)\n")
+    }
 }
 
 fn overwritten_json(object: &mut Value, overwritten: Option<&Overwritten>) {
@@ -93,9 +177,9 @@ fn overwritten_json(object: &mut Value, overwritten: Option<&Overwritten>) {
 
 fn kernel_text(target: &Path, summary: &ConversionSummary) -> String {
     let mut text = format!(
-        "{}: {} events{} ({:.1} MB)\n",
+        "{}: {}{} ({:.1} MB)\n",
         target.display(),
-        summary.events,
+        counted(summary.events, "event", "events"),
         duration(summary.from, summary.until),
         summary.bytes as f64 / 1e6
     );
@@ -115,10 +199,10 @@ fn kernel_text(target: &Path, summary: &ConversionSummary) -> String {
 
 fn programs_text(target: &Path, summary: &UserSummary) -> String {
     let mut text = format!(
-        "{}: {} events{}{} ({:.1} MB)\n",
+        "{}: {}{}{} ({:.1} MB)\n",
         target.display(),
-        summary.events,
-        summary.rings.map(|rings| format!(" of {rings} threads")).unwrap_or_default(),
+        counted(summary.events, "event", "events"),
+        summary.rings.map(|rings| format!(" of {}", counted(rings, "thread", "threads"))).unwrap_or_default(),
         duration(summary.from, summary.until),
         summary.bytes as f64 / 1e6
     );
@@ -126,14 +210,17 @@ fn programs_text(target: &Path, summary: &UserSummary) -> String {
     summary.overwritten.iter().for_each(|removed| text.push_str(&overwritten_text(removed)));
     if summary.waits > 0 {
         text.push_str(&format!(
-            "threads waited {} times because their buffer was full (--blocking)\n",
-            summary.waits
+            "threads waited {} because their buffer was full (--blocking)\n",
+            counted(summary.waits, "time", "times")
         ));
+    }
+    if summary.filtered > 0 {
+        text.push_str(&format!("left out by filters: {}\n", counted(summary.filtered, "event", "events")));
     }
     if summary.moved > 0 {
         text.push_str(&format!(
-            "{} events were finished too late to have their own time; it is that of an event before them\n",
-            summary.moved
+            "{} finished too late to have a time of its own; it is that of an event before\n",
+            counted(summary.moved, "event was", "events were")
         ));
     }
     text
@@ -183,6 +270,7 @@ fn programs_json(target: &Path, summary: &UserSummary, recording_cpu_us: Option<
         "rings": summary.rings,
         "moved": summary.moved,
         "waits": summary.waits,
+        "filtered": summary.filtered,
         "losses": losses_json(&summary.losses),
         "clock_error_ns": clock.map(|(median, p99, max)| json!({ "median": median, "p99": p99, "max": max })),
         "clock": {
@@ -196,4 +284,24 @@ fn programs_json(target: &Path, summary: &UserSummary, recording_cpu_us: Option<
     });
     overwritten_json(&mut object, summary.overwritten.as_ref());
     object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rtscope_event::{Loss, LossCause};
+    use rtscope_store::user::UserSummary;
+    use std::path::Path;
+
+    /// Ten events of a million were asked for: a hundred lost ones are no great part of a million.
+    #[test]
+    fn what_filters_left_out_was_not_lost() {
+        let loss = Loss { cpu: None, cause: LossCause::BufferFull, count: Some(100) };
+        let summary =
+            UserSummary { events: 10, filtered: 999_890, losses: vec![loss], ..UserSummary::default() };
+        let trace =
+            RecordedTrace::Programs { target: Path::new("t"), summary: &summary, recording_cpu_us: None };
+        assert_eq!(LostEvents::of(&trace).share(), 0.0001);
+        assert_eq!(much_lost(&trace), None);
+    }
 }

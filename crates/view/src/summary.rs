@@ -3,11 +3,13 @@
 
 use crate::explanation::loss_line;
 use crate::label::clean;
-use crate::style::{Style, bar, wrap};
-use crate::units::{count_text, duration_text};
+use crate::late::{tracker_noun, tracker_nouns};
+use crate::style::Style;
+use crate::units::{count_text, counted, duration_text, share_text};
 use rtscope_analyze::histogram::{Percentile, Row, Statistics};
 use rtscope_analyze::own::OwnCost;
-use rtscope_analyze::summary::{Group, Report};
+use rtscope_analyze::summary::{Group, HiddenThread, NotObservable, Report, SpanSummary};
+use rtscope_event::{OriginKind, StepKind};
 
 const BAR: usize = 40;
 /// Groups shown before the rest is counted.
@@ -17,18 +19,26 @@ const GROUPS: usize = 10;
 #[must_use]
 pub fn summary_text(report: &Report, style: Style) -> String {
     let mut text = head(report, style);
+    if report.counters.unlinked > 0 {
+        text.push_str(&style.wrap(&unmeasured(report), 0, 4));
+    }
     if let Some(statistics) = &report.statistics {
         text.push_str(&statistics_text(statistics, report.threshold_ns, style));
     }
     text.push_str(&groups_text(&report.groups, style));
+    match &report.between {
+        Some(between) => text.push_str(&between_text(between, style)),
+        None => text.push_str(&threads_text(report, style)),
+    }
+    text.push_str(&not_observable_text(&report.not_observable, style));
     if report.counters.late > 0 {
-        text.push_str(&wrap(&own_text(&report.own), 0, 4));
+        text.push_str(&style.wrap(&own_text(&report.own), 0, 4));
     }
     if report.losses.iter().all(|loss| loss.count == Some(0)) {
         text.push_str("lost: nothing\n");
     }
     for loss in report.losses.iter().filter(|loss| loss.count != Some(0)) {
-        text.push_str(&wrap(&loss_line(loss), 0, 4));
+        text.push_str(&style.wrap(&loss_line(loss), 0, 4));
     }
     text
 }
@@ -36,22 +46,29 @@ pub fn summary_text(report: &Report, style: Style) -> String {
 fn head(report: &Report, style: Style) -> String {
     let counters = &report.counters;
     let mut parts = vec![format!(
-        "{} responses in {}, {} late (limit {})",
-        count_text(counters.seen),
+        "{} in {}, {} late (limit {})",
+        match report.between {
+            Some(_) => counted(counters.seen, "interval", "intervals"),
+            None => counted(counters.seen, tracker_noun(report.tracker), tracker_nouns(report.tracker)),
+        },
         duration_text(report.elapsed_ns),
         count_text(counters.late),
         duration_text(report.threshold_ns),
     )];
+    let unfollowed = unfollowed(report);
     for (count, words) in [
         (counters.filtered, "left out by the origin filter"),
-        (counters.unlinked, "wakeups without an interrupt or timer"),
-        (counters.busy, "wakeups of a task that had not left its CPU"),
-        (counters.merged, "origins merged"),
-        (counters.folded, "chains too long to be shown in full"),
-        (counters.healed, "interrupt exits missed"),
-        (counters.hidden, "switches to the target that the kernel did not report"),
-        (report.untracked, "events of tasks without tracker state"),
-        (counters.too_long, "branches not followed because their chain was full"),
+        (counters.merged, "further interrupts and timers answered by the same response"),
+        (counters.folded, "responses with more steps than can be shown"),
+        (counters.hidden, "times that the target ran unseen, since the kernel did not report it"),
+        (
+            counters.abandoned,
+            "cycles given up, since the wait that they began with did not come back (--wait says which waits begin cycles)",
+        ),
+        (
+            if style.verbose { 0 } else { unfollowed.iter().map(|(count, _)| count).sum() },
+            "times that a response may be missing or may begin too late (--verbose: why)",
+        ),
         (report.snapshots, "snapshots"),
         (report.snapshots_failed, "snapshots that could not be saved"),
         (report.suppressed, "late responses without a snapshot of their own (rate limit or no free bank)"),
@@ -60,9 +77,47 @@ fn head(report: &Report, style: Style) -> String {
             parts.push(format!("{words}: {}", count_text(count)));
         }
     }
-    let text = wrap(&parts.join("; "), 0, 4);
+    if style.verbose {
+        let busy = (
+            counters.busy,
+            "times that the target was woken before it slept, which ended the response before",
+        );
+        let each = unfollowed.into_iter().chain([busy]);
+        parts.extend(each.map(|(count, words)| format!("{words}: {}", count_text(count))));
+    }
+    let text = style.wrap(&parts.join("; "), 0, 4);
     let late = format!("{} late", count_text(counters.late));
     if counters.late > 0 { text.replacen(&late, &style.alarm(&late), 1) } else { text }
+}
+
+/// What keeps a response from being followed to its beginning, or at all.
+fn unfollowed(report: &Report) -> [(u64, &'static str); 3] {
+    [
+        (
+            report.counters.healed,
+            "times that an interrupt's end was not seen, so that what it woke may have begun earlier",
+        ),
+        (
+            report.untracked,
+            "wakeups, switches and softirqs of tasks for which there was no memory, whose responses are missing",
+        ),
+        (
+            report.counters.too_long,
+            "wakeups at the end of more steps than are followed, whose responses are missing",
+        ),
+    ]
+}
+
+/// What was not watched is no all-clear.
+fn unmeasured(report: &Report) -> String {
+    let counters = &report.counters;
+    let all = counters.seen + counters.filtered + counters.unlinked;
+    let share = share_text(u32::try_from(counters.unlinked * 1000 / all).unwrap_or(1000));
+    let waits = format!("{share} of the target's waits ({}) ", count_text(counters.unlinked));
+    if report.begin.contains(&OriginKind::Task) {
+        return format!("{waits}ended in a way that could not be followed, and were not measured");
+    }
+    format!("{waits}were ended by another task and were not measured; --begin any measures them")
 }
 
 fn statistics_text(statistics: &Statistics, threshold_ns: u64, style: Style) -> String {
@@ -74,7 +129,7 @@ fn statistics_text(statistics: &Statistics, threshold_ns: u64, style: Style) -> 
     );
     let given: Vec<String> = statistics.percentiles.iter().filter_map(percentile_text).collect();
     if !given.is_empty() {
-        text.push_str(&wrap(&given.join(", "), 2, 2));
+        text.push_str(&style.wrap(&given.join(", "), 2, 2));
     }
     if let Some(first) = statistics.percentiles.iter().find(|percentile| percentile.value_ns.is_none()) {
         let (name, needed) = (percent_text(first.percent_milli), count_text(first.needed));
@@ -105,7 +160,7 @@ fn histogram_text(rows: &[Row], threshold_ns: u64, style: Style) -> String {
     for row in rows {
         let part = if row.count == 0 { 0.0 } else { height(row.count) };
         let to = if row.to_ns == u64::MAX { "more".to_owned() } else { duration_text(row.to_ns) };
-        let drawn = bar(part, BAR);
+        let drawn = style.bar(part, BAR);
         let drawn = if row.from_ns > threshold_ns { style.alarm(&drawn) } else { drawn };
         let limit = (row.from_ns..row.to_ns).contains(&threshold_ns);
         let line = format!(
@@ -127,21 +182,152 @@ fn groups_text(groups: &[Group], style: Style) -> String {
     }
     let mut text = format!("{}\n", style.strong("late responses by what they have in common"));
     text.push_str("  count      worst       mean  mostly in         because of\n");
-    for group in groups.iter().take(GROUPS) {
+    for group in groups.iter().take(style.rows(GROUPS)) {
         let line = format!(
             "  {:>5}  {:>9}  {:>9}  {:<16}  {}",
             count_text(group.count),
             duration_text(group.worst_ns),
             duration_text(group.sum_ns / group.count.max(1)),
-            group.step.map_or("unknown", |step| step.name()),
+            group.step.map_or("unknown", step_name),
             because(group),
         );
-        text.push_str(line.trim_end());
+        text.push_str(&style.line(&line));
         text.push('\n');
     }
-    if let rest @ [_, ..] = groups.get(GROUPS..).unwrap_or_default() {
+    if let rest @ [_, ..] = groups.get(style.rows(GROUPS)..).unwrap_or_default() {
         let count = rest.iter().map(|group| group.count).sum();
-        text.push_str(&format!("  {:>5}  in {} further groups\n", count_text(count), rest.len()));
+        text.push_str(&format!(
+            "  {:>5}  in {}\n",
+            count_text(count),
+            counted(rest.len(), "further group", "further groups")
+        ));
+    }
+    text
+}
+
+/// What is neither late nor in time, and whose it was.
+fn not_observable_text(not_observable: &NotObservable, style: Style) -> String {
+    const THREADS: usize = 5;
+    let NotObservable { responses, threads } = not_observable;
+    if *responses == 0 {
+        return String::new();
+    }
+    let thread = |thread: &HiddenThread| {
+        format!("{}/{} ({})", clean(&thread.comm.to_string()), thread.tid, count_text(thread.responses))
+    };
+    let mut listed: Vec<String> = threads.iter().take(style.rows(THREADS)).map(thread).collect();
+    if threads.len() > style.rows(THREADS) {
+        listed.push("others".to_owned());
+    }
+    let text = format!(
+        "not observable: {}, which may have been late or not, of {}; this host hides switches of these threads. The times above \
+         include them",
+        counted(*responses, "response", "responses"),
+        listed.join(", ")
+    );
+    style.wrap(&text, 0, 4)
+}
+
+/// A step in which most was lost.
+fn step_name(step: StepKind) -> &'static str {
+    match step {
+        StepKind::More => "further steps",
+        StepKind::Interval => "not recorded",
+        step => step.name(),
+    }
+}
+
+/// Which threads were late, where there are several: a helper's own work must not hide the one that matters, nor its responses make late ones of
+/// another thread look rare.
+fn threads_text(report: &Report, style: Style) -> String {
+    let (threads, others) = (&report.threads, report.other_threads);
+    if threads.is_empty() || threads.len() as u64 + others.count < 2 {
+        return String::new();
+    }
+    let mut text = format!("{}\n", style.strong("late responses by thread"));
+    let head = "   late  of responses      worst       mean  own work  thread (own work: it ran for longer than the limit by itself)";
+    text.push_str(&style.line(head));
+    text.push('\n');
+    for thread in threads.iter().take(style.rows(GROUPS)) {
+        let line = format!(
+            "  {:>5}  {:>12}  {:>9}  {:>9}  {:>8}  {}/{} ({})",
+            count_text(thread.count),
+            thread.responses.map_or_else(|| "unknown".to_owned(), count_text),
+            duration_text(thread.worst_ns),
+            duration_text(thread.sum_ns / thread.count.max(1)),
+            count_text(thread.own_work),
+            thread.comm,
+            thread.tid,
+            thread.prio,
+        );
+        text.push_str(&style.line(&line));
+        text.push('\n');
+    }
+    if let rest @ [_, ..] = threads.get(style.rows(GROUPS)..).unwrap_or_default() {
+        let count = rest.iter().map(|thread| thread.count).sum();
+        text.push_str(&format!(
+            "  {:>5}  of {}{} that were late\n",
+            count_text(count),
+            // The last of very many is all others.
+            if rest.last().is_some_and(|thread| thread.tid.0 == 0) { "at least " } else { "" },
+            counted(rest.len(), "further thread", "further threads")
+        ));
+    }
+    if others.count > 0 {
+        let responses = counted(others.responses, "response", "responses");
+        let threads = counted(others.count, "further thread", "further threads");
+        text.push_str(&format!("      0  of {responses} of {threads}\n"));
+    }
+    text
+}
+
+/// The threads in which intervals ended, what could not be paired, and how late all of that was noticed.
+fn between_text(between: &SpanSummary, style: Style) -> String {
+    let title = format!("intervals from {} to {}, by thread", clean(&between.from), clean(&between.to));
+    let mut text = format!("{}\n", style.strong(&title));
+    if !between.threads.is_empty() {
+        text.push_str("      count       late      worst       mean  thread\n");
+    }
+    for thread in between.threads.iter().take(GROUPS) {
+        text.push_str(&format!(
+            "  {:>9}  {:>9}  {:>9}  {:>9}  {}/{}\n",
+            count_text(thread.intervals),
+            count_text(thread.late),
+            duration_text(thread.worst_ns),
+            duration_text(thread.sum_ns / thread.intervals.max(1)),
+            thread.comm,
+            thread.tid,
+        ));
+    }
+    if let rest @ [_, ..] = between.threads.get(GROUPS..).unwrap_or_default() {
+        let (count, late) =
+            (rest.iter().map(|thread| thread.intervals).sum(), rest.iter().map(|thread| thread.late).sum());
+        text.push_str(&format!(
+            "  {:>9}  {:>9}  of {} further threads\n",
+            count_text(count),
+            count_text(late),
+            rest.len()
+        ));
+    }
+    let unmatched = &between.unmatched;
+    let causes = [
+        (unmatched.without_begin, "ends without a beginning"),
+        (unmatched.without_end, "beginnings without an end"),
+        (unmatched.begun_again, "beginnings after which another one came"),
+        (unmatched.without_key, "events without the fields of the key"),
+        (unmatched.lost, "beginnings given up because events were lost"),
+        (unmatched.forgotten, "beginnings given up because too many were open"),
+    ];
+    let causes = causes.iter().filter(|(count, _)| *count > 0);
+    let causes: Vec<String> = causes.map(|(count, what)| format!("{what}: {}", count_text(*count))).collect();
+    let unpaired = if causes.is_empty() { "nothing".to_owned() } else { causes.join("; ") };
+    text.push_str(&style.wrap(&format!("not paired: {unpaired}"), 0, 4));
+    if let Some(noticed) = &between.noticed {
+        text.push_str(&format!(
+            "noticed after: mean {}, at most {}\n",
+            duration_text(noticed.mean_ns),
+            duration_text(noticed.max_ns)
+        ));
     }
     text
 }

@@ -2,9 +2,10 @@
 //! A watch while it goes on: its beginning, how much history there is, and snapshots; as text, and as the objects of `rtscope.watch/1`.
 
 use crate::json::SCHEMA;
+use crate::units::counted;
 use crate::{Style, clean, duration_text, explanation_text, loss_line};
 use rtscope_analyze::explain::Explanation;
-use rtscope_event::{CpuHistory, MonotonicNs};
+use rtscope_event::{CpuHistory, MonotonicNs, OriginKind, Tracker};
 use rtscope_session::watch::{HeldHistory, WatchStart};
 use rtscope_store::trigger::TriggerFile;
 use serde_json::{Value, json};
@@ -17,18 +18,36 @@ const X86_RARE: [&str; 4] =
 /// The object of a watch that begins.
 #[must_use]
 pub fn watch_start_json(start: &WatchStart<'_>) -> Value {
-    json!({"schema": SCHEMA, "type": "start", "target": start.target, "end": start.end,
-        "threshold_ns": start.threshold_ns, "irqs": start.irqs, "timer": start.timer,
-        "cpus": start.cpus, "absent_tracepoints": start.absent})
+    let tracker =
+        |(tracker, threshold_ns): &(Tracker, u64)| json!({"tracker": tracker, "threshold_ns": threshold_ns});
+    let trackers: Vec<Value> = start.trackers.iter().map(tracker).collect();
+    let mut object = json!({"schema": SCHEMA, "type": "start", "target": start.target, "end": start.end,
+        "threshold_ns": start.trackers.first().map(|(_, threshold_ns)| threshold_ns),
+        "trackers": trackers, "irqs": start.irqs,
+        "timer": start.begin.contains(&OriginKind::Timer), "begin": start.begin,
+        "cpus": start.cpus, "absent_tracepoints": start.absent});
+    if let Some(pair) = start.between {
+        object["between"] =
+            json!({"from": pair.begin.to_string(), "to": pair.end.to_string(), "by": pair.key_text()});
+    }
+    object
 }
 
 /// What to tell people of a watch that begins.
 #[must_use]
 pub fn watch_start_notes(start: &WatchStart<'_>) -> Vec<String> {
-    let limit = duration_text(start.threshold_ns);
-    let (target, end) = (start.target, start.end);
-    let mut notes =
-        vec![format!("watching responses of {target} until {end}, limit {limit}; Ctrl-C ends it")];
+    let what = |(tracker, threshold_ns): &(Tracker, u64)| {
+        let limit = duration_text(*threshold_ns);
+        match (tracker, start.between) {
+            (Tracker::Response, Some(pair)) => format!("the time '{pair}', limit {limit}"),
+            (Tracker::Response, None) => format!("responses until {}, limit {limit}", start.end),
+            (Tracker::Wakeup, _) => format!("wakeups until a CPU is there, limit {limit}"),
+            (Tracker::Offcpu, _) => format!("time off a CPU, limit {limit}"),
+        }
+    };
+    let target = start.target;
+    let all: Vec<String> = start.trackers.iter().map(what).collect();
+    let mut notes = vec![format!("watching {target}: {}; Ctrl-C ends it", all.join("; "))];
     let missing: Vec<&str> = start.absent.iter().copied().filter(|name| !X86_RARE.contains(name)).collect();
     if !missing.is_empty() {
         notes.push(format!("this kernel lacks {} (rtscope caps lists the consequences)", missing.join(", ")));
@@ -37,7 +56,10 @@ pub fn watch_start_notes(start: &WatchStart<'_>) -> Vec<String> {
         notes.push(format!("there are no {target} yet; waiting for them"));
     }
     if let Some(tracepoints) = start.tracepoints {
-        notes.push(format!("snapshots also have {tracepoints} tracepoints that ftrace records"));
+        notes.push(format!(
+            "snapshots also have what ftrace records of {}",
+            counted(tracepoints, "tracepoint", "tracepoints")
+        ));
     }
     if let Some(programs) = start.programs {
         notes.push(format!("snapshots also have events of instrumented programs ({programs} run now)"));
@@ -58,7 +80,8 @@ pub fn history_notes(held: &HeldHistory) -> Vec<String> {
         format!("cpu {cpu} {}", ns.map_or("unlimited".to_string(), duration_text))
     };
     let texts: Vec<String> = held.held_ns.iter().enumerate().map(cpu).collect();
-    let mut notes = vec![format!("at the present rate a bank holds: {}", texts.join(", "))];
+    let mut notes =
+        vec![format!("snapshots reach back, at the present rate of events: {}", texts.join(", "))];
     if held.held_ns.iter().flatten().any(|ns| *ns < held.pre_ns) {
         notes.push(format!(
             "warning: that is less than --pre {}; use a larger --buffer",
@@ -128,7 +151,7 @@ fn short_history(trigger: &TriggerFile) -> String {
 
 /// The text of `explain.txt`: every late response of a snapshot, and what is missing.
 #[must_use]
-pub fn explanation_file(trigger: &TriggerFile, explanations: &[Explanation]) -> String {
+pub fn explanation_file(trigger: &TriggerFile, explanations: &[Explanation], style: Style) -> String {
     let mut text = format!(
         "Snapshot {} of {}, detected {}\n{}\n",
         trigger.number,
@@ -145,7 +168,7 @@ pub fn explanation_file(trigger: &TriggerFile, explanations: &[Explanation]) -> 
     }
     for explanation in explanations {
         text.push('\n');
-        text.push_str(&explanation_text(explanation, Style::default()));
+        text.push_str(&explanation_text(explanation, style));
     }
     text
 }

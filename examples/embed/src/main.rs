@@ -42,8 +42,8 @@ fn run(directory: &str) -> Result<(), Failure> {
     };
     record::run(&settings, &stop, &Printer)?;
     let settings = WatchSettings { duration_ns: Some(2_000_000_000), ..WatchSettings::of(500_000) };
-    let late = watch::run(&settings, &stop, &(Arc::new(Printer) as Arc<dyn Observer>))?;
-    println!("{late} late responses");
+    let (reports, _) = watch::run(&settings, &stop, &(Arc::new(Printer) as Arc<dyn Observer>))?;
+    println!("{} late responses", reports[0].counters.late);
     Ok(())
 }
 

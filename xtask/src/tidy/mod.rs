@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The project's own rules as checks: what a reviewer would otherwise have to see.
 //!
-//! The rules are pure functions of file contents (`rules`, `promises`, `coverage`, `needs`) and of the functions found in them
+//! The rules are pure functions of file contents (`rules`, `promises`, `coverage`, `needs`, `links`) and of the functions found in them
 //! (`catalogue`); this module reads the tree.
 
 mod catalogue;
 mod conditions;
 mod coverage;
+mod links;
 mod needs;
 mod promises;
 mod rules;
@@ -68,6 +69,9 @@ pub fn add_all(root: &Path, tally: &mut Tally) -> Result<()> {
         scripts: &lint::SCRIPTS,
     };
     tally.add("every file is checked by something", verdict(coverage::check(&tree, &checked)));
+    let licences = files_below(&root.join("LICENSES"))?.into_iter().map(relative);
+    let others: Vec<String> = tree.binaries.iter().cloned().chain(licences).collect();
+    tally.add("links lead somewhere", verdict(links::check(files, &others)));
     tally.add("privileged tests say where they run", verdict(needs::check(files, &catalogue)));
     let (problems, pending) = promises::check(files, &catalogue);
     for promise in &pending {

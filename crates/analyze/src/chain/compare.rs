@@ -85,13 +85,14 @@ mod tests {
     use super::*;
     use rtscope_event::{
         Chain, Comm, CpuHistory, CpuId, End, Event, EventKind, Origin, OriginKind, Pid, Priority, Step,
-        StepKind, Tid,
+        StepKind, Tid, WaitKind,
     };
 
     fn response(origin: u64, end: u64) -> Response {
         let origin = Origin { kind: OriginKind::Irq, id: 1, cpu: CpuId(0), time_ns: MonotonicNs(origin) };
         let duration_ns = end - origin.time_ns.0;
-        let steps = vec![Step { kind: StepKind::Run, id: 7, cpu: CpuId(0), duration_ns }];
+        let steps =
+            vec![Step { kind: StepKind::Run, id: 7, cpu: CpuId(0), duration_ns, wait: WaitKind::None }];
         let chain = Chain { origin, steps, merged: 0, others: vec![], busy: false };
         Response {
             tid: Tid(7),
@@ -105,6 +106,8 @@ mod tests {
 
     fn late(response: &Response) -> LateResponse {
         LateResponse {
+            tracker: rtscope_event::Tracker::Response,
+            instance: 0,
             sequence: 1,
             cpu: response.cpu,
             end_ns: response.end_ns,
@@ -116,6 +119,7 @@ mod tests {
             comm: Comm::from("x"),
             snapshot: None,
             chain: response.chain.clone(),
+            events: None,
         }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the tracker is asked to follow: whose responses, until when, from which origins, and how late is late.
 
-use rtscope_event::{Glob, Irq, Origin, OriginKind, Pid, Tid};
+use rtscope_event::{Glob, Irq, Origin, OriginKind, Pid, Tid, WaitKind};
 use std::collections::BTreeSet;
 
 /// When a response ends.
@@ -11,6 +11,8 @@ pub enum EndCondition {
     Running,
     /// The target goes back to waiting.
     Blocked,
+    /// The target goes back to waiting for that with which its cycle began. Waits for anything else are steps of the cycle.
+    Cycle,
 }
 
 /// Whose responses are measured.
@@ -31,27 +33,37 @@ pub enum Target {
     Tids(BTreeSet<Tid>),
 }
 
-/// Which origins count. Without any, all do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Which origins count.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginFilter {
-    /// Device interrupts that count.
+    /// Their kinds.
+    pub kinds: Vec<OriginKind>,
+    /// Of device interrupts only these; empty: any.
     pub irqs: BTreeSet<Irq>,
-    /// Timers count.
-    pub timer: bool,
+}
+
+/// Timers, interrupts and vectors.
+impl Default for OriginFilter {
+    fn default() -> OriginFilter {
+        OriginFilter { kinds: OriginFilter::HARDWARE.to_vec(), irqs: BTreeSet::new() }
+    }
 }
 
 impl OriginFilter {
+    /// All that comes from outside the tasks.
+    pub const HARDWARE: [OriginKind; 3] = [OriginKind::Timer, OriginKind::Irq, OriginKind::Vector];
+
     /// Whether a response with this origin counts.
     #[must_use]
     pub fn accepts(&self, origin: &Origin) -> bool {
-        if self.irqs.is_empty() && !self.timer {
-            return true;
-        }
-        match origin.kind {
-            OriginKind::Timer => self.timer,
-            OriginKind::Irq => self.irqs.contains(&Irq(origin.id)),
-            OriginKind::Vector => false,
-        }
+        self.kinds.contains(&origin.kind)
+            && (origin.kind != OriginKind::Irq || self.irqs.is_empty() || self.irqs.contains(&Irq(origin.id)))
+    }
+
+    /// Whether responses may begin with a task that wakes the target.
+    #[must_use]
+    pub fn has_tasks(&self) -> bool {
+        self.kinds.contains(&OriginKind::Task)
     }
 }
 
@@ -64,6 +76,8 @@ pub struct Config {
     pub target: Target,
     /// From which origins.
     pub origins: OriginFilter,
+    /// With waits of which kinds a cycle may begin ([`EndCondition::Cycle`]).
+    pub sources: Vec<WaitKind>,
     /// A response that takes longer is late.
     pub threshold_ns: u64,
 }
@@ -76,6 +90,7 @@ impl Config {
             end: EndCondition::Blocked,
             target: Target::AnyUser,
             origins: OriginFilter::default(),
+            sources: WaitKind::SOURCES.to_vec(),
             threshold_ns,
         }
     }

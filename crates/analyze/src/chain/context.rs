@@ -39,7 +39,12 @@ impl Tracker {
                 None => self.pass_on(chain?, StepKind::Softirq, vec, cpu, t),
             };
         }
-        self.task_context(current?, cpu, t)
+        let current = current?;
+        let running = self.tasks.get(&current).is_some_and(|task| matches!(task.link, Link::Running(_)));
+        if running && current != Tid(0) && !self.is_target(current) {
+            return self.task_context(current, cpu, t);
+        }
+        self.begin_with_task(current, cpu, t)
     }
 
     fn handler(&mut self, mut chain: GrowingChain, id: u32, cpu: CpuId, t: MonotonicNs) -> GrowingChain {
@@ -109,12 +114,15 @@ impl Tracker {
     }
 
     fn task_context(&mut self, tid: Tid, cpu: CpuId, t: MonotonicNs) -> Option<GrowingChain> {
-        let task = self.tasks.get(&tid).filter(|_| tid != Tid(0))?;
-        let Link::Running(chain) = &task.link else { return None };
-        if self.is_target(tid) {
-            return None; // What a target wakes are responses to it, not to the interrupt.
-        }
+        // What a target wakes are responses to it, not to the interrupt: it is not asked here.
+        let Link::Running(chain) = &self.tasks.get(&tid)?.link else { return None };
         self.pass_on(chain.clone(), StepKind::Run, tid.0, cpu, t)
+    }
+
+    /// What a task wakes, raises or queues may begin with it.
+    fn begin_with_task(&self, tid: Tid, cpu: CpuId, t: MonotonicNs) -> Option<GrowingChain> {
+        let begins = self.config.origins.has_tasks() && tid != Tid(0);
+        begins.then(|| GrowingChain::begin(Origin { kind: OriginKind::Task, id: tid.0, cpu, time_ns: t }))
     }
 
     /// A copy of a chain for a new branch, with the step it is in. One that is full goes no further: two tasks that wake

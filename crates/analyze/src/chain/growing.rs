@@ -3,7 +3,7 @@
 //!
 //! Its size is bounded as it is in the kernel: [`MAX_STEPS`] steps and [`MAX_OTHERS`] other origins.
 
-use rtscope_event::{Chain, CpuId, MonotonicNs, Origin, OtherOrigin, Step, StepKind};
+use rtscope_event::{Chain, CpuId, MonotonicNs, Origin, OtherOrigin, Step, StepKind, WaitKind};
 
 /// Steps before a chain is folded.
 pub(super) const MAX_STEPS: usize = 12;
@@ -74,15 +74,31 @@ impl GrowingChain {
                 let first_fold = entry.kind != StepKind::More;
                 entry.id = if first_fold { 2 } else { entry.id.saturating_add(1) };
                 entry.kind = StepKind::More;
+                entry.wait = WaitKind::None;
                 entry.cpu = cpu;
                 entry.duration_ns += duration_ns;
                 first_fold
             }
             _ => {
-                self.chain.steps.push(Step { kind, id, cpu, duration_ns });
+                self.chain.steps.push(Step { kind, id, cpu, duration_ns, wait: WaitKind::None });
                 false
             }
         }
+    }
+
+    /// The same for a wait in the middle of a cycle.
+    pub(super) fn push_wait(&mut self, wait: WaitKind, waker: u32, cpu: CpuId, t: MonotonicNs) -> bool {
+        let full = self.is_full();
+        let folds = self.push(StepKind::Wait, waker, cpu, t);
+        if let Some(step) = self.chain.steps.last_mut().filter(|_| !full) {
+            step.wait = wait;
+        }
+        folds
+    }
+
+    /// It came by way of another task.
+    pub(super) fn came_by_a_task(&self) -> bool {
+        self.chain.steps.iter().any(|step| step.kind == StepKind::Run)
     }
 
     /// Merges another chain that waits for the same thing. Nothing to do when it has the same origin.

@@ -7,7 +7,9 @@
 mod compare;
 mod config;
 mod context;
+mod cycle;
 mod growing;
+mod interval;
 mod replay;
 mod state;
 mod tracker;
@@ -15,5 +17,6 @@ mod work;
 
 pub use compare::{Comparison, Difference, compare};
 pub use config::{Config, EndCondition, OriginFilter, Target};
-pub use replay::replay;
+pub use interval::Intervals;
+pub use replay::{replay, replay_intervals};
 pub use tracker::{Counters, Response, Tracker};

@@ -5,9 +5,10 @@
 //! at the time, so the replay must know it at that time too: else the first wakeups of a recording would not be seen
 //! as busy, and softirqs would not be given to their thread.
 
-use super::config::Config;
+use super::config::{Config, Target};
+use super::interval::Intervals;
 use super::tracker::{Counters, Response, Tracker};
-use rtscope_event::{CpuId, Event, EventKind, MonotonicNs, Recording, Tid};
+use rtscope_event::{CpuId, Event, EventKind, MonotonicNs, Recording, Tid, Tracker as TrackerKind};
 use std::collections::{BTreeMap, HashSet};
 
 /// The responses that the rules find in a recording, and what was counted on the way.
@@ -24,6 +25,27 @@ pub fn replay(recording: &Recording, config: &Config) -> (Vec<Response>, Counter
         tracker.feed(event, &mut |response| responses.push(response));
     }
     (responses, tracker.counters())
+}
+
+/// The same of a tracker of intervals.
+#[must_use]
+pub fn replay_intervals(
+    recording: &Recording,
+    tracker: TrackerKind,
+    target: &Target,
+    threshold_ns: u64,
+) -> Vec<Response> {
+    let mut intervals = Intervals::new(tracker, target.clone(), threshold_ns);
+    prime_names(&mut intervals.around, recording);
+    let mut running = first_running(recording).into_iter().peekable();
+    let mut found = Vec::new();
+    for event in &recording.events {
+        while let Some((_, cpu, tid)) = running.next_if(|(since, ..)| *since <= event.time) {
+            intervals.around.prime_running(cpu, tid);
+        }
+        intervals.feed(event, &mut |response| found.push(response));
+    }
+    found
 }
 
 /// Each task gets the name it had when the recording first speaks of it; rename events do the rest.

@@ -2,7 +2,7 @@
 //! The state that the rules name: slots of a CPU and of a task.
 
 use super::growing::GrowingChain;
-use rtscope_event::{Comm, CpuId, Irq, MonotonicNs, Pid, Tid, VectorKind};
+use rtscope_event::{Comm, CpuId, Irq, MonotonicNs, Pid, TaskState, Tid, VectorKind, WaitKind};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +67,14 @@ impl Cpu {
         }
     }
 
+    /// What runs now is an interrupt, a softirq, or the thread that an interrupt's end wakes: not the current task itself.
+    pub(super) fn is_in_interrupt(&mut self) -> bool {
+        self.irq.is_some()
+            || self.vector.is_some()
+            || self.hrtimer.is_some()
+            || self.current_softirq().is_some()
+    }
+
     /// Code that runs now runs in an interrupt.
     pub(super) fn in_interrupt(&self) -> bool {
         self.irq.is_some_and(|slot| !slot.linger) || self.vector.is_some()
@@ -121,6 +129,24 @@ pub(super) enum Link {
         at: MonotonicNs,
         cpu: CpuId,
     },
+    /// Blocked in the middle of its cycle.
+    Waiting(GrowingChain),
+}
+
+/// For what a task waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wait {
+    pub(super) kind: WaitKind,
+    /// A signal would end it: a wait for input or time. Those for a disk are not.
+    pub(super) interruptible: bool,
+    /// On what, where that is known: a descriptor, an address.
+    pub(super) on: u32,
+}
+
+impl Wait {
+    pub(super) fn of(kind: WaitKind, state: TaskState, on: u32) -> Wait {
+        Wait { kind, interruptible: state.is_interruptible(), on }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -132,4 +158,10 @@ pub(super) struct Task {
     pub(super) link: Link,
     /// The last wakeup had no chain and the task has not been switched in since.
     pub(super) unlinked: bool,
+    /// For what it blocked the last time.
+    pub(super) wait: Wait,
+    /// The wait that its cycle began with.
+    pub(super) source: Wait,
+    /// Waits in its cycle that would each have begun one.
+    pub(super) inner: u32,
 }

@@ -5,11 +5,11 @@
 use super::config::{Config, EndCondition, Target};
 use super::growing::GrowingChain;
 use super::state::{
-    Cpu, HrtimerSlot, IrqSlot, Link, Raise, SOFTIRQ_SLOTS, Sched, SoftirqSlot, Task, VectorSlot,
+    Cpu, HrtimerSlot, IrqSlot, Link, Raise, SOFTIRQ_SLOTS, Sched, SoftirqSlot, Task, VectorSlot, Wait,
 };
 use rtscope_event::{
     Chain, Comm, CpuId, End, Event, EventKind, Glob, MonotonicNs, Origin, OriginKind, Pid, StepKind,
-    TaskState, Tid, VectorKind,
+    TaskState, Tid, VectorKind, WaitKind,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -36,15 +36,10 @@ impl fmt::Display for Response {
     /// One line, as the test vectors have it: `tid=7 end=blocked at=900/1 origin=irq:36@100/0 handler:36=20/0 ...`;
     /// a time or duration is followed by its CPU.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = |kind| match kind {
-            OriginKind::Timer => "timer",
-            OriginKind::Irq => "irq",
-            OriginKind::Vector => "vector",
-        };
         let Response { tid, end, end_ns, cpu, chain, .. } = self;
         let Origin { time_ns, id, cpu: origin_cpu, .. } = chain.origin;
         write!(f, "tid={tid} end={} at={}/{cpu} ", end.name(), end_ns.0)?;
-        write!(f, "origin={}:{id}@{}/{origin_cpu}", kind(chain.origin.kind), time_ns.0)?;
+        write!(f, "origin={}:{id}@{}/{origin_cpu}", chain.origin.kind.name(), time_ns.0)?;
         for step in &chain.steps {
             write!(
                 f,
@@ -59,7 +54,7 @@ impl fmt::Display for Response {
             write!(f, " merged={}", chain.merged)?;
         }
         for other in &chain.others {
-            write!(f, " other={}:{}@{}", kind(other.kind), other.id, other.time_ns.0)?;
+            write!(f, " other={}:{}@{}", other.kind.name(), other.id, other.time_ns.0)?;
         }
         if chain.busy {
             f.write_str(" busy")?;
@@ -93,6 +88,9 @@ pub struct Counters {
     /// Switch-ins of a target that the kernel did not report. Where the wakeup was not reported either, there is no response.
     #[serde(default)]
     pub hidden: u64,
+    /// Cycles that were given up, since the wait that they began with did not come back.
+    #[serde(default)]
+    pub abandoned: u64,
 }
 
 /// A chain that has waited longer came with an IPI that was never delivered; what arrives now is another one.
@@ -157,8 +155,9 @@ impl Tracker {
         let (cpu, t) = (event.cpu, event.time);
         match &event.kind {
             EventKind::SchedSwitch { .. } => self.sched_switch(event, out),
-            EventKind::SchedWaking { tid, kthread, .. } | EventKind::SchedWakeupNew { tid, kthread, .. } => {
-                self.sched_waking(cpu, t, *tid, *kthread, out);
+            EventKind::SchedWaking { tid, kthread, wait, .. }
+            | EventKind::SchedWakeupNew { tid, kthread, wait, .. } => {
+                self.sched_waking((cpu, t), *tid, *kthread, *wait, out);
             }
             EventKind::ProcessFork { child_tid, child_pid, child_comm, .. } => {
                 let (comm, pid) = (Some(*child_comm), Some(*child_pid));
@@ -258,7 +257,8 @@ impl Tracker {
         if target == cpu {
             return;
         }
-        let Some(chain) = self.context(cpu, t) else { return };
+        let chain = self.context(cpu, t).filter(|chain| chain.origin().kind != OriginKind::Task);
+        let Some(chain) = chain else { return };
         let slots = self.cpus.entry(target).or_default();
         let pending = if call { &mut slots.ipi_call } else { &mut slots.ipi_reschedule };
         pending.get_or_insert(chain);
@@ -266,14 +266,14 @@ impl Tracker {
 
     fn sched_waking(
         &mut self,
-        cpu: CpuId,
-        t: MonotonicNs,
+        (cpu, t): (CpuId, MonotonicNs),
         tid: Tid,
         kthread: bool,
+        wait: WaitKind,
         out: &mut dyn FnMut(Response),
     ) {
         let current = self.cpus.entry(cpu).or_default().current;
-        if tid == Tid(0) || current == Some(tid) {
+        if tid == Tid(0) || self.wake_in_cycle(cpu, t, tid, wait, out) || current == Some(tid) {
             return;
         }
         if self.tasks.get(&tid).is_some_and(|task| task.sched == Sched::Locked) {
@@ -286,15 +286,48 @@ impl Tracker {
         task.kthread = Some(kthread);
         task.unlinked = task.sched.waits() && context.is_none();
         if !task.sched.waits() {
+            let context = context.filter(|chain| !self.is_cyclic(tid) && self.goes_on(tid, chain));
             if let Some(chain) = context {
                 self.busy_waking(cpu, t, tid, chain, out);
             }
             return;
         }
-        let next = context.map_or(Link::None, Link::Waking);
-        if let Link::Ended { chain, at, cpu } = std::mem::replace(&mut task.link, next) {
-            self.end_blocked(tid, chain, at, cpu, out);
+        let blocked = task.sched == Sched::Blocked;
+        let link = match std::mem::take(&mut task.link) {
+            Link::Ended { chain, at, cpu } => self.end_blocked(tid, chain, at, cpu, out),
+            other => other,
+        };
+        let link = match link {
+            Link::Waiting(chain) if !self.gives_up_cycle(tid, context.as_ref()) => {
+                self.end_wait(tid, chain, cpu, t, true)
+            }
+            link => {
+                // Woken already, it has run and blocked again, and the kernel reported neither.
+                let unseen = matches!(link, Link::Waking(_)) && blocked && self.is_target(tid);
+                self.counters.hidden += u64::from(unseen);
+                context.filter(|chain| self.goes_on(tid, chain)).map_or(Link::None, Link::Waking)
+            }
+        };
+        self.tasks.entry(tid).or_default().link = link;
+    }
+
+    /// Whether a waking's chain goes on in this task. One that began with a task goes on in targets only: there is no end of them.
+    fn goes_on(&mut self, tid: Tid, chain: &GrowingChain) -> bool {
+        if !self.is_target(tid) {
+            return chain.origin().kind != OriginKind::Task;
         }
+        if !self.is_cyclic(tid) {
+            return true;
+        }
+        let wait = self.tasks.entry(tid).or_default().wait;
+        let begins = self.begins_cycle(chain, wait);
+        if begins {
+            let task = self.tasks.entry(tid).or_default();
+            (task.source, task.inner) = (wait, 0);
+        } else {
+            self.counters.filtered += 1;
+        }
+        begins
     }
 
     /// The task had declared that it waits, but has not left its CPU.
@@ -333,6 +366,8 @@ impl Tracker {
             prev_kthread,
             next_tid,
             next_kthread,
+            prev_wait,
+            prev_wait_on,
             ..
         } = event.kind
         else {
@@ -346,7 +381,11 @@ impl Tracker {
         slots.prev_leaves(prev_tid, blocked);
         slots.current = Some(next_tid);
         if prev_tid != Tid(0) {
-            self.tasks.entry(prev_tid).or_default().kthread = Some(prev_kthread);
+            let task = self.tasks.entry(prev_tid).or_default();
+            task.kthread = Some(prev_kthread);
+            if blocked {
+                task.wait = Wait::of(prev_wait, prev_state, prev_wait_on);
+            }
             if blocked && prev_state.is_dead() {
                 self.tasks.remove(&prev_tid);
             } else {
@@ -385,10 +424,7 @@ impl Tracker {
                 Link::Preempted(chain)
             }
             (Link::Running(chain), true) if chain.is_busy() => Link::Ended { chain, at: t, cpu },
-            (Link::Running(chain), true) => {
-                self.end_blocked(tid, chain, t, cpu, out);
-                Link::None
-            }
+            (Link::Running(chain), true) => self.end_blocked(tid, chain, t, cpu, out),
             (_, true) => Link::None,
             (other, false) => other,
         };
@@ -397,7 +433,9 @@ impl Tracker {
 
     /// A task that leaves has been running. Was it never seen to come, the kernel hid that switch.
     fn arrived_unseen(&mut self, cpu: CpuId, t: MonotonicNs, tid: Tid, link: Link) -> Link {
-        let (Link::Waking(mut chain) | Link::Preempted(mut chain)) = link else { return link };
+        let (Link::Waking(mut chain) | Link::Preempted(mut chain) | Link::Waiting(mut chain)) = link else {
+            return link;
+        };
         if self.config.end == EndCondition::Running && self.is_target(tid) {
             return Link::None;
         }
@@ -410,7 +448,13 @@ impl Tracker {
         let task = self.tasks.entry(tid).or_default();
         let locked = std::mem::replace(&mut task.sched, Sched::Running) == Sched::Locked;
         let unlinked = std::mem::take(&mut task.unlinked);
-        let (mut chain, step, ends) = match std::mem::take(&mut task.link) {
+        let link = match std::mem::take(&mut task.link) {
+            // Its waking was not seen, or raced with its leaving.
+            Link::Waiting(chain) => self.end_wait(tid, chain, cpu, t, false),
+            other => other,
+        };
+        let task = self.tasks.entry(tid).or_default();
+        let (mut chain, step, ends) = match link {
             Link::None => {
                 self.counters.unlinked += u64::from(target && unlinked);
                 return;
@@ -429,6 +473,7 @@ impl Tracker {
                 task.link = running;
                 return;
             }
+            Link::Waiting(_) => return,
         };
         self.push(&mut chain, step, tid.0, cpu, t);
         if ends && target && self.config.end == EndCondition::Running {
@@ -442,7 +487,9 @@ impl Tracker {
         let was = self.is_target(tid);
         let task = self.tasks.entry(tid).or_default();
         (task.comm, task.pid) = (Some(comm), Some(pid));
-        if was && !self.is_target(tid) {
+        // What one that becomes a target has is no cycle: it has no source.
+        let is = self.is_target(tid);
+        if was && !is || !was && is && self.config.end == EndCondition::Cycle {
             self.tasks.entry(tid).or_default().link = Link::None;
         }
     }
@@ -455,14 +502,18 @@ impl Tracker {
         at: MonotonicNs,
         cpu: CpuId,
         out: &mut dyn FnMut(Response),
-    ) {
+    ) -> Link {
+        if self.is_cyclic(tid) {
+            return self.block_in_cycle(tid, chain, at, cpu, out);
+        }
         if self.config.end == EndCondition::Blocked && self.is_target(tid) {
             self.push(&mut chain, StepKind::Run, tid.0, cpu, at);
             self.complete(tid, End::Blocked, cpu, chain, out);
         }
+        Link::None
     }
 
-    fn complete(
+    pub(super) fn complete(
         &mut self,
         tid: Tid,
         end: End,

@@ -102,6 +102,8 @@ impl Explainer<'_> {
             StepKind::WorkWait => self.work_wait(at, tid, tally),
             StepKind::LockWait => self.lock_wait(at, tid, tally),
             StepKind::HiddenSwitch => self.hidden_switch(at, tid, tally),
+            StepKind::Wait => self.cycle_wait(at, tally),
+            StepKind::Interval => tally.unknown(Note::PlaceUnknown, at.step.duration_ns),
         }
     }
 

@@ -9,7 +9,7 @@
 use super::causes::Tally;
 use super::types::Note;
 use super::{Explainer, PlacedStep};
-use rtscope_event::{EventKind, MonotonicNs, Step, StepKind, Tid};
+use rtscope_event::{EventKind, MonotonicNs, Step, StepKind, Tid, WaitKind};
 
 impl Explainer<'_> {
     /// Causes of the entry that stands for all further steps.
@@ -25,25 +25,49 @@ impl Explainer<'_> {
 
     /// The target's steps in the time of a folded entry. They follow each other and end where it ends.
     pub(super) fn unfold<'b>(&self, at: &PlacedStep<'b>) -> Vec<PlacedStep<'b>> {
+        self.unfold_from(at, self.begin_of(at))
+    }
+
+    /// The same; with what the target does at its beginning, where that is known.
+    fn unfold_from<'b>(
+        &self,
+        at: &PlacedStep<'b>,
+        (mut kind, mut wait): (Option<StepKind>, WaitKind),
+    ) -> Vec<PlacedStep<'b>> {
+        const NONE: WaitKind = WaitKind::None;
         let tid = at.late.tid;
         let mut steps: Vec<PlacedStep<'b>> = Vec::new();
         let mut begin = at.from;
-        let mut kind = None;
-        let mut push = |kind: StepKind, from: MonotonicNs, to: MonotonicNs| {
+        let mut push = |kind: StepKind, id: Tid, wait: WaitKind, from: MonotonicNs, to: MonotonicNs| {
             if from < to {
-                let step = Step { kind, id: tid.0, cpu: at.step.cpu, duration_ns: to.since(from) };
+                let step = Step { kind, id: id.0, cpu: at.step.cpu, duration_ns: to.since(from), wait };
                 steps.push(PlacedStep { step, from, to, ..*at });
             }
         };
         for event in self.events_between(at.from, at.to) {
             match event.kind {
                 EventKind::SchedSwitch { next_tid, .. } if next_tid == tid => {
-                    push(kind.unwrap_or(StepKind::Preempted), begin, event.time);
+                    // Its waking was not seen, where it waited.
+                    let (step, id) = match kind {
+                        Some(StepKind::Wait) => (StepKind::Wait, Tid(0)),
+                        kind => (kind.unwrap_or(StepKind::Preempted), tid),
+                    };
+                    push(step, id, if step == StepKind::Wait { wait } else { NONE }, begin, event.time);
                     (kind, begin) = (Some(StepKind::Run), event.time);
                 }
-                EventKind::SchedSwitch { prev_tid, .. } if prev_tid == tid => {
-                    push(StepKind::Run, begin, event.time);
-                    (kind, begin) = (Some(StepKind::Preempted), event.time);
+                EventKind::SchedSwitch { prev_tid, preempt, prev_state, prev_wait, .. }
+                    if prev_tid == tid =>
+                {
+                    push(StepKind::Run, tid, NONE, begin, event.time);
+                    let waits = !preempt && prev_state.0 != 0 && !prev_state.waits_for_lock();
+                    wait = prev_wait;
+                    let next = if waits { StepKind::Wait } else { StepKind::Preempted };
+                    (kind, begin) = (Some(next), event.time);
+                }
+                EventKind::SchedWaking { tid: woken, .. } if woken == tid && kind == Some(StepKind::Wait) => {
+                    let waker = self.waker_at(event.cpu, event.time).unwrap_or(Tid(0));
+                    push(StepKind::Wait, waker, wait, begin, event.time);
+                    (kind, begin) = (Some(StepKind::Wakeup), event.time);
                 }
                 // Before it was switched in: the wakeup with which its own part begins.
                 EventKind::SchedWaking { tid: woken, .. } | EventKind::SchedWakeupNew { tid: woken, .. }
@@ -55,8 +79,11 @@ impl Explainer<'_> {
             }
         }
         let running = || self.runs_anywhere(tid, begin).then_some(StepKind::Run);
-        if let Some(kind) = kind.or_else(running) {
-            push(kind, begin, at.to);
+        match kind.or_else(running) {
+            // Nobody has woken it yet.
+            Some(StepKind::Wait) => push(StepKind::Wait, Tid(0), wait, begin, at.to),
+            Some(kind) => push(kind, tid, NONE, begin, at.to),
+            None => {}
         }
         steps
     }

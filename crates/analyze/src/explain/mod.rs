@@ -14,12 +14,14 @@ mod causes;
 mod culprit;
 mod deferral;
 mod folded;
+mod interval;
 mod place;
 mod types;
+mod wait;
 
 pub use types::{
-    Actor, Cause, CauseKind, Culprit, Explanation, MergedOrigin, Note, OriginExplanation, Preemption,
-    StepExplanation, Thread, Waker,
+    Actor, Cause, CauseKind, Culprit, Explanation, InnerWait, Kept, MergedOrigin, Note, OriginExplanation,
+    Preemption, StepExplanation, Thread, Waker,
 };
 
 use crate::chain::Response;
@@ -28,7 +30,7 @@ use crate::timeline::Timeline;
 use causes::Tally;
 use rtscope_event::{
     Irq, LateResponse, MonotonicNs, Origin, OriginKind, Pid, Priority, Recording, Step, StepKind, Tid,
-    VectorKind,
+    Tracker, VectorKind,
 };
 
 /// Explains one late response. To explain several of one recording, use an [`Explainer`]: it flattens only once.
@@ -63,7 +65,7 @@ impl<'a> Explainer<'a> {
     /// Explains one late response of the recording.
     #[must_use]
     pub fn explain(&self, late: &LateResponse) -> Explanation {
-        let placed = place_steps(late);
+        let placed = self.placed(late);
         let mut steps: Vec<StepExplanation> = placed.iter().map(|at| self.step(at)).collect();
         assign_shares(&mut steps);
         let unknown = |cause: &&Cause| cause.kind == CauseKind::Unknown;
@@ -75,8 +77,13 @@ impl<'a> Explainer<'a> {
         if !late.comm.as_bytes().is_empty() {
             thread.comm = Some(late.comm);
         }
-        thread.prio = Some(late.prio);
+        // Of an interval between two events the recording knows the thread's priority best.
+        if late.events.is_none() || thread.prio.is_none() {
+            thread.prio = Some(late.prio);
+        }
         Explanation {
+            tracker: late.tracker,
+            instance: late.instance,
             sequence: late.sequence,
             snapshot: late.snapshot,
             thread,
@@ -88,11 +95,13 @@ impl<'a> Explainer<'a> {
             threshold_ns: late.threshold_ns,
             origin: self.origin(late),
             culprit: culprit::find(&steps),
-            woken_by: self.woken_by(late),
+            woken_by: late.events.is_none().then(|| self.woken_by(late)).flatten(),
             preemptions: self.preemptions(&placed),
+            waits: self.inner_waits(&placed),
             unknown_ns,
             unknown_permille,
             losses: self.recording.losses.clone(),
+            events: late.events.clone(),
             steps,
         }
     }
@@ -106,6 +115,8 @@ impl<'a> Explainer<'a> {
         let task = names.task(tid);
         let prio = self.timeline.priority(tid, end_ns).or(task.map(|task| task.prio));
         LateResponse {
+            tracker: rtscope_event::Tracker::Response,
+            instance: 0,
             sequence,
             cpu,
             end_ns,
@@ -117,6 +128,7 @@ impl<'a> Explainer<'a> {
             comm: names.comm(tid, end_ns).unwrap_or_default(),
             snapshot: None,
             chain: response.chain.clone(),
+            events: None,
         }
     }
 
@@ -127,6 +139,7 @@ impl<'a> Explainer<'a> {
         StepExplanation {
             kind: at.step.kind,
             actor: self.step_actor(at),
+            wait: at.step.wait,
             cpu: at.step.cpu,
             from_ns: at.from,
             duration_ns: at.step.duration_ns,
@@ -156,12 +169,12 @@ impl<'a> Explainer<'a> {
     fn origin(&self, late: &LateResponse) -> OriginExplanation {
         let Origin { kind, id, cpu, time_ns } = late.chain.origin;
         let others = late.chain.others.iter().map(|other| MergedOrigin {
-            actor: self.origin_actor(other.kind, other.id),
+            actor: self.origin_actor(other.kind, other.id, other.time_ns),
             later_ns: other.time_ns.since(time_ns),
         });
         OriginExplanation {
             kind,
-            actor: self.origin_actor(kind, id),
+            actor: self.origin_actor(kind, id, time_ns),
             cpu,
             time_ns,
             merged: late.chain.merged,
@@ -169,11 +182,15 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    fn origin_actor(&self, kind: OriginKind, id: u32) -> Option<Actor> {
+    fn origin_actor(&self, kind: OriginKind, id: u32, time: MonotonicNs) -> Option<Actor> {
         match kind {
             OriginKind::Timer => Some(Actor::Timer),
             OriginKind::Irq => Some(self.irq_actor(Irq(id))),
             OriginKind::Vector => VectorKind::from_number(id).map(|vector| Actor::Vector { vector }),
+            OriginKind::Softirq => Some(Actor::Softirq { vec: id }),
+            OriginKind::Task | OriginKind::OffCpu | OriginKind::Event => {
+                Some(self.thread_actor(Tid(id), time))
+            }
         }
     }
 
@@ -192,7 +209,8 @@ impl<'a> Explainer<'a> {
                 {
                     VectorKind::from_number(id).map(|vector| Actor::Vector { vector })
                 } else {
-                    self.origin_actor(at.late.chain.origin.kind, at.late.chain.origin.id)
+                    let Origin { kind, id, time_ns, .. } = at.late.chain.origin;
+                    self.origin_actor(kind, id, time_ns)
                 }
             }
             StepKind::SoftirqWait | StepKind::Softirq => Some(Actor::Softirq { vec: id }),
@@ -203,7 +221,11 @@ impl<'a> Explainer<'a> {
             | StepKind::Busy
             | StepKind::WorkWait
             | StepKind::LockWait
-            | StepKind::HiddenSwitch => Some(self.thread_actor(Tid(id), at.from)),
+            | StepKind::HiddenSwitch
+            | StepKind::Interval => Some(self.thread_actor(Tid(id), at.from)),
+            StepKind::Wait => {
+                Some(Tid(id)).filter(|tid| *tid != Tid(0)).map(|tid| self.thread_actor(tid, at.to))
+            }
             StepKind::More => None,
         }
     }
@@ -211,10 +233,23 @@ impl<'a> Explainer<'a> {
     /// The step before the target's last wakeup says what woke it.
     fn woken_by(&self, late: &LateResponse) -> Option<Waker> {
         let placed = place_steps(late);
+        // Who ended the wait is said of the wait; the tracker knows a task, and of all others that they were interrupts.
+        if late.tracker == Tracker::Offcpu {
+            let wait = placed.iter().rfind(|at| at.step.kind == StepKind::Wait)?;
+            return self.step_actor(wait).map(|actor| Waker {
+                actor: Some(actor),
+                cpu: wait.step.cpu,
+                busy: false,
+            });
+        }
         let wakes = |at: &PlacedStep<'_>| matches!(at.step.kind, StepKind::Wakeup | StepKind::Busy);
         let waking = placed.iter().rposition(|at| wakes(at) && at.step.id == late.tid.0)?;
         // A wakeup behind a busy wakeup is the same wakeup.
-        let first = placed[..waking].iter().rposition(|at| !wakes(at))?;
+        let Some(first) = placed[..waking].iter().rposition(|at| !wakes(at)) else {
+            let Origin { kind, id, cpu, time_ns } = late.chain.origin;
+            let busy = placed[0].step.kind == StepKind::Busy;
+            return Some(Waker { actor: self.origin_actor(kind, id, time_ns), cpu, busy });
+        };
         let busy = placed[first + 1].step.kind == StepKind::Busy;
         Some(Waker { actor: self.step_actor(&placed[first]), cpu: placed[first].step.cpu, busy })
     }

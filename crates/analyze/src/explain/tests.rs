@@ -2,12 +2,14 @@
 //! Explanations of short hand-made recordings: who is blamed, who is not, and that everything adds up.
 
 use super::{Actor, CauseKind, Explainer, Explanation, Note};
-use crate::chain::{Config, Target, replay};
+use crate::chain::{Config, EndCondition, Target, replay};
 use crate::share;
 use rtscope_event::{
-    Comm, CpuHistory, CpuId, Event, EventKind, Glob, Irq, MonotonicNs, Pid, Policy, Priority, Recording,
-    TaskInfo, TaskState, Tid, VectorKind, parse_event,
+    Chain, Comm, CpuHistory, CpuId, End, Event, EventKind, EventSpan, Glob, Irq, LateResponse, MonotonicNs,
+    Origin, OriginKind, Pid, Policy, Priority, Recording, SpanEvent, Step, StepKind, TaskInfo, TaskState,
+    Tid, VectorKind, WaitKind, parse_event,
 };
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 fn recording(since: u64, text: &str) -> Recording {
@@ -59,7 +61,7 @@ fn actor(actor: Option<&Actor>) -> String {
     }
 }
 
-/// One line a step: `wakeup 70: blocking thread hog 50, ...`.
+/// One line a step: `wakeup 70: running thread hog 50, ...`.
 fn show(explanation: &Explanation) -> String {
     let mut text = String::new();
     for step in &explanation.steps {
@@ -122,7 +124,7 @@ fn a_thread_that_keeps_its_cpu_blocks_and_one_that_is_switched_in_interferes() {
         "timer lateness 10: unknown - 10, NotTaken { cpu: CpuId(0), current: Thread(Thread { tid: Tid(9), comm: Some(\"shell\"), prio: Some(Priority(120)), policy: Some(Policy(0)) }), time_ns: 10 }
          timer interrupt 5: handler timer 5
          handler 5: handler timer 5
-         wakeup 800: thread interference hog 685, blocking thread shell 95, IRQ interference irq36 10, IRQ interference local_timer 5, softirq interference softirq3 5
+         wakeup 800: thread interference hog 685, running thread shell 95, IRQ interference irq36 10, IRQ interference local_timer 5, softirq interference softirq3 5
          run 50: own work ctl 50
          culprit: thread interference hog 685 in 3",
     );
@@ -197,11 +199,11 @@ fn the_wait_follows_the_thread_from_queue_to_queue() {
          300 0 sched_switch prev_tid=9 prev_state=1 next_tid=7
          310 0 sched_switch prev_tid=7 prev_state=1 next_tid=0",
         "handler 10: handler irq36 10
-         wakeup 110: blocking thread hog 100, exit from idle - 10
+         wakeup 110: running thread hog 100, exit from idle - 10
          run 20: own work ctl 20
          preempted 60: thread interference shell 60
          run 10: own work ctl 10
-         culprit: blocking thread hog 100 in 1",
+         culprit: running thread hog 100 in 1",
     );
     let preemption = &explanation.preemptions[0];
     assert_eq!(preemption.by.as_ref().unwrap().tid, Tid(9));
@@ -287,13 +289,13 @@ fn softirqs_wait_for_their_thread_and_ipis_fly() {
          410 1 sched_switch prev_tid=0 next_tid=7
          450 1 sched_switch prev_tid=7 prev_state=1 next_tid=0",
         "handler 10: handler irq36 10
-         softirq wait 200: blocking thread hog 180, IRQ interference irq36 10, work of the chain ksoftirqd/0 10
+         softirq wait 200: running thread hog 180, IRQ interference irq36 10, work of the chain ksoftirqd/0 10
          softirq 50: softirq of the chain softirq3 25, thread interference shell 20, IRQ interference local_timer 5
          ipi 30: exit from idle - 30
          handler 10: handler call_function_single 10
          wakeup 10: IRQ interference call_function_single 5, exit from idle - 5
          run 40: own work ctl 40
-         culprit: blocking thread hog 180 in 1",
+         culprit: running thread hog 180 in 1",
     );
 }
 
@@ -314,12 +316,12 @@ fn a_timer_left_to_ktimers_waits_for_its_softirq() {
          350 0 sched_switch prev_tid=7 prev_state=1 next_tid=0",
         "timer lateness 0:
          handler 10: handler local_timer 10
-         softirq wait 190: blocking thread hog 180, IRQ interference local_timer 10
+         softirq wait 190: running thread hog 180, IRQ interference local_timer 10
          softirq 10: softirq of the chain softirq8 10
          handler 10: handler timer 10
-         wakeup 20: softirq interference softirq8 10, blocking thread ksoftirqd/0 10
+         wakeup 20: softirq interference softirq8 10, running thread ksoftirqd/0 10
          run 10: own work ctl 10
-         culprit: blocking thread hog 180 in 2",
+         culprit: running thread hog 180 in 2",
     );
 }
 
@@ -342,7 +344,7 @@ fn a_timer_that_waits_for_a_softirq_raised_before_is_late_because_of_threads() {
          350 0 sched_switch prev_tid=7 prev_state=1 next_tid=0",
         "timer lateness 210: thread interference hog 180, IRQ interference local_timer 20, softirq interference softirq8 10
          handler 10: handler timer 10
-         wakeup 20: softirq interference softirq8 10, blocking thread ksoftirqd/0 10
+         wakeup 20: softirq interference softirq8 10, running thread ksoftirqd/0 10
          run 10: own work ctl 10
          culprit: thread interference hog 180 in 0",
     );
@@ -366,7 +368,7 @@ fn queued_work_waits_for_its_worker() {
         "handler 10: handler irq36 10
          work wait 100: work of the chain ksoftirqd/0 90, IRQ interference irq36 10
          run 20: work of the chain ksoftirqd/0 20
-         wakeup 20: blocking thread ksoftirqd/0 20
+         wakeup 20: running thread ksoftirqd/0 20
          run 50: own work ctl 50
          culprit: work of the chain ksoftirqd/0 110 in 1",
     );
@@ -387,11 +389,11 @@ fn a_spinlock_is_its_holders_blame() {
          220 0 sched_switch prev_tid=9 preempt=1 next_tid=7
          250 0 sched_switch prev_tid=7 prev_state=1 next_tid=9",
         "handler 10: handler irq36 10
-         wakeup 20: IRQ interference irq36 10, blocking thread shell 10
+         wakeup 20: IRQ interference irq36 10, running thread shell 10
          run 20: own work ctl 20
-         lock wait 70: blocking thread hog 50, blocking thread shell 20
+         lock wait 70: running thread hog 50, running thread shell 20
          run 30: own work ctl 30
-         culprit: blocking thread hog 50 in 3",
+         culprit: running thread hog 50 in 3",
     );
 }
 
@@ -502,6 +504,7 @@ fn chaos(numbers: &mut Numbers) -> Recording {
                 prio,
                 target_cpu: CpuId(numbers.below(2) as u32),
                 kthread: tid.0 == 14,
+                wait: WaitKind::None,
             },
             _ => {
                 let prev_tid = if numbers.below(20) == 0 { tid } else { current[cpu] };
@@ -516,6 +519,8 @@ fn chaos(numbers: &mut Numbers) -> Recording {
                     next_tid,
                     next_prio: prio,
                     next_kthread: [0, 14].contains(&next_tid.0),
+                    prev_wait: WaitKind::None,
+                    prev_wait_on: 0,
                 }
             }
         };
@@ -541,4 +546,167 @@ fn everything_adds_up_whatever_was_recorded() {
         }
     }
     assert!(explained > 1000, "only {explained} responses");
+}
+
+/// A driver (rt 80) waits for a futex that the shell (nice 0) holds, which midi (rt 60) keeps from running.
+const INVERSION: &str = "
+    5 0 sched_switch prev_tid=7 prev_prio=19 prev_state=1 prev_wait=sleep next_tid=9
+    10 0 vector_entry kind=local_timer
+    11 0 hrtimer_expire_entry softexpires_ns=10 expires_ns=10
+    12 0 sched_waking tid=8 prio=39
+    13 0 hrtimer_expire_exit
+    14 0 vector_exit kind=local_timer
+    20 0 sched_switch prev_tid=9 preempt=1 next_tid=8 next_prio=39
+    100 0 vector_entry kind=local_timer
+    101 0 hrtimer_expire_entry softexpires_ns=100 expires_ns=100
+    102 0 sched_waking tid=7 prio=19
+    103 0 hrtimer_expire_exit
+    104 0 vector_exit kind=local_timer
+    110 0 sched_switch prev_tid=8 prev_prio=39 preempt=1 next_tid=7 next_prio=19
+    150 0 sched_switch prev_tid=7 prev_prio=19 prev_state=1 prev_wait=futex next_tid=8 next_prio=39
+    450 0 sched_switch prev_tid=8 prev_prio=39 prev_state=1 prev_wait=futex next_tid=9
+    500 0 sched_waking tid=7 prio=19
+    510 0 sched_switch prev_tid=9 preempt=1 next_tid=7 next_prio=19
+    600 0 sched_switch prev_tid=7 prev_prio=19 prev_state=1 prev_wait=sleep next_tid=9";
+
+#[test]
+fn a_priority_inversion_is_named_with_all_three() {
+    let waits = |text: &str| {
+        let recording = recording(0, text);
+        let mut config = Config::new(0);
+        config.end = EndCondition::Cycle;
+        config.target = Target::Comm(Glob::new("ctl").unwrap());
+        let (responses, _) = replay(&recording, &config);
+        let explainer = Explainer::new(&recording);
+        let [response] = &responses[..] else { panic!("{responses:?}") };
+        let explanation = explainer.explain(&explainer.report(response, 0, 1));
+        let [wait] = &explanation.waits[..] else { panic!("{explanation:?}") };
+        let step = explanation.steps.iter().find(|step| step.kind == StepKind::Wait).unwrap();
+        assert_eq!(step.causes.iter().map(|cause| cause.time_ns).sum::<u64>(), step.duration_ns);
+        let is_held = step.causes.iter().any(|cause| cause.kind == CauseKind::Holder);
+        assert!(wait.wait != WaitKind::Stop || !is_held, "{step:?}");
+        wait.clone()
+    };
+    let wait = waits(INVERSION);
+    let (holder, kept) = (wait.woken_by.unwrap(), wait.kept.unwrap());
+    assert_eq!((wait.wait, wait.duration_ns, wait.is_inversion), (WaitKind::Futex, 350, true));
+    assert_eq!((holder.tid, kept.holder.tid, kept.thread.tid, kept.time_ns), (Tid(9), Tid(9), Tid(8), 300));
+    // What is more urgent than the driver may keep anybody: no inversion.
+    let urgent = INVERSION.replace("prio=39", "prio=9");
+    assert!(!waits(&urgent).is_inversion);
+    // A pipe is held by nobody.
+    assert!(!waits(&INVERSION.replace("prev_wait=futex", "prev_wait=read")).is_inversion);
+    // And who continues a stopped thread has held nothing.
+    let stopped = INVERSION.replacen("prev_state=1 prev_wait=futex", "prev_state=4 prev_wait=stop", 1);
+    let stop = waits(&stopped);
+    assert_eq!((stop.wait, stop.kept, stop.is_inversion), (WaitKind::Stop, None, false));
+}
+
+/// What is explained of the time between two events of programs, in threads `from` and `to`.
+fn between(recording: &Recording, (from, from_ns): (u32, u64), (to, to_ns): (u32, u64)) -> Explanation {
+    let event = |tid: u32, time_ns: u64| SpanEvent {
+        event: "ctl:event".to_owned(),
+        time_ns: MonotonicNs(time_ns),
+        tid: Tid(tid),
+        cpu: None,
+        fields: BTreeMap::new(),
+    };
+    let (kind, id, cpu) = (OriginKind::Event, from, CpuId(0));
+    let origin = Origin { kind, id, cpu, time_ns: MonotonicNs(from_ns) };
+    let duration_ns = to_ns - from_ns;
+    let step = Step { kind: StepKind::Interval, id: to, cpu, duration_ns, wait: WaitKind::None };
+    let late = LateResponse {
+        tracker: rtscope_event::Tracker::Response,
+        instance: 0,
+        sequence: 1,
+        cpu,
+        end_ns: MonotonicNs(to_ns),
+        end: End::Event,
+        threshold_ns: 1,
+        tid: Tid(to),
+        pid: Pid(to),
+        prio: Priority(120),
+        comm: Comm::default(),
+        snapshot: None,
+        chain: Chain { origin, steps: vec![step], merged: 0, others: vec![], busy: false },
+        events: Some(Box::new(EventSpan {
+            from: event(from, from_ns),
+            to: event(to, to_ns),
+            noticed_after_ns: 5,
+        })),
+    };
+    Explainer::new(recording).explain(&late)
+}
+
+/// Thread 7 waits for a lock that 9 holds, which 8 keeps from running; then 7 is preempted.
+const LOCKED: &str = "
+    50 0 sched_switch prev_tid=9 prev_prio=120 prev_state=0 next_tid=0
+    100 0 sched_switch prev_tid=0 next_tid=7 next_prio=19
+    200 0 sched_switch prev_tid=7 prev_prio=19 prev_state=1 prev_wait=futex next_tid=8 next_prio=39
+    500 0 sched_switch prev_tid=8 prev_prio=39 prev_state=1 next_tid=9 next_prio=120
+    560 0 sched_waking tid=7 target_cpu=0
+    570 0 sched_switch prev_tid=9 prev_prio=120 prev_state=0 next_tid=7 next_prio=19
+    600 0 sched_switch prev_tid=7 prev_prio=19 prev_state=0 next_tid=8 next_prio=39
+    640 0 sched_switch prev_tid=8 prev_prio=39 prev_state=1 next_tid=7 next_prio=19
+    900 0 sched_switch prev_tid=7 prev_prio=19 prev_state=1 next_tid=0";
+
+#[test]
+fn between_two_events_of_a_thread_its_steps_are_those_of_the_recording() {
+    let recording = recording(0, LOCKED);
+    let explanation = between(&recording, (7, 150), (7, 700));
+    let steps: Vec<_> = explanation.steps.iter().map(|step| (step.kind, step.duration_ns)).collect();
+    let expected = [
+        (StepKind::Run, 50),
+        (StepKind::Wait, 360),
+        (StepKind::Wakeup, 10),
+        (StepKind::Run, 30),
+        (StepKind::Preempted, 40),
+        (StepKind::Run, 60),
+    ];
+    assert_eq!(steps, expected);
+    assert_eq!((explanation.response_ns, explanation.unknown_ns), (550, 0));
+    let [wait] = &explanation.waits[..] else { panic!("{:?}", explanation.waits) };
+    assert_eq!((wait.wait, wait.duration_ns), (WaitKind::Futex, 360));
+    assert_eq!(wait.woken_by.as_ref().map(|thread| thread.tid), Some(Tid(9)));
+    let kept = wait.kept.as_ref().unwrap();
+    assert!(wait.is_inversion && (kept.thread.tid, kept.holder.tid) == (Tid(8), Tid(9)), "{wait:?}");
+    assert_eq!(explanation.preemptions[0].by.as_ref().map(|thread| thread.tid), Some(Tid(8)));
+    assert_eq!(explanation.thread.prio, Some(Priority(19)));
+}
+
+#[test]
+fn what_is_before_the_recording_is_unknown_between_two_events_too() {
+    let explanation = between(&recording(120, LOCKED), (7, 50), (7, 250));
+    assert_eq!(explanation.steps[0].kind, StepKind::Interval);
+    assert_eq!((explanation.steps[0].duration_ns, explanation.unknown_ns), (70, 70));
+    let rest: Vec<_> = explanation.steps[1..].iter().map(|step| (step.kind, step.duration_ns)).collect();
+    assert_eq!(rest, [(StepKind::Run, 80), (StepKind::Wait, 50)]);
+}
+
+#[test]
+fn an_interval_that_another_thread_began_is_that_of_the_thread_in_which_it_ended() {
+    // 9 asks 7 while that waits already.
+    let explanation = between(&recording(0, LOCKED), (9, 520), (7, 590));
+    let steps: Vec<_> = explanation.steps.iter().map(|step| (step.kind, step.duration_ns)).collect();
+    assert_eq!(steps, [(StepKind::Wait, 40), (StepKind::Wakeup, 10), (StepKind::Run, 20)]);
+    assert_eq!(explanation.steps[0].wait, WaitKind::Futex);
+}
+
+#[test]
+fn of_an_interval_with_too_many_steps_the_rest_is_one_entry_that_adds_up() {
+    let mut text = String::from("100 0 sched_switch prev_tid=0 next_tid=7\n");
+    for turn in 0..40 {
+        let at = 200 + turn * 100;
+        writeln!(text, "{at} 0 sched_switch prev_tid=7 prev_state=0 next_tid=8").unwrap();
+        writeln!(text, "{} 0 sched_switch prev_tid=8 prev_state=1 next_tid=7", at + 30).unwrap();
+    }
+    text.push_str("6000 0 sched_switch prev_tid=7 prev_state=1 next_tid=0\n");
+    let explanation = between(&recording(0, &text), (7, 150), (7, 5000));
+    assert_eq!((explanation.steps.len(), explanation.steps[30].kind), (31, StepKind::More));
+    assert_eq!(explanation.steps.iter().map(|step| step.duration_ns).sum::<u64>(), 4850);
+    let of = |kind| {
+        let causes = explanation.steps.iter().flat_map(|step| &step.causes);
+        causes.filter(|cause| cause.kind == kind).map(|cause| cause.time_ns).sum::<u64>()
+    };
+    assert_eq!((of(CauseKind::ThreadInterference), of(CauseKind::Unknown)), (40 * 30, 0));
 }

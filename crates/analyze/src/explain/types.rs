@@ -2,8 +2,8 @@
 //! What an explanation says. Written to files and read back, so every type is plain data.
 
 use rtscope_event::{
-    Comm, CpuId, End, Irq, Loss, MonotonicNs, OriginKind, Pid, Policy, Priority, StepKind, Tid, VectorKind,
-    softirq_name,
+    Comm, CpuId, End, EventSpan, Irq, Loss, MonotonicNs, OriginKind, Pid, Policy, Priority, StepKind, Tid,
+    Tracker, VectorKind, WaitKind, softirq_name,
 };
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,7 @@ pub struct Thread {
     /// Its name then.
     pub comm: Option<Comm>,
     /// Its effective priority then.
+    #[serde(flatten, with = "rtscope_event::called")]
     pub prio: Option<Priority>,
     /// Its policy, from the last state dump.
     pub policy: Option<Policy>,
@@ -96,6 +97,10 @@ pub enum CauseKind {
     EarlierTimers,
     /// The CPU was idle and had to come back.
     ExitFromIdle,
+    /// In the middle of a cycle: the thread that ended the wait ran until then.
+    Holder,
+    /// In the middle of a cycle: waiting, for what no thread of the recording did.
+    Waiting,
     /// A thread that was current when the wait began, until it was switched out.
     BlockingThread,
     /// A thread that was switched in during the wait.
@@ -124,7 +129,9 @@ impl CauseKind {
             CauseKind::TimerSlack => "timer slack",
             CauseKind::EarlierTimers => "earlier timers",
             CauseKind::ExitFromIdle => "exit from idle",
-            CauseKind::BlockingThread => "blocking thread",
+            CauseKind::Holder => "held by a thread",
+            CauseKind::Waiting => "waiting",
+            CauseKind::BlockingThread => "running thread",
             CauseKind::ThreadInterference => "thread interference",
             CauseKind::IrqInterference => "IRQ interference",
             CauseKind::SoftirqInterference => "softirq interference",
@@ -141,6 +148,7 @@ impl CauseKind {
             self,
             CauseKind::EarlierTimers
                 | CauseKind::ExitFromIdle
+                | CauseKind::Holder
                 | CauseKind::BlockingThread
                 | CauseKind::ThreadInterference
                 | CauseKind::IrqInterference
@@ -211,6 +219,9 @@ pub struct StepExplanation {
     pub kind: StepKind,
     /// The actor that handled, ran or waited.
     pub actor: Option<Actor>,
+    /// Of a wait in the middle of a cycle: for what.
+    #[serde(default, skip_serializing_if = "is_no_wait")]
+    pub wait: WaitKind,
     /// The CPU on which it ended.
     pub cpu: CpuId,
     /// When it began.
@@ -277,6 +288,39 @@ pub struct Preemption {
     pub duration_ns: u64,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn is_no_wait(wait: &WaitKind) -> bool {
+    *wait == WaitKind::None
+}
+
+/// A wait in the middle of a cycle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InnerWait {
+    /// When it began.
+    pub from_ns: MonotonicNs,
+    /// How long it took.
+    pub duration_ns: u64,
+    /// For what.
+    pub wait: WaitKind,
+    /// Who ended it, and so held what the thread waited for; `None`: an interrupt, or not known.
+    pub woken_by: Option<Thread>,
+    /// What kept that thread, or one that it waited for itself, from running the longest.
+    pub kept: Option<Kept>,
+    /// What kept it, and it itself, are less urgent than the thread that waited.
+    pub is_inversion: bool,
+}
+
+/// A thread that others wait for and that has no CPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The thread that had the CPU.
+    pub thread: Thread,
+    /// The thread that wanted it.
+    pub holder: Thread,
+    /// How long.
+    pub time_ns: u64,
+}
+
 /// The one thing to look at first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Culprit {
@@ -295,6 +339,12 @@ pub struct Culprit {
 /// Why a response was late. Every nanosecond of it is in exactly one cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
+    /// Which tracker found it.
+    #[serde(default)]
+    pub tracker: Tracker,
+    /// Which of those that ran at once, from 0.
+    #[serde(default)]
+    pub instance: u8,
     /// Number of the report on its CPU.
     pub sequence: u64,
     /// Number of the snapshot that explains it.
@@ -323,12 +373,18 @@ pub struct Explanation {
     pub woken_by: Option<Waker>,
     /// When threads of the chain lost their CPU.
     pub preemptions: Vec<Preemption>,
+    /// Waits in the middle of a cycle, the longest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<InnerWait>,
     /// Time without a known cause.
     pub unknown_ns: u64,
     /// Its share in thousandths.
     pub unknown_permille: u32,
     /// Events that are missing from the recording. They may make any of this wrong.
     pub losses: Vec<Loss>,
+    /// The two events of a program between which the time passed, where it was not the tracker that measured it.
+    #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
+    pub events: Option<Box<EventSpan>>,
 }
 
 impl Explanation {

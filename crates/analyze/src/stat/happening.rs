@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which of a trace's classes tell something about tasks, interrupts and system calls, and how: found once a class, by name.
 
-use rtscope_event::{Comm, EventClass, EventKind, EventRef, FoundNames, KernelView, Tid, Values};
+use rtscope_event::{Comm, EventClass, EventKind, EventRef, FoundNames, KernelView, Tid, Values, is_kernels};
 use std::collections::HashMap;
 
 /// The number of a system call's name, in order of appearance.
@@ -13,11 +13,34 @@ const DUMP: &str = "lttng_statedump_process_state";
 
 /// Whether a class tells something.
 pub(super) fn is_known(class: &EventClass) -> bool {
-    is_call(class) || class.name == DUMP || KernelView::of(class).is_some()
+    Call::of(class).is_some() || class.name == DUMP || KernelView::of(class).is_some()
 }
 
-fn is_call(class: &EventClass) -> bool {
-    class.name.starts_with(ENTRY) || class.name.starts_with(EXIT)
+/// Which system calls a class is of.
+enum Call<'c> {
+    Entry(&'c str),
+    Exit(&'c str),
+    /// All of them, by number: perf's `raw_syscalls`.
+    AnyEntry,
+    AnyExit,
+}
+
+impl Call<'_> {
+    fn of(class: &EventClass) -> Option<Call<'_>> {
+        let name = class.name.as_str();
+        if !is_kernels(class) {
+            let entry = name.strip_prefix(ENTRY).map(Call::Entry);
+            return entry.or_else(|| name.strip_prefix(EXIT).map(Call::Exit));
+        }
+        match name {
+            "raw_syscalls:sys_enter" => Some(Call::AnyEntry),
+            "raw_syscalls:sys_exit" => Some(Call::AnyExit),
+            _ => {
+                let entry = name.strip_prefix("syscalls:sys_enter_").map(Call::Entry);
+                entry.or_else(|| name.strip_prefix("syscalls:sys_exit_").map(Call::Exit))
+            }
+        }
+    }
 }
 
 /// What an event tells.
@@ -48,6 +71,8 @@ enum Way {
     Dump(DumpPlaces),
     Entry { call: CallId, tid: Option<usize> },
     Exit { call: CallId, ret: Option<usize>, tid: Option<usize> },
+    AnyEntry { number: Option<usize>, tid: Option<usize> },
+    AnyExit { number: Option<usize>, ret: Option<usize>, tid: Option<usize> },
 }
 
 #[derive(Clone, Debug)]
@@ -66,6 +91,8 @@ pub(super) struct Happenings {
     /// Names of system calls.
     calls: Vec<String>,
     numbers: HashMap<String, CallId>,
+    /// Of calls that have no names.
+    by_number: HashMap<u32, CallId>,
 }
 
 impl Happenings {
@@ -76,7 +103,8 @@ impl Happenings {
             self.ways.push(way);
         }
         let values = &event.values;
-        let tid = |place: &Option<usize>| unsigned(values, *place).map(Tid);
+        let tid = |place: Option<usize>| unsigned(values, place).map(Tid);
+        let ret = |place: Option<usize>| i64::try_from(values.integer(place?)?).ok();
         match self.ways.get(event.class.0 as usize)? {
             Way::Nothing => None,
             Way::Kernel(view) => {
@@ -84,22 +112,32 @@ impl Happenings {
                 view.take(values, &mut names).map(|kind| Happening::Kernel(kind, names))
             }
             Way::Dump(places) => places.take(values).map(Happening::Task),
-            Way::Entry { call, tid: place } => Some(Happening::Entry(*call, tid(place))),
-            Way::Exit { call, ret, tid: place } => {
-                let ret = ret.and_then(|place| i64::try_from(values.integer(place)?).ok());
-                Some(Happening::Exit(*call, ret, tid(place)))
+            Way::Entry { call, tid: place } => Some(Happening::Entry(*call, tid(*place))),
+            Way::Exit { call, ret: value, tid: place } => {
+                Some(Happening::Exit(*call, ret(*value), tid(*place)))
+            }
+            Way::AnyEntry { number, tid: place } => {
+                let (number, tid) = (unsigned(values, *number)?, tid(*place));
+                Some(Happening::Entry(self.numbered(number), tid))
+            }
+            Way::AnyExit { number, ret: value, tid: place } => {
+                let (number, ret, tid) = (unsigned(values, *number)?, ret(*value), tid(*place));
+                Some(Happening::Exit(self.numbered(number), ret, tid))
             }
         }
     }
 
     fn way(&mut self, class: &EventClass) -> Way {
-        // Contexts as LTTng calls them; a program's own number of a thread is another one in a container.
+        // Contexts as LTTng calls them; a program's own number of a thread is another one in a container. perf has its among the fields.
         let tid = class.fields.iter().position(|field| !field.is_payload && field.name == "tid");
-        if let Some(name) = class.name.strip_prefix(ENTRY) {
-            return Way::Entry { call: self.call(name), tid };
-        }
-        if let Some(name) = class.name.strip_prefix(EXIT) {
-            return Way::Exit { call: self.call(name), ret: class.field("ret"), tid };
+        let tid = tid.or_else(|| class.field("perf_tid"));
+        let (number, ret) = (class.field("id"), class.field("ret"));
+        match Call::of(class) {
+            Some(Call::Entry(name)) => return Way::Entry { call: self.call(name), tid },
+            Some(Call::Exit(name)) => return Way::Exit { call: self.call(name), ret, tid },
+            Some(Call::AnyEntry) => return Way::AnyEntry { number, tid },
+            Some(Call::AnyExit) => return Way::AnyExit { number, ret, tid },
+            None => {}
         }
         if class.name == DUMP {
             return Way::Dump(DumpPlaces {
@@ -110,6 +148,16 @@ impl Happenings {
             });
         }
         KernelView::of(class).map_or(Way::Nothing, Way::Kernel)
+    }
+
+    /// A call that the trace has by its number only: which name that is depends on the machine.
+    fn numbered(&mut self, number: u32) -> CallId {
+        if let Some(call) = self.by_number.get(&number) {
+            return *call;
+        }
+        let call = self.call(&format!("call {number}"));
+        self.by_number.insert(number, call);
+        call
     }
 
     fn call(&mut self, name: &str) -> CallId {

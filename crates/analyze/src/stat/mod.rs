@@ -8,13 +8,16 @@
 mod calls;
 mod happening;
 pub mod irqs;
+pub mod latency;
 mod missing;
+mod nesting;
 pub mod tasks;
 #[cfg(test)]
 mod tests;
 
 pub use calls::{CallReport, SyscallsReport};
 pub use irqs::{IrqRow, Irqs, IrqsReport};
+pub use latency::{Latencies, LatencyReport};
 pub use missing::Missing;
 pub use tasks::{Blocked, TaskReport, Tasks, TasksReport};
 

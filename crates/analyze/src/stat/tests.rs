@@ -5,7 +5,7 @@ use super::{Irqs, Tasks, TasksReport};
 use crate::analysis::analyze;
 use rtscope_event::{
     CpuHistory, CpuId, Event, EventKind, Irq, Loss, LossCause, MonotonicNs, Names, Pid, Priority, Recording,
-    RecordingSource, TaskState, Tid,
+    RecordingSource, TaskState, Tid, WaitKind,
 };
 
 const SLEEPS: TaskState = TaskState(1);
@@ -26,13 +26,20 @@ fn switch(time: u64, cpu: u32, prev: u32, state: TaskState, next: u32) -> Event 
         next_tid: Tid(next),
         next_prio: Priority(120),
         next_kthread: false,
+        prev_wait: WaitKind::None,
+        prev_wait_on: 0,
     };
     at(time, cpu, kind)
 }
 
 fn waking(time: u64, cpu: u32, tid: u32) -> Event {
-    let kind =
-        EventKind::SchedWaking { tid: Tid(tid), prio: Priority(120), target_cpu: CpuId(cpu), kthread: false };
+    let kind = EventKind::SchedWaking {
+        tid: Tid(tid),
+        prio: Priority(120),
+        target_cpu: CpuId(cpu),
+        kthread: false,
+        wait: WaitKind::None,
+    };
     at(time, cpu, kind)
 }
 

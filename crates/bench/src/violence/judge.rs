@@ -289,6 +289,10 @@ struct Losses {
 
 impl Losses {
     fn add(&mut self, summary: &serde_json::Value) {
+        // What is missing of the kernel's events (switches that this host hides, say) are no events of programs.
+        if summary["schema"] == "rtscope.record/1" {
+            return;
+        }
         for loss in summary["losses"].as_array().into_iter().flatten() {
             let Some(count) = loss["count"].as_u64() else {
                 // Liars' files are refused, and excuse nothing.
@@ -411,6 +415,11 @@ mod tests {
         assert_eq!(judged((10, 9), &one(&json!([])), &[seen(0, 0..9)], false), none);
         assert_eq!(judged((10, 9), &one(&lost(1, "unfinished")), &[seen(0, 0..9)], false), none);
         assert_eq!(judged((10, 9), &one(&lost(2, "unfinished")), &[seen(0, 0..9)], false), ["account"]);
+        // What is missing of the kernel's events is no event of a program.
+        let mut kernels = one(&lost(3, "gap"));
+        kernels[0].summary["schema"] = json!("rtscope.record/1");
+        assert_eq!(judged((10, 10), &kernels, &[seen(0, 0..10)], false), none);
+        assert_eq!(judged((10, 10), &kernels, &[seen(0, 0..9)], false), ["account"]);
         // Of what liars leave unfinished there is no limit, nor of what they count in their unit.
         assert_eq!(judged((10, 9), &one(&lost(200, "unfinished")), &[seen(0, 0..9)], true), none);
         assert_eq!(judged((10, 10), &one(&lost(7 * LIARS_UNIT, "no_buffer")), &[seen(0, 0..10)], true), none);

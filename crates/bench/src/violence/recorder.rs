@@ -46,7 +46,8 @@ impl<'a> Recorders<'a> {
     pub fn start(&mut self) -> Result<()> {
         let target = self.directory.join(format!("t{}", self.runs.len()));
         let mut command = Command::new(program("rtscope")?);
-        command.args(["record", "--json", "-u", "violence:*", "--user-buffer", self.plan.buffer, "-o"]);
+        command.args(["record", "--json", "--fail-if-lost=100%", "-u", "violence:*"]);
+        command.args(["--user-buffer", self.plan.buffer, "-o"]);
         command.arg(&target);
         match self.plan.recorder {
             Recorder::Programs => {}

@@ -4,6 +4,7 @@
 use crate::exit::help;
 use clap::{ValueEnum, ValueHint};
 use rtscope_measure::impact::{RateSettings, RoundSettings, Settings, TracerKind};
+use rtscope_session::fail_if::FailIf;
 use rtscope_session::units::{Bytes, Count, DurationNs, IntervalNs};
 use std::path::PathBuf;
 
@@ -98,6 +99,10 @@ pub struct ImpactOptions {
     /// Print one JSON object (docs/json.md)
     #[arg(long)]
     pub json: bool,
+    /// Exit with code 4 when this is true: TRACER.FIGURE>VALUE, for instance rtscope.mean>200ns, rtscope.p99>1us or rtscope.lost>0; may
+    /// be repeated. And with 7 when it was not measured
+    #[arg(long, value_name = "FIGURE>VALUE", conflicts_with = "max_rate")]
+    pub fail_if: Vec<FailIf>,
 }
 
 impl From<TracerArg> for TracerKind {

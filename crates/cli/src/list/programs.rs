@@ -5,6 +5,7 @@
 use super::options::ListOptions;
 use crate::exit::Failure;
 use crate::{output, schema};
+use rtscope_event::counted;
 use rtscope_programs::collector::{DiscardingSink, ProcessReport, Programs};
 use rtscope_programs::description::{EventDescription, Field, FieldType, Integer};
 use rtscope_programs::directory::SHARED_MEMORY;
@@ -71,10 +72,11 @@ fn program_json(report: &ProcessReport, recorders: &[(u32, u32)]) -> Value {
 fn program_text(report: &ProcessReport, recorders: &[(u32, u32)], verbose: bool) -> String {
     let events: usize = report.providers.iter().map(|provider| provider.descriptions.events.len()).sum();
     let mut text = format!(
-        "{}  {}, user {}: {events} events, {} enabled",
+        "{}  {}, user {}: {}, {} enabled",
         clean(&report.comm),
         report.who(),
         report.uid,
+        counted(events, "event", "events"),
         report.enabled
     );
     if let Some(pid) = recorder(report, recorders) {
@@ -103,11 +105,11 @@ fn program_text(report: &ProcessReport, recorders: &[(u32, u32)], verbose: bool)
     for ring in &report.rings {
         let state = if ring.ended { ", ended" } else { "" };
         text.push_str(&format!(
-            "  thread {} ({}): buffer {} KiB, {} bytes waiting, lost {}{state}\n",
+            "  thread {} ({}): buffer {} KiB, {} waiting, lost {}{state}\n",
             ring.tid,
             clean(&ring.comm),
             ring.bytes >> 10,
-            ring.waiting_bytes,
+            counted(ring.waiting_bytes, "byte", "bytes"),
             ring.lost
         ));
     }
@@ -145,6 +147,8 @@ fn field_text(Field { name, kind }: &Field) -> String {
         FieldType::Text => "str".to_string(),
         FieldType::Array(element, count) => format!("{}[{count}]", integer(element)),
         FieldType::Sequence(element) => format!("{}[]", integer(element)),
+        FieldType::FloatArray(bytes, count) => format!("f{}[{count}]", u32::from(*bytes) * 8),
+        FieldType::FloatSequence(bytes) => format!("f{}[]", u32::from(*bytes) * 8),
     };
     format!("{kind} {name}")
 }

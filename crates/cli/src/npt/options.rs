@@ -4,6 +4,7 @@
 use crate::exit::help;
 use clap::ValueHint;
 use rtscope_measure::npt::{Event, Settings, WindowLengths};
+use rtscope_session::fail_if::FailIf;
 use rtscope_session::units::{Bytes, Count, DurationNs, IntervalNs, WindowsNs};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,6 +19,8 @@ pub const EXAMPLES: &str = help!(
       What keeps a real-time program on CPU 1 from running, in a hundred million iterations.
   rtscope npt --cpu 1 --fifo 80 --duration 1min --json --plot npt.svg
       A minute, as JSON, with a picture of the histogram.
+  rtscope npt --cpu 1 --fifo 80 --duration 1min --fail-if 'max>50us'
+      For scripts: exit code 4 if any gap was longer.
   rtscope npt --cpu 1 --fifo 80 --duration 10s --blame --threshold 5us
       What had the CPU in each gap of more than 5 us, and what took most in total.
   rtscope record -u 'npt:*' -o trace/ --user-buffer 64M -- rtscope npt --cpu 1 --windows 100ms
@@ -84,6 +87,10 @@ pub struct NptOptions {
     /// Print one JSON object (docs/json.md)
     #[arg(long)]
     pub json: bool,
+    /// Exit with code 4 when this is true of the gaps: max>50us, p99.9>10us, gaps>0 (those over --threshold), lost>0 (events); may
+    /// be repeated. And with 7 when it was not measured
+    #[arg(long, value_name = "FIGURE>VALUE")]
+    pub fail_if: Vec<FailIf>,
 }
 
 impl NptOptions {

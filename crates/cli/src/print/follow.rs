@@ -12,9 +12,10 @@ use crate::stop::{self, Stop};
 use crate::trace_args::{FormatArg, PrintOptions, report_damage};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rtscope_ctf::{Error, Followed, Follower, Format, Round, Stage, TraceSet};
+use rtscope_ctf::{Error, Followed, Follower, Format, NamesFollower, Round, Stage, TraceSet};
+use rtscope_event::counted;
 use rtscope_session::wall_clock::time_of_day;
-use rtscope_view::{JsonFormat, PrettyFormat, clean, missing_line};
+use rtscope_view::{Addition, JsonFormat, PrettyFormat, Saying, Who, clean, missing_line};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -26,19 +27,36 @@ const PIPE_BYTES: usize = 4096;
 
 /// Prints until the recording ends, or somebody ends this.
 pub fn run(options: &PrintOptions) -> Result<(), Failure> {
-    let selection = options.trace.selection_from_now()?;
+    let names = NamesFollower::new(&options.trace.trace);
+    let known = names.names();
+    let selection = options.trace.selection_from_now(&known)?;
     let delay = Duration::from_nanos(options.follow.delay.0);
     let follower = Follower::new(&options.trace.trace, selection);
     let out = Output::new().map_err(|error| Failure::doing("opening standard output", error))?;
     let out = Output { stop: Some(stop::on_signals()?), ..out };
     rtscope_session::limits::raise_file_limit();
-    let mut printing = Printing { follower, out, before: None, left: options.head.unwrap_or(u64::MAX) };
+    // Only these show nothing that other events tell.
+    let needs_names = options.format != FormatArg::Babeltrace || options.trace.events.task.is_some();
+    let names = needs_names.then_some(names);
+    let mut printing =
+        Printing { follower, names, out, before: None, left: options.head.unwrap_or(u64::MAX) };
+    let who = |set: &TraceSet| Who::new(set, known.clone());
     let stage = match options.format {
         FormatArg::Text => {
             let raw = options.clock_raw;
+            let format = |set: &TraceSet| {
+                let format = PrettyFormat::for_people(set, time_of_day, raw, who(set));
+                Saying::new(set, format, Addition::Text)
+            };
+            printing.until_end(options, delay, &format)
+        }
+        FormatArg::Babeltrace => {
+            let raw = options.clock_raw;
             printing.until_end(options, delay, &|set| PrettyFormat::new(set, time_of_day, raw))
         }
-        FormatArg::Json => printing.until_end(options, delay, &JsonFormat::new),
+        FormatArg::Json => printing.until_end(options, delay, &|set| {
+            Saying::new(set, JsonFormat::new(set, who(set)), Addition::Json)
+        }),
         FormatArg::Csv => Err(Failure::Usage(
             "--format csv needs all kinds of events at the beginning, which --follow does not know; use text or json"
                 .to_owned(),
@@ -49,6 +67,7 @@ pub fn run(options: &PrintOptions) -> Result<(), Failure> {
 
 struct Printing {
     follower: Follower,
+    names: Option<NamesFollower>,
     out: Output,
     /// Of the last event.
     before: Option<u64>,
@@ -75,7 +94,10 @@ impl Printing {
             };
             let is_over = stage.is_over();
             let horizon_ns = if is_over { i64::MAX } else { self.follower.horizon(delay) };
-            let Printing { follower, out, before, left } = self;
+            if let Some(names) = &mut self.names {
+                names.catch_up(&rtscope_store::is_abandoned, horizon_ns).map_err(failed)?;
+            }
+            let Printing { follower, out, before, left, .. } = self;
             let round = follower.print(format, horizon_ns, *left, &mut |set, followed| {
                 match followed {
                     Followed::Piece(piece) => {
@@ -112,15 +134,19 @@ impl Printing {
             Some(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::Interrupted) => {
                 return Ok(());
             }
-            Some(error) => return Err(Failure::doing("writing to standard output", error)),
+            Some(error) => return Err(Failure::system("writing to standard output", &error)),
             None => {}
         }
         match self.follower.late() {
             0 => {}
-            1 => note("rtscope: 1 event came too late to be in order; it is marked as late"),
-            late => {
-                note(&format!("rtscope: {late} events came too late to be in order; they are marked as late"))
-            }
+            late => note(&format!(
+                "rtscope: {}",
+                counted(
+                    late,
+                    "event came too late to be in order; it is marked as late",
+                    "events came too late to be in order; they are marked as late"
+                )
+            )),
         }
         self.out.damaged.extend(self.follower.take_damaged());
         report_damage(&mut self.out.damaged)?;

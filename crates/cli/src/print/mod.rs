@@ -5,14 +5,14 @@ mod follow;
 
 use crate::exit::Failure;
 use crate::following::is_being_made;
-use crate::output::note;
+use crate::output::{as_asked, note};
 use crate::stop::Stop;
 use crate::trace_args::{FormatArg, PrintOptions, report_damage};
-use rtscope_ctf::{DamagedFile, Format, Piece, Selection, TraceSet, print};
+use rtscope_ctf::{DamagedFile, Format, Piece, Selection, TaskNames, TraceSet, print};
 use rtscope_session::wall_clock::time_of_day;
 use rtscope_view::{
-    Addition, Architecture, CsvFormat, JsonFormat, PrettyFormat, Resolver, Resolving, missing_lines, to_read,
-    why_not,
+    Addition, Architecture, CsvFormat, JsonFormat, PrettyFormat, Resolver, Resolving, Saying, Who,
+    missing_lines, to_read, why_not,
 };
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -25,8 +25,8 @@ pub fn run(options: &PrintOptions) -> Result<(), Failure> {
             "--fields is for --format csv; add that, or leave --fields out".to_owned(),
         ));
     }
-    if options.clock_raw && options.format != FormatArg::Text {
-        return Err(Failure::Usage("--clock-raw is for --format text".to_owned()));
+    if options.clock_raw && !matches!(options.format, FormatArg::Text | FormatArg::Babeltrace) {
+        return Err(Failure::Usage("--clock-raw is for --format text and babeltrace".to_owned()));
     }
     if options.resolve && options.format == FormatArg::Csv {
         return Err(Failure::Usage("--resolve is for --format text and json".to_owned()));
@@ -41,23 +41,32 @@ pub fn run(options: &PrintOptions) -> Result<(), Failure> {
     let selection = options.trace.selection(&set)?;
     let mut out = Output::new().map_err(|error| Failure::doing("opening standard output", error))?;
     let limit = options.head.unwrap_or(u64::MAX);
+    let who = || Who::new(&set, TaskNames::of(&set));
     match options.format {
-        FormatArg::Text => {
+        FormatArg::Babeltrace => {
             let format = PrettyFormat::new(&set, time_of_day, options.clock_raw);
             match options.resolve {
                 true => out.resolved(&set, &selection, limit, format, Addition::Text),
                 false => out.events(&set, &selection, limit, &format),
             }
         }
+        FormatArg::Text => {
+            let format = PrettyFormat::for_people(&set, time_of_day, options.clock_raw, who());
+            let format = Saying::new(&set, format, Addition::Text);
+            match options.resolve {
+                true => out.resolved(&set, &selection, limit, format, Addition::Text),
+                false => out.events(&set, &selection, limit, &format),
+            }
+        }
         FormatArg::Json => {
-            let format = JsonFormat::new(&set);
+            let format = Saying::new(&set, JsonFormat::new(&set, who()), Addition::Json);
             match options.resolve {
                 true => out.resolved(&set, &selection, limit, format, Addition::Json),
                 false => out.events(&set, &selection, limit, &format),
             }
         }
         FormatArg::Csv => {
-            let format = CsvFormat::new(&set, &options.fields);
+            let format = CsvFormat::new(&set, &options.fields, who());
             out.bytes(format.header().as_bytes());
             out.events(&set, &selection, limit, &format);
         }
@@ -65,8 +74,11 @@ pub fn run(options: &PrintOptions) -> Result<(), Failure> {
     match out.failure {
         // The reader needs no more.
         Some(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
-        Some(error) => return Err(Failure::doing("writing to standard output", error)),
+        Some(error) => return Err(Failure::system("writing to standard output", &error)),
         None => {}
+    }
+    if limit > 0 {
+        options.trace.note_if_nothing(out.events);
     }
     for line in missing_lines(&set, time_of_day) {
         note(&format!("rtscope: {}", rtscope_view::clean(&line)));
@@ -81,6 +93,8 @@ struct Output {
     file: File,
     failure: Option<io::Error>,
     damaged: Vec<DamagedFile>,
+    /// Printed so far.
+    events: u64,
     /// What may end a write that takes long.
     stop: Option<Stop>,
 }
@@ -88,7 +102,7 @@ struct Output {
 impl Output {
     fn new() -> io::Result<Output> {
         let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-        Ok(Output { file, failure: None, damaged: Vec::new(), stop: None })
+        Ok(Output { file, failure: None, damaged: Vec::new(), events: 0, stop: None })
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
@@ -143,10 +157,11 @@ impl Output {
         if let Some((first, _)) = piece.first.filter(|_| end > 0) {
             format.gap(*before, first, &mut gap);
         }
-        self.bytes(head);
+        self.bytes(&as_asked(head));
         self.bytes(&gap);
-        self.bytes(rest);
+        self.bytes(&as_asked(rest));
         *before = piece.last.or(*before);
+        self.events = self.events.saturating_add(piece.events);
         self.damaged.append(&mut piece.damaged);
     }
 }

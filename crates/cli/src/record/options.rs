@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The options of `rtscope record`.
 
+use crate::args::JsonOutput;
 use crate::exit::{Failure, help};
 use clap::{ValueEnum, ValueHint};
 use rtscope_session::record::{
-    self, KERNEL_BUFFER_BYTES, KernelSettings, ProgramsSettings, RING_FILES, RecordSettings, RingSettings,
+    self, KERNEL_BUFFER_BYTES, KernelSettings, ProcessChoice, ProgramsSettings, RING_FILES, RecordSettings,
+    RingSettings, SnapshotCause,
 };
 use rtscope_session::units::{Bytes, DurationNs};
 use std::ffi::OsString;
@@ -23,10 +25,15 @@ pub const EXAMPLES: &str = help!(
       All tracepoints but those of locks, for a second.
   rtscope record -u 'motor:*' --context tid -o trace/ -- ./controller
       Events of instrumented programs; your own need no privilege.
+  rtscope record -u 'oms:order_* if price > 100' --comm 'matcher*' --level err..info -o trace/
+      Orders above 100 of some threads. What is left out is counted; programs cost what they cost
+      without it.
   rtscope record -k 'sched:*' -u '*' -o trace/ -- ./controller
       Both, on one clock: trace/kernel and trace/ust.
   rtscope record -u '*' --flight-recorder --user-buffer 4M -o late/
       Retain the newest events of each thread in memory; rtscope snapshot saves them.
+  rtscope record -k 'sched:*,irq:*' -u '*' --flight-recorder -o late/ -- cyclictest -m -p 80 -b 200
+      The same of the kernel, too, on one clock: late/1 has what was before cyclictest stopped.
   rtscope record -k 'sched:*' -u '*' --max-size 2G -o trace/
       For days: the trace takes at most 2 GiB and has the newest events.
   rtscope record --recover trace/
@@ -85,12 +92,14 @@ pub struct RecordOptions {
     #[arg(short = 'k', long = "kernel", value_name = "PATTERNS", value_delimiter = ',')]
     pub kernel: Vec<String>,
     /// Events of instrumented programs: PROVIDER:EVENT with * and ?, or PROVIDER; !PATTERN excludes; separated by commas.
-    /// Covers all your programs that run now or start later; as root, programs of all users and in containers
-    #[arg(short = 'u', long = "user", value_name = "PATTERNS", value_delimiter = ',')]
+    /// Covers all your programs that run now or start later; as root, programs of all users and in containers.
+    /// 'PATTERN if CONDITION' takes those events of which it holds ('oms:order_* if price > 100')
+    #[arg(short = 'u', long = "user", value_name = "PATTERNS")]
     pub user: Vec<String>,
-    /// With -u: only events up to this level (0 emergency … 6 info, 7 debug)
-    #[arg(long, value_name = "LEVEL", default_value_t = 7, requires = "user")]
-    pub level: u32,
+    /// With -u: only events up to this level (0 to 7, or emerg, alert, crit, err, warning, notice, info, debug), or in a
+    /// range: err..warning
+    #[arg(long, value_name = "LEVEL", default_value = "debug", requires = "user")]
+    pub level: LevelRange,
     /// With -u: context that is recorded with each event; separated by commas
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',', requires = "user")]
     pub context: Vec<Context>,
@@ -101,10 +110,15 @@ pub struct RecordOptions {
     /// never wait
     #[arg(long, requires = "user")]
     pub blocking: bool,
-    /// With -u: programs overwrite their oldest events. A trace (DIR/1, DIR/2, ...) is written when rtscope snapshot asks
-    /// for it, and at the end
-    #[arg(long, requires = "user", conflicts_with_all = ["kernel", "blocking", "fifo"])]
+    /// Record into memory, in which the newest events overwrite the oldest. A trace (DIR/1, DIR/2, ...) is written when rtscope
+    /// snapshot asks for it, when this process gets SIGUSR1, and at the end
+    #[arg(long, conflicts_with_all = ["blocking", "fifo"])]
     pub flight_recorder: bool,
+    /// With --flight-recorder: also write a trace when a program records this event (PROVIDER:EVENT, which needs no system call there),
+    /// when the kernel's tracing is switched off (tracing-off, as cyclictest -b --tracemark does), or on SIGUSR1 (signal);
+    /// may be repeated
+    #[arg(long, value_name = "WHAT", requires = "flight_recorder")]
+    pub snapshot_on: Vec<String>,
     /// Where the trace goes: a directory that does not exist yet
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, required_unless_present = "recover")]
     pub output: Option<PathBuf>,
@@ -112,7 +126,7 @@ pub struct RecordOptions {
     /// next_prio < 100'); may be repeated
     #[arg(long, value_name = "EVENT: EXPR")]
     pub filter: Vec<String>,
-    /// Only events of this thread; may be repeated
+    /// Only events of this thread, with -u also of this process; may be repeated
     #[arg(long, value_name = "TID")]
     pub pid: Vec<u32>,
     /// With --pid: also events of children created from now on
@@ -124,6 +138,12 @@ pub struct RecordOptions {
     /// Only events of tasks with this name (with * and ?)
     #[arg(long, value_name = "NAME")]
     pub comm: Option<String>,
+    /// With -u: only events of processes in this cgroup and those below it (/system.slice/oms.service); may be repeated
+    #[arg(long, value_name = "CGROUP", requires = "user")]
+    pub cgroup: Vec<String>,
+    /// With -u: only events of this user's processes (a number); may be repeated
+    #[arg(long, value_name = "UID", requires = "user")]
+    pub uid: Vec<u32>,
     /// Only events of these CPUs (0,2-3)
     #[arg(long, value_name = "LIST")]
     pub cpu: Option<String>,
@@ -154,15 +174,64 @@ pub struct RecordOptions {
     /// not starve them
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
     pub fifo: Option<u8>,
-    /// Print one JSON object per trace at the end (docs/json.md)
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub json: JsonOutput,
+    /// Exit with code 6 when more than this part of the events was lost [with no SHARE: any; without this option: 50%]
+    #[arg(long, value_name = "SHARE", value_parser = share, num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    pub fail_if_lost: Option<f64>,
     /// Finish the trace DIR of a recording that was killed
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["kernel", "user", "output", "command"])]
     pub recover: Option<PathBuf>,
     /// Start this program, and stop when it ends
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+/// A part: `1%`, `0.01`.
+fn share(text: &str) -> Result<f64, String> {
+    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent, 100.0));
+    let share = number.trim().parse::<f64>().map(|number| number / unit);
+    share
+        .ok()
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| format!("'{text}' is not a part; write 1%"))
+}
+
+/// Levels of events, by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LevelRange {
+    from: u32,
+    to: u32,
+}
+
+/// As syslog has them.
+const LEVELS: [&str; 8] = ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
+
+impl std::str::FromStr for LevelRange {
+    type Err = String;
+
+    /// `LEVEL`: up to this one; `LEVEL..LEVEL`, of which one may be missing.
+    fn from_str(text: &str) -> Result<LevelRange, String> {
+        let number = |word: &str| {
+            let named = LEVELS.iter().position(|level| *level == word).and_then(|at| u32::try_from(at).ok());
+            named.or_else(|| word.parse().ok()).ok_or_else(|| {
+                format!("'{word}' is not a level; write a number, or one of {}", LEVELS.join(", "))
+            })
+        };
+        let (from, to) = match text.split_once("..") {
+            None => (0, number(text)?),
+            Some((from, to)) => {
+                let from = if from.is_empty() { 0 } else { number(from)? };
+                (from, if to.is_empty() { 7.max(from) } else { number(to)? })
+            }
+        };
+        if from > to {
+            return Err(format!(
+                "'{text}' has no level in it; the more severe one comes first: err..warning"
+            ));
+        }
+        Ok(LevelRange { from, to })
+    }
 }
 
 /// A size on disk: `500M`, `2G`, `1.5T`.
@@ -187,20 +256,42 @@ impl RecordOptions {
             return Err(Failure::Usage("-o DIR is missing: the directory of the trace".to_string()));
         };
         self.refuse_unused()?;
+        let snapshot_on = self.snapshot_on.iter().map(|cause| self.snapshot_cause(cause));
         let programs = (!self.user.is_empty()).then(|| self.programs());
         let kernel = (!self.kernel.is_empty() || programs.is_none()).then(|| self.tracepoints());
         Ok(RecordSettings {
             kernel,
             programs,
             command: self.command.clone(),
+            command_output: self.json.of_command(),
             duration_ns: self.duration.map(|duration| duration.0),
             fifo: self.fifo,
+            snapshot_on: snapshot_on.collect::<Result<_, Failure>>()?,
             ring: self.max_size.map(|max_size| RingSettings {
                 max_bytes: max_size,
                 max_files: self.max_files.unwrap_or(RING_FILES),
             }),
             ..RecordSettings::of(target)
         })
+    }
+
+    fn snapshot_cause(&self, text: &str) -> Result<SnapshotCause, Failure> {
+        match text {
+            "signal" => Ok(SnapshotCause::Signal),
+            "tracing-off" => Ok(SnapshotCause::TracingOff),
+            event if event.contains([' ', ',']) => Err(Failure::Usage(format!(
+                "--snapshot-on {event}: it is one event (PROVIDER:EVENT), without a condition; repeat the option for others"
+            ))),
+            event if event.contains(':') && !self.user.is_empty() => {
+                Ok(SnapshotCause::Event(event.to_string()))
+            }
+            event if event.contains(':') => {
+                Err(Failure::Usage(format!("--snapshot-on {event}: that is an event of a program; add -u")))
+            }
+            other => Err(Failure::Usage(format!(
+                "--snapshot-on {other}: write an event of a program (PROVIDER:EVENT), tracing-off, or signal"
+            ))),
+        }
     }
 
     fn tracepoints(&self) -> KernelSettings {
@@ -221,8 +312,16 @@ impl RecordOptions {
 
     fn programs(&self) -> ProgramsSettings {
         ProgramsSettings {
-            patterns: self.user.clone(),
-            level: self.level,
+            patterns: self.user.iter().flat_map(|list| patterns_of(list)).collect(),
+            level: self.level.to,
+            level_from: self.level.from,
+            processes: ProcessChoice {
+                pids: self.pid.clone(),
+                comm: self.comm.clone(),
+                uids: self.uid.clone(),
+                cgroups: self.cgroup.clone(),
+                only_command: self.only_command,
+            },
             context: self.context.iter().map(|context| (*context).into()).collect(),
             buffer_bytes: self.user_buffer.map(|buffer| buffer.0),
             blocking: self.blocking,
@@ -237,9 +336,7 @@ impl RecordOptions {
         }
         let given = [
             ("--filter", !self.filter.is_empty()),
-            ("--pid", !self.pid.is_empty()),
-            ("--only-command", self.only_command),
-            ("--comm", self.comm.is_some()),
+            ("--follow", self.follow),
             ("--cpu", self.cpu.is_some()),
             ("--buffer", self.buffer.is_some()),
             ("--with-self", self.with_self),
@@ -255,5 +352,33 @@ impl RecordOptions {
                 "{name} is for tracepoints (-k) and does not apply to events of programs (-u); leave it out or add -k"
             ))),
         }
+    }
+}
+
+/// The patterns of a list: between commas, but for those in a condition's quotes.
+fn patterns_of(list: &str) -> Vec<String> {
+    let mut quote = None;
+    let is_between = |character: char| {
+        match quote {
+            Some(begun) if begun == character => quote = None,
+            None if matches!(character, '"' | '\'') => quote = Some(character),
+            _ => {}
+        }
+        character == ',' && quote.is_none()
+    };
+    list.split(is_between).map(str::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comma_in_a_text_ends_no_pattern() {
+        assert_eq!(patterns_of("a:*,b,!c:d"), ["a:*", "b", "!c:d"]);
+        assert_eq!(
+            patterns_of("a:b if text == \"x,'y\" && n > 1,c if t == 'u,v'"),
+            ["a:b if text == \"x,'y\" && n > 1", "c if t == 'u,v'"]
+        );
     }
 }

@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a recording says: notes and progress on standard error, the summary at the end on standard output.
 
+use crate::exit::Failure;
 use crate::output::{note, result};
+use rtscope_event::{count_text, counted};
 use rtscope_session::Observer;
+use rtscope_session::command::CommandEnd;
 use rtscope_session::record::{KeptProgress, KernelStart, RecordProgress, RecordStart, RecordedTrace};
-use rtscope_view::{BEHIND_NS, clean, reach_text, recorded_json, recorded_notes, recorded_text, size_text};
+use rtscope_view::{
+    BEHIND_NS, LostEvents, clean, much_lost, reach_text, recorded_json, recorded_notes, recorded_text,
+    size_text,
+};
 use std::io::{IsTerminal, Write, stderr};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// What is kept: how much, and since when.
 fn kept_text(kept: &KeptProgress) -> String {
     format!("keeps the newest {}: now {}", size_text(kept.max_bytes), reach_text(kept.reach_ns))
 }
 
+/// A recording that has lost a larger part is a failure, unless `--fail-if-lost` says otherwise.
+const MOST: f64 = 0.5;
 /// Between two progress lines.
 const PROGRESS_NS: u64 = 500_000_000;
 
@@ -26,6 +34,10 @@ pub struct Report {
     /// Time, bytes and events of the last progress line.
     last: Mutex<(u64, u64, u64)>,
     open_line: AtomicBool,
+    /// Of all traces so far.
+    lost: Mutex<LostEvents>,
+    /// How COMMAND ended, once it has.
+    command: OnceLock<CommandEnd>,
 }
 
 impl Report {
@@ -36,7 +48,31 @@ impl Report {
             terminal: stderr().is_terminal(),
             last: Mutex::default(),
             open_line: AtomicBool::default(),
+            lost: Mutex::default(),
+            command: OnceLock::new(),
         }
+    }
+
+    /// Whether more was lost than is allowed: this part of all. Where nobody has said which, more than half is no success.
+    pub fn judge(&self, allowed: Option<f64>) -> Result<(), Failure> {
+        let lost = *self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let LostEvents { recorded, lost: events, is_uncounted } = lost;
+        let is_uncounted = is_uncounted && allowed.is_some_and(|allowed| allowed < 1.0);
+        if !is_uncounted && (events == 0 || lost.share() <= allowed.unwrap_or(MOST)) {
+            return Ok(());
+        }
+        let others = if is_uncounted { ", and others that nobody could count" } else { "" };
+        let rule = match allowed {
+            Some(_) => "--fail-if-lost",
+            None => "more than half; --fail-if-lost=100% accepts that",
+        };
+        let percent = lost.share() * 100.0;
+        let all = recorded.saturating_add(events);
+        Err(Failure::Lost(format!(
+            "{} of {} lost ({percent:.2} %){others} ({rule})",
+            count_text(events),
+            counted(all, "event was", "events were")
+        )))
     }
 
     fn started_kernel(&self, kernel: &KernelStart<'_>, target: &Path) {
@@ -44,13 +80,13 @@ impl Report {
         let who = who.into_iter().filter(|(_, count)| *count > 0);
         let who: Vec<String> = who.map(|(name, count)| format!("{count} by {name}")).collect();
         self.note(&format!(
-            "recording tracepoints ({}) on {} CPUs into {}; Ctrl-C ends it",
+            "recording tracepoints ({}) on {} into {}; Ctrl-C ends it",
             who.join(", "),
-            kernel.cpus,
+            counted(kernel.cpus, "CPU", "CPUs"),
             target.display()
         ));
         if let Some(reason) = kernel.without_ebpf {
-            self.note(&format!("eBPF is not used: {reason}"));
+            self.note(&format!("ftrace records everything, eBPF nothing: {reason}"));
         }
         if kernel.leaves_itself_out {
             self.note(
@@ -72,6 +108,11 @@ impl Observer for Report {
         note(&format!("rtscope: {}", clean(text)));
     }
 
+    fn command_ended(&self, end: CommandEnd) {
+        // Only the first one counts.
+        let _ = self.command.set(end);
+    }
+
     fn recording(&self, start: &RecordStart<'_>) {
         if let Some(patterns) = start.programs {
             let whose = if nix::unistd::geteuid().is_root() { "of all users" } else { "of this user" };
@@ -86,9 +127,12 @@ impl Observer for Report {
         }
     }
 
-    fn flight_recording(&self, programs: u32, target: &Path) {
+    fn flight_recording(&self, tracepoints: Option<usize>, programs: Option<u32>, target: &Path) {
+        let tracepoints = tracepoints.map(|count| counted(count, "tracepoint", "tracepoints"));
+        let programs = programs.map(|count| counted(count, "program", "programs"));
+        let what = tracepoints.into_iter().chain(programs).collect::<Vec<_>>().join(" and ");
         self.note(&format!(
-            "{programs} programs record into memory; rtscope snapshot saves a trace in {}, Ctrl-C saves one and ends",
+            "{what} record into memory; rtscope snapshot saves a trace in {}, Ctrl-C saves one and ends",
             target.display()
         ));
     }
@@ -148,6 +192,10 @@ impl Observer for Report {
     fn recorded(&self, trace: &RecordedTrace<'_>) {
         self.end_of_progress();
         recorded_notes(trace).iter().for_each(|text| self.note(text));
-        result(&if self.json { recorded_json(trace).to_string() } else { recorded_text(trace) });
+        let command = self.command.get().copied();
+        result(&if self.json { recorded_json(trace, command).to_string() } else { recorded_text(trace) });
+        much_lost(trace).iter().for_each(|text| self.note(text));
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        *lost = lost.and(LostEvents::of(trace));
     }
 }

@@ -15,6 +15,7 @@ use options::{
     ClassArg, LevelArg, ModeArg, MoveOptions, PlanOptions, RunOptions, ShieldCommand, ShieldOptions,
     TopOptions, UndoOptions, UnitOptions, VerifyOptions,
 };
+use rtscope_event::counted;
 use rtscope_session::shield::artis;
 use rtscope_session::shield::top::{self, TopSettings};
 use rtscope_session::shield::verify::{self, VerifySettings};
@@ -149,7 +150,8 @@ fn undo(system: &System, options: &UndoOptions) -> Result<(), Failure> {
         ));
     }
     let all = apply::undo(system, options.force)?;
-    let failed = all.iter().filter(|(_, undone)| matches!(undone, UndoOutcome::Failed { .. })).count();
+    let failed =
+        all.settings.iter().filter(|(_, undone)| matches!(undone, UndoOutcome::Failed { .. })).count();
     result(&if options.json { view::undone_json(&all).to_string() } else { view::undone(&all) });
     if failed > 0 {
         let problems =
@@ -157,7 +159,8 @@ fn undo(system: &System, options: &UndoOptions) -> Result<(), Failure> {
         let offline = problems.iter().find(|problem| problem.what.contains("offline"));
         let offline = offline.map_or_else(String::new, |problem| format!("; {}", problem.what));
         return Err(Failure::Failed(format!(
-            "{failed} settings could not be restored; they are still in {}, and rtscope shield undo tries again{offline}",
+            "{} could not be restored; rtscope shield undo tries again with what is still in {}{offline}",
+            counted(failed, "setting", "settings"),
             rtscope_shield::journal::PATH
         )));
     }
@@ -201,7 +204,7 @@ fn move_processes(system: &System, options: &MoveOptions) -> Result<(), Failure>
             rt0::schedule(system, *pid, policy, options.policy.force, true, &Terminal::new())?;
         }
     }
-    note(&format!("rtscope: {} processes moved", options.pids.len()));
+    note(&format!("rtscope: {} moved", counted(options.pids.len(), "process", "processes")));
     Ok(())
 }
 

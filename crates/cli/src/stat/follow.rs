@@ -10,8 +10,9 @@ use crate::output::{note, result};
 use crate::stop::{self, Stop};
 use crate::trace_args::{StatOptions, report_damage};
 use rtscope_analyze::analysis::Analysis;
-use rtscope_ctf::{Counts, Error, FollowSource, Follower, Host, Round, Stage};
-use rtscope_event::{Item, TraceSource};
+use rtscope_ctf::{Counts, Error, FollowSource, Follower, Host, NamesFollower, Round, Stage};
+use rtscope_event::{Item, TraceSource, counted};
+use rtscope_session::devices;
 use rtscope_session::wall_clock::time_of_day;
 use rtscope_view::TraceStat;
 use std::io::{self, IsTerminal};
@@ -66,20 +67,28 @@ impl Reports {
 
 fn count(options: &StatOptions, mut reports: Reports, stop: &Stop) -> Result<(Follower, Stage), Failure> {
     let failed = |error: Error| Failure::Failed(error.to_string());
-    let selection = options.trace.selection_from_now()?;
+    let mut names = NamesFollower::new(&options.trace.trace);
+    let selection = options.trace.selection_from_now(&names.names())?;
     let delay = Duration::from_nanos(options.follow.delay.0);
     let mut follower = Follower::new(&options.trace.trace, selection.clone());
     let mut waiting = WaitingNote::new(&options.trace.trace);
     let mut counts = Counts::default();
     let text = |follower: &Follower, counts: &Counts| {
         let stat = TraceStat::new(follower.set(), counts, &selection);
-        if options.json { crate::output::object(stat.json()) } else { Ok(stat.text(time_of_day)) }
+        if options.json {
+            crate::output::object(stat.json())
+        } else {
+            Ok(stat.text(time_of_day, crate::terminal::style(false)))
+        }
     };
     loop {
         let stage = follower.look(&rtscope_store::is_abandoned).map_err(failed)?;
         waiting.stage(stage);
         let is_over = stage.is_over();
         let horizon_ns = if is_over { i64::MAX } else { follower.horizon(delay) };
+        if options.trace.events.task.is_some() {
+            names.catch_up(&rtscope_store::is_abandoned, horizon_ns).map_err(failed)?;
+        }
         let round = follower.count(horizon_ns, &mut counts).map_err(failed)?;
         if round != Round::More {
             let is_last = is_over || follower.is_past(horizon_ns);
@@ -121,7 +130,8 @@ fn analyse(options: &StatOptions, mut reports: Reports, stop: Stop) -> Result<(F
     let since_ns = selection.from_ns.take();
     let follower = Follower::new(&options.trace.trace, selection);
     let delay = Duration::from_nanos(options.follow.delay.0);
-    let (wants, mut analyses) = (figures::analyses(options, since_ns), figures::analyses(options, since_ns));
+    let mut analyses = figures::analyses(options, since_ns, &devices::names())?;
+    let wants = analyses.clone();
     let wanted = |class: &rtscope_event::EventClass| wants.wants(class);
     let mut host = Terminal { stop };
     let mut source = FollowSource::new(follower, &wanted, delay, &mut host);
@@ -143,8 +153,7 @@ fn analyse(options: &StatOptions, mut reports: Reports, stop: Stop) -> Result<(F
         if may_be_due {
             waiting.stage(source.stage());
             if has_events && reports.is_due() {
-                let (tasks, irqs) = analyses.clone().finish();
-                reports.show(&figures::shown(options, tasks, irqs)?);
+                reports.show(&figures::shown(options, analyses.clone().finish())?);
             }
         }
     }
@@ -153,15 +162,15 @@ fn analyse(options: &StatOptions, mut reports: Reports, stop: Stop) -> Result<(F
     let all = options.trace.from.is_none() && options.trace.to.is_none();
     if late > 0 && all && stage == Stage::Complete {
         note(&format!(
-            "rtscope: {late} events came too late, and counted as lost until now; the last report has them"
+            "rtscope: {} too late, and counted as lost until now; the last report has all",
+            counted(late, "event came", "events came")
         ));
         reports.clear();
         figures::run(options)?;
     } else {
-        let (tasks, irqs) = analyses.finish();
-        reports.show(&figures::shown(options, tasks, irqs)?);
+        reports.show(&figures::shown(options, analyses.finish())?);
         if late > 0 {
-            note(&format!("rtscope: {late} events came too late; they count as lost"));
+            note(&format!("rtscope: too late, and counted as lost: {}", counted(late, "event", "events")));
         }
     }
     failure.map_or(Ok((follower, stage)), |error| Err(Failure::Failed(error.to_string())))

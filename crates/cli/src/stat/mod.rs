@@ -16,7 +16,7 @@ use rtscope_view::TraceStat;
 
 /// Opens, counts, shows.
 pub fn run(options: &StatOptions) -> Result<(), Failure> {
-    let wants_figures = options.tasks || options.irqs || options.syscalls;
+    let wants_figures = options.tasks || options.irqs || options.syscalls || !options.latency.is_empty();
     if options.follow.follow && is_being_made(&options.trace.trace) {
         return follow::run(options, wants_figures);
     }
@@ -25,7 +25,8 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     }
     if options.top.is_some() {
         return Err(Failure::Usage(
-            "--top goes with --tasks, --irqs or --syscalls; add one, or leave --top out".to_owned(),
+            "--top goes with --tasks, --irqs, --syscalls or --latency; add one, or leave --top out"
+                .to_owned(),
         ));
     }
     let set = options.trace.open()?;
@@ -34,13 +35,15 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     let progress = Progress::new(bytes);
     let counts = count(&set, &selection, &|done| progress.at(done));
     progress.finish();
+    let events = counts.streams.iter().flat_map(|stream| &stream.events).sum();
     let stat = TraceStat::new(&set, &counts, &selection);
     if options.json {
         let line = stat.json().map_err(|error| Failure::doing("writing JSON", error))?;
         result(&line);
     } else {
-        result(&stat.text(time_of_day));
+        result(&stat.text(time_of_day, crate::terminal::style(false)));
     }
+    options.trace.note_if_nothing(events);
     let mut damaged = set.damaged;
     damaged.extend(counts.damaged);
     report_damage(&mut damaged)

@@ -1,35 +1,148 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rtscope watch response`: from its arguments to the settings of a watch (`rtscope_session::watch`), and what that says (`report`).
+//! `rtscope watch`: from its arguments to the settings of a watch (`rtscope_session::watch`), and what that says (`report`).
 
 pub mod report;
 
-use crate::args::ResponseOptions;
+use crate::args::{EndArg, ResponseOptions, WatchOptions};
 use crate::exit::Failure;
 use crate::stop;
 use report::Report;
+use rtscope_analyze::pairing::PairQuestion;
+use rtscope_analyze::summary::Report as Summary;
+use rtscope_event::{Loss, Tracker, WaitKind};
 use rtscope_session::Observer;
+use rtscope_session::fail_if::{self, FailIf, Figure, Figures};
 use rtscope_session::watch::{self, WatchSettings};
 use std::sync::Arc;
 
-/// Watches until a signal, the duration, or COMMAND's end.
-pub fn run(options: ResponseOptions) -> Result<(), Failure> {
-    watch::keep_one_pool();
-    let fail_if_late = options.fail_if_late;
-    let report: Arc<dyn Observer> = Arc::new(Report::new(options.json)?);
-    let late = watch::run(&settings(options), &stop::on_signals_later(None)?, &report)?;
-    if fail_if_late && late > 0 { Err(Failure::Late(late)) } else { Ok(()) }
-}
-
-fn settings(options: ResponseOptions) -> WatchSettings {
-    WatchSettings {
-        threshold_ns: options.threshold.0,
-        task: options.task,
-        pid: options.pid,
+/// Watches responses until a signal, the duration, or COMMAND's end.
+pub fn responses(options: ResponseOptions) -> Result<(), Failure> {
+    check_waits(&options)?;
+    let settings = WatchSettings {
+        between: between(&options)?,
+        tid: options.tid,
         end: options.end.into(),
         irqs: options.irq,
         timer: options.timer,
+        begin: options.begin.iter().flat_map(|begin| begin.kinds()).copied().collect(),
+        sources: if options.wait.is_empty() { WaitKind::SOURCES.to_vec() } else { options.wait },
+        ..WatchSettings::of(options.watch.threshold.0)
+    };
+    run(settings, options.watch)
+}
+
+/// The same of a tracker that needs no options of its own.
+pub fn intervals(tracker: Tracker, options: WatchOptions) -> Result<(), Failure> {
+    run(WatchSettings { tracker, ..WatchSettings::of(options.threshold.0) }, options)
+}
+
+fn run(settings: WatchSettings, options: WatchOptions) -> Result<(), Failure> {
+    watch::keep_one_pool();
+    fail_if::check(&options.fail_if, &figures(&Summary::default()))?;
+    let observer: Arc<dyn Observer> = Arc::new(Report::new(options.json.begin()?, options.verbose)?);
+    let verdict = Verdict {
+        fail_if_late: options.fail_if_late,
+        fail_if_lost: options.fail_if_lost,
+        conditions: options.fail_if.clone(),
+    };
+    let settings = with_options(settings, options);
+    let (reports, command) = watch::run(&settings, &stop::on_signals_later(None)?, &observer)?;
+    reports.iter().try_for_each(|report| verdict.of(report))?;
+    command
+}
+
+/// What would be ignored, or could begin no cycle, is refused.
+fn check_waits(options: &ResponseOptions) -> Result<(), Failure> {
+    if !options.wait.is_empty() && options.end != EndArg::Cycle {
+        return Err(Failure::Usage("--wait says which waits begin cycles: it needs --end cycle".to_string()));
+    }
+    if options.wait.contains(&WaitKind::Stop) {
+        return Err(Failure::Usage(
+            "--wait stop: a thread that was stopped does not wait for its work; no cycle begins with that"
+                .to_string(),
+        ));
+    }
+    Ok(())
+}
+
+/// What was asked to be a failure.
+struct Verdict {
+    fail_if_late: bool,
+    fail_if_lost: bool,
+    conditions: Vec<FailIf>,
+}
+
+impl Verdict {
+    fn of(&self, report: &Summary) -> Result<(), Failure> {
+        let late = report.counters.late;
+        if self.fail_if_late && late > 0 {
+            return Err(Failure::Late(late));
+        }
+        fail_if::judge(&self.conditions, &figures(report))?;
+        if self.fail_if_late && report.counters.seen == 0 {
+            let what = match &report.between {
+                Some(between) => format!("no time from {} to {}", between.from, between.to),
+                None => "no response of the target".to_string(),
+            };
+            return Err(Failure::Unmeasured(format!("{what} was seen: --fail-if-late has nothing to judge")));
+        }
+        let lost: Vec<&Loss> = report.losses.iter().filter(|loss| loss.count != Some(0)).collect();
+        match lost.first() {
+            Some(first) if self.fail_if_lost => Err(Failure::Lost(rtscope_view::loss_line(first))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What --fail-if can be about.
+fn figures(report: &Summary) -> Figures {
+    let time = |value: Option<u64>| Figure::Time(value.map(|ns| ns as f64));
+    let statistics = report.statistics.as_ref();
+    let mut figures: Figures = vec![
+        ("min".to_string(), time(statistics.map(|statistics| statistics.min_ns))),
+        ("mean".to_string(), time(statistics.map(|statistics| statistics.mean_ns))),
+        ("max".to_string(), time(statistics.map(|statistics| statistics.max_ns))),
+        // Where nothing was seen, that nothing was late is no figure.
+        ("late".to_string(), Figure::Count((report.counters.seen > 0).then_some(report.counters.late))),
+        ("seen".to_string(), Figure::Count(Some(report.counters.seen))),
+    ];
+    for (name, milli) in PERCENTILES {
+        let found = statistics.and_then(|statistics| {
+            statistics.percentiles.iter().find(|percentile| percentile.percent_milli == milli)
+        });
+        figures.push((name.to_string(), time(found.and_then(|percentile| percentile.value_ns))));
+    }
+    figures
+}
+
+/// As a summary has them.
+const PERCENTILES: [(&str, u32); 6] = [
+    ("p50", 50_000),
+    ("p90", 90_000),
+    ("p99", 99_000),
+    ("p99.9", 99_900),
+    ("p99.99", 99_990),
+    ("p99.999", 99_999),
+];
+
+/// The two events between which the time is watched.
+fn between(options: &ResponseOptions) -> Result<Option<PairQuestion>, Failure> {
+    let (Some(from), Some(to)) = (&options.from, &options.to) else { return Ok(None) };
+    let by = options.by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
+    PairQuestion::parse(&format!("{from} -> {to}{by}"))
+        .map(Some)
+        .map_err(|why| Failure::Usage(format!("--from, --to, --by: {why}")))
+}
+
+fn with_options(settings: WatchSettings, options: WatchOptions) -> WatchSettings {
+    WatchSettings {
+        task: options.task,
+        pid: options.pid,
+        also: options.and.iter().map(|also| (also.tracker, also.threshold.0)).collect(),
         snapshot_dir: options.snapshot_dir,
-        explain_text: Some(rtscope_view::explanation_file),
+        explain_text: Some(|trigger, explanations| {
+            rtscope_view::explanation_file(trigger, explanations, rtscope_view::Style::default())
+        }),
         kernel: options.kernel,
         programs: options.user,
         bank_bytes: options.buffer.0,
@@ -37,6 +150,8 @@ fn settings(options: ResponseOptions) -> WatchSettings {
         post_ns: options.post.0,
         interval_ns: options.rate.0,
         duration_ns: options.duration.map(|duration| duration.0),
+        command_output: options.json.of_command(),
         command: options.command,
+        ..settings
     }
 }

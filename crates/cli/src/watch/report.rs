@@ -2,16 +2,19 @@
 //! What a watch prints, as text or as JSON: results on standard output, what is going on on standard error.
 
 use crate::exit::Failure;
-use crate::output::{colour, note, result};
+use crate::output::{note, result};
+use crate::terminal;
 use rtscope_analyze::explain::Explanation;
 use rtscope_analyze::summary;
 use rtscope_event::{LateResponse, Names, WallClock};
 use rtscope_kernel::interrupts;
+use rtscope_session::command::CommandEnd;
 use rtscope_session::watch::{HeldHistory, WatchStart};
 use rtscope_session::{Observer, wall_clock};
 use rtscope_store::trigger::TriggerFile;
 use rtscope_view::{Style, clean, duration_text};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// Prints what happens. Shared by the threads of a watch.
 #[derive(Debug)]
@@ -21,14 +24,22 @@ pub struct Report {
     clock: WallClock,
     /// Of interrupts, for the line at the moment of detection.
     names: Names,
+    /// How COMMAND ended, once it has.
+    command: OnceLock<CommandEnd>,
 }
 
 impl Report {
-    /// As JSON or as text.
-    pub fn new(json: bool) -> Result<Report, Failure> {
+    /// As JSON or as text; `verbose`: with all rows.
+    pub fn new(json: bool, verbose: bool) -> Result<Report, Failure> {
         let mut names = Names::default();
         interrupts().into_iter().for_each(|(irq, name)| names.add_irq(irq, name));
-        Ok(Report { json, style: Style { color: !json && colour() }, clock: wall_clock::now()?, names })
+        Ok(Report {
+            json,
+            style: terminal::style(verbose),
+            clock: wall_clock::now()?,
+            names,
+            command: OnceLock::new(),
+        })
     }
 
     fn print(&self, text: impl FnOnce() -> String, json: impl FnOnce() -> serde_json::Result<String>) {
@@ -46,6 +57,11 @@ impl Report {
 impl Observer for Report {
     fn note(&self, text: &str) {
         note(&format!("rtscope: {}", clean(text)));
+    }
+
+    fn command_ended(&self, end: CommandEnd) {
+        // Only the first one counts.
+        let _ = self.command.set(end);
     }
 
     fn watching(&self, start: &WatchStart<'_>) {
@@ -103,7 +119,7 @@ impl Observer for Report {
     fn watched(&self, report: &summary::Report) {
         self.print(
             || format!("\n{}", rtscope_view::summary_text(report, self.style)),
-            || rtscope_view::summary_json(report),
+            || rtscope_view::summary_json(report, self.command.get().copied()),
         );
     }
 }

@@ -65,10 +65,24 @@ pub fn count(object: &Value, key: &str) -> u64 {
     object.get(key).and_then(Value::as_u64).unwrap_or_else(|| panic!("no number '{key}' in {object}"))
 }
 
-/// All that the summary of a recording reports as lost; what has an unknown number counts as nothing.
-pub fn lost(summary: &Value) -> u64 {
+/// The lines of JSON that a command prints, which must succeed.
+#[track_caller]
+pub fn json_lines(command: &mut Command) -> Vec<Value> {
+    let output = command.output().expect("it can be started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("text");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// What the summary of a recording reports as lost, but for switches that a host hides: these say nothing of the recorder.
+pub fn losses(summary: &Value) -> Vec<&Value> {
     let losses = summary["losses"].as_array().expect("losses");
-    losses.iter().filter_map(|loss| loss["count"].as_u64()).sum()
+    losses.iter().filter(|loss| loss["cause"] != "gap").collect()
+}
+
+/// How many events that is; an unknown number counts as nothing.
+pub fn lost(summary: &Value) -> u64 {
+    losses(summary).iter().filter_map(|loss| loss["count"].as_u64()).sum()
 }
 
 /// The text of a field in a line of babeltrace2 or of `rtscope print`.

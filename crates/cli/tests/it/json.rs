@@ -300,6 +300,8 @@ fn what_needs_no_privilege_is_printed_as_the_page_says() {
     assert_prints(&["print", trace, "--format", "json"], &[rtscope_view::EVENT_SCHEMA]);
     assert_prints(&["stat", trace, "--json"], &[rtscope_view::STAT_SCHEMA]);
     assert_prints(&["stat", trace, "--tasks", "--json"], &[rtscope_view::STAT_TASKS_SCHEMA]);
+    let pair = ["stat", trace, "--latency", "probe:small -> probe:text", "--json"];
+    assert_prints(&pair, &[rtscope_view::STAT_LATENCY_SCHEMA]);
     let npt = ["npt", "--json", "--spin", "1ms", "--loops", "10000"];
     assert_prints(&npt, &[schema::NPT]);
     assert_prints(&[&npt[..], &["--windows", "10us"]].concat(), &[schema::NPT]);
@@ -316,7 +318,7 @@ fn what_is_said_of_programs_is_printed_as_the_page_says() {
     let record =
         ["record", "--json", "-u", "npt:*", "-o", &trace, "--", rtscope_path.to_str().expect("plain")];
     let npt = ["npt", "--json", "--spin", "1ms", "--loops", "1000"];
-    assert_prints(&[&record[..], &npt].concat(), &[schema::NPT, schema::RECORD_USER]);
+    assert_prints(&[&record[..], &npt].concat(), &[schema::RECORD_USER]);
     let late = path("late");
     let _program = Background::start(&["npt", "--duration", "1h", "--rate", "1/s"]);
     let _recorder = Background::start(&["record", "-u", "npt:*", "--flight-recorder", "-o", &late]);
@@ -397,6 +399,12 @@ fn root_what_needs_privilege_is_printed_as_the_page_says() {
     ] {
         assert_prints(&["stat", &path("calls"), which, "--json"], &[name]);
     }
+    for latency in
+        ["syscalls", "wakeup", "irq", "softirq", "block", "sched_waking -> sched_switch by tid=next_tid"]
+    {
+        let arguments = ["stat", &path("calls"), "--latency", latency, "--json"];
+        assert_prints(&arguments, &[rtscope_view::STAT_LATENCY_SCHEMA]);
+    }
     let blame = ["npt", "--json", "--blame", "--threshold", "1us", "--duration", "200ms", "--spin", "10ms"];
     assert_prints(&blame, &[schema::NPT]);
     let verify = ["shield", "verify", "--rt", "1", "--duration", "500ms", "--json"];
@@ -415,6 +423,19 @@ fn root_what_needs_privilege_is_printed_as_the_page_says() {
     let all = ["start", "history", "late", "explanation", "snapshot", "summary"].map(str::to_string);
     assert_eq!(types, all.into());
     let saved = fs::read_dir(path("late")).expect("snapshots").flatten().next().expect("a snapshot").path();
+    let trigger = fs::read_to_string(saved.join("trigger.json")).expect("it is in every snapshot");
+    assert_documented(&serde_json::from_str(&trigger).expect("JSON"));
+    assert_prints(&["explain", saved.to_str().expect("plain"), "--json"], &[rtscope_view::SCHEMA]);
+    // Every interval is late.
+    let events = ["--from", "spans:begin", "--to", "spans:end", "--threshold", "1us", "--post", "1ms"];
+    let between = [&["watch", "response", "--json"], &events[..]].concat();
+    let spans = program("rtscope-spans").expect("built");
+    let command = ["--snapshot-dir", &path("between"), "--", spans.to_str().expect("plain")];
+    let printed = output(&[&between[..], &command].concat());
+    assert_eq!(assert_all_documented(&printed), [rtscope_view::SCHEMA.to_string()].into());
+    assert!(printed.contains(r#""type":"late""#) && printed.contains(r#""event":"spans:end""#), "{printed}");
+    let saved =
+        fs::read_dir(path("between")).expect("snapshots").flatten().next().expect("a snapshot").path();
     let trigger = fs::read_to_string(saved.join("trigger.json")).expect("it is in every snapshot");
     assert_documented(&serde_json::from_str(&trigger).expect("JSON"));
     assert_prints(&["explain", saved.to_str().expect("plain"), "--json"], &[rtscope_view::SCHEMA]);

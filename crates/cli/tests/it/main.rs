@@ -15,5 +15,6 @@ mod programs;
 mod record;
 mod refusals;
 mod shield;
+mod stories;
 mod traces;
 mod watch;

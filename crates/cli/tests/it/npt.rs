@@ -6,7 +6,7 @@ use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::{Workload, wait_until};
 use rtscope_testkit::skip;
 use serde_json::Value;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 fn rtscope(arguments: &[&str]) -> Output {
@@ -15,7 +15,9 @@ fn rtscope(arguments: &[&str]) -> Output {
 
 /// The object of `--json` among what was printed.
 fn result(output: &Output, schema: &str) -> Value {
-    let text = String::from_utf8_lossy(&output.stdout);
+    // Beside the JSON of a recorder it goes to standard error.
+    let all = [&output.stdout[..], &output.stderr].concat();
+    let text = String::from_utf8_lossy(&all);
     let line = text.lines().find(|line| line.contains(schema));
     serde_json::from_str(line.unwrap_or_else(|| panic!("{schema}: {output:?}"))).expect("JSON")
 }
@@ -131,10 +133,10 @@ fn root_long_gaps_are_blamed_on_who_took_them() {
 }
 
 /// Binds the threads of a process to CPU 0 until it ends, whatever it does about that.
-fn bind(process: &mut Child) {
+fn bind(pid: u32, has_ended: impl Fn() -> bool) {
     let cpu: rtscope_cpus::Cpus = [0].into_iter().collect();
-    let tasks = format!("/proc/{}/task", process.id());
-    while process.try_wait().expect("our child").is_none() {
+    let tasks = format!("/proc/{pid}/task");
+    while !has_ended() {
         for task in std::fs::read_dir(&tasks).into_iter().flatten().flatten() {
             let Some(tid) = task.file_name().to_str().and_then(|tid| tid.parse().ok()) else { continue };
             // It may have ended.
@@ -162,11 +164,14 @@ fn blamed_while_recorded(plant: bool) -> Vec<Value> {
         command.args(["--cpu", "0"]);
     }
     command.args(["--blame", "--threshold", "10us"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("it can be run");
+    let child = command.spawn().expect("it can be run");
+    let pid = child.id();
+    // A report of many gaps is larger than a pipe: it is read meanwhile.
+    let reader = std::thread::spawn(move || child.wait_with_output());
     if plant {
-        bind(&mut child);
+        bind(pid, || reader.is_finished());
     }
-    let output = child.wait_with_output().expect("it can be run");
+    let output = reader.join().expect("it does not panic").expect("it can be run");
     assert!(output.status.success(), "{output:?}");
     let report = result(&output, "rtscope.npt/1");
     let events =

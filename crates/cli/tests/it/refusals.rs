@@ -8,6 +8,7 @@ use rtscope_testkit::watch::Rtscope;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
@@ -205,6 +206,11 @@ fn results_that_cannot_be_written_are_a_failure() {
     let output = command.args(["completions", "bash"]).stdout(full).output().expect("it can be run");
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && error.contains("No space left"), "{error}");
+    let directory = TempDir::new().expect("a temporary directory");
+    let trace = directory.path().join("trace");
+    let trace = trace.to_str().expect("plain");
+    let refused = rtscope(&["record", "-u", "no:such", "-o", trace, "--duration", "1ms", "--json=/dev/full"]);
+    assert!(refused.error.contains("writing /dev/full: ") && refused.code == Some(1), "{refused:?}");
 }
 
 #[test]
@@ -213,7 +219,7 @@ fn explaining_what_is_no_snapshot_fails_with_a_hint() {
     let path = directory.path().to_str().expect("plain");
     let failed = rtscope(&["explain", path]);
     assert!(
-        failed.code == Some(1) && failed.error.contains("is this the directory of a saved"),
+        failed.code == Some(1) && failed.error.contains("late responses that rtscope watch saved"),
         "{failed:?}"
     );
 }
@@ -283,8 +289,6 @@ fn what_would_be_ignored_is_refused() {
     let target = target.to_str().expect("plain");
     for options in [
         &["--cpu", "0"][..],
-        &["--pid", "1"],
-        &["--comm", "x"],
         &["--filter", "sched:sched_switch: prev_pid == 1"],
         &["--with-self"],
         &["--by", "ftrace"],
@@ -295,4 +299,49 @@ fn what_would_be_ignored_is_refused() {
         assert_refused(&refused, "tracepoints (-k)");
     }
     assert!(fs::read_dir(directory.path()).expect("it is there").next().is_none());
+}
+
+#[test]
+fn waits_that_begin_no_cycle_are_refused() {
+    assert_refused(
+        &watch(&["--wait", "futex"]),
+        "--wait says which waits begin cycles: it needs --end cycle",
+    );
+    assert_refused(&watch(&["--end", "cycle", "--wait", "stop"]), "no cycle begins with that");
+}
+
+#[test]
+fn what_asks_for_a_snapshot_has_no_condition() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let trace = directory.path().join("trace");
+    let record = ["record", "-u", "a", "--duration", "1ms", "-o", trace.to_str().expect("plain")];
+    for event in ["a:b if n > 1", "a:b,a:c"] {
+        let options = ["--flight-recorder", "--snapshot-on", event];
+        assert_refused(&rtscope(&[&record[..], &options].concat()), "it is one event");
+    }
+}
+
+#[test]
+fn without_privilege_everything_is_exit_code_3() {
+    let copy = PublicCopy::new();
+    for arguments in [
+        &["watch", "response", "--threshold", "1ms", "--duration", "1ms"][..],
+        &["record", "-k", "sched:sched_switch", "-o", "/tmp/no-such-trace", "--duration", "1ms"],
+        &["record", "-k", "block:*", "-o", "/tmp/no-such-trace", "--duration", "1ms"],
+        &["record", "-u", "x:*", "--fifo", "5", "-o", "/tmp/no-such-trace", "--duration", "1ms"],
+        &["npt", "--fifo", "5", "--loops", "1000", "--spin", "1ms"],
+        &["impact", "--fifo", "5", "--rounds", "1"],
+        &["npt", "--blame", "--loops", "1000", "--spin", "1ms"],
+        &["list", "-k"],
+        &["caps"],
+        &["shield", "create", "--rt", "1"],
+        &["shield", "verify", "--rt", "1", "--duration", "1ms"],
+        &["shield", "table", "--rt", "1"],
+        &["shield", "top", "--once"],
+        &["shield", "undo"],
+    ] {
+        let refused = outcome(&mut copy.as_nobody(arguments));
+        assert_eq!(refused.code, Some(3), "{arguments:?}: {refused:?}");
+        assert!(!Path::new("/tmp/no-such-trace").exists(), "{arguments:?}");
+    }
 }

@@ -150,7 +150,10 @@ impl<'s> Walk<'s> {
                 }
             }
             let path = self.stream.files.get(segment.file);
-            if is_last_of_file && self.job.set.damaged.iter().any(|damaged| Some(&damaged.path) == path) {
+            // What was found when the trace was opened may have been found again, at its place.
+            let is_found = self.done.damaged.iter().any(|found| Some(&found.path) == path);
+            let mut known = self.job.set.damaged.iter();
+            if is_last_of_file && !is_found && known.any(|damaged| Some(&damaged.path) == path) {
                 self.unreadable += 1;
             }
         }
@@ -282,7 +285,8 @@ impl<'s> Walk<'s> {
         if !wants_cpu || (!in_time && self.reading.is_timed()) {
             return Ok(false);
         }
-        self.judge.wants(self.reading.verdicts.get(head.event as usize), cursor)
+        let time_ns = self.reading.ns(head.clock);
+        self.judge.wants(self.reading.verdicts.get(head.event as usize), cursor, time_ns)
     }
 
     /// What the cursor's packet is to the one before it.

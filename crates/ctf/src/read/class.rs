@@ -268,6 +268,11 @@ impl ClockClass {
         whole_ns
     }
 
+    /// Whether its cycles are nanoseconds.
+    pub(crate) fn counts_ns(&self) -> bool {
+        self.frequency == NANOSECONDS
+    }
+
     /// A value of the clock as nanoseconds since its origin.
     #[must_use]
     pub fn ns(&self, cycles: u64) -> i64 {

@@ -3,7 +3,10 @@
 //!
 //! A small recursive parser, since users type short texts; its depth is limited nevertheless.
 
-use super::pattern::Pattern;
+use super::tasks::TaskSpans;
+use rtscope_event::{Pattern, Priority};
+use std::cmp::Ordering;
+use std::sync::Arc;
 
 /// How a field is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,10 @@ pub struct Test<F = String> {
     text: Vec<u8>,
     number: Option<i128>,
     float: Option<f64>,
+    /// `rt 90`, `nice 5`, `dl`: what people call a priority.
+    pub(super) priority: Option<Priority>,
+    /// The fields are numbers of threads, which have a certain name at the event's time.
+    pub(super) tasks: Option<Arc<TaskSpans>>,
 }
 
 /// A condition.
@@ -71,6 +78,88 @@ impl Condition {
         let fields = fields.iter().map(|field| (*field).to_owned()).collect();
         Condition::Test(Test::new(fields, comparison, value))
     }
+
+    /// The condition that one of these fields is the number of a thread that has a certain name at the event's time.
+    #[must_use]
+    pub fn any_task_of(fields: &[&str], spans: Arc<TaskSpans>) -> Condition {
+        let fields = fields.iter().map(|field| (*field).to_owned()).collect();
+        Condition::Test(Test { tasks: Some(spans), ..Test::new(fields, Comparison::Equal, "") })
+    }
+
+    /// The condition that one of both holds.
+    #[must_use]
+    pub fn or(self, other: Condition) -> Condition {
+        Condition::Or(Box::new(self), Box::new(other))
+    }
+
+    /// All comparisons.
+    pub(super) fn tests(&self) -> Vec<&Test> {
+        match self {
+            Condition::Test(test) => vec![test],
+            Condition::Not(one) => one.tests(),
+            Condition::And(one, other) | Condition::Or(one, other) => [one.tests(), other.tests()].concat(),
+        }
+    }
+}
+
+/// A value that a condition is about.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ConditionValue<'v> {
+    /// A number.
+    Integer(i128),
+    /// A number that is not whole.
+    Float(f64),
+    /// A text.
+    Text(&'v [u8]),
+    /// A number, and its names.
+    Label(i128, &'v [String]),
+}
+
+impl Condition {
+    /// The same with places in the stead of names. What has no place is nowhere: no comparison with it holds.
+    #[must_use]
+    pub fn placed(&self, place: &mut dyn FnMut(&str) -> Option<usize>) -> Condition<usize> {
+        self.map(&mut |name| place(name).into_iter().collect())
+    }
+
+    /// Its comparisons with what is no number: field and value. Those with patterns are none of them.
+    #[must_use]
+    pub fn words(&self) -> Vec<(String, String)> {
+        let is_word = |test: &&Test| test.comparison != Comparison::Like && !test.is_number();
+        let tests = self.tests().into_iter().filter(is_word);
+        tests.flat_map(|test| test.fields.iter().map(|field| (field.clone(), test.value()))).collect()
+    }
+
+    /// The names of its fields.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        self.map::<()>(&mut |name| {
+            names.push(name.clone());
+            Vec::new()
+        });
+        names
+    }
+}
+
+impl Condition<usize> {
+    /// Whether it holds for these values, by place.
+    #[must_use]
+    pub fn holds_for(&self, values: &[ConditionValue<'_>]) -> bool {
+        self.holds(&mut |test| {
+            let values = test.fields.iter().filter_map(|place| values.get(*place));
+            values.into_iter().any(|value| match *value {
+                ConditionValue::Integer(number) => test.number_holds(number),
+                ConditionValue::Float(number) => test.float_holds(number),
+                ConditionValue::Text(text) => test.text_holds(text),
+                ConditionValue::Label(number, _) if test.is_number() => test.number_holds(number),
+                ConditionValue::Label(_, names) => {
+                    let is_one = names.iter().any(|name| test.label_matches(name.as_bytes()));
+                    is_one != (test.comparison == Comparison::Unequal)
+                }
+            })
+        })
+    }
 }
 
 impl<F> Condition<F> {
@@ -80,12 +169,14 @@ impl<F> Condition<F> {
             Condition::And(one, other) => Condition::And(boxed(one), boxed(other)),
             Condition::Or(one, other) => Condition::Or(boxed(one), boxed(other)),
             Condition::Not(one) => Condition::Not(boxed(one)),
-            Condition::Test(Test { fields, comparison, text, number, float }) => Condition::Test(Test {
-                fields: fields.iter().flat_map(places).collect(),
-                comparison: *comparison,
-                text: text.clone(),
-                number: *number,
-                float: *float,
+            Condition::Test(test) => Condition::Test(Test {
+                fields: test.fields.iter().flat_map(places).collect(),
+                comparison: test.comparison,
+                text: test.text.clone(),
+                number: test.number,
+                float: test.float,
+                priority: test.priority,
+                tasks: test.tasks.clone(),
             }),
         }
     }
@@ -109,15 +200,28 @@ impl<F> Test<F> {
             None => digits.parse::<i128>().ok().filter(|_| !digits.starts_with(['+', '-'])),
         };
         let number = if digits.len() < value.len() { number.map(|number| -number) } else { number };
-        Test { fields, comparison, text: value.as_bytes().to_vec(), number, float: value.parse().ok() }
+        Test {
+            fields,
+            comparison,
+            text: value.as_bytes().to_vec(),
+            number,
+            float: value.parse().ok(),
+            priority: value.parse().ok(),
+            tasks: None,
+        }
+    }
+
+    /// The value, as it was written.
+    pub(super) fn value(&self) -> String {
+        String::from_utf8_lossy(&self.text).into_owned()
     }
 
     pub(crate) fn is_number(&self) -> bool {
         self.number.is_some() || self.float.is_some()
     }
 
-    fn order_holds(&self, order: Option<std::cmp::Ordering>) -> bool {
-        use std::cmp::Ordering::{Equal, Greater, Less};
+    fn order_holds(&self, order: Option<Ordering>) -> bool {
+        use Ordering::{Equal, Greater, Less};
         match self.comparison {
             Comparison::Equal | Comparison::Like => order == Some(Equal),
             Comparison::Unequal => order != Some(Equal),
@@ -133,6 +237,15 @@ impl<F> Test<F> {
             (Some(wanted), _) => self.order_holds(Some(number.cmp(&wanted))),
             (None, Some(wanted)) => self.order_holds((number as f64).partial_cmp(&wanted)),
             (None, None) => false,
+        }
+    }
+
+    /// Of a priority: a higher one is more, whatever its number in the kernel; patterns are compared with its text.
+    pub(super) fn priority_holds(&self, priority: Priority) -> bool {
+        match self.priority {
+            _ if self.comparison == Comparison::Like => self.label_matches(priority.to_string().as_bytes()),
+            Some(wanted) => self.order_holds(Some(wanted.0.cmp(&priority.0))),
+            None => false,
         }
     }
 
@@ -256,7 +369,22 @@ impl Parser<'_> {
             return Err("a value is missing at the end of a comparison".to_owned());
         }
         self.rest = after;
+        if matches!(value, "rt" | "nice" | "prio") {
+            return Ok(self.priority(value));
+        }
         Ok(value.to_owned())
+    }
+
+    /// `rt 90` and `nice -5` are one value without quotes.
+    fn priority(&mut self, class: &str) -> String {
+        let rest = self.rest.trim_start();
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '-').unwrap_or(rest.len());
+        let (number, after) = rest.split_at(end);
+        if number.is_empty() {
+            return class.to_owned();
+        }
+        self.rest = after;
+        format!("{class} {number}")
     }
 }
 

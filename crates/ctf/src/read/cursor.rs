@@ -9,7 +9,7 @@ mod bookmark;
 
 pub(crate) use bookmark::Bookmark;
 
-use super::packet::{PacketHead, StreamPlans, TracePlans};
+use super::packet::{CUT, PacketHead, StreamPlans, TracePlans};
 use super::plan::Plan;
 use super::run::{MARGIN, NoVisitor, Position, State, Stop, Visit, run};
 use crate::regular::{Links, open_regular};
@@ -104,6 +104,31 @@ impl Window {
     fn position(&self, origin: u64, at: u64, end: u64) -> Position<'_> {
         let bytes = self.bytes_from(origin);
         Position::new(bytes, at, (bytes.len().saturating_sub(MARGIN) as u64 * 8).min(end))
+    }
+}
+
+/// How to pass over the events of a class that nobody wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Skip {
+    /// 0: not by adding.
+    align: u32,
+    bits: u32,
+}
+
+impl Skip {
+    /// By class. Empty if all are wanted.
+    pub(crate) fn all(stream: &StreamPlans, is_wanted: impl Fn(usize) -> bool) -> Vec<Skip> {
+        let mut skips = Vec::new();
+        for (place, event) in stream.events.iter().enumerate().filter(|(place, _)| !is_wanted(*place)) {
+            let fixed = event.fixed.and_then(|(align, bits)| {
+                Some(Skip { align: u32::try_from(align).ok()?, bits: u32::try_from(bits).ok()? })
+            });
+            skips.resize(stream.events.len(), Skip { align: 0, bits: 0 });
+            if let (Some(skip), Some(fixed)) = (skips.get_mut(place), fixed) {
+                *skip = fixed;
+            }
+        }
+        skips
     }
 }
 
@@ -312,6 +337,9 @@ impl<'t> Cursor<'t> {
     /// Moves the window on to the next event, or enlarges it; fails when all of the content is buffered.
     fn slide(&mut self, event_at: u64) -> Result<u64, Damage> {
         if self.window.at_hand(self.origin).saturating_mul(8) >= self.content_end() {
+            if self.packet.is_cut {
+                return Err(self.damage(true, CUT));
+            }
             return Err(self.damage(false, "an event goes beyond its end"));
         }
         let start = event_at / 8 / ALIGN_BYTES * ALIGN_BYTES;
@@ -338,7 +366,7 @@ impl<'t> Cursor<'t> {
     #[inline]
     pub(crate) fn next_event(&mut self) -> Result<Option<Head>, Damage> {
         if self.at >= self.content_end() {
-            return Ok(None);
+            return if self.packet.is_cut { Err(self.damage(true, CUT)) } else { Ok(None) };
         }
         self.event_at = self.at;
         self.clock_before = self.state.clock;
@@ -361,6 +389,33 @@ impl<'t> Cursor<'t> {
                     self.at = self.event_at;
                 }
             }
+        }
+    }
+
+    /// Passes over events that nobody wants, as long as that takes no more than adding, and stays before the first other one. Not from the
+    /// clock's value `until` on, and not from the packet's bit `end` on. Gives the latest time that was passed.
+    pub(crate) fn skip(&mut self, skips: &[Skip], until: u64, end: u64) -> Option<u64> {
+        let (content_end, plans) = (self.content_end(), self.plans);
+        let end = end.saturating_sub((self.origin - self.packet_at) * 8).min(content_end);
+        let stream = plans.streams.get(self.packet.stream)?;
+        let mut position = self.window.position(self.origin, self.at, content_end);
+        let mut latest = None;
+        loop {
+            let (at, clock) = (position.at, self.state.clock);
+            let id = if at < end { stream.header.read(&mut position, &mut self.state).ok() } else { None };
+            let skip = id.and_then(|id| skips.get(stream.event(id)? as usize));
+            let skip = skip.filter(|skip| skip.align > 0 && self.state.clock < until);
+            let after = skip.and_then(|skip| {
+                let after = position.at.next_multiple_of(skip.align.into()).checked_add(skip.bits.into())?;
+                (after <= content_end && after >= at + 8).then_some(after)
+            });
+            let Some(after) = after else {
+                // It is read again, by those who know what to do.
+                (self.at, self.state.clock) = (at, clock);
+                return latest;
+            };
+            position.at = after;
+            latest = latest.max(Some(self.state.clock));
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::class::ClockClass;
 use super::cursor::{Cursor, Damage};
-use super::packet::{PacketHead, TracePlans};
+use super::packet::{CUT, PacketHead, TracePlans};
 use std::io;
 use std::path::Path;
 
@@ -178,6 +178,11 @@ pub(crate) fn index_file(
         }
         cpus_differ |= index.cpu != head.cpu;
         index.add(cursor.packet_at(), head, clocks.get(stream).copied().flatten());
+        if head.is_cut {
+            // Its events are there up to the end of the file.
+            let (packet_at, what) = (cursor.packet_at(), CUT.to_owned());
+            index.damage = Some(Damage { packet_at, what, rest_of_file: true });
+        }
     }
     if cpus_differ {
         index.cpu = None;

@@ -16,12 +16,13 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    /// Of the event whose header the cursor has read.
+    /// Of the event whose header the cursor has read, and its time (nanoseconds since the clock's origin).
     #[inline]
     pub(crate) fn wants(
         &mut self,
         verdict: Option<&Verdict>,
         cursor: &mut Cursor<'_>,
+        time_ns: i64,
     ) -> Result<bool, Damage> {
         let asking = match verdict {
             Some(Verdict::No) | None => return Ok(false),
@@ -37,6 +38,6 @@ impl Judge {
             self.packet_values.begin(asking.packet.fields.len());
             cursor.show_context(&asking.packet, &mut Filler(&mut self.packet_values));
         }
-        Ok(asking.holds(&self.values.current(), &self.packet_values.current()))
+        Ok(asking.holds(&self.values.current(), &self.packet_values.current(), time_ns))
     }
 }

@@ -2,9 +2,10 @@
 //! One stream's selected events in an interval of time, one after the other.
 
 use super::class::ClockClass;
-use super::cursor::{Cursor, Damage, Head, WINDOW};
+use super::cursor::{Cursor, Damage, Head, Skip, WINDOW};
 use super::index::Segment;
 use super::judge::Judge;
+use super::packet::StreamPlans;
 use super::plan::Plan;
 use super::run::Visit;
 use super::select::{Selection, Verdict};
@@ -49,6 +50,26 @@ impl<'t> StreamReader<'t> {
         }
     }
 
+    fn plans(&self) -> Option<&'t StreamPlans> {
+        self.set.plans(self.stream)?.streams.get(self.stream.class_place())
+    }
+
+    /// How to pass over what is not wanted, by class.
+    fn skips(&self) -> Vec<Skip> {
+        let is_wanted =
+            |place: usize| self.verdicts.get(place).is_some_and(|verdict| !matches!(verdict, Verdict::No));
+        self.plans().map_or(Vec::new(), |plans| Skip::all(plans, is_wanted))
+    }
+
+    /// All events with a lower value of the clock are before this time. 0 where that is not known without reading them.
+    fn cycles_before(&self, ns: i64) -> u64 {
+        match self.clock {
+            _ if ns == i64::MAX => u64::MAX,
+            Some((clock, base)) if clock.counts_ns() => u64::try_from(ns.saturating_sub(base)).unwrap_or(0),
+            _ => 0,
+        }
+    }
+
     /// Times of the first and of the last event.
     pub(crate) fn event_span(&self) -> (Option<i64>, Option<i64>) {
         let count = self.segments.len();
@@ -70,9 +91,7 @@ impl<'t> StreamReader<'t> {
 
     /// The time of an event may depend on the packets before its own.
     pub(crate) fn is_chained(&self) -> bool {
-        let plans =
-            self.set.plans(self.stream).and_then(|plans| plans.streams.get(self.stream.class_place()));
-        plans.is_some_and(|plans| plans.chained)
+        self.plans().is_some_and(|plans| plans.chained)
     }
 
     /// Whether no event in a segment of this span is selected, by its packets' times.
@@ -101,6 +120,10 @@ impl<'t> StreamReader<'t> {
     }
 }
 
+fn is_growing(verdict: Option<&Verdict>) -> bool {
+    matches!(verdict, Some(Verdict::Ask(asking)) if asking.is_growing)
+}
+
 /// Half open: from, until.
 pub(crate) type Interval = (i64, i64);
 
@@ -125,6 +148,10 @@ pub(crate) struct Lane<'r> {
     latest: i64,
     window: usize,
     judge: Judge,
+    /// Of the stream, by class; see [`Cursor::skip`].
+    skips: Vec<Skip>,
+    /// As [`Cursor::skip`] takes it.
+    skip_until: u64,
     in_packet: bool,
     wants_packet: bool,
     pub(crate) packets: u64,
@@ -157,6 +184,8 @@ impl<'r> Lane<'r> {
             latest: i64::MIN,
             window,
             judge: Judge::default(),
+            skips: reading.skips(),
+            skip_until: reading.cycles_before(interval.1),
             in_packet: false,
             wants_packet: true,
             packets: 0,
@@ -296,6 +325,12 @@ impl<'r> Lane<'r> {
                 continue;
             }
             let Some(cursor) = &mut self.cursor else { return Ok(None) };
+            if !self.skips.is_empty() {
+                let end = self.end_place.unwrap_or(u64::MAX);
+                if let Some(clock) = cursor.skip(&self.skips, self.skip_until, end) {
+                    self.latest = self.latest.max(self.reading.ns(clock));
+                }
+            }
             if self.end_place.is_some_and(|end| cursor.place() >= end) {
                 self.in_packet = false;
                 return Ok(None);
@@ -329,10 +364,28 @@ impl<'r> Lane<'r> {
     fn wants(&mut self, head: Head, ns: i64) -> Result<bool, Damage> {
         let verdict = self.reading.verdicts.get(head.event as usize);
         let Some(cursor) = &mut self.cursor else { return Ok(false) };
-        if !self.judge.wants(verdict, cursor)? {
+        // Else it is asked when the event is given out: `is_selected_now`.
+        if !is_growing(verdict) && !self.judge.wants(verdict, cursor, ns)? {
             return Ok(false);
         }
         Ok(!self.reading.is_timed() || self.reading.selection.wants_time(ns))
+    }
+
+    /// Whether the event that was returned last is selected by what is known by now, where that grows. If not, passes over it.
+    pub(crate) fn is_selected_now(&mut self, head: Head, ns: i64) -> bool {
+        let verdict = self.reading.verdicts.get(head.event as usize);
+        if !is_growing(verdict) {
+            return true;
+        }
+        let Some(cursor) = &mut self.cursor else { return false };
+        match self.judge.wants(verdict, cursor, ns) {
+            Ok(true) => true,
+            Ok(false) => {
+                self.pass(head);
+                false
+            }
+            Err(damage) => self.settle(Some(Err(damage))),
+        }
     }
 
     /// Passes over the event that was returned last.

@@ -11,6 +11,7 @@
 //! `count` and `slices` read them on all CPUs; `recording` makes a recording for rtscope's analyses from them.
 
 pub(crate) mod blocks;
+mod check;
 pub(crate) mod class;
 pub(crate) mod compile;
 mod condition;
@@ -28,7 +29,6 @@ pub(crate) mod lexer;
 pub(crate) mod packet;
 pub(crate) mod parallel;
 mod parser;
-mod pattern;
 pub(crate) mod plan;
 mod print;
 mod queue;
@@ -40,20 +40,22 @@ pub(crate) mod select;
 pub(crate) mod set;
 mod slices;
 mod source;
+mod tasks;
 mod values;
 
 pub use class::{Base, ClockClass, EnvValue};
-pub use condition::{Comparison, Condition, Test};
+pub use condition::{Comparison, Condition, ConditionValue, Test};
 pub use count::{Counts, StreamCount, count};
 pub use cursor::Damage;
-pub use follow::{FollowSource, Followed, Follower, Host, Round, Stage};
+pub use follow::{FollowSource, Followed, Follower, Host, NamesFollower, Round, Stage};
 pub use index::{Losses, StreamGap};
-pub use pattern::Pattern;
 pub use plan::{Enumeration, Field, FieldIndex, Integer, NO_FIELD, NoStyle, Plan, Scope, Shape, Style};
 pub use print::{Format, Piece, WriteEvent, print};
 pub use recording::{Trace, read_trace};
+pub use rtscope_event::{Pattern, is_event_named, nearest};
 pub use run::{SHORT_LITERAL, Visit};
 pub use select::Selection;
 pub use set::{DamagedFile, OpenTrace, Stream, TraceSet};
 pub use slices::EventView;
 pub use source::{CtfSource, read};
+pub use tasks::{SharedTaskNames, TaskName, TaskNames, TaskSpans};

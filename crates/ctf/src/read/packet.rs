@@ -115,7 +115,12 @@ pub(crate) struct PacketHead {
     /// Where its context begins, and where its events begin.
     pub(crate) context_at: u64,
     pub(crate) events_at: u64,
+    /// The file ends before the packet does: `bytes` and `content_bits` are of what is there.
+    pub(crate) is_cut: bool,
 }
+
+/// What is wrong with a packet whose file ends before it.
+pub(crate) const CUT: &str = "it is cut short";
 
 /// An event class, ready.
 #[derive(Clone, Debug)]
@@ -247,14 +252,13 @@ impl TracePlans {
         let file_bits = rest.saturating_mul(8);
         let packet_bits = field(known::PACKET_SIZE).or(field(known::CONTENT_SIZE)).unwrap_or(file_bits);
         let content_bits = field(known::CONTENT_SIZE).unwrap_or(packet_bits);
-        if packet_bits > file_bits {
-            return Err(Stop::Bad("it is cut short"));
+        let makes_sense = packet_bits > 0 && packet_bits % 8 == 0 && content_bits <= packet_bits;
+        let is_cut = packet_bits > file_bits;
+        let (packet_bits, content_bits) = (packet_bits.min(file_bits), content_bits.min(file_bits));
+        if is_cut && position.at > content_bits {
+            return Err(Stop::Bad(CUT));
         }
-        if packet_bits == 0
-            || packet_bits % 8 != 0
-            || content_bits > packet_bits
-            || position.at > content_bits
-        {
+        if !makes_sense || position.at > content_bits {
             return Err(Stop::Bad("its sizes make no sense"));
         }
         Ok(PacketHead {
@@ -269,6 +273,7 @@ impl TracePlans {
             content_bits,
             context_at,
             events_at: position.at,
+            is_cut,
         })
     }
 }

@@ -6,7 +6,7 @@
 //! most events are one addition. A plan for *showing* has an operation per value, and between them the literal text of a
 //! [`Style`], names and brackets included, so that text is made from the bytes directly.
 
-use super::class::{Base, ByteOrder, Mapping, Mappings, Slot};
+use super::class::{Base, ByteOrder, Mapping, Mappings, NO_SLOT, Slot};
 use std::sync::Arc;
 
 /// Where in an event a field is.
@@ -246,6 +246,33 @@ impl Plan {
             Op::Bytes(integer) | Op::Bits(integer) if usize::from(integer.field) == field => Some(integer),
             _ => None,
         })
+    }
+
+    /// The same walk as far as the last of some fields, with the values of these only. For [`super::EventView::peek`]: what comes after
+    /// them is not read. The fields must not be parts of variants or elements, that is, their paths have one name. The plan has no names and
+    /// no literals, so that those of many classes are equal.
+    #[must_use]
+    pub fn up_to(&self, wanted: &[usize]) -> Plan {
+        let is_wanted = |field: FieldIndex| wanted.contains(&usize::from(field));
+        let field_of = |op: &Op| match op {
+            Op::Bytes(integer) | Op::Bits(integer) => Some(integer.field),
+            Op::Float { field, .. } | Op::Text(field) | Op::Characters { field, .. } => Some(*field),
+            _ => None,
+        };
+        let end =
+            self.ops.iter().rposition(|op| field_of(op).is_some_and(is_wanted)).map_or(0, |last| last + 1);
+        let kept = self.ops.iter().take(end).map(|op| match op {
+            // Others may depend on these.
+            Op::Bytes(integer) | Op::Bits(integer)
+                if is_wanted(integer.field) || integer.slot != NO_SLOT || integer.clock =>
+            {
+                op.clone()
+            }
+            Op::Bytes(integer) | Op::Bits(integer) => Op::Skip(integer.bits.into()),
+            Op::Float { bits, field, .. } if !is_wanted(*field) => Op::Skip((*bits).into()),
+            other => other.clone(),
+        });
+        Plan { ops: kept.collect(), tables: self.tables.clone(), ..Plan::default() }
     }
 
     /// Alignment and size in bits, if they are the same for all events.

@@ -4,13 +4,13 @@
 //! A condition is compiled for each event class: field names become places, and a condition whose fields the class does
 //! not have becomes a constant, so that most unselected events are passed over undecoded.
 
+use super::class::EnvValue;
 use super::class::{EventClass, StreamClass};
 use super::compile::picking_all;
 use super::condition::{Comparison, Condition, Test};
-use super::pattern::Pattern;
 use super::plan::{Field, Plan, Scope};
 use super::set::{Stream, TraceSet};
-use rtscope_event::{Value, Values};
+use rtscope_event::{Pattern, Priority, Value, Values, is_event_named};
 use std::collections::BTreeSet;
 
 /// The selected events; by default all.
@@ -20,7 +20,7 @@ pub struct Selection {
     pub from_ns: Option<i64>,
     /// Not after this moment.
     pub to_ns: Option<i64>,
-    /// Events whose name matches one of these; all if empty.
+    /// Events whose name matches one of these, as [`is_event_named`] says; all if empty.
     pub events: Vec<Pattern>,
     /// Events on these CPUs.
     pub cpus: Option<BTreeSet<u64>>,
@@ -50,17 +50,21 @@ impl Selection {
     /// What to do with each event class of a stream.
     pub(crate) fn verdicts(&self, set: &TraceSet, stream: &Stream) -> Vec<Verdict> {
         let Some(class) = set.stream_class(stream) else { return Vec::new() };
+        let origin = Origin::of(set, stream);
         let verdict = |event: usize| match set.event_class(stream, event) {
-            Some(event) => self.verdict(class, event),
+            Some(event) => self.verdict(&origin, class, event),
             None => Verdict::No,
         };
         (0..set.event_count(stream)).map(verdict).collect()
     }
 
-    fn verdict(&self, stream: &StreamClass, event: &EventClass) -> Verdict {
-        let named = self.events.is_empty()
-            || self.events.iter().any(|pattern| pattern.matches(event.name.as_bytes()));
-        if !named {
+    /// Whether events of this name are selected.
+    pub(super) fn wants_name(&self, name: &str) -> bool {
+        self.events.is_empty() || self.events.iter().any(|pattern| is_event_named(pattern, name))
+    }
+
+    fn verdict(&self, origin: &Origin, stream: &StreamClass, event: &EventClass) -> Verdict {
+        if !self.wants_name(&event.name) {
             return Verdict::No;
         }
         if self.conditions.is_empty() {
@@ -78,32 +82,69 @@ impl Selection {
             .iter()
             .map(|condition| {
                 condition.map(&mut |name| {
-                    let places = places(name, &plan, &packet);
+                    let mut places = places(name, &plan, &packet);
                     used |= !places.is_empty();
+                    let scale = origin.priority_scale(&event.name, name);
+                    places.iter_mut().for_each(|place| place.priority = scale);
                     places
                 })
             })
             .collect();
         if !used {
-            let nothing = (&Values::default(), &Values::default());
-            let holds = conditions.iter().all(|condition| {
-                condition.holds(&mut |test| FieldCondition::test(&plan, &packet, nothing, test))
-            });
+            // Nothing can hold of a field that is not there.
+            let holds = conditions.iter().all(|condition| condition.holds(&mut |_| false));
             return if holds { Verdict::Yes } else { Verdict::No };
         }
-        Verdict::Ask(Box::new(FieldCondition { plan, packet, conditions }))
+        let mut tests = self.conditions.iter().flat_map(Condition::tests);
+        let is_growing = tests.any(|test| test.tasks.as_ref().is_some_and(|spans| spans.is_growing()));
+        let host = origin.host.clone();
+        Verdict::Ask(Box::new(FieldCondition { plan, packet, conditions, is_growing, host }))
+    }
+}
+
+/// What the trace of a stream says of numbers in it.
+pub(super) struct Origin {
+    /// Whose threads its numbers are; `None`: they may be of a container.
+    host: Option<String>,
+    /// The kernel's, as LTTng and rtscope write it.
+    is_kernels: bool,
+}
+
+impl Origin {
+    pub(super) fn of(set: &TraceSet, stream: &Stream) -> Origin {
+        let trace = set.traces.get(stream.trace);
+        let is_of = |wanted: &str| {
+            let domain = trace.and_then(|trace| trace.env().get("domain"));
+            matches!(domain, Some(EnvValue::Text(domain)) if domain == wanted)
+        };
+        let host = trace.filter(|_| !is_of("ust")).map(|trace| trace.host().to_owned());
+        Origin { host, is_kernels: is_of("kernel") }
+    }
+
+    /// What is to be added to a field to get the kernel's priority; `None`: it is not a priority. LTTng counts from the first that is not
+    /// real-time, perf as the kernel does.
+    pub(super) fn priority_scale(&self, event: &str, field: &str) -> Option<i16> {
+        const FIELDS: [&str; 7] =
+            ["prio", "prev_prio", "next_prio", "oldprio", "newprio", "old_prio", "new_prio"];
+        let of_scheduler = event.starts_with("sched") || event == "lttng_statedump_process_state";
+        let field = field.rsplit('.').next().unwrap_or(field);
+        // perf says that its traces are the kernel's, too; its names have a colon.
+        let is_lttngs = self.is_kernels && !event.contains(':');
+        (of_scheduler && FIELDS.contains(&field)).then_some(if is_lttngs { 100 } else { 0 })
     }
 }
 
 /// The location of a field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    packet: bool,
-    field: usize,
+    pub(super) packet: bool,
+    pub(super) field: usize,
+    /// It is a priority: see [`Origin::priority_scale`].
+    priority: Option<i16>,
 }
 
 /// The places of a field: its own scope may be named (`fields.tid`); else the innermost scope that has it counts.
-fn places(name: &str, plan: &Plan, packet: &Plan) -> Vec<Place> {
+pub(super) fn places(name: &str, plan: &Plan, packet: &Plan) -> Vec<Place> {
     let find = |fields: &[Field], scope: Option<Scope>, path: &str| {
         fields.iter().rposition(|field| field.path == path && scope.is_none_or(|scope| field.scope == scope))
     };
@@ -117,13 +158,14 @@ fn places(name: &str, plan: &Plan, packet: &Plan) -> Vec<Place> {
         if let Some(path) = name.strip_prefix(prefix) {
             let fields = if scope == Scope::PacketContext { &packet.fields } else { &plan.fields };
             if let Some(field) = find(fields, Some(scope), path) {
-                return vec![Place { packet: scope == Scope::PacketContext, field }];
+                return vec![Place { packet: scope == Scope::PacketContext, field, priority: None }];
             }
         }
     }
     // Scopes are in the order of their decoding, so the last one is the innermost.
-    let own = find(&plan.fields, None, name).map(|field| Place { packet: false, field });
-    let packets = || find(&packet.fields, None, name).map(|field| Place { packet: true, field });
+    let place = |packet: bool| move |field: usize| Place { packet, field, priority: None };
+    let own = find(&plan.fields, None, name).map(place(false));
+    let packets = || find(&packet.fields, None, name).map(place(true));
     own.or_else(packets).into_iter().collect()
 }
 
@@ -141,38 +183,51 @@ pub(crate) struct FieldCondition {
     pub(crate) plan: Plan,
     pub(crate) packet: Plan,
     conditions: Vec<Condition<Place>>,
+    /// Names of threads are asked for, of which more may be known when the event is given out.
+    pub(crate) is_growing: bool,
+    /// See [`Origin`].
+    host: Option<String>,
 }
 
 impl FieldCondition {
-    pub(crate) fn holds(&self, values: &Values<'_>, packet: &Values<'_>) -> bool {
-        self.conditions.iter().all(|condition| {
-            condition
-                .holds(&mut |test| FieldCondition::test(&self.plan, &self.packet, (values, packet), test))
-        })
+    /// Of an event at a time.
+    pub(crate) fn holds(&self, values: &Values<'_>, packet: &Values<'_>, time_ns: i64) -> bool {
+        self.conditions
+            .iter()
+            .all(|condition| condition.holds(&mut |test| self.test(values, packet, time_ns, test)))
     }
 
     /// A missing field is neither equal nor unequal to anything.
-    fn test(
-        plan: &Plan,
-        packet: &Plan,
-        (values, packet_values): (&Values<'_>, &Values<'_>),
-        test: &Test<Place>,
-    ) -> bool {
+    fn test(&self, values: &Values<'_>, packet: &Values<'_>, time_ns: i64, test: &Test<Place>) -> bool {
         test.fields.iter().any(|place| {
-            let (plan, values) = if place.packet { (packet, packet_values) } else { (plan, values) };
-            match values.get(place.field) {
-                Value::None => false,
-                Value::Unsigned(number) => number_holds(plan, place.field, number.into(), test),
-                Value::Signed(number) => number_holds(plan, place.field, number.into(), test),
-                Value::Float(number) => test.float_holds(number),
-                Value::Bytes(text) => test.text_holds(text),
+            let (plan, values) = if place.packet { (&self.packet, packet) } else { (&self.plan, values) };
+            let value = values.get(place.field);
+            let number = match value {
+                Value::Unsigned(number) => Some(i128::from(number)),
+                Value::Signed(number) => Some(number.into()),
+                _ => None,
+            };
+            match (value, number) {
+                (_, Some(tid)) if test.tasks.is_some() => {
+                    let host = self.host.as_deref().zip(test.tasks.as_deref());
+                    host.is_some_and(|(host, spans)| spans.has(host, tid, time_ns))
+                }
+                (_, Some(number)) => number_holds(plan, place, number, test),
+                (Value::Float(number), _) => test.float_holds(number),
+                (Value::Bytes(text), _) => test.text_holds(text),
+                _ => false,
             }
         })
     }
 }
 
-/// An enumeration may be compared with its labels, too.
-fn number_holds(plan: &Plan, field: usize, number: i128, test: &Test<Place>) -> bool {
+/// An enumeration may be compared with its labels, too, and a priority with what people call it.
+fn number_holds(plan: &Plan, place: &Place, number: i128, test: &Test<Place>) -> bool {
+    let field = place.field;
+    if let Some(scale) = place.priority.filter(|_| !test.is_number()) {
+        let kernels = i16::try_from(number.saturating_add(scale.into()));
+        return kernels.is_ok_and(|kernels| test.priority_holds(Priority(kernels)));
+    }
     if test.is_number() && test.comparison != Comparison::Like {
         return test.number_holds(number);
     }

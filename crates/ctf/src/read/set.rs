@@ -12,8 +12,8 @@ use super::index::{FileIndex, Losses, Segment, index_file, join};
 use super::lane::StreamReader;
 use super::packet::{TracePlans, is_framing};
 use super::parallel::for_each;
-use super::plan::{Plan, Scope, Style};
-use super::select::Selection;
+use super::plan::{FieldIndex, Plan, Scope, Style};
+use super::select::{Origin, Selection};
 use super::{blocks, files};
 use crate::Error;
 use crate::private_env;
@@ -117,7 +117,8 @@ pub struct Stream {
 
 impl Stream {
     /// Index of its class among the plans of its trace.
-    pub(crate) fn class_place(&self) -> usize {
+    #[must_use]
+    pub fn class_place(&self) -> usize {
         self.class
     }
 }
@@ -245,12 +246,29 @@ impl TraceSet {
         showing(&scopes, style, &|_, _| false)
     }
 
+    /// Which fields of an event's plan are priorities: their number, their path, and what is to be added to a value to get the kernel's.
+    #[must_use]
+    pub fn priorities(&self, stream: &Stream, event: usize, plan: &Plan) -> Vec<(FieldIndex, String, i16)> {
+        let (origin, name) = (Origin::of(self, stream), self.event_name(stream, event));
+        let fields = (0..).zip(&plan.fields).filter(|(_, field)| field.scope == Scope::Fields);
+        let scaled = fields.filter_map(|(number, field)| {
+            Some((number, field.path.clone(), origin.priority_scale(name, &field.path)?))
+        });
+        scaled.collect()
+    }
+
     /// A plan for showing a packet's context without fields for readers only: see [`super::EventView::show_context`].
     #[must_use]
     pub fn packet_plan(&self, stream: &Stream, style: &dyn Style) -> Plan {
         let Some(class) = self.stream_class(stream) else { return Plan::default() };
         let scopes = [(Scope::PacketContext, class.packet_context.as_ref())];
         showing(&scopes, style, &|_, name| is_framing(name))
+    }
+
+    /// Whether it describes an event of this name.
+    pub(super) fn has_event(&self, name: &str) -> bool {
+        let mut traces = self.traces.iter().flat_map(|trace| &trace.class.events);
+        traces.any(|event| event.name == name)
     }
 
     /// Number of event classes of a stream.

@@ -31,8 +31,19 @@ pub fn read<R>(
     wanted: &dyn Fn(&EventClass) -> bool,
     body: impl FnOnce(&mut CtfSource<'_>) -> R,
 ) -> R {
+    read_named(set, selection, &|_| true, wanted, body)
+}
+
+/// The same for events of few names: all other classes have no fields in the schema, which saves most of making it.
+pub(super) fn read_named<R>(
+    set: &TraceSet,
+    selection: &Selection,
+    is_named: &dyn Fn(&str) -> bool,
+    wanted: &dyn Fn(&EventClass) -> bool,
+    body: impl FnOnce(&mut CtfSource<'_>) -> R,
+) -> R {
     let mut describing = Describing::default();
-    describing.extend(set);
+    describing.extend_named(set, is_named);
     let Describing { schema, described, .. } = describing;
     let mut readings: Vec<StreamReader<'_>> =
         set.streams.iter().map(|stream| StreamReader::new(set, stream, selection)).collect();
@@ -160,6 +171,17 @@ fn losses(set: &TraceSet, selection: &Selection) -> VecDeque<(i64, Lost)> {
     }
     for damaged in &set.damaged {
         let stream = set.streams.iter().zip(0..).find(|(stream, _)| stream.files.contains(&damaged.path));
+        let at = damaged.damage.packet_at;
+        let is_read = |stream: &Stream| {
+            stream.segments.iter().any(|segment| {
+                let is_file = stream.files.get(segment.file) == Some(&damaged.path);
+                is_file && (segment.from..segment.until).contains(&at)
+            })
+        };
+        if stream.is_some_and(|(stream, _)| is_read(stream)) {
+            // It is read up to the damage, which is found again then, and where it is.
+            continue;
+        }
         let last_ns = stream.and_then(|(stream, _)| {
             let end = stream.segments.last()?.last.end?;
             set.clock(stream).map(|clock| clock.base_ns().saturating_add(clock.cycles_ns(end)))
@@ -173,7 +195,7 @@ fn losses(set: &TraceSet, selection: &Selection) -> VecDeque<(i64, Lost)> {
 }
 
 /// How to take the values of each class.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Described {
     /// By stream and event: the class.
     pub(super) places: Vec<Vec<u32>>,
@@ -181,6 +203,7 @@ pub(super) struct Described {
     takings: Vec<Taking>,
 }
 
+#[derive(Debug)]
 struct Taking {
     plan: Plan,
     /// Where the CPU is, for streams of several.
@@ -190,7 +213,7 @@ struct Taking {
 type Labels = Arc<[(i128, i128, String)]>;
 
 /// Makes the schema of a set.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Describing {
     pub(super) schema: Schema,
     pub(super) described: Described,
@@ -203,13 +226,18 @@ pub(super) struct Describing {
 impl Describing {
     /// Adds what a set has more than before.
     pub(super) fn extend(&mut self, set: &TraceSet) {
+        self.extend_named(set, &|_| true);
+    }
+
+    /// The same, with the fields of events of some names only.
+    pub(super) fn extend_named(&mut self, set: &TraceSet, is_named: &dyn Fn(&str) -> bool) {
         for (number, stream) in set.streams.iter().enumerate() {
             let trace = set.traces.get(stream.trace);
             let domain = trace.map(domain).unwrap_or_default();
             let key = (stream.trace, stream.class_place());
             let mut of_class = self.known.remove(&key).unwrap_or_default();
             for event in of_class.len()..set.event_count(stream) {
-                of_class.push(self.add(set, stream, event, domain));
+                of_class.push(self.add(set, (stream, event), domain, is_named));
             }
             match self.described.places.get_mut(number) {
                 Some(places) => places.clone_from(&of_class),
@@ -230,10 +258,16 @@ impl Describing {
         self.labels.clear();
     }
 
-    fn add(&mut self, set: &TraceSet, stream: &Stream, event: usize, domain: Domain) -> u32 {
+    fn add(
+        &mut self,
+        set: &TraceSet,
+        (stream, event): (&Stream, usize),
+        domain: Domain,
+        is_named: &dyn Fn(&str) -> bool,
+    ) -> u32 {
         let number = count(self.schema.classes.len());
         let classes = set.stream_class(stream).zip(set.event_class(stream, event));
-        let plan = classes.map(|(stream, event)| {
+        let plan = classes.filter(|(_, event)| is_named(&event.name)).map(|(stream, event)| {
             picking_all(&[
                 (Scope::StreamContext, stream.event_context.as_ref()),
                 (Scope::EventContext, event.context.as_ref()),

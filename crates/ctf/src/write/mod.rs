@@ -18,6 +18,7 @@ mod trace;
 mod tracepoint;
 mod tsdl;
 mod user;
+mod whole;
 
 pub use classes::{Classes, TracepointId};
 pub(crate) use ring::RingFileName;

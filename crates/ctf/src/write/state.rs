@@ -96,7 +96,7 @@ fn process(task: &TaskInfo, status: TaskStatus, cpu: CpuId, out: &mut Payload<'_
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rtscope_event::{Priority, TaskState};
+    use rtscope_event::{Priority, TaskState, WaitKind};
 
     fn switch(time: u64, cpu: u32, prev: u32, next: u32) -> Event {
         let kind = EventKind::SchedSwitch {
@@ -108,14 +108,21 @@ mod tests {
             next_tid: Tid(next),
             next_prio: Priority(120),
             next_kthread: false,
+            prev_wait: WaitKind::None,
+            prev_wait_on: 0,
         };
         Event { time: MonotonicNs(time), cpu: CpuId(cpu), kind }
     }
 
     #[test]
     fn the_first_event_of_a_task_tells_how_it_began() {
-        let waking =
-            EventKind::SchedWaking { tid: Tid(3), prio: Priority(120), target_cpu: CpuId(4), kthread: false };
+        let waking = EventKind::SchedWaking {
+            tid: Tid(3),
+            prio: Priority(120),
+            target_cpu: CpuId(4),
+            kthread: false,
+            wait: WaitKind::None,
+        };
         let waking = Event { time: MonotonicNs(2), cpu: CpuId(0), kind: waking };
         let states = initial_states(&[switch(1, 7, 1, 2), waking, switch(3, 7, 2, 3), switch(4, 7, 3, 1)]);
         assert_eq!(states[&Tid(1)], (TaskStatus::Running, CpuId(7)));

@@ -167,7 +167,17 @@ impl TraceWriter {
         };
         let counts = vec![0; self.classes.names().len()];
         let (classes, metadata) = (Arc::clone(&self.classes), self.metadata.clone());
-        Ok(StreamWriter { path, cpu, begin, classes, metadata, packets, counts, dump_events: 0 })
+        Ok(StreamWriter {
+            path,
+            cpu,
+            begin,
+            classes,
+            metadata,
+            packets,
+            counts,
+            uncounted: BTreeMap::new(),
+            dump_events: 0,
+        })
     }
 
     /// Completes the metadata and gives the trace its name. All streams must have been finished.
@@ -221,6 +231,8 @@ pub struct StreamWriter {
     packets: PacketWriter<StreamFile>,
     /// Events by class.
     counts: Vec<u64>,
+    /// Those of them that nobody asked for.
+    uncounted: BTreeMap<u32, u64>,
     dump_events: u64,
 }
 
@@ -229,7 +241,7 @@ pub struct StreamWriter {
 pub struct StreamSummary {
     /// Events, without those of the state dump.
     pub events: u64,
-    /// Events of the state dump.
+    /// Events of the state dump, and those of tasks that nobody asked for.
     pub dump_events: u64,
     /// Events by name, without those of the state dump.
     pub by_name: BTreeMap<String, u64>,
@@ -274,6 +286,19 @@ impl StreamWriter {
     #[inline]
     pub fn event<N: NameLookup>(&mut self, event: &Event, names: &N) -> io::Result<()> {
         self.own(event.kind.class(), event.time, |out| event.kind.put(event.time, names, out))
+    }
+
+    /// Adds what a task did that nobody asked for, but by which readers name threads. As the state dump, it is not counted as an event.
+    ///
+    /// # Errors
+    /// As [`StreamWriter::event`].
+    pub fn process<N: NameLookup>(&mut self, event: &Event, names: &N) -> io::Result<()> {
+        self.event(event, names)?;
+        self.packets.leave_out_of_count();
+        self.dump_events += 1;
+        let number = self.classes.own(event.kind.class()).map(|(number, _)| number);
+        *self.uncounted.entry(number.unwrap_or_default()).or_default() += 1;
+        Ok(())
     }
 
     /// Adds the event of a tracepoint. `record` is as the kernel wrote it; `texts` are those that [`Classes::texts`] asks for.
@@ -366,11 +391,13 @@ impl StreamWriter {
         file.finish()?;
         let names = self.classes.names();
         let is_dump = |name: &str| name.starts_with("lttng_statedump_");
-        let counted = names.into_iter().zip(&self.counts).filter(|(_, count)| **count > 0);
         let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
-        for (name, count) in counted.filter(|(name, _)| !is_dump(name)) {
-            // A class and its twins have the same name.
-            *by_name.entry(name.to_owned()).or_default() += count;
+        for (number, (name, count)) in (0..).zip(names.into_iter().zip(&self.counts)) {
+            let count = count.saturating_sub(self.uncounted.get(&number).copied().unwrap_or(0));
+            if count > 0 && !is_dump(name) {
+                // A class and its twins have the same name.
+                *by_name.entry(name.to_owned()).or_default() += count;
+            }
         }
         let occurring = (0..).zip(&self.counts).filter(|(_, count)| **count > 0).map(|(number, _)| number);
         Ok(StreamSummary {

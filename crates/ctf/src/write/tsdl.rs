@@ -58,6 +58,9 @@ pub(super) enum Shape {
     Array(Integer, u32),
     /// With the number of its elements before it, as LTTng writes it.
     Sequence(Integer),
+    /// The same of floating-point numbers of 4 or 8 bytes (`f32_t`, `f64_t`).
+    FloatArray(u8, u32),
+    FloatSequence(u8),
     Text,
 }
 
@@ -128,6 +131,11 @@ pub(super) fn field(text: &mut String, FieldName { own: name, length }: &FieldNa
         Shape::Sequence(integer) => {
             let alias = integer.alias();
             writeln!(text, "\t\tuint32_t {length};\n\t\t{alias} {name}[ {length} ];")
+        }
+        Shape::FloatArray(bytes, len) => writeln!(text, "\t\tf{}_t {name}[{len}];", u32::from(bytes) * 8),
+        Shape::FloatSequence(bytes) => {
+            let bits = u32::from(bytes) * 8;
+            writeln!(text, "\t\tuint32_t {length};\n\t\tf{bits}_t {name}[ {length} ];")
         }
         Shape::Text => writeln!(text, "\t\tstring {name};"),
     };

@@ -9,9 +9,10 @@ use super::classes::Header;
 use super::growing::{GrowingMetadata, open_left};
 use super::head::EventSource;
 use super::metadata;
-use super::packet::{self, PacketTotals, PacketWriter};
+use super::packet::{PacketTotals, PacketWriter};
 use super::ring::{RingTrace, StreamFile};
 use super::tsdl::{self, FieldName, Integer, Shape, quoted};
+use super::whole::{WholePackets, whole_packets};
 use crate::private_env;
 use crate::{Error, Evidence, TraceInfo};
 use rtscope_event::MonotonicNs;
@@ -220,7 +221,8 @@ fn describe(id: usize, stream: u32, class: &UserClass, text: &mut String) {
         let _ = writeln!(text, "\tmodel.emf.uri = {};", quoted(&class.origin));
     }
     text.push_str("\tfields := struct {\n");
-    let is_sequence = |field: &Field| matches!(field.kind, FieldType::Sequence(_));
+    let is_sequence =
+        |field: &Field| matches!(field.kind, FieldType::Sequence(_) | FieldType::FloatSequence(_));
     let fields = &class.event.fields;
     let names = tsdl::names(fields.iter().map(|field| (field.name.as_str(), is_sequence(field))));
     for (field, name) in fields.iter().zip(&names) {
@@ -238,6 +240,8 @@ fn describe_field(kind: &FieldType, name: &FieldName, labels: &Labels, text: &mu
         FieldType::Integer(element) => Shape::One(integer(element)),
         FieldType::Array(element, count) => Shape::Array(integer(element), *count),
         FieldType::Sequence(element) => Shape::Sequence(integer(element)),
+        FieldType::FloatArray(bytes, count) => Shape::FloatArray(*bytes, *count),
+        FieldType::FloatSequence(bytes) => Shape::FloatSequence(*bytes),
         FieldType::Text => Shape::Text,
         FieldType::Bool => {
             let _ = writeln!(text, "\t\tenum : uint8_t {{ \"false\" = 0, \"true\" = 1 }} {};", name.own);
@@ -305,10 +309,10 @@ impl UserStreamSummary {
         is_ring: bool,
     ) -> Result<(UserStreamSummary, u64), Error> {
         let file = open_left(path)?;
-        let found = packet::whole_packets(&file, trace.into_bytes(), u64::from(number), is_ring);
+        let found = whole_packets(&file, trace.into_bytes(), u64::from(number), is_ring);
         let found = found.map_err(Error::io("read", path))?;
         file.set_len(found.bytes).and_then(|()| file.sync_all()).map_err(Error::io("cut", path))?;
-        let packet::WholePackets { packets, bytes, discarded } = found;
+        let WholePackets { packets, bytes, discarded } = found;
         Ok((UserStreamSummary { packets, bytes, ..UserStreamSummary::default() }, discarded))
     }
 }

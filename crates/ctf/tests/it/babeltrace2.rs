@@ -4,7 +4,7 @@
 use rtscope_ctf::{WriteSummary, read_trace, write_trace};
 use rtscope_event::{
     CpuId, Event, EventKind, Loss, LossCause, MonotonicNs, Policy, Priority, Recording, TaskInfo, TaskState,
-    Tid,
+    Tid, WaitKind,
 };
 use rtscope_testkit::babeltrace2;
 use rtscope_testkit::random::Random;
@@ -47,6 +47,8 @@ fn switch(time: u64, cpu: u32) -> Event {
         next_tid: Tid(42),
         next_prio: Priority(120),
         next_kthread: false,
+        prev_wait: WaitKind::None,
+        prev_wait_on: 0,
     };
     Event { time: MonotonicNs(time), cpu: CpuId(cpu), kind }
 }

@@ -4,6 +4,7 @@
 use rtscope_ctf::{Classes, Cut, Evidence, Selection, StreamSummary, TraceSet, TraceWriter, cut, read_trace};
 use rtscope_event::{
     CpuHistory, CpuId, Event, EventKind, Loss, LossCause, MonotonicNs, Names, Priority, TaskState, Tid,
+    WaitKind,
 };
 use rtscope_testkit::babeltrace2;
 use rtscope_testkit::random::Random;
@@ -36,6 +37,8 @@ fn switch(time: u64, cpu: u32) -> Event {
         next_tid: Tid(2),
         next_prio: Priority(120),
         next_kthread: false,
+        prev_wait: WaitKind::None,
+        prev_wait_on: 0,
     };
     Event { time: MonotonicNs(time), cpu: CpuId(cpu), kind }
 }

@@ -9,7 +9,7 @@ use rtscope_ctf::{
     Evidence, Selection, TraceSet, UserClass, UserContext, UserMetadata, UserStreamWriter, count,
 };
 use rtscope_event::MonotonicNs;
-use rtscope_programs::description::{Descriptions, FieldType, payload_bytes};
+use rtscope_programs::description::{Descriptions, FieldType, Integer, payload_bytes};
 use rtscope_programs::patterns::RequestedEvents;
 use rtscope_testkit::babeltrace2;
 use rtscope_testkit::descriptions::{self, DescriptionText};
@@ -58,10 +58,13 @@ fn payload(random: &mut Random, class: &UserClass) -> Vec<u8> {
             FieldType::Array(element, count) => {
                 noise(random, &mut bytes, usize::from(element.bytes) * *count as usize);
             }
-            FieldType::Sequence(element) => {
+            FieldType::FloatArray(size, count) => {
+                noise(random, &mut bytes, usize::from(*size) * *count as usize);
+            }
+            FieldType::Sequence(Integer { bytes: size, .. }) | FieldType::FloatSequence(size) => {
                 let count = random.below(4) as u32;
                 bytes.extend(count.to_le_bytes());
-                noise(random, &mut bytes, usize::from(element.bytes) * count as usize);
+                noise(random, &mut bytes, usize::from(*size) * count as usize);
             }
         }
     }

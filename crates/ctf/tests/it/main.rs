@@ -15,4 +15,5 @@ mod memory;
 mod ring;
 mod round_trip;
 mod source;
+mod tasks;
 mod tracepoints;

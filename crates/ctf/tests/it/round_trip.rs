@@ -4,7 +4,7 @@
 use rtscope_ctf::{Error, Trace, TraceInfo, read_trace, write_trace};
 use rtscope_event::{
     Comm, CpuHistory, CpuId, Event, EventKind, Loss, LossCause, MonotonicNs, Names, Priority, Recording,
-    TaskInfo, TaskState, Tid,
+    TaskInfo, TaskState, Tid, WaitKind,
 };
 use rtscope_testkit::random::Random;
 use rtscope_testkit::recordings::{self, START, every_variant, info, task, tids};
@@ -96,6 +96,8 @@ fn switch(time: u64, cpu: u32, prev: u32, next: u32) -> Event {
         next_tid: Tid(next),
         next_prio: Priority(i16::MAX),
         next_kthread: false,
+        prev_wait: WaitKind::None,
+        prev_wait_on: 0,
     };
     Event { time: MonotonicNs(time), cpu: CpuId(cpu), kind }
 }

@@ -5,7 +5,9 @@ use super::record::RecordField;
 use super::sink::{TraceSink, TraceType};
 use super::text::{escape, unescape};
 use super::view::TakenFields;
-use crate::{Comm, CpuId, CpuMask, End, Irq, OriginKind, Pid, Priority, TaskState, Tid, VectorKind, exact};
+use crate::{
+    Comm, CpuId, CpuMask, End, Irq, OriginKind, Pid, Priority, TaskState, Tid, VectorKind, WaitKind, exact,
+};
 use rtscope_abi as abi;
 use std::fmt::Write;
 
@@ -67,7 +69,8 @@ impl<N: Number> Form for N {
 
     #[inline]
     fn take(fields: &mut TakenFields<'_>) -> Option<N::Value> {
-        N::of(fields.number()?.checked_sub(N::OFFSET)?)
+        let offset = fields.offset(N::OFFSET);
+        N::of(fields.number()?.checked_sub(offset)?)
     }
 
     fn show(value: &N::Value, text: &mut String) {
@@ -285,8 +288,65 @@ macro_rules! labels {
 
 labels! {
     VectorKind: TraceType::PartOfName, "no such vector";
-    OriginKind: TraceType::Labels(&["timer", "irq", "vector"]), "no such origin";
-    End: TraceType::Labels(&["running", "blocked", "rewoken"]), "no such end";
+    OriginKind: TraceType::Labels(&["timer", "irq", "vector", "task"]), "no such origin";
+    End: TraceType::Labels(&["running", "blocked", "rewoken", "cycle"]), "no such end";
+}
+
+/// A value in the flags of a record's word.
+pub(super) trait Flags: Form {
+    /// From the flags under `mask`; `None` when they are nothing that this can be.
+    fn from_flags(flags: u32, mask: u32) -> Option<Self::Value>;
+}
+
+impl Flags for bool {
+    #[inline(always)]
+    fn from_flags(flags: u32, mask: u32) -> Option<bool> {
+        Some(flags & mask != 0)
+    }
+}
+
+/// The lowest bit of the mask is the number's. In traces labels are numbered from 1.
+impl Flags for WaitKind {
+    #[inline(always)]
+    fn from_flags(flags: u32, mask: u32) -> Option<WaitKind> {
+        WaitKind::from_number(((flags & mask) >> mask.trailing_zeros()) as u8)
+    }
+}
+
+impl Form for WaitKind {
+    type Value = WaitKind;
+    const TRACE: TraceType = TraceType::Labels(&WaitKind::NAMES);
+
+    #[inline(always)]
+    fn from_record(field: RecordField<'_>) -> Option<WaitKind> {
+        WaitKind::from_number(field.number().try_into().ok()?)
+    }
+
+    #[inline(always)]
+    fn put(value: &WaitKind, out: &mut impl TraceSink) {
+        out.number(Self::TRACE, u64::from(value.number()) + 1);
+    }
+
+    #[inline]
+    fn take(fields: &mut TakenFields<'_>) -> Option<WaitKind> {
+        WaitKind::from_number(fields.number()?.checked_sub(1)?.try_into().ok()?)
+    }
+
+    fn show(value: &WaitKind, text: &mut String) {
+        text.push_str(value.name());
+    }
+
+    fn parse(text: &str) -> Result<WaitKind, &'static str> {
+        WaitKind::ALL.into_iter().find(|value| value.name() == text).ok_or("no such wait")
+    }
+
+    fn usual(_here: CpuId) -> Option<WaitKind> {
+        Some(WaitKind::None)
+    }
+
+    fn random(random: &mut RandomNumbers<'_>) -> WaitKind {
+        WaitKind::ALL[random(WaitKind::ALL.len() as u64) as usize]
+    }
 }
 
 impl Form for Comm {

@@ -38,7 +38,7 @@ macro_rules! read_record {
         <$form as Form>::from_record(field_of!($words, $flags, $record.$field))?
     };
     ($form:ident, $words:ident, $flags:ident, $record:ident . $field:ident, $flag:ident) => {
-        u32::from($flags) & abi::$flag != 0
+        <$form as forms::Flags>::from_flags(u32::from($flags), abi::$flag)?
     };
 }
 

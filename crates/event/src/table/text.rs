@@ -127,8 +127,8 @@ mod tests {
     #[test]
     fn every_event_survives_the_way_through_text() {
         let lines = [
-            "1 0 sched_switch prev_tid=1 prev_prio=120 next_tid=2 next_prio=-1 prev_state=1 preempt=0 prev_kthread=0 next_kthread=1",
-            "2 1 sched_waking tid=7 prio=49 target_cpu=3 kthread=0",
+            "1 0 sched_switch prev_tid=1 prev_prio=120 next_tid=2 next_prio=-1 prev_state=1 preempt=0 prev_kthread=0 next_kthread=1 prev_wait=futex prev_wait_on=7",
+            "2 1 sched_waking tid=7 prio=49 target_cpu=3 kthread=0 wait=none",
             "4 0 sched_process_fork parent_tid=1 parent_pid=1 child_comm=a\\x20b\\x5c child_tid=2 child_pid=2",
             "5 0 sched_process_exec filename=/bin/tr\\xc3\\xa4ge tid=2 old_tid=2",
             "6 0 sched_process_exit comm=x\\x1b[2J tid=2 prio=120 pid=2",
@@ -162,7 +162,7 @@ mod tests {
         let line = |short| event_line(&parse_event(short).unwrap());
         assert_eq!(
             line("1 3 sched_switch prev_tid=5 next_tid=6"),
-            "1 3 sched_switch prev_tid=5 prev_prio=120 next_tid=6 next_prio=120 prev_state=0 preempt=0 prev_kthread=0 next_kthread=0"
+            "1 3 sched_switch prev_tid=5 prev_prio=120 next_tid=6 next_prio=120 prev_state=0 preempt=0 prev_kthread=0 next_kthread=0 prev_wait=none prev_wait_on=0"
         );
         assert_eq!(line("1 3 cpu_idle state=exit"), "1 3 cpu_idle state=exit cpu=3");
         assert_eq!(

@@ -2,10 +2,15 @@
 //! The same rules twice: what the tracker in the kernel reported must be what the pure state machine finds in the events
 //! that the recorder kept. With a limit of 1 ns every response is "late", so every chain is compared, step by step.
 
-use rtscope_analyze::chain::{self, Comparison, Config, EndCondition, compare, replay};
-use rtscope_event::{End, EventKind, Glob, LateResponse, LossCause, MonotonicNs, Recording, StepKind, Tid};
+use rtscope_analyze::chain::{self, Comparison, Config, EndCondition, compare, replay, replay_intervals};
+use rtscope_event::{
+    End, EventKind, Glob, LateResponse, LossCause, MonotonicNs, OriginKind, Recording, StepKind, Tid,
+    Tracker, WaitKind,
+};
 use rtscope_flight::FlightRecorder;
-use rtscope_kernel::{EbpfConfig, EbpfPrograms, RecorderConfig, Target, TrackerConfig};
+use rtscope_kernel::{
+    EbpfConfig, EbpfPrograms, Follows, OriginFilter, RecorderConfig, ResponseConfig, Target, TrackerConfig,
+};
 use rtscope_testkit::machine::{Cpus, is_preempt_rt};
 use rtscope_testkit::process::Workload;
 use rtscope_testkit::serial::Serial;
@@ -17,19 +22,36 @@ use std::time::{Duration, Instant};
 fn session_config(name: Option<&str>, end: End) -> EbpfConfig {
     EbpfConfig {
         recorder: Some(RecorderConfig { bank_bytes: 16 << 20, snapshot: None, stream: None }),
-        tracker: Some(TrackerConfig {
-            target: Target { name: name.map(|name| Glob::new(name).unwrap()), pid: None },
-            end,
+        trackers: vec![TrackerConfig {
+            target: Target { name: name.map(|name| Glob::new(name).unwrap()), pid: None, is_command: false },
             threshold_ns: 1,
-            origins: None,
-        }),
+            snapshot: true,
+            follows: Follows::Responses(ResponseConfig {
+                end,
+                origins: origins(end),
+                sources: WaitKind::SOURCES.to_vec(),
+            }),
+        }],
         only: Vec::new(),
+    }
+}
+
+/// Cycles begin with whatever ends a wait: the rules of all origins are compared.
+fn origins(end: End) -> OriginFilter {
+    match end {
+        End::Cycle => OriginFilter { kinds: OriginKind::OF_RESPONSES.to_vec(), irqs: Vec::new() },
+        _ => OriginFilter::default(),
     }
 }
 
 fn pure_config(name: Option<&str>, end: End) -> Config {
     let mut config = Config::new(1);
-    config.end = if end == End::Running { EndCondition::Running } else { EndCondition::Blocked };
+    config.end = match end {
+        End::Running => EndCondition::Running,
+        End::Cycle => EndCondition::Cycle,
+        End::Blocked | End::Rewoken | End::Event => EndCondition::Blocked,
+    };
+    config.origins.kinds = origins(end).kinds;
     if let Some(name) = name {
         config.target = chain::Target::Comm(Glob::new(name).unwrap());
     }
@@ -46,21 +68,30 @@ fn record_and_compare(
     enough: usize,
     begin: impl FnOnce(),
 ) -> (Comparison, Vec<LateResponse>) {
-    let (recording, reported) = record(name, end, enough, begin);
+    let (recording, reported, _) = record(name, end, enough, begin);
     let (replayed, counters) = replay(&recording, &pure_config(name, end));
     println!("replay: {} responses, {counters:?}", replayed.len());
     (compare(&recording, &reported, &replayed), reported)
 }
 
+/// The recording, what was reported, and how many transitions the tracker gave up because another CPU held the task's state and stood
+/// still.
 fn record(
     name: Option<&str>,
     end: End,
     enough: usize,
     begin: impl FnOnce(),
-) -> (Recording, Vec<LateResponse>) {
-    let config = session_config(name, end);
-    let ebpf = EbpfPrograms::start(&config).unwrap();
-    let mut recorder = FlightRecorder::new(ebpf.memory(&config).unwrap(), ebpf.started());
+) -> (Recording, Vec<LateResponse>, u64) {
+    record_with(&session_config(name, end), enough, begin)
+}
+
+fn record_with(
+    config: &EbpfConfig,
+    enough: usize,
+    begin: impl FnOnce(),
+) -> (Recording, Vec<LateResponse>, u64) {
+    let ebpf = EbpfPrograms::start(config).unwrap();
+    let mut recorder = FlightRecorder::new(ebpf.memory(config).unwrap(), ebpf.started());
     let mut reported: Vec<LateResponse> = Vec::new();
     begin();
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -79,14 +110,21 @@ fn record(
     let missed: Vec<_> = ebpf.recursion_misses().into_iter().filter(|(_, n)| *n != Some(0)).collect();
     let misses: u64 = missed.iter().map(|(_, misses)| misses.unwrap()).sum();
     assert!(misses * 100 < recording.events.len() as u64, "{missed:?}");
-    let stats = recorder.stats();
-    println!("{name:?} {end:?}: {} events, reported {}", recording.events.len(), reported.len());
+    let stats = recorder.stats(0);
+    println!("{} events, reported {}", recording.events.len(), reported.len());
     println!(
-        "kernel: seen {} unlinked {} busy {} healed {} folded {} merged {} untracked {}",
-        stats.seen, stats.unlinked, stats.busy, stats.healed, stats.folded, stats.merged, stats.untracked
+        "kernel: seen {} unlinked {} busy {} healed {} folded {} merged {} untracked {} raced {}",
+        stats.seen,
+        stats.unlinked,
+        stats.busy,
+        stats.healed,
+        stats.folded,
+        stats.merged,
+        stats.untracked,
+        stats.raced
     );
     println!("skipped: {missed:?}");
-    (recording, reported)
+    (recording, reported, stats.raced)
 }
 
 fn assert_agree(name: Option<&str>, end: End, enough: usize) {
@@ -167,7 +205,7 @@ fn root_chains_from_a_serial_port_are_the_same() {
 #[test]
 fn root_chains_from_timers_of_ordinary_tasks_are_the_same() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let ordinary = ["--policy", "other", "--duration", "120s"];
+    let ordinary = ["--policy", "other", "--duration", "600s"];
     let threads = ["--threads", "20", "--period", "11ms", "--name", "control-t"];
     let _threads = Workload::start("rtscope-threads", threads.into_iter().chain(ordinary)).unwrap();
     let victim = ["--period", "2ms", "--work", "100us"];
@@ -288,6 +326,19 @@ impl<'a> Slice<'a> {
     }
 }
 
+/// How many groups of responses there are that overlap, or are next to each other.
+fn places(responses: &[&LateResponse]) -> u64 {
+    const NEXT_NS: u64 = 1_000_000;
+    let mut spans: Vec<_> = responses.iter().map(|late| (late.chain.origin.time_ns, late.end_ns)).collect();
+    spans.sort_unstable();
+    let (mut count, mut until) = (0, MonotonicNs(0));
+    for (from, end) in spans {
+        count += u64::from(count == 0 || from > until.plus(NEXT_NS));
+        until = until.max(end);
+    }
+    count
+}
+
 /// Thousands of wakeups of a task that is being switched out, on two CPUs. A program reads the clock before it changes the task's state, so
 /// where both are at it within some hundred nanoseconds the order of the times may not be the order of the changes. There the rules
 /// give another chain, and hardly anywhere else: with only these two events in the other order all that the kernel reported is found, step by
@@ -296,9 +347,9 @@ impl<'a> Slice<'a> {
 #[test]
 fn root_wakings_that_race_with_the_switch_out_lose_nothing() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let _relay = Workload::start("rtscope-relay", ["--duration", "120s"]).unwrap();
-    for end in [End::Blocked, End::Running] {
-        let (recording, reported) = record(Some("control*"), end, 8000, || ());
+    let _relay = Workload::start("rtscope-relay", ["--duration", "600s"]).unwrap();
+    for end in [End::Blocked, End::Running, End::Cycle] {
+        let (recording, reported, raced_out) = record(Some("control*"), end, 8000, || ());
         let config = pure_config(Some("control*"), end);
         let comparison = compare(&recording, &reported, &replay(&recording, &config).0);
         let different = comparison.different.iter().map(|different| &different.reported);
@@ -318,8 +369,52 @@ fn root_wakings_that_race_with_the_switch_out_lose_nothing() {
         }
         apart.sort_unstable();
         println!("by races of events that are apart by {apart:?} ns; others: {}", others.len());
-        // About one in 8000: three programs at once, one of which has found what another had to leave.
-        assert!(others.len() * 1000 <= reported.len(), "not by a race: {:?}", others.first());
+        // A transition that was given up, and counted, spoils what its task has part in just then. Nothing else is wrong.
+        let places = places(&others);
+        assert!(places <= raced_out, "not by a race: {places} places, {:?}", others.first());
+    }
+}
+
+/// Each wakeup, and each time off a CPU, of tasks that sleep, wait for each other, are preempted, begin and end.
+// NEEDS: verifier
+#[test]
+fn root_wakeups_and_times_off_a_cpu_are_the_same() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let _victim =
+        Workload::start("rtscope-victim", ["--period", "2ms", "--work", "100us", "--duration", "600s"])
+            .unwrap();
+    let _relay = Workload::start("rtscope-relay", ["--duration", "600s"]).unwrap();
+    let _hog =
+        Workload::start("rtscope-hog", ["--burst", "1ms", "--every", "17ms", "--duration", "600s"]).unwrap();
+    let _threads = Workload::start("rtscope-threads", ["--threads", "20", "--duration", "600s"]).unwrap();
+    for name in [Some("control*"), None] {
+        let target =
+            || Target { name: name.map(|name| Glob::new(name).unwrap()), pid: None, is_command: false };
+        let follow = |follows| TrackerConfig { target: target(), threshold_ns: 1, snapshot: false, follows };
+        // Both at once, and one of them twice: they do not disturb each other.
+        let mut config = session_config(name, End::Blocked);
+        config.trackers = vec![follow(Follows::Wakeups), follow(Follows::OffCpu), follow(Follows::Wakeups)];
+        let (recording, reported, raced) = record_with(&config, 6000, || ());
+        let target = pure_config(name, End::Blocked).target;
+        for (instance, tracker) in [Tracker::Wakeup, Tracker::Offcpu, Tracker::Wakeup].into_iter().enumerate()
+        {
+            let of_it = |late: &&LateResponse| usize::from(late.instance) == instance;
+            let reported: Vec<LateResponse> = reported.iter().filter(of_it).cloned().collect();
+            assert!(reported.iter().all(|late| late.tracker == tracker));
+            let found = compare(&recording, &reported, &replay_intervals(&recording, tracker, &target, 1));
+            let wrong = found.different.len() + found.missing.len();
+            println!(
+                "{name:?} {tracker:?}: equal {} wrong {wrong} not covered {}, raced {raced}",
+                found.equal, found.not_covered
+            );
+            for difference in found.different.iter().take(3) {
+                println!("DIFFERENT\n  kernel {:?}\n  replay {:?}", difference.reported, difference.replayed);
+            }
+            found.missing.iter().take(3).for_each(|missing| println!("MISSING {missing:?}"));
+            assert!(found.equal > 1000, "too little to compare");
+            // A wakeup that raced with the switch out, as in the test of those races.
+            assert!(wrong as u64 * 100 <= found.equal, "{wrong} of {}", found.equal);
+        }
     }
 }
 
@@ -328,13 +423,15 @@ fn root_wakings_that_race_with_the_switch_out_lose_nothing() {
 fn root_kernel_and_replay_find_the_same_chains() {
     let Some(_cpus) = Cpus::for_watching() else { return };
     let _victim =
-        Workload::start("rtscope-victim", ["--period", "2ms", "--work", "100us", "--duration", "60s"])
+        Workload::start("rtscope-victim", ["--period", "2ms", "--work", "100us", "--duration", "600s"])
             .unwrap();
     let _hog =
-        Workload::start("rtscope-hog", ["--burst", "1ms", "--every", "17ms", "--duration", "60s"]).unwrap();
-    let _threads = Workload::start("rtscope-threads", ["--threads", "20", "--duration", "60s"]).unwrap();
+        Workload::start("rtscope-hog", ["--burst", "1ms", "--every", "17ms", "--duration", "600s"]).unwrap();
+    let _threads = Workload::start("rtscope-threads", ["--threads", "20", "--duration", "600s"]).unwrap();
     assert_agree(Some("control*"), End::Blocked, 500);
     assert_agree(Some("control*"), End::Running, 500);
     assert_agree(None, End::Blocked, 500);
     assert_agree(None, End::Running, 500);
+    assert_agree(Some("control*"), End::Cycle, 500);
+    assert_agree(None, End::Cycle, 500);
 }

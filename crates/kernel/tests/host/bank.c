@@ -3,7 +3,7 @@
  * The recorder as it is shipped, for the model of a bank (crates/ring/src/model.rs): one CPU, whose memory this file has. The model
  * steps through it and decides what other CPUs see of it, and when a program nests in another.
  */
-#include "response.bpf.h"
+#include "trackers/registry.bpf.h"
 
 /* Twice what a stream leaves free for programs that nest, so that it is full at half of it. */
 #define BANK_BYTES (16 * RTS_BANK_SLACK)

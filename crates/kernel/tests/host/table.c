@@ -4,7 +4,7 @@
  * CPUs: at any access to memory another CPU may come in and do its work to the end. At last all tasks have died, and no way may be
  * taken any more. tests/it/table.rs runs it: OPERATIONS SEED.
  */
-#include "tracker.bpf.h"
+#include "trackers/registry.bpf.h"
 
 int printf(const char *format, ...);
 unsigned long strtoul(const char *text, char **end, int base);
@@ -136,8 +136,10 @@ int main(int argc, char **argv)
 
 	random_state = argc > 2 ? strtoul(argv[2], NULL, 10) : 1;
 	settings->set_mask = 0;
-	settings->match_comm = 0;
-	settings->target_pid = 0;
+	/* One tracker of responses, of any task. */
+	settings->instances_len = 1;
+	settings->of_tracker[RTS_TRACKER_RESPONSE] = 1;
+	settings->instances[0].tracker = RTS_TRACKER_RESPONSE;
 	for (__u32 task = 0; task < TASKS; task++) {
 		bodies[task][0].pid = bodies[task][1].pid = 1 + (int)task;
 		bodies[task][0].exit_state = bodies[task][1].exit_state = 0x20;
@@ -153,7 +155,7 @@ int main(int argc, char **argv)
 		for (int way = 0; way < TASK_WAYS; way++) {
 			struct task_way *left = &sets[0].ways[way];
 
-			if (left->tid || left->sched || left->link || left->target || left->lock) {
+			if (left->tid || left->sched || left->link || left->targets || left->lock) {
 				printf("after %lu operations: way %d has task %u\n", number + 1, way, left->tid);
 				return 1;
 			}

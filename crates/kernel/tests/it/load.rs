@@ -3,7 +3,10 @@
 
 use super::skip_without_ebpf;
 use rtscope_event::{End, Glob};
-use rtscope_kernel::{EbpfConfig, EbpfPrograms, RecorderConfig, SnapshotConfig, Target, TrackerConfig};
+use rtscope_kernel::{
+    EbpfConfig, EbpfPrograms, Follows, OriginFilter, RecorderConfig, ResponseConfig, SnapshotConfig, Target,
+    TrackerConfig,
+};
 use rtscope_ring::BankImage;
 
 fn config() -> EbpfConfig {
@@ -13,12 +16,16 @@ fn config() -> EbpfConfig {
             snapshot: Some(SnapshotConfig { post_ns: 50_000_000, interval_ns: 1_000_000_000 }),
             stream: None,
         }),
-        tracker: Some(TrackerConfig {
-            target: Target { name: Some(Glob::new("control*").unwrap()), pid: None },
-            end: End::Blocked,
+        trackers: vec![TrackerConfig {
+            target: Target { name: Some(Glob::new("control*").unwrap()), pid: None, is_command: false },
             threshold_ns: 500_000,
-            origins: None,
-        }),
+            snapshot: true,
+            follows: Follows::Responses(ResponseConfig {
+                end: End::Blocked,
+                origins: OriginFilter::default(),
+                sources: Vec::new(),
+            }),
+        }],
         only: Vec::new(),
     }
 }

@@ -9,25 +9,25 @@ use std::process::Command;
 const FAULTS: [Mutation; 4] = [
     Mutation {
         name: "a way claimed after the last switch",
-        file: "tracker.bpf.h",
+        file: "trackers/response/tasks.bpf.h",
         from: "if (made && is_gone(task))",
         to: "if (0)",
     },
     Mutation {
         name: "only the first of two ways is freed",
-        file: "tracker_state.bpf.h",
+        file: "core/tasks.bpf.h",
         from: "\t\t\tfree_way(&set->ways[i], tid);",
         to: "\t\t\t{ free_way(&set->ways[i], tid); break; }",
     },
     Mutation {
         name: "what was freed is written to",
-        file: "tracker.bpf.h",
+        file: "trackers/response/tasks.bpf.h",
         from: "\tif (way->tid == (__u32)task->pid) {\n",
         to: "\t{\n",
     },
     Mutation {
         name: "freed without the lock",
-        file: "tracker_state.bpf.h",
+        file: "core/tasks.bpf.h",
         from: "\tbool locked = lock_way(way);",
         to: "\tbool locked = false;",
     },

@@ -6,6 +6,7 @@ use super::cases::{AbsentTracer, TraceCounts, TracerKind};
 use super::machine::Machine;
 use super::setup::Sample;
 use crate::npt::{Bucket, CoreClock, PERCENTILES};
+use rtscope_event::counted;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
@@ -102,6 +103,16 @@ impl Figure {
             Figure::Deviation => "standard_deviation_ns".to_string(),
             Figure::Variance => "variance_ns2".to_string(),
             Figure::Percentile(at) => format!("p{}_ns", PERCENTILES[at]),
+        }
+    }
+
+    /// As people write it; `None`: it is not a time.
+    #[must_use]
+    pub fn name(self) -> Option<String> {
+        match self {
+            Figure::Variance => None,
+            Figure::Deviation => Some("deviation".to_string()),
+            other => other.key().strip_suffix("_ns").map(str::to_string),
         }
     }
 
@@ -255,7 +266,10 @@ impl Column {
         let mut notes = Vec::new();
         let repeated: u64 = self.trace_counts().map(|counts| counts.repeated).sum();
         if repeated > 0 {
-            notes.push(format!("{repeated} events are in its files twice; each is counted once"));
+            notes.push(format!(
+                "{} in its files twice; each is counted once",
+                counted(repeated, "event is", "events are")
+            ));
         }
         let events = self.events();
         let iterations: u64 = self.runs.iter().map(|run| run.sample.iterations).sum();

@@ -106,6 +106,7 @@ impl<'a> Setup<'a> {
                 .set_cpus(&others)
                 .map_err(|error| Failure::doing("leaving the loop's CPU", error))?;
         }
+        settings.fifo.map_or(Ok(()), rtscope_session::realtime::require_fifo)?;
         sweep(&std::env::temp_dir());
         let (directory, lock) =
             make_directory().map_err(|error| Failure::doing("making a folder for traces", error))?;

@@ -7,8 +7,9 @@ use super::gap_loop::{self, GapLoop, LoopResult, LoopSettings, TRACED, UNTRACED}
 use super::report::{CoreClock, Events, LongGap, LongGaps, Report, SCHEMA, Section};
 use super::statistics::Statistics;
 use nix::sys::mman::{MlockAllFlags, mlockall};
+use rtscope_event::counted;
 use rtscope_programs::clock::Pair;
-use rtscope_session::realtime::become_fifo;
+use rtscope_session::realtime::{become_fifo, require_fifo};
 use rtscope_session::{Failure, Stop};
 use std::fs;
 use std::time::{Duration, Instant};
@@ -60,7 +61,7 @@ pub fn measure(settings: &Settings, stop: &Stop) -> Result<Report, Failure> {
         .map(|bytes| BlameRecorder::start(bytes, settings.cpu, gap_loop::clock()))
         .transpose()?;
     let gap_loop = GapLoop::prepare(settings.event);
-    let fifo = priority(settings.fifo, &mut notes);
+    let fifo = priority(settings.fifo, &mut notes)?;
     let kind = gap_loop::clock();
     let (begin, before_loop) = (spin(settings.spin, kind), spin(settings.spin, kind));
     let warm_up_rate = rate(begin.1, before_loop.1, kind);
@@ -136,37 +137,33 @@ fn notes_on_blame(blame_report: Option<&BlameReport>, notes: &mut Vec<String>) {
     let early = blame_report.gaps.iter().filter(|gap| gap.parts.is_none()).count();
     if early > 0 {
         notes.push(format!(
-            "{early} of the long gaps are older than the oldest event in the buffer; use a larger --blame-buffer"
+            "{} older than the oldest event in the buffer; use a larger --blame-buffer",
+            counted(early, "of the long gaps is", "of the long gaps are")
         ));
     }
     match blame_report.lost {
         Some(0) => {}
         Some(lost) => {
-            notes.push(format!("{lost} events were lost, so some parts may be attributed to something else"))
+            let lost = counted(lost, "event was", "events were");
+            notes.push(format!("{lost} lost, so some parts may be attributed to something else"));
         }
         None => notes.push("this kernel does not report how many events it skipped".to_string()),
     }
 }
 
-fn priority(wanted: Option<u8>, notes: &mut Vec<String>) -> Option<u8> {
+/// A measurement with another priority than the one that was asked for is none.
+fn priority(wanted: Option<u8>, notes: &mut Vec<String>) -> Result<Option<u8>, Failure> {
     let Some(priority) = wanted else {
         notes.push(
             "measured as an ordinary thread, so others may have had their share of the CPU; --fifo 80 measures as a \
              real-time thread"
                 .to_string(),
         );
-        return None;
+        return Ok(None);
     };
-    match become_fifo(priority) {
-        Ok(()) => Some(priority),
-        Err(error) => {
-            notes.push(format!(
-                "no real-time priority ({error}), so others may have had their share of the CPU; root, CAP_SYS_NICE or \
-                 ulimit -r allows it"
-            ));
-            None
-        }
-    }
+    require_fifo(priority)?;
+    become_fifo(priority).map_err(|error| Failure::doing("taking a real-time priority", error))?;
+    Ok(Some(priority))
 }
 
 /// Keeps the CPU busy, and gives counter and time at both ends.

@@ -49,7 +49,7 @@ impl<'a> Guard<'a> {
     /// Undoes it, and says what could not be undone.
     pub fn undo(mut self) -> Result<Vec<(Step, UndoOutcome)>, Failure> {
         self.is_made = false;
-        let undone = apply::undo(self.system, false)?;
+        let undone = apply::undo(self.system, false)?.settings;
         self.undo_process.tell(b'.')?;
         Ok(undone)
     }

@@ -3,6 +3,7 @@
 
 use super::Report;
 use crate::npt::PERCENTILES;
+use rtscope_event::counted;
 
 /// For the whole table.
 pub fn notes(report: &Report) -> Vec<String> {
@@ -20,15 +21,20 @@ pub fn notes(report: &Report) -> Vec<String> {
             ));
         }
         if result.elsewhere > 0 {
-            notes.push(format!("{name}: {} interrupts came on another CPU", result.elsewhere));
+            notes.push(format!(
+                "{name}: {} on another CPU",
+                counted(result.elsewhere, "interrupt came", "interrupts came")
+            ));
         }
         if let (Some(user), Some(kernel), None) = (&result.user, &result.kernel, &report.no_kernel_latency) {
             let unseen = user.statistics.count - kernel.statistics.count;
             if unseen > 0 {
-                let misses = result.misses.map_or("an unknown number of".to_owned(), |n| n.to_string());
+                let misses = result.misses;
+                let misses =
+                    misses.map_or("an unknown number of times".to_owned(), |n| counted(n, "time", "times"));
+                let unseen = counted(unseen, "interrupt was", "interrupts were");
                 notes.push(format!(
-                    "{name}: {unseen} interrupts were not seen; their kernel latency is not known (the kernel skipped the \
-                     eBPF programs {misses} times)"
+                    "{name}: {unseen} not seen, and no kernel latency measured there (the kernel skipped the eBPF programs {misses})"
                 ));
             }
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The thread whose latency is measured. It sleeps until a time that is known before, t0, and notes when it runs, t3. When the
-//! timer's interrupt came, t1, is reported by two eBPF programs (crates/kernel/bpf/expiry.bpf.h).
+//! timer's interrupt came, t1, is reported by two eBPF programs (crates/kernel/bpf/tools/expiry.bpf.h).
 //!
 //! A time that has passed before it could be waited for is left out and counted: a response of 3 ms takes the place of three
 //! of 1 ms, so the counts of late ones are, if anything, too low.

@@ -199,6 +199,19 @@ pub fn label<E: EnumerationType>(value: i32) -> Number<i32> {
     Number(value)
 }
 
+/// What a text ends in that was cut, as in the header.
+const MARKED_BYTES_MAX: usize = 255;
+const MARK: &[u8] = "\u{2026}".as_bytes();
+
+/// Takes a text: what is before its first NUL, at most 255 bytes, whole characters. The end of what is cut is marked.
+#[inline]
+#[must_use]
+pub fn marked_text(value: &str) -> Text<'_> {
+    let taken = text(value, MARKED_BYTES_MAX);
+    let is_cut = value.as_bytes().get(taken.text.len()).is_some_and(|byte| *byte != 0);
+    if is_cut { Text { mark: MARK, ..text(value, MARKED_BYTES_MAX - MARK.len()) } } else { taken }
+}
+
 /// Takes a text: what is before its first NUL, at most `max` bytes, whole characters.
 #[inline]
 #[must_use]
@@ -209,23 +222,28 @@ pub fn text(value: &str, max: usize) -> Text<'_> {
     }
     let value = &value[..end];
     let end = value.bytes().position(|byte| byte == 0).unwrap_or(end);
-    Text(&value[..end])
+    Text { text: &value[..end], mark: &[] }
 }
 
-/// A text without a NUL.
-pub struct Text<'a>(&'a str);
+/// A text without a NUL, and what tells that there was more.
+pub struct Text<'a> {
+    text: &'a str,
+    mark: &'static [u8],
+}
 
-// SAFETY: it writes the text and a NUL.
+// SAFETY: it writes the text, the mark and a NUL.
 unsafe impl Field for Text<'_> {
     #[inline(always)]
     fn bytes(&self) -> usize {
-        self.0.len() + 1
+        self.text.len() + self.mark.len() + 1
     }
 
     #[inline(always)]
     unsafe fn write(&self, at: *mut u8) -> *mut u8 {
         // SAFETY: the caller has reserved the bytes, and no reference points into them.
-        let end = unsafe { copy(self.0.as_bytes(), at) };
+        let end = unsafe { copy(self.text.as_bytes(), at) };
+        // SAFETY: as above.
+        let end = if self.mark.is_empty() { end } else { unsafe { copy(self.mark, end) } };
         // SAFETY: there is one byte more.
         unsafe { end.write(0) };
         // SAFETY: as above.
@@ -233,11 +251,11 @@ unsafe impl Field for Text<'_> {
     }
 
     fn argument(&self, arguments: &mut Arguments) {
-        arguments.push_text(self.0);
+        arguments.push_text(self.text);
     }
 }
 
-/// What arrays have: integers, of which every byte is data.
+/// What arrays have: numbers, of which every byte is data.
 ///
 /// # Safety
 /// The type has no padding.
@@ -246,13 +264,13 @@ pub unsafe trait Element: Copy {}
 macro_rules! elements {
     ($($kind:ty)*) => {
         $(
-            // SAFETY: an integer.
+            // SAFETY: a number.
             unsafe impl Element for $kind {}
         )*
     };
 }
 
-elements!(u8 u16 u32 u64 i8 i16 i32 i64);
+elements!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
 
 #[inline(always)]
 fn bytes_of<T: Element>(values: &[T]) -> &[u8] {
@@ -354,6 +372,10 @@ mod tests {
         assert_eq!(payload(&(text("äöü", 3),)), "ä\0".as_bytes());
         assert_eq!(payload(&(text("ä", 1), text("", 0))), b"\0\0");
         assert_eq!(payload(&(text(&"x".repeat(300), 255),)).len(), 256);
+        assert_eq!(payload(&(marked_text(&"x".repeat(255)),)).len(), 256);
+        let long = "x".repeat(251) + "äää";
+        assert_eq!(payload(&(marked_text(&long),)), ("x".repeat(251) + "\u{2026}\0").as_bytes());
+        assert_eq!(payload(&(marked_text("a\0b"),)), b"a\0");
         assert_eq!(payload(&(text(&"x".repeat(5000), usize::MAX),)).len(), 4097);
     }
 

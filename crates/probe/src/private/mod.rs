@@ -10,6 +10,7 @@ mod event;
 mod fields;
 #[cfg(not(rtscope_disabled))]
 mod header;
+mod span;
 
 pub use description::{Enumeration, EnumerationType, Labels, checked, checked_labels};
 #[cfg(not(rtscope_disabled))]
@@ -17,7 +18,8 @@ pub use event::{Event, Place};
 #[cfg(not(rtscope_disabled))]
 pub(crate) use header::{init, thread_exit, thread_init};
 
-pub use fields::{Arguments, Fields, array, label, number, sequence, text};
+pub use fields::{Arguments, Fields, array, label, marked_text, number, sequence, text};
+pub use span::Span;
 
 /// The words that the macros take for types, but for those of one use.
 #[allow(non_camel_case_types, missing_docs)]
@@ -30,6 +32,8 @@ pub mod kinds {
     pub type i16 = ::core::primitive::i16;
     pub type i32 = ::core::primitive::i32;
     pub type i64 = ::core::primitive::i64;
+    pub type f32 = ::core::primitive::f32;
+    pub type f64 = ::core::primitive::f64;
     pub type x8 = ::core::primitive::u8;
     pub type x16 = ::core::primitive::u16;
     pub type x32 = ::core::primitive::u32;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One instrumented process: its providers, its rings, whether it is alive, and what is wrong with it.
 
+use super::arrivals::WantedEvents;
 use super::report::{ProcessReport, RingReport, RingTotals};
 use super::shared::Member;
 use super::{DrainSummary, Poll, Sink, Snapshot};
@@ -8,6 +9,7 @@ use crate::budget::{Cause, Charge, TAKE_BYTES};
 use crate::description::{Descriptions, PROGRAM_BYTES_MAX, TOO_LARGE};
 use crate::directory::{FileName, ProcessId};
 use crate::look::Content;
+use crate::patterns::glob;
 use crate::provider::{ProcessCounters, Provider, ProviderInfo, Refused};
 use crate::ring::{Ring, RingInfo};
 use rtscope_abi::program as abi;
@@ -22,17 +24,17 @@ const RINGS_AT_ONCE: usize = 16;
 /// A process.
 #[derive(Debug, Default)]
 pub(super) struct Process {
-    providers: BTreeMap<u32, Provider>,
+    pub(super) providers: BTreeMap<u32, Provider>,
     /// Of libraries that are gone; only of flight recorders, whose rings may hold their events.
-    gone_providers: Vec<(ProviderInfo, Charge)>,
+    pub(super) gone_providers: Vec<(ProviderInfo, Charge)>,
     comm: String,
-    rings: Vec<(u32, Ring)>,
+    pub(super) rings: Vec<(u32, Ring)>,
     /// Of rings that were taken to their end. They are not retained one by one: an endless recording may see any number.
     over: RingTotals,
     /// Those of them that the sink has not been told of.
     untold: Vec<RingReport>,
     untraced: Option<i32>,
-    dead: bool,
+    pub(super) dead: bool,
     /// Dead, and all of its records were taken.
     quiet: bool,
     /// Its files were given up.
@@ -48,6 +50,10 @@ pub(super) struct Process {
     is_containers: bool,
     /// Recorded by this process, which may then write into its files.
     is_recorded: bool,
+    /// How often its providers have changed.
+    pub(super) providers_changed: u64,
+    /// The events that somebody acts on.
+    pub(super) wanted: WantedEvents,
 }
 
 impl Process {
@@ -90,8 +96,10 @@ impl Process {
                     self.counters_before = provider.reported();
                 }
                 self.providers.insert(number, *provider);
+                self.providers_changed += 1;
             }
-            Content::Ring(ring) => {
+            Content::Ring(mut ring) => {
+                ring.info.host_pid = self.pid_here.filter(|here| *here != ring.info.pid);
                 if let Some(sink) = sink {
                     sink.ring(&ring.info)?;
                 }
@@ -123,6 +131,21 @@ impl Process {
         let different: BTreeMap<*const Descriptions, usize> =
             all.map(|one| (Arc::as_ptr(&one.info.descriptions), one.described_bytes)).collect();
         different.into_values().fold(0, usize::saturating_add)
+    }
+
+    /// Whether an event that matches one of the patterns has come since the last time, and whether some could not be looked at. For flight
+    /// recorders.
+    pub(super) fn has_come(&mut self, patterns: &[String], is_new: bool) -> (bool, bool) {
+        let of_provider = |provider: &Provider| {
+            let (first, descriptions) = (provider.info.first_id, Arc::clone(&provider.info.descriptions));
+            let is_meant =
+                |name: &str| patterns.iter().any(|pattern| glob(pattern.as_bytes(), name.as_bytes()));
+            let events = descriptions.events.iter().filter(|event| is_meant(&event.name));
+            events.map(|event| first.saturating_add(event.index)).collect::<Vec<u32>>()
+        };
+        let wanted: Vec<u32> = self.providers.values().flat_map(of_provider).collect();
+        let found = self.rings.iter_mut().map(|(_, ring)| ring.has_come(&wanted, is_new));
+        found.fold((false, false), |(come, missed), (one, other)| (come | one, missed | other))
     }
 
     /// Its number in this PID namespace is known.
@@ -254,6 +277,7 @@ impl Process {
             .map(|(key, _)| *key)
             .collect();
         for provider in unloaded.iter().filter_map(|key| self.providers.remove(key)) {
+            self.providers_changed += 1;
             if is_flight {
                 self.gone_providers.push(provider.into_description());
             }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The thread that looks: users take turns.
 
+use super::base::Base;
 use super::life::TimeNamespaces;
 use super::place::{POLL_INTERVAL, Place, Surroundings, Turn};
 use super::walker::{Walk, Walker, Way};
@@ -14,11 +15,8 @@ use crate::mounts::descriptor_path;
 use crate::session::{ServedDirectory, SharedSession};
 use crate::shelf::Shelf;
 use crate::subordinate::Subordinates;
-use nix::dir::{Dir, OwningIter};
-use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::eventfd::EventFd;
-use nix::sys::stat::Mode;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -34,8 +32,6 @@ const WALK_AGAIN: Duration = Duration::from_secs(10);
 const SOON_DUE: Duration = Duration::from_millis(10);
 /// Directories of programs in one container.
 const DIRECTORIES_MAX: usize = 16;
-/// Reading a directory of directories takes at most one part in this many of the time.
-const READING_SHARE: u32 = 20;
 /// Messages about directories that cannot be used.
 const UNUSABLE_MAX: usize = 100;
 
@@ -75,20 +71,6 @@ pub(super) struct Looker {
     out: Outbox,
 }
 
-/// A directory with users' directories, which is read in parts: anybody can make any number of names in it.
-#[derive(Debug)]
-struct Base {
-    path: PathBuf,
-    reading: Option<OwningIter>,
-    read: usize,
-    begun: Instant,
-    spent: Duration,
-    /// When to read it again.
-    next: Instant,
-    /// How often it has been read to its end.
-    rounds: u64,
-}
-
 /// A look that was asked for: what has not been seen since.
 #[derive(Debug)]
 struct PendingLook {
@@ -99,52 +81,6 @@ struct PendingLook {
     rounds: BTreeMap<u64, u64>,
     seen: BTreeSet<PlaceId>,
     has_scanned: bool,
-}
-
-impl Base {
-    fn new(path: PathBuf) -> Base {
-        let now = Instant::now();
-        Base { path, reading: None, read: 0, begun: now, spent: Duration::ZERO, next: now, rounds: 0 }
-    }
-
-    /// The users of directories in the next part. `limit`: names that are read at most. Sets `is_crowded` when there are more.
-    fn read(&mut self, limit: Option<usize>, is_crowded: &mut bool) -> BTreeSet<u32> {
-        let begun = Instant::now();
-        let mut users = BTreeSet::new();
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let names = match self.reading.take() {
-            Some(names) => Some(names),
-            None => {
-                (self.read, self.spent, self.begun) = (0, Duration::ZERO, begun);
-                Dir::open(&self.path, flags, Mode::empty()).ok().map(Dir::into_iter)
-            }
-        };
-        let mut is_over = true;
-        if let Some(mut names) = names {
-            while let Some(Ok(entry)) = names.next() {
-                self.read += 1;
-                users.extend(entry.file_name().to_str().ok().and_then(UserDirectory::user_of_name));
-                *is_crowded = limit.is_some_and(|limit| self.read > limit);
-                if *is_crowded {
-                    break;
-                }
-                if self.read % 256 == 0 && begun.elapsed() > TURN {
-                    is_over = false;
-                    self.reading = Some(names);
-                    break;
-                }
-            }
-        }
-        self.spent += begun.elapsed();
-        let now = Instant::now();
-        self.next = if is_over {
-            self.rounds += 1;
-            now + POLL_INTERVAL.max(self.spent * READING_SHARE)
-        } else {
-            now
-        };
-        users
-    }
 }
 
 impl Looker {

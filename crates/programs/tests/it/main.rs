@@ -4,3 +4,4 @@
 mod honest;
 mod hostile;
 mod liars;
+mod shared;

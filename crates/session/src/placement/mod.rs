@@ -4,7 +4,7 @@
 //! A system call of ours on the target's CPU delays the target as long as it lasts, on a kernel without preemption even a real-time
 //! one: loading an eBPF program, making memory present and writing a file take milliseconds. So this comes first, before anything is
 //! opened, and all threads that are started later inherit it. ObservedTasks move, and threads of theirs begin: they are looked at again while
-//! rtscope runs, often in the first seconds and seldom later. What cannot be avoided is in docs/how-to.md.
+//! rtscope runs, often in the first seconds and seldom later. What cannot be avoided is in docs/how-to/cost.md.
 
 mod tasks;
 

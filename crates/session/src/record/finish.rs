@@ -9,6 +9,13 @@ use std::path::Path;
 
 /// A trace is never written over.
 pub fn check_target(target: &Path) -> Result<(), Failure> {
+    if target == Path::new("-") {
+        return Err(Failure::Usage(
+            "a trace is a directory of files and cannot go to standard output; name a directory with -o (`rtscope print --follow DIR` \
+             prints its events while they are recorded)"
+                .to_owned(),
+        ));
+    }
     if target.exists() {
         return Err(Failure::Usage(format!(
             "{} exists already; name another directory with -o",

@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Programs as a flight recorder: nothing goes to the disk until somebody asks (`rtscope snapshot`), and at the end.
+//! Programs and the kernel as flight recorders: nothing goes to the disk until somebody asks (`rtscope snapshot`), and at the end. A snapshot of
+//! both is two traces on one clock, as a recording of both is.
 
 use super::programs::settings as collector_settings;
-use super::settings::{Context, RecordSettings};
+use super::settings::{Context, ProgramsSettings, RecordSettings, SnapshotCause};
 use super::{RecordedTrace, finish, held, placement};
 use crate::command::{Child, complain};
+use crate::kernel_flight::{KernelFlight, KernelPart};
 use crate::program_flight::ProgramFlight;
 use crate::{Failure, Observer, Stop};
+use rtscope_ctf::StagedDir;
 use rtscope_event::MonotonicNs;
 use rtscope_flight::monotonic_now;
+use rtscope_kernel::tracefs::Tracefs;
 use rtscope_programs::directory::SHARED_MEMORY;
 use rtscope_programs::requests::SnapshotRequests;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Between polls of signals, COMMAND and the clock.
 const TICK: Duration = Duration::from_millis(10);
+/// Between two snapshots that an event asks for. What asks meanwhile has its snapshot then.
+const BETWEEN_NS: u64 = 1_000_000_000;
 /// Threads that ended longer ago are forgotten; rings of those that run hold what they hold.
 const REACH_NS: u64 = 60_000_000_000;
 
@@ -36,31 +42,34 @@ pub fn run(
         |error: std::io::Error| Failure::system(format!("making the directory {}", target.display()), &error);
     let mut placement = placement(settings)?;
     finish::check_target(target)?;
-    let programs = settings.programs.clone().unwrap_or_default();
-    let wanted = collector_settings(&programs)?;
-    let context: Vec<&str> = programs.context.iter().map(|context| Context::name(*context)).collect();
-    let mut child = held(settings, &mut placement)?;
+    let mut child = held(settings, &mut placement, observer)?;
+    let command = child.as_ref().map(|child| child.pid().0);
     stop.begin()?;
     std::fs::create_dir(target).map_err(failed)?;
     let place = target.canonicalize().map_err(failed)?;
     // Nothing is in it yet.
     let unmake = || drop(std::fs::remove_dir(target));
-    let flight = ProgramFlight::start(wanted, &context, REACH_NS).inspect_err(|_| unmake())?;
+    let mut flight = Flight::start(settings, command, observer).inspect_err(|_| unmake())?;
     let requests = SnapshotRequests::new(Path::new(SHARED_MEMORY)).inspect_err(|_| unmake())?;
-    observer.flight_recording(flight.number(), target);
-    let started = monotonic_now();
+    let kernel = flight.kernel.as_ref().map(KernelFlight::number);
+    observer.flight_recording(kernel, flight.programs.as_ref().map(ProgramFlight::number), target);
     if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
         child.release();
     }
-    let until = settings.duration_ns.map(|duration| started.0.saturating_add(duration));
+    let until = settings.duration_ns.map(|duration| monotonic_now().0.saturating_add(duration));
     let mut number = 1;
+    let mut automatic = Automatic::default();
     let saved = loop {
         let over = until.is_some_and(|until| monotonic_now().0 >= until);
         let last = stop.asked() || over || child.as_mut().is_some_and(Child::has_ended);
+        if let Some(end) = child.as_mut().and_then(Child::ending) {
+            observer.command_ended(end);
+        }
         let asking = requests.received();
+        let is_due = automatic.is_due(flight.asks(), monotonic_now());
         // ORDER: relaxed; a flag that stands for itself.
-        if asked.swap(false, Ordering::Relaxed) || last || !asking.is_empty() {
-            let saved = save(&flight, &target.join(number.to_string()), observer);
+        if asked.swap(false, Ordering::Relaxed) || last || is_due || !asking.is_empty() {
+            let saved = flight.save(&target.join(number.to_string()), observer);
             let answer = match &saved {
                 Ok(()) => Ok(place.join(number.to_string())),
                 Err(failure) => Err(failure.to_string()),
@@ -78,16 +87,131 @@ pub fn run(
         placement.follow(monotonic_now(), || None);
         std::thread::sleep(TICK);
     };
+    if flight.programs.as_ref().is_some_and(ProgramFlight::has_missed) {
+        observer.note("an event of --snapshot-on may have been overwritten before it was seen; a larger --user-buffer prevents that");
+    }
     if let Some(child) = &mut child {
         child.terminate();
     }
     saved?;
-    complain(child.as_ref(), observer)
+    complain(child.as_mut(), observer)
 }
 
-fn save(flight: &ProgramFlight, target: &Path, observer: &dyn Observer) -> Result<(), Failure> {
-    let part = flight.freeze(MonotonicNs(0), monotonic_now());
-    let converted = part.write(target).map_err(|error| Failure::doing("saving a snapshot", error))?;
-    observer.recorded(&RecordedTrace::Programs { target, summary: &converted, recording_cpu_us: None });
-    Ok(())
+/// Snapshots that nobody runs a command for: at most one in [`BETWEEN_NS`], or a disk would be full of them.
+#[derive(Default)]
+struct Automatic {
+    is_pending: bool,
+    last: Option<MonotonicNs>,
+}
+
+impl Automatic {
+    fn is_due(&mut self, is_asked: bool, now: MonotonicNs) -> bool {
+        self.is_pending |= is_asked;
+        let is_early = self.last.is_some_and(|last| now.since(last) < BETWEEN_NS);
+        if !self.is_pending || is_early {
+            return false;
+        }
+        (self.is_pending, self.last) = (false, Some(now));
+        true
+    }
+}
+
+/// What records.
+struct Flight {
+    kernel: Option<KernelFlight>,
+    programs: Option<ProgramFlight>,
+    tracing: Option<TracingSwitch>,
+    /// What is older is in rings that an earlier recorder has left.
+    started: MonotonicNs,
+}
+
+/// The kernel's own switch for tracing.
+struct TracingSwitch {
+    path: PathBuf,
+    was_on: bool,
+}
+
+impl TracingSwitch {
+    fn new() -> Result<TracingSwitch, Failure> {
+        let path = Tracefs::find()?.root().join("tracing_on");
+        let mut switch = TracingSwitch { path, was_on: false };
+        switch.was_on = switch.is_on();
+        if switch.was_on {
+            return Ok(switch);
+        }
+        let path = switch.path.display();
+        Err(Failure::Usage(format!("--snapshot-on tracing-off: it is off already; echo 1 > {path}")))
+    }
+
+    fn is_on(&self) -> bool {
+        std::fs::read_to_string(&self.path).is_ok_and(|text| text.trim() == "1")
+    }
+
+    fn was_switched_off(&mut self) -> bool {
+        let is_on = self.is_on();
+        std::mem::replace(&mut self.was_on, is_on) && !is_on
+    }
+}
+
+impl Flight {
+    /// Whether something in the kernel or a program asks for a snapshot.
+    fn asks(&mut self) -> bool {
+        let programs = self.programs.as_ref().is_some_and(ProgramFlight::was_triggered);
+        self.tracing.as_mut().is_some_and(TracingSwitch::was_switched_off) | programs
+    }
+
+    /// `command`: the number of COMMAND.
+    fn start(
+        settings: &RecordSettings,
+        command: Option<u32>,
+        observer: &dyn Observer,
+    ) -> Result<Flight, Failure> {
+        let started = monotonic_now();
+        let events = settings.snapshot_on.iter().filter_map(|cause| match cause {
+            SnapshotCause::Event(pattern) => Some(pattern.clone()),
+            _ => None,
+        });
+        let events: Vec<String> = events.collect();
+        let programs = |programs: &ProgramsSettings| {
+            // What asks has to be recorded.
+            let patterns = programs.patterns.iter().chain(&events).cloned().collect();
+            let programs = &ProgramsSettings { patterns, ..programs.clone() };
+            let context: Vec<&str> = programs.context.iter().map(|context| Context::name(*context)).collect();
+            let (wanted, filter) = collector_settings(programs, command)?;
+            ProgramFlight::start((wanted, filter, events.clone()), &context, REACH_NS)
+        };
+        let programs = settings.programs.as_ref().map(programs).transpose()?;
+        let kernel =
+            settings.kernel.as_ref().map(|kernel| KernelFlight::start(kernel, observer)).transpose()?;
+        let tracing = settings.snapshot_on.contains(&SnapshotCause::TracingOff).then(TracingSwitch::new);
+        Ok(Flight { kernel, programs, tracing: tracing.transpose()?, started })
+    }
+
+    /// All of it is copied before any of it is written.
+    fn save(&mut self, target: &Path, observer: &dyn Observer) -> Result<(), Failure> {
+        let kernel = self.kernel.as_mut().map(KernelFlight::freeze).transpose()?;
+        let until = kernel.as_ref().map_or_else(monotonic_now, KernelPart::until);
+        let programs = self.programs.as_ref().map(|programs| programs.freeze(self.started, until));
+        let failed = |error: &dyn std::fmt::Display| Failure::doing("saving a snapshot", error);
+        // Two traces get their name together, when both are whole.
+        let are_two = kernel.is_some() && programs.is_some();
+        let both = are_two.then(|| StagedDir::new(target)).transpose().map_err(|error| failed(&error))?;
+        let directory = both.as_ref().map_or(target, StagedDir::path).to_path_buf();
+        let at = |directory: &Path, name: &str| {
+            if are_two { directory.join(name) } else { directory.to_path_buf() }
+        };
+        let kernel = kernel.map(|part| part.write(&at(&directory, super::KERNEL))).transpose()?;
+        let programs = programs.map(|part| part.write(&at(&directory, super::PROGRAMS)));
+        let programs = programs.transpose().map_err(|error| failed(&error))?;
+        both.map_or(Ok(()), StagedDir::publish).map_err(|error| failed(&error))?;
+        if let Some(summary) = &kernel {
+            let target = &at(target, super::KERNEL);
+            observer.recorded(&RecordedTrace::Kernel { target, summary, behind_ns: None });
+        }
+        if let Some(summary) = &programs {
+            let target = &at(target, super::PROGRAMS);
+            observer.recorded(&RecordedTrace::Programs { target, summary, recording_cpu_us: None });
+        }
+        Ok(())
+    }
 }

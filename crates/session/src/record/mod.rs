@@ -5,23 +5,26 @@
 //! `plan` decides which recorder takes what; `recorder` sets both recorders up and takes them down; `drain` empties their buffers into
 //! the spool while they run; `live` makes the trace of it at the same time, where a CPU is idle, since the load is what must not be
 //! disturbed; `finish` makes the rest. Events of programs become a trace without a spool (ADR 0014): writing them twice disturbs more.
-//! `flight` records programs into their own memory until somebody asks.
+//! `flight` records programs into their own memory until somebody asks. `choice` says which processes and events are wanted.
 
+mod choice;
 mod drain;
 mod finish;
 mod flight;
 mod live;
 mod pace;
 pub mod plan;
+mod priorities;
 mod programs;
-mod recorder;
+pub(crate) mod recorder;
 mod ring;
 mod settings;
 
 pub use finish::recover;
 pub use flight::run as run_flight_recorder;
 pub use settings::{
-    Context, KERNEL_BUFFER_BYTES, KernelSettings, ProgramsSettings, RING_FILES, RecordSettings, RingSettings,
+    Context, KERNEL_BUFFER_BYTES, KernelSettings, ProcessChoice, ProgramsSettings, RING_FILES,
+    RecordSettings, RingSettings, SnapshotCause,
 };
 
 use crate::command::{Child, complain};
@@ -35,8 +38,8 @@ use rtscope_cpus::Cpus;
 use rtscope_event::{Glob, MonotonicNs};
 use rtscope_flight::monotonic_now;
 use rtscope_kernel::tracefs::Tracefs;
-use rtscope_store::ConversionSummary;
-use rtscope_store::user::UserSummary;
+use rtscope_store::user::{UserRecording, UserSummary};
+use rtscope_store::{ConversionSummary, Spool};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -154,7 +157,7 @@ pub fn run(settings: &RecordSettings, stop: &Stop, observer: &dyn Observer) -> R
     let tracefs = Tracefs::find();
     let tracefs = tracefs.as_ref().ok();
     let plan = settings.kernel.as_ref().map(|kernel| Plan::new(kernel, tracefs)).transpose()?;
-    let mut child = held(settings, &mut placement)?;
+    let mut child = held(settings, &mut placement, observer)?;
     stop.begin()?;
     targets.make()?;
     let begun =
@@ -168,19 +171,39 @@ pub fn run(settings: &RecordSettings, stop: &Stop, observer: &dyn Observer) -> R
     if let Some(child) = &mut child {
         child.terminate();
     }
-    let failure = running.finish(&targets, observer)?;
-    complain(child.as_ref(), observer)?;
-    failure.map_or(Ok(()), Err)
+    if let Some(end) = child.as_mut().and_then(Child::ending) {
+        observer.command_ended(end);
+    }
+    running.finish(&targets, observer)?.map_or(Ok(()), Err)?;
+    complain(child.as_mut(), observer)
 }
 
 /// COMMAND, if there is one, which waits to be let go.
-fn held(settings: &RecordSettings, placement: &mut Placement) -> Result<Option<Child>, Failure> {
+fn held(
+    settings: &RecordSettings,
+    placement: &mut Placement,
+    observer: &dyn Observer,
+) -> Result<Option<Child>, Failure> {
+    settings.fifo.map_or(Ok(()), crate::realtime::require_fifo)?;
     if settings.command.is_empty() {
         return Ok(None);
     }
-    let child = Child::held(&settings.command, &placement.of_caller())?;
+    let switch = std::env::var("RTSCOPE").ok().filter(|text| switches_off(text));
+    if let Some(switch) = switch.filter(|_| settings.programs.is_some()) {
+        observer.note(&format!(
+            "RTSCOPE={switch} is set: COMMAND inherits it, and programs with it cannot be recorded; unset it (env -u RTSCOPE)"
+        ));
+    }
+    let child = Child::held(&settings.command, &placement.of_caller(), settings.command_output)?;
     placement.add_command(child.pid().0);
     Ok(Some(child))
+}
+
+/// Whether a value of the variable RTSCOPE makes programs untraceable, as `rtscope__option()` in include/rtscope/life.h reads it.
+fn switches_off(text: &str) -> bool {
+    let digits = text.trim_start().trim_start_matches(['+', '-']);
+    let digits = &digits[..digits.bytes().take_while(u8::is_ascii_digit).count()];
+    !digits.is_empty() && digits.bytes().all(|digit| digit == b'0')
 }
 
 /// Leaves the CPUs of what is recorded.
@@ -221,6 +244,17 @@ impl Targets {
 
     fn are_two(&self) -> bool {
         self.kernel.is_some() && self.programs.is_some()
+    }
+
+    /// How to get a trace of what is left after this failure, if something is and the failure does not say so.
+    fn advice(&self, failure: &Failure) -> String {
+        let is_left =
+            |target: &&PathBuf| Spool::find(target).or_else(|| UserRecording::find(target)).is_some();
+        let left = self.kernel.iter().chain(&self.programs).find(is_left);
+        match left.filter(|_| !failure.to_string().contains("--recover")) {
+            Some(target) => format!("; rtscope record --recover {} makes its trace", target.display()),
+            None => String::new(),
+        }
     }
 
     /// Makes the directory for two.
@@ -266,7 +300,7 @@ impl RunningRecorders {
         let limit = settings.ring.map(limit).transpose()?;
         let programs = match (&settings.programs, &targets.programs) {
             (Some(programs), Some(target)) => Some(ProgramsRecording::start(
-                programs,
+                (programs, child.map(|child| child.pid().0)),
                 settings.fifo,
                 (target, limit.as_ref().map(|(_, limit)| limit)),
                 observer,
@@ -343,8 +377,10 @@ impl RunningRecorders {
             failures.extend(converted.err());
         }
         for failure in &failures {
-            observer
-                .note(&format!("the recording ended early, and what was recorded is retained: {failure}"));
+            let advice = targets.advice(failure);
+            observer.note(&format!(
+                "the recording ended early, and what was recorded is retained: {failure}{advice}"
+            ));
         }
         Ok(failures.into_iter().next())
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From the settings to which recorder takes which tracepoint. Everything that can be refused is refused here.
 
+use super::priorities;
 use super::settings::KernelSettings;
 use crate::Failure;
 use rtscope_abi as abi;
@@ -80,6 +81,12 @@ impl Plan {
         let names = || there.iter().map(|event| (event.system.as_str(), event.name.as_str()));
         if !settings.patterns.is_empty() {
             let nothing = patterns.without_match(names());
+            if let (Some(first), None) = (nothing.first(), tracefs) {
+                return Err(Failure::Missing(format!(
+                    "-k {first} needs tracefs, which is not mounted or not yours to read: run this as root; \
+                     mount -t tracefs nodev /sys/kernel/tracing"
+                )));
+            }
             if let Some(first) = nothing.first() {
                 return Err(Failure::Usage(format!(
                     "-k {first}: there is no such tracepoint here; rtscope list -k lists them"
@@ -121,6 +128,15 @@ impl Plan {
     fn can_take_calls(&self, wanted: &[EventName]) -> bool {
         let filtered = self.filters.iter().any(|filter| filter.event.system == SYSCALLS);
         !filtered && self.without_ebpf.is_none() && takes_calls(wanted)
+    }
+
+    /// Whether each switch on the recorded CPUs is recorded.
+    pub fn has_all_switches(&self, settings: &KernelSettings) -> bool {
+        let is_switch = |event: &EventName| event.system == "sched" && event.name == "sched_switch";
+        let is_filtered = self.filters.iter().any(|filter| is_switch(&filter.event));
+        let of_all_tasks = settings.tids.is_empty() && !settings.only_command && settings.comm.is_none();
+        let by_ftrace = of_all_tasks && !is_filtered && self.ftrace.iter().any(is_switch);
+        by_ftrace || self.built_in.iter().any(|spec| spec.name == "sched_switch")
     }
 
     /// Which arguments are texts: pointers to characters that are not data of a given length.
@@ -228,7 +244,7 @@ fn available(tracefs: Option<&Tracefs>) -> Result<Vec<EventName>, Failure> {
     let there: BTreeSet<EventName> = match tracefs {
         Some(tracefs) => tracefs
             .events()
-            .map_err(|error| Failure::doing("listing the tracepoints", error))?
+            .map_err(Failure::from)?
             .iter()
             .map(|event| name(&event.system, &event.name))
             .collect(),
@@ -251,7 +267,10 @@ fn why_not_ebpf(settings: &KernelSettings) -> Option<String> {
     if settings.by_ftrace {
         Some("--by ftrace".to_string())
     } else if limited {
-        Some("only some tasks or CPUs are to be recorded".to_string())
+        Some(
+            "only some tasks or CPUs were asked for, and ftrace leaves the others out in the kernel"
+                .to_string(),
+        )
     } else {
         caps::stream_missing().map(|missing| missing.sentence())
     }
@@ -267,6 +286,9 @@ fn parse_filters(settings: &KernelSettings, wanted: &[EventName]) -> Result<Vec<
         let matching = wanted.iter().filter(|event| {
             glob(pattern, &event.name) || glob(pattern, &format!("{}:{}", event.system, event.name))
         });
+        if let Some(why) = priorities::fault(expression) {
+            return Err(wrong(&why));
+        }
         let before = filters.len();
         for event in matching {
             if filters.iter().any(|filter| filter.event == *event) {
@@ -297,6 +319,21 @@ fn split_filter(text: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_switches_are_recorded_unless_a_task_or_a_filter_is_chosen() {
+        let switch = EventName { system: "sched".to_owned(), name: "sched_switch".to_owned() };
+        let filter = Filter { event: switch.clone(), expression: "next_prio < 100".to_owned() };
+        let plan = Plan { ftrace: vec![switch], ..Plan::default() };
+        let all = KernelSettings::default();
+        assert!(plan.has_all_switches(&all));
+        assert!(!Plan::default().has_all_switches(&all));
+        assert!(!plan.has_all_switches(&KernelSettings { tids: vec![1], ..KernelSettings::default() }));
+        assert!(!plan.has_all_switches(&KernelSettings { only_command: true, ..KernelSettings::default() }));
+        let named = KernelSettings { comm: Some("x".to_owned()), ..KernelSettings::default() };
+        assert!(!plan.has_all_switches(&named));
+        assert!(!Plan { filters: vec![filter], ..plan }.has_all_switches(&all));
+    }
 
     #[test]
     fn a_filter_is_an_event_and_an_expression() {

@@ -16,7 +16,7 @@ use rtscope_programs::collector::Programs;
 use rtscope_programs::directory::SHARED_MEMORY;
 use rtscope_programs::patterns::RequestedEvents;
 use rtscope_programs::session::Settings;
-use rtscope_store::user::{UserEnd, UserRecorder, UserRecording, UserSession};
+use rtscope_store::user::{UserEnd, UserFilter, UserRecorder, UserRecording, UserSession};
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
@@ -67,18 +67,19 @@ struct RecordingEnd {
 impl ProgramsRecording {
     /// Takes the right to record, and starts.
     pub fn start(
-        wanted: &ProgramsSettings,
+        (wanted, command): (&ProgramsSettings, Option<u32>),
         fifo: Option<u8>,
         (target, limit): (&Path, Option<&DiskLimit>),
         observer: &dyn Observer,
     ) -> Result<ProgramsRecording, Failure> {
-        let settings = settings(wanted)?;
+        let (settings, filter) = settings(wanted, command)?;
         let context = wanted.context.iter().map(|context| Context::name(*context).to_string()).collect();
         let session = UserSession::of_this_machine(env!("CARGO_PKG_VERSION"), context)?;
         // COMMAND, which has been forked before, keeps its own.
         crate::limits::raise_file_limit();
         let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings)?;
-        let mut recorder = UserRecorder::limited(target, &session, limit.map(|limit| limit.files.trace()))?;
+        let mut recorder =
+            UserRecorder::limited(target, &session, (limit.map(|limit| limit.files.trace()), filter))?;
         // Those that run are enabled before COMMAND starts, and before this returns. The clock first: what is older than its first pair
         // waits until the second.
         let mut clock = ClockWatch::of_this_machine();
@@ -148,15 +149,19 @@ impl Drop for ProgramsRecording {
     }
 }
 
-/// What was asked of programs.
-pub(super) fn settings(wanted: &ProgramsSettings) -> Result<Settings, Failure> {
-    let events = RequestedEvents::parse(&wanted.patterns, wanted.level)?;
+/// What is asked of programs, and what the collector leaves out. `command`: the number of COMMAND.
+pub(super) fn settings(
+    wanted: &ProgramsSettings,
+    command: Option<u32>,
+) -> Result<(Settings, UserFilter), Failure> {
+    let (patterns, filter) = super::choice::of(wanted, command)?;
+    let events = RequestedEvents::parse(&patterns, wanted.level)?;
     let buffer = wanted.buffer_bytes.unwrap_or(0);
     if buffer > BUFFER_MAX {
         return Err(Failure::Usage("--user-buffer: at most 1G for each thread".to_string()));
     }
     let ring_bytes = u32::try_from(buffer).unwrap_or(0);
-    Ok(Settings { events, ring_bytes, blocking: wanted.blocking, ..Settings::default() })
+    Ok((Settings { events, ring_bytes, blocking: wanted.blocking, ..Settings::default() }, filter))
 }
 
 /// Whose programs are not recorded, and why.

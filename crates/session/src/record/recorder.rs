@@ -13,11 +13,11 @@ use crate::command::Child;
 use crate::{Failure, Observer};
 use rtscope_abi as abi;
 use rtscope_ctf::RingTrace;
-use rtscope_event::{CpuId, LossCause, MonotonicNs};
+use rtscope_event::{CpuId, LossCause, MonotonicNs, counted};
 use rtscope_flight::monotonic_now;
 use rtscope_kernel::tracefs::{EventName, Instance, InstanceConfig, RawReader, Tracefs};
 use rtscope_kernel::{
-    EbpfConfig, EbpfPrograms, Memory, PROGRAMS, ProgramSpec, RecorderConfig, SYSCALLS, StreamConfig,
+    EbpfConfig, EbpfPrograms, Memory, PROGRAMS, ProgramSpec, RecorderConfig, SYSCALLS, StreamConfig, caps,
     interrupts, stream_programs,
 };
 use rtscope_ring::{Controls, StreamReader};
@@ -61,6 +61,8 @@ struct Ebpf {
     asked: Vec<&'static ProgramSpec>,
     /// It was asked for system calls, not just for their paths.
     calls: bool,
+    /// Each CPU's buffer.
+    bank_bytes: usize,
     misses_before: Vec<(String, Option<u64>)>,
 }
 
@@ -85,9 +87,14 @@ impl Recording {
             None => None,
         };
         let config = ebpf_config(settings, plan);
-        let mut ebpf = match &config {
-            Some(config) => Some(set_up_ebpf(config, plan)?),
-            None => None,
+        let mut ebpf = match config.as_ref().map(|config| set_up_ebpf(config, plan)) {
+            Some(Err(failure)) if !records_by_ebpf(plan) => {
+                setup.observer.note(&format!(
+                    "threads that begin or are renamed have no names in the trace: {failure}"
+                ));
+                None
+            }
+            set_up => set_up.transpose()?,
         };
         if let Some(instance) = &instance {
             instance.start()?;
@@ -126,6 +133,9 @@ impl Recording {
             live = Some(LiveConverter::start(source).map_err(no_thread)?);
         }
         own_tids.extend(live.as_ref().map(LiveConverter::tid));
+        if !settings.with_self {
+            spool.own_threads(&own_tids)?;
+        }
         let ebpf = ebpf.map(|(ebpf, _)| ebpf);
         Ok(Recording { ebpf, instance, spool, drain, live, cpus, own_tids, with_self: settings.with_self })
     }
@@ -295,8 +305,8 @@ fn set_up_ftrace(setup: &Setup<'_>, tracefs: &Tracefs) -> Result<Instance, Failu
     let refused = instance.enable(&plan.ftrace)?;
     if let Some(first) = refused.first() {
         observer.note(&format!(
-            "{} tracepoints cannot be enabled; the first is {} ({})",
-            refused.len(),
+            "{} cannot be enabled; the first is {} ({})",
+            counted(refused.len(), "tracepoint", "tracepoints"),
             first.event,
             first.error.as_ref().map_or("the kernel gives no reason".to_string(), ToString::to_string)
         ));
@@ -320,13 +330,22 @@ fn cpu_list(text: &str) -> Result<Vec<u32>, Failure> {
     Ok(cpus)
 }
 
+/// Each CPU's buffer where eBPF records the names of tasks and nothing else.
+pub(crate) const NAMES_BYTES: usize = 256 << 10;
+
+/// Whether eBPF records more than names of tasks.
+fn records_by_ebpf(plan: &Plan) -> bool {
+    !(plan.built_in.is_empty() && plan.paths.is_empty() && plan.calls.is_empty())
+}
+
 /// eBPF programs that record the names of tasks that come and go, whether or not their events were asked for.
-fn names_tasks(spec: &ProgramSpec) -> bool {
+pub(crate) fn names_tasks(spec: &ProgramSpec) -> bool {
     matches!(spec.name, "sched_process_fork" | "task_rename" | "sched_process_exit")
 }
 
 fn ebpf_config(settings: &KernelSettings, plan: &Plan) -> Option<EbpfConfig> {
-    if plan.built_in.is_empty() && plan.paths.is_empty() && plan.calls.is_empty() {
+    let records = records_by_ebpf(plan);
+    if !records && (settings.by_ftrace || caps::stream_missing().is_some()) {
         return None;
     }
     let mut programs = plan.built_in.clone();
@@ -338,7 +357,7 @@ fn ebpf_config(settings: &KernelSettings, plan: &Plan) -> Option<EbpfConfig> {
     };
     Some(EbpfConfig {
         recorder: Some(RecorderConfig {
-            bank_bytes: settings.buffer_bytes,
+            bank_bytes: if records { settings.buffer_bytes } else { NAMES_BYTES },
             snapshot: None,
             stream: Some(stream),
         }),
@@ -354,7 +373,8 @@ fn set_up_ebpf(config: &EbpfConfig, plan: &Plan) -> Result<(Ebpf, Memory), Failu
     let controls = Arc::new(memory.controls.share());
     let misses_before = programs.recursion_misses();
     let (asked, calls) = (plan.built_in.clone(), !plan.calls.is_empty());
-    Ok((Ebpf { programs, controls, asked, calls, misses_before }, memory))
+    let bank_bytes = config.recorder.as_ref().map_or(0, |recorder| recorder.bank_bytes);
+    Ok((Ebpf { programs, controls, asked, calls, bank_bytes, misses_before }, memory))
 }
 
 /// What a conversion needs to know.
@@ -374,6 +394,7 @@ fn describe(
     description.paths =
         plan.paths.iter().map(|path| (path.name.clone(), path.arguments & 0x1f)).collect::<BTreeMap<_, _>>();
     description.irqs = interrupts();
+    description.has_all_switches = plan.has_all_switches(settings);
     description.config = serde_json::json!({ "kernel": settings.patterns, "filter": settings.filters });
     if let Some(ebpf) = ebpf {
         description.tasks = ebpf.programs.dump_tasks()?.iter().map(Into::into).collect();
@@ -438,9 +459,9 @@ fn lanes(
             let bank = Bank {
                 memory: banks.share(),
                 controls: Arc::clone(&ebpf.controls),
-                reader: StreamReader::new(cpu, bytes),
+                reader: StreamReader::new(cpu, ebpf.bank_bytes),
                 out: spool.bank(CpuId(cpu as u32))?,
-                bytes: bytes as u64,
+                bytes: ebpf.bank_bytes as u64,
             };
             lanes.entry(cpu as u32).or_default().bank = Some(bank);
         }

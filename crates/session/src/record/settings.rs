@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is to be recorded, as plain values: a command line, a configuration or a program fills them in.
 
+pub use super::choice::ProcessChoice;
+use crate::command::CommandOutput;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -18,12 +20,27 @@ pub struct RecordSettings {
     pub programs: Option<ProgramsSettings>,
     /// Started when all is recorded; its end ends the recording. Empty: nothing is started.
     pub command: Vec<OsString>,
+    /// Where its standard output goes.
+    pub command_output: CommandOutput,
     /// Ends the recording after this time.
     pub duration_ns: Option<u64>,
     /// A real-time priority (`SCHED_FIFO`, 1 to 99) for the threads that empty buffers.
     pub fifo: Option<u8>,
+    /// What asks a flight recorder for a snapshot.
+    pub snapshot_on: Vec<SnapshotCause>,
     /// Only the newest events are kept, in as much space; `None`: all are.
     pub ring: Option<RingSettings>,
+}
+
+/// What asks a flight recorder for a snapshot, beside whoever runs `rtscope snapshot`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SnapshotCause {
+    /// An event of a program: a pattern. It is recorded, too.
+    Event(String),
+    /// The kernel's tracing is switched off (`tracing_on`), as `cyclictest -b` does with `--tracemark`.
+    TracingOff,
+    /// SIGUSR1, or what the caller takes for it. That asks in any case.
+    Signal,
 }
 
 /// A limit for what a recording takes on the disk: its oldest events are removed.
@@ -47,8 +64,10 @@ impl RecordSettings {
             kernel: None,
             programs: None,
             command: Vec::new(),
+            command_output: CommandOutput::default(),
             duration_ns: None,
             fifo: None,
+            snapshot_on: Vec::new(),
             ring: None,
         }
     }
@@ -129,10 +148,14 @@ impl Context {
 /// Which events of instrumented programs, and how.
 #[derive(Clone, Debug)]
 pub struct ProgramsSettings {
-    /// `PROVIDER:EVENT` with `*` and `?`, or `PROVIDER`; `!PATTERN` excludes.
+    /// `PROVIDER:EVENT` with `*` and `?`, or `PROVIDER`; `!PATTERN` excludes; `PATTERN if CONDITION` takes those of which it holds.
     pub patterns: Vec<String>,
     /// Only events up to this level (0 emergency … 7 debug).
     pub level: u32,
+    /// And from this one on.
+    pub level_from: u32,
+    /// Which processes are recorded.
+    pub processes: ProcessChoice,
     /// Recorded with each event.
     pub context: Vec<Context>,
     /// Of each thread, unless its program sets it; `None`: what programs have by default.
@@ -147,6 +170,8 @@ impl Default for ProgramsSettings {
         ProgramsSettings {
             patterns: vec!["*".to_string()],
             level: 7,
+            level_from: 0,
+            processes: ProcessChoice::default(),
             context: Vec::new(),
             buffer_bytes: None,
             blocking: false,

@@ -9,6 +9,7 @@ use crate::cpu_recorder::CpuRecorder;
 use crate::{Failure, Observer, Stop};
 use rtscope_analyze::timeline::Timeline;
 use rtscope_analyze::visits::Visits;
+use rtscope_event::counted;
 use rtscope_event::{CpuId, MonotonicNs, Recording, Tid};
 use rtscope_flight::monotonic_now;
 use rtscope_shield::health;
@@ -78,9 +79,10 @@ impl VerifyReport {
         match (self.count(Verdict::Fail), self.count(Verdict::Unknown)) {
             (0, 0) => Ok(()),
             (0, unknown) => Err(Failure::Failed(format!(
-                "{unknown} checks are unknown, since events were lost; use a larger --buffer"
+                "{} unknown, since events were lost; use a larger --buffer",
+                counted(unknown, "check is", "checks are")
             ))),
-            (broken, _) => Err(Failure::ChecksFailed(format!("{broken} checks failed"))),
+            (broken, _) => Err(Failure::ChecksFailed(counted(broken, "check failed", "checks failed"))),
         }
     }
 }

@@ -65,7 +65,8 @@ pub(super) fn write(
 pub fn read(directory: &Path, observer: &dyn Observer) -> Result<(TriggerFile, Recording), Failure> {
     let failed =
         |error: &dyn std::fmt::Display| Failure::doing(format!("reading {}", directory.display()), error);
-    let missing = "trigger.json is missing (is this the directory of a saved late response?)";
+    let missing = "trigger.json is missing: this explains late responses that rtscope watch saved, each in a directory of its own; of any other trace \
+         rtscope stat says how long tasks waited (--tasks, --latency wakeup)";
     let trigger = trigger(directory)?.ok_or_else(|| failed(&missing))?;
     let trace = read_trace(&directory.join("kernel")).map_err(|error| failed(&error))?;
     trace.warnings.iter().for_each(|warning| observer.note(warning));

@@ -6,7 +6,7 @@
 //! next one: so ftrace's part of a snapshot begins at the one before at the earliest, and the trigger file says when.
 
 use crate::{Failure, Observer};
-use rtscope_event::{CpuId, Loss, LossCause, MonotonicNs};
+use rtscope_event::{CpuId, Loss, LossCause, MonotonicNs, counted};
 use rtscope_flight::monotonic_now;
 use rtscope_ftrace::pattern::Patterns;
 use rtscope_kernel::PROGRAMS;
@@ -59,8 +59,8 @@ impl FtraceRecorder {
         let since = monotonic_now();
         if let Some(first) = refused.first() {
             observer.note(&format!(
-                "{} tracepoints cannot be enabled; the first is {}",
-                refused.len(),
+                "{} cannot be enabled; the first is {}",
+                counted(refused.len(), "tracepoint", "tracepoints"),
                 first.event
             ));
         }

@@ -6,6 +6,8 @@
 
 use super::backlog::Backlog;
 use super::ftrace::{FtracePart, FtraceRecorder};
+use super::intervals;
+use super::observable::is_judged_later;
 use super::plan::Plan;
 use super::summary::Summary;
 use super::writer::{FinishedJob, Job, Settings, Writer, in_order};
@@ -14,7 +16,8 @@ use crate::command::Child;
 use crate::placement::Placement;
 use crate::program_flight::{ProgramFlight, UserPart};
 use crate::{Failure, Observer, Stop, wall_clock};
-use rtscope_event::{LateResponse, MonotonicNs};
+use rtscope_analyze::summary::Report;
+use rtscope_event::{LateResponse, MonotonicNs, OriginKind, Tracker};
 use rtscope_flight::{FlightRecorder, MissCounter, Snapshot, Window, monotonic_now};
 use rtscope_kernel::{EbpfPrograms, interrupts};
 use std::sync::Arc;
@@ -44,7 +47,8 @@ pub struct Listener {
     observer: Arc<dyn Observer>,
     misses: MissCounter,
     backlog: Backlog,
-    summary: Summary,
+    /// By instance.
+    summaries: Vec<Summary>,
     plan: Plan,
     placement: Placement,
     started: MonotonicNs,
@@ -53,6 +57,10 @@ pub struct Listener {
     /// There was no task with the target's name yet.
     waits_for_target: bool,
     history_told: bool,
+    /// Snapshots that intervals ask for: not before this.
+    next_pull: MonotonicNs,
+    /// Late intervals without a snapshot of their own.
+    suppressed: u64,
     /// Why it ended before its time.
     failure: Option<Failure>,
 }
@@ -70,7 +78,7 @@ impl Listener {
             dir: plan.snapshot_dir.clone(),
             pre_ns: plan.pre_ns,
             post_ns: plan.post_ns,
-            watched: plan.target_text(),
+            watched: plan.watched_text(),
             explain_text: plan.explain_text,
             clock: wall_clock::now()?,
         };
@@ -87,7 +95,7 @@ impl Listener {
             observer,
             misses,
             backlog: Backlog::default(),
-            summary: Summary::default(),
+            summaries: plan.trackers.iter().map(|_| Summary::default()).collect(),
             plan,
             placement,
             started,
@@ -95,6 +103,8 @@ impl Listener {
             last_late: MonotonicNs(0),
             waits_for_target: false,
             history_told: false,
+            next_pull: MonotonicNs(0),
+            suppressed: 0,
             failure: None,
         })
     }
@@ -105,14 +115,15 @@ impl Listener {
         self.observer.watching(&WatchStart {
             target: &self.plan.target_text(),
             end: self.plan.end.name(),
-            threshold_ns: self.plan.threshold_ns,
+            trackers: &self.plan.trackers,
             irqs: &self.plan.irqs,
-            timer: self.plan.timer,
+            begin: &self.plan.begin,
             cpus: self.ebpf.cpus(),
             absent: self.ebpf.absent().iter().map(|spec| spec.tracepoint).collect(),
             waits_for_target: self.waits_for_target,
             tracepoints: self.ftrace.as_ref().map(FtraceRecorder::number),
             programs: self.programs.as_ref().map(ProgramFlight::number),
+            between: self.plan.between.as_ref().map(|(pair, _)| pair),
         });
     }
 
@@ -167,6 +178,7 @@ impl Listener {
 
     fn poll(&mut self, now: MonotonicNs) -> Result<(), Failure> {
         self.placement.follow(now, || self.ebpf.dump_tasks().ok());
+        self.take_intervals();
         self.take_reports();
         if let Some(done) = self.writer.poll()? {
             self.take_finished(done);
@@ -189,12 +201,42 @@ impl Listener {
 
     fn take_reports(&mut self) {
         for late in self.recorder.late_responses() {
-            self.observer.late(&late);
-            self.last_late = late.end_ns;
-            if let Some(oldest) = self.backlog.push(late) {
-                self.summary.unexplained(&oldest);
-            }
+            self.take_report(late);
         }
+    }
+
+    fn take_report(&mut self, late: LateResponse) {
+        if !is_judged_later(&late) {
+            self.observer.late(&late);
+        }
+        self.last_late = self.last_late.max(late.end_ns);
+        if let Some(oldest) = self.backlog.push(late) {
+            if is_judged_later(&oldest) {
+                self.observer.late(&oldest);
+            }
+            self.summary_of(oldest.instance).unexplained(&oldest);
+        }
+    }
+
+    /// Late intervals between two events of programs: what the tracker does for responses is done here.
+    fn take_intervals(&mut self) {
+        let Some(programs) = self.programs.as_ref().filter(|_| self.plan.between.is_some()) else { return };
+        let (all, notes) = programs.late_intervals();
+        notes.iter().for_each(|note| self.observer.note(note));
+        for mut late in all {
+            late.snapshot = self.pull();
+            self.suppressed += u64::from(late.snapshot.is_none());
+            self.take_report(late);
+        }
+    }
+
+    fn pull(&mut self) -> Option<u64> {
+        let now = monotonic_now();
+        let number = if now < self.next_pull { None } else { self.recorder.pull(self.plan.post_ns) };
+        if number.is_some() {
+            self.next_pull = now.plus(self.plan.interval_ns);
+        }
+        number
     }
 
     fn take_snapshot(&mut self) -> Result<(), Failure> {
@@ -243,17 +285,36 @@ impl Listener {
         self.writer.give(Job { snapshot, trace, part, user, window, tasks, irqs: interrupts(), misses, late })
     }
 
-    fn take_finished(&mut self, done: FinishedJob) {
-        self.summary.snapshots += u64::from(done.snapshot.generation != 0);
-        self.summary.failed_snapshots += u64::from(done.failed);
-        self.recorder.recycle(done.snapshot);
-        for (explanation, own) in &done.explanations {
-            self.summary.explained(explanation, *own);
-        }
+    /// Of an instance; what no instance has asked for is the first one's.
+    fn summary_of(&mut self, instance: u8) -> &mut Summary {
+        let index = usize::from(instance);
+        let known = if index < self.summaries.len() { index } else { 0 };
+        &mut self.summaries[known]
     }
 
-    /// Takes what is still under way, prints the summary, and gives the number of late responses.
-    pub fn finish(mut self) -> Result<u64, Failure> {
+    fn take_finished(&mut self, done: FinishedJob) {
+        let pulled = (done.snapshot.generation != 0).then_some(done.snapshot.generation);
+        let by = done.explanations.iter().find(|(explanation, _)| explanation.snapshot == pulled);
+        let summary = self.summary_of(by.map_or(0, |(explanation, _)| explanation.instance));
+        summary.snapshots += u64::from(pulled.is_some() && !done.dropped);
+        summary.failed_snapshots += u64::from(done.failed);
+        self.recorder.recycle(done.snapshot);
+        for summary in &mut self.summaries {
+            summary.gaps_of(done.explanations.iter().map(|(explanation, _)| explanation));
+        }
+        for (explanation, own) in &done.explanations {
+            self.summary_of(explanation.instance).explained(explanation, *own);
+        }
+        done.unobserved.iter().for_each(|late| self.summary_of(late.instance).unobserved(late));
+    }
+
+    /// Takes what is still under way, and gives the summary of each instance.
+    pub fn finish(mut self) -> Result<Vec<Report>, Failure> {
+        // Intervals that ended since the last look: the kernel still records, so the last of them may have its snapshot.
+        if let Some(programs) = self.programs.as_ref().filter(|_| self.plan.between.is_some()) {
+            programs.last_look();
+            self.take_intervals();
+        }
         let deadline = monotonic_now().plus(self.plan.post_ns + 1_000_000_000);
         if self.recorder.is_armed() && self.plan.post_ns > NOTABLE_WAIT_NS {
             self.observer.waiting_for_last_snapshot(self.plan.post_ns);
@@ -266,22 +327,36 @@ impl Listener {
         self.take_reports();
         self.explain_the_rest()?;
         self.misses.add(monotonic_now(), &self.ebpf.recursion_misses());
-        let stats = self.recorder.stats();
-        let late = stats.late;
-        self.summary.own.is_apart = self.placement.is_apart();
-        if stats.seen == 0 && self.waits_for_target {
+        let reports: Vec<Report> = (0..self.plan.trackers.len()).map(|index| self.report(index)).collect();
+        if self.waits_for_target && reports.iter().all(|report| report.counters.seen == 0) {
             let target = self.plan.target_text();
             self.observer
                 .note(&format!("{target} never appeared; names are those of /proc/PID/comm (ps -eLo comm)"));
         }
+        reports.iter().for_each(|report| self.observer.watched(report));
+        self.failure.map_or(Ok(reports), Err)
+    }
+
+    fn report(&mut self, instance: usize) -> Report {
+        let summary = &mut self.summaries[instance];
+        let mut stats = self.recorder.stats(instance);
+        stats.late = stats.late.saturating_sub(summary.unobserved_responses());
+        summary.own.is_apart = self.placement.is_apart();
+        let (tracker, threshold_ns) = self.plan.trackers[instance];
         let counts = Counts {
+            tracker,
+            instance: instance as u8,
             elapsed_ns: monotonic_now().since(self.started),
-            threshold_ns: self.plan.threshold_ns,
+            threshold_ns,
+            begin: if tracker == Tracker::Response { self.plan.begin.clone() } else { Vec::new() },
             misses: self.misses.total(),
             unreadable_reports: self.recorder.unreadable_reports(),
         };
-        self.observer.watched(&self.summary.report(&stats, &counts));
-        self.failure.map_or(Ok(late), Err)
+        let mut report = summary.report(&stats, &counts);
+        if let (Some((pair, _)), Some(programs)) = (&self.plan.between, &self.programs) {
+            intervals::add_to(&mut report, pair, programs.interval_counts(), self.suppressed);
+        }
+        report
     }
 
     /// At the end: what the banks still hold explains the late responses since the last snapshot.
@@ -298,10 +373,13 @@ impl Listener {
 }
 
 /// What a summary has beside the tracker's own counts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Counts {
+    pub tracker: Tracker,
+    pub instance: u8,
     pub elapsed_ns: u64,
     pub threshold_ns: u64,
+    pub begin: Vec<OriginKind>,
     /// Of runs of eBPF programs that the kernel skipped; `None`: not known.
     pub misses: Option<u64>,
     pub unreadable_reports: u64,

@@ -6,11 +6,14 @@
 
 mod backlog;
 pub mod files;
-mod ftrace;
+pub(crate) mod ftrace;
+mod intervals;
 mod listener;
 mod memory;
+mod observable;
 mod plan;
 mod settings;
+pub mod spans;
 mod summary;
 mod sweep;
 mod writer;
@@ -25,7 +28,9 @@ use crate::{Failure, Observer, Stop};
 use ftrace::FtraceRecorder;
 use listener::Listener;
 use plan::Plan;
-use rtscope_event::{Glob, Irq};
+use rtscope_analyze::pairing::PairQuestion;
+use rtscope_analyze::summary::Report;
+use rtscope_event::{Glob, Irq, OriginKind, Tracker};
 use rtscope_kernel::EbpfPrograms;
 use std::sync::Arc;
 use sweep::DirectoryUse;
@@ -37,12 +42,12 @@ pub struct WatchStart<'a> {
     pub target: &'a str,
     /// When a response ends: `running` or `blocked`.
     pub end: &'static str,
-    /// The limit.
-    pub threshold_ns: u64,
+    /// What is followed, and its limit.
+    pub trackers: &'a [(Tracker, u64)],
     /// The interrupts that count.
     pub irqs: &'a [Irq],
-    /// Timers count.
-    pub timer: bool,
+    /// With what responses begin.
+    pub begin: &'a [OriginKind],
     /// Number of CPUs.
     pub cpus: usize,
     /// Tracepoints that this kernel lacks.
@@ -53,7 +58,12 @@ pub struct WatchStart<'a> {
     pub tracepoints: Option<usize>,
     /// Number of programs that run and record for snapshots.
     pub programs: Option<u32>,
+    /// The two events of programs between which the time is watched.
+    pub between: Option<&'a PairQuestion>,
 }
+
+/// What a watch came to, by instance, and how COMMAND ended if not well.
+pub type Watched = (Vec<Report>, Result<(), Failure>);
 
 /// How long a bank lasts at the rate of the first second. A CPU that wakes up later shortens it; each snapshot says what it really holds.
 #[derive(Clone, Debug)]
@@ -66,22 +76,26 @@ pub struct HeldHistory {
     pub pre_ns: u64,
 }
 
-/// Watches until it is asked to stop, the duration is over, or COMMAND has ended. Gives the number of late responses.
+/// Watches until it is asked to stop, the duration is over, or COMMAND has ended. Gives the summary, and how COMMAND ended if not well.
 ///
 /// # Errors
 /// What kept it from watching, or ended it early.
-pub fn run(settings: &WatchSettings, stop: &Stop, observer: &Arc<dyn Observer>) -> Result<u64, Failure> {
+pub fn run(settings: &WatchSettings, stop: &Stop, observer: &Arc<dyn Observer>) -> Result<Watched, Failure> {
     let name = settings.task.as_deref().and_then(|task| Glob::new(task).ok());
     // COMMAND is the target unless another one is named; its CPUs are left to it in any case.
-    let targets =
-        ObservedTasks { name, processes: settings.pid.into_iter().collect(), ..ObservedTasks::default() };
+    let targets = ObservedTasks {
+        name,
+        processes: settings.pid.into_iter().collect(),
+        threads: settings.tid.into_iter().collect(),
+        ..ObservedTasks::default()
+    };
     let mut placement = Placement::take(targets, !settings.command.is_empty())?;
     let mut plan = Plan::new(settings)?;
     let _use = plan.snapshot_dir.as_deref().map(DirectoryUse::enter);
     let mut child = if plan.command.is_empty() {
         None
     } else {
-        Some(Child::held(&plan.command, &placement.of_caller())?)
+        Some(Child::held(&plan.command, &placement.of_caller(), settings.command_output)?)
     };
     if let Some(child) = &child {
         placement.add_command(child.pid().0);
@@ -89,7 +103,8 @@ pub fn run(settings: &WatchSettings, stop: &Stop, observer: &Arc<dyn Observer>) 
     }
     stop.begin()?;
     let ftrace = FtraceRecorder::start(&plan.kernel, plan.bank_bytes(), observer.as_ref())?;
-    let programs = ProgramFlight::for_watch(&plan.programs, plan.pre_ns.saturating_add(plan.post_ns))?;
+    let reach_ns = plan.pre_ns.saturating_add(plan.post_ns);
+    let programs = ProgramFlight::for_watch(&plan.programs, reach_ns, plan.span_tracker())?;
     let ebpf = EbpfPrograms::start(&plan.ebpf)?;
     let mut listener = Listener::new(plan, ebpf, (ftrace, programs), (Arc::clone(observer), placement))?;
     listener.introduce();
@@ -100,7 +115,9 @@ pub fn run(settings: &WatchSettings, stop: &Stop, observer: &Arc<dyn Observer>) 
     if let Some(child) = &mut child {
         child.terminate();
     }
-    let late = listener.finish()?;
-    complain(child.as_ref(), observer.as_ref())?;
-    Ok(late)
+    if let Some(end) = child.as_mut().and_then(Child::ending) {
+        observer.command_ended(end);
+    }
+    let reports = listener.finish()?;
+    Ok((reports, complain(child.as_mut(), observer.as_ref())))
 }

@@ -2,11 +2,15 @@
 //! From the settings to what will be done. Everything that can be refused is refused here, before anything is started.
 
 use super::settings::{ExplainText, WatchSettings};
+use super::spans::{SpanTarget, SpanTracker};
 use crate::Failure;
 use nix::unistd::{AccessFlags, access};
-use rtscope_event::{End, Glob, Irq, Pid, TaskInfo};
+use rtscope_analyze::pairing::PairQuestion;
+use rtscope_event::{End, Glob, Irq, OriginKind, Pid, TaskInfo, Tracker};
+use rtscope_flight::monotonic_now;
 use rtscope_kernel::{
-    EbpfConfig, OriginFilter, RecorderConfig, SnapshotConfig, Target, TrackerConfig, irq_number,
+    EbpfConfig, Follows, OriginFilter, RecorderConfig, ResponseConfig, SnapshotConfig, Target, TrackerConfig,
+    irq_number,
 };
 use std::ffi::OsString;
 use std::fs;
@@ -17,20 +21,24 @@ use std::path::{Path, PathBuf};
 pub struct Plan {
     /// What runs in the kernel.
     pub ebpf: EbpfConfig,
+    /// The two events of programs between which the time is watched, and whose: then nothing is tracked in the kernel.
+    pub between: Option<(PairQuestion, SpanTarget)>,
     /// Whose responses: a name pattern, as typed.
     pub task: Option<String>,
     /// The interrupts that count, with the names they were asked for by.
     pub irqs: Vec<Irq>,
-    /// Timers count (also without any option).
-    pub timer: bool,
+    /// With what responses begin.
+    pub begin: Vec<OriginKind>,
     /// When a response ends.
     pub end: End,
-    /// The limit.
-    pub threshold_ns: u64,
+    /// What is followed, and its limit, by instance.
+    pub trackers: Vec<(Tracker, u64)>,
     /// History requested before a detection.
     pub pre_ns: u64,
     /// Recording goes on for this time after a detection.
     pub post_ns: u64,
+    /// At least this time between two snapshots.
+    pub interval_ns: u64,
     /// Where snapshots go.
     pub snapshot_dir: Option<PathBuf>,
     /// What `explain.txt` says there.
@@ -69,9 +77,20 @@ impl Plan {
         if let Some(dir) = &settings.snapshot_dir {
             prepare_dir(dir)?;
         }
-        let origins = (settings.timer || !irqs.is_empty())
-            .then(|| OriginFilter { timer: settings.timer, irqs: irqs.clone() });
-        let end = settings.end;
+        let between = between(settings, name.as_ref())?;
+        let kinds = if between.is_some() { vec![OriginKind::Event] } else { origin_kinds(settings) };
+        let end = if between.is_some() { End::Event } else { settings.end };
+        let mut programs = settings.programs.clone();
+        // What is paired has to be recorded.
+        programs.extend(between.iter().flat_map(|(pair, _)| [pair.begin.to_string(), pair.end.to_string()]));
+        let target = Target { name, pid: settings.pid.map(Pid), is_command: false };
+        let responses = ResponseConfig {
+            end,
+            origins: OriginFilter { kinds: kinds.clone(), irqs: irqs.clone() },
+            sources: settings.sources.clone(),
+        };
+        // Events of programs are paired by the collector: nothing is followed in the kernel.
+        let followed = if between.is_some() { Vec::new() } else { trackers(settings, &target, &responses) };
         let snapshot = SnapshotConfig { post_ns: settings.post_ns, interval_ns: settings.interval_ns };
         let ebpf = EbpfConfig {
             recorder: Some(RecorderConfig {
@@ -79,27 +98,27 @@ impl Plan {
                 snapshot: Some(snapshot),
                 stream: None,
             }),
-            tracker: Some(TrackerConfig {
-                target: Target { name, pid: settings.pid.map(Pid) },
-                end,
-                threshold_ns: settings.threshold_ns,
-                origins,
-            }),
+            trackers: followed,
             only: Vec::new(),
         };
+        let trackers = std::iter::once((settings.tracker, settings.threshold_ns))
+            .chain(settings.also.iter().copied())
+            .collect();
         Ok(Plan {
             ebpf,
+            between,
+            interval_ns: settings.interval_ns,
             task: settings.task.clone(),
-            timer: settings.timer || irqs.is_empty(),
+            begin: kinds,
             irqs,
             end,
-            threshold_ns: settings.threshold_ns,
+            trackers,
             pre_ns: settings.pre_ns,
             post_ns: settings.post_ns,
             snapshot_dir: settings.snapshot_dir.clone(),
             explain_text: settings.explain_text,
             kernel: settings.kernel.clone(),
-            programs: settings.programs.clone(),
+            programs,
             duration_ns: settings.duration_ns,
             command: settings.command.clone(),
         })
@@ -107,16 +126,22 @@ impl Plan {
 
     /// The process of COMMAND is the target, unless the user named one.
     pub fn target_command(&mut self, pid: Pid) {
-        if let Some(tracker) = &mut self.ebpf.tracker {
+        for tracker in &mut self.ebpf.trackers {
             if tracker.target.name.is_none() && tracker.target.pid.is_none() {
                 tracker.target.pid = Some(pid);
+                tracker.target.is_command = true;
             }
         }
     }
 
     /// The process that is the target, if one is.
     pub fn target_pid(&self) -> Option<Pid> {
-        self.ebpf.tracker.as_ref().and_then(|tracker| tracker.target.pid)
+        self.ebpf.trackers.first().and_then(|tracker| tracker.target.pid)
+    }
+
+    /// The limit of the first tracker.
+    pub fn threshold_ns(&self) -> u64 {
+        self.trackers.first().map_or(0, |(_, threshold_ns)| *threshold_ns)
     }
 
     /// Bytes of one bank of the flight recorder.
@@ -124,8 +149,23 @@ impl Plan {
         self.ebpf.recorder.as_ref().map_or(0, |recorder| recorder.bank_bytes)
     }
 
+    /// Pairs the events of programs, if that is what is watched.
+    pub fn span_tracker(&self) -> Option<SpanTracker> {
+        let (pair, target) = self.between.as_ref()?;
+        Some(SpanTracker::new(pair, target.clone(), self.threshold_ns(), monotonic_now()))
+    }
+
+    /// What is watched, in words.
+    pub fn watched_text(&self) -> String {
+        let target = self.target_text();
+        self.between.as_ref().map_or(target.clone(), |(pair, _)| format!("'{pair}' of {target}"))
+    }
+
     /// Whose responses, in words.
     pub fn target_text(&self) -> String {
+        if let Some((_, target)) = &self.between {
+            return threads_text(self.task.as_deref(), target);
+        }
         match (&self.task, self.target_pid()) {
             (Some(task), None) => format!("tasks named '{task}'"),
             (Some(task), Some(pid)) => format!("tasks of process {pid} named '{task}'"),
@@ -136,12 +176,72 @@ impl Plan {
 
     /// How many of these tasks match the name or the process.
     pub fn matching_tasks(&self, tasks: &[TaskInfo]) -> usize {
-        let Some(tracker) = &self.ebpf.tracker else { return 0 };
+        if let Some((_, target)) = &self.between {
+            let matches = |task: &&TaskInfo| {
+                target.pid.is_none_or(|wanted| wanted == task.pid.0)
+                    && target.name.as_ref().is_none_or(|name| name.matches(task.comm.as_bytes()))
+            };
+            return tasks.iter().filter(matches).count();
+        }
+        let Some(tracker) = self.ebpf.trackers.first() else { return 0 };
         let matches = |task: &&TaskInfo| {
             tracker.target.pid.is_none_or(|wanted| wanted == task.pid)
                 && tracker.target.name.as_ref().is_none_or(|name| name.matches(task.comm.as_bytes()))
         };
         tasks.iter().filter(matches).count()
+    }
+}
+
+/// One for each thing that is followed.
+fn trackers(settings: &WatchSettings, target: &Target, responses: &ResponseConfig) -> Vec<TrackerConfig> {
+    let wanted =
+        std::iter::once((settings.tracker, settings.threshold_ns)).chain(settings.also.iter().copied());
+    let config = |(tracker, threshold_ns)| TrackerConfig {
+        target: target.clone(),
+        threshold_ns,
+        snapshot: true,
+        follows: match tracker {
+            Tracker::Response => Follows::Responses(responses.clone()),
+            Tracker::Wakeup => Follows::Wakeups,
+            Tracker::Offcpu => Follows::OffCpu,
+        },
+    };
+    wanted.map(config).collect()
+}
+
+/// The two events, and whose time between them counts.
+fn between(
+    settings: &WatchSettings,
+    name: Option<&Glob>,
+) -> Result<Option<(PairQuestion, SpanTarget)>, Failure> {
+    if let Some(tid) = settings.tid.filter(|tid| !Path::new(&format!("/proc/{tid}")).exists()) {
+        return Err(Failure::Usage(format!("there is no thread {tid} (--tid)")));
+    }
+    let target = SpanTarget { name: name.cloned(), pid: settings.pid, tid: settings.tid };
+    Ok(settings.between.clone().map(|pair| (pair, target)))
+}
+
+/// Whose intervals, in words.
+fn threads_text(task: Option<&str>, target: &SpanTarget) -> String {
+    let mut text = target.tid.map_or("threads".to_string(), |tid| format!("thread {tid}"));
+    target.pid.iter().for_each(|pid| text.push_str(&format!(" of process {pid}")));
+    task.iter().for_each(|task| text.push_str(&format!(" named '{task}'")));
+    if text == "threads" { "any thread".to_string() } else { text }
+}
+
+/// With what responses begin: what was asked for, or all from outside the tasks; a cycle begins with the thread's own timer.
+fn origin_kinds(settings: &WatchSettings) -> Vec<OriginKind> {
+    let mut kinds = settings.begin.clone();
+    let named = [(settings.timer, OriginKind::Timer), (!settings.irqs.is_empty(), OriginKind::Irq)];
+    kinds.extend(named.into_iter().filter(|(named, _)| *named).map(|(_, kind)| kind));
+    match (kinds.is_empty(), settings.end) {
+        (true, End::Cycle) => vec![OriginKind::Timer],
+        (true, _) => OriginFilter::default().kinds,
+        (false, _) => {
+            kinds.sort_unstable();
+            kinds.dedup();
+            kinds
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is to be watched, as plain values.
 
+use crate::command::CommandOutput;
 use rtscope_analyze::explain::Explanation;
-use rtscope_event::End;
+use rtscope_analyze::pairing::PairQuestion;
+use rtscope_event::{End, OriginKind, Tracker, WaitKind};
 use rtscope_store::trigger::TriggerFile;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,21 +12,34 @@ use std::path::PathBuf;
 /// Makes the text of a snapshot's `explain.txt`.
 pub type ExplainText = fn(&TriggerFile, &[Explanation]) -> String;
 
-/// A watch of responses. [`WatchSettings::of`] has the usual values.
+/// A watch. [`WatchSettings::of`] has the usual values.
 #[derive(Clone, Debug)]
 pub struct WatchSettings {
-    /// A response that takes longer is late.
+    /// What is followed.
+    pub tracker: Tracker,
+    /// What takes longer is late.
     pub threshold_ns: u64,
+    /// What is followed at the same time, of the same tasks, each with a limit of its own.
+    pub also: Vec<(Tracker, u64)>,
     /// Tasks with this name (with `*` and `?`).
     pub task: Option<String>,
     /// The tasks of this process. Without both, and without COMMAND: the first user-space task of each chain.
     pub pid: Option<u32>,
+    /// This thread, where the time between two events is watched.
+    pub tid: Option<u32>,
+    /// Two events of programs: not responses are watched, but the time between these.
+    pub between: Option<PairQuestion>,
     /// When a response ends.
     pub end: End,
     /// Only responses to these device interrupts: numbers, or names from `/proc/interrupts`.
     pub irqs: Vec<String>,
     /// Responses to timers, too, where `irqs` names some.
     pub timer: bool,
+    /// With what responses begin. Empty: as `irqs` and `timer` say, and without these with timers and interrupts, or for cycles
+    /// with timers.
+    pub begin: Vec<OriginKind>,
+    /// With the end of which waits a cycle begins ([`End::Cycle`]).
+    pub sources: Vec<WaitKind>,
     /// Where a snapshot is saved for each late response; `None`: nowhere.
     pub snapshot_dir: Option<PathBuf>,
     /// What a snapshot's `explain.txt` says; `None`: it has none.
@@ -45,6 +60,8 @@ pub struct WatchSettings {
     pub duration_ns: Option<u64>,
     /// Started when all is watched; its end ends the watch. Empty: nothing is started.
     pub command: Vec<OsString>,
+    /// Where its standard output goes.
+    pub command_output: CommandOutput,
 }
 
 impl WatchSettings {
@@ -52,12 +69,18 @@ impl WatchSettings {
     #[must_use]
     pub fn of(threshold_ns: u64) -> WatchSettings {
         WatchSettings {
+            tracker: Tracker::Response,
             threshold_ns,
+            also: Vec::new(),
             task: None,
             pid: None,
+            tid: None,
+            between: None,
             end: End::Blocked,
             irqs: Vec::new(),
             timer: false,
+            begin: Vec::new(),
+            sources: WaitKind::SOURCES.to_vec(),
             snapshot_dir: None,
             explain_text: None,
             kernel: Vec::new(),
@@ -68,6 +91,7 @@ impl WatchSettings {
             interval_ns: 1_000_000_000,
             duration_ns: None,
             command: Vec::new(),
+            command_output: CommandOutput::default(),
         }
     }
 }

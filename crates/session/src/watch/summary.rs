@@ -6,9 +6,13 @@ use rtscope_analyze::chain::Counters;
 use rtscope_analyze::explain::Explanation;
 use rtscope_analyze::histogram::Histogram;
 use rtscope_analyze::own::{OwnCost, OwnPart};
-use rtscope_analyze::summary::{self, Report};
-use rtscope_event::{LateResponse, Loss, LossCause};
+use rtscope_analyze::summary::{self, HiddenThread, NotObservable, Report};
+use rtscope_event::{Comm, LateResponse, Loss, LossCause, Tid};
 use rtscope_flight::TrackerStats;
+use std::collections::BTreeMap;
+
+/// Threads that are listed as not observable.
+const UNOBSERVED_MAX: usize = 1000;
 
 /// What is collected for the end.
 #[derive(Debug, Default)]
@@ -16,10 +20,18 @@ pub struct Summary {
     groups: summary::Summary,
     /// What rtscope itself cost the target.
     pub own: OwnCost,
+    /// Responses that could not be observed, by thread and name.
+    unobserved: BTreeMap<(Tid, Comm), u64>,
+    /// Of further threads.
+    unobserved_more: u64,
+    /// Of all of these, those without a snapshot of their own.
+    unobserved_suppressed: u64,
     /// Snapshots taken.
     pub snapshots: u64,
     /// Of them, those that could not be saved.
     pub failed_snapshots: u64,
+    /// Gaps in the sequence of switches of explained responses.
+    gaps: u64,
 }
 
 impl Summary {
@@ -35,6 +47,42 @@ impl Summary {
         self.own.add(own);
     }
 
+    /// One whose end the host hid.
+    pub fn unobserved(&mut self, late: &LateResponse) {
+        self.unobserved_suppressed += u64::from(late.snapshot.is_none());
+        let key = (late.tid, late.comm);
+        if self.unobserved.len() < UNOBSERVED_MAX || self.unobserved.contains_key(&key) {
+            *self.unobserved.entry(key).or_default() += 1;
+        } else {
+            self.unobserved_more += 1;
+        }
+    }
+
+    /// How many could not be observed.
+    pub fn unobserved_responses(&self) -> u64 {
+        self.unobserved.values().sum::<u64>() + self.unobserved_more
+    }
+
+    fn not_observable(&self) -> NotObservable {
+        let thread = |((tid, comm), responses): (&(Tid, Comm), &u64)| HiddenThread {
+            tid: *tid,
+            comm: *comm,
+            responses: *responses,
+        };
+        let mut threads: Vec<HiddenThread> = self.unobserved.iter().map(thread).collect();
+        threads.sort_by_key(|thread| std::cmp::Reverse(thread.responses));
+        NotObservable { responses: self.unobserved_responses(), threads }
+    }
+
+    /// What the explanations of a snapshot say to be incomplete: the summary says it, too.
+    pub fn gaps_of<'e>(&mut self, explanations: impl Iterator<Item = &'e Explanation>) {
+        let gaps = |explanation: &Explanation| {
+            let gaps = explanation.losses.iter().filter(|loss| loss.cause == LossCause::Gap);
+            gaps.filter_map(|loss| loss.count).sum()
+        };
+        self.gaps = self.gaps.saturating_add(explanations.map(gaps).max().unwrap_or(0));
+    }
+
     /// The report.
     pub fn report(&self, stats: &TrackerStats, counts: &Counts) -> Report {
         let histogram = Histogram::new(
@@ -44,21 +92,31 @@ impl Summary {
             stats.max_ns.unwrap_or(0),
         );
         let loss = |cause, count| Loss { cpu: None, cause, count };
+        let (threads, other_threads) = self.groups.threads(&stats.by_thread);
         Report {
+            tracker: counts.tracker,
+            instance: counts.instance,
             elapsed_ns: counts.elapsed_ns,
             threshold_ns: counts.threshold_ns,
+            begin: counts.begin.clone(),
             counters: counters(stats),
             untracked: stats.untracked + stats.raced,
             snapshots: self.snapshots,
             snapshots_failed: self.failed_snapshots,
-            suppressed: stats.suppressed_rate + stats.suppressed_busy,
+            suppressed: (stats.suppressed_rate + stats.suppressed_busy)
+                .saturating_sub(self.unobserved_suppressed),
             statistics: histogram.statistics(),
             groups: self.groups.groups(),
+            threads,
+            other_threads,
             own: self.own,
+            not_observable: self.not_observable(),
             losses: vec![
                 loss(LossCause::RecursionMiss, counts.misses),
+                loss(LossCause::Gap, Some(self.gaps)),
                 loss(LossCause::ReportRingFull, Some(stats.late_lost + counts.unreadable_reports)),
             ],
+            between: None,
         }
     }
 }
@@ -75,5 +133,6 @@ fn counters(stats: &TrackerStats) -> Counters {
         folded: stats.folded,
         too_long: stats.too_long,
         hidden: stats.hidden,
+        abandoned: stats.abandoned,
     }
 }

@@ -7,6 +7,7 @@
 use super::files;
 use super::ftrace::FtracePart;
 use super::memory::give_back;
+use super::observable::{is_judged_later, is_observable};
 use super::settings::ExplainText;
 use crate::program_flight::UserPart;
 use crate::{Failure, Observer, wall_clock};
@@ -52,6 +53,10 @@ pub struct FinishedJob {
     pub snapshot: Snapshot,
     /// Explanations of the late responses in it, and rtscope's own part in each.
     pub explanations: Vec<(Explanation, OwnPart)>,
+    /// What was not late, as far as could be observed.
+    pub unobserved: Vec<LateResponse>,
+    /// There was no late response for which it was taken, so it was not kept.
+    pub dropped: bool,
     /// It was to be saved, and that failed.
     pub failed: bool,
 }
@@ -162,12 +167,26 @@ fn work(mut job: Job, settings: &Settings, observer: &dyn Observer) -> FinishedJ
         recording.losses.push(job.misses.clone());
     }
     let explainer = Explainer::new(&recording);
-    let explanations: Vec<Explanation> = job.late.iter().map(|late| explainer.explain(late)).collect();
+    let (mut explanations, mut unobserved) = (Vec::new(), Vec::new());
+    for late in std::mem::take(&mut job.late) {
+        let explanation = explainer.explain(&late);
+        if !is_observable(&explanation, &recording) {
+            unobserved.push(late);
+            continue;
+        }
+        if is_judged_later(&late) {
+            observer.late(&late);
+        }
+        explanations.push(explanation);
+        job.late.push(late);
+    }
     drop(explainer);
+    let pulled = |late: &LateResponse| job.trace.is_some() && late.snapshot == Some(job.snapshot.generation);
+    let dropped = unobserved.iter().any(pulled);
     let own = OwnTime::new(&recording, Pid(std::process::id()));
     let parts: Vec<OwnPart> = explanations.iter().map(|explanation| own.part(explanation)).collect();
     drop(own);
-    let failed = match job.trace {
+    let failed = match job.trace.filter(|_| !dropped) {
         Some(trace) => {
             recording.cut_before(trace.from);
             !keep(&job, trace, &recording, &explanations, settings, observer)
@@ -178,7 +197,7 @@ fn work(mut job: Job, settings: &Settings, observer: &dyn Observer) -> FinishedJ
         }
     };
     let explanations = explanations.into_iter().zip(parts).collect();
-    FinishedJob { snapshot: job.snapshot, explanations, failed }
+    FinishedJob { snapshot: job.snapshot, explanations, unobserved, dropped, failed }
 }
 
 /// Saves a snapshot, if that was asked for, and prints it. False when it could not be saved.

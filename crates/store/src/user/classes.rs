@@ -2,13 +2,17 @@
 //! The event classes of a trace of programs. Processes with the same description share one; classes are numbered in the
 //! order in which providers are found.
 
+use super::filter::{ClassFilter, UserFilter};
 use rtscope_abi::program as abi;
 use rtscope_ctf::UserClass;
 use rtscope_event::exact;
 use rtscope_programs::description::{Descriptions, EventDescription, Field, FieldType, payload_bytes};
 use rtscope_programs::{ProviderInfo, RingInfo};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+
+/// Remarks about a filter.
+const REMARKS_MAX: usize = 16;
 
 /// An event of a provider.
 #[derive(Clone, Debug)]
@@ -17,6 +21,9 @@ pub(super) struct KnownEvent {
     /// Its number in its provider.
     index: u32,
     fields: Vec<Field>,
+    /// Which of them are wanted, and the labels of fields that are enumerations, by place.
+    filter: ClassFilter,
+    labels: Vec<Vec<(i32, String)>>,
     /// The size of all payloads; `None`: the size depends on the content.
     pub(super) fixed_bytes: Option<usize>,
 }
@@ -30,7 +37,16 @@ impl KnownEvent {
         }
     }
 
+    /// Whether an event with this payload is wanted, which matches its fields.
+    pub(super) fn is_wanted(&self, payload: &[u8]) -> bool {
+        self.filter.wants(&self.fields, payload, &self.labels)
+    }
+
+    /// Those that are simple; what has to be asked for is not.
     fn plain(&self) -> FixedSizeEvent {
+        if !self.filter.is_all() {
+            return FixedSizeEvent::NOT;
+        }
         let bytes = self.fixed_bytes.and_then(|bytes| u32::try_from(bytes).ok());
         bytes.map_or(FixedSizeEvent::NOT, |bytes| FixedSizeEvent { class: self.class, bytes })
     }
@@ -166,11 +182,29 @@ pub(super) struct Classes {
     numbers: HashMap<UserClass, u32>,
     /// By user, process and its birth.
     known: HashMap<(u32, u32, u64), ProcessClasses>,
+    filter: UserFilter,
+    /// What is to be said of the filter: of each event once.
+    remarks: BTreeSet<String>,
     /// The same descriptions, by their place in memory and their origin, are read once. They are held: no others are ever in that place.
     read: HashMap<(usize, String), (Arc<Descriptions>, Arc<ProviderClasses>)>,
 }
 
 impl Classes {
+    pub(super) fn new(filter: UserFilter) -> Classes {
+        Classes { filter, ..Classes::default() }
+    }
+
+    /// Whether the events of a ring are wanted.
+    pub(super) fn wants(&self, ring: &RingInfo) -> bool {
+        self.filter.wants(ring)
+    }
+
+    /// What is to be said of the filter.
+    pub(super) fn remarks(&self) -> Vec<String> {
+        let of_threads = self.filter.threads.iter().filter_map(|choice| choice.remark());
+        self.remarks.iter().cloned().chain(of_threads).collect()
+    }
+
     /// Adds the classes of a provider.
     pub(super) fn add(&mut self, provider: &ProviderInfo) {
         let declared = provider.descriptions.declared;
@@ -191,6 +225,23 @@ impl Classes {
         let events =
             provider.descriptions.events.iter().filter(|event| event.index < provider.descriptions.declared);
         let events = events.map(|event| {
+            let filter = self.filter.of_class(event);
+            if self.remarks.len() < REMARKS_MAX {
+                self.remarks.extend(self.filter.remark(event));
+            }
+            let labels = labels_of(provider, event);
+            if matches!(filter, ClassFilter::None) {
+                // The trace need not know of it.
+                let fields = event.fields.clone();
+                return KnownEvent {
+                    class: u32::MAX,
+                    index: event.index,
+                    fixed_bytes: None,
+                    fields,
+                    filter,
+                    labels,
+                };
+            }
             let class = class_of(provider, event, &origin);
             let number = match self.numbers.get(&class) {
                 Some(number) => *number,
@@ -202,7 +253,14 @@ impl Classes {
                 }
             };
             let fields = event.fields.clone();
-            KnownEvent { class: number, index: event.index, fixed_bytes: fixed_bytes(&fields), fields }
+            KnownEvent {
+                class: number,
+                index: event.index,
+                fixed_bytes: fixed_bytes(&fields),
+                fields,
+                filter,
+                labels,
+            }
         });
         let undescribed = provider.descriptions.undescribed.iter().map(|event| event.index).collect();
         let events = Arc::new(ProviderClasses { events: events.collect(), undescribed });
@@ -221,6 +279,17 @@ impl Classes {
     }
 }
 
+/// Labels of fields that are enumerations, by place.
+fn labels_of(provider: &ProviderInfo, event: &EventDescription) -> Vec<Vec<(i32, String)>> {
+    let of_field = |field: &Field| match &field.kind {
+        FieldType::Enumeration(name) => {
+            provider.descriptions.enumeration(name).map(|known| known.labels.clone())
+        }
+        _ => None,
+    };
+    event.fields.iter().map(|field| of_field(field).unwrap_or_default()).collect()
+}
+
 fn class_of(provider: &ProviderInfo, event: &EventDescription, origin: &Arc<str>) -> UserClass {
     let mut labels = Labels::new();
     for field in &event.fields {
@@ -233,7 +302,8 @@ fn class_of(provider: &ProviderInfo, event: &EventDescription, origin: &Arc<str>
 }
 
 fn fixed_bytes(fields: &[Field]) -> Option<usize> {
-    let varies = |field: &Field| matches!(field.kind, FieldType::Text | FieldType::Sequence(_));
+    use FieldType::{FloatSequence, Sequence, Text};
+    let varies = |field: &Field| matches!(field.kind, Text | Sequence(_) | FloatSequence(_));
     static LARGEST: [u8; abi::RTU_RECORD_BYTES_MAX as usize] = [0; abi::RTU_RECORD_BYTES_MAX as usize];
     if fields.iter().any(varies) { None } else { payload_bytes(fields, &LARGEST) }
 }

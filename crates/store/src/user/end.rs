@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a recording of programs knows only when it ends in order: its losses by cause, and what is to be said of programs.
 
+use rtscope_event::counted;
 use rtscope_programs::ProviderInfo;
 use rtscope_programs::budget::Refusal;
 use rtscope_programs::clock_watch::ClockReport;
@@ -86,7 +87,11 @@ impl UserEnd {
         self.untraced += past.untraced;
         self.dropped += past.dropped;
         if past.processes > 0 {
-            let text = format!("{} programs that have ended are not reported one by one", past.processes);
+            let text = counted(
+                past.processes,
+                "program that has ended is not reported by itself",
+                "programs that have ended are not reported one by one",
+            );
             self.remarks.push(text);
         }
         self
@@ -117,7 +122,8 @@ impl Remarks {
 
     fn finish(mut self) -> Vec<String> {
         if self.more > 0 {
-            self.all.push(format!("{} more remarks about programs are left out", self.more));
+            let more = counted(self.more, "more remark about programs is", "more remarks about programs are");
+            self.all.push(format!("{more} left out"));
         }
         self.all
     }
@@ -166,11 +172,17 @@ fn remarks_of(report: &ProcessReport) -> Vec<String> {
     let outside = report.lost_outside;
     if outside.objects_refused > 0 {
         let why = io::Error::from_raw_os_error(outside.object_errno as i32);
-        remarks.push(format!("{who}: {} libraries run untraced: {why}", outside.objects_refused));
+        remarks.push(format!(
+            "{who}: {} untraced: {why}",
+            counted(outside.objects_refused, "library runs", "libraries run")
+        ));
     }
     if outside.rings_refused > 0 {
         let why = io::Error::from_raw_os_error(outside.refused_errno as i32);
-        remarks.push(format!("{who}: {} threads got no buffer: {why}", outside.rings_refused));
+        remarks.push(format!(
+            "{who}: {} no buffer: {why}",
+            counted(outside.rings_refused, "thread got", "threads got")
+        ));
     }
     remarks
 }

@@ -55,6 +55,8 @@ pub struct UserSummary {
     pub rings: Option<usize>,
     /// How far a counter's value may be from CLOCK_MONOTONIC: median, 99th percentile, largest, in ns.
     pub clock_error_ns: Option<(u64, u64, u64)>,
+    /// Events that were left out, since they were not asked for: it is known unless the recording was killed.
+    pub filtered: u64,
     /// How often threads waited for space.
     pub waits: u64,
     /// The kernel's clock, and what made times wrong.
@@ -109,6 +111,8 @@ impl UserRecording {
             Some(live) => {
                 count_events(live, &mut summary);
                 summary.clock_error_ns = live.clock_error_ns;
+                summary.filtered = live.filtered;
+                summary.remarks.extend(live.remarks.iter().cloned());
                 Streams { done: live.streams.clone(), told: 0 }
             }
             None => interrupted(&directory, &self.session)?,

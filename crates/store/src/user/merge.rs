@@ -7,6 +7,7 @@
 //! clock are taken, so each time lies between two pairs.
 
 use super::classes::{Classes, ProcessClasses};
+use super::filter::UserFilter;
 use super::ring::{Head, LiveRing, Step};
 use super::session_file::UserSession;
 use super::streams::{StreamLimits, Streams};
@@ -53,6 +54,8 @@ pub(super) struct Live {
     processes: HashMap<(u32, u32, u64), ProcessRings>,
     /// Of those that are: events that did not fit, and that were never finished.
     over: (u64, u64),
+    /// Events that were not wanted, of rings that are over.
+    filtered: u64,
     garbage: u64,
     /// For new files, so far.
     looks: Looks,
@@ -69,6 +72,10 @@ pub(super) struct LiveTrace {
     pub(super) classes: Vec<UserClass>,
     pub(super) clock_error_ns: Option<(u64, u64, u64)>,
     pub(super) overwritten: Option<Overwritten>,
+    /// Events that were not wanted.
+    pub(super) filtered: u64,
+    /// What is to be said of the filter.
+    pub(super) remarks: Vec<String>,
 }
 
 /// What was taken.
@@ -84,6 +91,7 @@ impl Live {
         session: &UserSession,
         (limits, ring): (StreamLimits, Option<RingTrace>),
         window: Option<(MonotonicNs, MonotonicNs)>,
+        filter: UserFilter,
     ) -> Live {
         let context = session.context();
         Live {
@@ -92,7 +100,8 @@ impl Live {
             started_ns: window.map_or(session.started_ns, |(from, _)| from.0),
             context,
             window,
-            classes: Classes::default(),
+            classes: Classes::new(filter),
+            filtered: 0,
             clock: LiveClock::default(),
             rings: HashMap::default(),
             processes: HashMap::new(),
@@ -131,7 +140,7 @@ impl Live {
         let stream = self.streams.assign(info.uid)?;
         let plain = self.classes.of(info).map(ProcessClasses::plain).unwrap_or_default();
         self.processes.entry(process_of(info)).or_default().count += 1;
-        let ring = Some(Box::new(LiveRing::new(info, stream, plain)));
+        let ring = Some(Box::new(LiveRing::new(info, stream, plain, self.classes.wants(info))));
         self.rings.insert(number, Place { stream, ring });
         Ok(())
     }
@@ -146,6 +155,7 @@ impl Live {
         let Some(ring) = self.rings.remove(&number).and_then(|place| place.ring) else { return Ok(()) };
         let lost = lost.max(ring.told());
         self.over = (self.over.0.saturating_add(lost), self.over.1.saturating_add(unfinished));
+        self.filtered += ring.filtered;
         let written = ring.lost_written - ring.info.lost_before;
         let rest = (lost - written).saturating_add(unfinished);
         if rest > 0 {
@@ -248,7 +258,17 @@ impl Live {
     pub(super) fn finish(self, end_ns: u64) -> io::Result<LiveTrace> {
         let clock_error_ns = self.clock.error_ns();
         let (streams, metadata, overwritten) = self.streams.finish(end_ns)?;
-        Ok(LiveTrace { streams, metadata, classes: self.classes.all, clock_error_ns, overwritten })
+        let remarks = self.classes.remarks();
+        let filtered = self.filtered;
+        Ok(LiveTrace {
+            streams,
+            metadata,
+            classes: self.classes.all,
+            clock_error_ns,
+            overwritten,
+            filtered,
+            remarks,
+        })
     }
 }
 
@@ -366,7 +386,7 @@ impl Merge<'_> {
                 }
                 return None;
             };
-            match ring.step(known, self.clock, self.context, records, (id, end, low)) {
+            match ring.step(known, self.clock, self.context, records, (id, end, low), self.started_ns) {
                 Step::Later => return None,
                 Step::Skip => {}
                 Step::Garbage => *self.garbage += 1,
@@ -407,7 +427,8 @@ impl Merge<'_> {
     fn go_on(&mut self, member: &mut Member<'_, '_>, until_ns: u64) -> io::Result<()> {
         let Member { ring, records, .. } = member;
         let Some(out) = self.streams.begun(ring.stream) else { return Ok(()) };
-        if self.window.is_none() && ring.lost == ring.lost_written {
+        let is_ours = records.position() >= ring.info.left_until;
+        if self.window.is_none() && ring.lost == ring.lost_written && is_ours {
             if let (Header::Complete { low, .. }, Some(sync)) = (records.header(), records.sync()) {
                 let _ = self.clock.seek(ring.info.clock, sync.complete(low));
             }

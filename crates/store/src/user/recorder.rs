@@ -2,6 +2,7 @@
 //! Makes the trace of a recording of programs: what the collector gives it becomes events at once.
 
 use super::end::{Undescribed, UserEnd};
+use super::filter::UserFilter;
 use super::finish::UserRecording;
 use super::merge::Live;
 use super::session_file::{FIRST, Line, SessionFile, UserSession};
@@ -37,19 +38,19 @@ impl UserRecorder {
     /// # Errors
     /// When `target` or the directory exist, or the directory cannot be made.
     pub fn create(target: &Path, session: &UserSession) -> Result<UserRecorder, Error> {
-        UserRecorder::of(target, session, StreamLimits::RECORDING, None, None)
+        UserRecorder::of(target, session, StreamLimits::RECORDING, None, (None, UserFilter::default()))
     }
 
-    /// The same; `ring`: what limits the trace's size.
+    /// The same; `ring`: what limits the trace's size; `filter`: what is wanted.
     ///
     /// # Errors
     /// As [`UserRecorder::create`].
     pub fn limited(
         target: &Path,
         session: &UserSession,
-        ring: Option<RingTrace>,
+        (ring, filter): (Option<RingTrace>, UserFilter),
     ) -> Result<UserRecorder, Error> {
-        UserRecorder::of(target, session, StreamLimits::RECORDING, None, ring)
+        UserRecorder::of(target, session, StreamLimits::RECORDING, None, (ring, filter))
     }
 
     pub(super) fn of(
@@ -57,10 +58,10 @@ impl UserRecorder {
         session: &UserSession,
         limits: StreamLimits,
         window: Option<(MonotonicNs, MonotonicNs)>,
-        ring: Option<RingTrace>,
+        (ring, filter): (Option<RingTrace>, UserFilter),
     ) -> Result<UserRecorder, Error> {
         let file = SessionFile::create(target, session)?;
-        let live = Live::new(file.trace(), session, (limits, ring), window);
+        let live = Live::new(file.trace(), session, (limits, ring), window, filter);
         let (session, undescribed) = (session.clone(), Undescribed::default());
         let jumps = Vec::new();
         Ok(UserRecorder { file, session, live, undescribed, jumps, rings: 0, bytes: 0, events: 0 })

@@ -37,6 +37,9 @@ pub(super) struct LiveRing {
     /// A description did not come: none is awaited any more, or a lying program could delay its ring by each event. Until its process
     /// describes more.
     is_impatient: bool,
+    /// Whether its events are wanted, and how many were left out.
+    pub(super) is_wanted: bool,
+    pub(super) filtered: u64,
     /// This poll has read the clock, because its last pair was old.
     has_asked: bool,
     /// The payload of the event that was decoded last.
@@ -63,11 +66,13 @@ pub(super) struct Head {
 }
 
 impl LiveRing {
-    pub(super) fn new(info: &RingInfo, stream: usize, plain: PlainEvents) -> LiveRing {
+    pub(super) fn new(info: &RingInfo, stream: usize, plain: PlainEvents, is_wanted: bool) -> LiveRing {
         LiveRing {
             info: info.clone(),
             stream,
-            plain,
+            plain: if is_wanted { plain } else { PlainEvents::default() },
+            is_wanted,
+            filtered: 0,
             context: Vec::new(),
             has_context: false,
             lost: info.lost_before,
@@ -88,7 +93,10 @@ impl LiveRing {
 
     /// Its process has described more.
     pub(super) fn learn(&mut self, plain: PlainEvents) {
-        (self.is_impatient, self.waiting, self.plain) = (false, None, plain);
+        (self.is_impatient, self.waiting) = (false, None);
+        if self.is_wanted {
+            self.plain = plain;
+        }
     }
 
     /// Events that did not fit, so far.
@@ -104,7 +112,10 @@ impl LiveRing {
         context: UserContext,
         records: &mut Records<'_>,
         (id, end, low): (u32, u64, u64),
+        started_ns: u64,
     ) -> Step {
+        // Older than the recording, or not; its event may be one that nobody asks for now.
+        let is_left = end <= self.info.left_until;
         if let Some(lost) = records.read_sync(id, end) {
             self.lost = self.lost.max(lost);
             self.set_context(context, records);
@@ -113,15 +124,26 @@ impl LiveRing {
         if id == abi::RTU_ID_PADDING {
             return Step::Skip;
         }
-        let Some(sync) = records.sync().filter(|_| id < abi::RTU_EVENTS_MAX) else { return Step::Garbage };
+        let Some(sync) = records.sync().filter(|_| id < abi::RTU_EVENTS_MAX) else {
+            return if is_left { Step::Skip } else { Step::Garbage };
+        };
+        if !self.is_wanted {
+            self.filtered += 1;
+            return Step::Skip;
+        }
         let Some(known) = known.event(id) else {
-            if known.is_undescribed(id) {
+            if is_left || known.is_undescribed(id) {
                 return Step::Skip;
             }
             return if self.is_patient(records) { Step::Later } else { Step::Garbage };
         };
         records.copy_payload(end, &mut self.payload);
-        let (used, counter) = (known.payload_bytes(&self.payload), sync.complete(low));
+        let payload_bytes = known.payload_bytes(&self.payload);
+        if payload_bytes.is_some() && !known.is_wanted(&self.payload) {
+            self.filtered += 1;
+            return Step::Skip;
+        }
+        let (used, counter) = (payload_bytes, sync.complete(low));
         let counter = without_offset(counter, self.info.clock_offset_ns);
         let mut when = clock.when(self.info.clock, counter, records.is_final());
         if when == EventTime::Never && !std::mem::replace(&mut self.has_asked, true) {
@@ -135,6 +157,7 @@ impl LiveRing {
         }
         match (when, used) {
             (EventTime::Later, _) => Step::Later,
+            (EventTime::At(time_ns), _) if is_left && time_ns < started_ns => Step::Skip,
             (EventTime::At(time_ns), Some(payload_bytes)) => {
                 Step::Event(Head { class: known.class, time_ns, payload_bytes, end })
             }

@@ -2,6 +2,7 @@
 //! What the rings of flight recorders held → a trace, by the same way as a recording.
 
 use super::end::UserEnd;
+use super::filter::UserFilter;
 use super::finish::UserSummary;
 use super::recorder::UserRecorder;
 use super::session_file::UserSession;
@@ -28,9 +29,10 @@ pub fn write_snapshot(
     pairs: &[Pair],
     window: (MonotonicNs, MonotonicNs),
     end: &UserEnd,
-    target: &Path,
+    (target, filter): (&Path, &UserFilter),
 ) -> Result<UserSummary, Error> {
-    let mut recorder = UserRecorder::of(target, session, StreamLimits::SNAPSHOT, Some(window), None)?;
+    let limits = StreamLimits::SNAPSHOT;
+    let mut recorder = UserRecorder::of(target, session, limits, Some(window), (None, filter.clone()))?;
     if let Err(error) = write(&mut recorder, snapshot, pairs) {
         // What could not be written is of no use, and the space may be.
         recorder.discard();

@@ -44,12 +44,18 @@ fn arrays() {
         i: [x8] = &u8s, j: [x16] = &u16s, k: [x32] = &u32s, l: [x64] = &u64s, m: bytes = b"raw", n: [u64] = &[]);
 }
 
+fn floats() {
+    event!(vectors, floats, a: [f32; 2] = &[1.5, -0.25], b: [f64; 1] = &[0.1],
+        c: [f32] = &[1.0, 2.0, -3.0], d: [f64] = &[-1e100], e: [f64] = &[]);
+}
+
 fn main() -> std::io::Result<()> {
     println!("ready");
     std::io::stdin().read_line(&mut String::new())?;
     numbers();
     texts();
     arrays();
-    println!("emitted 12");
+    floats();
+    println!("emitted 13");
     Ok(())
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Events as CSV: `time_ns,cpu,event`, then the fields, all in one column or chosen ones in their own.
+//! Events as CSV: `time_ns,cpu,event,pid,tid,comm`, then the fields, all in one column or chosen ones in their own.
 
 use super::number;
+use super::who::{Namer, Who};
 use rtscope_ctf::{
     EventView, FieldIndex, Format, Integer, NoStyle, Piece, Plan, Scope, Shape, Stream, Style, TraceSet,
     Visit, WriteEvent,
@@ -53,12 +54,13 @@ struct StreamText {
 pub struct CsvFormat {
     streams: Vec<StreamText>,
     fields: Vec<String>,
+    who: Who,
 }
 
 impl CsvFormat {
     /// Prepares for the streams of a set. Without `fields` all are in one column.
     #[must_use]
-    pub fn new(set: &TraceSet, fields: &[String]) -> CsvFormat {
+    pub fn new(set: &TraceSet, fields: &[String], who: Who) -> CsvFormat {
         let column = |path: &str| fields.iter().position(|field| field == path);
         let columns = |plan: &Plan| plan.fields.iter().map(|field| column(&field.path)).collect();
         let style: &dyn Style = if fields.is_empty() { &Pairs } else { &NoStyle };
@@ -72,13 +74,13 @@ impl CsvFormat {
             });
             StreamText { events: events.collect(), packet_columns: columns(&packet), packet }
         });
-        CsvFormat { streams: streams.collect(), fields: fields.to_vec() }
+        CsvFormat { streams: streams.collect(), fields: fields.to_vec(), who }
     }
 
     /// The first line.
     #[must_use]
     pub fn header(&self) -> String {
-        let mut text = b"time_ns,cpu,event".to_vec();
+        let mut text = b"time_ns,cpu,event,pid,tid,comm".to_vec();
         for field in &self.fields {
             text.push(b',');
             cell(&mut text, field.as_bytes());
@@ -95,7 +97,8 @@ impl Format for CsvFormat {
     type Writer<'f> = CsvWriter<'f>;
 
     fn writer(&self) -> CsvWriter<'_> {
-        CsvWriter { format: self, cells: vec![Vec::new(); self.fields.len().max(1)] }
+        let cells = vec![Vec::new(); self.fields.len().max(1)];
+        CsvWriter { format: self, cells, namer: self.who.namer() }
     }
 
     fn gap(&self, _: Option<u64>, _: u64, _: &mut Vec<u8>) {}
@@ -105,6 +108,7 @@ impl Format for CsvFormat {
 pub struct CsvWriter<'f> {
     format: &'f CsvFormat,
     cells: Vec<Vec<u8>>,
+    namer: Namer<'f>,
 }
 
 impl WriteEvent for CsvWriter<'_> {
@@ -112,6 +116,7 @@ impl WriteEvent for CsvWriter<'_> {
         let Some(stream) = self.format.streams.get(event.stream) else { return false };
         let Some(texts) = stream.events.get(event.event) else { return false };
         self.cells.iter_mut().for_each(Vec::clear);
+        let thread = self.namer.of(event);
         let one = self.format.fields.is_empty();
         if !one {
             event.show_context(
@@ -132,6 +137,18 @@ impl WriteEvent for CsvWriter<'_> {
         }
         text.push(b',');
         text.extend_from_slice(&texts.name);
+        for number in [thread.and_then(|thread| thread.pid), thread.map(|thread| thread.tid)] {
+            text.push(b',');
+            if let Some(number) = number {
+                number::decimal(text, number.into());
+            }
+        }
+        text.push(b',');
+        if let Some(comm) = thread.and_then(|thread| thread.comm) {
+            let plain = |byte: &u8| if *byte < 32 { b' ' } else { *byte };
+            let comm: Vec<u8> = comm.as_bytes().iter().map(plain).collect();
+            cell(text, &comm);
+        }
         for value in &self.cells {
             text.push(b',');
             cell(text, value);

@@ -2,10 +2,12 @@
 //! Events as JSON, one object a line. docs/event-formats.md describes them.
 
 use super::number;
+use super::who::{Namer, Who};
 use rtscope_ctf::{
     EventView, FieldIndex, Format, Integer, Piece, Plan, SHORT_LITERAL, Scope, Shape, Stream, Style,
     TraceSet, Visit, WriteEvent,
 };
+use rtscope_event::Priority;
 
 /// Name and version of the objects.
 pub const EVENT_SCHEMA: &str = "rtscope.event/1";
@@ -55,32 +57,50 @@ impl Style for Json {
 
 struct StreamText {
     packet: Plan,
-    /// For each class its name in quotes, and its plan.
-    events: Vec<(Vec<u8>, Plan)>,
+    /// For each class its name in quotes, its plan, and which of its fields are priorities.
+    events: Vec<(Vec<u8>, Plan, Vec<PriorityField>)>,
     /// Its trace, where there are several.
     trace: Option<u64>,
+}
+
+/// A field that is a priority.
+struct PriorityField {
+    field: FieldIndex,
+    /// In quotes.
+    name: Vec<u8>,
+    /// What is to be added to get the kernel's.
+    scale: i16,
 }
 
 /// JSON lines.
 pub struct JsonFormat {
     streams: Vec<StreamText>,
+    who: Who,
 }
 
 impl JsonFormat {
     /// Prepares for the streams of a set.
     #[must_use]
-    pub fn new(set: &TraceSet) -> JsonFormat {
+    pub fn new(set: &TraceSet, who: Who) -> JsonFormat {
         let several = set.traces.len() > 1;
         let streams = set.streams.iter().map(|stream: &Stream| {
             let events = (0..set.event_count(stream)).map(|event| {
                 let mut name = Vec::new();
                 quoted(&mut name, set.event_name(stream, event).as_bytes());
-                (name, set.event_plan(stream, event, &Json))
+                let plan = set.event_plan(stream, event, &Json);
+                let priorities =
+                    set.priorities(stream, event, &plan).into_iter().map(|(field, path, scale)| {
+                        let mut name = Vec::new();
+                        quoted(&mut name, path.as_bytes());
+                        PriorityField { field, name, scale }
+                    });
+                let priorities = priorities.collect();
+                (name, plan, priorities)
             });
             let trace = several.then_some(stream.trace as u64);
             StreamText { events: events.collect(), packet: set.packet_plan(stream, &Json), trace }
         });
-        JsonFormat { streams: streams.collect() }
+        JsonFormat { streams: streams.collect(), who }
     }
 }
 
@@ -88,7 +108,8 @@ impl Format for JsonFormat {
     type Writer<'f> = JsonWriter<'f>;
 
     fn writer(&self) -> JsonWriter<'_> {
-        JsonWriter { format: self, packets: vec![(0, Vec::new()); self.streams.len()] }
+        let packets = vec![(0, Vec::new()); self.streams.len()];
+        JsonWriter { format: self, packets, namer: self.who.namer() }
     }
 
     fn gap(&self, _: Option<u64>, _: u64, _: &mut Vec<u8>) {}
@@ -98,12 +119,13 @@ impl Format for JsonFormat {
 pub struct JsonWriter<'f> {
     format: &'f JsonFormat,
     packets: Vec<(u64, Vec<u8>)>,
+    namer: Namer<'f>,
 }
 
 impl WriteEvent for JsonWriter<'_> {
     fn write(&mut self, piece: &mut Piece, event: &mut EventView<'_, '_>) -> bool {
         let Some(stream) = self.format.streams.get(event.stream) else { return false };
-        let Some((name, plan)) = stream.events.get(event.event) else { return false };
+        let Some((name, plan, priorities)) = stream.events.get(event.event) else { return false };
         let text = &mut piece.text;
         let start = text.len();
         text.extend_from_slice(b"{\"schema\":\"");
@@ -125,29 +147,67 @@ impl WriteEvent for JsonWriter<'_> {
             text.extend_from_slice(b",\"cpu\":");
             number::decimal(text, cpu);
         }
+        if let Some(thread) = self.namer.of(event) {
+            for (key, number) in [("pid", thread.pid), ("tid", Some(thread.tid))] {
+                if let Some(number) = number {
+                    text.extend_from_slice(format!(",\"{key}\":{number}").as_bytes());
+                }
+            }
+            if let Some(comm) = thread.comm {
+                text.extend_from_slice(b",\"comm\":");
+                quoted(text, comm.as_bytes());
+            }
+        }
         text.extend_from_slice(b",\"event\":");
         text.extend_from_slice(name);
         if let Some((packet, context)) = self.packets.get_mut(event.stream) {
             if *packet != event.packet {
                 *packet = event.packet;
                 context.clear();
-                event.show_context(&stream.packet, &mut Text { text: context, start: 0 });
+                event.show_context(&stream.packet, &mut Text::new(context, &[]));
             }
             text.extend_from_slice(context);
         }
-        let at = text.len();
-        if event.show(plan, &mut Text { text, start: at }) {
-            text.extend_from_slice(b"}\n");
-            return true;
+        let mut shown = Text::new(text, priorities);
+        let whole = event.show(plan, &mut shown);
+        let said = shown.said;
+        if !whole {
+            text.truncate(start);
+            return false;
         }
-        text.truncate(start);
-        false
+        if !said.is_empty() {
+            text.extend_from_slice(b",\"priorities\":{");
+            text.extend_from_slice(&said);
+            text.push(b'}');
+        }
+        text.extend_from_slice(b"}\n");
+        true
     }
 }
 
 struct Text<'t> {
     text: &'t mut Vec<u8>,
     start: usize,
+    priorities: &'t [PriorityField],
+    /// What people call those so far.
+    said: Vec<u8>,
+}
+
+impl<'t> Text<'t> {
+    fn new(text: &'t mut Vec<u8>, priorities: &'t [PriorityField]) -> Text<'t> {
+        let start = text.len();
+        Text { text, start, priorities, said: Vec::new() }
+    }
+
+    #[cold]
+    fn priority(&mut self, field: &PriorityField, value: i64) {
+        let Ok(priority) = i16::try_from(value.saturating_add(field.scale.into())) else { return };
+        if !self.said.is_empty() {
+            self.said.push(b',');
+        }
+        self.said.extend_from_slice(&field.name);
+        self.said.extend_from_slice(format!(":\"{}\"", Priority(priority)).as_bytes());
+    }
 }
 
 impl Visit for Text<'_> {
@@ -165,6 +225,9 @@ impl Visit for Text<'_> {
             true => number::signed(text, value as i64),
             false => number::decimal(text, value),
         };
+        if let Some(field) = self.priorities.iter().find(|known| known.field == integer.field) {
+            self.priority(field, value as i64);
+        }
         let Some(enumeration) = plan.enumeration(integer) else { return show(self.text) };
         self.text.extend_from_slice(b"{\"value\":");
         show(self.text);
@@ -199,11 +262,12 @@ impl Visit for Text<'_> {
 
     fn restart(&mut self) {
         self.text.truncate(self.start);
+        self.said.clear();
     }
 }
 
 /// Appends a JSON string. What is not UTF-8 becomes U+FFFD.
-fn quoted(text: &mut Vec<u8>, value: &[u8]) {
+pub(super) fn quoted(text: &mut Vec<u8>, value: &[u8]) {
     text.push(b'"');
     match std::str::from_utf8(value) {
         Ok(value) => escaped(text, value),

@@ -9,11 +9,16 @@ mod json;
 mod number;
 mod pretty;
 mod resolve;
+mod said;
+mod shared;
+mod who;
 
 pub use csv::{CsvFormat, CsvWriter};
 pub use json::{EVENT_SCHEMA, JsonFormat, JsonWriter};
 pub use pretty::{PrettyFormat, PrettyWriter};
 pub use resolve::{Addition, Architecture, Resolver, Resolving, ResolvingWriter, to_read, why_not};
+pub use said::{Saying, SayingWriter};
+pub use who::Who;
 
 /// Seconds since 1970 → `HH:MM:SS.` on the clock on the wall. Handed in, since only the command knows the time zone.
 pub type Clock = fn(i64) -> [u8; 9];

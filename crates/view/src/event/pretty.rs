@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Events as babeltrace2 prints them: byte for byte what version 2.0.4 has without options.
+//! Events as babeltrace2 prints them: byte for byte what version 2.0.4 has without options; or the same for people, with the thread and the
+//! CPU before the name.
 
+use super::shared::SharedByClass;
+use super::who::{Namer, Who};
 use super::{Clock, number};
 use rtscope_ctf::{
     EnvValue, EventView, FieldIndex, Format, Integer, OpenTrace, Piece, Plan, SHORT_LITERAL, Scope, Shape,
     Stream, Style, TraceSet, Visit, WriteEvent,
 };
+use std::sync::Arc;
 
 /// The text between values.
 struct Pretty {
@@ -48,7 +52,14 @@ struct EventText {
 
 struct StreamText {
     packet: Plan,
-    events: Vec<EventText>,
+    events: Arc<[EventText]>,
+}
+
+/// Events' texts are the same in all streams of a class, with and without the packet's context before them.
+#[derive(Default)]
+struct SharedTexts {
+    alone: SharedByClass<EventText>,
+    following: SharedByClass<EventText>,
 }
 
 /// Text as babeltrace2's.
@@ -57,30 +68,54 @@ pub struct PrettyFormat {
     clock: Clock,
     /// Show the clocks' own values.
     raw: bool,
+    /// For people: the thread and the CPU are before the name.
+    who: Option<Who>,
 }
 
 impl PrettyFormat {
     /// Prepares for the streams of a set. `raw` shows the clocks' own values instead of times of day.
     #[must_use]
     pub fn new(set: &TraceSet, clock: Clock, raw: bool) -> PrettyFormat {
-        let streams = set.streams.iter().map(|stream| stream_text(set, stream));
-        PrettyFormat { streams: streams.collect(), clock, raw }
+        let mut shared = SharedTexts::default();
+        let streams = set.streams.iter().map(|stream| stream_text(set, stream, false, &mut shared));
+        PrettyFormat { streams: streams.collect(), clock, raw, who: None }
+    }
+
+    /// The same with `name/tid [cpu]` before the name of each event, as far as they are known. What that says already (the host, if there
+    /// is only one, and the CPU in the packet's context) is left out.
+    #[must_use]
+    pub fn for_people(set: &TraceSet, clock: Clock, raw: bool, who: Who) -> PrettyFormat {
+        let mut shared = SharedTexts::default();
+        let streams = set.streams.iter().map(|stream| stream_text(set, stream, true, &mut shared));
+        PrettyFormat { streams: streams.collect(), clock, raw, who: Some(who) }
     }
 }
 
-fn stream_text(set: &TraceSet, stream: &Stream) -> StreamText {
-    let packet = set.packet_plan(stream, &Pretty { follows: false });
+fn stream_text(set: &TraceSet, stream: &Stream, for_people: bool, shared: &mut SharedTexts) -> StreamText {
+    let mut packet = set.packet_plan(stream, &Pretty { follows: false });
+    let mut hosts = set.traces.iter().map(OpenTrace::host);
+    let first = hosts.next();
+    let has_one_host = hosts.all(|host| Some(host) == first);
+    let says_cpu_only = stream.cpu.is_some() && packet.fields.iter().all(|field| field.path == "cpu_id");
+    if for_people && says_cpu_only {
+        packet = Plan::default();
+    }
     let follows = !packet.is_silent();
-    let origin = set.traces.get(stream.trace).map(origin).unwrap_or_default();
-    let events = (0..set.event_count(stream)).map(|event| EventText {
-        name: format!("{origin}{}: ", set.event_name(stream, event)).into_bytes(),
-        plan: set.event_plan(stream, event, &Pretty { follows }),
+    let origin = set.traces.get(stream.trace).filter(|_| !(for_people && has_one_host));
+    let origin = origin.map(origin_text).unwrap_or_default();
+    let shared = if follows { &mut shared.following } else { &mut shared.alone };
+    let events = shared.of(stream, || {
+        let text = |event| EventText {
+            name: format!("{origin}{}: ", set.event_name(stream, event)).into_bytes(),
+            plan: set.event_plan(stream, event, &Pretty { follows }),
+        };
+        (0..set.event_count(stream)).map(text).collect()
     });
-    StreamText { events: events.collect(), packet }
+    StreamText { events, packet }
 }
 
 /// `host:process:(pid) `, as far as the trace says.
-fn origin(trace: &OpenTrace) -> String {
+fn origin_text(trace: &OpenTrace) -> String {
     let mut parts = Vec::new();
     for key in ["hostname", "procname"] {
         if let Some(EnvValue::Text(text)) = trace.env().get(key) {
@@ -102,6 +137,7 @@ impl Format for PrettyFormat {
             packets: vec![(0, Vec::new()); self.streams.len()],
             second: (i64::MIN, [0; 9]),
             before: None,
+            namer: self.who.as_ref().map(Who::namer),
         }
     }
 
@@ -133,6 +169,7 @@ pub struct PrettyWriter<'f> {
     /// The second, and the text up to its point.
     second: (i64, [u8; 9]),
     before: Option<u64>,
+    namer: Option<Namer<'f>>,
 }
 
 impl WriteEvent for PrettyWriter<'_> {
@@ -143,6 +180,9 @@ impl WriteEvent for PrettyWriter<'_> {
         let start = (piece.text.len(), piece.first, self.before);
         if let Some(ns) = event.ns {
             self.time(piece, ns, event.cycles, event.late_ns);
+        }
+        if let Some(namer) = &mut self.namer {
+            namer.prefix(&mut piece.text, event);
         }
         piece.text.extend_from_slice(&texts.name);
         if let Some((packet, context)) = self.packets.get_mut(event.stream) {

@@ -2,6 +2,7 @@
 //! The result as people read it: a column for each kind of window, and a histogram.
 
 use crate::clean;
+use crate::units::counted;
 use rtscope_analyze::gap::Part;
 use rtscope_measure::npt::{
     BlameReport, BlamedGap, LongGap, LongGaps, PERCENTILES, Report, Section, Statistics,
@@ -155,7 +156,11 @@ fn takers(out: &mut String, blame_report: &BlameReport) {
     let rest = blame_report.totals.get(TAKERS..).unwrap_or_default();
     if !rest.is_empty() {
         let all = duration(rest.iter().map(|total| total.time_ns).sum::<u64>() as f64);
-        let _ = writeln!(out, "  {:<32}{all:>12}", format!("{} others (--json has them)", rest.len()));
+        let _ = writeln!(
+            out,
+            "  {:<32}{all:>12}",
+            format!("{} (--json has them)", counted(rest.len(), "other", "others"))
+        );
     }
 }
 

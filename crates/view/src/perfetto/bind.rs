@@ -107,7 +107,7 @@ impl Meaning {
     /// `has_waking`: the trace has `sched_waking`, so `sched_wakeup` says nothing new.
     pub(super) fn new<W: Write>(
         class: &EventClass,
-        has_waking: bool,
+        (classes, has_waking): (&[EventClass], bool),
         counters: &[CounterField],
         packets: &mut Packets<W>,
     ) -> Meaning {
@@ -122,7 +122,7 @@ impl Meaning {
                 return Meaning::Call(Box::new(call));
             }
         }
-        Meaning::Instant(Box::new(Instant::new(class, counters, packets)))
+        Meaning::Instant(Box::new(Instant::new(class, classes, counters, packets)))
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Events that are moments: those of programs, on their threads, and all tracepoints without a meaning of their own here, on a
-//! track for each CPU. And fields drawn as counters.
+//! track for each CPU. Two of a program that are the begin and the end of a span (RTSCOPE_SPAN) are a slice of their thread. And fields
+//! drawn as counters.
 
 use super::arguments::Arguments;
 use super::fields::Place;
@@ -21,6 +22,34 @@ pub(super) struct Instant {
     comm: Place,
     /// Fields that are drawn, with the names of their tracks.
     counters: Vec<(usize, String)>,
+    /// The span of which it is an end, and which one.
+    span: Option<(NameId, SpanEdge)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SpanEdge {
+    Begin,
+    End,
+}
+
+/// Nothing of its own: what its context has does not count.
+fn has_no_fields(class: &EventClass) -> bool {
+    !class.fields.iter().any(|field| field.is_payload)
+}
+
+/// The span that a class begins or ends: it has a counterpart, and what ends it has no fields, as RTSCOPE_SPAN makes them.
+fn span_of<'c>(class: &'c EventClass, classes: &[EventClass]) -> Option<(&'c str, SpanEdge)> {
+    let has = |name: &str, is_end: bool| {
+        classes.iter().any(|other| other.name == name && (!is_end || has_no_fields(other)))
+    };
+    if class.domain == Domain::Kernel {
+        return None;
+    }
+    if let Some(name) = class.name.strip_suffix("_begin") {
+        return has(&format!("{name}_end"), true).then_some((name, SpanEdge::Begin));
+    }
+    let name = class.name.strip_suffix("_end").filter(|_| has_no_fields(class))?;
+    has(&format!("{name}_begin"), false).then_some((name, SpanEdge::End))
 }
 
 /// A field that is to be drawn as a counter.
@@ -66,6 +95,8 @@ pub(super) struct Tracks {
     streams: BTreeMap<u32, Track>,
     /// By thread, class and field.
     counters: HashMap<(Option<u32>, NameId, usize), Track>,
+    /// Spans of threads that have begun, the outermost first.
+    spans: HashMap<u32, Vec<NameId>>,
     /// Events of programs whose thread is not known.
     pub(super) without_thread: u64,
 }
@@ -77,6 +108,22 @@ impl Tracks {
             .cpus
             .entry(cpu)
             .or_insert_with(|| packets.track(&format!("CPU {cpu}"), Some(root), TrackKind::Plain))
+    }
+
+    /// Ends a thread's span, and those inside it whose ends were lost. False: its begin is not in the trace.
+    fn ends_span<W: Write>(
+        &mut self,
+        tid: u32,
+        name: NameId,
+        (time, track): (u64, Track),
+        packets: &mut Packets<W>,
+    ) -> bool {
+        let Some(open) = self.spans.get_mut(&tid) else { return false };
+        let Some(place) = open.iter().rposition(|other| *other == name) else { return false };
+        for _ in open.drain(place..) {
+            packets.event(time, Type::End, track, (None, Category::Program), |_| {});
+        }
+        true
     }
 
     fn stream<W: Write>(&mut self, StreamId(stream): StreamId, packets: &mut Packets<W>) -> Track {
@@ -93,9 +140,11 @@ impl Tracks {
 impl Instant {
     pub(super) fn new<W: Write>(
         class: &EventClass,
+        classes: &[EventClass],
         counters: &[CounterField],
         packets: &mut Packets<W>,
     ) -> Instant {
+        let span = span_of(class, classes).map(|(name, edge)| (packets.event_name(name), edge));
         let context = |names: &[&str]| Place::of_context(class, names);
         let drawn = counters.iter().filter_map(|counter| counter.place(class));
         let named = |place: usize| class.fields.get(place).map_or("", |field| &field.name);
@@ -107,6 +156,7 @@ impl Instant {
             pid: context(&["vpid", "pid"]),
             comm: context(&["procname", "comm"]),
             counters: drawn.map(|place| (place, format!("{}.{}", class.name, named(place)))).collect(),
+            span,
         }
     }
 
@@ -129,9 +179,19 @@ impl Instant {
             (None, Some(cpu)) if !self.is_program => tracks.cpu(cpu, packets),
             _ => tracks.stream(stream, packets),
         };
-        packets.event(time, Type::Instant, track, (Some(self.name), category), |event| {
-            self.arguments.write(class, values, event);
-        });
+        // Spans are of threads: those of others would end each other.
+        match self.span.zip(tid) {
+            Some(((name, SpanEdge::Begin), tid)) => {
+                tracks.spans.entry(tid).or_default().push(name);
+                packets.event(time, Type::Begin, track, (Some(name), category), |event| {
+                    self.arguments.write(class, values, event);
+                });
+            }
+            Some(((name, SpanEdge::End), tid)) if tracks.ends_span(tid, name, (time, track), packets) => {}
+            _ => packets.event(time, Type::Instant, track, (Some(self.name), category), |event| {
+                self.arguments.write(class, values, event);
+            }),
+        }
         for (place, name) in &self.counters {
             let value = values.get(*place);
             if !matches!(value, Value::Unsigned(_) | Value::Signed(_) | Value::Float(_)) {

@@ -73,7 +73,7 @@ struct Span<'l> {
     begin: u64,
     end: u64,
     threshold: u64,
-    how: &'static str,
+    how: &'l str,
     origin: String,
     steps: &'l [Step],
 }
@@ -100,6 +100,7 @@ impl LateResponses {
         let kind = match fields.origin_kind.i64(values) {
             Some(1) => OriginKind::Timer,
             Some(2) => OriginKind::Irq,
+            Some(4) => OriginKind::Task,
             _ => OriginKind::Vector,
         };
         let id = fields.origin_id.u32(values).unwrap_or(0);
@@ -129,8 +130,11 @@ impl LateResponses {
                 begin: late.chain.origin.time_ns.0.saturating_add_signed(self.shift),
                 end: late.end_ns.0.saturating_add_signed(self.shift),
                 threshold: late.threshold_ns,
-                how: late.end.name(),
-                origin: origin_label(&late.chain.origin, &Names::default()),
+                how: late.events.as_ref().map_or(late.end.name(), |events| &events.to.event),
+                origin: late.events.as_ref().map_or_else(
+                    || origin_label(&late.chain.origin, &Names::default()),
+                    |events| events.from.event.clone(),
+                ),
                 steps: &late.chain.steps,
             };
             threads.belongs(late.tid.0, Some(late.pid.0));
@@ -203,6 +207,7 @@ fn step_name(step: &Step) -> String {
     match step.kind {
         StepKind::SoftirqWait | StepKind::Softirq => format!("{name} {}", softirq_name(step.id)),
         StepKind::Ipi => format!("{name} {}", step_vector_name(step.id)),
+        StepKind::Wait => format!("waited {}", step.wait.words()),
         _ => name.to_owned(),
     }
 }
@@ -216,7 +221,9 @@ fn has_thread(step: &Step) -> bool {
         | StepKind::Busy
         | StepKind::WorkWait
         | StepKind::LockWait
-        | StepKind::HiddenSwitch => true,
+        | StepKind::HiddenSwitch
+        | StepKind::Interval => true,
+        StepKind::Wait => step.id != 0,
         StepKind::SoftirqWait
         | StepKind::Softirq
         | StepKind::Ipi

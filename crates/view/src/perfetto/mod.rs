@@ -28,6 +28,7 @@ mod wire;
 
 pub use instants::CounterField;
 
+use crate::units::counted;
 use bind::{Meaning, ThreadFields, WakingFields};
 use bundle::Waking;
 use instants::Tracks;
@@ -182,7 +183,12 @@ impl<'s, W: Write> Converter<'s, W> {
         let known = self.meanings.get_mut(place).and_then(Option::take);
         let mut meaning = known.unwrap_or_else(|| {
             let has_waking = has_waking(event.schema);
-            Meaning::new(class, has_waking, &self.settings.counters, &mut self.packets)
+            Meaning::new(
+                class,
+                (&event.schema.classes, has_waking),
+                &self.settings.counters,
+                &mut self.packets,
+            )
         });
         self.write(time, event, class, &mut meaning);
         if let Some(slot) = self.meanings.get_mut(place) {
@@ -348,24 +354,31 @@ pub fn kernel_release(set: &rtscope_ctf::TraceSet) -> String {
 pub fn notes(summary: &Summary) -> Vec<String> {
     let mut notes = Vec::new();
     if summary.losses > 0 {
-        notes.push(format!("events were lost in {} intervals (track \"Lost events\")", summary.losses));
+        notes.push(format!(
+            "events were lost in {} (track \"Lost events\")",
+            counted(summary.losses, "interval", "intervals")
+        ));
     }
     if summary.gaps > 0 {
         notes.push(format!(
-            "{} times a CPU's switches do not follow each other; what ran between is shown as <unknown>",
-            summary.gaps
+            "{} a CPU's switches do not follow each other; what ran between is shown as <unknown>",
+            counted(summary.gaps, "time", "times")
         ));
     }
     if summary.without_thread > 0 {
         notes.push(format!(
-            "{} events of programs do not say their thread (record them with --context tid,pid)",
-            summary.without_thread
+            "{} not say the thread (record them with --context tid,pid)",
+            counted(summary.without_thread, "event of a program does", "events of programs do")
         ));
     }
     if summary.other_hosts > 0 {
         notes.push(format!(
-            "{} events of other hosts' kernels are left out: convert each host's trace by itself",
-            summary.other_hosts
+            "{} left out: convert each host's trace by itself",
+            counted(
+                summary.other_hosts,
+                "event of another host's kernel is",
+                "events of other hosts' kernels are"
+            )
         ));
     }
     notes

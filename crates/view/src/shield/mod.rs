@@ -10,7 +10,7 @@ pub use rt0::tasks;
 pub use text::{created, plan, problems, status, undone, unit};
 
 use rtscope_session::shield::artis::Status;
-use rtscope_shield::apply::{CurrentState, UndoOutcome, complaint};
+use rtscope_shield::apply::{CurrentState, UndoOutcome, UndoneShield, complaint};
 use rtscope_shield::boot;
 use rtscope_shield::health::Problem;
 use rtscope_shield::journal::Journal;
@@ -95,9 +95,10 @@ pub fn status_json(
 
 /// The object of a shield that has been undone.
 #[must_use]
-pub fn undone_json(all: &[(Step, UndoOutcome)]) -> Value {
+pub fn undone_json(undone: &UndoneShield) -> Value {
+    let all = &undone.settings;
     let failed = all.iter().filter(|(_, undone)| matches!(undone, UndoOutcome::Failed { .. })).count();
     let setting = |(step, undone): &(Step, UndoOutcome)| json!({ "knob": step.knob, "place": step.place(), "before": step.old, "state": undone });
     let settings: Vec<Value> = all.iter().map(setting).collect();
-    json!({ "schema": UNDO_SCHEMA, "failed": failed, "settings": settings })
+    json!({ "schema": UNDO_SCHEMA, "failed": failed, "settings": settings, "displaced": undone.displaced })
 }

@@ -2,8 +2,10 @@
 //! Plans and shields for people. Settings that change alike are one line, however many there are.
 
 use crate::clean;
-use rtscope_shield::apply::{CurrentState, UndoOutcome, complaint};
+use crate::units::counted;
+use rtscope_shield::apply::{CurrentState, UndoOutcome, UndoneShield, complaint};
 use rtscope_shield::boot;
+use rtscope_shield::effective::DisplacedInterrupt;
 use rtscope_shield::health::Problem;
 use rtscope_shield::journal::{Journal, State as Made};
 use rtscope_shield::knobs::Level;
@@ -171,8 +173,10 @@ pub fn created(journal: &Journal, plan: &Plan) -> String {
         _ => "shielded",
     };
     let mut text = format!(
-        "CPUs {} are {held}; everything else is on CPUs {}. {applied} settings changed.\n",
-        journal.rt, journal.others
+        "CPUs {} are {held}; everything else is on CPUs {}. {} changed.\n",
+        journal.rt,
+        journal.others,
+        counted(applied, "setting", "settings")
     );
     text.push_str(&section(plan, State::Refused, "Cannot be changed here"));
     let refused = journal.steps.iter().filter_map(|step| Some((step, complaint(step)?)));
@@ -201,8 +205,8 @@ pub fn status(journal: &Journal, steps: &[(Step, CurrentState)]) -> String {
     if journal.state != Made::Left {
         let _ = writeln!(
             text,
-            "{} settings as wanted, {} drifted, {} refused, {} gone.",
-            count(|now| *now == CurrentState::AsWanted),
+            "{} as wanted, {} drifted, {} refused, {} gone.",
+            counted(count(|now| *now == CurrentState::AsWanted), "setting", "settings"),
             count(|now| matches!(now, CurrentState::Drifted { .. })),
             count(|now| matches!(now, CurrentState::Refused { .. })),
             count(|now| *now == CurrentState::Gone),
@@ -235,11 +239,15 @@ pub fn problems(problems: &[Problem]) -> String {
 
 /// What became of each setting.
 #[must_use]
-pub fn undone(all: &[(Step, UndoOutcome)]) -> String {
+pub fn undone(undone: &UndoneShield) -> String {
+    let UndoneShield { settings: all, displaced } = undone;
     let restored = all.iter().filter(|(_, undone)| *undone == UndoOutcome::Restored).count();
     let nothing = all.iter().filter(|(_, undone)| *undone == UndoOutcome::Nothing).count();
-    let mut text =
-        format!("{restored} settings restored; {nothing} already had their old value, or are gone.\n");
+    let mut text = format!(
+        "{} restored; {} the old value already, or gone.\n",
+        counted(restored, "setting", "settings"),
+        counted(nothing, "has", "have")
+    );
     let mut left = 0;
     for (step, undone) in all {
         let before = step.old.as_deref().unwrap_or("-").trim();
@@ -257,6 +265,15 @@ pub fn undone(all: &[(Step, UndoOutcome)]) -> String {
             }
             UndoOutcome::Restored | UndoOutcome::Nothing => {}
         }
+    }
+    for DisplacedInterrupt { label, affinity, before, now, .. } in displaced {
+        let _ = writeln!(
+            text,
+            "  moved   interrupt {label}: comes to CPU {now}, before the shield to CPU {before}; it may come to {affinity}, as before"
+        );
+    }
+    if !displaced.is_empty() {
+        let _ = writeln!(text, "The kernel keeps these there: each moves when it next comes, or not at all.");
     }
     if left > 0 {
         let _ = writeln!(text, "rtscope shield undo --force also restores what was left.");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What really ran on shielded CPUs, and what is to be said of it, for `rtscope shield verify`.
 
-use crate::{clean, count_text, duration_text};
+use crate::units::counted;
+use crate::{clean, duration_text};
 use rtscope_analyze::visits::{Visit, Visitor, Visits};
 use rtscope_session::shield::checks::{Verdict, name};
 use rtscope_session::shield::verify::{CpuReport, VerifyReport};
@@ -64,7 +65,7 @@ fn cpu_text(cpu: &CpuReport, senders_known: bool) -> String {
         );
     }
     if lost > 0 {
-        let _ = write!(text, ", at least {} events lost", count_text(lost));
+        let _ = write!(text, ", at least {} lost", counted(lost, "event", "events"));
     }
     text.push('\n');
     for check in checks {
@@ -82,7 +83,7 @@ fn cpu_text(cpu: &CpuReport, senders_known: bool) -> String {
         if !check.by.is_empty() {
             let more = if check.by.len() > NAMED { ", …" } else { "" };
             let by: Vec<&str> = check.by.iter().take(NAMED).map(String::as_str).collect();
-            let _ = write!(text, ": {} times: {}{more}", count_text(check.count), by.join(", "));
+            let _ = write!(text, ": {}: {}{more}", counted(check.count, "time", "times"), by.join(", "));
         }
         text.push('\n');
     }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is in traces: counts by event and by stream, losses by cause, as text and as JSON.
 
+use super::columns::Columns;
 use crate::event::Clock;
+use crate::explanation::loss_line;
 use crate::label::clean;
-use crate::units::{count_text, duration_text};
-use rtscope_ctf::{Counts, Selection, Stream, StreamGap, TraceSet};
-use rtscope_event::Loss;
+use crate::style::Style;
+use crate::units::{count_text, counted, duration_text};
+use rtscope_ctf::{Counts, OpenTrace, Selection, Stream, StreamGap, TraceSet};
+use rtscope_event::{Loss, LossCause};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -26,6 +29,15 @@ pub struct TraceStat {
     traces: Vec<TraceSummary>,
     by_event: Vec<EventCount>,
     streams: Vec<StreamSummary>,
+    /// What could not be read.
+    damaged: Vec<DamageSummary>,
+}
+
+#[derive(Debug, Serialize)]
+struct DamageSummary {
+    file: String,
+    packet_at: u64,
+    what: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -97,6 +109,7 @@ impl TraceStat {
             traces: (0..set.traces.len()).filter_map(|place| trace_summary(set, place)).collect(),
             by_event: by_event(set, counts, seconds.filter(|seconds| *seconds > 0.0)),
             streams,
+            damaged: damaged(set, counts),
         }
     }
 
@@ -110,7 +123,7 @@ impl TraceStat {
 
     /// For people.
     #[must_use]
-    pub fn text(&self, clock: Clock) -> String {
+    pub fn text(&self, clock: Clock, style: Style) -> String {
         let mut text = String::new();
         for trace in &self.traces {
             trace.text(&mut text);
@@ -128,64 +141,61 @@ impl TraceStat {
         let filtered = if self.filtered { " (of the selected ones)" } else { "" };
         let streams = self.streams.len();
         let counts = format!(
-            "{}{filtered} in {streams} streams, {} packets, {}",
+            "{}{filtered} in {}, {}, {}",
             count_text(self.events),
-            count_text(self.packets),
+            counted(streams, "stream", "streams"),
+            counted(self.packets, "packet", "packets"),
             bytes_text(self.bytes)
         );
         line(&mut text, "Events", &counts);
-        self.events_text(&mut text);
-        self.streams_text(&mut text, clock);
+        self.events_text(&mut text, style);
+        self.streams_text(&mut text, clock, style);
         self.losses_text(&mut text);
         text
     }
 
-    fn events_text(&self, text: &mut String) {
+    fn events_text(&self, text: &mut String, style: Style) {
         if self.by_event.is_empty() {
             return;
         }
-        let width =
-            self.by_event.iter().map(|event| event.name.chars().count()).max().unwrap_or(0).clamp(5, 60);
-        text.push_str(&format!(
-            "\n{:<width$} {:>15} {:>14} {:>7}\n",
-            "event", "count", "per second", "share"
-        ));
+        let mut columns = Columns::new(["event", "count", "per second", "share"], &[0]).expendable(&[2, 3]);
         for event in &self.by_event {
-            let rate = event.per_second.map_or("-".to_owned(), |rate| format!("{rate:.1}"));
             let share = event.count as f64 * 100.0 / self.events.max(1) as f64;
-            text.push_str(&format!(
-                "{:<width$} {:>15} {rate:>14} {share:>5.1} %\n",
+            columns.row([
                 clean(&event.name),
-                count_text(event.count)
-            ));
+                count_text(event.count),
+                event.per_second.map_or("-".to_owned(), |rate| format!("{rate:.1}")),
+                format!("{share:.1} %"),
+            ]);
         }
+        text.push('\n');
+        text.push_str(&columns.text(style));
     }
 
-    fn streams_text(&self, text: &mut String, clock: Clock) {
-        text.push_str(&format!(
-            "\n{:<12} {:>5} {:>9} {:>15} {:>11}  {:<18} {:<18}\n",
-            "stream", "cpu", "packets", "events", "size", "first", "last"
-        ));
+    fn streams_text(&self, text: &mut String, clock: Clock, style: Style) {
+        let head = ["stream", "cpu", "packets", "events", "size", "first", "last"];
+        let mut columns = Columns::new(head, &[0, 5, 6]).expendable(&[2, 4, 5]).whole(&[5, 6]);
         for stream in &self.streams {
             let number = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
             let time = |ns: Option<i64>| ns.map_or("-".to_owned(), |ns| moment(clock, ns));
-            let name = format!("{}/{}.{}", stream.trace, stream.class, number(stream.id));
-            text.push_str(&format!(
-                "{name:<12} {:>5} {:>9} {:>15} {:>11}  {:<18} {:<18}\n",
+            columns.row([
+                format!("{}/{}.{}", stream.trace, stream.class, number(stream.id)),
                 number(stream.cpu),
                 count_text(stream.packets),
                 count_text(stream.events),
                 bytes_text(stream.bytes),
                 time(stream.first_ns),
-                time(stream.last_ns)
-            ));
+                time(stream.last_ns),
+            ]);
         }
+        text.push('\n');
+        text.push_str(&columns.text(style));
     }
 
     fn losses_text(&self, text: &mut String) {
         let mut lines = Vec::new();
         for loss in self.traces.iter().flat_map(|trace| trace.losses.iter().flatten()) {
-            lines.push(crate::explanation::loss_line(loss));
+            lines.push(loss_line(loss));
         }
         let told = !lines.is_empty();
         for stream in &self.streams {
@@ -195,16 +205,27 @@ impl TraceStat {
             );
             if stream.lost_events > 0 && !told {
                 lines.push(format!(
-                    "{cpu}: {} events discarded by the tracer",
-                    count_text(stream.lost_events)
+                    "{cpu}: {} discarded by the tracer",
+                    counted(stream.lost_events, "event", "events")
                 ));
             }
             if stream.lost_packets > 0 {
-                lines.push(format!("{cpu}: {} whole packets", count_text(stream.lost_packets)));
+                lines.push(format!(
+                    "{cpu}: {}",
+                    counted(stream.lost_packets, "whole packet", "whole packets")
+                ));
             }
             if stream.lost_uncounted && !told {
                 lines.push(format!("{cpu}: an unknown number of events"));
             }
+        }
+        for damage in &self.damaged {
+            lines.push(format!(
+                "what follows in {} from byte {} on, which cannot be read: {}",
+                clean(&damage.file),
+                damage.packet_at,
+                clean(&damage.what)
+            ));
         }
         if lines.is_empty() {
             text.push_str("\nNothing is missing, as far as the trace reports.\n");
@@ -215,6 +236,15 @@ impl TraceStat {
             }
         }
     }
+}
+
+/// Each place once: it is found when the trace is opened, and when its events are read.
+fn damaged(set: &TraceSet, counts: &Counts) -> Vec<DamageSummary> {
+    let all = set.damaged.iter().chain(&counts.damaged);
+    let places: BTreeMap<(String, u64), String> = all
+        .map(|file| ((file.path.display().to_string(), file.damage.packet_at), file.damage.what.clone()))
+        .collect();
+    places.into_iter().map(|((file, packet_at), what)| DamageSummary { file, packet_at, what }).collect()
 }
 
 impl TraceSummary {
@@ -335,7 +365,7 @@ pub(super) fn moment(clock: Clock, ns: i64) -> String {
     format!("{}{:09}", String::from_utf8_lossy(&second), ns.rem_euclid(1_000_000_000))
 }
 
-/// What is missing from the streams, a line each, as `print` says it after the events.
+/// What is missing from the streams, a line each, as `print` says it after the events; and behind it what has no place in a stream.
 #[must_use]
 pub fn missing_lines(set: &TraceSet, clock: Clock) -> Vec<String> {
     const SHOWN: usize = 100;
@@ -353,7 +383,14 @@ pub fn missing_lines(set: &TraceSet, clock: Clock) -> Vec<String> {
     if more > 0 {
         lines.push(format!("and {more} more losses like these (rtscope stat has the sums)"));
     }
+    let losses = set.traces.iter().filter_map(OpenTrace::losses_by_cause).flatten();
+    lines.extend(losses.filter(has_no_stream).map(|loss| loss_line(&loss)));
     lines
+}
+
+/// Whether no stream can have the loss as discarded events: it is not a number of events, or of no CPU.
+fn has_no_stream(loss: &Loss) -> bool {
+    matches!(loss.cause, LossCause::Gap | LossCause::RecursionMiss)
 }
 
 /// A loss of a stream as a line.

@@ -2,7 +2,7 @@
 //! What the reports of tasks, interrupts and system calls have in common.
 
 use crate::event::Clock;
-use crate::units::{count_text, duration_text};
+use crate::units::{counted, duration_text};
 use rtscope_analyze::histogram::Percentile;
 use rtscope_analyze::stat::{Intervals, Missing, Span, TaskReport};
 use rtscope_ctf::Pattern;
@@ -40,7 +40,7 @@ pub(super) fn span_text(span: &Span, clock: Clock) -> String {
             super::counts::moment(clock, last),
             duration_text(span.length_ns())
         ),
-        None => "no events".to_owned(),
+        None => "none of the events that this is made of".to_owned(),
     }
 }
 
@@ -72,18 +72,26 @@ pub(super) fn missing_text(missing: &Missing) -> String {
         return "Nothing is missing, as far as the trace reports.\n".to_owned();
     }
     let mut parts = Vec::new();
-    for (count, words) in [
-        (missing.events, "events lost"),
-        (missing.packets, "packets lost"),
-        (missing.gaps, "gaps in the sequence of switches"),
-        (missing.contradictions, "places where events contradict each other"),
+    for (count, one, many) in [
+        (missing.events, "event", "events"),
+        (missing.packets, "packet", "packets"),
+        (
+            missing.gaps,
+            "switch that the kernel did not report (some hosts hide those of threads of their own)",
+            "switches that the kernel did not report (some hosts hide those of threads of their own)",
+        ),
+        (
+            missing.contradictions,
+            "event that others say must have come",
+            "events that others say must have come",
+        ),
     ] {
         if count > 0 {
-            parts.push(format!("{} {words}", count_text(count)));
+            parts.push(counted(count, one, many));
         }
     }
     if missing.uncounted {
-        parts.push("losses of an unknown number".to_owned());
+        parts.push("an unknown number of events".to_owned());
     }
     format!("Missing: {}. What happened there is in no figure.\n", parts.join(", "))
 }

@@ -5,6 +5,7 @@ use super::columns::Columns;
 use super::figures::{Wanted, longest_text, mean_text, missing_text, percentile_text, span_text};
 use crate::event::Clock;
 use crate::label::clean;
+use crate::style::Style;
 use crate::units::{count_text, duration_text};
 use rtscope_analyze::stat::irqs::Kind;
 use rtscope_analyze::stat::{IrqRow, IrqsReport};
@@ -30,7 +31,7 @@ pub fn irqs_json(report: &IrqsReport) -> serde_json::Result<String> {
 
 /// For people.
 #[must_use]
-pub fn irqs_text(report: &IrqsReport, wanted: &Wanted, clock: Clock) -> String {
+pub fn irqs_text(report: &IrqsReport, wanted: &Wanted, clock: Clock, style: Style) -> String {
     let mut text = format!("Time     {}\n\n", span_text(&report.span, clock));
     if report.rows.is_empty() {
         text.push_str(
@@ -54,11 +55,13 @@ pub fn irqs_text(report: &IrqsReport, wanted: &Wanted, clock: Clock) -> String {
             "on CPUs",
         ],
         &[0, 1, 11],
-    );
+    )
+    .expendable(&[11, 9, 6, 8, 5, 10, 4])
+    .whole(&[11]);
     for row in report.rows.iter().take(wanted.limit()) {
         columns.row(cells(row));
     }
-    text.push_str(&columns.text());
+    text.push_str(&columns.text(style));
     if report.rows.len() > wanted.limit() {
         let more = report.rows.len() - wanted.limit();
         text.push_str(&format!("and {more} more (--top 0 shows all)\n"));

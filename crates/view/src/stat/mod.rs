@@ -5,11 +5,13 @@ mod columns;
 mod counts;
 mod figures;
 mod irqs;
+mod latency;
 mod syscalls;
 mod tasks;
 
 pub use counts::{STAT_SCHEMA, TraceStat, missing_line, missing_lines};
 pub use figures::Wanted;
 pub use irqs::{STAT_IRQS_SCHEMA, irqs_json, irqs_text};
+pub use latency::{STAT_LATENCY_SCHEMA, latency_json, latency_svg, latency_text};
 pub use syscalls::{STAT_SYSCALLS_SCHEMA, syscalls_json, syscalls_text};
 pub use tasks::{STAT_TASKS_SCHEMA, tasks_json, tasks_text};

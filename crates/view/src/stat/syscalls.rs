@@ -5,6 +5,7 @@ use super::columns::Columns;
 use super::figures::{Wanted, mean_text, missing_text, percentile_text, span_text};
 use crate::event::Clock;
 use crate::label::clean;
+use crate::style::Style;
 use crate::units::{count_text, duration_text};
 use nix::errno::Errno;
 use rtscope_analyze::stat::SyscallsReport;
@@ -30,7 +31,7 @@ pub fn syscalls_json(report: &SyscallsReport) -> serde_json::Result<String> {
 
 /// For people.
 #[must_use]
-pub fn syscalls_text(report: &SyscallsReport, wanted: &Wanted, clock: Clock) -> String {
+pub fn syscalls_text(report: &SyscallsReport, wanted: &Wanted, clock: Clock, style: Style) -> String {
     let mut text = format!("Time     {}\n\n", span_text(&report.span, clock));
     if report.syscalls.is_empty() {
         text.push_str("The trace has no system calls. `rtscope record -k syscalls` records them.\n");
@@ -39,7 +40,9 @@ pub fn syscalls_text(report: &SyscallsReport, wanted: &Wanted, clock: Clock) -> 
     let mut columns = Columns::new(
         ["system call", "times", "unfinished", "in all", "mean", "99 %", "longest", "by", "errors", ""],
         &[0, 7, 9],
-    );
+    )
+    .expendable(&[2, 9, 5, 4, 7])
+    .whole(&[9]);
     for call in report.syscalls.iter().take(wanted.limit()) {
         let by = call
             .longest_by
@@ -62,7 +65,7 @@ pub fn syscalls_text(report: &SyscallsReport, wanted: &Wanted, clock: Clock) -> 
             errors.collect::<Vec<_>>().join(", "),
         ]);
     }
-    text.push_str(&columns.text());
+    text.push_str(&columns.text(style));
     if report.syscalls.len() > wanted.limit() {
         let more = report.syscalls.len() - wanted.limit();
         text.push_str(&format!("and {more} more (--top 0 shows all)\n"));

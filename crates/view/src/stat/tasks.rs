@@ -5,7 +5,8 @@ use super::columns::Columns;
 use super::figures::{Wanted, longest_text, missing_text, percent_text, span_text};
 use crate::event::Clock;
 use crate::label::clean;
-use crate::units::{count_text, duration_text};
+use crate::style::Style;
+use crate::units::{count_text, counted, duration_text};
 use rtscope_analyze::stat::{TaskReport, TasksReport};
 use serde::Serialize;
 
@@ -29,15 +30,22 @@ pub fn tasks_json(report: &TasksReport) -> serde_json::Result<String> {
 
 /// For people. Of tasks that were asked for by name there is more.
 #[must_use]
-pub fn tasks_text(report: &TasksReport, wanted: &Wanted, clock: Clock) -> String {
+pub fn tasks_text(report: &TasksReport, wanted: &Wanted, clock: Clock, style: Style) -> String {
     let mut text = format!("Time     {}\n", span_text(&report.span, clock));
+    if report.span.first_ns.is_none() {
+        text.push_str(
+            "\nThe trace has no switches of tasks and no system calls. `rtscope record -k 'sched:*,syscalls'` records them.\n",
+        );
+        text.push_str(&missing_text(&report.missing));
+        return text;
+    }
     let whole_ns = report.span.length_ns();
     let cpus: Vec<String> = report
         .cpus
         .iter()
         .map(|cpu| format!("CPU {} {} busy", cpu.cpu, percent_text(cpu.busy_ns, cpu.busy_ns + cpu.idle_ns)))
         .collect();
-    text.push_str(&crate::style::wrap(&format!("CPUs     {}", cpus.join(", ")), 0, 9));
+    text.push_str(&style.wrap(&format!("CPUs     {}", cpus.join(", ")), 0, 9));
     let chosen = &report.tasks;
     let mut columns = Columns::new(
         [
@@ -55,23 +63,24 @@ pub fn tasks_text(report: &TasksReport, wanted: &Wanted, clock: Clock) -> String
             "syscalls",
         ],
         &[2],
-    );
+    )
+    .expendable(&[1, 9, 10, 8, 11, 6, 7]);
     for task in chosen.iter().take(wanted.limit()) {
         columns.row(row(task, whole_ns));
     }
     text.push('\n');
-    text.push_str(&columns.text());
+    text.push_str(&columns.text(style));
     if chosen.len() > wanted.limit() {
         let more = count_text((chosen.len() - wanted.limit()) as u64);
         text.push_str(&format!("and {more} more (--top 0 shows all)\n"));
     }
     if report.unlisted > 0 {
-        let count = count_text(report.unlisted);
-        text.push_str(&format!("{count} tasks that ended are not listed; their sum is in the JSON\n"));
+        let unlisted = counted(report.unlisted, "task that ended is", "tasks that ended are");
+        text.push_str(&format!("{unlisted} not listed; the sum is in the JSON\n"));
     }
     if wanted.task.is_some() {
         for task in chosen.iter().take(wanted.limit()) {
-            text.push_str(&details(task));
+            text.push_str(&details(task, style));
         }
     }
     text.push('\n');
@@ -102,7 +111,7 @@ fn row(task: &TaskReport, whole_ns: u64) -> [String; 12] {
 }
 
 /// What a task waited in, and its system calls.
-fn details(task: &TaskReport) -> String {
+fn details(task: &TaskReport, style: Style) -> String {
     let mut text = format!("\n{} ({})\n", clean(&task.comm), task.tid);
     let mut columns = Columns::new(["  blocked in", "state", "times", "in all", "longest"], &[0, 1]);
     for blocked in &task.blocked {
@@ -115,7 +124,7 @@ fn details(task: &TaskReport) -> String {
         ]);
     }
     if !task.blocked.is_empty() {
-        text.push_str(&columns.text());
+        text.push_str(&columns.text(style));
     }
     let mut columns = Columns::new(["  system call", "times", "errors", "in all", "longest"], &[0]);
     for call in &task.syscalls {
@@ -129,7 +138,7 @@ fn details(task: &TaskReport) -> String {
     }
     if !task.syscalls.is_empty() {
         text.push('\n');
-        text.push_str(&columns.text());
+        text.push_str(&columns.text(style));
     }
     text
 }

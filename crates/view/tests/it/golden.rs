@@ -4,12 +4,12 @@
 //! `RTSCOPE_BLESS=1 cargo test -p rtscope-view` writes the files again; read the diff before you commit it.
 
 use rtscope_analyze::chain::{Config, Target, replay};
-use rtscope_analyze::explain::{Explainer, Explanation};
+use rtscope_analyze::explain::{Cause, Explainer, Explanation, StepExplanation};
 use rtscope_analyze::histogram::Histogram;
-use rtscope_analyze::summary::{Report, Summary};
+use rtscope_analyze::summary::{HiddenThread, NotObservable, OtherThreads, Report, Summary, ThreadSummary};
 use rtscope_event::{
-    CpuHistory, CpuId, Glob, Irq, LateResponse, Loss, LossCause, MonotonicNs, Policy, Recording, TaskInfo,
-    parse_event,
+    Comm, CpuHistory, CpuId, Glob, Irq, LateResponse, Loss, LossCause, MonotonicNs, Pid, Policy, Priority,
+    Recording, StepKind, TaskInfo, Tid, parse_event,
 };
 use rtscope_testkit::recordings::task;
 use rtscope_view::{
@@ -18,7 +18,7 @@ use rtscope_view::{
 use std::path::PathBuf;
 
 const CLOCK: WallClock = WallClock { unix_offset_ns: 1_700_000_000_000_000_000, utc_offset_s: 3600 };
-const PLAIN: Style = Style { color: false };
+const PLAIN: Style = Style { color: false, ascii: false, width: 100, verbose: false, terminal: None };
 
 fn golden(name: &str, got: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
@@ -113,9 +113,70 @@ fn an_explanation_for_a_terminal() {
     let hog = recording(HOG);
     let (late, explanation) = explained(&hog).remove(0);
     golden("hog.txt", &explanation_text(&explanation, PLAIN));
-    golden("hog-color.ansi", &explanation_text(&explanation, Style { color: true }));
+    golden("hog-color.ansi", &explanation_text(&explanation, Style { color: true, ..PLAIN }));
     let line = late_line(&late, &hog.names, Some(&CLOCK), PLAIN);
     golden("hog-line.log", &format!("{line}\n"));
+}
+
+#[test]
+fn verbose_shows_every_row_and_tells_reasons_apart() {
+    let verbose = Style { verbose: true, ..PLAIN };
+    let (_, mut explanation) = explained(&recording(HOG)).remove(0);
+    // More causes than are shown, and a step that took no time.
+    let cause = explanation.steps.iter().flat_map(|step| &step.causes).next().expect("it has one").clone();
+    let step = explanation.steps.iter_mut().find(|step| step.kind == StepKind::Run).expect("it ran");
+    step.causes = (1..=7).map(|ns| Cause { time_ns: ns, ..cause.clone() }).collect();
+    explanation.steps.push(StepExplanation {
+        duration_ns: 0,
+        causes: vec![],
+        ..explanation.steps[0].clone()
+    });
+    let lines = |style| explanation_text(&explanation, style).lines().count();
+    // Three causes that were one row, and the step.
+    assert_eq!(lines(verbose), lines(PLAIN) + 3);
+
+    let mut report = Report::default();
+    (report.counters.healed, report.untracked, report.counters.too_long) = (1, 2, 4);
+    let text = |style| summary_text(&report, style).replace("\n    ", " ");
+    assert!(text(PLAIN).contains("may begin too late (--verbose: why): 7"), "{}", text(PLAIN));
+    for part in ["begun earlier: 1", "responses are missing: 2", "responses are missing: 4"] {
+        assert!(text(verbose).contains(part), "{part}: {}", text(verbose));
+    }
+    assert!(!text(verbose).contains("--verbose"));
+}
+
+#[test]
+fn a_threads_late_responses_are_beside_all_that_it_had() {
+    let thread = |tid, count, responses| ThreadSummary {
+        tid: Tid(tid),
+        pid: Pid(7005),
+        comm: Comm::from("cyclictest"),
+        prio: Priority(19),
+        count,
+        responses,
+        own_work: 0,
+        worst_ns: 1_144_286,
+        sum_ns: 17_852_410,
+    };
+    let mut report = Report {
+        threads: vec![thread(7006, 34, Some(1995)), thread(7007, 5, None)],
+        other_threads: OtherThreads { count: 3, responses: 1200 },
+        ..Report::default()
+    };
+    let text = summary_text(&report, PLAIN);
+    let lines: Vec<&str> = text.lines().skip_while(|line| *line != "late responses by thread").collect();
+    assert_eq!(
+        lines[2..5],
+        [
+            "     34         1 995   1.144 ms   525.1 us         0  cyclictest/7006 (rt 80)",
+            "      5       unknown   1.144 ms   3.570 ms         0  cyclictest/7007 (rt 80)",
+            "      0  of 1 200 responses of 3 further threads",
+        ]
+    );
+    // One thread that was late, and none besides, is what the rest of the summary is about.
+    report.threads.truncate(1);
+    report.other_threads = OtherThreads::default();
+    assert!(!summary_text(&report, PLAIN).contains("by thread"));
 }
 
 #[test]
@@ -222,13 +283,26 @@ fn a_summary() {
 }
 
 #[test]
+fn what_could_not_be_observed_is_listed_once() {
+    let thread = |tid: u32, responses| HiddenThread { tid: Tid(tid), comm: Comm::from("tokio"), responses };
+    let not_observable = NotObservable { responses: 16, threads: vec![thread(68, 9), thread(75, 7)] };
+    let text = summary_text(&Report { not_observable, ..report() }, PLAIN);
+    let lines = text.split("not observable: ").nth(1).expect("it is there");
+    let lines = lines.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(lines.starts_with(
+        "16 responses, which may have been late or not, of tokio/68 (9), tokio/75 (7); this host"
+    ));
+    assert!(!summary_text(&report(), PLAIN).contains("not observable"));
+}
+
+#[test]
 fn objects_for_programs() {
     let hog = recording(HOG);
     let (late, explanation) = explained(&hog).remove(0);
     let lines = [
         late_json(&late, Some(&CLOCK)).unwrap(),
         explanation_json(&explanation, Some(&CLOCK)).unwrap(),
-        summary_json(&report()).unwrap(),
+        summary_json(&report(), None).unwrap(),
     ];
     golden("watch.jsonl", &format!("{}\n", lines.join("\n")));
     // What is written can be read back.

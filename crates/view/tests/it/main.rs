@@ -8,4 +8,5 @@ mod cut;
 mod golden;
 mod layouts;
 mod perfetto;
+mod priorities;
 mod stat;

@@ -5,7 +5,7 @@ use rtscope_ctf::{Selection, TraceSet, count, write_trace};
 use rtscope_event::{CpuId, EventKind, Loss, LossCause};
 use rtscope_testkit::random::Random;
 use rtscope_testkit::recordings::{every_variant, info};
-use rtscope_view::TraceStat;
+use rtscope_view::{Style, TraceStat};
 use std::path::Path;
 
 fn clock(_: i64) -> [u8; 9] {
@@ -17,7 +17,7 @@ fn stat(dir: &Path) -> (String, serde_json::Value) {
     let selection = Selection::default();
     let counts = count(&set, &selection, &|_| {});
     let stat = TraceStat::new(&set, &counts, &selection);
-    (stat.text(clock), serde_json::from_str(&stat.json().unwrap()).unwrap())
+    (stat.text(clock, Style::default()), serde_json::from_str(&stat.json().unwrap()).unwrap())
 }
 
 #[test]

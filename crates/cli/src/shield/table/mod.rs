@@ -7,7 +7,8 @@ use crate::exit::Failure;
 use crate::observer::Terminal;
 use crate::{output, stop};
 use options::TableOptions;
-use rtscope_measure::table::{self, Report};
+use rtscope_measure::table::{self, Report, RowKind};
+use rtscope_session::fail_if::{self, Figure, Figures};
 use rtscope_session::shield::artis;
 use rtscope_shield::System;
 use rtscope_view::table as view;
@@ -19,6 +20,7 @@ const MOST_PERIOD_NS: u64 = 1_000_000_000;
 /// Measures and reports.
 pub fn table(system: &System, options: &TableOptions) -> Result<(), Failure> {
     check(options)?;
+    fail_if::check(&options.fail_if, &figures(None))?;
     if !system.is_real() {
         return Err(Failure::Usage("shield table measures the real machine only: leave --root out".into()));
     }
@@ -36,8 +38,32 @@ pub fn table(system: &System, options: &TableOptions) -> Result<(), Failure> {
     print(options, &report)?;
     match stop.asked() {
         true => Err(Failure::Failed("stopped before the table was complete".into())),
-        false => Ok(()),
+        false => fail_if::judge(&options.fail_if, &figures(Some(&report))),
     }
+}
+
+/// What --fail-if can be about: ROW.FIGURE, of user latencies.
+fn figures(report: Option<&Report>) -> Figures {
+    let rows = [
+        ("unloaded", RowKind::Unloaded),
+        ("stock", RowKind::Stock),
+        ("shield", RowKind::Shield),
+        ("artis", RowKind::Artis),
+    ];
+    let of = |kind: RowKind| {
+        let row = report?.rows.iter().find(|row| row.kind == kind)?;
+        row.result()?.user.as_ref()
+    };
+    let mut figures = Figures::new();
+    for (name, kind) in rows {
+        let latency = of(kind);
+        let values = [
+            ("mean", latency.map(|latency| latency.statistics.mean_ns)),
+            ("max", latency.map(|latency| latency.statistics.max_ns)),
+        ];
+        figures.extend(values.map(|(figure, value)| (format!("{name}.{figure}"), Figure::Time(value))));
+    }
+    figures
 }
 
 fn check(options: &TableOptions) -> Result<(), Failure> {

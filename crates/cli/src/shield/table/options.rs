@@ -4,6 +4,7 @@
 use crate::exit::help;
 use clap::{ValueEnum, ValueHint};
 use rtscope_measure::table::{RowKind, Settings};
+use rtscope_session::fail_if::FailIf;
 use rtscope_session::units::{Count, DurationNs, IntervalNs};
 use std::path::PathBuf;
 
@@ -64,6 +65,10 @@ pub struct TableOptions {
     /// Print one JSON object (docs/json.md)
     #[arg(long)]
     pub json: bool,
+    /// Exit with code 4 when this is true of user latencies: ROW.FIGURE>VALUE, for instance shield.max>100us or stock.mean>20us; may be
+    /// repeated. And with 7 when it was not measured
+    #[arg(long, value_name = "FIGURE>VALUE")]
+    pub fail_if: Vec<FailIf>,
 }
 
 impl From<RowArg> for RowKind {

@@ -12,7 +12,7 @@ use std::process::Command;
 /// What is printed, with raw times and without differences.
 #[track_caller]
 fn lines(trace: &Path, arguments: &[&str]) -> Vec<String> {
-    let output = run(&[&["print", "--clock-raw"], arguments].concat(), trace);
+    let output = run(&[&["print", "--format", "babeltrace", "--clock-raw"], arguments].concat(), trace);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     plain(&String::from_utf8_lossy(&output.stdout))
 }

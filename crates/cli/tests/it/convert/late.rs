@@ -4,7 +4,7 @@
 use super::{COMPLAINTS, convert, engine, query, text};
 use rtscope_event::{
     Chain, Comm, CpuId, End, Event, EventKind, LateResponse, MonotonicNs, Origin, OriginKind, Pid, Priority,
-    Step, StepKind, Tid,
+    Step, StepKind, Tid, WaitKind,
 };
 use rtscope_store::trigger::{SCHEMA, TriggerFile};
 use rtscope_testkit::recordings::{START, info};
@@ -20,11 +20,13 @@ const STEPS: [(StepKind, u32, u64); 4] = [
 
 /// A response of 100 us, with these steps.
 fn late(sequence: u64, end: u64) -> LateResponse {
-    let step = |(kind, id, duration_ns)| Step { kind, id, cpu: CpuId(1), duration_ns };
+    let step = |(kind, id, duration_ns)| Step { kind, id, cpu: CpuId(1), duration_ns, wait: WaitKind::None };
     let origin =
         Origin { kind: OriginKind::Timer, id: 0, cpu: CpuId(1), time_ns: MonotonicNs(end - 100_000) };
     let steps = STEPS.map(step).to_vec();
     LateResponse {
+        tracker: rtscope_event::Tracker::Response,
+        instance: 0,
         sequence,
         cpu: CpuId(1),
         end_ns: MonotonicNs(end),
@@ -36,6 +38,7 @@ fn late(sequence: u64, end: u64) -> LateResponse {
         comm: Comm::from("control"),
         snapshot: None,
         chain: Chain { origin, steps, merged: 0, others: Vec::new(), busy: false },
+        events: None,
     }
 }
 

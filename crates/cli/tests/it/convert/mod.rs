@@ -6,6 +6,7 @@
 mod cut;
 mod late;
 mod model;
+mod spans;
 
 use model::{Event, Expected, StateRow};
 use rtscope_testkit::perfetto::{COMPLAINTS, Row, engine, query};
@@ -129,7 +130,7 @@ fn agree(engine: &Path, trace: &Path) -> Expected {
     } else {
         let names: Vec<String> = complaints.iter().map(|row| text(&row[0])).collect();
         assert_eq!(names, ["ftrace_cpu_has_data_loss", "task_state_invalid"], "{complaints:?}");
-        assert!(report.contains(&format!("{} times", expected.gaps)), "{report}");
+        assert!(report.contains(&format!("{} time", expected.gaps)), "{report}");
     }
     let certain = |row: &StateRow| !expected.at_gaps.contains(&row.tid);
     let theirs = |rows: &[Row]| rows.iter().map(state).filter(certain).collect();

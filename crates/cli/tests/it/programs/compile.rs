@@ -59,6 +59,30 @@ fn the_header_compiles_without_a_warning() {
     fixture.compile("gcc", &["-O2", "-masm=intel", "-std=c11"], &c, "out");
 }
 
+/// Users do not compile with RTSCOPE_LINT, and have their compiler's pedantry nevertheless: in statements that macros wrote for them. Two
+/// spans of one line are what a macro of theirs makes of two.
+#[test]
+fn what_users_write_compiles_without_a_warning() {
+    let fixture = Fixture::new();
+    let source = fixture.path("users.c");
+    let text = "#include <rtscope/rtscope.h>\n\
+        #define BOTH RTSCOPE_SPAN(test, outer); RTSCOPE_SPAN(test, inner)\n\
+        int main(void)\n{\n\
+        \tRTSCOPE_PRINTF(test, many, \"%d %d %d %d %d %d %d %d %d %d %d %d\", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12);\n\
+        \tBOTH;\n\treturn 0;\n}\n";
+    fs::write(&source, text).expect("a file of the test");
+    let flags = ["-Wconversion", "-Wshadow", "-Wundef", "-Wcast-qual", "-O2", "-x"];
+    for (compiler, language) in [("gcc", "c"), ("clang-19", "c"), ("g++", "c++"), ("clang++-19", "c++")] {
+        let Some(program) = fixture.compile(compiler, &[&flags[..], &[language]].concat(), &source, "users")
+        else {
+            continue;
+        };
+        let recorded = fixture.record(&[], &[&program]);
+        assert_eq!((recorded.events(), recorded.lost()), (5, 0), "{compiler}");
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
+    }
+}
+
 #[test]
 fn a_warning_of_the_header_is_found() {
     let fixture = Fixture::new();
@@ -240,7 +264,7 @@ fn the_readmes_example_compiles_and_traces_as_printed() {
 }
 
 #[test]
-fn what_is_installed_is_found_by_pkg_config_and_cmake() {
+fn what_is_installed_is_found_by_pkg_config_and_cmake_and_can_be_removed() {
     let fixture = Fixture::new();
     let prefix = fixture.path("prefix");
     let program = crate::command::path();
@@ -251,6 +275,8 @@ fn what_is_installed_is_found_by_pkg_config_and_cmake() {
         "bin/rtscope",
         "share/man/man1/rtscope-record.1",
         "share/man/man3/RTSCOPE_EVENT.3",
+        "share/man/man3/RTSCOPE_PRINTF.3",
+        "share/man/man3/rtscope_array_f32.3",
         "share/bash-completion/completions/rtscope",
     ] {
         assert!(prefix.join(file).is_file(), "{file}");
@@ -269,7 +295,7 @@ fn what_is_installed_is_found_by_pkg_config_and_cmake() {
         assert!(compiler.status().expect("a compiler").success());
     }
     if !skip::without_tool("cmake") {
-        let lists = "cmake_minimum_required(VERSION 3.13)\nproject(user C)\nfind_package(Rtscope REQUIRED)\nadd_executable(user main.c)\ntarget_link_libraries(user PRIVATE Rtscope::rtscope)\n";
+        let lists = "cmake_minimum_required(VERSION 3.13)\nproject(user C)\nfind_package(Rtscope 9 QUIET)\nif(Rtscope_FOUND)\nmessage(FATAL_ERROR \"9 is not there\")\nendif()\nfind_package(Rtscope 0.1 REQUIRED)\nadd_executable(user main.c)\ntarget_link_libraries(user PRIVATE Rtscope::rtscope)\n";
         fs::write(fixture.path("CMakeLists.txt"), lists).expect("a file of the test");
         let build = fixture.path("build");
         let prefix = format!("-DCMAKE_PREFIX_PATH={}", prefix.display());
@@ -287,4 +313,11 @@ fn what_is_installed_is_found_by_pkg_config_and_cmake() {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         }
     }
+    fs::write(fixture.path("prefix/include/rtscope/mine.h"), "").expect("a file of the user's");
+    let uninstall = Command::new(root().join("dist/uninstall.sh")).arg(fixture.path("prefix")).output();
+    let uninstall = uninstall.expect("it can be run");
+    assert!(uninstall.status.success(), "{uninstall:?}");
+    let left = Command::new("find").arg(fixture.path("prefix")).args(["-type", "f"]).output();
+    let left = String::from_utf8(left.expect("it is there").stdout).expect("text");
+    assert_eq!(left.trim_end(), fixture.path("prefix/include/rtscope/mine.h").display().to_string());
 }

@@ -64,7 +64,12 @@ impl Fixture {
 
     pub fn recorder(&self, options: &[&str]) -> Command {
         let mut command = rtscope();
-        command.args(["record", "--json", "-u", "test:*", "-o"]).arg(self.trace()).args(options);
+        command.args(["record", "--json", "-u", "test:*", "-o"]).arg(self.trace());
+        if !options.iter().any(|option| option.starts_with("--fail-if-lost")) {
+            // Many lose most on purpose, and count it themselves.
+            command.arg("--fail-if-lost=100%");
+        }
+        command.args(options);
         command
     }
 
@@ -108,7 +113,7 @@ pub fn flight_recorder(fixture: &Fixture, options: &[&str]) -> (KilledWithTest, 
     let mut said = BufReader::new(recorder.stderr.take().expect("piped"));
     let mut line = String::new();
     said.read_line(&mut line).expect("it says that it records");
-    assert!(line.contains("programs record into memory"), "{line}");
+    assert!(line.contains(" record into memory"), "{line}");
     (recorder, said)
 }
 
@@ -139,6 +144,8 @@ pub struct Recorded {
 
 impl Recorded {
     pub fn of(output: Output) -> Recorded {
+        // With --json what the program prints goes to standard error.
+        let output = Output { stdout: [output.stdout, output.stderr.clone()].concat(), ..output };
         let text = String::from_utf8_lossy(&output.stdout);
         let line = text.lines().find(|line| line.contains("rtscope.record.user/1"));
         let account =
@@ -168,7 +175,9 @@ impl Recorded {
     }
 
     pub fn printed_in(output: &Output, word: &str) -> u64 {
-        let text = String::from_utf8_lossy(&output.stdout);
+        let is_both = output.stdout.ends_with(&output.stderr);
+        let all = if is_both { output.stdout.clone() } else { [&output.stdout[..], &output.stderr].concat() };
+        let text = String::from_utf8_lossy(&all);
         let numbers = text.lines().filter_map(|line| line.strip_prefix(word)?.trim().parse::<u64>().ok());
         numbers.sum()
     }
@@ -184,7 +193,7 @@ impl Recorded {
 /// A trace as babeltrace2 prints it, or as rtscope does where that is missing.
 pub fn lines(trace: &Path) -> Vec<String> {
     let mut printer = rtscope();
-    printer.arg("print").arg(trace);
+    printer.args(["print", "--format", "babeltrace"]).arg(trace);
     let output = Command::new("babeltrace2").arg(trace).output().or_else(|_| printer.output());
     let output = output.expect("rtscope is there");
     assert!(output.status.success(), "{output:?}");

@@ -66,7 +66,7 @@ fn root_a_recording_is_followed_until_it_ends() {
     let fixture = Fixture::new();
     let Some(program) = fixture.program("emitter.c", &[], "emitter") else { return };
     let trace = fixture.trace();
-    let mut text = Follower::start("print", &trace, &[]);
+    let mut text = Follower::start("print", &trace, &["--format", "babeltrace"]);
     assert!(text.note().contains("waiting for events of a recording"));
     let mut json = Follower::start(
         "print",
@@ -112,7 +112,7 @@ fn root_a_follower_ends_with_its_reader_its_user_and_its_recorder() {
     let Some(program) = fixture.program("emitter.c", &[], "emitter") else { return };
     let trace = fixture.trace();
     let recorder = begun(&mut fixture.recorder(&[]));
-    let mut follower = Follower::start("print", &trace, &["--delay", "0s"]);
+    let mut follower = Follower::start("print", &trace, &["--format", "babeltrace", "--delay", "0s"]);
     let unread = Follower::start("print", &trace, &["--format", "json"]);
     let limited = Follower::start("print", &trace, &["--head", "100"]);
     let mut closed = Follower::start("print", &trace, &[]);
@@ -135,6 +135,13 @@ fn root_a_follower_ends_with_its_reader_its_user_and_its_recorder() {
     shown += &rest;
     assert_eq!(code, Some(5));
     assert!(notes.contains("has ended without completing the trace"), "{notes}");
+    for path in [trace.clone(), trace.with_extension("partial")] {
+        let output = rtscope().arg("stat").arg(&path).output().expect("it can be run");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let advice = format!("rtscope record --recover {}", trace.display());
+        let has_trace = path.join("trace").is_dir();
+        assert!(has_trace || said.contains(&advice), "{}: {said}", path.display());
+    }
     if let Some(expected) = babeltrace2::text(&trace.with_extension("partial").join("trace"), &[]) {
         assert!(shown == expected, "babeltrace2 prints something else");
     }
@@ -194,7 +201,7 @@ fn root_the_kernel_and_programs_are_followed_together() {
     let Some(program) = fixture.program("emitter.c", &[], "emitter") else { return };
     let trace = fixture.trace();
     // The kernel's events take half a second to the trace, or more on a busy machine.
-    let text = Follower::start("print", &trace, &["--delay", "5s"]);
+    let text = Follower::start("print", &trace, &["--format", "babeltrace", "--delay", "5s"]);
     let stat = Follower::start("stat", &trace, &["--delay", "5s", "--tasks", "--json"]);
     let options = ["-k", "sched:sched_switch,sched:sched_waking", "--"];
     let recorded = fixture.recorder(&options).arg(&program).args(["count", "500", "3"]).output();

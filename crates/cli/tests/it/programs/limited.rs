@@ -22,7 +22,7 @@ fn bytes_on_disk(path: &Path) -> u64 {
 }
 
 /// Looks all the time while `work` goes on; gives the most that the recording has taken, and how often it was looked at.
-fn most_during<T>(trace: &Path, work: impl FnOnce() -> T) -> (T, u64, u64) {
+pub fn most_during<T>(trace: &Path, work: impl FnOnce() -> T) -> (T, u64, u64) {
     let (partial, is_over) = (trace.with_extension("partial"), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {

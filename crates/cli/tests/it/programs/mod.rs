@@ -2,16 +2,19 @@
 //! `rtscope record -u`: instrumented programs in C and Rust, usual and unusual ones, and recorders that fail.
 
 mod c;
+mod chosen;
 mod clock;
 mod compile;
 mod containers;
 mod failing;
+mod fields;
 mod fixture;
+mod flight;
 mod follow;
 mod hardened;
 mod hostile;
 mod life;
-mod limited;
+pub mod limited;
 mod lto;
 mod rust;
 mod sanitizers;

@@ -3,7 +3,7 @@
 //! never heard of rtscope.
 
 use super::fixture::{Fixture, Recorded, lines};
-use crate::command::root;
+use crate::command::{root, rtscope};
 use rtscope_testkit::skip;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -195,4 +195,55 @@ fn temporaries_live_until_their_event_is_written() {
         }
         std::fs::remove_dir_all(fixture.trace()).expect("it was made");
     }
+}
+
+/// Records 100 events of the emitter with this value of the variable RTSCOPE; what is recorded, and what the recorder says.
+fn with_switch(value: &str) -> Option<(u64, String)> {
+    let fixture = Fixture::new();
+    let emitter = fixture.program("emitter.c", &[], "emitter")?;
+    let mut recorder = fixture.recorder(&[]);
+    let recorder = recorder.env("RTSCOPE", value).arg("--").args(words(&emitter, &["count", "100"]));
+    let output = recorder.output().expect("it can be started");
+    assert!(output.status.success(), "{output:?}");
+    let notes = String::from_utf8_lossy(&output.stderr).into_owned();
+    Some((Recorded::of(output).events(), notes))
+}
+
+#[test]
+fn a_variable_of_another_program_does_not_make_one_untraceable() {
+    let Some((events, notes)) = with_switch("/usr/bin/rtscope") else { return };
+    assert_eq!(events, 100, "{notes}");
+    assert!(!notes.contains("cannot be recorded"), "{notes}");
+}
+
+#[test]
+fn a_switch_that_makes_a_command_untraceable_is_said() {
+    let Some((events, notes)) = with_switch("0") else { return };
+    assert_eq!(events, 0, "{notes}");
+    assert!(notes.contains("RTSCOPE=0 is set") && notes.contains("env -u RTSCOPE"), "{notes}");
+}
+
+#[test]
+fn a_recording_that_has_lost_most_is_no_success() {
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
+    let record = |trace: &str, options: &[&str], count: &str| {
+        let mut recorder = rtscope();
+        recorder.args(["record", "--json", "-u", "test:*", "--user-buffer", "64K", "-o"]);
+        recorder.arg(fixture.path(trace)).args(options).arg("--").args(words(&emitter, &["count", count]));
+        let output = recorder.output().expect("it can be started");
+        let (code, notes) = (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned());
+        let account = Recorded::of(output).account;
+        (code, account["lost_share"].as_f64().expect("a share"), notes)
+    };
+    let (code, lost, notes) = record("most", &[], "3000000");
+    assert!(lost > 0.5, "not slow enough: {lost}");
+    assert_eq!(code, Some(6), "{notes}");
+    for words in ["MUCH IS LOST", "--user-buffer", "--fail-if-lost=100%"] {
+        assert!(notes.contains(words), "{words}: {notes}");
+    }
+    let (code, lost, notes) = record("accepted", &["--fail-if-lost=100%"], "3000000");
+    assert_eq!((code, lost > 0.5), (Some(0), true), "{notes}");
+    let (code, lost, notes) = record("little", &[], "100");
+    assert_eq!((code, lost), (Some(0), 0.0), "{notes}");
 }

@@ -225,7 +225,7 @@ fn a_library_that_cannot_have_a_file_is_a_loss_with_its_cause() {
     let recorded = fixture.record(&[], &words);
     recorded.assert_complete();
     assert_eq!((recorded.events(), recorded.lost()), (2, 10), "{}", recorded.account);
-    assert!(recorded.remarks().contains("1 libraries run untraced: File too large"), "{}", recorded.account);
+    assert!(recorded.remarks().contains("1 library runs untraced: File too large"), "{}", recorded.account);
 }
 
 #[test]
@@ -301,13 +301,14 @@ fn what_program_and_recorder_left_when_both_were_killed_is_recorded() {
     let mut recorder = recorder
         .arg("--")
         .args(["sh", "-c", &format!("{} count 100000; echo said $$; exec sleep 60", emitter.display())])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        // With --json, COMMAND's output is here.
+        .stderr(Stdio::piped())
         .spawn()
         .expect("it can be started");
     let mut line = String::new();
-    let mut output = std::io::BufReader::new(recorder.stdout.as_mut().expect("piped"));
-    while !line.contains("said") {
+    let mut output = std::io::BufReader::new(recorder.stderr.as_mut().expect("piped"));
+    while !line.starts_with("said") {
         line.clear();
         assert!(std::io::BufRead::read_line(&mut output, &mut line).expect("text") > 0, "it emitted");
     }

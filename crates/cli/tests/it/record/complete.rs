@@ -187,7 +187,8 @@ fn record(trace: &Path, events: &[(&str, &str)], buffer: &str, load: impl FnOnce
         "--kernel",
         &patterns.join(","),
     ]);
-    command.args(["--buffer", buffer, "--output"]).arg(trace);
+    // Where the machine is slow, buffers that are too small lose more than half, which is a failure unless it was expected.
+    command.args(["--fail-if-lost=100%", "--buffer", buffer, "--output"]).arg(trace);
     let mut rtscope = Rtscope::start(command).expect("starts");
     rtscope.wait_for_note("recording").expect("it says when it records");
     load();

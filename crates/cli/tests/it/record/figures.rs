@@ -3,14 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use super::kernel::record;
-use crate::command::rtscope;
+use crate::command::{json_lines, losses, rtscope};
 use rtscope_testkit::machine::{self, Cpus};
 use rtscope_testkit::process::program;
 use rtscope_testkit::skip;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const EVENTS: &str = "syscalls,sched:sched_switch,sched:sched_waking,sched:sched_wakeup_new,sched:sched_migrate_task,\
@@ -18,13 +18,7 @@ const EVENTS: &str = "syscalls,sched:sched_switch,sched:sched_waking,sched:sched
 
 /// The reports, each a line of JSON.
 pub fn reports(trace: &Path, which: &[&str]) -> Vec<Value> {
-    let output = rtscope().arg("stat").arg(trace).arg("--json").args(which).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout)
-        .unwrap()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    json_lines(rtscope().arg("stat").arg(trace).arg("--json").args(which))
 }
 
 fn number(value: &Value, path: &str) -> u64 {
@@ -60,24 +54,60 @@ fn check_parts(trace: &Path, report: &Value, task: &Value) {
     assert_eq!(both, times(report), "divided at {middle}: {before:?} {after:?}");
 }
 
+/// A recording of the load, what the kernel counted for its threads, and the report.
+struct RecordedLoad {
+    _directory: tempfile::TempDir,
+    trace: PathBuf,
+    said: Value,
+    report: Value,
+}
+
+/// Some hosts hide switches to and from threads of their own; each shows when a task leaves that never came. What they hide is in no figure,
+/// so recordings are made until there is one without. `Err`: how many were hidden in each.
+fn without_hidden_switches() -> Result<RecordedLoad, Vec<u64>> {
+    const RECORDINGS: usize = 5;
+    let mut hidden = Vec::new();
+    while hidden.len() < RECORDINGS {
+        let directory = tempfile::tempdir().unwrap();
+        let load = program("rtscope-accounts").unwrap();
+        let said = directory.path().join("said");
+        let script = format!("{} > {}", load.display(), said.display());
+        let (trace, account) = record(directory.path(), &["-k", EVENTS], &["sh", "-c", &script]);
+        let said: Value = serde_json::from_str(&fs::read_to_string(said).unwrap()).unwrap();
+        let report = reports(&trace, &["--tasks"]).remove(0);
+        let gaps = number(&report, "/missing/gaps");
+        assert!(gaps == 0 || !machine::is_emulated(), "nobody hides switches here: {report}");
+        assert_eq!(
+            gaps,
+            gaps_of(&account["losses"]),
+            "the account of the recording says something else: {account}"
+        );
+        assert_eq!(gaps, gaps_of(&reports(&trace, &[])[0]["traces"][0]["losses"]), "and its trace");
+        if gaps == 0 {
+            return Ok(RecordedLoad { _directory: directory, trace, said, report });
+        }
+        hidden.push(gaps);
+    }
+    Err(hidden)
+}
+
+fn gaps_of(losses: &Value) -> u64 {
+    let gaps = losses.as_array().unwrap().iter().filter(|loss| loss["cause"] == "gap");
+    gaps.map(|loss| number(loss, "/count")).sum()
+}
+
 // NEEDS: verifier
 #[test]
 fn root_tasks_have_the_times_and_switches_that_the_kernel_counts() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let directory = tempfile::tempdir().unwrap();
-    let load = program("rtscope-accounts").unwrap();
-    let said = directory.path().join("said");
-    let script = format!("{} > {}", load.display(), said.display());
-    let (trace, _) = record(directory.path(), &["-k", EVENTS], &["sh", "-c", &script]);
-    let said: Value = serde_json::from_str(&fs::read_to_string(said).unwrap()).unwrap();
-    let report = reports(&trace, &["--tasks"]).remove(0);
+    let RecordedLoad { trace, said, report, .. } = &match without_hidden_switches() {
+        Ok(recorded) => recorded,
+        Err(hidden) => skip!("the host hides switches in each recording: {hidden:?}"),
+    };
     assert_eq!(report["schema"], "rtscope.stat.tasks/1");
-    // Some hosts hide switches to and from threads of their own; each shows when a task leaves that never came.
-    let hidden = number(&report, "/missing/gaps");
-    assert!(hidden == 0 || !machine::is_emulated(), "nobody hides switches here: {report}");
     for thread in said["threads"].as_array().unwrap() {
         // Until the thread read its account. What came afterwards it could not say.
-        let until = reports(&trace, &["--tasks", "--to", &thread["at_ns"].to_string()]).remove(0);
+        let until = reports(trace, &["--tasks", "--to", &thread["at_ns"].to_string()]).remove(0);
         let name = thread["name"].as_str().unwrap();
         let task = find(&until, |task| task["tid"] == thread["tid"]);
         assert_eq!(task["comm"], name, "{task}");
@@ -87,13 +117,13 @@ fn root_tasks_have_the_times_and_switches_that_the_kernel_counts() {
             ("running/count", "times"),
         ] {
             let (ours, kernels) = (number(task, &format!("/{ours}")), number(thread, &format!("/{kernels}")));
-            assert!(ours.abs_diff(kernels) <= hidden, "{name}, {hidden} switches hidden: {task} {thread}");
+            assert_eq!(ours, kernels, "{name}: {task} {thread}");
         }
         let times = number(task, "/running/count");
-        assert!(find(&report, |task| task["tid"] == thread["tid"])["ended"].as_bool().unwrap());
+        assert!(find(report, |task| task["tid"] == thread["tid"])["ended"].as_bool().unwrap());
         // The kernel takes its times some microseconds before or after the event. Where CPUs are emulated, the host can set one aside
-        // between the two for any time, so that durations mean nothing. What a hidden switch began is missing.
-        if machine::is_emulated() || hidden > 0 {
+        // between the two for any time, so that durations mean nothing.
+        if machine::is_emulated() {
             continue;
         }
         let waited_ns = number(task, "/woken_wait/total_ns") + number(task, "/preempted_wait/total_ns");
@@ -105,8 +135,8 @@ fn root_tasks_have_the_times_and_switches_that_the_kernel_counts() {
             "{name}: {running_ns} ns, {thread}"
         );
     }
-    let by_name = |name: &str| find(&report, |task| task["comm"] == name);
-    let one = reports(&trace, &["--tasks", "--task", "sleepe*"]).remove(0);
+    let by_name = |name: &str| find(report, |task| task["comm"] == name);
+    let one = reports(trace, &["--tasks", "--task", "sleepe*"]).remove(0);
     assert_eq!(one["tasks"].as_array().unwrap().len(), 1, "{one}");
     let computes = number(by_name("compute-1"), "/running/total_ns");
     // Two on one CPU: each waits about as long as it runs.
@@ -114,9 +144,13 @@ fn root_tasks_have_the_times_and_switches_that_the_kernel_counts() {
     let sleeper = by_name("sleeper");
     let sleeps = &sleeper["blocked"][0];
     assert_eq!((&sleeps["syscall"], &sleeps["state"]), (&"clock_nanosleep".into(), &"interruptible".into()));
-    check_parts(&trace, &report, sleeper);
-    assert!(number(sleeps, "/count").abs_diff(50) <= hidden, "{hidden} switches hidden: {sleeper}");
-    assert!(number(sleeps, "/total_ns") >= (50 - hidden) * 500_000, "{hidden} switches hidden: {sleeper}");
+    check_parts(trace, report, sleeper);
+    // A sleep whose time is over before the thread has left its CPU is no wait: an emulated CPU is slow enough for that.
+    let slept = number(sleeps, "/count");
+    assert!(slept == 50 || (machine::is_emulated() && (1..50).contains(&slept)), "{sleeper}");
+    let calls = sleeper["syscalls"].as_array().unwrap().iter().find(|call| call["name"] == "clock_nanosleep");
+    assert_eq!(number(calls.unwrap(), "/count"), 50, "{sleeper}");
+    assert!(number(sleeps, "/total_ns") >= 50 * 500_000, "{sleeper}");
     let waits = by_name("asker")["blocked"].as_array().unwrap();
     assert!(waits.iter().any(|wait| wait["syscall"] == "futex"), "{waits:?}");
     let opens = sleeper["syscalls"].as_array().unwrap().iter().find(|call| call["name"] == "openat").unwrap();
@@ -153,7 +187,7 @@ fn root_system_calls_are_as_many_as_strace_counts() {
     let directory = tempfile::tempdir().unwrap();
     let load = program("rtscope-accounts").unwrap();
     let (trace, account) = record(directory.path(), &["-k", EVENTS], &[&load.to_string_lossy(), "--silent"]);
-    assert_eq!(account["losses"].as_array().unwrap().len(), 0, "{account}");
+    assert_eq!(losses(&account).len(), 0, "{account}");
     let strace = by_strace(&load);
     let all = reports(&trace, &["--tasks", "--syscalls"]);
     let [tasks, syscalls] = all.as_slice() else { panic!("{all:?}") };

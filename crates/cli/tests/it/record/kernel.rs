@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope record` against what others count and read: babeltrace2, strace, and loads that know what they did.
 
-use crate::command::{SmallDisk, field, lost, rtscope};
+use crate::command::{SmallDisk, field, losses, lost, rtscope};
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::{PATIENCE, program};
 use rtscope_testkit::skip;
@@ -74,7 +74,7 @@ fn root_babeltrace2_counts_what_the_account_says() {
     // It was made while it was recorded, but for its end: all of so short a recording.
     assert!(account["behind_ns"].as_u64().is_some_and(|behind_ns| behind_ns > 0), "{account}");
     // The kernel may skip a program now and then, and tells; nothing else is lost.
-    let losses = account["losses"].as_array().expect("losses");
+    let losses = losses(&account);
     assert!(losses.iter().all(|loss| loss["cause"] == "recursion_miss"), "{losses:?}");
     assert!(lost(&account) <= 3, "{losses:?}");
     for name in
@@ -250,8 +250,11 @@ fn root_filters_and_limits_hold_in_the_kernel() {
         "--filter",
         "sys_enter_write: fd == 1",
     ];
-    let (trace, _) =
-        record(directory.path(), &options, &["sh", "-c", "echo one; (echo three); cd /no/such/folder"]);
+    let (trace, _) = record(
+        directory.path(),
+        &options,
+        &["sh", "-c", "echo one; (echo three); cd /no/such/folder || true"],
+    );
     let lines = babeltrace2(&trace);
     let writes: Vec<&String> = lines.iter().filter(|line| name_of(line) == "syscall_entry_write").collect();
     assert_eq!(writes.len(), 2, "{writes:?}");
@@ -443,4 +446,44 @@ fn root_two_capabilities_and_a_readable_tracefs_record_system_calls() {
     let account: Value = serde_json::from_str(line).expect("JSON");
     println!("recorded {} events, lost {}", account["events"], lost(&account));
     assert!(account["events"].as_u64() > Some(10) && lost(&account) == 0, "{account}");
+}
+
+/// README's own example: system calls have only the number of their thread.
+// NEEDS: host
+#[test]
+fn root_every_system_call_of_a_command_is_found_by_its_name() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("read-by-cat");
+    fs::write(&file, "text").expect("written");
+    let script = "cat \"$0\"; cat \"$0\" | wc -c; exec ls /";
+    let command = ["sh", "-c", script, file.to_str().expect("plain")];
+    let (trace, account) = record(directory.path(), &["-k", "syscalls", "--only-command"], &command);
+    assert_eq!(lost(&account), 0);
+    let print = |arguments: &[&str]| {
+        let output = rtscope().arg("print").arg(&trace).args(arguments).output().expect("it can be run");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let of = |task: &str| print(&["--event", "syscalls", "--task", task]);
+    let all = print(&["--event", "syscalls"]);
+    assert_eq!(
+        account["events"].as_u64(),
+        Some(all.len() as u64),
+        "the events that name threads do not count"
+    );
+    let names = ["cat", "wc", "sh", "ls", "rtscope"];
+    // Each has one name at its time: rtscope's before COMMAND's execve(2), and the shell's before those of its children.
+    let parts: usize = names.iter().map(|name| of(name).len()).sum();
+    assert_eq!(parts, all.len());
+    let opened = |task: &str| of(task).iter().filter(|line| line.contains("read-by-cat")).count();
+    assert_eq!((opened("cat"), opened("wc"), opened("ls"), opened("sh")), (2, 0, 0, 0));
+    let cut = directory.path().join("cut");
+    let convert =
+        rtscope().arg("convert").arg(&trace).arg(&cut).args(["--to", "ctf", "--task", "cat"]).output();
+    assert!(convert.expect("it can be run").status.success());
+    assert_eq!(
+        babeltrace2(&cut).into_iter().filter(|line| name_of(line).starts_with("syscall_")).count(),
+        of("cat").len()
+    );
 }

@@ -17,9 +17,19 @@ fn root_tracepoints_are_followed_while_they_are_recorded() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let trace = directory.path().join("trace");
     let mut follower = rtscope();
-    follower.args(["print", "--follow", "--delay", "2s"]).arg(&trace).stdout(Stdio::piped());
+    follower
+        .args(["print", "--format", "babeltrace", "--follow", "--delay", "2s"])
+        .arg(&trace)
+        .stdout(Stdio::piped());
     let mut follower = KilledWithTest::start(&mut follower).expect("it can be started");
     let mut shown = BufReader::new(follower.stdout.take().expect("piped"));
+    // Names of threads, which these events do not have.
+    let people = [&[][..], &["--task", "cat", "--event", "syscalls:sys_enter_*"]];
+    let named = people.map(|options| {
+        let mut command = rtscope();
+        command.args(["print", "--follow", "--delay", "2s"]).args(options).arg(&trace).stdout(Stdio::piped());
+        KilledWithTest::start(&mut command).expect("it can be started")
+    });
     // All events come too late for this one.
     let mut hasty = rtscope();
     hasty.args(["stat", "--follow", "--delay", "0s", "--tasks", "--json"]).arg(&trace);
@@ -50,9 +60,19 @@ fn root_tracepoints_are_followed_while_they_are_recorded() {
     shown.read_to_string(&mut text).expect("it is text");
     assert_eq!(follower.wait().expect("it ends").code(), Some(0));
     assert!(!text.contains(" late)"), "an event came later than two seconds after it happened");
+    for (options, named) in people.iter().zip(named) {
+        let followed = named.wait_with_output().expect("it ends");
+        assert!(followed.status.success());
+        let whole = rtscope().arg("print").args(*options).arg(&trace).output().expect("it is there");
+        let [followed, whole] =
+            [followed, whole].map(|output| String::from_utf8(output.stdout).expect("text"));
+        let opens = |line: &&str| line.contains("cat/") && line.contains("filename = \"/dev/null\"");
+        assert!(followed.lines().any(|line| opens(&line)), "{options:?}: {followed}");
+        assert!(followed == whole, "{options:?}: print says something else: {followed}\n{whole}");
+    }
     let hasty = hasty.wait_with_output().expect("it ends");
     let notes = String::from_utf8_lossy(&hasty.stderr);
-    assert!(hasty.status.success() && notes.contains("the last report has them"), "{notes}");
+    assert!(hasty.status.success() && notes.contains("the last report has all"), "{notes}");
     let whole = rtscope().args(["stat", "--tasks", "--json"]).arg(&trace).output().expect("it is there");
     let last = |out: &[u8]| String::from_utf8_lossy(out).lines().last().map(str::to_owned);
     assert_eq!(last(&hasty.stdout), last(&whole.stdout));

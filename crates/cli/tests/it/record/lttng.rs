@@ -15,7 +15,7 @@ use std::process::Command;
 const WRITTEN: u64 = 20 * 65536;
 
 /// The tables of an analysis: their classes (or titles) and rows.
-fn analysis(name: &str, trace: &Path) -> Vec<(String, Vec<Vec<Value>>)> {
+pub(super) fn analysis(name: &str, trace: &Path) -> Vec<(String, Vec<Vec<Value>>)> {
     let output = Command::new(format!("lttng-{name}-mi"))
         .arg("--skip-validation")
         .arg(trace)
@@ -31,7 +31,7 @@ fn analysis(name: &str, trace: &Path) -> Vec<(String, Vec<Vec<Value>>)> {
     tables.iter().map(|table| (title(&table["class"]), rows(table))).collect()
 }
 
-fn rows<'t>(tables: &'t [(String, Vec<Vec<Value>>)], title: &str) -> &'t [Vec<Value>] {
+pub(super) fn rows<'t>(tables: &'t [(String, Vec<Vec<Value>>)], title: &str) -> &'t [Vec<Value>] {
     let table = tables.iter().find(|(of, _)| of.contains(title));
     table.map_or_else(|| panic!("no table {title:?}: {tables:?}"), |(_, rows)| rows)
 }

@@ -2,7 +2,7 @@
 //! Programs that the kernel skipped: the user gets to know, with their number. A miss that stays hidden makes each of these
 //! tests fail.
 //!
-//! A program of the tests' own (crates/kernel/bpf/test.bpf.h) is skipped at each page fault that happens inside the kernel, so
+//! A program of the tests' own (crates/kernel/bpf/tools/test.bpf.h) is skipped at each page fault that happens inside the kernel, so
 //! misses can be had to order. How many there were says perf's counter of the same tracepoint.
 
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};

@@ -4,8 +4,10 @@
 mod complete;
 mod figures;
 mod kernel;
+mod latency;
 mod limited;
 mod live;
 mod lttng;
 mod misses;
+mod oracles;
 mod resolve;

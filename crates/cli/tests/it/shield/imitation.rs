@@ -217,6 +217,40 @@ fn a_plan_says_what_changes_and_changes_nothing() {
     assert_same(machine.files(), &before, "files");
 }
 
+/// Files do not move interrupts, so this machine is a kernel that leaves them where they are.
+#[test]
+fn an_interrupt_that_does_not_come_back_is_listed_by_undo() {
+    let machine = Machine::new();
+    for (irq, cpu) in [(9, "2\n"), (10, "1\n"), (12, "1\n")] {
+        machine.write(&format!("proc/irq/{irq}/effective_affinity_list"), cpu);
+    }
+    let before = machine.files();
+    machine.good(&CREATE);
+    // The shield moves it, and nothing moves it back.
+    machine.write("proc/irq/9/effective_affinity_list", "4\n");
+    let undone = machine.json(&["undo", "--json"]);
+    let displaced = serde_json::json!([{
+        "place": "/proc/irq/9/smp_affinity_list", "label": "9 eth0", "affinity": "0-5", "before": "2", "now": "4"
+    }]);
+    assert_eq!((&undone["displaced"], &undone["failed"]), (&displaced, &0.into()));
+    machine.write("proc/irq/9/effective_affinity_list", "2\n");
+    assert_same(machine.files(), &before, "files");
+    // Again, for people, and undoing is killed while the affinity is only the CPU that it came to.
+    machine.good(&CREATE);
+    machine.write("proc/irq/9/effective_affinity_list", "4\n");
+    machine.write("proc/irq/9/smp_affinity_list", "2");
+    let journal = machine.read("run/rtscope/shield.json");
+    machine.write("run/rtscope/shield.json", &journal.replace("\"active\"", "\"undoing\""));
+    let undone = machine.good(&["undo"]);
+    assert!(undone.contains("interrupt 9 eth0: comes to CPU 4, before the shield to CPU 2"), "{undone}");
+    assert!(!undone.contains("left "), "it is not somebody else's: {undone}");
+    machine.write("proc/irq/9/effective_affinity_list", "2\n");
+    assert_same(machine.files(), &before, "files");
+    // One that came back by itself is none.
+    machine.good(&CREATE);
+    assert_eq!(machine.json(&["undo", "--json"])["displaced"], serde_json::json!([]));
+}
+
 #[test]
 fn an_interrupt_that_is_kept_comes_here_and_all_others_leave() {
     let machine = Machine::new();

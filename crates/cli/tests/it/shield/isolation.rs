@@ -43,6 +43,29 @@ fn look_at_it(kind: &str) {
     assert!(String::from_utf8_lossy(&again.stderr).contains("CPUs 1 are shielded already"));
 }
 
+/// Where each interrupt comes to, by its file.
+fn effective_affinities() -> BTreeMap<String, String> {
+    let path = |irq: u32| format!("/proc/irq/{irq}/effective_affinity_list");
+    let read = |irq: u32| fs::read_to_string(path(irq)).ok().filter(|cpus| !cpus.trim().is_empty());
+    let of = |irq: u32| Some((path(irq), read(irq)?));
+    (0..1024).filter_map(of).collect()
+}
+
+/// Says which interrupt comes elsewhere than before and is not listed by `undo`.
+fn assert_displaced(before: &BTreeMap<String, String>, undone: &str) {
+    let cpus = |list: &str| rtscope_cpus::Cpus::from_list(list.trim()).expect("a list");
+    let is_elsewhere = |(place, now): &(&String, &String)| {
+        before.get(*place).is_some_and(|before| cpus(now).is_apart_from(&cpus(before)))
+    };
+    let now = effective_affinities();
+    for (place, now) in now.iter().filter(is_elsewhere) {
+        let irq = place.split('/').nth(3).expect("a number");
+        let is_listed = ["", ":"].iter().any(|end| undone.contains(&format!("interrupt {irq}{end} ")));
+        assert!(is_listed, "{place}: {now}, before {:?}: {undone}", before.get(place));
+    }
+    println!("{} interrupts, {} elsewhere", now.len(), now.iter().filter(is_elsewhere).count());
+}
+
 /// As many rounds as that with a shield that is used, and as many that are killed; in the short form, a part of both.
 fn made_used_and_undone(kind: &str, rounds: usize) {
     // Those that could use less before shall not come out with more.
@@ -55,6 +78,7 @@ fn made_used_and_undone(kind: &str, rounds: usize) {
     let before = facts();
     let all = sched_getaffinity(Pid::from_raw(0)).expect("told");
     for round in sample((0..rounds).collect()) {
+        let come_to = effective_affinities();
         let created = json(&["create", "--rt", "1", "--level", "full", "--json"]);
         assert_eq!(created["apart"]["kind"], kind, "{created}");
         println!("applied {}, refused {}", created["applied"], created["refused"]);
@@ -74,6 +98,7 @@ fn made_used_and_undone(kind: &str, rounds: usize) {
         println!("{undone}");
         assert!(!undone.contains("left ") && !undone.contains("FAILED"), "{undone}");
         assert_same(&before, &format!("round {round}"));
+        assert_displaced(&come_to, &undone);
         assert_eq!(moved.cpus(), "0-1", "where it was before");
         assert!(runners.iter().all(|runner| runner.cpus() == "0-1"));
         assert_eq!(sched_getaffinity(Pid::from_raw(0)), Ok(all), "the test's own");

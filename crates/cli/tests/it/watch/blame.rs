@@ -12,6 +12,7 @@ use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::notes::Burst;
 use rtscope_testkit::process::{Workload, WorkloadOutput};
 use rtscope_testkit::watch::{Rtscope, WatchOutput, watch_command};
+use serde_json::Value;
 
 /// A victim's time: enough for dozens of late responses.
 const TIME: &str = "1500ms";
@@ -319,12 +320,13 @@ fn root_the_late_count_of_a_command_is_the_commands_own() {
     let said = Rtscope::start(command).and_then(Rtscope::finish).expect("ends with COMMAND");
     drop(hog);
     assert_eq!(said.code(), Some(4), "--fail-if-late: {:?}", said.notes);
-    let own = |key: &str| said.lines.iter().find(|line| line.get(key).is_some()).expect("COMMAND's own line");
+    // With --json, COMMAND's output is on standard error.
+    let commands: Vec<Value> = said.notes.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let own = |key: &str| commands.iter().find(|line| line.get(key).is_some()).expect("COMMAND's own line");
     let victim = WorkloadOutput {
         status: said.status.expect("it ended"),
         ready: own("ready").clone(),
-        // rtscope's lines have a type.
-        lines: said.lines.iter().filter(|line| line.get("type").is_none()).cloned().collect(),
+        lines: commands.clone(),
     };
     assert!(count(victim.summary().expect("it is there"), "late") >= 10);
     check_counts(&victim, &said);

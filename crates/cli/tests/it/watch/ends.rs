@@ -113,14 +113,34 @@ fn root_a_command_that_cannot_be_started_is_said() {
     assert!(said.noted("cannot start /no/such/program: No such file or directory"), "{:?}", said.notes);
 }
 
+/// Its process waits for rtscope to be ready, and is woken by it. That is no response of COMMAND.
 // NEEDS: host
 #[test]
-fn root_a_command_that_ends_with_an_error_is_said_and_no_failure() {
+fn root_what_is_before_exec_is_not_the_command() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let options = ["--begin", "any", "--end", "running", "--threshold", "1ns"];
+    let all = [&options[..], &["--", "sh", "-c", "sleep 0.01; :"]].concat();
+    let watch = Rtscope::start(watch_command(&all).expect("built"));
+    let said = watch.and_then(Rtscope::finish).expect("ends with COMMAND");
+    let names: Vec<String> = said.late().expect("JSON").iter().map(|late| late.comm.to_string()).collect();
+    assert!(!names.is_empty(), "the shell waits for its child: {:?}", said.notes);
+    assert!(names.iter().all(|name| name == "sh"), "{names:?}");
+}
+
+// NEEDS: host
+#[test]
+fn root_how_a_command_ended_is_passed_on_and_in_the_summary() {
     let Some(_cpus) = Cpus::for_watching() else { return };
     let said = with_command(&[], &["sh", "-c", "exit 3"]);
-    assert!(said.code() == Some(0) && said.noted("COMMAND ended with status 3"), "{said:?}");
+    let end = |said: &WatchOutput| {
+        let summary = said.lines.iter().find(|line| line["type"] == "summary").expect("it prints one");
+        summary["command"].clone()
+    };
+    assert!(said.code() == Some(3) && said.noted("COMMAND ended with status 3"), "{said:?}");
+    assert_eq!(end(&said), serde_json::json!({ "status": 3, "signal": null }));
     let said = with_command(&[], &["sh", "-c", "kill -SEGV $$"]);
-    assert!(said.code() == Some(0) && said.noted("COMMAND was ended by SIGSEGV"), "{said:?}");
+    assert!(said.code() == Some(139) && said.noted("COMMAND was ended by SIGSEGV"), "{said:?}");
+    assert_eq!(end(&said), serde_json::json!({ "status": 139, "signal": "SIGSEGV" }));
 }
 
 // NEEDS: host
@@ -132,7 +152,9 @@ fn root_a_command_finds_the_signals_that_a_shell_would_give_it() {
     let direct = Command::new(ask[0]).args(&ask[1..]).output().expect("grep is everywhere");
     let direct = String::from_utf8(direct.stdout).expect("plain");
     let said = with_command(&[], &ask);
-    let lines: Vec<&str> = said.lines.iter().filter_map(|line| line.as_str()).collect();
+    // With --json what COMMAND prints goes to standard error.
+    let lines: Vec<&str> =
+        said.notes.iter().map(String::as_str).filter(|line| line.starts_with("Sig")).collect();
     assert_eq!(lines, direct.lines().collect::<Vec<_>>());
 }
 
@@ -204,6 +226,6 @@ fn root_as_text_the_summary_says_that_nothing_was_lost() {
     let line =
         |words: &str| said.lines.iter().filter_map(|line| line.as_str()).any(|line| line.contains(words));
     // Gaps that the kernel leaves are found, and said to be losses, which they are; rtscope itself lost nothing.
-    let nothing = line("lost: nothing") || line("gap");
+    let nothing = line("lost: nothing") || line("did not report a switch");
     assert!(line(" LATE e2e-ends/") && line("culprit: ") && nothing, "{:?}", said.lines);
 }

@@ -115,7 +115,12 @@ fn root_explain_says_what_the_watch_wrote() {
     save(&path, 3);
     for snapshot in entries(directory.path()) {
         let rtscope = crate::command::path();
-        let output = Command::new(rtscope).arg("explain").arg(&snapshot).output().expect("it can be run");
+        let output = Command::new(rtscope)
+            .env("LC_ALL", "C.UTF-8")
+            .arg("explain")
+            .arg(&snapshot)
+            .output()
+            .expect("it can be run");
         assert!(output.status.success(), "{output:?}");
         let written = fs::read_to_string(snapshot.join("explain.txt")).expect("it is in every snapshot");
         assert_eq!(String::from_utf8_lossy(&output.stdout), written);
@@ -268,4 +273,40 @@ fn root_after_a_kill_earlier_snapshots_are_whole_and_leftovers_are_swept() {
         watch.stop().expect("stops");
     }
     assert!(check_all(directory.path()) >= 4);
+}
+
+/// One thread is late forty times as often as two others. Each has a third of the snapshots: whose turn it is does not depend on who is late
+/// next.
+// NEEDS: host
+#[test]
+fn root_threads_that_are_late_have_snapshots_in_turn() {
+    use nix::poll::{PollTimeout, poll};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    const SNAPSHOTS: usize = 18;
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let (_directory, path) = temporary();
+    let options = ["--task", "e2e-turn-*", "--threshold", "1ns", "--snapshot-dir", &path];
+    let few = ["--rate", "10/s", "--pre", "1ms", "--post", "1ms", "--buffer", "1M"];
+    let mut watch = Rtscope::watch(&[&options[..], &few].concat()).expect("watches");
+    let over = std::sync::Arc::new(AtomicBool::new(false));
+    let threads =
+        [("e2e-turn-often", 1_u8), ("e2e-turn-one", 40), ("e2e-turn-two", 40)].map(|(name, period)| {
+            let over = over.clone();
+            let work = move || {
+                // ORDER: relaxed; a flag that stands for itself.
+                while !over.load(Ordering::Relaxed) {
+                    let _ = poll(&mut [], PollTimeout::from(period));
+                }
+            };
+            std::thread::Builder::new().name(name.to_string()).spawn(work).expect("a thread")
+        });
+    (0..SNAPSHOTS).for_each(|_| drop(watch.wait_for_type("snapshot").expect("a snapshot")));
+    over.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().expect("it ends"));
+    let late = watch.stop().expect("stops").late().expect("JSON");
+    let of = |name: &str| {
+        late.iter().filter(|late| late.snapshot.is_some() && late.comm.to_string() == name).count()
+    };
+    let counts = ["e2e-turn-often", "e2e-turn-one", "e2e-turn-two"].map(of);
+    assert!(counts.iter().all(|count| *count >= SNAPSHOTS / 6), "{counts:?}");
 }

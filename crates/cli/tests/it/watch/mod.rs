@@ -3,8 +3,11 @@
 
 mod blame;
 mod chains;
+mod cycles;
 mod ends;
 mod evidence;
 mod soak;
+mod spans;
 mod targets;
 mod tracepoints;
+mod trackers;

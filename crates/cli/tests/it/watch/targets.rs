@@ -17,7 +17,12 @@ use std::thread::JoinHandle;
 
 /// Watches with these options while rtscope-threads runs with these arguments.
 fn watch_threads(options: &[&str], arguments: &[&str]) -> (WorkloadOutput, WatchOutput) {
-    let watch = Rtscope::watch(&[&["--threshold", "1s"], options].concat()).expect("watches");
+    watch_threads_above("1s", options, arguments)
+}
+
+/// The same with this limit.
+fn watch_threads_above(limit: &str, options: &[&str], arguments: &[&str]) -> (WorkloadOutput, WatchOutput) {
+    let watch = Rtscope::watch(&[&["--threshold", limit], options].concat()).expect("watches");
     let threads =
         Workload::start("rtscope-threads", [&["--work", "10us"], arguments].concat()).expect("starts");
     let threads = threads.finish().expect("ends by itself");
@@ -58,6 +63,29 @@ fn root_a_target_that_ends_is_counted_to_its_end() {
     assert_eq!(count(threads.summary().expect("it prints one"), "responses"), 200);
     assert_all_seen(&said, 200, 20);
     assert_eq!(said.code(), Some(0));
+}
+
+// NEEDS: verifier
+#[test]
+fn root_the_responses_of_each_thread_are_counted() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    // They have ended when the summary is made, each after as many responses.
+    let arguments = ["--name", "e2e-each-", "--threads", "20", "--exit-after", "10", "--duration", "600ms"];
+    let (program, said) = watch_threads_above("1us", &["--task", "e2e-each-*"], &arguments);
+    let report = said.report().expect("it prints one");
+    let own: Vec<u64> = program.all("thread").map(|thread| count(thread, "tid")).collect();
+    assert_eq!((own.len(), report.threads.len(), report.other_threads.count), (20, 20, 0), "{report:?}");
+    let responses = report.threads.iter().map(|thread| thread.responses.expect("its own place"));
+    assert_eq!(responses.sum::<u64>(), report.counters.seen, "{report:?}");
+    for thread in &report.threads {
+        let all = thread.responses.expect("its own place");
+        assert!(own.contains(&thread.tid.0.into()) && (thread.count..=10).contains(&all), "{thread:?}");
+    }
+    // Without a late one they are the others.
+    let (_, said) = watch_threads(&["--task", "e2e-each-*"], &arguments);
+    let report = said.report().expect("it prints one");
+    let others = report.other_threads;
+    assert_eq!((report.threads.len(), others.count, others.responses), (0, 20, report.counters.seen));
 }
 
 const RENAMED: [&str; 10] = [
@@ -112,6 +140,19 @@ fn root_a_target_that_never_comes_is_waited_for_until_the_time_is_over() {
     let said = watch.and_then(Rtscope::finish).expect("ends by itself");
     assert_eq!((said.code(), said.report().expect("it prints one").counters.seen), (Some(0), 0));
     assert!(said.noted("waiting for them"), "{:?}", said.notes);
+}
+
+/// `late>0` asks what `--fail-if-late` asks: nothing was late, since nothing was there.
+// NEEDS: host
+#[test]
+fn root_what_was_not_seen_was_not_in_time_either() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    for condition in ["late>0", "late<=3", "max>1ms"] {
+        let options =
+            ["--task", "e2e-never", "--threshold", "1us", "--duration", "10ms", "--fail-if", condition];
+        let said = Rtscope::watch(&options).and_then(Rtscope::finish).expect("ends by itself");
+        assert_eq!(said.code(), Some(7), "{condition}: {:?}", said.notes);
+    }
 }
 
 // NEEDS: host

@@ -47,7 +47,8 @@ fn root_a_snapshot_has_system_calls_between_the_switches_of_their_thread() {
         assert!(trigger["ftrace_from_ns"].as_u64().is_some(), "{trigger}");
         let tid = trigger["late"][0]["tid"].to_string();
         inside += calls_inside(&text, &tid);
-        let explained = crate::command::rtscope().arg("explain").arg(snapshot).output();
+        let explained =
+            crate::command::rtscope().env("LC_ALL", "C.UTF-8").arg("explain").arg(snapshot).output();
         let explained = explained.expect("starts");
         let saved = fs::read(snapshot.join("explain.txt")).expect("there");
         assert_eq!(String::from_utf8_lossy(&explained.stdout), String::from_utf8_lossy(&saved));

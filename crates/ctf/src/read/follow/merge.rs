@@ -327,6 +327,9 @@ impl<'f: 'r, 'r> Merge<'f, 'r> {
             return true;
         };
         let Some(next) = self.nexts.get_mut(place).and_then(Option::take) else { return true };
+        if !lane.is_selected_now(next.head, next.ns) {
+            return true;
+        }
         let cursor = lane.cursor.as_ref();
         let (cpu, packet) = (cursor.and_then(|cursor| cursor.packet.cpu), lane.packets);
         let late_ns = self.floor_ns.checked_sub(next.ns).filter(|late| *late > 0);

@@ -10,6 +10,7 @@
 
 mod count;
 mod merge;
+mod names;
 mod part;
 mod print;
 mod source;
@@ -24,6 +25,7 @@ use super::set::{DamagedFile, OpenTrace, Stream, TraceSet};
 use crate::Error;
 use crate::private_env;
 use crate::write::RingFileName;
+pub use names::NamesFollower;
 use nix::time::{ClockId, clock_gettime};
 use part::{Part, is_absent};
 pub use print::Followed;

@@ -316,7 +316,9 @@ impl Tail {
         let rest = length.saturating_sub(at);
         let head = plans
             .packet_head(&mut position, &mut state, rest)
-            .map_err(|_| Unread::Invalid("what should be a packet is none"))?;
+            .ok()
+            .filter(|head| !head.is_cut)
+            .ok_or(Unread::Invalid("what should be a packet is none"))?;
         let size = index(head.events_at.div_ceil(8)).min(HEAD_BYTES);
         Ok(Packet { at, head, bytes: bytes.get(..size).unwrap_or_default().to_vec() })
     }

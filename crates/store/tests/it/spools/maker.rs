@@ -27,12 +27,14 @@ fn format(system: &str, name: &str, id: u16, fields: &[(&str, u32, u32)]) -> For
 pub const BLOCK: u16 = 900;
 pub const OPEN: u16 = 901;
 pub const OPENED: u16 = 902;
+const SWITCHED: u16 = 903;
 
 pub fn ftrace() -> FtraceDescription {
     let [open, _] = open_formats();
     let formats = vec![
         format("block", "block_rq_issue", BLOCK, &[("dev_t dev", 8, 4), ("__data_loc char[] cmd", 12, 4)]),
         open,
+        switch_format(),
     ];
     FtraceDescription { header_page: HEADER_PAGE.to_owned(), formats }
 }
@@ -63,7 +65,7 @@ fn two(low: u32, high: u32) -> u64 {
 }
 
 pub fn switch(time: u64, prev: u32, next: u32) -> Vec<u64> {
-    record(abi::RTS_SCHED_SWITCH, time, &[two(prev, next), two(120 | 120 << 16, 1)])
+    record(abi::RTS_SCHED_SWITCH, time, &[two(prev, next), two(120 | 120 << 16, 1), 0])
 }
 
 pub fn softirq(time: u64, vec: u32) -> Vec<u64> {
@@ -111,6 +113,32 @@ pub fn block(tid: u32, dev: u32) -> Vec<u8> {
     bytes.extend([tid.to_ne_bytes(), dev.to_ne_bytes(), (4_u32 << 16 | 16).to_ne_bytes()].concat());
     bytes.extend(b"abc\0");
     bytes
+}
+
+/// A switch as ftrace records it.
+pub fn switched(prev: u32, next: u32) -> Vec<u8> {
+    let mut bytes = SWITCHED.to_ne_bytes().to_vec();
+    bytes.extend([0, 0]);
+    bytes.extend(prev.to_ne_bytes());
+    for (tid, state) in [(prev, Some(1_u64)), (next, None)] {
+        bytes.extend(b"a task\0\0\0\0\0\0\0\0\0\0");
+        bytes.extend([tid.to_ne_bytes(), 120_u32.to_ne_bytes()].concat());
+        bytes.extend(state.iter().flat_map(|state| state.to_ne_bytes()));
+    }
+    bytes
+}
+
+fn switch_format() -> FormatText {
+    let fields = [
+        ("char prev_comm[16]", 8, 16),
+        ("pid_t prev_pid", 24, 4),
+        ("int prev_prio", 28, 4),
+        ("long prev_state", 32, 8),
+        ("char next_comm[16]", 40, 16),
+        ("pid_t next_pid", 56, 4),
+        ("int next_prio", 60, 4),
+    ];
+    format("sched", "sched_switch", SWITCHED, &fields)
 }
 
 pub fn open(tid: u32, pointer: u64) -> Vec<u8> {
@@ -189,6 +217,12 @@ pub fn write(
     cpus: &[Cpu],
     end: Option<&End>,
 ) -> Option<Spool> {
+    let writer = write_to(target, description, cpus);
+    end.map(|end| writer.finish(end).unwrap())
+}
+
+/// The same, which goes on.
+pub fn write_to(target: &Path, description: &SpoolDescription, cpus: &[Cpu]) -> SpoolWriter {
     let writer = SpoolWriter::create(target, description).unwrap();
     for (cpu, content) in (0..).zip(cpus) {
         let mut bank = writer.bank(CpuId(cpu)).unwrap();
@@ -197,7 +231,7 @@ pub fn write(
         }
         writer.pages(CpuId(cpu)).unwrap().write_all(&content.pages).unwrap();
     }
-    end.map(|end| writer.finish(end).unwrap())
+    writer
 }
 
 /// A spool with a bit of everything: 2 CPUs, both recorders, records out of order, paths, a fork, losses.

@@ -2,18 +2,19 @@
 //! Spools made by the test, converted, and read by babeltrace2 and by our reader.
 
 mod calls;
+mod gaps;
 mod hostile;
 mod limits;
 mod live;
 mod maker;
 
-use maker::{START, description, end, everything, write};
+use maker::{START, description, end, everything, write, write_to};
 use nix::fcntl::{Flock, FlockArg};
 use rtscope_ctf::read_trace;
 use rtscope_event::{CpuId, Loss, LossCause, MonotonicNs, Recording, Tid};
 use rtscope_store::{
-    ConversionSummary, EndLoss, Error, Options, Pages, Source, Spool, SpoolWriter, Tracepoints, convert,
-    remove_unbegun, write_snapshot,
+    ConversionSummary, EndLoss, Error, Options, Pages, Source, Spool, SpoolDescription, SpoolWriter,
+    Tracepoints, convert, remove_unbegun, write_snapshot,
 };
 use rtscope_testkit::babeltrace2;
 use std::fs;
@@ -82,7 +83,9 @@ fn both_recorders_become_one_trace_in_order_of_time() {
     assert!(trace.warnings.is_empty(), "{:?}", trace.warnings);
     assert_eq!(trace.recording.losses, lost);
     let Some((lines, complaints)) = lines_and_complaints(&paths.target) else { return };
-    assert_eq!(lines.len() as u64, converted.events + 4);
+    // Beside them four of the state at the beginning, and a fork that nobody asked for: by it readers name a thread.
+    assert_eq!(lines.iter().filter(|line| line.contains("sched_process_fork: ")).count(), 1);
+    assert_eq!(lines.len() as u64, converted.events + 4 + 1);
     for part in ["discarded 70 events", "discarded 1 event"] {
         assert_eq!(complaints.matches(part).count(), 2, "{complaints}");
     }
@@ -122,7 +125,27 @@ fn a_killed_recording_is_converted_and_what_only_its_end_knew_is_unknown() {
     }
     assert!(matches!(Spool::open(&paths.target), Err(Error::NoSpool(_))));
     let Some((lines, _)) = lines_and_complaints(&paths.target) else { return };
-    assert_eq!(lines.len() as u64, converted.events + 4);
+    // Beside them four of the state at the beginning, and a fork that nobody asked for: by it readers name a thread.
+    assert_eq!(lines.iter().filter(|line| line.contains("sched_process_fork: ")).count(), 1);
+    assert_eq!(lines.len() as u64, converted.events + 4 + 1);
+}
+
+#[test]
+fn threads_of_a_recorder_that_was_killed_are_left_out() {
+    let paths = RecordingPaths::new();
+    let description = SpoolDescription { leave_out: vec![1], ..description() };
+    let writer = write_to(&paths.target, &description, &everything());
+    // Of the one whose block events are recorded.
+    writer.own_threads(&[10]).unwrap();
+    drop(writer);
+    let spool = Spool::open(&paths.target).unwrap();
+    let converted = convert(spool, &paths.target, &Options::default()).unwrap();
+    assert!(converted.interrupted);
+    assert_eq!(converted.by_event.get("block_rq_issue"), None);
+    assert_eq!(
+        (converted.by_event["syscall_entry_openat"], converted.by_event["sched_switch"]),
+        (4_000, 8_000)
+    );
 }
 
 #[test]

@@ -6,14 +6,15 @@ mod descriptions;
 mod played;
 mod shared;
 
-use played::{OWN, PlayedPrograms, Ring, assert_complete, complete, lines, lost, now};
+use played::{BIRTH, OWN, PlayedPrograms, Ring, assert_complete, complete, lines, lost, now};
 use rtscope_abi::program as abi;
 use rtscope_event::LossCause;
-use rtscope_programs::clock::{AHEAD_NS, counter_kind};
+use rtscope_programs::clock::{AHEAD_NS, Pair, RATE_NS, counter_kind};
+use rtscope_programs::clock_watch::ClockProblemKind;
 use rtscope_programs::collector::{Looks, Records, Sink};
 use rtscope_programs::{ProviderInfo, RingInfo};
 use rtscope_store::user::{UserEnd, UserRecorder, UserRecording, UserSummary};
-use rtscope_testkit::program_files::{RING_BYTES, record_word};
+use rtscope_testkit::program_files::{PID, RING_BYTES, record_word};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::mem::offset_of;
@@ -101,6 +102,21 @@ fn classes_that_come_later_are_in_streams_that_began_without_them() {
     }
 }
 
+/// Polls once, and kills the recorder. Returns the events that its trace has: none, unless more time passed than it takes to know a rate.
+fn taken_in_the_first_poll(played: &PlayedPrograms) -> u64 {
+    let begun_ns = now().monotonic_ns;
+    let mut recording = played.recording();
+    recording.poll();
+    let taken = recording.recorder.events();
+    let passed_ns = now().monotonic_ns - begun_ns;
+    assert!(taken == 0 || passed_ns >= RATE_NS, "{taken} events without a rate, after {passed_ns} ns");
+    recording.kill();
+    let recovered = complete(played, UserRecording::open(&played.trace()).unwrap());
+    assert_eq!(recovered.events, taken);
+    fs::remove_dir_all(played.trace()).unwrap();
+    taken
+}
+
 #[test]
 fn events_from_before_the_recording_have_their_time() {
     let played = PlayedPrograms::new();
@@ -115,10 +131,10 @@ fn events_from_before_the_recording_have_their_time() {
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     ring.publish();
+    // A recorder that is killed before it knows the counter's rate leaves them to the next one.
+    let taken = taken_in_the_first_poll(&played);
     let mut recording = played.recording();
-    recording.poll();
-    assert_eq!(recording.recorder.events(), 0, "the counter's rate is not known yet");
-    recording.poll_for(50);
+    recording.poll_for(50 - taken);
     for _ in 0..50 {
         let pair = now();
         ring.sync(pair.counter, 0);
@@ -126,10 +142,13 @@ fn events_from_before_the_recording_have_their_time() {
         known.push(pair.monotonic_ns);
     }
     ring.publish();
-    recording.poll_for(100);
+    recording.poll_for(100 - taken);
     let converted = recording.end(&played);
-    assert_eq!((converted.events, converted.losses.as_slice(), converted.moved), (100, [].as_slice(), 0));
-    if let Some(lines) = lines(&played.trace()) {
+    assert_eq!(
+        (converted.events, converted.losses.as_slice(), converted.moved),
+        (100 - taken, [].as_slice(), 0)
+    );
+    if let Some(lines) = lines(&played.trace()).filter(|_| taken == 0) {
         for (line, known) in lines.iter().zip(&known) {
             // The rate of 50 ms, over 100 ms. Mostly some ns; a thread that is interrupted between two readings is further off.
             assert!(line.time.abs_diff(*known) < 100_000, "{} for {known}", line.time);
@@ -320,15 +339,19 @@ fn records_of_a_ring_that_has_no_other_are_counted() {
     );
 }
 
-/// A collector that once does not run for a while, right after it has read the clock and before it looks at any ring, while threads write
-/// events.
-struct StoppedCollector<'a> {
+/// Done to a recorder just before its data are looked at.
+type BeforeData<'a> = Box<dyn FnOnce(&mut UserRecorder) + 'a>;
+
+/// A collector to which something happens once, at a certain moment of a drain.
+struct InterruptedCollector<'a> {
     recorder: &'a mut UserRecorder,
-    /// Whose threads write; none once it has been stopped.
-    writers: Vec<Ring>,
+    /// Right after it has read the clock, and before it looks at any ring.
+    at_begin: Option<Box<dyn FnOnce() + 'a>>,
+    /// Before it takes what is in a ring.
+    before_data: Option<BeforeData<'a>>,
 }
 
-impl Sink for StoppedCollector<'_> {
+impl Sink for InterruptedCollector<'_> {
     fn provider(&mut self, info: &ProviderInfo) -> io::Result<()> {
         self.recorder.provider(info)
     }
@@ -339,14 +362,15 @@ impl Sink for StoppedCollector<'_> {
 
     fn begin(&mut self, looks: Looks) {
         self.recorder.begin(looks);
-        let before_ns = now().monotonic_ns;
-        while now().monotonic_ns < before_ns + AHEAD_NS * 6 / 5 {
-            std::thread::sleep(Duration::from_millis(50));
+        if let Some(happens) = self.at_begin.take() {
+            happens();
         }
-        self.writers.drain(..).for_each(|mut ring| ring.events(1, 10));
     }
 
     fn data(&mut self, ring: u32, records: &mut Records<'_>) -> io::Result<()> {
+        if let Some(happens) = self.before_data.take() {
+            happens(self.recorder);
+        }
         self.recorder.data(ring, records)
     }
 }
@@ -361,9 +385,19 @@ fn events_of_now_are_events_also_when_the_collector_was_stopped() {
     // takes, the drain below does not begin with.
     recording.poll_until_found(1, 2);
     writers.iter_mut().for_each(|ring| ring.events(1, 1));
-    let mut stopped = StoppedCollector { recorder: &mut recording.recorder, writers };
+    // It does not run for a while, in which threads write events.
+    let stop = move || {
+        let before_ns = now().monotonic_ns;
+        while now().monotonic_ns < before_ns + AHEAD_NS * 6 / 5 {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        writers.iter_mut().for_each(|ring| ring.events(1, 10));
+    };
+    let at_begin: Option<Box<dyn FnOnce()>> = Some(Box::new(stop));
+    let mut stopped = InterruptedCollector { recorder: &mut recording.recorder, at_begin, before_data: None };
     recording.programs.drain(&mut stopped).unwrap();
-    assert!(stopped.writers.is_empty(), "the collector was not stopped");
+    assert!(stopped.at_begin.is_none(), "the collector was not stopped");
+    drop(stopped);
     // Whichever ring it began with, all are in this drain: none has waited for the next one's reading of the clock.
     assert_eq!(recording.recorder.events(), 22);
     let converted = recording.end(&played);
@@ -388,4 +422,51 @@ fn a_burst_of_events_that_are_not_described_yet_waits_for_one_more_look() {
     recording.poll_for(ring.events);
     let converted = recording.end(&played);
     assert_eq!((converted.events, converted.losses.as_slice()), (ring.events, [].as_slice()));
+}
+
+#[test]
+fn events_of_a_process_that_is_over_are_known_until_its_rings_are_taken() {
+    let played = PlayedPrograms::new();
+    played.provider(0, 0, 3);
+    let mut recording = played.recording();
+    let mut ring = played.ring(0, abi::RTU_CLOCK_MONOTONIC);
+    recording.poll_until_found(1, 1);
+    ring.events(1, 10);
+    // It learns that the process is over before it comes to what is in the process's ring.
+    let uid = nix::unistd::geteuid().as_raw();
+    let ends = |recorder: &mut UserRecorder| recorder.process_over(uid, PID, BIRTH);
+    let before_data: Option<BeforeData<'_>> = Some(Box::new(ends));
+    let mut sink = InterruptedCollector { recorder: &mut recording.recorder, at_begin: None, before_data };
+    recording.programs.drain(&mut sink).unwrap();
+    assert!(sink.before_data.is_none(), "nothing was taken");
+    drop(sink);
+    recording.poll_for(10);
+    let converted = recording.end(&played);
+    assert_eq!((converted.events, converted.losses.as_slice()), (10, [].as_slice()));
+}
+
+#[test]
+fn a_killed_recorder_has_told_that_the_counter_had_jumped() {
+    let played = PlayedPrograms::new();
+    played.provider(0, 0, 1);
+    let mut recording = played.recording();
+    let mut ring = played.ring(0, abi::RTU_CLOCK_MONOTONIC);
+    ring.events(0, 10);
+    recording.poll_for(10);
+    let last = now();
+    let back = Pair { counter: last.counter / 2, monotonic_ns: last.monotonic_ns + 1_000_000 };
+    recording.recorder.clock(&[last, back]).unwrap();
+    recording.kill();
+    let recovered = complete(&played, UserRecording::open(&played.trace()).unwrap());
+    assert_eq!(recovered.events, 10);
+    let jumps: Vec<i64> = recovered
+        .clock
+        .problems
+        .iter()
+        .filter_map(|problem| match problem.kind {
+            ClockProblemKind::Jump { by_ns } => Some(by_ns),
+            _ => None,
+        })
+        .collect();
+    assert!(matches!(jumps.as_slice(), [by_ns] if *by_ns < 0), "{:?}", recovered.clock);
 }

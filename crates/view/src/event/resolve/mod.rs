@@ -16,6 +16,7 @@ use rtscope_ctf::{
     EventView, FieldIndex, Format, Integer, NoStyle, Pattern, Piece, Plan, Scope, Selection, TraceSet, Visit,
     WriteEvent,
 };
+use rtscope_event::is_event_named;
 
 const BEGIN: u8 = 1;
 const END: u8 = 2;
@@ -121,7 +122,7 @@ impl<F: Format> Resolving<F> {
             let class = |event| {
                 let name = set.event_name(stream, event);
                 let plan = set.event_plan(stream, event, &NoStyle);
-                let hidden = !events.is_empty() && !events.iter().any(|event| event.matches(name.as_bytes()));
+                let hidden = !events.is_empty() && !events.iter().any(|event| is_event_named(event, name));
                 Class { role: role(name, &plan), tid: context_tid(&plan), plan, hidden }
             };
             (0..set.event_count(stream)).map(class).collect()

@@ -265,7 +265,8 @@ fn witnessed_as(events: &[&str], lent: Task) -> Seen {
         "told tick" => "x86_irq_vectors_local_timer_entry,irq_flags=0xd vector=236".to_owned(),
         other => format!("{other},tid=7 id=1"),
     };
-    let lines: Vec<String> = events.iter().map(|event| format!("5,1,{}\n", line(event))).collect();
+    let columns = |line: String| line.replacen(',', ",7,7,a b,", 1);
+    let lines: Vec<String> = events.iter().map(|event| format!("5,1,{}\n", columns(line(event)))).collect();
     let other_cpu = lines.concat().replace("5,1,", "5,0,");
     let task = |tid: u32| if tid == 9 { Task::Bound } else { lent };
     witness::read(&(lines.concat() + &other_cpu), 1, |tid| tid == 2, task)

@@ -146,7 +146,7 @@ struct Running {
     is_new: bool,
 }
 
-/// Reads lines `TIME,CPU,EVENT,FIELDS`.
+/// Reads lines `TIME,CPU,EVENT,PID,TID,COMM,FIELDS`.
 pub fn read(csv: &str, cpu: u32, kernel: impl Fn(u32) -> bool, task: impl Fn(u32) -> Task) -> Seen {
     let kind = |tid: u32, name: &str| {
         // Workers come and go.
@@ -163,9 +163,9 @@ pub fn read(csv: &str, cpu: u32, kernel: impl Fn(u32) -> bool, task: impl Fn(u32
     let mut running: Option<Running> = None;
     let cpu = cpu.to_string();
     for line in csv.lines() {
-        let mut columns = line.splitn(4, ',');
+        let mut columns = line.splitn(7, ',');
         let (Some(time), Some(at), Some(event), Some(fields)) =
-            (columns.next(), columns.next(), columns.next(), columns.next())
+            (columns.next(), columns.next(), columns.next(), columns.nth(3))
         else {
             continue;
         };

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The trackers `wakeup` and `offcpu`, judged by a program that reads the clock itself before and after each of its sleeps.
+
+use crate::command::root;
+use rtscope_event::{LateResponse, OriginKind, StepKind, Tracker};
+use rtscope_testkit::machine::Cpus;
+use rtscope_testkit::skip;
+use rtscope_testkit::watch::Rtscope;
+use std::process::Command;
+
+const WAKEUP_LIMIT_NS: u64 = 1_000_000;
+const OFFCPU_LIMIT_NS: u64 = 4_000_000;
+/// From the set time until the interrupt has come and woken; from the switch until the program has read its clock.
+const SLACK_NS: u64 = 500_000;
+/// The clock is read before the switch, and after it, and two CPUs' clocks are one.
+const STAMPS_NS: u64 = 5_000;
+const ROUNDS: &str = "400";
+
+/// Before, due and after, of each sleep.
+type Sleep = [u64; 3];
+
+fn sleeps(text: &str) -> Vec<Sleep> {
+    let line = |line: &str| -> Sleep {
+        let numbers: Vec<u64> = line.split(' ').map(|text| text.parse().expect("a number")).collect();
+        numbers.try_into().expect("three of them")
+    };
+    text.lines().map(line).collect()
+}
+
+fn is_inside(late: &LateResponse, from_ns: u64, until_ns: u64) -> bool {
+    late.chain.origin.time_ns.0 + STAMPS_NS >= from_ns && late.end_ns.0 <= until_ns + STAMPS_NS
+}
+
+/// Sleeps beyond the limit, by the program's own clock, that nobody reported.
+fn missed(sleeps: &[Sleep], late: &[&LateResponse], from: usize, limit_ns: u64) -> usize {
+    let is_long = |sleep: &&Sleep| sleep[2] - sleep[from] > limit_ns + SLACK_NS;
+    let is_found = |sleep: &Sleep| late.iter().any(|late| is_inside(late, sleep[from], sleep[2]));
+    sleeps.iter().filter(is_long).filter(|sleep| !is_found(sleep)).count()
+}
+
+// NEEDS: real time (an emulated machine takes longer than the slack for anything)
+#[test]
+fn root_delays_are_those_that_the_program_sees_itself() {
+    if skip::without_tool("cc") {
+        return;
+    }
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let program = place.path().join("delays");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-pthread", "-o"]).arg(&program).arg(root().join("crates/testkit/c/delays.c"));
+    assert!(compiler.status().expect("it is there").success());
+
+    let mut watch = Command::new(rtscope_testkit::process::program("rtscope").expect("it is built"));
+    watch.args([
+        "watch",
+        "offcpu",
+        "--json",
+        "--task",
+        "sleeper",
+        "--threshold",
+        "4ms",
+        "--and",
+        "wakeup:1ms",
+    ]);
+    watch.args(["--duration", "60s"]);
+    let mut watch = Rtscope::start(watch).expect("it starts");
+    watch.wait_for_type("start").expect("it watches");
+    let cpu = (std::thread::available_parallelism().expect("a number").get() - 1).to_string();
+    let output = Command::new(&program).args([cpu.as_str(), ROUNDS]).output().expect("it is built");
+    assert!(output.status.success(), "{output:?}");
+    let sleeps = sleeps(&String::from_utf8_lossy(&output.stdout));
+    let said = watch.stop().expect("it stops");
+    let late = said.late().expect("of its own types");
+    let of = |tracker| -> Vec<&LateResponse> { late.iter().filter(|late| late.tracker == tracker).collect() };
+    let (wakeups, offcpu) = (of(Tracker::Wakeup), of(Tracker::Offcpu));
+    let summaries = said.of_type("summary");
+    assert_eq!(summaries.len(), 2, "one for each tracker");
+    let gap = |summary: &serde_json::Value| {
+        let losses = summary["losses"].as_array().expect("a list").iter();
+        let gaps = losses.filter(|loss| loss["cause"] == "gap");
+        gaps.filter_map(|loss| loss["count"].as_u64()).sum::<u64>()
+    };
+    let hidden: u64 = summaries.iter().map(|summary| gap(summary)).max().unwrap_or(0);
+    println!(
+        "{} sleeps, {} late wakeups, {} long times off the CPU, {hidden} switches hidden",
+        sleeps.len(),
+        wakeups.len(),
+        offcpu.len()
+    );
+    assert!(wakeups.len() > 20 && offcpu.len() > 50, "hardly anything was delayed");
+
+    // All found, but where the host hid a switch.
+    let not_found =
+        missed(&sleeps, &wakeups, 1, WAKEUP_LIMIT_NS) + missed(&sleeps, &offcpu, 0, OFFCPU_LIMIT_NS);
+    assert!(not_found as u64 <= hidden, "{not_found} delays were not found, {hidden} switches hidden");
+    // None invented: each is within one sleep, and beyond the limit; a timer has woken, and the disturber had the CPU.
+    for late in &wakeups {
+        let inside = sleeps.iter().any(|[_, due, after]| is_inside(late, *due, *after));
+        assert!(inside && late.response_ns() > WAKEUP_LIMIT_NS, "{late:?}");
+        assert_eq!(late.chain.origin.kind, OriginKind::Timer, "{late:?}");
+    }
+    for late in &offcpu {
+        let inside = sleeps.iter().any(|[before, _, after]| is_inside(late, *before, *after));
+        let preempted = late.chain.steps.iter().any(|step| step.kind == StepKind::Preempted);
+        assert!((inside || preempted) && late.response_ns() > OFFCPU_LIMIT_NS, "{late:?}");
+    }
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The trackers: what each follows while it happens, in the kernel.
+
+use serde::{Deserialize, Serialize};
+
+/// A tracker, as `enum rts_tracker`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tracker {
+    /// From an interrupt, a timer or a task to the end of the response to it.
+    #[default]
+    Response,
+    /// From a wakeup until the thread is on a CPU.
+    Wakeup,
+    /// From leaving a CPU until the thread is on one again.
+    Offcpu,
+}
+
+impl Tracker {
+    /// Every tracker, in the order of `enum rts_tracker` (where 0 is none).
+    pub const ALL: [Tracker; 3] = [Tracker::Response, Tracker::Wakeup, Tracker::Offcpu];
+
+    /// As commands and traces have it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Tracker::Response => "response",
+            Tracker::Wakeup => "wakeup",
+            Tracker::Offcpu => "offcpu",
+        }
+    }
+
+    /// The tracker with this number in `enum rts_tracker`.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Tracker> {
+        Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
+    }
+
+    /// The number in `enum rts_tracker`.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Tracker::Response => 1,
+            Tracker::Wakeup => 2,
+            Tracker::Offcpu => 3,
+        }
+    }
+
+    /// Whether it follows a task from one event of its own to another, in steps.
+    #[must_use]
+    pub fn is_of_intervals(self) -> bool {
+        self != Tracker::Response
+    }
+}

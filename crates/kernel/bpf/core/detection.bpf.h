@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The end of what a tracker follows: for each instance whose target it was, statistics; beyond its limit the report, the event in
+ * the recording, and the trigger.
+ *
+ * Runs once a response, a wakeup, and so on, not once an event; a detection costs about a microsecond.
+ */
+#ifndef RTSCOPE_CORE_DETECTION_BPF_H
+#define RTSCOPE_CORE_DETECTION_BPF_H
+
+#include "core/histogram.bpf.h"
+#include "core/trigger.bpf.h"
+
+struct late_ring {
+	struct rts_late slots[RTS_LATE_SLOTS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct late_ring);
+	__uint(max_entries, 1); /* CPUs */
+} late_rings SEC(".maps");
+
+/* What ended, in one argument: five are what a BPF function can have. */
+struct ended {
+	__u8 tracker, targets, end, pad;
+	__u32 cpu;
+};
+
+/* The full report of a detection, for user space, which polls late_head. */
+static __always_inline __u64 report(struct here *here, const struct rts_chain *chain, struct task_struct *task,
+				    const struct ended *ended, __u32 instance, __u64 generation)
+{
+	struct rts_cpu_control *control = here->control;
+	__u64 position = control->late_head;
+	struct late_ring *ring = bpf_map_lookup_elem(&late_rings, &here->cpu);
+	struct rts_late *late;
+
+	if (!ring)
+		return 0;
+	/* ORDER: control dependency; pairs with set_late_tail() in crates/ring/src/control.rs: the slot has been read. */
+	if (position - *(volatile __u64 *)&control->late_tail >= RTS_LATE_SLOTS) {
+		control->late_lost++;
+		return 0;
+	}
+	late = &ring->slots[position & (RTS_LATE_SLOTS - 1)];
+	late->end_ns = chain->last_ns;
+	late->threshold_ns = config.instances[instance].threshold_ns;
+	late->trigger_generation = generation;
+	late->tid = task->pid;
+	late->pid = task->tgid;
+	late->prio = task->prio;
+	late->cpu = ended->cpu;
+	late->end = ended->end;
+	late->tracker = ended->tracker;
+	late->instance = instance;
+	late->pad = 0;
+	copy_comm(late->comm, task);
+	late->chain = *chain;
+	late->sequence = position + 1;
+	/* ORDER: the slot before the head. Pairs with the acquire load of late_head in crates/ring/src/late.rs. */
+	STORE_RELEASE(&control->late_head, position + 1);
+	return position + 1;
+}
+
+/* One more of this thread's. Under the lock of its way, or where it is switched in: one writer. */
+static __always_inline void count_for_thread(struct rts_stats *s, __u32 tid, __u32 instance)
+{
+	struct rts_thread_count *count = NULL;
+	struct slot slot;
+	__u32 index;
+
+	if (find_task(tid, &slot)) {
+		index = slot.index * config.instances_len + instance;
+		count = bpf_map_lookup_elem(&thread_counts, &index);
+	}
+	if (!count) {
+		s->uncounted++;
+		return;
+	}
+	if (count->tid != tid) {
+		s->uncounted += count->seen;
+		count->seen = 0;
+		count->tid = tid;
+	}
+	count->seen++;
+}
+
+/* Counts for one instance, and reports what is beyond its limit. */
+static __noinline int judge(struct here *here, struct rts_chain *chain, struct task_struct *task,
+			    const struct ended *ended, __u32 instance)
+{
+	struct rts_stats *s = stats_of(here, instance & (RTS_INSTANCES - 1));
+	const volatile struct rts_instance *of = &config.instances[instance & (RTS_INSTANCES - 1)];
+	__u64 duration_ns = chain->last_ns - chain->origin_ns;
+	__u32 bucket = histogram_bucket(duration_ns);
+	__u64 sequence, generation;
+
+	if (!s)
+		return 0;
+	s->seen++;
+	count_for_thread(s, task->pid, instance & (RTS_INSTANCES - 1));
+	s->merged += chain->merged;
+	s->sum_ns += duration_ns;
+	if (duration_ns < s->min_ns || s->seen == 1)
+		s->min_ns = duration_ns;
+	if (duration_ns > s->max_ns)
+		s->max_ns = duration_ns;
+	if (bucket < RTS_HIST_BUCKETS)
+		s->histogram[bucket]++;
+	if (duration_ns <= of->threshold_ns)
+		return 0;
+	s->late++;
+	generation = of->snapshot ? claim_trigger(here, s, task) : 0;
+	sequence = report(here, chain, task, ended, instance & (RTS_INSTANCES - 1), generation);
+	RECORD(here, RTS_LATE_RESPONSE, rts_late_response, 0, {
+		r->origin_ns = chain->origin_ns;
+		r->response_ns = duration_ns;
+		r->threshold_ns = of->threshold_ns;
+		r->sequence = sequence;
+		r->tid = task->pid;
+		r->pid = task->tgid;
+		r->origin_id = chain->origin_id;
+		r->origin_kind = chain->origin_kind;
+		r->end = ended->end;
+		r->tracker = ended->tracker;
+		r->instance = instance;
+	});
+	if (generation)
+		pull_trigger(here);
+	return 0;
+}
+
+/* chain->last_ns is the end of something that a tracker follows, in a task that is a target of these instances. */
+static __always_inline void detect(struct here *here, struct rts_chain *chain, struct task_struct *task, __u8 tracker,
+				   __u8 targets, __u8 end, __u32 end_cpu)
+{
+	struct ended ended = { .tracker = tracker, .targets = targets, .end = end, .cpu = end_cpu };
+
+#pragma unroll
+	for (__u32 instance = 0; instance < RTS_INSTANCES; instance++) {
+		/* The verifier knows the mask, and removes what is not there. */
+		if (config.of_tracker[tracker] >> instance & 1 && targets >> instance & 1)
+			judge(here, chain, task, &ended, instance);
+	}
+}
+
+#endif

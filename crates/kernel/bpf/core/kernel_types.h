@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The few kernel types that the programs read, each with only the fields that they read. Offsets are relocated when the
+ * object is loaded (CO-RE), so these need not match any kernel's layout: no generated vmlinux.h of 130 000 lines, and
+ * what rtscope depends on can be read in a minute. `rtscope caps` tries whether they fit, by loading the programs.
+ */
+#ifndef RTSCOPE_CORE_KERNEL_TYPES_H
+#define RTSCOPE_CORE_KERNEL_TYPES_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef short __s16;
+typedef unsigned int __u32;
+typedef int __s32;
+typedef unsigned long long __u64;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+typedef _Bool bool;
+#define true 1
+#define false 0
+#define NULL ((void *)0)
+
+enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
+enum { EFAULT = 14 };
+/* From include/uapi/linux/bpf.h, which cannot be included together with the types here. */
+enum bpf_map_type_used {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_TASK_STORAGE = 29
+};
+#define BPF_F_NO_PREALLOC (1U << 0)
+#define BPF_F_MMAPABLE (1U << 10)
+#define BPF_LOCAL_STORAGE_GET_F_CREATE (1ULL << 0)
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct thread_info {
+	__u32 cpu;
+	__u32 status; /* x86 */
+};
+
+struct task_struct {
+	struct thread_info thread_info;
+	int pid;
+	int tgid;
+	int prio;
+	int normal_prio;
+	unsigned int __state;
+	unsigned int flags;
+	int exit_state;
+	unsigned int policy;
+	unsigned short migration_disabled;
+	struct task_struct *real_parent;
+	char comm[16];
+};
+
+/* The registers of a system call, as each architecture hands over its arguments. */
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs {
+	unsigned long di, si, dx, r10, r8, r9, orig_ax;
+};
+#else
+struct user_pt_regs {
+	__u64 regs[31];
+};
+struct pt_regs {
+	struct user_pt_regs user_regs;
+	int syscallno;
+};
+#endif
+
+struct linux_binprm {
+	const char *filename;
+};
+
+struct timerqueue_node {
+	__s64 expires;
+};
+
+struct hrtimer_clock_base {
+	__s64 offset;
+};
+
+struct hrtimer {
+	struct timerqueue_node node;
+	__s64 _softexpires;
+	void *function;
+	struct hrtimer_clock_base *base;
+};
+
+/* What a sleeping thread's timer is inside of. */
+struct hrtimer_sleeper {
+	struct hrtimer timer;
+	struct task_struct *task;
+};
+
+struct work_struct {
+	void *func;
+};
+
+struct seq_file;
+struct irqaction;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+};
+
+#pragma clang attribute pop
+
+#define TS_COMPAT 0x0002	  /* arch/x86/include/asm/thread_info.h: a 32-bit system call, with separate numbers */
+#define PF_FORKNOEXEC 0x00000040  /* forked, and no exec since; unchanged since 2.6 */
+#define PF_KTHREAD 0x00200000	  /* include/linux/sched.h, unchanged since 2.6.27 */
+#define PF_IO_WORKER 0x00000010	  /* since Linux 5.12; has no system call of its own */
+#define PF_USER_WORKER 0x00004000 /* since Linux 6.3; the same */
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Which tasks are targets: asked at fork, exec, rename and when a task is first met.
+ */
+#ifndef RTSCOPE_CORE_TARGET_BPF_H
+#define RTSCOPE_CORE_TARGET_BPF_H
+
+#include "core/program.bpf.h"
+
+/* Runs an instance's name pattern over a comm: at most 16 iterations of a table look-up and three operations. */
+static __noinline bool comm_matches(const char *comm, __u32 instance)
+{
+	const volatile struct rts_instance *of = &config.instances[instance & (RTS_INSTANCES - 1)];
+	__u32 state = 1;
+
+	for (int i = 0; i < RTS_COMM_LEN; i++) {
+		__u8 character = comm[i];
+
+		if (!character)
+			break;
+		state = (state & of->glob_any) | (state & of->glob[character]) << 1;
+	}
+	return state & of->glob_accept;
+}
+
+static __always_inline bool is_target(struct task_struct *task, const char *comm, __u32 instance)
+{
+	const volatile struct rts_instance *of = &config.instances[instance];
+
+	if (of->target_pid && (__u32)task->tgid != of->target_pid)
+		return false;
+	/* Its exec gives it another name, and then it is asked again. */
+	if (of->command && task->pid == task->tgid && task->flags & PF_FORKNOEXEC)
+		return false;
+	if (of->match_comm)
+		return comm_matches(comm, instance);
+	return of->target_pid || !is_kthread(task);
+}
+
+/* Of which instances a task is a target: bit 1 << index. */
+static __always_inline __u8 targets_of(struct task_struct *task, const char *comm)
+{
+	__u8 targets = 0;
+
+#pragma unroll
+	for (__u32 instance = 0; instance < RTS_INSTANCES; instance++) {
+		if (instance < config.instances_len && is_target(task, comm, instance))
+			targets |= 1 << instance;
+	}
+	return targets;
+}
+
+#endif

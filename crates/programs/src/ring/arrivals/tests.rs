@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Looks at a ring whose records are written by hand, as a thread of a flight recorder leaves them.
+
+use super::super::Ring;
+use super::Arrivals;
+use crate::directory::{FileKind, FileName, ProcessId};
+use crate::memory::Mapping;
+use crate::records::Layout;
+use rtscope_abi::program as abi;
+use rtscope_event::exact::index;
+use std::fs::File;
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+
+const LAYOUT: Layout = Layout { ring_bytes: 16384, sub_bytes: 4096, key: 5 };
+const OPEN: u64 = (abi::RTU_OPEN as u64) << 16;
+
+/// The thread.
+struct Writer {
+    _file: File,
+    memory: Mapping,
+    head: u64,
+    time: u64,
+}
+
+impl Writer {
+    fn new() -> (Writer, Ring) {
+        let file = tempfile::tempfile().unwrap();
+        let bytes = u64::from(abi::RTU_RING_OFFSET) + LAYOUT.ring_bytes;
+        file.set_len(bytes).unwrap();
+        let memory = Mapping::new(&file, index(bytes)).unwrap();
+        let process = ProcessId { pid: 1, birth_ns: 1 };
+        let ring = Ring::of_model(&file, FileName { process, kind: FileKind::Ring(1, 0) }, LAYOUT);
+        (Writer { _file: file, memory, head: 0, time: 5 << 30 }, ring)
+    }
+
+    fn store(&self, place: usize, value: u64) {
+        // ORDER: relaxed; one thread.
+        self.memory.word(place).store(value, Ordering::Relaxed);
+    }
+
+    /// A record with these words after its first one; `flags`: [`OPEN`], or 0.
+    fn record(&mut self, id: u32, flags: u64, words: &[u64]) -> u64 {
+        let (position, length) = (self.head, words.len() as u64 + 1);
+        let word =
+            u64::from(id) | LAYOUT.tag(position) | flags | length << 24 | self.time << abi::RTU_TIME_SHIFT;
+        let place = |at: u64| {
+            index(u64::from(abi::RTU_RING_OFFSET) + ((position + at * 8) & (LAYOUT.ring_bytes - 1)))
+        };
+        self.store(place(0), word);
+        words.iter().zip(1..).for_each(|(value, at)| self.store(place(at), *value));
+        self.head += length * 8;
+        self.store(offset_of!(abi::rtu_ring, head), self.head);
+        position
+    }
+
+    /// An event, with the time of the sub-buffer before it where one begins.
+    fn event(&mut self, id: u32, value: u64) -> u64 {
+        self.time += 10;
+        if self.head % LAYOUT.sub_bytes == 0 {
+            self.record(abi::RTU_ID_SYNC, 0, &[self.time, 0, 1]);
+        }
+        if LAYOUT.sub_end(self.head) - self.head < 16 {
+            self.record(abi::RTU_ID_PADDING, 0, &[]);
+            return self.event(id, value);
+        }
+        self.record(id, 0, &[value])
+    }
+
+    fn finish(&self, position: u64) {
+        let place = index(u64::from(abi::RTU_RING_OFFSET) + (position & (LAYOUT.ring_bytes - 1)));
+        // ORDER: relaxed; one thread.
+        let word = self.memory.word(place).load(Ordering::Relaxed);
+        self.store(place, word & !OPEN);
+    }
+}
+
+/// The values of the wanted events that a look finds, their times, and whether some were missed.
+fn look(ring: &mut Ring, is_new: bool) -> (Vec<u64>, Vec<u64>, bool) {
+    let mut found = Arrivals::default();
+    ring.arrivals(&[2, 7], (is_new, false), &mut found);
+    let value = |record| u64::from_le_bytes(found.payload(record)[..8].try_into().unwrap());
+    let values = found.records.iter().map(value).collect();
+    (values, found.records.iter().map(|record| record.counter).collect(), found.has_missed)
+}
+
+#[test]
+fn each_wanted_event_comes_once_with_its_time() {
+    let (mut thread, mut ring) = Writer::new();
+    let mut expected = Vec::new();
+    for turn in 0..2000 {
+        thread.event(if turn % 3 == 0 { 7 } else { 3 }, turn);
+        expected.extend((turn % 3 == 0).then_some((turn, thread.time)));
+        if turn % 50 == 49 {
+            let (values, times, has_missed) = look(&mut ring, true);
+            let found: Vec<(u64, u64)> = values.into_iter().zip(times).collect();
+            assert_eq!((found, has_missed), (std::mem::take(&mut expected), false), "{turn}");
+        }
+    }
+}
+
+#[test]
+fn what_was_there_before_the_recording_does_not_count() {
+    let (mut thread, mut ring) = Writer::new();
+    thread.event(7, 1);
+    assert!(look(&mut ring, false).0.is_empty());
+    thread.event(7, 2);
+    assert_eq!(look(&mut ring, false), (vec![2], vec![thread.time], false));
+    // A thread that has begun since.
+    let (mut thread, mut ring) = Writer::new();
+    thread.event(7, 3);
+    assert_eq!(look(&mut ring, true).0, [3]);
+}
+
+#[test]
+fn events_that_were_overwritten_are_missed_and_those_after_them_have_their_time() {
+    let (mut thread, mut ring) = Writer::new();
+    thread.event(7, 0);
+    assert_eq!(look(&mut ring, true).0, [0]);
+    for turn in 1..2000 {
+        thread.event(7, turn);
+    }
+    let (values, times, has_missed) = look(&mut ring, true);
+    assert!(has_missed && values.last() == Some(&1999) && values.len() < 512, "{values:?}");
+    assert_eq!(times.last(), Some(&thread.time));
+    thread.event(7, 2000);
+    assert_eq!(look(&mut ring, true), (vec![2000], vec![thread.time], false));
+}
+
+#[test]
+fn a_record_that_is_being_written_is_waited_for() {
+    let (mut thread, mut ring) = Writer::new();
+    thread.event(7, 1);
+    let open = thread.record(7, OPEN, &[2]);
+    thread.event(7, 3);
+    assert_eq!(look(&mut ring, true).0, [1]);
+    thread.finish(open);
+    assert_eq!(look(&mut ring, true), (vec![2, 3], vec![thread.time - 10, thread.time], false));
+    // Its thread has left one for good: what follows it comes once the next sub-buffer is written.
+    thread.record(7, OPEN, &[4]);
+    thread.event(7, 5);
+    assert!(look(&mut ring, true).0.is_empty());
+    for _ in 0..300 {
+        thread.event(3, 0);
+    }
+    assert_eq!(look(&mut ring, true).0, [5]);
+}
+
+#[test]
+fn whatever_positions_and_words_a_liar_writes_are_read_to_an_end() {
+    let (mut thread, mut ring) = Writer::new();
+    let mut state = 1_u64;
+    let mut random = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        state >> 20
+    };
+    for _ in 0..500 {
+        for word in 0..LAYOUT.ring_bytes / 8 {
+            thread.store(index(u64::from(abi::RTU_RING_OFFSET) + word * 8), random());
+        }
+        thread.head = match random() % 3 {
+            0 => random(),
+            1 => thread.head.wrapping_add(random() % LAYOUT.ring_bytes),
+            _ => random() & !7,
+        };
+        thread.store(offset_of!(abi::rtu_ring, head), thread.head);
+        look(&mut ring, random() % 2 == 0);
+    }
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Names of block devices, which traces have by number.
+//!
+//! A trace of this boot of this machine is about the devices that are there now; of any other nothing is known but what it says itself.
+
+use rtscope_ctf::TraceSet;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// Names by the kernel's numbers (`dev_t`: 20 bits for the minor).
+pub type DeviceNames = BTreeMap<u64, String>;
+
+/// Of the traces of a set, if one of them was made since this machine was started.
+#[must_use]
+pub fn names_of(set: &TraceSet) -> DeviceNames {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let of_this_boot = |trace: &rtscope_ctf::OpenTrace| {
+        let mut clocks = trace.clocks().iter().filter_map(|clock| clock.uuid);
+        clocks.any(|uuid| uuid.to_string() == boot.trim())
+    };
+    if set.traces.iter().any(of_this_boot) { names() } else { DeviceNames::new() }
+}
+
+/// Of this machine, now.
+#[must_use]
+pub fn names() -> DeviceNames {
+    read(Path::new("/sys/dev/block"))
+}
+
+/// Each entry is `major:minor`, and leads to the device's directory.
+fn read(directory: &Path) -> DeviceNames {
+    let Ok(entries) = fs::read_dir(directory) else { return DeviceNames::new() };
+    let name = |entry: fs::DirEntry| {
+        let number = entry.file_name().into_string().ok()?;
+        let (major, minor) = number.split_once(':')?;
+        let number = major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?;
+        let target = fs::read_link(entry.path()).ok()?;
+        // A slash in a device's name is an exclamation mark there.
+        Some((number, target.file_name()?.to_str()?.replace('!', "/")))
+    };
+    entries.filter_map(|entry| name(entry.ok()?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn devices_have_the_names_of_their_directories() {
+        let root = tempfile::tempdir().unwrap();
+        for (number, target) in [
+            ("8:1", "../../devices/pci0/block/sda/sda1"),
+            ("72:0", "../../devices/cciss!c0d0"),
+            ("odd", "../x"),
+        ] {
+            symlink(target, root.path().join(number)).unwrap();
+        }
+        let names = read(root.path());
+        let expected = [(8 << 20 | 1, "sda1".to_owned()), (72 << 20, "cciss/c0d0".to_owned())];
+        assert_eq!(names, expected.into());
+        assert!(read(Path::new("/nonexistent")).is_empty());
+    }
+}

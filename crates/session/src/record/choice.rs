@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which processes' events are recorded, and which of their events: what is asked for by words, as a filter of the collector. Programs do what
+//! they would do otherwise, so what they cost is the same (`rtscope_store::user::UserFilter`).
+
+use super::settings::ProgramsSettings;
+use crate::Failure;
+use rtscope_ctf::Condition;
+use rtscope_event::{Glob, counted};
+use rtscope_programs::RingInfo;
+use rtscope_store::user::{ChooseThreads, UserFilter};
+use std::collections::HashSet;
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Between a pattern and its condition.
+const IF: &str = " if ";
+/// Parents of a process that are looked at: a longer chain is none of a build.
+const PARENTS_MAX: usize = 64;
+
+/// Which processes are recorded. The default is all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessChoice {
+    /// Processes or threads with these numbers; none: all.
+    pub pids: Vec<u32>,
+    /// Threads with this name, a glob.
+    pub comm: Option<String>,
+    /// Processes of these users; none: of all.
+    pub uids: Vec<u32>,
+    /// Processes in these cgroups and below; none: in all.
+    pub cgroups: Vec<String>,
+    /// Only COMMAND and its children.
+    pub only_command: bool,
+}
+
+/// A choice that can be asked.
+#[derive(Debug)]
+struct Chooser {
+    choice: ProcessChoice,
+    comm: Option<Glob>,
+    /// With `only_command`: COMMAND and those of its children that were seen.
+    family: Option<Mutex<HashSet<u32>>>,
+    /// Threads of processes that had ended before anybody could ask for their parents or cgroups.
+    ended: AtomicU64,
+}
+
+/// The patterns alone, and the filter that is left to the collector. `command`: its number.
+pub(super) fn of(
+    settings: &ProgramsSettings,
+    command: Option<u32>,
+) -> Result<(Vec<String>, UserFilter), Failure> {
+    let mut conditions = Vec::new();
+    for text in &settings.patterns {
+        let (pattern, condition) = match text.split_once(IF) {
+            Some((pattern, condition)) => {
+                let wrong = |why| Failure::Usage(format!("-u '{text}': {why}"));
+                (pattern.trim(), Some(Condition::parse(condition).map_err(wrong)?))
+            }
+            None => (text.as_str(), None),
+        };
+        if condition.is_some() && pattern.starts_with('!') {
+            return Err(Failure::Usage(format!(
+                "-u '{text}': what is excluded has no condition; leave the ! or the condition out"
+            )));
+        }
+        conditions.push((pattern.to_string(), condition));
+    }
+    let patterns = conditions.iter().map(|(pattern, _)| pattern.clone()).collect();
+    // Without conditions nothing is to be decided for single events.
+    let has_any = conditions.iter().any(|(_, condition)| condition.is_some());
+    let mut wanted = if has_any { conditions } else { Vec::new() };
+    wanted.retain(|(pattern, _)| !pattern.starts_with('!'));
+    for (pattern, _) in &mut wanted {
+        if !pattern.contains(':') && pattern != "*" {
+            pattern.push_str(":*");
+        }
+    }
+    let threads = threads(&settings.processes, command)?;
+    Ok((patterns, UserFilter { level_from: settings.level_from, conditions: wanted, threads }))
+}
+
+fn threads(choice: &ProcessChoice, command: Option<u32>) -> Result<Option<Arc<dyn ChooseThreads>>, Failure> {
+    if *choice == ProcessChoice::default() {
+        return Ok(None);
+    }
+    let comm = choice.comm.as_deref().map(Glob::new).transpose();
+    let comm = comm.map_err(|error| Failure::Usage(format!("--comm: {error}")))?;
+    for group in &choice.cgroups {
+        let path = format!("/sys/fs/cgroup{}", cgroup(group));
+        if !std::path::Path::new(&path).is_dir() {
+            return Err(Failure::Usage(format!(
+                "--cgroup {group}: there is no {path}; systemd-cgls, or the last column of /proc/PID/cgroup, has the names"
+            )));
+        }
+    }
+    let family = choice.only_command.then(|| Mutex::new(command.into_iter().collect()));
+    let ended = AtomicU64::new(0);
+    Ok(Some(Arc::new(Chooser { choice: choice.clone(), comm, family, ended })))
+}
+
+impl ChooseThreads for Chooser {
+    fn wants(&self, ring: &RingInfo) -> bool {
+        let pid = ring.host_pid.unwrap_or(ring.pid);
+        let ProcessChoice { pids, uids, cgroups, .. } = &self.choice;
+        (pids.is_empty() || pids.contains(&pid) || pids.contains(&ring.tid))
+            && (uids.is_empty() || uids.contains(&ring.uid))
+            && self.comm.as_ref().is_none_or(|comm| comm.matches(ring.comm.as_bytes()))
+            && (cgroups.is_empty() || self.is_in_a_cgroup(pid))
+            && self.is_family(pid)
+    }
+
+    fn remark(&self) -> Option<String> {
+        // ORDER: relaxed; a number for people.
+        let ended = self.ended.load(Ordering::Relaxed);
+        (ended > 0).then(|| {
+            format!(
+                "{} left out, of processes that had ended before they were found: whether they were asked for is not known",
+                counted(ended, "thread was", "threads were")
+            )
+        })
+    }
+}
+
+impl Chooser {
+    fn is_in_a_cgroup(&self, pid: u32) -> bool {
+        let Some(own) = cgroup_of(pid) else {
+            // ORDER: relaxed; as in remark().
+            self.ended.fetch_add(1, Ordering::Relaxed);
+            return false;
+        };
+        self.choice.cgroups.iter().any(|group| is_below(&own, cgroup(group)))
+    }
+
+    /// Whether a process is COMMAND, or one whose parents, as far as they are there, lead to it.
+    fn is_family(&self, pid: u32) -> bool {
+        let Some(family) = &self.family else { return true };
+        let mut family = family.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut line = vec![pid];
+        while line.len() < PARENTS_MAX {
+            let Some(last) = line.last().copied() else { break };
+            if family.contains(&last) {
+                family.extend(line);
+                return true;
+            }
+            match parent_of(last) {
+                Some(parent) if parent > 1 => line.push(parent),
+                Some(_) => break,
+                None => {
+                    // ORDER: relaxed; as in remark().
+                    self.ended.fetch_add(1, Ordering::Relaxed);
+                    break;
+                }
+            }
+        }
+        false
+    }
+}
+
+/// As /proc has it: without where cgroups are mounted, and without a slash at its end.
+fn cgroup(name: &str) -> &str {
+    let name = name.strip_prefix("/sys/fs/cgroup").unwrap_or(name);
+    name.strip_suffix('/').unwrap_or(name)
+}
+
+fn is_below(own: &str, group: &str) -> bool {
+    let group =
+        if group.starts_with('/') || group.is_empty() { group.to_string() } else { format!("/{group}") };
+    own.strip_prefix(group.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// That of version 2.
+fn cgroup_of(pid: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_string)
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may have anything in it.
+    text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(patterns: &[&str]) -> ProgramsSettings {
+        let patterns = patterns.iter().map(ToString::to_string).collect();
+        ProgramsSettings { patterns, ..ProgramsSettings::default() }
+    }
+
+    #[test]
+    fn conditions_are_taken_out_of_patterns() {
+        let (patterns, filter) =
+            of(&settings(&["oms:order_* if price > 100", "pump", "!pump:debug"]), None).unwrap();
+        assert_eq!(patterns, ["oms:order_*", "pump", "!pump:debug"]);
+        let names: Vec<(&str, bool)> =
+            filter.conditions.iter().map(|(name, condition)| (name.as_str(), condition.is_some())).collect();
+        assert_eq!(names, [("oms:order_*", true), ("pump:*", false)]);
+        assert!(of(&settings(&["oms", "pump"]), None).unwrap().1.conditions.is_empty());
+        let wrong = |text| of(&settings(&[text]), None).unwrap_err().to_string();
+        assert!(
+            wrong("oms:* if price >").contains("-u 'oms:* if price >': "),
+            "{}",
+            wrong("oms:* if price >")
+        );
+        assert!(wrong("!oms:* if price > 1").contains("what is excluded has no condition"));
+    }
+
+    #[test]
+    fn a_cgroup_has_those_below_it_and_no_others() {
+        assert!(is_below("/user.slice/user-1.slice", cgroup("/sys/fs/cgroup/user.slice/")));
+        assert!(is_below("/user.slice", "user.slice") && is_below("/a", cgroup("/")));
+        assert!(!is_below("/user.slices", "/user.slice") && !is_below("/system.slice", "/user.slice"));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_in_no_cgroup_and_that_is_said() {
+        let choice = ProcessChoice { cgroups: vec!["/".to_string()], ..ProcessChoice::default() };
+        let chooser = Chooser { choice, comm: None, family: None, ended: AtomicU64::new(0) };
+        let mut child = std::process::Command::new("true").spawn().expect("coreutils are there");
+        let pid = child.id();
+        child.wait().expect("it ends");
+        assert!(!chooser.is_in_a_cgroup(pid));
+        assert!(chooser.remark().is_some_and(|remark| remark.starts_with("1 thread was left out")));
+    }
+
+    #[test]
+    fn parents_lead_to_the_command() {
+        let (own, parent) = (std::process::id(), std::os::unix::process::parent_id());
+        assert_eq!(parent_of(own), Some(parent));
+        let chooser = |command| Chooser {
+            choice: ProcessChoice::default(),
+            comm: None,
+            family: Some(Mutex::new(HashSet::from([command]))),
+            ended: AtomicU64::new(0),
+        };
+        assert!(chooser(parent).is_family(own) && chooser(own).is_family(own));
+        assert!(!chooser(own).is_family(parent));
+    }
+}

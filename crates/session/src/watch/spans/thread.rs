@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The threads whose events are paired: their numbers and names in the kernel, and what was counted of them.
+
+use super::SpanTarget;
+use rtscope_analyze::summary::SpanThreadSummary;
+use rtscope_event::{Comm, Pid, Priority, Tid};
+use rtscope_programs::RingInfo;
+use std::fs;
+
+/// A thread.
+#[derive(Clone, Debug)]
+pub(super) struct SpanThread {
+    pub(super) tid: Tid,
+    pub(super) pid: Pid,
+    pub(super) comm: Comm,
+    pub(super) prio: Priority,
+    pub(super) is_target: bool,
+    /// The clock of its ring, and what that shows more than this process's.
+    pub(super) clock: u32,
+    pub(super) clock_offset_ns: i64,
+    intervals: u64,
+    late: u64,
+    worst_ns: u64,
+    sum_ns: u64,
+}
+
+impl SpanThread {
+    /// As it is when its first event is seen; what can no longer be read is taken from its ring, and as most threads have it.
+    pub(super) fn new(ring: &RingInfo, target: &SpanTarget) -> SpanThread {
+        let pid = ring.host_pid.unwrap_or(ring.pid);
+        let tid = match ring.host_pid {
+            Some(_) => tid_here(pid, ring.tid).unwrap_or(ring.tid),
+            None => ring.tid,
+        };
+        let mut thread = SpanThread {
+            tid: Tid(tid),
+            pid: Pid(pid),
+            comm: Comm::from_bytes(ring.comm.as_bytes()),
+            prio: Priority(120),
+            is_target: false,
+            clock: ring.clock,
+            clock_offset_ns: ring.clock_offset_ns,
+            intervals: 0,
+            late: 0,
+            worst_ns: 0,
+            sum_ns: 0,
+        };
+        thread.refresh();
+        thread.is_target = target.pid.is_none_or(|wanted| wanted == pid)
+            && target.tid.is_none_or(|wanted| wanted == tid)
+            && target.name.as_ref().is_none_or(|name| name.matches(thread.comm.as_bytes()));
+        thread
+    }
+
+    /// Its name and priority now, if it is there.
+    pub(super) fn refresh(&mut self) {
+        let place = format!("/proc/{}/task/{}", self.pid, self.tid);
+        if let Ok(comm) = fs::read(format!("{place}/comm")) {
+            self.comm = Comm::from_bytes(comm.strip_suffix(b"\n").unwrap_or(&comm));
+        }
+        let priority = fs::read_to_string(format!("{place}/stat")).ok().and_then(|text| priority(&text));
+        self.prio = priority.unwrap_or(self.prio);
+    }
+
+    /// An interval that ended in it.
+    pub(super) fn add(&mut self, length_ns: u64, is_late: bool) {
+        self.intervals += 1;
+        self.late += u64::from(is_late);
+        self.worst_ns = self.worst_ns.max(length_ns);
+        self.sum_ns = self.sum_ns.saturating_add(length_ns);
+    }
+
+    /// `None`: no interval ended in it.
+    pub(super) fn summary(&self) -> Option<SpanThreadSummary> {
+        (self.intervals > 0).then_some(SpanThreadSummary {
+            tid: self.tid,
+            pid: self.pid,
+            comm: self.comm,
+            intervals: self.intervals,
+            late: self.late,
+            worst_ns: self.worst_ns,
+            sum_ns: self.sum_ns,
+        })
+    }
+}
+
+/// The kernel's priority, by `/proc/PID/task/TID/stat`, which shows it less 100 (proc_pid_stat(5), field 18).
+fn priority(stat: &str) -> Option<Priority> {
+    // A name may have spaces and parentheses.
+    let (_, after) = stat.rsplit_once(')')?;
+    let shown: i16 = after.split_whitespace().nth(15)?.parse().ok()?;
+    Some(Priority(shown.checked_add(100)?))
+}
+
+/// The number here of a thread that has another one in its container.
+fn tid_here(pid: u32, tid: u32) -> Option<u32> {
+    let has_it = |text: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        line.and_then(|numbers| numbers.split_whitespace().next_back()?.parse().ok()) == Some(tid)
+    };
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+    let found = tasks
+        .map(|task| task.path())
+        .find(|path| fs::read_to_string(path.join("status")).is_ok_and(|text| has_it(&text)));
+    found?.file_name()?.to_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn priorities_are_the_kernels() {
+        let stat = |shown: &str| {
+            format!("7 (a) b (x) S 1 7 7 0 -1 4194304 90 0 0 0 1 2 0 0 {shown} 0 3 0 5517 1 2 3")
+        };
+        assert_eq!(priority(&stat("20")), Some(Priority(120)));
+        assert_eq!(priority(&stat("-81")), Some(Priority(19)));
+        assert_eq!(priority("7 (a"), None);
+    }
+
+    #[test]
+    fn this_thread_is_read_from_proc() {
+        let tid = nix::unistd::gettid().as_raw().unsigned_abs();
+        assert_eq!(tid_here(std::process::id(), tid), Some(tid));
+        assert_eq!(tid_here(std::process::id(), u32::MAX), None);
+    }
+}
