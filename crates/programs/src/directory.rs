@@ -19,6 +19,7 @@ use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The directory that contains the users' directories.
 pub const SHARED_MEMORY: &str = "/dev/shm";
@@ -137,6 +138,12 @@ pub(crate) fn take_place(base: &impl AsFd, made: &str, name: &str) -> bool {
         && renameat2(base, made, base, name, RenameFlags::RENAME_EXCHANGE).is_ok()
 }
 
+/// Waits before another try, a little longer each time. Without it the two sides can go on in step: the kernel hands the lock of the directory
+/// from one to the other and back, and each look finds what the last one did not.
+pub(crate) fn pause_before_try(turn: usize) {
+    std::thread::sleep(Duration::from_micros(turn as u64 * 10));
+}
+
 /// A name that nobody can have taken before.
 fn fresh_name(name: &str) -> String {
     format!("{name}.{:x}", RandomState::new().build_hasher().finish())
@@ -225,7 +232,7 @@ impl UserDirectory {
         };
         let mut made = make();
         // Again when what was in the way has gone meanwhile.
-        for _ in 0..PLACE_TRIES {
+        for turn in 0..PLACE_TRIES {
             if made.is_ok() || !uid.is_root() {
                 break;
             }
@@ -235,6 +242,7 @@ impl UserDirectory {
                 .map_err(|errno| Error::io("make the directory", &base.join(&fresh))(errno.into()))?;
             if !take_place(&dir, &fresh, &name) {
                 let _ = unlinkat(&dir, fresh.as_str(), UnlinkatFlags::RemoveDir);
+                pause_before_try(turn);
             }
             made = make();
         }

@@ -6,7 +6,7 @@
 
 use crate::Error;
 use crate::budget::NAMES_MAX;
-use crate::directory::{PLACE_TRIES, UserDirectory, take_place};
+use crate::directory::{PLACE_TRIES, UserDirectory, pause_before_try, take_place};
 use crate::mounts::{descriptor_path, open_below, status_below};
 use crate::patterns::RequestedEvents;
 use nix::dir::Dir;
@@ -288,7 +288,7 @@ fn write_session(
     let put_in_place = || {
         let mut put = fs::rename(&partial, &path);
         // Again when what was in the way has gone meanwhile.
-        for _ in 0..PLACE_TRIES {
+        for turn in 0..PLACE_TRIES {
             match &put {
                 Err(error) if error.kind() == ErrorKind::IsADirectory && uid == 0 => {}
                 _ => break,
@@ -296,6 +296,7 @@ fn write_session(
             if take_place(dir, &partial_name, name) {
                 return Ok(());
             }
+            pause_before_try(turn);
             put = fs::rename(&partial, &path);
         }
         put
