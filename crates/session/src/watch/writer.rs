@@ -166,31 +166,23 @@ fn work(mut job: Job, settings: &Settings, observer: &dyn Observer) -> FinishedJ
     if job.misses.count != Some(0) {
         recording.losses.push(job.misses.clone());
     }
-    let explainer = Explainer::new(&recording);
-    let (mut explanations, mut unobserved) = (Vec::new(), Vec::new());
-    for late in std::mem::take(&mut job.late) {
-        let explanation = explainer.explain(&late);
-        if !is_observable(&explanation, &recording) {
-            unobserved.push(late);
-            continue;
-        }
-        if is_judged_later(&late) {
-            observer.late(&late);
-        }
-        explanations.push(explanation);
-        job.late.push(late);
+    let saved =
+        |late: &&LateResponse| job.trace.is_some_and(|trace| is_inside(late, job.snapshot.generation, trace));
+    let others = job.late.split_off(job.late.iter().take_while(saved).count());
+    let others = Judged::new(&recording, others);
+    // Those that are saved are explained from what is saved, and not from what came before: whoever repeats it finds the same.
+    if let Some(trace) = job.trace {
+        recording.cut_before(trace.from);
     }
-    drop(explainer);
+    let mut judged = Judged::new(&recording, std::mem::take(&mut job.late));
+    judged.append(others);
+    let Judged { late, explanations, parts, unobserved } = judged;
+    late.iter().filter(|late| is_judged_later(late)).for_each(|late| observer.late(late));
+    job.late = late;
     let pulled = |late: &LateResponse| job.trace.is_some() && late.snapshot == Some(job.snapshot.generation);
     let dropped = unobserved.iter().any(pulled);
-    let own = OwnTime::new(&recording, Pid(std::process::id()));
-    let parts: Vec<OwnPart> = explanations.iter().map(|explanation| own.part(explanation)).collect();
-    drop(own);
     let failed = match job.trace.filter(|_| !dropped) {
-        Some(trace) => {
-            recording.cut_before(trace.from);
-            !keep(&job, trace, &recording, &explanations, settings, observer)
-        }
+        Some(trace) => !keep(&job, trace, &recording, &explanations, settings, observer),
         None => {
             observer.explained(&explanations);
             false
@@ -198,6 +190,41 @@ fn work(mut job: Job, settings: &Settings, observer: &dyn Observer) -> FinishedJ
     };
     let explanations = explanations.into_iter().zip(parts).collect();
     FinishedJob { snapshot: job.snapshot, explanations, unobserved, dropped, failed }
+}
+
+/// Late responses with their explanations and rtscope's own part in each, and those that could not be observed.
+struct Judged {
+    late: Vec<LateResponse>,
+    explanations: Vec<Explanation>,
+    parts: Vec<OwnPart>,
+    unobserved: Vec<LateResponse>,
+}
+
+impl Judged {
+    fn new(recording: &Recording, all: Vec<LateResponse>) -> Judged {
+        let explainer = Explainer::new(recording);
+        let own = OwnTime::new(recording, Pid(std::process::id()));
+        let mut judged =
+            Judged { late: Vec::new(), explanations: Vec::new(), parts: Vec::new(), unobserved: Vec::new() };
+        for late in all {
+            let explanation = explainer.explain(&late);
+            if is_observable(&explanation, recording) {
+                judged.parts.push(own.part(&explanation));
+                judged.explanations.push(explanation);
+                judged.late.push(late);
+            } else {
+                judged.unobserved.push(late);
+            }
+        }
+        judged
+    }
+
+    fn append(&mut self, mut others: Judged) {
+        self.late.append(&mut others.late);
+        self.explanations.append(&mut others.explanations);
+        self.parts.append(&mut others.parts);
+        self.unobserved.append(&mut others.unobserved);
+    }
 }
 
 /// Saves a snapshot, if that was asked for, and prints it. False when it could not be saved.
