@@ -94,12 +94,18 @@ fn objects_of_one_program_may_be_of_different_versions() {
         let linked = Command::new("cc").args(&objects).args(["-pthread", "-o"]).arg(&mixed).output();
         let linked = linked.expect("it compiled");
         assert!(linked.status.success(), "{}", String::from_utf8_lossy(&linked.stderr));
-        let recorded = complete(&fixture, &[mixed.to_str().expect("plain"), "3000"]);
-        let handled = recorded.printed("handled ");
+        let recorded = fixture.record(&["--user-buffer", "16M"], &[mixed.to_str().expect("plain"), "3000"]);
+        recorded.assert_complete();
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
+        let [handled, early] = ["handled ", "early "].map(|what| recorded.printed(what));
         assert!(handled > 0, "{}", String::from_utf8_lossy(&recorded.output.stdout));
-        let expected = [("program", 9000), ("first", 9000 + handled), ("second", 9000 + handled)];
-        for (name, count) in expected.into_iter().chain([("handler", handled)]) {
-            assert_eq!(recorded.of_event(&format!("test:{name}")), count, "{turn}: {name}");
+        // A handler has an event of each object; the rest must all be there.
+        assert!(recorded.lost() <= 3 * early, "{turn}: {early} early, {}", recorded.account);
+        let expected = [("program", 9000, 0), ("first", 9000, handled), ("second", 9000, handled)];
+        for (name, threads, handlers) in expected.into_iter().chain([("handler", 0, handled)]) {
+            let count = recorded.of_event(&format!("test:{name}"));
+            let least = threads + handlers.saturating_sub(early);
+            assert!((least..=threads + handlers).contains(&count), "{turn}: {name}: {count}, {early} early");
         }
     }
 }
