@@ -99,6 +99,11 @@ pub fn run(quick: bool) -> Result<Report> {
             0.1,
         ));
         promises.push(Promise::at_most(
+            &format!("{name}: rtscope print / babeltrace2 as text"),
+            people / text,
+            0.1,
+        ));
+        promises.push(Promise::at_most(
             &format!("{name}: rtscope print / the same with --format babeltrace"),
             people / print,
             1.2,
