@@ -31,7 +31,7 @@ typedef int rts_s32;
 typedef unsigned long long rts_u64;
 typedef long long rts_s64;
 
-#define RTS_ABI_VERSION 6
+#define RTS_ABI_VERSION 7
 
 #define RTS_COMM_LEN 16
 #define RTS_FILENAME_LEN 64
@@ -342,6 +342,7 @@ enum rts_origin_kind {
 	RTS_ORIGIN_TASK = 4,	/* origin_ns is when that task woke, raised or queued something; id is its tid */
 	RTS_ORIGIN_OFF_CPU = 5, /* origin_ns is when the task left its CPU; id is its tid */
 	RTS_ORIGIN_SOFTIRQ = 6, /* of wakeups: a softirq woke the task; id is its vec */
+	RTS_ORIGIN_SYSCALL = 7, /* origin_ns is sys_enter; id is the call's number */
 };
 
 /* A step is the time until the event that ends it, since the step before ended. Steps add up to the response. */
@@ -402,10 +403,11 @@ struct rts_chain {
 };
 
 enum rts_end {
-	RTS_END_RUNNING = 1, /* the target was switched in */
-	RTS_END_BLOCKED = 2, /* the target went back to waiting */
-	RTS_END_REWOKEN = 3, /* the target had declared its wait and was woken again before it left the CPU */
-	RTS_END_CYCLE = 4,   /* the target went back to waiting for that with which its cycle began */
+	RTS_END_RUNNING = 1,  /* the target was switched in */
+	RTS_END_BLOCKED = 2,  /* the target went back to waiting */
+	RTS_END_REWOKEN = 3,  /* the target had declared its wait and was woken again before it left the CPU */
+	RTS_END_CYCLE = 4,    /* the target went back to waiting for that with which its cycle began */
+	RTS_END_RETURNED = 5, /* the target's system call returned */
 };
 
 /* ---- trackers ------------------------------------------------------------------------------------------------ */
@@ -415,6 +417,7 @@ enum rts_tracker {
 	RTS_TRACKER_RESPONSE = 1, /* an interrupt, a timer or a task -> the end of the response to it */
 	RTS_TRACKER_WAKEUP = 2,	  /* woken -> on a CPU */
 	RTS_TRACKER_OFFCPU = 3,	  /* off its CPU -> on a CPU again */
+	RTS_TRACKER_SYSCALL = 4,  /* sys_enter -> sys_exit */
 	RTS_TRACKERS
 };
 
@@ -435,6 +438,9 @@ struct rts_late {
 	rts_u8 instance; /* index into config.instances */
 	rts_u8 pad;
 	char comm[RTS_COMM_LEN];
+	/* RTS_TRACKER_SYSCALL: what the call was given, and what it returned; else 0. */
+	rts_u64 args[RTS_SYSCALL_ARGS_MAX];
+	rts_s64 result;
 	struct rts_chain chain;
 };
 
@@ -463,12 +469,15 @@ struct rts_cpu_control {
 	rts_u64 previous_start_ns[RTS_BANKS]; /* holds what is older than its new start */
 	/* One word, stored at once and after the starts: the bank being written, and the trigger generation of the last flip. */
 	rts_u32 active, flipped;
-	rts_u32 flip_claim, pad;      /* generation whose flip has been begun: nested writers flip once */
-	rts_u64 late_head;	      /* late responses written */
+	rts_u32 flip_claim, pad; /* generation whose flip has been begun: nested writers flip once */
+	rts_u64 late_head;	 /* late responses written */
+	rts_u64 late_reserved; /* late responses begun: more than that while one is being written, and one that interrupts it */
+	rts_u64 late_committed;	      /* late responses whose writer has finished */
 	rts_u64 late_tail;	      /* late responses read */
 	rts_u64 late_lost;	      /* late responses that found the ring full */
 	rts_u64 tail;		      /* a stream's reader has read up to here */
 	rts_u64 lost[RTS_LOST_TYPES]; /* a stream's records that found the ring full, by type */
+	rts_u64 reserved[6];	      /* whole cache lines: no CPU's words share one with another's */
 };
 
 #define RTS_LATE_SLOTS 256
@@ -519,10 +528,12 @@ struct rts_expiry {
 struct rts_instance {
 	rts_u64 threshold_ns;
 	rts_u32 target_pid; /* 0: any process */
-	rts_u8 tracker;	    /* enum rts_tracker */
-	rts_u8 snapshot;    /* its detections pull the trigger */
-	rts_u8 match_comm;  /* targets are tasks whose name matches the pattern below */
-	rts_u8 command; /* the target process was forked by rtscope: what it does before it execs is not COMMAND's */
+	rts_u32 target_tid; /* 0: any thread */
+	rts_u32 pad;
+	rts_u8 tracker;	   /* enum rts_tracker */
+	rts_u8 snapshot;   /* its detections pull the trigger */
+	rts_u8 match_comm; /* targets are tasks whose name matches the pattern below */
+	rts_u8 command;	   /* the target process was forked by rtscope: what it does before it execs is not COMMAND's */
 	/*
 	 * The name pattern as a bit-parallel automaton: bit i of the state means "the first i pattern characters matched".
 	 * glob_any: states with a '*', which take any character and stay. glob_accept: the final state's bit.
@@ -565,6 +576,8 @@ struct rts_config {
 	rts_u8 calls[RTS_SYSCALLS];
 	/* By system call number: enum rts_wait_kind of a task that waits in it. */
 	rts_u8 waits[RTS_SYSCALLS];
+	/* By system call number: which instances of RTS_TRACKER_SYSCALL follow it, bit 1 << index. */
+	rts_u8 call_instances[RTS_SYSCALLS];
 };
 
 /* ---- statistics, one per CPU and instance --------------------------------------------------------------------- */
@@ -654,12 +667,13 @@ RTS_ASSERT_SIZE(struct rts_signal_generate, 24);
 RTS_ASSERT_SIZE(struct rts_step, 16);
 RTS_ASSERT_SIZE(struct rts_other_origin, 16);
 RTS_ASSERT_SIZE(struct rts_chain, 256);
-RTS_ASSERT_SIZE(struct rts_late, 320);
+RTS_ASSERT_SIZE(struct rts_late, 376);
 RTS_ASSERT_SIZE(struct rts_late_response, 64);
 RTS_ASSERT_SIZE(struct rts_syscall_entry, 24);
 RTS_ASSERT_SIZE(struct rts_syscall_exit, 32);
 RTS_ASSERT_SIZE(struct rts_syscall_path, 40);
-RTS_ASSERT_SIZE(struct rts_cpu_control, 384);
+RTS_ASSERT_SIZE(struct rts_cpu_control, 448);
+_Static_assert(sizeof(struct rts_cpu_control) % 64 == 0, "CPUs would share cache lines");
 RTS_ASSERT_SIZE(struct rts_trigger, 64);
 RTS_ASSERT_SIZE(struct rts_expiry, 32);
 RTS_ASSERT_SIZE(struct rts_task_dump, 48);

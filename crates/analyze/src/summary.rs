@@ -382,6 +382,7 @@ pub(crate) mod tests {
             snapshot: None,
             chain,
             events: None,
+            call: None,
         }
     }
 

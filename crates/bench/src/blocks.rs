@@ -5,7 +5,7 @@
 //! A block is looked at in slices, and its value is that of the second fastest slice: on a shared machine most of what varies
 //! is time taken by other work, which comes in bursts and only ever adds. All blocks are treated alike.
 
-use crate::pipe::{Pipe, Sample};
+use crate::pipe::Sample;
 use crate::table::Row;
 use anyhow::{Context, Result};
 use std::time::Duration;
@@ -22,6 +22,12 @@ pub trait Tool {
     fn check(&self) -> String {
         String::new()
     }
+}
+
+/// What is slowed down.
+pub trait Load {
+    /// Observes it for a while.
+    fn sample(&self, length: Duration) -> Result<Sample>;
 }
 
 /// How long and how often.
@@ -49,15 +55,15 @@ impl Plan {
     }
 }
 
-/// Nanoseconds per switch (one sched_switch and one sched_waking), net of the base, per tool, in the order of `tools`; the
+/// Nanoseconds per unit of the load (of the pipe a switch: one sched_switch and one sched_waking), net of the base, per tool, in the order of `tools`; the
 /// base itself comes first.
-pub fn measure(pipe: &Pipe, tools: &mut [Box<dyn Tool>], plan: Plan) -> Result<Vec<Row>> {
+pub fn measure(load: &dyn Load, tools: &mut [Box<dyn Tool>], plan: Plan) -> Result<Vec<Row>> {
     let mut order = Order::new();
     let mut base = Vec::new();
     let mut costs = vec![Vec::new(); tools.len()];
-    let look = |pipe: &Pipe| -> Result<Sample> {
+    let look = || -> Result<Sample> {
         std::thread::sleep(plan.settle);
-        let slices = (0..plan.slices).map(|_| pipe.sample(plan.slice)).collect::<Result<Vec<_>>>()?;
+        let slices = (0..plan.slices).map(|_| load.sample(plan.slice)).collect::<Result<Vec<_>>>()?;
         let mut speeds: Vec<f64> = slices.iter().map(|slice| slice.ns_per_switch).collect();
         speeds.sort_by(f64::total_cmp);
         Ok(Sample {
@@ -65,14 +71,14 @@ pub fn measure(pipe: &Pipe, tools: &mut [Box<dyn Tool>], plan: Plan) -> Result<V
             ns_per_switch: speeds.get(1).or(speeds.first()).copied().unwrap_or(f64::NAN),
         })
     };
-    let mut before = look(pipe)?.ns_per_switch;
+    let mut before = look()?.ns_per_switch;
     for round in 0..plan.rounds {
         for index in order.shuffled(tools.len()) {
             let tool = &mut tools[index];
             tool.on().with_context(|| format!("switching {} on", tool.name()))?;
-            let with = look(pipe)?;
+            let with = look()?;
             tool.off(with).with_context(|| format!("switching {} off", tool.name()))?;
-            let after = look(pipe)?.ns_per_switch;
+            let after = look()?.ns_per_switch;
             // The first round warms everything up.
             if round > 0 {
                 costs[index].push(with.ns_per_switch - (before + after) / 2.0);

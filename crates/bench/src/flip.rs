@@ -23,7 +23,7 @@ fn config() -> Result<EbpfConfig> {
             stream: None,
         }),
         trackers: vec![TrackerConfig {
-            target: Target { name: Some(Glob::new("control*")?), pid: None, is_command: false },
+            target: Target { name: Some(Glob::new("control*")?), ..Target::default() },
             threshold_ns: 1,
             snapshot: true,
             follows: Follows::Responses(ResponseConfig {

@@ -3,6 +3,7 @@
 //! order, and subtracts what the machine does without either. Absolute times on a shared machine drift; the ratios are what counts.
 
 mod blocks;
+mod calls;
 mod flip;
 mod host;
 mod idle;
@@ -20,6 +21,7 @@ mod shield;
 mod state;
 mod table;
 mod tracker;
+mod trackers;
 mod user_collector;
 mod user_events;
 mod user_rate;
@@ -36,7 +38,7 @@ const EXCEEDED: u8 = 1;
 const FAILED: u8 = 2;
 const CANNOT_RUN: u8 = 3;
 
-const USAGE: &str = "name one benchmark: kernel-events, tracker, flip, idle, state, record, read, user-events, user-rate, \
+const USAGE: &str = "name one benchmark: kernel-events, tracker, trackers, flip, idle, state, record, read, user-events, user-rate, \
     queue, shield, violence, self (and --json, --quick; a part of a row's name after record, collector after user-events; --seconds=30 and --place=disk with \
     user-rate; --plant with self binds rtscope to the CPU of the loop)";
 
@@ -87,6 +89,7 @@ fn requirements(name: &str) -> &'static [Requirement] {
         "tracker" => {
             &[Root, Ebpf, Installed(PERF), Installed(TASKSET), Installed(BPFTRACE), Built("rtscope-threads")]
         }
+        "trackers" => &[Root, Ebpf, Installed(PERF), Installed(TASKSET), Installed(BPFTRACE)],
         "flip" => &[Root, Ebpf, Installed(PERF), Installed(TASKSET), Built("rtscope-victim")],
         "idle" => &[Root, Ebpf, Built("rtscope")],
         "state" => &[Root, Ebpf, Installed(PERF), Installed(TASKSET)],
@@ -151,6 +154,7 @@ fn run(words: &[String]) -> Result<bool> {
     let report = match names.as_slice() {
         ["kernel-events"] => kernel_events::run(quick)?,
         ["tracker"] => tracker::run(quick)?,
+        ["trackers"] => trackers::run(quick)?,
         ["flip"] => flip::run(quick)?,
         ["idle"] => idle::run(quick)?,
         ["state"] => state::run(quick)?,

@@ -2,6 +2,7 @@
 //! The load: `perf bench sched pipe` on one CPU, two tasks that wake each other. Each iteration is one sched_waking and one
 //! sched_switch, which is all that happens; how many there were is read from the kernel's counters of the tasks.
 
+use crate::blocks::Load;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::io::Read;
@@ -75,9 +76,10 @@ impl Pipe {
         }
         Ok(sum)
     }
+}
 
-    /// Observes it for a while.
-    pub fn sample(&self, length: Duration) -> Result<Sample> {
+impl Load for Pipe {
+    fn sample(&self, length: Duration) -> Result<Sample> {
         let (before, start) = (self.switches()?, Instant::now());
         std::thread::sleep(length);
         let (after, elapsed) = (self.switches()?, start.elapsed());

@@ -102,6 +102,9 @@ pub enum WatchCommand {
     /// Follow each time that the target is off its CPU, say why and who ended it, and report the long ones
     #[command(after_help = OFFCPU_EXAMPLES)]
     Offcpu(Box<WatchOptions>),
+    /// Follow each system call of the target from its entry to its return, say what it waited for, and report the long ones
+    #[command(after_help = SYSCALL_EXAMPLES)]
+    Syscall(Box<SyscallOptions>),
 }
 
 const COMPLETIONS_EXAMPLES: &str = help!(
@@ -138,6 +141,20 @@ const OFFCPU_EXAMPLES: &str = help!(
 
 It begins with the switch that takes a task off its CPU, be it to wait or because others come first,
 and ends when the task is on a CPU again."
+);
+
+const SYSCALL_EXAMPLES: &str = help!(
+    "Examples:
+  rtscope watch syscall --task postgres --threshold 20ms
+      Each system call of a thread of this name that took longer: which, with which arguments, what it
+      returned, and how long it ran, waited, and waited for a CPU.
+  rtscope watch syscall --threshold 10ms --calls 'f*sync,write*' --snapshot-dir late/ -- ./server
+      Only these calls of a program, with a snapshot of the events.
+  rtscope watch offcpu --task jackd --threshold 5ms --and syscall:5ms
+      System calls beside all times off a CPU.
+
+Calls of 32-bit programs are not followed. From Linux 7 on a call may be missed that begins or ends
+while another task's is being looked at; the summary counts them."
 );
 
 const RESPONSE_EXAMPLES: &str = help!(
@@ -221,9 +238,6 @@ impl From<EndArg> for End {
 pub struct ResponseOptions {
     #[command(flatten)]
     pub watch: WatchOptions,
-    /// With --from and --to: watch this thread
-    #[arg(long, value_name = "TID", requires = "from")]
-    pub tid: Option<u32>,
     /// Watch not responses, but the time from this event of instrumented programs (PROVIDER:EVENT, with * and ?) to that of --to, in
     /// the same thread. The programs do nothing for it that they would not do for rtscope record -u
     #[arg(
@@ -258,21 +272,35 @@ pub struct ResponseOptions {
     pub timer: bool,
 }
 
+#[derive(Debug, clap::Args)]
+pub struct SyscallOptions {
+    #[command(flatten)]
+    pub watch: WatchOptions,
+    /// Watch only these calls (fsync, 'open*', '!read'), separated by commas; with ! all others [default: all but those in which a
+    /// thread waits for others or for time: futex, nanosleep, poll, select, epoll, recv, accept, wait, signals, io_uring and
+    /// semaphores]
+    #[arg(long, value_name = "CALLS", value_delimiter = ',')]
+    pub calls: Vec<String>,
+}
+
 /// What each tracker has.
 #[derive(Debug, clap::Args)]
 pub struct WatchOptions {
-    /// Watch tasks with this name (with * and ?). Without --task, --pid and COMMAND: all of user space; of responses, the first
+    /// Watch tasks with this name (with * and ?). Without --task, --pid, --tid and COMMAND: all of user space; of responses, the first
     /// such task of each chain
     #[arg(long, value_name = "NAME")]
     pub task: Option<String>,
     /// Watch the tasks of this process
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
+    /// Watch this thread
+    #[arg(long, value_name = "TID")]
+    pub tid: Option<u32>,
     /// What takes longer than this is late (500us, 2ms, 1s)
     #[arg(long, value_name = "TIME")]
     pub threshold: DurationNs,
-    /// Watch this of the same tasks at the same time, with a limit of its own (wakeup:500us, offcpu:20ms, response:2ms); may be
-    /// repeated
+    /// Watch this of the same tasks at the same time, with a limit of its own (wakeup:500us, offcpu:20ms, syscall:10ms,
+    /// response:2ms); may be repeated
     #[arg(long, value_name = "TRACKER:TIME")]
     pub and: Vec<AlsoArg>,
     /// Save a snapshot for each late response in this directory: a CTF trace, trigger.json and explain.txt
@@ -321,7 +349,7 @@ pub struct WatchOptions {
     /// Also show every row of each list, steps that took no time, and by reason how often a response could not be followed
     #[arg(long, short)]
     pub verbose: bool,
-    /// Start this program, watch its process (unless --task or --pid are given), and stop when it ends
+    /// Start this program, watch its process (unless --task, --pid or --tid are given), and stop when it ends
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }

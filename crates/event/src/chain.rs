@@ -20,19 +20,22 @@ pub enum OriginKind {
     OffCpu,
     /// A softirq that woke the task.
     Softirq,
+    /// The task itself entered a system call.
+    Syscall,
     /// An event of a program; the chain begins at the event's time. The kernel's side does not know of it.
     Event,
 }
 
 impl OriginKind {
     /// Every kind that the kernel's trackers know, in the order of `enum rts_origin_kind` (where 0 is none).
-    pub const ALL: [OriginKind; 6] = [
+    pub const ALL: [OriginKind; 7] = [
         OriginKind::Timer,
         OriginKind::Irq,
         OriginKind::Vector,
         OriginKind::Task,
         OriginKind::OffCpu,
         OriginKind::Softirq,
+        OriginKind::Syscall,
     ];
 
     /// Those with which a response may begin.
@@ -49,6 +52,7 @@ impl OriginKind {
             OriginKind::Task => "task",
             OriginKind::OffCpu => "off_cpu",
             OriginKind::Softirq => "softirq",
+            OriginKind::Syscall => "syscall",
             OriginKind::Event => "event",
         }
     }
@@ -70,6 +74,7 @@ impl OriginKind {
             OriginKind::Task => 4,
             OriginKind::OffCpu => 5,
             OriginKind::Softirq => 6,
+            OriginKind::Syscall => 7,
         }
     }
 }
@@ -79,8 +84,8 @@ impl OriginKind {
 pub struct Origin {
     /// What it was.
     pub kind: OriginKind,
-    /// Interrupt number, vector kind number ([`crate::VectorKind::number`]), a softirq's vec, a tid (of [`OriginKind::Task`],
-    /// [`OriginKind::OffCpu`], and the thread whose event it is), or 0 for a timer.
+    /// Interrupt number, vector kind number ([`crate::VectorKind::number`]), a softirq's vec, a system call's number, a tid (of
+    /// [`OriginKind::Task`], [`OriginKind::OffCpu`], and the thread whose event it is), or 0 for a timer.
     pub id: u32,
     /// Where it arrived.
     pub cpu: CpuId,
@@ -254,13 +259,15 @@ pub enum End {
     Rewoken,
     /// The target went back to waiting for that with which its cycle began.
     Cycle,
+    /// The target's system call returned.
+    Returned,
     /// A program said so, by an event.
     Event,
 }
 
 impl End {
     /// Every end that the tracker reports, in the order of `enum rts_end` (which starts at 1).
-    pub const ALL: [End; 4] = [End::Running, End::Blocked, End::Rewoken, End::Cycle];
+    pub const ALL: [End; 5] = [End::Running, End::Blocked, End::Rewoken, End::Cycle, End::Returned];
 
     /// In one word.
     #[must_use]
@@ -270,6 +277,7 @@ impl End {
             End::Blocked => "blocked",
             End::Rewoken => "rewoken",
             End::Cycle => "cycle",
+            End::Returned => "returned",
             End::Event => "event",
         }
     }
@@ -282,6 +290,7 @@ impl End {
             2 => Some(End::Blocked),
             3 => Some(End::Rewoken),
             4 => Some(End::Cycle),
+            5 => Some(End::Returned),
             _ => None,
         }
     }
@@ -295,8 +304,31 @@ impl End {
             End::Blocked => 2,
             End::Rewoken => 3,
             End::Cycle => 4,
+            End::Returned => 5,
         }
     }
+}
+
+/// An argument of a system call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallArgument {
+    /// As the kernel's source has it; `None`: not known.
+    pub name: Option<String>,
+    /// The register: a pointer is an address of the program.
+    pub value: u64,
+}
+
+/// A system call that has returned.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SystemCall {
+    /// Its number on the machine that ran it.
+    pub number: u32,
+    /// Its name as tracefs has it (`newstat` is stat); `None`: not known.
+    pub name: Option<String>,
+    /// What it was given. Where the call is not known: all registers that can hold arguments.
+    pub args: Vec<CallArgument>,
+    /// What it returned; -4095 to -1 are errors.
+    pub result: i64,
 }
 
 /// What took longer than its limit, as a tracker reports it: a response, a wakeup, and so on.
@@ -334,6 +366,9 @@ pub struct LateResponse {
     /// The two events of a program between which the time passed, where it was not the tracker that measured it.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub events: Option<Box<EventSpan>>,
+    /// The system call, of the tracker of those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<Box<SystemCall>>,
 }
 
 impl LateResponse {

@@ -29,7 +29,9 @@ mod units;
 mod wait;
 mod wall_clock;
 
-pub use chain::{Chain, End, LateResponse, Origin, OriginKind, OtherOrigin, Step, StepKind};
+pub use chain::{
+    CallArgument, Chain, End, LateResponse, Origin, OriginKind, OtherOrigin, Step, StepKind, SystemCall,
+};
 pub use count::{count_text, counted};
 pub use event_names::{EventName, is_event_named, is_known_event, nearest};
 pub use event_span::{EventSpan, FieldNumber, FieldValue, SpanEvent};

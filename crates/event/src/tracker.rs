@@ -14,11 +14,13 @@ pub enum Tracker {
     Wakeup,
     /// From leaving a CPU until the thread is on one again.
     Offcpu,
+    /// From the entry of a system call to its return.
+    Syscall,
 }
 
 impl Tracker {
     /// Every tracker, in the order of `enum rts_tracker` (where 0 is none).
-    pub const ALL: [Tracker; 3] = [Tracker::Response, Tracker::Wakeup, Tracker::Offcpu];
+    pub const ALL: [Tracker; 4] = [Tracker::Response, Tracker::Wakeup, Tracker::Offcpu, Tracker::Syscall];
 
     /// As commands and traces have it.
     #[must_use]
@@ -27,6 +29,7 @@ impl Tracker {
             Tracker::Response => "response",
             Tracker::Wakeup => "wakeup",
             Tracker::Offcpu => "offcpu",
+            Tracker::Syscall => "syscall",
         }
     }
 
@@ -43,6 +46,7 @@ impl Tracker {
             Tracker::Response => 1,
             Tracker::Wakeup => 2,
             Tracker::Offcpu => 3,
+            Tracker::Syscall => 4,
         }
     }
 

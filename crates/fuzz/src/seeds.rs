@@ -173,6 +173,7 @@ fn trigger() -> Vec<u8> {
         snapshot: Some(1),
         chain: Chain { origin, steps, merged: 1, others, busy: false },
         events: None,
+        call: None,
     };
     let (from_ns, until_ns) = (MonotonicNs(START), MonotonicNs(START + 1000));
     let trigger = TriggerFile {

@@ -11,8 +11,8 @@ mod maps;
 use crate::caps::{self, Capability};
 use crate::program_info::{ProgramInfo, program_info};
 use crate::programs::{
-    DUMP_TASKS, NMI_PROGRAM, PROGRAMS, ProgramSpec, TEST_PROGRAM, is_for_benchmarks, is_for_expiry,
-    is_for_streams,
+    DUMP_TASKS, NMI_PROGRAM, PROGRAMS, ProgramSpec, TEST_PROGRAM, is_for_benchmarks, is_for_calls,
+    is_for_expiry, is_for_streams,
 };
 use crate::tasks;
 use crate::waits::waits;
@@ -20,7 +20,7 @@ use instances::store_trackers;
 use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder, OpenObject};
 use maps::{TASK_WAYS, size_maps, task_sets};
 use rtscope_abi as abi;
-use rtscope_event::{End, Glob, Irq, MonotonicNs, OriginKind, Pid, TaskInfo, Tracker, WaitKind};
+use rtscope_event::{End, Glob, Irq, MonotonicNs, OriginKind, Pid, TaskInfo, Tid, Tracker, WaitKind};
 use rtscope_ring::{BankImage, Controls, LateResponseRings, SharedMemory, Trigger};
 use std::io::Read;
 use std::mem::size_of;
@@ -100,6 +100,8 @@ pub enum Follows {
     Wakeups,
     /// From leaving a CPU until the task is on one again.
     OffCpu,
+    /// System calls with these numbers, from entry to return.
+    Syscalls(Vec<usize>),
 }
 
 impl Follows {
@@ -110,6 +112,7 @@ impl Follows {
             Follows::Responses(_) => Tracker::Response,
             Follows::Wakeups => Tracker::Wakeup,
             Follows::OffCpu => Tracker::Offcpu,
+            Follows::Syscalls(_) => Tracker::Syscall,
         }
     }
 }
@@ -128,10 +131,12 @@ pub struct ResponseConfig {
 /// Whose responses count.
 #[derive(Clone, Debug, Default)]
 pub struct Target {
-    /// Tasks with a name that matches. Neither name nor process: all user-space tasks.
+    /// Tasks with a name that matches. Neither name, process nor thread: all user-space tasks.
     pub name: Option<Glob>,
     /// Tasks of this process.
     pub pid: Option<Pid>,
+    /// This thread.
+    pub tid: Option<Tid>,
     /// It is a child of ours that has not begun to execute COMMAND: until then it does not count.
     pub is_command: bool,
 }
@@ -483,6 +488,9 @@ fn choose_programs(open: &mut OpenObject, config: &EbpfConfig) -> Vec<&'static P
             _ if name == TEST_PROGRAM => tests_skips(),
             _ if !config.only.is_empty() => config.only.contains(&name.as_str()),
             Some(spec) => config.recorder.is_some() || spec.tracks,
+            None if is_for_calls(&name) => {
+                config.trackers.iter().any(|tracker| tracker.follows.tracker() == Tracker::Syscall)
+            }
             None => !is_for_benchmarks(&name) && !is_for_streams(&name) && !is_for_expiry(&name),
         };
         let there = spec.is_none_or(|spec| tracepoints.has(spec.tracepoint));

@@ -29,3 +29,4 @@ pub use expiry::TimerWatch;
 pub use irqs::{interrupts, irq_number};
 pub use programs::{PROGRAMS, ProgramSpec, SYSCALLS, stream_programs};
 pub use tasks::proc_comm;
+pub use waits::wait_in;

@@ -38,6 +38,11 @@ pub(crate) fn is_for_expiry(name: &str) -> bool {
     name == EXPIRY || name == EXPIRY_ENTRY
 }
 
+/// Whether it is loaded only for trackers of system calls.
+pub(crate) fn is_for_calls(name: &str) -> bool {
+    name == "call_begins" || name == "call_returns"
+}
+
 /// Whether it is loaded only for a stream or a probe.
 pub(crate) fn is_for_streams(name: &str) -> bool {
     SYSCALLS.contains(&name) || name == PROBE_PREEMPTION

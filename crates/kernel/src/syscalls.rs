@@ -91,6 +91,14 @@ pub fn syscall_number(name: &str) -> Option<usize> {
     place(FROM_0).or_else(|| place(FROM_COMMON).map(|place| COMMON_FIRST + place))
 }
 
+/// The calls that this program knows: numbers and names in tracefs.
+pub fn known_syscalls() -> impl Iterator<Item = (usize, &'static str)> {
+    let named = |first: usize, names: &'static str| {
+        names.split(' ').enumerate().map(move |(place, name)| (first + place, name))
+    };
+    named(0, FROM_0).chain(named(COMMON_FIRST, FROM_COMMON)).filter(|(_, name)| !matches!(*name, "" | "-"))
+}
+
 /// Whether the kernel runs the programs on sys_enter and sys_exit with preemption off, so that none of them can be met by
 /// another task's call and be skipped. Found out by running one.
 ///

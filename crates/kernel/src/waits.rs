@@ -69,6 +69,13 @@ const CALLS: &[(WaitKind, &[&str])] = &[
     (WaitKind::Ioctl, &["ioctl"]),
 ];
 
+/// For what a thread waits in this system call.
+#[must_use]
+pub fn wait_in(call: &str) -> WaitKind {
+    let of = CALLS.iter().find(|(_, names)| names.contains(&call));
+    of.map_or(WaitKind::Other, |(kind, _)| *kind)
+}
+
 /// The kinds by system call number, as the eBPF programs look them up.
 pub(crate) fn waits() -> [u8; abi::RTS_SYSCALLS as usize] {
     let mut waits = [WaitKind::Other.number(); abi::RTS_SYSCALLS as usize];

@@ -5,8 +5,8 @@
 use crate::{Frame, RawLateResponse};
 use rtscope_abi as abi;
 use rtscope_event::{
-    Chain, Comm, CpuId, End, Event, EventKind, LateResponse, MonotonicNs, Origin, OriginKind, OtherOrigin,
-    Pid, Priority, Step, StepKind, Tid, Tracker, WaitKind,
+    CallArgument, Chain, Comm, CpuId, End, Event, EventKind, LateResponse, MonotonicNs, Origin, OriginKind,
+    OtherOrigin, Pid, Priority, Step, StepKind, SystemCall, Tid, Tracker, WaitKind,
 };
 use std::mem::{offset_of, size_of};
 
@@ -72,8 +72,10 @@ pub fn late_response(raw: &RawLateResponse) -> Option<LateResponse> {
     let f = Fields(raw.words());
     let chain_at = offset_of!(abi::rts_late, chain) / 8;
     let snapshot = at!(u64, f, rts_late.trigger_generation);
+    let tracker = Tracker::from_number(at!(byte, f, rts_late.tracker))?;
+    let chain = chain(Fields(&raw.words()[chain_at..]))?;
     Some(LateResponse {
-        tracker: Tracker::from_number(at!(byte, f, rts_late.tracker))?,
+        tracker,
         instance: at!(byte, f, rts_late.instance),
         sequence: at!(u64, f, rts_late.sequence),
         cpu: CpuId(u32::from(at!(u16, f, rts_late.cpu))),
@@ -85,9 +87,22 @@ pub fn late_response(raw: &RawLateResponse) -> Option<LateResponse> {
         prio: at!(prio, f, rts_late.prio),
         comm: at!(comm, f, rts_late.comm),
         snapshot: (snapshot != 0).then_some(snapshot),
-        chain: chain(Fields(&raw.words()[chain_at..]))?,
+        call: (tracker == Tracker::Syscall).then(|| Box::new(system_call(f, chain.origin.id))),
+        chain,
         events: None,
     })
+}
+
+/// The registers; what they mean, whoever knows the call can say.
+fn system_call(f: Fields<'_>, number: u32) -> SystemCall {
+    let at = offset_of!(abi::rts_late, args);
+    let registers = (0..abi::RTS_SYSCALL_ARGS_MAX as usize).map(|place| f.u64(at + 8 * place));
+    SystemCall {
+        number,
+        name: None,
+        args: registers.map(|value| CallArgument { name: None, value }).collect(),
+        result: at!(u64, f, rts_late.result) as i64,
+    }
 }
 
 fn chain(f: Fields<'_>) -> Option<Chain> {

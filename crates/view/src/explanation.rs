@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An explanation for a terminal: the chain step by step, below each step what took its time, then the culprit.
 
+use crate::call::{call_label, result_label};
 use crate::label::{actor_label, label_of, short_thread, thread_label};
 use crate::late::{end_words, event_words, on_cpu, tracker_noun};
 use crate::style::Style;
@@ -60,6 +61,10 @@ fn from_where(explanation: &Explanation) -> String {
         Tracker::Response => format!("from {origin} to {}", end_words(explanation.end)),
         Tracker::Wakeup => format!("woken by {origin}"),
         Tracker::Offcpu => "until it had one again".to_owned(),
+        Tracker::Syscall => match &explanation.call {
+            Some(call) => format!("{} = {}", call_label(call), result_label(call)),
+            None => String::new(),
+        },
     }
 }
 

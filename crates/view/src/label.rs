@@ -70,6 +70,7 @@ pub fn origin_label(origin: &Origin, names: &Names) -> String {
         OriginKind::Vector => step_vector_name(origin.id).to_owned(),
         OriginKind::OffCpu => "off its CPU".to_owned(),
         OriginKind::Softirq => format!("softirq {}", softirq_name(origin.id)),
+        OriginKind::Syscall => format!("system call {}", origin.id),
         OriginKind::Task | OriginKind::Event => match names.comm(Tid(origin.id), origin.time_ns) {
             Some(comm) => format!("{comm}/{}", origin.id),
             None => format!("thread {}", origin.id),

@@ -2,6 +2,7 @@
 //! One line at the moment of detection, when nothing but the chain is known.
 
 use crate::WallClock;
+use crate::call::{call_label, result_label};
 use crate::label::origin_label;
 use crate::style::Style;
 use crate::units::{counted, duration_text, share_text};
@@ -22,7 +23,10 @@ pub fn late_line(late: &LateResponse, names: &Names, clock: Option<&WallClock>, 
     });
     let (from, to, mostly) = match &late.events {
         Some(events) => (event_words(&events.from, &events.to), events.to.event.clone(), String::new()),
-        None => (origin_label(&late.chain.origin, names), end_words(late.end).to_owned(), mostly),
+        None => match &late.call {
+            Some(call) => (call_label(call), result_label(call), mostly),
+            None => (origin_label(&late.chain.origin, names), end_words(late.end).to_owned(), mostly),
+        },
     };
     format!(
         "{time}{}{} {}/{}{}: {} > {}, {from} -> {to}{mostly}",
@@ -42,6 +46,7 @@ fn tracker_word(tracker: Tracker) -> &'static str {
         Tracker::Response => "",
         Tracker::Wakeup => " wakeup",
         Tracker::Offcpu => " offcpu",
+        Tracker::Syscall => " syscall",
     }
 }
 
@@ -51,6 +56,7 @@ pub(crate) fn tracker_noun(tracker: Tracker) -> &'static str {
         Tracker::Response => "response",
         Tracker::Wakeup => "wakeup",
         Tracker::Offcpu => "time off a CPU",
+        Tracker::Syscall => "system call",
     }
 }
 
@@ -60,6 +66,7 @@ pub(crate) fn tracker_nouns(tracker: Tracker) -> &'static str {
         Tracker::Response => "responses",
         Tracker::Wakeup => "wakeups",
         Tracker::Offcpu => "times off a CPU",
+        Tracker::Syscall => "system calls",
     }
 }
 
@@ -86,6 +93,7 @@ pub(crate) fn end_words(end: End) -> &'static str {
         End::Blocked => "blocked",
         End::Rewoken => "woken again",
         End::Cycle => "the end of its cycle",
+        End::Returned => "its return",
         End::Event => "an event",
     }
 }

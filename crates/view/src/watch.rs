@@ -43,6 +43,7 @@ pub fn watch_start_notes(start: &WatchStart<'_>) -> Vec<String> {
             (Tracker::Response, None) => format!("responses until {}, limit {limit}", start.end),
             (Tracker::Wakeup, _) => format!("wakeups until a CPU is there, limit {limit}"),
             (Tracker::Offcpu, _) => format!("time off a CPU, limit {limit}"),
+            (Tracker::Syscall, _) => format!("system calls, limit {limit}"),
         }
     };
     let target = start.target;

@@ -16,11 +16,15 @@ use self::against::Comparison;
 const CANNOT_RUN: u8 = 3;
 
 /// Name and question of every benchmark.
-pub const BENCHMARKS: [(&str, &str); 13] = [
+pub const BENCHMARKS: [(&str, &str); 14] = [
     ("kernel-events", "cost of recording sched_switch and sched_waking, against ftrace and perf"),
     (
         "tracker",
         "cost of the response tracker, against a bpftrace script; and of recorder and tracker together",
+    ),
+    (
+        "trackers",
+        "cost of the trackers wakeup, offcpu and syscall, against bpftrace scripts of the same logic; and of two at once",
     ),
     ("flip", "time from the flip of the banks to the private copy"),
     ("state", "where a tracker can keep its state: table, task storage, hash"),

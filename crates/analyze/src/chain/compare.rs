@@ -120,6 +120,7 @@ mod tests {
             snapshot: None,
             chain: response.chain.clone(),
             events: None,
+            call: None,
         }
     }
 

@@ -102,6 +102,7 @@ impl<'a> Explainer<'a> {
             unknown_permille,
             losses: self.recording.losses.clone(),
             events: late.events.clone(),
+            call: late.call.clone(),
             steps,
         }
     }
@@ -129,6 +130,7 @@ impl<'a> Explainer<'a> {
             snapshot: None,
             chain: response.chain.clone(),
             events: None,
+            call: None,
         }
     }
 
@@ -191,6 +193,8 @@ impl<'a> Explainer<'a> {
             OriginKind::Task | OriginKind::OffCpu | OriginKind::Event => {
                 Some(self.thread_actor(Tid(id), time))
             }
+            // The call stands in the explanation itself.
+            OriginKind::Syscall => None,
         }
     }
 
@@ -234,7 +238,7 @@ impl<'a> Explainer<'a> {
     fn woken_by(&self, late: &LateResponse) -> Option<Waker> {
         let placed = place_steps(late);
         // Who ended the wait is said of the wait; the tracker knows a task, and of all others that they were interrupts.
-        if late.tracker == Tracker::Offcpu {
+        if matches!(late.tracker, Tracker::Offcpu | Tracker::Syscall) {
             let wait = placed.iter().rfind(|at| at.step.kind == StepKind::Wait)?;
             return self.step_actor(wait).map(|actor| Waker {
                 actor: Some(actor),

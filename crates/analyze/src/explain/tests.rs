@@ -634,6 +634,7 @@ fn between(recording: &Recording, (from, from_ns): (u32, u64), (to, to_ns): (u32
             to: event(to, to_ns),
             noticed_after_ns: 5,
         })),
+        call: None,
     };
     Explainer::new(recording).explain(&late)
 }

@@ -2,8 +2,8 @@
 //! What an explanation says. Written to files and read back, so every type is plain data.
 
 use rtscope_event::{
-    Comm, CpuId, End, EventSpan, Irq, Loss, MonotonicNs, OriginKind, Pid, Policy, Priority, StepKind, Tid,
-    Tracker, VectorKind, WaitKind, softirq_name,
+    Comm, CpuId, End, EventSpan, Irq, Loss, MonotonicNs, OriginKind, Pid, Policy, Priority, StepKind,
+    SystemCall, Tid, Tracker, VectorKind, WaitKind, softirq_name,
 };
 use serde::{Deserialize, Serialize};
 
@@ -385,6 +385,9 @@ pub struct Explanation {
     /// The two events of a program between which the time passed, where it was not the tracker that measured it.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub events: Option<Box<EventSpan>>,
+    /// The system call, of the tracker of those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<Box<SystemCall>>,
 }
 
 impl Explanation {

@@ -3,7 +3,7 @@
 
 pub mod report;
 
-use crate::args::{EndArg, ResponseOptions, WatchOptions};
+use crate::args::{EndArg, ResponseOptions, SyscallOptions, WatchOptions};
 use crate::exit::Failure;
 use crate::stop;
 use report::Report;
@@ -20,7 +20,6 @@ pub fn responses(options: ResponseOptions) -> Result<(), Failure> {
     check_waits(&options)?;
     let settings = WatchSettings {
         between: between(&options)?,
-        tid: options.tid,
         end: options.end.into(),
         irqs: options.irq,
         timer: options.timer,
@@ -34,6 +33,12 @@ pub fn responses(options: ResponseOptions) -> Result<(), Failure> {
 /// The same of a tracker that needs no options of its own.
 pub fn intervals(tracker: Tracker, options: WatchOptions) -> Result<(), Failure> {
     run(WatchSettings { tracker, ..WatchSettings::of(options.threshold.0) }, options)
+}
+
+/// System calls.
+pub fn syscalls(options: SyscallOptions) -> Result<(), Failure> {
+    let settings = WatchSettings::of(options.watch.threshold.0);
+    run(WatchSettings { tracker: Tracker::Syscall, calls: options.calls, ..settings }, options.watch)
 }
 
 fn run(settings: WatchSettings, options: WatchOptions) -> Result<(), Failure> {
@@ -138,6 +143,7 @@ fn with_options(settings: WatchSettings, options: WatchOptions) -> WatchSettings
     WatchSettings {
         task: options.task,
         pid: options.pid,
+        tid: options.tid,
         also: options.and.iter().map(|also| (also.tracker, also.threshold.0)).collect(),
         snapshot_dir: options.snapshot_dir,
         explain_text: Some(|trigger, explanations| {

@@ -23,7 +23,7 @@ fn session_config(name: Option<&str>, end: End) -> EbpfConfig {
     EbpfConfig {
         recorder: Some(RecorderConfig { bank_bytes: 16 << 20, snapshot: None, stream: None }),
         trackers: vec![TrackerConfig {
-            target: Target { name: name.map(|name| Glob::new(name).unwrap()), pid: None, is_command: false },
+            target: Target { name: name.map(|name| Glob::new(name).unwrap()), ..Target::default() },
             threshold_ns: 1,
             snapshot: true,
             follows: Follows::Responses(ResponseConfig {
@@ -49,7 +49,7 @@ fn pure_config(name: Option<&str>, end: End) -> Config {
     config.end = match end {
         End::Running => EndCondition::Running,
         End::Cycle => EndCondition::Cycle,
-        End::Blocked | End::Rewoken | End::Event => EndCondition::Blocked,
+        End::Blocked | End::Rewoken | End::Returned | End::Event => EndCondition::Blocked,
     };
     config.origins.kinds = origins(end).kinds;
     if let Some(name) = name {
@@ -388,8 +388,7 @@ fn root_wakeups_and_times_off_a_cpu_are_the_same() {
         Workload::start("rtscope-hog", ["--burst", "1ms", "--every", "17ms", "--duration", "600s"]).unwrap();
     let _threads = Workload::start("rtscope-threads", ["--threads", "20", "--duration", "600s"]).unwrap();
     for name in [Some("control*"), None] {
-        let target =
-            || Target { name: name.map(|name| Glob::new(name).unwrap()), pid: None, is_command: false };
+        let target = || Target { name: name.map(|name| Glob::new(name).unwrap()), ..Target::default() };
         let follow = |follows| TrackerConfig { target: target(), threshold_ns: 1, snapshot: false, follows };
         // Both at once, and one of them twice: they do not disturb each other.
         let mut config = session_config(name, End::Blocked);

@@ -27,24 +27,36 @@ struct {
 struct ended {
 	__u8 tracker, targets, end, pad;
 	__u32 cpu;
+	__u64 args[RTS_SYSCALL_ARGS_MAX]; /* of a system call */
+	__s64 result;
 };
 
-/* The full report of a detection, for user space, which polls late_head. */
+/* Detections may interrupt each other: a system call's returns with interrupts on. So deep at most, and so many slots stay free. */
+#define REPORTS_AT_ONCE 4
+
+/*
+ * The full report of a detection, for user space, which polls late_head. One that interrupts another ends before that one goes on: the
+ * outermost, after which none is under way, shows all.
+ */
 static __always_inline __u64 report(struct here *here, const struct rts_chain *chain, struct task_struct *task,
 				    const struct ended *ended, __u32 instance, __u64 generation)
 {
 	struct rts_cpu_control *control = here->control;
-	__u64 position = control->late_head;
 	struct late_ring *ring = bpf_map_lookup_elem(&late_rings, &here->cpu);
+	__u64 position, committed;
 	struct rts_late *late;
 
 	if (!ring)
 		return 0;
 	/* ORDER: control dependency; pairs with set_late_tail() in crates/ring/src/control.rs: the slot has been read. */
-	if (position - *(volatile __u64 *)&control->late_tail >= RTS_LATE_SLOTS) {
-		control->late_lost++;
+	if (*(volatile __u64 *)&control->late_reserved - *(volatile __u64 *)&control->late_tail >
+	    RTS_LATE_SLOTS - REPORTS_AT_ONCE) {
+		/* ORDER: none; a counter that stands for itself, of one CPU and what interrupts it. */
+		__sync_fetch_and_add(&control->late_lost, 1);
 		return 0;
 	}
+	/* ORDER: none but that of one CPU, with what interrupts it. */
+	position = __sync_fetch_and_add(&control->late_reserved, 1);
 	late = &ring->slots[position & (RTS_LATE_SLOTS - 1)];
 	late->end_ns = chain->last_ns;
 	late->threshold_ns = config.instances[instance].threshold_ns;
@@ -58,10 +70,14 @@ static __always_inline __u64 report(struct here *here, const struct rts_chain *c
 	late->instance = instance;
 	late->pad = 0;
 	copy_comm(late->comm, task);
+	__builtin_memcpy(late->args, ended->args, sizeof(late->args));
+	late->result = ended->result;
 	late->chain = *chain;
 	late->sequence = position + 1;
-	/* ORDER: the slot before the head. Pairs with the acquire load of late_head in crates/ring/src/late.rs. */
-	STORE_RELEASE(&control->late_head, position + 1);
+	/* ORDER: none for the number; the slots are before the head, which pairs with the acquire load of late_head in crates/ring/src/late.rs. */
+	committed = __sync_fetch_and_add(&control->late_committed, 1) + 1;
+	if (committed == *(volatile __u64 *)&control->late_reserved)
+		STORE_RELEASE(&control->late_head, committed);
 	return position + 1;
 }
 
@@ -134,17 +150,23 @@ static __noinline int judge(struct here *here, struct rts_chain *chain, struct t
 }
 
 /* chain->last_ns is the end of something that a tracker follows, in a task that is a target of these instances. */
+static __always_inline void detect_ended(struct here *here, struct rts_chain *chain, struct task_struct *task,
+					 __u8 tracker, const struct ended *ended)
+{
+#pragma unroll
+	for (__u32 instance = 0; instance < RTS_INSTANCES; instance++) {
+		/* The verifier knows the mask, and removes what is not there. */
+		if (config.of_tracker[tracker] >> instance & 1 && ended->targets >> instance & 1)
+			judge(here, chain, task, ended, instance);
+	}
+}
+
 static __always_inline void detect(struct here *here, struct rts_chain *chain, struct task_struct *task, __u8 tracker,
 				   __u8 targets, __u8 end, __u32 end_cpu)
 {
 	struct ended ended = { .tracker = tracker, .targets = targets, .end = end, .cpu = end_cpu };
 
-#pragma unroll
-	for (__u32 instance = 0; instance < RTS_INSTANCES; instance++) {
-		/* The verifier knows the mask, and removes what is not there. */
-		if (config.of_tracker[tracker] >> instance & 1 && targets >> instance & 1)
-			judge(here, chain, task, &ended, instance);
-	}
+	detect_ended(here, chain, task, tracker, &ended);
 }
 
 #endif

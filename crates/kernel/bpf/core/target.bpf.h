@@ -29,12 +29,14 @@ static __always_inline bool is_target(struct task_struct *task, const char *comm
 
 	if (of->target_pid && (__u32)task->tgid != of->target_pid)
 		return false;
+	if (of->target_tid && (__u32)task->pid != of->target_tid)
+		return false;
 	/* Its exec gives it another name, and then it is asked again. */
 	if (of->command && task->pid == task->tgid && task->flags & PF_FORKNOEXEC)
 		return false;
 	if (of->match_comm)
 		return comm_matches(comm, instance);
-	return of->target_pid || !is_kthread(task);
+	return of->target_pid || of->target_tid || !is_kthread(task);
 }
 
 /* Of which instances a task is a target: bit 1 << index. */

@@ -22,6 +22,18 @@ int BPF_PROG(empty_sched_waking, struct task_struct *p)
 	return 0;
 }
 
+SEC("tp_btf/sys_enter")
+int BPF_PROG(empty_sys_enter, struct pt_regs *regs, long number)
+{
+	return 0;
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(empty_sys_exit, struct pt_regs *regs, long result)
+{
+	return 0;
+}
+
 struct bench_state {
 	__u64 waking_ns, latency_ns;
 };

@@ -2,7 +2,7 @@
 /*
  * Intervals: what happens to a task between two events of its own, in steps: it waits for something, for a CPU, runs, is preempted.
  *
- * What begins and what ends an interval is the tracker's (wakeup.bpf.h, offcpu.bpf.h); how it goes on from switch to switch is here, once.
+ * What begins and what ends an interval is the tracker's (wakeup.bpf.h, offcpu.bpf.h, syscall.bpf.h); how it goes on from switch to switch is here, once.
  * For a target of such a tracker a switch costs one look-up and a step; for all other tasks one comparison.
  */
 #ifndef RTSCOPE_TRACKERS_INTERVAL_BPF_H
@@ -11,8 +11,15 @@
 #include "core/detection.bpf.h"
 #include "trackers/response/context.bpf.h"
 
-/* INTERVAL_EARLY: woken before it left its CPU, it seems. */
-enum interval_link { INTERVAL_NONE, INTERVAL_WAITING, INTERVAL_WAKING, INTERVAL_PREEMPTED, INTERVAL_EARLY };
+/* INTERVAL_EARLY: woken before it left its CPU, it seems. INTERVAL_RUNNING: of trackers whose intervals begin and end on a CPU. */
+enum interval_link {
+	INTERVAL_NONE,
+	INTERVAL_WAITING,
+	INTERVAL_WAKING,
+	INTERVAL_PREEMPTED,
+	INTERVAL_EARLY,
+	INTERVAL_RUNNING
+};
 
 struct interval {
 	struct rts_chain chain;
@@ -37,15 +44,21 @@ static __always_inline struct interval *interval_of(const struct slot *slot, __u
 	return bpf_map_lookup_elem(&intervals, &index);
 }
 
+/* Whether a task is a target of this tracker. */
+static __always_inline bool has(const struct task_way *way, __u32 tracker)
+{
+	return way->targets & config.of_tracker[tracker];
+}
+
 static __always_inline bool is_in_interrupt(struct cpu_state *state)
 {
 	return state->in & ~IN_SOFTIRQS || (state->in && current_softirq(state));
 }
 
-/* Who wakes, here and now: a tid, 0 for an interrupt. */
+/* Who wakes, here and now: a tid, 0 for an interrupt. Asked of the kernel: where a host hides switches, the state has an earlier task. */
 static __always_inline __u32 waker_of(struct cpu_state *state)
 {
-	return is_in_interrupt(state) ? 0 : state->current_tid;
+	return is_in_interrupt(state) ? 0 : bpf_get_current_task_btf()->pid;
 }
 
 /* Begins a chain with the one who wakes. */
@@ -62,7 +75,7 @@ static __always_inline void begin_with_waker(struct here *here, struct cpu_state
 	else if (softirq)
 		begin(chain, RTS_ORIGIN_SOFTIRQ, softirq->vec, here->cpu, now(here));
 	else
-		begin(chain, RTS_ORIGIN_TASK, state->current_tid, here->cpu, now(here));
+		begin(chain, RTS_ORIGIN_TASK, waker_of(state), here->cpu, now(here));
 }
 
 /* The wait is over: of this kind, ended by this task (0: an interrupt, or not seen). */
@@ -73,6 +86,47 @@ static __always_inline void push_wait(struct here *here, struct interval *interv
 	push(here, &interval->chain, RTS_STEP_WAIT, waker, until_ns);
 	if (length < RTS_CHAIN_STEPS)
 		interval->chain.steps[length].detail = interval->wait;
+}
+
+/* The task leaves its CPU: for what, and whether it has been woken already. Under the way's lock. */
+static __always_inline void interval_leaves(struct interval *interval, bool blocked, __u32 wait)
+{
+	interval->wait = wait;
+	interval->link = !blocked ? INTERVAL_PREEMPTED : interval->woken ? INTERVAL_EARLY : INTERVAL_WAITING;
+	interval->woken = 0;
+}
+
+/* The task is woken. Under the way's lock. */
+static __noinline int interval_woken(struct here *here, struct cpu_state *state, struct slot *slot, __u32 tracker)
+{
+	struct interval *interval = interval_of(slot, tracker & 7);
+	__u8 sched = slot->way->sched;
+
+	if (!interval)
+		return 0;
+	if (sched == SCHED_RUNNING || sched == SCHED_RUNNABLE) {
+		interval->woken = 1;
+		interval->waker = waker_of(state);
+	} else if (interval->link == INTERVAL_WAITING || interval->link == INTERVAL_EARLY) {
+		push_wait(here, interval, waker_of(state), now(here));
+		interval->link = INTERVAL_WAKING;
+	}
+	return 0;
+}
+
+/* The task comes to a CPU: the steps since it left are complete. */
+static __always_inline void interval_comes(struct here *here, struct interval *interval, __u32 tid, bool locked)
+{
+	__u32 step = RTS_STEP_WAKEUP;
+
+	/* It had been woken when it left; or its waking was not seen. */
+	if (interval->link == INTERVAL_EARLY)
+		push_wait(here, interval, interval->waker, interval->chain.last_ns);
+	if (interval->link == INTERVAL_WAITING)
+		push_wait(here, interval, 0, now(here));
+	if (interval->link == INTERVAL_PREEMPTED)
+		step = locked ? RTS_STEP_LOCK_WAIT : RTS_STEP_PREEMPTED;
+	push(here, &interval->chain, step, tid, now(here));
 }
 
 #endif

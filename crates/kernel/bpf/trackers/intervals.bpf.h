@@ -6,12 +6,8 @@
 #define RTSCOPE_TRACKERS_INTERVALS_BPF_H
 
 #include "trackers/offcpu.bpf.h"
+#include "trackers/syscall.bpf.h"
 #include "trackers/wakeup.bpf.h"
-
-static __always_inline bool has(const struct task_way *way, __u32 tracker)
-{
-	return way->targets & config.of_tracker[tracker];
-}
 
 static __always_inline bool has_intervals(const struct task_way *way)
 {
@@ -24,7 +20,9 @@ static __always_inline void intervals_on_waking(struct here *here, struct cpu_st
 	if (has(slot->way, RTS_TRACKER_WAKEUP))
 		wakeup_on_waking(here, state, slot);
 	if (has(slot->way, RTS_TRACKER_OFFCPU))
-		offcpu_on_waking(here, state, slot);
+		interval_woken(here, state, slot, RTS_TRACKER_OFFCPU);
+	if (has(slot->way, RTS_TRACKER_SYSCALL))
+		interval_woken(here, state, slot, RTS_TRACKER_SYSCALL);
 }
 
 /* Under the way's lock. */
@@ -34,6 +32,8 @@ static __always_inline void intervals_on_leave(struct here *here, struct slot *s
 		wakeup_on_leave(here, slot, blocked);
 	if (has(slot->way, RTS_TRACKER_OFFCPU))
 		offcpu_on_leave(here, slot, blocked, wait);
+	if (has(slot->way, RTS_TRACKER_SYSCALL))
+		syscall_on_leave(here, slot, blocked, wait);
 }
 
 static __always_inline void intervals_on_arrive(struct here *here, struct slot *slot, struct task_struct *next,
@@ -43,24 +43,30 @@ static __always_inline void intervals_on_arrive(struct here *here, struct slot *
 		wakeup_on_arrive(here, slot, next);
 	if (has(slot->way, RTS_TRACKER_OFFCPU))
 		offcpu_on_arrive(here, slot, next, locked);
+	if (has(slot->way, RTS_TRACKER_SYSCALL))
+		syscall_on_arrive(here, slot, locked);
+}
+
+static __always_inline void forget_interval(struct slot *slot, __u32 tracker)
+{
+	struct interval *interval = config.of_tracker[tracker] ? interval_of(slot, tracker) : NULL;
+
+	if (!interval)
+		return;
+	interval->link = INTERVAL_NONE;
+	interval->woken = 0;
 }
 
 /* A task comes or has left for the last time: who gets its way finds nothing begun. */
 static __noinline int forget_intervals(__u32 tid)
 {
-	struct interval *interval;
 	struct slot slot;
 
 	if (!find_task(tid, &slot))
 		return 0;
-	if (config.of_tracker[RTS_TRACKER_WAKEUP] && (interval = interval_of(&slot, RTS_TRACKER_WAKEUP))) {
-		interval->link = INTERVAL_NONE;
-		interval->woken = 0;
-	}
-	if (config.of_tracker[RTS_TRACKER_OFFCPU] && (interval = interval_of(&slot, RTS_TRACKER_OFFCPU))) {
-		interval->link = INTERVAL_NONE;
-		interval->woken = 0;
-	}
+	forget_interval(&slot, RTS_TRACKER_WAKEUP);
+	forget_interval(&slot, RTS_TRACKER_OFFCPU);
+	forget_interval(&slot, RTS_TRACKER_SYSCALL);
 	return 0;
 }
 

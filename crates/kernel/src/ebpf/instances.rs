@@ -23,6 +23,13 @@ pub(super) fn store_trackers(values: &mut abi::rts_config, trackers: &[TrackerCo
         let kind = tracker.follows.tracker();
         values.of_tracker[usize::from(kind.number())] |= 1 << index;
         values.instances[index] = instance(tracker);
+        if let Follows::Syscalls(numbers) = &tracker.follows {
+            for number in numbers {
+                if let Some(slot) = values.call_instances.get_mut(*number) {
+                    *slot |= 1 << index;
+                }
+            }
+        }
     }
     for (slot, kind) in interval_kinds(trackers).into_iter().enumerate() {
         values.interval_kind[usize::from(kind.number())] = slot as u8;
@@ -55,6 +62,7 @@ fn instance(tracker: &TrackerConfig) -> abi::rts_instance {
     let mut instance = abi::rts_instance {
         threshold_ns: tracker.threshold_ns,
         target_pid: tracker.target.pid.map_or(0, |pid| pid.0),
+        target_tid: tracker.target.tid.map_or(0, |tid| tid.0),
         tracker: tracker.follows.tracker().number(),
         snapshot: u8::from(tracker.snapshot),
         command: u8::from(tracker.target.is_command),

@@ -17,7 +17,7 @@ fn config() -> EbpfConfig {
             stream: None,
         }),
         trackers: vec![TrackerConfig {
-            target: Target { name: Some(Glob::new("control*").unwrap()), pid: None, is_command: false },
+            target: Target { name: Some(Glob::new("control*").unwrap()), ..Target::default() },
             threshold_ns: 500_000,
             snapshot: true,
             follows: Follows::Responses(ResponseConfig {

@@ -5,6 +5,7 @@
 //! (256 per CPU) is not overrun, which would be counted.
 
 use super::backlog::Backlog;
+use super::calls::CallNames;
 use super::ftrace::{FtracePart, FtraceRecorder};
 use super::intervals;
 use super::observable::is_judged_later;
@@ -57,6 +58,8 @@ pub struct Listener {
     /// There was no task with the target's name yet.
     waits_for_target: bool,
     history_told: bool,
+    /// What system calls are called.
+    calls: CallNames,
     /// Snapshots that intervals ask for: not before this.
     next_pull: MonotonicNs,
     /// Late intervals without a snapshot of their own.
@@ -95,6 +98,7 @@ impl Listener {
             observer,
             misses,
             backlog: Backlog::default(),
+            calls: CallNames::new(),
             summaries: plan.trackers.iter().map(|_| Summary::default()).collect(),
             plan,
             placement,
@@ -200,7 +204,10 @@ impl Listener {
     }
 
     fn take_reports(&mut self) {
-        for late in self.recorder.late_responses() {
+        for mut late in self.recorder.late_responses() {
+            if let Some(call) = &mut late.call {
+                self.calls.describe(call);
+            }
             self.take_report(late);
         }
     }

@@ -5,6 +5,7 @@
 //! own, decodes, explains and saves. The kernel side does the catching: the listener may be late.
 
 mod backlog;
+mod calls;
 pub mod files;
 pub(crate) mod ftrace;
 mod intervals;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From the settings to what will be done. Everything that can be refused is refused here, before anything is started.
 
+use super::calls;
 use super::settings::{ExplainText, WatchSettings};
 use super::spans::{SpanTarget, SpanTracker};
 use crate::Failure;
 use nix::unistd::{AccessFlags, access};
 use rtscope_analyze::pairing::PairQuestion;
-use rtscope_event::{End, Glob, Irq, OriginKind, Pid, TaskInfo, Tracker};
+use rtscope_event::{End, Glob, Irq, OriginKind, Pid, TaskInfo, Tid, Tracker};
 use rtscope_flight::monotonic_now;
 use rtscope_kernel::{
     EbpfConfig, Follows, OriginFilter, RecorderConfig, ResponseConfig, SnapshotConfig, Target, TrackerConfig,
@@ -68,6 +69,9 @@ impl Plan {
                 )));
             }
         }
+        if let Some(tid) = settings.tid.filter(|tid| !Path::new(&format!("/proc/{tid}")).exists()) {
+            return Err(Failure::Usage(format!("there is no thread {tid} (--tid)")));
+        }
         let irqs: Vec<Irq> = settings
             .irqs
             .iter()
@@ -77,20 +81,21 @@ impl Plan {
         if let Some(dir) = &settings.snapshot_dir {
             prepare_dir(dir)?;
         }
-        let between = between(settings, name.as_ref())?;
+        let between = between(settings, name.as_ref());
         let kinds = if between.is_some() { vec![OriginKind::Event] } else { origin_kinds(settings) };
         let end = if between.is_some() { End::Event } else { settings.end };
         let mut programs = settings.programs.clone();
         // What is paired has to be recorded.
         programs.extend(between.iter().flat_map(|(pair, _)| [pair.begin.to_string(), pair.end.to_string()]));
-        let target = Target { name, pid: settings.pid.map(Pid), is_command: false };
+        let (pid, tid) = (settings.pid.map(Pid), settings.tid.map(Tid));
+        let target = Target { name, pid, tid, is_command: false };
         let responses = ResponseConfig {
             end,
             origins: OriginFilter { kinds: kinds.clone(), irqs: irqs.clone() },
             sources: settings.sources.clone(),
         };
         // Events of programs are paired by the collector: nothing is followed in the kernel.
-        let followed = if between.is_some() { Vec::new() } else { trackers(settings, &target, &responses) };
+        let followed = if between.is_some() { Vec::new() } else { trackers(settings, &target, &responses)? };
         let snapshot = SnapshotConfig { post_ns: settings.post_ns, interval_ns: settings.interval_ns };
         let ebpf = EbpfConfig {
             recorder: Some(RecorderConfig {
@@ -127,16 +132,12 @@ impl Plan {
     /// The process of COMMAND is the target, unless the user named one.
     pub fn target_command(&mut self, pid: Pid) {
         for tracker in &mut self.ebpf.trackers {
-            if tracker.target.name.is_none() && tracker.target.pid.is_none() {
-                tracker.target.pid = Some(pid);
-                tracker.target.is_command = true;
+            let target = &mut tracker.target;
+            if target.name.is_none() && target.pid.is_none() && target.tid.is_none() {
+                target.pid = Some(pid);
+                target.is_command = true;
             }
         }
-    }
-
-    /// The process that is the target, if one is.
-    pub fn target_pid(&self) -> Option<Pid> {
-        self.ebpf.trackers.first().and_then(|tracker| tracker.target.pid)
     }
 
     /// The limit of the first tracker.
@@ -166,11 +167,17 @@ impl Plan {
         if let Some((_, target)) = &self.between {
             return threads_text(self.task.as_deref(), target);
         }
-        match (&self.task, self.target_pid()) {
+        let target = self.ebpf.trackers.first().map(|tracker| tracker.target.clone()).unwrap_or_default();
+        let whose = match (&self.task, target.pid) {
             (Some(task), None) => format!("tasks named '{task}'"),
             (Some(task), Some(pid)) => format!("tasks of process {pid} named '{task}'"),
             (None, Some(pid)) => format!("tasks of process {pid}"),
             (None, None) => "any user-space task".to_string(),
+        };
+        match target.tid {
+            Some(tid) if self.task.is_none() && target.pid.is_none() => format!("thread {tid}"),
+            Some(tid) => format!("thread {tid}, as one of the {whose}"),
+            None => whose,
         }
     }
 
@@ -186,6 +193,7 @@ impl Plan {
         let Some(tracker) = self.ebpf.trackers.first() else { return 0 };
         let matches = |task: &&TaskInfo| {
             tracker.target.pid.is_none_or(|wanted| wanted == task.pid)
+                && tracker.target.tid.is_none_or(|wanted| wanted == task.tid)
                 && tracker.target.name.as_ref().is_none_or(|name| name.matches(task.comm.as_bytes()))
         };
         tasks.iter().filter(matches).count()
@@ -193,7 +201,12 @@ impl Plan {
 }
 
 /// One for each thing that is followed.
-fn trackers(settings: &WatchSettings, target: &Target, responses: &ResponseConfig) -> Vec<TrackerConfig> {
+fn trackers(
+    settings: &WatchSettings,
+    target: &Target,
+    responses: &ResponseConfig,
+) -> Result<Vec<TrackerConfig>, Failure> {
+    let calls = calls::chosen(&settings.calls)?;
     let wanted =
         std::iter::once((settings.tracker, settings.threshold_ns)).chain(settings.also.iter().copied());
     let config = |(tracker, threshold_ns)| TrackerConfig {
@@ -204,21 +217,16 @@ fn trackers(settings: &WatchSettings, target: &Target, responses: &ResponseConfi
             Tracker::Response => Follows::Responses(responses.clone()),
             Tracker::Wakeup => Follows::Wakeups,
             Tracker::Offcpu => Follows::OffCpu,
+            Tracker::Syscall => Follows::Syscalls(calls.clone()),
         },
     };
-    wanted.map(config).collect()
+    Ok(wanted.map(config).collect())
 }
 
 /// The two events, and whose time between them counts.
-fn between(
-    settings: &WatchSettings,
-    name: Option<&Glob>,
-) -> Result<Option<(PairQuestion, SpanTarget)>, Failure> {
-    if let Some(tid) = settings.tid.filter(|tid| !Path::new(&format!("/proc/{tid}")).exists()) {
-        return Err(Failure::Usage(format!("there is no thread {tid} (--tid)")));
-    }
+fn between(settings: &WatchSettings, name: Option<&Glob>) -> Option<(PairQuestion, SpanTarget)> {
     let target = SpanTarget { name: name.cloned(), pid: settings.pid, tid: settings.tid };
-    Ok(settings.between.clone().map(|pair| (pair, target)))
+    settings.between.clone().map(|pair| (pair, target))
 }
 
 /// Whose intervals, in words.

@@ -19,13 +19,16 @@ pub struct WatchSettings {
     pub tracker: Tracker,
     /// What takes longer is late.
     pub threshold_ns: u64,
+    /// Which system calls [`Tracker::Syscall`] follows: names with `*` and `?`, and `!` before those that are not meant. Empty: all but
+    /// those in which threads wait for others or for time.
+    pub calls: Vec<String>,
     /// What is followed at the same time, of the same tasks, each with a limit of its own.
     pub also: Vec<(Tracker, u64)>,
     /// Tasks with this name (with `*` and `?`).
     pub task: Option<String>,
     /// The tasks of this process. Without both, and without COMMAND: the first user-space task of each chain.
     pub pid: Option<u32>,
-    /// This thread, where the time between two events is watched.
+    /// This thread.
     pub tid: Option<u32>,
     /// Two events of programs: not responses are watched, but the time between these.
     pub between: Option<PairQuestion>,
@@ -71,6 +74,7 @@ impl WatchSettings {
         WatchSettings {
             tracker: Tracker::Response,
             threshold_ns,
+            calls: Vec::new(),
             also: Vec::new(),
             task: None,
             pid: None,

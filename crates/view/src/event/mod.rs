@@ -16,6 +16,7 @@ mod who;
 pub use csv::{CsvFormat, CsvWriter};
 pub use json::{EVENT_SCHEMA, JsonFormat, JsonWriter};
 pub use pretty::{PrettyFormat, PrettyWriter};
+pub(crate) use resolve::error;
 pub use resolve::{Addition, Architecture, Resolver, Resolving, ResolvingWriter, to_read, why_not};
 pub use said::{Saying, SayingWriter};
 pub use who::Who;

@@ -39,6 +39,7 @@ fn late(sequence: u64, end: u64) -> LateResponse {
         snapshot: None,
         chain: Chain { origin, steps, merged: 0, others: Vec::new(), busy: false },
         events: None,
+        call: None,
     }
 }
 

@@ -106,3 +106,36 @@ fn root_delays_are_those_that_the_program_sees_itself() {
         assert!((inside || preempted) && late.response_ns() > OFFCPU_LIMIT_NS, "{late:?}");
     }
 }
+
+/// Two threads of this process do the same; one of them is watched.
+// NEEDS: verifier
+#[test]
+fn root_a_thread_is_watched_by_its_number() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (send, tids) = std::sync::mpsc::channel();
+        for _ in 0..2 {
+            let (send, is_over) = (send.clone(), &is_over);
+            scope.spawn(move || {
+                send.send(nix::unistd::gettid().as_raw().unsigned_abs()).expect("somebody waits for it");
+                // ORDER: relaxed; a flag that stands for itself.
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::thread::sleep(std::time::Duration::from_millis(3));
+                }
+            });
+        }
+        let wanted = tids.recv().expect("a thread");
+        let mut watch = Command::new(rtscope_testkit::process::program("rtscope").expect("it is built"));
+        watch.args(["watch", "offcpu", "--json", "--threshold", "1ms", "--duration", "1s"]);
+        watch.args(["--tid", &wanted.to_string()]);
+        let said = Rtscope::start(watch).and_then(Rtscope::finish).expect("it ends");
+        // ORDER: as above.
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        let late = said.late().expect("of its own types");
+        assert!(late.len() > 20, "{late:?}");
+        assert!(late.iter().all(|late| late.tid.0 == wanted), "{late:?}");
+        let start = &said.of_type("start")[0];
+        assert_eq!(start["target"], format!("thread {wanted}"), "{start}");
+    });
+}

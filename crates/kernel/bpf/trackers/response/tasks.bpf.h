@@ -33,7 +33,8 @@ static __always_inline void track_task(struct task_struct *task, const char *com
 		free_task(task->pid);
 		return;
 	}
-	if (is_new && config.intervals)
+	/* What was under way in one that was no target for a while is not known. */
+	if (config.intervals && (is_new || way->targets != targets))
 		forget_intervals(task->pid);
 	/* Where another CPU stands still with the lock, it is done without. */
 	locked = lock_way(way);

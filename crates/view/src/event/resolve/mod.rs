@@ -9,9 +9,10 @@ mod descriptors;
 mod names;
 
 pub use names::Architecture;
+pub(crate) use names::error;
 
 use descriptors::{Descriptors, makes_descriptor};
-use names::{Kind, error, kind_of, named};
+use names::{Kind, kind_of, named};
 use rtscope_ctf::{
     EventView, FieldIndex, Format, Integer, NoStyle, Pattern, Piece, Plan, Scope, Selection, TraceSet, Visit,
     WriteEvent,

@@ -347,7 +347,7 @@ fn signal_name(value: u64) -> Option<String> {
 }
 
 /// The name and the meaning of a result that is an error.
-pub(super) fn error(result: i64) -> Option<String> {
+pub(crate) fn error(result: i64) -> Option<String> {
     // Results that programs never see: the kernel repeats the call, or a signal interrupts it.
     let inside = match result {
         -512 => "ERESTARTSYS (restarted, or EINTR, after a signal)",
