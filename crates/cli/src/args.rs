@@ -153,8 +153,10 @@ const SYSCALL_EXAMPLES: &str = help!(
   rtscope watch offcpu --task jackd --threshold 5ms --and syscall:5ms
       System calls beside all times off a CPU.
 
-Calls of 32-bit programs are not followed. From Linux 7 on a call may be missed that begins or ends
-while another task's is being looked at; the summary counts them."
+A call is reported when it returns: one that still waits when the watch ends is not. One that a signal
+interrupts and the kernel begins again is two. Calls of 32-bit programs are not followed. From Linux 7
+on a call may be missed that begins or ends while another task's is being looked at; the summary counts
+them."
 );
 
 const RESPONSE_EXAMPLES: &str = help!(
@@ -300,7 +302,7 @@ pub struct WatchOptions {
     #[arg(long, value_name = "TIME")]
     pub threshold: DurationNs,
     /// Watch this of the same tasks at the same time, with a limit of its own (wakeup:500us, offcpu:20ms, syscall:10ms,
-    /// response:2ms); may be repeated
+    /// response:2ms); system calls are those that --calls has by default. May be repeated, up to seven times
     #[arg(long, value_name = "TRACKER:TIME")]
     pub and: Vec<AlsoArg>,
     /// Save a snapshot for each late response in this directory: a CTF trace, trigger.json and explain.txt

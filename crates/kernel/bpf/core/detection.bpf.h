@@ -27,7 +27,8 @@ struct {
 struct ended {
 	__u8 tracker, targets, end, pad;
 	__u32 cpu;
-	__u64 args[RTS_SYSCALL_ARGS_MAX]; /* of a system call */
+	/* Of a system call; args is NULL for all others. Not the arguments themselves: a program has 512 bytes of stack. */
+	const __u64 *args;
 	__s64 result;
 };
 
@@ -43,7 +44,7 @@ static __always_inline __u64 report(struct here *here, const struct rts_chain *c
 {
 	struct rts_cpu_control *control = here->control;
 	struct late_ring *ring = bpf_map_lookup_elem(&late_rings, &here->cpu);
-	__u64 position, committed;
+	__u64 position, committed, head;
 	struct rts_late *late;
 
 	if (!ring)
@@ -70,14 +71,22 @@ static __always_inline __u64 report(struct here *here, const struct rts_chain *c
 	late->instance = instance;
 	late->pad = 0;
 	copy_comm(late->comm, task);
-	__builtin_memcpy(late->args, ended->args, sizeof(late->args));
+	if (ended->args)
+		__builtin_memcpy(late->args, ended->args, sizeof(late->args));
+	else
+		__builtin_memset(late->args, 0, sizeof(late->args));
 	late->result = ended->result;
 	late->chain = *chain;
 	late->sequence = position + 1;
-	/* ORDER: none for the number; the slots are before the head, which pairs with the acquire load of late_head in crates/ring/src/late.rs. */
+	/* ORDER: none for the number, which is this CPU's. */
 	committed = __sync_fetch_and_add(&control->late_committed, 1) + 1;
-	if (committed == *(volatile __u64 *)&control->late_reserved)
-		STORE_RELEASE(&control->late_head, committed);
+	head = *(volatile __u64 *)&control->late_head;
+	/*
+	 * A report that comes just here shows itself and this one, and its number stays. ORDER: full; the slots before the head. Pairs with the
+	 * acquire load of late_head in crates/ring/src/late.rs.
+	 */
+	if (committed == *(volatile __u64 *)&control->late_reserved && head < committed)
+		__sync_val_compare_and_swap(&control->late_head, head, committed);
 	return position + 1;
 }
 
@@ -149,16 +158,43 @@ static __noinline int judge(struct here *here, struct rts_chain *chain, struct t
 	return 0;
 }
 
-/* chain->last_ns is the end of something that a tracker follows, in a task that is a target of these instances. */
+/* What judge_one() has of detect_ended(). */
+struct detection {
+	struct here *here;
+	struct rts_chain *chain;
+	struct task_struct *task;
+	const struct ended *ended;
+	__u8 instances;
+};
+
+static int judge_one(__u32 instance, struct detection *detection)
+{
+	if (detection->instances >> (instance & (RTS_INSTANCES - 1)) & 1)
+		judge(detection->here, detection->chain, detection->task, detection->ended, instance);
+	return 0;
+}
+
+/*
+ * chain->last_ns is the end of something that a tracker follows, in a task that is a target of these instances. With bpf_loop(), so that the
+ * verifier looks at one of them: unrolled, five trackers of different kinds were more than it takes. One or two need no loop.
+ */
 static __always_inline void detect_ended(struct here *here, struct rts_chain *chain, struct task_struct *task,
 					 __u8 tracker, const struct ended *ended)
 {
-#pragma unroll
-	for (__u32 instance = 0; instance < RTS_INSTANCES; instance++) {
-		/* The verifier knows the mask, and removes what is not there. */
-		if (config.of_tracker[tracker] >> instance & 1 && ended->targets >> instance & 1)
-			judge(here, chain, task, ended, instance);
+	struct detection detection = { .here = here,
+				       .chain = chain,
+				       .task = task,
+				       .ended = ended,
+				       .instances = config.of_tracker[tracker] & ended->targets };
+
+	if (config.instances_len > 2) {
+		if (detection.instances)
+			bpf_loop(RTS_INSTANCES, judge_one, &detection, 0);
+		return;
 	}
+	judge_one(0, &detection);
+	if (config.instances_len == 2)
+		judge_one(1, &detection);
 }
 
 static __always_inline void detect(struct here *here, struct rts_chain *chain, struct task_struct *task, __u8 tracker,

@@ -68,7 +68,6 @@ struct user_pt_regs {
 };
 struct pt_regs {
 	struct user_pt_regs user_regs;
-	__u64 orig_x0;
 	int syscallno;
 };
 #endif

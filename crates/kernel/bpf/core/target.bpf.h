@@ -39,17 +39,33 @@ static __always_inline bool is_target(struct task_struct *task, const char *comm
 	return of->target_pid || of->target_tid || !is_kthread(task);
 }
 
+/* What ask_one() has of targets_of(). */
+struct targets {
+	struct task_struct *task;
+	const char *comm;
+	__u8 found;
+};
+
+static int ask_one(__u32 instance, struct targets *targets)
+{
+	instance &= RTS_INSTANCES - 1;
+	if (instance < config.instances_len && is_target(targets->task, targets->comm, instance))
+		targets->found |= 1 << instance;
+	return 0;
+}
+
 /* Of which instances a task is a target: bit 1 << index. */
 static __always_inline __u8 targets_of(struct task_struct *task, const char *comm)
 {
-	__u8 targets = 0;
+	struct targets targets = { .task = task, .comm = comm };
 
-#pragma unroll
-	for (__u32 instance = 0; instance < RTS_INSTANCES; instance++) {
-		if (instance < config.instances_len && is_target(task, comm, instance))
-			targets |= 1 << instance;
+	if (config.instances_len > 2) {
+		bpf_loop(RTS_INSTANCES, ask_one, &targets, 0);
+	} else {
+		ask_one(0, &targets);
+		ask_one(1, &targets);
 	}
-	return targets;
+	return targets.found;
 }
 
 #endif

@@ -25,11 +25,22 @@ static __always_inline bool is_call_of_target(struct task_struct *task, struct s
 static __always_inline void on_call(struct pt_regs *regs, long number)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
+	struct interval *interval;
 	struct here here;
 	struct slot slot;
 
-	if (trigger.enabled && is_call_of_target(task, &slot) && enter(&here))
-		syscall_on_enter(&here, &slot, number);
+	if (!trigger.enabled || !is_call_of_target(task, &slot) || !enter(&here))
+		return;
+	interval = interval_of(&slot, RTS_TRACKER_SYSCALL);
+	if (!interval)
+		return;
+	interval->args[0] = syscall_argument(regs, 0);
+	interval->args[1] = syscall_argument(regs, 1);
+	interval->args[2] = syscall_argument(regs, 2);
+	interval->args[3] = syscall_argument(regs, 3);
+	interval->args[4] = syscall_argument(regs, 4);
+	interval->args[5] = syscall_argument(regs, 5);
+	syscall_on_enter(&here, &slot, number);
 }
 
 SEC("tp_btf/sys_enter")
@@ -41,33 +52,19 @@ int BPF_PROG(call_begins, struct pt_regs *regs, long number)
 	return 0;
 }
 
-/* The first argument, at the return. */
-static __always_inline __u64 first_argument(const struct pt_regs *regs)
-{
-#if defined(__TARGET_ARCH_x86)
-	return syscall_argument(regs, 0);
-#else
-	/* Its register has the result now. */
-	return regs->orig_x0;
-#endif
-}
-
 static __always_inline void on_return(struct pt_regs *regs, long result)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct ended ended = { .result = result };
 	struct here here;
 	struct slot slot;
+	int done;
 
 	if (!trigger.enabled || !is_call_of_target(task, &slot) || !enter(&here))
 		return;
-	ended.args[0] = first_argument(regs);
-	ended.args[1] = syscall_argument(regs, 1);
-	ended.args[2] = syscall_argument(regs, 2);
-	ended.args[3] = syscall_argument(regs, 3);
-	ended.args[4] = syscall_argument(regs, 4);
-	ended.args[5] = syscall_argument(regs, 5);
-	syscall_on_exit(&here, &slot, task, syscall_number(regs), &ended);
+	done = syscall_on_exit(&here, &slot, task, syscall_number(regs), &ended);
+	/* Used, as the other side of this says. */
+	barrier_var(done);
 }
 
 SEC("tp_btf/sys_exit")

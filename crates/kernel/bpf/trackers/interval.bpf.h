@@ -28,6 +28,7 @@ struct interval {
 	__u8 wait;   /* enum rts_wait_kind: for what it waits */
 	__u8 woken;  /* there was one since it came; it is told when the task has left, or come back */
 	__u8 pad;
+	__u64 args[RTS_SYSCALL_ARGS_MAX]; /* of a system call: its registers can be others at its end */
 };
 
 struct {

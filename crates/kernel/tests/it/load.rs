@@ -30,6 +30,54 @@ fn config() -> EbpfConfig {
     }
 }
 
+/// One of each kind.
+fn kinds() -> [TrackerConfig; 4] {
+    let one = config().trackers[0].clone();
+    let of = |follows: &Follows| TrackerConfig { follows: follows.clone(), ..one.clone() };
+    [
+        of(&Follows::Responses(ResponseConfig {
+            end: End::Cycle,
+            sources: rtscope_event::WaitKind::SOURCES.to_vec(),
+            ..ResponseConfig::default()
+        })),
+        of(&Follows::Wakeups),
+        of(&Follows::OffCpu),
+        of(&Follows::Syscalls((0..400).collect())),
+    ]
+}
+
+fn assert_loaded(trackers: Vec<TrackerConfig>) {
+    let names: Vec<&str> = trackers.iter().map(|tracker| tracker.follows.tracker().name()).collect();
+    let started = EbpfPrograms::start(&EbpfConfig { trackers, ..config() });
+    assert!(started.is_ok(), "{names:?}: {:?}", started.err());
+}
+
+// NEEDS: verifier
+#[test]
+fn root_one_tracker_of_each_kind_is_loaded() {
+    if skip_without_ebpf() {
+        return;
+    }
+    for kind in kinds() {
+        assert_loaded(vec![kind]);
+    }
+    assert_loaded(kinds().to_vec());
+}
+
+/// As many as there can be, of whatever kinds. Not on each kernel: the verifier of Linux 7.2 goes further into loops, and does not take eight
+/// of `response`.
+// NEEDS: host
+#[test]
+fn root_eight_trackers_of_any_kinds_are_loaded() {
+    if skip_without_ebpf() {
+        return;
+    }
+    let kinds = kinds();
+    let eight_of = |kinds: &[TrackerConfig]| kinds.iter().cycle().take(8).cloned().collect::<Vec<_>>();
+    let mixes = kinds.iter().map(|kind| eight_of(std::slice::from_ref(kind))).chain([eight_of(&kinds)]);
+    mixes.for_each(assert_loaded);
+}
+
 // NEEDS: verifier
 #[test]
 fn root_programs_load_record_and_leave() {

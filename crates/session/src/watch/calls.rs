@@ -49,19 +49,31 @@ pub fn chosen(patterns: &[String]) -> Result<Vec<usize>, Failure> {
         // What is newer than this program has no name here.
         let name = names.get(number).copied().unwrap_or_default();
         let waits = LEFT_OUT.contains(&wait_in(name)) || name == "restart_syscall";
-        let says = |pattern: &Pattern| pattern.matches(name.as_bytes());
+        let says = |pattern: &Pattern| is_of(pattern, name);
         let of_rule = rules.iter().rev().find(|(pattern, _)| says(pattern)).map(|(_, is_meant)| *is_meant);
         of_rule.unwrap_or(by_default && !waits)
     };
-    Ok((0..abi::RTS_SYSCALLS as usize).filter(is_chosen).collect())
+    let numbers: Vec<usize> = (0..abi::RTS_SYSCALLS as usize).filter(is_chosen).collect();
+    if numbers.is_empty() {
+        return Err(Failure::Usage(format!("--calls {}: no call is left", patterns.join(","))));
+    }
+    Ok(numbers)
+}
+
+/// Whether a pattern means this call, by its name in tracefs or in C.
+fn is_of(pattern: &Pattern, name: &str) -> bool {
+    let in_c = IN_C.iter().find(|(_, other)| *other == name).map(|(in_c, _)| in_c);
+    pattern.matches(name.as_bytes()) || in_c.is_some_and(|in_c| pattern.matches(in_c.as_bytes()))
 }
 
 /// A pattern, and whether it says which calls are meant, or which are not.
 fn rule(text: &str) -> Result<(Pattern, bool), Failure> {
     let (name, is_meant) = text.strip_prefix('!').map_or((text, true), |rest| (rest, false));
-    let name = IN_C.iter().find(|(in_c, _)| *in_c == name).map_or(name, |(_, name)| name);
+    if name.is_empty() {
+        return Err(Failure::Usage("--calls: there is an empty name in the list".to_owned()));
+    }
     let pattern = Pattern::new(name);
-    if known_syscalls().any(|(_, known)| pattern.matches(known.as_bytes())) {
+    if known_syscalls().any(|(_, known)| is_of(&pattern, known)) {
         return Ok((pattern, is_meant));
     }
     let near = nearest(name, known_syscalls().map(|(_, known)| known));
@@ -129,6 +141,11 @@ mod tests {
         assert_eq!(names(&["epoll_*wait*", "!epoll_pwait2"]), names(&["epoll_wait", "epoll_pwait"]));
         assert_eq!(names(&["!read"]).len() + 1, usual.len());
         assert!(names(&["*"]).contains(&"futex"));
+        assert!(names(&["fsta?"]).contains(&"newfstat") && names(&["stat*"]).contains(&"newstat"));
+        for nothing in [&["!*"][..], &["*", "!*"], &["read", ""]] {
+            let patterns: Vec<String> = nothing.iter().map(|text| (*text).to_owned()).collect();
+            assert!(chosen(&patterns).is_err(), "{nothing:?}");
+        }
         let wrong = chosen(&["fsynk".to_owned()]).expect_err("no such call").to_string();
         assert!(wrong.contains("fsynk") && wrong.contains("fsync"), "{wrong}");
     }
