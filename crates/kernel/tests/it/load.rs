@@ -58,9 +58,6 @@ fn root_one_tracker_of_each_kind_is_loaded() {
     if skip_without_ebpf() {
         return;
     }
-    for kind in kinds() {
-        assert_loaded(vec![kind]);
-    }
     assert_loaded(kinds().to_vec());
 }
 
