@@ -5,8 +5,8 @@
 use super::figures::reports;
 use super::kernel::record;
 use super::lttng::{analysis, rows};
-use crate::command::{json_lines, rtscope};
-use rtscope_testkit::machine::Cpus;
+use crate::command::{json_lines, losses, rtscope};
+use rtscope_testkit::machine::{self, Cpus};
 use rtscope_testkit::process::program;
 use rtscope_testkit::skip;
 use serde_json::Value;
@@ -63,17 +63,25 @@ fn calls(trace: &Path) -> BTreeMap<String, Vec<u64>> {
 const TALKERS: [&str; 3] = ["sleeper", "asker", "answerer"];
 
 /// A recording of the load in which each of these threads has left its CPU for good. Its process is over a moment earlier, and with it the
-/// recording: then one of them may still be waiting for a CPU, and nobody can say for how long.
-fn of_the_whole_load(directory: &Path) -> (PathBuf, Value) {
+/// recording: then one of them may still be waiting for a CPU, and nobody can say for how long. And one in which the host hid no switch, which
+/// would be missing in some figures and not in others. `None`: it hides some in each.
+fn of_the_whole_load(directory: &Path) -> Option<PathBuf> {
     const RECORDINGS: usize = 5;
     /// `TASK_DEAD`
     const DEAD: u64 = 0x80;
     let load = program("rtscope-accounts").unwrap();
     let command: &[&str] = &[&load.to_string_lossy(), "--silent"];
+    let mut hidden = 0;
     for number in 0..RECORDINGS {
         let directory = directory.join(number.to_string());
         fs::create_dir(&directory).unwrap();
         let (trace, account) = record(&directory, &["-k", EVENTS], command);
+        assert!(losses(&account).is_empty(), "{account}");
+        if !account["losses"].as_array().unwrap().is_empty() {
+            assert!(!machine::is_emulated(), "nobody hides switches here: {account}");
+            hidden += 1;
+            continue;
+        }
         let switches = printed(&trace, "sched_switch");
         let is_dead = |event: &Value| event["prev_state_raw"].as_u64().is_some_and(|state| state & DEAD != 0);
         let has_left = |name: &&str| {
@@ -83,8 +91,11 @@ fn of_the_whole_load(directory: &Path) -> (PathBuf, Value) {
                 .any(|one| one["prev_comm"] == **name && is_dead(one))
         };
         if TALKERS.iter().all(has_left) {
-            return (trace, account);
+            return Some(trace);
         }
+    }
+    if hidden == RECORDINGS {
+        return None;
     }
     panic!("in none of {RECORDINGS} recordings all of {TALKERS:?} left their CPU for good");
 }
@@ -94,8 +105,9 @@ fn of_the_whole_load(directory: &Path) -> (PathBuf, Value) {
 fn root_latencies_are_those_of_the_events_and_of_the_other_figures() {
     let Some(_cpus) = Cpus::for_watching() else { return };
     let directory = tempfile::tempdir().unwrap();
-    let (trace, account) = of_the_whole_load(directory.path());
-    assert_eq!(account["losses"].as_array().unwrap().len(), 0, "{account}");
+    let Some(trace) = of_the_whole_load(directory.path()) else {
+        skip!("the host hides switches in each recording");
+    };
     let all = reports(&trace, &["--latency", "syscalls,wakeup,irq,softirq"]);
     let [syscalls, wakeups, irqs, waits, softirqs] = all.as_slice() else { panic!("{all:?}") };
     let lengths = calls(&trace);
