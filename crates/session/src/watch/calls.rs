@@ -118,7 +118,8 @@ fn arguments(tracefs: &Tracefs, call: &str) -> Option<Vec<String>> {
     let event = EventName { system: "syscalls".to_owned(), name: format!("sys_enter_{call}") };
     let format = tracefs.format(&event).ok()?;
     let fields = format.fields.into_iter().map(|field| field.name);
-    Some(fields.filter(|name| name != "__syscall_nr").collect())
+    // The number of the call, and from Linux 7 on what is at its pointers: `__syscall_nr`, `__filename_val`.
+    Some(fields.filter(|name| !name.starts_with("__")).collect())
 }
 
 #[cfg(test)]
