@@ -158,6 +158,13 @@ static __noinline int judge(struct here *here, struct rts_chain *chain, struct t
 	return 0;
 }
 
+static __always_inline bool has_three_bits(__u8 mask)
+{
+	mask &= mask - 1;
+	mask &= mask - 1;
+	return mask;
+}
+
 /* What judge_one() has of detect_ended(). */
 struct detection {
 	struct here *here;
@@ -176,7 +183,8 @@ static int judge_one(__u32 instance, struct detection *detection)
 
 /*
  * chain->last_ns is the end of something that a tracker follows, in a task that is a target of these instances. With bpf_loop(), so that the
- * verifier looks at one of them: unrolled, five trackers of different kinds were more than it takes. One or two need no loop.
+ * verifier looks at one of them: unrolled, many of a kind were more than it takes. One or two of a kind are unrolled: what is not there it removes,
+ * since it knows the mask, and that of Linux 7.2 goes further into loops.
  */
 static __always_inline void detect_ended(struct here *here, struct rts_chain *chain, struct task_struct *task,
 					 __u8 tracker, const struct ended *ended)
@@ -187,14 +195,16 @@ static __always_inline void detect_ended(struct here *here, struct rts_chain *ch
 				       .ended = ended,
 				       .instances = config.of_tracker[tracker] & ended->targets };
 
-	if (config.instances_len > 2) {
+	if (has_three_bits(config.of_tracker[tracker])) {
 		if (detection.instances)
 			bpf_loop(RTS_INSTANCES, judge_one, &detection, 0);
 		return;
 	}
-	judge_one(0, &detection);
-	if (config.instances_len == 2)
-		judge_one(1, &detection);
+#pragma unroll
+	for (__u32 instance = 0; instance < RTS_INSTANCES; instance++) {
+		if (config.of_tracker[tracker] >> instance & 1)
+			judge_one(instance, &detection);
+	}
 }
 
 static __always_inline void detect(struct here *here, struct rts_chain *chain, struct task_struct *task, __u8 tracker,
