@@ -444,6 +444,32 @@ struct rts_late {
 	struct rts_chain chain;
 };
 
+/* How far what a tracker of intervals follows is. EARLY: woken before it left its CPU, it seems. RUNNING: it ends on a CPU. */
+enum rts_interval_link {
+	RTS_INTERVAL_NONE = 0, /* nothing is under way */
+	RTS_INTERVAL_WAITING = 1,
+	RTS_INTERVAL_WAKING = 2,
+	RTS_INTERVAL_PREEMPTED = 3,
+	RTS_INTERVAL_EARLY = 4,
+	RTS_INTERVAL_RUNNING = 5,
+};
+
+/*
+ * What a tracker of intervals follows in a task: by its slot in the table and, there, by tracker (rts_config.interval_kind). User space reads what
+ * has not ended when the trackers have been switched off.
+ */
+struct rts_interval {
+	struct rts_chain chain;
+	rts_u64 args[RTS_SYSCALL_ARGS_MAX]; /* of a system call: its registers can be others at its end */
+	rts_u32 tid;
+	rts_u32 waker; /* of a waking before it left its CPU: a tid, 0: an interrupt */
+	rts_u8 link;   /* enum rts_interval_link; first, with what follows, in its word */
+	rts_u8 wait;   /* enum rts_wait_kind: for what it waits */
+	rts_u8 woken;  /* there was one since it came; it is told when the task has left, or come back */
+	rts_u8 pad;
+	rts_u32 pad2;
+};
+
 /* The same detection as an event in the trace: the entry point for analysis. */
 struct rts_late_response {
 	struct rts_record record;
@@ -668,6 +694,7 @@ RTS_ASSERT_SIZE(struct rts_step, 16);
 RTS_ASSERT_SIZE(struct rts_other_origin, 16);
 RTS_ASSERT_SIZE(struct rts_chain, 256);
 RTS_ASSERT_SIZE(struct rts_late, 376);
+RTS_ASSERT_SIZE(struct rts_interval, 320);
 RTS_ASSERT_SIZE(struct rts_late_response, 64);
 RTS_ASSERT_SIZE(struct rts_syscall_entry, 24);
 RTS_ASSERT_SIZE(struct rts_syscall_exit, 32);

@@ -87,6 +87,9 @@ pub struct Report {
     /// With what responses began.
     #[serde(default)]
     pub begin: Vec<OriginKind>,
+    /// Of the late ones, those that had not ended when the watch did. The distribution does not have them.
+    #[serde(default)]
+    pub pending: u64,
     /// Wakeups and switches of tasks for which the tracker had no state.
     pub untracked: u64,
     /// Snapshots that were taken.

@@ -261,6 +261,8 @@ pub enum End {
     Cycle,
     /// The target's system call returned.
     Returned,
+    /// It had not ended when the watch did.
+    Pending,
     /// A program said so, by an event.
     Event,
 }
@@ -278,6 +280,7 @@ impl End {
             End::Rewoken => "rewoken",
             End::Cycle => "cycle",
             End::Returned => "returned",
+            End::Pending => "pending",
             End::Event => "event",
         }
     }
@@ -299,7 +302,7 @@ impl End {
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
-            End::Event => 0,
+            End::Event | End::Pending => 0,
             End::Running => 1,
             End::Blocked => 2,
             End::Rewoken => 3,
@@ -327,8 +330,8 @@ pub struct SystemCall {
     pub name: Option<String>,
     /// What it was given. Where the call is not known: all registers that can hold arguments.
     pub args: Vec<CallArgument>,
-    /// What it returned; -4095 to -1 are errors.
-    pub result: i64,
+    /// What it returned; -4095 to -1 are errors. `None`: it has not.
+    pub result: Option<i64>,
 }
 
 /// What took longer than its limit, as a tracker reports it: a response, a wakeup, and so on.

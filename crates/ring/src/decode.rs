@@ -95,14 +95,68 @@ pub fn late_response(raw: &RawLateResponse) -> Option<LateResponse> {
 
 /// The registers; what they mean, whoever knows the call can say.
 fn system_call(f: Fields<'_>, number: u32) -> SystemCall {
-    let at = offset_of!(abi::rts_late, args);
-    let registers = (0..abi::RTS_SYSCALL_ARGS_MAX as usize).map(|place| f.u64(at + 8 * place));
     SystemCall {
         number,
         name: None,
-        args: registers.map(|value| CallArgument { name: None, value }).collect(),
-        result: at!(u64, f, rts_late.result) as i64,
+        args: arguments(f, offset_of!(abi::rts_late, args)),
+        result: Some(at!(u64, f, rts_late.result) as i64),
     }
+}
+
+fn arguments(f: Fields<'_>, at: usize) -> Vec<CallArgument> {
+    let registers = (0..abi::RTS_SYSCALL_ARGS_MAX as usize).map(|place| f.u64(at + 8 * place));
+    registers.map(|value| CallArgument { name: None, value }).collect()
+}
+
+/// What a tracker of intervals follows in a task, and has not ended by `now`: a report of it, as far as the tracker knows. The chain has the time
+/// until then. `words` are those of a `struct rts_interval`; `None` where nothing is under way.
+#[must_use]
+pub fn pending(tracker: Tracker, words: &[u64], now: MonotonicNs) -> Option<LateResponse> {
+    let f = Fields(words);
+    let mut chain = chain(Fields(&words[offset_of!(abi::rts_interval, chain) / 8..]))?;
+    let (kind, wait) = match u32::from(at!(byte, f, rts_interval.link)) {
+        abi::RTS_INTERVAL_WAITING | abi::RTS_INTERVAL_EARLY if tracker != Tracker::Wakeup => {
+            (StepKind::Wait, WaitKind::from_number(at!(byte, f, rts_interval.wait))?)
+        }
+        abi::RTS_INTERVAL_WAKING | abi::RTS_INTERVAL_EARLY => (StepKind::Wakeup, WaitKind::None),
+        abi::RTS_INTERVAL_PREEMPTED => (StepKind::Preempted, WaitKind::None),
+        abi::RTS_INTERVAL_RUNNING => (StepKind::Run, WaitKind::None),
+        _ => return None,
+    };
+    let (tid, cpu) =
+        (at!(tid, f, rts_interval.tid), chain.steps.last().map_or(chain.origin.cpu, |step| step.cpu));
+    let duration_ns = now.since(chain.origin.time_ns).saturating_sub(chain.duration_ns());
+    let id = if kind == StepKind::Wait { 0 } else { tid.0 };
+    match chain.steps.last_mut().filter(|last| last.kind == StepKind::More) {
+        Some(more) => {
+            more.id += 1;
+            more.duration_ns += duration_ns;
+        }
+        None => chain.steps.push(Step { kind, id, cpu, duration_ns, wait }),
+    }
+    let call = (tracker == Tracker::Syscall).then(|| SystemCall {
+        number: chain.origin.id,
+        name: None,
+        args: arguments(f, offset_of!(abi::rts_interval, args)),
+        result: None,
+    });
+    Some(LateResponse {
+        tracker,
+        instance: 0,
+        sequence: 0,
+        cpu,
+        end_ns: now,
+        end: End::Pending,
+        threshold_ns: 0,
+        tid,
+        pid: Pid(tid.0),
+        prio: Priority(120),
+        comm: Comm::default(),
+        snapshot: None,
+        chain,
+        events: None,
+        call: call.map(Box::new),
+    })
 }
 
 fn chain(f: Fields<'_>) -> Option<Chain> {

@@ -29,8 +29,9 @@ fn argument_label(argument: &CallArgument) -> String {
 
 /// What it returned.
 pub(crate) fn result_label(call: &SystemCall) -> String {
-    error(call.result).unwrap_or_else(|| {
-        let value = call.result as u64;
+    let Some(result) = call.result else { return "not returned".to_owned() };
+    error(result).unwrap_or_else(|| {
+        let value = result as u64;
         argument_label(&CallArgument { name: None, value })
     })
 }
@@ -45,7 +46,7 @@ mod tests {
             value: *value,
         };
         let args = args.iter().map(argument).collect();
-        SystemCall { number: 257, name: name.map(str::to_owned), args, result }
+        SystemCall { number: 257, name: name.map(str::to_owned), args, result: Some(result) }
     }
 
     #[test]
@@ -58,5 +59,6 @@ mod tests {
         assert_eq!(call_label(&unknown), "system call 257(3, -1)");
         assert_eq!(result_label(&unknown), "0x11170");
         assert_eq!(result_label(&call(None, &[], 0)), "0");
+        assert_eq!(result_label(&SystemCall { result: None, ..unknown }), "not returned");
     }
 }

@@ -10,7 +10,7 @@ use rtscope_analyze::explain::{
     Actor, Cause, CauseKind, Culprit, Explanation, InnerWait, Note, OriginExplanation, Preemption,
     StepExplanation, Thread, Waker,
 };
-use rtscope_event::{CpuId, Loss, LossCause, StepKind, Tracker};
+use rtscope_event::{CpuId, End, Loss, LossCause, StepKind, Tracker};
 
 /// Columns for names of steps and causes: as many as the longest needs, within these.
 const NAMES: std::ops::RangeInclusive<usize> = 30..=60;
@@ -36,7 +36,7 @@ pub fn explanation_text(explanation: &Explanation, style: Style) -> String {
     if explanation.origin.merged > 0 {
         text.push_str(&style.wrap(&merged_line(&explanation.origin), 2, 4));
     }
-    if explanation.events.is_none() {
+    if explanation.events.is_none() && explanation.end != End::Pending {
         text.push_str(&style.wrap(&woken_line(explanation.woken_by.as_ref()), 2, 4));
     }
     text.push_str(&wait_lines(explanation, style));
@@ -60,6 +60,7 @@ fn from_where(explanation: &Explanation) -> String {
     match explanation.tracker {
         Tracker::Response => format!("from {origin} to {}", end_words(explanation.end)),
         Tracker::Wakeup => format!("woken by {origin}"),
+        Tracker::Offcpu if explanation.end == End::Pending => "until the watch ended".to_owned(),
         Tracker::Offcpu => "until it had one again".to_owned(),
         Tracker::Syscall => match &explanation.call {
             Some(call) => format!("{} = {}", call_label(call), result_label(call)),
@@ -332,7 +333,9 @@ fn wait_lines(explanation: &Explanation, style: Style) -> String {
     let mut text = String::new();
     let waiter = thread_label(&explanation.thread);
     for wait in explanation.waits.iter().take(style.rows(WAITS)) {
-        let line = wait_line(wait, &waiter);
+        let is_over =
+            explanation.end != End::Pending || wait.from_ns.plus(wait.duration_ns) < explanation.end_ns;
+        let line = wait_line(wait, &waiter, is_over);
         let line = style.wrap(&line, 2, 4);
         let alarm = "priority inversion:";
         text.push_str(&line.replacen(alarm, &style.alarm(alarm), 1));
@@ -348,7 +351,7 @@ fn wait_lines(explanation: &Explanation, style: Style) -> String {
     text
 }
 
-fn wait_line(wait: &InnerWait, waiter: &str) -> String {
+fn wait_line(wait: &InnerWait, waiter: &str, is_over: bool) -> String {
     let (time, what) = (duration_text(wait.duration_ns), wait.wait.words());
     let by = wait.woken_by.as_ref();
     let kept = wait.kept.as_ref().map(|kept| {
@@ -369,6 +372,7 @@ fn wait_line(wait: &InnerWait, waiter: &str) -> String {
             thread_label(by)
         ),
         Some(by) => format!("waited: {time} {what}, until {} ended that{kept}", thread_label(by)),
+        None if !is_over => format!("waits: {time} {what} so far"),
         None => format!("waited: {time} {what}, until an interrupt ended that"),
     }
 }

@@ -94,6 +94,7 @@ pub(crate) fn end_words(end: End) -> &'static str {
         End::Rewoken => "woken again",
         End::Cycle => "the end of its cycle",
         End::Returned => "its return",
+        End::Pending => "the end of the watch",
         End::Event => "an event",
     }
 }

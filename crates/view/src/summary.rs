@@ -57,6 +57,7 @@ fn head(report: &Report, style: Style) -> String {
     )];
     let unfollowed = unfollowed(report);
     for (count, words) in [
+        (report.pending, "not over when the watch ended"),
         (counters.filtered, "left out by the origin filter"),
         (counters.merged, "further interrupts and timers answered by the same response"),
         (counters.folded, "responses with more steps than can be shown"),

@@ -14,24 +14,24 @@
 #include "hooks/syscall.bpf.h"
 #include "trackers/registry.bpf.h"
 
-/* Whether the task that runs here is a target of a tracker of system calls. */
-static __always_inline bool is_call_of_target(struct task_struct *task, struct slot *slot)
+/* The prologue of both: false unless the task that runs here is a target of a tracker of system calls. The cheap questions come first. */
+static __always_inline bool enter_call(struct task_struct *task, struct slot *slot, struct here *here)
 {
 	struct cpu_state *state = state_of(bpf_get_smp_processor_id());
 
-	return state && find_current(state, task->pid, slot) && has(slot->way, RTS_TRACKER_SYSCALL) && !is_compat(task);
+	return trigger.enabled && state && find_current(state, task->pid, slot) &&
+	       has(slot->way, RTS_TRACKER_SYSCALL) && !is_compat(task) && enter(here);
 }
 
 static __always_inline void on_call(struct pt_regs *regs, long number)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct interval *interval;
+	struct rts_interval *interval;
 	struct here here;
 	struct slot slot;
 
-	if (!trigger.enabled || !is_call_of_target(task, &slot) || !enter(&here))
+	if (!enter_call(bpf_get_current_task_btf(), &slot, &here))
 		return;
-	interval = interval_of(&slot, RTS_TRACKER_SYSCALL);
+	interval = syscall_on_enter(&here, &slot, number);
 	if (!interval)
 		return;
 	interval->args[0] = syscall_argument(regs, 0);
@@ -40,7 +40,6 @@ static __always_inline void on_call(struct pt_regs *regs, long number)
 	interval->args[3] = syscall_argument(regs, 3);
 	interval->args[4] = syscall_argument(regs, 4);
 	interval->args[5] = syscall_argument(regs, 5);
-	syscall_on_enter(&here, &slot, number);
 }
 
 SEC("tp_btf/sys_enter")
@@ -55,16 +54,11 @@ int BPF_PROG(call_begins, struct pt_regs *regs, long number)
 static __always_inline void on_return(struct pt_regs *regs, long result)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct ended ended = { .result = result };
 	struct here here;
 	struct slot slot;
-	int done;
 
-	if (!trigger.enabled || !is_call_of_target(task, &slot) || !enter(&here))
-		return;
-	done = syscall_on_exit(&here, &slot, task, syscall_number(regs), &ended);
-	/* Used, as the other side of this says. */
-	barrier_var(done);
+	if (enter_call(task, &slot, &here))
+		syscall_on_exit(&here, &slot, task, syscall_number(regs), result);
 }
 
 SEC("tp_btf/sys_exit")

@@ -11,34 +11,15 @@
 #include "core/detection.bpf.h"
 #include "trackers/response/context.bpf.h"
 
-/* INTERVAL_EARLY: woken before it left its CPU, it seems. INTERVAL_RUNNING: of trackers whose intervals begin and end on a CPU. */
-enum interval_link {
-	INTERVAL_NONE,
-	INTERVAL_WAITING,
-	INTERVAL_WAKING,
-	INTERVAL_PREEMPTED,
-	INTERVAL_EARLY,
-	INTERVAL_RUNNING
-};
-
-struct interval {
-	struct rts_chain chain;
-	__u32 waker; /* of a waking before it left its CPU: a tid, 0: an interrupt */
-	__u8 link;   /* enum interval_link */
-	__u8 wait;   /* enum rts_wait_kind: for what it waits */
-	__u8 woken;  /* there was one since it came; it is told when the task has left, or come back */
-	__u8 pad;
-	__u64 args[RTS_SYSCALL_ARGS_MAX]; /* of a system call: its registers can be others at its end */
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
-	__type(value, struct interval);
+	__type(value, struct rts_interval);
 	__uint(max_entries, 1); /* ways of tasks * config.interval_kinds */
 } intervals SEC(".maps");
 
-static __always_inline struct interval *interval_of(const struct slot *slot, __u32 tracker)
+static __always_inline struct rts_interval *interval_of(const struct slot *slot, __u32 tracker)
 {
 	__u32 index = slot->index * config.interval_kinds + config.interval_kind[tracker];
 
@@ -80,7 +61,7 @@ static __always_inline void begin_with_waker(struct here *here, struct cpu_state
 }
 
 /* The wait is over: of this kind, ended by this task (0: an interrupt, or not seen). */
-static __always_inline void push_wait(struct here *here, struct interval *interval, __u32 waker, __u64 until_ns)
+static __always_inline void push_wait(struct here *here, struct rts_interval *interval, __u32 waker, __u64 until_ns)
 {
 	__u32 length = interval->chain.steps_len;
 
@@ -90,17 +71,19 @@ static __always_inline void push_wait(struct here *here, struct interval *interv
 }
 
 /* The task leaves its CPU: for what, and whether it has been woken already. Under the way's lock. */
-static __always_inline void interval_leaves(struct interval *interval, bool blocked, __u32 wait)
+static __always_inline void interval_leaves(struct rts_interval *interval, bool blocked, __u32 wait)
 {
 	interval->wait = wait;
-	interval->link = !blocked ? INTERVAL_PREEMPTED : interval->woken ? INTERVAL_EARLY : INTERVAL_WAITING;
+	interval->link = !blocked	 ? RTS_INTERVAL_PREEMPTED :
+			 interval->woken ? RTS_INTERVAL_EARLY :
+					   RTS_INTERVAL_WAITING;
 	interval->woken = 0;
 }
 
 /* The task is woken. Under the way's lock. */
 static __noinline int interval_woken(struct here *here, struct cpu_state *state, struct slot *slot, __u32 tracker)
 {
-	struct interval *interval = interval_of(slot, tracker & 7);
+	struct rts_interval *interval = interval_of(slot, tracker & 7);
 	__u8 sched = slot->way->sched;
 
 	if (!interval)
@@ -108,24 +91,24 @@ static __noinline int interval_woken(struct here *here, struct cpu_state *state,
 	if (sched == SCHED_RUNNING || sched == SCHED_RUNNABLE) {
 		interval->woken = 1;
 		interval->waker = waker_of(state);
-	} else if (interval->link == INTERVAL_WAITING || interval->link == INTERVAL_EARLY) {
+	} else if (interval->link == RTS_INTERVAL_WAITING || interval->link == RTS_INTERVAL_EARLY) {
 		push_wait(here, interval, waker_of(state), now(here));
-		interval->link = INTERVAL_WAKING;
+		interval->link = RTS_INTERVAL_WAKING;
 	}
 	return 0;
 }
 
 /* The task comes to a CPU: the steps since it left are complete. */
-static __always_inline void interval_comes(struct here *here, struct interval *interval, __u32 tid, bool locked)
+static __always_inline void interval_comes(struct here *here, struct rts_interval *interval, __u32 tid, bool locked)
 {
 	__u32 step = RTS_STEP_WAKEUP;
 
 	/* It had been woken when it left; or its waking was not seen. */
-	if (interval->link == INTERVAL_EARLY)
+	if (interval->link == RTS_INTERVAL_EARLY)
 		push_wait(here, interval, interval->waker, interval->chain.last_ns);
-	if (interval->link == INTERVAL_WAITING)
+	if (interval->link == RTS_INTERVAL_WAITING)
 		push_wait(here, interval, 0, now(here));
-	if (interval->link == INTERVAL_PREEMPTED)
+	if (interval->link == RTS_INTERVAL_PREEMPTED)
 		step = locked ? RTS_STEP_LOCK_WAIT : RTS_STEP_PREEMPTED;
 	push(here, &interval->chain, step, tid, now(here));
 }

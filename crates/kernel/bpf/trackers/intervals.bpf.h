@@ -49,11 +49,11 @@ static __always_inline void intervals_on_arrive(struct here *here, struct slot *
 
 static __always_inline void forget_interval(struct slot *slot, __u32 tracker)
 {
-	struct interval *interval = config.of_tracker[tracker] ? interval_of(slot, tracker) : NULL;
+	struct rts_interval *interval = config.of_tracker[tracker] ? interval_of(slot, tracker) : NULL;
 
 	if (!interval)
 		return;
-	interval->link = INTERVAL_NONE;
+	interval->link = RTS_INTERVAL_NONE;
 	interval->woken = 0;
 }
 

@@ -11,23 +11,24 @@
 /* Under the way's lock. */
 static __noinline int offcpu_on_leave(struct here *here, struct slot *slot, bool blocked, __u32 wait)
 {
-	struct interval *interval = interval_of(slot, RTS_TRACKER_OFFCPU);
+	struct rts_interval *interval = interval_of(slot, RTS_TRACKER_OFFCPU);
 
 	if (!interval)
 		return 0;
 	begin(&interval->chain, RTS_ORIGIN_OFF_CPU, slot->way->tid, here->cpu, now(here));
+	interval->tid = slot->way->tid;
 	interval_leaves(interval, blocked, wait);
 	return 0;
 }
 
 static __noinline int offcpu_on_arrive(struct here *here, struct slot *slot, struct task_struct *next, bool locked)
 {
-	struct interval *interval = interval_of(slot, RTS_TRACKER_OFFCPU);
+	struct rts_interval *interval = interval_of(slot, RTS_TRACKER_OFFCPU);
 
-	if (!interval || interval->link == INTERVAL_NONE)
+	if (!interval || interval->link == RTS_INTERVAL_NONE)
 		return 0;
 	interval_comes(here, interval, slot->way->tid, locked);
-	interval->link = INTERVAL_NONE;
+	interval->link = RTS_INTERVAL_NONE;
 	detect(here, &interval->chain, next, RTS_TRACKER_OFFCPU, slot->way->targets, RTS_END_RUNNING, here->cpu);
 	return 0;
 }

@@ -10,63 +10,58 @@
 
 #include "trackers/interval.bpf.h"
 
-/* What the call is given, interval->args has already. */
-static __noinline int syscall_on_enter(struct here *here, struct slot *slot, __u32 number)
+/* A call begins; where it goes on being followed, its arguments are still to be noted: its registers can be others at its end. */
+static __always_inline struct rts_interval *syscall_on_enter(struct here *here, struct slot *slot, __u32 number)
 {
-	struct interval *interval = interval_of(slot, RTS_TRACKER_SYSCALL);
+	struct rts_interval *interval = interval_of(slot, RTS_TRACKER_SYSCALL);
 
 	if (!interval)
-		return 0;
+		return NULL;
 	/* Whatever was under way has ended unseen: calls that do not return, or whose exit the kernel skipped. */
-	interval->link = INTERVAL_NONE;
+	interval->link = RTS_INTERVAL_NONE;
 	if (number >= RTS_SYSCALLS || !(config.call_instances[number] & slot->way->targets))
-		return 0;
+		return NULL;
 	begin(&interval->chain, RTS_ORIGIN_SYSCALL, number, here->cpu, now(here));
-	interval->link = INTERVAL_RUNNING;
-	return 0;
+	interval->tid = slot->way->tid;
+	interval->link = RTS_INTERVAL_RUNNING;
+	return interval;
 }
 
-/* `ended` has what the call returned. */
-static __noinline int syscall_on_exit(struct here *here, struct slot *slot, struct task_struct *task, __u32 number,
-				      struct ended *ended)
+static __always_inline void syscall_on_exit(struct here *here, struct slot *slot, struct task_struct *task,
+					    __u32 number, __s64 result)
 {
-	struct interval *interval = interval_of(slot, RTS_TRACKER_SYSCALL);
-	int done = 0;
+	struct rts_interval *interval = interval_of(slot, RTS_TRACKER_SYSCALL);
+	struct ended ended = { .tracker = RTS_TRACKER_SYSCALL, .end = RTS_END_RETURNED, .result = result };
 	__u8 link;
 
-	if (!interval || interval->link == INTERVAL_NONE)
-		return 0;
+	if (!interval || interval->link == RTS_INTERVAL_NONE)
+		return;
 	link = interval->link;
-	interval->link = INTERVAL_NONE;
+	interval->link = RTS_INTERVAL_NONE;
 	/* Of another call: its entry was not seen. */
 	if (interval->chain.origin_id != number)
-		return 0;
+		return;
 	/* It was not seen to come back. */
-	push(here, &interval->chain, link == INTERVAL_RUNNING ? RTS_STEP_RUN : RTS_STEP_HIDDEN_SWITCH, slot->way->tid,
-	     now(here));
-	ended->args = interval->args;
-	ended->tracker = RTS_TRACKER_SYSCALL;
-	ended->targets = slot->way->targets & config.call_instances[number & (RTS_SYSCALLS - 1)];
-	ended->end = RTS_END_RETURNED;
-	ended->cpu = here->cpu;
-	detect_ended(here, &interval->chain, task, RTS_TRACKER_SYSCALL, ended);
-	/* A result that the compiler knows it leaves out, and then a pointer may be in its register, which the verifier refuses. */
-	barrier_var(done);
-	return done;
+	push(here, &interval->chain, link == RTS_INTERVAL_RUNNING ? RTS_STEP_RUN : RTS_STEP_HIDDEN_SWITCH,
+	     slot->way->tid, now(here));
+	ended.args = interval->args;
+	ended.targets = slot->way->targets & config.call_instances[number & (RTS_SYSCALLS - 1)];
+	ended.cpu = here->cpu;
+	detect_ended(here, &interval->chain, task, RTS_TRACKER_SYSCALL, &ended);
 }
 
 /* Under the way's lock. */
 static __noinline int syscall_on_leave(struct here *here, struct slot *slot, bool blocked, __u32 wait)
 {
-	struct interval *interval = interval_of(slot, RTS_TRACKER_SYSCALL);
+	struct rts_interval *interval = interval_of(slot, RTS_TRACKER_SYSCALL);
 
 	if (!interval)
 		return 0;
-	if (interval->link == INTERVAL_NONE) {
+	if (interval->link == RTS_INTERVAL_NONE) {
 		interval->woken = 0;
 		return 0;
 	}
-	push(here, &interval->chain, interval->link == INTERVAL_RUNNING ? RTS_STEP_RUN : RTS_STEP_HIDDEN_SWITCH,
+	push(here, &interval->chain, interval->link == RTS_INTERVAL_RUNNING ? RTS_STEP_RUN : RTS_STEP_HIDDEN_SWITCH,
 	     slot->way->tid, now(here));
 	interval_leaves(interval, blocked, wait);
 	return 0;
@@ -74,12 +69,12 @@ static __noinline int syscall_on_leave(struct here *here, struct slot *slot, boo
 
 static __noinline int syscall_on_arrive(struct here *here, struct slot *slot, bool locked)
 {
-	struct interval *interval = interval_of(slot, RTS_TRACKER_SYSCALL);
+	struct rts_interval *interval = interval_of(slot, RTS_TRACKER_SYSCALL);
 
-	if (!interval || interval->link == INTERVAL_NONE || interval->link == INTERVAL_RUNNING)
+	if (!interval || interval->link == RTS_INTERVAL_NONE || interval->link == RTS_INTERVAL_RUNNING)
 		return 0;
 	interval_comes(here, interval, slot->way->tid, locked);
-	interval->link = INTERVAL_RUNNING;
+	interval->link = RTS_INTERVAL_RUNNING;
 	return 0;
 }
 

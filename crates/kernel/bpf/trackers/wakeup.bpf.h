@@ -10,15 +10,16 @@
 /* Under the way's lock. */
 static __noinline int wakeup_on_waking(struct here *here, struct cpu_state *state, struct slot *slot)
 {
-	struct interval *interval = interval_of(slot, RTS_TRACKER_WAKEUP);
+	struct rts_interval *interval = interval_of(slot, RTS_TRACKER_WAKEUP);
 	__u8 sched = slot->way->sched;
 
 	if (!interval)
 		return 0;
 	begin_with_waker(here, state, &interval->chain);
+	interval->tid = slot->way->tid;
 	/* Before it has left its CPU: perhaps its wait is called off, perhaps it is just leaving. */
 	interval->woken = sched == SCHED_RUNNING || sched == SCHED_RUNNABLE;
-	interval->link = interval->woken ? INTERVAL_NONE : INTERVAL_WAKING;
+	interval->link = interval->woken ? RTS_INTERVAL_NONE : RTS_INTERVAL_WAKING;
 	return 0;
 }
 
@@ -28,25 +29,25 @@ static __noinline int wakeup_on_waking(struct here *here, struct cpu_state *stat
  */
 static __always_inline void wakeup_on_leave(struct here *here, struct slot *slot, bool blocked)
 {
-	struct interval *interval = interval_of(slot, RTS_TRACKER_WAKEUP);
+	struct rts_interval *interval = interval_of(slot, RTS_TRACKER_WAKEUP);
 
 	if (!interval)
 		return;
-	interval->link = INTERVAL_NONE;
+	interval->link = RTS_INTERVAL_NONE;
 	if (blocked && interval->woken) {
 		interval->chain.origin_ns = interval->chain.last_ns = now(here);
-		interval->link = INTERVAL_EARLY;
+		interval->link = RTS_INTERVAL_EARLY;
 	}
 	interval->woken = 0;
 }
 
 static __noinline int wakeup_on_arrive(struct here *here, struct slot *slot, struct task_struct *next)
 {
-	struct interval *interval = interval_of(slot, RTS_TRACKER_WAKEUP);
+	struct rts_interval *interval = interval_of(slot, RTS_TRACKER_WAKEUP);
 
-	if (!interval || interval->link == INTERVAL_NONE)
+	if (!interval || interval->link == RTS_INTERVAL_NONE)
 		return 0;
-	interval->link = INTERVAL_NONE;
+	interval->link = RTS_INTERVAL_NONE;
 	push(here, &interval->chain, RTS_STEP_WAKEUP, slot->way->tid, now(here));
 	detect(here, &interval->chain, next, RTS_TRACKER_WAKEUP, slot->way->targets, RTS_END_RUNNING, here->cpu);
 	return 0;

@@ -9,6 +9,7 @@ use super::calls::CallNames;
 use super::ftrace::{FtracePart, FtraceRecorder};
 use super::intervals;
 use super::observable::is_judged_later;
+use super::pending;
 use super::plan::Plan;
 use super::summary::Summary;
 use super::writer::{FinishedJob, Job, Settings, Writer, in_order};
@@ -225,6 +226,19 @@ impl Listener {
         }
     }
 
+    /// What has not ended by now: late, too, where it is beyond the limit.
+    fn take_pending(&mut self) -> Result<(), Failure> {
+        let trackers = self.plan.trackers.clone();
+        for mut late in pending::pending(&self.ebpf, &self.plan.ebpf, &trackers, monotonic_now())? {
+            if let Some(call) = &mut late.call {
+                self.calls.describe(call);
+            }
+            self.summary_of(late.instance).pending += 1;
+            self.take_report(late);
+        }
+        Ok(())
+    }
+
     /// Late intervals between two events of programs: what the tracker does for responses is done here.
     fn take_intervals(&mut self) {
         let Some(programs) = self.programs.as_ref().filter(|_| self.plan.between.is_some()) else { return };
@@ -332,6 +346,7 @@ impl Listener {
         }
         self.ebpf.enable(false);
         self.take_reports();
+        self.take_pending()?;
         self.explain_the_rest()?;
         self.misses.add(monotonic_now(), &self.ebpf.recursion_misses());
         let reports: Vec<Report> = (0..self.plan.trackers.len()).map(|index| self.report(index)).collect();
@@ -347,6 +362,9 @@ impl Listener {
     fn report(&mut self, instance: usize) -> Report {
         let summary = &mut self.summaries[instance];
         let mut stats = self.recorder.stats(instance);
+        // They count as the rest, but for the distribution: how long they will be is not known.
+        stats.seen += summary.pending;
+        stats.late += summary.pending;
         stats.late = stats.late.saturating_sub(summary.unobserved_responses());
         summary.own.is_apart = self.placement.is_apart();
         let (tracker, threshold_ns) = self.plan.trackers[instance];

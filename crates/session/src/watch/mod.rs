@@ -12,6 +12,7 @@ mod intervals;
 mod listener;
 mod memory;
 mod observable;
+mod pending;
 mod plan;
 mod settings;
 pub mod spans;

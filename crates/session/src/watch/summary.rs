@@ -26,6 +26,8 @@ pub struct Summary {
     unobserved_more: u64,
     /// Of all of these, those without a snapshot of their own.
     unobserved_suppressed: u64,
+    /// What had not ended at the end, beyond the limit.
+    pub pending: u64,
     /// Snapshots taken.
     pub snapshots: u64,
     /// Of them, those that could not be saved.
@@ -100,6 +102,7 @@ impl Summary {
             threshold_ns: counts.threshold_ns,
             begin: counts.begin.clone(),
             counters: counters(stats),
+            pending: self.pending,
             untracked: stats.untracked + stats.raced,
             snapshots: self.snapshots,
             snapshots_failed: self.failed_snapshots,

@@ -30,8 +30,7 @@ fn root_a_limited_recording_of_tracepoints_has_names_of_tasks_and_counts_what_is
         events.as_u64().zip(overwritten["events"].as_u64()).map(|(one, other)| one + other),
         Some(recorded)
     );
-    let Some(output) = babeltrace2::run(&trace, &[]) else { return };
-    let text = String::from_utf8_lossy(&output.stdout);
+    let Some(text) = babeltrace2::text(&trace, &[]) else { return };
     // Renamings were not asked for: they name tasks, as the state dump.
     let names = |line: &&str| line.contains("lttng_statedump_") || line.contains(" task_rename: ");
     let dumped = text.lines().filter(names);

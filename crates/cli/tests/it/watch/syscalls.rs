@@ -2,7 +2,7 @@
 //! The tracker `syscall`, judged by a program that reads the clock itself before and after each of its calls and knows why each is long.
 
 use crate::command::root;
-use rtscope_event::{LateResponse, Step, StepKind, SystemCall, Tracker, WaitKind};
+use rtscope_event::{End, LateResponse, Step, StepKind, SystemCall, Tracker, WaitKind};
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::skip;
 use rtscope_testkit::watch::Rtscope;
@@ -54,7 +54,7 @@ fn is_of(late: &LateResponse, call: &Call) -> bool {
 /// What it was given and returned, how long it took, and why: as the program knows it.
 fn check(late: &LateResponse, call: &Call, helper: u32) {
     let found: &SystemCall = late.call.as_deref().expect("of this tracker");
-    assert_eq!(found.result, call.result, "{late:?}");
+    assert_eq!(found.result, Some(call.result), "{late:?}");
     let argument = &found.args[0];
     let given = if call.name == "getrandom" { argument.value as i64 } else { (argument.value as i32).into() };
     assert_eq!(given, call.argument, "{late:?}");
@@ -141,7 +141,7 @@ fn root_calls_that_wait_on_purpose_are_reported_when_they_are_asked_for() {
         let said = Rtscope::start(watch).and_then(Rtscope::finish).expect("it ends with sleep");
         let late = said.late().expect("of its own types");
         let sleeps = late.iter().filter_map(|late| late.call.as_deref()).filter(|call| {
-            call.name.as_deref() == Some("clock_nanosleep") && call.result == 0 && call.args.len() == 4
+            call.name.as_deref() == Some("clock_nanosleep") && call.result == Some(0) && call.args.len() == 4
         });
         assert_eq!(sleeps.count(), usize::from(is_reported), "{calls:?}: {late:?}");
     }
@@ -168,8 +168,58 @@ fn root_an_exec_is_reported_with_what_it_was_given() {
     let late = said.late().expect("of its own types");
     let calls: Vec<&SystemCall> = late.iter().filter_map(|late| late.call.as_deref()).collect();
     // The shell looks for it in several places.
-    assert!(calls.iter().any(|exec| exec.result == 0), "{late:?}");
+    assert!(calls.iter().any(|exec| exec.result == Some(0)), "{late:?}");
     let is_known =
         |exec: &&SystemCall| exec.args.len() == 3 && exec.args.iter().all(|given| given.value != 0);
     assert!(calls.iter().all(is_known), "{late:?}");
+}
+
+/// A thread of this process reads what nobody writes, until the watch is over.
+// NEEDS: verifier
+#[test]
+fn root_a_call_that_does_not_return_is_late() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let (send, tids) = std::sync::mpsc::channel();
+    let (go, begin) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        send.send(nix::unistd::gettid().as_raw()).expect("somebody waits for it");
+        begin.recv().expect("it comes");
+        let _ = std::io::Read::read(&mut { reader }, &mut [0]);
+    });
+    let tid = tids.recv().expect("a thread");
+    let mut watch = Command::new(rtscope_testkit::process::program("rtscope").expect("it is built"));
+    watch.args([
+        "watch",
+        "syscall",
+        "--json",
+        "--calls",
+        "read",
+        "--threshold",
+        "100ms",
+        "--and",
+        "offcpu:100ms",
+    ]);
+    watch.args(["--duration", "1500ms", "--fail-if-late", "--tid", &tid.to_string()]);
+    let mut watch = Rtscope::start(watch).expect("it starts");
+    watch.wait_for_type("start").expect("it watches");
+    go.send(()).expect("it waits");
+    let said = watch.finish().expect("it ends by itself");
+    assert_eq!(said.status.and_then(|status| status.code()), Some(4), "late");
+    drop(writer);
+    thread.join().expect("it reads nothing");
+    let late = said.late().expect("of its own types");
+    let pending: Vec<&LateResponse> = late.iter().filter(|late| late.end == End::Pending).collect();
+    let of = |tracker| pending.iter().find(|late| late.tracker == tracker).expect("one of each");
+    let (call, off) = (of(Tracker::Syscall), of(Tracker::Offcpu));
+    let given = call.call.as_deref().expect("a call");
+    assert_eq!((given.name.as_deref(), given.result, pending.len()), (Some("read"), None, 2), "{late:?}");
+    for late in [call, off] {
+        let last = late.chain.steps.last().expect("a step");
+        assert_eq!((last.kind, last.wait), (StepKind::Wait, WaitKind::Read), "{late:?}");
+        assert!(late.response_ns() > 500_000_000 && late.tid.0 == tid.unsigned_abs(), "{late:?}");
+    }
+    for summary in said.of_type("summary") {
+        assert_eq!((&summary["pending"], &summary["counters"]["late"]), (&1.into(), &1.into()), "{summary}");
+    }
 }
