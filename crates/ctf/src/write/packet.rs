@@ -128,7 +128,7 @@ impl<W: PacketOutput> PacketWriter<W> {
         begin: MonotonicNs,
     ) -> Self {
         let mut writer = PacketWriter::new(out, header, uuid, place, begin);
-        writer.last = Some(LastPacket::new(writer.format, begin, 0));
+        writer.last = Some(LastPacket::new(writer.format, begin, 0, false));
         writer
     }
 
@@ -143,7 +143,7 @@ impl<W: PacketOutput> PacketWriter<W> {
         let mut writer = PacketWriter::new(out, header, uuid, place, begin);
         writer.is_ring = true;
         writer.full = PACKET_BYTES.min(rtscope_event::exact::index(writer.out.packet_bytes()));
-        writer.last = Some(LastPacket::new(writer.format, begin, 0));
+        writer.last = Some(LastPacket::new(writer.format, begin, 0, true));
         writer.open(begin);
         writer
     }
@@ -159,7 +159,7 @@ impl<W: PacketOutput> PacketWriter<W> {
         }
         if !losses.unknown {
             self.close(self.begin)?;
-            self.open(self.begin);
+            self.open_next(self.begin);
         }
         self.discarded = losses.known.clamp(1, DISCARDED_MAX);
         Ok(())
@@ -173,7 +173,7 @@ impl<W: PacketOutput> PacketWriter<W> {
         // Losses close together are joined: packets must not become too small for their headers.
         if !self.after_loss || self.begun + self.in_hand() >= self.limit() {
             self.close(self.clock)?;
-            self.open(self.clock);
+            self.open_next(self.clock);
             self.after_loss = true;
         }
         self.discarded = self.discarded.saturating_add(count).min(DISCARDED_MAX);
@@ -192,7 +192,8 @@ impl<W: PacketOutput> PacketWriter<W> {
         }
         if self.begun + self.buffer.len() >= self.limit() {
             self.close(self.clock)?;
-            self.open(time);
+            self.open_next(time);
+            time = self.clock;
             self.after_loss = false;
         }
         let header = self.format.header;
@@ -306,7 +307,7 @@ impl<W: PacketOutput> PacketWriter<W> {
         let is_due = self.has_events() && self.out.is_due();
         if is_due || self.begun + self.in_hand() >= FLUSHED_PACKET_BYTES.min(self.full) {
             self.close(self.clock)?;
-            self.open(self.clock);
+            self.open_next(self.clock);
             self.after_loss = false;
         } else if self.has_unwritten() {
             self.write(self.clock)?;
@@ -338,6 +339,13 @@ impl<W: PacketOutput> PacketWriter<W> {
         self.begun = 0;
     }
 
+    /// The packet after the one that was closed. Of a stream in several files, readers take packets in the order in which they begin, and
+    /// babeltrace2 swaps two that begin at the same time: this one then begins, with its first events, a nanosecond later.
+    fn open_next(&mut self, begin: MonotonicNs) {
+        let least = self.begin.plus(u64::from(self.is_ring));
+        self.open(begin.max(least));
+    }
+
     fn close(&mut self, end: MonotonicNs) -> io::Result<()> {
         self.write(end)?;
         self.done.packets += 1;
@@ -345,8 +353,7 @@ impl<W: PacketOutput> PacketWriter<W> {
             Some(last) => last.close(&mut self.out)?,
             None => self.begun as u64,
         };
-        // Readers order files by the times at which they begin, so no two begin at the same time.
-        if self.begin < end && self.out.is_due() {
+        if self.out.is_due() {
             self.end_file(end)?;
         }
         Ok(())
@@ -360,7 +367,7 @@ impl<W: PacketOutput> PacketWriter<W> {
         if self.covers_time() || self.has_events() {
             let end = end.max(self.clock);
             self.close(end)?;
-            self.open(end.plus(u64::from(self.covers_time())));
+            self.open_next(end.plus(u64::from(self.covers_time())));
         } else {
             self.end_file(self.clock)?;
         }
@@ -383,7 +390,7 @@ impl<W: PacketOutput> PacketWriter<W> {
         let (packets, events) = std::mem::replace(&mut self.before_file, (self.done.packets, self.events));
         let (packets, events) = (self.done.packets - packets, self.events - events);
         self.out.next_file(FileContent { end, packets, events }, self.events)?;
-        self.last = Some(LastPacket::new(self.format, end, self.done.packets));
+        self.last = Some(LastPacket::new(self.format, end, self.done.packets, self.is_ring));
         Ok(())
     }
 

@@ -149,6 +149,35 @@ fn a_limited_trace_has_the_newest_events_at_each_instant_and_never_takes_more() 
 }
 
 /// A thread that ended long ago.
+/// Packets that begin at the same time are swapped by babeltrace2, which then finds time going back, and stops.
+#[test]
+fn packets_full_of_events_of_one_instant_are_read_in_their_order() {
+    for seed in 0..4 {
+        let mut random = Random(seed);
+        let mut recording = Recording::new(16);
+        for round in 0..200 {
+            let stream = random.index(STREAMS as usize);
+            recording.now += random.below(2) * 1000;
+            let now = MonotonicNs(recording.now);
+            for _ in 0..random.below(1500) {
+                let mut payload = (stream as u64).to_le_bytes().to_vec();
+                payload.extend(recording.written[stream].to_le_bytes());
+                payload.extend([b'x'; 90]);
+                payload.push(0);
+                recording.streams[stream].event(0, now, &[], &payload).unwrap();
+                recording.written[stream] += 1;
+            }
+            recording.streams[stream].flush().unwrap();
+            if round % 3 == 0 {
+                recording.streams.iter_mut().for_each(|stream| stream.turn().unwrap());
+            }
+            if round % 20 == 19 {
+                recording.check(|_| true);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_stream_that_is_idle_disappears_when_it_is_old() {
     let mut random = Random(7);
