@@ -153,7 +153,7 @@ const SYSCALL_EXAMPLES: &str = help!(
   rtscope watch offcpu --task jackd --threshold 5ms --and syscall:5ms
       System calls beside all times off a CPU.
 
-A call is reported when it returns, or when the watch ends. One that a signal interrupts and the kernel
+A call is reported when it returns, or when the watch ends; with --timeout, what hangs is told at once. One that a signal interrupts and the kernel
 begins again is two. Calls of 32-bit programs are not followed. From Linux 7 on a call may be missed that
 begins or ends while another task's is being looked at; the summary counts them."
 );
@@ -304,6 +304,10 @@ pub struct WatchOptions {
     /// response:2ms); system calls are those that --calls has by default. May be repeated, up to seven times
     #[arg(long, value_name = "TRACKER:TIME")]
     pub and: Vec<AlsoArg>,
+    /// Tell what has not ended after this time while it is under way, with the place in the kernel where its thread is; when it ends it is
+    /// reported like the rest. Not for responses, which are known when they have ended
+    #[arg(long, value_name = "TIME")]
+    pub timeout: Option<DurationNs>,
     /// Save a snapshot for each late response in this directory: a CTF trace, trigger.json and explain.txt
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub snapshot_dir: Option<PathBuf>,

@@ -261,7 +261,7 @@ pub enum End {
     Cycle,
     /// The target's system call returned.
     Returned,
-    /// It had not ended when the watch did.
+    /// It had not ended when it was looked at: by the timeout, or when the watch ended.
     Pending,
     /// A program said so, by an event.
     Event,
@@ -372,6 +372,16 @@ pub struct LateResponse {
     /// The system call, of the tracker of those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<Box<SystemCall>>,
+}
+
+/// What has not ended after the timeout, while it is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stuck {
+    /// As far as it has come; its end is [`End::Pending`], and the time that of the look.
+    #[serde(flatten)]
+    pub late: LateResponse,
+    /// Where its thread is in the kernel, the innermost first. Empty while it runs. `None`: not known.
+    pub kernel_stack: Option<Vec<String>>,
 }
 
 impl LateResponse {

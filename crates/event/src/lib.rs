@@ -30,7 +30,8 @@ mod wait;
 mod wall_clock;
 
 pub use chain::{
-    CallArgument, Chain, End, LateResponse, Origin, OriginKind, OtherOrigin, Step, StepKind, SystemCall,
+    CallArgument, Chain, End, LateResponse, Origin, OriginKind, OtherOrigin, Step, StepKind, Stuck,
+    SystemCall,
 };
 pub use count::{count_text, counted};
 pub use event_names::{EventName, is_event_named, is_known_event, nearest};

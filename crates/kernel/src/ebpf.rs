@@ -6,6 +6,7 @@
 //! first events from being half-tracked.
 
 mod instances;
+mod intervals;
 mod maps;
 
 use crate::caps::{self, Capability};
@@ -16,16 +17,15 @@ use crate::programs::{
 };
 use crate::tasks;
 use crate::waits::waits;
-use instances::{interval_kinds, store_trackers};
+use instances::store_trackers;
+pub use intervals::OpenIntervals;
 use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder, OpenObject};
 use maps::{TASK_WAYS, size_maps, task_sets};
 use rtscope_abi as abi;
-use rtscope_event::{
-    End, Glob, Irq, LateResponse, MonotonicNs, OriginKind, Pid, TaskInfo, Tid, Tracker, WaitKind,
-};
+use rtscope_event::{End, Glob, Irq, MonotonicNs, OriginKind, Pid, TaskInfo, Tid, Tracker, WaitKind};
 use rtscope_ring::{BankImage, Controls, LateResponseRings, SharedMemory, Trigger};
 use std::io::Read;
-use std::mem::{offset_of, size_of};
+use std::mem::size_of;
 use std::ops::Range;
 use std::os::fd::AsFd;
 
@@ -407,29 +407,6 @@ impl EbpfPrograms {
             },
             trigger: Trigger::new(map_memory(&self.object, ".data.trigger", Trigger::bytes(), true)?),
         })
-    }
-
-    /// What trackers of intervals follow and has not ended, as reports of tasks of which the tracker knows the number only. For when they have been
-    /// switched off: until then any of it may change while it is read.
-    ///
-    /// # Errors
-    /// When the map cannot be mapped.
-    pub fn pending(&self, config: &EbpfConfig, now: MonotonicNs) -> Result<Vec<LateResponse>, Error> {
-        const BYTES: usize = size_of::<abi::rts_interval>();
-        let kinds = interval_kinds(&config.trackers);
-        let entries = task_sets() * TASK_WAYS * kinds.len();
-        if entries == 0 {
-            return Ok(Vec::new());
-        }
-        let memory = map_memory(&self.object, "intervals", entries * BYTES, false)?;
-        let link = offset_of!(abi::rts_interval, link);
-        let is_open = |entry: &usize| memory.load(entry * BYTES + link) as u8 != abi::RTS_INTERVAL_NONE as u8;
-        let read = |entry: usize| {
-            let mut words = [0; BYTES / 8];
-            memory.copy(entry * BYTES, &mut words);
-            rtscope_ring::pending(kinds[entry % kinds.len()], &words, now)
-        };
-        Ok((0..entries).filter(is_open).filter_map(read).collect())
     }
 
     /// All tasks there are now; the tracker takes in those it does not know.

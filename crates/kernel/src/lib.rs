@@ -22,11 +22,11 @@ pub mod tracefs;
 mod waits;
 
 pub use ebpf::{
-    EbpfConfig, EbpfPrograms, Error, Follows, Memory, OriginFilter, RecorderConfig, ResponseConfig,
-    SnapshotConfig, StreamConfig, Target, TrackerConfig,
+    EbpfConfig, EbpfPrograms, Error, Follows, Memory, OpenIntervals, OriginFilter, RecorderConfig,
+    ResponseConfig, SnapshotConfig, StreamConfig, Target, TrackerConfig,
 };
 pub use expiry::TimerWatch;
 pub use irqs::{interrupts, irq_number};
 pub use programs::{PROGRAMS, ProgramSpec, SYSCALLS, stream_programs};
-pub use tasks::proc_comm;
+pub use tasks::{kernel_stack, proc_comm, task_life};
 pub use waits::wait_in;

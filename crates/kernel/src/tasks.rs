@@ -13,6 +13,29 @@ pub fn proc_comm(tid: Tid) -> Option<Comm> {
     Some(Comm::from_bytes(comm.strip_suffix(b"\n").unwrap_or(&comm)))
 }
 
+/// The state of a task (`R`, `Z`, ...) and when it was started, in ticks since boot: fields 3 and 22 of proc_pid_stat(5).
+#[must_use]
+pub fn task_life(tid: Tid) -> Option<(char, u64)> {
+    let stat = fs::read(format!("/proc/{tid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    // The name, in brackets, can hold anything, blanks and brackets too.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    Some((fields.next()?.chars().next()?, fields.nth(18)?.parse().ok()?))
+}
+
+/// Where a thread is in the kernel, from `/proc`: `function+0xoffset`, the innermost first. Empty while it runs. `None`: the kernel does not
+/// say, or the thread is gone.
+#[must_use]
+pub fn kernel_stack(tid: Tid) -> Option<Vec<String>> {
+    let text = fs::read_to_string(format!("/proc/{tid}/stack")).ok()?;
+    // `[<0>] function+0x12/0x34`: where it is, which is hidden, and the function's size.
+    let place = |line: &str| {
+        let place = line.split_once("] ").map_or(line, |(_, place)| place);
+        place.split_once('/').map_or(place, |(place, _)| place).to_owned()
+    };
+    Some(text.lines().map(place).collect())
+}
+
 /// The iterator's output: a sequence of `struct rts_task_dump`. A cut last one is left out.
 pub(crate) fn parse_dump(bytes: &[u8]) -> Vec<TaskInfo> {
     bytes.chunks_exact(size_of::<abi::rts_task_dump>()).map(parse_task).collect()

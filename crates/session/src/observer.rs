@@ -7,7 +7,7 @@ use crate::record::{RecordProgress, RecordStart, RecordedTrace};
 use crate::watch::{HeldHistory, WatchStart};
 use rtscope_analyze::explain::Explanation;
 use rtscope_analyze::summary::Report;
-use rtscope_event::LateResponse;
+use rtscope_event::{LateResponse, Stuck};
 use rtscope_store::trigger::TriggerFile;
 use std::fmt::Debug;
 use std::path::Path;
@@ -52,6 +52,9 @@ pub trait Observer: Debug + Send + Sync {
 
     /// A late response, at the moment of detection.
     fn late(&self, _late: &LateResponse) {}
+
+    /// What has not ended after the timeout: once for each, while it is under way.
+    fn stuck(&self, _stuck: &Stuck) {}
 
     /// A snapshot has been explained, and saved if that was asked for. The first explanation is that of the late response for which it was
     /// taken, unless its report was lost.

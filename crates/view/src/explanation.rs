@@ -36,7 +36,9 @@ pub fn explanation_text(explanation: &Explanation, style: Style) -> String {
     if explanation.origin.merged > 0 {
         text.push_str(&style.wrap(&merged_line(&explanation.origin), 2, 4));
     }
-    if explanation.events.is_none() && explanation.end != End::Pending {
+    // Of a time off a CPU that an interrupt ended, that is said of the wait.
+    let is_said = explanation.woken_by.is_none() && !explanation.waits.is_empty();
+    if explanation.events.is_none() && explanation.end != End::Pending && !is_said {
         text.push_str(&style.wrap(&woken_line(explanation.woken_by.as_ref()), 2, 4));
     }
     text.push_str(&wait_lines(explanation, style));

@@ -7,7 +7,7 @@
 use rtscope_analyze::explain::Explanation;
 use rtscope_analyze::summary::Report;
 use rtscope_event::WallClock;
-use rtscope_event::{LateResponse, MonotonicNs};
+use rtscope_event::{LateResponse, MonotonicNs, Stuck};
 use rtscope_session::command::CommandEnd;
 use serde::Serialize;
 
@@ -43,6 +43,15 @@ fn line<T: Serialize>(
 /// When serde_json refuses, which none of these types gives it reason to.
 pub fn late_json(late: &LateResponse, clock: Option<&WallClock>) -> serde_json::Result<String> {
     line("late", clock.map(|clock| (late.end_ns, clock)), Some(late.response_ns()), late)
+}
+
+/// What hangs: `"type":"stuck"`.
+///
+/// # Errors
+/// As [`late_json`].
+pub fn stuck_json(stuck: &Stuck, clock: Option<&WallClock>) -> serde_json::Result<String> {
+    let late = &stuck.late;
+    line("stuck", clock.map(|clock| (late.end_ns, clock)), Some(late.response_ns()), stuck)
 }
 
 /// An explanation: `"type":"explanation"`.

@@ -7,7 +7,7 @@ use crate::label::origin_label;
 use crate::style::Style;
 use crate::units::{counted, duration_text, share_text};
 use rtscope_analyze::share;
-use rtscope_event::{CpuId, End, EventSpan, LateResponse, Names, SpanEvent, Step, StepKind, Tracker};
+use rtscope_event::{CpuId, End, EventSpan, LateResponse, Names, SpanEvent, Step, StepKind, Stuck, Tracker};
 
 /// `23:41:07.123456 LATE control-loop/1234 on cpu 1: 3.412 ms > 500 us, timer -> blocked, mostly wakeup 3.105 ms
 /// (91.0 %)`. Without a clock the line begins with `LATE`.
@@ -38,6 +38,44 @@ pub fn late_line(late: &LateResponse, names: &Names, clock: Option<&WallClock>, 
         duration_text(late.response_ns()),
         duration_text(late.threshold_ns),
     )
+}
+
+/// What hangs, and below it where in the kernel: `STUCK syscall cat/1234 on cpu 1: 2.012 s so far, read(fd: 0, …), now waiting in read for
+/// 2.012 s`.
+#[must_use]
+pub fn stuck_text(stuck: &Stuck, names: &Names, clock: Option<&WallClock>, style: Style) -> String {
+    let late = &stuck.late;
+    let time = clock.map_or(String::new(), |clock| format!("{} ", clock.time_of_day(late.end_ns)));
+    let what = match (&late.call, late.tracker) {
+        (Some(call), _) => call_label(call),
+        (None, Tracker::Wakeup) => format!("woken by {}", origin_label(&late.chain.origin, names)),
+        (None, _) => "off its CPU".to_owned(),
+    };
+    let now = late.chain.steps.last().map_or(String::new(), |step| {
+        let state = match step.kind {
+            StepKind::Wait => step_words(step),
+            StepKind::Wakeup | StepKind::Preempted => "waiting for a CPU".to_owned(),
+            _ => "running".to_owned(),
+        };
+        format!(", now {state} for {}", duration_text(step.duration_ns))
+    });
+    let mut text = format!(
+        "{time}{}{} {}/{}{}: {} so far, {what}{now}",
+        style.alarm("STUCK"),
+        tracker_word(late.tracker),
+        late.comm,
+        late.tid,
+        on_cpu(late.cpu, None),
+        duration_text(late.response_ns()),
+    );
+    if let Some(stack @ [_, ..]) = stuck.kernel_stack.as_deref() {
+        let functions = stack.iter();
+        let names: Vec<&str> =
+            functions.map(|place| place.split_once("+0x").map_or(place.as_str(), |(name, _)| name)).collect();
+        text.push('\n');
+        text.push_str(style.wrap(&format!("in the kernel: {}", names.join(" < ")), 2, 4).trim_end());
+    }
+    text
 }
 
 /// What was late, where it is no response.

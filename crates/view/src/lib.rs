@@ -29,9 +29,9 @@ pub use event::{
     PrettyWriter, Resolver, Resolving, ResolvingWriter, Saying, SayingWriter, Who, to_read, why_not,
 };
 pub use explanation::{explanation_text, loss_line};
-pub use json::{SCHEMA, command_json, explanation_json, late_json, summary_json};
+pub use json::{SCHEMA, command_json, explanation_json, late_json, stuck_json, summary_json};
 pub use label::{actor_label, cause_label, clean, origin_label, thread_label};
-pub use late::late_line;
+pub use late::{late_line, stuck_text};
 pub use record::{
     BEHIND_NS, LostEvents, RECORD_SCHEMA, RECORD_USER_SCHEMA, much_lost, recorded_json, recorded_notes,
     recorded_text,

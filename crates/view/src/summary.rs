@@ -23,14 +23,14 @@ pub fn summary_text(report: &Report, style: Style) -> String {
         text.push_str(&style.wrap(&unmeasured(report), 0, 4));
     }
     if let Some(statistics) = &report.statistics {
-        text.push_str(&statistics_text(statistics, report.threshold_ns, style));
+        text.push_str(&statistics_text(report, statistics, style));
     }
-    text.push_str(&groups_text(&report.groups, style));
+    text.push_str(&groups_text(report, style));
     match &report.between {
         Some(between) => text.push_str(&between_text(between, style)),
         None => text.push_str(&threads_text(report, style)),
     }
-    text.push_str(&not_observable_text(&report.not_observable, style));
+    text.push_str(&not_observable_text(report, style));
     if report.counters.late > 0 {
         text.push_str(&style.wrap(&own_text(&report.own), 0, 4));
     }
@@ -43,14 +43,21 @@ pub fn summary_text(report: &Report, style: Style) -> String {
     text
 }
 
+/// What was counted: one of it.
+fn noun(report: &Report) -> &'static str {
+    if report.between.is_some() { "interval" } else { tracker_noun(report.tracker) }
+}
+
+/// Several.
+fn nouns(report: &Report) -> &'static str {
+    if report.between.is_some() { "intervals" } else { tracker_nouns(report.tracker) }
+}
+
 fn head(report: &Report, style: Style) -> String {
     let counters = &report.counters;
     let mut parts = vec![format!(
         "{} in {}, {} late (limit {})",
-        match report.between {
-            Some(_) => counted(counters.seen, "interval", "intervals"),
-            None => counted(counters.seen, tracker_noun(report.tracker), tracker_nouns(report.tracker)),
-        },
+        counted(counters.seen, noun(report), nouns(report)),
         duration_text(report.elapsed_ns),
         count_text(counters.late),
         duration_text(report.threshold_ns),
@@ -72,7 +79,7 @@ fn head(report: &Report, style: Style) -> String {
         ),
         (report.snapshots, "snapshots"),
         (report.snapshots_failed, "snapshots that could not be saved"),
-        (report.suppressed, "late responses without a snapshot of their own (rate limit or no free bank)"),
+        (report.suppressed, "late without a snapshot of their own (rate limit or no free bank)"),
     ] {
         if count > 0 {
             parts.push(format!("{words}: {}", count_text(count)));
@@ -121,7 +128,7 @@ fn unmeasured(report: &Report) -> String {
     format!("{waits}were ended by another task and were not measured; --begin any measures them")
 }
 
-fn statistics_text(statistics: &Statistics, threshold_ns: u64, style: Style) -> String {
+fn statistics_text(report: &Report, statistics: &Statistics, style: Style) -> String {
     let mut text = format!(
         "  min {}, mean {}, max {}\n",
         duration_text(statistics.min_ns),
@@ -134,11 +141,11 @@ fn statistics_text(statistics: &Statistics, threshold_ns: u64, style: Style) -> 
     }
     if let Some(first) = statistics.percentiles.iter().find(|percentile| percentile.value_ns.is_none()) {
         let (name, needed) = (percent_text(first.percent_milli), count_text(first.needed));
-        let line = format!("  {name} needs {needed} responses, so that ten lie beyond it\n");
+        let line = format!("  {name} needs {needed} {}, so that ten lie beyond it\n", nouns(report));
         text.push_str(&style.faint(line.trim_end()));
         text.push('\n');
     }
-    text.push_str(&histogram_text(&statistics.rows, threshold_ns, style));
+    text.push_str(&histogram_text(report, &statistics.rows, style));
     text
 }
 
@@ -154,10 +161,11 @@ fn percent_text(milli: u32) -> String {
 }
 
 /// Bars grow with the logarithm of the count: a single late response among a million must be seen.
-fn histogram_text(rows: &[Row], threshold_ns: u64, style: Style) -> String {
+fn histogram_text(report: &Report, rows: &[Row], style: Style) -> String {
+    let threshold_ns = report.threshold_ns;
     let largest = rows.iter().map(|row| row.count).max().unwrap_or(0);
     let height = |count: u64| (count as f64 + 1.0).ln() / (largest as f64 + 1.0).ln();
-    let mut text = String::from("  responses by time (bars: logarithm of the count)\n");
+    let mut text = format!("  {} by time (bars: logarithm of the count)\n", nouns(report));
     for row in rows {
         let part = if row.count == 0 { 0.0 } else { height(row.count) };
         let to = if row.to_ns == u64::MAX { "more".to_owned() } else { duration_text(row.to_ns) };
@@ -177,11 +185,13 @@ fn histogram_text(rows: &[Row], threshold_ns: u64, style: Style) -> String {
     text
 }
 
-fn groups_text(groups: &[Group], style: Style) -> String {
+fn groups_text(report: &Report, style: Style) -> String {
+    let groups = &report.groups;
     if groups.is_empty() {
         return String::new();
     }
-    let mut text = format!("{}\n", style.strong("late responses by what they have in common"));
+    let mut text =
+        format!("{}\n", style.strong(&format!("late {} by what they have in common", nouns(report))));
     text.push_str("  count      worst       mean  mostly in         because of\n");
     for group in groups.iter().take(style.rows(GROUPS)) {
         let line = format!(
@@ -207,9 +217,9 @@ fn groups_text(groups: &[Group], style: Style) -> String {
 }
 
 /// What is neither late nor in time, and whose it was.
-fn not_observable_text(not_observable: &NotObservable, style: Style) -> String {
+fn not_observable_text(report: &Report, style: Style) -> String {
     const THREADS: usize = 5;
-    let NotObservable { responses, threads } = not_observable;
+    let NotObservable { responses, threads } = &report.not_observable;
     if *responses == 0 {
         return String::new();
     }
@@ -223,7 +233,7 @@ fn not_observable_text(not_observable: &NotObservable, style: Style) -> String {
     let text = format!(
         "not observable: {}, which may have been late or not, of {}; this host hides switches of these threads. The times above \
          include them",
-        counted(*responses, "response", "responses"),
+        counted(*responses, noun(report), nouns(report)),
         listed.join(", ")
     );
     style.wrap(&text, 0, 4)
@@ -245,8 +255,8 @@ fn threads_text(report: &Report, style: Style) -> String {
     if threads.is_empty() || threads.len() as u64 + others.count < 2 {
         return String::new();
     }
-    let mut text = format!("{}\n", style.strong("late responses by thread"));
-    let head = "   late  of responses      worst       mean  own work  thread (own work: it ran for longer than the limit by itself)";
+    let mut text = format!("{}\n", style.strong(&format!("late {} by thread", nouns(report))));
+    let head = "   late        of all      worst       mean  own work  thread (own work: it ran for longer than the limit by itself)";
     text.push_str(&style.line(head));
     text.push('\n');
     for thread in threads.iter().take(style.rows(GROUPS)) {
@@ -275,7 +285,7 @@ fn threads_text(report: &Report, style: Style) -> String {
         ));
     }
     if others.count > 0 {
-        let responses = counted(others.responses, "response", "responses");
+        let responses = counted(others.responses, noun(report), nouns(report));
         let threads = counted(others.count, "further thread", "further threads");
         text.push_str(&format!("      0  of {responses} of {threads}\n"));
     }

@@ -9,7 +9,7 @@ use crate::stop;
 use report::Report;
 use rtscope_analyze::pairing::PairQuestion;
 use rtscope_analyze::summary::Report as Summary;
-use rtscope_event::{Loss, Tracker, WaitKind};
+use rtscope_event::{Loss, Tracker, WaitKind, counted};
 use rtscope_session::Observer;
 use rtscope_session::fail_if::{self, FailIf, Figure, Figures};
 use rtscope_session::watch::{self, WatchSettings};
@@ -53,7 +53,13 @@ fn run(settings: WatchSettings, options: WatchOptions) -> Result<(), Failure> {
     let settings = with_options(settings, options);
     let (reports, command) = watch::run(&settings, &stop::on_signals_later(None)?, &observer)?;
     reports.iter().try_for_each(|report| verdict.of(report))?;
-    command
+    match reports.iter().map(|report| report.snapshots_failed).sum() {
+        0 => command,
+        failed => Err(Failure::Failed(format!(
+            "{} not saved (see above)",
+            counted(failed, "snapshot was", "snapshots were")
+        ))),
+    }
 }
 
 /// What would be ignored, or could begin no cycle, is refused.
@@ -156,6 +162,7 @@ fn with_options(settings: WatchSettings, options: WatchOptions) -> WatchSettings
         post_ns: options.post.0,
         interval_ns: options.rate.0,
         duration_ns: options.duration.map(|duration| duration.0),
+        timeout_ns: options.timeout.map(|timeout| timeout.0),
         command_output: options.json.of_command(),
         command: options.command,
         ..settings

@@ -6,7 +6,7 @@ use crate::output::{note, result};
 use crate::terminal;
 use rtscope_analyze::explain::Explanation;
 use rtscope_analyze::summary;
-use rtscope_event::{LateResponse, Names, WallClock};
+use rtscope_event::{LateResponse, Names, Stuck, WallClock};
 use rtscope_kernel::interrupts;
 use rtscope_session::command::CommandEnd;
 use rtscope_session::watch::{HeldHistory, WatchStart};
@@ -82,6 +82,13 @@ impl Observer for Report {
         self.print(
             || rtscope_view::late_line(late, &self.names, Some(&self.clock), self.style),
             || rtscope_view::late_json(late, Some(&self.clock)),
+        );
+    }
+
+    fn stuck(&self, stuck: &Stuck) {
+        self.print(
+            || rtscope_view::stuck_text(stuck, &self.names, Some(&self.clock), self.style),
+            || rtscope_view::stuck_json(stuck, Some(&self.clock)),
         );
     }
 

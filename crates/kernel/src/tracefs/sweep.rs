@@ -7,6 +7,8 @@
 
 use super::error::TracefsError;
 use super::mount::Tracefs;
+use crate::tasks::task_life;
+use rtscope_event::Tid;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -22,11 +24,8 @@ pub(super) fn own_name(n: u32) -> String {
     format!("{PREFIX}{pid}-{}-{n}", start_time(pid).unwrap_or(0))
 }
 
-/// When a process was started, in ticks since boot (proc(5), field 22 of `stat`).
 fn start_time(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in brackets, can hold anything, blanks and brackets too.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    task_life(Tid(pid)).map(|(_, started)| started)
 }
 
 /// Process number and start time of an instance's owner.

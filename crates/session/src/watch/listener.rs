@@ -9,7 +9,7 @@ use super::calls::CallNames;
 use super::ftrace::{FtracePart, FtraceRecorder};
 use super::intervals;
 use super::observable::is_judged_later;
-use super::pending;
+use super::pending::{self, Timeout};
 use super::plan::Plan;
 use super::summary::Summary;
 use super::writer::{FinishedJob, Job, Settings, Writer, in_order};
@@ -59,12 +59,16 @@ pub struct Listener {
     /// There was no task with the target's name yet.
     waits_for_target: bool,
     history_told: bool,
+    /// What was named by its number is gone.
+    target_has_ended: bool,
     /// What system calls are called.
     calls: CallNames,
     /// Snapshots that intervals ask for: not before this.
     next_pull: MonotonicNs,
     /// Late intervals without a snapshot of their own.
     suppressed: u64,
+    /// Looks for what hangs.
+    timeout: Option<Timeout>,
     /// Why it ended before its time.
     failure: Option<Failure>,
 }
@@ -88,6 +92,7 @@ impl Listener {
         };
         let writer = Writer::start(settings, Arc::clone(&observer))?;
         let mut misses = MissCounter::default();
+        let timeout = Timeout::new(&ebpf, &plan)?;
         let started = monotonic_now();
         misses.add(started, &ebpf.recursion_misses());
         Ok(Listener {
@@ -108,8 +113,10 @@ impl Listener {
             last_late: MonotonicNs(0),
             waits_for_target: false,
             history_told: false,
+            target_has_ended: false,
             next_pull: MonotonicNs(0),
             suppressed: 0,
+            timeout,
             failure: None,
         })
     }
@@ -136,8 +143,13 @@ impl Listener {
         self.plan.matching_tasks(&self.ebpf.dump_tasks().unwrap_or_default())
     }
 
-    /// Has the target come; how long is the history.
+    /// Has the target come, or gone; how long is the history.
     fn every_second(&mut self) {
+        let numbered = self.plan.numbered.filter(|_| self.plan.command.is_empty());
+        if let Some(target) = numbered.filter(|target| !self.target_has_ended && target.has_ended()) {
+            self.target_has_ended = true;
+            self.observer.note(&format!("{target} has ended, and with it the watch"));
+        }
         if self.waits_for_target {
             let found = self.matching_tasks();
             if found > 0 {
@@ -164,7 +176,8 @@ impl Listener {
         loop {
             let now = monotonic_now();
             let over = self.plan.duration_ns.is_some_and(|duration| now.since(self.started) >= duration);
-            if stop.asked() || over || child.as_mut().is_some_and(Child::has_ended) {
+            let has_ended = self.target_has_ended || child.as_mut().is_some_and(Child::has_ended);
+            if stop.asked() || over || has_ended {
                 return;
             }
             if let Err(failure) = self.poll(now) {
@@ -185,6 +198,7 @@ impl Listener {
         self.placement.follow(now, || self.ebpf.dump_tasks().ok());
         self.take_intervals();
         self.take_reports();
+        self.tell_what_hangs(now)?;
         if let Some(done) = self.writer.poll()? {
             self.take_finished(done);
         }
@@ -226,10 +240,20 @@ impl Listener {
         }
     }
 
+    fn tell_what_hangs(&mut self, now: MonotonicNs) -> Result<(), Failure> {
+        let Some(timeout) = &mut self.timeout else { return Ok(()) };
+        for mut stuck in timeout.look(&self.ebpf, &self.plan, now)? {
+            if let Some(call) = &mut stuck.late.call {
+                self.calls.describe(call);
+            }
+            self.observer.stuck(&stuck);
+        }
+        Ok(())
+    }
+
     /// What has not ended by now: late, too, where it is beyond the limit.
     fn take_pending(&mut self) -> Result<(), Failure> {
-        let trackers = self.plan.trackers.clone();
-        for mut late in pending::pending(&self.ebpf, &self.plan.ebpf, &trackers, monotonic_now())? {
+        for mut late in pending::at_the_end(&self.ebpf, &self.plan, monotonic_now())? {
             if let Some(call) = &mut late.call {
                 self.calls.describe(call);
             }

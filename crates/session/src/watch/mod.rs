@@ -11,6 +11,7 @@ pub(crate) mod ftrace;
 mod intervals;
 mod listener;
 mod memory;
+mod numbered;
 mod observable;
 mod pending;
 mod plan;

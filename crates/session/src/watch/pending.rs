@@ -1,45 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What had begun and not ended when a watch ended: a call that hangs, a thread that nobody wakes. It is reported as the rest, with the time until
-//! then; or a hang that outlives the watch would look like an all-clear.
+//! What has begun and not ended: a call that hangs, a thread that nobody wakes. It is told while it hangs, where there is a timeout, and
+//! reported with the rest when the watch ends; or a hang that outlives the watch would look like an all-clear.
 
+use super::plan::Plan;
 use crate::Failure;
-use rtscope_event::{LateResponse, MonotonicNs, TaskInfo, Tid, Tracker};
-use rtscope_kernel::{EbpfConfig, EbpfPrograms};
-use std::collections::HashMap;
+use rtscope_event::{LateResponse, MonotonicNs, Stuck, TaskInfo, Tid};
+use rtscope_kernel::{EbpfPrograms, OpenIntervals, kernel_stack};
+use std::collections::{HashMap, HashSet};
 
-/// Those beyond the limit of an instance, once for each, the longest first. The trackers have been switched off.
+/// Between two looks: a look reads a word for each task that there could be.
+const LOOK_NS: std::ops::RangeInclusive<u64> = 250_000_000..=1_000_000_000;
+
+/// An operation, to an instance.
+type Operation = (u8, Tid, MonotonicNs);
+
+/// What is told while it hangs.
+#[derive(Debug)]
+pub struct Timeout {
+    intervals: OpenIntervals,
+    timeout_ns: u64,
+    next: MonotonicNs,
+    /// Of what hangs now, what has been told.
+    told: HashSet<Operation>,
+}
+
+impl Timeout {
+    /// Of a watch with one. What takes less than its own limit is not told either.
+    ///
+    /// # Errors
+    /// When the kernel does not hand out what is followed.
+    pub fn new(ebpf: &EbpfPrograms, plan: &Plan) -> Result<Option<Timeout>, Failure> {
+        let Some(timeout_ns) = plan.timeout_ns else { return Ok(None) };
+        let intervals = ebpf.open_intervals(&plan.ebpf).map_err(failed)?;
+        Ok(Some(Timeout { intervals, timeout_ns, next: MonotonicNs(0), told: HashSet::new() }))
+    }
+
+    /// What hangs and has not been told, where it is time to look.
+    ///
+    /// # Errors
+    /// When the kernel does not list its tasks.
+    pub fn look(
+        &mut self,
+        ebpf: &EbpfPrograms,
+        plan: &Plan,
+        now: MonotonicNs,
+    ) -> Result<Vec<Stuck>, Failure> {
+        if now < self.next {
+            return Ok(Vec::new());
+        }
+        self.next = now.plus((self.timeout_ns / 4).clamp(*LOOK_NS.start(), *LOOK_NS.end()));
+        let open = self.intervals.pending(now, self.timeout_ns);
+        let all = beyond(&open, ebpf, plan)?;
+        let before = std::mem::take(&mut self.told);
+        self.told = all.iter().map(operation).collect();
+        let new = all.into_iter().filter(|late| !before.contains(&operation(late)));
+        Ok(new.map(|late| Stuck { kernel_stack: kernel_stack(late.tid), late }).collect())
+    }
+}
+
+/// What has not ended when the trackers have been switched off, beyond the limit of an instance.
 ///
 /// # Errors
-/// When the kernel does not hand them out.
-pub fn pending(
-    ebpf: &EbpfPrograms,
-    config: &EbpfConfig,
-    trackers: &[(Tracker, u64)],
-    now: MonotonicNs,
-) -> Result<Vec<LateResponse>, Failure> {
-    let failed = |error| Failure::doing("reading what had not ended", error);
-    let open = ebpf.pending(config, now).map_err(failed)?;
-    let tasks: HashMap<Tid, TaskInfo> = match open.is_empty() {
-        true => HashMap::new(),
-        false => ebpf.dump_tasks().map_err(failed)?.into_iter().map(|task| (task.tid, task)).collect(),
-    };
-    // Of one that is gone, nothing is pending.
-    let named = open.iter().filter_map(|late| Some((late, tasks.get(&late.tid)?)));
-    let mut all: Vec<LateResponse> = named
-        .flat_map(|(late, task)| {
-            let is_over = move |(_, (tracker, limit_ns)): &(usize, &(Tracker, u64))| {
-                *tracker == late.tracker && late.response_ns() > *limit_ns
-            };
-            trackers.iter().enumerate().filter(is_over).map(move |(instance, (_, limit_ns))| LateResponse {
-                instance: instance as u8,
-                threshold_ns: *limit_ns,
-                pid: task.pid,
-                prio: task.prio,
-                comm: task.comm,
-                ..late.clone()
-            })
-        })
-        .collect();
+/// When the kernel does not hand it out.
+pub fn at_the_end(ebpf: &EbpfPrograms, plan: &Plan, now: MonotonicNs) -> Result<Vec<LateResponse>, Failure> {
+    let open = ebpf.open_intervals(&plan.ebpf).map_err(failed)?.pending(now, 0);
+    beyond(&open, ebpf, plan)
+}
+
+fn operation(late: &LateResponse) -> Operation {
+    (late.instance, late.tid, late.chain.origin.time_ns)
+}
+
+fn failed(error: rtscope_kernel::Error) -> Failure {
+    Failure::doing("reading what has not ended", error)
+}
+
+/// Once for each instance whose limit it is beyond, the longest first.
+fn beyond(open: &[LateResponse], ebpf: &EbpfPrograms, plan: &Plan) -> Result<Vec<LateResponse>, Failure> {
+    if open.is_empty() {
+        return Ok(Vec::new());
+    }
+    let tasks: HashMap<Tid, TaskInfo> =
+        ebpf.dump_tasks().map_err(failed)?.into_iter().map(|task| (task.tid, task)).collect();
+    let mut all = Vec::new();
+    // Of one that is gone, nothing is under way.
+    for (late, task) in open.iter().filter_map(|late| Some((late, tasks.get(&late.tid)?))) {
+        for (instance, (tracker, limit_ns)) in plan.trackers.iter().enumerate() {
+            if *tracker == late.tracker && late.response_ns() > *limit_ns {
+                all.push(LateResponse {
+                    instance: instance as u8,
+                    threshold_ns: *limit_ns,
+                    pid: task.pid,
+                    prio: task.prio,
+                    comm: task.comm,
+                    ..late.clone()
+                });
+            }
+        }
+    }
     all.sort_by_key(|late| std::cmp::Reverse(late.response_ns()));
     Ok(all)
 }

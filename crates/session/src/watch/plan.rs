@@ -2,6 +2,7 @@
 //! From the settings to what will be done. Everything that can be refused is refused here, before anything is started.
 
 use super::calls;
+use super::numbered::Numbered;
 use super::settings::{ExplainText, WatchSettings};
 use super::spans::{SpanTarget, SpanTracker};
 use crate::Failure;
@@ -26,6 +27,8 @@ pub struct Plan {
     pub between: Option<(PairQuestion, SpanTarget)>,
     /// Whose responses: a name pattern, as typed.
     pub task: Option<String>,
+    /// The process or thread that was named by its number.
+    pub numbered: Option<Numbered>,
     /// The interrupts that count, with the names they were asked for by.
     pub irqs: Vec<Irq>,
     /// With what responses begin.
@@ -50,6 +53,8 @@ pub struct Plan {
     pub programs: Vec<String>,
     /// When to stop.
     pub duration_ns: Option<u64>,
+    /// What has not ended after this time is told while it is under way.
+    pub timeout_ns: Option<u64>,
     /// A program to start.
     pub command: Vec<OsString>,
 }
@@ -59,25 +64,14 @@ impl Plan {
     pub fn new(settings: &WatchSettings) -> Result<Plan, Failure> {
         let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
         let name = settings.task.as_deref().map(Glob::new).transpose().map_err(|error| usage(&error))?;
-        if let Some(pid) = settings.pid {
-            if !Path::new(&format!("/proc/{pid}")).exists() {
-                return Err(Failure::Usage(format!("there is no process {pid} (--pid)")));
-            }
-            if !is_process(pid) {
-                return Err(Failure::Usage(format!(
-                    "{pid} is a thread; --pid takes its process, which /proc/{pid}/status calls Tgid"
-                )));
-            }
-        }
-        if let Some(tid) = settings.tid.filter(|tid| !Path::new(&format!("/proc/{tid}")).exists()) {
-            return Err(Failure::Usage(format!("there is no thread {tid} (--tid)")));
-        }
+        let numbered = Numbered::of(settings.pid, settings.tid)?;
         let irqs: Vec<Irq> = settings
             .irqs
             .iter()
             .map(|text| irq_number(text))
             .collect::<Result<_, _>>()
             .map_err(Failure::Usage)?;
+        check_timeout(settings)?;
         if let Some(dir) = &settings.snapshot_dir {
             prepare_dir(dir)?;
         }
@@ -114,6 +108,7 @@ impl Plan {
             between,
             interval_ns: settings.interval_ns,
             task: settings.task.clone(),
+            numbered,
             begin: kinds,
             irqs,
             end,
@@ -125,6 +120,7 @@ impl Plan {
             kernel: settings.kernel.clone(),
             programs,
             duration_ns: settings.duration_ns,
+            timeout_ns: settings.timeout_ns,
             command: settings.command.clone(),
         })
     }
@@ -200,6 +196,19 @@ impl Plan {
     }
 }
 
+/// A timeout needs something that is followed until it ends.
+fn check_timeout(settings: &WatchSettings) -> Result<(), Failure> {
+    let mut wanted =
+        std::iter::once(settings.tracker).chain(settings.also.iter().map(|(tracker, _)| *tracker));
+    if settings.timeout_ns.is_none() || settings.between.is_none() && wanted.any(Tracker::is_of_intervals) {
+        return Ok(());
+    }
+    Err(Failure::Usage(
+        "--timeout: a response is known when it has ended; watch wakeup, offcpu or syscall, or add one (--and offcpu:TIME)"
+            .to_string(),
+    ))
+}
+
 /// One for each thing that is followed.
 fn trackers(
     settings: &WatchSettings,
@@ -251,13 +260,6 @@ fn origin_kinds(settings: &WatchSettings) -> Vec<OriginKind> {
             kinds
         }
     }
-}
-
-/// `/proc/N` also exists for threads.
-fn is_process(pid: u32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| {
-        status.lines().any(|line| line.split_whitespace().eq(["Tgid:", &pid.to_string()]))
-    })
 }
 
 /// Makes the directory for snapshots, or says why that will not do. Finding that out at the first late response would be late.

@@ -61,6 +61,8 @@ pub struct WatchSettings {
     pub interval_ns: u64,
     /// Ends the watch after this time.
     pub duration_ns: Option<u64>,
+    /// What has not ended after this time is told while it is under way: not responses.
+    pub timeout_ns: Option<u64>,
     /// Started when all is watched; its end ends the watch. Empty: nothing is started.
     pub command: Vec<OsString>,
     /// Where its standard output goes.
@@ -94,6 +96,7 @@ impl WatchSettings {
             post_ns: 50_000_000,
             interval_ns: 1_000_000_000,
             duration_ns: None,
+            timeout_ns: None,
             command: Vec::new(),
             command_output: CommandOutput::default(),
         }

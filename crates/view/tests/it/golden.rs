@@ -8,12 +8,14 @@ use rtscope_analyze::explain::{Cause, Explainer, Explanation, StepExplanation};
 use rtscope_analyze::histogram::Histogram;
 use rtscope_analyze::summary::{HiddenThread, NotObservable, OtherThreads, Report, Summary, ThreadSummary};
 use rtscope_event::{
-    Comm, CpuHistory, CpuId, Glob, Irq, LateResponse, Loss, LossCause, MonotonicNs, Pid, Policy, Priority,
-    Recording, StepKind, TaskInfo, Tid, parse_event,
+    CallArgument, Comm, CpuHistory, CpuId, End, Glob, Irq, LateResponse, Loss, LossCause, MonotonicNs, Pid,
+    Policy, Priority, Recording, Step, StepKind, Stuck, SystemCall, TaskInfo, Tid, Tracker, WaitKind,
+    parse_event,
 };
 use rtscope_testkit::recordings::task;
 use rtscope_view::{
-    Style, WallClock, explanation_json, explanation_text, late_json, late_line, summary_json, summary_text,
+    Style, WallClock, explanation_json, explanation_text, late_json, late_line, stuck_text, summary_json,
+    summary_text,
 };
 use std::path::PathBuf;
 
@@ -116,6 +118,32 @@ fn an_explanation_for_a_terminal() {
     golden("hog-color.ansi", &explanation_text(&explanation, Style { color: true, ..PLAIN }));
     let line = late_line(&late, &hog.names, Some(&CLOCK), PLAIN);
     golden("hog-line.log", &format!("{line}\n"));
+}
+
+#[test]
+fn what_hangs_with_its_place_in_the_kernel() {
+    let hog = recording(HOG);
+    let (mut late, _) = explained(&hog).remove(0);
+    late.end = End::Pending;
+    late.tracker = Tracker::Syscall;
+    let args = vec![CallArgument { name: Some("fd".to_owned()), value: 3 }];
+    late.call = Some(Box::new(SystemCall { number: 0, name: Some("read".to_owned()), args, result: None }));
+    let functions = ["pipe_read+0x134", "vfs_read+0x2fc", "ksys_read+0xc5", "do_syscall_64+0x71"];
+    let kernel_stack = Some(functions.map(str::to_owned).to_vec());
+    let stuck = |late: &LateResponse, kernel_stack| {
+        let stuck = Stuck { late: late.clone(), kernel_stack };
+        stuck_text(&stuck, &hog.names, Some(&CLOCK), PLAIN) + "\n"
+    };
+    let mut text = stuck(&late, kernel_stack);
+    (late.tracker, late.call) = (Tracker::Offcpu, None);
+    let mut wait = late.chain.steps[0];
+    (wait.kind, wait.wait) = (StepKind::Wait, WaitKind::Read);
+    late.chain.steps.push(wait);
+    text.push_str(&stuck(&late, Some(Vec::new())));
+    late.tracker = Tracker::Wakeup;
+    late.chain.steps.push(Step { kind: StepKind::Wakeup, ..wait });
+    text.push_str(&stuck(&late, None));
+    golden("stuck.log", &text);
 }
 
 #[test]

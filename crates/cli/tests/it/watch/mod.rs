@@ -8,6 +8,7 @@ mod ends;
 mod evidence;
 mod soak;
 mod spans;
+mod stuck;
 mod syscalls;
 mod targets;
 mod tracepoints;

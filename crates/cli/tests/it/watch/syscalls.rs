@@ -179,13 +179,13 @@ fn root_an_exec_is_reported_with_what_it_was_given() {
 #[test]
 fn root_a_call_that_does_not_return_is_late() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let (reader, writer) = nix::unistd::pipe().expect("a pipe");
     let (send, tids) = std::sync::mpsc::channel();
     let (go, begin) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
         send.send(nix::unistd::gettid().as_raw()).expect("somebody waits for it");
         begin.recv().expect("it comes");
-        let _ = std::io::Read::read(&mut { reader }, &mut [0]);
+        let _ = nix::unistd::read(reader, &mut [0]);
     });
     let tid = tids.recv().expect("a thread");
     let mut watch = Command::new(rtscope_testkit::process::program("rtscope").expect("it is built"));

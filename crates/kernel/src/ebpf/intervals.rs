@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What trackers of intervals follow at an instant: read from the eBPF map that they keep it in, without a system call.
+
+use super::instances::interval_kinds;
+use super::maps::{TASK_WAYS, task_sets};
+use super::{EbpfConfig, EbpfPrograms, Error, map_memory};
+use rtscope_abi as abi;
+use rtscope_event::{LateResponse, MonotonicNs, Tracker};
+use rtscope_ring::SharedMemory;
+use std::mem::{offset_of, size_of};
+
+const BYTES: usize = size_of::<abi::rts_interval>();
+
+/// The map, mapped.
+#[derive(Debug)]
+pub struct OpenIntervals {
+    /// `None`: no tracker of intervals runs.
+    memory: Option<SharedMemory>,
+    kinds: Vec<Tracker>,
+}
+
+impl EbpfPrograms {
+    /// What is under way in the tasks that trackers of intervals follow.
+    ///
+    /// # Errors
+    /// When the map cannot be mapped.
+    pub fn open_intervals(&self, config: &EbpfConfig) -> Result<OpenIntervals, Error> {
+        let kinds = interval_kinds(&config.trackers);
+        let bytes = task_sets() * TASK_WAYS * kinds.len() * BYTES;
+        let memory = match bytes {
+            0 => None,
+            _ => Some(map_memory(&self.object, "intervals", bytes, false)?),
+        };
+        Ok(OpenIntervals { memory, kinds })
+    }
+}
+
+impl OpenIntervals {
+    /// What began more than `least_ns` before `now` and has not ended, as reports of tasks of which the tracker knows the number only.
+    ///
+    /// While trackers run, an entry may change under the reader: one that is not twice the same is left out, so it may be missing from
+    /// a look; what hangs does not change. Costs a load for each task that there could be, so it is not for every poll.
+    #[must_use]
+    pub fn pending(&self, now: MonotonicNs, least_ns: u64) -> Vec<LateResponse> {
+        let Some(memory) = &self.memory else { return Vec::new() };
+        let entries = memory.bytes() / BYTES;
+        let link = offset_of!(abi::rts_interval, link);
+        let origin = offset_of!(abi::rts_interval, chain) + offset_of!(abi::rts_chain, origin_ns);
+        let is_open = |entry: &usize| {
+            let at = entry * BYTES;
+            memory.load(at + link) as u8 != abi::RTS_INTERVAL_NONE as u8
+                && now.0.saturating_sub(memory.load(at + origin)) > least_ns
+        };
+        let read = |entry: usize| {
+            let (mut words, mut again) = ([0; BYTES / 8], [0; BYTES / 8]);
+            memory.copy(entry * BYTES, &mut words);
+            memory.end_of_copy();
+            memory.copy(entry * BYTES, &mut again);
+            let tracker = self.kinds[entry % self.kinds.len()];
+            (words == again).then(|| rtscope_ring::pending(tracker, &words, now)).flatten()
+        };
+        (0..entries).filter(is_open).filter_map(read).collect()
+    }
+}

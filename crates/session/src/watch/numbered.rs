@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A target that is watched by its number: a watch ends with it, as the kernel gives its number to others.
+
+use crate::Failure;
+use rtscope_event::Tid;
+use rtscope_kernel::task_life;
+use std::fs;
+
+/// The process or thread of `--pid` or `--tid`.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbered {
+    number: u32,
+    is_process: bool,
+    /// In ticks since boot: with the number it is of no other.
+    started: u64,
+}
+
+impl Numbered {
+    /// `None`: none is named by its number. A thread goes before its process.
+    ///
+    /// # Errors
+    /// When there is none with this number.
+    pub fn of(pid: Option<u32>, tid: Option<u32>) -> Result<Option<Numbered>, Failure> {
+        let refuse = |text: String| Err(Failure::Usage(text));
+        let life = |number: u32| task_life(Tid(number));
+        if let Some(pid) = pid.filter(|pid| life(*pid).is_none()) {
+            return refuse(format!("there is no process {pid} (--pid)"));
+        }
+        if let Some(pid) = pid.filter(|pid| !is_process(*pid)) {
+            return refuse(format!(
+                "{pid} is a thread; --pid takes its process, which /proc/{pid}/status calls Tgid"
+            ));
+        }
+        let Some(number) = tid.or(pid) else { return Ok(None) };
+        match life(number) {
+            Some((_, started)) => Ok(Some(Numbered { number, is_process: tid.is_none(), started })),
+            None => refuse(format!("there is no thread {number} (--tid)")),
+        }
+    }
+
+    /// Whether nothing of it runs any more. A process may outlive its first thread.
+    pub fn has_ended(self) -> bool {
+        match task_life(Tid(self.number)) {
+            Some((state, started)) if started == self.started => {
+                has_ended(state) && !(self.is_process && self.has_threads())
+            }
+            _ => true,
+        }
+    }
+
+    fn has_threads(self) -> bool {
+        let Ok(threads) = fs::read_dir(format!("/proc/{}/task", self.number)) else { return false };
+        let tids = threads.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        tids.filter_map(|tid| task_life(Tid(tid))).any(|(state, _)| !has_ended(state))
+    }
+}
+
+impl std::fmt::Display for Numbered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", if self.is_process { "process" } else { "thread" }, self.number)
+    }
+}
+
+fn has_ended(state: char) -> bool {
+    matches!(state, 'Z' | 'X')
+}
+
+/// `/proc/N` also exists for threads.
+fn is_process(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| {
+        status.lines().any(|line| line.split_whitespace().eq(["Tgid:", &pid.to_string()]))
+    })
+}
