@@ -14,6 +14,21 @@ pub fn run(trace: &Path, arguments: &[&str]) -> Option<Output> {
     output.map_err(|error| skip::say(format_args!("babeltrace2 cannot be run: {error}"))).ok()
 }
 
+/// What it prints of a trace about which it has nothing to complain, but that events were discarded: a host may have hidden switches.
+///
+/// # Panics
+/// When it fails or writes anything else to standard error.
+#[track_caller]
+pub fn text_with_losses(trace: &Path) -> Option<String> {
+    let output = run(trace, &[])?;
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    let is_loss = |line: &str| {
+        line.is_empty() || line.contains("Tracer") && line.contains("discarded") && line.contains("event")
+    };
+    assert!(output.status.success() && complaints.lines().all(is_loss), "{:?}: {complaints}", output.status);
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// What it prints of a trace about which it has nothing to complain; `None` as for [`run`].
 ///
 /// # Panics
