@@ -31,7 +31,7 @@ typedef int rts_s32;
 typedef unsigned long long rts_u64;
 typedef long long rts_s64;
 
-#define RTS_ABI_VERSION 7
+#define RTS_ABI_VERSION 8
 
 #define RTS_COMM_LEN 16
 #define RTS_FILENAME_LEN 64
@@ -343,6 +343,8 @@ enum rts_origin_kind {
 	RTS_ORIGIN_OFF_CPU = 5, /* origin_ns is when the task left its CPU; id is its tid */
 	RTS_ORIGIN_SOFTIRQ = 6, /* of wakeups: a softirq woke the task; id is its vec */
 	RTS_ORIGIN_SYSCALL = 7, /* origin_ns is sys_enter; id is the call's number */
+	RTS_ORIGIN_LOCK =
+		8, /* origin_ns is contention_begin; id is the number of the system call, ~0 where there is none */
 };
 
 /* A step is the time until the event that ends it, since the step before ended. Steps add up to the response. */
@@ -408,6 +410,7 @@ enum rts_end {
 	RTS_END_REWOKEN = 3,  /* the target had declared its wait and was woken again before it left the CPU */
 	RTS_END_CYCLE = 4,    /* the target went back to waiting for that with which its cycle began */
 	RTS_END_RETURNED = 5, /* the target's system call returned */
+	RTS_END_ACQUIRED = 6, /* the target has the lock, or has given up */
 };
 
 /* ---- trackers ------------------------------------------------------------------------------------------------ */
@@ -418,11 +421,24 @@ enum rts_tracker {
 	RTS_TRACKER_WAKEUP = 2,	  /* woken -> on a CPU */
 	RTS_TRACKER_OFFCPU = 3,	  /* off its CPU -> on a CPU again */
 	RTS_TRACKER_SYSCALL = 4,  /* sys_enter -> sys_exit */
+	RTS_TRACKER_LOCK = 5,	  /* contention_begin -> contention_end */
 	RTS_TRACKERS
 };
 
 /* Trackers that run at once; of one tracker there can be several, with limits, targets and counters of their own. */
 #define RTS_INSTANCES 8
+
+/* What the kernel says of a lock that is waited for: LCB_F_* of include/trace/events/lock.h. */
+enum rts_lock_flags {
+	RTS_LOCK_SPINS = 1,
+	RTS_LOCK_READ = 2,
+	RTS_LOCK_WRITE = 4,
+	RTS_LOCK_RT = 8,
+	RTS_LOCK_PERCPU = 16,
+	RTS_LOCK_MUTEX = 32,
+};
+
+#define RTS_LATE_VALUES 10
 
 /* A detection: an instance's full report, in the per-CPU ring of detections. */
 struct rts_late {
@@ -438,8 +454,8 @@ struct rts_late {
 	rts_u8 instance; /* index into config.instances */
 	rts_u8 pad;
 	char comm[RTS_COMM_LEN];
-	/* RTS_TRACKER_SYSCALL: what the call was given, and what it returned; else 0. */
-	rts_u64 args[RTS_SYSCALL_ARGS_MAX];
+	/* As in struct rts_interval, and what the call or the lock returned; of other trackers 0. */
+	rts_u64 values[RTS_LATE_VALUES];
 	rts_s64 result;
 	struct rts_chain chain;
 };
@@ -460,7 +476,11 @@ enum rts_interval_link {
  */
 struct rts_interval {
 	struct rts_chain chain;
-	rts_u64 args[RTS_SYSCALL_ARGS_MAX]; /* of a system call: its registers can be others at its end */
+	/*
+	 * RTS_TRACKER_SYSCALL: what the call was given; its registers can be others at its end. RTS_TRACKER_LOCK: the lock's address, enum rts_lock_flags,
+	 * and the return addresses of those who want it, innermost first, up to a 0.
+	 */
+	rts_u64 values[RTS_LATE_VALUES];
 	rts_u32 tid;
 	rts_u32 waker; /* of a waking before it left its CPU: a tid, 0: an interrupt */
 	rts_u8 link;   /* enum rts_interval_link; first, with what follows, in its word */
@@ -693,8 +713,8 @@ RTS_ASSERT_SIZE(struct rts_signal_generate, 24);
 RTS_ASSERT_SIZE(struct rts_step, 16);
 RTS_ASSERT_SIZE(struct rts_other_origin, 16);
 RTS_ASSERT_SIZE(struct rts_chain, 256);
-RTS_ASSERT_SIZE(struct rts_late, 376);
-RTS_ASSERT_SIZE(struct rts_interval, 320);
+RTS_ASSERT_SIZE(struct rts_late, 408);
+RTS_ASSERT_SIZE(struct rts_interval, 352);
 RTS_ASSERT_SIZE(struct rts_late_response, 64);
 RTS_ASSERT_SIZE(struct rts_syscall_entry, 24);
 RTS_ASSERT_SIZE(struct rts_syscall_exit, 32);

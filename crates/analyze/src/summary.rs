@@ -386,6 +386,7 @@ pub(crate) mod tests {
             chain,
             events: None,
             call: None,
+            lock: None,
         }
     }
 

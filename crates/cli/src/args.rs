@@ -105,6 +105,9 @@ pub enum WatchCommand {
     /// Follow each system call of the target from its entry to its return, say what it waited for, and report the long ones
     #[command(after_help = SYSCALL_EXAMPLES)]
     Syscall(Box<SyscallOptions>),
+    /// Follow each time that the target waits for a lock of the kernel, say who wanted it and who released it, and report the long ones
+    #[command(after_help = LOCK_EXAMPLES)]
+    Lock(Box<WatchOptions>),
 }
 
 const COMPLETIONS_EXAMPLES: &str = help!(
@@ -141,6 +144,19 @@ const OFFCPU_EXAMPLES: &str = help!(
 
 It begins with the switch that takes a task off its CPU, be it to wait or because others come first,
 and ends when the task is on a CPU again."
+);
+
+const LOCK_EXAMPLES: &str = help!(
+    "Examples:
+  rtscope watch lock --task postgres --threshold 1ms
+      Each time that a thread of this name waited longer for a lock of the kernel: which kind, wanted by
+      which functions in which system call, who released it, and how long it then waited for a CPU.
+  rtscope watch lock --threshold 500us --and syscall:5ms -- ./server
+      Start a program and watch its threads until it ends; beside it their long system calls.
+
+It begins where the kernel says that a lock is waited for (contention_begin, Linux 5.19 and later) and
+ends when the thread has it. A spin lock counts where its waiters form a queue; the kernel says nothing
+of shorter waits, and nothing of locks of programs: those are waits in futex (rtscope watch offcpu)."
 );
 
 const SYSCALL_EXAMPLES: &str = help!(
@@ -301,7 +317,7 @@ pub struct WatchOptions {
     #[arg(long, value_name = "TIME")]
     pub threshold: DurationNs,
     /// Watch this of the same tasks at the same time, with a limit of its own (wakeup:500us, offcpu:20ms, syscall:10ms,
-    /// response:2ms); system calls are those that --calls has by default. May be repeated, up to seven times
+    /// lock:1ms, response:2ms); system calls are those that --calls has by default. May be repeated, up to seven times
     #[arg(long, value_name = "TRACKER:TIME")]
     pub and: Vec<AlsoArg>,
     /// Tell what has not ended after this time while it is under way, with the place in the kernel where its thread is; when it ends it is

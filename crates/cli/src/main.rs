@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         Command::Watch(WatchCommand::Response(options)) => watch::responses(*options),
         Command::Watch(WatchCommand::Wakeup(options)) => watch::intervals(Tracker::Wakeup, *options),
         Command::Watch(WatchCommand::Offcpu(options)) => watch::intervals(Tracker::Offcpu, *options),
+        Command::Watch(WatchCommand::Lock(options)) => watch::intervals(Tracker::Lock, *options),
         Command::Watch(WatchCommand::Syscall(options)) => watch::syscalls(*options),
         Command::List(options) => list::run(&options),
         Command::Record(options) => record::run(&options),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Response chains: from the interrupt or timer to the end of the response, in typed steps that add up.
 
-use crate::{Comm, CpuId, EventSpan, MonotonicNs, Pid, Priority, Tid, Tracker, WaitKind};
+use crate::{Comm, CpuId, EventSpan, LockWait, MonotonicNs, Pid, Priority, Tid, Tracker, WaitKind};
 use serde::{Deserialize, Serialize};
 
 /// What a chain begins with.
@@ -22,13 +22,15 @@ pub enum OriginKind {
     Softirq,
     /// The task itself entered a system call.
     Syscall,
+    /// The task itself began to wait for a lock.
+    Lock,
     /// An event of a program; the chain begins at the event's time. The kernel's side does not know of it.
     Event,
 }
 
 impl OriginKind {
     /// Every kind that the kernel's trackers know, in the order of `enum rts_origin_kind` (where 0 is none).
-    pub const ALL: [OriginKind; 7] = [
+    pub const ALL: [OriginKind; 8] = [
         OriginKind::Timer,
         OriginKind::Irq,
         OriginKind::Vector,
@@ -36,6 +38,7 @@ impl OriginKind {
         OriginKind::OffCpu,
         OriginKind::Softirq,
         OriginKind::Syscall,
+        OriginKind::Lock,
     ];
 
     /// Those with which a response may begin.
@@ -53,6 +56,7 @@ impl OriginKind {
             OriginKind::OffCpu => "off_cpu",
             OriginKind::Softirq => "softirq",
             OriginKind::Syscall => "syscall",
+            OriginKind::Lock => "lock",
             OriginKind::Event => "event",
         }
     }
@@ -75,6 +79,7 @@ impl OriginKind {
             OriginKind::OffCpu => 5,
             OriginKind::Softirq => 6,
             OriginKind::Syscall => 7,
+            OriginKind::Lock => 8,
         }
     }
 }
@@ -84,7 +89,8 @@ impl OriginKind {
 pub struct Origin {
     /// What it was.
     pub kind: OriginKind,
-    /// Interrupt number, vector kind number ([`crate::VectorKind::number`]), a softirq's vec, a system call's number, a tid (of
+    /// Interrupt number, vector kind number ([`crate::VectorKind::number`]), a softirq's vec, the number of a system call (of
+    /// [`OriginKind::Lock`] the one in which the task waits; `u32::MAX`: none), a tid (of
     /// [`OriginKind::Task`], [`OriginKind::OffCpu`], and the thread whose event it is), or 0 for a timer.
     pub id: u32,
     /// Where it arrived.
@@ -261,6 +267,8 @@ pub enum End {
     Cycle,
     /// The target's system call returned.
     Returned,
+    /// The target has the lock, or has given up.
+    Acquired,
     /// It had not ended when it was looked at: by the timeout, or when the watch ended.
     Pending,
     /// A program said so, by an event.
@@ -269,7 +277,8 @@ pub enum End {
 
 impl End {
     /// Every end that the tracker reports, in the order of `enum rts_end` (which starts at 1).
-    pub const ALL: [End; 5] = [End::Running, End::Blocked, End::Rewoken, End::Cycle, End::Returned];
+    pub const ALL: [End; 6] =
+        [End::Running, End::Blocked, End::Rewoken, End::Cycle, End::Returned, End::Acquired];
 
     /// In one word.
     #[must_use]
@@ -280,6 +289,7 @@ impl End {
             End::Rewoken => "rewoken",
             End::Cycle => "cycle",
             End::Returned => "returned",
+            End::Acquired => "acquired",
             End::Pending => "pending",
             End::Event => "event",
         }
@@ -294,6 +304,7 @@ impl End {
             3 => Some(End::Rewoken),
             4 => Some(End::Cycle),
             5 => Some(End::Returned),
+            6 => Some(End::Acquired),
             _ => None,
         }
     }
@@ -308,6 +319,7 @@ impl End {
             End::Rewoken => 3,
             End::Cycle => 4,
             End::Returned => 5,
+            End::Acquired => 6,
         }
     }
 }
@@ -372,6 +384,9 @@ pub struct LateResponse {
     /// The system call, of the tracker of those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<Box<SystemCall>>,
+    /// The lock, of the tracker of those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<Box<LockWait>>,
 }
 
 /// What has not ended after the timeout, while it is under way.

@@ -16,11 +16,14 @@ pub enum Tracker {
     Offcpu,
     /// From the entry of a system call to its return.
     Syscall,
+    /// From where a thread begins to wait for a lock of the kernel until it has it.
+    Lock,
 }
 
 impl Tracker {
     /// Every tracker, in the order of `enum rts_tracker` (where 0 is none).
-    pub const ALL: [Tracker; 4] = [Tracker::Response, Tracker::Wakeup, Tracker::Offcpu, Tracker::Syscall];
+    pub const ALL: [Tracker; 5] =
+        [Tracker::Response, Tracker::Wakeup, Tracker::Offcpu, Tracker::Syscall, Tracker::Lock];
 
     /// As commands and traces have it.
     #[must_use]
@@ -30,6 +33,7 @@ impl Tracker {
             Tracker::Wakeup => "wakeup",
             Tracker::Offcpu => "offcpu",
             Tracker::Syscall => "syscall",
+            Tracker::Lock => "lock",
         }
     }
 
@@ -47,6 +51,7 @@ impl Tracker {
             Tracker::Wakeup => 2,
             Tracker::Offcpu => 3,
             Tracker::Syscall => 4,
+            Tracker::Lock => 5,
         }
     }
 

@@ -174,6 +174,7 @@ fn trigger() -> Vec<u8> {
         chain: Chain { origin, steps, merged: 1, others, busy: false },
         events: None,
         call: None,
+        lock: None,
     };
     let (from_ns, until_ns) = (MonotonicNs(START), MonotonicNs(START + 1000));
     let trigger = TriggerFile {

@@ -9,6 +9,7 @@
  * while classic tracepoint programs share one guard per CPU and lose events without a trace.
  */
 #include "hooks/calls.bpf.h"
+#include "hooks/contention.bpf.h"
 #include "hooks/irq.bpf.h"
 #include "hooks/process.bpf.h"
 #include "hooks/sched.bpf.h"

@@ -13,7 +13,7 @@ use crate::caps::{self, Capability};
 use crate::program_info::{ProgramInfo, program_info};
 use crate::programs::{
     DUMP_TASKS, NMI_PROGRAM, PROGRAMS, ProgramSpec, TEST_PROGRAM, is_for_benchmarks, is_for_calls,
-    is_for_expiry, is_for_streams,
+    is_for_expiry, is_for_locks, is_for_streams,
 };
 use crate::tasks;
 use crate::waits::waits;
@@ -104,6 +104,8 @@ pub enum Follows {
     OffCpu,
     /// System calls with these numbers, from entry to return.
     Syscalls(Vec<usize>),
+    /// From where a task begins to wait for a lock of the kernel until it has it.
+    Locks,
 }
 
 impl Follows {
@@ -115,6 +117,7 @@ impl Follows {
             Follows::Wakeups => Tracker::Wakeup,
             Follows::OffCpu => Tracker::Offcpu,
             Follows::Syscalls(_) => Tracker::Syscall,
+            Follows::Locks => Tracker::Lock,
         }
     }
 }
@@ -483,6 +486,7 @@ fn bpf(doing: &str, error: libbpf_rs::Error, log: &str) -> Error {
 fn choose_programs(open: &mut OpenObject, config: &EbpfConfig) -> Vec<&'static ProgramSpec> {
     let mut absent = Vec::new();
     let tracepoints = caps::Tracepoints::read();
+    let tracks = |kind| config.trackers.iter().any(|tracker| tracker.follows.tracker() == kind);
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         let spec = PROGRAMS.iter().find(|spec| spec.name == name);
@@ -490,9 +494,8 @@ fn choose_programs(open: &mut OpenObject, config: &EbpfConfig) -> Vec<&'static P
             _ if name == TEST_PROGRAM => tests_skips(),
             _ if !config.only.is_empty() => config.only.contains(&name.as_str()),
             Some(spec) => config.recorder.is_some() || spec.tracks,
-            None if is_for_calls(&name) => {
-                config.trackers.iter().any(|tracker| tracker.follows.tracker() == Tracker::Syscall)
-            }
+            None if is_for_calls(&name) => tracks(Tracker::Syscall),
+            None if is_for_locks(&name) => tracks(Tracker::Lock),
             None => !is_for_benchmarks(&name) && !is_for_streams(&name) && !is_for_expiry(&name),
         };
         let there = spec.is_none_or(|spec| tracepoints.has(spec.tracepoint));

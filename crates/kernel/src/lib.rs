@@ -16,6 +16,7 @@ mod expiry;
 mod irqs;
 mod program_info;
 mod programs;
+mod symbols;
 pub mod syscalls;
 mod tasks;
 pub mod tracefs;
@@ -28,5 +29,6 @@ pub use ebpf::{
 pub use expiry::TimerWatch;
 pub use irqs::{interrupts, irq_number};
 pub use programs::{PROGRAMS, ProgramSpec, SYSCALLS, stream_programs};
+pub use symbols::KernelSymbols;
 pub use tasks::{kernel_stack, proc_comm, task_life};
 pub use waits::wait_in;

@@ -43,6 +43,11 @@ pub(crate) fn is_for_calls(name: &str) -> bool {
     name == "call_begins" || name == "call_returns"
 }
 
+/// Whether it is loaded only for trackers of locks.
+pub(crate) fn is_for_locks(name: &str) -> bool {
+    name == "lock_wait_begins" || name == "lock_wait_ends"
+}
+
 /// Whether it is loaded only for a stream or a probe.
 pub(crate) fn is_for_streams(name: &str) -> bool {
     SYSCALLS.contains(&name) || name == PROBE_PREEMPTION

@@ -5,8 +5,8 @@
 use crate::{Frame, RawLateResponse};
 use rtscope_abi as abi;
 use rtscope_event::{
-    CallArgument, Chain, Comm, CpuId, End, Event, EventKind, LateResponse, MonotonicNs, Origin, OriginKind,
-    OtherOrigin, Pid, Priority, Step, StepKind, SystemCall, Tid, Tracker, WaitKind,
+    CallArgument, Chain, Comm, CpuId, End, Event, EventKind, LateResponse, LockKind, LockWait, MonotonicNs,
+    Origin, OriginKind, OtherOrigin, Pid, Priority, Step, StepKind, SystemCall, Tid, Tracker, WaitKind,
 };
 use std::mem::{offset_of, size_of};
 
@@ -74,6 +74,8 @@ pub fn late_response(raw: &RawLateResponse) -> Option<LateResponse> {
     let snapshot = at!(u64, f, rts_late.trigger_generation);
     let tracker = Tracker::from_number(at!(byte, f, rts_late.tracker))?;
     let chain = chain(Fields(&raw.words()[chain_at..]))?;
+    let values = values(f, offset_of!(abi::rts_late, values));
+    let result = Some(at!(u64, f, rts_late.result) as i64);
     Some(LateResponse {
         tracker,
         instance: at!(byte, f, rts_late.instance),
@@ -87,25 +89,40 @@ pub fn late_response(raw: &RawLateResponse) -> Option<LateResponse> {
         prio: at!(prio, f, rts_late.prio),
         comm: at!(comm, f, rts_late.comm),
         snapshot: (snapshot != 0).then_some(snapshot),
-        call: (tracker == Tracker::Syscall).then(|| Box::new(system_call(f, chain.origin.id))),
+        call: (tracker == Tracker::Syscall).then(|| Box::new(system_call(&values, result, chain.origin.id))),
+        lock: (tracker == Tracker::Lock).then(|| Box::new(lock_wait(&values, result))),
         chain,
         events: None,
     })
 }
 
-/// The registers; what they mean, whoever knows the call can say.
-fn system_call(f: Fields<'_>, number: u32) -> SystemCall {
-    SystemCall {
-        number,
-        name: None,
-        args: arguments(f, offset_of!(abi::rts_late, args)),
-        result: Some(at!(u64, f, rts_late.result) as i64),
-    }
+const VALUES: usize = abi::RTS_LATE_VALUES as usize;
+
+/// Those of `struct rts_late` and `struct rts_interval`, which the tracker gives a meaning.
+fn values(f: Fields<'_>, at: usize) -> [u64; VALUES] {
+    std::array::from_fn(|place| f.u64(at + 8 * place))
 }
 
-fn arguments(f: Fields<'_>, at: usize) -> Vec<CallArgument> {
-    let registers = (0..abi::RTS_SYSCALL_ARGS_MAX as usize).map(|place| f.u64(at + 8 * place));
-    registers.map(|value| CallArgument { name: None, value }).collect()
+/// The registers; what they mean, whoever knows the call can say.
+fn system_call(values: &[u64; VALUES], result: Option<i64>, number: u32) -> SystemCall {
+    let registers = values.iter().take(abi::RTS_SYSCALL_ARGS_MAX as usize);
+    let args = registers.map(|value| CallArgument { name: None, value: *value }).collect();
+    SystemCall { number, name: None, args, result }
+}
+
+/// The callers are addresses; their names, whoever knows the kernel's symbols can say.
+fn lock_wait(values: &[u64; VALUES], result: Option<i64>) -> LockWait {
+    let (kind, access) = LockKind::from_flags(values[1]);
+    let callers = values[2..].iter().take_while(|address| **address != 0);
+    LockWait {
+        kind,
+        access,
+        address: values[0],
+        name: None,
+        callers: callers.map(|address| format!("{address:#x}")).collect(),
+        call: None,
+        result,
+    }
 }
 
 /// What a tracker of intervals follows in a task, and has not ended by `now`: a report of it, as far as the tracker knows. The chain has the time
@@ -134,12 +151,9 @@ pub fn pending(tracker: Tracker, words: &[u64], now: MonotonicNs) -> Option<Late
         }
         None => chain.steps.push(Step { kind, id, cpu, duration_ns, wait }),
     }
-    let call = (tracker == Tracker::Syscall).then(|| SystemCall {
-        number: chain.origin.id,
-        name: None,
-        args: arguments(f, offset_of!(abi::rts_interval, args)),
-        result: None,
-    });
+    let values = values(f, offset_of!(abi::rts_interval, values));
+    let call = (tracker == Tracker::Syscall).then(|| Box::new(system_call(&values, None, chain.origin.id)));
+    let lock = (tracker == Tracker::Lock).then(|| Box::new(lock_wait(&values, None)));
     Some(LateResponse {
         tracker,
         instance: 0,
@@ -155,7 +169,8 @@ pub fn pending(tracker: Tracker, words: &[u64], now: MonotonicNs) -> Option<Late
         snapshot: None,
         chain,
         events: None,
-        call: call.map(Box::new),
+        call,
+        lock,
     })
 }
 

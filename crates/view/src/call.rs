@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A system call in a line: `fsync(fd: 3)`, and what it returned: `-ENOENT (No such file or directory)`.
 
+use crate::clean;
 use crate::event::error;
 use rtscope_event::{CallArgument, SystemCall};
 
@@ -8,7 +9,8 @@ use rtscope_event::{CallArgument, SystemCall};
 pub(crate) fn call_label(call: &SystemCall) -> String {
     let name = call.name.clone().unwrap_or_else(|| format!("system call {}", call.number));
     let args: Vec<String> = call.args.iter().map(argument_label).collect();
-    format!("{name}({})", args.join(", "))
+    // Of a file that anybody may have written.
+    clean(&format!("{name}({})", args.join(", ")))
 }
 
 fn argument_label(argument: &CallArgument) -> String {

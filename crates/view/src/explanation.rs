@@ -4,6 +4,7 @@
 use crate::call::{call_label, result_label};
 use crate::label::{actor_label, label_of, short_thread, thread_label};
 use crate::late::{end_words, event_words, on_cpu, tracker_noun};
+use crate::lock::{callers_line, ended_label, lock_label};
 use crate::style::Style;
 use crate::units::{counted, duration_text, share_text};
 use rtscope_analyze::explain::{
@@ -36,6 +37,9 @@ pub fn explanation_text(explanation: &Explanation, style: Style) -> String {
     if explanation.origin.merged > 0 {
         text.push_str(&style.wrap(&merged_line(&explanation.origin), 2, 4));
     }
+    if let Some(lock) = explanation.lock.as_ref().filter(|lock| !lock.callers.is_empty()) {
+        text.push_str(&style.wrap(&format!("wanted by: {}", callers_line(lock)), 2, 4));
+    }
     // Of a time off a CPU that an interrupt ended, that is said of the wait.
     let is_said = explanation.woken_by.is_none() && !explanation.waits.is_empty();
     if explanation.events.is_none() && explanation.end != End::Pending && !is_said {
@@ -66,6 +70,10 @@ fn from_where(explanation: &Explanation) -> String {
         Tracker::Offcpu => "until it had one again".to_owned(),
         Tracker::Syscall => match &explanation.call {
             Some(call) => format!("{} = {}", call_label(call), result_label(call)),
+            None => String::new(),
+        },
+        Tracker::Lock => match &explanation.lock {
+            Some(lock) => format!("{}: {}", lock_label(lock), ended_label(lock)),
             None => String::new(),
         },
     }

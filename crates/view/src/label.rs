@@ -71,6 +71,7 @@ pub fn origin_label(origin: &Origin, names: &Names) -> String {
         OriginKind::OffCpu => "off its CPU".to_owned(),
         OriginKind::Softirq => format!("softirq {}", softirq_name(origin.id)),
         OriginKind::Syscall => format!("system call {}", origin.id),
+        OriginKind::Lock => "a lock".to_owned(),
         OriginKind::Task | OriginKind::Event => match names.comm(Tid(origin.id), origin.time_ns) {
             Some(comm) => format!("{comm}/{}", origin.id),
             None => format!("thread {}", origin.id),

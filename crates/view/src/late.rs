@@ -4,6 +4,7 @@
 use crate::WallClock;
 use crate::call::{call_label, result_label};
 use crate::label::origin_label;
+use crate::lock::{ended_label, function, lock_label};
 use crate::style::Style;
 use crate::units::{counted, duration_text, share_text};
 use rtscope_analyze::share;
@@ -23,9 +24,10 @@ pub fn late_line(late: &LateResponse, names: &Names, clock: Option<&WallClock>, 
     });
     let (from, to, mostly) = match &late.events {
         Some(events) => (event_words(&events.from, &events.to), events.to.event.clone(), String::new()),
-        None => match &late.call {
-            Some(call) => (call_label(call), result_label(call), mostly),
-            None => (origin_label(&late.chain.origin, names), end_words(late.end).to_owned(), mostly),
+        None => match (&late.call, &late.lock) {
+            (Some(call), _) => (call_label(call), result_label(call), mostly),
+            (None, Some(lock)) => (lock_label(lock), ended_label(lock), mostly),
+            (None, None) => (origin_label(&late.chain.origin, names), end_words(late.end).to_owned(), mostly),
         },
     };
     format!(
@@ -46,10 +48,13 @@ pub fn late_line(late: &LateResponse, names: &Names, clock: Option<&WallClock>, 
 pub fn stuck_text(stuck: &Stuck, names: &Names, clock: Option<&WallClock>, style: Style) -> String {
     let late = &stuck.late;
     let time = clock.map_or(String::new(), |clock| format!("{} ", clock.time_of_day(late.end_ns)));
-    let what = match (&late.call, late.tracker) {
+    let what = match (&late.call, &late.lock) {
         (Some(call), _) => call_label(call),
-        (None, Tracker::Wakeup) => format!("woken by {}", origin_label(&late.chain.origin, names)),
-        (None, _) => "off its CPU".to_owned(),
+        (None, Some(lock)) => lock_label(lock),
+        (None, None) if late.tracker == Tracker::Wakeup => {
+            format!("woken by {}", origin_label(&late.chain.origin, names))
+        }
+        (None, None) => "off its CPU".to_owned(),
     };
     let now = late.chain.steps.last().map_or(String::new(), |step| {
         let state = match step.kind {
@@ -69,9 +74,7 @@ pub fn stuck_text(stuck: &Stuck, names: &Names, clock: Option<&WallClock>, style
         duration_text(late.response_ns()),
     );
     if let Some(stack @ [_, ..]) = stuck.kernel_stack.as_deref() {
-        let functions = stack.iter();
-        let names: Vec<&str> =
-            functions.map(|place| place.split_once("+0x").map_or(place.as_str(), |(name, _)| name)).collect();
+        let names: Vec<&str> = stack.iter().map(|place| function(place)).collect();
         text.push('\n');
         text.push_str(style.wrap(&format!("in the kernel: {}", names.join(" < ")), 2, 4).trim_end());
     }
@@ -85,6 +88,7 @@ fn tracker_word(tracker: Tracker) -> &'static str {
         Tracker::Wakeup => " wakeup",
         Tracker::Offcpu => " offcpu",
         Tracker::Syscall => " syscall",
+        Tracker::Lock => " lock",
     }
 }
 
@@ -95,6 +99,7 @@ pub(crate) fn tracker_noun(tracker: Tracker) -> &'static str {
         Tracker::Wakeup => "wakeup",
         Tracker::Offcpu => "time off a CPU",
         Tracker::Syscall => "system call",
+        Tracker::Lock => "wait for a lock",
     }
 }
 
@@ -105,6 +110,7 @@ pub(crate) fn tracker_nouns(tracker: Tracker) -> &'static str {
         Tracker::Wakeup => "wakeups",
         Tracker::Offcpu => "times off a CPU",
         Tracker::Syscall => "system calls",
+        Tracker::Lock => "waits for locks",
     }
 }
 
@@ -132,6 +138,7 @@ pub(crate) fn end_words(end: End) -> &'static str {
         End::Rewoken => "woken again",
         End::Cycle => "the end of its cycle",
         End::Returned => "its return",
+        End::Acquired => "the lock",
         End::Pending => "the end of the watch",
         End::Event => "an event",
     }

@@ -12,6 +12,7 @@ pub mod impact;
 mod json;
 mod label;
 mod late;
+mod lock;
 pub mod npt;
 pub mod perfetto;
 mod plot;

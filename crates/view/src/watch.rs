@@ -44,6 +44,7 @@ pub fn watch_start_notes(start: &WatchStart<'_>) -> Vec<String> {
             (Tracker::Wakeup, _) => format!("wakeups until a CPU is there, limit {limit}"),
             (Tracker::Offcpu, _) => format!("time off a CPU, limit {limit}"),
             (Tracker::Syscall, _) => format!("system calls, limit {limit}"),
+            (Tracker::Lock, _) => format!("waits for locks of the kernel, limit {limit}"),
         }
     };
     let target = start.target;

@@ -121,6 +121,7 @@ mod tests {
             chain: response.chain.clone(),
             events: None,
             call: None,
+            lock: None,
         }
     }
 

@@ -103,6 +103,7 @@ impl<'a> Explainer<'a> {
             losses: self.recording.losses.clone(),
             events: late.events.clone(),
             call: late.call.clone(),
+            lock: late.lock.clone(),
             steps,
         }
     }
@@ -131,6 +132,7 @@ impl<'a> Explainer<'a> {
             chain: response.chain.clone(),
             events: None,
             call: None,
+            lock: None,
         }
     }
 
@@ -193,8 +195,8 @@ impl<'a> Explainer<'a> {
             OriginKind::Task | OriginKind::OffCpu | OriginKind::Event => {
                 Some(self.thread_actor(Tid(id), time))
             }
-            // The call stands in the explanation itself.
-            OriginKind::Syscall => None,
+            // The call or the lock stands in the explanation itself.
+            OriginKind::Syscall | OriginKind::Lock => None,
         }
     }
 
@@ -238,7 +240,7 @@ impl<'a> Explainer<'a> {
     fn woken_by(&self, late: &LateResponse) -> Option<Waker> {
         let placed = place_steps(late);
         // Who ended the wait is said of the wait; the tracker knows a task, and of all others that they were interrupts.
-        if matches!(late.tracker, Tracker::Offcpu | Tracker::Syscall) {
+        if matches!(late.tracker, Tracker::Offcpu | Tracker::Syscall | Tracker::Lock) {
             let wait = placed.iter().rfind(|at| at.step.kind == StepKind::Wait)?;
             return self.step_actor(wait).map(|actor| Waker {
                 actor: Some(actor),

@@ -635,6 +635,7 @@ fn between(recording: &Recording, (from, from_ns): (u32, u64), (to, to_ns): (u32
             noticed_after_ns: 5,
         })),
         call: None,
+        lock: None,
     };
     Explainer::new(recording).explain(&late)
 }

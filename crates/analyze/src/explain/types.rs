@@ -2,8 +2,8 @@
 //! What an explanation says. Written to files and read back, so every type is plain data.
 
 use rtscope_event::{
-    Comm, CpuId, End, EventSpan, Irq, Loss, MonotonicNs, OriginKind, Pid, Policy, Priority, StepKind,
-    SystemCall, Tid, Tracker, VectorKind, WaitKind, softirq_name,
+    Comm, CpuId, End, EventSpan, Irq, LockWait, Loss, MonotonicNs, OriginKind, Pid, Policy, Priority,
+    StepKind, SystemCall, Tid, Tracker, VectorKind, WaitKind, softirq_name,
 };
 use serde::{Deserialize, Serialize};
 
@@ -388,6 +388,9 @@ pub struct Explanation {
     /// The system call, of the tracker of those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<Box<SystemCall>>,
+    /// The lock, of the tracker of those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<Box<LockWait>>,
 }
 
 impl Explanation {

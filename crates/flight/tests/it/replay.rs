@@ -49,7 +49,9 @@ fn pure_config(name: Option<&str>, end: End) -> Config {
     config.end = match end {
         End::Running => EndCondition::Running,
         End::Cycle => EndCondition::Cycle,
-        End::Blocked | End::Rewoken | End::Returned | End::Pending | End::Event => EndCondition::Blocked,
+        End::Blocked | End::Rewoken | End::Returned | End::Acquired | End::Pending | End::Event => {
+            EndCondition::Blocked
+        }
     };
     config.origins.kinds = origins(end).kinds;
     if let Some(name) = name {

@@ -27,8 +27,8 @@ struct {
 struct ended {
 	__u8 tracker, targets, end, pad;
 	__u32 cpu;
-	/* Of a system call; args is NULL for all others. Not the arguments themselves: a program has 512 bytes of stack. */
-	const __u64 *args;
+	/* Of a system call or a lock; NULL for all others. Not the values themselves: a program has 512 bytes of stack. */
+	const __u64 *values;
 	__s64 result;
 };
 
@@ -71,10 +71,10 @@ static __always_inline __u64 report(struct here *here, const struct rts_chain *c
 	late->instance = instance;
 	late->pad = 0;
 	copy_comm(late->comm, task);
-	if (ended->args)
-		__builtin_memcpy(late->args, ended->args, sizeof(late->args));
+	if (ended->values)
+		__builtin_memcpy(late->values, ended->values, sizeof(late->values));
 	else
-		__builtin_memset(late->args, 0, sizeof(late->args));
+		__builtin_memset(late->values, 0, sizeof(late->values));
 	late->result = ended->result;
 	late->chain = *chain;
 	late->sequence = position + 1;

@@ -34,12 +34,12 @@ static __always_inline void on_call(struct pt_regs *regs, long number)
 	interval = syscall_on_enter(&here, &slot, number);
 	if (!interval)
 		return;
-	interval->args[0] = syscall_argument(regs, 0);
-	interval->args[1] = syscall_argument(regs, 1);
-	interval->args[2] = syscall_argument(regs, 2);
-	interval->args[3] = syscall_argument(regs, 3);
-	interval->args[4] = syscall_argument(regs, 4);
-	interval->args[5] = syscall_argument(regs, 5);
+	interval->values[0] = syscall_argument(regs, 0);
+	interval->values[1] = syscall_argument(regs, 1);
+	interval->values[2] = syscall_argument(regs, 2);
+	interval->values[3] = syscall_argument(regs, 3);
+	interval->values[4] = syscall_argument(regs, 4);
+	interval->values[5] = syscall_argument(regs, 5);
 }
 
 SEC("tp_btf/sys_enter")

@@ -2,7 +2,8 @@
 /*
  * Intervals: what happens to a task between two events of its own, in steps: it waits for something, for a CPU, runs, is preempted.
  *
- * What begins and what ends an interval is the tracker's (wakeup.bpf.h, offcpu.bpf.h, syscall.bpf.h); how it goes on from switch to switch is here, once.
+ * What begins and what ends an interval is the tracker's (wakeup.bpf.h, offcpu.bpf.h, syscall.bpf.h, lock.bpf.h); how it goes on from switch to
+ * switch is here, once.
  * For a target of such a tracker a switch costs one look-up and a step; for all other tasks one comparison.
  */
 #ifndef RTSCOPE_TRACKERS_INTERVAL_BPF_H
@@ -111,6 +112,50 @@ static __always_inline void interval_comes(struct here *here, struct rts_interva
 	if (interval->link == RTS_INTERVAL_PREEMPTED)
 		step = locked ? RTS_STEP_LOCK_WAIT : RTS_STEP_PREEMPTED;
 	push(here, &interval->chain, step, tid, now(here));
+}
+
+/*
+ * What begins and ends while its task runs, and may leave its CPU in between: the steps of that. Begin and end come with interrupts on, and
+ * without the way's lock: while its task runs, others write `woken` and `waker` of an interval only, which is for when it leaves. An interrupt
+ * that wakes this task cannot wait for a lock that is held below it.
+ */
+
+/* Its task leaves its CPU. Under the way's lock. */
+static __noinline int interval_on_leave(struct here *here, struct slot *slot, __u32 tracker, bool blocked, __u32 wait)
+{
+	struct rts_interval *interval = interval_of(slot, tracker & 7);
+
+	if (!interval)
+		return 0;
+	if (interval->link == RTS_INTERVAL_NONE) {
+		interval->woken = 0;
+		return 0;
+	}
+	push(here, &interval->chain, interval->link == RTS_INTERVAL_RUNNING ? RTS_STEP_RUN : RTS_STEP_HIDDEN_SWITCH,
+	     slot->way->tid, now(here));
+	interval_leaves(interval, blocked, wait);
+	return 0;
+}
+
+static __noinline int interval_on_arrive(struct here *here, struct slot *slot, __u32 tracker, bool locked)
+{
+	struct rts_interval *interval = interval_of(slot, tracker & 7);
+
+	if (!interval || interval->link == RTS_INTERVAL_NONE || interval->link == RTS_INTERVAL_RUNNING)
+		return 0;
+	interval_comes(here, interval, slot->way->tid, locked);
+	interval->link = RTS_INTERVAL_RUNNING;
+	return 0;
+}
+
+/* Its last step: where it was not seen to come back to a CPU, all since then. */
+static __always_inline void interval_ends(struct here *here, struct slot *slot, struct rts_interval *interval)
+{
+	__u8 link = interval->link;
+
+	interval->link = RTS_INTERVAL_NONE;
+	push(here, &interval->chain, link == RTS_INTERVAL_RUNNING ? RTS_STEP_RUN : RTS_STEP_HIDDEN_SWITCH,
+	     slot->way->tid, now(here));
 }
 
 #endif

@@ -5,6 +5,7 @@
 #ifndef RTSCOPE_TRACKERS_INTERVALS_BPF_H
 #define RTSCOPE_TRACKERS_INTERVALS_BPF_H
 
+#include "trackers/lock.bpf.h"
 #include "trackers/offcpu.bpf.h"
 #include "trackers/syscall.bpf.h"
 #include "trackers/wakeup.bpf.h"
@@ -23,6 +24,8 @@ static __always_inline void intervals_on_waking(struct here *here, struct cpu_st
 		interval_woken(here, state, slot, RTS_TRACKER_OFFCPU);
 	if (has(slot->way, RTS_TRACKER_SYSCALL))
 		interval_woken(here, state, slot, RTS_TRACKER_SYSCALL);
+	if (has(slot->way, RTS_TRACKER_LOCK))
+		interval_woken(here, state, slot, RTS_TRACKER_LOCK);
 }
 
 /* Under the way's lock. */
@@ -33,7 +36,9 @@ static __always_inline void intervals_on_leave(struct here *here, struct slot *s
 	if (has(slot->way, RTS_TRACKER_OFFCPU))
 		offcpu_on_leave(here, slot, blocked, wait);
 	if (has(slot->way, RTS_TRACKER_SYSCALL))
-		syscall_on_leave(here, slot, blocked, wait);
+		interval_on_leave(here, slot, RTS_TRACKER_SYSCALL, blocked, wait);
+	if (has(slot->way, RTS_TRACKER_LOCK))
+		interval_on_leave(here, slot, RTS_TRACKER_LOCK, blocked, wait);
 }
 
 static __always_inline void intervals_on_arrive(struct here *here, struct slot *slot, struct task_struct *next,
@@ -44,7 +49,9 @@ static __always_inline void intervals_on_arrive(struct here *here, struct slot *
 	if (has(slot->way, RTS_TRACKER_OFFCPU))
 		offcpu_on_arrive(here, slot, next, locked);
 	if (has(slot->way, RTS_TRACKER_SYSCALL))
-		syscall_on_arrive(here, slot, locked);
+		interval_on_arrive(here, slot, RTS_TRACKER_SYSCALL, locked);
+	if (has(slot->way, RTS_TRACKER_LOCK))
+		interval_on_arrive(here, slot, RTS_TRACKER_LOCK, locked);
 }
 
 static __always_inline void forget_interval(struct slot *slot, __u32 tracker)
@@ -67,6 +74,7 @@ static __noinline int forget_intervals(__u32 tid)
 	forget_interval(&slot, RTS_TRACKER_WAKEUP);
 	forget_interval(&slot, RTS_TRACKER_OFFCPU);
 	forget_interval(&slot, RTS_TRACKER_SYSCALL);
+	forget_interval(&slot, RTS_TRACKER_LOCK);
 	return 0;
 }
 

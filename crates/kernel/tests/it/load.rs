@@ -31,7 +31,7 @@ fn config() -> EbpfConfig {
 }
 
 /// One of each kind.
-fn kinds() -> [TrackerConfig; 4] {
+fn kinds() -> [TrackerConfig; 5] {
     let one = config().trackers[0].clone();
     let of = |follows: &Follows| TrackerConfig { follows: follows.clone(), ..one.clone() };
     [
@@ -43,6 +43,7 @@ fn kinds() -> [TrackerConfig; 4] {
         of(&Follows::Wakeups),
         of(&Follows::OffCpu),
         of(&Follows::Syscalls((0..400).collect())),
+        of(&Follows::Locks),
     ]
 }
 

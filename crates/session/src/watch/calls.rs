@@ -95,15 +95,24 @@ impl CallNames {
         CallNames { tracefs: Tracefs::find().ok(), known: HashMap::new() }
     }
 
-    /// Gives a call its name, and the arguments that it has theirs.
-    pub fn describe(&mut self, call: &mut SystemCall) {
+    /// The name of the call with this number.
+    pub fn name(&mut self, number: u32) -> Option<String> {
+        self.known(number).0.clone()
+    }
+
+    fn known(&mut self, number: u32) -> &(Option<String>, Option<Vec<String>>) {
         let tracefs = self.tracefs.as_ref();
-        let (name, arguments) = self.known.entry(call.number).or_insert_with(|| {
-            let name = known_syscalls().find(|(number, _)| *number == call.number as usize);
+        self.known.entry(number).or_insert_with(|| {
+            let name = known_syscalls().find(|(known, _)| *known == number as usize);
             let name = name.map(|(_, name)| name.to_owned());
             let arguments = name.as_ref().and_then(|name| arguments(tracefs?, name));
             (name, arguments)
-        });
+        })
+    }
+
+    /// Gives a call its name, and the arguments that it has theirs.
+    pub fn describe(&mut self, call: &mut SystemCall) {
+        let (name, arguments) = self.known(call.number);
         call.name.clone_from(name);
         if let Some(arguments) = arguments {
             call.args.truncate(arguments.len());

@@ -5,7 +5,7 @@
 //! (256 per CPU) is not overrun, which would be counted.
 
 use super::backlog::Backlog;
-use super::calls::CallNames;
+use super::describe::Describer;
 use super::ftrace::{FtracePart, FtraceRecorder};
 use super::intervals;
 use super::observable::is_judged_later;
@@ -61,8 +61,8 @@ pub struct Listener {
     history_told: bool,
     /// What was named by its number is gone.
     target_has_ended: bool,
-    /// What system calls are called.
-    calls: CallNames,
+    /// What system calls and locks are called.
+    names: Describer,
     /// Snapshots that intervals ask for: not before this.
     next_pull: MonotonicNs,
     /// Late intervals without a snapshot of their own.
@@ -104,7 +104,7 @@ impl Listener {
             observer,
             misses,
             backlog: Backlog::default(),
-            calls: CallNames::new(),
+            names: Describer::new(),
             summaries: plan.trackers.iter().map(|_| Summary::default()).collect(),
             plan,
             placement,
@@ -220,9 +220,7 @@ impl Listener {
 
     fn take_reports(&mut self) {
         for mut late in self.recorder.late_responses() {
-            if let Some(call) = &mut late.call {
-                self.calls.describe(call);
-            }
+            self.names.describe(&mut late);
             self.take_report(late);
         }
     }
@@ -243,9 +241,7 @@ impl Listener {
     fn tell_what_hangs(&mut self, now: MonotonicNs) -> Result<(), Failure> {
         let Some(timeout) = &mut self.timeout else { return Ok(()) };
         for mut stuck in timeout.look(&self.ebpf, &self.plan, now)? {
-            if let Some(call) = &mut stuck.late.call {
-                self.calls.describe(call);
-            }
+            self.names.describe(&mut stuck.late);
             self.observer.stuck(&stuck);
         }
         Ok(())
@@ -254,9 +250,7 @@ impl Listener {
     /// What has not ended by now: late, too, where it is beyond the limit.
     fn take_pending(&mut self) -> Result<(), Failure> {
         for mut late in pending::at_the_end(&self.ebpf, &self.plan, monotonic_now())? {
-            if let Some(call) = &mut late.call {
-                self.calls.describe(call);
-            }
+            self.names.describe(&mut late);
             self.summary_of(late.instance).pending += 1;
             self.take_report(late);
         }

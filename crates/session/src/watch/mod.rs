@@ -6,6 +6,7 @@
 
 mod backlog;
 mod calls;
+mod describe;
 pub mod files;
 pub(crate) mod ftrace;
 mod intervals;

@@ -227,6 +227,7 @@ fn trackers(
             Tracker::Wakeup => Follows::Wakeups,
             Tracker::Offcpu => Follows::OffCpu,
             Tracker::Syscall => Follows::Syscalls(calls.clone()),
+            Tracker::Lock => Follows::Locks,
         },
     };
     Ok(wanted.map(config).collect())

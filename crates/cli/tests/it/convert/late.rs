@@ -40,6 +40,7 @@ fn late(sequence: u64, end: u64) -> LateResponse {
         chain: Chain { origin, steps, merged: 0, others: Vec::new(), busy: false },
         events: None,
         call: None,
+        lock: None,
     }
 }
 

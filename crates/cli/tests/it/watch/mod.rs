@@ -6,6 +6,7 @@ mod chains;
 mod cycles;
 mod ends;
 mod evidence;
+mod locks;
 mod soak;
 mod spans;
 mod stuck;

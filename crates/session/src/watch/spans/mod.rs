@@ -272,6 +272,7 @@ impl SpanTracker {
             chain: Chain { origin, steps, merged: 0, others: Vec::new(), busy: false },
             events: Some(Box::new(EventSpan { from, to, noticed_after_ns })),
             call: None,
+            lock: None,
         }
     }
 

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Names for what the kernel's side reports by numbers: system calls and their arguments, locks and who wanted them.
+
+use super::calls::CallNames;
+use rtscope_event::{LateResponse, LockWait};
+use rtscope_kernel::KernelSymbols;
+
+/// Of this machine. What is not needed is not read.
+#[derive(Debug)]
+pub struct Describer {
+    calls: CallNames,
+    symbols: Option<KernelSymbols>,
+}
+
+impl Describer {
+    /// Knows nothing yet.
+    #[must_use]
+    pub fn new() -> Describer {
+        Describer { calls: CallNames::new(), symbols: None }
+    }
+
+    /// Gives names to what has a number.
+    pub fn describe(&mut self, late: &mut LateResponse) {
+        if let Some(call) = &mut late.call {
+            self.calls.describe(call);
+        }
+        if let Some(lock) = &mut late.lock {
+            lock.call = self.calls.name(late.chain.origin.id);
+            name_lock(lock, self.symbols.get_or_insert_with(KernelSymbols::read));
+        }
+    }
+}
+
+/// The addresses are those of the callers, as text in hex, until here.
+fn name_lock(lock: &mut LockWait, symbols: &KernelSymbols) {
+    lock.name = symbols.find(lock.address).map(|(name, offset)| match offset {
+        0 => name.to_owned(),
+        _ => format!("{name}+{offset:#x}"),
+    });
+    let address = |text: &String| text.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok());
+    let named = lock.callers.iter().map(|text| address(text).map_or(text.clone(), |at| symbols.label(at)));
+    lock.callers = named.skip_while(|place| is_the_locks_own(place)).collect();
+}
+
+/// A function of the tracepoint or of the lock itself, between its user and the place at which it is said to be waited for.
+fn is_the_locks_own(place: &str) -> bool {
+    const BEGINNINGS: [&str; 27] = [
+        "bpf_",
+        "__bpf_",
+        "__traceiter_",
+        "trace_",
+        "__mutex_",
+        "mutex_",
+        "__ww_mutex_",
+        "ww_mutex_",
+        "rwsem_",
+        "down_",
+        "__down",
+        "percpu_",
+        "__percpu_",
+        "rt_mutex_",
+        "__rt_mutex_",
+        "rtlock_",
+        "rt_spin_",
+        "rt_read_",
+        "rt_write_",
+        "rwbase_",
+        "queued_",
+        "native_queued_",
+        "__pv_queued_",
+        "_raw_",
+        "__raw_",
+        "do_raw_",
+        "osq_",
+    ];
+    BEGINNINGS.iter().any(|beginning| place.starts_with(beginning)) || place.starts_with("down+")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_locks_own_functions_are_not_who_wanted_it() {
+        for (place, own) in [
+            ("__mutex_lock.constprop.0+0x12", true),
+            ("down_write+0x5", true),
+            ("down+0x5", true),
+            ("anon_pipe_write+0x5", false),
+            ("download+0x5", false),
+            ("bpf_trace_run2+0x5", true),
+        ] {
+            assert_eq!(is_the_locks_own(place), own, "{place}");
+        }
+    }
+}
