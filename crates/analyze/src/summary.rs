@@ -90,6 +90,9 @@ pub struct Report {
     /// Of the late ones, those that had not ended when the watch did. The distribution does not have them.
     #[serde(default)]
     pub pending: u64,
+    /// How long the longest of these had been under way by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending_max_ns: Option<u64>,
     /// Wakeups and switches of tasks for which the tracker had no state.
     pub untracked: u64,
     /// Snapshots that were taken.

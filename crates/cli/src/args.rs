@@ -321,7 +321,7 @@ pub struct WatchOptions {
     #[arg(long, value_name = "TRACKER:TIME")]
     pub and: Vec<AlsoArg>,
     /// Tell what has not ended after this time while it is under way, with the place in the kernel where its thread is; when it ends it is
-    /// reported like the rest. Not for responses, which are known when they have ended
+    /// reported like the rest. What began before the watch is not known. Not for responses, which are known when they have ended
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<DurationNs>,
     /// Save a snapshot for each late response in this directory: a CTF trace, trigger.json and explain.txt

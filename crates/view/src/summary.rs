@@ -93,6 +93,9 @@ fn head(report: &Report, style: Style) -> String {
         let each = unfollowed.into_iter().chain([busy]);
         parts.extend(each.map(|(count, words)| format!("{words}: {}", count_text(count))));
     }
+    if let Some(longest_ns) = report.pending_max_ns {
+        parts.push(format!("the longest of these by then {}", duration_text(longest_ns)));
+    }
     let text = style.wrap(&parts.join("; "), 0, 4);
     let late = format!("{} late", count_text(counters.late));
     if counters.late > 0 { text.replacen(&late, &style.alarm(&late), 1) } else { text }

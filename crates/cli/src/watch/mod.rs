@@ -112,7 +112,8 @@ fn figures(report: &Summary) -> Figures {
     let mut figures: Figures = vec![
         ("min".to_string(), time(statistics.map(|statistics| statistics.min_ns))),
         ("mean".to_string(), time(statistics.map(|statistics| statistics.mean_ns))),
-        ("max".to_string(), time(statistics.map(|statistics| statistics.max_ns))),
+        // What has not ended takes at least as long as it has.
+        ("max".to_string(), time(statistics.map(|statistics| statistics.max_ns).max(report.pending_max_ns))),
         // Where nothing was seen, that nothing was late is no figure.
         ("late".to_string(), Figure::Count((report.counters.seen > 0).then_some(report.counters.late))),
         ("seen".to_string(), Figure::Count(Some(report.counters.seen))),

@@ -9,7 +9,7 @@ use super::describe::Describer;
 use super::ftrace::{FtracePart, FtraceRecorder};
 use super::intervals;
 use super::observable::is_judged_later;
-use super::pending::{self, Timeout};
+use super::pending::{self, Timeout, operation};
 use super::plan::Plan;
 use super::summary::Summary;
 use super::writer::{FinishedJob, Job, Settings, Writer, in_order};
@@ -69,6 +69,8 @@ pub struct Listener {
     suppressed: u64,
     /// Looks for what hangs.
     timeout: Option<Timeout>,
+    /// What had not ended when the time was over, as far as nothing was heard of it since.
+    pending: Vec<LateResponse>,
     /// Why it ended before its time.
     failure: Option<Failure>,
 }
@@ -117,6 +119,7 @@ impl Listener {
             next_pull: MonotonicNs(0),
             suppressed: 0,
             timeout,
+            pending: Vec::new(),
             failure: None,
         })
     }
@@ -173,6 +176,15 @@ impl Listener {
 
     /// Until somebody asks us to stop, the time is over, or COMMAND has ended.
     pub fn listen(&mut self, stop: &Stop, child: &mut Option<Child>) {
+        self.listen_until(stop, child);
+        // Before COMMAND is asked to end: that ends whatever hangs in it.
+        match pending::at_the_end(&self.ebpf, &self.plan, monotonic_now()) {
+            Ok(pending) => self.pending = pending,
+            Err(failure) => self.failure = self.failure.take().or(Some(failure)),
+        }
+    }
+
+    fn listen_until(&mut self, stop: &Stop, child: &mut Option<Child>) {
         loop {
             let now = monotonic_now();
             let over = self.plan.duration_ns.is_some_and(|duration| now.since(self.started) >= duration);
@@ -226,6 +238,7 @@ impl Listener {
     }
 
     fn take_report(&mut self, late: LateResponse) {
+        self.pending.retain(|pending| operation(pending) != operation(&late));
         if !is_judged_later(&late) {
             self.observer.late(&late);
         }
@@ -247,14 +260,15 @@ impl Listener {
         Ok(())
     }
 
-    /// What has not ended by now: late, too, where it is beyond the limit.
-    fn take_pending(&mut self) -> Result<(), Failure> {
-        for mut late in pending::at_the_end(&self.ebpf, &self.plan, monotonic_now())? {
+    /// What has not ended is late, too, where it is beyond the limit.
+    fn take_pending(&mut self) {
+        for mut late in std::mem::take(&mut self.pending) {
             self.names.describe(&mut late);
-            self.summary_of(late.instance).pending += 1;
+            let summary = self.summary_of(late.instance);
+            summary.pending += 1;
+            summary.pending_max_ns = summary.pending_max_ns.max(late.response_ns());
             self.take_report(late);
         }
-        Ok(())
     }
 
     /// Late intervals between two events of programs: what the tracker does for responses is done here.
@@ -364,7 +378,7 @@ impl Listener {
         }
         self.ebpf.enable(false);
         self.take_reports();
-        self.take_pending()?;
+        self.take_pending();
         self.explain_the_rest()?;
         self.misses.add(monotonic_now(), &self.ebpf.recursion_misses());
         let reports: Vec<Report> = (0..self.plan.trackers.len()).map(|index| self.report(index)).collect();

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 const LOOK_NS: std::ops::RangeInclusive<u64> = 250_000_000..=1_000_000_000;
 
 /// An operation, to an instance.
-type Operation = (u8, Tid, MonotonicNs);
+pub type Operation = (u8, Tid, MonotonicNs);
 
 /// What is told while it hangs.
 #[derive(Debug)]
@@ -20,8 +20,8 @@ pub struct Timeout {
     intervals: OpenIntervals,
     timeout_ns: u64,
     next: MonotonicNs,
-    /// Of what hangs now, what has been told.
-    told: HashSet<Operation>,
+    /// Of what hung at the last look and at the one before, what has been told: one look may miss what changes just then.
+    told: [HashSet<Operation>; 2],
 }
 
 impl Timeout {
@@ -32,7 +32,7 @@ impl Timeout {
     pub fn new(ebpf: &EbpfPrograms, plan: &Plan) -> Result<Option<Timeout>, Failure> {
         let Some(timeout_ns) = plan.timeout_ns else { return Ok(None) };
         let intervals = ebpf.open_intervals(&plan.ebpf).map_err(failed)?;
-        Ok(Some(Timeout { intervals, timeout_ns, next: MonotonicNs(0), told: HashSet::new() }))
+        Ok(Some(Timeout { intervals, timeout_ns, next: MonotonicNs(0), told: Default::default() }))
     }
 
     /// What hangs and has not been told, where it is time to look.
@@ -51,14 +51,16 @@ impl Timeout {
         self.next = now.plus((self.timeout_ns / 4).clamp(*LOOK_NS.start(), *LOOK_NS.end()));
         let open = self.intervals.pending(now, self.timeout_ns);
         let all = beyond(&open, ebpf, plan)?;
-        let before = std::mem::take(&mut self.told);
-        self.told = all.iter().map(operation).collect();
-        let new = all.into_iter().filter(|late| !before.contains(&operation(late)));
-        Ok(new.map(|late| Stuck { kernel_stack: kernel_stack(late.tid), late }).collect())
+        let [last, before] = std::mem::take(&mut self.told);
+        let hangs: HashSet<Operation> = all.iter().map(operation).collect();
+        let is_told = |key: &Operation| last.contains(key) || before.contains(key);
+        let new: Vec<LateResponse> = all.into_iter().filter(|late| !is_told(&operation(late))).collect();
+        self.told = [hangs, last];
+        Ok(new.into_iter().map(|late| Stuck { kernel_stack: kernel_stack(late.tid), late }).collect())
     }
 }
 
-/// What has not ended when the trackers have been switched off, beyond the limit of an instance.
+/// What has not ended now, beyond the limit of an instance.
 ///
 /// # Errors
 /// When the kernel does not hand it out.
@@ -67,7 +69,8 @@ pub fn at_the_end(ebpf: &EbpfPrograms, plan: &Plan, now: MonotonicNs) -> Result<
     beyond(&open, ebpf, plan)
 }
 
-fn operation(late: &LateResponse) -> Operation {
+/// Which it is, however often it is reported.
+pub fn operation(late: &LateResponse) -> Operation {
     (late.instance, late.tid, late.chain.origin.time_ns)
 }
 

@@ -28,6 +28,8 @@ pub struct Summary {
     unobserved_suppressed: u64,
     /// What had not ended at the end, beyond the limit.
     pub pending: u64,
+    /// The longest of these, by then.
+    pub pending_max_ns: u64,
     /// Snapshots taken.
     pub snapshots: u64,
     /// Of them, those that could not be saved.
@@ -103,6 +105,7 @@ impl Summary {
             begin: counts.begin.clone(),
             counters: counters(stats),
             pending: self.pending,
+            pending_max_ns: (self.pending > 0).then_some(self.pending_max_ns),
             untracked: stats.untracked + stats.raced,
             snapshots: self.snapshots,
             snapshots_failed: self.failed_snapshots,

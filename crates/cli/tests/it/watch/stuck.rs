@@ -151,3 +151,26 @@ fn root_a_stranger_with_the_number_of_a_process_that_has_ended_is_not_watched() 
     drop(stranger.stdin.take());
     stranger.wait().expect("it ends");
 }
+
+// NEEDS: verifier
+#[test]
+fn root_what_hangs_in_command_when_the_time_is_over_is_late() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    for end in ["--fail-if-late", "--fail-if=max>900ms"] {
+        let mut watch = Command::new(program("rtscope").expect("it is built"));
+        watch.args(["watch", "syscall", "--json", "--calls", "clock_nanosleep", "--threshold", "100ms"]);
+        watch.args(["--and", "offcpu:100ms", "--duration", "1s", end, "--", "sleep", "60"]);
+        let said = Rtscope::start(watch).and_then(Rtscope::finish).expect("it ends by itself");
+        assert_eq!(said.code(), Some(4), "{:?}", said.notes);
+        let late = said.late().expect("of its own types");
+        // The signal with which rtscope ends COMMAND may have ended it.
+        for tracker in [Tracker::Syscall, Tracker::Offcpu] {
+            let of = late.iter().filter(|late| late.tracker == tracker);
+            let hung: Vec<u64> = of.map(LateResponse::response_ns).collect();
+            assert!(hung.len() == 1 && hung[0] > 900_000_000, "{late:?}");
+        }
+        for summary in said.of_type("summary") {
+            assert_eq!(summary["counters"]["late"], 1, "{summary}");
+        }
+    }
+}

@@ -85,6 +85,8 @@ static __always_inline void track_exec(struct here *here, struct task_struct *ta
 
 	if (!state || old_tid == (__u32)task->pid)
 		return;
+	if (config.intervals)
+		forget_intervals(old_tid);
 	free_task(old_tid);
 	if (!find_task(task->pid, &slot) && !adopt(here, task, &slot))
 		return;
