@@ -169,9 +169,10 @@ const SYSCALL_EXAMPLES: &str = help!(
   rtscope watch offcpu --task jackd --threshold 5ms --and syscall:5ms
       System calls beside all times off a CPU.
 
-A call is reported when it returns, or when the watch ends; with --timeout, what hangs is told at once. One that a signal interrupts and the kernel
-begins again is two. Calls of 32-bit programs are not followed. From Linux 7 on a call may be missed that
-begins or ends while another task's is being looked at; the summary counts them."
+A call is reported when it returns, or when the watch ends; with --timeout also while it hangs. One that
+a signal interrupts and the kernel begins again is two. Calls of 32-bit programs are not followed. From
+Linux 7 on a call may be missed that begins or ends while another task's is being looked at; the
+summary counts them."
 );
 
 const RESPONSE_EXAMPLES: &str = help!(

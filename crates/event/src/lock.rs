@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A lock of the kernel that a thread waited for.
 
+use rtscope_abi as abi;
 use serde::{Deserialize, Serialize};
 
-/// What a lock is, as far as `contention_begin` says: `LCB_F_*` of the kernel's include/trace/events/lock.h.
+/// What a lock is, as far as `contention_begin` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LockKind {
@@ -34,28 +35,21 @@ pub enum LockAccess {
 }
 
 impl LockKind {
-    const SPINS: u64 = 1;
-    const READ: u64 = 2;
-    const WRITE: u64 = 4;
-    const RT: u64 = 8;
-    const PERCPU: u64 = 16;
-    const MUTEX: u64 = 32;
-
-    /// From the flags of `contention_begin`.
+    /// From the flags of `contention_begin` (`enum rts_lock_flags`).
     #[must_use]
     pub fn from_flags(flags: u64) -> (LockKind, Option<LockAccess>) {
-        let is = |flag| flags & flag != 0;
-        let access = match (is(Self::READ), is(Self::WRITE)) {
+        let is = |flag: u32| flags & u64::from(flag) != 0;
+        let access = match (is(abi::RTS_LOCK_READ), is(abi::RTS_LOCK_WRITE)) {
             (true, _) => Some(LockAccess::Read),
             (_, true) => Some(LockAccess::Write),
             _ => None,
         };
         let kind = match access {
-            _ if is(Self::MUTEX) => LockKind::Mutex,
-            _ if is(Self::RT) => LockKind::RtMutex,
-            _ if is(Self::PERCPU) => LockKind::PercpuRwsem,
-            Some(_) if is(Self::SPINS) => LockKind::Rwlock,
-            None if is(Self::SPINS) => LockKind::Spinlock,
+            _ if is(abi::RTS_LOCK_MUTEX) => LockKind::Mutex,
+            _ if is(abi::RTS_LOCK_RT) => LockKind::RtMutex,
+            _ if is(abi::RTS_LOCK_PERCPU) => LockKind::PercpuRwsem,
+            Some(_) if is(abi::RTS_LOCK_SPINS) => LockKind::Rwlock,
+            None if is(abi::RTS_LOCK_SPINS) => LockKind::Spinlock,
             Some(_) => LockKind::Rwsem,
             None => LockKind::Semaphore,
         };

@@ -220,6 +220,15 @@ impl WatchOutput {
         self.read("summary")?.pop().with_context(|| format!("rtscope printed no summary: {:?}", self.notes))
     }
 
+    /// Switches that the host hid, as the summaries count them: the same ones for each instance.
+    pub fn hidden_switches(&self) -> u64 {
+        let hidden = |summary: &&Value| -> u64 {
+            let losses = summary["losses"].as_array().into_iter().flatten();
+            losses.filter(|loss| loss["cause"] == "gap").filter_map(|loss| loss["count"].as_u64()).sum()
+        };
+        self.of_type("summary").iter().map(hidden).max().unwrap_or(0)
+    }
+
     fn read<T: for<'a> Deserialize<'a>>(&self, kind: &str) -> Result<Vec<T>> {
         let read =
             |line: &Value| T::deserialize(line).with_context(|| format!("it does not fit its type: {line}"));

@@ -48,6 +48,32 @@ impl PublicCopy {
     }
 }
 
+/// A program of the test kit that is written in C.
+pub struct CProgram {
+    directory: tempfile::TempDir,
+    name: &'static str,
+}
+
+impl CProgram {
+    /// Built. `None`, and the test is reported as skipped, where there is no compiler.
+    pub fn build(name: &'static str) -> Option<CProgram> {
+        if rtscope_testkit::skip::without_tool("cc") {
+            return None;
+        }
+        let program = CProgram { directory: tempfile::tempdir().expect("a temporary directory"), name };
+        let source = root().join(format!("crates/testkit/c/{name}.c"));
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O2", "-pthread", "-o"]).arg(program.path()).arg(source);
+        assert!(compiler.status().expect("it is there").success());
+        Some(program)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> PathBuf {
+        self.directory.path().join(self.name)
+    }
+}
+
 /// The directory of the workspace.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

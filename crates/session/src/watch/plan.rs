@@ -204,7 +204,7 @@ fn check_timeout(settings: &WatchSettings) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Usage(
-        "--timeout: a response is known when it has ended; watch wakeup, offcpu or syscall, or add one (--and offcpu:TIME)"
+        "--timeout: a response is known when it has ended; watch wakeup, offcpu, syscall or lock, or add one (--and offcpu:TIME)"
             .to_string(),
     ))
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The tracker `lock`, judged by a program that knows for how long a lock of the kernel is held, and by whom.
 
-use crate::command::root;
+use crate::command::CProgram;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::{Pid, gettid};
 use rtscope_event::{LateResponse, LockAccess, LockKind, Step, StepKind, Tracker};
@@ -59,25 +59,18 @@ fn check(late: &LateResponse, wait: &Wait, holder: u32) {
     assert_eq!(longest.id, holder, "{late:?}");
 }
 
-// NEEDS: verifier
+// NEEDS: host
 #[test]
 fn root_long_waits_for_a_lock_are_those_that_the_program_knows_of() {
-    if skip::without_tool("cc") {
-        return;
-    }
+    let Some(program) = CProgram::build("locks") else { return };
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let place = tempfile::tempdir().expect("a temporary directory");
-    let program = place.path().join("locks");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O2", "-pthread", "-o"]).arg(&program).arg(root().join("crates/testkit/c/locks.c"));
-    assert!(compiler.status().expect("it is there").success());
 
     let mut watch = Command::new(rtscope_testkit::process::program("rtscope").expect("it is built"));
     watch.args(["watch", "lock", "--json", "--task", "waiter", "--threshold", "400us"]);
     let mut watch = Rtscope::start(watch).expect("it starts");
     watch.wait_for_type("start").expect("it watches");
     let cpu = (std::thread::available_parallelism().expect("a number").get() - 1).to_string();
-    let output = Command::new(&program).args([cpu, ROUNDS.to_string()]).output().expect("it is built");
+    let output = Command::new(program.path()).args([cpu, ROUNDS.to_string()]).output().expect("it is built");
     if output.status.code() == Some(3) {
         return skip::say("no userfaultfd here");
     }
@@ -85,10 +78,7 @@ fn root_long_waits_for_a_lock_are_those_that_the_program_knows_of() {
     let (holder, waits) = account(&String::from_utf8_lossy(&output.stdout));
     let said = watch.stop().expect("it stops");
     let late = said.late().expect("of its own types");
-    let summaries = said.of_type("summary");
-    let gaps =
-        summaries[0]["losses"].as_array().expect("a list").iter().filter(|loss| loss["cause"] == "gap");
-    let hidden: u64 = gaps.filter_map(|loss| loss["count"].as_u64()).sum();
+    let hidden = said.hidden_switches();
     println!("{} waits, {} found, {hidden} switches hidden", waits.len(), late.len());
 
     // The program may have come too late to wait for long.

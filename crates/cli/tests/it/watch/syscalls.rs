@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The tracker `syscall`, judged by a program that reads the clock itself before and after each of its calls and knows why each is long.
 
-use crate::command::root;
+use crate::command::CProgram;
 use rtscope_event::{End, LateResponse, Step, StepKind, SystemCall, Tracker, WaitKind};
 use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::skip;
 use rtscope_testkit::watch::Rtscope;
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -80,15 +79,8 @@ fn check(late: &LateResponse, call: &Call, helper: u32) {
 // NEEDS: real time (an emulated machine takes longer than the slack for anything)
 #[test]
 fn root_long_system_calls_are_those_that_the_program_sees_itself() {
-    if skip::without_tool("cc") {
-        return;
-    }
+    let Some(program) = CProgram::build("calls") else { return };
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let place = tempfile::tempdir().expect("a temporary directory");
-    let program = place.path().join("calls");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O2", "-pthread", "-o"]).arg(&program).arg(root().join("crates/testkit/c/calls.c"));
-    assert!(compiler.status().expect("it is there").success());
 
     let mut watch = Command::new(rtscope_testkit::process::program("rtscope").expect("it is built"));
     watch.args(["watch", "syscall", "--json", "--task", "caller", "--threshold", "1ms", "--duration", "60s"]);
@@ -96,15 +88,12 @@ fn root_long_system_calls_are_those_that_the_program_sees_itself() {
     let mut watch = Rtscope::start(watch).expect("it starts");
     watch.wait_for_type("start").expect("it watches");
     let cpu = (std::thread::available_parallelism().expect("a number").get() - 1).to_string();
-    let output = Command::new(&program).args([cpu.as_str(), ROUNDS]).output().expect("it is built");
+    let output = Command::new(program.path()).args([cpu.as_str(), ROUNDS]).output().expect("it is built");
     assert!(output.status.success(), "{output:?}");
     let (helper, calls) = account(&String::from_utf8_lossy(&output.stdout));
     let said = watch.stop().expect("it stops");
     let late = said.late().expect("of its own types");
-    let summaries = said.of_type("summary");
-    let gaps =
-        summaries[0]["losses"].as_array().expect("a list").iter().filter(|loss| loss["cause"] == "gap");
-    let hidden: u64 = gaps.filter_map(|loss| loss["count"].as_u64()).sum();
+    let hidden = said.hidden_switches();
 
     let is_long = |call: &&Call| call.after_ns - call.before_ns > LIMIT_NS + SLACK_NS;
     let long: Vec<&Call> = calls.iter().filter(is_long).collect();

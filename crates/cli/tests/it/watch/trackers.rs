@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The trackers `wakeup` and `offcpu`, judged by a program that reads the clock itself before and after each of its sleeps.
 
-use crate::command::root;
+use crate::command::CProgram;
 use rtscope_event::{LateResponse, OriginKind, StepKind, Tracker};
 use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::skip;
 use rtscope_testkit::watch::Rtscope;
 use std::process::Command;
 
@@ -41,15 +40,8 @@ fn missed(sleeps: &[Sleep], late: &[&LateResponse], from: usize, limit_ns: u64) 
 // NEEDS: real time (an emulated machine takes longer than the slack for anything)
 #[test]
 fn root_delays_are_those_that_the_program_sees_itself() {
-    if skip::without_tool("cc") {
-        return;
-    }
+    let Some(program) = CProgram::build("delays") else { return };
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let place = tempfile::tempdir().expect("a temporary directory");
-    let program = place.path().join("delays");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O2", "-pthread", "-o"]).arg(&program).arg(root().join("crates/testkit/c/delays.c"));
-    assert!(compiler.status().expect("it is there").success());
 
     let mut watch = Command::new(rtscope_testkit::process::program("rtscope").expect("it is built"));
     watch.args([
@@ -67,7 +59,7 @@ fn root_delays_are_those_that_the_program_sees_itself() {
     let mut watch = Rtscope::start(watch).expect("it starts");
     watch.wait_for_type("start").expect("it watches");
     let cpu = (std::thread::available_parallelism().expect("a number").get() - 1).to_string();
-    let output = Command::new(&program).args([cpu.as_str(), ROUNDS]).output().expect("it is built");
+    let output = Command::new(program.path()).args([cpu.as_str(), ROUNDS]).output().expect("it is built");
     assert!(output.status.success(), "{output:?}");
     let sleeps = sleeps(&String::from_utf8_lossy(&output.stdout));
     let said = watch.stop().expect("it stops");
@@ -76,12 +68,7 @@ fn root_delays_are_those_that_the_program_sees_itself() {
     let (wakeups, offcpu) = (of(Tracker::Wakeup), of(Tracker::Offcpu));
     let summaries = said.of_type("summary");
     assert_eq!(summaries.len(), 2, "one for each tracker");
-    let gap = |summary: &serde_json::Value| {
-        let losses = summary["losses"].as_array().expect("a list").iter();
-        let gaps = losses.filter(|loss| loss["cause"] == "gap");
-        gaps.filter_map(|loss| loss["count"].as_u64()).sum::<u64>()
-    };
-    let hidden: u64 = summaries.iter().map(|summary| gap(summary)).max().unwrap_or(0);
+    let hidden = said.hidden_switches();
     println!(
         "{} sleeps, {} late wakeups, {} long times off the CPU, {hidden} switches hidden",
         sleeps.len(),
