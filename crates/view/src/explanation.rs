@@ -8,7 +8,7 @@ use crate::lock::{callers_line, ended_label, lock_label};
 use crate::style::Style;
 use crate::units::{counted, duration_text, share_text};
 use rtscope_analyze::explain::{
-    Actor, Cause, CauseKind, Culprit, Explanation, InnerWait, Note, OriginExplanation, Preemption,
+    Actor, Cause, CauseKind, Culprit, Earlier, Explanation, InnerWait, Note, OriginExplanation, Preemption,
     StepExplanation, Thread, Waker,
 };
 use rtscope_event::{CpuId, End, Loss, LossCause, StepKind, Tracker};
@@ -45,6 +45,7 @@ pub fn explanation_text(explanation: &Explanation, style: Style) -> String {
     if explanation.events.is_none() && explanation.end != End::Pending && !is_said {
         text.push_str(&style.wrap(&woken_line(explanation.woken_by.as_ref()), 2, 4));
     }
+    text.push_str(&earlier_lines(explanation, style));
     text.push_str(&wait_lines(explanation, style));
     text.push_str(&preemption_lines(&explanation.preemptions, style));
     if explanation.unknown_ns > 0 {
@@ -333,6 +334,40 @@ fn woken_line(woken: Option<&Waker>) -> String {
     };
     let busy = if woken.busy { ", before it slept" } else { "" };
     format!("woken by: {by} on cpu {}{busy}", woken.cpu)
+}
+
+/// Threads before the response that are listed one by one.
+const EARLIER: usize = 3;
+
+/// Why the waking came when it came: each thread with what ended its own wait before.
+fn earlier_lines(explanation: &Explanation, style: Style) -> String {
+    let mut text = String::new();
+    for earlier in explanation.earlier.iter().take(style.rows(EARLIER)) {
+        text.push_str(&style.wrap(&format!("before: {}", earlier_line(earlier)), 2, 4));
+    }
+    if let rest @ [_, ..] = explanation.earlier.get(style.rows(EARLIER)..).unwrap_or_default() {
+        text.push_str(&format!("  before: {} more\n", counted(rest.len(), "thread", "threads")));
+    }
+    text
+}
+
+fn earlier_line(earlier: &Earlier) -> String {
+    let who = thread_label(&earlier.thread);
+    let Some(woken) = earlier.woken_ns else {
+        return format!("{who}, which did not wait since the recording begins");
+    };
+    let waited = match earlier.waited_ns {
+        Some(waited_ns) => format!("had waited {} {}", duration_text(waited_ns), earlier.wait.words()),
+        None => "had waited since before the recording".to_owned(),
+    };
+    let by = match &earlier.woken_by {
+        Some(Actor::Timer) => "a timer".to_owned(),
+        Some(actor @ Actor::Softirq { .. }) => format!("softirq {}", actor_label(actor)),
+        Some(Actor::Idle) | None => "something unknown".to_owned(),
+        Some(actor) => actor_label(actor),
+    };
+    let then = duration_text(earlier.woke_ns.since(woken));
+    format!("{who} {}, until {by} ended that {then} earlier", waited.trim_end())
 }
 
 /// Waits listed one by one.

@@ -9,7 +9,7 @@ use crate::units::{count_text, counted, duration_text, share_text};
 use rtscope_analyze::histogram::{Percentile, Row, Statistics};
 use rtscope_analyze::own::OwnCost;
 use rtscope_analyze::summary::{Group, HiddenThread, NotObservable, Report, SpanSummary};
-use rtscope_event::{OriginKind, StepKind};
+use rtscope_event::{OriginKind, StepKind, Tid};
 
 const BAR: usize = 40;
 /// Groups shown before the rest is counted.
@@ -303,14 +303,16 @@ fn between_text(between: &SpanSummary, style: Style) -> String {
         text.push_str("      count       late      worst       mean  thread\n");
     }
     for thread in between.threads.iter().take(GROUPS) {
+        let who = match thread.tid {
+            Tid(0) => "threads that were forgotten, since too many came".to_owned(),
+            tid => format!("{}/{tid}", thread.comm),
+        };
         text.push_str(&format!(
-            "  {:>9}  {:>9}  {:>9}  {:>9}  {}/{}\n",
+            "  {:>9}  {:>9}  {:>9}  {:>9}  {who}\n",
             count_text(thread.intervals),
             count_text(thread.late),
             duration_text(thread.worst_ns),
             duration_text(thread.sum_ns / thread.intervals.max(1)),
-            thread.comm,
-            thread.tid,
         ));
     }
     if let rest @ [_, ..] = between.threads.get(GROUPS..).unwrap_or_default() {

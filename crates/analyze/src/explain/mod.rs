@@ -13,6 +13,7 @@
 mod causes;
 mod culprit;
 mod deferral;
+mod earlier;
 mod folded;
 mod interval;
 mod place;
@@ -20,8 +21,8 @@ mod types;
 mod wait;
 
 pub use types::{
-    Actor, Cause, CauseKind, Culprit, Explanation, InnerWait, Kept, MergedOrigin, Note, OriginExplanation,
-    Preemption, StepExplanation, Thread, Waker,
+    Actor, Cause, CauseKind, Culprit, Earlier, Explanation, InnerWait, Kept, MergedOrigin, Note,
+    OriginExplanation, Preemption, StepExplanation, Thread, Waker,
 };
 
 use crate::chain::Response;
@@ -94,6 +95,7 @@ impl<'a> Explainer<'a> {
             response_ns: late.chain.duration_ns(),
             threshold_ns: late.threshold_ns,
             origin: self.origin(late),
+            earlier: self.earlier(late),
             culprit: culprit::find(&steps),
             woken_by: late.events.is_none().then(|| self.woken_by(late)).flatten(),
             preemptions: self.preemptions(&placed),

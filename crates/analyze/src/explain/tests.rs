@@ -12,6 +12,8 @@ use rtscope_event::{
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+mod earlier;
+
 fn recording(since: u64, text: &str) -> Recording {
     let events: Vec<_> =
         text.lines().filter(|line| !line.trim().is_empty()).map(|line| parse_event(line).unwrap()).collect();

@@ -262,6 +262,24 @@ pub struct MergedOrigin {
     pub later_ns: u64,
 }
 
+/// A thread that led to a response which began with a waking by a thread: it woke the next one, and had been woken itself before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Earlier {
+    /// Which.
+    pub thread: Thread,
+    /// When it woke the next one.
+    pub woke_ns: MonotonicNs,
+    /// When its own last wait before that ended; `None`: the recording does not have that.
+    pub woken_ns: Option<MonotonicNs>,
+    /// How long that wait had taken; `None`: it began before the recording.
+    pub waited_ns: Option<u64>,
+    /// For what it waited.
+    #[serde(default, skip_serializing_if = "is_no_wait")]
+    pub wait: WaitKind,
+    /// Who ended the wait; a thread is the next entry. `None`: not known.
+    pub woken_by: Option<Actor>,
+}
+
 /// What woke the target the last time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waker {
@@ -365,6 +383,9 @@ pub struct Explanation {
     pub threshold_ns: u64,
     /// What it responded to.
     pub origin: OriginExplanation,
+    /// What led to the waking with which the response began, where a thread did that; the last first. None of its time is in the response.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<Earlier>,
     /// Step by step.
     pub steps: Vec<StepExplanation>,
     /// The largest cause, or the reason why there is none.

@@ -4,7 +4,7 @@
 use super::spans::SpanCounts;
 use rtscope_analyze::pairing::PairQuestion;
 use rtscope_analyze::summary::{NoticedAfter, Report, SpanSummary};
-use rtscope_event::{Loss, LossCause};
+use rtscope_event::{Loss, LossCause, Tid};
 use std::cmp::Reverse;
 
 /// Puts it into a report. `suppressed`: late intervals without a snapshot of their own.
@@ -24,7 +24,7 @@ pub(super) fn add_to(
         *count += counts.late_lost;
     }
     let mut threads = counts.threads;
-    threads.sort_by_key(|thread| Reverse((thread.late, thread.worst_ns)));
+    threads.sort_by_key(|thread| (thread.tid == Tid(0), Reverse((thread.late, thread.worst_ns))));
     let p99 = |milli| {
         let statistics = counts.noticed.statistics()?;
         let found = statistics.percentiles.iter().find(|percentile| percentile.percent_milli == milli)?;

@@ -4,6 +4,7 @@
 mod blame;
 mod chains;
 mod cycles;
+mod earlier;
 mod ends;
 mod evidence;
 mod locks;

@@ -5,24 +5,25 @@
 //! pairing is the one of `stat --latency` ([`rtscope_analyze::pairing`]), here, at the look. So an interval is known to the nanosecond, by
 //! the events' own times, and noticed a look later.
 
+mod classes;
 mod counts;
 mod thread;
+mod threads;
 
 pub use counts::SpanCounts;
 
+use classes::SpanClasses;
 use rtscope_analyze::pairing::{Begun, Ended, Matcher, PairQuestion};
 use rtscope_event::{
     Chain, ClassId, CpuId, End, EventClass, EventRef, EventSpan, FieldValue, Glob, LateResponse, MonotonicNs,
-    Origin, OriginKind, Schema, SpanEvent, Step, StepKind, StreamId, ValueBuffer, WaitKind,
+    Origin, OriginKind, SpanEvent, Step, StepKind, StreamId, ValueBuffer, WaitKind,
 };
 use rtscope_programs::RingInfo;
 use rtscope_programs::clock::{EventTime, LiveClock, Pair, without_offset};
 use rtscope_programs::collector::{NewEvent, NewEvents};
-use rtscope_programs::description::Descriptions;
 use rtscope_programs::values;
-use std::collections::HashMap;
 use std::sync::Arc;
-use thread::SpanThread;
+use threads::{SpanThreads, ThreadNumber};
 
 /// Late ones that wait to be fetched, at most; more are counted.
 const LATE_MAX: usize = 4096;
@@ -42,13 +43,10 @@ pub struct SpanTarget {
     pub tid: Option<u32>,
 }
 
-/// A thread, whatever numbers others had before it.
-type ThreadKey = (u32, u32, u64, u32);
-
 /// An event that has come.
 #[derive(Clone, Debug)]
 struct Arrived {
-    thread: usize,
+    thread: ThreadNumber,
     class: ClassId,
     cpu: Option<CpuId>,
     counter: u64,
@@ -63,17 +61,14 @@ pub struct SpanTracker {
     threshold_ns: u64,
     /// What is older was there before.
     started: MonotonicNs,
-    schema: Schema,
-    /// By description and place in it. The descriptions are held: no others are ever in that place.
-    classes: HashMap<(usize, u32), (ClassId, Arc<Descriptions>)>,
-    threads: Vec<SpanThread>,
-    numbers: HashMap<ThreadKey, usize>,
+    classes: SpanClasses,
+    threads: SpanThreads,
     matcher: Matcher<Arc<Arrived>>,
     clock: LiveClock,
     /// Since the last look.
     arrived: Vec<Arrived>,
     /// Threads some of whose events were not seen.
-    missed: Vec<usize>,
+    missed: Vec<ThreadNumber>,
     /// Before this, in [`MonotonicNs`], all events have come.
     horizon_ns: u64,
     late: Vec<LateResponse>,
@@ -95,10 +90,8 @@ impl SpanTracker {
             target,
             threshold_ns,
             started,
-            schema: Schema::default(),
-            classes: HashMap::new(),
-            threads: Vec::new(),
-            numbers: HashMap::new(),
+            classes: SpanClasses::default(),
+            threads: SpanThreads::default(),
             matcher: Matcher::new(question),
             clock: LiveClock::default(),
             arrived: Vec::new(),
@@ -157,6 +150,9 @@ impl SpanTracker {
             self.counts.unmatched.without_end = self.matcher.waiting().filter(target).count() as u64;
         }
         self.counts.unmatched.forgotten = self.matcher.forgotten();
+        let open = self.matcher.waiting().map(|begun| begun.thread);
+        let arrived = self.arrived.iter().map(|event| event.thread);
+        self.threads.look_is_over(open.chain(arrived).chain(self.missed.iter().copied()));
     }
 
     /// Whether keys are of events' fields, not of threads.
@@ -197,14 +193,14 @@ impl SpanTracker {
 
     fn pair(&mut self, event: Arc<Arrived>, now: MonotonicNs) {
         let seen = EventRef {
-            schema: &self.schema,
+            schema: self.classes.schema(),
             time_ns: i64::try_from(event.time_ns).unwrap_or(i64::MAX),
             stream: StreamId(0),
             class: event.class,
             cpu: event.cpu,
             values: event.values.current(),
         };
-        let outcome = self.matcher.event(&seen, Some(event.thread as u64), Arc::clone(&event));
+        let outcome = self.matcher.event(&seen, Some(event.thread.0), Arc::clone(&event));
         let is_target = self.threads[event.thread].is_target;
         let is_row = outcome.begun.is_some() && outcome.ended.is_some();
         match outcome.ended {
@@ -277,7 +273,7 @@ impl SpanTracker {
     }
 
     fn span_event(&self, event: &Arrived) -> SpanEvent {
-        let class = self.schema.class(event.class);
+        let class = self.classes.schema().class(event.class);
         SpanEvent {
             event: class.name.clone(),
             time_ns: MonotonicNs(event.time_ns),
@@ -287,32 +283,18 @@ impl SpanTracker {
         }
     }
 
-    fn thread(&mut self, ring: &RingInfo) -> usize {
-        let key = (ring.uid, ring.pid, ring.birth_ns, ring.tid);
-        if let Some(number) = self.numbers.get(&key) {
-            return *number;
+    /// `None`: programs have described too many different events.
+    fn class(&mut self, event: &NewEvent<'_>) -> Option<ClassId> {
+        let (id, made) = self.classes.class(event)?;
+        if made {
+            self.note_fields(id);
         }
-        self.threads.push(SpanThread::new(ring, &self.target));
-        self.numbers.insert(key, self.threads.len() - 1);
-        self.threads.len() - 1
-    }
-
-    fn class(&mut self, event: &NewEvent<'_>) -> ClassId {
-        let key = (Arc::as_ptr(event.descriptions) as usize, event.event.index);
-        if let Some((class, _)) = self.classes.get(&key) {
-            return *class;
-        }
-        let made = values::class(event.event, event.descriptions);
-        self.note_fields(&made);
-        let id = ClassId(u32::try_from(self.schema.classes.len()).unwrap_or(u32::MAX));
-        self.schema.classes.push(made);
-        self.classes.insert(key, (id, Arc::clone(event.descriptions)));
-        id
+        Some(id)
     }
 
     /// An event that does not have the key's field can never be paired: that is said once.
-    fn note_fields(&mut self, class: &EventClass) {
-        let why = self.matcher.question().missing_field(class);
+    fn note_fields(&mut self, id: ClassId) {
+        let why = self.matcher.question().missing_field(self.classes.schema().class(id));
         if let Some(why) = why.filter(|_| self.notes.len() < NOTES_MAX) {
             self.notes.push(why);
         }
@@ -320,10 +302,7 @@ impl SpanTracker {
 
     /// The end: what was counted.
     pub fn counts(&self) -> SpanCounts {
-        SpanCounts {
-            threads: self.threads.iter().filter_map(SpanThread::summary).collect(),
-            ..self.counts.clone()
-        }
+        SpanCounts { threads: self.threads.summaries(), ..self.counts.clone() }
     }
 }
 
@@ -335,19 +314,21 @@ impl NewEvents for SpanTracker {
     }
 
     fn event(&mut self, event: &NewEvent<'_>) {
-        let (thread, class) = (self.thread(event.ring), self.class(event));
+        let thread = self.threads.number(event.ring, &self.target);
         let mut values = ValueBuffer::default();
-        if !values::set_values(&event.event.fields, event.payload, &mut values) {
-            // A program that lies, or was cut off.
+        let class = self.class(event);
+        let is_whole = values::set_values(&event.event.fields, event.payload, &mut values);
+        // If not, a program lies, or was cut off.
+        let Some(class) = class.filter(|_| is_whole) else {
             self.missed.push(thread);
             return;
-        }
+        };
         let (cpu, counter) = (event.cpu.map(CpuId), event.counter);
         self.arrived.push(Arrived { thread, class, cpu, counter, time_ns: 0, values });
     }
 
     fn missed(&mut self, ring: &RingInfo) {
-        let thread = self.thread(ring);
+        let thread = self.threads.number(ring, &self.target);
         self.missed.push(thread);
     }
 }

@@ -22,7 +22,7 @@ struct Fake {
 }
 
 /// No process has this number.
-fn ring(tid: u32, comm: &str) -> RingInfo {
+pub(super) fn ring(tid: u32, comm: &str) -> RingInfo {
     RingInfo {
         pid: u32::MAX - 1,
         host_pid: None,

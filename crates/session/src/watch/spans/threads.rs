@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The threads whose events are paired, as many as may be remembered: of too many those that wrote nothing for longest are forgotten.
+//!
+//! A watch may go on for weeks beside programs that make threads and processes all the time.
+
+use super::SpanTarget;
+use super::thread::SpanThread;
+use rtscope_analyze::summary::SpanThreadSummary;
+use rtscope_event::{Comm, Pid, Tid};
+use rtscope_programs::RingInfo;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::{Index, IndexMut};
+
+/// This many are remembered; for a while twice as many.
+const MOST: usize = 8192;
+
+/// A thread, whatever numbers others had before it.
+type ThreadKey = (u32, u32, u64, u32);
+
+/// A thread's number here. None is used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct ThreadNumber(pub(super) u64);
+
+#[derive(Debug)]
+struct Known {
+    thread: SpanThread,
+    key: ThreadKey,
+    /// At which look it last wrote.
+    used: u64,
+}
+
+/// Threads by their numbers.
+#[derive(Debug)]
+pub(super) struct SpanThreads {
+    known: HashMap<ThreadNumber, Known>,
+    numbers: HashMap<ThreadKey, ThreadNumber>,
+    next: u64,
+    looks: u64,
+    most: usize,
+    /// What was counted of those that are forgotten, together.
+    forgotten: Option<SpanThreadSummary>,
+}
+
+impl Default for SpanThreads {
+    fn default() -> SpanThreads {
+        SpanThreads::of_most(MOST)
+    }
+}
+
+impl SpanThreads {
+    fn of_most(most: usize) -> SpanThreads {
+        let (known, numbers) = (HashMap::new(), HashMap::new());
+        SpanThreads { known, numbers, next: 0, looks: 0, most, forgotten: None }
+    }
+
+    /// The number of the thread that has this ring.
+    pub(super) fn number(&mut self, ring: &RingInfo, target: &SpanTarget) -> ThreadNumber {
+        let key = (ring.uid, ring.pid, ring.birth_ns, ring.tid);
+        let used = self.looks;
+        if let Some(number) = self.numbers.get(&key) {
+            if let Some(known) = self.known.get_mut(number) {
+                known.used = used;
+            }
+            return *number;
+        }
+        let number = ThreadNumber(self.next);
+        self.next += 1;
+        self.numbers.insert(key, number);
+        self.known.insert(number, Known { thread: SpanThread::new(ring, target), key, used });
+        number
+    }
+
+    /// A look is over. Where too many threads are known, those are forgotten that wrote nothing for longest and are not in use.
+    pub(super) fn look_is_over(&mut self, in_use: impl Iterator<Item = ThreadNumber>) {
+        self.looks += 1;
+        if self.known.len() <= 2 * self.most {
+            return;
+        }
+        let in_use: BTreeSet<ThreadNumber> = in_use.collect();
+        let mut oldest: Vec<(u64, ThreadNumber)> =
+            self.known.iter().map(|(number, known)| (known.used, *number)).collect();
+        oldest.sort_unstable();
+        let many = oldest.len() - self.most;
+        for (_, number) in oldest.into_iter().filter(|(_, number)| !in_use.contains(number)).take(many) {
+            let Some(known) = self.known.remove(&number) else { continue };
+            self.numbers.remove(&known.key);
+            if let Some(summary) = known.thread.summary() {
+                self.forget(&summary);
+            }
+        }
+    }
+
+    fn forget(&mut self, one: &SpanThreadSummary) {
+        let nobody = SpanThreadSummary {
+            tid: Tid(0),
+            pid: Pid(0),
+            comm: Comm::from("others"),
+            intervals: 0,
+            late: 0,
+            worst_ns: 0,
+            sum_ns: 0,
+        };
+        let all = self.forgotten.get_or_insert(nobody);
+        all.intervals += one.intervals;
+        all.late += one.late;
+        all.worst_ns = all.worst_ns.max(one.worst_ns);
+        all.sum_ns = all.sum_ns.saturating_add(one.sum_ns);
+    }
+
+    /// Of each thread in which intervals ended; those that are forgotten are one entry of thread 0.
+    pub(super) fn summaries(&self) -> Vec<SpanThreadSummary> {
+        let known = self.known.values().filter_map(|known| known.thread.summary());
+        known.chain(self.forgotten.clone()).collect()
+    }
+}
+
+/// Of a number that is in use, which [`SpanThreads::look_is_over`] was told.
+impl Index<ThreadNumber> for SpanThreads {
+    type Output = SpanThread;
+
+    fn index(&self, number: ThreadNumber) -> &SpanThread {
+        &self.known[&number].thread
+    }
+}
+
+impl IndexMut<ThreadNumber> for SpanThreads {
+    fn index_mut(&mut self, number: ThreadNumber) -> &mut SpanThread {
+        let known = self.known.get_mut(&number);
+        &mut known.expect("numbers in use are known").thread
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::ring;
+    use super::*;
+
+    #[test]
+    fn of_too_many_threads_those_that_wrote_nothing_for_longest_are_one_entry() {
+        let mut threads = SpanThreads::of_most(4);
+        let target = SpanTarget::default();
+        let first = threads.number(&ring(1, "first"), &target);
+        let waits = threads.number(&ring(2, "waits"), &target);
+        for tid in 3..100 {
+            let number = threads.number(&ring(tid, "short"), &target);
+            threads[number].add(u64::from(tid), tid % 2 == 0);
+            assert_eq!(threads.number(&ring(1, "first"), &target), first);
+            threads.look_is_over([waits].into_iter());
+            assert!(threads.known.len() <= 8 && threads.numbers.len() == threads.known.len());
+        }
+        assert_eq!(threads[waits].tid, Tid(2));
+        let summaries = threads.summaries();
+        let sum = |of: fn(&SpanThreadSummary) -> u64| summaries.iter().map(of).sum::<u64>();
+        assert_eq!((sum(|one| one.intervals), sum(|one| one.late)), (97, 48));
+        assert_eq!(sum(|one| one.sum_ns), (3..100).sum::<u64>());
+        let others = summaries.iter().find(|one| one.tid == Tid(0)).unwrap();
+        assert!(others.intervals > 85 && others.comm == Comm::from("others"));
+        // One that comes again is a thread like any other.
+        assert!(threads.number(&ring(3, "short"), &target) > waits);
+    }
+}
