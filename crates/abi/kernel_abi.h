@@ -341,7 +341,8 @@ enum rts_origin_kind {
 	RTS_ORIGIN_VECTOR = 3,	/* origin_ns is the vector's entry; id is enum rts_vector_kind */
 	RTS_ORIGIN_TASK = 4,	/* origin_ns is when that task woke, raised or queued something; id is its tid */
 	RTS_ORIGIN_OFF_CPU = 5, /* origin_ns is when the task left its CPU; id is its tid */
-	RTS_ORIGIN_SOFTIRQ = 6, /* of wakeups: a softirq woke the task; id is its vec */
+	RTS_ORIGIN_SOFTIRQ =
+		6, /* of wakeups: a softirq woke the task; of softirqs: origin_ns is the raise; id is its vec */
 	RTS_ORIGIN_SYSCALL = 7, /* origin_ns is sys_enter; id is the call's number */
 	RTS_ORIGIN_LOCK =
 		8, /* origin_ns is contention_begin; id is the number of the system call, ~0 where there is none */
@@ -352,9 +353,9 @@ enum rts_step_kind {
 	RTS_STEP_TIMER_SLACK = 1,     /* softexpires -> expires. */
 	RTS_STEP_TIMER_LATENESS = 2,  /* expires -> the interrupt is being handled */
 	RTS_STEP_TIMER_INTERRUPT = 3, /* vector entry -> this timer's handler (other timers were served first) */
-	RTS_STEP_HANDLER = 4, /* handler entry -> raise, IPI or wakeup. id: interrupt, vector kind, or 0 for a timer */
+	RTS_STEP_HANDLER = 4, /* handler entry -> raise, IPI, wakeup or exit. id: interrupt, vector kind, 0: a timer */
 	RTS_STEP_SOFTIRQ_WAIT = 5, /* raise -> softirq entry. id: vec */
-	RTS_STEP_SOFTIRQ = 6,	   /* softirq entry -> raise, IPI or wakeup. id: vec */
+	RTS_STEP_SOFTIRQ = 6,	   /* softirq entry -> raise, IPI, wakeup or exit. id: vec */
 	RTS_STEP_IPI = 7,	   /* IPI sent -> vector entry on the other CPU. id: vector kind */
 	RTS_STEP_WAKEUP = 8,	   /* wakeup -> switch in. id: tid of the task woken */
 	RTS_STEP_RUN = 9,	   /* switch in -> wakeup of the next, out, or blocked. id: tid */
@@ -411,6 +412,7 @@ enum rts_end {
 	RTS_END_CYCLE = 4,    /* the target went back to waiting for that with which its cycle began */
 	RTS_END_RETURNED = 5, /* the target's system call returned */
 	RTS_END_ACQUIRED = 6, /* the target has the lock, or has given up */
+	RTS_END_HANDLED = 7,  /* the handler returned */
 };
 
 /* ---- trackers ------------------------------------------------------------------------------------------------ */
@@ -422,8 +424,13 @@ enum rts_tracker {
 	RTS_TRACKER_OFFCPU = 3,	  /* off its CPU -> on a CPU again */
 	RTS_TRACKER_SYSCALL = 4,  /* sys_enter -> sys_exit */
 	RTS_TRACKER_LOCK = 5,	  /* contention_begin -> contention_end */
+	RTS_TRACKER_IRQ = 6,	  /* the entry of an interrupt's handler -> its exit */
+	RTS_TRACKER_SOFTIRQ = 7,  /* softirq_raise -> softirq_exit */
 	RTS_TRACKERS
 };
+
+/* A power of two: it makes a mask. */
+#define RTS_TRACKERS_MAX 16
 
 /* Trackers that run at once; of one tracker there can be several, with limits, targets and counters of their own. */
 #define RTS_INSTANCES 8
@@ -606,15 +613,17 @@ struct rts_config {
 	rts_u8 instances_len;
 	rts_u8 intervals; /* the instances of trackers of intervals (bpf/trackers/interval.bpf.h): bit 1 << index */
 	rts_u8 interval_kinds; /* how many such trackers are on */
-	rts_u32 origin_irqs;   /* of responses: number of entries of irqs that are used; 0: any interrupt */
+	rts_u8 untargeted;     /* instances that count whatever task is concerned: bit 1 << index */
+	rts_u8 pad[3];
+	rts_u32 origin_irqs; /* of responses: number of entries of irqs that are used; 0: any interrupt */
 	rts_u32 irqs[16];
 	rts_u32 sources; /* RTS_END_CYCLE: with waits of which kinds a cycle may begin: bit 1 << enum rts_wait_kind */
 	rts_u16 cpus;	 /* CPUs that there is memory for */
 	rts_u16 banks_from; /* the first CPU with banks; without them a CPU records nothing */
 	/* By enum rts_tracker: which instances are of it, bit 1 << index. */
-	rts_u8 of_tracker[8];
+	rts_u8 of_tracker[RTS_TRACKERS_MAX];
 	/* By enum rts_tracker: of a tracker of intervals, which of interval_kinds it is. */
-	rts_u8 interval_kind[8];
+	rts_u8 interval_kind[RTS_TRACKERS_MAX];
 	struct rts_instance instances[RTS_INSTANCES];
 	/* By system call number: bit i says that argument i (0 to 4) is a path to be read; and RTS_PATH_ENTRY_ONLY. */
 	rts_u8 paths[RTS_SYSCALLS];
@@ -680,7 +689,7 @@ struct rts_task_dump {
 	char comm[RTS_COMM_LEN];
 };
 
-_Static_assert(RTS_TRACKERS <= 8, "rts_config.of_tracker has no place for the newest");
+_Static_assert(RTS_TRACKERS <= RTS_TRACKERS_MAX, "rts_config.of_tracker has no place for the newest");
 
 /* ---- both sides check ----------------------------------------------------------------------------------------- */
 

@@ -108,6 +108,12 @@ pub enum WatchCommand {
     /// Follow each time that the target waits for a lock of the kernel, say who wanted it and who released it, and report the long ones
     #[command(after_help = LOCK_EXAMPLES)]
     Lock(Box<WatchOptions>),
+    /// Follow each handler of an interrupt from its entry to its exit, and report the long ones, with what they delayed
+    #[command(after_help = IRQ_EXAMPLES)]
+    Irq(Box<WatchOptions>),
+    /// Follow each softirq from where it is raised to the exit of its handler, and report the long ones, with what they delayed
+    #[command(after_help = SOFTIRQ_EXAMPLES)]
+    Softirq(Box<WatchOptions>),
 }
 
 const COMPLETIONS_EXAMPLES: &str = help!(
@@ -157,6 +163,30 @@ const LOCK_EXAMPLES: &str = help!(
 It begins where the kernel says that a lock is waited for (contention_begin, Linux 5.19 and later) and
 ends when the thread has it. A spin lock counts where its waiters form a queue; the kernel says nothing
 of shorter waits, and nothing of locks of programs: those are waits in futex (rtscope watch offcpu)."
+);
+
+const IRQ_EXAMPLES: &str = help!(
+    "Examples:
+  rtscope watch irq --threshold 100us
+      Each handler of an interrupt, on any CPU, that took longer: of which device, and which threads it
+      kept from running.
+  rtscope watch irq --task control --threshold 20us --and softirq:50us --snapshot-dir late/
+      Only handlers and softirqs that interrupted threads of this name, with a snapshot of the events.
+
+Of devices, and of the system: the timer, calls from other CPUs. With --task, --pid, --tid or COMMAND
+those that interrupted such a thread; without, all. How long an interrupt waited until its handler
+began is not known here: the hardware says nothing of that."
+);
+
+const SOFTIRQ_EXAMPLES: &str = help!(
+    "Examples:
+  rtscope watch softirq --threshold 1ms
+      Each softirq that took longer from where it was raised until it was done, on any CPU: how long it
+      waited, what ran instead, how long it ran, and which threads it kept from running.
+  rtscope watch softirq --task jackd --threshold 100us --snapshot-dir late/
+      Only softirqs at whose end a thread of this name was current: that is the one they interrupted.
+
+Where softirqs run in threads (ksoftirqd, PREEMPT_RT) the thread that runs them is current."
 );
 
 const SYSCALL_EXAMPLES: &str = help!(
@@ -305,7 +335,7 @@ pub struct SyscallOptions {
 #[derive(Debug, clap::Args)]
 pub struct WatchOptions {
     /// Watch tasks with this name (with * and ?). Without --task, --pid, --tid and COMMAND: all of user space; of responses, the first
-    /// such task of each chain
+    /// such task of each chain; of interrupts and softirqs, all of them, whatever task they interrupt
     #[arg(long, value_name = "NAME")]
     pub task: Option<String>,
     /// Watch the tasks of this process
@@ -318,11 +348,12 @@ pub struct WatchOptions {
     #[arg(long, value_name = "TIME")]
     pub threshold: DurationNs,
     /// Watch this of the same tasks at the same time, with a limit of its own (wakeup:500us, offcpu:20ms, syscall:10ms,
-    /// lock:1ms, response:2ms); system calls are those that --calls has by default. May be repeated, up to seven times
+    /// lock:1ms, irq:100us, softirq:1ms, response:2ms); system calls are those that --calls has by default. May be repeated, up to seven times
     #[arg(long, value_name = "TRACKER:TIME")]
     pub and: Vec<AlsoArg>,
     /// Tell what has not ended after this time while it is under way, with the place in the kernel where its thread is; when it ends it is
-    /// reported like the rest. What began before the watch is not known. Not for responses, which are known when they have ended
+    /// reported like the rest. What began before the watch is not known. Not for responses, interrupts and softirqs, which are known when
+    /// they have ended
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<DurationNs>,
     /// Save a snapshot for each late response in this directory: a CTF trace, trigger.json and explain.txt

@@ -47,9 +47,11 @@ fn main() -> ExitCode {
     }
     let result = match args.command {
         Command::Watch(WatchCommand::Response(options)) => watch::responses(*options),
-        Command::Watch(WatchCommand::Wakeup(options)) => watch::intervals(Tracker::Wakeup, *options),
-        Command::Watch(WatchCommand::Offcpu(options)) => watch::intervals(Tracker::Offcpu, *options),
-        Command::Watch(WatchCommand::Lock(options)) => watch::intervals(Tracker::Lock, *options),
+        Command::Watch(WatchCommand::Wakeup(options)) => watch::tracker(Tracker::Wakeup, *options),
+        Command::Watch(WatchCommand::Offcpu(options)) => watch::tracker(Tracker::Offcpu, *options),
+        Command::Watch(WatchCommand::Lock(options)) => watch::tracker(Tracker::Lock, *options),
+        Command::Watch(WatchCommand::Irq(options)) => watch::tracker(Tracker::Irq, *options),
+        Command::Watch(WatchCommand::Softirq(options)) => watch::tracker(Tracker::Softirq, *options),
         Command::Watch(WatchCommand::Syscall(options)) => watch::syscalls(*options),
         Command::List(options) => list::run(&options),
         Command::Record(options) => record::run(&options),

@@ -18,7 +18,7 @@ pub enum OriginKind {
     Task,
     /// The task itself left its CPU.
     OffCpu,
-    /// A softirq that woke the task.
+    /// A softirq that woke the task; of the tracker of softirqs, the one that was raised then.
     Softirq,
     /// The task itself entered a system call.
     Syscall,
@@ -120,11 +120,11 @@ pub enum StepKind {
     TimerLateness,
     /// From the vector's entry to this timer's handler (other timers were served first).
     TimerInterrupt,
-    /// Handler entry to the raise, IPI or wakeup it made. Id: interrupt number, vector kind number, or 0 for a timer.
+    /// Handler entry to the raise, IPI or wakeup it made, or to its exit. Id: interrupt number, vector kind number, or 0 for a timer.
     Handler,
     /// Softirq raised, not yet entered. Id: softirq vector.
     SoftirqWait,
-    /// Softirq entry to the raise, IPI or wakeup it made. Id: softirq vector.
+    /// Softirq entry to the raise, IPI or wakeup it made, or to its exit. Id: softirq vector.
     Softirq,
     /// IPI sent, not yet entered on the other CPU. Id: vector kind number.
     Ipi,
@@ -269,6 +269,8 @@ pub enum End {
     Returned,
     /// The target has the lock, or has given up.
     Acquired,
+    /// The handler of the interrupt or softirq returned.
+    Handled,
     /// It had not ended when it was looked at: by the timeout, or when the watch ended.
     Pending,
     /// A program said so, by an event.
@@ -277,8 +279,8 @@ pub enum End {
 
 impl End {
     /// Every end that the tracker reports, in the order of `enum rts_end` (which starts at 1).
-    pub const ALL: [End; 6] =
-        [End::Running, End::Blocked, End::Rewoken, End::Cycle, End::Returned, End::Acquired];
+    pub const ALL: [End; 7] =
+        [End::Running, End::Blocked, End::Rewoken, End::Cycle, End::Returned, End::Acquired, End::Handled];
 
     /// In one word.
     #[must_use]
@@ -290,6 +292,7 @@ impl End {
             End::Cycle => "cycle",
             End::Returned => "returned",
             End::Acquired => "acquired",
+            End::Handled => "handled",
             End::Pending => "pending",
             End::Event => "event",
         }
@@ -305,6 +308,7 @@ impl End {
             4 => Some(End::Cycle),
             5 => Some(End::Returned),
             6 => Some(End::Acquired),
+            7 => Some(End::Handled),
             _ => None,
         }
     }
@@ -320,6 +324,7 @@ impl End {
             End::Cycle => 4,
             End::Returned => 5,
             End::Acquired => 6,
+            End::Handled => 7,
         }
     }
 }

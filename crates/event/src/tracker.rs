@@ -18,12 +18,23 @@ pub enum Tracker {
     Syscall,
     /// From where a thread begins to wait for a lock of the kernel until it has it.
     Lock,
+    /// From the entry of an interrupt's handler to its exit.
+    Irq,
+    /// From where a softirq is raised to the exit of its handler.
+    Softirq,
 }
 
 impl Tracker {
     /// Every tracker, in the order of `enum rts_tracker` (where 0 is none).
-    pub const ALL: [Tracker; 5] =
-        [Tracker::Response, Tracker::Wakeup, Tracker::Offcpu, Tracker::Syscall, Tracker::Lock];
+    pub const ALL: [Tracker; 7] = [
+        Tracker::Response,
+        Tracker::Wakeup,
+        Tracker::Offcpu,
+        Tracker::Syscall,
+        Tracker::Lock,
+        Tracker::Irq,
+        Tracker::Softirq,
+    ];
 
     /// As commands and traces have it.
     #[must_use]
@@ -34,6 +45,8 @@ impl Tracker {
             Tracker::Offcpu => "offcpu",
             Tracker::Syscall => "syscall",
             Tracker::Lock => "lock",
+            Tracker::Irq => "irq",
+            Tracker::Softirq => "softirq",
         }
     }
 
@@ -52,12 +65,20 @@ impl Tracker {
             Tracker::Offcpu => 3,
             Tracker::Syscall => 4,
             Tracker::Lock => 5,
+            Tracker::Irq => 6,
+            Tracker::Softirq => 7,
         }
     }
 
     /// Whether it follows a task from one event of its own to another, in steps.
     #[must_use]
     pub fn is_of_intervals(self) -> bool {
-        self != Tracker::Response
+        matches!(self, Tracker::Wakeup | Tracker::Offcpu | Tracker::Syscall | Tracker::Lock)
+    }
+
+    /// Whether it follows what a CPU does, whichever task it interrupts; a target then is a task that is interrupted.
+    #[must_use]
+    pub fn is_of_cpus(self) -> bool {
+        matches!(self, Tracker::Irq | Tracker::Softirq)
     }
 }

@@ -106,6 +106,10 @@ pub enum Follows {
     Syscalls(Vec<usize>),
     /// From where a task begins to wait for a lock of the kernel until it has it.
     Locks,
+    /// Handlers of interrupts, from entry to exit.
+    Irqs,
+    /// Softirqs, from where they are raised to the exit of their handlers.
+    Softirqs,
 }
 
 impl Follows {
@@ -118,6 +122,8 @@ impl Follows {
             Follows::OffCpu => Tracker::Offcpu,
             Follows::Syscalls(_) => Tracker::Syscall,
             Follows::Locks => Tracker::Lock,
+            Follows::Irqs => Tracker::Irq,
+            Follows::Softirqs => Tracker::Softirq,
         }
     }
 }
@@ -136,7 +142,7 @@ pub struct ResponseConfig {
 /// Whose responses count.
 #[derive(Clone, Debug, Default)]
 pub struct Target {
-    /// Tasks with a name that matches. Neither name, process nor thread: all user-space tasks.
+    /// Tasks with a name that matches. Neither name, process nor thread: all user-space tasks; of what CPUs do, all of it.
     pub name: Option<Glob>,
     /// Tasks of this process.
     pub pid: Option<Pid>,

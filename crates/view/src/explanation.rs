@@ -8,10 +8,10 @@ use crate::lock::{callers_line, ended_label, lock_label};
 use crate::style::Style;
 use crate::units::{counted, duration_text, share_text};
 use rtscope_analyze::explain::{
-    Actor, Cause, CauseKind, Culprit, Earlier, Explanation, InnerWait, Note, OriginExplanation, Preemption,
-    StepExplanation, Thread, Waker,
+    Actor, Cause, CauseKind, Culprit, Delayed, DelayedHow, Earlier, Explanation, InnerWait, Note,
+    OriginExplanation, Preemption, StepExplanation, Thread, Waker,
 };
-use rtscope_event::{CpuId, End, Loss, LossCause, StepKind, Tracker};
+use rtscope_event::{CpuId, End, Loss, LossCause, StepKind, Tid, Tracker};
 
 /// Columns for names of steps and causes: as many as the longest needs, within these.
 const NAMES: std::ops::RangeInclusive<usize> = 30..=60;
@@ -42,10 +42,12 @@ pub fn explanation_text(explanation: &Explanation, style: Style) -> String {
     }
     // Of a time off a CPU that an interrupt ended, that is said of the wait.
     let is_said = explanation.woken_by.is_none() && !explanation.waits.is_empty();
-    if explanation.events.is_none() && explanation.end != End::Pending && !is_said {
+    let is_woken = explanation.events.is_none() && !explanation.tracker.is_of_cpus();
+    if is_woken && explanation.end != End::Pending && !is_said {
         text.push_str(&style.wrap(&woken_line(explanation.woken_by.as_ref()), 2, 4));
     }
     text.push_str(&earlier_lines(explanation, style));
+    text.push_str(&delayed_lines(&explanation.delayed, style));
     text.push_str(&wait_lines(explanation, style));
     text.push_str(&preemption_lines(&explanation.preemptions, style));
     if explanation.unknown_ns > 0 {
@@ -73,6 +75,8 @@ fn from_where(explanation: &Explanation) -> String {
             Some(call) => format!("{} = {}", call_label(call), result_label(call)),
             None => String::new(),
         },
+        Tracker::Irq | Tracker::Softirq if explanation.thread.tid == Tid(0) => "the CPU was idle".to_owned(),
+        Tracker::Irq | Tracker::Softirq => format!("{} was interrupted", thread_label(&explanation.thread)),
         Tracker::Lock => match &explanation.lock {
             Some(lock) => format!("{}: {}", lock_label(lock), ended_label(lock)),
             None => String::new(),
@@ -86,9 +90,13 @@ fn head(explanation: &Explanation, style: Style) -> String {
         Tracker::Offcpu => "off its CPU for",
         other => tracker_noun(other),
     };
+    // A handler is nobody's.
+    let who = match &explanation.origin.actor {
+        Some(handler) if explanation.tracker.is_of_cpus() => actor_label(handler),
+        _ => thread_label(&explanation.thread),
+    };
     let line = format!(
-        "{}{}: {what} {}, limit {}, {}",
-        thread_label(&explanation.thread),
+        "{who}{}: {what} {}, limit {}, {}",
         on_cpu(explanation.cpu, explanation.events.as_deref()),
         duration_text(explanation.response_ns),
         duration_text(explanation.threshold_ns),
@@ -368,6 +376,18 @@ fn earlier_line(earlier: &Earlier) -> String {
     };
     let then = duration_text(earlier.woke_ns.since(woken));
     format!("{who} {}, until {by} ended that {then} earlier", waited.trim_end())
+}
+
+/// Whom a handler kept from running.
+fn delayed_lines(delayed: &[Delayed], style: Style) -> String {
+    let line = |one: &Delayed| {
+        let (who, time) = (thread_label(&one.thread), duration_text(one.time_ns));
+        match one.how {
+            DelayedHow::Interrupted => format!("delayed: {who}, interrupted for {time}"),
+            DelayedHow::Woken => format!("delayed: {who}, woken for this CPU {time} before the end"),
+        }
+    };
+    delayed.iter().map(|one| style.wrap(&line(one), 2, 4)).collect()
 }
 
 /// Waits listed one by one.

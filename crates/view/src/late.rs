@@ -8,7 +8,10 @@ use crate::lock::{ended_label, function, lock_label};
 use crate::style::Style;
 use crate::units::{counted, duration_text, share_text};
 use rtscope_analyze::share;
-use rtscope_event::{CpuId, End, EventSpan, LateResponse, Names, SpanEvent, Step, StepKind, Stuck, Tracker};
+use rtscope_event::{
+    CpuId, End, EventSpan, LateResponse, Names, Origin, OriginKind, SpanEvent, Step, StepKind, Stuck,
+    Tracker, softirq_name,
+};
 
 /// `23:41:07.123456 LATE control-loop/1234 on cpu 1: 3.412 ms > 500 us, timer -> blocked, mostly wakeup 3.105 ms
 /// (91.0 %)`. Without a clock the line begins with `LATE`.
@@ -22,6 +25,9 @@ pub fn late_line(late: &LateResponse, names: &Names, clock: Option<&WallClock>, 
         let (name, time) = (step_words(step), duration_text(step.duration_ns));
         format!(", mostly {name} {time} ({})", share_text(permille))
     });
+    if late.tracker.is_of_cpus() {
+        return handler_line(late, names, &time, &mostly, style);
+    }
     let (from, to, mostly) = match &late.events {
         Some(events) => (event_words(&events.from, &events.to), events.to.event.clone(), String::new()),
         None => match (&late.call, &late.lock) {
@@ -40,6 +46,34 @@ pub fn late_line(late: &LateResponse, names: &Names, clock: Option<&WallClock>, 
         duration_text(late.response_ns()),
         duration_text(late.threshold_ns),
     )
+}
+
+/// `LATE irq virtio1-req.0 (irq 36) on cpu 0: 312.0 us > 100 us, control/1234 was interrupted`.
+fn handler_line(late: &LateResponse, names: &Names, time: &str, mostly: &str, style: Style) -> String {
+    let (what, mostly) = match late.tracker {
+        Tracker::Softirq => ("softirq", mostly),
+        _ => ("irq", ""),
+    };
+    let current = match late.tid.0 {
+        0 => "the CPU was idle".to_owned(),
+        tid => format!("{}/{tid} was interrupted", late.comm),
+    };
+    format!(
+        "{time}{} {what} {} on cpu {}: {} > {}{mostly}, {current}",
+        style.alarm("LATE"),
+        handler_label(&late.chain.origin, names),
+        late.cpu,
+        duration_text(late.response_ns()),
+        duration_text(late.threshold_ns),
+    )
+}
+
+/// An interrupt or a softirq, without the word.
+fn handler_label(origin: &Origin, names: &Names) -> String {
+    match origin.kind {
+        OriginKind::Softirq => softirq_name(origin.id).to_owned(),
+        _ => origin_label(origin, names),
+    }
 }
 
 /// What hangs, and below it where in the kernel: `STUCK syscall cat/1234 on cpu 1: 2.012 s so far, read(fd: 0, …), now waiting in read for
@@ -89,6 +123,8 @@ fn tracker_word(tracker: Tracker) -> &'static str {
         Tracker::Offcpu => " offcpu",
         Tracker::Syscall => " syscall",
         Tracker::Lock => " lock",
+        Tracker::Irq => " irq",
+        Tracker::Softirq => " softirq",
     }
 }
 
@@ -100,6 +136,8 @@ pub(crate) fn tracker_noun(tracker: Tracker) -> &'static str {
         Tracker::Offcpu => "time off a CPU",
         Tracker::Syscall => "system call",
         Tracker::Lock => "wait for a lock",
+        Tracker::Irq => "interrupt's handler",
+        Tracker::Softirq => "softirq",
     }
 }
 
@@ -111,6 +149,8 @@ pub(crate) fn tracker_nouns(tracker: Tracker) -> &'static str {
         Tracker::Offcpu => "times off a CPU",
         Tracker::Syscall => "system calls",
         Tracker::Lock => "waits for locks",
+        Tracker::Irq => "handlers of interrupts",
+        Tracker::Softirq => "softirqs",
     }
 }
 
@@ -139,6 +179,7 @@ pub(crate) fn end_words(end: End) -> &'static str {
         End::Cycle => "the end of its cycle",
         End::Returned => "its return",
         End::Acquired => "the lock",
+        End::Handled => "its exit",
         End::Pending => "the end of the watch",
         End::Event => "an event",
     }

@@ -45,6 +45,8 @@ pub fn watch_start_notes(start: &WatchStart<'_>) -> Vec<String> {
             (Tracker::Offcpu, _) => format!("time off a CPU, limit {limit}"),
             (Tracker::Syscall, _) => format!("system calls, limit {limit}"),
             (Tracker::Lock, _) => format!("waits for locks of the kernel, limit {limit}"),
+            (Tracker::Irq, _) => format!("handlers of interrupts, limit {limit}"),
+            (Tracker::Softirq, _) => format!("softirqs from raise to exit, limit {limit}"),
         }
     };
     let target = start.target;

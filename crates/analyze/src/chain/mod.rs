@@ -9,6 +9,7 @@ mod config;
 mod context;
 mod cycle;
 mod growing;
+mod handlers;
 mod interval;
 mod replay;
 mod state;
@@ -17,6 +18,7 @@ mod work;
 
 pub use compare::{Comparison, Difference, compare};
 pub use config::{Config, EndCondition, OriginFilter, Target};
+pub use handlers::Handlers;
 pub use interval::Intervals;
-pub use replay::{replay, replay_intervals};
+pub use replay::{replay, replay_handlers, replay_intervals};
 pub use tracker::{Counters, Response, Tracker};

@@ -6,6 +6,7 @@
 //! as busy, and softirqs would not be given to their thread.
 
 use super::config::{Config, Target};
+use super::handlers::Handlers;
 use super::interval::Intervals;
 use super::tracker::{Counters, Response, Tracker};
 use rtscope_event::{CpuId, Event, EventKind, MonotonicNs, Recording, Tid, Tracker as TrackerKind};
@@ -44,6 +45,27 @@ pub fn replay_intervals(
             intervals.around.prime_running(cpu, tid);
         }
         intervals.feed(event, &mut |response| found.push(response));
+    }
+    found
+}
+
+/// The same of a tracker of what CPUs do; `target`: `None` for all of it.
+#[must_use]
+pub fn replay_handlers(
+    recording: &Recording,
+    tracker: TrackerKind,
+    target: Option<&Target>,
+    threshold_ns: u64,
+) -> Vec<Response> {
+    let mut handlers = Handlers::new(tracker, target.cloned(), threshold_ns);
+    prime_names(&mut handlers.around, recording);
+    let mut running = first_running(recording).into_iter().peekable();
+    let mut found = Vec::new();
+    for event in &recording.events {
+        while let Some((_, cpu, tid)) = running.next_if(|(since, ..)| *since <= event.time) {
+            handlers.around.prime_running(cpu, tid);
+        }
+        handlers.feed(event, &mut |response| found.push(response));
     }
     found
 }

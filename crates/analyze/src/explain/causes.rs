@@ -124,7 +124,9 @@ impl Explainer<'_> {
     }
 
     fn work_of(&self, at: &PlacedStep<'_>, tid: Tid) -> (CauseKind, Option<Actor>) {
-        let kind = if tid == at.late.tid { CauseKind::OwnWork } else { CauseKind::ChainWork };
+        // Of a handler, the thread is the one that it interrupts.
+        let is_own = tid == at.late.tid && !at.late.tracker.is_of_cpus();
+        let kind = if is_own { CauseKind::OwnWork } else { CauseKind::ChainWork };
         (kind, Some(self.thread_actor(tid, at.from)))
     }
 
@@ -218,8 +220,15 @@ impl Explainer<'_> {
         let cpu = at.step.cpu;
         // A kernel thread that turns to the softirq (ksoftirqd) serves it; getting there is not interference.
         let server = self.timeline.at(cpu, at.to).and_then(|segment| segment.thread);
-        let server = server.filter(|tid| self.recording.names.task(*tid).is_some_and(|task| task.kthread));
+        let server = server.filter(|tid| self.runs_softirqs(*tid, at.to));
         self.wait_on(at, cpu, (at.from, at.to), Wait { server, first_blocks: true }, tally);
+    }
+
+    /// Whether it is a thread that softirqs run in, not one that they interrupt: ksoftirqd, ktimers, and with PREEMPT_RT those of interrupts.
+    fn runs_softirqs(&self, tid: Tid, time: MonotonicNs) -> bool {
+        let name = self.recording.names.comm(tid, time).map(|comm| comm.to_string()).unwrap_or_default();
+        let is_kthread = self.recording.names.task(tid).is_some_and(|task| task.kthread);
+        is_kthread && ["ksoftirqd/", "ktimers/", "irq/"].iter().any(|beginning| name.starts_with(beginning))
     }
 
     /// The chain's own softirq, net of what interrupted or preempted it.

@@ -13,6 +13,7 @@
 mod causes;
 mod culprit;
 mod deferral;
+mod delayed;
 mod earlier;
 mod folded;
 mod interval;
@@ -21,8 +22,8 @@ mod types;
 mod wait;
 
 pub use types::{
-    Actor, Cause, CauseKind, Culprit, Earlier, Explanation, InnerWait, Kept, MergedOrigin, Note,
-    OriginExplanation, Preemption, StepExplanation, Thread, Waker,
+    Actor, Cause, CauseKind, Culprit, Delayed, DelayedHow, Earlier, Explanation, InnerWait, Kept,
+    MergedOrigin, Note, OriginExplanation, Preemption, StepExplanation, Thread, Waker,
 };
 
 use crate::chain::Response;
@@ -98,6 +99,7 @@ impl<'a> Explainer<'a> {
             earlier: self.earlier(late),
             culprit: culprit::find(&steps),
             woken_by: late.events.is_none().then(|| self.woken_by(late)).flatten(),
+            delayed: self.delayed(late, &placed),
             preemptions: self.preemptions(&placed),
             waits: self.inner_waits(&placed),
             unknown_ns,

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 mod earlier;
+mod handlers;
 
 fn recording(since: u64, text: &str) -> Recording {
     let events: Vec<_> =

@@ -291,6 +291,27 @@ pub struct Waker {
     pub busy: bool,
 }
 
+/// How a handler or a softirq kept a thread from running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DelayedHow {
+    /// It ran, and was interrupted.
+    Interrupted,
+    /// It was woken for that CPU meanwhile.
+    Woken,
+}
+
+/// A thread that a handler or a softirq kept from running.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delayed {
+    /// Which.
+    pub thread: Thread,
+    /// How.
+    pub how: DelayedHow,
+    /// For how long; until the handler's exit.
+    pub time_ns: u64,
+}
+
 /// A thread of the chain was switched out though it could run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preemption {
@@ -392,6 +413,9 @@ pub struct Explanation {
     pub culprit: Option<Culprit>,
     /// What woke the target.
     pub woken_by: Option<Waker>,
+    /// Of an interrupt or a softirq: the threads that it kept from running, the longest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delayed: Vec<Delayed>,
     /// When threads of the chain lost their CPU.
     pub preemptions: Vec<Preemption>,
     /// Waits in the middle of a cycle, the longest first.

@@ -31,7 +31,7 @@ pub fn responses(options: ResponseOptions) -> Result<(), Failure> {
 }
 
 /// The same of a tracker that needs no options of its own.
-pub fn intervals(tracker: Tracker, options: WatchOptions) -> Result<(), Failure> {
+pub fn tracker(tracker: Tracker, options: WatchOptions) -> Result<(), Failure> {
     run(WatchSettings { tracker, ..WatchSettings::of(options.threshold.0) }, options)
 }
 

@@ -97,7 +97,8 @@ static __always_inline void count_for_thread(struct rts_stats *s, __u32 tid, __u
 	struct slot slot;
 	__u32 index;
 
-	if (find_task(tid, &slot)) {
+	/* The idle task has no way: tid 0 is that of a free one. */
+	if (tid && find_task(tid, &slot)) {
 		index = slot.index * config.instances_len + instance;
 		count = bpf_map_lookup_elem(&thread_counts, &index);
 	}

@@ -25,7 +25,8 @@ static __always_inline __u64 claim_trigger(struct here *here, struct rts_stats *
 
 	if (!config.snapshot)
 		return 0;
-	served = find_task(task->pid, &slot) && slot.way->turn == turn;
+	/* Of the idle task, which has no way, nothing is known: tid 0 is that of a free one. */
+	served = task->pid && find_task(task->pid, &slot) && slot.way->turn == turn;
 	if (now(here) < trigger.next_allowed_ns) {
 		s->suppressed_rate++;
 		if (!served)
@@ -47,7 +48,7 @@ static __always_inline __u64 claim_trigger(struct here *here, struct rts_stats *
 		trigger.turn = turn;
 		trigger.waiting = 0;
 	}
-	if (find_task(task->pid, &slot))
+	if (task->pid && find_task(task->pid, &slot))
 		slot.way->turn = turn;
 	generation = trigger.generation + 1;
 	trigger.generation = generation;

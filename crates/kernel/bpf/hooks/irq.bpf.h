@@ -37,7 +37,7 @@ int BPF_PROG(irq_handler_exit, int irq, struct irqaction *action, int ret)
 		r->ret = ret;
 	});
 	if (config.track)
-		track_irq_exit(&here, ret);
+		track_irq_exit(&here, irq, ret);
 	return 0;
 }
 
@@ -67,7 +67,7 @@ static __always_inline int vector_exit(__u32 kind, __u32 vector)
 		r->vector = vector;
 	});
 	if (config.track)
-		track_vector_exit(&here);
+		track_vector_exit(&here, kind);
 	return 0;
 }
 
@@ -143,7 +143,7 @@ static __always_inline void on_softirq_exit(unsigned int vec)
 		return;
 	RECORD_SOFTIRQ(&here, RTS_SOFTIRQ_EXIT, vec);
 	if (config.track)
-		track_softirq_exit(&here);
+		track_softirq_exit(&here, vec);
 }
 
 SEC("tp_btf/softirq_exit")

@@ -84,7 +84,7 @@ static __always_inline void interval_leaves(struct rts_interval *interval, bool 
 /* The task is woken. Under the way's lock. */
 static __noinline int interval_woken(struct here *here, struct cpu_state *state, struct slot *slot, __u32 tracker)
 {
-	struct rts_interval *interval = interval_of(slot, tracker & 7);
+	struct rts_interval *interval = interval_of(slot, tracker & (RTS_TRACKERS_MAX - 1));
 	__u8 sched = slot->way->sched;
 
 	if (!interval)
@@ -123,7 +123,7 @@ static __always_inline void interval_comes(struct here *here, struct rts_interva
 /* Its task leaves its CPU. Under the way's lock. */
 static __noinline int interval_on_leave(struct here *here, struct slot *slot, __u32 tracker, bool blocked, __u32 wait)
 {
-	struct rts_interval *interval = interval_of(slot, tracker & 7);
+	struct rts_interval *interval = interval_of(slot, tracker & (RTS_TRACKERS_MAX - 1));
 
 	if (!interval)
 		return 0;
@@ -139,7 +139,7 @@ static __noinline int interval_on_leave(struct here *here, struct slot *slot, __
 
 static __noinline int interval_on_arrive(struct here *here, struct slot *slot, __u32 tracker, bool locked)
 {
-	struct rts_interval *interval = interval_of(slot, tracker & 7);
+	struct rts_interval *interval = interval_of(slot, tracker & (RTS_TRACKERS_MAX - 1));
 
 	if (!interval || interval->link == RTS_INTERVAL_NONE || interval->link == RTS_INTERVAL_RUNNING)
 		return 0;

@@ -23,6 +23,10 @@ pub(super) fn store_trackers(values: &mut abi::rts_config, trackers: &[TrackerCo
         let kind = tracker.follows.tracker();
         values.of_tracker[usize::from(kind.number())] |= 1 << index;
         values.instances[index] = instance(tracker);
+        let target = &tracker.target;
+        if kind.is_of_cpus() && target.name.is_none() && target.pid.is_none() && target.tid.is_none() {
+            values.untargeted |= 1 << index;
+        }
         if let Follows::Syscalls(numbers) = &tracker.follows {
             for number in numbers {
                 if let Some(slot) = values.call_instances.get_mut(*number) {

@@ -31,7 +31,7 @@ fn config() -> EbpfConfig {
 }
 
 /// One of each kind.
-fn kinds() -> [TrackerConfig; 5] {
+fn kinds() -> [TrackerConfig; 7] {
     let one = config().trackers[0].clone();
     let of = |follows: &Follows| TrackerConfig { follows: follows.clone(), ..one.clone() };
     [
@@ -44,6 +44,8 @@ fn kinds() -> [TrackerConfig; 5] {
         of(&Follows::OffCpu),
         of(&Follows::Syscalls((0..400).collect())),
         of(&Follows::Locks),
+        of(&Follows::Irqs),
+        of(&Follows::Softirqs),
     ]
 }
 

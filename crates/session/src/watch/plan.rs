@@ -168,6 +168,9 @@ impl Plan {
             (Some(task), None) => format!("tasks named '{task}'"),
             (Some(task), Some(pid)) => format!("tasks of process {pid} named '{task}'"),
             (None, Some(pid)) => format!("tasks of process {pid}"),
+            (None, None) if self.trackers.iter().all(|(tracker, _)| tracker.is_of_cpus()) => {
+                "all CPUs".to_string()
+            }
             (None, None) => "any user-space task".to_string(),
         };
         match target.tid {
@@ -204,7 +207,7 @@ fn check_timeout(settings: &WatchSettings) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Usage(
-        "--timeout: a response is known when it has ended; watch wakeup, offcpu, syscall or lock, or add one (--and offcpu:TIME)"
+        "--timeout: this is known when it has ended; watch wakeup, offcpu, syscall or lock, or add one (--and offcpu:TIME)"
             .to_string(),
     ))
 }
@@ -228,6 +231,8 @@ fn trackers(
             Tracker::Offcpu => Follows::OffCpu,
             Tracker::Syscall => Follows::Syscalls(calls.clone()),
             Tracker::Lock => Follows::Locks,
+            Tracker::Irq => Follows::Irqs,
+            Tracker::Softirq => Follows::Softirqs,
         },
     };
     Ok(wanted.map(config).collect())

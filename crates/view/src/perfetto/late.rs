@@ -97,12 +97,8 @@ impl LateResponses {
         let Some(tid) = fields.tid.u32(values) else { return };
         let (sequence, origin_ns) = (number(fields.sequence), number(fields.origin_ns));
         let begin = origin_ns.saturating_add_signed(self.shift);
-        let kind = match fields.origin_kind.i64(values) {
-            Some(1) => OriginKind::Timer,
-            Some(2) => OriginKind::Irq,
-            Some(4) => OriginKind::Task,
-            _ => OriginKind::Vector,
-        };
+        let kind = fields.origin_kind.u64(values).and_then(|kind| u8::try_from(kind).ok());
+        let kind = kind.and_then(OriginKind::from_number).unwrap_or(OriginKind::Vector);
         let id = fields.origin_id.u32(values).unwrap_or(0);
         let origin = Origin { kind, id, cpu: CpuId(cpu), time_ns: MonotonicNs(origin_ns) };
         let how = fields.end.u64(values).and_then(|end| End::from_number(u8::try_from(end).ok()?));

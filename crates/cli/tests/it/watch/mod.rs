@@ -7,6 +7,7 @@ mod cycles;
 mod earlier;
 mod ends;
 mod evidence;
+mod handlers;
 mod locks;
 mod soak;
 mod spans;

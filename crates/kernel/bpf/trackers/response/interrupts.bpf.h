@@ -5,6 +5,7 @@
 #ifndef RTSCOPE_RESPONSE_INTERRUPTS_BPF_H
 #define RTSCOPE_RESPONSE_INTERRUPTS_BPF_H
 
+#include "trackers/irq.bpf.h"
 #include "trackers/response/context.bpf.h"
 
 static __always_inline void track_irq_entry(struct here *here, __u32 irq)
@@ -18,12 +19,14 @@ static __always_inline void track_irq_entry(struct here *here, __u32 irq)
 	state->irq_ns = now(here);
 }
 
-static __always_inline void track_irq_exit(struct here *here, __s32 ret)
+static __always_inline void track_irq_exit(struct here *here, __u32 irq, __s32 ret)
 {
 	struct cpu_state *state = state_of(here->cpu);
 
 	if (!state)
 		return;
+	if (state->in & IN_IRQ && state->irq == irq)
+		irq_on_exit(here, state, RTS_ORIGIN_IRQ, irq, state->irq_ns);
 	state->in &= ~IN_IRQ_LINGER;
 	if (state->in & IN_IRQ && ret & 2 /* IRQ_WAKE_THREAD */)
 		state->in |= IN_IRQ_LINGER;
@@ -65,12 +68,15 @@ static __always_inline void track_vector_entry(struct here *here, __u32 kind)
 		take_ipi(here, state, call);
 }
 
-static __always_inline void track_vector_exit(struct here *here)
+static __always_inline void track_vector_exit(struct here *here, __u32 kind)
 {
 	struct cpu_state *state = state_of(here->cpu);
 
-	if (state)
-		state->in &= ~(IN_VECTOR | IN_HRTIMER);
+	if (!state)
+		return;
+	if (state->in & IN_VECTOR && state->vector_kind == kind)
+		irq_on_exit(here, state, RTS_ORIGIN_VECTOR, kind, state->vector_ns);
+	state->in &= ~(IN_VECTOR | IN_HRTIMER);
 }
 
 static __always_inline void track_hrtimer_entry(struct here *here, __s64 softexpires_ns, __s64 expires_ns)

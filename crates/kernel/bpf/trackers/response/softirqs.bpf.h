@@ -6,6 +6,7 @@
 #define RTSCOPE_RESPONSE_SOFTIRQS_BPF_H
 
 #include "trackers/response/context.bpf.h"
+#include "trackers/softirq.bpf.h"
 
 static __noinline int raise_with_chain(struct here *here, struct cpu_state *state, __u32 vec)
 {
@@ -32,6 +33,7 @@ static __always_inline void track_softirq_raise(struct here *here, __u32 vec)
 	if (!(state->raised & (1 << vec))) {
 		state->raised |= 1 << vec;
 		state->raised_chain &= ~(1 << vec);
+		softirq_on_raise(here, state, vec);
 	}
 	if (follows(state))
 		raise_with_chain(here, state, vec);
@@ -63,6 +65,7 @@ static __noinline int softirq_begins(struct here *here, struct cpu_state *state,
 {
 	softirq->vec = vec;
 	softirq->in_hrtimer = false;
+	softirq_on_entry(here, state, softirq);
 	softirq->has_chain = state->raised_chain >> (vec & (SOFTIRQS - 1)) & 1;
 	if (!softirq->has_chain)
 		return 0;
@@ -105,12 +108,14 @@ static __always_inline void track_softirq_entry(struct here *here, __u32 vec)
 	__sync_fetch_and_and(&state->raised_chain, ~(1U << vec));
 }
 
-static __always_inline void track_softirq_exit(struct here *here)
+static __always_inline void track_softirq_exit(struct here *here, __u32 vec)
 {
 	struct cpu_state *state = state_of(here->cpu);
 
-	if (state && state->in & IN_SOFTIRQS)
-		end_softirq(state, state->current_tid);
+	if (!state || !(state->in & IN_SOFTIRQS))
+		return;
+	softirq_on_exit(here, state, vec);
+	end_softirq(state, state->current_tid);
 }
 
 static __noinline int send_chain(struct here *here, struct cpu_state *state, __u32 target_cpu, __u32 call)

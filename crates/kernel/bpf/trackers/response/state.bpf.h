@@ -53,6 +53,7 @@ struct softirq_slot {
 	__u8 pad[6];
 	__u64 hrtimer_ns;
 	__s64 softexpires_ns, expires_ns;
+	__u64 raised_ns, entry_ns; /* of the tracker `softirq`; raised_ns is 0 where the raise was not seen */
 	struct rts_chain chain;
 };
 
@@ -73,8 +74,9 @@ struct cpu_state {
 	struct rts_chain vector_chain;
 	struct softirq_slot softirqs[SOFTIRQ_SLOTS];
 	struct rts_chain raise_chain[SOFTIRQS];
-	struct rts_chain scratch; /* for a merge; used with interrupts off */
-	struct ipi_chain ipi[2];  /* reschedule, function call */
+	__u64 raised_ns[SOFTIRQS]; /* of the tracker `softirq`: of those that are raised and not yet entered */
+	struct rts_chain scratch;  /* for a merge, and where a handler ends; used with interrupts off */
+	struct ipi_chain ipi[2];   /* reschedule, function call */
 };
 
 struct {
